@@ -1,0 +1,60 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""The attention-first Transformer library for JAX.
+
+The public names, each loaded on first use. This file computes nothing and imports nothing heavy:
+`import flaxattn` does not load jax, and `import flaxattn.kernels.attention` loads no model.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from flaxattn import kernels as kernels
+    from flaxattn.config import BertConfig as BertConfig
+    from flaxattn.figures import plot_heads as plot_heads
+    from flaxattn.handle import Pretrained as Pretrained
+    from flaxattn.handle import from_pretrained as from_pretrained
+    from flaxattn.kernels.contract import Capture as Capture
+    from flaxattn.kernels.contract import Sieve as Sieve
+    from flaxattn.trace import Trace as Trace
+    from flaxattn.views.head import head_view as head_view
+
+__version__ = "0.1.0.dev0"
+
+_HOMES = {
+    "BertConfig": "flaxattn.config",
+    "Capture": "flaxattn.kernels.contract",
+    "Pretrained": "flaxattn.handle",
+    "Sieve": "flaxattn.kernels.contract",
+    "Trace": "flaxattn.trace",
+    "from_pretrained": "flaxattn.handle",
+    "head_view": "flaxattn.views.head",
+    "kernels": "flaxattn.kernels",
+    "plot_heads": "flaxattn.figures",
+}
+__all__ = [  # a list in this file, so that type checkers can read it
+    "BertConfig",
+    "Capture",
+    "Pretrained",
+    "Sieve",
+    "Trace",
+    "__version__",
+    "from_pretrained",
+    "head_view",
+    "kernels",
+    "plot_heads",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'flaxattn' has no attribute {name!r}")
+    module = import_module(_HOMES[name])
+    value = module if _HOMES[name] == f"flaxattn.{name}" else getattr(module, name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
