@@ -1,0 +1,212 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""The layers models are built of: dense, attention, feed-forward, and a stack of blocks.
+
+`MultiHeadAttention` is the only caller of `flaxattn.kernels.attention`. What it saw goes into the
+`intermediates` collection as one `Seen`; nothing is recorded unless the caller makes that
+collection mutable. This file does not know which model it serves.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax.numpy as jnp
+from flax import linen as nn
+from flax.typing import Dtype
+from jaxtyping import Array, Bool, Float
+
+from flaxattn.kernels.attention import attention
+from flaxattn.kernels.contract import NOTHING, Capture, Dropout, Labels
+from flaxattn.trace import Seen
+
+ACTIVATIONS: Mapping[str, Callable[[Array], Array]] = {
+    "gelu": lambda x: nn.gelu(x, approximate=False),
+    "gelu_new": nn.gelu,
+    "gelu_pytorch_tanh": nn.gelu,
+    "relu": nn.relu,
+    "silu": nn.silu,
+    "swish": nn.silu,
+}
+
+
+def activation(name: str, x: Float[Array, "..."]) -> Float[Array, "..."]:
+    """Apply a named activation in float32: the bfloat16 gradient of GELU is many times slower.
+
+    Args:
+        name: A key of `ACTIVATIONS`, spelt as in Hugging Face configurations.
+        x: Any shape.
+
+    Returns:
+        Same shape and dtype as `x`.
+
+    Raises:
+        ValueError: For a name that is not in the table.
+    """
+    if name not in ACTIVATIONS:
+        raise ValueError(f"hidden_act {name!r} is unknown; choose one of {sorted(ACTIVATIONS)}.")
+    return ACTIVATIONS[name](x.astype(jnp.float32)).astype(x.dtype)
+
+
+class Dense(nn.Module):
+    """x W + b, on tokens flattened to two dimensions.
+
+    The bfloat16 gradient of a three-dimensional product is an order of magnitude slower on CPU.
+
+    Attributes:
+        features: Width of the result.
+        dtype: Computation dtype; parameters stay float32.
+        initializer_range: Standard deviation of the initial kernel.
+    """
+
+    features: int
+    dtype: Dtype = jnp.float32
+    initializer_range: float = 0.02
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "*tokens E"]) -> Float[Array, "*tokens F"]:
+        """Project the last axis of `x`."""
+        init = nn.initializers.truncated_normal(self.initializer_range)
+        kernel = self.param("kernel", init, (x.shape[-1], self.features))
+        bias = self.param("bias", nn.initializers.zeros, (self.features,))
+        x, kernel, bias = nn.dtypes.promote_dtype(x, kernel, bias, dtype=self.dtype)
+        flat = x.reshape(-1, x.shape[-1]) @ kernel + bias
+        return flat.reshape(*x.shape[:-1], self.features)
+
+
+def layer_norm(epsilon: float, dtype: Dtype, name: str) -> nn.LayerNorm:
+    """LayerNorm as the published models compute it: two-pass variance, statistics in float32.
+
+    Args:
+        epsilon: Added to the variance.
+        dtype: Dtype of the result.
+        name: Name in the parameter tree.
+
+    Returns:
+        The module; its parameters are `scale [E]` and `bias [E]`.
+    """
+    return nn.LayerNorm(epsilon=epsilon, dtype=dtype, use_fast_variance=False, name=name)
+
+
+def recording(module: nn.Module) -> bool:
+    """Whether the caller asked for the `intermediates` collection; known at trace time.
+
+    Args:
+        module: A bound module.
+
+    Returns:
+        False during `init`, whatever is mutable then.
+    """
+    return module.is_mutable_collection("intermediates") and not module.is_initializing()
+
+
+def record(module: nn.Module, name: str, value: Any) -> None:
+    """Sow `value` as it is: the last call wins, and no one-tuple is wrapped around it.
+
+    Args:
+        module: The module in whose scope the value appears.
+        name: Key within that scope; must not be the name of a submodule.
+        value: Any pytree.
+    """
+    module.sow("intermediates", name, value, init_fn=lambda: None, reduce_fn=lambda _, x: x)
+
+
+class MultiHeadAttention(nn.Module):
+    """Multi-head attention (Vaswani et al. 2017, section 3.2.2), self or cross.
+
+    Parameters: `query`, `key`, `value`, `output`, each a `Dense`.
+
+    Attributes:
+        num_heads: H; must divide the width of the input.
+        dtype: Computation dtype.
+        dropout_rate: Dropout on the weights, when not deterministic.
+        initializer_range: Standard deviation of the initial kernels.
+        causal: Whether position i may attend only to positions up to i.
+        capture: What to record, as `Seen`, when `intermediates` is mutable.
+        implementation: Name of the kernel; None chooses.
+    """
+
+    num_heads: int
+    dtype: Dtype = jnp.float32
+    dropout_rate: float = 0.0
+    initializer_range: float = 0.02
+    causal: bool = False
+    capture: Capture = NOTHING
+    implementation: str | None = None
+
+    @nn.compact
+    def __call__(
+        self,
+        x: Float[Array, "B Q E"],
+        context: Float[Array, "B K E"] | None = None,
+        *,
+        mask: Bool[Array, "B K"] | Bool[Array, "B #H Q K"] | None = None,
+        labels: Labels | None = None,
+        deterministic: bool = True,
+    ) -> Float[Array, "B Q E"]:
+        """Attend from `x` to `context` (default: to itself).
+
+        Args:
+            x: Queries come from here.
+            context: Keys and values come from here.
+            mask: True where a key may be attended.
+            labels: What sieve statistics need to know about the positions.
+            deterministic: Disables dropout; otherwise the rng stream `dropout` is used.
+
+        Returns:
+            The heads' outputs, concatenated and projected.
+        """
+        context = x if context is None else context
+        q = self._heads("query", x)
+        k = self._heads("key", context)
+        v = self._heads("value", context)
+        wanted = self.capture if recording(self) else NOTHING
+        output, saw = attention(
+            q,
+            k,
+            v,
+            mask=mask,
+            causal=self.causal,
+            dropout=self._dropout(deterministic),
+            labels=labels,
+            capture=wanted,
+            implementation=self.implementation,
+        )
+        if wanted != NOTHING:
+            seen = Seen.of(wanted, saw, query=q, key=k, value=v, head_output=output)
+            record(self, "seen", seen)
+        return self._dense("output", x.shape[-1])(output.reshape(x.shape))
+
+    def _dense(self, name: str, features: int) -> Dense:
+        return Dense(features, self.dtype, self.initializer_range, name=name)
+
+    def _heads(self, name: str, x: Array) -> Float[Array, "B S H D"]:
+        projected = self._dense(name, x.shape[-1])(x)
+        return projected.reshape(*x.shape[:-1], self.num_heads, -1)
+
+    def _dropout(self, deterministic: bool) -> Dropout | None:
+        if deterministic or self.dropout_rate == 0.0:
+            return None
+        return Dropout(self.dropout_rate, self.make_rng("dropout"))
+
+
+class FeedForward(nn.Module):
+    """Two dense layers with an activation between them (Vaswani et al. 2017, section 3.3).
+
+    Attributes:
+        features: F, the inner width.
+        hidden_act: A name in `ACTIVATIONS`.
+        dtype: Computation dtype.
+        initializer_range: Standard deviation of the initial kernels.
+    """
+
+    features: int
+    hidden_act: str = "gelu"
+    dtype: Dtype = jnp.float32
+    initializer_range: float = 0.02
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "*tokens E"]) -> Float[Array, "*tokens E"]:
+        """Apply the layer to every position by itself."""
+        up = Dense(self.features, self.dtype, self.initializer_range, name="up")
+        down = Dense(x.shape[-1], self.dtype, self.initializer_range, name="down")
+        return down(activation(self.hidden_act, up(x)))

@@ -1,0 +1,144 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""One block applied L times over parameters stacked on a leading layer axis.
+
+A scan emits the same for every layer, so the stack is scanned in segments: layers whose attention
+was asked for record it, the others never compute it. This file does not know what a block does.
+"""
+
+import dataclasses
+import itertools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+from flax.typing import Dtype
+from jaxtyping import Array, Float
+
+from flaxattn.kernels.contract import NOTHING, Capture
+from flaxattn.layers import record, recording
+from flaxattn.trace import Seen
+
+
+class Stack(nn.Module):
+    """`num_layers` blocks, one after the other.
+
+    Parameters live under `layers`, as the block's own tree with a leading axis L. Every block draws
+    its dropout from the stack's rng folded with its layer number, so a capture request for some
+    layers changes no mask.
+
+    Attributes:
+        block: Block class, built as `block(config, dtype=, capture=, implementation=)`.
+        config: Handed to the block.
+        num_layers: L.
+        dtype: Computation dtype.
+        capture: What to record; `capture.layers` says where.
+        implementation: Name of the attention kernel; None chooses.
+        remat: Whether the backward pass recomputes each block instead of keeping its activations.
+        unroll: Blocks laid out per scan iteration; True for all. Compiles longer, runs faster.
+    """
+
+    block: type[nn.Module]
+    config: Any
+    num_layers: int
+    dtype: Dtype = jnp.float32
+    capture: Capture = NOTHING
+    implementation: str | None = None
+    remat: bool = False
+    unroll: int | bool = 1
+
+    @nn.compact
+    def __call__(
+        self,
+        x: Float[Array, "B S E"],
+        *,
+        deterministic: bool = True,
+        keep_hidden: bool = False,
+        **inputs: Any,
+    ) -> tuple[Float[Array, "B S E"], Float[Array, "L B S E"] | None]:
+        """Run all blocks.
+
+        Args:
+            x: Input of the first block.
+            deterministic: Disables dropout; otherwise the rng stream `dropout` is used.
+            keep_hidden: Whether to return every block's output too.
+            **inputs: Arrays every block gets unchanged, such as the mask.
+
+        Returns:
+            The last block's output, and all blocks' outputs or None.
+
+        Raises:
+            ValueError: If `capture.layers` names a layer the stack does not have.
+        """
+        block = self.block(
+            self.config,
+            dtype=self.dtype,
+            capture=dataclasses.replace(self.capture, layers=None),
+            implementation=self.implementation,
+            parent=None,
+        )
+
+        def init(rng: Array) -> Any:
+            rngs = jax.random.split(rng, self.num_layers)
+            return jax.vmap(lambda r: block.init(r, x, **inputs)["params"])(rngs)
+
+        params = self.param("layers", init)
+        dropout = None if deterministic else self.make_rng("dropout")
+        seen, hidden = [], []
+        for start, stop, wanted in self._segments():
+
+            def apply(x: Array, layer: tuple[Any, Array], wanted: bool = wanted) -> Any:
+                weights, number = layer
+                rngs = None if dropout is None else {"dropout": jax.random.fold_in(dropout, number)}
+                x, state = block.apply(
+                    {"params": weights},
+                    x,
+                    deterministic=deterministic,
+                    rngs=rngs,
+                    mutable=["intermediates"] if wanted else [],
+                    **inputs,
+                )
+                return x, (state.get("intermediates", {}), x if keep_hidden else None)
+
+            body = jax.checkpoint(apply, prevent_cse=False) if self.remat else apply
+            part = jax.tree.map(lambda p, a=start, b=stop: p[a:b], params)
+            numbers = jnp.arange(start, stop)
+            x, (recorded, kept) = jax.lax.scan(body, x, (part, numbers), unroll=self.unroll)
+            seen += [recorded] if wanted else []
+            hidden += [kept]
+        if seen:
+            record(self, "layers", _join(seen, self._chosen()))
+        return x, _concatenate(*hidden) if keep_hidden else None
+
+    def _chosen(self) -> tuple[int, ...]:
+        everything = tuple(range(self.num_layers))
+        chosen = everything if self.capture.layers is None else self.capture.layers
+        if unknown := sorted(set(chosen) - set(everything)):
+            raise ValueError(
+                f"capture.layers names {unknown}, but the model has layers 0 to "
+                f"{self.num_layers - 1}.\nLayers are counted from 0."
+            )
+        return tuple(sorted(chosen))
+
+    def _segments(self) -> list[tuple[int, int, bool]]:
+        """Runs of layers, `(start, stop, wanted)`, that are recorded or not recorded as one."""
+        asked = recording(self) and dataclasses.replace(self.capture, layers=None) != NOTHING
+        chosen = self._chosen() if asked else ()
+        wanted = [layer in chosen for layer in range(self.num_layers)]
+        ends = list(itertools.accumulate(len(list(g)) for _, g in itertools.groupby(wanted)))
+        return [(a, b, wanted[a]) for a, b in zip([0, *ends], ends, strict=False)]
+
+
+def _concatenate(*parts: Array) -> Array:
+    return parts[0] if len(parts) == 1 else jnp.concatenate(parts)
+
+
+def _join(recorded: list[Any], layers: tuple[int, ...]) -> Any:
+    """Concatenate the segments' records and write the layer numbers on each `Seen`."""
+    joined = jax.tree.map(_concatenate, *recorded)
+    return jax.tree.map(
+        lambda leaf: dataclasses.replace(leaf, layers=layers) if isinstance(leaf, Seen) else leaf,
+        joined,
+        is_leaf=lambda leaf: isinstance(leaf, Seen),
+    )

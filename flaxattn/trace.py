@@ -1,0 +1,366 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a forward pass saw: `Seen`, one stack's record, and `Trace`, the tree a person works with.
+
+Every consumer (measures, figures, pages) reads a `Trace`; none of them ever meets a model.
+"""
+
+import dataclasses
+import functools
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from flaxattn.attentions import as_attentions
+from flaxattn.errors import InputError
+from flaxattn.kernels.contract import Capture, Intermediates
+
+# Axis, counted in a stacked record, that runs over heads; statistics share the layout of weights.
+_HEAD_AXIS = {"weights": 2, "scores": 2, "query": 3, "key": 3, "value": 3, "head_output": 3}
+_FIELDS = tuple(_HEAD_AXIS)
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=[*_FIELDS, "stats"],
+    meta_fields=["layers", "heads", "implementation"],
+)
+@dataclasses.dataclass(frozen=True)
+class Seen:
+    """What one attention stack saw. A pytree; fields that were not asked for are None.
+
+    The leading axis runs over `layers`. A record sown by a single module has no such axis and an
+    empty `layers`.
+
+    Attributes:
+        weights: Attention before dropout, in the dtype asked for; uint8 holds round(255 p).
+        scores: Scaled and biased q k, -inf where masked; float32.
+        query: Projected queries.
+        key: Projected keys.
+        value: Projected values.
+        head_output: Weighted sums of values, before the output projection.
+        stats: Statistics by name, mostly per query and float32; `received` is per key, `topk_*`
+            have a last axis R.
+        layers: Number of the layer at each index of the leading axis.
+        heads: Number of the head at each index of the head axis.
+        implementation: Name of the attention kernel that ran.
+    """
+
+    weights: Array | None = None
+    scores: Array | None = None
+    query: Array | None = None
+    key: Array | None = None
+    value: Array | None = None
+    head_output: Array | None = None
+    stats: Mapping[str, Array] = dataclasses.field(default_factory=dict)
+    layers: tuple[int, ...] = ()
+    heads: tuple[int, ...] = ()
+    implementation: str = ""
+
+    @classmethod
+    def of(
+        cls, capture: Capture, saw: Intermediates, **projections: Float[Array, "B S H D"]
+    ) -> Self:
+        """Join what the kernel handed back with what only the attention module knows.
+
+        Args:
+            capture: The request; decides which projections are kept, and of which heads.
+            saw: The kernel's record.
+            **projections: `query`, `key`, `value` and `head_output`, with all heads.
+
+        Returns:
+            The record of one layer.
+        """
+        everything = range(projections["query"].shape[2])
+        heads = tuple(everything) if capture.heads is None else capture.heads
+        chosen = np.asarray(heads)
+        kept = {
+            name: value if capture.heads is None else value[:, :, chosen]
+            for name, value in projections.items()
+            if getattr(capture, name)
+        }
+        return cls(
+            weights=saw.weights,
+            scores=saw.scores,
+            stats=saw.stats,
+            heads=heads,
+            implementation=saw.implementation,
+            **kept,
+        )
+
+    @classmethod
+    def stack(cls, records: Sequence[Self]) -> Self:
+        """Put records of single layers on a leading layer axis, numbered in the given order.
+
+        Args:
+            records: At least one, all with the same fields and shapes.
+
+        Returns:
+            One record with `layers` 0, 1, ….
+        """
+        joined = jax.tree.map(lambda *leaves: jnp.stack(leaves), *records)
+        return dataclasses.replace(joined, layers=tuple(range(len(records))))
+
+    def map(self, change: Any) -> Self:
+        """A copy with `change(name, array)` in place of every array that is there.
+
+        Args:
+            change: Called with the field's name, or `stats` for a statistic.
+
+        Returns:
+            A record with the same layers, heads and implementation.
+        """
+        fields = {n: change(n, a) for n in _FIELDS if (a := getattr(self, n)) is not None}
+        stats = {name: change(f"stats.{name}", array) for name, array in self.stats.items()}
+        return dataclasses.replace(self, **fields, stats=stats)
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Trace:
+    """Everything a forward pass saw, with the text beside it. B sequences, padded to one length.
+
+    Attributes:
+        encoder: Self-attention of an encoder (BERT).
+        decoder: Self-attention of a decoder.
+        cross: Attention of a decoder to an encoder.
+        tokens: Readable pieces of every sequence, one per position, padding included.
+        mask: True at real positions; all True if nothing was padded.
+        segments: Segment of each position: 0 for sentence A, 1 for sentence B.
+        words: Number of the word each piece belongs to; None for special pieces.
+        special: True at pieces the model adds, such as `[CLS]`, and at padding.
+        texts: The texts each sequence was made from, one or two.
+        truncated: Number of pieces that were cut from each sequence to fit the model.
+        model: Name of the model, for titles and reports.
+    """
+
+    encoder: Seen | None = None
+    decoder: Seen | None = None
+    cross: Seen | None = None
+    tokens: Sequence[Sequence[str]] = ()
+    mask: Bool[np.ndarray, "B S"] | None = None
+    segments: Int[np.ndarray, "B S"] | None = None
+    words: Sequence[Sequence[int | None]] = ()
+    special: Bool[np.ndarray, "B S"] | None = None
+    texts: Sequence[tuple[str, ...]] = ()
+    truncated: Sequence[int] = ()
+    model: str = ""
+
+    @classmethod
+    def from_variables(
+        cls, variables: Mapping[str, Any], *, vmapped: bool = False, **text: Any
+    ) -> Self:
+        """Read what `module.apply(…, mutable=["intermediates"])` returned beside the output.
+
+        Records are told apart by their path: below `cross_attention` they are `cross`, below
+        `decoder` they are `decoder`, all others `encoder`. Records of modules that were not
+        stacked are put together in the order of their paths.
+
+        Args:
+            variables: The returned state, with or without the `intermediates` level.
+            vmapped: Whether the whole apply ran under `jax.vmap` over examples, which puts the
+                example axis before the layer axis; it is merged with the batch axis.
+            **text: The other fields of a trace: `tokens`, `mask`, ….
+
+        Returns:
+            A trace.
+
+        Raises:
+            InputError: If nothing was recorded.
+        """
+        tree = variables.get("intermediates", variables)
+        found: dict[str, list[Seen]] = {"encoder": [], "decoder": [], "cross": []}
+        leaves = jax.tree_util.tree_leaves_with_path(tree, is_leaf=lambda x: isinstance(x, Seen))
+        for path, leaf in sorted(leaves, key=lambda item: _natural(item[0])):
+            if isinstance(leaf, Seen):
+                found[_side(path)].append(leaf)
+        sides = {side: _one(side, seen, vmapped) for side, seen in found.items() if seen}
+        if not sides:
+            raise InputError(
+                "These variables hold no attention: nothing was recorded.\n"
+                'Call module.apply(…, mutable=["intermediates"]) on a module whose `capture` '
+                "asks for something."
+            )
+        return cls(**sides, **text)
+
+    @classmethod
+    def from_arrays(
+        cls,
+        weights: Float[Any, "L B H Q K"] | None = None,
+        tokens: Sequence[Sequence[str]] = (),
+        *,
+        stats: Mapping[str, Any] | None = None,
+        layers: Sequence[int] | None = None,
+        heads: Sequence[int] | None = None,
+        **fields: Any,
+    ) -> Self:
+        """Make a trace of anybody's self-attention.
+
+        Args:
+            weights: Attention, or a sequence of L arrays `[B, H, Q, K]` as Hugging Face returns.
+            tokens: One list of token strings per sequence, S each.
+            stats: Statistics by name, `[L, B, H, Q]` each.
+            layers: Number of the layer at each index; default 0, 1, ….
+            heads: Number of the head at each index; default 0, 1, ….
+            **fields: Other fields of a trace, such as `mask`, `special` and `segments`.
+
+        Returns:
+            A trace whose `encoder` holds the arrays.
+
+        Raises:
+            InputError: If shapes disagree with one another or with the tokens.
+        """
+        if isinstance(weights, list | tuple):
+            weights = np.stack([np.asarray(layer) for layer in weights])
+        array = None if weights is None else jnp.asarray(weights)
+        named = {name: jnp.asarray(value) for name, value in (stats or {}).items()}
+        shapes = [a.shape for a in (array, *named.values()) if a is not None]
+        if not shapes or len(shapes[0]) < 4 or (array is not None and array.ndim != 5):
+            raise InputError(
+                "Trace.from_arrays expected weights of shape [L, B, H, Q, K] or statistics of shape "
+                f"[L, B, H, Q], received {shapes or 'nothing'}.\nAdd the missing axes, or pass one."
+            )
+        count, batch, num_heads, length = shapes[0][:4]
+        if [len(row) for row in tokens] != [length] * batch:
+            raise InputError(
+                f"Expected {batch} lists of {length} tokens for arrays of shape {shapes[0]}, "
+                f"received lengths {[len(row) for row in tokens]}."
+            )
+        seen = Seen(
+            weights=array,
+            stats=named,
+            layers=tuple(range(count) if layers is None else layers),
+            heads=tuple(range(num_heads) if heads is None else heads),
+        )
+        return cls(encoder=seen, tokens=[list(row) for row in tokens], **fields)
+
+    @property
+    def attentions(self) -> tuple[Any, ...]:
+        """Self-attention of the encoder (or decoder), one array `[B, H, Q, K]` per layer."""
+        return self._attentions(self.encoder or self.decoder, "weights")
+
+    @property
+    def encoder_attentions(self) -> tuple[Any, ...]:
+        """Self-attention of the encoder, one array `[B, H, Q, K]` per layer."""
+        return self._attentions(self.encoder, "encoder weights")
+
+    @property
+    def decoder_attentions(self) -> tuple[Any, ...]:
+        """Self-attention of the decoder, one array `[B, H, Q, Q]` per layer."""
+        return self._attentions(self.decoder, "decoder weights")
+
+    @property
+    def cross_attentions(self) -> tuple[Any, ...]:
+        """Attention of the decoder to the encoder, one array `[B, H, Q, K]` per layer."""
+        return self._attentions(self.cross, "cross-attention weights")
+
+    def _attentions(self, seen: Seen | None, what: str) -> tuple[Any, ...]:
+        if seen is None or seen.weights is None:
+            raise InputError(
+                f"This trace holds no {what}.\nAsk for them: capture=Capture(weights=True)."
+            )
+        return as_attentions(seen.weights)
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """Numbers of the recorded layers of the encoder, or of the decoder if there is none."""
+        seen = self.encoder or self.decoder
+        return seen.layers if seen else ()
+
+    @property
+    def heads(self) -> tuple[int, ...]:
+        """Numbers of the recorded heads of the encoder, or of the decoder if there is none."""
+        seen = self.encoder or self.decoder
+        return seen.heads if seen else ()
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def __getitem__(self, sequence: int) -> "Trace":
+        """One sequence as a trace of its own, with padding cut away on either side.
+
+        Args:
+            sequence: Index; negative counts from the end.
+
+        Raises:
+            InputError: If there is no such sequence, or the trace has a decoder.
+        """
+        if not -len(self) <= sequence < len(self):
+            raise InputError(
+                f"The trace has sequences 0 to {len(self) - 1}; there is no {sequence}."
+            )
+        if self.encoder is None:
+            raise InputError("Only encoder traces can be cut by sequence.")
+        b = sequence % len(self)
+        real = np.arange(len(self.tokens[b])) if self.mask is None else np.flatnonzero(self.mask[b])
+
+        def cut(array: Any) -> Any:
+            return None if array is None else np.asarray(array)[b : b + 1, real]
+
+        return dataclasses.replace(
+            self,
+            encoder=self.encoder.map(functools.partial(_one_sequence, sequence=b, real=real)),
+            tokens=[[self.tokens[b][i] for i in real]],
+            mask=cut(self.mask),
+            segments=cut(self.segments),
+            words=[[self.words[b][i] for i in real]] if self.words else (),
+            special=cut(self.special),
+            texts=self.texts[b : b + 1],
+            truncated=self.truncated[b : b + 1],
+        )
+
+    def __iter__(self) -> Any:
+        return (self[b] for b in range(len(self)))
+
+    def __repr__(self) -> str:
+        seen = self.encoder or self.decoder or Seen()
+        fields = [n for n in _FIELDS if getattr(seen, n) is not None] + list(seen.stats)
+        return (
+            f"Trace({self.model or 'arrays'}: {len(self)} sequences, layers {list(seen.layers)}, "
+            f"heads {list(seen.heads)}, {', '.join(fields)}; {seen.implementation or 'given'})"
+        )
+
+
+def _one_sequence(name: str, array: Array, *, sequence: int, real: np.ndarray) -> Array:
+    """Cut one sequence and its real positions out of a stacked field of a self-attention record."""
+    array = array[:, sequence : sequence + 1]
+    if _HEAD_AXIS.get(name) == 3:
+        return array[:, :, real]
+    array = array[:, :, :, real]
+    return array[..., real] if name in ("weights", "scores") else array
+
+
+def _natural(path: tuple[Any, ...]) -> list[Any]:
+    """Sort key under which `layer_10` comes after `layer_9`."""
+    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", _text(path))]
+
+
+def _text(path: tuple[Any, ...]) -> str:
+    return jax.tree_util.keystr(path, simple=True, separator="/")
+
+
+def _side(path: tuple[Any, ...]) -> str:
+    text = _text(path)
+    if "cross_attention" in text:
+        return "cross"
+    return "decoder" if "decoder" in text else "encoder"
+
+
+def _one(side: str, records: list[Seen], vmapped: bool) -> Seen:
+    """The record of one side; single layers are stacked."""
+    if not all(records[i].layers for i in range(len(records))):
+        records = [Seen.stack(records)]
+    if len(records) > 1:
+        raise InputError(f"Found {len(records)} stacked records of the {side}; a trace holds one.")
+    (seen,) = records
+    return seen.map(lambda _, a: _merge_examples(a)) if vmapped else seen
+
+
+def _merge_examples(array: Array) -> Array:
+    """[example, L, B, ...] to [L, example * B, ...]."""
+    moved = jnp.moveaxis(array, 0, 1)
+    return moved.reshape(moved.shape[0], -1, *moved.shape[3:])
