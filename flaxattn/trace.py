@@ -221,8 +221,9 @@ class Trace:
         shapes = [a.shape for a in (array, *named.values()) if a is not None]
         if not shapes or len(shapes[0]) < 4 or (array is not None and array.ndim != 5):
             raise InputError(
-                "Trace.from_arrays expected weights of shape [L, B, H, Q, K] or statistics of shape "
-                f"[L, B, H, Q], received {shapes or 'nothing'}.\nAdd the missing axes, or pass one."
+                "Trace.from_arrays expected weights of shape [L, B, H, Q, K] or statistics of "
+                f"shape [L, B, H, Q], received {shapes or 'nothing'}.\n"
+                "Add the missing axes, or pass one of the two."
             )
         count, batch, num_heads, length = shapes[0][:4]
         if [len(row) for row in tokens] != [length] * batch:
@@ -278,7 +279,10 @@ class Trace:
         return seen.heads if seen else ()
 
     def __len__(self) -> int:
-        return len(self.tokens)
+        if self.tokens:
+            return len(self.tokens)
+        arrays = jax.tree.leaves(self.encoder or self.decoder or self.cross)
+        return arrays[0].shape[1] if arrays else 0
 
     def __getitem__(self, sequence: int) -> "Trace":
         """One sequence as a trace of its own, with padding cut away on either side.

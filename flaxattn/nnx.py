@@ -1,0 +1,55 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""The same models as Flax NNX modules, for programs written in NNX.
+
+A thin adapter: the parameters and the arithmetic are those of the Linen modules, and what attention
+saw appears in the module's `Intermediate` state.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+from flax import nnx
+
+from flaxattn.trace import Trace
+
+
+def to_nnx(module: nn.Module, params: Mapping[str, Any]) -> nnx.Module:
+    """Wrap a Linen model and its parameters.
+
+    Call it as the Linen module is called; add `mutable=["intermediates"]` to record attention, and
+    read it with `pop_trace`.
+
+    Args:
+        module: For example `fa.from_pretrained("tiny-bert").module`.
+        params: Its parameters.
+
+    Returns:
+        An NNX module whose parameters are `nnx.Param`.
+    """
+    ids = jnp.zeros((1, 1), jnp.int32)
+    wrapped = nnx.bridge.lazy_init(nnx.bridge.ToNNX(module, nnx.Rngs(0)), ids)
+    nnx.update(wrapped, jax.tree.map(nnx.Param, dict(params)))
+    return wrapped
+
+
+def pop_trace(module: nnx.Module, **text: Any) -> Trace:
+    """Take what attention saw out of an NNX module; a second call finds nothing.
+
+    State left on the module would be kept alive, and be seen by the next call as its own.
+
+    Args:
+        module: Made by `to_nnx`, called with `mutable=["intermediates"]`.
+        **text: Other fields of the trace, such as `tokens`.
+
+    Returns:
+        The trace of the last call.
+
+    Raises:
+        InputError: If nothing was recorded since the last call.
+    """
+    state = nnx.pop(module, nnx.Intermediate)
+    return Trace.from_variables(nnx.to_pure_dict(state), **text)
