@@ -17,8 +17,13 @@ os.environ["XLA_FLAGS"] = (
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("MPLBACKEND", "Agg")
 
+import hypothesis
 import jax
 import pytest
+
+# The same examples in every run; the first example of a test pays for compilation.
+hypothesis.settings.register_profile("flaxattn", deadline=None, derandomize=True)
+hypothesis.settings.load_profile("flaxattn")
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 # Optimisers count steps in int32 and optax multiplies that count with floats.

@@ -1,0 +1,81 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+#
+# Every target sets up what it needs in .venv, with the newest Python 3.11 to 3.13 on the machine,
+# and does so once. Another Python:  make test PYTHON=python3.11 VENV=.venv-3.11
+# Arguments for pytest or flaxattn:  make test ARGS="-k contract"
+
+SHELL := bash
+VENV ?= .venv
+PYTHON ?=
+VERSION ?= 3.1[123]
+ARGS ?=
+PARITY_VENV ?= .venv-parity
+TORCH ?= torch==2.13.0
+BIN := $(abspath $(VENV))/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint parity compare browser clean
+
+help:  ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(VENV)/.base  ## the main job on the built-in model: extract, measure, write the page
+	$(BIN)/flaxattn demo $(ARGS)
+
+test: $(VENV)/.test  ## all tests that need neither torch nor a GPU
+	PYTHONSAFEPATH=1 $(BIN)/pytest $(ARGS)
+
+lint: $(VENV)/.dev  ## ruff, format check and pyright, as in continuous integration
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright --pythonpath $(BIN)/python
+
+parity:  ## the comparisons with torch transformers and BertViz, on Python 3.11 (heavy)
+	@$(MAKE) --no-print-directory compare VENV=$(PARITY_VENV) VERSION=3.11
+
+compare: $(VENV)/.oracle
+	PYTHONSAFEPATH=1 FLAXATTN_MUST_RUN=parity $(BIN)/pytest -m parity $(ARGS)
+
+browser: $(VENV)/.test  ## the pages in headless Chromium; fails where there is none
+	PYTHONSAFEPATH=1 FLAXATTN_MUST_RUN=browser $(BIN)/pytest -m browser $(ARGS)
+
+clean:  ## remove what make, the tests and the demo made
+	rm -rf .venv .venv-* build flaxattn.egg-info flaxattn-demo .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Each stamp is written last, so an interrupted installation starts again.
+$(VENV)/.python:
+	@python="$(PYTHON)"; \
+	if [ -z "$$python" ]; then \
+	  python=$$(.ci/pythons | sed -n 's/^$(VERSION) //p' | head -n 1); \
+	fi; \
+	if [ -z "$$python" ]; then \
+	  echo "No Python $(VERSION) with the venv module was found. Install one, or name it:" >&2; \
+	  echo "  make PYTHON=/path/to/python" >&2; \
+	  exit 1; \
+	fi; \
+	echo "Making $(VENV) with $$("$$python" --version)"; \
+	"$$python" -m venv --clear "$(VENV)"
+	@touch $@
+
+$(VENV)/.base: $(VENV)/.python pyproject.toml
+	@echo "Installing flaxattn and what it needs into $(VENV) (a minute or two, once)"
+	@$(PIP) --editable .
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.base
+	@echo "Installing the test tools into $(VENV)"
+	@$(PIP) --editable '.[test]'
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.base
+	@echo "Installing the development tools into $(VENV)"
+	@$(PIP) --editable '.[dev]'
+	@touch $@
+
+$(VENV)/.oracle: $(VENV)/.test
+	@echo "Installing torch, transformers and BertViz into $(VENV) (large)"
+	@$(PIP) $(TORCH) --editable '.[oracle]'
+	@touch $@
