@@ -59,6 +59,18 @@ def repository() -> Path:
 
 
 @pytest.fixture(scope="session")
+def sources() -> dict[str, Path]:
+    """Import name -> file of every module in the package, wherever its folder lies."""
+    roots = {"flaxattn": "flaxattn", "kernels": "flaxattn.kernels", "train": "flaxattn.train"}
+    found = {}
+    for folder, package in roots.items():
+        for path in sorted((REPOSITORY / folder).rglob("*.py")):
+            parts = path.relative_to(REPOSITORY / folder).with_suffix("").parts
+            found[".".join((package, *parts)).removesuffix(".__init__")] = path
+    return found
+
+
+@pytest.fixture(scope="session")
 def flaxattn_data() -> Path:
     """The folder of real data that FLAXATTN_DATA names; tests that need it skip without."""
     folder = os.environ.get("FLAXATTN_DATA")

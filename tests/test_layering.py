@@ -1,0 +1,163 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Imports point down only, there is one attention, and nothing runs what it should not.
+
+Read from the source with `ast`; the two subprocess tests check what really gets loaded.
+"""
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+# From the bottom up: a module may import its own level and those below. A new module goes here.
+LEVELS = [
+    {"flaxattn.kernels"},
+    {"attentions", "bert", "config", "errors", "layers", "stack", "trace"},
+    {"files", "handle", "hub", "matching", "nnx", "tensorfile", "tokens", "weights"},
+    {"stats"},
+    {"figures", "views"},
+    {"cli", "demo", "doctor"},
+    {"flaxattn.train"},
+]
+# What turns text or ids into attention: analysis and views read its traces, never itself.
+MODELS = {"bert", "handle", "hub", "layers", "nnx", "stack", "weights"}
+NUMERICAL = {"jax", "jaxtyping", "numpy"}
+ATTENTION = re.compile(r"def .*dot_product|def attention\(|class \w*Attention(?!s\b)")
+ATTENTION_HOMES = {"flaxattn.kernels.attention", "flaxattn.kernels.reference", "flaxattn.layers"}
+LAZY = "flaxattn"
+
+
+def short(module: str) -> str:
+    """The name in LEVELS that stands for a module."""
+    parts = module.split(".")
+    return ".".join(parts[:2]) if parts[1] in ("kernels", "train") else parts[1]
+
+
+def level(module: str) -> int:
+    for number, names in enumerate(LEVELS):
+        if short(module) in names:
+            return number
+    raise AssertionError(f"{module} has no level yet: add it to LEVELS in {Path(__file__).name}")
+
+
+def imports(path: Path, known: set[str], *, lazy: bool = True) -> Iterator[str]:
+    """Every module that a file imports, also inside functions unless `lazy` is false."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for node in ast.walk(tree) if lazy else tree.body:
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno} relative import"
+            whole = [f"{node.module}.{alias.name}" for alias in node.names]
+            yield from (name if name in known else str(node.module) for name in whole)
+
+
+@pytest.fixture(scope="module")
+def internal(sources: dict[str, Path]) -> dict[str, set[str]]:
+    """Module -> the flaxattn modules it imports, without the lazy package file itself."""
+    return {
+        module: {name for name in imports(path, set(sources)) if name.startswith("flaxattn.")}
+        for module, path in sources.items()
+        if module != LAZY
+    }
+
+
+def test_imports_point_down(internal: dict[str, set[str]]) -> None:
+    allowed = {("flaxattn.cli", "flaxattn.train")}  # the command loads training when it is asked to
+    upward = [
+        f"{module} imports {name}"
+        for module, names in internal.items()
+        for name in sorted(names)
+        if level(name) > level(module) and (module, short(name)) not in allowed
+    ]
+    assert not upward
+
+
+def test_training_is_loaded_by_the_command_only_when_asked(sources: dict[str, Path]) -> None:
+    for module, path in sources.items():
+        if not module.startswith("flaxattn.train"):
+            at_once = list(imports(path, set(sources), lazy=False))
+            assert not [name for name in at_once if name.startswith("flaxattn.train")], module
+
+
+def test_only_training_and_the_entry_point_know_the_command(internal: dict[str, set[str]]) -> None:
+    for module, names in internal.items():
+        if short(module) not in LEVELS[-1] | LEVELS[-2]:
+            assert "flaxattn.cli" not in names, module
+
+
+def test_analysis_and_views_import_no_model(internal: dict[str, set[str]]) -> None:
+    for module, names in internal.items():
+        if short(module) in LEVELS[3] | LEVELS[4]:
+            assert not {short(name) for name in names} & MODELS, module
+
+
+def test_kernels_import_numerical_libraries_only(sources: dict[str, Path]) -> None:
+    for module, path in sources.items():
+        if module.startswith("flaxattn.kernels"):
+            tops = {name.split(".")[0] for name in imports(path, set(sources))}
+            foreign = tops - NUMERICAL - sys.stdlib_module_names - {"flaxattn"}
+            assert not foreign, f"{module} imports {foreign}"
+
+
+def test_nothing_imports_the_tests(sources: dict[str, Path]) -> None:
+    for module, path in sources.items():
+        names = {name.split(".")[0] for name in imports(path, set(sources))}
+        assert not names & {"tests", "conftest", "pytest", "hypothesis"}, module
+
+
+def test_there_is_one_attention(sources: dict[str, Path]) -> None:
+    found = {
+        module
+        for module, path in sources.items()
+        if ATTENTION.search(path.read_text(encoding="utf-8"))
+    }
+    assert found == ATTENTION_HOMES
+
+
+def test_nothing_unpickles_or_evaluates(sources: dict[str, Path]) -> None:
+    unsafe = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "marshal", "shelve"}
+    for module, path in sources.items():
+        assert not {name.split(".")[0] for name in imports(path, set(sources))} & unsafe, module
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                assert node.func.id not in ("eval", "exec", "compile", "__import__"), module
+            if isinstance(node, ast.keyword) and node.arg == "allow_pickle":
+                assert isinstance(node.value, ast.Constant) and node.value.value is False, module
+
+
+def test_browser_code_names_no_address_and_evaluates_nothing(repository: Path) -> None:
+    assets = [path for path in (repository / "flaxattn/views/assets").iterdir() if path.is_file()]
+    assert assets
+    for path in assets:
+        text = path.read_text(encoding="utf-8")
+        assert not re.search(r"https?:|\bimport\s*\(|\bfetch\s*\(|XMLHttpRequest|@import", text), (
+            path
+        )
+        assert not re.search(r"\beval\s*\(|new Function|document\.write|\.innerHTML\b", text), path
+
+
+def loaded_by(statement: str, folder: Path) -> set[str]:
+    """The names in sys.modules after a statement in a new interpreter, away from the repository."""
+    script = f"{statement}\nimport sys\nprint(*sys.modules)"
+    run = subprocess.run(
+        [sys.executable, "-c", script], cwd=folder, capture_output=True, text=True, check=True
+    )
+    return set(run.stdout.split())
+
+
+def test_importing_flaxattn_loads_nothing_heavy(tmp_path: Path) -> None:
+    loaded = loaded_by("import flaxattn", tmp_path)
+    assert not loaded & {"jax", "numpy", "flax", "matplotlib", "tokenizers", "typer", "rich"}
+
+
+def test_importing_a_kernel_loads_no_model(tmp_path: Path) -> None:
+    loaded = loaded_by("import flaxattn.kernels.reference", tmp_path)
+    ours = {name for name in loaded if name.startswith("flaxattn.")}
+    assert {name for name in ours if not name.startswith("flaxattn.kernels")} == set()
+    assert not loaded & {"flax", "optax", "torch", "tokenizers", "matplotlib"}
