@@ -1,8 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Attention on arrays, fast, and it hands back what it saw; it has never heard of a model.
+"""Attention on arrays, fast, and it hands back what it saw. Start at attention.py.
 
-Import it as `flaxattn.kernels`. Start at `attention.py` (the function) and `reference.py` (the
-right answers, in plain jnp); `contract.py` is the key of dimension letters, array layout, mask
-rules and the capture request. This file holds no code: import the module you need.
+Nothing here has heard of a model, a token or a file; imports are jax, numpy and jaxtyping only.
 """

@@ -1,0 +1,120 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""THE attention function: chooses an implementation, or refuses, and says which one ran.
+
+The mathematics is in reference.py, the rules in contract.py; no array is computed here.
+"""
+
+import difflib
+from collections.abc import Callable
+
+from jaxtyping import Array, Bool, Float, Int
+
+from flaxattn.kernels import reference, xla
+from flaxattn.kernels.checks import checked
+from flaxattn.kernels.contract import NOTHING, Call, Capture, Dropout, Intermediates, Labels
+
+Implementation = Callable[[Call], tuple[Array, Intermediates]]
+
+_RUNNABLE: dict[str, Implementation] = {
+    "xla": xla.attend,
+    "reference": lambda call: reference.attention(**call._asdict()),
+}
+_REFUSED = {
+    "mosaic_gpu": "this release has no Mosaic GPU kernel",
+    "tpu": "this release has no TPU kernel",
+    "cudnn": "this release does not call cuDNN",
+}
+
+
+def implementations() -> dict[str, str | None]:
+    """Every implementation that can be named, and why it cannot run.
+
+    Returns:
+        Name to reason, None for those that run here; the first of these is the default.
+    """
+    return {**dict.fromkeys(_RUNNABLE), **_REFUSED}
+
+
+def attention(
+    q: Float[Array, "B Q H D"],
+    k: Float[Array, "B K H D"],
+    v: Float[Array, "B K H D"],
+    *,
+    mask: Bool[Array, "B K"] | Bool[Array, "#B #H #Q #K"] | None = None,
+    bias: Float[Array, "#B #H #Q #K"] | None = None,
+    segment_ids: Int[Array, "B S"] | tuple[Int[Array, "B Q"], Int[Array, "B K"]] | None = None,
+    causal: bool = False,
+    scale: float | Float[Array, ""] | None = None,
+    dropout: Dropout | None = None,
+    labels: Labels | None = None,
+    capture: Capture = NOTHING,
+    implementation: str | None = None,
+) -> tuple[Float[Array, "B Q H D"], Intermediates]:
+    """Attention that hands back what it saw, at the price of what was asked.
+
+    Computes ``softmax(scale * q·k + bias) v`` with the masking rules of
+    `flaxattn.kernels.contract` (True = may be attended; all restrictions hold at once; a row
+    without any key gives 0). Works under jit, vmap, grad, remat, scan and shard_map over batch
+    and heads. What is captured never changes the output.
+
+    >>> import jax
+    >>> from flaxattn.kernels.contract import Capture, Sieve
+    >>> q = k = v = jax.random.normal(jax.random.key(0), (2, 5, 4, 8))
+    >>> next_token = Sieve("next", offsets=(1, 1))
+    >>> output, seen = attention(q, k, v, capture=Capture(weights=True, stats=("lse", next_token)))
+    >>> output.shape, seen.weights.shape, seen.stats["next"].shape, seen.implementation
+    ((2, 5, 4, 8), (2, 4, 5, 5), (2, 4, 5), 'xla')
+
+    Args:
+        q: queries, float32, bfloat16 or float16 (float64 under x64).
+        k: keys, the same dtype.
+        v: values, the same dtype.
+        mask: bool, True where attention is allowed: ``[B, K]`` marks real keys, four dimensions
+            broadcast to ``[B, H, Q, K]``.
+        bias: float, added to the scaled scores; four dimensions that broadcast to
+            ``[B, H, Q, K]``. Has a gradient.
+        segment_ids: integers of packed sequences, one ``[B, S]`` when Q = K, else
+            ``(of_queries, of_keys)``; a query attends to keys with its own id only.
+        causal: a query at i attends to keys at j <= i only.
+        scale: factor on q·k, ``1 / sqrt(D)`` when None.
+        dropout: drops weights on the way to the output, never in what is captured.
+        labels: what sieves and ``received`` need to know about positions.
+        capture: what to hand back, static. Memory on top of the output: ``weights``
+            B·H·Q·K entries of ``capture.dtype``, ``scores`` the same in float32, each row
+            statistic 4·B·H·Q bytes. Without weights and scores nothing of size Q·K is stored.
+        implementation: "xla" or "reference"; None chooses.
+
+    Returns:
+        The output, in q's dtype, and the `Intermediates`, whose ``implementation`` names the one
+        that ran. Gradients flow from the output, float weights, scores and all statistics
+        except indices.
+
+    Raises:
+        ValueError: shapes that do not fit, heads or labels that are missing, an unknown
+            implementation.
+        TypeError: a mask that is not bool, different dtypes of q, k and v, and the like.
+        NotImplementedError: a known implementation that cannot run here, with the reason.
+    """
+    run = _choose(implementation)
+    given = Labels() if labels is None else labels
+    call = Call(q, k, v, mask, bias, segment_ids, causal, scale, dropout, given, capture)
+    return run(checked(call))
+
+
+def _choose(name: str | None) -> Implementation:
+    """The implementation to run; only None may choose."""
+    if name is None:
+        return next(iter(_RUNNABLE.values()))
+    if name in _RUNNABLE:
+        return _RUNNABLE[name]
+    if name in _REFUSED:
+        raise NotImplementedError(
+            f"attention: implementation {name!r} cannot run here: {_REFUSED[name]}.\n"
+            f"Fix: implementation=None chooses, or name one of {', '.join(_RUNNABLE)}."
+        )
+    near = difflib.get_close_matches(name, implementations(), n=1)
+    hint = f"Did you mean {near[0]!r}? " if near else ""
+    raise ValueError(
+        f"attention: unknown implementation {name!r}.\n{hint}Known: {', '.join(implementations())}."
+    )

@@ -1,0 +1,213 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Checks the arrays of one call and brings them into one form.
+
+Every message says what was wrong, what was expected against what came, and how to put it right.
+Types and rules are in contract.py; the checks of a request by itself are there too.
+"""
+
+import numbers
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from flaxattn.kernels.contract import Call, Capture, Dropout, Labels, Sieve
+
+
+def checked(call: Call) -> Call:
+    """The same call with four-dimensional masks, paired segments, a scale and only real dropout.
+
+    Args:
+        call: as the user wrote it; NumPy arrays are welcome.
+
+    Returns:
+        A call that every implementation can work on without looking again. Checking a checked
+        call changes nothing.
+
+    Raises:
+        TypeError: a dtype is wrong, such as a float mask.
+        ValueError: a shape is wrong, or the request names heads or labels that are not there.
+    """
+    q, k, v = (jnp.asarray(array) for array in (call.q, call.k, call.v))
+    _check_qkv(q, k, v)
+    batch, queries, heads, depth = q.shape
+    shape = (batch, heads, queries, k.shape[1])
+    labels = Labels() if call.labels is None else call.labels
+    labels = Labels(*(None if label is None else jnp.asarray(label) for label in labels))
+    _check_labels(labels, shape)
+    _check_capture(call.capture, labels, heads)
+    return call._replace(
+        q=q,
+        k=k,
+        v=v,
+        mask=_mask(call.mask, shape),
+        bias=_bias(call.bias, shape),
+        segment_ids=_segment_ids(call.segment_ids, shape),
+        scale=depth**-0.5 if call.scale is None else call.scale,
+        dropout=_dropout(call.dropout),
+        labels=labels,
+    )
+
+
+def _check_qkv(q: jax.Array, k: jax.Array, v: jax.Array) -> None:
+    for name, array, letters in (("q", q, "Q"), ("k", k, "K"), ("v", v, "K")):
+        if array.ndim != 4:
+            raise ValueError(
+                f"attention: {name} has shape {array.shape}, expected four dimensions "
+                f"[B, {letters}, H, D]."
+            )
+        if not jnp.issubdtype(array.dtype, jnp.floating):
+            raise TypeError(f"attention: {name} has dtype {array.dtype}, expected a float dtype.")
+    if not q.dtype == k.dtype == v.dtype:
+        raise TypeError(
+            f"attention: q, k and v have dtypes {q.dtype}, {k.dtype} and {v.dtype}, expected one.\n"
+            "Fix: cast them before the call."
+        )
+    if q.shape[2] != k.shape[2]:
+        raise ValueError(
+            f"attention: q {q.shape} has {q.shape[2]} heads but k {k.shape} has {k.shape[2]}, "
+            "expected the same H in [B, Q, H, D] and [B, K, H, D].\n"
+            "Fix: repeat shared key heads, or swap the length and head dimensions."
+        )
+    if (q.shape[0], q.shape[3]) != (k.shape[0], k.shape[3]) or k.shape != v.shape:
+        raise ValueError(
+            f"attention: q {q.shape}, k {k.shape} and v {v.shape} do not fit, "
+            "expected [B, Q, H, D], [B, K, H, D] and [B, K, H, D]."
+        )
+    if 0 in q.shape + k.shape:
+        raise ValueError(f"attention: q {q.shape} or k {k.shape} is empty, expected lengths >= 1.")
+
+
+def _mask(mask: Any, shape: tuple[int, int, int, int]) -> jax.Array | None:
+    if mask is None:
+        return None
+    mask = jnp.asarray(mask)
+    if mask.dtype != jnp.bool_:
+        raise TypeError(
+            f"attention: mask has dtype {mask.dtype}, expected bool, True where attention is "
+            "allowed.\nFix: write mask != 0 for a 0/1 mask; pass additive masks as bias=."
+        )
+    if mask.shape == (shape[0], shape[3]):
+        return mask[:, None, None, :]
+    if mask.ndim != 4 or not _broadcasts(mask.shape, shape):
+        raise ValueError(
+            f"attention: mask has shape {mask.shape}, expected [B, K] = {(shape[0], shape[3])} or "
+            f"four dimensions that broadcast to [B, H, Q, K] = {shape}.\n"
+            "Fix: a [Q, K] mask is mask[None, None], a [B, Q, K] mask is mask[:, None]."
+        )
+    return mask
+
+
+def _bias(bias: Any, shape: tuple[int, int, int, int]) -> jax.Array | None:
+    if bias is None:
+        return None
+    bias = jnp.asarray(bias)
+    if not jnp.issubdtype(bias.dtype, jnp.floating):
+        raise TypeError(
+            f"attention: bias has dtype {bias.dtype}, expected a float dtype; it is added to the "
+            "scores.\nFix: pass a bool mask as mask=."
+        )
+    if bias.ndim != 4 or not _broadcasts(bias.shape, shape):
+        raise ValueError(
+            f"attention: bias has shape {bias.shape}, expected four dimensions that broadcast to "
+            f"[B, H, Q, K] = {shape}.\nFix: add dimensions of 1, such as bias[None] for [H, Q, K]."
+        )
+    return bias
+
+
+def _broadcasts(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
+    return all(size in (1, full) for size, full in zip(shape, target, strict=True))
+
+
+def _segment_ids(
+    segment_ids: Any, shape: tuple[int, int, int, int]
+) -> tuple[jax.Array, jax.Array] | None:
+    if segment_ids is None:
+        return None
+    pair = segment_ids if isinstance(segment_ids, tuple) else (segment_ids, segment_ids)
+    received = " and ".join(str(jnp.shape(ids)) for ids in pair)
+    expected = ((shape[0], shape[2]), (shape[0], shape[3]))
+    if tuple(jnp.shape(ids) for ids in pair) != expected:
+        raise ValueError(
+            f"attention: segment_ids have shapes {received}, expected [B, Q] = {expected[0]} and "
+            f"[B, K] = {expected[1]}.\n"
+            "Fix: pass one [B, S] array when Q = K, else a tuple (of_queries, of_keys)."
+        )
+    of_queries, of_keys = (jnp.asarray(ids) for ids in pair)
+    for ids in (of_queries, of_keys):
+        if not jnp.issubdtype(ids.dtype, jnp.integer):
+            raise TypeError(f"attention: segment_ids have dtype {ids.dtype}, expected integers.")
+    return of_queries, of_keys
+
+
+def _dropout(dropout: Dropout | None) -> Dropout | None:
+    if dropout is None:
+        return None
+    if isinstance(dropout.rate, numbers.Real):
+        if not 0 <= dropout.rate < 1:
+            raise ValueError(
+                f"attention: dropout rate is {dropout.rate}, expected 0 <= rate < 1.\n"
+                "Fix: the rate is the share of weights dropped, not kept."
+            )
+        if dropout.rate == 0:
+            return None
+    return dropout
+
+
+def _check_labels(labels: Labels, shape: tuple[int, int, int, int]) -> None:
+    batch, _, queries, keys = shape
+    for name, label in zip(labels._fields, labels, strict=True):
+        if label is None:
+            continue
+        letters, length = ("[B, Q]", queries) if name.startswith("query") else ("[B, K]", keys)
+        if label.shape != (batch, length):
+            raise ValueError(
+                f"attention: labels.{name} has shape {label.shape}, expected {letters} = "
+                f"{(batch, length)}."
+            )
+        kind = jnp.bool_ if name == "query_mask" else jnp.integer
+        if not jnp.issubdtype(label.dtype, kind):
+            raise TypeError(
+                f"attention: labels.{name} has dtype {label.dtype}, expected "
+                f"{'bool' if kind is jnp.bool_ else 'integers'}."
+            )
+
+
+def _check_capture(capture: Capture, labels: Labels, heads: int) -> None:
+    if not isinstance(capture, Capture):
+        raise TypeError(
+            f"attention: capture is {capture!r}, expected a Capture such as Capture(weights=True)."
+        )
+    if capture.heads is not None and max(capture.heads) >= heads:
+        raise ValueError(
+            f"attention: capture.heads names head {max(capture.heads)}, but there are {heads} "
+            f"heads, numbered 0 to {heads - 1}."
+        )
+    for sieve in capture.sieves:
+        missing = [name for name in needed_labels(sieve) if getattr(labels, name) is None]
+        if missing:
+            raise ValueError(
+                f"attention: sieve {sieve.name!r} needs labels.{' and labels.'.join(missing)}, "
+                f"which {'is' if len(missing) == 1 else 'are'} not given.\n"
+                f"Fix: labels=Labels({'=..., '.join(missing)}=...)."
+            )
+
+
+def needed_labels(sieve: Sieve) -> tuple[str, ...]:
+    """Fields of `Labels` that a sieve reads.
+
+    Args:
+        sieve: the set of keys.
+
+    Returns:
+        Field names, empty for a sieve made of offsets only.
+    """
+    names: tuple[str, ...] = ()
+    if sieve.key_class is not None:
+        names += ("key_class",)
+    if sieve.same_segment is not None:
+        names += ("query_segment", "key_segment")
+    if sieve.same_token is not None:
+        names += ("query_token", "key_token")
+    return names

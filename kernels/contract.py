@@ -1,0 +1,315 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""What every attention implementation accepts and returns: letters, layouts, rules and types.
+
+This file computes nothing; the checks of the arrays of one call are in checks.py.
+
+Dimension letters, the same everywhere::
+
+    B batch   H head   Q query position   K key position   D depth of a head   R statistic
+
+Layouts::
+
+    q [B, Q, H, D]     k, v [B, K, H, D]     output [B, Q, H, D]
+    weights, scores [B, H, Q, K]     row statistics [B, H, Q]     received [B, H, K]
+
+Who may look at whom. A query may attend to a key when *all* of these hold:
+
+* ``mask`` is True there. ``[B, K]`` marks real keys (False = padding); four dimensions broadcast
+  to ``[B, H, Q, K]``.
+* ``segment_ids`` of query and key are equal (packed sequences).
+* with ``causal``, the key position is not after the query position: ``j <= i``, both counted from
+  0, also when Q and K differ.
+* the score itself is above minus infinity (an additive ``bias`` may hold ``-inf``).
+
+A row without any attendable key gives output 0, weights 0, lse ``-inf``, entropy 0, max 0,
+argmax -1, distance 0, sum_sq 0 and masses 0. NaN and infinity in a key or value reach only the
+queries that may attend to it, in the results and in the gradients. A NaN in a query row stays in
+the results of that row.
+
+Statistics, in nats and tokens, from the weights *before* dropout, in float32 (float64 if q is)::
+
+    lse         log of the sum of exp(scores)                                   [B, H, Q]
+    entropy     -sum_j p_j log p_j                                              [B, H, Q]
+    max         largest weight                                                  [B, H, Q]
+    argmax      its key, the first of equals; int32, no gradient                [B, H, Q]
+    topk(k)     k <= 8 largest, as "topk_weights" and "topk_indices" (int32)    [B, H, Q, R]
+                rows with fewer attendable keys end in weight 0, index -1
+    distance    sum_j p_j |i - j|                                               [B, H, Q]
+    sum_sq      sum_j p_j^2 (1 / sum_sq is the effective number of keys)        [B, H, Q]
+    received    sum of the weights each key gets over the counted queries       [B, H, K]
+    a Sieve     sum of p_j over the keys in the sieve, under the sieve's name   [B, H, Q]
+"""
+
+import difflib
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, Key, Shaped
+
+STATISTICS = ("lse", "entropy", "max", "argmax", "topk(k)", "distance", "sum_sq", "received")
+"""Names a request may use; ``topk(k)`` stands for topk(1) to topk(8)."""
+
+MAX_TOPK = 8
+WEIGHT_DTYPES = ("float32", "bfloat16", "float16", "uint8")
+_TOPK = re.compile(r"topk\((\d+)\)")
+_TOPK_KEYS = ("topk_weights", "topk_indices")
+
+
+@dataclass(frozen=True)
+class Sieve:
+    """A set of keys for every query; its statistic is the attention mass that falls into it.
+
+    Conditions that are set must all hold (after "The heads hypothesis", Pande et al. 2021, where
+    a sieve is the set of tokens a head is expected to look at).
+
+    Attributes:
+        name: key of the statistic in ``Intermediates.stats``.
+        key_class: bit number, 0 to 31, that must be set in ``Labels.key_class`` of the key.
+        offsets: ``(low, high)``, both included, for ``j - i``; the next token is ``(1, 1)``.
+        same_segment: True wants equal segments in ``Labels``, False different ones.
+        same_token: True wants equal token ids in ``Labels``, False different ones.
+
+    Raises:
+        ValueError: empty or reserved name, no condition, bit out of range, ``low > high``.
+    """
+
+    name: str
+    key_class: int | None = None
+    offsets: tuple[int, int] | None = None
+    same_segment: bool | None = None
+    same_token: bool | None = None
+
+    def __post_init__(self):
+        if not self.name or not isinstance(self.name, str):
+            raise ValueError(f"Sieve: name is {self.name!r}, expected a non-empty string.")
+        if self.name in STATISTICS + _TOPK_KEYS or _TOPK.fullmatch(self.name):
+            raise ValueError(f"Sieve: {self.name!r} is the name of a statistic; use another name.")
+        conditions = (self.key_class, self.offsets, self.same_segment, self.same_token)
+        if all(condition is None for condition in conditions):
+            raise ValueError(
+                f"Sieve {self.name!r} has no condition.\n"
+                "Fix: set key_class, offsets, same_segment or same_token."
+            )
+        if self.key_class is not None and not 0 <= self.key_class <= 31:
+            raise ValueError(
+                f"Sieve {self.name!r}: key_class is {self.key_class}, expected a bit from 0 to 31."
+            )
+        if self.offsets is not None:
+            object.__setattr__(self, "offsets", tuple(self.offsets))
+            if len(self.offsets) != 2 or self.offsets[0] > self.offsets[1]:
+                raise ValueError(
+                    f"Sieve {self.name!r}: offsets are {self.offsets}, expected (low, high) "
+                    "with low <= high."
+                )
+
+
+@dataclass(frozen=True)
+class Capture:
+    """What a call should hand back beside its output. Hashable, static under ``jax.jit``.
+
+    Memory for what is asked, per call: ``weights`` B·H·Q·K entries of ``dtype``; ``scores``
+    4·B·H·Q·K bytes; each row statistic 4·B·H·Q bytes; what is not asked costs nothing.
+
+    Attributes:
+        weights: attention weights after softmax, before dropout, ``[B, H, Q, K]``.
+        scores: scaled and biased scores, ``-inf`` where masked, float32 ``[B, H, Q, K]``.
+        query: projected queries. This and the next three are recorded by the model, not here.
+        key: projected keys.
+        value: projected values.
+        head_output: output of each head before the output projection.
+        stats: statistic names (see the table of this module) and sieves.
+        layers: layers to record, all when None. Read by the model.
+        heads: heads to record, in this order, all when None. Everything captured, statistics
+            too, then has ``len(heads)`` in place of H.
+        dtype: of ``weights``: float32, bfloat16, float16, or uint8 holding round(255 p).
+
+    Raises:
+        ValueError: unknown or repeated statistic, unknown dtype, negative or repeated number in
+            ``layers`` or ``heads``.
+    """
+
+    weights: bool = False
+    scores: bool = False
+    query: bool = False
+    key: bool = False
+    value: bool = False
+    head_output: bool = False
+    stats: tuple[str | Sieve, ...] = ()
+    layers: tuple[int, ...] | None = None
+    heads: tuple[int, ...] | None = None
+    dtype: str = "float32"
+
+    def __post_init__(self):
+        object.__setattr__(self, "stats", _statistics(self.stats))
+        object.__setattr__(self, "layers", _numbers("layers", self.layers))
+        object.__setattr__(self, "heads", _numbers("heads", self.heads))
+        object.__setattr__(self, "dtype", _weight_dtype(self.dtype))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Plain statistics that were asked, ``topk(k)`` as written."""
+        return tuple(item for item in self.stats if isinstance(item, str))
+
+    @property
+    def sieves(self) -> tuple[Sieve, ...]:
+        """Sieves that were asked."""
+        return tuple(item for item in self.stats if isinstance(item, Sieve))
+
+    @property
+    def topk(self) -> int:
+        """The k of ``topk(k)``, 0 when it was not asked."""
+        found = [_TOPK.fullmatch(name) for name in self.names]
+        return next((int(match[1]) for match in found if match), 0)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Keys of ``Intermediates.stats``, in the order asked."""
+        keys: list[str] = []
+        for item in self.stats:
+            name = item.name if isinstance(item, Sieve) else item
+            keys += _TOPK_KEYS if _TOPK.fullmatch(name) else (name,)
+        return tuple(keys)
+
+
+def _statistics(stats: Iterable[str | Sieve]) -> tuple[str | Sieve, ...]:
+    if isinstance(stats, str | Sieve):
+        raise ValueError(f"Capture: stats is {stats!r}, expected a tuple.\nFix: stats=({stats!r},)")
+    stats = tuple(stats)
+    seen: set[str] = set()
+    for item in stats:
+        name = item.name if isinstance(item, Sieve) else _known(item)
+        if name in seen:
+            raise ValueError(f"Capture: {name!r} is in stats twice; each name may appear once.")
+        seen.add(name)
+    return stats
+
+
+def _known(name: Any) -> str:
+    """The statistic's name, ``topk`` for any k, or an error that offers the nearest one."""
+    match = _TOPK.fullmatch(name) if isinstance(name, str) else None
+    if match and 1 <= int(match[1]) <= MAX_TOPK:
+        return "topk"
+    if match:
+        raise ValueError(f"Capture: {name!r} is out of range, expected topk(1) to topk({MAX_TOPK})")
+    if name in STATISTICS and name != "topk(k)":
+        return name
+    near = difflib.get_close_matches(str(name), STATISTICS, n=1, cutoff=0.4)
+    hint = f"Did you mean {near[0]!r}? " if near else ""
+    raise ValueError(
+        f"Capture: unknown statistic {name!r}.\n{hint}Known: {', '.join(STATISTICS)}, or a Sieve."
+    )
+
+
+def _numbers(what: str, numbers: Iterable[int] | None) -> tuple[int, ...] | None:
+    if numbers is None:
+        return None
+    numbers = (numbers,) if isinstance(numbers, int) else tuple(int(n) for n in numbers)
+    if not numbers or min(numbers) < 0 or len(set(numbers)) != len(numbers):
+        raise ValueError(
+            f"Capture: {what} is {numbers}, expected different numbers counted from 0.\n"
+            f"Fix: {what}=None records all of them."
+        )
+    return numbers
+
+
+def _weight_dtype(dtype: Any) -> str:
+    try:
+        name = jnp.dtype(dtype).name
+    except TypeError:
+        name = str(dtype)
+    if name not in WEIGHT_DTYPES:
+        raise ValueError(
+            f"Capture: dtype of weights is {name!r}, expected one of {', '.join(WEIGHT_DTYPES)}."
+        )
+    return name
+
+
+NOTHING = Capture()
+"""The request of somebody who only wants the output."""
+
+
+class Labels(NamedTuple):
+    """What sieves and ``received`` need to know about positions. Leave out what is not needed.
+
+    Attributes:
+        key_class: bitmask of the classes each key belongs to.
+        query_segment: segment of each query, for ``Sieve.same_segment``.
+        key_segment: segment of each key.
+        query_token: token id of each query, for ``Sieve.same_token``.
+        key_token: token id of each key.
+        query_mask: True for the queries counted in ``received`` (False for padding).
+    """
+
+    key_class: Int[Array, "B K"] | None = None
+    query_segment: Int[Array, "B Q"] | None = None
+    key_segment: Int[Array, "B K"] | None = None
+    query_token: Int[Array, "B Q"] | None = None
+    key_token: Int[Array, "B K"] | None = None
+    query_mask: Bool[Array, "B Q"] | None = None
+
+
+class Dropout(NamedTuple):
+    """Dropout on the weights that make the output; captured weights are those before it.
+
+    Attributes:
+        rate: probability that a weight is dropped, 0 <= rate < 1. Kept ones grow by 1/(1-rate).
+        key: a PRNG key. The mask is a function of (key, batch, head, query, key position), the
+            same in every implementation, forward and backward. Positions are counted inside the
+            call, so under ``shard_map`` fold the index of the shard into the key.
+    """
+
+    rate: float
+    key: Key[Array, ""] | Shaped[Array, "2"]
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Intermediates:
+    """What one call of attention saw. Fields that were not asked are None.
+
+    Attributes:
+        weights: before dropout, in the dtype asked.
+        scores: scaled and biased, ``-inf`` where masked, float32.
+        stats: the statistics by name, see the table of this module.
+        implementation: the one that ran.
+    """
+
+    weights: Shaped[Array, "B H Q K"] | None = None
+    scores: Float[Array, "B H Q K"] | None = None
+    stats: dict[str, Array] = field(default_factory=dict)
+    implementation: str = field(default="", metadata={"static": True})
+
+
+class Call(NamedTuple):
+    """One checked call, in the form that implementations work on (see checks.py).
+
+    Attributes:
+        q: queries.
+        k: keys, same dtype.
+        v: values, same dtype.
+        mask: four dimensions, each full or 1.
+        bias: four dimensions, each full or 1.
+        segment_ids: of queries and of keys.
+        causal: keys after the query are masked.
+        scale: factor on q·k.
+        dropout: None when nothing is dropped.
+        labels: what the sieves need is there.
+        capture: what to hand back.
+    """
+
+    q: Float[Array, "B Q H D"]
+    k: Float[Array, "B K H D"]
+    v: Float[Array, "B K H D"]
+    mask: Bool[Array, "#B #H #Q #K"] | None = None
+    bias: Float[Array, "#B #H #Q #K"] | None = None
+    segment_ids: tuple[Int[Array, "B Q"], Int[Array, "B K"]] | None = None
+    causal: bool = False
+    scale: float | Float[Array, ""] | None = None
+    dropout: Dropout | None = None
+    labels: Labels = Labels()
+    capture: Capture = NOTHING

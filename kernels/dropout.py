@@ -1,0 +1,83 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Which weights dropout keeps, as a hash of (key, batch, head, query, key position).
+
+A counter-based generator: no state and no order, so a fused kernel, a chunk of rows and the
+backward pass all find the same mask without storing it. Not a general random generator: use
+jax.random for anything else.
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Int, UInt32
+
+from flaxattn.kernels.contract import Dropout
+
+# Odd constants with well-spread bits: the golden ratio and the multipliers of MurmurHash3.
+_GOLDEN = 0x9E3779B9
+_FIRST = 0x85EBCA6B
+_SECOND = 0xC2B2AE35
+_RATE_BITS = 24
+
+
+def _mix(x: Array) -> Array:
+    """MurmurHash3's finaliser: a bijection of 32 bits in which every bit changes half of all."""
+    x = (x ^ (x >> 16)) * jnp.uint32(_FIRST)
+    x = (x ^ (x >> 13)) * jnp.uint32(_SECOND)
+    return x ^ (x >> 16)
+
+
+def row_words(dropout: Dropout, batch: int, heads: int, rows: Int[Array, "Q"]) -> Array:
+    """64 random bits for every query row.
+
+    Args:
+        dropout: its key seeds the bits.
+        batch: number of examples B.
+        heads: number of heads H.
+        rows: query positions.
+
+    Returns:
+        uint32 ``[2, B, H, Q]``.
+    """
+    seed: UInt32[Array, "2 1 1 1"] = jax.random.bits(dropout.key, (2, 1, 1, 1), jnp.uint32)
+    b = jnp.arange(batch, dtype=jnp.uint32)[:, None, None]
+    h = jnp.arange(heads, dtype=jnp.uint32)[:, None]
+    words = _mix(seed + jnp.uint32(_GOLDEN) * (b + 1))
+    words = _mix(words + jnp.uint32(_GOLDEN) * (h + 1))
+    return _mix(words + jnp.uint32(_GOLDEN) * (rows.astype(jnp.uint32) + 1))
+
+
+def keep_block(rate: float, words: Array, keys: Int[Array, "K"]) -> Bool[Array, "B H Q K"]:
+    """True where a weight stays.
+
+    Args:
+        rate: probability of False, to 24 bits.
+        words: of the rows, from `row_words`.
+        keys: key positions.
+
+    Returns:
+        The mask, two multiplications per entry.
+    """
+    x = (keys.astype(jnp.uint32) * jnp.uint32(_GOLDEN)) ^ words[0][..., None]
+    x = (x ^ (x >> 16)) * jnp.uint32(_FIRST) + words[1][..., None]
+    x = (x ^ (x >> 15)) * jnp.uint32(_SECOND)
+    threshold = jnp.round(jnp.asarray(rate, jnp.float32) * 2**_RATE_BITS).astype(jnp.uint32)
+    return ((x ^ (x >> 16)) >> (32 - _RATE_BITS)) >= threshold
+
+
+def keep_mask(
+    dropout: Dropout, shape: tuple[int, int, int, int], first_row: int = 0
+) -> Bool[Array, "B H Q K"]:
+    """True where a weight stays, for rows ``first_row`` onwards.
+
+    Args:
+        dropout: rate and key.
+        shape: ``(B, H, Q, K)`` of the block.
+        first_row: position of the first query of the block.
+
+    Returns:
+        The mask of that block; blocks of any size agree with the whole.
+    """
+    batch, heads, queries, keys = shape
+    words = row_words(dropout, batch, heads, first_row + jnp.arange(queries))
+    return keep_block(dropout.rate, words, jnp.arange(keys))

@@ -1,0 +1,166 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Statistics of a block of query rows that sees all its keys, from scores and exponentials.
+
+The weights themselves are never formed: with m the largest score of a row, e_j = exp(s_j - m) and
+l = sum_j e_j, every statistic is a sum over e_j divided by l. Online (split over keys)
+accumulation is not done here.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+NO_KEY = -1
+"""Index that stands for "there is none"."""
+
+
+class Rows(NamedTuple):
+    """A block of rows after the exponential, all its keys present.
+
+    Attributes:
+        scores: -inf where masked.
+        shift: largest score of the row (0 if fully masked), without gradient.
+        exponentials: exp(scores - shift), 0 where masked.
+        total: their sum, 0 for a fully masked row.
+    """
+
+    scores: Float[Array, "B H Q K"]
+    shift: Float[Array, "B H Q"]
+    exponentials: Float[Array, "B H Q K"]
+    total: Float[Array, "B H Q"]
+
+
+def exponentiate(scores: Float[Array, "B H Q K"]) -> Rows:
+    """Shifts by the row maximum and exponentiates; safe for fully masked rows.
+
+    Args:
+        scores: -inf where masked.
+
+    Returns:
+        The block, ready for the statistics below.
+    """
+    largest = jax.lax.stop_gradient(scores).max(axis=-1)
+    shift = jnp.where(largest == -jnp.inf, 0, largest)
+    exponentials = jnp.exp(scores - shift[..., None])
+    return Rows(scores, shift, exponentials, exponentials.sum(axis=-1))
+
+
+def inverse_total(rows: Rows) -> Float[Array, "B H Q"]:
+    """1 / l, and 0 for a fully masked row, so that products with it are 0 there."""
+    some = rows.total != 0
+    return jnp.where(some, 1 / jnp.where(some, rows.total, 1), 0)
+
+
+def lse(rows: Rows) -> Float[Array, "B H Q"]:
+    """M + log l, -inf for a fully masked row."""
+    some = rows.total != 0
+    return jnp.where(some, rows.shift + jnp.log(jnp.where(some, rows.total, 1)), -jnp.inf)
+
+
+def entropy(rows: Rows) -> Float[Array, "B H Q"]:
+    """Log l - (sum_j (s_j - m) e_j) / l: the shifted form, which does not cancel."""
+    shifted = jnp.where(rows.scores == -jnp.inf, 0, rows.scores - rows.shift[..., None])
+    mean = (shifted * rows.exponentials).sum(axis=-1) * inverse_total(rows)
+    return jnp.log(jnp.where(rows.total != 0, rows.total, 1)) - mean
+
+
+def sum_sq(rows: Rows) -> Float[Array, "B H Q"]:
+    """(sum_j e_j^2) / l^2."""
+    return (rows.exponentials**2).sum(axis=-1) * inverse_total(rows) ** 2
+
+
+def mass(rows: Rows, inside: Bool[Array, "#B #H #Q #K"]) -> Float[Array, "B H Q"]:
+    """(sum of e_j over a set of keys) / l."""
+    return jnp.where(inside, rows.exponentials, 0).sum(axis=-1) * inverse_total(rows)
+
+
+def distance(rows: Rows, positions: Int[Array, "Q"]) -> Float[Array, "B H Q"]:
+    """(sum_j |i - j| e_j) / l, in tokens."""
+    gap = jnp.abs(positions[:, None] - jnp.arange(rows.scores.shape[-1]))
+    gap = gap.astype(rows.scores.dtype)
+    return (rows.exponentials * gap).sum(axis=-1) * inverse_total(rows)
+
+
+def received(rows: Rows, counted: Bool[Array, "B Q"] | None) -> Float[Array, "B H K"]:
+    """Sum of the weights that each key gets from the counted rows of this block."""
+    factor = inverse_total(rows)
+    exponentials = rows.exponentials
+    if counted is not None:
+        factor = jnp.where(counted[:, None], factor, 0)
+        exponentials = jnp.where(counted[:, None, :, None], exponentials, 0)
+    return jnp.einsum("bhq,bhqk->bhk", factor, exponentials)
+
+
+@jax.custom_jvp
+def _largest(scores: Float[Array, "B H Q K"]) -> tuple[Array, Array]:
+    """The largest score of each row and the first key that has it."""
+    value = scores.max(axis=-1)
+    keys = jnp.arange(scores.shape[-1], dtype=jnp.int32)
+    hit = scores == value[..., None]
+    first = jnp.where(hit, keys, scores.shape[-1]).min(axis=-1)
+    # A row with NaN has no hit at all.
+    return value, jnp.where(first == scores.shape[-1], NO_KEY, first)
+
+
+@_largest.defjvp
+def _largest_jvp(primals, tangents):
+    """The gradient goes to the first of equals, as in the paper-and-pencil formula."""
+    value, first = _largest(*primals)
+    keys = jnp.arange(primals[0].shape[-1], dtype=jnp.int32)
+    tangent = jnp.where(keys == first[..., None], tangents[0], 0).sum(axis=-1)
+    zero = jnp.zeros(first.shape, jax.dtypes.float0)
+    return (value, first), (tangent, zero)
+
+
+def topk(rows: Rows, k: int) -> tuple[Float[Array, "B H Q R"], Int[Array, "B H Q R"]]:
+    """The k largest weights and their keys, the earlier key first among equals.
+
+    Args:
+        rows: the block.
+        k: how many, R of the result; rows with fewer keys end in weight 0 and index -1.
+
+    Returns:
+        Weights and int32 key positions.
+    """
+    remaining, weights, indices = rows.scores, [], []
+    keys = jnp.arange(rows.scores.shape[-1], dtype=jnp.int32)
+    for _ in range(k):
+        value, index = _largest(remaining)
+        there = value != -jnp.inf
+        value = jnp.where(there, value, 0) - rows.shift
+        weights.append(jnp.where(there, jnp.exp(value), 0) * inverse_total(rows))
+        indices.append(jnp.where(there, index, NO_KEY))
+        remaining = jnp.where(keys == index[..., None], -jnp.inf, remaining)
+    return jnp.stack(weights, axis=-1), jnp.stack(indices, axis=-1)
+
+
+def row_statistics(
+    rows: Rows, names: Sequence[str], positions: Int[Array, "Q"]
+) -> dict[str, Float[Array, "B H Q"] | Int[Array, "B H Q"]]:
+    """The statistics that need no labels: lse, entropy, max, argmax, distance and sum_sq.
+
+    Args:
+        rows: the block.
+        names: those wanted; others are ignored.
+        positions: of the queries, for ``distance``.
+
+    Returns:
+        Statistics by name.
+    """
+    stats = {}
+    if "lse" in names:
+        stats["lse"] = lse(rows)
+    if "entropy" in names:
+        stats["entropy"] = entropy(rows)
+    if "max" in names or "argmax" in names:
+        weight, index = topk(rows, 1)
+        stats |= {"max": weight[..., 0], "argmax": index[..., 0]}
+    if "distance" in names:
+        stats["distance"] = distance(rows, positions)
+    if "sum_sq" in names:
+        stats["sum_sq"] = sum_sq(rows)
+    return {name: stats[name] for name in names if name in stats}

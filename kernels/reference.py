@@ -1,0 +1,179 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Attention written as its formulas: dense, float32, slow. It defines the right answers.
+
+Read this first. Nothing here is chunked or fused; statistics come from the full weights. The
+masks are built here once more, on purpose, so that an error elsewhere shows.
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from flaxattn.kernels.checks import checked
+from flaxattn.kernels.contract import NOTHING, Call, Capture, Dropout, Intermediates, Labels, Sieve
+from flaxattn.kernels.dropout import keep_mask
+from flaxattn.kernels.masks import quarantine
+
+EXACT = jax.lax.Precision.HIGHEST
+
+
+def attention(
+    q: Float[Array, "B Q H D"],
+    k: Float[Array, "B K H D"],
+    v: Float[Array, "B K H D"],
+    *,
+    mask: Bool[Array, "B K"] | Bool[Array, "#B #H #Q #K"] | None = None,
+    bias: Float[Array, "#B #H #Q #K"] | None = None,
+    segment_ids: Int[Array, "B S"] | tuple[Int[Array, "B Q"], Int[Array, "B K"]] | None = None,
+    causal: bool = False,
+    scale: float | None = None,
+    dropout: Dropout | None = None,
+    labels: Labels | None = None,
+    capture: Capture = NOTHING,
+) -> tuple[Float[Array, "B Q H D"], Intermediates]:
+    """softmax(scale q·k + bias) v, in float32 (float64 for float64 inputs).
+
+    Args:
+        q: queries.
+        k: keys.
+        v: values.
+        mask: True where attention is allowed.
+        bias: added to the scaled scores.
+        segment_ids: attention stays within equal ids.
+        causal: attention to keys not after the query only.
+        scale: factor on q·k, 1/sqrt(D) when None.
+        dropout: on the weights that make the output.
+        labels: positions' labels for sieves and ``received``.
+        capture: what to hand back.
+
+    Returns:
+        The output in q's dtype and the intermediates. Memory: several times B·H·Q·K floats.
+
+    Raises:
+        ValueError: as `flaxattn.kernels.attention.attention`.
+        TypeError: as there.
+    """
+    given = Labels() if labels is None else labels
+    call = checked(Call(q, k, v, mask, bias, segment_ids, causal, scale, dropout, given, capture))
+    scores, values = _scores(call)
+    weights = _softmax(scores)
+    output = _output(call, weights, values)
+    seen = slice(None) if capture.heads is None else list(capture.heads)
+    scores, weights = scores[:, seen], weights[:, seen]
+    return output.astype(call.q.dtype), Intermediates(
+        weights=_in_dtype(weights, capture.dtype) if capture.weights else None,
+        scores=scores if capture.scores else None,
+        stats=_statistics(call, scores, weights),
+        implementation="reference",
+    )
+
+
+def _scores(call: Call) -> tuple[Float[Array, "B H Q K"], Float[Array, "B K H D"]]:
+    """Scaled, biased scores with -inf where masked; and the values without masked garbage."""
+    dtype = jnp.promote_types(call.q.dtype, jnp.float32)
+    q, k, v = (array.astype(dtype) for array in (call.q, call.k, call.v))
+    k, v, poison = quarantine(k, v)
+    scores = call.scale * jnp.einsum("bqhd,bkhd->bhqk", q, k, precision=EXACT)
+    if call.bias is not None:
+        scores = scores + call.bias.astype(dtype)
+    return jnp.where(_allowed(call), scores + poison.astype(dtype), -jnp.inf), v
+
+
+def _allowed(call: Call) -> Bool[Array, "B H Q K"]:
+    batch, queries, heads, _ = call.q.shape
+    keys = call.k.shape[1]
+    allowed = jnp.ones((batch, heads, queries, keys), bool)
+    if call.mask is not None:
+        allowed = jnp.logical_and(allowed, call.mask)
+    if call.segment_ids is not None:
+        of_queries, of_keys = call.segment_ids
+        allowed = jnp.logical_and(allowed, (of_queries[:, :, None] == of_keys[:, None, :])[:, None])
+    if call.causal:
+        allowed = jnp.logical_and(allowed, jnp.tril(jnp.ones((queries, keys), bool)))
+    return allowed
+
+
+def _softmax(scores: Float[Array, "B H Q K"]) -> Float[Array, "B H Q K"]:
+    """exp(s) / sum exp(s), 0 for a fully masked row."""
+    attendable = scores != -jnp.inf
+    shift = jnp.max(scores, axis=-1, keepdims=True)
+    shift = jax.lax.stop_gradient(jnp.where(shift == -jnp.inf, 0, shift))
+    exponentials = jnp.where(attendable, jnp.exp(jnp.where(attendable, scores, 0) - shift), 0)
+    total = exponentials.sum(axis=-1, keepdims=True)
+    return exponentials / jnp.where(total == 0, 1, total)
+
+
+def _output(call: Call, weights: Array, v: Array) -> Float[Array, "B Q H D"]:
+    if call.dropout is not None:
+        keep = keep_mask(call.dropout, weights.shape)
+        weights = jnp.where(keep, weights / (1 - call.dropout.rate), 0)
+    return jnp.einsum("bhqk,bkhd->bqhd", weights, v, precision=EXACT)
+
+
+def _in_dtype(weights: Array, dtype: str) -> Array:
+    if dtype == "uint8":
+        return jnp.round(255 * weights).astype(jnp.uint8)
+    return weights.astype(dtype)
+
+
+def _statistics(call: Call, scores: Array, weights: Array) -> dict[str, Array]:
+    """Every statistic that was asked, straight from the dense weights."""
+    capture, queries, keys = call.capture, call.q.shape[1], call.k.shape[1]
+    some = (scores != -jnp.inf).any(axis=-1)
+    stats: dict[str, Array] = {}
+    if "lse" in capture.names:
+        stats["lse"] = jax.nn.logsumexp(scores, axis=-1, where=scores != -jnp.inf)
+    if "entropy" in capture.names:
+        logs = jnp.log(jnp.where(weights > 0, weights, 1))
+        stats["entropy"] = -(weights * logs).sum(axis=-1)
+    first = jnp.where(some, jnp.argmax(scores, axis=-1), -1).astype(jnp.int32)
+    if "argmax" in capture.names:
+        stats["argmax"] = first
+    if "max" in capture.names:
+        is_first = jnp.arange(keys) == first[..., None]
+        stats["max"] = jnp.where(is_first, weights, 0).sum(axis=-1)
+    if capture.topk:
+        stats["topk_weights"], stats["topk_indices"] = _topk(scores, weights, capture.topk)
+    if "distance" in capture.names:
+        gap = jnp.abs(jnp.arange(queries)[:, None] - jnp.arange(keys))
+        stats["distance"] = (weights * gap).sum(axis=-1)
+    if "sum_sq" in capture.names:
+        stats["sum_sq"] = (weights**2).sum(axis=-1)
+    if "received" in capture.names:
+        counted = call.labels.query_mask
+        counted = jnp.ones(call.q.shape[:2], bool) if counted is None else counted
+        stats["received"] = jnp.where(counted[:, None, :, None], weights, 0).sum(axis=-2)
+    for sieve in capture.sieves:
+        inside = _inside(sieve, call.labels, queries, keys)
+        stats[sieve.name] = jnp.where(inside[:, None], weights, 0).sum(axis=-1)
+    return {name: stats[name] for name in capture.keys}
+
+
+def _topk(scores: Array, weights: Array, k: int) -> tuple[Array, Array]:
+    """The k keys with the highest scores, earlier ones first among equals."""
+    order = jnp.argsort(-scores, axis=-1, stable=True)[..., :k]
+    chosen = jnp.take_along_axis(weights, order, axis=-1)
+    indices = jnp.where(jnp.take_along_axis(scores, order, axis=-1) == -jnp.inf, -1, order)
+    missing = [(0, 0)] * (indices.ndim - 1) + [(0, k - indices.shape[-1])]
+    indices = jnp.pad(indices.astype(jnp.int32), missing, constant_values=-1)
+    return jnp.pad(chosen, missing), indices
+
+
+def _inside(sieve: Sieve, labels: Labels, queries: int, keys: int) -> Bool[Array, "#B Q K"]:
+    """Which keys are in a sieve, for every query: the conditions, one after the other."""
+    inside = jnp.ones((1, queries, keys), bool)
+    if sieve.key_class is not None:
+        of_class = (labels.key_class[:, None, :] >> sieve.key_class) & 1 == 1
+        inside = jnp.logical_and(inside, of_class)
+    if sieve.offsets is not None:
+        offset = jnp.arange(keys) - jnp.arange(queries)[:, None]
+        low, high = sieve.offsets
+        inside = jnp.logical_and(inside, (low <= offset) & (offset <= high))
+    if sieve.same_segment is not None:
+        equal = labels.query_segment[:, :, None] == labels.key_segment[:, None, :]
+        inside = jnp.logical_and(inside, equal == sieve.same_segment)
+    if sieve.same_token is not None:
+        equal = labels.query_token[:, :, None] == labels.key_token[:, None, :]
+        inside = jnp.logical_and(inside, equal == sieve.same_token)
+    return inside

@@ -1,0 +1,242 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""The everyday implementation in plain jax.numpy: one block of query rows after another.
+
+A block sees all keys, so every statistic is exact without rescaling, and only block rows x K
+scores exist at a time; the backward pass computes them again. Nothing here is device-specific;
+fused kernels have files of their own.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from flaxattn.kernels import reductions
+from flaxattn.kernels.contract import Call, Intermediates
+from flaxattn.kernels.dropout import keep_block, row_words
+from flaxattn.kernels.masks import allowed_pairs, quarantine, restricted, sieve_block
+
+MAX_ROWS = 128
+"""Query rows of a block: S x S never exists for longer sequences unless it was asked."""
+
+
+class Queries(NamedTuple):
+    """The query side of a call: all of it, or one block of rows."""
+
+    q: Float[Array, "B H Q D"]
+    positions: Int[Array, "Q"]
+    mask: Bool[Array, "#B #H Q #K"] | None
+    bias: Float[Array, "#B #H Q #K"] | None
+    segment: Int[Array, "B Q"] | None
+    label_segment: Int[Array, "B Q"] | None
+    label_token: Int[Array, "B Q"] | None
+    counted: Bool[Array, "B Q"] | None
+
+
+class Keys(NamedTuple):
+    """The key side, the same for every block."""
+
+    k: Float[Array, "B H K D"]
+    v: Float[Array, "B H K D"]
+    poison: Float[Array, "B H 1 K"] | None
+    mask: Bool[Array, "#B #H 1 #K"] | None
+    bias: Float[Array, "#B #H 1 #K"] | None
+
+
+# Where the query dimension is in each field of `Queries`.
+_AXES = Queries(2, 0, 2, 2, 1, 1, 1, 1)
+
+
+def attend(call: Call) -> tuple[Float[Array, "B Q H D"], Intermediates]:
+    """Attention and what was asked of it, in blocks of query rows.
+
+    Args:
+        call: a checked call.
+
+    Returns:
+        The output in q's dtype and the intermediates.
+    """
+    queries, keys = _sides(call)
+    length = call.q.shape[1]
+    size = block_rows(length)
+    count = -(-length // size)
+    if count == 1:
+        rows, maps, received = _block(call, queries, keys)
+    else:
+        rows, maps, received = _blocks(call, queries, keys, size, count)
+    output, stats = rows
+    output = jnp.swapaxes(output, 1, 2).astype(call.q.dtype)
+    if received is not None:
+        stats["received"] = received
+    return output, Intermediates(
+        weights=maps.get("weights"),
+        scores=maps.get("scores"),
+        stats={name: stats[name] for name in call.capture.keys},
+        implementation="xla",
+    )
+
+
+def block_rows(length: int) -> int:
+    """Rows of a block: at most `MAX_ROWS`, with as little padding as possible.
+
+    Args:
+        length: number of queries.
+
+    Returns:
+        A divisor of ``length`` when there is one of at least half the maximum.
+    """
+    if length <= MAX_ROWS:
+        return length
+    divisors = [n for n in range(MAX_ROWS, MAX_ROWS // 2 - 1, -1) if length % n == 0]
+    return divisors[0] if divisors else -(-length // -(-length // MAX_ROWS))
+
+
+def _sides(call: Call) -> tuple[Queries, Keys]:
+    """Heads before positions, and what varies with the query apart from what does not."""
+    k, v, poison = call.k, call.v, None
+    if restricted(call):
+        k, v, poison = quarantine(k, v)
+    q, k, v = (jnp.swapaxes(array, 1, 2) for array in (call.q, k, v))
+    per_row = {name: _has_rows(getattr(call, name)) for name in ("mask", "bias")}
+    queries = Queries(
+        q,
+        jnp.arange(call.q.shape[1]),
+        call.mask if per_row["mask"] else None,
+        call.bias if per_row["bias"] else None,
+        None if call.segment_ids is None else call.segment_ids[0],
+        call.labels.query_segment,
+        call.labels.query_token,
+        call.labels.query_mask,
+    )
+    keys = Keys(
+        k,
+        v,
+        poison,
+        None if per_row["mask"] else call.mask,
+        None if per_row["bias"] else call.bias,
+    )
+    return queries, keys
+
+
+def _has_rows(array: Array | None) -> bool:
+    return array is not None and array.shape[2] > 1
+
+
+def _blocks(call: Call, queries: Queries, keys: Keys, size: int, count: int):
+    """Runs `_block` over all blocks; maps are written in place, received is summed."""
+    length = call.q.shape[1]
+    if "received" in call.capture.names and queries.counted is None:
+        queries = queries._replace(counted=jnp.ones((call.q.shape[0], length), bool))
+    blocks = Queries(
+        *(
+            None if array is None else _split(array, axis, size, count)
+            for array, axis in zip(queries, _AXES, strict=True)
+        )
+    )
+    one = jax.checkpoint(lambda block, keys: _block(call, block, keys))
+    first = jax.tree.map(lambda array: array[0], blocks)
+    _, maps, received = jax.eval_shape(one, first, keys)
+    full = {
+        name: jnp.zeros((*block.shape[:2], size * count, block.shape[3]), block.dtype)
+        for name, block in maps.items()
+    }
+    total = None if received is None else jnp.zeros(received.shape, received.dtype)
+
+    def step(carry, index_and_block):
+        (full, total), (index, block) = carry, index_and_block
+        rows, maps, received = one(block, keys)
+        full = {
+            name: jax.lax.dynamic_update_slice_in_dim(full[name], maps[name], index * size, 2)
+            for name in full
+        }
+        return (full, None if total is None else total + received), rows
+
+    (full, total), rows = jax.lax.scan(step, (full, total), (jnp.arange(count), blocks))
+    rows = jax.tree.map(lambda array: _join(array, length), rows)
+    return rows, {name: array[:, :, :length] for name, array in full.items()}, total
+
+
+def _split(array: Array, axis: int, size: int, count: int) -> Array:
+    """[.., Q, ..] -> [count, .., size, ..], padded with zeros."""
+    padding = [(0, 0)] * array.ndim
+    padding[axis] = (0, size * count - array.shape[axis])
+    array = jnp.pad(array, padding)
+    shape = (*array.shape[:axis], count, size, *array.shape[axis + 1 :])
+    return jnp.moveaxis(array.reshape(shape), axis, 0)
+
+
+def _join(array: Array, length: int) -> Array:
+    """[count, B, H, size, ..] -> [B, H, Q, ..]."""
+    array = jnp.moveaxis(array, 0, 2)
+    array = array.reshape(*array.shape[:2], -1, *array.shape[4:])
+    return array[:, :, :length]
+
+
+def _block(call: Call, queries: Queries, keys: Keys):
+    """One block: ((output, row statistics), maps, received)."""
+    capture = call.capture
+    scores = _scores(call, queries, keys)
+    rows = reductions.exponentiate(scores)
+    output = _output(call, queries, keys, rows)
+    if capture.heads is not None:
+        rows = jax.tree.map(lambda array: array[:, list(capture.heads)], rows)
+    stats = reductions.row_statistics(rows, capture.names, queries.positions)
+    if capture.topk:
+        stats["topk_weights"], stats["topk_indices"] = reductions.topk(rows, capture.topk)
+    for sieve in capture.sieves:
+        inside = sieve_block(
+            sieve, call, queries.positions, queries.label_segment, queries.label_token
+        )
+        stats[sieve.name] = reductions.mass(rows, inside)
+    received = None
+    if "received" in capture.names:
+        received = reductions.received(rows, queries.counted)
+    return (output, stats), _maps(call, rows), received
+
+
+def _scores(call: Call, queries: Queries, keys: Keys) -> Float[Array, "B H Q K"]:
+    """Scale q·k + bias, -inf where masked, in float32."""
+    dtype = jnp.promote_types(call.q.dtype, jnp.float32)
+    scores = jnp.einsum("bhqd,bhkd->bhqk", queries.q, keys.k, preferred_element_type=dtype)
+    scores = scores * call.scale
+    bias = keys.bias if queries.bias is None else queries.bias
+    if bias is not None:
+        scores = scores + bias.astype(dtype)
+    mask = keys.mask if queries.mask is None else queries.mask
+    allowed = allowed_pairs(call, queries.positions, mask, queries.segment)
+    if allowed is None or keys.poison is None:
+        return scores
+    return jnp.where(allowed, scores + keys.poison.astype(dtype), -jnp.inf)
+
+
+def _output(call: Call, queries: Queries, keys: Keys, rows: reductions.Rows) -> Array:
+    """(sum_j keep_j e_j v_j) / (l (1 - rate))."""
+    exponentials, factor = rows.exponentials, reductions.inverse_total(rows)
+    if call.dropout is not None:
+        batch, heads = exponentials.shape[:2]
+        words = row_words(call.dropout, batch, heads, queries.positions)
+        keep = keep_block(call.dropout.rate, words, jnp.arange(exponentials.shape[-1]))
+        exponentials = jnp.where(keep, exponentials, 0)
+        factor = factor / (1 - call.dropout.rate)
+    output = jnp.einsum(
+        "bhqk,bhkd->bhqd",
+        exponentials.astype(keys.v.dtype),
+        keys.v,
+        preferred_element_type=rows.total.dtype,
+    )
+    return output * factor[..., None]
+
+
+def _maps(call: Call, rows: reductions.Rows) -> dict[str, Array]:
+    """What was asked at full size, in the dtype asked."""
+    maps = {}
+    if call.capture.weights:
+        weights = rows.exponentials * reductions.inverse_total(rows)[..., None]
+        if call.capture.dtype == "uint8":
+            weights = jnp.round(255 * weights)
+        maps["weights"] = weights.astype(call.capture.dtype)
+    if call.capture.scores:
+        maps["scores"] = rows.scores
+    return maps
