@@ -1,0 +1,90 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Writing a folder whole or not at all. It does not know what is in the files."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from flaxattn.errors import CheckpointError
+
+
+@contextmanager
+def written_whole(directory: str | Path, last: str = "") -> Iterator[Path]:
+    """Give an empty folder to write to; when the block ends well, its files are in `directory`.
+
+    They are flushed to the disk before they get their names. A new directory appears in one step.
+    In a directory that holds files already, each new file replaces its namesake in one step and
+    all others stay. If anything fails, `directory` is as it was.
+
+    Args:
+        directory: Made, with its parents, where absent.
+        last: Name of the file that is put in place after all others.
+
+    Yields:
+        The folder to write to.
+
+    Raises:
+        CheckpointError: If the disk is full, the place is not writable, or is a file.
+    """
+    target = Path(directory)
+    staging = None
+    try:
+        try:
+            staging = _staging(target)
+            yield staging
+            _flush(staging)
+            _move(staging, target, last)
+        except OSError as error:
+            raise CheckpointError(
+                f"Could not write {target}: {error.strerror or error}.\n"
+                "Nothing in it was changed. Free some space, or choose another directory."
+            ) from error
+    finally:
+        if staging is not None:
+            shutil.rmtree(staging, ignore_errors=True)
+
+
+def _staging(target: Path) -> Path:
+    """A fresh folder on the same disk as `target`: beside it, or inside if it holds files."""
+    if target.exists() and not target.is_dir():
+        raise NotADirectoryError(0, "it is a file, not a directory")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    occupied = target.is_dir() and any(target.iterdir())
+    folder = target if occupied else target.parent
+    staging = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".part", dir=folder))
+    umask = os.umask(0)
+    os.umask(umask)
+    staging.chmod(0o777 & ~umask)  # mkdtemp makes it private; the finished folder must not be
+    return staging
+
+
+def _flush(folder: Path) -> None:
+    for path in (*folder.iterdir(), folder):
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _move(staging: Path, target: Path, last: str) -> None:
+    if staging.parent == target:
+        for path in sorted(staging.iterdir(), key=lambda p: (p.name == last, p.name)):
+            os.replace(path, target / path.name)
+        _flush_entry(target)
+    else:
+        os.rename(staging, target)
+        _flush_entry(target.parent)
+
+
+def _flush_entry(folder: Path) -> None:
+    """Make the names in `folder` durable."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

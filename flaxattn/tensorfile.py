@@ -1,0 +1,253 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Named tensors in safetensors files, read with suspicion and written with checksums.
+
+It knows files and bytes; it does not know what a tensor is for. There is no pickle here and there
+will be none: other formats are refused with the line that converts them.
+"""
+
+import glob
+import hashlib
+import json
+import os
+import shlex
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+from flaxattn.errors import CheckpointError
+
+SINGLE = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+_DIGESTS = "flaxattn.sha256"  # key in the header's metadata: JSON, tensor name -> hex digest
+_HEADER_LIMIT = 16 * 2**20  # bytes; a header has about 200 for each tensor
+_FLOATS = {"F16": "float16", "BF16": "bfloat16", "F32": "float32"}
+
+
+class TensorFiles:
+    """The tensors of a model directory, in one file or in several; each is read when asked for.
+
+    Attributes:
+        directory: Where the files are.
+        shapes: Shape of every tensor by name.
+    """
+
+    def __init__(self, directory: str | Path) -> None:
+        self.directory = Path(directory)
+        self.shapes: dict[str, tuple[int, ...]] = {}
+        self._handles: dict[str, Any] = {}
+        self._digests: dict[str, str] = {}
+        self._files: dict[str, Path] = {}
+        for path, names in _parts(self.directory).items():
+            self._add(path, names)
+
+    def _add(self, path: Path, names: Iterable[str] | None) -> None:
+        handle = _open(path)
+        held = list(handle.keys())
+        names = held if names is None else list(names)
+        if absent := sorted(set(names) - set(held)):
+            raise CheckpointError(
+                f"{path} lacks {len(absent)} tensors that {INDEX} says it holds: "
+                f"{', '.join(absent[:3])}{', …' if len(absent) > 3 else ''}.\n"
+                "The files are not of one save; download or save the model again."
+            )
+        self._digests |= _stored_digests(path, handle)
+        for name in names:
+            self.shapes[name] = tuple(handle.get_slice(name).get_shape())
+            self._handles[name], self._files[name] = handle, path
+
+    def read(self, name: str) -> np.ndarray:
+        """Read one tensor and compare it with its checksum, if the file has one.
+
+        Args:
+            name: A key of `shapes`.
+
+        Returns:
+            float16, bfloat16 or float32, on the host.
+
+        Raises:
+            CheckpointError: If the bytes are not those that were saved, or are no such floats.
+        """
+        path, handle = self._files[name], self._handles[name]
+        kind = handle.get_slice(name).get_dtype()
+        if kind not in _FLOATS:
+            raise CheckpointError(
+                f"{path}: tensor {name} has dtype {kind}; expected one of {', '.join(_FLOATS)}.\n"
+                "Convert the model to float32 with the tool that made it."
+            )
+        array = handle.get_tensor(name)
+        expected = self._digests.get(name)
+        if expected is not None and expected != digest(array):
+            raise CheckpointError(
+                f"{path} is damaged: tensor {name} is not what was saved (its checksum differs).\n"
+                "Copy or download the file again; do not use these weights."
+            )
+        return array
+
+
+def write(path: str | Path, tensors: Mapping[str, np.ndarray]) -> None:
+    """Write one safetensors file whose header holds a SHA-256 of every tensor, and read it back.
+
+    Other readers ignore the checksums; `TensorFiles` verifies them.
+
+    Args:
+        path: The file.
+        tensors: Contiguous arrays by name.
+
+    Raises:
+        CheckpointError: If the file could not be written as it should.
+    """
+    digests = {name: digest(array) for name, array in tensors.items()}
+    metadata = {"format": "pt", _DIGESTS: json.dumps(digests, sort_keys=True)}
+    try:
+        safetensors.numpy.save_file(dict(tensors), path, metadata=metadata)
+    except safetensors.SafetensorError as error:
+        raise OSError(str(error)) from error
+    written = TensorFiles(Path(path).parent)
+    for name in tensors:
+        written.read(name)
+
+
+def digest(array: np.ndarray) -> str:
+    """SHA-256 of an array's bytes, in hexadecimal.
+
+    Args:
+        array: Any shape and dtype.
+    """
+    flat = np.ascontiguousarray(array).reshape(-1)
+    return hashlib.sha256(flat.view(np.uint8).data).hexdigest()
+
+
+def _parts(directory: Path) -> dict[Path, list[str] | None]:
+    """Files to read, each with the tensors to take from it (None: all)."""
+    if (directory / SINGLE).is_file():
+        return {directory / SINGLE: None}
+    if (directory / INDEX).is_file():
+        return _shards(directory)
+    raise CheckpointError(_no_weights(directory))
+
+
+def _shards(directory: Path) -> dict[Path, list[str] | None]:
+    index = read_json(directory / INDEX)
+    placed = index.get("weight_map")
+    if not (
+        isinstance(placed, dict) and placed and all(isinstance(f, str) for f in placed.values())
+    ):
+        raise CheckpointError(
+            f"{directory / INDEX} has no usable weight_map: expected tensor names with file names."
+            "\nDownload or save the model again."
+        )
+    parts: dict[Path, list[str] | None] = {}
+    for name, file in placed.items():
+        names = parts.setdefault(_inside(directory, file), [])
+        assert names is not None
+        names.append(name)
+    for path in parts:
+        if not path.is_file():
+            raise CheckpointError(
+                f"{directory / INDEX} names {path.name}, which is not there.\n"
+                "The download or copy is not complete; get the missing file."
+            )
+    return parts
+
+
+def _inside(directory: Path, file: str) -> Path:
+    """The path of a file named by an index; refused if it is not in the model's own folder."""
+    path = directory / file
+    roots = [directory.resolve()]
+    if directory.parent.name == "snapshots":  # a Hub cache: files are links to ../../blobs
+        roots.append(directory.parent.parent.resolve() / "blobs")
+    plain = file not in ("", ".", "..") and not set(file) & set("/\\\0")
+    if not plain or path.resolve().parent not in roots:
+        raise CheckpointError(
+            f"{directory / INDEX} names the file {file!r}, which lies outside the directory.\n"
+            "Refused: a checkpoint may only read its own files. Do not trust this one."
+        )
+    return path
+
+
+def _open(path: Path) -> Any:
+    """Open a safetensors file, after the checks that would otherwise cost memory or clarity."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        header = int.from_bytes(file.read(8), "little")
+    if size < 8 or header > size - 8:
+        raise CheckpointError(_damaged(path, f"its header does not fit in {size} bytes", size))
+    if header > _HEADER_LIMIT:
+        raise CheckpointError(_damaged(path, f"its header claims {header} bytes", size))
+    try:
+        return safetensors.safe_open(path, framework="np")
+    except (safetensors.SafetensorError, OSError, ValueError) as error:
+        raise CheckpointError(_damaged(path, str(error), size)) from error
+
+
+def _damaged(path: Path, reason: str, size: int) -> str:
+    return (
+        f"{path} is not a whole safetensors file ({size} bytes): it was cut short or damaged.\n"
+        f"Reader's reason: {reason}.\n"
+        "Download or copy it again."
+    )
+
+
+def _stored_digests(path: Path, handle: Any) -> dict[str, str]:
+    text = (handle.metadata() or {}).get(_DIGESTS)
+    if text is None:
+        return {}
+    try:
+        digests = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path} is damaged: its checksums cannot be read.") from error
+    if not isinstance(digests, dict) or set(digests) != set(handle.keys()):
+        raise CheckpointError(
+            f"{path} is damaged: its checksums are not those of its tensors.\n"
+            "Copy or download the file again; do not use these weights."
+        )
+    return digests
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object.
+
+    Args:
+        path: The file, UTF-8.
+
+    Raises:
+        CheckpointError: If it is not that.
+    """
+    try:
+        value = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise CheckpointError(
+            f"{path} cannot be read as JSON: {error}.\nDownload or copy it again."
+        ) from error
+    if not isinstance(value, dict):
+        raise CheckpointError(f"{path} holds a JSON {type(value).__name__}; expected an object.")
+    return value
+
+
+def _no_weights(directory: Path) -> str:
+    if not list(directory.glob("pytorch_model*.bin")):
+        held = ", ".join(sorted(p.name for p in directory.iterdir())[:8]) or "nothing"
+        return (
+            f"{directory} holds no weights: expected {SINGLE} or {INDEX}.\n"
+            f"It holds {held}.\n"
+            "Save the model there with save_pretrained, as safetensors."
+        )
+    pattern = os.path.join(glob.escape(str(directory)), "pytorch_model*.bin")
+    code = (
+        "import glob, torch; from safetensors.torch import save_file; "
+        "save_file({k: v.contiguous().clone() "
+        f"for f in sorted(glob.glob({pattern!r})) "
+        "for k, v in torch.load(f, map_location='cpu', weights_only=True).items()}, "
+        f"{str(directory / SINGLE)!r}, {{'format': 'pt'}})"
+    )
+    return (
+        f"{directory} has its weights only as pytorch_model.bin, a pickle, which can run code; "
+        "flaxattn never opens one.\n"
+        "If you trust it, convert it where torch is installed:\n"
+        f"python -c {shlex.quote(code)}"
+    )

@@ -1,0 +1,244 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Hugging Face model directories in and out, following the table in `names`.
+
+Not here: finding the directory (`hub`), the files (`tensorfile`), whether a checkpoint and a model
+belong together (`matching`).
+"""
+
+import json
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import linen as nn
+from flax import traverse_util
+from jaxtyping import Array
+
+from flaxattn import matching, names, tensorfile
+from flaxattn.config import BertConfig
+from flaxattn.errors import CheckpointError, InputError
+from flaxattn.files import written_whole
+from flaxattn.matching import Report
+from flaxattn.names import Row
+from flaxattn.tensorfile import TensorFiles
+
+STORED_DTYPES = ("float32", "float16", "bfloat16")
+
+
+def read_config(directory: str | Path) -> BertConfig:
+    """Read `config.json` of a model directory.
+
+    Args:
+        directory: A Hugging Face model directory.
+
+    Raises:
+        CheckpointError: If it is absent, no JSON object, or not the configuration of a BERT.
+    """
+    path = Path(directory) / "config.json"
+    if not path.is_file():
+        held = ", ".join(sorted(p.name for p in Path(directory).iterdir())[:8]) or "nothing"
+        raise CheckpointError(
+            f"{directory} is no model directory: it has no config.json.\nIt holds {held}.\n"
+            "Give a directory written by save_pretrained."
+        )
+    settings = tensorfile.read_json(path)
+    try:
+        return BertConfig.from_hf(settings)
+    except CheckpointError:
+        raise
+    except (TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise CheckpointError(
+            f"{path} has a setting of the wrong type: {error}.\nCompare it with the original."
+        ) from error
+
+
+def load(directory: str | Path, module: nn.Module, seed: int = 0) -> tuple[Any, Report]:
+    """Read a checkpoint into the parameter tree of `module`.
+
+    Accepts one safetensors file or shards, names with and without `bert.`, the old names
+    `gamma` and `beta`, and float16, bfloat16 or float32 tensors; parameters are float32. Only one
+    tensor, or one parameter of all layers, is held beside the result at any time.
+
+    Args:
+        directory: A Hugging Face model directory.
+        module: A module of `bert.ARCHITECTURES`, built from the directory's config.
+        seed: For parameters of a head that the checkpoint lacks; they cause a UserWarning.
+
+    Returns:
+        The parameters and a report of what was missing, unexpected or ignored.
+
+    Raises:
+        CheckpointError: If a tensor that is not of the head is missing, a shape contradicts the
+            config, or the files are damaged.
+    """
+    files = TensorFiles(directory)
+    config: BertConfig = module.config
+    shapes = _parameter_shapes(module)
+    rows = names.rows(shapes)
+    found = names.canonical(files.shapes, config.tie_word_embeddings)
+    report = matching.compare(files, found, rows, config)
+    held = {path: row for path, row in rows.items() if row.theirs not in report.missing}
+    flat = {path: _read(files, found, row, shapes[path]) for path, row in held.items()}
+    flat |= _fresh(module, set(rows) - set(flat), seed)
+    _warn(files, report)
+    return traverse_util.unflatten_dict(flat, sep="/"), report
+
+
+def save(
+    directory: str | Path,
+    module: nn.Module,
+    params: Any,
+    *,
+    dtype: str | None = None,
+    tokenizer: Any = None,
+) -> None:
+    """Write a directory that `flaxattn.from_pretrained` and Hugging Face transformers open.
+
+    The directory gets `config.json`, `model.safetensors` with checksums, and the tokenizer's files;
+    all of them or none.
+
+    Args:
+        directory: Made where absent; files of an earlier save are replaced.
+        module: The module the parameters belong to.
+        params: Its parameter tree.
+        dtype: `float32`, `float16` or `bfloat16` of the stored tensors; default as they are.
+        tokenizer: Anything with a method `save(directory)`.
+
+    Raises:
+        InputError: If the parameters do not fit the module, or do not fit in `dtype`.
+        CheckpointError: If the directory cannot be written.
+    """
+    if dtype not in (None, *STORED_DTYPES):
+        raise InputError(f"dtype {dtype!r} cannot be stored; choose one of {STORED_DTYPES}.")
+    tensors = to_hf(module, params, dtype)
+    config: BertConfig = module.config
+    stored = {array.dtype.name for array in tensors.values()}
+    settings = {**config.to_hf(), "dtype": stored.pop() if len(stored) == 1 else "float32"}
+    target = Path(directory)
+    with written_whole(target, last=tensorfile.SINGLE) as folder:
+        text = json.dumps(settings, indent=2, sort_keys=True, ensure_ascii=False)
+        (folder / "config.json").write_text(text + "\n", encoding="utf-8")
+        if tokenizer is not None:
+            tokenizer.save(folder)
+        tensorfile.write(folder / tensorfile.SINGLE, tensors)
+    _remove_shards(target)
+
+
+def to_hf(module: nn.Module, params: Any, dtype: str | None = None) -> dict[str, np.ndarray]:
+    """The parameters as Hugging Face names and lays them out.
+
+    Args:
+        module: The module the parameters belong to.
+        params: Its parameter tree.
+        dtype: As for `save`.
+
+    Returns:
+        Contiguous arrays by name; those that need no transposing share memory with `params`.
+
+    Raises:
+        InputError: If the parameters do not fit the module, or do not fit in `dtype`.
+    """
+    shapes = _parameter_shapes(module)
+    flat = traverse_util.flatten_dict(params, sep="/")
+    wrong = [p for p in sorted({*shapes, *flat}) if _shape(flat.get(p)) != _shape(shapes.get(p))]
+    if wrong:
+        found, expected = _shape(flat.get(wrong[0])), _shape(shapes.get(wrong[0]))
+        raise InputError(
+            f"These parameters are not those of {type(module).__name__}: {len(wrong)} differ, "
+            f"first {wrong[0]}.\nExpected shape {expected}, received {found}."
+        )
+    tensors: dict[str, np.ndarray] = {}
+    for path, row in names.rows(shapes).items():
+        name = f"bert.{row.theirs}" if path.startswith("bert/") else row.theirs
+        array = _cast(name, np.asarray(flat[path]), dtype)
+        layers = enumerate(array) if "*" in name else [(0, array)]
+        for number, one in layers:
+            one = np.ascontiguousarray(one.T) if row.transposed else one
+            tensors[name.replace("*", str(number))] = one
+    if names.DECODER in tensors:  # an untied decoder: transformers adds the bias of this name
+        tensors[names.DECODER_BIAS] = tensors[names.BIAS].copy()
+    return tensors
+
+
+def _cast(name: str, array: np.ndarray, dtype: str | None) -> np.ndarray:
+    if dtype is None or array.dtype == jnp.dtype(dtype):
+        return array
+    with np.errstate(over="ignore"):
+        cast = array.astype(jnp.dtype(dtype))
+    if np.any(np.isinf(cast) & np.isfinite(array)):
+        raise InputError(
+            f"{name} has values too large for {dtype}: up to {np.abs(array).max():.3g}.\n"
+            "Save as bfloat16 or float32."
+        )
+    return cast
+
+
+def _shape(leaf: Any) -> tuple[int, ...] | None:
+    return None if leaf is None else tuple(leaf.shape)
+
+
+def _parameter_shapes(module: nn.Module) -> dict[str, Any]:
+    """Shape of every parameter by path, without computing any."""
+    ids = jnp.zeros((1, 1), jnp.int32)
+    tree = jax.eval_shape(module.init, jax.random.key(0), ids)["params"]
+    return traverse_util.flatten_dict(tree, sep="/")
+
+
+def _read(
+    files: TensorFiles, found: Mapping[str, str], row: Row, shape: jax.ShapeDtypeStruct
+) -> Array:
+    """One parameter; the layers of a stack are read one by one into their place."""
+
+    def one(name: str) -> np.ndarray:
+        array = files.read(found[name])
+        return array.T if row.transposed else array
+
+    if "*" not in row.theirs:
+        return jnp.asarray(one(row.theirs), jnp.float32)
+    stacked = np.empty(shape.shape, np.float32)
+    for number, name in enumerate(names.numbered(row, shape.shape[0])):
+        stacked[number] = one(name)
+    return jnp.asarray(stacked)
+
+
+def _fresh(module: nn.Module, paths: set[str], seed: int) -> dict[str, Array]:
+    """Initial values of some parameters; the others are never computed."""
+    if not paths:
+        return {}
+
+    def init(key: Array) -> dict[str, Any]:
+        tree = module.init(key, jnp.zeros((1, 1), jnp.int32))["params"]
+        flat = traverse_util.flatten_dict(tree, sep="/")
+        return {path: flat[path] for path in paths}
+
+    return jax.jit(init)(jax.random.key(seed))
+
+
+def _warn(files: TensorFiles, report: Report) -> None:
+    if report.missing:
+        warnings.warn(
+            f"{files.directory} lacks {', '.join(report.missing)}: freshly initialised. "
+            "Train the model before using these outputs.",
+            UserWarning,
+            stacklevel=4,
+        )
+    if strange := matching.strange(report):
+        warnings.warn(
+            f"{files.directory} holds tensors that no BERT has: {', '.join(strange)}. "
+            "They are not used.",
+            UserWarning,
+            stacklevel=4,
+        )
+
+
+def _remove_shards(directory: Path) -> None:
+    """Remove what an earlier, sharded save left; the single file has taken its place."""
+    if (directory / tensorfile.INDEX).is_file():
+        (directory / tensorfile.INDEX).unlink()
+        for path in directory.glob("model-*-of-*.safetensors"):
+            path.unlink()
