@@ -21,7 +21,6 @@ from flax.typing import Dtype
 from jaxtyping import Array, Int
 
 from flaxattn import hub, inputs, weights
-from flaxattn.attentions import as_attentions
 from flaxattn.bert import ARCHITECTURES, ModelOutput
 from flaxattn.config import BertConfig
 from flaxattn.errors import CheckpointError, InputError
@@ -101,7 +100,7 @@ class Pretrained:
         out, seen = _run(module, self.params, given, output_attentions)
         if not output_attentions:
             return out
-        return out.replace(attentions=as_attentions(Trace.from_variables(seen).encoder.weights))
+        return out.replace(attentions=Trace.from_variables(seen).attentions)
 
     def trace(
         self,
@@ -154,6 +153,7 @@ class Pretrained:
             truncated=encoded.truncated,
             model=self.name,
         )
+        assert trace.encoder is not None
         cut = functools.partial(_cut, length=encoded.input_ids.shape[1])
         return dataclasses.replace(trace, encoder=trace.encoder.map(cut))
 
@@ -278,9 +278,7 @@ def _tokenizer(directory: Path, config: BertConfig) -> Tokenizer | None:
 
 
 @functools.partial(jax.jit, static_argnames=("module", "record"))
-def _run(
-    module: nn.Module, params: Any, given: dict[str, Any], record: bool
-) -> tuple[ModelOutput, Any]:
+def _run(module: nn.Module, params: Any, given: dict[str, Any], record: bool) -> Any:
     """The output, and what was recorded."""
     if not record:
         return module.apply({"params": params}, **given), {}
