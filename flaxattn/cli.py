@@ -1,0 +1,196 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""The `flaxattn` command: parses, calls, prints. It computes nothing.
+
+Exit codes: 0 done, 1 something failed on the way (a full disk, say), 2 wrong use or input that
+cannot be used, 130 interrupted. An error is at most three lines; `--debug` shows the traceback.
+"""
+
+import importlib
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import click
+import typer
+from rich.console import Console
+
+from flaxattn import __version__
+from flaxattn.errors import FlaxattnError
+
+app = typer.Typer(
+    name="flaxattn",
+    help="Transformers in JAX that hand back what attention saw.",
+    no_args_is_help=True,
+    add_completion=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+_out = Console(soft_wrap=True, highlight=False)
+
+Model = Annotated[
+    str, typer.Option("--model", help="Built-in name, model directory, or Hugging Face Hub id.")
+]
+Heads = Annotated[
+    str | None, typer.Option(help="Heads shown at first, such as 0,2,5; default all.")
+]
+
+
+@app.callback()
+def _options(
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    del debug  # read by `main`, which must know it even if parsing fails
+    if version:
+        typer.echo(f"flaxattn {__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder to write to.")] = Path(
+        "flaxattn-demo"
+    ),
+    model: Model = "tiny-bert",
+) -> None:
+    """Extract, measure and show attention on a few built-in sentences."""
+    from flaxattn.demo import run
+
+    run(out, model, _out)
+
+
+@app.command()
+def view(
+    text: Annotated[str, typer.Argument(help="Text to read; - reads standard input.")],
+    text_b: Annotated[str | None, typer.Argument(help="Second text of a pair.")] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The page.")] = Path("attention.html"),
+    model: Model = "tiny-bert",
+    view: Annotated[str, typer.Option("--view", help="Which view: head.")] = "head",
+    layer: Annotated[int | None, typer.Option(help="Layer shown at first, from 0.")] = None,
+    heads: Heads = None,
+    truncate: Annotated[bool, typer.Option(help="Cut text that is too long.")] = False,
+) -> None:
+    """Write one offline page with the attention to a text, or to a pair of texts."""
+    if view != "head":
+        raise typer.BadParameter(f"{view!r} is not a view; choose head.", param_hint="--view")
+    from flaxattn.handle import from_pretrained
+    from flaxattn.views.head import head_view
+
+    with _out.status(f"loading {model}"):
+        loaded = from_pretrained(model)
+    with _out.status("reading the text"):
+        trace = loaded.trace(_text(text), text_b, truncate=truncate)
+        page = head_view(trace, layer=layer, heads=_numbers(heads))
+        page.save(out)
+    for cut in trace.truncated:
+        if cut:
+            typer.echo(f"cut {cut} tokens to fit the model's limit")
+    typer.echo(f"wrote {out.resolve()} ({out.stat().st_size / 1e3:.0f} kB)")
+
+
+@app.command()
+def doctor(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a list.")] = False,
+) -> None:
+    """Print versions, devices, and which attention kernel would run and why."""
+    from flaxattn import doctor as report
+
+    typer.echo(report.as_json() if as_json else report.as_text())
+
+
+def _text(argument: str) -> str:
+    """The argument itself, or standard input for `-`."""
+    if argument != "-":
+        return argument
+    data = sys.stdin.buffer.read()
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        raise typer.BadParameter(
+            f"standard input, line {line}: byte 0x{data[error.start]:02x} is not valid UTF-8.\n"
+            "Convert the text first, for example: iconv -f latin1 -t utf-8"
+        ) from error
+
+
+def _numbers(text: str | None) -> list[int] | None:
+    if text is None:
+        return None
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError as error:
+        raise typer.BadParameter(
+            f"{text!r} is not a list of head numbers such as 0,2,5.", param_hint="--heads"
+        ) from error
+
+
+class _LazyTrain(click.Group):
+    """`flaxattn train …`: its commands live in `flaxattn.train`, loaded when one is asked for."""
+
+    def _group(self) -> click.Group:
+        commands = importlib.import_module("flaxattn.train.commands")
+        group = typer.main.get_command(commands.app)
+        if not isinstance(group, click.Group):
+            raise TypeError("flaxattn.train.commands.app must have more than one command")
+        return group
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names of the recipes."""
+        return self._group().list_commands(ctx)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of one recipe."""
+        return self._group().get_command(ctx, cmd_name)
+
+
+def command() -> click.Group:
+    """The whole command tree.
+
+    Returns:
+        The group behind `flaxattn`, with `train` mounted lazily.
+    """
+    group = typer.main.get_command(app)
+    if not isinstance(group, click.Group):
+        raise TypeError("the application must have more than one command")
+    group.add_command(_LazyTrain("train", help="Turn a recipe into a checkpoint."))
+    return group
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command.
+
+    Args:
+        arguments: Words after `flaxattn`; default those of the process.
+
+    Returns:
+        The exit code.
+    """
+    arguments = sys.argv[1:] if arguments is None else arguments
+    try:
+        return command().main(arguments, prog_name="flaxattn", standalone_mode=False) or 0
+    except (click.exceptions.Abort, KeyboardInterrupt):
+        return _fail("interrupted", 130)
+    except Exception as error:
+        if "--debug" in arguments:
+            raise
+        return _report(error)
+
+
+def _report(error: Exception) -> int:
+    """Print an error in at most three lines; wrong use is told apart from bad luck."""
+    if isinstance(error, click.UsageError):
+        where = error.ctx.command_path if error.ctx else "flaxattn"
+        return _fail(f"{error.format_message()}\nSee: {where} --help", 2)
+    if isinstance(error, click.ClickException | FlaxattnError):
+        return _fail(str(error), 2)
+    if isinstance(error, OSError):
+        place = f" {error.filename}" if error.filename else ""
+        return _fail(f"{error.strerror or error}{place}", 1)
+    lines = str(error).splitlines() or [""]
+    return _fail(f"{type(error).__name__}: {lines[0]}\n`flaxattn --debug …` shows where.", 1)
+
+
+def _fail(message: str, code: int) -> int:
+    typer.echo(f"error: {message}", err=True)
+    return code
