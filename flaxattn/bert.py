@@ -265,7 +265,7 @@ class MaskedLMHead(nn.Module):
             embedding = self.param("decoder", lambda rng: {"kernel": init(rng, shape)})["kernel"].T
         bias = self.param("bias", nn.initializers.zeros, (c.vocab_size,))
         x, embedding, bias = nn.dtypes.promote_dtype(x, embedding, bias, dtype=self.dtype)
-        scores = x.reshape(-1, x.shape[-1]) @ embedding.T + bias
+        scores = x.reshape(-1, x.shape[-1]) @ embedding.T + bias[None]
         return scores.reshape(*x.shape[:-1], c.vocab_size)
 
 

@@ -69,7 +69,7 @@ class Dense(nn.Module):
         kernel = self.param("kernel", init, (x.shape[-1], self.features))
         bias = self.param("bias", nn.initializers.zeros, (self.features,))
         x, kernel, bias = nn.dtypes.promote_dtype(x, kernel, bias, dtype=self.dtype)
-        flat = x.reshape(-1, x.shape[-1]) @ kernel + bias
+        flat = x.reshape(-1, x.shape[-1]) @ kernel + bias[None]
         return flat.reshape(*x.shape[:-1], self.features)
 
 
