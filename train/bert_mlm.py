@@ -1,0 +1,171 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Pretrain BERT from text files: masked language modelling and next-sentence prediction.
+
+    flaxattn train bert-mlm --data novels/*.txt --out RUN --config recipe.yaml
+
+Everything happens in one go: a WordPiece vocabulary is learnt, documents are cut, the model is
+trained with `flaxattn.train.loop` and written to RUN/model as a Hugging Face directory. A killed
+run goes on where its last checkpoint stands when the same command is given again.
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import yaml
+from jaxtyping import Array, Float
+
+from flaxattn import weights
+from flaxattn.bert import BertForPreTraining, ModelOutput
+from flaxattn.config import BertConfig
+from flaxattn.errors import InputError
+from flaxattn.kernels.contract import NOTHING
+from flaxattn.tokens import Tokenizer, train_wordpiece
+from flaxattn.train import data, loop
+from flaxattn.train.objectives import Metrics, pretraining_loss
+from flaxattn.train.recipe import Recipe
+from flaxattn.train.state import Params, bert_adamw
+
+
+def pretrain(
+    files: Sequence[Path], out: Path, recipe: Recipe, fresh: bool = False
+) -> dict[str, Any]:
+    """Run everything from text files to a Hugging Face directory.
+
+    Args:
+        files: UTF-8 text with blank lines between paragraphs.
+        out: run directory; gets `tokenizer/`, `recipe.yaml`, `metrics.jsonl`, the checkpoint, and
+            at the end `model/` and `summary.json`.
+        recipe: every number of the run.
+        fresh: ignore what an earlier run left in `out`.
+
+    Returns:
+        The content of `summary.json`.
+
+    Raises:
+        InputError: the text is missing, unreadable or too little; the loss became NaN.
+        CheckpointError: what an earlier run left does not fit.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    tokenizer = _tokenizer(files, out / "tokenizer", recipe, fresh)
+    text = yaml.safe_dump(recipe.to_dict(), sort_keys=False)
+    (out / "recipe.yaml").write_text(text, encoding="utf-8")
+    sides = data.split_heldout(data.read_documents(files, recipe), recipe.heldout_fraction)
+    training, heldout = (data.tokenize(side, tokenizer) for side in sides)
+    module = build_module(recipe, tokenizer)
+    task = loop.Task(
+        loss=loss_function(module),
+        optimizer=bert_adamw(recipe),
+        training=data.Feed(training, tokenizer, recipe),
+        heldout=data.Feed(heldout, tokenizer, recipe, label="heldout"),
+    )
+    done = loop.run(task, initial_parameters(module, recipe), recipe, out, fresh)
+    weights.save(out / "model", module, done.state.params, tokenizer=tokenizer)
+    summary = {
+        "steps": int(done.state.step),
+        "tokens": done.tokens,
+        "seconds": round(done.seconds, 1),
+        "training_tokens": _count(training),
+        "heldout_tokens": _count(heldout),
+        "unigram_loss": data.unigram_loss(training, heldout, tokenizer.vocab_size),
+        "heldout": [r for r in loop.read_metrics(out / "metrics.jsonl") if r["kind"] == "heldout"],
+    }
+    (out / "summary.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+    return summary
+
+
+def build_module(recipe: Recipe, tokenizer: Tokenizer) -> BertForPreTraining:
+    """The model of a recipe; attention records nothing while it trains."""
+    config = BertConfig(
+        vocab_size=tokenizer.vocab_size,
+        hidden_size=recipe.hidden_size,
+        num_hidden_layers=recipe.num_hidden_layers,
+        num_attention_heads=recipe.num_attention_heads,
+        intermediate_size=recipe.intermediate_size,
+        hidden_act=recipe.hidden_act,
+        hidden_dropout_prob=recipe.hidden_dropout_prob,
+        attention_probs_dropout_prob=recipe.attention_probs_dropout_prob,
+        max_position_embeddings=recipe.max_position_embeddings,
+        initializer_range=recipe.initializer_range,
+        pad_token_id=tokenizer.pad_id,
+        architectures=("BertForPreTraining",),
+    )
+    return BertForPreTraining(config, capture=NOTHING)
+
+
+def initial_parameters(module: BertForPreTraining, recipe: Recipe) -> Params:
+    """Parameters drawn from the recipe's seed."""
+    ids = jnp.zeros((1, max(recipe.lengths)), jnp.int32)
+    params = jax.jit(module.init)(jax.random.key(recipe.seed), ids)["params"]
+    if recipe.position_init == "fourier":
+        table = params["bert"]["embeddings"]["position"]
+        table["embedding"] = fourier_table(*table["embedding"].shape) * recipe.initializer_range
+    return params
+
+
+def fourier_table(length: int, width: int) -> Float[Array, "P E"]:
+    """Sines and cosines of width / 2 frequencies, evenly spaced from 0 to pi; mean square 1.
+
+    Any two positions closer than `width` are nearly orthogonal, and moving by a fixed number of
+    positions is one rotation of the whole table, which a head can learn from every position at
+    once.
+    """
+    half = (width + 1) // 2
+    angles = np.outer(np.arange(length), np.pi * (np.arange(half) + 0.5) / half)
+    table = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)[:, :width]
+    return jnp.asarray(table * np.sqrt(2), jnp.float32)
+
+
+def loss_function(module: BertForPreTraining) -> loop.LossFunction:
+    """Loss of the module on a batch, in the form the loop takes."""
+
+    def loss(
+        params: Params, batch: data.Batch, dropout: jax.Array | None
+    ) -> tuple[jax.Array, Metrics]:
+        out = module.apply(
+            {"params": params},
+            batch.input_ids,
+            batch.attention_mask,
+            batch.token_type_ids,
+            masked_positions=batch.masked_positions,
+            deterministic=dropout is None,
+            rngs=None if dropout is None else {"dropout": dropout},
+        )
+        assert isinstance(out, ModelOutput)  # nothing is mutable, so no state comes beside it
+        assert out.prediction_logits is not None
+        assert out.seq_relationship_logits is not None
+        return pretraining_loss(
+            out.prediction_logits,
+            out.seq_relationship_logits,
+            batch.masked_ids,
+            batch.masked_weights,
+            batch.next_sentence_label,
+        )
+
+    return loss
+
+
+def _tokenizer(files: Sequence[Path], folder: Path, recipe: Recipe, fresh: bool) -> Tokenizer:
+    if (folder / "tokenizer.json").is_file() and not fresh:
+        return Tokenizer.from_dir(folder)
+    missing = [path for path in files if not path.is_file()]
+    if missing or not files:
+        raise InputError(
+            f"no such text file: {missing[0]}\nname existing files after --data"
+            if missing
+            else "no text to train on\nname at least one file after --data"
+        )
+    tokenizer = train_wordpiece(
+        list(files), recipe.vocab_size, recipe.lowercase, recipe.max_position_embeddings
+    )
+    tokenizer.save(folder)
+    return tokenizer
+
+
+def _count(documents: list[data.Document]) -> int:
+    return sum(len(sentence) for document in documents for sentence in document)
