@@ -1,0 +1,121 @@
+// SPDX-FileCopyrightText: 2026 The flaxattn authors
+// SPDX-License-Identifier: Apache-2.0
+// The controls above a view. Each shows a value that it is given and reports a new one; none keeps
+// state of its own.
+
+/** @returns {HTMLElement} a control with its label before it */
+function field(label, ...controls) {
+  return element("label", { class: "field" }, element("span", { text: label }), ...controls);
+}
+
+/**
+ * A drop-down list.
+ * @param {string} name
+ * @param {[string, string][]} options values and what they read
+ * @param {(value: string) => void} report
+ * @returns {HTMLSelectElement}
+ */
+function dropDown(name, options, report) {
+  const made = element("select", { name, change: (event) => report(event.target.value) });
+  made.append(...options.map(([value, text]) => element("option", { value, text })));
+  return made;
+}
+
+/** @returns {HTMLButtonElement} a small button with a sign on it */
+function signButton(sign, label, report, name = "") {
+  return element("button", {
+    type: "button",
+    class: `sign ${name}`,
+    "aria-label": label,
+    title: label,
+    text: sign,
+    click: report,
+  });
+}
+
+/**
+ * The square of a head. A double-click reports after the two clicks it is made of.
+ * @param {number} number
+ * @param {{toggle: Function, solo: Function, point: Function, leave: Function}} report
+ */
+function headSquare(number, report) {
+  return element("button", {
+    type: "button",
+    class: "head",
+    text: number,
+    click: report.toggle,
+    dblclick: report.solo,
+    keydown: (event) => {
+      if (event.key !== "Enter" || !event.shiftKey) return;
+      event.preventDefault();
+      report.solo();
+    },
+    mouseenter: report.point,
+    focus: report.point,
+    mouseleave: report.leave,
+    blur: report.leave,
+  });
+}
+
+/**
+ * A slider in whole percent.
+ * @param {string} name
+ * @param {(percent: number) => void} report
+ * @returns {{input: HTMLInputElement, output: HTMLElement}}
+ */
+function percentSlider(name, report) {
+  const input = element("input", {
+    type: "range",
+    name,
+    min: 5,
+    max: 100,
+    step: 1,
+    input: (event) => report(Number(event.target.value)),
+  });
+  return { input, output: element("output", { class: "percent" }) };
+}
+
+/** @returns {HTMLInputElement} */
+function checkBox(name, report) {
+  const change = (event) => report(event.target.checked);
+  return element("input", { type: "checkbox", name, change });
+}
+
+/**
+ * A column of tokens.
+ * @param {"left"|"right"} side
+ * @param {string} label
+ * @param {{point: (index: number|null) => void, hold: (index: number) => void}} report
+ */
+function tokenColumn(side, label, report) {
+  const indexOf = (event) => {
+    const token = event.target.closest("[data-index]");
+    return token ? Number(token.dataset.index) : null;
+  };
+  const hold = (event) => {
+    if (indexOf(event) !== null) report.hold(indexOf(event));
+  };
+  return element("ol", {
+    class: `tokens ${side}`,
+    role: "listbox",
+    "aria-label": label,
+    mouseover: (event) => report.point(indexOf(event)),
+    mouseleave: () => report.point(null),
+    click: hold,
+    keydown: (event) => {
+      if (event.key !== "Enter" && event.key !== " ") return;
+      event.preventDefault();
+      hold(event);
+    },
+  });
+}
+
+/** @returns {HTMLElement} one token of a column, with room for a number */
+function tokenRow(token, index, special) {
+  return element(
+    "li",
+    { role: "option", "data-index": index, class: special ? "token special" : "token", title: token },
+    tokenText(token),
+    element("span", { class: "value" }),
+  );
+}

@@ -1,0 +1,81 @@
+// SPDX-FileCopyrightText: 2026 The flaxattn authors
+// SPDX-License-Identifier: Apache-2.0
+// The present drawing as an SVG file for papers and slides: the same lines in the same places as on
+// the page.
+
+/** The SVG namespace, asked of the browser, so that no address stands in this file. */
+const SVG = new DOMParser().parseFromString("<svg></svg>", "text/html").querySelector("svg").namespaceURI;
+
+/** @returns {SVGElement} */
+function svgElement(tag, attributes, text = null) {
+  const made = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  if (text !== null) made.textContent = text;
+  return made;
+}
+
+/** @returns {SVGElement[]} the lines, one group per head */
+function svgLines(lines, geometry, colourOf) {
+  const groups = new Map();
+  for (const line of lines) {
+    const [from, to] = lineEnds(line, geometry).map((y) => y.toFixed(2));
+    const { width } = geometry;
+    const path = svgElement("path", {
+      d: `M0 ${from}C${width / 2} ${from} ${width / 2} ${to} ${width} ${to}`,
+      "stroke-opacity": line.opacity.toFixed(4),
+    });
+    if (!groups.has(line.head)) {
+      const style = { stroke: colourOf(line.head), fill: "none", "stroke-width": 1.75 };
+      groups.set(line.head, svgElement("g", style));
+    }
+    groups.get(line.head).append(path);
+  }
+  return [...groups.values()];
+}
+
+/** @returns {SVGElement[]} one column of tokens */
+function svgTokens(tokens, places, x, anchor, ink) {
+  return [...places].map(([position, y]) =>
+    svgElement(
+      "text",
+      { x, y: y + 5, "text-anchor": anchor, fill: ink, style: "unicode-bidi:isolate;white-space:pre" },
+      tokens[position],
+    ),
+  );
+}
+
+/**
+ * @param {Object} picture
+ * @param {string} picture.caption
+ * @param {string[]} picture.tokens
+ * @param {Line[]} picture.lines
+ * @param {Geometry} picture.geometry
+ * @param {(head: number) => string} picture.colourOf
+ * @param {string} picture.ink
+ * @param {string} picture.paper
+ * @returns {string} an SVG document
+ */
+function svgDocument({ caption, tokens, lines, geometry, colourOf, ink, paper }) {
+  const side = 170;
+  const [width, height] = [geometry.width + 2 * side, geometry.height + 56];
+  const root = svgElement("svg", {
+    width,
+    height,
+    viewBox: `0 0 ${width} ${height}`,
+    "font-family": "system-ui, sans-serif",
+    "font-size": 14,
+  });
+  const drawing = svgElement("g", { transform: `translate(${side} 40)` });
+  drawing.append(
+    ...svgLines(lines, geometry, colourOf),
+    ...svgTokens(tokens, geometry.left, -10, "end", ink),
+    ...svgTokens(tokens, geometry.right, geometry.width + 10, "start", ink),
+  );
+  root.append(
+    svgElement("title", {}, caption),
+    svgElement("rect", { width, height, fill: paper }),
+    svgElement("text", { x: width / 2, y: 22, "text-anchor": "middle", fill: ink }, caption),
+    drawing,
+  );
+  return new XMLSerializer().serializeToString(root);
+}

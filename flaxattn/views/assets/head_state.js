@@ -1,0 +1,180 @@
+// SPDX-FileCopyrightText: 2026 The flaxattn authors
+// SPDX-License-Identifier: Apache-2.0
+// What the head view shows, apart from how: the settings, what they mean for the weights, and how
+// they stand in the page's address. It touches no document.
+
+/** Which sides of a sentence pair are drawn, as BertViz names them; values are for the address. */
+const ATTENTION = [
+  ["all", "All"],
+  ["aa", "Sentence A → Sentence A"],
+  ["bb", "Sentence B → Sentence B"],
+  ["ab", "Sentence A → Sentence B"],
+  ["ba", "Sentence B → Sentence A"],
+];
+const OPACITY = [
+  ["absolute", "weight"],
+  ["row", "weight ÷ row maximum"],
+  ["heads", "weight ÷ heads on"],
+];
+const THEMES = ["auto", "light", "dark"];
+
+/** @returns {number[]} numbers from small to large */
+function inOrder(numbers) {
+  return numbers.sort((a, b) => a - b);
+}
+
+class HeadState {
+  /** @param {Object} payload as `head.py` makes it */
+  constructor(payload) {
+    this.payload = payload;
+    this.size = payload.tokens.length;
+    this.special = new Set(payload.special);
+    this.decoded = new Map();
+    this.reset({});
+  }
+
+  /** Go back to what the page starts with, except for the settings of an address. */
+  reset(fragment) {
+    Object.assign(this, this.start(), this.settingsFrom(fragment));
+  }
+
+  /** The settings that Python asked for. */
+  start() {
+    const { start, layers, heads } = this.payload;
+    return {
+      layer: layers.indexOf(start.layer),
+      heads: inOrder(start.heads.map((number) => heads.indexOf(number))),
+      attention: "all",
+      opacity: "absolute",
+      mass: 1,
+      hideSpecial: false,
+      theme: start.theme,
+      pin: null,
+      hover: null,
+    };
+  }
+
+  /** Settings that an address holds; whatever does not fit this page is passed over. */
+  settingsFrom(fragment) {
+    const { layers, heads } = this.payload;
+    const found = {};
+    const layer = layers.indexOf(Number(fragment.layer));
+    if ("layer" in fragment && layer >= 0) found.layer = layer;
+    const numbers = (fragment.heads || "").split("-").filter(Boolean);
+    const chosen = numbers.map((number) => heads.indexOf(Number(number)));
+    if (chosen.length && !chosen.includes(-1)) found.heads = inOrder([...new Set(chosen)]);
+    const known = (options, value) => options.some(([name]) => name === value);
+    if (known(this.pairs(), fragment.attention)) found.attention = fragment.attention;
+    if (known(OPACITY, fragment.opacity)) found.opacity = fragment.opacity;
+    if (fragment.mass >= 5 && fragment.mass < 100) found.mass = Math.round(fragment.mass) / 100;
+    if (fragment.special === "hidden" && this.special.size) found.hideSpecial = true;
+    if (THEMES.includes(fragment.theme)) found.theme = fragment.theme;
+    const [side, index] = (fragment.pin || "").split("-");
+    if (["left", "right"].includes(side) && Number(index) < this.size && /^\d+$/.test(index)) {
+      found.pin = { side, index: Number(index) };
+    }
+    return found;
+  }
+
+  /** Settings as an address holds them, null where they are what the page starts with. */
+  settings() {
+    const start = this.start();
+    const unless = (same, value) => (same ? null : value);
+    const numbers = (heads) => heads.map((head) => this.payload.heads[head]).join("-");
+    return {
+      layer: unless(this.layer === start.layer, this.payload.layers[this.layer]),
+      heads: unless(numbers(this.heads) === numbers(start.heads), numbers(this.heads)),
+      attention: unless(this.attention === "all", this.attention),
+      opacity: unless(this.opacity === "absolute", this.opacity),
+      mass: unless(this.mass === 1, Math.round(100 * this.mass)),
+      special: unless(!this.hideSpecial, "hidden"),
+      theme: unless(this.theme === start.theme, this.theme),
+      pin: unless(!this.pin, this.pin && `${this.pin.side}-${this.pin.index}`),
+    };
+  }
+
+  /** The choices there are for this text: sentence pairs have five. */
+  pairs() {
+    return this.payload.boundary === null ? ATTENTION.slice(0, 1) : ATTENTION;
+  }
+
+  /** @returns {Layer} the present layer, decoded once */
+  layerWeights() {
+    const { weights, precision, heads } = this.payload;
+    const at = this.layer;
+    if (!this.decoded.has(at)) {
+      this.decoded.set(at, decodeWeights(weights[at], precision, heads.length * this.size, this.size));
+    }
+    return { weights: this.decoded.get(at), size: this.size };
+  }
+
+  /** @returns {number[]} positions of sentence "a" or "b", or all, less the hidden ones */
+  positions(sentence) {
+    const { boundary } = this.payload;
+    const from = sentence === "b" ? boundary : 0;
+    const to = sentence === "a" ? boundary : this.size;
+    const all = Array.from({ length: to - from }, (_, i) => from + i);
+    return this.hideSpecial ? all.filter((position) => !this.special.has(position)) : all;
+  }
+
+  /** @returns {Selection} */
+  selection(focus) {
+    const [left, right] = this.attention === "all" ? ["all", "all"] : this.attention;
+    return {
+      heads: this.heads,
+      queries: this.positions(left),
+      keys: this.positions(right),
+      hidden: this.hideSpecial ? this.special : null,
+      mass: this.mass,
+      opacity: this.opacity,
+      focus,
+    };
+  }
+
+  /** @returns {{side: string, index: number}|null} the token whose lines alone are drawn */
+  focus() {
+    return this.pin || this.hover;
+  }
+
+  layerNumber() {
+    return this.payload.layers[this.layer];
+  }
+
+  headNumber(head) {
+    return this.payload.heads[head];
+  }
+
+  /** Switch a head on or off; the last one stays on. */
+  toggleHead(head) {
+    if (!this.heads.includes(head)) this.heads = inOrder([...this.heads, head]);
+    else if (this.heads.length > 1) this.heads = this.heads.filter((other) => other !== head);
+  }
+
+  /** Only this head; all of them if it is the only one already. */
+  soloHead(head) {
+    const alone = this.heads.length === 1 && this.heads[0] === head;
+    this.heads = alone ? this.payload.heads.map((_, i) => i) : [head];
+  }
+
+  stepLayer(step) {
+    this.layer = Math.max(0, Math.min(this.payload.layers.length - 1, this.layer + step));
+  }
+
+  /** Hold a token; the one that is held already is let go. */
+  hold(side, index) {
+    const same = this.pin && this.pin.side === side && this.pin.index === index;
+    this.pin = same ? null : { side, index };
+  }
+
+  /** @returns {boolean} whether pointing there changes anything */
+  point(side, index) {
+    const before = this.hover;
+    this.hover = index === null ? null : { side, index };
+    return JSON.stringify(before) !== JSON.stringify(this.hover);
+  }
+
+  letGo() {
+    this.pin = null;
+    this.hover = null;
+  }
+}

@@ -1,0 +1,235 @@
+// SPDX-FileCopyrightText: 2026 The flaxattn authors
+// SPDX-License-Identifier: Apache-2.0
+// From weights to lines: which are drawn, how strong, and where. No document is touched except the
+// canvas that is handed in; the SVG export and the tests read the very same list.
+
+/** More lines than this only slow the page down; the strongest stay, and the status line says so. */
+const LINE_LIMIT = 40000;
+
+/** So many of the strongest lines are wide and smooth; a browser takes ten times longer for one. */
+const WIDE_LIMIT = 800;
+const WIDTH = 1.75;
+const STEPS = 16;
+
+/**
+ * @typedef {Object} Layer weights of one layer
+ * @property {Float32Array} weights `[head, query, key]`
+ * @property {number} size number of tokens
+ *
+ * @typedef {Object} Selection what is to be drawn
+ * @property {number[]} heads indices of the heads that are on
+ * @property {number[]} queries positions on the left
+ * @property {number[]} keys positions on the right
+ * @property {Set<number>|null} hidden keys whose weight is shared out among the others
+ * @property {number} mass share of each row to show, strongest keys first
+ * @property {"absolute"|"row"|"heads"} opacity
+ * @property {{side: "left"|"right", index: number}|null} focus token whose lines alone are drawn
+ *
+ * @typedef {Object} Line
+ * @property {number} head index of the head
+ * @property {number} query
+ * @property {number} key
+ * @property {number} weight
+ * @property {number} opacity between 0 and 1
+ *
+ * @typedef {Object} Drawing
+ * @property {Line[]} lines the faintest first
+ * @property {number} found how many there were before the limit
+ * @property {number} share how much of the attention of the rows considered the lines carry
+ */
+
+/** @returns {number} sum of an array */
+function total(values) {
+  let sum = 0;
+  for (let i = 0; i < values.length; i += 1) sum += values[i];
+  return sum;
+}
+
+/** @returns {Float32Array} weights of one row, renormalised without the hidden keys */
+function readRow(layer, head, query, hidden) {
+  const start = (head * layer.size + query) * layer.size;
+  const row = layer.weights.slice(start, start + layer.size);
+  if (!hidden) return row;
+  for (const key of hidden) row[key] = 0;
+  const rest = total(row);
+  return rest > 0 ? row.map((weight) => weight / rest) : row;
+}
+
+/** @returns {number} smallest weight among the fewest keys that hold `mass` of the row */
+function smallestKept(row, mass) {
+  if (mass >= 1) return 0;
+  const sorted = row.slice().sort();
+  const wanted = mass * total(row);
+  let sum = 0;
+  for (let i = sorted.length - 1; i >= 0; i -= 1) {
+    sum += sorted[i];
+    if (sum >= wanted - 1e-6) return sorted[i];
+  }
+  return 0;
+}
+
+/** @returns {number} what the weights of a row are divided by to become opacities */
+function opacityUnit(row, selection) {
+  if (selection.opacity === "row") return Math.max(...row) || 1;
+  return selection.opacity === "heads" ? selection.heads.length : 1;
+}
+
+/**
+ * Opacities of every candidate `[head, query, key]`, 0 where no line is wanted.
+ * @returns {{opacities: Float32Array, units: Float32Array, mass: number}} `units` turn the
+ *   opacities of each row back into weights; `mass` is the attention of all rows together
+ */
+function scanRows(layer, selection, queries, keys) {
+  const rows = selection.heads.flatMap((head) => queries.map((query) => [head, query]));
+  const opacities = new Float32Array(rows.length * keys.length);
+  const units = new Float32Array(rows.length);
+  let mass = 0;
+  for (let at = 0; at < rows.length; at += 1) {
+    const row = readRow(layer, ...rows[at], selection.hidden);
+    const floor = smallestKept(row, selection.mass);
+    units[at] = opacityUnit(row, selection);
+    mass += total(row);
+    for (let i = 0; i < keys.length; i += 1) {
+      const weight = row[keys[i]];
+      if (weight >= floor) opacities[at * keys.length + i] = weight / units[at];
+    }
+  }
+  return { opacities, units, mass };
+}
+
+/** @returns {number[]} indices of the `limit` largest values above 0, in order of index */
+function strongest(values, limit) {
+  const faintest = values.length > limit ? values.slice().sort()[values.length - limit] : 0;
+  const chosen = [];
+  const ties = [];
+  for (let i = 0; i < values.length; i += 1) {
+    if (values[i] > faintest) chosen.push(i);
+    else if (values[i] > 0 && values[i] === faintest) ties.push(i);
+  }
+  return chosen.concat(ties.slice(0, limit - chosen.length)).sort((a, b) => a - b);
+}
+
+/**
+ * @param {Layer} layer
+ * @param {Selection} selection
+ * @returns {Drawing}
+ */
+function selectLines(layer, selection) {
+  const { focus, heads } = selection;
+  const only = (side, all) => (focus && focus.side === side ? [focus.index] : all);
+  const queries = only("left", selection.queries);
+  const keys = only("right", selection.keys);
+  const { opacities, units, mass } = scanRows(layer, selection, queries, keys);
+  const lines = strongest(opacities, LINE_LIMIT).map((i) => {
+    const row = Math.floor(i / keys.length);
+    return {
+      head: heads[Math.floor(row / queries.length)],
+      query: queries[row % queries.length],
+      key: keys[i % keys.length],
+      weight: opacities[i] * units[row],
+      opacity: Math.min(1, opacities[i]),
+    };
+  });
+  lines.sort((a, b) => a.opacity - b.opacity);
+  const shown = lines.reduce((sum, line) => sum + line.weight, 0);
+  const found = opacities.reduce((count, opacity) => count + (opacity > 0), 0);
+  return { lines, found, share: mass > 0 ? Math.min(1, shown / mass) : 0 };
+}
+
+/**
+ * Where lines run. Heads are set apart a little, so that lines of one pair lie side by side.
+ * @typedef {Object} Geometry
+ * @property {number} width
+ * @property {number} height
+ * @property {Map<number, number>} left vertical centre by query
+ * @property {Map<number, number>} right vertical centre by key
+ * @property {Map<number, number>} shift vertical distance from the centre, by head
+ *
+ * @param {Selection} selection
+ * @param {number} width
+ * @param {number} rowHeight
+ * @returns {Geometry}
+ */
+function layOut(selection, width, rowHeight) {
+  const place = (positions) => new Map(positions.map((p, i) => [p, (i + 0.5) * rowHeight]));
+  const count = selection.heads.length;
+  const gap = Math.min(2.5, (0.7 * rowHeight) / count);
+  return {
+    width,
+    height: rowHeight * Math.max(selection.queries.length, selection.keys.length),
+    left: place(selection.queries),
+    right: place(selection.keys),
+    shift: new Map(selection.heads.map((head, i) => [head, (i - (count - 1) / 2) * gap])),
+  };
+}
+
+/** @returns {[number, number]} vertical start and end of a line */
+function lineEnds(line, geometry) {
+  const shift = geometry.shift.get(line.head);
+  return [geometry.left.get(line.query) + shift, geometry.right.get(line.key) + shift];
+}
+
+/** @returns {number} horizontal place, 0 to 1, of a curve whose handles are half way across */
+function across(t) {
+  return 1.5 * t - 1.5 * t * t + t ** 3;
+}
+
+/** @returns {number} how far down its way a line is, both 0 to 1: flat at the ends */
+function blend(t) {
+  return t * t * (3 - 2 * t);
+}
+
+/** Add a line to the pen's path: as a smooth curve, or as short straight pieces. */
+function tracePath(pen, from, to, width, smooth) {
+  pen.beginPath();
+  pen.moveTo(0, from);
+  if (smooth) {
+    pen.bezierCurveTo(width / 2, from, width / 2, to, width, to);
+    return;
+  }
+  for (let i = 1; i <= STEPS; i += 1) {
+    const t = i / STEPS;
+    pen.lineTo(width * across(t), from + (to - from) * blend(t));
+  }
+}
+
+/**
+ * @param {HTMLCanvasElement} canvas
+ * @param {Line[]} lines
+ * @param {Geometry} geometry
+ * @param {(head: number) => string} colourOf
+ */
+function paintLines(canvas, lines, geometry, colourOf) {
+  const { width, height } = geometry;
+  const scale = Math.min(window.devicePixelRatio || 1, 16000 / Math.max(width, height));
+  canvas.width = Math.round(width * scale);
+  canvas.height = Math.round(height * scale);
+  canvas.style.height = `${height}px`;
+  const pen = canvas.getContext("2d");
+  pen.scale(scale, scale);
+  pen.lineWidth = 1 / scale;
+  lines.forEach((line, i) => {
+    const smooth = i >= lines.length - WIDE_LIMIT;
+    if (i === lines.length - WIDE_LIMIT || (i === 0 && smooth)) pen.lineWidth = WIDTH;
+    pen.strokeStyle = colourOf(line.head);
+    pen.globalAlpha = line.opacity;
+    tracePath(pen, ...lineEnds(line, geometry), width, smooth);
+    pen.stroke();
+  });
+}
+
+/**
+ * The line under a point, the strongest of those within a few pixels.
+ * @returns {Line|null}
+ */
+function lineAt(lines, geometry, x, y) {
+  let t = x / geometry.width;
+  for (let i = 0; i < 8; i += 1) {
+    t -= (across(t) - x / geometry.width) / (1.5 - 3 * t + 3 * t * t);
+  }
+  for (let i = lines.length - 1; i >= 0 && lines[i].opacity > 0.02; i -= 1) {
+    const [from, to] = lineEnds(lines[i], geometry);
+    if (Math.abs(from + (to - from) * blend(t) - y) < 2.5) return lines[i];
+  }
+  return null;
+}

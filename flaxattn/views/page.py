@@ -1,0 +1,132 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""One self-contained, offline HTML file: assets and a payload in, a `Page` out.
+
+It knows nothing of attention. What a browser runs or shows is in `assets/`; a payload reaches it
+only as escaped JSON, and a content security policy forbids everything else.
+"""
+
+import base64
+import dataclasses
+import hashlib
+import html
+import os
+import re
+import secrets
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from flaxattn.errors import InputError
+from flaxattn.views.payload import script_json, visible
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Page:
+    """A view as one HTML file. It shows itself in a notebook.
+
+    Attributes:
+        title: Title of the document.
+        html: The complete document; needs no network and no other file.
+        summary: What the page holds, in a few words.
+        height: Height in CSS pixels that it takes in a notebook.
+    """
+
+    title: str
+    html: str
+    summary: str
+    height: int = 600
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the page. A file of that name is replaced at once or, on an error, left as it is.
+
+        Args:
+            path: Where to; its folder must exist.
+
+        Returns:
+            The path.
+
+        Raises:
+            InputError: If the folder is missing or the path is a folder.
+        """
+        target = Path(path)
+        if target.is_dir() or not target.parent.is_dir():
+            reason = "is a folder" if target.is_dir() else "is in a folder that does not exist"
+            raise InputError(f"Cannot write a page: {str(target)!r} {reason}.\nGive a file name.")
+        draft = target.with_name(f".{secrets.token_hex(8)}.part")
+        try:
+            with open(draft, "x", encoding="utf-8", newline="\n") as file:
+                file.write(self.html)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(draft, target)
+        finally:
+            draft.unlink(missing_ok=True)
+        return target
+
+    def _repr_html_(self) -> str:
+        """The page in a frame of its own: no script, style or id can clash with the notebook's."""
+        return (
+            f'<iframe title="{html.escape(self.title)}" sandbox="allow-scripts allow-downloads" '
+            f'style="width:100%;height:{self.height}px;border:0;resize:vertical" '
+            f'srcdoc="{html.escape(self.html)}"></iframe>'
+        )
+
+    __html__ = _repr_html_
+
+    def __repr__(self) -> str:
+        return f"Page({self.summary}, {readable_size(len(self.html))})"
+
+
+def readable_size(count: int) -> str:
+    """A number of bytes as people write it: `7.3 kB`, `12 MB`."""
+    size, unit = (count / 1e6, "MB") if count >= 1e6 else (count / 1e3, "kB")
+    return f"{size:.1f} {unit}" if size < 10 else f"{size:.0f} {unit}"
+
+
+def build_page(
+    view: str,
+    scripts: Sequence[str],
+    payload: Mapping[str, Any],
+    *,
+    title: str,
+    summary: str,
+    height: int,
+) -> Page:
+    """Wrap a payload into a page.
+
+    Args:
+        view: Name of the view; `assets/core.js` starts the script that registered under it.
+        scripts: Files of `assets/`, in the order they are to run.
+        payload: What the script reads; anything JSON can hold.
+        title: Title of the document, plain text.
+        summary: What the page holds, in a few words.
+        height: Height in CSS pixels that it takes in a notebook.
+
+    Returns:
+        The page. The same arguments give the same bytes.
+    """
+    script = "\n".join(_asset(name) for name in scripts)
+    style = _asset("view.css")
+    parts = {
+        "title": html.escape(visible(title)),
+        "view": html.escape(view),
+        "payload": script_json(payload),
+        "script": script,
+        "style": style,
+        "script_hash": _hash(script),
+        "style_hash": _hash(style),
+    }
+    document = re.sub(r"@\{(\w+)\}", lambda match: parts[match[1]], _asset("page.html"))
+    return Page(title=title, html=document, summary=summary, height=height)
+
+
+def _asset(name: str) -> str:
+    text = (resources.files("flaxattn.views") / "assets" / name).read_text(encoding="utf-8")
+    return text.replace("\r\n", "\n")
+
+
+def _hash(text: str) -> str:
+    """The name by which a content security policy allows exactly this inline text."""
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")
