@@ -97,7 +97,7 @@ def test_suppressions_are_few_and_give_a_reason(sources: dict[str, Path]) -> Non
         lines += sum(bool(line.strip()) for line in text.splitlines())
         for match in re.finditer(r"#\s*(?:type:\s*ignore|pyright:\s*ignore|noqa)(.*)", text):
             found.append(f"{path.name}: {match.group(0)}")
-            assert re.search(r"#\s*\w", match.group(1)), f"no reason given: {found[-1]}"
+            assert re.search(r"[#-]\s+\w+ \w+", match.group(1)), f"no reason given: {found[-1]}"
     assert len(found) <= max(2, lines * 2 / 1000), found
 
 

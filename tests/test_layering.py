@@ -32,7 +32,7 @@ LEVELS = [
     },
     {"stats"},
     {"figures", "views"},
-    {"cli", "demo", "doctor"},
+    {"cli", "demo", "doctor", "__main__"},
     {"flaxattn.train"},
 ]
 # What turns text or ids into attention: analysis and views read its traces, never itself.
@@ -114,6 +114,12 @@ def test_kernels_import_numerical_libraries_only(sources: dict[str, Path]) -> No
             tops = {name.split(".")[0] for name in imports(path, set(sources))}
             foreign = tops - NUMERICAL - sys.stdlib_module_names - {"flaxattn"}
             assert not foreign, f"{module} imports {foreign}"
+
+
+def test_modules_import_each_other_and_not_the_lazy_names(sources: dict[str, Path]) -> None:
+    for module, path in sources.items():
+        if module != LAZY and short(module) not in LEVELS[-2]:  # the command prints the version
+            assert LAZY not in imports(path, set(sources)), module
 
 
 def test_nothing_imports_the_tests(sources: dict[str, Path]) -> None:
