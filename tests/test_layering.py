@@ -27,6 +27,7 @@ LEVELS = [
         "names",
         "nnx",
         "tensorfile",
+        "tokenizing",
         "tokens",
         "weights",
     },
