@@ -10,7 +10,7 @@ from typing import Any
 import jax
 
 from flaxattn import __version__
-from flaxattn.hub import builtin_names
+from flaxattn.hub import built_in
 from flaxattn.kernels.attention import implementations
 
 _PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "tokenizers", "safetensors")
@@ -32,7 +32,7 @@ def report() -> dict[str, Any]:
         "devices": [f"{device.platform}: {device.device_kind}" for device in jax.devices()],
         "kernels": kernels,
         "chosen": next(name for name, reason in kernels.items() if reason is None),
-        "models": builtin_names(),
+        "models": built_in(),
     }
 
 
