@@ -9,11 +9,11 @@ cannot be used, 130 interrupted. An error is at most three lines; `--debug` show
 import importlib
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-import click
 import typer
 from rich.console import Console
+from typer.core import TyperGroup
 
 from flaxattn import __version__
 from flaxattn.errors import FlaxattnError
@@ -21,7 +21,6 @@ from flaxattn.errors import FlaxattnError
 app = typer.Typer(
     name="flaxattn",
     help="Transformers in JAX that hand back what attention saw.",
-    no_args_is_help=True,
     add_completion=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -36,15 +35,21 @@ Heads = Annotated[
 ]
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"flaxattn {__version__}")
+        raise typer.Exit
+
+
+_VERSION = typer.Option("--version", callback=_print_version, is_eager=True, help="Print it.")
+
+
 @app.callback()
 def _options(
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
-    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+    version: Annotated[bool, _VERSION] = False,
 ) -> None:
-    del debug  # read by `main`, which must know it even if parsing fails
-    if version:
-        typer.echo(f"flaxattn {__version__}")
-        raise typer.Exit
+    del debug, version  # `main` reads debug itself: it must know even if parsing fails
 
 
 @app.command()
@@ -125,36 +130,29 @@ def _numbers(text: str | None) -> list[int] | None:
         ) from error
 
 
-class _LazyTrain(click.Group):
+class _LazyTrain(TyperGroup):
     """`flaxattn train …`: its commands live in `flaxattn.train`, loaded when one is asked for."""
 
-    def _group(self) -> click.Group:
+    def _loaded(self) -> Any:
         commands = importlib.import_module("flaxattn.train.commands")
-        group = typer.main.get_command(commands.app)
-        if not isinstance(group, click.Group):
-            raise TypeError("flaxattn.train.commands.app must have more than one command")
-        return group
+        return typer.main.get_command(commands.app)
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
+    def list_commands(self, ctx: Any) -> list[str]:
         """Names of the recipes."""
-        return self._group().list_commands(ctx)
+        return self._loaded().list_commands(ctx)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """The command of one recipe."""
-        return self._group().get_command(ctx, cmd_name)
+        return self._loaded().get_command(ctx, cmd_name)
 
 
-def command() -> click.Group:
-    """The whole command tree.
+_train = typer.Typer(cls=_LazyTrain, rich_markup_mode=None)
+app.add_typer(_train, name="train", help="Turn a recipe into a checkpoint.")
 
-    Returns:
-        The group behind `flaxattn`, with `train` mounted lazily.
-    """
-    group = typer.main.get_command(app)
-    if not isinstance(group, click.Group):
-        raise TypeError("the application must have more than one command")
-    group.add_command(_LazyTrain("train", help="Turn a recipe into a checkpoint."))
-    return group
+
+@_train.callback()
+def train() -> None:
+    """Turn a recipe into a checkpoint."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -166,10 +164,11 @@ def main(arguments: list[str] | None = None) -> int:
     Returns:
         The exit code.
     """
-    arguments = sys.argv[1:] if arguments is None else arguments
+    arguments = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
     try:
-        return command().main(arguments, prog_name="flaxattn", standalone_mode=False) or 0
-    except (click.exceptions.Abort, KeyboardInterrupt):
+        command = typer.main.get_command(app)
+        return command.main(arguments, prog_name="flaxattn", standalone_mode=False) or 0
+    except (typer.Abort, KeyboardInterrupt):
         return _fail("interrupted", 130)
     except Exception as error:
         if "--debug" in arguments:
@@ -179,11 +178,12 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _report(error: Exception) -> int:
     """Print an error in at most three lines; wrong use is told apart from bad luck."""
-    if isinstance(error, click.UsageError):
-        where = error.ctx.command_path if error.ctx else "flaxattn"
-        return _fail(f"{error.format_message()}\nSee: {where} --help", 2)
-    if isinstance(error, click.ClickException | FlaxattnError):
+    if isinstance(error, FlaxattnError):
         return _fail(str(error), 2)
+    if format_message := getattr(error, "format_message", None):  # wrong use, found by Typer
+        context = getattr(error, "ctx", None)
+        where = context.command_path if context else "flaxattn"
+        return _fail(f"{format_message()}\nSee: {where} --help", 2)
     if isinstance(error, OSError):
         place = f" {error.filename}" if error.filename else ""
         return _fail(f"{error.strerror or error}{place}", 1)
