@@ -23,6 +23,7 @@ from flaxattn import matching, names, tensorfile
 from flaxattn.config import BertConfig
 from flaxattn.errors import CheckpointError, InputError
 from flaxattn.files import written_whole
+from flaxattn.layers import ACTIVATIONS
 from flaxattn.matching import Report
 from flaxattn.names import Row
 from flaxattn.tensorfile import TensorFiles
@@ -48,13 +49,18 @@ def read_config(directory: str | Path) -> BertConfig:
         )
     settings = tensorfile.read_json(path)
     try:
-        return BertConfig.from_hf(settings)
+        config = BertConfig.from_hf(settings)
     except CheckpointError:
         raise
     except (TypeError, ValueError, AttributeError, OverflowError) as error:
         raise CheckpointError(
             f"{path} has a setting of the wrong type: {error}.\nCompare it with the original."
         ) from error
+    if config.hidden_act not in ACTIVATIONS:
+        raise CheckpointError(
+            f"{path}: hidden_act is {config.hidden_act!r}; flaxattn has {', '.join(ACTIVATIONS)}."
+        )
+    return config
 
 
 def load(directory: str | Path, module: nn.Module, seed: int = 0) -> tuple[Any, Report]:
