@@ -2,6 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the documents show works: code blocks run, commands exist, links lead somewhere."""
 
+import doctest
+import importlib
+import importlib.util
+import itertools
 import os
 import re
 import runpy
@@ -18,6 +22,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), ROOT / "tests/QUARANTINE.md"]
+FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 LANGUAGES = {"python", "sh", "text", "toml", "yaml", "json"}
 # First words of a shell line that are neither ours nor make's; nothing else may be shown.
 SYSTEM = {"cd", "git", "pip", "source", "pre-commit", "pytest", "python"}
@@ -68,14 +73,17 @@ def test_python_block_runs(block: Block, tmp_path: Path, monkeypatch: pytest.Mon
         runpy.run_path(str(script), run_name="__main__")
 
 
-def words(command: list[str]) -> list[str]:
-    """A command without the variables set before it."""
-    return [word for i, word in enumerate(command) if i or not re.match(r"[A-Z_]+=", word)]
+def test_examples_in_docstrings_run(sources: dict[str, Path]) -> None:
+    shown = [name for name, path in sources.items() if ">>> " in path.read_text(encoding="utf-8")]
+    for name in shown:
+        result = doctest.testmod(importlib.import_module(name), optionflags=FLAGS)
+        assert result.attempted and not result.failed, name
+    assert "flaxattn.kernels.attention" in shown
 
 
 @pytest.mark.parametrize(("block", "command"), COMMANDS, ids=lambda value: str(value))
 def test_shell_command_exists(block: Block, command: list[str]) -> None:
-    first, *rest = words(command)
+    first, *rest = itertools.dropwhile(re.compile(r"[A-Z_]+=").match, command)
     if first == "make":
         makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
         for target in (word for word in rest if "=" not in word):
@@ -86,6 +94,10 @@ def test_shell_command_exists(block: Block, command: list[str]) -> None:
         assert os.access(ROOT / first, os.X_OK), f"{block}: {first}"
     else:
         assert first in SYSTEM, f"{block}: {first}"
+        for script in (word for word in rest if word.endswith(".py")):
+            assert (ROOT / script).is_file(), f"{block}: {script}"
+        if first == "python" and rest[0] == "-m":
+            assert importlib.util.find_spec(rest[1]), f"{block}: {rest[1]}"
 
 
 def check_flaxattn(arguments: list[str], where: str) -> None:
