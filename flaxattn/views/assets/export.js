@@ -35,13 +35,13 @@ function svgLines(lines, geometry, colourOf) {
 
 /** @returns {SVGElement[]} one column of tokens */
 function svgTokens(tokens, places, x, anchor, ink) {
-  return [...places].map(([position, y]) =>
-    svgElement(
-      "text",
-      { x, y: y + 5, "text-anchor": anchor, fill: ink, style: "unicode-bidi:isolate;white-space:pre" },
-      tokens[position],
-    ),
-  );
+  return [...places].map(([position, y]) => {
+    const place = { x, y: y + 5, "text-anchor": anchor, fill: ink };
+    const made = svgElement("text", place, tokens[position]);
+    made.style.setProperty("unicode-bidi", "isolate");
+    made.style.setProperty("white-space", "pre");
+    return made;
+  });
 }
 
 /**

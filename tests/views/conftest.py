@@ -1,0 +1,235 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""One browser for all tests of views, spoken to as a person would, and a page to look at.
+
+The browser is a headless Chromium without a network. No test is in this file.
+"""
+
+import dataclasses
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from flaxattn.trace import Trace
+from flaxattn.views.head import head_view
+from flaxattn.views.payload import ERROR
+
+FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--disable-dev-shm-usage",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--force-device-scale-factor=1",
+    "--window-size=1200,900",
+    "--host-resolver-rules=MAP * ~NOTFOUND",
+)
+# Runs before any script of a page: remembers whatever must not happen.
+WATCH = """
+window.seen = [];
+for (const name of ["alert", "confirm", "prompt"]) window[name] = () => window.seen.push(name);
+document.addEventListener("securitypolicyviolation",
+  (event) => window.seen.push(event.violatedDirective + " " + event.blockedURI));
+window.addEventListener("error", (event) => window.seen.push(event.message));
+"""
+
+
+@pytest.fixture(scope="session")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A headless Chromium, offline."""
+    names = ("chromium", "chromium-browser", "google-chrome", "chrome")
+    program = next(filter(None, map(shutil.which, names)), None)
+    driver = shutil.which("chromedriver")
+    if program is None or driver is None:
+        pytest.skip("no chromium with chromedriver on the PATH")
+    from selenium import webdriver
+    from selenium.webdriver.chrome.service import Service
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = program
+    options.set_capability("goog:loggingPrefs", {"performance": "ALL", "browser": "ALL"})
+    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
+        options.add_argument(flag)
+    browser = webdriver.Chrome(options=options, service=Service(driver))
+    try:
+        offline = {"offline": True, "latency": 0, "downloadThroughput": 0, "uploadThroughput": 0}
+        browser.execute_cdp_cmd("Network.enable", {})
+        browser.execute_cdp_cmd("Network.emulateNetworkConditions", offline)
+        browser.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": WATCH})
+        yield browser
+    finally:
+        browser.quit()
+
+
+class View:
+    """A page in the browser."""
+
+    def __init__(self, browser: Any):
+        self.browser = browser
+        self.number = 0
+
+    def open(self, path: Path, settings: str = "") -> "View":
+        """Load a page anew, with settings in its address, the pointer away from its tokens."""
+        self.number += 1
+        self.browser.get(f"{path.as_uri()}?{self.number}#{settings}")
+        self.point("h1")
+        return self
+
+    def run(self, script: str, *arguments: Any) -> Any:
+        """Run a function body; `view` is the object behind the page."""
+        start = "const view = document.querySelector('main').flaxattn;"
+        return self.browser.execute_script(start + script, *arguments)
+
+    def wait(self, milliseconds: int) -> None:
+        """Let the page do what it does later."""
+        self.run("return new Promise((done) => setTimeout(done, arguments[0]))", milliseconds)
+
+    def lines(self) -> dict[tuple[int, int, int], float]:
+        """What is on the canvas: (head, query, key) to weight."""
+        return {
+            (line["head"], line["query"], line["key"]): line["weight"]
+            for line in self.run("return view.drawn().lines")
+        }
+
+    def assert_draws(
+        self,
+        shares: np.ndarray,
+        *,
+        heads: Iterable[int] | None = None,
+        queries: Iterable[int] | None = None,
+        keys: Iterable[int] | None = None,
+        error: float = ERROR["float16"],
+    ) -> None:
+        """The lines on the canvas are the chosen part of weights `[H, Q, K]`, all above 0."""
+        chosen = [
+            range(size) if part is None else list(part)
+            for size, part in zip(shares.shape, (heads, queries, keys), strict=True)
+        ]
+        wanted = {(h, q, k) for h in chosen[0] for q in chosen[1] for k in chosen[2]}
+        drawn = self.lines()
+        assert drawn.keys() == wanted
+        assert max(abs(drawn[line] - shares[line]) for line in wanted) <= error + 1e-6
+
+    def find(self, selector: str) -> Any:
+        """The first element that a CSS selector matches."""
+        return self.browser.find_element("css selector", selector)
+
+    def texts(self, selector: str) -> list[str]:
+        """Text of all elements that match, exactly as it is in the document."""
+        script = "return [...document.querySelectorAll(arguments[0])].map((e) => e.textContent)"
+        return self.run(script, selector)
+
+    def token(self, side: str, index: int) -> str:
+        """Selector of a token."""
+        return f".{side} [data-index='{index}']"
+
+    def actions(self) -> Any:
+        """A new chain of mouse and keyboard actions."""
+        from selenium.webdriver import ActionChains
+
+        return ActionChains(self.browser, duration=0)
+
+    def point(self, selector: str) -> None:
+        """Move the pointer onto an element."""
+        self.actions().move_to_element(self.find(selector)).perform()
+
+    def click(self, selector: str) -> None:
+        """Click an element."""
+        self.actions().click(self.find(selector)).perform()
+
+    def press(self, *names: str) -> None:
+        """Press keys, wherever the focus is; Selenium's names for those that write nothing."""
+        from selenium.webdriver.common.keys import Keys
+
+        self.actions().send_keys(*(getattr(Keys, name, name) for name in names)).perform()
+
+    def head(self, index: int, twice: bool = False) -> None:
+        """Click the square of a head, or double-click it."""
+        square = self.browser.find_elements("css selector", "button.head")[index]
+        actions = self.actions()
+        (actions.double_click if twice else actions.click)(square).perform()
+
+    def heads_on(self) -> list[str]:
+        """Numbers on the squares that are pressed."""
+        return self.texts("button.head[aria-pressed=true]")
+
+    def choose(self, name: str, value: str) -> None:
+        """Choose from a drop-down list by the value an address would hold."""
+        from selenium.webdriver.support.select import Select
+
+        Select(self.find(f"select[name={name}]")).select_by_value(value)
+
+    def slide(self, percent: int) -> None:
+        """Move the slider of mass."""
+        script = "const s = document.querySelector('[name=mass]'); s.value = arguments[0];"
+        self.run(script + "s.dispatchEvent(new Event('input'))", percent)
+
+    def svg(self) -> str:
+        """Press the button that saves a picture; what would have been saved."""
+        self.run("window.download = (...file) => { window.saved = file; }")
+        self.click("button.svg")
+        name, kind, text = self.run("return window.saved")
+        assert (name.endswith(".svg"), kind) == (True, "image/svg+xml")
+        return text
+
+
+@pytest.fixture(scope="session")
+def view(chromium: Any) -> View:
+    """The browser."""
+    return View(chromium)
+
+
+@pytest.fixture(scope="session")
+def peaked() -> Callable[..., np.ndarray]:
+    """Makes attention `[L, 1, H, Q, K]` with some large and many small weights."""
+
+    def make(layers: int, heads: int, length: int, seed: int = 0) -> np.ndarray:
+        scores = np.random.default_rng(seed).normal(size=(layers, 1, heads, length, length)) * 2
+        shares = np.exp(scores - scores.max(-1, keepdims=True))
+        return (shares / shares.sum(-1, keepdims=True)).astype(np.float32)
+
+    return make
+
+
+@dataclasses.dataclass(frozen=True)
+class Pair:
+    """A trace of two sentences and the page made of it."""
+
+    trace: Trace
+    shares: np.ndarray  # [L, H, Q, K]
+    tokens: list[str]
+    boundary: int
+    special: list[int]
+    page: Path
+
+    @property
+    def length(self) -> int:
+        """Number of tokens."""
+        return len(self.tokens)
+
+
+@pytest.fixture(scope="session")
+def pair(peaked: Callable[..., np.ndarray], tmp_path_factory: pytest.TempPathFactory) -> Pair:
+    """Two layers, three heads."""
+    tokens = "[CLS] the cat is sad . [SEP] it found no food . [SEP]".split()
+    special = [i for i, token in enumerate(tokens) if token.startswith("[")]
+    positions = np.arange(len(tokens))[None]
+    trace = Trace.from_arrays(
+        peaked(2, 3, len(tokens)),
+        [tokens],
+        mask=np.ones(positions.shape, bool),
+        segments=(positions > special[1]).astype(int),
+        special=np.isin(positions, special),
+        model="tiny-bert",
+    )
+    page = head_view(trace).save(tmp_path_factory.mktemp("pair") / "pair.html")
+    shares = np.asarray(trace.encoder.weights)[:, 0]
+    return Pair(trace, shares, tokens, special[1] + 1, special, page)

@@ -1,0 +1,158 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Text that looks like code: it appears exactly as written, wherever it appears, and runs nothing.
+
+Every token is a payload; the places are the token columns, tooltips, panel, spoken text, title,
+attributes, file name and SVG.
+"""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from flaxattn.trace import Trace
+from flaxattn.views.head import head_view
+from flaxattn.views.payload import visible
+
+pytestmark = pytest.mark.browser
+
+HOSTILE = [
+    "[CLS]",
+    "</script><script>alert(1)</script>",
+    "<img src=x onerror=alert(2)>",
+    "--><svg onload=alert(3)>",
+    "\"><iframe src='javascript:alert(4)'>",
+    "' onmouseover='alert(5)",
+    "url(https://example.org/x.png)",
+    "};alert(6);//",
+    "${alert(7)}",
+    "{{7*7}}",
+    "@{script}",
+    "</style><style>*{display:none}",
+    "</title><script>alert(8)</script>",
+    "<!--",
+    "]]>",
+    "$x_1$",
+    "$",
+    "_",
+    "#",
+    "'",
+    '"',
+    "\\u003c",
+    "\\",
+    "&lt;b&gt;",
+    "  two  spaces ",
+    "😀👩‍👩‍👧",
+    "\u202eevil\u202c",
+    "\u2066isolate",
+    "שלום",
+    "日本語",
+    "\u2028",
+    "\x00\x01\n\t\x1b\x7f",
+    "\x85",
+    "\ud800",
+    "",
+    "Donaudampfschifffahrtsgesellschaftskapitänsmützenabzeichen",
+    "[SEP]",
+]
+WRITTEN = [visible(token) for token in HOSTILE]
+MODEL = "".join(HOSTILE[1:5])
+
+
+@pytest.fixture(scope="module")
+def page(peaked: Callable[..., np.ndarray], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A page full of it, in a file with a name to match."""
+    length = len(HOSTILE)
+    trace = Trace.from_arrays(
+        peaked(1, 2, length),
+        [HOSTILE],
+        special=np.isin(np.arange(length), [0, length - 1])[None],
+        model=MODEL,
+    )
+    return head_view(trace).save(tmp_path_factory.mktemp("hostile") / "a '\"<b>%20&#${x}.html")
+
+
+def test_only_what_draws_nothing_is_replaced():
+    changed = {token for token in HOSTILE if visible(token) != token}
+    assert changed == {"\x00\x01\n\t\x1b\x7f", "\x85", "\ud800"}
+    assert visible("\x00\x01\n\t\x1b\x7f") == "␀␁␊␉␛␡"
+
+
+def test_text_appears_as_written_in_every_place(view, page):
+    view.open(page)
+    assert view.texts(".left .piece") == view.texts(".right .piece") == WRITTEN
+    titles = "return [...document.querySelectorAll('.left .token')].map((token) => token.title)"
+    assert view.run(titles) == WRITTEN
+    assert view.run("return document.title") == f"Attention heads · {MODEL}"
+    assert view.texts(".model") == [MODEL]
+    for index, token in enumerate(WRITTEN):
+        view.run(
+            "const [index] = arguments; view.state.letGo();"
+            "view.refocus(() => view.state.hold('left', index))",
+            index,
+        )
+        assert view.texts(".panel h2") == [f"{token} attends to"]
+        assert view.texts(".spoken")[0].startswith(f"{token} attends to: ")
+        view.run("view.point('right', arguments[0])", index)
+        assert view.texts(".panel h2 .piece") == [token, token]
+
+
+def test_nothing_of_it_runs_or_asks_for_anything(view, page):
+    view.browser.get_log("performance")
+    view.browser.get_log("browser")
+    view.open(page)
+    for index in range(len(HOSTILE)):
+        view.point(view.token("left", index))
+        view.run(
+            "const at = {offsetX: 3, offsetY: 13 + 26 * arguments[0], clientX: 9, clientY: 9};"
+            "view.pointAtLine(at)",
+            index,
+        )
+        assert not view.run("return view.tip.hidden")
+    view.svg()
+    assert view.run("return window.seen") == []
+    assert view.run("return document.scripts.length") == 2
+    assert view.run("return document.querySelectorAll('img, iframe, object, svg').length") == 0
+    entries = [
+        json.loads(entry["message"])["message"] for entry in view.browser.get_log("performance")
+    ]
+    asked = [
+        e["params"]["request"]["url"] for e in entries if e["method"] == "Network.requestWillBeSent"
+    ]
+    assert len(asked) == 1 and asked[0].startswith("file:"), asked
+    assert view.browser.get_log("browser") == []
+
+
+def test_the_policy_would_have_reported_it(view, page, tmp_path):
+    text = page.read_text(encoding="utf-8")
+    (tmp_path / "injected.html").write_text(
+        text.replace("</body>", "<script>alert(9)</script><img src=x onerror=alert(10)></body>"),
+        encoding="utf-8",
+    )
+    view.browser.get((tmp_path / "injected.html").as_uri())
+    seen = view.run("return window.seen")
+    assert any(report.startswith("script-src") for report in seen), seen
+    assert any(report.startswith("img-src") for report in seen), seen
+    assert "alert" not in seen
+
+
+def test_svg_of_it_is_text_too(view, page):
+    view.open(page)
+    root = ElementTree.fromstring(view.svg())
+    names = {element.tag.split("}")[1] for element in root.iter()}
+    assert names == {"svg", "title", "rect", "text", "g", "path"}
+    texts = [element.text or "" for element in root.iter() if element.tag.endswith("}text")][1:]
+    assert texts == WRITTEN * 2
+
+
+def test_other_directions_stay_within_their_token(view, page):
+    view.open(page)
+    directions = view.run(
+        "return [...document.querySelectorAll('.token .piece')]"
+        ".map((piece) => getComputedStyle(piece).unicodeBidi)"
+    )
+    assert set(directions) == {"isolate"}
