@@ -59,9 +59,9 @@ def find(
     if text in built_in():
         return _BUILT_IN / text
     path = Path(text).expanduser()
-    if path.is_dir():
+    if text and path.is_dir():
         return path
-    if path.exists():
+    if text and path.exists():
         raise CheckpointError(
             f"{text} is a file; expected the directory of a model.\n"
             f"Give the directory that holds it: {path.parent}."

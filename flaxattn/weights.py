@@ -6,6 +6,7 @@ Not here: finding the directory (`hub`), the files (`tensorfile`), whether a che
 belong together (`matching`).
 """
 
+import functools
 import json
 import warnings
 from collections.abc import Mapping
@@ -52,7 +53,7 @@ def read_config(directory: str | Path) -> BertConfig:
         config = BertConfig.from_hf(settings)
     except CheckpointError:
         raise
-    except (TypeError, ValueError, AttributeError, OverflowError) as error:
+    except (TypeError, ValueError, AttributeError, LookupError, OverflowError) as error:
         raise CheckpointError(
             f"{path} has a setting of the wrong type: {error}.\nCompare it with the original."
         ) from error
@@ -188,6 +189,7 @@ def _shape(leaf: Any) -> tuple[int, ...] | None:
     return None if leaf is None else tuple(leaf.shape)
 
 
+@functools.lru_cache(maxsize=64)
 def _parameter_shapes(module: nn.Module) -> dict[str, Any]:
     """Shape of every parameter by path, without computing any."""
     ids = jnp.zeros((1, 1), jnp.int32)

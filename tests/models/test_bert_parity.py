@@ -6,14 +6,12 @@ Both go the way a user goes: a checkpoint on disk, `from_pretrained`, a call. No
 files survive a round trip (test_weights.py).
 """
 
-import importlib.util
 import json
 import os
-import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+import make_golden as golden
 import numpy as np
 import pytest
 
@@ -29,19 +27,6 @@ FIELDS = (
     "prediction_logits",
     "seq_relationship_logits",
 )
-GOLDEN_FOLDER = Path(__file__).resolve().parent.parent / "golden"
-
-
-def _script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("make_golden", GOLDEN_FOLDER / "make_golden.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
-
-
-golden = _script()
 
 
 @pytest.fixture(scope="module")
