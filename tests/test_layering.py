@@ -26,6 +26,7 @@ LEVELS = [
         "matching",
         "names",
         "nnx",
+        "pieces",
         "tensorfile",
         "tokenizing",
         "tokens",
