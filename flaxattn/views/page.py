@@ -53,7 +53,10 @@ class Page:
         target = Path(path)
         if target.is_dir() or not target.parent.is_dir():
             reason = "is a folder" if target.is_dir() else "is in a folder that does not exist"
-            raise InputError(f"Cannot write a page: {str(target)!r} {reason}.\nGive a file name.")
+            raise InputError(
+                f"Cannot write a page: {str(target)!r} {reason}.\n"
+                "Give a file name in a folder that exists."
+            )
         draft = target.with_name(f".{secrets.token_hex(8)}.part")
         try:
             with open(draft, "x", encoding="utf-8", newline="\n") as file:

@@ -1,0 +1,173 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Figures of attention for papers and reports, in matplotlib.
+
+A figure shows weights as they are: nothing is smoothed, scaled or left out. Pages to explore are in
+`flaxattn.views`.
+"""
+
+import functools
+import math
+import unicodedata
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Float
+
+from flaxattn.errors import InputError
+from flaxattn.trace import Trace
+from flaxattn.views.head import choose, layer_weights, one_sequence
+from flaxattn.views.payload import visible
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_MOST_MAPS = 256
+_MOST_LABELS = 128
+_LONGEST_LABEL = 40
+_SIDE = (1.5, 12.0)  # inches along one side of a map, at least and at most
+_TOKEN, _CHARACTER = 0.16, 0.065  # inches that a token takes along an axis, a character across it
+
+
+def plot_heads(
+    trace: Trace,
+    layers: Sequence[int] | None = None,
+    heads: Sequence[int] | None = None,
+    sequence: int = 0,
+    ax: "Axes | None" = None,
+) -> "Figure":
+    """Draw attention maps, query by key, one row per layer and one column per head.
+
+    The colours run from white at 0 to dark blue at 1 in every map, so maps can be compared, also in
+    grey and by the colour-blind. Tokens are written as they are: no `$` starts a formula, control
+    characters are made visible, characters that no installed font has are drawn as their code
+    points. Above 40 characters a token is cut, above 128 tokens only some are written. The same
+    trace gives the same figure.
+
+    Args:
+        trace: With weights `[L, B, H, Q, K]`.
+        layers: Layers to draw, by their numbers; default all.
+        heads: Heads to draw, by their numbers; default all.
+        sequence: Which sequence of the batch; its padding is cut away.
+        ax: Axes to draw a single map into, for figures of your own.
+
+    Returns:
+        The figure, to be shown or saved with `figure.savefig`.
+
+    Raises:
+        InputError: If the trace holds no weights, there is no such layer, head or sequence, there
+            are too many maps for one figure, or `ax` is given for more than one map.
+    """
+    one, seen = one_sequence(trace, sequence)
+    chosen = choose(layers, seen.layers, "layer")
+    columns = choose(heads, seen.heads, "head")
+    _check_count(len(chosen), len(columns), ax)
+    weights = layer_weights(seen, chosen)[:, [seen.heads.index(head) for head in columns]]
+    labels = [_shorten(drawable(token)) for token in one.tokens[0]]
+    axes = np.array([[ax]]) if ax is not None else _grid(len(chosen), len(columns), labels)
+    for i, layer in enumerate(chosen):
+        for j, head in enumerate(columns):
+            _draw_map(axes[i, j], weights[i, j], f"layer {layer}, head {head}")
+            _write_tokens(axes[i, j], labels, rows=j == 0, columns=i == len(chosen) - 1)
+    figure = axes[0, 0].figure
+    if ax is None:
+        bar = figure.colorbar(axes[0, 0].images[0], ax=axes, shrink=0.5, aspect=30, pad=0.01)
+        bar.set_label("attention weight", fontsize=7)
+        bar.ax.tick_params(labelsize=7)
+    return figure
+
+
+def drawable(token: str) -> str:
+    """A token as matplotlib can draw it with the fonts that are installed.
+
+    Control characters are made visible as in `flaxattn.views`. A character that none of these fonts
+    has, and a mark that only joins characters or changes their direction, becomes its code point:
+    `⟨U+65E5⟩`.
+    """
+    return "".join(map(_drawable, token))
+
+
+def _drawable(character: str) -> str:
+    picture = visible(character)
+    shown = all(map(_has_glyph, picture)) and unicodedata.category(character) != "Cf"
+    return picture if shown else f"⟨U+{ord(character):04X}⟩"
+
+
+def _check_count(layers: int, heads: int, ax: "Axes | None") -> None:
+    count = layers * heads
+    if ax is not None and count != 1:
+        raise InputError(
+            f"`ax` takes one map; {layers} layers x {heads} heads were asked for.\n"
+            "Name one: plot_heads(trace, layers=[0], heads=[3], ax=ax)."
+        )
+    if count > _MOST_MAPS:
+        raise InputError(
+            f"{layers} layers x {heads} heads are too many maps; a figure takes {_MOST_MAPS}.\n"
+            "Choose some: plot_heads(trace, layers=[…], heads=[…])."
+        )
+
+
+def _shorten(label: str) -> str:
+    return label if len(label) <= _LONGEST_LABEL else f"{label[: _LONGEST_LABEL - 1]}…"
+
+
+def _grid(rows: int, columns: int, labels: Sequence[str]) -> np.ndarray:
+    """Axes `[rows, columns]` of a new figure, sized so that token labels can be read."""
+    import matplotlib.pyplot as plt
+
+    side = min(_SIDE[1], max(_SIDE[0], _TOKEN * len(labels)))
+    beside = _CHARACTER * max(map(len, labels)) + 0.4
+    size = (columns * side + beside + 0.8, rows * (side + 0.3) + beside)
+    _, axes = plt.subplots(
+        rows, columns, figsize=size, sharex=True, sharey=True, squeeze=False, layout="constrained"
+    )
+    return axes
+
+
+def _draw_map(ax: "Axes", weights: Float[np.ndarray, "Q K"], title: str) -> None:
+    ax.imshow(weights, cmap="Blues", vmin=0, vmax=1, interpolation="nearest", aspect="equal")
+    ax.set_title(title, fontsize=8, parse_math=False)
+
+
+def _write_tokens(ax: "Axes", labels: Sequence[str], *, rows: bool, columns: bool) -> None:
+    """Write tokens beside the rows and below the columns, each one or none."""
+    places = range(0, len(labels), math.ceil(len(labels) / _MOST_LABELS))
+    text = [labels[place] for place in places]
+    style = {"fontsize": 7, "parse_math": False, "fontfamily": _families()}
+    ax.set_xticks(places, text, rotation=90, **style)
+    ax.set_yticks(places, text, **style)
+    ax.tick_params(length=0, labelbottom=columns, labelleft=rows)
+    if rows:
+        ax.set_ylabel("attends from", fontsize=7)
+    if columns:
+        ax.set_xlabel("attended to", fontsize=7)
+
+
+@functools.cache
+def _families() -> list[str]:
+    """The default font, then one font for every script that a tokenizer may meet."""
+    from matplotlib import font_manager
+
+    wanted = (
+        "Noto Sans CJK JP",
+        "Noto Sans CJK SC",
+        "Noto Sans Arabic",
+        "Noto Sans Hebrew",
+        "Noto Sans Devanagari",
+        "Noto Emoji",
+        "Segoe UI Symbol",
+        "Apple Symbols",
+        "Arial Unicode MS",
+    )
+    installed = set(font_manager.get_font_names())
+    return [name for name in ("DejaVu Sans", *wanted) if name in installed]
+
+
+@functools.cache
+def _has_glyph(character: str) -> bool:
+    from matplotlib import font_manager
+
+    found = map(font_manager.findfont, _families())
+    return any(font_manager.get_font(path).get_char_index(ord(character)) for path in found)

@@ -1,0 +1,128 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Figures show the numbers of a trace under its tokens, whatever the tokens are."""
+
+import warnings
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+
+from flaxattn.errors import InputError
+from flaxattn.figures import drawable, plot_heads
+from flaxattn.trace import Trace
+
+HOSTILE = ["$x_1$", "$", "\\frac{", "_", "😀", "日本", "\u202eש", "a\nb\x00", "\ud800", "", "</b>"]
+
+
+@pytest.fixture(autouse=True)
+def _close_figures():
+    yield
+    plt.close("all")
+
+
+def pixels(figure) -> np.ndarray:
+    """What a figure looks like, drawn with every warning an error."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        figure.canvas.draw()
+    return np.asarray(figure.canvas.buffer_rgba()).copy()
+
+
+def test_maps_are_the_weights_of_the_trace(pair):
+    figure = plot_heads(pair.trace)
+    maps = figure.axes[:6]
+    for index, ax in enumerate(maps):
+        layer, head = divmod(index, 3)
+        assert ax.get_title() == f"layer {layer}, head {head}"
+        (image,) = ax.images
+        assert (np.asarray(image.get_array()) == pair.shares[layer, head]).all()
+        assert image.get_clim() == (0, 1)
+    assert [text.get_text() for text in maps[0].get_yticklabels()] == pair.tokens
+    assert [text.get_text() for text in maps[3].get_xticklabels()] == pair.tokens
+    assert maps[0].get_ylabel() == "attends from"
+    assert maps[3].get_xlabel() == "attended to"
+    assert figure.axes[6].get_ylabel() == "attention weight"
+
+
+def test_layers_and_heads_are_chosen_by_number(peaked):
+    trace = Trace.from_arrays(peaked(2, 2, 3), [list("abc")], layers=[8, 10], heads=[3, 5])
+    figure = plot_heads(trace, layers=[10], heads=[5, 3])
+    assert [ax.get_title() for ax in figure.axes[:2]] == ["layer 10, head 5", "layer 10, head 3"]
+    shown = np.asarray(figure.axes[0].images[0].get_array())
+    assert (shown == np.asarray(trace.encoder.weights)[1, 0, 1]).all()
+
+
+def test_it_draws_into_axes_of_ones_own(pair):
+    figure, axes = plt.subplots(1, 2)
+    assert plot_heads(pair.trace, layers=[1], heads=[2], ax=axes[1]) is figure
+    assert not axes[0].images
+    assert (np.asarray(axes[1].images[0].get_array()) == pair.shares[1, 2]).all()
+    assert len(figure.axes) == 2
+
+
+def test_the_same_trace_gives_the_same_picture(pair):
+    first, second = (pixels(plot_heads(pair.trace, layers=[0], heads=[0])) for _ in range(2))
+    assert (first == second).all()
+
+
+def test_hostile_tokens_are_drawn_as_written_without_a_warning(peaked):
+    trace = Trace.from_arrays(peaked(1, 1, len(HOSTILE)), [HOSTILE])
+    figure = plot_heads(trace)
+    pixels(figure)
+    labels = figure.axes[0].get_yticklabels()
+    assert [label.get_text() for label in labels] == [drawable(token) for token in HOSTILE]
+    assert not any(label.get_parse_math() for label in labels)
+
+
+def test_drawable_changes_only_what_cannot_be_drawn():
+    for token in ("$x_1$", "_", "\\frac{", "</b>", "naïve", "ש", ""):
+        assert drawable(token) == token
+    assert drawable("a\n") in ("a␊", "a⟨U+000A⟩")
+    assert drawable("\u202eש") == "⟨U+202E⟩ש"
+    assert drawable("\U0010fffe") == "⟨U+10FFFE⟩"
+
+
+def test_long_tokens_and_long_texts_are_cut_to_what_can_be_read(peaked):
+    tokens = ["x" * 50] + ["t"] * 299
+    trace = Trace.from_arrays(peaked(1, 1, 300), [tokens])
+    labels = plot_heads(trace).axes[0].get_yticklabels()
+    assert labels[0].get_text() == "x" * 39 + "…"
+    assert len(labels) == 100
+
+
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        ({"layers": [5]}, "There is no layer 5.\nThere are layers 0, 1."),
+        ({"heads": [9]}, "There is no head 9.\nThere are heads 0, 1, 2."),
+        ({"sequence": -2}, "The trace has sequences 0 to 0; there is no -2."),
+    ],
+)
+def test_what_is_not_there_is_named(pair, request_, message):
+    with pytest.raises(InputError) as caught:
+        plot_heads(pair.trace, **request_)
+    assert str(caught.value) == message
+
+
+def test_one_axes_takes_one_map(pair):
+    with pytest.raises(InputError) as caught:
+        plot_heads(pair.trace, ax=plt.subplots()[1])
+    assert str(caught.value) == (
+        "`ax` takes one map; 2 layers x 3 heads were asked for.\n"
+        "Name one: plot_heads(trace, layers=[0], heads=[3], ax=ax)."
+    )
+
+
+def test_a_trace_without_weights_says_what_to_capture():
+    trace = Trace.from_arrays(tokens=[["a"]], stats={"lse": np.zeros((1, 1, 1, 1))})
+    with pytest.raises(InputError, match=r"holds only lse\.\nCapture them: model\.trace"):
+        plot_heads(trace)
+
+
+def test_too_many_maps_are_refused(peaked):
+    trace = Trace.from_arrays(peaked(24, 16, 2), [["a", "b"]])
+    with pytest.raises(
+        InputError, match=r"^24 layers x 16 heads are too many maps; a figure takes"
+    ):
+        plot_heads(trace)

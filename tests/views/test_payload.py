@@ -1,0 +1,136 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Weights survive their way into a page within the promised error, and text stays text.
+
+The decoder here is written from the docstring of `encode_weights`; the browser's own decoder is
+tested in `test_head_view_browser.py`.
+"""
+
+import base64
+import json
+
+import hypothesis.extra.numpy as arrays
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import example, given
+
+from flaxattn.errors import InputError
+from flaxattn.views import payload
+
+WEIGHTS = arrays.arrays(
+    np.float32,
+    arrays.array_shapes(min_dims=3, max_dims=3, max_side=7),
+    elements=st.floats(0, 1, width=32),
+)
+
+
+def decode(text: str, precision: str, shape: tuple[int, ...]) -> np.ndarray:
+    """What the page's script sees."""
+    raw = base64.b64decode(text, validate=True)
+    if precision == "float16":
+        return np.frombuffer(raw, "<f2").reshape(shape).astype(np.float32)
+    rows = shape[0] * shape[1]
+    peaks = np.frombuffer(raw, "<f2", rows).astype(np.float32).reshape(*shape[:2], 1)
+    return np.frombuffer(raw, np.uint8, offset=2 * rows).reshape(shape) * (peaks / 255)
+
+
+@given(WEIGHTS)
+@example(np.ones((1, 1, 1), np.float32))
+@example(np.zeros((2, 3, 4), np.float32))
+@example(np.full((1, 1, 3), 1e-8, np.float32))
+def test_float16_round_trip(weights):
+    decoded = decode(payload.encode_weights(weights, "float16"), "float16", weights.shape)
+    assert np.abs(decoded - weights).max() <= payload.ERROR["float16"]
+
+
+@given(WEIGHTS)
+@example(np.ones((1, 1, 1), np.float32))
+@example(np.zeros((2, 3, 4), np.float32))
+@example(np.full((1, 1, 3), 0.99976, np.float32))
+def test_uint8_round_trip(weights):
+    decoded = decode(payload.encode_weights(weights, "uint8"), "uint8", weights.shape)
+    bound = payload.ERROR["uint8"] * weights.max(-1, keepdims=True)
+    assert (np.abs(decoded - weights) <= bound + 2**-24).all()
+
+
+def test_uint8_keeps_the_shape_of_a_faint_row():
+    row = np.array([[[0.004, 0.002, 0.001, 0.0]]], np.float32)
+    decoded = decode(payload.encode_weights(row, "uint8"), "uint8", row.shape)
+    assert decoded == pytest.approx(row, rel=0.01)
+
+
+@pytest.mark.parametrize("precision", ["float16", "uint8"])
+@pytest.mark.parametrize("shape", [(1, 1, 1, 1), (2, 3, 4, 5), (1, 2, 7, 7)])
+def test_forecast_of_the_size_is_exact(precision, shape):
+    layers = np.zeros(shape, np.float32)
+    written = sum(len(payload.encode_weights(layer, precision)) for layer in layers)
+    assert payload.payload_bytes(shape, precision) == written
+
+
+def test_precision_is_chosen_by_size():
+    assert payload.choose_precision((12, 12, 128, 128), None) == "float16"
+    assert payload.choose_precision((12, 12, 256, 256), None) == "uint8"
+    assert payload.choose_precision((12, 12, 256, 256), "float16") == "float16"
+    assert payload.choose_precision((12, 12, 512, 512), None) == "uint8"
+
+
+@pytest.mark.parametrize(
+    ("shape", "asked", "message"),
+    [
+        (
+            (24, 16, 512, 512),
+            None,
+            r"^The page would be 135 MB; browsers manage 64 MB\.\n"
+            r"Its weights have layers, heads, queries, keys = \(24, 16, 512, 512\)\.\n"
+            r"Use at most 11 layers \(include_layers=\[…\]\)\.$",
+        ),
+        ((12, 12, 512, 512), "float16", r'\nUse precision="uint8"\.$'),
+        ((1, 12, 4096, 4096), None, r"\nUse a shorter text\.$"),
+        (
+            (1, 1, 2, 2),
+            "int4",
+            r"^Unknown precision 'int4'\.\nUse \"float16\", \"uint8\" or None\.$",
+        ),
+    ],
+)
+def test_pages_that_would_kill_a_browser_are_refused(shape, asked, message):
+    with pytest.raises(InputError, match=message):
+        payload.choose_precision(shape, asked)
+
+
+@given(st.text())
+@example("</script><!--\u2028\u2029&\x00")
+@example("\ud800")
+def test_script_json_is_harmless_and_complete(text):
+    written = payload.script_json({"text": text})
+    assert written.isascii()
+    assert not set(written) & set("<>&")
+    assert json.loads(written) == {"text": text}
+
+
+def test_script_json_refuses_what_is_no_json():
+    with pytest.raises(ValueError, match="Out of range"):
+        payload.script_json({"x": float("nan")})
+
+
+@given(st.text())
+@example("\x00\x1f\x7f\x80\x9f\ud800")
+def test_visible_text_has_no_control_characters(text):
+    shown = payload.visible(text)
+    assert not any(c < " " or "\x7f" <= c <= "\x9f" or "\ud800" <= c <= "\udfff" for c in shown)
+    shown.encode("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a\nb", "a␊b"),
+        ("\x00", "␀"),
+        ("\x7f", "␡"),
+        ("\x85", "⟨U+0085⟩"),
+        ("Ġ naïve ש", "Ġ naïve ש"),
+    ],
+)
+def test_visible_text(text, shown):
+    assert payload.visible(text) == shown
