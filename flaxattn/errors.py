@@ -27,4 +27,4 @@ class CheckpointError(FlaxattnError):
 
 
 class UnavailableError(FlaxattnError):
-    """What was asked by name cannot run here: no such device, package, network or implementation."""
+    """What was named cannot run here: no such device, package, network or implementation."""
