@@ -13,6 +13,8 @@ ARGS ?=
 PARITY_VENV ?= .venv-parity
 TORCH ?= torch==2.13.0
 BIN := $(abspath $(VENV))/bin
+# One process per core, at most four; a file's tests share what they compiled, so they stay together.
+PYTEST := PYTHONSAFEPATH=1 $(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 .DEFAULT_GOAL := help
@@ -25,7 +27,7 @@ demo: $(VENV)/.base  ## the main job on the built-in model: extract, measure, wr
 	$(BIN)/flaxattn demo $(ARGS)
 
 test: $(VENV)/.test  ## all tests that need neither torch nor a GPU
-	PYTHONSAFEPATH=1 $(BIN)/pytest $(ARGS)
+	$(PYTEST) $(ARGS)
 
 lint: $(VENV)/.dev  ## ruff, format check and pyright, as in continuous integration
 	$(BIN)/ruff check .
@@ -36,10 +38,10 @@ parity:  ## the comparisons with torch transformers and BertViz, on Python 3.11 
 	@$(MAKE) --no-print-directory compare VENV=$(PARITY_VENV) VERSION=3.11
 
 compare: $(VENV)/.oracle
-	PYTHONSAFEPATH=1 FLAXATTN_MUST_RUN=parity $(BIN)/pytest -m parity $(ARGS)
+	FLAXATTN_MUST_RUN=parity $(PYTEST) -m parity $(ARGS)
 
 browser: $(VENV)/.test  ## the pages in headless Chromium; fails where there is none
-	PYTHONSAFEPATH=1 FLAXATTN_MUST_RUN=browser $(BIN)/pytest -m browser $(ARGS)
+	FLAXATTN_MUST_RUN=browser $(PYTEST) -m browser $(ARGS)
 
 clean:  ## remove what make, the tests and the demo made
 	rm -rf .venv .venv-* build flaxattn.egg-info flaxattn-demo .pytest_cache .ruff_cache .hypothesis
