@@ -16,7 +16,7 @@ from flaxattn.kernels.contract import Call, Capture, Dropout, Labels, Sieve
 
 
 def checked(call: Call) -> Call:
-    """The same call with four-dimensional masks, paired segments, a scale and only real dropout.
+    """The same call with four-dimensional masks, paired segments and only real dropout.
 
     Args:
         call: as the user wrote it; NumPy arrays are welcome.
@@ -31,7 +31,7 @@ def checked(call: Call) -> Call:
     """
     q, k, v = (jnp.asarray(array) for array in (call.q, call.k, call.v))
     _check_qkv(q, k, v)
-    batch, queries, heads, depth = q.shape
+    batch, queries, heads, _ = q.shape
     shape = (batch, heads, queries, k.shape[1])
     labels = Labels() if call.labels is None else call.labels
     labels = Labels(*(None if label is None else jnp.asarray(label) for label in labels))
@@ -44,7 +44,6 @@ def checked(call: Call) -> Call:
         mask=_mask(call.mask, shape),
         bias=_bias(call.bias, shape),
         segment_ids=_segment_ids(call.segment_ids, shape),
-        scale=depth**-0.5 if call.scale is None else call.scale,
         dropout=_dropout(call.dropout),
         labels=labels,
     )

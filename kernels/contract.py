@@ -296,7 +296,7 @@ class Call(NamedTuple):
         bias: four dimensions, each full or 1.
         segment_ids: of queries and of keys.
         causal: keys after the query are masked.
-        scale: factor on q·k.
+        scale: factor on q·k, see ``factor``.
         dropout: None when nothing is dropped.
         labels: what the sieves need is there.
         capture: what to hand back.
@@ -307,9 +307,19 @@ class Call(NamedTuple):
     v: Float[Array, "B K H D"]
     mask: Bool[Array, "#B #H #Q #K"] | None = None
     bias: Float[Array, "#B #H #Q #K"] | None = None
-    segment_ids: tuple[Int[Array, "B Q"], Int[Array, "B K"]] | None = None
+    segment_ids: Int[Array, "B S"] | tuple[Int[Array, "B Q"], Int[Array, "B K"]] | None = None
     causal: bool = False
     scale: float | Float[Array, ""] | None = None
     dropout: Dropout | None = None
     labels: Labels = Labels()
     capture: Capture = NOTHING
+
+    @property
+    def factor(self) -> float | Float[Array, ""]:
+        """Factor on q·k: ``scale``, or 1/sqrt(D) when it is None."""
+        return self.q.shape[-1] ** -0.5 if self.scale is None else self.scale
+
+    @property
+    def dtype(self) -> jnp.dtype:
+        """Of scores and statistics: float32, or float64 for float64 inputs."""
+        return jnp.dtype(jnp.float64 if self.q.dtype == jnp.float64 else jnp.float32)

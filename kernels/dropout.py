@@ -79,5 +79,5 @@ def keep_mask(
         The mask of that block; blocks of any size agree with the whole.
     """
     batch, heads, queries, keys = shape
-    words = row_words(dropout, batch, heads, first_row + jnp.arange(queries))
-    return keep_block(dropout.rate, words, jnp.arange(keys))
+    words = row_words(dropout, batch, heads, first_row + jnp.arange(queries, dtype=jnp.int32))
+    return keep_block(dropout.rate, words, jnp.arange(keys, dtype=jnp.int32))

@@ -40,8 +40,8 @@ def allowed_pairs(
     """
     allowed = mask
     if call.causal:
-        keys = jnp.arange(call.k.shape[1])
-        allowed = _and(allowed, (keys <= rows[:, None])[None, None])
+        keys = jnp.arange(call.k.shape[1], dtype=jnp.int32)
+        allowed = _and(allowed, (keys[None] <= rows[:, None])[None, None])
     if call.segment_ids is not None and query_segment is not None:
         same = query_segment[:, None, :, None] == call.segment_ids[1][:, None, None, :]
         allowed = _and(allowed, same)
@@ -92,14 +92,15 @@ def sieve_block(
     inside = jnp.ones((1, 1, 1, length), bool)
     if sieve.key_class is not None and labels.key_class is not None:
         bit = (labels.key_class.astype(jnp.uint32) >> sieve.key_class) & 1
-        inside &= (bit == 1)[:, None, None, :]
+        inside = inside & (bit == 1)[:, None, None, :]
     if sieve.offsets is not None:
-        offset = jnp.arange(length) - rows[:, None]
-        inside &= (offset >= sieve.offsets[0]) & (offset <= sieve.offsets[1])
+        offset = jnp.arange(length, dtype=jnp.int32)[None] - rows[:, None]
+        near = (offset >= sieve.offsets[0]) & (offset <= sieve.offsets[1])
+        inside = inside & near[None, None]
     if segment is not None and sieve.same_segment is not None and labels.key_segment is not None:
         same = segment[:, None, :, None] == labels.key_segment[:, None, None, :]
-        inside &= same == sieve.same_segment
+        inside = inside & (same == sieve.same_segment)
     if token is not None and sieve.same_token is not None and labels.key_token is not None:
         same = token[:, None, :, None] == labels.key_token[:, None, None, :]
-        inside &= same == sieve.same_token
+        inside = inside & (same == sieve.same_token)
     return inside

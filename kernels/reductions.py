@@ -80,8 +80,8 @@ def mass(rows: Rows, inside: Bool[Array, "#B #H #Q #K"]) -> Float[Array, "B H Q"
 
 def distance(rows: Rows, positions: Int[Array, "Q"]) -> Float[Array, "B H Q"]:
     """(sum_j |i - j| e_j) / l, in tokens."""
-    gap = jnp.abs(positions[:, None] - jnp.arange(rows.scores.shape[-1]))
-    gap = gap.astype(rows.scores.dtype)
+    gap = jnp.abs(positions[:, None] - jnp.arange(rows.scores.shape[-1], dtype=jnp.int32)[None])
+    gap = gap.astype(rows.scores.dtype)[None, None]
     return (rows.exponentials * gap).sum(axis=-1) * inverse_total(rows)
 
 
@@ -95,11 +95,15 @@ def received(rows: Rows, counted: Bool[Array, "B Q"] | None) -> Float[Array, "B 
     return jnp.einsum("bhq,bhqk->bhk", factor, exponentials)
 
 
+def _key_positions(scores: Float[Array, "B H Q K"]) -> Int[Array, "B H Q K"]:
+    return jax.lax.broadcasted_iota(jnp.int32, scores.shape, scores.ndim - 1)
+
+
 @jax.custom_jvp
 def _largest(scores: Float[Array, "B H Q K"]) -> tuple[Array, Array]:
     """The largest score of each row and the first key that has it."""
     value = scores.max(axis=-1)
-    keys = jnp.arange(scores.shape[-1], dtype=jnp.int32)
+    keys = _key_positions(scores)
     hit = scores == value[..., None]
     first = jnp.where(hit, keys, scores.shape[-1]).min(axis=-1)
     # A row with NaN has no hit at all.
@@ -110,7 +114,7 @@ def _largest(scores: Float[Array, "B H Q K"]) -> tuple[Array, Array]:
 def _largest_jvp(primals, tangents):
     """The gradient goes to the first of equals, as in the paper-and-pencil formula."""
     value, first = _largest(*primals)
-    keys = jnp.arange(primals[0].shape[-1], dtype=jnp.int32)
+    keys = _key_positions(primals[0])
     tangent = jnp.where(keys == first[..., None], tangents[0], 0).sum(axis=-1)
     zero = jnp.zeros(first.shape, jax.dtypes.float0)
     return (value, first), (tangent, zero)
@@ -127,7 +131,7 @@ def topk(rows: Rows, k: int) -> tuple[Float[Array, "B H Q R"], Int[Array, "B H Q
         Weights and int32 key positions.
     """
     remaining, weights, indices = rows.scores, [], []
-    keys = jnp.arange(rows.scores.shape[-1], dtype=jnp.int32)
+    keys = _key_positions(rows.scores)
     for _ in range(k):
         value, index = _largest(remaining)
         there = value != -jnp.inf

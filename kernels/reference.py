@@ -71,10 +71,10 @@ def attention(
 
 def _scores(call: Call) -> tuple[Float[Array, "B H Q K"], Float[Array, "B K H D"]]:
     """Scaled, biased scores with -inf where masked; and the values without masked garbage."""
-    dtype = jnp.promote_types(call.q.dtype, jnp.float32)
+    dtype = call.dtype
     q, k, v = (array.astype(dtype) for array in (call.q, call.k, call.v))
     k, v, poison = quarantine(k, v)
-    scores = call.scale * jnp.einsum("bqhd,bkhd->bhqk", q, k, precision=EXACT)
+    scores = call.factor * jnp.einsum("bqhd,bkhd->bhqk", q, k, precision=EXACT)
     if call.bias is not None:
         scores = scores + call.bias.astype(dtype)
     return jnp.where(_allowed(call), scores + poison.astype(dtype), -jnp.inf), v
@@ -90,7 +90,7 @@ def _allowed(call: Call) -> Bool[Array, "B H Q K"]:
         of_queries, of_keys = call.segment_ids
         allowed = jnp.logical_and(allowed, (of_queries[:, :, None] == of_keys[:, None, :])[:, None])
     if call.causal:
-        allowed = jnp.logical_and(allowed, jnp.tril(jnp.ones((queries, keys), bool)))
+        allowed = jnp.logical_and(allowed, jnp.tril(jnp.ones((queries, keys), bool))[None, None])
     return allowed
 
 
@@ -106,7 +106,8 @@ def _softmax(scores: Float[Array, "B H Q K"]) -> Float[Array, "B H Q K"]:
 
 def _output(call: Call, weights: Array, v: Array) -> Float[Array, "B Q H D"]:
     if call.dropout is not None:
-        keep = keep_mask(call.dropout, weights.shape)
+        batch, heads, queries, keys = weights.shape
+        keep = keep_mask(call.dropout, (batch, heads, queries, keys))
         weights = jnp.where(keep, weights / (1 - call.dropout.rate), 0)
     return jnp.einsum("bhqk,bkhd->bqhd", weights, v, precision=EXACT)
 
@@ -131,13 +132,15 @@ def _statistics(call: Call, scores: Array, weights: Array) -> dict[str, Array]:
     if "argmax" in capture.names:
         stats["argmax"] = first
     if "max" in capture.names:
-        is_first = jnp.arange(keys) == first[..., None]
+        is_first = jnp.arange(keys, dtype=jnp.int32)[None, None, None] == first[..., None]
         stats["max"] = jnp.where(is_first, weights, 0).sum(axis=-1)
     if capture.topk:
         stats["topk_weights"], stats["topk_indices"] = _topk(scores, weights, capture.topk)
     if "distance" in capture.names:
-        gap = jnp.abs(jnp.arange(queries)[:, None] - jnp.arange(keys))
-        stats["distance"] = (weights * gap).sum(axis=-1)
+        gap = jnp.abs(
+            jnp.arange(queries, dtype=jnp.int32)[:, None] - jnp.arange(keys, dtype=jnp.int32)[None]
+        )
+        stats["distance"] = (weights * gap[None, None].astype(weights.dtype)).sum(axis=-1)
     if "sum_sq" in capture.names:
         stats["sum_sq"] = (weights**2).sum(axis=-1)
     if "received" in capture.names:
@@ -164,16 +167,22 @@ def _inside(sieve: Sieve, labels: Labels, queries: int, keys: int) -> Bool[Array
     """Which keys are in a sieve, for every query: the conditions, one after the other."""
     inside = jnp.ones((1, queries, keys), bool)
     if sieve.key_class is not None:
-        of_class = (labels.key_class[:, None, :] >> sieve.key_class) & 1 == 1
+        of_class = (jnp.asarray(labels.key_class)[:, None, :] >> sieve.key_class) & 1 == 1
         inside = jnp.logical_and(inside, of_class)
     if sieve.offsets is not None:
-        offset = jnp.arange(keys) - jnp.arange(queries)[:, None]
+        offset = (
+            jnp.arange(keys, dtype=jnp.int32)[None] - jnp.arange(queries, dtype=jnp.int32)[:, None]
+        )
         low, high = sieve.offsets
-        inside = jnp.logical_and(inside, (low <= offset) & (offset <= high))
+        inside = jnp.logical_and(inside, ((low <= offset) & (offset <= high))[None])
     if sieve.same_segment is not None:
-        equal = labels.query_segment[:, :, None] == labels.key_segment[:, None, :]
+        equal = _equal(labels.query_segment, labels.key_segment)
         inside = jnp.logical_and(inside, equal == sieve.same_segment)
     if sieve.same_token is not None:
-        equal = labels.query_token[:, :, None] == labels.key_token[:, None, :]
+        equal = _equal(labels.query_token, labels.key_token)
         inside = jnp.logical_and(inside, equal == sieve.same_token)
     return inside
+
+
+def _equal(of_queries: Array | None, of_keys: Array | None) -> Bool[Array, "B Q K"]:
+    return jnp.asarray(of_queries)[:, :, None] == jnp.asarray(of_keys)[:, None, :]

@@ -18,8 +18,14 @@ from flaxattn.kernels.contract import Call, Intermediates
 from flaxattn.kernels.dropout import keep_block, row_words
 from flaxattn.kernels.masks import allowed_pairs, quarantine, restricted, sieve_block
 
-MAX_ROWS = 128
-"""Query rows of a block: S x S never exists for longer sequences unless it was asked."""
+BLOCK_ROWS = 64
+"""Query rows of a block. Measured on CPU: 32 to 128 are equal, 16 and whole matrices slower."""
+
+WHOLE_ROWS = 128
+"""Up to here one block is faster, forward and backward; not taken when only statistics are asked."""
+
+BLOCK_SCORES = 2**25
+"""Scores a block may hold, over batch and heads; more makes it shorter (but not below 8 rows)."""
 
 
 class Queries(NamedTuple):
@@ -46,7 +52,7 @@ class Keys(NamedTuple):
 
 
 # Where the query dimension is in each field of `Queries`.
-_AXES = Queries(2, 0, 2, 2, 1, 1, 1, 1)
+_AXES = (2, 0, 2, 2, 1, 1, 1, 1)
 
 
 def attend(call: Call) -> tuple[Float[Array, "B Q H D"], Intermediates]:
@@ -60,7 +66,7 @@ def attend(call: Call) -> tuple[Float[Array, "B Q H D"], Intermediates]:
     """
     queries, keys = _sides(call)
     length = call.q.shape[1]
-    size = block_rows(length)
+    size = block_rows(call)
     count = -(-length // size)
     if count == 1:
         rows, maps, received = _block(call, queries, keys)
@@ -78,19 +84,22 @@ def attend(call: Call) -> tuple[Float[Array, "B Q H D"], Intermediates]:
     )
 
 
-def block_rows(length: int) -> int:
-    """Rows of a block: at most `MAX_ROWS`, with as little padding as possible.
+def block_rows(call: Call) -> int:
+    """Rows of a block, so that S x S never exists when only statistics are asked.
 
     Args:
-        length: number of queries.
+        call: a checked call.
 
     Returns:
-        A divisor of ``length`` when there is one of at least half the maximum.
+        A divisor of Q when there is one of at least half the limit, else nearly equal parts.
     """
-    if length <= MAX_ROWS:
-        return length
-    divisors = [n for n in range(MAX_ROWS, MAX_ROWS // 2 - 1, -1) if length % n == 0]
-    return divisors[0] if divisors else -(-length // -(-length // MAX_ROWS))
+    batch, length, heads, _ = call.q.shape
+    capture = call.capture
+    whole = capture.weights or capture.scores or not capture.stats
+    limit = WHOLE_ROWS if whole and length <= WHOLE_ROWS else BLOCK_ROWS
+    limit = min(limit, max(8, BLOCK_SCORES // (batch * heads * call.k.shape[1])))
+    divisors = [n for n in range(limit, limit // 2, -1) if length % n == 0]
+    return divisors[0] if divisors else -(-length // -(-length // limit))
 
 
 def _sides(call: Call) -> tuple[Queries, Keys]:
@@ -102,7 +111,7 @@ def _sides(call: Call) -> tuple[Queries, Keys]:
     per_row = {name: _has_rows(getattr(call, name)) for name in ("mask", "bias")}
     queries = Queries(
         q,
-        jnp.arange(call.q.shape[1]),
+        jnp.arange(call.q.shape[1], dtype=jnp.int32),
         call.mask if per_row["mask"] else None,
         call.bias if per_row["bias"] else None,
         None if call.segment_ids is None else call.segment_ids[0],
@@ -129,11 +138,9 @@ def _blocks(call: Call, queries: Queries, keys: Keys, size: int, count: int):
     length = call.q.shape[1]
     if "received" in call.capture.names and queries.counted is None:
         queries = queries._replace(counted=jnp.ones((call.q.shape[0], length), bool))
-    blocks = Queries(
-        *(
-            None if array is None else _split(array, axis, size, count)
-            for array, axis in zip(queries, _AXES, strict=True)
-        )
+    blocks = Queries._make(
+        array if array is None else _split(array, axis, size, count)
+        for array, axis in zip(queries, _AXES, strict=True)
     )
     one = jax.checkpoint(lambda block, keys: _block(call, block, keys))
     first = jax.tree.map(lambda array: array[0], blocks)
@@ -153,7 +160,9 @@ def _blocks(call: Call, queries: Queries, keys: Keys, size: int, count: int):
         }
         return (full, None if total is None else total + received), rows
 
-    (full, total), rows = jax.lax.scan(step, (full, total), (jnp.arange(count), blocks))
+    (full, total), rows = jax.lax.scan(
+        step, (full, total), (jnp.arange(count, dtype=jnp.int32), blocks)
+    )
     rows = jax.tree.map(lambda array: _join(array, length), rows)
     return rows, {name: array[:, :, :length] for name, array in full.items()}, total
 
@@ -181,7 +190,8 @@ def _block(call: Call, queries: Queries, keys: Keys):
     rows = reductions.exponentiate(scores)
     output = _output(call, queries, keys, rows)
     if capture.heads is not None:
-        rows = jax.tree.map(lambda array: array[:, list(capture.heads)], rows)
+        chosen = list(capture.heads)
+        rows = jax.tree.map(lambda array: array[:, chosen], rows)
     stats = reductions.row_statistics(rows, capture.names, queries.positions)
     if capture.topk:
         stats["topk_weights"], stats["topk_indices"] = reductions.topk(rows, capture.topk)
@@ -198,9 +208,9 @@ def _block(call: Call, queries: Queries, keys: Keys):
 
 def _scores(call: Call, queries: Queries, keys: Keys) -> Float[Array, "B H Q K"]:
     """Scale q·k + bias, -inf where masked, in float32."""
-    dtype = jnp.promote_types(call.q.dtype, jnp.float32)
+    dtype = call.dtype
     scores = jnp.einsum("bhqd,bhkd->bhqk", queries.q, keys.k, preferred_element_type=dtype)
-    scores = scores * call.scale
+    scores = scores * call.factor
     bias = keys.bias if queries.bias is None else queries.bias
     if bias is not None:
         scores = scores + bias.astype(dtype)
@@ -217,7 +227,9 @@ def _output(call: Call, queries: Queries, keys: Keys, rows: reductions.Rows) -> 
     if call.dropout is not None:
         batch, heads = exponentials.shape[:2]
         words = row_words(call.dropout, batch, heads, queries.positions)
-        keep = keep_block(call.dropout.rate, words, jnp.arange(exponentials.shape[-1]))
+        keep = keep_block(
+            call.dropout.rate, words, jnp.arange(exponentials.shape[-1], dtype=jnp.int32)
+        )
         exponentials = jnp.where(keep, exponentials, 0)
         factor = factor / (1 - call.dropout.rate)
     output = jnp.einsum(

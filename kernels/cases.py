@@ -1,0 +1,187 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Named inputs for attention, shared by the conformance tests and the benchmarks.
+
+One list, so that what is timed is what is tested. Not a place for expected results.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Key
+
+from flaxattn.kernels.contract import Capture, Dropout, Labels, Sieve
+
+SIEVES = (
+    Sieve("next", offsets=(1, 1)),
+    Sieve("near", offsets=(-2, 2)),
+    Sieve("delimiter", key_class=1),
+    Sieve("same segment", same_segment=True),
+    Sieve("other segment, same token", same_segment=False, same_token=True),
+)
+STATISTICS = (
+    "lse",
+    "entropy",
+    "max",
+    "argmax",
+    "topk(3)",
+    "distance",
+    "sum_sq",
+    "received",
+    *SIEVES,
+)
+EVERYTHING = Capture(weights=True, scores=True, stats=STATISTICS)
+"""A request for all that a call can hand back."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One situation, from which arrays of any dtype are drawn.
+
+    Attributes:
+        name: unique, shown by tests and benchmarks.
+        queries: length Q.
+        keys: length K, Q when None.
+        batch: B.
+        heads: H.
+        depth: D.
+        padding: masks the keys of the later part of each example but the first.
+        causal: keys after the query are masked.
+        segments: number of packed sequences, 0 for no segment ids.
+        bias: "" or the letters of the dimensions a bias has in full, such as "HQK".
+        masked_rows: masks whole rows with a mask of all four dimensions.
+        garbage: NaN and infinity in masked keys and values.
+        magnitude: standard deviation of the scores.
+        dropout: rate.
+    """
+
+    name: str
+    queries: int
+    keys: int | None = None
+    batch: int = 2
+    heads: int = 3
+    depth: int = 32
+    padding: bool = False
+    causal: bool = False
+    segments: int = 0
+    bias: str = ""
+    masked_rows: bool = False
+    garbage: bool = False
+    magnitude: float = 2.0
+    dropout: float = 0.0
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """(B, H, Q, K)."""
+        return self.batch, self.heads, self.queries, self.keys or self.queries
+
+    def arguments(self, dtype: str = "float32", seed: int = 0) -> dict[str, Any]:
+        """Keyword arguments of `flaxattn.kernels.attention.attention`, without ``capture``.
+
+        Args:
+            dtype: of q, k, v and bias.
+            seed: of the numbers; the masks follow from the sizes.
+
+        Returns:
+            q, k, v, what the case has of mask, bias, segment_ids, causal and dropout, and labels
+            for `SIEVES`.
+        """
+        batch, heads, queries, keys = self.shape
+        draw = jax.random.split(jax.random.key(seed), 7)
+        q = jax.random.normal(draw[0], (batch, queries, heads, self.depth)) * self.magnitude
+        k = jax.random.normal(draw[1], (batch, keys, heads, self.depth))
+        v = jax.random.normal(draw[2], (batch, keys, heads, self.depth))
+        padding = jnp.arange(keys)[None] < self._lengths()[:, None]
+        if self.garbage:
+            real = padding[:, :, None, None]
+            k, v = jnp.where(real, k, jnp.nan), jnp.where(real, v, jnp.inf)
+        arguments: dict[str, Any] = {"q": q, "k": k, "v": v, "causal": self.causal}
+        if self.bias:
+            arguments["bias"] = jax.random.normal(draw[3], self._bias_shape())
+        arguments = {
+            name: array.astype(dtype) if name in ("q", "k", "v", "bias") else array
+            for name, array in arguments.items()
+        }
+        if self.padding:
+            arguments["mask"] = padding
+        if self.masked_rows:
+            arguments["mask"] = jax.random.bernoulli(draw[4], 0.7, self.shape)
+            arguments["mask"] &= (jnp.arange(queries) % 5 != 1)[None, None, :, None]
+        if self.segments:
+            arguments["segment_ids"] = (self._segments(queries), self._segments(keys))
+        if self.dropout:
+            arguments["dropout"] = Dropout(self.dropout, draw[5])
+        return arguments | {"labels": self._labels(draw[6])}
+
+    def _lengths(self) -> Array:
+        """Real keys of each example: all in the first, fewer in each of the others."""
+        batch, _, _, keys = self.shape
+        return jnp.maximum(1, keys - jnp.arange(batch) * (keys // (batch + 1)))
+
+    def _bias_shape(self) -> tuple[int, ...]:
+        return tuple(
+            size if letter in self.bias else 1
+            for letter, size in zip("BHQK", self.shape, strict=True)
+        )
+
+    def _segments(self, length: int) -> Array:
+        ids = jnp.arange(length) * max(1, self.segments) // length
+        return jnp.broadcast_to(ids, (self.batch, length))
+
+    def _labels(self, key: Key[Array, ""]) -> Labels:
+        batch, _, queries, keys = self.shape
+        tokens = jax.random.randint(key, (batch, max(queries, keys)), 0, 20)
+        halves = [
+            jnp.broadcast_to(jnp.arange(n) * 2 // n, (batch, n)).astype(jnp.int32)
+            for n in (queries, keys)
+        ]
+        counted = jnp.arange(queries)[None] < jnp.minimum(self._lengths(), queries)[:, None]
+        return Labels(
+            key_class=jnp.where(tokens[:, :keys] < 3, 2, 1),
+            query_segment=halves[0],
+            key_segment=halves[1],
+            query_token=tokens[:, :queries],
+            key_token=tokens[:, :keys],
+            query_mask=counted,
+        )
+
+
+CASES = (
+    Case("one", 1),
+    Case("seven", 7),
+    Case("padded 64", 64, padding=True),
+    Case("padded 127", 127, padding=True, depth=64),
+    Case("causal 128", 128, causal=True, depth=64),
+    Case("padded 129", 129, padding=True, bias="BK"),
+    Case("causal 512", 512, batch=1, heads=2, causal=True, bias="H"),
+    Case("segments", 130, segments=3),
+    Case("segments, causal, padded", 96, segments=2, causal=True, padding=True),
+    Case("few queries", 5, keys=140, padding=True),
+    Case("few keys", 140, keys=6, causal=True),
+    Case("bias of positions", 129, bias="HQK"),
+    Case("bias of everything", 66, bias="BHQK", padding=True),
+    Case("masked rows", 70, masked_rows=True, bias="HQK"),
+    Case("garbage in padding", 131, padding=True, garbage=True),
+    Case("huge scores", 65, magnitude=1e4, padding=True),
+    Case("dropout", 70, dropout=0.2, padding=True),
+    Case("dropout, causal 129", 129, dropout=0.1, causal=True),
+    Case("odd heads and depth", 33, batch=3, heads=5, depth=20, causal=True),
+)
+"""Every situation an implementation must get right."""
+
+
+def case(name: str) -> Case:
+    """The case of that name.
+
+    Args:
+        name: as in `CASES`.
+
+    Returns:
+        The case.
+
+    Raises:
+        KeyError: there is none.
+    """
+    return {each.name: each for each in CASES}[name]
