@@ -64,7 +64,11 @@ def pretrain(
         training=data.Feed(training, tokenizer, recipe),
         heldout=data.Feed(heldout, tokenizer, recipe, label="heldout"),
     )
-    done = loop.run(task, initial_parameters(module, recipe), recipe, out, fresh)
+    params = initial_parameters(module, recipe)
+    if recipe.unigram_bias:
+        frequencies = data.log_frequencies(training, tokenizer.vocab_size)
+        params["mlm_head"]["bias"] = jnp.asarray(frequencies)
+    done = loop.run(task, params, recipe, out, fresh)
     weights.save(out / "model", module, done.state.params, tokenizer=tokenizer)
     summary = {
         "steps": int(done.state.step),

@@ -255,10 +255,10 @@ class Feed:
                 short = self.recipe.short_sequence_prob
                 instances += build_instances(self.documents, number, length, short, rng)
             random.Random(key).shuffle(instances)
-            if len(instances) < self.recipe.batch_size:
+            if len(instances) < self.recipe.rows(length):
                 raise InputError(
                     f"too little text for one {self.label} batch\n"
-                    f"batch_size is {self.recipe.batch_size}, an epoch has {len(instances)} pairs\n"
+                    f"it takes {self.recipe.rows(length)} pairs, an epoch has {len(instances)}\n"
                     "add text, or lower batch_size"
                 )
             self._built = ((epoch, length), instances)
@@ -267,14 +267,14 @@ class Feed:
     def batch(self, position: Position, length: int) -> Batch:
         """The batch at a position; sequences of at most `length` tokens, padded to it."""
         instances = self.epoch(position.epoch, length)
-        indices = range(position.start, position.start + self.recipe.batch_size)
+        indices = range(position.start, position.start + self.recipe.rows(length))
         rows = [self._row(instances[i], (position.epoch, i), length) for i in indices]
         return Batch(*(np.stack(column) for column in zip(*rows, strict=True)))
 
     def advance(self, position: Position, length: int) -> Position:
         """The position after it; an incomplete last batch is left out."""
-        after = position.start + self.recipe.batch_size
-        if after + self.recipe.batch_size > len(self.epoch(position.epoch, length)):
+        after = position.start + self.recipe.rows(length)
+        if after + self.recipe.rows(length) > len(self.epoch(position.epoch, length)):
             return Position(position.epoch + 1, 0)
         return Position(position.epoch, after)
 
@@ -306,6 +306,12 @@ def _padded(values: np.ndarray, length: int, fill: int = 0) -> np.ndarray:
     return result
 
 
+def log_frequencies(documents: Sequence[Document], vocabulary: int) -> Float32[np.ndarray, " V"]:
+    """Natural logarithms of the token frequencies, each count raised by one."""
+    counts = _counts(documents, vocabulary) + 1.0
+    return np.log(counts / counts.sum()).astype(np.float32)
+
+
 def unigram_loss(
     training: Sequence[Document], heldout: Sequence[Document], vocabulary: int
 ) -> float:
@@ -313,11 +319,10 @@ def unigram_loss(
 
     The loss of a model that ignores context: what masked language modelling must beat.
     """
+    seen = _counts(heldout, vocabulary)
+    return float(-(seen * log_frequencies(training, vocabulary)).sum() / seen.sum())
 
-    def counts(documents: Sequence[Document]) -> np.ndarray:
-        flat = [token for document in documents for sentence in document for token in sentence]
-        return np.bincount(np.array(flat, np.int64), minlength=vocabulary)
 
-    smooth = counts(training) + 1.0
-    seen = counts(heldout)
-    return float(-(seen * np.log(smooth / smooth.sum())).sum() / seen.sum())
+def _counts(documents: Sequence[Document], vocabulary: int) -> np.ndarray:
+    flat = [token for document in documents for sentence in document for token in sentence]
+    return np.bincount(np.array(flat, np.int64), minlength=vocabulary)

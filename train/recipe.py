@@ -32,6 +32,8 @@ class Recipe:
         initializer_range: standard deviation of the initial weights.
         position_init: "normal" like every other weight, or "fourier": the position table starts as
             sines and cosines of evenly spaced frequencies and is trained like any parameter.
+        unigram_bias: start the output bias at the logarithms of the training frequencies, so that
+            nothing has to learn them.
         hidden_dropout_prob: dropout on embeddings and sub-layer outputs.
         attention_probs_dropout_prob: dropout on attention weights.
         max_position_embeddings: longest input of the model.
@@ -43,7 +45,8 @@ class Recipe:
         masked_lm_prob: share of the tokens predicted.
         max_predictions: most predictions per sequence; None for `masked_lm_prob` of the length.
         steps: optimiser updates.
-        batch_size: sequences per update.
+        batch_size: sequences per update at the longest length; phases with shorter sequences take
+            proportionally more, for the same number of tokens.
         learning_rate: peak, reached after `warmup_steps`.
         warmup_steps: updates of linear warm-up.
         weight_decay: AdamW decay, on everything but norms and biases.
@@ -64,6 +67,7 @@ class Recipe:
     hidden_act: str = "gelu"
     initializer_range: float = 0.02
     position_init: str = "normal"
+    unigram_bias: bool = False
     hidden_dropout_prob: float = 0.1
     attention_probs_dropout_prob: float = 0.1
     max_position_embeddings: int = 128
@@ -116,6 +120,10 @@ class Recipe:
             if step < round(share * self.steps):
                 return phase
         return phase
+
+    def rows(self, length: int) -> int:
+        """B, sequences per update at a length."""
+        return self.batch_size * max(self.lengths) // length
 
     def predictions(self, length: int) -> int:
         """P, the most predictions per sequence of that length (20 for 128, 77 for 512)."""
@@ -174,7 +182,11 @@ def read_recipe(path: Path | None, overrides: Sequence[str] = ()) -> Recipe:
         try:
             values[name.strip()] = yaml.safe_load(text)
         except yaml.YAMLError as error:
-            raise InputError(f"--set {pair!r}: the value is no YAML\n{error}"[:300]) from error
+            raise InputError(
+                f"--set {pair!r}: the value is no YAML\n"
+                f"{str(error).splitlines()[0]}\n"
+                "quote it as YAML does"
+            ) from error
     return Recipe.from_dict(values, "--set" if overrides else str(path))
 
 

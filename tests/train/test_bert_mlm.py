@@ -1,0 +1,153 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""From text files to a Hugging Face directory, and a model that can learn a tiny text by heart."""
+
+import random
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import yaml
+
+from flaxattn import weights
+from flaxattn.bert import BertForPreTraining
+from flaxattn.errors import InputError
+from flaxattn.tokens import Tokenizer
+from flaxattn.train import bert_mlm, loop
+from flaxattn.train.recipe import Recipe, read_recipe
+from flaxattn.train.state import bert_adamw
+
+RECIPE = Recipe(
+    vocab_size=90,
+    num_hidden_layers=1,
+    num_attention_heads=2,
+    hidden_size=32,
+    intermediate_size=64,
+    max_position_embeddings=16,
+    initializer_range=0.1,
+    position_init="fourier",
+    unigram_bias=True,
+    hidden_dropout_prob=0.0,
+    attention_probs_dropout_prob=0.0,
+    paragraphs_per_document=1,
+    heldout_fraction=0.1,
+    lengths=(16,),
+    batch_size=8,
+    steps=250,
+    learning_rate=3e-3,
+    warmup_steps=10,
+    evaluate_every=1000,
+    evaluate_batches=1,
+    checkpoint_every=1000,
+    log_seconds=1000,
+)
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Documents that say one word over and over: what is hidden can be read beside it."""
+    rng = random.Random(0)
+    words = "red cat runs home now while big dogs sleep under old trees".split(" ")
+    documents = []
+    for _ in range(100):
+        word = rng.choice(words)
+        sentences = [" ".join([word] * rng.randint(2, 6)).capitalize() + "." for _ in range(12)]
+        documents.append(" ".join(sentences))
+    path = tmp_path_factory.mktemp("text") / "words.txt"
+    path.write_text("\n\n".join(documents), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def run(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("run")
+    bert_mlm.pretrain([text], out, RECIPE)
+    return out
+
+
+def test_it_learns_what_context_tells(run: Path) -> None:
+    """Without context the loss would be the unigram loss; with it, there is little to guess."""
+    first, *_, last = [
+        row for row in loop.read_metrics(run / "metrics.jsonl") if row["kind"] == "heldout"
+    ]
+    unigram = yaml.safe_load((run / "summary.json").read_text())["unigram_loss"]
+    assert first["mlm_loss"] > 2.0
+    assert last["mlm_loss"] < unigram - 1.0
+    assert last["mlm_accuracy"] > 0.6
+
+
+def test_the_run_directory_holds_everything_to_run_again(run: Path) -> None:
+    assert read_recipe(run / "recipe.yaml") == RECIPE
+    names = {path.name for path in (run / "model").iterdir()}
+    assert {"config.json", "model.safetensors", "tokenizer.json", "vocab.txt"} <= names
+    assert Tokenizer.from_dir(run / "model").max_length == 16
+
+
+def test_the_model_directory_opens_with_the_trained_weights(run: Path) -> None:
+    tokenizer = Tokenizer.from_dir(run / "model")
+    module = BertForPreTraining(weights.read_config(run / "model"))
+    params, _ = weights.load(run / "model", module)
+    encoded = tokenizer.encode("trees trees [MASK] trees", "trees trees.")
+    out = module.apply({"params": params}, encoded.input_ids, None, encoded.token_type_ids)
+    guess = int(out.prediction_logits[0, 3].argmax())
+    assert tokenizer.backend.id_to_token(guess) == "trees"
+
+
+def test_the_output_bias_starts_at_the_frequencies(run: Path) -> None:
+    rows = loop.read_metrics(run / "metrics.jsonl")
+    unigram = yaml.safe_load((run / "summary.json").read_text())["unigram_loss"]
+    assert rows[0]["mlm_loss"] == pytest.approx(unigram, abs=0.5)
+
+
+def test_initial_parameters_follow_the_recipe(run: Path) -> None:
+    tokenizer = Tokenizer.from_dir(run / "model")
+    module = bert_mlm.build_module(RECIPE, tokenizer)
+    params = bert_mlm.initial_parameters(module, RECIPE)["bert"]["embeddings"]
+    table = np.asarray(params["position"]["embedding"])
+    assert table.std() == pytest.approx(0.1, rel=0.1)
+    products = table @ table.T
+    assert np.abs(products - np.diag(np.diag(products))).max() < 0.1 * products[0, 0]
+    word = np.asarray(params["word"]["embedding"])
+    assert word.std() == pytest.approx(0.1, rel=0.2)
+    assert np.abs(word).max() < 0.25
+
+
+def test_dropout_is_on_in_training_only_and_follows_its_key(run: Path) -> None:
+    tokenizer = Tokenizer.from_dir(run / "model")
+    recipe = Recipe(**{**RECIPE.to_dict(), "hidden_dropout_prob": 0.5, "lengths": (16,)})
+    module = bert_mlm.build_module(recipe, tokenizer)
+    params = bert_mlm.initial_parameters(module, recipe)
+    feed = loop.Feed([[[5, 6, 7], [8, 9]]] * 40, tokenizer, recipe)
+    loss = jax.jit(bert_mlm.loss_function(module))
+    batch = feed.batch(loop.Position(), 16)
+    keys = (None, None, jax.random.key(0), jax.random.key(0), jax.random.key(1))
+    off, again, one, same, two = (float(loss(params, batch, key)[0]) for key in keys)
+    assert off == again
+    assert one == same
+    assert len({off, one, two}) == 3
+
+
+def test_decay_spares_exactly_norms_and_biases_of_the_real_model(run: Path) -> None:
+    tokenizer = Tokenizer.from_dir(run / "model")
+    params = bert_mlm.initial_parameters(bert_mlm.build_module(RECIPE, tokenizer), RECIPE)
+    recipe = Recipe(learning_rate=1.0, warmup_steps=0, weight_decay=0.5, steps=10)
+    optimizer = bert_adamw(recipe)
+    zeros = jax.tree.map(jnp.zeros_like, params)
+    ones = jax.tree.map(jnp.ones_like, params)
+    updates, _ = optimizer.update(zeros, optimizer.init(ones), ones)
+    for path, update in jax.tree_util.tree_flatten_with_path(updates)[0]:
+        name = jax.tree_util.keystr(path)
+        expected = 0.0 if "norm" in name or "bias" in name else -0.5
+        np.testing.assert_allclose(update, expected, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("files", "part"),
+    [(["absent.txt"], "no such text file: absent.txt"), ([], "no text to train on")],
+)
+def test_missing_files(tmp_path: Path, files: list[str], part: str) -> None:
+    with pytest.raises(InputError) as error:
+        bert_mlm.pretrain([Path(name) for name in files], tmp_path, RECIPE)
+    assert part in str(error.value)
