@@ -18,8 +18,8 @@ from flaxattn.errors import InputError
 from flaxattn.kernels.contract import Capture
 
 
-def checked(inputs: Mapping[str, Any], config: BertConfig) -> dict[str, Int[Array, "B S"] | None]:
-    """Check the arguments of a model call.
+def checked(inputs: Mapping[str, Any], config: BertConfig) -> dict[str, Int[Array, "B S"]]:
+    """Check the arguments of a model call and fill in the defaults.
 
     Args:
         inputs: `input_ids`, and `attention_mask`, `token_type_ids` and `position_ids` or None:
@@ -27,7 +27,7 @@ def checked(inputs: Mapping[str, Any], config: BertConfig) -> dict[str, Int[Arra
         config: Says the limits.
 
     Returns:
-        The same names with int32 arrays or None.
+        The same names with int32 arrays; a program compiled for some serves all.
 
     Raises:
         InputError: For a wrong dtype or shape, an id out of range, or a length over the limit.
@@ -57,7 +57,12 @@ def checked(inputs: Mapping[str, Any], config: BertConfig) -> dict[str, Int[Arra
         if name == "position_ids" and array.shape == (1, shape[1]):
             arrays[name] = array = np.broadcast_to(array, shape)
         _check(name, array, shape, *ranges[name])
-    return {name: arrays.get(name) for name in inputs}
+    defaults = {
+        "attention_mask": np.ones(shape, np.int32),
+        "token_type_ids": np.zeros(shape, np.int32),
+        "position_ids": np.broadcast_to(np.arange(shape[1], dtype=np.int32), shape),
+    }
+    return defaults | arrays
 
 
 def _whole(name: str, value: Any) -> Any:
