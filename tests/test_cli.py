@@ -1,0 +1,154 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""The command as a person types it: output, exit codes, and errors of at most three lines."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from flaxattn import __version__, cli
+from flaxattn.errors import InputError
+
+
+def run(capsys, *words):
+    """Exit code, standard output and standard error."""
+    code = cli.main(list(words))
+    said = capsys.readouterr()
+    return code, said.out, said.err
+
+
+def test_version_and_help(capsys):
+    assert run(capsys, "--version")[:2] == (0, f"flaxattn {__version__}\n")
+    code, out, _ = run(capsys)
+    assert code == 0
+    assert all(name in out for name in ("demo", "view", "doctor", "train"))
+
+
+@pytest.mark.parametrize(
+    "words", [["demo"], ["view"], ["doctor"], ["train"], ["train", "bert-mlm"]]
+)
+def test_every_command_explains_itself_on_one_screen(capsys, words):
+    code, out, _ = run(capsys, *words, "--help")
+    assert code == 0
+    assert len(out.splitlines()) < 60
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["vieww"], "Did you mean 'view'?"),
+        (["view"], "Missing argument"),
+        (["view", "hi", "--layer", "x"], "'x' is not a valid int"),
+        (["view", "hi", "--heads", "1,b"], "'1,b' is not a list of head numbers"),
+        (["view", "hi", "--view", "tail"], "'tail' is not a view; choose head"),
+        (["view", "hi", "--layer", "99"], "99"),
+        (["view", "hi", "--heads", "99"], "99"),
+        (["view", "hi", "--model", "no such model"], "No model 'no such model' was found"),
+        (["view", " "], "empty"),
+        (["view", "word " * 400], "128"),
+        (["view", "a \udce4 b"], "UTF-8"),
+        (["train", "bert-mlm", "--data", "absent.txt", "--out", "x"], "absent.txt"),
+    ],
+)
+def test_wrong_use_is_told_in_three_lines_with_exit_code_2(
+    capsys, tmp_path, monkeypatch, words, message
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    code, out, err = run(capsys, *words)
+    assert code == 2
+    assert out == ""
+    assert message in err
+    assert err.startswith("error: ")
+    assert len(err.splitlines()) <= 3
+    assert "Traceback" not in err
+    assert not (tmp_path / "attention.html").exists()
+
+
+def test_debug_shows_where(monkeypatch):
+    def broken(*_):
+        raise InputError("no")
+
+    monkeypatch.setattr("flaxattn.demo.run", broken)
+    assert cli.main(["demo"]) == 2
+    with pytest.raises(InputError):
+        cli.main(["--debug", "demo"])
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (OSError(28, "No space left on device", "out/x"), 1, "No space left on device out/x"),
+        (KeyboardInterrupt(), 130, "interrupted"),
+        (RuntimeError("first\nsecond"), 1, "RuntimeError: first"),
+    ],
+)
+def test_failures_on_the_way(capsys, monkeypatch, error, code, message):
+    def broken(*_):
+        raise error
+
+    monkeypatch.setattr("flaxattn.demo.run", broken)
+    got, _, err = run(capsys, "demo")
+    assert got == code
+    assert message in err
+    assert len(err.splitlines()) <= 3
+
+
+def test_view_writes_a_page(capsys, tmp_path):
+    page = tmp_path / "pair.html"
+    code, out, _ = run(
+        capsys, "view", "The dog ran.", "It was late.", "-o", str(page), "--layer", "1"
+    )
+    assert code == 0
+    assert str(page) in out
+    text = page.read_text(encoding="utf-8")
+    assert text.startswith("<!doctype html>")
+    assert "late" in text
+
+
+def test_view_cuts_only_when_told_and_says_so(capsys, tmp_path):
+    page = tmp_path / "long.html"
+    code, out, _ = run(capsys, "view", "word " * 400, "--truncate", "-o", str(page))
+    assert code == 0
+    assert "cut 274 tokens" in out
+
+
+def test_view_reads_standard_input():
+    words = [sys.executable, "-m", "flaxattn", "view", "-"]
+    got = subprocess.run(words, input=b"caf\xe9\n", capture_output=True, check=False)
+    assert got.returncode == 2
+    assert b"line 1: byte 0xe9 is not valid UTF-8" in got.stderr
+    assert len(got.stderr.splitlines()) <= 3
+
+
+def test_doctor(capsys):
+    code, out, _ = run(capsys, "doctor", "--json")
+    facts = json.loads(out)
+    assert code == 0
+    assert facts["versions"]["flaxattn"] == __version__
+    assert facts["kernels"][facts["chosen"]] is None
+    assert facts["models"] == ["tiny-bert"]
+    code, out, _ = run(capsys, "doctor")
+    assert code == 0
+    assert f"{facts['chosen']}: runs when none is named" in out
+    for name, reason in facts["kernels"].items():
+        assert f"{name}: " in out
+        assert reason is None or reason in out
+
+
+def test_demo_extracts_measures_and_writes(capsys, tmp_path):
+    code, out, _ = run(capsys, "demo", "--out", str(tmp_path / "demo"))
+    assert code == 0
+    for name in ("heads.html", "heads.png", "heads.json"):
+        assert str(tmp_path / "demo" / name) in out
+        assert (tmp_path / "demo" / name).stat().st_size > 1000
+    results = json.loads((tmp_path / "demo" / "heads.json").read_text())
+    assert results["flaxattn"] == __version__
+    assert len(results["data_sha256"]) == 64
+    assert len(results["heads"]) == 16
+    does = {head["does"] for head in results["heads"]}
+    assert {"next token", "previous token", "delimiters"} <= does
+    assert all(row in out for row in does)
+    assert {path.name for path in tmp_path.iterdir()} == {"demo"}
