@@ -174,7 +174,7 @@ class Pretrained:
         return (
             f"Pretrained({self.name!r}: {self.config.architectures[0]}, "
             f"{self.config.num_hidden_layers} layers, {self.config.num_attention_heads} heads, "
-            f"{count / 1e6:.1f} M parameters)"
+            f"{count:,} parameters)"
         )
 
     def _encode(

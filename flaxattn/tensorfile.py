@@ -230,6 +230,13 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def _no_weights(directory: Path) -> str:
+    if directory.parent.name == "snapshots":  # what the Hub gave; pickles were not fetched
+        name = directory.parent.parent.name.removeprefix("models--").replace("--", "/")
+        return (
+            f"The Hub model {name!r} has no {SINGLE}; flaxattn never opens a pickle.\n"
+            f"If you trust it, fetch it: hf download {name} --local-dir model\n"
+            'Then from_pretrained("model") tells the line that converts it.'
+        )
     if not list(directory.glob("pytorch_model*.bin")):
         held = ", ".join(sorted(p.name for p in directory.iterdir())[:8]) or "nothing"
         return (

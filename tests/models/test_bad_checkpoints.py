@@ -175,6 +175,12 @@ def test_no_weights(checkpoint: Checkpoint) -> None:
     folder = checkpoint()
     (folder / WEIGHTS).unlink()
     assert "holds no weights: expected model.safetensors or" in refused(folder)
+    snapshot = folder.parent / "models--a--b" / "snapshots" / "0123"
+    snapshot.mkdir(parents=True)
+    (folder / "config.json").rename(snapshot / "config.json")
+    message = refused(snapshot)
+    assert "The Hub model 'a/b' has no model.safetensors" in message
+    assert "hf download a/b --local-dir model\n" in message
 
 
 def test_a_pickle_is_never_opened(checkpoint: Checkpoint, tmp_path: Path) -> None:
