@@ -15,10 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 import yaml
-from jaxtyping import Array, Float
 
 from flaxattn import weights
 from flaxattn.bert import BertForPreTraining, ModelOutput
@@ -27,6 +24,7 @@ from flaxattn.errors import InputError
 from flaxattn.kernels.contract import NOTHING
 from flaxattn.tokens import Tokenizer, train_wordpiece
 from flaxattn.train import data, loop
+from flaxattn.train.initial import initial_parameters
 from flaxattn.train.objectives import Metrics, pretraining_loss
 from flaxattn.train.recipe import Recipe
 from flaxattn.train.state import Params, bert_adamw
@@ -64,10 +62,7 @@ def pretrain(
         training=data.Feed(training, tokenizer, recipe),
         heldout=data.Feed(heldout, tokenizer, recipe, label="heldout"),
     )
-    params = initial_parameters(module, recipe)
-    if recipe.unigram_bias:
-        frequencies = data.log_frequencies(training, tokenizer.vocab_size)
-        params["mlm_head"]["bias"] = jnp.asarray(frequencies)
+    params = initial_parameters(module, recipe, training)
     done = loop.run(task, params, recipe, out, fresh)
     weights.save(out / "model", module, done.state.params, tokenizer=tokenizer)
     summary = {
@@ -100,29 +95,6 @@ def build_module(recipe: Recipe, tokenizer: Tokenizer) -> BertForPreTraining:
         architectures=("BertForPreTraining",),
     )
     return BertForPreTraining(config, capture=NOTHING)
-
-
-def initial_parameters(module: BertForPreTraining, recipe: Recipe) -> Params:
-    """Parameters drawn from the recipe's seed."""
-    ids = jnp.zeros((1, max(recipe.lengths)), jnp.int32)
-    params = jax.jit(module.init)(jax.random.key(recipe.seed), ids)["params"]
-    if recipe.position_init == "fourier":
-        table = params["bert"]["embeddings"]["position"]
-        table["embedding"] = fourier_table(*table["embedding"].shape) * recipe.initializer_range
-    return params
-
-
-def fourier_table(length: int, width: int) -> Float[Array, "P E"]:
-    """Sines and cosines of width / 2 frequencies, evenly spaced from 0 to pi; mean square 1.
-
-    Any two positions closer than `width` are nearly orthogonal, and moving by a fixed number of
-    positions is one rotation of the whole table, which a head can learn from every position at
-    once.
-    """
-    half = (width + 1) // 2
-    angles = np.outer(np.arange(length), np.pi * (np.arange(half) + 0.5) / half)
-    table = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)[:, :width]
-    return jnp.asarray(table * np.sqrt(2), jnp.float32)
 
 
 def loss_function(module: BertForPreTraining) -> loop.LossFunction:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Array, Float32, Int32
+from jaxtyping import Array, Float32, Int32, Int64
 
 from flaxattn.errors import InputError
 from flaxattn.tokens import Tokenizer
@@ -308,7 +308,7 @@ def _padded(values: np.ndarray, length: int, fill: int = 0) -> np.ndarray:
 
 def log_frequencies(documents: Sequence[Document], vocabulary: int) -> Float32[np.ndarray, " V"]:
     """Natural logarithms of the token frequencies, each count raised by one."""
-    counts = _counts(documents, vocabulary) + 1.0
+    counts = count_tokens(documents, vocabulary) + 1.0
     return np.log(counts / counts.sum()).astype(np.float32)
 
 
@@ -319,10 +319,11 @@ def unigram_loss(
 
     The loss of a model that ignores context: what masked language modelling must beat.
     """
-    seen = _counts(heldout, vocabulary)
+    seen = count_tokens(heldout, vocabulary)
     return float(-(seen * log_frequencies(training, vocabulary)).sum() / seen.sum())
 
 
-def _counts(documents: Sequence[Document], vocabulary: int) -> np.ndarray:
+def count_tokens(documents: Sequence[Document], vocabulary: int) -> Int64[np.ndarray, " V"]:
+    """How often each id occurs."""
     flat = [token for document in documents for sentence in document for token in sentence]
     return np.bincount(np.array(flat, np.int64), minlength=vocabulary)

@@ -32,6 +32,8 @@ class Recipe:
         initializer_range: standard deviation of the initial weights.
         position_init: "normal" like every other weight, or "fourier": the position table starts as
             sines and cosines of evenly spaced frequencies and is trained like any parameter.
+        word_init: "normal", or "cooccurrence": word vectors start as the SVD of the training text's
+            co-occurrence counts, and are trained like any parameter.
         unigram_bias: start the output bias at the logarithms of the training frequencies, so that
             nothing has to learn them.
         hidden_dropout_prob: dropout on embeddings and sub-layer outputs.
@@ -67,6 +69,7 @@ class Recipe:
     hidden_act: str = "gelu"
     initializer_range: float = 0.02
     position_init: str = "normal"
+    word_init: str = "normal"
     unigram_bias: bool = False
     hidden_dropout_prob: float = 0.1
     attention_probs_dropout_prob: float = 0.1
@@ -103,11 +106,12 @@ class Recipe:
                 f"max_position_embeddings is {self.max_position_embeddings}\n"
                 "raise max_position_embeddings, or shorten lengths"
             )
-        if self.position_init not in ("normal", "fourier"):
-            raise InputError(
-                f"recipe: position_init {self.position_init!r} is unknown\n"
-                "choose 'normal' or 'fourier'"
-            )
+        for name, other in (("position_init", "fourier"), ("word_init", "cooccurrence")):
+            if getattr(self, name) not in ("normal", other):
+                raise InputError(
+                    f"recipe: {name} {getattr(self, name)!r} is unknown\n"
+                    f"choose 'normal' or {other!r}"
+                )
         for name in ("steps", "batch_size", "evaluate_batches", "checkpoint_every"):
             if getattr(self, name) < 1:
                 raise InputError(f"recipe: {name} must be at least 1, got {getattr(self, name)}")

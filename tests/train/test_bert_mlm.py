@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """From text files to a Hugging Face directory, and a model that can learn a tiny text by heart."""
 
+import dataclasses
 import random
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from flaxattn.bert import BertForPreTraining
 from flaxattn.errors import InputError
 from flaxattn.tokens import Tokenizer
 from flaxattn.train import bert_mlm, loop
+from flaxattn.train.initial import initial_parameters
 from flaxattn.train.recipe import Recipe, read_recipe
 from flaxattn.train.state import bert_adamw
 
@@ -28,6 +30,7 @@ RECIPE = Recipe(
     max_position_embeddings=16,
     initializer_range=0.1,
     position_init="fourier",
+    word_init="cooccurrence",
     unigram_bias=True,
     hidden_dropout_prob=0.0,
     attention_probs_dropout_prob=0.0,
@@ -43,6 +46,8 @@ RECIPE = Recipe(
     checkpoint_every=1000,
     log_seconds=1000,
 )
+
+PLAIN = dataclasses.replace(RECIPE, word_init="normal", unigram_bias=False)
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +109,7 @@ def test_the_output_bias_starts_at_the_frequencies(run: Path) -> None:
 def test_initial_parameters_follow_the_recipe(run: Path) -> None:
     tokenizer = Tokenizer.from_dir(run / "model")
     module = bert_mlm.build_module(RECIPE, tokenizer)
-    params = bert_mlm.initial_parameters(module, RECIPE)["bert"]["embeddings"]
+    params = initial_parameters(module, PLAIN, [])["bert"]["embeddings"]
     table = np.asarray(params["position"]["embedding"])
     assert table.std() == pytest.approx(0.1, rel=0.1)
     products = table @ table.T
@@ -118,7 +123,7 @@ def test_dropout_is_on_in_training_only_and_follows_its_key(run: Path) -> None:
     tokenizer = Tokenizer.from_dir(run / "model")
     recipe = Recipe(**{**RECIPE.to_dict(), "hidden_dropout_prob": 0.5, "lengths": (16,)})
     module = bert_mlm.build_module(recipe, tokenizer)
-    params = bert_mlm.initial_parameters(module, recipe)
+    params = initial_parameters(module, PLAIN, [])
     feed = loop.Feed([[[5, 6, 7], [8, 9]]] * 40, tokenizer, recipe)
     loss = jax.jit(bert_mlm.loss_function(module))
     batch = feed.batch(loop.Position(), 16)
@@ -131,7 +136,7 @@ def test_dropout_is_on_in_training_only_and_follows_its_key(run: Path) -> None:
 
 def test_decay_spares_exactly_norms_and_biases_of_the_real_model(run: Path) -> None:
     tokenizer = Tokenizer.from_dir(run / "model")
-    params = bert_mlm.initial_parameters(bert_mlm.build_module(RECIPE, tokenizer), RECIPE)
+    params = initial_parameters(bert_mlm.build_module(RECIPE, tokenizer), PLAIN, [])
     recipe = Recipe(learning_rate=1.0, warmup_steps=0, weight_decay=0.5, steps=10)
     optimizer = bert_adamw(recipe)
     zeros = jax.tree.map(jnp.zeros_like, params)

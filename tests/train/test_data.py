@@ -260,7 +260,9 @@ def test_batches_depend_on_seed_epoch_and_place_only(feed: data.Feed) -> None:
         return feed.batch(data.Position(*position), 32).input_ids.tolist()
 
     again = data.Feed(feed.documents, feed.tokenizer, feed.recipe)
-    other_seed = data.Feed(feed.documents, feed.tokenizer, Recipe(batch_size=8, lengths=(32,), seed=1))
+    other_seed = data.Feed(
+        feed.documents, feed.tokenizer, Recipe(batch_size=8, lengths=(32,), seed=1)
+    )
     first = ids(feed, 0, 8)
     ids(feed, 1, 0)
     assert ids(feed, 0, 8) == ids(again, 0, 8) == first
