@@ -148,3 +148,11 @@ def test_mapped_folders_stay_flat(repository: Path) -> None:
     for name in ("kernels", "train"):
         folders = [path for path in (repository / name).iterdir() if path.is_dir()]
         assert not [path.name for path in folders if path.name != "__pycache__"]
+
+
+def test_tests_that_import_an_oracle_are_marked_for_make_parity(repository: Path) -> None:
+    for path in sorted((repository / "tests").rglob("test_*.py")):
+        for node in parse(path).body:
+            if isinstance(node, Function) and re.search(r"\bimportorskip\(", ast.unparse(node)):
+                marks = [ast.unparse(mark) for mark in node.decorator_list]
+                assert "pytest.mark.parity" in marks, f"{path.name}:{node.lineno} {node.name}"
