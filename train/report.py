@@ -38,8 +38,7 @@ class Reporter:
         self._tokens: int | None = None
         self._console = Console(file=sys.stderr)
         self._bar = Progress(
-            TextColumn("training"),
-            BarColumn(),
+            BarColumn(bar_width=12),
             MofNCompleteColumn(),
             TextColumn("{task.fields[line]}"),
             console=self._console,
@@ -84,7 +83,8 @@ class Reporter:
             f"  nsp {metrics['nsp_accuracy']:.1%}  {tokens / max(seconds, 1e-9):,.0f} tokens/s"
             f"  {_clock(left)} left"
         )
-        self._bar.update(self._task, completed=done, line=line)
+        short = line.replace("  ", " ").replace("tokens/s", "tok/s").removesuffix(" left")
+        self._bar.update(self._task, completed=done, line=short)  # fits into 80 columns
         self._say(f"step {done}/{self._recipe.steps}  {line}")
 
     def heldout(self, done: int, metrics: dict[str, float]) -> None:

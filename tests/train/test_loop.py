@@ -4,7 +4,7 @@
 
 import dataclasses
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import jax
@@ -81,10 +81,8 @@ def make(tokenizer: Tokenizer) -> Callable[..., tuple[loop.Task, dict[str, jax.A
     return build
 
 
-@pytest.fixture(autouse=True)
-def compiled_once(
-    make: Callable[..., tuple[loop.Task, dict[str, jax.Array]]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture(scope="module", autouse=True)
+def compiled_once() -> Iterator[None]:
     """Runs of one recipe share their compiled functions: compiling is most of a run's time."""
 
     def shared(task: loop.Task, recipe: Recipe) -> tuple[object, object]:
@@ -92,7 +90,9 @@ def compiled_once(
             COMPILED[recipe] = COMPILE(task, recipe)
         return COMPILED[recipe]
 
-    monkeypatch.setattr(loop, "compile_steps", shared)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "compile_steps", shared)
+        yield
 
 
 def rows(folder: Path) -> list[dict[str, object]]:
