@@ -18,7 +18,7 @@ PYTEST := PYTHONSAFEPATH=1 $(BIN)/pytest --numprocesses auto --maxprocesses 4 --
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint parity compare browser clean
+.PHONY: help demo test lint parity compare browser bench clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +42,11 @@ compare: $(VENV)/.oracle
 
 browser: $(VENV)/.test  ## the pages in headless Chromium; fails where there is none
 	FLAXATTN_MUST_RUN=browser $(PYTEST) -m browser $(ARGS)
+
+bench: $(VENV)/.base  ## BERT-base with all attention weights beside torch eager (heavy)
+	@$(MAKE) --no-print-directory $(PARITY_VENV)/.oracle VENV=$(PARITY_VENV) VERSION=3.11
+	$(BIN)/python tests/benchmarks/bert_forward.py \
+	  --torch-python $(PARITY_VENV)/bin/python $(ARGS)
 
 clean:  ## remove what make, the tests and the demo made
 	rm -rf .venv .venv-* build flaxattn.egg-info flaxattn-demo .pytest_cache .ruff_cache .hypothesis

@@ -10,6 +10,7 @@ collection mutable. This file does not know which model it serves.
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from flax.typing import Dtype
@@ -19,8 +20,14 @@ from flaxattn.kernels.attention import attention
 from flaxattn.kernels.contract import NOTHING, Capture, Dropout, Labels
 from flaxattn.trace import Seen
 
+
+def _gelu(x: Float[Array, "..."]) -> Float[Array, "..."]:
+    """GELU through erf as published; `nn.gelu` goes through erfc, at twice the cost on CPU."""
+    return 0.5 * x * (1 + jax.lax.erf(x * 0.5**0.5))
+
+
 ACTIVATIONS: Mapping[str, Callable[[Array], Array]] = {
-    "gelu": lambda x: nn.gelu(x, approximate=False),
+    "gelu": _gelu,
     "gelu_new": nn.gelu,
     "gelu_pytorch_tanh": nn.gelu,
     "relu": nn.relu,
