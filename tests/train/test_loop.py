@@ -15,10 +15,10 @@ import pytest
 from flaxattn.errors import CheckpointError
 from flaxattn.tokens import Tokenizer, train_wordpiece
 from flaxattn.train import loop
-from flaxattn.train.data import Batch, Feed
+from flaxattn.train.data import Batch, Feed, Position
 from flaxattn.train.objectives import Metrics, pretraining_loss
 from flaxattn.train.recipe import Recipe
-from flaxattn.train.state import bert_adamw
+from flaxattn.train.state import TrainState, bert_adamw
 
 COMPILE = loop.compile_steps
 COMPILED: dict[Recipe, tuple[object, object]] = {}
@@ -134,6 +134,21 @@ def test_the_same_seed_gives_the_same_bits(
 ) -> None:
     assert same(loop.run(*make(RECIPE), RECIPE, tmp_path), whole[0])
     assert rows(tmp_path) == rows(whole[1])
+
+
+def test_the_noise_of_training_changes_from_update_to_update(
+    make: Callable[..., tuple[loop.Task, dict[str, jax.Array]]],
+) -> None:
+    task, params = make(RECIPE)
+    update, _ = loop.compile_steps(task, RECIPE)
+    batch = task.training.batch(Position(), 16)
+
+    def loss(step: int) -> float:
+        fresh = jax.tree.map(jnp.copy, params)  # the old state is given up
+        state = TrainState(fresh, task.optimizer.init(fresh), jnp.asarray(step, jnp.int32))
+        return float(update(state, batch)[1]["loss"])
+
+    assert loss(0) == loss(0) != loss(1)
 
 
 class Killed(BaseException):
