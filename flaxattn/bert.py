@@ -12,6 +12,7 @@ from typing import Any
 import flax.struct
 import jax.numpy as jnp
 from flax import linen as nn
+from flax.linen.dtypes import promote_dtype
 from flax.typing import Dtype
 from jaxtyping import Array, Bool, Float, Int
 
@@ -21,8 +22,7 @@ from flaxattn.layers import Dense, FeedForward, MultiHeadAttention, activation, 
 from flaxattn.stack import Stack
 
 
-@flax.struct.dataclass
-class ModelOutput:
+class ModelOutput(flax.struct.PyTreeNode):
     """What a model returns, under Hugging Face's field names; None where it does not apply.
 
     Attributes:
@@ -35,7 +35,7 @@ class ModelOutput:
         attentions: Attention weights `[B, H, Q, K]` per layer, if asked for.
     """
 
-    last_hidden_state: Float[Array, "B S E"] | None = None
+    last_hidden_state: Float[Array, "B S E"]
     pooler_output: Float[Array, "B E"] | None = None
     logits: Float[Array, "B ..."] | None = None
     prediction_logits: Float[Array, "B S V"] | None = None
@@ -264,7 +264,7 @@ class MaskedLMHead(nn.Module):
             shape = (c.hidden_size, c.vocab_size)
             embedding = self.param("decoder", lambda rng: {"kernel": init(rng, shape)})["kernel"].T
         bias = self.param("bias", nn.initializers.zeros, (c.vocab_size,))
-        x, embedding, bias = nn.dtypes.promote_dtype(x, embedding, bias, dtype=self.dtype)
+        x, embedding, bias = promote_dtype(x, embedding, bias, dtype=self.dtype)
         scores = x.reshape(-1, x.shape[-1]) @ embedding.T + bias[None]
         return scores.reshape(*x.shape[:-1], c.vocab_size)
 
@@ -272,6 +272,12 @@ class MaskedLMHead(nn.Module):
 def _at(x: Float[Array, "B S E"], positions: Int[Array, "B P"] | None) -> Float[Array, "B P E"]:
     """The given positions of every sequence; all of them for None."""
     return x if positions is None else jnp.take_along_axis(x, positions[..., None], axis=1)
+
+
+def _pooled(out: ModelOutput) -> Float[Array, "B E"]:
+    """The pooled sequence of an encoder that was built with its pooler."""
+    assert out.pooler_output is not None
+    return out.pooler_output
 
 
 def _word_embedding(bert: Bert) -> Float[Array, "V E"]:
@@ -309,7 +315,7 @@ class BertForPreTraining(_Model):
         out = bert(input_ids, attention_mask, token_type_ids, position_ids, **options)
         head = MaskedLMHead(self.config, self.dtype, name="mlm_head")
         words = head(_at(out.last_hidden_state, masked_positions), _word_embedding(bert))
-        follows = self._dense(2, "nsp_head")(out.pooler_output)
+        follows = self._dense(2, "nsp_head")(_pooled(out))
         return out.replace(prediction_logits=words, seq_relationship_logits=follows)
 
 
@@ -343,7 +349,7 @@ class BertForNextSentencePrediction(_Model):
     def __call__(self, *inputs: Int[Array, "B S"], **options: Any) -> ModelOutput:
         """Run the model; arguments as for `Bert`. Returns `logits [B, 2]`; 0 means B follows A."""
         out = self._bert()(*inputs, **options)
-        return out.replace(logits=self._dense(2, "nsp_head")(out.pooler_output))
+        return out.replace(logits=self._dense(2, "nsp_head")(_pooled(out)))
 
 
 class _Classifier(_Model):
@@ -358,7 +364,7 @@ class _Classifier(_Model):
         """Run the model; arguments as for `Bert`. Returns `logits` over `config.labels`."""
         c = self.config
         out = self._bert(self.pooled)(*inputs, deterministic=deterministic, **options)
-        x = out.pooler_output if self.pooled else out.last_hidden_state
+        x = _pooled(out) if self.pooled else out.last_hidden_state
         rate = c.hidden_dropout_prob if c.classifier_dropout is None else c.classifier_dropout
         x = nn.Dropout(rate)(x, deterministic=deterministic)
         return out.replace(logits=self._dense(c.num_labels, "classifier")(x))

@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
+from flax.linen.dtypes import promote_dtype
 from flax.typing import Dtype
 from jaxtyping import Array, Bool, Float
 
@@ -75,7 +76,7 @@ class Dense(nn.Module):
         init = nn.initializers.truncated_normal(self.initializer_range)
         kernel = self.param("kernel", init, (x.shape[-1], self.features))
         bias = self.param("bias", nn.initializers.zeros, (self.features,))
-        x, kernel, bias = nn.dtypes.promote_dtype(x, kernel, bias, dtype=self.dtype)
+        x, kernel, bias = promote_dtype(x, kernel, bias, dtype=self.dtype)
         flat = x.reshape(-1, x.shape[-1]) @ kernel + bias[None]
         return flat.reshape(*x.shape[:-1], self.features)
 

@@ -30,8 +30,8 @@ def to_nnx(module: nn.Module, params: Mapping[str, Any]) -> nnx.Module:
     Returns:
         An NNX module whose parameters are `nnx.Param`.
     """
-    ids = jnp.zeros((1, 1), jnp.int32)
-    wrapped = nnx.bridge.lazy_init(nnx.bridge.ToNNX(module, nnx.Rngs(0)), ids)
+    wrapped = nnx.bridge.ToNNX(module, nnx.Rngs(0))
+    nnx.bridge.lazy_init(wrapped, jnp.zeros((1, 1), jnp.int32))
     nnx.update(wrapped, jax.tree.map(nnx.Param, dict(params)))
     return wrapped
 

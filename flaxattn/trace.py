@@ -84,14 +84,14 @@ class Seen:
             for name, value in projections.items()
             if getattr(capture, name)
         }
-        return cls(
+        seen = cls(
             weights=saw.weights,
             scores=saw.scores,
             stats=saw.stats,
             heads=heads,
             implementation=saw.implementation,
-            **kept,
         )
+        return dataclasses.replace(seen, **kept)
 
     @classmethod
     def stack(cls, records: Sequence[Self]) -> Self:
@@ -308,10 +308,10 @@ class Trace:
         return dataclasses.replace(
             self,
             encoder=self.encoder.map(functools.partial(_one_sequence, sequence=b, real=real)),
-            tokens=[[self.tokens[b][i] for i in real]],
+            tokens=[[self.tokens[b][i] for i in real.tolist()]],
             mask=cut(self.mask),
             segments=cut(self.segments),
-            words=[[self.words[b][i] for i in real]] if self.words else (),
+            words=[[self.words[b][i] for i in real.tolist()]] if self.words else (),
             special=cut(self.special),
             texts=self.texts[b : b + 1],
             truncated=self.truncated[b : b + 1],
