@@ -125,8 +125,8 @@ def layer_weights(seen: Seen, layers: Sequence[int]) -> Float[np.ndarray, "L H Q
     Raises:
         InputError: If they are no attention weights: not finite, negative or above 1.
     """
-    chosen = np.asarray([seen.layers.index(layer) for layer in layers])
-    stored = np.take(np.asarray(seen.weights), chosen, axis=0)[:, 0]
+    assert seen.weights is not None
+    stored = np.stack([np.asarray(seen.weights[seen.layers.index(n), 0]) for n in layers])
     weights = stored.astype(np.float32) / (255 if stored.dtype == np.uint8 else 1)
     low, high = float(weights.min()), float(weights.max())
     if not (low >= 0 and high <= 1.001):
