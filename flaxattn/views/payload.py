@@ -19,7 +19,7 @@ from flaxattn.errors import InputError
 Precision = Literal["float16", "uint8"]
 
 # Largest distance between a weight and what the page shows: half a step of float16 below 1, and
-# half of 1/255 of the row's maximum, which itself is rounded up to float16.
+# half of 1/255 of the row's maximum, which itself is rounded to float16.
 ERROR: dict[Precision, float] = {"float16": 2.0**-12, "uint8": (1 + 2.0**-10) / 510}
 
 FLOAT16_BYTES = 8_000_000  # up to here a page keeps float16; larger ones are halved by uint8
@@ -87,8 +87,8 @@ def choose_precision(shape: Sequence[int], asked: Precision | None) -> Precision
 def encode_weights(weights: Float[np.ndarray, "H Q K"], precision: Precision) -> str:
     """One layer's weights as base64, little-endian.
 
-    `float16`: H Q K halves. `uint8`: first H Q halves, the maximum of each row rounded up, then
-    H Q K bytes, each `round(255 w / maximum)`, so that faint rows keep their relative sizes.
+    `float16`: H Q K halves. `uint8`: first H Q halves, the maximum of each row, then H Q K
+    bytes, each `round(255 w / maximum)`, so that faint rows keep their relative sizes.
 
     Args:
         weights: Attention between 0 and 1.
@@ -96,11 +96,10 @@ def encode_weights(weights: Float[np.ndarray, "H Q K"], precision: Precision) ->
     """
     if precision == "float16":
         return _base64(weights.astype("<f2"))
-    peak = weights.max(axis=-1).astype(np.float32)
-    scale = peak.astype("<f2")
-    scale = np.where(scale < peak, np.nextafter(scale, np.float16(2)), scale).astype("<f2")
-    divisor = np.where(scale > 0, scale, 1).astype(np.float32)[..., None]
-    return _base64(scale, np.rint(255 * (weights / divisor)).astype(np.uint8))
+    peaks = weights.max(axis=-1, keepdims=True).astype("<f2")
+    divisor = np.where(peaks > 0, peaks, 1).astype(np.float32)
+    steps = np.rint(255 * (weights / divisor))
+    return _base64(peaks, np.minimum(steps, 255).astype(np.uint8))
 
 
 def _base64(*arrays: np.ndarray) -> str:

@@ -60,6 +60,7 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         options.add_argument(flag)
     browser = webdriver.Chrome(options=options, service=Service(driver))
     try:
+        browser.set_script_timeout(120)
         offline = {"offline": True, "latency": 0, "downloadThroughput": 0, "uploadThroughput": 0}
         browser.execute_cdp_cmd("Network.enable", {})
         browser.execute_cdp_cmd("Network.emulateNetworkConditions", offline)
@@ -88,9 +89,13 @@ class View:
         start = "const view = document.querySelector('main').flaxattn;"
         return self.browser.execute_script(start + script, *arguments)
 
-    def wait(self, milliseconds: int) -> None:
-        """Let the page do what it does later."""
-        self.run("return new Promise((done) => setTimeout(done, arguments[0]))", milliseconds)
+    def until(self, condition: str, *arguments: Any) -> None:
+        """Wait for what the page does later; `condition` is an expression."""
+        from selenium.webdriver.support.wait import WebDriverWait
+
+        WebDriverWait(self.browser, 30, 0.05).until(
+            lambda _: self.run(f"return {condition}", *arguments)
+        )
 
     def lines(self) -> dict[tuple[int, int, int], float]:
         """What is on the canvas: (head, query, key) to weight."""

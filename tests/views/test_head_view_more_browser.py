@@ -74,6 +74,11 @@ class TestReading:
         listed = [float(text) for text in view.texts(".panel .value")]
         assert listed == pytest.approx(means[order], abs=0.001)
 
+    def test_text_that_was_cut_says_so(self, view, peaked, tmp_path):
+        trace = Trace.from_arrays(peaked(1, 1, 2), [["a", "b"]], truncated=[7])
+        view.open(head_view(trace).save(tmp_path / "cut.html"))
+        assert view.texts(".badge:not([hidden])") == ["7 tokens were cut off to fit the model"]
+
 
 class TestKeyboard:
     def test_arrow_keys_step_through_layers_and_tokens(self, view, pair):
@@ -167,7 +172,7 @@ class TestChoices:
                 found.append(paper())
             assert found == [dark, light, dark, dark]
             system("light")
-            assert paper() == light
+            view.until("getComputedStyle(document.body).backgroundColor === arguments[0]", light)
         finally:
             system()
 
@@ -200,7 +205,7 @@ class TestAddress:
     def test_a_change_of_it_changes_the_page(self, view, pair):
         view.open(pair.page)
         view.run("location.hash = 'layer=1&heads=2'")
-        view.wait(50)
+        view.until("view.state.layer === 1")
         view.assert_draws(pair.shares[1], heads=[2])
 
 
@@ -230,16 +235,14 @@ class TestPlace:
 
     def test_lines_follow_the_width_of_the_window(self, view, pair):
         view.open(pair.page)
-        widths = "return [view.geometry.width, view.stage.clientWidth]"
+        wide = view.run("return view.geometry.width")
+        fits = "view.geometry.width === view.stage.clientWidth && view.geometry.width"
         try:
             view.browser.set_window_size(900, 800)
-            view.wait(200)
-            narrow = view.run(widths)
+            view.until(f"{fits} < arguments[0]", wide)
         finally:
             view.browser.set_window_size(1200, 900)
-        view.wait(200)
-        wide = view.run(widths)
-        assert narrow[0] == narrow[1] < wide[0] == wide[1]
+        view.until(f"{fits} === arguments[0]", wide)
 
     def test_two_views_in_one_notebook_do_not_meet(self, view, pair, peaked, tmp_path):
         other = Trace.from_arrays(peaked(1, 2, 5, seed=1), [list("vwxyz")])

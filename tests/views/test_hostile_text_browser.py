@@ -89,30 +89,36 @@ def test_text_appears_as_written_in_every_place(view, page):
     assert view.run(titles) == WRITTEN
     assert view.run("return document.title") == f"Attention heads · {MODEL}"
     assert view.texts(".model") == [MODEL]
-    for index, token in enumerate(WRITTEN):
-        view.run(
-            "const [index] = arguments; view.state.letGo();"
-            "view.refocus(() => view.state.hold('left', index))",
-            index,
-        )
-        assert view.texts(".panel h2") == [f"{token} attends to"]
-        assert view.texts(".spoken")[0].startswith(f"{token} attends to: ")
-        view.run("view.point('right', arguments[0])", index)
-        assert view.texts(".panel h2 .piece") == [token, token]
+    shown = view.run(
+        "const read = (selector) => document.querySelector(selector).textContent;"
+        "return view.payload.tokens.map((_, index) => {"
+        "  view.state.letGo();"
+        "  view.refocus(() => view.state.hold('left', index));"
+        "  const [heading, spoken] = [read('.panel h2'), read('.spoken')];"
+        "  view.point('right', index);"
+        "  return [heading, spoken.split(' attends to: ')[0], read('.panel h2')];"
+        "});"
+    )
+    assert shown == [[f"{token} attends to", token, f"{token} → {token}"] for token in WRITTEN]
 
 
 def test_nothing_of_it_runs_or_asks_for_anything(view, page):
     view.browser.get_log("performance")
     view.browser.get_log("browser")
     view.open(page)
-    for index in range(len(HOSTILE)):
-        view.point(view.token("left", index))
-        view.run(
-            "const at = {offsetX: 3, offsetY: 13 + 26 * arguments[0], clientX: 9, clientY: 9};"
-            "view.pointAtLine(at)",
-            index,
-        )
-        assert not view.run("return view.tip.hidden")
+    view.point(view.token("left", 1))
+    tips = view.run(
+        "for (const token of document.querySelectorAll('.token')) {"
+        "  token.dispatchEvent(new MouseEvent('mouseover', { bubbles: true }));"
+        "}"
+        "view.point('left', null);"
+        "return view.payload.tokens.map((_, index) => {"
+        "  const offsetY = (index + 0.5) * view.rowHeight;"
+        "  view.pointAtLine({ offsetX: 3, offsetY, clientX: 9, clientY: 9 });"
+        "  return view.tip.textContent.split(' → ')[0];"
+        "});"
+    )
+    assert tips == WRITTEN
     view.svg()
     assert view.run("return window.seen") == []
     assert view.run("return document.scripts.length") == 2

@@ -48,6 +48,7 @@ def test_float16_round_trip(weights):
 @example(np.ones((1, 1, 1), np.float32))
 @example(np.zeros((2, 3, 4), np.float32))
 @example(np.full((1, 1, 3), 0.99976, np.float32))
+@example(np.full((1, 1, 3), 2.45 * 2**-24, np.float32))
 def test_uint8_round_trip(weights):
     decoded = decode(payload.encode_weights(weights, "uint8"), "uint8", weights.shape)
     bound = payload.ERROR["uint8"] * weights.max(-1, keepdims=True)

@@ -13,8 +13,8 @@ const ATTENTION = [
 ];
 const OPACITY = [
   ["absolute", "weight"],
-  ["row", "weight ÷ row maximum"],
-  ["heads", "weight ÷ heads on"],
+  ["row", "÷ row maximum"],
+  ["heads", "÷ heads on"],
 ];
 const THEMES = ["auto", "light", "dark"];
 

@@ -8,7 +8,7 @@ const MEASURES = [
   ["next", "next token"],
   ["previous", "previous token"],
   ["own", "own token"],
-  ["delimiter", "special tokens"],
+  ["delimiter", "delimiters"],
   ["first", "first token"],
   ["same_segment", "own sentence"],
   ["entropy", "entropy, nats"],
@@ -79,8 +79,7 @@ function headsPanel(layer, heads) {
 /** @returns {string} the number that a role rests on */
 function headlineOf(measure) {
   const found = MEASURES.find(([, label]) => label === measure.does);
-  const name = measure.does === "delimiters" ? "delimiter" : found && found[0];
-  return name in measure ? formatShare(measure[name]) : `${measure.entropy.toFixed(1)} nats`;
+  return found ? formatShare(measure[found[0]]) : `${measure.entropy.toFixed(1)} nats`;
 }
 
 /**
@@ -160,7 +159,7 @@ function helpDialog() {
     "“Mass” keeps, for each query and head, the fewest keys that hold that share of its attention. “Hide special tokens” leaves out what the model adds, such as [CLS] and [SEP], and scales the rest of each row up to a sum of one.",
     "The address of the page holds the present settings. Attention shows where a head reads from; it does not by itself explain a prediction.",
   ];
-  const close = element("button", { type: "button", text: "Close" });
+  const close = element("button", { type: "button", class: "sign", text: "Close" });
   const dialog = element(
     "dialog",
     { class: "help", "aria-label": "Help" },
