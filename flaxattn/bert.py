@@ -6,6 +6,7 @@ Read it upwards from `Bert`. Module classes carry Hugging Face's names, because 
 `architectures` names one of them. Loading and saving weights is not done here.
 """
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -68,7 +69,8 @@ class Embeddings(nn.Module):
         position = self._table("position", self.config.max_position_embeddings)(position_ids)
         token_type = self._table("token_type", self.config.type_vocab_size)(token_type_ids)
         summed = word + token_type + position
-        normed = layer_norm(self.config.layer_norm_eps, self.dtype, "norm")(summed)
+        epsilon = self.config.layer_norm_eps
+        normed = layer_norm(summed, epsilon=epsilon, dtype=self.dtype, name="norm")
         return nn.Dropout(self.config.hidden_dropout_prob)(normed, deterministic=deterministic)
 
     def _table(self, name: str, count: int) -> nn.Embed:
@@ -104,6 +106,7 @@ class BertLayer(nn.Module):
         """Apply the layer."""
         c = self.config
         dropout = nn.Dropout(c.hidden_dropout_prob, deterministic=deterministic)
+        norm = functools.partial(layer_norm, epsilon=c.layer_norm_eps, dtype=self.dtype)
         attended = MultiHeadAttention(
             c.num_attention_heads,
             dtype=self.dtype,
@@ -113,11 +116,11 @@ class BertLayer(nn.Module):
             implementation=self.implementation,
             name="attention",
         )(x, mask=mask, labels=labels, deterministic=deterministic)
-        x = layer_norm(c.layer_norm_eps, self.dtype, "attention_norm")(x + dropout(attended))
+        x = norm(x + dropout(attended), name="attention_norm")
         fed = FeedForward(
             c.intermediate_size, c.hidden_act, self.dtype, c.initializer_range, name="feed_forward"
         )(x)
-        return layer_norm(c.layer_norm_eps, self.dtype, "feed_forward_norm")(x + dropout(fed))
+        return norm(x + dropout(fed), name="feed_forward_norm")
 
 
 class _Model(nn.Module):
@@ -258,7 +261,8 @@ class MaskedLMHead(nn.Module):
         """Score every position of `x`."""
         c = self.config
         x = Dense(c.hidden_size, self.dtype, c.initializer_range, name="dense")(x)
-        x = layer_norm(c.layer_norm_eps, self.dtype, "norm")(activation(c.hidden_act, x))
+        x = activation(c.hidden_act, x)
+        x = layer_norm(x, epsilon=c.layer_norm_eps, dtype=self.dtype, name="norm")
         if not c.tie_word_embeddings:
             init = nn.initializers.truncated_normal(c.initializer_range)
             shape = (c.hidden_size, c.vocab_size)

@@ -81,18 +81,22 @@ class Dense(nn.Module):
         return flat.reshape(*x.shape[:-1], self.features)
 
 
-def layer_norm(epsilon: float, dtype: Dtype, name: str) -> nn.LayerNorm:
-    """LayerNorm as the published models compute it: two-pass variance, statistics in float32.
+def layer_norm(
+    x: Float[Array, "... E"], *, epsilon: float, dtype: Dtype, name: str
+) -> Float[Array, "... E"]:
+    """LayerNorm as the published models compute it: two-pass variance, everything in float32.
 
     Args:
+        x: Normalised over its last axis.
         epsilon: Added to the variance.
         dtype: Dtype of the result.
-        name: Name in the parameter tree.
+        name: Name in the parameter tree of the calling module: `scale [E]` and `bias [E]`.
 
     Returns:
-        The module; its parameters are `scale [E]` and `bias [E]`.
+        Same shape as `x`.
     """
-    return nn.LayerNorm(epsilon=epsilon, dtype=dtype, use_fast_variance=False, name=name)
+    norm = nn.LayerNorm(epsilon=epsilon, dtype=jnp.float32, use_fast_variance=False, name=name)
+    return norm(x.astype(jnp.float32)).astype(dtype)
 
 
 def recording(module: nn.Module) -> bool:
