@@ -10,19 +10,22 @@ run goes on where its last checkpoint stands when the same command is given agai
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import yaml
+from jaxtyping import Array, Float
 
 from flaxattn import weights
 from flaxattn.bert import BertForPreTraining, ModelOutput
 from flaxattn.config import BertConfig
 from flaxattn.errors import InputError
-from flaxattn.kernels.contract import NOTHING
+from flaxattn.kernels.contract import NOTHING, Capture
 from flaxattn.tokens import Tokenizer, train_wordpiece
+from flaxattn.trace import Trace
 from flaxattn.train import data, loop
 from flaxattn.train.initial import initial_parameters
 from flaxattn.train.objectives import Metrics, pretraining_loss
@@ -57,7 +60,7 @@ def pretrain(
     training, heldout = (data.tokenize(side, tokenizer) for side in sides)
     module = build_module(recipe, tokenizer)
     task = loop.Task(
-        loss=loss_function(module),
+        loss=loss_function(module, recipe.entropy_price),
         optimizer=bert_adamw(recipe),
         training=data.Feed(training, tokenizer, recipe),
         heldout=data.Feed(heldout, tokenizer, recipe, label="heldout"),
@@ -97,13 +100,20 @@ def build_module(recipe: Recipe, tokenizer: Tokenizer) -> BertForPreTraining:
     return BertForPreTraining(config, capture=NOTHING)
 
 
-def loss_function(module: BertForPreTraining) -> loop.LossFunction:
-    """Loss of the module on a batch, in the form the loop takes."""
+def loss_function(module: BertForPreTraining, entropy_price: float = 0.0) -> loop.LossFunction:
+    """Loss of the module on a batch, in the form the loop takes.
+
+    Args:
+        module: the model.
+        entropy_price: see `Recipe`; charged while training only, so that evaluations compare.
+    """
+    watched = module.clone(capture=Capture(stats=("entropy",)))
 
     def loss(
         params: Params, batch: data.Batch, dropout: jax.Array | None
     ) -> tuple[jax.Array, Metrics]:
-        out = module.apply(
+        pays = entropy_price > 0 and dropout is not None
+        out, state = (watched if pays else module).apply(
             {"params": params},
             batch.input_ids,
             batch.attention_mask,
@@ -111,19 +121,33 @@ def loss_function(module: BertForPreTraining) -> loop.LossFunction:
             masked_positions=batch.masked_positions,
             deterministic=dropout is None,
             rngs=None if dropout is None else {"dropout": dropout},
+            mutable=["intermediates"] if pays else [],
         )
-        assert isinstance(out, ModelOutput)  # nothing is mutable, so no state comes beside it
+        assert isinstance(out, ModelOutput)
         assert out.prediction_logits is not None
         assert out.seq_relationship_logits is not None
-        return pretraining_loss(
+        total, metrics = pretraining_loss(
             out.prediction_logits,
             out.seq_relationship_logits,
             batch.masked_ids,
             batch.masked_weights,
             batch.next_sentence_label,
         )
+        if pays:
+            metrics["attention_entropy"] = mean_entropy(state, batch)
+            total += entropy_price * metrics["attention_entropy"]
+        return total, metrics
 
     return loss
+
+
+def mean_entropy(state: Mapping[str, Any], batch: data.Batch) -> Float[Array, ""]:
+    """Mean over layers, heads and real queries of the entropy in nats that `state` recorded."""
+    seen = Trace.from_variables(state).encoder
+    assert seen is not None
+    entropy = seen.stats["entropy"]
+    real = jnp.asarray(batch.attention_mask, entropy.dtype)[None, :, None, :]
+    return (entropy * real).sum() / (real.sum() * entropy.shape[0] * entropy.shape[2])
 
 
 def _tokenizer(files: Sequence[Path], folder: Path, recipe: Recipe, fresh: bool) -> Tokenizer:

@@ -36,6 +36,8 @@ class Recipe:
             co-occurrence counts, and are trained like any parameter.
         unigram_bias: start the output bias at the logarithms of the training frequencies, so that
             nothing has to learn them.
+        entropy_price: added to the loss per nat of mean attention entropy while training; 0 leaves
+            the loss as published. A small price makes the heads of a small model decide.
         hidden_dropout_prob: dropout on embeddings and sub-layer outputs.
         attention_probs_dropout_prob: dropout on attention weights.
         max_position_embeddings: longest input of the model.
@@ -71,6 +73,7 @@ class Recipe:
     position_init: str = "normal"
     word_init: str = "normal"
     unigram_bias: bool = False
+    entropy_price: float = 0.0
     hidden_dropout_prob: float = 0.1
     attention_probs_dropout_prob: float = 0.1
     max_position_embeddings: int = 128

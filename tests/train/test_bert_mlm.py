@@ -134,6 +134,26 @@ def test_dropout_is_on_in_training_only_and_follows_its_key(run: Path) -> None:
     assert len({off, one, two}) == 3
 
 
+def test_the_price_of_entropy_is_charged_while_training_only(run: Path) -> None:
+    """Heads without queries attend evenly, so the entropy is the logarithm of the length."""
+    tokenizer = Tokenizer.from_dir(run / "model")
+    module = bert_mlm.build_module(PLAIN, tokenizer)
+    params = initial_parameters(module, PLAIN, [])
+    attention = params["bert"]["encoder"]["layers"]["attention"]
+    attention["query"] = jax.tree.map(jnp.zeros_like, attention["query"])
+    feed = loop.Feed([[[5, 6, 7], [8, 9]]] * 40, tokenizer, PLAIN)
+    batch = feed.batch(loop.Position(), 16)
+    loss = jax.jit(bert_mlm.loss_function(module, entropy_price=0.5))
+    total, metrics = loss(params, batch, jax.random.key(0))
+    lengths = batch.attention_mask.sum(1)
+    expected = (lengths * np.log(lengths)).sum() / lengths.sum()
+    assert len(set(lengths.tolist())) > 1
+    assert float(metrics["attention_entropy"]) == pytest.approx(expected, rel=1e-5)
+    assert float(total - metrics["loss"]) == pytest.approx(0.5 * expected, rel=1e-4)
+    total, metrics = loss(params, batch, None)
+    assert float(total) == float(metrics["loss"])
+
+
 def test_decay_spares_exactly_norms_and_biases_of_the_real_model(run: Path) -> None:
     tokenizer = Tokenizer.from_dir(run / "model")
     params = initial_parameters(bert_mlm.build_module(RECIPE, tokenizer), PLAIN, [])
