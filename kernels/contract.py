@@ -263,7 +263,7 @@ class Dropout(NamedTuple):
             call, so under ``shard_map`` fold the index of the shard into the key.
     """
 
-    rate: float
+    rate: float | Float[Array, ""]
     key: Key[Array, ""] | Shaped[Array, "2"]
 
 

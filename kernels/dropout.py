@@ -9,7 +9,7 @@ jax.random for anything else.
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Int, UInt32
+from jaxtyping import Array, Bool, Float, Int, UInt32
 
 from flaxattn.kernels.contract import Dropout
 
@@ -27,7 +27,9 @@ def _mix(x: Array) -> Array:
     return x ^ (x >> 16)
 
 
-def row_words(dropout: Dropout, batch: int, heads: int, rows: Int[Array, "Q"]) -> Array:
+def row_words(
+    dropout: Dropout, batch: int, heads: int, rows: Int[Array, "Q"]
+) -> UInt32[Array, "2 B H Q"]:
     """64 random bits for every query row.
 
     Args:
@@ -37,17 +39,20 @@ def row_words(dropout: Dropout, batch: int, heads: int, rows: Int[Array, "Q"]) -
         rows: query positions.
 
     Returns:
-        uint32 ``[2, B, H, Q]``.
+        Two words for each row.
     """
-    seed: UInt32[Array, "2 1 1 1"] = jax.random.bits(dropout.key, (2, 1, 1, 1), jnp.uint32)
-    b = jnp.arange(batch, dtype=jnp.uint32)[:, None, None]
-    h = jnp.arange(heads, dtype=jnp.uint32)[:, None]
-    words = _mix(seed + jnp.uint32(_GOLDEN) * (b + 1))
-    words = _mix(words + jnp.uint32(_GOLDEN) * (h + 1))
-    return _mix(words + jnp.uint32(_GOLDEN) * (rows.astype(jnp.uint32) + 1))
+    words = jax.random.bits(dropout.key, (2, 1, 1, 1), jnp.uint32)
+    b = jnp.arange(batch, dtype=jnp.uint32)[None, :, None, None]
+    h = jnp.arange(heads, dtype=jnp.uint32)[None, None, :, None]
+    i = rows.astype(jnp.uint32)[None, None, None]
+    for position in (b, h, i):
+        words = _mix(words + jnp.uint32(_GOLDEN) * (position + 1))
+    return words
 
 
-def keep_block(rate: float, words: Array, keys: Int[Array, "K"]) -> Bool[Array, "B H Q K"]:
+def keep_block(
+    rate: float | Float[Array, ""], words: UInt32[Array, "2 B H Q"], keys: Int[Array, "K"]
+) -> Bool[Array, "B H Q K"]:
     """True where a weight stays.
 
     Args:
@@ -58,7 +63,8 @@ def keep_block(rate: float, words: Array, keys: Int[Array, "K"]) -> Bool[Array, 
     Returns:
         The mask, two multiplications per entry.
     """
-    x = (keys.astype(jnp.uint32) * jnp.uint32(_GOLDEN)) ^ words[0][..., None]
+    columns = (keys.astype(jnp.uint32) * jnp.uint32(_GOLDEN))[None, None, None]
+    x = columns ^ words[0][..., None]
     x = (x ^ (x >> 16)) * jnp.uint32(_FIRST) + words[1][..., None]
     x = (x ^ (x >> 15)) * jnp.uint32(_SECOND)
     threshold = jnp.round(jnp.asarray(rate, jnp.float32) * 2**_RATE_BITS).astype(jnp.uint32)

@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, UInt32
 
 from flaxattn.kernels import reductions
-from flaxattn.kernels.contract import Call, Intermediates
+from flaxattn.kernels.contract import Call, Capture, Intermediates
 from flaxattn.kernels.dropout import keep_block, row_words
 from flaxattn.kernels.masks import allowed_pairs, quarantine, restricted, sieve_block
 
@@ -22,7 +22,7 @@ BLOCK_ROWS = 64
 """Query rows of a block. Measured on CPU: 32 to 128 are equal, 16 and whole matrices slower."""
 
 WHOLE_ROWS = 128
-"""Up to here one block is faster, forward and backward; not taken when only statistics are asked."""
+"""Up to here one block is faster, also backward; not taken when only statistics are asked."""
 
 BLOCK_SCORES = 2**25
 """Scores a block may hold, over batch and heads; more makes it shorter (but not below 8 rows)."""
@@ -39,6 +39,7 @@ class Queries(NamedTuple):
     label_segment: Int[Array, "B Q"] | None
     label_token: Int[Array, "B Q"] | None
     counted: Bool[Array, "B Q"] | None
+    words: UInt32[Array, "2 B H Q"] | None
 
 
 class Keys(NamedTuple):
@@ -52,7 +53,7 @@ class Keys(NamedTuple):
 
 
 # Where the query dimension is in each field of `Queries`.
-_AXES = (2, 0, 2, 2, 1, 1, 1, 1)
+_AXES = (2, 0, 2, 2, 1, 1, 1, 1, 3)
 
 
 def attend(call: Call) -> tuple[Float[Array, "B Q H D"], Intermediates]:
@@ -109,15 +110,20 @@ def _sides(call: Call) -> tuple[Queries, Keys]:
         k, v, poison = quarantine(k, v)
     q, k, v = (jnp.swapaxes(array, 1, 2) for array in (call.q, k, v))
     per_row = {name: _has_rows(getattr(call, name)) for name in ("mask", "bias")}
+    positions = jnp.arange(call.q.shape[1], dtype=jnp.int32)
+    words = None
+    if call.dropout is not None:
+        words = row_words(call.dropout, q.shape[0], q.shape[1], positions)
     queries = Queries(
         q,
-        jnp.arange(call.q.shape[1], dtype=jnp.int32),
+        positions,
         call.mask if per_row["mask"] else None,
         call.bias if per_row["bias"] else None,
         None if call.segment_ids is None else call.segment_ids[0],
         call.labels.query_segment,
         call.labels.query_token,
         call.labels.query_mask,
+        words,
     )
     keys = Keys(
         k,
@@ -188,7 +194,13 @@ def _block(call: Call, queries: Queries, keys: Keys):
     capture = call.capture
     scores = _scores(call, queries, keys)
     rows = reductions.exponentiate(scores)
-    output = _output(call, queries, keys, rows)
+    weights = rows.exponentials * reductions.inverse_total(rows)[..., None]
+    # Weights that are written anyway also make the output; else dividing after the sum is cheaper.
+    if capture.weights and capture.heads is None:
+        output = _output(call, queries, keys, weights)
+    else:
+        output = _output(call, queries, keys, rows.exponentials)
+        output = output * reductions.inverse_total(rows)[..., None]
     if capture.heads is not None:
         chosen = list(capture.heads)
         rows = jax.tree.map(lambda array: array[:, chosen], rows)
@@ -203,7 +215,12 @@ def _block(call: Call, queries: Queries, keys: Keys):
     received = None
     if "received" in capture.names:
         received = reductions.received(rows, queries.counted)
-    return (output, stats), _maps(call, rows), received
+    maps = {}
+    if capture.weights:
+        maps["weights"] = _in_dtype(weights, capture)
+    if capture.scores:
+        maps["scores"] = rows.scores
+    return (output, stats), maps, received
 
 
 def _scores(call: Call, queries: Queries, keys: Keys) -> Float[Array, "B H Q K"]:
@@ -221,34 +238,21 @@ def _scores(call: Call, queries: Queries, keys: Keys) -> Float[Array, "B H Q K"]
     return jnp.where(allowed, scores + keys.poison.astype(dtype), -jnp.inf)
 
 
-def _output(call: Call, queries: Queries, keys: Keys, rows: reductions.Rows) -> Array:
-    """(sum_j keep_j e_j v_j) / (l (1 - rate))."""
-    exponentials, factor = rows.exponentials, reductions.inverse_total(rows)
-    if call.dropout is not None:
-        batch, heads = exponentials.shape[:2]
-        words = row_words(call.dropout, batch, heads, queries.positions)
-        keep = keep_block(
-            call.dropout.rate, words, jnp.arange(exponentials.shape[-1], dtype=jnp.int32)
-        )
-        exponentials = jnp.where(keep, exponentials, 0)
-        factor = factor / (1 - call.dropout.rate)
-    output = jnp.einsum(
-        "bhqk,bhkd->bhqd",
-        exponentials.astype(keys.v.dtype),
-        keys.v,
-        preferred_element_type=rows.total.dtype,
+def _output(call: Call, queries: Queries, keys: Keys, weights: Array) -> Array:
+    """Sum over keys of keep_j w_j v_j / (1 - rate)."""
+    if call.dropout is not None and queries.words is not None:
+        columns = jnp.arange(weights.shape[-1], dtype=jnp.int32)
+        keep = keep_block(call.dropout.rate, queries.words, columns)
+        weights = jnp.where(keep, weights / (1 - call.dropout.rate), 0)
+    return jnp.einsum(
+        "bhqk,bhkd->bhqd", weights.astype(keys.v.dtype), keys.v, preferred_element_type=call.dtype
     )
-    return output * factor[..., None]
 
 
-def _maps(call: Call, rows: reductions.Rows) -> dict[str, Array]:
-    """What was asked at full size, in the dtype asked."""
-    maps = {}
-    if call.capture.weights:
-        weights = rows.exponentials * reductions.inverse_total(rows)[..., None]
-        if call.capture.dtype == "uint8":
-            weights = jnp.round(255 * weights)
-        maps["weights"] = weights.astype(call.capture.dtype)
-    if call.capture.scores:
-        maps["scores"] = rows.scores
-    return maps
+def _in_dtype(weights: Array, capture: Capture) -> Array:
+    """The captured heads, in the dtype asked."""
+    if capture.heads is not None:
+        weights = weights[:, list(capture.heads)]
+    if capture.dtype == "uint8":
+        weights = jnp.round(255 * weights)
+    return weights.astype(capture.dtype)
