@@ -26,6 +26,7 @@ _SCRIPTS = (
     "controls.js",
     "export.js",
     "head_state.js",
+    "head_page.js",
     "head.js",
 )
 _MEASURES = ("next", "previous", "own", "delimiter", "first", "same_segment", "entropy", "distance")

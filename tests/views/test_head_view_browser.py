@@ -42,9 +42,8 @@ class TestNumbers:
         row, width = view.run("return [view.rowHeight, view.geometry.width]")
 
         def pixel(x: float, index: int) -> list[int]:
-            script = (
-                "return [...view.canvas.getContext('2d').getImageData(...arguments, 1, 1).data]"
-            )
+            pen = "view.page.canvas.getContext('2d')"
+            script = f"return [...{pen}.getImageData(...arguments, 1, 1).data]"
             return view.run(script, int(x), int((index + 0.5) * row))
 
         assert [pixel(1, i)[3] for i in range(4)] == pytest.approx([255, 255, 255, 128], abs=2)

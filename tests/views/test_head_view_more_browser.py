@@ -236,7 +236,7 @@ class TestPlace:
     def test_lines_follow_the_width_of_the_window(self, view, pair):
         view.open(pair.page)
         wide = view.run("return view.geometry.width")
-        fits = "view.geometry.width === view.stage.clientWidth && view.geometry.width"
+        fits = "view.geometry.width === view.page.stage.clientWidth && view.geometry.width"
         try:
             view.browser.set_window_size(900, 800)
             view.until(f"{fits} < arguments[0]", wide)
@@ -260,7 +260,7 @@ class TestPlace:
         ):
             view.browser.switch_to.frame(frame)
             view.assert_draws(shares)
-            view.head(0)
+            view.click("button.head")
             view.click(view.token("right", 3))
             view.assert_draws(shares, heads=range(1, len(shares)), keys=[3])
             view.browser.switch_to.default_content()

@@ -115,7 +115,7 @@ def test_nothing_of_it_runs_or_asks_for_anything(view, page):
         "return view.payload.tokens.map((_, index) => {"
         "  const offsetY = (index + 0.5) * view.rowHeight;"
         "  view.pointAtLine({ offsetX: 3, offsetY, clientX: 9, clientY: 9 });"
-        "  return view.tip.textContent.split(' → ')[0];"
+        "  return view.page.tip.textContent.split(' → ')[0];"
         "});"
     )
     assert tips == WRITTEN

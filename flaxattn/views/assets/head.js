@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: 2026 The flaxattn authors
 // SPDX-License-Identifier: Apache-2.0
-// The head view on the page: builds it, listens, and shows the state, one method per part.
+// The head view: listens, changes the state, and shows it, one method per part of the page.
 // `root.flaxattn.drawn()` hands out what is on the canvas, for tests and scripts.
 
 class HeadView {
@@ -13,144 +13,23 @@ class HeadView {
     this.payload = payload;
     this.state = new HeadState(payload);
     this.state.reset(readFragment());
-    this.build();
+    this.page = new HeadPage(root, payload, this.state, this);
     this.setTheme(this.state.theme);
     this.listen();
   }
 
-  // Building
-
-  build() {
-    this.help = helpDialog();
-    this.tip = element("div", { class: "tip", role: "tooltip", hidden: true });
-    this.spoken = element("p", { class: "spoken", "aria-live": "polite" });
-    this.panel = element("aside", { class: "panel", "aria-label": "Weights" });
-    this.root.replaceChildren(
-      element("div", { class: "top" }, this.buildTitle(), this.buildControls(), this.buildHeads()),
-      this.buildStatus(),
-      element("div", { class: "body" }, this.buildStage(), this.panel),
-      this.buildFooter(),
-      this.tip,
-      this.spoken,
-      this.help,
-    );
-  }
-
-  buildTitle() {
-    const { model } = this.payload;
-    this.themeButton = signButton("◐", "Theme", () => this.setTheme(this.nextTheme()), "theme");
-    return element(
-      "header",
-      { class: "title" },
-      element("h1", { text: "Attention heads" }),
-      element("bdi", { class: "model", text: model }),
-      element("span", { class: "spring" }),
-      signButton("SVG", "Save this picture as an SVG file", () => this.save(), "svg"),
-      this.themeButton,
-      signButton("?", "Help", () => this.help.showModal(), "ask"),
-    );
-  }
-
-  buildControls() {
-    const { state } = this;
-    const set = (name) => (value) => this.update({ [name]: value });
-    const layers = this.payload.layers.map((number, i) => [String(i), String(number)]);
-    this.layerList = dropDown("layer", layers, (at) => this.update({ layer: Number(at) }));
-    this.attentionList = dropDown("attention", state.pairs(), set("attention"));
-    this.opacityList = dropDown("opacity", OPACITY, set("opacity"));
-    this.mass = percentSlider("mass", (percent) => this.update({ mass: percent / 100 }));
-    this.specialBox = checkBox("special", set("hideSpecial"));
-    const step = (by) => () => this.step(() => state.stepLayer(by));
-    const fields = [
-      element(
-        "div",
-        { class: "stepper" },
-        field("Layer", this.layerList),
-        signButton("‹", "Previous layer", step(-1)),
-        signButton("›", "Next layer", step(1)),
-      ),
-      field("Attention", this.attentionList),
-      field("Opacity", this.opacityList),
-      field("Mass", this.mass.input, this.mass.output),
-      element("label", { class: "field" }, this.specialBox, element("span", { text: "Hide special tokens" })),
-    ];
-    if (state.pairs().length === 1) fields[1].hidden = true;
-    if (!state.special.size) fields[4].hidden = true;
-    return element("div", { class: "controls" }, ...fields);
-  }
-
-  buildHeads() {
-    this.squares = this.payload.heads.map((number, head) =>
-      headSquare(number, {
-        toggle: () => this.step(() => this.state.toggleHead(head)),
-        solo: () => this.step(() => this.state.soloHead(head)),
-        point: (event) => this.showTip(headTip(this.state.layerNumber(), this.facts(head)), event.target),
-        leave: () => this.hideTip(),
-      }),
-    );
-    return element(
-      "div",
-      { class: "heads", role: "group", "aria-label": "Heads" },
-      element("span", { class: "label", text: "Heads" }),
-      ...this.squares,
-    );
-  }
-
-  buildStatus() {
-    this.count = element("span");
-    this.badge = element("span", { class: "badge", text: "renormalised", hidden: true });
-    this.badge.title = "Special tokens are left out; the other weights of each row are scaled up to a sum of one.";
-    this.cut = element("span", { class: "badge", hidden: true });
-    if (this.payload.truncated) {
-      this.cut.hidden = false;
-      this.cut.textContent = `${this.payload.truncated} tokens were cut off to fit the model`;
-    }
-    return element("p", { class: "status", role: "status" }, this.count, this.badge, this.cut);
-  }
-
-  buildStage() {
-    this.columns = {};
-    for (const [side, label] of [["left", "attends from"], ["right", "attended to"]]) {
-      this.columns[side] = tokenColumn(side, label, {
-        point: (index) => this.point(side, index),
-        hold: (index) => this.refocus(() => this.state.hold(side, index)),
-      });
-    }
-    this.rows = { left: new Map(), right: new Map() };
-    this.canvas = element("canvas", { class: "all", "aria-hidden": "true" });
-    this.overlay = element("canvas", { class: "some", "aria-hidden": "true" });
-    this.stage = element("div", { class: "lines" }, this.canvas, this.overlay);
-    return element(
-      "div",
-      { class: "stage" },
-      element("h2", { class: "left", text: "attends from" }),
-      element("span", { class: "arrow", "aria-hidden": "true", text: "→" }),
-      element("h2", { class: "right", text: "attended to" }),
-      this.columns.left,
-      this.stage,
-      this.columns.right,
-    );
-  }
-
-  buildFooter() {
-    const { precision, error } = this.payload;
-    const scale = precision === "uint8" ? " of the largest in its row" : "";
-    const text = `Weights are stored as ${precision}; each is within ${error.toPrecision(2)}${scale}.`;
-    return element("footer", { text });
-  }
-
   listen() {
     document.addEventListener("keydown", (event) => this.onKey(event));
-    this.stage.addEventListener("mousemove", (event) => this.pointAtLine(event));
-    this.stage.addEventListener("mouseleave", () => this.hideTip());
+    this.page.stage.addEventListener("mousemove", (event) => this.pointAtLine(event));
+    this.page.stage.addEventListener("mouseleave", () => this.page.hideTip());
     window.addEventListener("hashchange", () => {
       this.state.reset(readFragment());
       this.setTheme(this.state.theme);
     });
     const system = matchMedia("(prefers-color-scheme: dark)");
     system.addEventListener("change", () => this.setTheme(this.state.theme));
-    const resized = () => this.stage.clientWidth !== this.geometry.width && this.show();
-    new ResizeObserver(resized).observe(this.stage);
+    const resized = () => this.page.stage.clientWidth !== this.geometry.width && this.show();
+    new ResizeObserver(resized).observe(this.page.stage);
   }
 
   // Changes
@@ -179,19 +58,19 @@ class HeadView {
   }
 
   nextTheme() {
-    return THEMES[(THEMES.indexOf(this.state.theme) + 1) % THEMES.length];
+    this.setTheme(THEMES[(THEMES.indexOf(this.state.theme) + 1) % THEMES.length]);
   }
 
   setTheme(theme) {
     applyTheme(this.root, theme);
-    this.themeButton.setAttribute("aria-label", `Theme: ${theme}`);
-    this.themeButton.title = `Theme: ${theme}`;
+    this.page.themeButton.setAttribute("aria-label", `Theme: ${theme}`);
+    this.page.themeButton.title = `Theme: ${theme}`;
     this.colours = headColours();
     this.update({ theme });
   }
 
   onKey(event) {
-    if (event.ctrlKey || event.metaKey || event.altKey || this.help.open) return;
+    if (event.ctrlKey || event.metaKey || event.altKey || this.page.help.open) return;
     if (event.key !== "Escape" && event.target.closest && event.target.closest("select, input")) return;
     const ways = {
       ArrowLeft: () => this.step(() => this.state.stepLayer(-1)),
@@ -199,7 +78,7 @@ class HeadView {
       ArrowUp: () => this.stepToken(-1),
       ArrowDown: () => this.stepToken(1),
       Escape: () => this.refocus(() => this.state.letGo()),
-      "?": () => this.help.showModal(),
+      "?": () => this.page.help.showModal(),
     };
     if (!(event.key in ways)) return;
     event.preventDefault();
@@ -210,11 +89,11 @@ class HeadView {
   stepToken(by) {
     const { pin } = this.state;
     const side = pin ? pin.side : "left";
-    const places = [...this.rows[side].keys()];
+    const places = [...this.page.rows[side].keys()];
     const index = places[pin ? places.indexOf(pin.index) + by : 0];
     if (index === undefined) return;
     this.refocus(() => this.state.hold(side, index));
-    this.rows[side].get(index).scrollIntoView({ block: "nearest" });
+    this.page.rows[side].get(index).scrollIntoView({ block: "nearest" });
   }
 
   save() {
@@ -237,7 +116,7 @@ class HeadView {
   // Showing
 
   show() {
-    this.hideTip();
+    this.page.hideTip();
     this.showControls();
     this.showHeads();
     this.showTokens();
@@ -247,17 +126,17 @@ class HeadView {
 
   showControls() {
     const { state } = this;
-    this.layerList.value = String(state.layer);
-    this.attentionList.value = state.attention;
-    this.opacityList.value = state.opacity;
-    this.mass.input.value = String(Math.round(100 * state.mass));
-    this.mass.output.textContent = formatShare(state.mass);
-    this.specialBox.checked = state.hideSpecial;
-    this.badge.hidden = !state.hideSpecial;
+    this.page.layerList.value = String(state.layer);
+    this.page.attentionList.value = state.attention;
+    this.page.opacityList.value = state.opacity;
+    this.page.mass.input.value = String(Math.round(100 * state.mass));
+    this.page.mass.output.textContent = formatShare(state.mass);
+    this.page.specialBox.checked = state.hideSpecial;
+    this.page.badge.hidden = !state.hideSpecial;
   }
 
   showHeads() {
-    this.squares.forEach((square, head) => {
+    this.page.squares.forEach((square, head) => {
       const { number, colour, measure } = this.facts(head);
       const on = this.state.heads.includes(head);
       square.setAttribute("aria-pressed", String(on));
@@ -274,25 +153,25 @@ class HeadView {
     this.rowHeight = longest > 96 ? 18 : longest > 40 ? 21 : 26;
     this.root.style.setProperty("--row", `${this.rowHeight}px`);
     for (const [side, positions] of [["left", queries], ["right", keys]]) {
-      const same = positions.join() === [...this.rows[side].keys()].join();
+      const same = positions.join() === [...this.page.rows[side].keys()].join();
       if (same) continue;
       const made = positions.map((i) => [i, tokenRow(tokens[i], i, this.state.special.has(i))]);
-      this.rows[side] = new Map(made);
-      this.columns[side].replaceChildren(...this.rows[side].values());
-      if (positions.includes(0) && this.rows[side].has(boundary)) {
-        this.rows[side].get(boundary).classList.add("boundary");
+      this.page.rows[side] = new Map(made);
+      this.page.columns[side].replaceChildren(...this.page.rows[side].values());
+      if (positions.includes(0) && this.page.rows[side].has(boundary)) {
+        this.page.rows[side].get(boundary).classList.add("boundary");
       }
     }
     const { pin } = this.state;
-    if (pin && !this.rows[pin.side].has(pin.index)) this.state.pin = null;
+    if (pin && !this.page.rows[pin.side].has(pin.index)) this.state.pin = null;
   }
 
   showAllLines() {
     const selection = this.state.selection(null);
-    this.geometry = layOut(selection, this.stage.clientWidth, this.rowHeight);
+    this.geometry = layOut(selection, this.page.stage.clientWidth, this.rowHeight);
     this.everything = selectLines(this.state.layerWeights(), selection);
-    this.stage.style.setProperty("height", `${this.geometry.height}px`);
-    paintLines(this.canvas, this.everything.lines, this.geometry, (head) => this.colourOf(head));
+    this.page.stage.style.setProperty("height", `${this.geometry.height}px`);
+    paintLines(this.page.canvas, this.everything.lines, this.geometry, (head) => this.colourOf(head));
   }
 
   showFocus() {
@@ -300,7 +179,7 @@ class HeadView {
     this.drawing = this.everything;
     if (focus) {
       this.drawing = selectLines(this.state.layerWeights(), this.state.selection(focus));
-      paintLines(this.overlay, this.drawing.lines, this.geometry, (head) => this.colourOf(head));
+      paintLines(this.page.overlay, this.drawing.lines, this.geometry, (head) => this.colourOf(head));
     }
     this.root.classList.toggle("focused", Boolean(focus));
     this.showRows(focus);
@@ -312,7 +191,7 @@ class HeadView {
   showRows(focus) {
     const others = this.others(focus);
     for (const side of ["left", "right"]) {
-      for (const [index, row] of this.rows[side]) {
+      for (const [index, row] of this.page.rows[side]) {
         const chosen = Boolean(focus) && focus.side === side && focus.index === index;
         const held = chosen && this.state.pin !== null;
         const found = focus && focus.side !== side ? others.get(index) : undefined;
@@ -322,9 +201,9 @@ class HeadView {
         row.style.setProperty("background-image", found ? this.stripes(found.weights) : "");
         row.lastChild.textContent = found ? formatWeight(found.mean) : "";
       }
-      this.columns[side].querySelectorAll("[tabindex]").forEach((row) => row.removeAttribute("tabindex"));
+      this.page.columns[side].querySelectorAll("[tabindex]").forEach((row) => row.removeAttribute("tabindex"));
       const { pin } = this.state;
-      const entry = pin && pin.side === side ? this.rows[side].get(pin.index) : this.columns[side].firstChild;
+      const entry = pin && pin.side === side ? this.page.rows[side].get(pin.index) : this.page.columns[side].firstChild;
       if (entry) entry.tabIndex = 0;
     }
   }
@@ -356,8 +235,8 @@ class HeadView {
     const { hover, pin, heads } = this.state;
     const { tokens } = this.payload;
     if (!focus) {
-      this.panel.replaceChildren(...headsPanel(this.state.layerNumber(), heads.map((head) => this.facts(head))));
-      this.spoken.textContent = "";
+      this.page.panel.replaceChildren(...headsPanel(this.state.layerNumber(), heads.map((head) => this.facts(head))));
+      this.page.spoken.textContent = "";
       return;
     }
     const others = this.others(focus);
@@ -365,7 +244,7 @@ class HeadView {
       const [query, key] = pin.side === "left" ? [pin.index, hover.index] : [hover.index, pin.index];
       const weights = others.has(hover.index) ? others.get(hover.index).weights : new Map();
       const facts = heads.map((head) => ({ head: this.facts(head), weight: weights.has(head) ? weights.get(head) : null }));
-      this.panel.replaceChildren(...pairPanel(tokens[query], tokens[key], facts));
+      this.page.panel.replaceChildren(...pairPanel(tokens[query], tokens[key], facts));
       return;
     }
     const listed = [...others].map(([index, { weights, mean }]) => ({
@@ -374,9 +253,9 @@ class HeadView {
       parts: [...weights].sort((a, b) => a[0] - b[0]).map(([head, w]) => [w / heads.length, this.colourOf(head)]),
     }));
     listed.sort((a, b) => b.mean - a.mean);
-    this.panel.replaceChildren(...tokenPanel(tokens[focus.index], focus.side, listed, heads.length));
+    this.page.panel.replaceChildren(...tokenPanel(tokens[focus.index], focus.side, listed, heads.length));
     const best = listed.slice(0, 3).map(({ token, mean }) => `${token} ${formatWeight(mean)}`);
-    this.spoken.textContent = pin ? `${this.panel.firstChild.textContent}: ${best.join(", ")}` : "";
+    this.page.spoken.textContent = pin ? `${this.page.panel.firstChild.textContent}: ${best.join(", ")}` : "";
   }
 
   showStatus() {
@@ -384,36 +263,24 @@ class HeadView {
     const count = lines.length.toLocaleString("en");
     const what = lines.length < found ? `The strongest ${count} of ${found.toLocaleString("en")} lines` : `${count} lines`;
     const whose = this.state.focus() ? "of this token" : "";
-    this.count.textContent = `${what} ${whose} · shown ${formatShare(share)} of attention mass`.replace("  ", " ");
+    this.page.count.textContent = `${what} ${whose} · shown ${formatShare(share)} of attention mass`.replace("  ", " ");
     this.root.dataset.lines = String(lines.length);
     this.root.dataset.layer = String(this.state.layerNumber());
   }
 
   pointAtLine(event) {
     const line = lineAt(this.drawing.lines, this.geometry, event.offsetX, event.offsetY);
-    if (!line) return this.hideTip();
+    if (!line) return this.page.hideTip();
     const { number, colour } = this.facts(line.head);
     const [query, key] = [this.payload.tokens[line.query], this.payload.tokens[line.key]];
     const pair = element("strong", {}, tokenText(query), " → ", tokenText(key));
     const head = element("span", { class: "value", text: `head ${number}: ${formatWeight(line.weight)}` });
-    return this.showTip([pair, element("span", {}, swatch(colour), head)], event);
+    return this.page.showTip([pair, element("span", {}, swatch(colour), head)], event);
   }
 
-  /** @param {Node[]} content @param {MouseEvent|HTMLElement} where */
-  showTip(content, where) {
-    const box = where.getBoundingClientRect ? where.getBoundingClientRect() : null;
-    this.tip.replaceChildren(...content);
-    this.tip.hidden = false;
-    const { offsetWidth, offsetHeight } = this.tip;
-    const left = Math.min(box ? box.left : where.clientX + 14, innerWidth - offsetWidth - 8);
-    const below = box ? box.bottom + 6 : where.clientY + 14;
-    const top = below + offsetHeight > innerHeight ? below - offsetHeight - 44 : below;
-    this.tip.style.setProperty("left", `${Math.max(8, left)}px`);
-    this.tip.style.setProperty("top", `${Math.max(8, top)}px`);
-  }
-
-  hideTip() {
-    this.tip.hidden = true;
+  /** @returns {Node[]} */
+  headTip(head) {
+    return headTip(this.state.layerNumber(), this.facts(head));
   }
 
   /** @returns {HeadFacts} */
