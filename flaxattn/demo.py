@@ -85,11 +85,12 @@ def _results(model: str, measures: Sequence[HeadMeasures]) -> dict[str, object]:
 
 
 def _table(measures: Sequence[HeadMeasures]) -> Table:
-    table = Table(title="What the heads do: shares of attention, mean over the sentences")
+    title = "What the heads do: shares of attention, mean over the sentences"
+    table = Table(title=title, caption="entropy in nats, distance in tokens")
     table.add_column("head", justify="right")
-    table.add_column("mostly attends to")
+    table.add_column("mostly attends to", no_wrap=True)
     names = ("next", "previous", "own", "delimiter")
-    for name in (*names, "entropy, nats", "distance, tokens"):
+    for name in (*names, "entropy", "distance"):
         table.add_column(name, justify="right")
     for m in measures:
         shares = [getattr(m, name) for name in names]

@@ -56,13 +56,19 @@ def _staging(target: Path) -> Path:
     occupied = target.is_dir() and any(target.iterdir())
     folder = target if occupied else target.parent
     staging = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".part", dir=folder))
-    umask = os.umask(0)
-    os.umask(umask)
-    staging.chmod(0o777 & ~umask)  # mkdtemp makes it private; the finished folder must not be
+    staging.chmod(0o777 & ~_umask())  # mkdtemp makes it private; the finished folder must not be
     return staging
 
 
+def _umask() -> int:
+    umask = os.umask(0)
+    os.umask(umask)
+    return umask
+
+
 def _flush(folder: Path) -> None:
+    for path in folder.iterdir():
+        path.chmod(0o666 & ~_umask())  # some writers make their files private
     for path in (*folder.iterdir(), folder):
         handle = os.open(path, os.O_RDONLY)
         try:

@@ -127,8 +127,8 @@ class Pretrained:
             The trace of B sequences.
 
         Raises:
-            InputError: For an unknown layer or head, or a model without tokenizer.
-            TextError: For an empty text, or one over the limit.
+            InputError: For an unknown layer or head, a model without tokenizer, an empty text, or
+                one over the limit.
         """
         inputs.check_capture(capture, self.config)
         encoded = self._encode(text, text_b, truncate)

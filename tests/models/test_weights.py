@@ -6,6 +6,7 @@ What is refused, and in which words, is in test_bad_checkpoints.py.
 """
 
 import json
+import os
 import shutil
 import warnings
 from collections.abc import Callable
@@ -301,3 +302,15 @@ def test_save_over_a_file_or_with_other_parameters(checkpoint: Checkpoint, tmp_p
     with pytest.raises(InputError, match=r"too large for float16: up to 1e\+05"):
         weights.save(tmp_path / "x", build(folder), large, dtype="float16")
     assert not (tmp_path / "x").exists()
+
+
+def test_saved_files_can_be_read_by_others(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    """Some writers make their files private to the user who wrote them."""
+    folder = checkpoint("BertModel")
+    params, _ = load(folder)
+    umask = os.umask(0o022)
+    try:
+        weights.save(tmp_path / "again", build(folder), params)
+    finally:
+        os.umask(umask)
+    assert {path.stat().st_mode & 0o777 for path in (tmp_path / "again").iterdir()} == {0o644}
