@@ -151,11 +151,12 @@ def _blocks(call: Call, queries: Queries, keys: Keys, size: int, count: int):
     one = jax.checkpoint(lambda block, keys: _block(call, block, keys))
     first = jax.tree.map(lambda array: array[0], blocks)
     _, maps, received = jax.eval_shape(one, first, keys)
+    # zeros_like, not zeros: under shard_map it varies over the same mesh axes as the blocks.
     full = {
-        name: jnp.zeros((*block.shape[:2], size * count, block.shape[3]), block.dtype)
+        name: jnp.zeros_like(block, shape=(*block.shape[:2], size * count, block.shape[3]))
         for name, block in maps.items()
     }
-    total = None if received is None else jnp.zeros(received.shape, received.dtype)
+    total = None if received is None else jnp.zeros_like(received)
 
     def step(carry, index_and_block):
         (full, total), (index, block) = carry, index_and_block

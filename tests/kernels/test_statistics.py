@@ -1,0 +1,167 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Every statistic equals a brute-force sum over dense weights in NumPy's float64.
+
+Scores reach the kernel exactly, as a bias on zero queries, so nothing but the statistics is
+measured and ties are ties. The tolerances are ten times the errors of the online formulas
+measured in float32 on 200 keys; distance is relative to values near 70.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from flaxattn.kernels import attention as door
+from flaxattn.kernels.cases import STATISTICS
+from flaxattn.kernels.contract import Capture, Labels, Sieve
+
+SHAPES = [(1, 1), (7, 3), (131, 131)]
+TOLERANCE = {"entropy": 6e-6, "distance": 4e-4, "sum_sq": 7e-6, "max": 3e-6, "topk_weights": 6e-6}
+MASS_TOLERANCE = 4e-6
+SIEVES = tuple(item for item in STATISTICS if isinstance(item, Sieve))
+
+
+@functools.cache
+def compiled(implementation):
+    """All statistics of given scores; one compilation for each shape."""
+
+    def run(scores, mask, labels):
+        batch, heads, queries, keys = scores.shape
+        q, k = jnp.zeros((batch, queries, heads, 4)), jnp.ones((batch, keys, heads, 4))
+        capture = Capture(stats=STATISTICS)
+        _, seen = door.attention(
+            q, k, k, bias=scores, mask=mask, labels=labels, capture=capture,
+            implementation=implementation,
+        )  # fmt: skip
+        return seen.stats
+
+    return jax.jit(run)
+
+
+def draw(shape, seed, size, steps, density):
+    """Scores with ties when ``steps`` is set, a mask with fully masked rows, and labels."""
+    rng = np.random.default_rng(seed)
+    queries, keys = shape
+    scores = rng.normal(size=(2, 2, queries, keys)) * size
+    scores = (np.round(scores * steps) / steps if steps else scores).astype(np.float32)
+    mask = rng.random((2, 1, queries, keys)) < density
+    mask &= rng.random((2, 1, queries, 1)) < 0.9
+    mask[1, ..., (keys + 1) // 2 :] = False
+    numbers = functools.partial(rng.integers, dtype=np.int32)
+    labels = Labels(
+        key_class=numbers(0, 4, (2, keys)),
+        query_segment=numbers(0, 2, (2, queries)),
+        key_segment=numbers(0, 2, (2, keys)),
+        query_token=numbers(0, 5, (2, queries)),
+        key_token=numbers(0, 5, (2, keys)),
+        query_mask=rng.random((2, queries)) < 0.8,
+    )
+    return scores, mask, labels
+
+
+def brute_force(scores, mask, labels):
+    """The definitions, in float64."""
+    s = np.where(mask, scores.astype(np.float64), -np.inf)
+    some = mask.any(-1, keepdims=True) & np.ones_like(s[..., :1], bool)
+    shift = np.where(some, s.max(-1, keepdims=True), 0)
+    e = np.exp(s - shift)
+    total = np.where(some, e.sum(-1, keepdims=True), 1)
+    p = e / total
+    i, j = np.arange(s.shape[2])[:, None], np.arange(s.shape[3])[None]
+    order = np.argsort(-s, axis=-1, kind="stable")[..., :3]
+    short = [(0, 0)] * 3 + [(0, 3 - order.shape[-1])]
+    there = np.take_along_axis(s, order, -1) > -np.inf
+    stats = {
+        "lse": np.where(some, shift + np.log(total), -np.inf)[..., 0],
+        "entropy": -(p * np.log(np.where(p > 0, p, 1))).sum(-1),
+        "max": p.max(-1),
+        "argmax": np.where(some[..., 0], s.argmax(-1), -1),
+        "topk_weights": np.pad(np.take_along_axis(p, order, -1), short),
+        "topk_indices": np.pad(np.where(there, order, -1), short, constant_values=-1),
+        "distance": (p * abs(i - j)).sum(-1),
+        "sum_sq": (p * p).sum(-1),
+        "received": (p * labels.query_mask[:, None, :, None]).sum(-2),
+    }
+    segment = labels.query_segment[:, :, None] == labels.key_segment[:, None]
+    token = labels.query_token[:, :, None] == labels.key_token[:, None]
+    inside = {
+        "next": (j == i + 1)[None],
+        "near": (abs(j - i) <= 2)[None],
+        "delimiter": (labels.key_class[:, None] // 2 % 2 == 1) & np.ones_like(segment),
+        "same segment": segment,
+        "other segment, same token": ~segment & token,
+    }
+    return stats | {name: (p * where[:, None]).sum(-1) for name, where in inside.items()}
+
+
+@pytest.mark.parametrize("implementation", ["xla", "reference"])
+@settings(max_examples=20)
+@given(
+    shape=st.sampled_from(SHAPES),
+    seed=st.integers(0, 2**32 - 1),
+    size=st.sampled_from([0.1, 2.0, 30.0]),
+    steps=st.sampled_from([None, 1, 4]),
+    density=st.sampled_from([0.0, 0.02, 0.5, 1.0]),
+)
+@example(shape=(1, 1), seed=0, size=1.0, steps=None, density=1.0)
+@example(shape=(1, 1), seed=0, size=1.0, steps=None, density=0.0)
+@example(shape=(131, 131), seed=0, size=2.0, steps=None, density=0.0)
+@example(shape=(131, 131), seed=1, size=2.0, steps=1, density=1.0)
+def test_statistics_equal_brute_force(implementation, shape, seed, size, steps, density):
+    scores, mask, labels = draw(shape, seed, size, steps, density)
+    found = compiled(implementation)(scores, mask, labels)
+    expected = brute_force(scores, mask, labels)
+    assert set(found) == set(expected)
+    for name, value in expected.items():
+        result = np.asarray(found[name])
+        if result.dtype == np.int32:
+            np.testing.assert_array_equal(result, value, err_msg=name)
+            continue
+        np.testing.assert_array_equal(np.isfinite(result), np.isfinite(value), err_msg=name)
+        finite = np.isfinite(value)
+        # lse is as large as the scores and rounds like them.
+        tolerance = TOLERANCE.get(name, 4e-7 * max(10, np.abs(scores).max()))
+        tolerance = MASS_TOLERANCE if name in {sieve.name for sieve in SIEVES} else tolerance
+        tolerance *= shape[0] / 10 if name == "received" else 1
+        np.testing.assert_allclose(
+            result[finite], value[finite], rtol=0, atol=max(tolerance, 1e-6), err_msg=name
+        )
+
+
+def test_uniform_attention_has_known_statistics():
+    keys = 20
+    zeros = jnp.zeros((1, keys, 1, 4))
+    middle = Sieve("three", offsets=(-1, 1))
+    _, seen = door.attention(
+        zeros, zeros, zeros, capture=Capture(stats=("lse", "entropy", "sum_sq", "received", middle))
+    )
+    stats = {name: np.asarray(value)[0, 0] for name, value in seen.stats.items()}
+    np.testing.assert_allclose(stats["lse"], np.log(keys), rtol=1e-6)
+    np.testing.assert_allclose(stats["entropy"], np.log(keys), rtol=1e-6)
+    np.testing.assert_allclose(stats["sum_sq"], 1 / keys, rtol=1e-6)
+    np.testing.assert_allclose(stats["received"], 1, rtol=1e-6)
+    np.testing.assert_allclose(stats["three"], [2 / keys, *[3 / keys] * 18, 2 / keys], rtol=1e-6)
+
+
+@pytest.mark.parametrize("implementation", ["xla", "reference"])
+def test_a_fully_masked_row_has_the_stated_values(implementation):
+    q = jnp.ones((1, 3, 1, 4))
+    mask = jnp.array([[True] * 3, [False] * 3, [True] * 3])[None, None]
+    everything = ("lse", "entropy", "max", "argmax", "topk(2)", "distance", "sum_sq", "received")
+    near = Sieve("near", offsets=(0, 1))
+    output, seen = door.attention(
+        q, q, q, mask=mask, implementation=implementation,
+        capture=Capture(weights=True, scores=True, stats=(*everything, near)),
+    )  # fmt: skip
+    row = {name: np.asarray(value)[0, 0, 1] for name, value in seen.stats.items()}
+    assert (row["lse"], row["entropy"], row["max"], row["argmax"]) == (-np.inf, 0, 0, -1)
+    assert (row["distance"], row["sum_sq"], row["near"]) == (0, 0, 0)
+    assert row["topk_weights"].tolist() == [0, 0] and row["topk_indices"].tolist() == [-1, -1]
+    assert not np.asarray(output)[0, 1].any() and not np.asarray(seen.weights)[0, 0, 1].any()
+    assert (np.asarray(seen.scores)[0, 0, 1] == -np.inf).all()
+    np.testing.assert_allclose(seen.stats["received"], 2 / 3, rtol=1e-6)
