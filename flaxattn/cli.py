@@ -25,6 +25,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+_INTERRUPTED = 130  # what Typer makes of Ctrl-C too
 _out = Console(soft_wrap=True, highlight=False)
 
 Model = Annotated[
@@ -167,13 +168,14 @@ def main(arguments: list[str] | None = None) -> int:
     arguments = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
     try:
         command = typer.main.get_command(app)
-        return command.main(arguments, prog_name="flaxattn", standalone_mode=False) or 0
+        code = command.main(arguments, prog_name="flaxattn", standalone_mode=False) or 0
     except (typer.Abort, KeyboardInterrupt):
-        return _fail("interrupted", 130)
+        code = _INTERRUPTED
     except Exception as error:
         if "--debug" in arguments:
             raise
         return _report(error)
+    return _fail("interrupted", code) if code == _INTERRUPTED else code
 
 
 def _report(error: Exception) -> int:
