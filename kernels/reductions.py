@@ -99,25 +99,30 @@ def _key_positions(scores: Float[Array, "B H Q K"]) -> Int[Array, "B H Q K"]:
     return jax.lax.broadcasted_iota(jnp.int32, scores.shape, scores.ndim - 1)
 
 
-@jax.custom_jvp
 def _largest(scores: Float[Array, "B H Q K"]) -> tuple[Array, Array]:
     """The largest score of each row and the first key that has it."""
-    value = scores.max(axis=-1)
-    keys = _key_positions(scores)
-    hit = scores == value[..., None]
-    first = jnp.where(hit, keys, scores.shape[-1]).min(axis=-1)
+    fixed = jax.lax.stop_gradient(scores)
+    value = fixed.max(axis=-1)
+    keys, none = _key_positions(scores), scores.shape[-1]
+    first = jnp.where(fixed == value[..., None], keys, none).min(axis=-1)
     # A row with NaN has no hit at all.
-    return value, jnp.where(first == scores.shape[-1], NO_KEY, first)
+    first = jnp.where(first == none, NO_KEY, first)
+    return _score_of(scores, value, first), first
 
 
-@_largest.defjvp
-def _largest_jvp(primals, tangents):
-    """The gradient goes to the first of equals, as in the paper-and-pencil formula."""
-    value, first = _largest(*primals)
-    keys = _key_positions(primals[0])
-    tangent = jnp.where(keys == first[..., None], tangents[0], 0).sum(axis=-1)
-    zero = jnp.zeros(first.shape, jax.dtypes.float0)
-    return (value, first), (tangent, zero)
+@jax.custom_jvp
+def _score_of(scores: Array, value: Array, key: Array) -> Array:
+    """``value``, known to be the score of ``key``: costs nothing forward."""
+    del scores, key
+    return value
+
+
+@_score_of.defjvp
+def _score_of_jvp(primals, tangents):
+    """The gradient goes to that one key."""
+    scores, value, key = primals
+    chosen = _key_positions(scores) == key[..., None]
+    return value, jnp.where(chosen, tangents[0], 0).sum(axis=-1)
 
 
 def topk(rows: Rows, k: int) -> tuple[Float[Array, "B H Q R"], Int[Array, "B H Q R"]]:

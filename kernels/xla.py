@@ -148,7 +148,8 @@ def _blocks(call: Call, queries: Queries, keys: Keys, size: int, count: int):
         array if array is None else _split(array, axis, size, count)
         for array, axis in zip(queries, _AXES, strict=True)
     )
-    one = jax.checkpoint(lambda block, keys: _block(call, block, keys))
+    # Inside a scan nothing can be merged across forward and backward, so no barriers are needed.
+    one = jax.checkpoint(lambda block, keys: _block(call, block, keys), prevent_cse=False)
     first = jax.tree.map(lambda array: array[0], blocks)
     _, maps, received = jax.eval_shape(one, first, keys)
     # zeros_like, not zeros: under shard_map it varies over the same mesh axes as the blocks.
@@ -225,7 +226,7 @@ def _block(call: Call, queries: Queries, keys: Keys):
 
 
 def _scores(call: Call, queries: Queries, keys: Keys) -> Float[Array, "B H Q K"]:
-    """Scale q·k + bias, -inf where masked, in float32."""
+    """The scores scale q·k + bias, -inf where masked, in float32."""
     dtype = call.dtype
     scores = jnp.einsum("bhqd,bhkd->bhqk", queries.q, keys.k, preferred_element_type=dtype)
     scores = scores * call.factor

@@ -127,7 +127,7 @@ def test_output_and_captures_in_float32(implementation, name):
     assert seen.implementation == implementation
     assert list(seen.stats) == list(expected.stats)
     queries, keys = expected.scores.shape[2:]
-    scale = {"distance": keys, "received": queries, "entropy": 10}
+    scale = {"distance": max(queries, keys), "received": queries, "entropy": 10}
     for key, value in seen.stats.items():
         if value.dtype == np.int32:
             check_indices(value, expected.scores, slack)
@@ -153,8 +153,10 @@ def test_gradients_are_as_good_as_those_of_the_reference(implementation, name):
     _, _, plain_found = measured(name, "reference")
     _, _, expected = truth(name)
     for key, value in found.items():
-        size = np.abs(expected[key]).max()
-        allowed = 2 * error(plain_found[key], expected[key]) + 1e-6 * size
+        # A broadcast bias sums the gradients of many scores, each with its own rounding.
+        terms = np.prod(cases.case(name).shape) / value.size if key == "bias" else 1
+        floor = 1e-6 * np.abs(expected[key]).max() + 1e-7 * np.sqrt(terms)
+        allowed = 2 * error(plain_found[key], expected[key]) + floor
         assert error(value, expected[key]) <= allowed, key
 
 
