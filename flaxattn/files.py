@@ -30,7 +30,7 @@ def written_whole(directory: str | Path, last: str = "") -> Iterator[Path]:
     Raises:
         CheckpointError: If the disk is full, the place is not writable, or is a file.
     """
-    target = Path(directory)
+    target = Path(directory).absolute()  # mkdtemp answers with absolute paths
     staging = None
     try:
         try:

@@ -138,8 +138,10 @@ def test_doctor(capsys):
         assert reason is None or reason in out
 
 
-def test_demo_extracts_measures_and_writes(capsys, tmp_path):
-    code, out, _ = run(capsys, "demo", "--out", str(tmp_path / "demo"))
+def test_demo_extracts_measures_and_writes(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert run(capsys, "demo", "--out", "demo")[0] == 0
+    code, out, _ = run(capsys, "demo", "--out", "demo")  # again, over its own files
     assert code == 0
     for name in ("heads.html", "heads.png", "heads.json"):
         assert str(tmp_path / "demo" / name) in out
