@@ -294,21 +294,14 @@ class BertForPreTraining(_Model):
     @nn.compact
     def __call__(
         self,
-        input_ids: Int[Array, "B S"],
-        attention_mask: Int[Array, "B S"] | None = None,
-        token_type_ids: Int[Array, "B S"] | None = None,
-        position_ids: Int[Array, "B S"] | None = None,
-        *,
+        *inputs: Int[Array, "B S"],
         masked_positions: Int[Array, "B P"] | None = None,
         **options: Any,
     ) -> ModelOutput:
-        """Run the model; see `Bert` for the other arguments.
+        """Run the model.
 
         Args:
-            input_ids: Word pieces.
-            attention_mask: As for `Bert`.
-            token_type_ids: As for `Bert`.
-            position_ids: As for `Bert`.
+            *inputs: As for `Bert`, by position or by name.
             masked_positions: Score only these positions; default all.
             **options: As for `Bert`.
 
@@ -316,7 +309,7 @@ class BertForPreTraining(_Model):
             The encoder's output with `prediction_logits` and `seq_relationship_logits`.
         """
         bert = self._bert()
-        out = bert(input_ids, attention_mask, token_type_ids, position_ids, **options)
+        out = bert(*inputs, **options)
         head = MaskedLMHead(self.config, self.dtype, name="mlm_head")
         words = head(_at(out.last_hidden_state, masked_positions), _word_embedding(bert))
         follows = self._dense(2, "nsp_head")(_pooled(out))
@@ -329,21 +322,16 @@ class BertForMaskedLM(_Model):
     @nn.compact
     def __call__(
         self,
-        input_ids: Int[Array, "B S"],
-        attention_mask: Int[Array, "B S"] | None = None,
-        token_type_ids: Int[Array, "B S"] | None = None,
-        position_ids: Int[Array, "B S"] | None = None,
-        *,
+        *inputs: Int[Array, "B S"],
         masked_positions: Int[Array, "B P"] | None = None,
         **options: Any,
     ) -> ModelOutput:
         """Run the model; arguments as for `BertForPreTraining`. Returns `logits [B, S|P, V]`."""
         bert = self._bert(add_pooling=False)
-        out = bert(input_ids, attention_mask, token_type_ids, position_ids, **options)
+        out = bert(*inputs, **options)
         head = MaskedLMHead(self.config, self.dtype, name="mlm_head")
-        return out.replace(
-            logits=head(_at(out.last_hidden_state, masked_positions), _word_embedding(bert))
-        )
+        words = head(_at(out.last_hidden_state, masked_positions), _word_embedding(bert))
+        return out.replace(logits=words)
 
 
 class BertForNextSentencePrediction(_Model):
