@@ -63,12 +63,48 @@ def keep_block(
     Returns:
         The mask, two multiplications per entry.
     """
-    columns = (keys.astype(jnp.uint32) * jnp.uint32(_GOLDEN))[None, None, None]
-    x = columns ^ words[0][..., None]
-    x = (x ^ (x >> 16)) * jnp.uint32(_FIRST) + words[1][..., None]
-    x = (x ^ (x >> 15)) * jnp.uint32(_SECOND)
-    threshold = jnp.round(jnp.asarray(rate, jnp.float32) * 2**_RATE_BITS).astype(jnp.uint32)
-    return ((x ^ (x >> 16)) >> (32 - _RATE_BITS)) >= threshold
+    first, second = jax.lax.bitcast_convert_type(words, jnp.int32)[..., None]
+    return pair_bits(first, second, keys[None, None, None]) >= threshold(rate)
+
+
+def pair_bits(
+    first: Int[Array, "*#pairs"], second: Int[Array, "*#pairs"], keys: Int[Array, "*#pairs"]
+) -> Int[Array, "*#pairs"]:
+    """24 random bits for a query and a key, in signed arithmetic that every device has.
+
+    Args:
+        first: first word of the query's row, as int32.
+        second: its second word.
+        keys: key positions, int32.
+
+    Returns:
+        int32 from 0 to 2^24 - 1.
+    """
+    x = first ^ (keys * _signed(_GOLDEN))
+    x = (x ^ _shift(x, 16)) * _signed(_FIRST) + second
+    x = (x ^ _shift(x, 15)) * _signed(_SECOND)
+    return _shift(x ^ _shift(x, 16), 32 - _RATE_BITS)
+
+
+def threshold(rate: float | Float[Array, ""]) -> Int[Array, ""]:
+    """The smallest value of `pair_bits` with which a weight stays.
+
+    Args:
+        rate: probability of dropping.
+
+    Returns:
+        An int32.
+    """
+    return jnp.round(jnp.asarray(rate, jnp.float32) * 2**_RATE_BITS).astype(jnp.int32)
+
+
+def _signed(constant: int) -> int:
+    """The int32 with the bits of an uint32."""
+    return constant - 2**32 if constant >= 2**31 else constant
+
+
+def _shift(x: Array, bits: int) -> Array:
+    return jax.lax.shift_right_logical(x, jnp.full_like(x, bits))
 
 
 def keep_mask(

@@ -1,0 +1,65 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Every place where jax 0.10 and later versions differ, and what shard_map wants to know.
+
+Nothing here is about attention.
+"""
+
+from typing import Any, TypeVar
+
+import jax
+
+Tree = TypeVar("Tree")
+
+
+def varying_axes(tree: Any) -> frozenset[str]:
+    """Mesh axes over which any array of a tree differs from device to device.
+
+    Args:
+        tree: arrays, as seen inside ``shard_map``.
+
+    Returns:
+        Axis names; empty outside ``shard_map``.
+    """
+    axes: frozenset[str] = frozenset()
+    for array in jax.tree.leaves(tree):
+        axes |= _varying(array)
+    return axes
+
+
+def _varying(array: Any) -> frozenset[str]:
+    return frozenset(jax.typeof(array).manual_axis_type.varying)
+
+
+def vary_alike(tree: Tree) -> Tree:
+    """Marks all arrays as varying over the axes of any of them, as an opaque kernel needs it.
+
+    Args:
+        tree: arrays, as seen inside ``shard_map``.
+
+    Returns:
+        The same values. The gradient of an array that did not vary is summed over the devices.
+    """
+    axes = varying_axes(tree)
+
+    def vary(array):
+        missing = tuple(sorted(axes - _varying(array)))
+        return jax.lax.pcast(array, missing, to="varying") if missing else array
+
+    return jax.tree.map(vary, tree)
+
+
+def result(shape: tuple[int, ...], dtype: Any, operands: Any) -> jax.ShapeDtypeStruct:
+    """Shape and dtype of what a kernel returns; varies over the mesh axes of its operands.
+
+    Args:
+        shape: of the result.
+        dtype: of the result.
+        operands: a tree of the arrays that the kernel reads.
+
+    Returns:
+        An entry for ``out_shape`` or ``out_type``.
+    """
+    leaf = jax.tree.leaves(operands)[0]
+    kind = jax.typeof(leaf).manual_axis_type.update(varying=varying_axes(operands))
+    return jax.ShapeDtypeStruct(shape, dtype, manual_axis_type=kind)

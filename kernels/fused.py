@@ -1,0 +1,350 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""What all fused kernels share: one differentiable call around a device's set of kernels.
+
+The gradient of a statistic costs no second pass: it joins the gradient that reaches the weights,
+and its part of every row's sum is known from the statistic itself. Devices are in tpu.py and
+mosaic_gpu.py, the arithmetic of a tile in tiles.py.
+"""
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.custom_derivatives import CustomVJPPrimal, SymbolicZero
+from jaxtyping import Array, Float
+
+from flaxattn.kernels import compat
+from flaxattn.kernels.contract import Call, Intermediates
+from flaxattn.kernels.plan import LOG2E, Operands, Plan, pack, stack
+from flaxattn.kernels.tiles import LN2
+
+
+class Forward(NamedTuple):
+    """What a forward kernel returns.
+
+    Attributes:
+        output: in q's dtype.
+        rows: ``Plan.results``, packed; lse in nats.
+        weights: in the dtype asked, None when not asked.
+        scores: in nats, None when not asked.
+    """
+
+    output: Float[Array, "B Q H D"]
+    rows: Float[Array, "B H R Qp"]
+    weights: Array | None = None
+    scores: Float[Array, "B H Q K"] | None = None
+
+
+class Cotangents(NamedTuple):
+    """Gradients that arrive at a call, beside those of statistics, which are packed.
+
+    Attributes:
+        output: of the output, times ``keep_scale``, in q's dtype.
+        weights: of captured weights, float32.
+        scores: of captured scores, float32.
+    """
+
+    output: Float[Array, "B Q H D"]
+    weights: Float[Array, "B H Q K"] | None = None
+    scores: Float[Array, "B H Q K"] | None = None
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """The kernels of one device. Compared by identity: make one and keep it.
+
+    Attributes:
+        name: of the implementation.
+        forward: (plan, operands) -> `Forward`.
+        received: (plan, operands) -> column sums of the counted weights, ``[B, H, Kp]``; packed
+            rows are "lse2" and "counted".
+        row_dots: (plan, operands, cotangents) -> sum over keys of weight times what reaches it
+            from captured weights and ``received``, ``[B, H, Qp]``.
+        grad_queries: (plan, operands, cotangents) -> dq.
+        grad_keys: (plan, operands, cotangents, of_bias) -> (dk, dv, and the sum of the score
+            gradients of each key ``[B, H, Kp]``, None unless ``of_bias``).
+        grad_bias: (plan, operands, cotangents) -> float32 in the shape of ``operands.bias``.
+    """
+
+    name: str
+    forward: Callable[..., Forward]
+    received: Callable[..., Array]
+    row_dots: Callable[..., Array]
+    grad_queries: Callable[..., Array]
+    grad_keys: Callable[..., tuple[Array, Array, Array | None]]
+    grad_bias: Callable[..., Array]
+
+
+class Result(NamedTuple):
+    """What the differentiable call returns."""
+
+    output: Array
+    rows: dict[str, Array]
+    weights: Array | None
+    scores: Array | None
+    received: Array | None
+
+
+@jax.tree_util.register_static
+@dataclass(frozen=True)
+class _Wanted:
+    """Which gradients somebody needs beside those of q, k and v."""
+
+    bias: bool
+    key_bias: bool
+
+
+def attend(
+    call: Call, kernels: Kernels, block_q: int, block_k: int
+) -> tuple[Float[Array, "B Q H D"], Intermediates]:
+    """Runs a call on a device's kernels, forward and backward.
+
+    Args:
+        call: a checked call that the kernels can run.
+        kernels: of the device.
+        block_q: query rows of a tile.
+        block_k: keys of a tile.
+
+    Returns:
+        The output in q's dtype and the intermediates.
+    """
+    heads = call.capture.heads
+    if heads is not None:
+        return _attend_some(call, kernels, block_q, block_k, heads)
+    plan, operands = pack(call, block_q, block_k)
+    counted = None
+    if "received" in call.capture.names:
+        counted = jnp.ones((1, plan.queries), jnp.float32)
+        if call.labels.query_mask is not None:
+            counted = call.labels.query_mask.astype(jnp.float32)
+        counted = jnp.broadcast_to(counted, (plan.batch, plan.queries))
+    operands, counted = compat.vary_alike((operands, counted))
+    result = _run(kernels, plan, operands, counted)
+    return result.output, Intermediates(
+        weights=result.weights,
+        scores=result.scores,
+        stats=_statistics(call, plan, result),
+        implementation=kernels.name,
+    )
+
+
+def _statistics(call: Call, plan: Plan, result: Result) -> dict[str, Array]:
+    """Statistics under the names that were asked, in their order."""
+    rows, stats = dict(result.rows), {}
+    for number, sieve in enumerate(plan.sieves):
+        stats[sieve.name] = rows.pop(f"sieve {number}")
+    if "argmax" in rows:
+        stats["argmax"] = rows.pop("argmax").astype(jnp.int32)
+    if plan.topk:
+        ranks = range(plan.topk)
+        weights, indices = (
+            jnp.stack([rows.pop(f"topk {part} {rank}") for rank in ranks], axis=-1)
+            for part in ("weight", "index")
+        )
+        stats |= {"topk_weights": weights, "topk_indices": indices.astype(jnp.int32)}
+    stats |= rows
+    if result.received is not None:
+        stats["received"] = result.received
+    return {name: stats[name] for name in call.capture.keys}
+
+
+def _attend_some(
+    call: Call, kernels: Kernels, block_q: int, block_k: int, heads: tuple[int, ...]
+) -> tuple[Array, Intermediates]:
+    """Captures some heads: those run with the request, the others without, in two calls."""
+    others = tuple(head for head in range(call.q.shape[2]) if head not in heads)
+    everything = replace(call.capture, heads=None)
+    run = functools.partial(attend, kernels=kernels, block_q=block_q, block_k=block_k)
+    output, seen = run(_take_heads(call, heads)._replace(capture=everything))
+    if others:
+        nothing = type(everything)()
+        rest, _ = run(_take_heads(call, others)._replace(capture=nothing))
+        output = jnp.concatenate([output, rest], axis=2)
+    order = [(*heads, *others).index(head) for head in range(call.q.shape[2])]
+    return output[:, :, jnp.asarray(order)], seen
+
+
+def _take_heads(call: Call, heads: tuple[int, ...]) -> Call:
+    """The part of a call that belongs to some heads."""
+    index = jnp.asarray(heads)
+
+    def of_heads(array: Array | None) -> Array | None:
+        return array if array is None or array.shape[1] == 1 else array[:, index]
+
+    q, k, v = (array[:, :, index] for array in (call.q, call.k, call.v))
+    return call._replace(
+        q=q, k=k, v=v, mask=of_heads(call.mask), bias=of_heads(call.bias)
+    )
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _run(kernels: Kernels, plan: Plan, operands: Operands, counted: Array | None) -> Result:
+    """The forward kernel and, when ``counted`` is given, the column pass."""
+    forward = kernels.forward(plan, operands)
+    rows = {
+        name: forward.rows[:, :, number, : plan.queries]
+        for number, name in enumerate(plan.results)
+    }
+    received = None
+    if counted is not None:
+        column_plan, column_operands = _with_rows(plan, operands, _received_rows(rows, counted))
+        received = kernels.received(column_plan, column_operands)[:, :, : plan.keys]
+    return Result(forward.output, rows, forward.weights, forward.scores, received)
+
+
+def _received_rows(rows: dict[str, Array], counted: Array) -> dict[str, Array]:
+    return {"lse2": _lse2(rows["lse"]), "counted": counted[:, None]}
+
+
+def _lse2(lse: Float[Array, "B H Q"]) -> Float[Array, "B H Q"]:
+    """LSE in base-2 units, +inf for rows without keys: their weights come out as 0."""
+    return jnp.where(lse == -jnp.inf, jnp.inf, lse * LOG2E)
+
+
+def _with_rows(
+    plan: Plan, operands: Operands, vectors: dict[str, Array]
+) -> tuple[Plan, Operands]:
+    """Adds packed float rows; rows of the padding get lse2 = +inf, so weight 0."""
+    packed = stack(vectors, plan.padded_queries)
+    if plan.padded_queries > plan.queries:
+        number = tuple(vectors).index("lse2")
+        packed = packed.at[:, :, number, plan.queries :].set(jnp.inf)
+    plan = replace(plan, row_floats=tuple(vectors))
+    return plan, operands._replace(row_floats=packed)
+
+
+def _run_forward(kernels: Kernels, plan: Plan, operands: Any, counted: Any):
+    """Forward rule; ``max`` needs to know where it was."""
+    wanted = _Wanted(
+        bias=operands.bias is not None and operands.bias.perturbed,
+        key_bias=operands.key_floats is not None and operands.key_floats.perturbed,
+    )
+    operands, counted = jax.tree.map(
+        lambda leaf: leaf.value,
+        (operands, counted),
+        is_leaf=lambda leaf: isinstance(leaf, CustomVJPPrimal),
+    )
+    full = plan
+    if "max" in plan.results and "argmax" not in plan.results:
+        full = replace(plan, results=(*plan.results, "argmax"))
+    result = _run(kernels, full, operands, counted)
+    asked = {name: result.rows[name] for name in plan.results}
+    residuals = (operands, counted, result.output, result.rows, wanted)
+    return result._replace(rows=asked), residuals
+
+
+def _run_backward(kernels: Kernels, plan: Plan, residuals: Any, bars: Result):
+    """Backward rule; what the sums mean is in `tiles.score_gradient`."""
+    primals, counted, output, rows, wanted = residuals
+    bars = jax.tree.map(_array, bars, is_leaf=lambda leaf: isinstance(leaf, SymbolicZero))
+    given = {
+        name: bar
+        for name, bar in bars.rows.items()
+        if bar is not None and name != "argmax" and not name.startswith("topk index")
+    }
+    cotangents = _cotangents(primals, bars)
+    plan, operands = _with_received(plan, primals, bars.received)
+    vectors = {"lse2": _lse2(rows["lse"])}
+    delta = _delta(given, rows)
+    if bars.output is not None:
+        products = bars.output.astype(jnp.float32) * output.astype(jnp.float32)
+        delta = delta + jnp.einsum("bqhd->bhq", products)
+    if counted is not None and bars.received is not None:
+        vectors["counted"] = counted[:, None]
+    if bars.received is not None or cotangents.weights is not None:
+        dots = kernels.row_dots(*_with_rows(plan, operands, vectors), cotangents)
+        delta = delta + dots[:, :, : plan.queries]
+    vectors |= {"delta": delta} | _statistic_rows(given, rows)
+    plan, operands = _with_rows(plan, operands, vectors)
+    dq = kernels.grad_queries(plan, operands, cotangents)
+    dk, dv, of_keys = kernels.grad_keys(plan, operands, cotangents, wanted.key_bias)
+    d_bias = kernels.grad_bias(plan, operands, cotangents) if wanted.bias else None
+    grads = Operands(dq, dk, dv, key_floats=of_keys, bias=d_bias)
+    return _as_primals(primals, grads), None
+
+
+def _array(bar: Any) -> Array | None:
+    """None for a gradient that is known to be zero, and for those of integers."""
+    if isinstance(bar, SymbolicZero) or bar is None or bar.dtype == jax.dtypes.float0:
+        return None
+    return bar
+
+
+def _cotangents(operands: Operands, bars: Result) -> Cotangents:
+    """Gradients of output and maps, as the kernels take them."""
+    bar = bars.output
+    if bar is None:
+        bar = jnp.zeros_like(operands.q)
+    elif operands.keep_scale is not None:
+        bar = (bar.astype(jnp.float32) * operands.keep_scale[0]).astype(bar.dtype)
+    return Cotangents(
+        bar,
+        None if bars.weights is None else bars.weights.astype(jnp.float32),
+        bars.scores,
+    )
+
+
+def _with_received(
+    plan: Plan, operands: Operands, bar: Float[Array, "B H K"] | None
+) -> tuple[Plan, Operands]:
+    """Adds the gradient of ``received`` to the packed keys."""
+    if bar is None:
+        return plan, operands
+    packed = stack({"d received": bar}, plan.padded_keys)
+    if operands.key_floats is not None:
+        sizes = (plan.batch, plan.heads, *operands.key_floats.shape[2:])
+        packed = jnp.concatenate([jnp.broadcast_to(operands.key_floats, sizes), packed], axis=2)
+    plan = replace(plan, key_floats=(*plan.key_floats, "d received"))
+    return plan, operands._replace(key_floats=packed)
+
+
+def _delta(given: dict[str, Array], rows: dict[str, Array]) -> Array:
+    """What statistics contribute to sum_j p_j G_j of every row."""
+    total = jnp.zeros_like(rows["lse"])
+    for name, bar in given.items():
+        if name == "lse":
+            total = total - bar
+        elif name == "sum_sq":
+            total = total + 2 * bar * rows[name]
+        else:
+            total = total + bar * rows[name]
+    return total
+
+
+def _statistic_rows(given: dict[str, Array], rows: dict[str, Array]) -> dict[str, Array]:
+    """The packed rows that `tiles.weights_gradient` reads."""
+    vectors = {}
+    for name, bar in given.items():
+        if name == "lse":
+            continue
+        vectors[f"d {name}"] = bar
+        if name == "max":
+            vectors["argmax"] = rows["argmax"]
+        if name.startswith("topk weight"):
+            index = name.replace("weight", "index")
+            vectors[index] = rows[index]
+    return vectors
+
+
+def _as_primals(operands: Operands, grads: Operands) -> Operands:
+    """Gradients in the shapes and dtypes of what they belong to; None stands for zero."""
+    key_bias = None
+    if grads.key_floats is not None and operands.key_floats is not None:
+        key_bias = _sum_to(grads.key_floats[:, :, None] * LN2, operands.key_floats.shape)
+    bias = grads.bias
+    if bias is not None and operands.bias is not None:
+        bias = bias.astype(operands.bias.dtype)
+    return grads._replace(key_floats=key_bias, bias=bias)
+
+
+def _sum_to(array: Array, shape: tuple[int, ...]) -> Array:
+    """Sums over the dimensions where ``shape`` is 1."""
+    axes = tuple(n for n, (a, b) in enumerate(zip(array.shape, shape, strict=True)) if a != b)
+    return array.sum(axis=axes, keepdims=True)
+
+
+_run.defvjp(_run_forward, _run_backward, symbolic_zeros=True)

@@ -1,0 +1,285 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a fused kernel is told: a static plan, and the arrays of a call packed into a few.
+
+Everything that belongs to a query row travels in two packed arrays, everything that belongs to a
+key in two more, so that every kernel has the same inputs whatever was asked. No kernel here.
+"""
+
+import math
+import numbers
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from flaxattn.kernels import dropout
+from flaxattn.kernels.checks import needed_labels
+from flaxattn.kernels.contract import Call, Sieve
+from flaxattn.kernels.masks import quarantine, restricted
+
+LOG2E = math.log2(math.e)
+"""Scores inside kernels are in base 2: exp2 is one instruction, and the factor joins the scale."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The static facts of one call: sizes, what to compute, and which packed row is what.
+
+    Attributes:
+        batch: B.
+        heads: H.
+        queries: Q.
+        keys: K.
+        depth: D.
+        dtype: of q, k, v and the output.
+        scale: factor on q·k.
+        causal: a query at i attends to keys at j <= i only.
+        block_q: query rows of a tile; packed rows are padded to a multiple of it.
+        block_k: keys of a tile; packed keys are padded to a multiple of it.
+        row_floats: names along the packed float32 rows.
+        row_ints: names along the packed int32 rows.
+        key_floats: names along the packed float32 keys.
+        key_ints: names along the packed int32 keys.
+        results: names along the packed rows that the forward kernel returns; "lse" is first.
+        sieves: asked, the n-th is called "sieve n" in ``results``.
+        topk: k of ``topk(k)``, 0 when not asked.
+        weights: dtype of the weights to write, None for none.
+        scores: whether to write the scores.
+        dropout: whether ``row_ints`` holds dropout words.
+    """
+
+    batch: int
+    heads: int
+    queries: int
+    keys: int
+    depth: int
+    dtype: str
+    scale: float
+    causal: bool
+    block_q: int
+    block_k: int
+    row_floats: tuple[str, ...] = ()
+    row_ints: tuple[str, ...] = ()
+    key_floats: tuple[str, ...] = ()
+    key_ints: tuple[str, ...] = ()
+    results: tuple[str, ...] = ("lse",)
+    sieves: tuple[Sieve, ...] = ()
+    topk: int = 0
+    weights: str | None = None
+    scores: bool = False
+    dropout: bool = False
+
+    @property
+    def query_blocks(self) -> int:
+        """Number of tiles along the queries."""
+        return -(-self.queries // self.block_q)
+
+    @property
+    def key_blocks(self) -> int:
+        """Number of tiles along the keys."""
+        return -(-self.keys // self.block_k)
+
+    @property
+    def padded_queries(self) -> int:
+        """Length of packed rows, Qp."""
+        return self.query_blocks * self.block_q
+
+    @property
+    def padded_keys(self) -> int:
+        """Length of packed keys, Kp."""
+        return self.key_blocks * self.block_k
+
+
+class Operands(NamedTuple):
+    """The arrays of one call. A packed dimension of 1 stands for all batches or heads.
+
+    Attributes:
+        q: queries, not padded.
+        k: keys, not padded; garbage in keys that some query may not see is taken out.
+        v: values, the same.
+        row_floats: per query, ``Plan.row_floats``.
+        row_ints: per query, ``Plan.row_ints``.
+        key_floats: per key, ``Plan.key_floats``. "bias" is in base-2 units: -inf for padding and
+            the tail, NaN where a key or value was unusable, plus a bias that is the same for all
+            queries.
+        key_ints: per key, ``Plan.key_ints``.
+        bias: per pair, in natural units; masks that differ between queries are -inf in it.
+        threshold: smallest `dropout.pair_bits` that stay.
+        keep_scale: 1 / (1 - dropout rate), a factor on the output.
+    """
+
+    q: Float[Array, "B Q H D"]
+    k: Float[Array, "B K H D"]
+    v: Float[Array, "B K H D"]
+    row_floats: Float[Array, "B #H Rf Qp"] | None = None
+    row_ints: Int[Array, "B #H Ri Qp"] | None = None
+    key_floats: Float[Array, "#B #H Kf Kp"] | None = None
+    key_ints: Int[Array, "B 1 Ki Kp"] | None = None
+    bias: Float[Array, "#B #H Q K"] | None = None
+    threshold: Int[Array, "1"] | None = None
+    keep_scale: Float[Array, "1"] | None = None
+
+
+def pack(call: Call, block_q: int, block_k: int) -> tuple[Plan, Operands]:
+    """Turns a checked call into what kernels work on.
+
+    Args:
+        call: a checked call; ``capture.heads`` and ``received`` are left to the caller.
+        block_q: query rows of a tile.
+        block_k: keys of a tile.
+
+    Returns:
+        The plan and its arrays. Costs O(B·H·(Q + K)) memory, more only for masks and biases that
+        are per pair already.
+    """
+    scale, q = _scale(call)
+    k, v, poison = call.k, call.v, None
+    if restricted(call):
+        k, v, poison = quarantine(k, v)
+    rows, keys = _label_vectors(call)
+    key_bias = _key_bias(call, poison, block_k)
+    if call.dropout is not None:
+        rows |= _dropout_words(call)
+    capture = call.capture
+    plan = Plan(
+        batch=call.q.shape[0],
+        heads=call.q.shape[2],
+        queries=call.q.shape[1],
+        keys=call.k.shape[1],
+        depth=call.q.shape[3],
+        dtype=call.q.dtype.name,
+        scale=scale,
+        causal=call.causal,
+        block_q=block_q,
+        block_k=block_k,
+        row_ints=tuple(rows),
+        key_floats=() if key_bias is None else ("bias",),
+        key_ints=tuple(keys),
+        results=_results(call),
+        sieves=capture.sieves,
+        topk=capture.topk,
+        weights=capture.dtype if capture.weights else None,
+        scores=capture.scores,
+        dropout=call.dropout is not None,
+    )
+    operands = Operands(
+        q,
+        k,
+        v,
+        row_ints=stack(rows, plan.padded_queries),
+        key_floats=stack({} if key_bias is None else {"bias": key_bias}, plan.padded_keys, -np.inf),
+        key_ints=stack(keys, plan.padded_keys),
+        bias=_pair_bias(call),
+    )
+    if call.dropout is None:
+        return plan, operands
+    rate = jax.lax.stop_gradient(jnp.asarray(call.dropout.rate, jnp.float32))
+    return plan, operands._replace(
+        threshold=dropout.threshold(rate)[None], keep_scale=(1 / (1 - rate))[None]
+    )
+
+
+def stack(vectors: dict[str, Array], length: int, fill: float = 0) -> Array | None:
+    """Packs vectors ``[#B, #H, S]`` of one dtype along a new dimension, padded at the end.
+
+    Args:
+        vectors: by name, in the order of the plan's names.
+        length: padded length.
+        fill: value of the padding.
+
+    Returns:
+        ``[#B, #H, n, length]``, None for no vectors.
+    """
+    if not vectors:
+        return None
+    shapes = [vector.shape[:2] for vector in vectors.values()]
+    leading = tuple(max(sizes) for sizes in zip(*shapes, strict=True))
+    full = [jnp.broadcast_to(x, (*leading, x.shape[2])) for x in vectors.values()]
+    packed = jnp.stack(full, axis=2)
+    tail = [(0, 0), (0, 0), (0, 0), (0, length - packed.shape[3])]
+    return jnp.pad(packed, tail, constant_values=fill)
+
+
+def _scale(call: Call) -> tuple[float, Float[Array, "B Q H D"]]:
+    """A static scale and the queries; a traced scale goes into the queries instead."""
+    factor = call.factor
+    if isinstance(factor, numbers.Real):
+        return float(factor), call.q
+    return 1.0, (call.q.astype(jnp.float32) * factor).astype(call.q.dtype)
+
+
+def _label_vectors(call: Call) -> tuple[dict[str, Array], dict[str, Array]]:
+    """What masks and sieves compare: int32 ``[B, 1, S]`` of queries and of keys, by name."""
+    names = {name for sieve in call.capture.sieves for name in needed_labels(sieve)}
+    labels = call.labels._asdict()
+    rows = {"label_segment": "query_segment", "label_token": "query_token"}
+    keys = {"class": "key_class", "label_segment": "key_segment", "label_token": "key_token"}
+    of_rows = {name: labels[field] for name, field in rows.items() if field in names}
+    of_keys = {name: labels[field] for name, field in keys.items() if field in names}
+    if call.segment_ids is not None:
+        of_rows = {"segment": call.segment_ids[0], **of_rows}
+        of_keys = {"segment": call.segment_ids[1], **of_keys}
+    return tuple(
+        {name: ids.astype(jnp.int32)[:, None] for name, ids in vectors.items()}
+        for vectors in (of_rows, of_keys)
+    )
+
+
+def _dropout_words(call: Call) -> dict[str, Array]:
+    """The bits of every row as int32, [B, H, Q] each."""
+    batch, queries, heads, _ = call.q.shape
+    positions = jnp.arange(queries, dtype=jnp.int32)
+    words = dropout.row_words(call.dropout, batch, heads, positions)
+    first, second = jax.lax.bitcast_convert_type(words, jnp.int32)
+    return {"word0": first, "word1": second}
+
+
+def _per_query(array: Array | None) -> bool:
+    return array is not None and array.shape[2] > 1
+
+
+def _key_bias(call: Call, poison: Array | None, block_k: int) -> Float[Array, "#B #H K"] | None:
+    """What every query adds to the score of a key, in base-2 units; None when it is 0."""
+    keys = call.k.shape[1]
+    parts = [] if poison is None else [poison[:, :, 0]]
+    if call.bias is not None and not _per_query(call.bias):
+        parts.append(call.bias[:, :, 0].astype(jnp.float32))
+    if call.mask is not None and not _per_query(call.mask):
+        parts.append(_unattendable(call.mask[:, :, 0]))
+    if not parts and keys % block_k == 0:
+        return None
+    total = jnp.zeros((1, 1, keys), jnp.float32)
+    for part in parts:
+        # Padding wins over the NaN of an unusable key.
+        total = jnp.where(part == -jnp.inf, part, jnp.where(total == -jnp.inf, total, total + part))
+    return total * LOG2E
+
+
+def _unattendable(mask: Bool[Array, "..."]) -> Float[Array, "..."]:
+    return jnp.where(mask, jnp.float32(0), -jnp.inf)
+
+
+def _pair_bias(call: Call) -> Float[Array, "#B #H Q K"] | None:
+    """A bias and a mask that differ between queries, in one array of full length."""
+    bias = call.bias if _per_query(call.bias) else None
+    if _per_query(call.mask):
+        zero = jnp.zeros((), call.q.dtype)
+        bias = jnp.where(call.mask, zero if bias is None else bias, -jnp.inf)
+    if bias is None:
+        return None
+    return jnp.broadcast_to(bias, (*bias.shape[:2], call.q.shape[1], call.k.shape[1]))
+
+
+def _results(call: Call) -> tuple[str, ...]:
+    """Names of the packed rows that the forward kernel returns."""
+    capture = call.capture
+    names = ["lse"]
+    names += [name for name in ("entropy", "max", "argmax") if name in capture.names]
+    names += [name for name in ("distance", "sum_sq") if name in capture.names]
+    for part in ("topk weight", "topk index"):
+        names += [f"{part} {rank}" for rank in range(capture.topk)]
+    return (*names, *(f"sieve {number}" for number in range(len(capture.sieves))))

@@ -1,0 +1,384 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""The arithmetic of one tile: scores, online softmax and statistics, and their gradients.
+
+One text for every fused kernel. A tile holds the scores of some queries with some keys in base-2
+units; rows see one tile after another, so sums are kept relative to the largest score so far and
+rescaled when that grows. Only elementwise operations and float32 maxima and sums are used: every
+device has them. Where a vector lies beside a tile is the business of a `Form`. Loading and
+storing is not done here.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import jax.numpy as jnp
+
+from flaxattn.kernels import dropout
+from flaxattn.kernels.contract import Sieve
+from flaxattn.kernels.plan import LOG2E, Plan
+
+LN2 = 1 / LOG2E
+
+NEVER = -1000.0
+"""Below this exponent exp2 is 0 in float32; keeps 0 * -inf out of sums."""
+
+Tile = Any
+"""float32 [queries, keys] of a tile, or [keys, queries] where the form is transposed."""
+
+Vector = Any
+"""One number for each row, or each key, of a tile, as the form keeps it."""
+
+
+class Form(Protocol):
+    """How a device keeps the vectors that belong to a tile."""
+
+    def rows(self, vector: Vector) -> Tile:
+        """A vector of rows, so that it broadcasts with a tile."""
+        ...
+
+    def keys(self, vector: Vector) -> Tile:
+        """A vector of keys, so that it broadcasts with a tile."""
+        ...
+
+    def row_sum(self, tile: Tile) -> Vector:
+        """Sum over the keys of each row."""
+        ...
+
+    def row_max(self, tile: Tile) -> Vector:
+        """Maximum over the keys of each row."""
+        ...
+
+    def key_sum(self, tile: Tile) -> Vector:
+        """Sum over the rows for each key."""
+        ...
+
+    def row_positions(self) -> Tile:
+        """Position of the query of each entry, int32."""
+        ...
+
+    def key_positions(self) -> Tile:
+        """Position of the key of each entry, int32."""
+        ...
+
+    def full_row(self, value: float) -> Vector:
+        """A float32 vector of rows of one value."""
+        ...
+
+
+def scores(
+    plan: Plan,
+    form: Form,
+    product: Tile,
+    rows: Mapping[str, Vector],
+    keys: Mapping[str, Vector],
+    bias: Tile | None = None,
+) -> Tile:
+    """Scores in base-2 units, -inf where masked: `reference._scores`.
+
+    Args:
+        plan: of the call.
+        form: of the tile.
+        product: q·k in float32.
+        rows: packed vectors of the tile's queries.
+        keys: packed vectors of the tile's keys.
+        bias: the tile of the pair bias.
+
+    Returns:
+        A tile.
+    """
+    tile = product * (plan.scale * LOG2E)
+    if "bias" in keys:
+        tile = tile + form.keys(keys["bias"])
+    if bias is not None:
+        tile = tile + bias.astype(jnp.float32) * LOG2E
+    if plan.causal:
+        tile = jnp.where(form.key_positions() <= form.row_positions(), tile, -jnp.inf)
+    if "segment" in rows:
+        same = form.rows(rows["segment"]) == form.keys(keys["segment"])
+        tile = jnp.where(same, tile, -jnp.inf)
+    return tile
+
+
+def start(plan: Plan, form: Form) -> dict[str, Vector]:
+    """The state of rows that have seen no key: largest score, sums, best keys.
+
+    Args:
+        plan: of the call.
+        form: of the tiles.
+
+    Returns:
+        Vectors of rows by name; "shift" and "total" always, others as asked.
+    """
+    state = {"shift": form.full_row(-jnp.inf), "total": form.full_row(0.0)}
+    for name in ("entropy", "distance", "sum_sq"):
+        if name in plan.results:
+            state[name] = form.full_row(0.0)
+    if "argmax" in plan.results:
+        state["argmax"] = form.full_row(-1.0)
+    for rank in range(plan.topk):
+        state[f"topk score {rank}"] = form.full_row(-jnp.inf)
+        state[f"topk index {rank}"] = form.full_row(-1.0)
+    for number in range(len(plan.sieves)):
+        state[f"sieve {number}"] = form.full_row(0.0)
+    return state
+
+
+def advance(
+    plan: Plan,
+    form: Form,
+    state: Mapping[str, Vector],
+    tile: Tile,
+    rows: Mapping[str, Vector],
+    keys: Mapping[str, Vector],
+) -> tuple[dict[str, Vector], Tile, Vector]:
+    """Takes one more tile of scores into the state of its rows (online softmax).
+
+    Args:
+        plan: of the call.
+        form: of the tile.
+        state: of the rows so far.
+        tile: scores, base 2; tiles come in the order of their keys.
+        rows: packed vectors of the tile's queries.
+        keys: packed vectors of the tile's keys.
+
+    Returns:
+        The new state; the exponentials of the tile, relative to the new shift; and the factor
+        that brings what was summed before to the new shift.
+    """
+    largest = form.row_max(tile)
+    new = {"shift": jnp.maximum(state["shift"], largest)}
+    base = _finite(new["shift"])
+    rescale = jnp.exp2(state["shift"] - base)
+    shifted = tile - form.rows(base)
+    exponentials = jnp.exp2(shifted)
+    new["total"] = state["total"] * rescale + form.row_sum(exponentials)
+    if "entropy" in state:
+        moved = (_finite(state["shift"]) - base) * state["total"]
+        terms = jnp.maximum(shifted, NEVER) * exponentials
+        new["entropy"] = (state["entropy"] + moved) * rescale + form.row_sum(terms)
+    if "distance" in state:
+        gap = jnp.abs(form.key_positions() - form.row_positions()).astype(jnp.float32)
+        new["distance"] = state["distance"] * rescale + form.row_sum(exponentials * gap)
+    if "sum_sq" in state:
+        squares = form.row_sum(exponentials * exponentials)
+        new["sum_sq"] = state["sum_sq"] * (rescale * rescale) + squares
+    if "argmax" in state:
+        first = _first_key(form, tile, largest)
+        new["argmax"] = jnp.where(largest > state["shift"], first, state["argmax"])
+    for number, sieve in enumerate(plan.sieves):
+        kept = jnp.where(inside(sieve, form, rows, keys), exponentials, 0.0)
+        name = f"sieve {number}"
+        new[name] = state[name] * rescale + form.row_sum(kept)
+    if plan.topk:
+        new |= _advance_topk(plan.topk, form, state, tile)
+    return new, exponentials, rescale
+
+
+def _finite(shift: Vector) -> Vector:
+    """The shift, 0 for rows that have seen no attendable key."""
+    return jnp.where(shift == -jnp.inf, 0.0, shift)
+
+
+def _first_key(form: Form, tile: Tile, value: Vector) -> Vector:
+    """Position, as float32, of the first key of each row whose score is ``value``."""
+    backwards = -form.key_positions().astype(jnp.float32)
+    return -form.row_max(jnp.where(tile == form.rows(value), backwards, -jnp.inf))
+
+
+def _advance_topk(k: int, form: Form, state: Mapping[str, Vector], tile: Tile) -> dict[str, Vector]:
+    """Merges the k best of a tile into the k best so far; earlier keys stay ahead of equals."""
+    values = [state[f"topk score {rank}"] for rank in range(k)]
+    indices = [state[f"topk index {rank}"] for rank in range(k)]
+    positions = form.key_positions().astype(jnp.float32)
+    for _ in range(k):
+        value = form.row_max(tile)
+        index = _first_key(form, tile, value)
+        tile = jnp.where(positions == form.rows(index), -jnp.inf, tile)
+        for rank in range(k):
+            better = value > values[rank]
+            values[rank], value = _swap(better, values[rank], value)
+            indices[rank], index = _swap(better, indices[rank], index)
+    found = {f"topk score {rank}": value for rank, value in enumerate(values)}
+    return found | {f"topk index {rank}": index for rank, index in enumerate(indices)}
+
+
+def _swap(condition: Vector, a: Vector, b: Vector) -> tuple[Vector, Vector]:
+    return jnp.where(condition, b, a), jnp.where(condition, a, b)
+
+
+def finish(plan: Plan, state: Mapping[str, Vector]) -> tuple[Vector, Vector, dict[str, Vector]]:
+    """The statistics of rows that have seen all their keys.
+
+    Args:
+        plan: of the call.
+        state: after the last tile.
+
+    Returns:
+        The final shift; the factor that turns exponentials relative to it into weights (0 for a
+        fully masked row); and `Plan.results` by name, indices as float32.
+    """
+    total, shift = state["total"], _finite(state["shift"])
+    none = total == 0.0
+    inverse = jnp.where(none, 0.0, 1.0 / jnp.where(none, 1.0, total))
+    log_total = jnp.log(jnp.where(none, 1.0, total))
+    found = {"lse": jnp.where(none, -jnp.inf, shift * LN2 + log_total)}
+    if "entropy" in state:
+        found["entropy"] = log_total - state["entropy"] * inverse * LN2
+    if "max" in plan.results:
+        found["max"] = inverse
+    if "sum_sq" in state:
+        found["sum_sq"] = state["sum_sq"] * (inverse * inverse)
+    if "argmax" in state:
+        found["argmax"] = state["argmax"]
+    for rank in range(plan.topk):
+        value = jnp.exp2(state[f"topk score {rank}"] - shift)
+        found[f"topk weight {rank}"] = value * inverse
+        found[f"topk index {rank}"] = state[f"topk index {rank}"]
+    sums = ["distance"] if "distance" in state else []
+    for name in (*sums, *(f"sieve {number}" for number in range(len(plan.sieves)))):
+        found[name] = state[name] * inverse
+    return shift, inverse, found
+
+
+def inside(
+    sieve: Sieve, form: Form, rows: Mapping[str, Vector], keys: Mapping[str, Vector]
+) -> Tile:
+    """Which entries of a tile are in a sieve: `reference._inside`.
+
+    Args:
+        sieve: the set of keys.
+        form: of the tile.
+        rows: packed vectors of the tile's queries.
+        keys: packed vectors of the tile's keys.
+
+    Returns:
+        A bool tile.
+    """
+    conditions = []
+    if sieve.key_class is not None:
+        bit = 1 << sieve.key_class
+        bit = bit - 2**32 if bit >= 2**31 else bit
+        conditions.append(form.keys(keys["class"] & bit) != 0)
+    if sieve.offsets is not None:
+        low, high = sieve.offsets
+        offset = form.key_positions() - form.row_positions()
+        conditions += [offset >= low, offset <= high]
+    for wanted, name in ((sieve.same_segment, "segment"), (sieve.same_token, "token")):
+        if wanted is not None:
+            of_rows, of_keys = form.rows(rows[f"label_{name}"]), form.keys(keys[f"label_{name}"])
+            conditions.append(of_rows == of_keys if wanted else of_rows != of_keys)
+    result = conditions[0]
+    for condition in conditions[1:]:
+        result = result & condition
+    return result
+
+
+def keep(form: Form, rows: Mapping[str, Vector], threshold: Any) -> Tile:
+    """Which weights of a tile dropout keeps: `dropout.keep_mask`.
+
+    Args:
+        form: of the tile.
+        rows: packed vectors with the words of the tile's queries.
+        threshold: a scalar, `dropout.threshold`.
+
+    Returns:
+        A bool tile.
+    """
+    first, second = form.rows(rows["word0"]), form.rows(rows["word1"])
+    return dropout.pair_bits(first, second, form.key_positions()) >= threshold
+
+
+def rebuilt_weights(form: Form, tile: Tile, lse2: Vector) -> Tile:
+    """The weights of a tile from the final LSE, for the passes after the first.
+
+    Args:
+        form: of the tile.
+        tile: scores, base 2.
+        lse2: LSE in base-2 units, +inf for rows without keys.
+
+    Returns:
+        A tile.
+    """
+    return jnp.exp2(tile - form.rows(lse2))
+
+
+def score_gradient(
+    plan: Plan,
+    form: Form,
+    tile: Tile,
+    weights: Tile,
+    weights_bar: Tile,
+    rows: Mapping[str, Vector],
+    keys: Mapping[str, Vector],
+    scores_bar: Tile | None = None,
+) -> Tile:
+    """The gradient with respect to the (natural) scores of a tile.
+
+    With G the gradient that reaches a weight, p (G - sum_j p_j G_j); the sum over the row is
+    ``rows["delta"]``. Gradients of statistics join G; see `weights_gradient`.
+
+    Args:
+        plan: of the call.
+        form: of the tile.
+        tile: scores, base 2.
+        weights: of the tile.
+        weights_bar: gradient from the output and captured weights: keep * (dO·v), plus theirs.
+        rows: packed vectors of the tile's queries, with "delta" and the gradients of statistics.
+        keys: packed vectors of the tile's keys.
+        scores_bar: gradient of captured scores.
+
+    Returns:
+        A tile.
+    """
+    total = weights_bar + weights_gradient(plan, form, tile, weights, rows, keys)
+    result = weights * (total - form.rows(rows["delta"]))
+    if scores_bar is not None:
+        result = result + jnp.where(tile == -jnp.inf, 0.0, scores_bar)
+    return result
+
+
+def weights_gradient(
+    plan: Plan,
+    form: Form,
+    tile: Tile,
+    weights: Tile,
+    rows: Mapping[str, Vector],
+    keys: Mapping[str, Vector],
+) -> Tile | float:
+    """What the gradients of row statistics give to each weight of a tile.
+
+    Args:
+        plan: of the call.
+        form: of the tile.
+        tile: scores, base 2.
+        weights: of the tile.
+        rows: packed vectors; "d NAME" is the gradient of the result NAME.
+        keys: packed vectors; "d received" likewise.
+
+    Returns:
+        A tile, or 0 when no statistic has a gradient.
+    """
+    total: Tile | float = 0.0
+    if "d entropy" in rows:
+        # d(-p log p): the constant -1 drops out, since weights sum to 1.
+        logs = jnp.maximum(tile - form.rows(rows["lse2"]), NEVER)
+        total = total - form.rows(rows["d entropy"] * LN2) * logs
+    if "d sum_sq" in rows:
+        total = total + form.rows(rows["d sum_sq"] * 2.0) * weights
+    if "d distance" in rows:
+        gap = jnp.abs(form.key_positions() - form.row_positions()).astype(jnp.float32)
+        total = total + form.rows(rows["d distance"]) * gap
+    ranks = [("d max", "argmax")]
+    ranks += [(f"d topk weight {rank}", f"topk index {rank}") for rank in range(plan.topk)]
+    for name, index in ranks:
+        if name in rows:
+            chosen = form.key_positions().astype(jnp.float32) == form.rows(rows[index])
+            total = total + jnp.where(chosen, form.rows(rows[name]), 0.0)
+    for number, sieve in enumerate(plan.sieves):
+        if f"d sieve {number}" in rows:
+            of_sieve = form.rows(rows[f"d sieve {number}"])
+            total = total + jnp.where(inside(sieve, form, rows, keys), of_sieve, 0.0)
+    if "d received" in keys:
+        total = total + form.rows(rows["counted"]) * form.keys(keys["d received"])
+    return total
