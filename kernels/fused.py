@@ -176,18 +176,14 @@ def _take_heads(call: Call, heads: tuple[int, ...]) -> Call:
         return array if array is None or array.shape[1] == 1 else array[:, index]
 
     q, k, v = (array[:, :, index] for array in (call.q, call.k, call.v))
-    return call._replace(
-        q=q, k=k, v=v, mask=of_heads(call.mask), bias=of_heads(call.bias)
-    )
+    return call._replace(q=q, k=k, v=v, mask=of_heads(call.mask), bias=of_heads(call.bias))
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _run(kernels: Kernels, plan: Plan, operands: Operands, counted: Array | None) -> Result:
+def _run_kernels(kernels: Kernels, plan: Plan, operands: Operands, counted: Array | None) -> Result:
     """The forward kernel and, when ``counted`` is given, the column pass."""
     forward = kernels.forward(plan, operands)
     rows = {
-        name: forward.rows[:, :, number, : plan.queries]
-        for number, name in enumerate(plan.results)
+        name: forward.rows[:, :, number, : plan.queries] for number, name in enumerate(plan.results)
     }
     received = None
     if counted is not None:
@@ -205,14 +201,11 @@ def _lse2(lse: Float[Array, "B H Q"]) -> Float[Array, "B H Q"]:
     return jnp.where(lse == -jnp.inf, jnp.inf, lse * LOG2E)
 
 
-def _with_rows(
-    plan: Plan, operands: Operands, vectors: dict[str, Array]
-) -> tuple[Plan, Operands]:
+def _with_rows(plan: Plan, operands: Operands, vectors: dict[str, Array]) -> tuple[Plan, Operands]:
     """Adds packed float rows; rows of the padding get lse2 = +inf, so weight 0."""
-    packed = stack(vectors, plan.padded_queries)
-    if plan.padded_queries > plan.queries:
-        number = tuple(vectors).index("lse2")
-        packed = packed.at[:, :, number, plan.queries :].set(jnp.inf)
+    tail = [(0, 0), (0, 0), (0, plan.padded_queries - plan.queries)]
+    lse2 = jnp.pad(vectors["lse2"], tail, constant_values=jnp.inf)
+    packed = stack(vectors | {"lse2": lse2}, plan.padded_queries)
     plan = replace(plan, row_floats=tuple(vectors))
     return plan, operands._replace(row_floats=packed)
 
@@ -231,7 +224,7 @@ def _run_forward(kernels: Kernels, plan: Plan, operands: Any, counted: Any):
     full = plan
     if "max" in plan.results and "argmax" not in plan.results:
         full = replace(plan, results=(*plan.results, "argmax"))
-    result = _run(kernels, full, operands, counted)
+    result = _run_kernels(kernels, full, operands, counted)
     asked = {name: result.rows[name] for name in plan.results}
     residuals = (operands, counted, result.output, result.rows, wanted)
     return result._replace(rows=asked), residuals
@@ -294,10 +287,11 @@ def _with_received(
     """Adds the gradient of ``received`` to the packed keys."""
     if bar is None:
         return plan, operands
-    packed = stack({"d received": bar}, plan.padded_keys)
+    tail = [(0, 0), (0, 0), (0, plan.padded_keys - plan.keys)]
+    vectors = {"d received": jnp.pad(bar, tail)}
     if operands.key_floats is not None:
-        sizes = (plan.batch, plan.heads, *operands.key_floats.shape[2:])
-        packed = jnp.concatenate([jnp.broadcast_to(operands.key_floats, sizes), packed], axis=2)
+        vectors = {"bias": operands.key_floats[:, :, 0]} | vectors
+    packed = stack(vectors, plan.padded_keys)
     plan = replace(plan, key_floats=(*plan.key_floats, "d received"))
     return plan, operands._replace(key_floats=packed)
 
@@ -347,4 +341,5 @@ def _sum_to(array: Array, shape: tuple[int, ...]) -> Array:
     return array.sum(axis=axes, keepdims=True)
 
 
+_run = jax.custom_vjp(_run_kernels, nondiff_argnums=(0, 1))
 _run.defvjp(_run_forward, _run_backward, symbolic_zeros=True)

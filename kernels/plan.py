@@ -14,11 +14,11 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
 from flaxattn.kernels import dropout
 from flaxattn.kernels.checks import needed_labels
-from flaxattn.kernels.contract import Call, Sieve
+from flaxattn.kernels.contract import Call, Dropout, Sieve
 from flaxattn.kernels.masks import quarantine, restricted
 
 LOG2E = math.log2(math.e)
@@ -143,7 +143,8 @@ def pack(call: Call, block_q: int, block_k: int) -> tuple[Plan, Operands]:
     rows, keys = _label_vectors(call)
     key_bias = _key_bias(call, poison, block_k)
     if call.dropout is not None:
-        rows |= _dropout_words(call)
+        batch, queries, heads, _ = call.q.shape
+        rows |= _dropout_words(call.dropout, (batch, heads, queries))
     capture = call.capture
     plan = Plan(
         batch=call.q.shape[0],
@@ -199,9 +200,10 @@ def stack(vectors: dict[str, Array], length: int, fill: float = 0) -> Array | No
     shapes = [vector.shape[:2] for vector in vectors.values()]
     leading = tuple(max(sizes) for sizes in zip(*shapes, strict=True))
     full = [jnp.broadcast_to(x, (*leading, x.shape[2])) for x in vectors.values()]
-    packed = jnp.stack(full, axis=2)
-    tail = [(0, 0), (0, 0), (0, 0), (0, length - packed.shape[3])]
-    return jnp.pad(packed, tail, constant_values=fill)
+    # Some vectors may have their padding already, with a value of their own.
+    tails = [[(0, 0), (0, 0), (0, length - x.shape[2])] for x in full]
+    padded = [jnp.pad(x, tail, constant_values=fill) for x, tail in zip(full, tails, strict=True)]
+    return jnp.stack(padded, axis=2)
 
 
 def _scale(call: Call) -> tuple[float, Float[Array, "B Q H D"]]:
@@ -216,40 +218,50 @@ def _label_vectors(call: Call) -> tuple[dict[str, Array], dict[str, Array]]:
     """What masks and sieves compare: int32 ``[B, 1, S]`` of queries and of keys, by name."""
     names = {name for sieve in call.capture.sieves for name in needed_labels(sieve)}
     labels = call.labels._asdict()
-    rows = {"label_segment": "query_segment", "label_token": "query_token"}
-    keys = {"class": "key_class", "label_segment": "key_segment", "label_token": "key_token"}
-    of_rows = {name: labels[field] for name, field in rows.items() if field in names}
-    of_keys = {name: labels[field] for name, field in keys.items() if field in names}
-    if call.segment_ids is not None:
-        of_rows = {"segment": call.segment_ids[0], **of_rows}
-        of_keys = {"segment": call.segment_ids[1], **of_keys}
-    return tuple(
-        {name: ids.astype(jnp.int32)[:, None] for name, ids in vectors.items()}
-        for vectors in (of_rows, of_keys)
+    if isinstance(call.segment_ids, tuple):
+        names |= {"of_queries", "of_keys"}
+        labels |= dict(zip(("of_queries", "of_keys"), call.segment_ids, strict=True))
+
+    def vectors(fields: dict[str, str]) -> dict[str, Array]:
+        chosen = {name: labels[field] for name, field in fields.items() if field in names}
+        return {name: ids.astype(jnp.int32)[:, None] for name, ids in chosen.items()}
+
+    of_rows = {"segment": "of_queries", "label_segment": "query_segment"}
+    of_keys = {"segment": "of_keys", "class": "key_class", "label_segment": "key_segment"}
+    return (
+        vectors(of_rows | {"label_token": "query_token"}),
+        vectors(of_keys | {"label_token": "key_token"}),
     )
 
 
-def _dropout_words(call: Call) -> dict[str, Array]:
+def _dropout_words(dropped: Dropout, shape: tuple[int, int, int]) -> dict[str, Array]:
     """The bits of every row as int32, [B, H, Q] each."""
-    batch, queries, heads, _ = call.q.shape
+    batch, heads, queries = shape
     positions = jnp.arange(queries, dtype=jnp.int32)
-    words = dropout.row_words(call.dropout, batch, heads, positions)
+    words = dropout.row_words(dropped, batch, heads, positions)
     first, second = jax.lax.bitcast_convert_type(words, jnp.int32)
     return {"word0": first, "word1": second}
 
 
-def _per_query(array: Array | None) -> bool:
-    return array is not None and array.shape[2] > 1
+def _per_query(array: Array | None) -> Array | None:
+    """The array if it differs between queries."""
+    return array if array is not None and array.shape[2] > 1 else None
+
+
+def _per_key(array: Array | None) -> Array | None:
+    """The part for keys of an array that is the same for all queries."""
+    return array[:, :, 0] if array is not None and array.shape[2] == 1 else None
 
 
 def _key_bias(call: Call, poison: Array | None, block_k: int) -> Float[Array, "#B #H K"] | None:
     """What every query adds to the score of a key, in base-2 units; None when it is 0."""
     keys = call.k.shape[1]
+    bias, mask = _per_key(call.bias), _per_key(call.mask)
     parts = [] if poison is None else [poison[:, :, 0]]
-    if call.bias is not None and not _per_query(call.bias):
-        parts.append(call.bias[:, :, 0].astype(jnp.float32))
-    if call.mask is not None and not _per_query(call.mask):
-        parts.append(_unattendable(call.mask[:, :, 0]))
+    if bias is not None:
+        parts.append(bias.astype(jnp.float32))
+    if mask is not None:
+        parts.append(jnp.where(mask, jnp.float32(0), -jnp.inf))
     if not parts and keys % block_k == 0:
         return None
     total = jnp.zeros((1, 1, keys), jnp.float32)
@@ -259,16 +271,11 @@ def _key_bias(call: Call, poison: Array | None, block_k: int) -> Float[Array, "#
     return total * LOG2E
 
 
-def _unattendable(mask: Bool[Array, "..."]) -> Float[Array, "..."]:
-    return jnp.where(mask, jnp.float32(0), -jnp.inf)
-
-
 def _pair_bias(call: Call) -> Float[Array, "#B #H Q K"] | None:
     """A bias and a mask that differ between queries, in one array of full length."""
-    bias = call.bias if _per_query(call.bias) else None
-    if _per_query(call.mask):
-        zero = jnp.zeros((), call.q.dtype)
-        bias = jnp.where(call.mask, zero if bias is None else bias, -jnp.inf)
+    bias, mask = _per_query(call.bias), _per_query(call.mask)
+    if mask is not None:
+        bias = jnp.where(mask, jnp.zeros((), call.q.dtype) if bias is None else bias, -jnp.inf)
     if bias is None:
         return None
     return jnp.broadcast_to(bias, (*bias.shape[:2], call.q.shape[1], call.k.shape[1]))

@@ -27,7 +27,7 @@ def attention(
     bias: Float[Array, "#B #H #Q #K"] | None = None,
     segment_ids: Int[Array, "B S"] | tuple[Int[Array, "B Q"], Int[Array, "B K"]] | None = None,
     causal: bool = False,
-    scale: float | None = None,
+    scale: float | Float[Array, ""] | None = None,
     dropout: Dropout | None = None,
     labels: Labels | None = None,
     capture: Capture = NOTHING,
