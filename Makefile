@@ -11,6 +11,7 @@ PYTHON ?=
 VERSION ?= 3.1[123]
 ARGS ?=
 PARITY_VENV ?= .venv-parity
+AOT_VENV ?= .venv-aot
 TORCH ?= torch==2.13.0
 BIN := $(abspath $(VENV))/bin
 # One process per core, at most four; a file's tests share what they compiled, so they stay together.
@@ -18,7 +19,7 @@ PYTEST := PYTHONSAFEPATH=1 $(BIN)/pytest --numprocesses auto --maxprocesses 4 --
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint parity compare browser bench clean
+.PHONY: help demo test slow lint parity compare browser aot ahead gpu bench clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,8 +27,11 @@ help:  ## show this list
 demo: $(VENV)/.base  ## the main job on the built-in model: extract, measure, write the page
 	$(BIN)/flaxattn demo $(ARGS)
 
-test: $(VENV)/.test  ## all tests that need neither torch nor a GPU
-	$(PYTEST) $(ARGS)
+test: $(VENV)/.test  ## the tests that need neither torch nor an accelerator, but the slow ones
+	$(PYTEST) -m "not slow and not aot and not gpu" $(ARGS)
+
+slow: $(VENV)/.test  ## the slow tests: every case on the interpreted kernels
+	$(PYTEST) --dist worksteal -m slow $(ARGS)
 
 lint: $(VENV)/.dev  ## ruff, format check and pyright, as in continuous integration
 	$(BIN)/ruff check .
@@ -42,6 +46,12 @@ compare: $(VENV)/.oracle
 
 browser: $(VENV)/.test  ## the pages in headless Chromium; fails where there is none
 	FLAXATTN_MUST_RUN=browser $(PYTEST) -m browser $(ARGS)
+
+aot:  ## compiles every kernel for sm_90a and TPU v5e, from wheels, without a device (heavy)
+	@$(MAKE) --no-print-directory ahead VENV=$(AOT_VENV)
+
+ahead: $(VENV)/.aot
+	FLAXATTN_MUST_RUN=aot $(PYTEST) --dist worksteal -m aot $(ARGS)
 
 bench: $(VENV)/.base  ## BERT-base with all attention weights beside torch eager (heavy)
 	@$(MAKE) --no-print-directory $(PARITY_VENV)/.oracle VENV=$(PARITY_VENV) VERSION=3.11
@@ -80,6 +90,11 @@ $(VENV)/.test: $(VENV)/.base
 $(VENV)/.dev: $(VENV)/.base
 	@echo "Installing the development tools into $(VENV)"
 	@$(PIP) --editable '.[dev]'
+	@touch $@
+
+$(VENV)/.aot: $(VENV)/.test
+	@echo "Installing the compilers for CUDA and TPU into $(VENV) (large)"
+	@$(PIP) --no-deps $$($(BIN)/python tests/aot/compile.py wheels)
 	@touch $@
 
 $(VENV)/.oracle: $(VENV)/.test

@@ -30,6 +30,7 @@ from typing import Any
 
 MODULES = {"cuda": "jax_cuda12_plugin", "tpu": "libtpu"}
 BACKENDS = {"cuda": "flaxattn.kernels.mosaic_gpu", "tpu": "flaxattn.kernels.tpu"}
+CALLS = {"cuda": "mosaic_gpu", "tpu": "tpu_custom_call"}
 # What a Hopper GPU has; only the limits that compilers ask for matter.
 HOPPER = """
 gpu_device_info {
@@ -66,7 +67,8 @@ class Kernel:
 class Report:
     """The outcome of one compilation. Kernels compiled before in the same process are left out.
 
-    `temporary` is the memory that the whole call needs beside arguments and results, in bytes.
+    `temporary` is the memory that the whole call needs beside arguments and results, in bytes;
+    `calls` counts its calls of kernels.
     """
 
     name: str
@@ -74,6 +76,7 @@ class Report:
     seconds: float = 0
     temporary: int = 0
     output: int = 0
+    calls: int = 0
     kernels: list[Kernel] = field(default_factory=list)
 
 
@@ -150,8 +153,10 @@ class Compiler:
             memory = compiled.memory_analysis()
             report.temporary = memory.temp_size_in_bytes
             report.output = memory.output_size_in_bytes
+            text = compiled.as_text()
+            report.calls = len(re.findall(f'custom_call_target="{CALLS[self.platform]}', text))
             if self.platform == "tpu":
-                report.kernels = list(kernels_of_tpu(compiled.as_text()))
+                report.kernels = list(kernels_of_tpu(text))
         if self.platform == "cuda":
             report.kernels = list(kernels_of_cuda(self.dump))
         report.seconds = round(time.monotonic() - start, 1)

@@ -1,0 +1,139 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Every variant compiles for sm_90a and TPU v5e, keeps to registers and fits in fast memory.
+
+The compilers come from wheels and need no device (`make aot`). compile.py does the work, in one
+process per platform; what the kernels compute is tested in tests/kernels.
+"""
+
+import contextlib
+import json
+import runpy
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from flaxattn.kernels import variants
+
+SCRIPT = Path(__file__).with_name("compile.py")
+SHARED_MEMORY = 232_448  # of a block on sm_90, in bytes
+SCOPED_VMEM = 16 * 2**20  # of a kernel on v5e, unless it asks for more
+PATIENCE = 300  # seconds for one variant; a compiler that hangs is a failure
+
+VARIANTS = [("cuda", each) for each in variants.HALF]
+VARIANTS += [("tpu", each) for each in variants.HALF + variants.FLOAT32]
+
+
+class Compiler:
+    """A process that compiles for one platform; `Compilers` starts another after a crash."""
+
+    def __init__(self, platform, log):
+        self.platform, self.log = platform, log
+        with log.open("w") as errors:
+            self.process = subprocess.Popen(
+                [sys.executable, str(SCRIPT), platform, "-", "--json"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+            )
+
+    def ask(self, name):
+        """The report on a variant, as `compile.Report` has it; None when the process ended."""
+        watchdog = threading.Timer(PATIENCE, self.process.kill)
+        watchdog.start()
+        try:
+            print(name, file=self.process.stdin, flush=True)
+            # Compilers write to the same place.
+            found = (line for line in self.process.stdout if line.startswith("{"))
+            return json.loads(next(found, "null"))
+        except BrokenPipeError:
+            return None
+        finally:
+            watchdog.cancel()
+
+    def stop(self):
+        """(exit status, last messages)."""
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
+        self.process.stdout.close()
+        return self.process.wait(timeout=60), self.log.read_text()[-3000:]
+
+
+class Compilers:
+    """A compiler per platform, for as long as tests run."""
+
+    def __init__(self, folder):
+        self.folder, self.running, self.absent = folder, {}, {}
+
+    def ask(self, platform, name):
+        if platform in self.absent:
+            pytest.skip(self.absent[platform])
+        if platform not in self.running:
+            self.running[platform] = Compiler(platform, self.folder / platform)
+        report = self.running[platform].ask(name)
+        if report is None:
+            status, message = self.running.pop(platform).stop()
+            assert status == 2, f"the compiler for {platform} ended with {status}:\n{message}"
+            self.absent[platform] = message.splitlines()[-1]
+            pytest.skip(self.absent[platform])
+        return report
+
+    def stop(self):
+        for compiler in self.running.values():
+            compiler.stop()
+
+
+@pytest.fixture(scope="session")
+def compilers(tmp_path_factory):
+    found = Compilers(tmp_path_factory.mktemp("aot"))
+    yield found
+    found.stop()
+
+
+@pytest.mark.aot
+@pytest.mark.parametrize(
+    ("platform", "variant"), VARIANTS, ids=[f"{name}, {each.name}" for name, each in VARIANTS]
+)
+def test_a_variant_compiles_and_fits(compilers, platform, variant):
+    report = compilers.ask(platform, variant.name)
+    assert not report["error"], report["error"][-6000:]
+    # Forward, dq, and dk with dv are kernels of their own.
+    assert report["calls"] >= (3 if variant.gradient else 1), "kernels are missing"
+    for kernel in report["kernels"]:
+        assert kernel["spills"] == kernel["stack"] == 0, kernel
+        assert kernel["shared"] <= SHARED_MEMORY, kernel
+        assert kernel["vmem"] <= SCOPED_VMEM, kernel
+    if not variant.capture.weights and not variant.capture.scores and not variant.case.bias:
+        pairs = variant.case.queries * variant.case.queries
+        if pairs > 2**24:
+            # Less than one byte for each pair of positions of one head.
+            assert report["temporary"] + report["output"] < pairs
+
+
+def test_spills_and_shared_memory_are_read_from_the_compilers_log(tmp_path):
+    (tmp_path / "forward_0.ptxas").write_text(
+        "ptxas info    : Function properties for forward_mosaic_gpu_kernel\n"
+        "    48 bytes stack frame, 40 bytes spill stores, 44 bytes spill loads\n"
+        "ptxas info    : Used 168 registers, used 16 barriers, 1 bytes smem\n"
+    )
+    (tmp_path / "forward_0.mlir-passes.log").write_text(
+        "gpu.launch threads in (%a = %c384) dynamic_shared_memory_size %c51288_i32 {\n"
+    )
+    (kernel,) = runpy.run_path(str(SCRIPT))["kernels_of_cuda"](tmp_path)
+    found = (kernel.name, kernel.registers, kernel.spills, kernel.stack, kernel.shared)
+    assert found == ("forward_0", 168, 84, 48, 51_289)
+    assert not list(tmp_path.iterdir()), "a kernel is reported once"
+
+
+def test_fast_memory_is_read_from_a_module_for_tpu():
+    line = (
+        '  %scores.3 = f32[2,4]{1,0} custom-call(%a), custom_call_target="tpu_custom_call", '
+        'backend_config={"used_scoped_memory_configs":[{"memory_space":"1","offset":"0",'
+        '"size":"196608"}],"retry_config":{}}'
+    )
+    (kernel,) = runpy.run_path(str(SCRIPT))["kernels_of_tpu"](f"HloModule x\n{line}\n")
+    assert (kernel.name, kernel.vmem) == ("scores.3", 196_608)
