@@ -1,0 +1,356 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""One shape for all backward kernels on Hopper: tiles that stay, tiles that pass.
+
+A memory warpgroup brings tiles to shared memory by TMA; each compute warpgroup works on 64 rows of
+them. Which tiles stay in shared memory while others pass is a `Sweep`; what is computed with them
+is given as functions. No attention here.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import mosaic_gpu as plgpu
+from jaxtyping import Array
+
+from flaxattn.kernels import compat
+from flaxattn.kernels.plan import Plan
+
+ROWS = 64
+"""Rows of a tile that one warpgroup works on."""
+
+OF_QUERIES = ("q", "d_output", "row_floats", "row_ints")
+OF_KEYS = ("k", "v", "key_floats", "key_ints")
+OF_PAIRS = ("bias", "weights", "scores")
+PACKED = ("row_floats", "row_ints", "key_floats", "key_ints")
+
+SHARED_MEMORY = 216 * 1024
+"""Bytes of shared memory for tiles: what a block may have on Hopper, less barriers and scratch."""
+
+
+class Place(NamedTuple):
+    """Which tile: indices of batch and head, positions of its first query and key."""
+
+    batch: Any
+    head: Any
+    query: Any
+    key: Any
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What a kernel keeps in shared memory and what passes through it.
+
+    Attributes:
+        plan: of the call.
+        turned: tiles are [keys, queries], so warpgroups share the keys of a block; otherwise
+            tiles are [queries, keys] and they share the queries.
+        groups: compute warpgroups, `ROWS` rows of a block each.
+        step: columns of a tile.
+        staying: inputs that are loaded once; all others pass, a tile at a time.
+    """
+
+    plan: Plan
+    turned: bool
+    groups: int
+    step: int
+    staying: tuple[str, ...]
+
+    def shared(self, name: str) -> bool:
+        """Whether every warpgroup has its own rows of an input."""
+        return name in OF_PAIRS or name in (OF_KEYS if self.turned else OF_QUERIES)
+
+    def tile(self, name: str, array: Any) -> tuple[int, ...]:
+        """Shape of one warpgroup's part of an input."""
+        length = ROWS if self.shared(name) else self.step
+        if name in OF_PAIRS:
+            return ROWS, self.step
+        return (array.shape[2], length) if name in PACKED else (length, self.plan.depth)
+
+    def copies(self, names: Any) -> int:
+        """Number of copies that bring the inputs."""
+        return sum(self.groups if self.shared(name) else 1 for name in names)
+
+    def passing(self, arrays: Mapping[str, Any]) -> list[str]:
+        """The inputs that pass."""
+        return [name for name in arrays if name not in (*self.staying, "threshold")]
+
+    def slots(self, arrays: Mapping[str, Any]) -> int:
+        """How many tiles of what passes fit beside what stays; at least 1, at most 4."""
+
+        def size(names):
+            parts = (self._buffer(name, arrays[name], 1) for name in names)
+            return sum(_bytes(shape, dtype) for shape, dtype in parts)
+
+        present = [name for name in self.staying if name in arrays]
+        left = SHARED_MEMORY - size(present)
+        return max(1, min(4, left // max(1, size(self.passing(arrays)))))
+
+    def _buffer(self, name: str, array: Any, slots: int) -> tuple[tuple[int, ...], Any]:
+        groups = (self.groups,) if self.shared(name) else ()
+        leading = () if name in self.staying else (slots,)
+        return (*leading, *groups, *self.tile(name, array)), array.dtype
+
+    def buffers(self, arrays: Mapping[str, Any]) -> dict[str, Any]:
+        """Shared memory for every input, by name."""
+        slots, found = self.slots(arrays), {}
+        for name in (*self.staying, *self.passing(arrays)):
+            if name in arrays:
+                shape, dtype = self._buffer(name, arrays[name], slots)
+                found[name] = tile_memory(shape, dtype, plain=name in PACKED)
+        return found
+
+    def window(self, name: str, source: Any, place: Place, group: int) -> Any:
+        """The part of an input in global memory that a warpgroup's tile needs."""
+        own = group * ROWS
+        query, key = (place.query, place.key + own) if self.turned else (place.query + own, place.key)
+        rows, columns = (key, query) if self.turned else (query, key)
+        if name in OF_PAIRS:
+            corner = (pl.ds(rows, ROWS), pl.ds(columns, self.step))
+            return source.at[(*_leading(source, place), *corner)]
+        start = query if name in OF_QUERIES else key
+        if not self.shared(name):
+            start = columns
+        length = ROWS if self.shared(name) else self.step
+        if name in PACKED:
+            return source.at[(*_leading(source, place), slice(None), pl.ds(start, length))]
+        return source.at[place.batch, pl.ds(start, length), place.head]
+
+
+def _leading(source: Any, place: Place) -> tuple[Any, Any]:
+    """Indices of batch and head; a dimension of 1 stands for all."""
+    batch, heads = source.shape[:2]
+    return (0 if batch == 1 else place.batch), (0 if heads == 1 else place.head)
+
+
+def _bytes(shape: tuple[int, ...], dtype: Any) -> int:
+    size = jnp.dtype(dtype).itemsize
+    for length in shape:
+        size *= length
+    return size
+
+
+def tile_memory(shape: tuple[int, ...], dtype: Any, plain: bool = False) -> Any:
+    """Shared memory for tiles, laid out for the tensor cores unless plain."""
+    if plain:
+        return plgpu.SMEM(shape, dtype)
+    size = jnp.dtype(dtype).itemsize
+    width = min(128, shape[-1] * size)
+    transforms = (plgpu.TilingTransform((8, width // size)), plgpu.SwizzleTransform(width))
+    return plgpu.SMEM(shape, dtype, transforms=transforms)
+
+
+class Form:
+    """`tiles.Form` of a warpgroup's tile in the registers' layout of wgmma."""
+
+    def __init__(self, sweep: Sweep, place: Place, group: Any):
+        own = group * ROWS
+        self.plan = sweep.plan
+        self.row_axis, self.key_axis = (1, 0) if sweep.turned else (0, 1)
+        self.shape = (ROWS, sweep.step)
+        self.query = place.query if sweep.turned else place.query + own
+        self.key = place.key + own if sweep.turned else place.key
+
+    def rows(self, vector):
+        return lax.broadcast_in_dim(vector, self.shape, [self.row_axis])
+
+    def keys(self, vector):
+        return lax.broadcast_in_dim(vector, self.shape, [self.key_axis])
+
+    def row_sum(self, tile):
+        return tile.sum(axis=self.key_axis)
+
+    def row_max(self, tile):
+        return tile.max(axis=self.key_axis)
+
+    def key_sum(self, tile):
+        return tile.sum(axis=self.row_axis)
+
+    def row_positions(self):
+        return self._positions(self.row_axis) + self.query
+
+    def key_positions(self):
+        return self._positions(self.key_axis) + self.key
+
+    def full_row(self, value):
+        layout = plgpu.Layout.WGMMA.reduce(self.key_axis)
+        return plgpu.layout_cast(jnp.full((self.shape[self.row_axis],), value, jnp.float32), layout)
+
+    def _positions(self, axis):
+        return plgpu.broadcasted_iota(jnp.int32, self.shape, axis, layout=plgpu.Layout.WGMMA)
+
+    def vectors(self, parts: Mapping[str, Any], side: str) -> dict[str, Array]:
+        """Packed vectors of the "row" or "key" side of the tile, by name."""
+        axis = self.row_axis if side == "row" else self.key_axis
+        layout = plgpu.Layout.WGMMA.reduce(1 - axis)
+        found = {}
+        for kind in (f"{side}_floats", f"{side}_ints"):
+            for number, name in enumerate(getattr(self.plan, kind)):
+                found[name] = compat.load(parts[kind].at[number], layout)
+        return found
+
+    def pairs(self, parts: Mapping[str, Any], name: str) -> Array | None:
+        """The tile of an input that has an entry for every pair, None without one."""
+        return compat.load(parts[name], plgpu.Layout.WGMMA) if name in parts else None
+
+
+def add_product(total: Any, left: Array, right: Any, parts: Mapping[str, Any]) -> None:
+    """Adds left · right to an accumulator, left from registers, not waiting for it.
+
+    Interpreters take matrices from shared memory only, so there left goes through it.
+    """
+    if "registers" in parts:
+        parts["registers"][...] = left
+        plgpu.commit_smem()
+        left = parts["registers"]
+    plgpu.wgmma(total, left, right)
+
+
+def zeros(columns: int) -> Array:
+    """A float32 accumulator of a warpgroup."""
+    return plgpu.layout_cast(jnp.zeros((ROWS, columns), jnp.float32), plgpu.Layout.WGMMA)
+
+
+class Work(NamedTuple):
+    """What the compute warpgroups do.
+
+    Attributes:
+        accumulators: how many matrices [ROWS, D] the tensor cores sum up.
+        start: () -> what else is carried from tile to tile.
+        step: (accumulators, carried, parts in shared memory, form) -> carried.
+        finish: (sums, carried, what stays, place, group, outputs, stages) -> None; stores.
+    """
+
+    accumulators: int
+    start: Callable[..., Any]
+    step: Callable[..., Any]
+    finish: Callable[..., None]
+
+
+def launch(
+    sweep: Sweep,
+    arrays: Mapping[str, Array],
+    results: list[jax.ShapeDtypeStruct],
+    grid: Mapping[str, int],
+    tiles_of: Callable[[], tuple[Any, Any, Callable[[Any], Place]]],
+    work: Work,
+    staging: list[Any],
+    interpret: Any,
+) -> list[Array]:
+    """Runs a kernel.
+
+    Args:
+        sweep: what stays and what passes.
+        arrays: the inputs, by name.
+        results: shapes of the outputs.
+        grid: sizes of the grid, by name.
+        tiles_of: inside the kernel, the first and the last step (excluded) of this block, and
+            the place of a step's tile.
+        work: what is computed.
+        staging: shared memory for results, handed to ``work.finish``.
+        interpret: False, or how to interpret.
+
+    Returns:
+        The outputs.
+    """
+    slots, passing = sweep.slots(arrays), sweep.passing(arrays)
+    staying = [name for name in sweep.staying if name in arrays]
+
+    def kernel(*refs):
+        sources = dict(zip(arrays, refs, strict=False))
+        outputs = refs[len(arrays) : len(arrays) + len(results)]
+        buffers, barriers, stages, registers = refs[len(arrays) + len(results) :]
+        group = lax.axis_index("group")
+        first, last, place = tiles_of()
+        ready, full, free = barriers
+
+        def copy(names, at, slot, barrier):
+            for name in names:
+                for own in range(sweep.groups if sweep.shared(name) else 1):
+                    leading = () if slot is None else (slot,)
+                    leading = (*leading, own) if sweep.shared(name) else leading
+                    target = buffers[name].at[leading] if leading else buffers[name]
+                    source = sweep.window(name, sources[name], at, own)
+                    plgpu.copy_gmem_to_smem(source, target, barrier)
+
+        def parts(names, slot):
+            found = {}
+            for name in names:
+                leading = () if slot is None else (slot,)
+                leading = (*leading, group) if sweep.shared(name) else leading
+                found[name] = buffers[name].at[leading] if leading else buffers[name]
+            return found
+
+        @pl.when(group == sweep.groups)
+        def _memory():
+            if sweep.groups > 1:
+                plgpu.set_max_registers(40, action="decrease")
+            if staying:
+                copy(staying, place(first), None, ready)
+
+            @pl.loop(first, last)
+            def _(step):
+                slot = lax.rem(step - first, slots)
+
+                @pl.when(step - first >= slots)
+                def _():
+                    plgpu.barrier_wait(free.at[slot])
+
+                copy(passing, place(step), slot, full.at[slot])
+
+        @pl.when(group < sweep.groups)
+        def _compute():
+            if sweep.groups > 1:
+                plgpu.set_max_registers(232, action="increase")
+            if staying:
+                plgpu.barrier_wait(ready)
+            whole = parts(staying, None)
+            if "threshold" in sources:
+                whole["threshold"] = sources["threshold"]
+            if registers:
+                whole["registers"] = registers[0].at[group]
+
+            def all_tiles(*sums):
+                def one_tile(step, carried):
+                    slot = lax.rem(step - first, slots)
+                    plgpu.barrier_wait(full.at[slot])
+                    here = whole | parts(passing, slot)
+                    carried = work.step(sums, carried, here, Form(sweep, place(step), group))
+                    plgpu.wgmma_wait(0)
+                    plgpu.barrier_arrive(free.at[slot])
+                    return carried
+
+                carried = lax.fori_loop(first, last, one_tile, work.start())
+                return [total[...] for total in sums], carried
+
+            accumulator = plgpu.ACC((ROWS, sweep.plan.depth), jnp.float32)
+            if work.accumulators:
+                sums, carried = pl.run_scoped(all_tiles, *[accumulator] * work.accumulators)
+            else:
+                sums, carried = all_tiles()
+            work.finish(sums, carried, whole, place(first), group, outputs, stages)
+
+    barriers = (
+        plgpu.Barrier(num_arrivals=max(1, sweep.copies(staying))),
+        plgpu.Barrier(num_arrivals=sweep.copies(passing), num_barriers=slots),
+        plgpu.Barrier(num_arrivals=sweep.groups, num_barriers=slots),
+    )
+    registers = []
+    if interpret:
+        registers.append(plgpu.SMEM((sweep.groups, ROWS, sweep.step), sweep.plan.dtype))
+    return plgpu.kernel(
+        kernel,
+        out_type=results,
+        scratch_types=[sweep.buffers(arrays), barriers, staging, registers],
+        grid=tuple(grid.values()),
+        grid_names=tuple(grid),
+        num_threads=sweep.groups + 1,
+        thread_name="group",
+        compiler_params=plgpu.CompilerParams(approx_math=True),
+        interpret=interpret,
+    )(*arrays.values())
