@@ -63,3 +63,35 @@ def result(shape: tuple[int, ...], dtype: Any, operands: Any) -> jax.ShapeDtypeS
     leaf = jax.tree.leaves(operands)[0]
     kind = jax.typeof(leaf).manual_axis_type.update(varying=varying_axes(operands))
     return jax.ShapeDtypeStruct(shape, dtype, manual_axis_type=kind)
+
+
+def load(ref: Any, layout: Any) -> jax.Array:
+    """Loads from shared memory of a GPU into registers.
+
+    Args:
+        ref: a part of shared memory.
+        layout: of the registers.
+
+    Returns:
+        The array.
+    """
+    from jax.experimental.pallas import mosaic_gpu as plgpu
+
+    index = () if jax.__version_info__ >= (0, 11) else ((),)
+    return plgpu.load(ref, *index, layout=layout)
+
+
+def transposed(ref: Any) -> Any:
+    """The matrix in shared memory of a GPU with its two dimensions swapped.
+
+    Args:
+        ref: a matrix.
+
+    Returns:
+        A view.
+    """
+    if jax.__version_info__ >= (0, 11):
+        return ref.transpose((1, 0))
+    from jax.experimental.pallas import mosaic_gpu as plgpu
+
+    return plgpu.transpose_ref(ref, (1, 0))
