@@ -1,0 +1,284 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Attention on a TPU: the forward kernel with its captures, and the column sums.
+
+What a tile computes is in tiles.py, how a grid walks over tiles in tpu_form.py, the gradients in
+tpu_backward.py, and what makes one differentiable call of them in fused.py.
+"""
+
+import functools
+from typing import Any
+
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jaxtyping import Array, Float
+
+from flaxattn.kernels import fused, tiles, tpu_backward
+from flaxattn.kernels.contract import Call, Intermediates
+from flaxattn.kernels.plan import Operands, Plan
+from flaxattn.kernels.tpu_form import KEYS, LANES, QUERIES, Result, Step, Sweep, dot, inputs_of
+
+MAX_DEPTH = 256
+DTYPES = ("float32", "bfloat16")
+
+
+def refusal(call: Call) -> str | None:
+    """Why the kernels cannot run a call.
+
+    Args:
+        call: a checked call.
+
+    Returns:
+        The reason, None when they can.
+    """
+    if call.q.dtype.name not in DTYPES:
+        return f"the TPU kernels take {' and '.join(DTYPES)}, not {call.q.dtype.name}"
+    if call.q.shape[3] > MAX_DEPTH:
+        return f"the TPU kernels take heads of depth {MAX_DEPTH} at most, not {call.q.shape[3]}"
+    return None
+
+
+def blocks(call: Call) -> tuple[int, int]:
+    """Sizes of tiles for a call.
+
+    Args:
+        call: a checked call.
+
+    Returns:
+        Query rows and keys of a tile, multiples of 128.
+    """
+    capture = call.capture
+    many = capture.weights or capture.scores or len(capture.stats) > 4 or call.bias is not None
+    return _block(call.q.shape[1], 256 if many else 512), _block(call.k.shape[1], 512)
+
+
+def _block(length: int, most: int) -> int:
+    """The size that wastes least: padding on one side, steps of the grid on the other."""
+
+    def cost(size: int) -> float:
+        return -(-length // size) * (size + LANES / 2)
+
+    return min(range(LANES, most + 1, LANES), key=cost)
+
+
+@functools.cache
+def backend(interpret: Any = False) -> fused.Kernels:
+    """The kernels as one device.
+
+    Args:
+        interpret: False on a TPU; True or ``pltpu.InterpretParams`` anywhere.
+
+    Returns:
+        The same object for the same argument.
+    """
+    kernels = {
+        "forward": forward,
+        "received": received,
+        "row_dots": tpu_backward.row_dots,
+        "grad_queries": tpu_backward.grad_queries,
+        "grad_keys": tpu_backward.grad_keys,
+        "grad_bias": tpu_backward.grad_bias,
+    }
+    return fused.Kernels(
+        "tpu",
+        **{name: functools.partial(run, interpret=interpret) for name, run in kernels.items()},
+    )
+
+
+def attend(
+    call: Call, interpret: Any = False
+) -> tuple[Float[Array, "B Q H D"], Intermediates]:
+    """Attention on the TPU kernels.
+
+    Args:
+        call: a checked call for which `refusal` is None.
+        interpret: as for `backend`.
+
+    Returns:
+        The output in q's dtype and the intermediates.
+    """
+    return fused.attend(call, backend(interpret), *blocks(call))
+
+
+def forward(plan: Plan, operands: Operands, interpret: Any = False) -> fused.Forward:
+    """Output, row statistics and maps in one kernel.
+
+    Maps are written in a second pass over the keys, once the sums of the rows are final. Scores
+    are computed again there: that is cheaper than keeping a row of them.
+
+    Args:
+        plan: of the call.
+        operands: of the call.
+        interpret: as for `backend`.
+
+    Returns:
+        As `fused.Forward` says.
+    """
+    maps = plan.weights is not None or plan.scores
+    sweep = Sweep(plan, QUERIES, passes=2 if maps else 1)
+    leading, square = (plan.batch, plan.heads), (plan.queries, plan.keys)
+    results = {
+        "output": Result("query matrix", (*leading, plan.queries, plan.depth), plan.dtype),
+        "rows": Result(
+            "query vectors", (*leading, len(plan.results), plan.padded_queries), jnp.float32
+        ),
+    }
+    if plan.weights is not None:
+        results["weights"] = Result("tile", (*leading, *square), plan.weights)
+    if plan.scores:
+        results["scores"] = Result("tile", (*leading, *square), jnp.float32)
+    scratch = {
+        "sum": (plan.block_q, plan.depth),
+        "state": (plan.block_q, len(_state_names(plan))),
+        "columns": (plan.block_q, -(-len(plan.results) // LANES) * LANES),
+    }
+    given = inputs_of(plan, operands)
+    found = sweep.call("attention_forward", _forward, given, results, scratch, interpret)
+    output = jnp.swapaxes(found["output"], 1, 2)
+    return fused.Forward(output, found["rows"], found.get("weights"), found.get("scores"))
+
+
+def _state_names(plan: Plan) -> list[str]:
+    """Names along the columns of the state in VMEM."""
+    return list(tiles.start(plan, _NoForm()))
+
+
+class _NoForm:
+    """Enough of a form to ask which vectors a state has."""
+
+    def full_row(self, value: float) -> float:
+        return value
+
+
+def _forward(step: Step) -> None:
+    """One step of the forward kernel."""
+    sweep, number = step.sweep, step.ids[3]
+    last = sweep.inner_blocks - 1
+    needed = sweep.needed(step.place)
+    pl.when(number == 0)(functools.partial(_begin_rows, step))
+    pl.when((number <= last) & needed)(functools.partial(_add_keys, step))
+    pl.when(number == last)(functools.partial(_end_rows, step))
+    if sweep.passes == 2:
+        pl.when((number > last) & needed)(functools.partial(_write_maps, step))
+        if sweep.plan.causal:
+            above = jnp.logical_not(needed)
+            pl.when((number > last) & above)(functools.partial(_write_nothing, step))
+
+
+def _begin_rows(step: Step) -> None:
+    """The state of rows that have seen no key."""
+    step.turn_vectors()
+    step.held["sum"][...] = jnp.zeros_like(step.held["sum"])
+    for n, value in enumerate(tiles.start(step.sweep.plan, step.form).values()):
+        step.held["state"][:, n : n + 1] = value
+
+
+def _add_keys(step: Step) -> None:
+    """Takes a tile into the state, and its values into the sum."""
+    plan, form = step.sweep.plan, step.form
+    rows, keys = step.vectors()
+    tile = step.scores(rows, keys)
+    # reference._softmax, reference._statistics
+    held = step.held["state"]
+    state = {name: held[:, n : n + 1] for n, name in enumerate(_state_names(plan))}
+    state, exponentials, rescale = tiles.advance(plan, form, state, tile, rows, keys)
+    for n, name in enumerate(_state_names(plan)):
+        held[:, n : n + 1] = state[name]
+    # reference._output
+    if plan.dropout:
+        keep = tiles.keep(form, rows, step.given["threshold"][0])
+        exponentials = jnp.where(keep, exponentials, 0.0)
+    values = step.given["v"][...]
+    added = dot(exponentials.astype(values.dtype), values, 1, 0)
+    step.held["sum"][...] = step.held["sum"][...] * rescale + added
+
+
+def _end_rows(step: Step) -> None:
+    """Output and statistics of rows that have seen all their keys."""
+    plan, held = step.sweep.plan, step.held
+    names = _state_names(plan)
+    state = {name: held["state"][:, n : n + 1] for n, name in enumerate(names)}
+    shift, inverse, found = tiles.finish(plan, state)
+    factor = inverse * step.given["keep_scale"][0] if plan.dropout else inverse
+    step.found["output"][...] = (held["sum"][...] * factor).astype(plan.dtype)
+    for n, name in enumerate(plan.results):
+        held["columns"][:, n : n + 1] = found[name]
+    step.found["rows"][...] = held["columns"][...].T[: len(plan.results)]
+    # The second pass finds what turns scores into weights in place of the sums.
+    held["state"][:, names.index("shift") : names.index("shift") + 1] = shift
+    held["state"][:, names.index("total") : names.index("total") + 1] = inverse
+
+
+def _write_maps(step: Step) -> None:
+    """Weights and scores of a tile."""
+    plan = step.sweep.plan
+    rows, keys = step.vectors()
+    tile = step.scores(rows, keys)
+    names = _state_names(plan)
+    shift, inverse = (
+        step.held["state"][:, n : n + 1] for n in (names.index("shift"), names.index("total"))
+    )
+    if plan.weights is not None:
+        # reference._softmax, reference._in_dtype
+        step.found["weights"][...] = _in_dtype(jnp.exp2(tile - shift) * inverse, plan.weights)
+    if plan.scores:
+        step.found["scores"][...] = tile * tiles.LN2
+
+
+def _write_nothing(step: Step) -> None:
+    """What a tile above the diagonal holds."""
+    for name, value in (("weights", 0), ("scores", -jnp.inf)):
+        if name in step.found:
+            ref = step.found[name]
+            ref[...] = jnp.full(ref.shape, value, ref.dtype)
+
+
+def _in_dtype(weights: Array, dtype: str) -> Array:
+    """Weights as they are stored."""
+    if dtype == "uint8":
+        return jnp.round(255 * weights).astype(jnp.int32).astype(jnp.uint8)
+    return weights.astype(dtype)
+
+
+def received(plan: Plan, operands: Operands, interpret: Any = False) -> Float[Array, "B H Kp"]:
+    """Column sums of the weights of the counted rows.
+
+    Args:
+        plan: with the rows "lse2" and "counted".
+        operands: the same.
+        interpret: as for `backend`.
+
+    Returns:
+        One number for each key.
+    """
+    shape = (plan.batch, plan.heads, 1, plan.padded_keys)
+    found = Sweep(plan, KEYS).call(
+        "attention_received",
+        _received,
+        inputs_of(plan, operands),
+        {"sums": Result("key vectors", shape, jnp.float32)},
+        {"sum": (plan.block_k, LANES)},
+        interpret,
+    )
+    return found["sums"][:, :, 0]
+
+
+def _received(step: Step) -> None:
+    """One step of the column pass."""
+    held, number = step.held["sum"], step.ids[3]
+
+    @pl.when(number == 0)
+    def _begin():
+        step.turn_vectors()
+        held[...] = jnp.zeros_like(held)
+
+    @pl.when(step.sweep.needed(step.place))
+    def _add():
+        # reference._statistics: received
+        form, (rows, keys) = step.form, step.vectors()
+        weights = tiles.rebuilt_weights(form, step.scores(rows, keys), rows["lse2"])
+        held[:, :1] += form.key_sum(weights * form.rows(rows["counted"]))
+
+    @pl.when(number == step.sweep.inner_blocks - 1)
+    def _end():
+        step.found["sums"][...] = held[...].T[:1]

@@ -1,0 +1,248 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Gradients of attention on a TPU.
+
+Every kernel builds the weights of its tiles again from the LSE of the forward pass and turns what
+arrives at output, maps and statistics into the gradient of the tile's scores; they differ in
+what they sum it over. Used by fused.py, where the sums of the rows come from.
+"""
+
+from typing import Any
+
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jaxtyping import Array, Float
+
+from flaxattn.kernels import tiles
+from flaxattn.kernels.fused import Cotangents
+from flaxattn.kernels.plan import Operands, Plan
+from flaxattn.kernels.tpu_form import (
+    KEYS,
+    LANES,
+    PAIRS,
+    QUERIES,
+    Result,
+    Step,
+    Sweep,
+    dot,
+    inputs_of,
+)
+
+
+def row_dots(
+    plan: Plan, operands: Operands, cotangents: Cotangents, interpret: Any = False
+) -> Float[Array, "B H Qp"]:
+    """Sum over the keys of weight times what reaches it from captured weights and received.
+
+    Args:
+        plan: with the rows "lse2" and, for received, "counted".
+        operands: the same.
+        cotangents: those of the weights count.
+        interpret: as for `tpu.backend`.
+
+    Returns:
+        One number for each query.
+    """
+    shape = (plan.batch, plan.heads, 1, plan.padded_queries)
+    given = inputs_of(plan, operands, cotangents)
+    given = {name: x for name, x in given.items() if name not in ("v", "d_output", "d_scores")}
+    found = Sweep(plan, QUERIES).call(
+        "attention_row_dots",
+        _row_dots,
+        given,
+        {"sums": Result("query vectors", shape, jnp.float32)},
+        {"sum": (plan.block_q, LANES)},
+        interpret,
+    )
+    return found["sums"][:, :, 0]
+
+
+def _row_dots(step: Step) -> None:
+    """One step of `row_dots`."""
+    plan, held, number = step.sweep.plan, step.held["sum"], step.ids[3]
+
+    @pl.when(number == 0)
+    def _begin():
+        step.turn_vectors()
+        held[...] = jnp.zeros_like(held)
+
+    @pl.when(step.sweep.needed(step.place))
+    def _add():
+        form, (rows, keys) = step.form, step.vectors()
+        tile = step.scores(rows, keys)
+        weights = tiles.rebuilt_weights(form, tile, rows["lse2"])
+        bar = tiles.weights_gradient(plan, form, tile, weights, rows, keys)
+        of_map = step.tile("d_weights")
+        bar = bar if of_map is None else bar + of_map
+        held[:, :1] += form.row_sum(weights * bar)
+
+    @pl.when(number == step.sweep.inner_blocks - 1)
+    def _end():
+        step.found["sums"][...] = held[...].T[:1]
+
+
+def _gradient(step: Step) -> tuple[Array, Array]:
+    """Weights of a tile after dropout, and the gradient of its scores."""
+    plan, form, (rows, keys) = step.sweep.plan, step.form, step.vectors()
+    # reference._scores, reference._softmax
+    tile = step.scores(rows, keys)
+    weights = tiles.rebuilt_weights(form, tile, rows["lse2"])
+    # reference._output, backwards
+    bar, dropped = step.product("d_output", "v"), weights
+    if plan.dropout:
+        keep = tiles.keep(form, rows, step.given["threshold"][0])
+        bar, dropped = jnp.where(keep, bar, 0.0), jnp.where(keep, weights, 0.0)
+    of_map = step.tile("d_weights")
+    bar = bar if of_map is None else bar + of_map
+    # reference._statistics and reference._softmax, backwards
+    of_scores = step.tile("d_scores")
+    return dropped, tiles.score_gradient(
+        plan, form, tile, weights, bar, rows, keys, of_scores
+    )
+
+
+def grad_queries(
+    plan: Plan, operands: Operands, cotangents: Cotangents, interpret: Any = False
+) -> Float[Array, "B Q H D"]:
+    """The gradient of q, summed over the keys.
+
+    Args:
+        plan: with the rows of `tiles.score_gradient`.
+        operands: the same.
+        cotangents: of output and maps.
+        interpret: as for `tpu.backend`.
+
+    Returns:
+        In q's dtype.
+    """
+    shape = (plan.batch, plan.heads, plan.queries, plan.depth)
+    found = Sweep(plan, QUERIES).call(
+        "attention_grad_queries",
+        _grad_queries,
+        inputs_of(plan, operands, cotangents),
+        {"dq": Result("query matrix", shape, plan.dtype)},
+        {"dq": (plan.block_q, plan.depth)},
+        interpret,
+    )
+    return jnp.swapaxes(found["dq"], 1, 2)
+
+
+def _grad_queries(step: Step) -> None:
+    """One step of `grad_queries`."""
+    plan, held, number = step.sweep.plan, step.held["dq"], step.ids[3]
+
+    @pl.when(number == 0)
+    def _begin():
+        step.turn_vectors()
+        held[...] = jnp.zeros_like(held)
+
+    @pl.when(step.sweep.needed(step.place))
+    def _add():
+        keys = step.given["k"][...]
+        _, d_scores = _gradient(step)
+        held[...] += dot(d_scores.astype(keys.dtype), keys, 1, 0)
+
+    @pl.when(number == step.sweep.inner_blocks - 1)
+    def _end():
+        step.found["dq"][...] = (held[...] * plan.scale).astype(plan.dtype)
+
+
+def grad_keys(
+    plan: Plan,
+    operands: Operands,
+    cotangents: Cotangents,
+    of_bias: bool,
+    interpret: Any = False,
+) -> tuple[Float[Array, "B K H D"], Float[Array, "B K H D"], Float[Array, "B H Kp"] | None]:
+    """The gradients of k and v, summed over the queries.
+
+    Args:
+        plan: with the rows of `tiles.score_gradient`.
+        operands: the same.
+        cotangents: of output and maps.
+        of_bias: whether to sum the gradient of the scores of each key as well.
+        interpret: as for `tpu.backend`.
+
+    Returns:
+        Both in q's dtype, and the sums, None without ``of_bias``.
+    """
+    leading, depth = (plan.batch, plan.heads), plan.depth
+    of_matrix = Result("key matrix", (*leading, plan.keys, depth), plan.dtype)
+    results = {"dk": of_matrix, "dv": of_matrix}
+    scratch = {"dk": (plan.block_k, depth), "dv": (plan.block_k, depth)}
+    if of_bias:
+        results["sums"] = Result("key vectors", (*leading, 1, plan.padded_keys), jnp.float32)
+        scratch["sum"] = (plan.block_k, LANES)
+    given = inputs_of(plan, operands, cotangents)
+    sweep = Sweep(plan, KEYS)
+    found = sweep.call("attention_grad_keys", _grad_keys, given, results, scratch, interpret)
+    dk, dv = (jnp.swapaxes(found[name], 1, 2) for name in ("dk", "dv"))
+    return dk, dv, found["sums"][:, :, 0] if of_bias else None
+
+
+def _grad_keys(step: Step) -> None:
+    """One step of `grad_keys`; tiles are turned."""
+    plan, held, number = step.sweep.plan, step.held, step.ids[3]
+
+    @pl.when(number == 0)
+    def _begin():
+        step.turn_vectors()
+        for name in held.keys() & {"dk", "dv", "sum"}:
+            held[name][...] = jnp.zeros_like(held[name])
+
+    @pl.when(step.sweep.needed(step.place))
+    def _add():
+        queries, d_output = step.given["q"][...], step.given["d_output"][...]
+        weights, d_scores = _gradient(step)
+        held["dk"][...] += dot(d_scores.astype(queries.dtype), queries, 1, 0)
+        held["dv"][...] += dot(weights.astype(d_output.dtype), d_output, 1, 0)
+        if "sum" in held:
+            held["sum"][:, :1] += step.form.key_sum(d_scores)
+
+    @pl.when(number == step.sweep.inner_blocks - 1)
+    def _end():
+        step.found["dk"][...] = (held["dk"][...] * plan.scale).astype(plan.dtype)
+        step.found["dv"][...] = held["dv"][...].astype(plan.dtype)
+        if "sum" in held:
+            step.found["sums"][...] = held["sum"][...].T[:1]
+
+
+def grad_bias(
+    plan: Plan, operands: Operands, cotangents: Cotangents, interpret: Any = False
+) -> Float[Array, "#B #H Q K"]:
+    """The gradient of the pair bias, summed over batch and heads inside the kernel where it is 1.
+
+    Args:
+        plan: with the rows of `tiles.score_gradient`.
+        operands: the same, with a bias.
+        cotangents: of output and maps.
+        interpret: as for `tpu.backend`.
+
+    Returns:
+        float32 in the shape of the bias.
+    """
+    assert operands.bias is not None
+    sweep = Sweep(plan, PAIRS, shared=operands.bias.shape[:2])
+    found = sweep.call(
+        "attention_grad_bias",
+        _grad_bias,
+        inputs_of(plan, operands, cotangents),
+        {"d_bias": Result("tile", operands.bias.shape, jnp.float32)},
+        {},
+        interpret,
+    )
+    return found["d_bias"]
+
+
+def _grad_bias(step: Step) -> None:
+    """One step of `grad_bias`: batch and heads change from step to step, so vectors do too."""
+    total = step.found["d_bias"]
+
+    @pl.when((step.ids[4] == 0) & (step.ids[5] == 0))
+    def _begin():
+        total[...] = jnp.zeros_like(total)
+
+    @pl.when(step.sweep.needed(step.place))
+    def _add():
+        step.turn_vectors()
+        total[...] += _gradient(step)[1]
