@@ -95,3 +95,42 @@ def transposed(ref: Any) -> Any:
     from jax.experimental.pallas import mosaic_gpu as plgpu
 
     return plgpu.transpose_ref(ref, (1, 0))
+
+
+def cudnn_with_lse(
+    q: Any, k: Any, v: Any, lengths: Any, scale: float, causal: bool
+) -> tuple[jax.Array, jax.Array]:
+    """cuDNN's attention with its log-sum-exp in float32.
+
+    `jax.nn.dot_product_attention` rounds the log-sum-exp to q's dtype, off by up to 0.03 in
+    bfloat16; what it calls does not.
+
+    Args:
+        q: queries, [B, Q, H, D].
+        k: keys, [B, K, H, D].
+        v: values, [B, K, H, D].
+        lengths: number of real keys, which come first, int32 [B]; None when all are.
+        scale: factor on q·k.
+        causal: keys after the query are masked.
+
+    Returns:
+        The output, and the log-sum-exp [B, H, Q] without a gradient.
+
+    Raises:
+        RuntimeError: there is no cuDNN.
+    """
+    from jax._src.cudnn import fused_attention_stablehlo as cudnn
+
+    kinds = cudnn.MaskType
+    kind = kinds.CAUSAL if causal else kinds.NO_MASK if lengths is None else kinds.PADDING
+    rows = None if lengths is None else jax.numpy.full_like(lengths, q.shape[1])
+    return cudnn.dot_product_attention(
+        q,
+        k,
+        v,
+        q_seqlen=rows,
+        kv_seqlen=lengths,
+        scale=scale,
+        mask_type=kind,
+        return_residual=True,
+    )

@@ -1,0 +1,219 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Attention by cuDNN, for GPUs that have no kernel of ours: what can be had from it exactly.
+
+cuDNN returns an output and the log-sum-exp, so every statistic that is a sum over keys of weight
+times a property of the key comes as one more column of the values: the mass of a key class is the
+output for its indicator. Entropy is such a sum too, H = lse - scale q·(sum_j p_j k_j), with the
+keys as values. These statistics carry the rounding of q's dtype, as the output does. Whatever is
+not linear, or needs a matrix of Q x K, is refused; xla.py does that.
+"""
+
+import functools
+import numbers
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from flaxattn.kernels import compat
+from flaxattn.kernels.contract import Call, Intermediates
+from flaxattn.kernels.masks import quarantine
+
+MAX_DEPTH = 128
+"""Of heads on GPUs before Hopper; deeper values are computed in several calls."""
+
+
+def refusal(call: Call) -> str | None:
+    """Why cuDNN cannot run a call, None when it can.
+
+    Args:
+        call: a checked call, or one that holds shapes and dtypes only.
+
+    Returns:
+        The reason, to follow the name of the implementation.
+    """
+    _, queries, _, depth = call.q.shape
+    return next((reason for refused, reason in _limits(call, queries, depth) if refused), None)
+
+
+def _limits(call: Call, queries: int, depth: int) -> tuple[tuple[bool, str], ...]:
+    """What is refused, and the words for it."""
+    capture, dtype = call.capture, call.q.dtype.name
+    nonlinear = [name for name in capture.names if name not in ("lse", "entropy")]
+    nonlinear += [
+        f"sieve {sieve.name!r}"
+        for sieve in capture.sieves
+        if (sieve.offsets, sieve.same_segment, sieve.same_token) != (None, None, None)
+    ]
+    of_pairs = call.mask is not None and call.mask.shape[1:3] != (1, 1)
+    both = call.causal and (call.mask is not None or queries != call.k.shape[1])
+    return (
+        (dtype not in ("bfloat16", "float16"), f"takes bfloat16 and float16, not {dtype}"),
+        (depth > MAX_DEPTH, f"takes heads of depth {MAX_DEPTH} at most, not {depth}"),
+        (capture.weights or capture.scores, "hands back neither weights nor scores"),
+        (bool(nonlinear), f"hands back linear statistics only, not {', '.join(nonlinear)}"),
+        (call.bias is not None, "has no exact gradient of a bias"),
+        (call.segment_ids is not None, "needs a matrix of Q x K for segment ids"),
+        (of_pairs, "takes a mask of keys only"),
+        (both, "takes causal only without a mask and with Q = K"),
+        (call.dropout is not None, "cannot repeat the dropout of the other implementations"),
+        (not isinstance(call.factor, numbers.Real), "takes a scale known when traced only"),
+    )
+
+
+def attend(call: Call) -> tuple[Float[Array, "B Q H D"], Intermediates]:
+    """Attention and linear statistics.
+
+    Args:
+        call: a checked call that `refusal` lets pass.
+
+    Returns:
+        The output in q's dtype and the intermediates.
+
+    Raises:
+        NotImplementedError: jax finds no cuDNN.
+    """
+    capture, depth = call.capture, call.q.shape[-1]
+    k, values, poison = call.k, _values(call), None
+    if call.causal:  # garbage in later keys must not reach earlier queries
+        k, values, poison = quarantine(k, values)
+    lengths = None
+    if call.mask is not None:
+        k, values, lengths = _front(call.mask, k, values)
+    want_lse = not {"lse", "entropy"}.isdisjoint(capture.names)
+    limits = None if lengths is None else jnp.maximum(lengths, 1)
+    averages, lse = _averages(call, k, values, limits, want_lse)
+    if poison is not None:  # rows that may see garbage show it
+        rows = jnp.cumsum(poison[:, :, 0], axis=-1)
+        averages = averages + jnp.swapaxes(rows, 1, 2)[..., None].astype(averages.dtype)
+        lse = None if lse is None else lse + rows
+    stats = _statistics(call, averages[..., depth:].astype(jnp.float32), lse)
+    if lengths is not None:
+        nobody = (lengths == 0)[:, None, None]
+        empty = {name: -jnp.inf if name == "lse" else 0.0 for name in stats}
+        stats = {name: jnp.where(nobody, empty[name], stat) for name, stat in stats.items()}
+    if capture.heads is not None:
+        stats = {name: stat[:, jnp.asarray(capture.heads)] for name, stat in stats.items()}
+    return averages[..., :depth], Intermediates(stats=stats, implementation="cudnn")
+
+
+def _values(call: Call) -> Float[Array, "B K H W"]:
+    """The values, and beside them the columns whose averages are statistics."""
+    batch, keys, heads, _ = call.v.shape
+    columns = [call.v]
+    for sieve in call.capture.sieves:
+        classes = jnp.asarray(call.labels.key_class).astype(jnp.uint32)
+        inside = ((classes >> (sieve.key_class or 0)) & 1).astype(call.v.dtype)
+        columns.append(jnp.broadcast_to(inside[:, :, None, None], (batch, keys, heads, 1)))
+    if "entropy" in call.capture.names:
+        columns.append(call.k)
+    return jnp.concatenate(columns, axis=-1)
+
+
+def _front(
+    mask: Bool[Array, "#B 1 1 #K"], k: Float[Array, "B K H D"], values: Float[Array, "B K H W"]
+) -> tuple[Array, Array, Int[Array, "B"]]:
+    """Brings the real keys to the front, where a length is enough to tell them from padding.
+
+    The order of keys does not matter to attention, and no mask of Q x K is needed this way.
+    """
+    real = jnp.broadcast_to(mask[:, 0, 0], k.shape[:2])
+    order = jnp.argsort(~real, axis=1, stable=True)[..., None, None]
+    k, values = (
+        jnp.take_along_axis(jnp.where(real[..., None, None], array, 0), order, axis=1)
+        for array in (k, values)
+    )
+    return k, values, real.sum(axis=1, dtype=jnp.int32)
+
+
+def _averages(
+    call: Call, k: Array, values: Array, lengths: Array | None, want_lse: bool
+) -> tuple[Float[Array, "B Q H W"], Float[Array, "B H Q"] | None]:
+    """Weighted averages of all columns, and the log-sum-exp; as few calls as the depth allows."""
+    scale, width = float(call.factor), values.shape[-1]
+    calls = -(-width // MAX_DEPTH)
+    depth = max(k.shape[-1], -(-width // calls))
+    depth += -depth % 8  # cuDNN's step
+    q, wide_k, values = (_widen(x, n) for x, n in ((call.q, depth), (k, depth), (values, depth * calls)))
+    parts, lse = [], None
+    for number, part in enumerate(jnp.split(values, calls, axis=-1)):
+        asked = want_lse and number == 0
+        output, found = _run(q, wide_k, part, lengths, scale, call.causal, asked)
+        parts.append(output)
+        if asked:
+            lse = _with_gradient(found, call.q, k, lengths, scale, call.causal)
+    return jnp.concatenate(parts, axis=-1)[..., :width], lse
+
+
+def _widen(array: Array, depth: int) -> Array:
+    """Zeros after the last column: they change no score and no other column."""
+    return jnp.pad(array, [(0, 0)] * 3 + [(0, depth - array.shape[-1])])
+
+
+def _run(
+    q: Array, k: Array, v: Array, lengths: Array | None, scale: float, causal: bool, lse: bool
+) -> tuple[Float[Array, "B Q H W"], Float[Array, "B H Q"] | None]:
+    """One call of cuDNN: the only place that needs it."""
+    try:
+        if lse:
+            return compat.cudnn_with_lse(q, k, v, lengths, scale, causal)
+        output = jax.nn.dot_product_attention(
+            q,
+            k,
+            v,
+            scale=scale,
+            is_causal=causal,
+            key_value_seq_lengths=lengths,
+            implementation="cudnn",
+        )
+    except RuntimeError as error:
+        raise NotImplementedError(
+            f"attention: implementation 'cudnn' cannot run here: {error}\n"
+            "Fix: install jax[cuda], or let implementation=None choose."
+        ) from error
+    return output, None
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(4, 5))
+def _with_gradient(
+    lse: Array, q: Array, k: Array, lengths: Array | None, scale: float, causal: bool
+) -> Array:
+    """Gives the log-sum-exp the gradient that cuDNN's backward pass leaves out."""
+    del q, k, lengths, scale, causal
+    return lse
+
+
+def _lse_forward(lse, q, k, lengths, scale, causal):
+    del scale, causal
+    return lse, (q, k, lengths)
+
+
+def _lse_backward(scale, causal, residuals, bar):
+    """The gradient of lse in a score is the weight: so it is an average of keys, or of queries."""
+    q, k, lengths = residuals
+    bar = scale * jnp.swapaxes(bar, 1, 2)[..., None]
+    pads = [_widen(array, array.shape[-1] + -array.shape[-1] % 8) for array in (q, k)]
+    mean, pull = jax.vjp(lambda v: _run(*pads, v, lengths, scale, causal, False)[0], pads[1])
+    (dk,) = pull((bar * pads[0].astype(jnp.float32)).astype(k.dtype))
+    dq = (bar * mean.astype(jnp.float32)).astype(q.dtype)
+    depth = q.shape[-1]
+    return jnp.zeros_like(bar[..., 0].swapaxes(1, 2)), dq[..., :depth], dk[..., :depth], None
+
+
+_with_gradient.defvjp(_lse_forward, _lse_backward)
+
+
+def _statistics(
+    call: Call, averages: Float[Array, "B Q H R"], lse: Float[Array, "B H Q"] | None
+) -> dict[str, Float[Array, "B H Q"]]:
+    """Statistics from the averages of `_values`' columns, in the order asked."""
+    masses = [sieve.name for sieve in call.capture.sieves]
+    stats = {name: jnp.swapaxes(averages[..., n], 1, 2) for n, name in enumerate(masses)}
+    if lse is not None:
+        stats["lse"] = lse
+    if lse is not None and "entropy" in call.capture.names:
+        q, mean_key = call.q.astype(jnp.float32), averages[..., len(masses) :]
+        mean_score = call.factor * jnp.einsum("bqhd,bqhd->bhq", q, mean_key)
+        stats["entropy"] = lse - mean_score
+    return {name: stats[name] for name in call.capture.keys}
