@@ -9,6 +9,7 @@ tpu_backward.py, and what makes one differentiable call of them in fused.py.
 import functools
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jaxtyping import Array, Float
@@ -48,8 +49,9 @@ def blocks(call: Call) -> tuple[int, int]:
         Query rows and keys of a tile, multiples of 128.
     """
     capture = call.capture
-    many = capture.weights or capture.scores or len(capture.stats) > 4 or call.bias is not None
-    return _block(call.q.shape[1], 256 if many else 512), _block(call.k.shape[1], 512)
+    # Each of these keeps more tiles in VMEM at a time, 16 MiB in all.
+    many = capture.weights or capture.scores or capture.topk or len(capture.stats) > 4
+    return _block(call.q.shape[1], 256 if many or call.bias is not None else 512), _block(call.k.shape[1], 512)
 
 
 def _block(length: int, most: int) -> int:
@@ -124,7 +126,8 @@ def forward(plan: Plan, operands: Operands, interpret: Any = False) -> fused.For
         ),
     }
     if plan.weights is not None:
-        results["weights"] = Result("tile", (*leading, *square), plan.weights)
+        stored = "int16" if plan.weights == "float16" else plan.weights
+        results["weights"] = Result("tile", (*leading, *square), stored)
     if plan.scores:
         results["scores"] = Result("tile", (*leading, *square), jnp.float32)
     scratch = {
@@ -134,8 +137,10 @@ def forward(plan: Plan, operands: Operands, interpret: Any = False) -> fused.For
     }
     given = inputs_of(plan, operands)
     found = sweep.call("attention_forward", _forward, given, results, scratch, interpret)
-    output = jnp.swapaxes(found["output"], 1, 2)
-    return fused.Forward(output, found["rows"], found.get("weights"), found.get("scores"))
+    output, weights = jnp.swapaxes(found["output"], 1, 2), found.get("weights")
+    if plan.weights == "float16":
+        weights = jax.lax.bitcast_convert_type(weights, jnp.float16)
+    return fused.Forward(output, found["rows"], weights, found.get("scores"))
 
 
 def _state_names(plan: Plan) -> list[str]:
@@ -186,7 +191,7 @@ def _add_keys(step: Step) -> None:
         held[:, n : n + 1] = state[name]
     # reference._output
     if plan.dropout:
-        keep = tiles.keep(form, rows, step.given["threshold"][0])
+        keep = tiles.keep(form, rows, step.given["threshold"][0, 0])
         exponentials = jnp.where(keep, exponentials, 0.0)
     values = step.given["v"][...]
     added = dot(exponentials.astype(values.dtype), values, 1, 0)
@@ -199,7 +204,7 @@ def _end_rows(step: Step) -> None:
     names = _state_names(plan)
     state = {name: held["state"][:, n : n + 1] for n, name in enumerate(names)}
     shift, inverse, found = tiles.finish(plan, state)
-    factor = inverse * step.given["keep_scale"][0] if plan.dropout else inverse
+    factor = inverse * step.given["keep_scale"][0, 0] if plan.dropout else inverse
     step.found["output"][...] = (held["sum"][...] * factor).astype(plan.dtype)
     for n, name in enumerate(plan.results):
         held["columns"][:, n : n + 1] = found[name]
@@ -234,10 +239,22 @@ def _write_nothing(step: Step) -> None:
 
 
 def _in_dtype(weights: Array, dtype: str) -> Array:
-    """Weights as they are stored."""
+    """Weights as they are stored; float16 as its bits, since Mosaic has no float16."""
     if dtype == "uint8":
         return jnp.round(255 * weights).astype(jnp.int32).astype(jnp.uint8)
+    if dtype == "float16":
+        return _half_bits(weights).astype(jnp.int16)
     return weights.astype(dtype)
+
+
+def _half_bits(weights: Array) -> Array:
+    """The bits of weights as float16, rounded to the nearest even, as int32."""
+    bits = jax.lax.bitcast_convert_type(weights, jnp.int32)
+    # 13 bits of the fraction go, and the exponent counts from 15 instead of 127.
+    normal = ((bits + 0xFFF + ((bits >> 13) & 1)) >> 13) - (112 << 10)
+    # Below the smallest normal number float16 counts in steps of 2^-24.
+    small = jnp.round(weights * 2.0**24).astype(jnp.int32)
+    return jnp.where(weights != weights, 0x7E00, jnp.where(weights < 2.0**-14, small, normal))
 
 
 def received(plan: Plan, operands: Operands, interpret: Any = False) -> Float[Array, "B H Kp"]:

@@ -90,7 +90,7 @@ def _gradient(step: Step) -> tuple[Array, Array]:
     # reference._output, backwards
     bar, dropped = step.product("d_output", "v"), weights
     if plan.dropout:
-        keep = tiles.keep(form, rows, step.given["threshold"][0])
+        keep = tiles.keep(form, rows, step.given["threshold"][0, 0])
         bar, dropped = jnp.where(keep, bar, 0.0), jnp.where(keep, weights, 0.0)
     of_map = step.tile("d_weights")
     bar = bar if of_map is None else bar + of_map

@@ -398,6 +398,9 @@ def inputs_of(
             array = _padded(jnp.swapaxes(array, 1, 2), (length, array.shape[3]))
         elif kind == "tile":
             array = _padded(array, (queries, keys))
+        elif kind == "scalar":
+            # A matrix of one entry stays a whole block when vmap adds a dimension.
+            array = array[None]
         found[name] = array
     return found
 
