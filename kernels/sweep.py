@@ -84,14 +84,15 @@ class Sweep:
         """How many tiles of what passes fit beside what stays; at least 1, at most 4."""
 
         def size(names):
-            parts = (self._buffer(name, arrays[name], 1) for name in names)
+            parts = (self.buffer(name, arrays[name], 1) for name in names)
             return sum(_bytes(shape, dtype) for shape, dtype in parts)
 
         present = [name for name in self.staying if name in arrays]
         left = SHARED_MEMORY - size(present)
         return max(1, min(4, left // max(1, size(self.passing(arrays)))))
 
-    def _buffer(self, name: str, array: Any, slots: int) -> tuple[tuple[int, ...], Any]:
+    def buffer(self, name: str, array: Any, slots: int) -> tuple[tuple[int, ...], Any]:
+        """Shape and dtype of the shared memory for an input."""
         groups = (self.groups,) if self.shared(name) else ()
         leading = () if name in self.staying else (slots,)
         return (*leading, *groups, *self.tile(name, array)), array.dtype
@@ -101,7 +102,7 @@ class Sweep:
         slots, found = self.slots(arrays), {}
         for name in (*self.staying, *self.passing(arrays)):
             if name in arrays:
-                shape, dtype = self._buffer(name, arrays[name], slots)
+                shape, dtype = self.buffer(name, arrays[name], slots)
                 found[name] = tile_memory(shape, dtype, plain=name in PACKED)
         return found
 
