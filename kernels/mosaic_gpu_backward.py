@@ -43,11 +43,11 @@ def inputs(operands: Operands, cotangents: Cotangents, turned: bool) -> dict[str
     maps = {"bias": operands.bias, "weights": cotangents.weights, "scores": cotangents.scores}
     for name, array in maps.items():
         if array is not None:
-            arrays[name] = _aligned(jnp.swapaxes(array, 2, 3) if turned else array)
+            arrays[name] = aligned(jnp.swapaxes(array, 2, 3) if turned else array)
     return {name: array for name, array in arrays.items() if array is not None}
 
 
-def _aligned(array: Array) -> Array:
+def aligned(array: Array) -> Array:
     """The array with rows of a multiple of 16 bytes, as TMA wants them."""
     unit = 16 // array.dtype.itemsize
     missing = -array.shape[3] % unit
