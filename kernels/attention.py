@@ -1,39 +1,27 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""THE attention function: chooses an implementation, or refuses, and says which one ran.
+"""THE attention function: checks a call and has the best implementation, or the named one, run it.
 
-The mathematics is in reference.py, the rules in contract.py; no array is computed here.
+The mathematics is in reference.py, the rules in contract.py, the choice in choice.py; no array is
+computed here.
 """
-
-import difflib
-from collections.abc import Callable
 
 from jaxtyping import Array, Bool, Float, Int
 
-from flaxattn.kernels import reference, xla
+from flaxattn.kernels import choice, devices
 from flaxattn.kernels.checks import checked
 from flaxattn.kernels.contract import NOTHING, Call, Capture, Dropout, Intermediates, Labels
 
-Implementation = Callable[[Call], tuple[Array, Intermediates]]
-
-_RUNNABLE: dict[str, Implementation] = {
-    "xla": xla.attend,
-    "reference": lambda call: reference.attention(**call._asdict()),
-}
-_REFUSED = {
-    "mosaic_gpu": "this release has no Mosaic GPU kernel",
-    "tpu": "this release has no TPU kernel",
-    "cudnn": "this release does not call cuDNN",
-}
-
 
 def implementations() -> dict[str, str | None]:
-    """Every implementation that can be named, and why it cannot run.
+    """Every implementation that can be named, and why it cannot run here.
 
     Returns:
-        Name to reason, None for those that run here; the first of these is the default.
+        Name to reason, None for those that this machine's device can run. Preferred ones come
+        first, but a call may ask for what they do not have: see `choice.choose`.
     """
-    return {**dict.fromkeys(_RUNNABLE), **_REFUSED}
+    device = devices.current()
+    return {name: choice.device_refusal(name, device) for name in choice.NAMES}
 
 
 def attention(
@@ -83,7 +71,14 @@ def attention(
         capture: what to hand back, static. Memory on top of the output: ``weights``
             B·H·Q·K entries of ``capture.dtype``, ``scores`` the same in float32, each row
             statistic 4·B·H·Q bytes. Without weights and scores nothing of size Q·K is stored.
-        implementation: "xla" or "reference"; None chooses.
+        implementation: "mosaic_gpu" (Hopper GPUs), "tpu", "cudnn" (other NVIDIA GPUs; few
+            statistics), "xla" or "reference" (anywhere). None chooses while tracing, by device
+            and request: the first of these that both allow. The device is that of q when q is
+            concrete, else that of the current mesh, else ``jax.default_device``, else the first
+            of ``jax.default_backend()``. One that is named is traced on any machine, so that
+            ``jax.export`` and ahead-of-time compilation work without the device, and refuses
+            when the program is run or lowered for another platform. So does one that was chosen
+            for a device where the program then does not run.
 
     Returns:
         The output, in q's dtype, and the `Intermediates`, whose ``implementation`` names the one
@@ -94,27 +89,9 @@ def attention(
         ValueError: shapes that do not fit, heads or labels that are missing, an unknown
             implementation.
         TypeError: a mask that is not bool, different dtypes of q, k and v, and the like.
-        NotImplementedError: a known implementation that cannot run here, with the reason.
+        NotImplementedError: a known implementation that cannot run the call, or not here, with
+            the reason.
     """
-    run = _choose(implementation)
     given = Labels() if labels is None else labels
     call = Call(q, k, v, mask, bias, segment_ids, causal, scale, dropout, given, capture)
-    return run(checked(call))
-
-
-def _choose(name: str | None) -> Implementation:
-    """The implementation to run; only None may choose."""
-    if name is None:
-        return next(iter(_RUNNABLE.values()))
-    if name in _RUNNABLE:
-        return _RUNNABLE[name]
-    if name in _REFUSED:
-        raise NotImplementedError(
-            f"attention: implementation {name!r} cannot run here: {_REFUSED[name]}.\n"
-            f"Fix: implementation=None chooses, or name one of {', '.join(_RUNNABLE)}."
-        )
-    near = difflib.get_close_matches(name, implementations(), n=1)
-    hint = f"Did you mean {near[0]!r}? " if near else ""
-    raise ValueError(
-        f"attention: unknown implementation {name!r}.\n{hint}Known: {', '.join(implementations())}."
-    )
+    return choice.run(implementation, checked(call))

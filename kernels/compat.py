@@ -100,7 +100,7 @@ def transposed(ref: Any) -> Any:
 def cudnn_with_lse(
     q: Any, k: Any, v: Any, lengths: Any, scale: float, causal: bool
 ) -> tuple[jax.Array, jax.Array]:
-    """cuDNN's attention with its log-sum-exp in float32.
+    """Attention by cuDNN with its log-sum-exp in float32.
 
     `jax.nn.dot_product_attention` rounds the log-sum-exp to q's dtype, off by up to 0.03 in
     bfloat16; what it calls does not.

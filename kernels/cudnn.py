@@ -31,10 +31,11 @@ def refusal(call: Call) -> str | None:
         call: a checked call, or one that holds shapes and dtypes only.
 
     Returns:
-        The reason, to follow the name of the implementation.
+        The reason.
     """
     _, queries, _, depth = call.q.shape
-    return next((reason for refused, reason in _limits(call, queries, depth) if refused), None)
+    reasons = (reason for refused, reason in _limits(call, queries, depth) if refused)
+    return next((f"cuDNN {reason}" for reason in reasons), None)
 
 
 def _limits(call: Call, queries: int, depth: int) -> tuple[tuple[bool, str], ...]:
@@ -75,9 +76,10 @@ def attend(call: Call) -> tuple[Float[Array, "B Q H D"], Intermediates]:
         NotImplementedError: jax finds no cuDNN.
     """
     capture, depth = call.capture, call.q.shape[-1]
-    k, values, poison = call.k, _values(call), None
+    k, v, poison = call.k, call.v, None
     if call.causal:  # garbage in later keys must not reach earlier queries
-        k, values, poison = quarantine(k, values)
+        k, v, poison = quarantine(k, v)
+    values = _values(call, k, v)
     lengths = None
     if call.mask is not None:
         k, values, lengths = _front(call.mask, k, values)
@@ -98,16 +100,16 @@ def attend(call: Call) -> tuple[Float[Array, "B Q H D"], Intermediates]:
     return averages[..., :depth], Intermediates(stats=stats, implementation="cudnn")
 
 
-def _values(call: Call) -> Float[Array, "B K H W"]:
+def _values(call: Call, k: Array, v: Array) -> Float[Array, "B K H W"]:
     """The values, and beside them the columns whose averages are statistics."""
-    batch, keys, heads, _ = call.v.shape
-    columns = [call.v]
+    batch, keys, heads, _ = v.shape
+    columns = [v]
     for sieve in call.capture.sieves:
         classes = jnp.asarray(call.labels.key_class).astype(jnp.uint32)
-        inside = ((classes >> (sieve.key_class or 0)) & 1).astype(call.v.dtype)
+        inside = ((classes >> (sieve.key_class or 0)) & 1).astype(v.dtype)
         columns.append(jnp.broadcast_to(inside[:, :, None, None], (batch, keys, heads, 1)))
     if "entropy" in call.capture.names:
-        columns.append(call.k)
+        columns.append(k)
     return jnp.concatenate(columns, axis=-1)
 
 
@@ -135,7 +137,9 @@ def _averages(
     calls = -(-width // MAX_DEPTH)
     depth = max(k.shape[-1], -(-width // calls))
     depth += -depth % 8  # cuDNN's step
-    q, wide_k, values = (_widen(x, n) for x, n in ((call.q, depth), (k, depth), (values, depth * calls)))
+    q, wide_k, values = (
+        _widen(x, n) for x, n in ((call.q, depth), (k, depth), (values, depth * calls))
+    )
     parts, lse = [], None
     for number, part in enumerate(jnp.split(values, calls, axis=-1)):
         asked = want_lse and number == 0

@@ -87,18 +87,6 @@ def test_wrong_types_are_named(make, parts):
     refused(TypeError, "attention: ", *parts, make=make)
 
 
-@pytest.mark.parametrize("name", ["mosaic_gpu", "tpu", "cudnn"])
-def test_an_implementation_that_cannot_run_says_why(name):
-    reason = door.implementations()[name]
-    assert reason
-    refused(
-        NotImplementedError,
-        f"{name!r} cannot run here: {reason}",
-        "Fix",
-        make=call(implementation=name),
-    )
-
-
 @pytest.mark.parametrize(
     ("make", "parts"),
     [
@@ -128,11 +116,3 @@ def test_a_request_is_normal_and_hashable():
     assert one == Capture(stats=("lse", SHIFT), heads=(1, 0), dtype="float16")
     assert hash(one) == hash(Capture(stats=("lse", SHIFT), heads=(1, 0), dtype="float16"))
     assert Capture(stats=("topk(2)", SHIFT)).keys == ("topk_weights", "topk_indices", "near")
-
-
-def test_implementations_can_be_listed_and_none_chooses_the_first():
-    listed = door.implementations()
-    assert list(listed) == ["xla", "reference", "mosaic_gpu", "tpu", "cudnn"]
-    assert [name for name, reason in listed.items() if reason is None] == ["xla", "reference"]
-    _, seen = door.attention(Q, K, K)
-    assert seen.implementation == "xla"

@@ -1,0 +1,151 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Which implementation runs a call: the one that was named, or the best for device and request.
+
+Two things decide, and each can refuse with a reason: the device (see devices.py) and the call
+(each implementation's ``refusal``). No array is computed here.
+"""
+
+import difflib
+from typing import Any, NamedTuple
+
+from flaxattn.kernels import devices, reference, xla
+from flaxattn.kernels.contract import Call
+from flaxattn.kernels.devices import Device
+
+NAMES = ("mosaic_gpu", "tpu", "cudnn", "xla", "reference")
+"""Every implementation, the preferred ones first."""
+
+_ANYWHERE = ("xla", "reference")
+_NEEDS = {
+    "mosaic_gpu": ("cuda", "a Hopper GPU (compute capability 9)"),
+    "tpu": ("tpu", "a TPU"),
+    "cudnn": ("cuda", "an NVIDIA GPU (compute capability 8 or newer)"),
+}
+
+
+class Choice(NamedTuple):
+    """What None chose.
+
+    Attributes:
+        name: of the implementation.
+        passed_over: better ones that the device could run, and why they cannot take the call.
+    """
+
+    name: str
+    passed_over: dict[str, str]
+
+
+def device_refusal(name: str, device: Device) -> str | None:
+    """Why an implementation cannot run on a device.
+
+    Args:
+        name: one of `NAMES`.
+        device: to run on.
+
+    Returns:
+        The reason, None when it can.
+    """
+    if name in _ANYWHERE:
+        return None
+    if name == "tpu":
+        fits = device.platform == "tpu"
+    else:
+        major = (device.capability or (0, 0))[0]
+        # The instructions that the Hopper kernels are made of exist on no later GPU either.
+        fits = major == 9 if name == "mosaic_gpu" else major >= 8
+    return None if fits else _needs(name, str(device))
+
+
+def _needs(name: str, device: str) -> str:
+    return f"it needs {_NEEDS[name][1]}, this is {device}"
+
+
+def call_refusal(name: str, call: Call) -> str | None:
+    """Why an implementation cannot run a call, on whatever device.
+
+    Args:
+        name: one of `NAMES`.
+        call: a checked call; shapes and dtypes of its arrays are enough.
+
+    Returns:
+        The reason, None when it can.
+    """
+    return None if name in _ANYWHERE else _module(name).refusal(call)
+
+
+def _module(name: str) -> Any:
+    """The implementation's module; loaded when needed, since Pallas takes its time."""
+    if name == "mosaic_gpu":
+        from flaxattn.kernels import mosaic_gpu as module
+    elif name == "tpu":
+        from flaxattn.kernels import tpu as module
+    else:
+        from flaxattn.kernels import cudnn as module
+    return module
+
+
+def choose(call: Call, device: Device) -> Choice:
+    """The best implementation for a call.
+
+    Args:
+        call: a checked call; shapes and dtypes of its arrays are enough.
+        device: that the call is for.
+
+    Returns:
+        The first of `NAMES` that both the device and the call allow.
+    """
+    passed_over: dict[str, str] = {}
+    for name in NAMES:
+        if device_refusal(name, device) is None:
+            reason = call_refusal(name, call)
+            if reason is None:
+                return Choice(name, passed_over)
+            passed_over[name] = reason
+    raise AssertionError("xla takes every call")
+
+
+def run(name: str | None, call: Call) -> Any:
+    """Runs a call.
+
+    Args:
+        name: of the implementation, None to choose.
+        call: a checked call.
+
+    Returns:
+        The output and the intermediates.
+
+    Raises:
+        ValueError: there is no implementation of that name.
+        NotImplementedError: the named implementation cannot run this call, or not here.
+    """
+    device = devices.current(call.q)
+    if name is None:
+        name = choose(call, device).name
+    elif name not in NAMES:
+        near = difflib.get_close_matches(name, NAMES, n=1)
+        hint = f"Did you mean {near[0]!r}? " if near else ""
+        raise ValueError(
+            f"attention: unknown implementation {name!r}.\n{hint}Known: {', '.join(NAMES)}."
+        )
+    if name == "xla":
+        return xla.attend(call)
+    if name == "reference":
+        return reference.attention(**call._asdict())
+    if (reason := call_refusal(name, call)) is not None:
+        raise NotImplementedError(_message(name, "cannot run this call", reason))
+    platform = _NEEDS[name][0]
+    # Another platform than this one may be meant (`jax.export`), an older GPU than needed is not.
+    reason = device_refusal(name, device)
+    if reason is not None and platform == "cuda" and device.capability is not None:
+        raise NotImplementedError(_message(name, "cannot run here", reason))
+    refusal = _message(name, "cannot run here", _needs(name, "{platform}"))
+    q = devices.only_on(call.q, platform, refusal)
+    return _module(name).attend(call._replace(q=q))
+
+
+def _message(name: str, what: str, reason: str) -> str:
+    return (
+        f"attention: implementation {name!r} {what}: {reason}.\n"
+        f"Fix: implementation=None chooses, or name one of {', '.join(_ANYWHERE)}."
+    )
