@@ -8,32 +8,52 @@ import platform
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from flaxattn import __version__
 from flaxattn.hub import built_in
+from flaxattn.kernels import choice, devices
 from flaxattn.kernels.attention import implementations
+from flaxattn.kernels.contract import NOTHING, Call, Capture
 
 _PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "tokenizers", "safetensors")
+
+_REQUESTS = {
+    "plain": ("bfloat16", NOTHING),
+    "statistics": ("bfloat16", Capture(stats=("lse", "entropy", "max", "argmax"))),
+    "weights": ("bfloat16", Capture(weights=True, dtype="bfloat16")),
+    "float32": ("float32", NOTHING),
+}
 
 
 def report() -> dict[str, Any]:
     """Collect the facts.
 
     Returns:
-        `versions`, `devices`, `kernels` (None for those that can run, else the reason why not),
-        `chosen` (the kernel that runs when none is named) and `models` (built in).
+        `versions`, `devices`, `kernels` (None for those that can run here, else the reason why
+        not), `chosen` (the kernel that runs a plain bfloat16 call when none is named), `choices`
+        (for several requests, the kernel and why better ones are passed over) and `models`
+        (built in).
     """
     versions = {"flaxattn": __version__, "python": platform.python_version()}
     versions |= {name: _version(name) for name in _PACKAGES}
-    kernels = implementations()
+    choices = {name: _choice(*request) for name, request in _REQUESTS.items()}
     return {
         "versions": versions,
         "platform": f"{platform.system()} {platform.machine()}",
         "devices": [f"{device.platform}: {device.device_kind}" for device in jax.devices()],
-        "kernels": kernels,
-        "chosen": next(name for name, reason in kernels.items() if reason is None),
+        "kernels": implementations(),
+        "chosen": choices["plain"]["kernel"],
+        "choices": choices,
         "models": built_in(),
     }
+
+
+def _choice(dtype: str, capture: Capture) -> dict[str, Any]:
+    """The kernel for a call the size of BERT-base's."""
+    array = jax.ShapeDtypeStruct((8, 128, 12, 64), jnp.dtype(dtype))
+    chosen = choice.choose(Call(array, array, array, capture=capture), devices.current())
+    return {"kernel": chosen.name, "passed_over": chosen.passed_over}
 
 
 def _version(package: str) -> str:
@@ -56,6 +76,8 @@ def as_text() -> str:
     lines += [f"{'device':<12} {device}" for device in facts["devices"]]
     lines += [f"{'model':<12} {name}" for name in facts["models"]]
     for name, reason in facts["kernels"].items():
-        mark = "runs when none is named" if name == facts["chosen"] else reason or "runs if named"
-        lines.append(f"{'kernel':<12} {name}: {mark}")
+        lines.append(f"{'kernel':<12} {name}: {reason or 'runs here'}")
+    for request, found in facts["choices"].items():
+        why = "".join(f"; {name}: {reason}" for name, reason in found["passed_over"].items())
+        lines.append(f"{'chosen':<12} {request}: {found['kernel']}{why}")
     return "\n".join(lines)

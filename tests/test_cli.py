@@ -10,6 +10,7 @@ import pytest
 
 from flaxattn import __version__, cli
 from flaxattn.errors import InputError
+from flaxattn.kernels import devices
 
 
 def run(capsys, *words):
@@ -132,10 +133,20 @@ def test_doctor(capsys):
     assert facts["models"] == ["tiny-bert"]
     code, out, _ = run(capsys, "doctor")
     assert code == 0
-    assert f"{facts['chosen']}: runs when none is named" in out
     for name, reason in facts["kernels"].items():
-        assert f"{name}: " in out
-        assert reason is None or reason in out
+        assert f"{name}: {reason or 'runs here'}" in out
+    for request, found in facts["choices"].items():
+        assert f"{request}: {found['kernel']}" in out
+    assert facts["choices"]["plain"]["kernel"] == facts["chosen"]
+
+
+def test_doctor_says_why_a_better_kernel_is_passed_over(capsys, monkeypatch):
+    ampere = devices.Device("gpu", "NVIDIA A100", (8, 0))
+    monkeypatch.setattr(devices, "current", lambda array=None: ampere)
+    out = run(capsys, "doctor")[1]
+    assert "mosaic_gpu: it needs a Hopper GPU (compute capability 9), this is NVIDIA A100 (" in out
+    assert "plain: cudnn\n" in out
+    assert "weights: xla; cudnn: cuDNN hands back neither weights nor scores" in out
 
 
 def test_demo_extracts_measures_and_writes(capsys, tmp_path, monkeypatch):
