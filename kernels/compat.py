@@ -124,7 +124,7 @@ def cudnn_with_lse(
     kinds = cudnn.MaskType
     kind = kinds.CAUSAL if causal else kinds.NO_MASK if lengths is None else kinds.PADDING
     rows = None if lengths is None else jax.numpy.full_like(lengths, q.shape[1])
-    return cudnn.dot_product_attention(
+    output, lse = cudnn.dot_product_attention(
         q,
         k,
         v,
@@ -133,4 +133,5 @@ def cudnn_with_lse(
         scale=scale,
         mask_type=kind,
         return_residual=True,
-    )
+    )[:2]
+    return output, lse

@@ -197,9 +197,13 @@ def _lse_backward(scale, causal, residuals, bar):
     """The gradient of lse in a score is the weight: so it is an average of keys, or of queries."""
     q, k, lengths = residuals
     bar = scale * jnp.swapaxes(bar, 1, 2)[..., None]
-    pads = [_widen(array, array.shape[-1] + -array.shape[-1] % 8) for array in (q, k)]
-    mean, pull = jax.vjp(lambda v: _run(*pads, v, lengths, scale, causal, False)[0], pads[1])
-    (dk,) = pull((bar * pads[0].astype(jnp.float32)).astype(k.dtype))
+    wide_q, wide_k = (_widen(array, array.shape[-1] + -array.shape[-1] % 8) for array in (q, k))
+
+    def averages(values):
+        return _run(wide_q, wide_k, values, lengths, scale, causal, False)[0]
+
+    mean, pull = jax.vjp(averages, wide_k)
+    (dk,) = pull((bar * wide_q.astype(jnp.float32)).astype(k.dtype))
     dq = (bar * mean.astype(jnp.float32)).astype(q.dtype)
     depth = q.shape[-1]
     return jnp.zeros_like(bar[..., 0].swapaxes(1, 2)), dq[..., :depth], dk[..., :depth], None

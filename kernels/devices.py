@@ -12,6 +12,7 @@ import re
 from typing import Any, NamedTuple
 
 import jax
+from jax.core import Tracer
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array
@@ -50,7 +51,7 @@ def current(array: Any = None) -> Device:
     Returns:
         The device.
     """
-    if isinstance(array, jax.Array) and not isinstance(array, jax.core.Tracer):
+    if isinstance(array, jax.Array) and not isinstance(array, Tracer):
         return _known(next(iter(array.devices())))
     if (abstract := jax.sharding.get_abstract_mesh().abstract_device) is not None:
         return _of_mesh(abstract.platform, abstract.device_kind)
