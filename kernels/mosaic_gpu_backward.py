@@ -54,19 +54,22 @@ def aligned(array: Array) -> Array:
     return jnp.pad(array, [(0, 0)] * 3 + [(0, missing)]) if missing else array
 
 
-def groups_of(block: int) -> int:
-    """Compute warpgroups that share a block: two where it divides so."""
-    return 2 if block % (2 * ROWS) == 0 else 1
+def groups_of(length: int) -> int:
+    """Compute warpgroups of a block: two unless one is enough for all rows.
+
+    Rows after the padding of packed vectors read zeros there; what they give is not stored.
+    """
+    return 2 if length > ROWS else 1
 
 
 def sweep_of(plan: Plan, turned: bool, arrays: Mapping[str, Array]) -> Sweep:
     """The sweep of a kernel whose queries stay, or, if turned, whose keys do."""
-    own, other = (plan.block_k, plan.block_q) if turned else (plan.block_q, plan.block_k)
+    length = plan.keys if turned else plan.queries
     staying = ("k", "v", "key_floats", "key_ints")
     if not turned:
         staying = ("q", "d_output", "row_floats", "row_ints")
     staying = tuple(name for name in staying if name in arrays)
-    return Sweep(plan, turned, groups_of(own), 64, staying)
+    return Sweep(plan, turned, groups_of(length), 64, staying)
 
 
 def walk(sweep: Sweep) -> tuple[dict[str, int], Callable[[], Any]]:
@@ -74,7 +77,7 @@ def walk(sweep: Sweep) -> tuple[dict[str, int], Callable[[], Any]]:
     plan, block = sweep.plan, sweep.groups * ROWS
     length = plan.padded_keys if sweep.turned else plan.padded_queries
     steps = -(-(plan.queries if sweep.turned else plan.keys) // sweep.step)
-    grid = {"head": plan.heads, "block": length // block, "batch": plan.batch}
+    grid = {"head": plan.heads, "block": -(-length // block), "batch": plan.batch}
 
     def tiles_of():
         start = lax.axis_index("block") * block
@@ -320,7 +323,7 @@ def grad_bias(
         In float32, in the shape of the bias.
     """
     arrays = inputs(operands, cotangents, False)
-    sweep = Sweep(plan, False, groups_of(plan.block_q), 64, ())
+    sweep = Sweep(plan, False, groups_of(plan.queries), 64, ())
     shape = (*operands.bias.shape[:2], plan.queries, plan.padded_keys)
 
     def step(_, total, parts, form):

@@ -29,7 +29,7 @@ OF_KEYS = ("k", "v", "key_floats", "key_ints")
 OF_PAIRS = ("bias", "weights", "scores")
 PACKED = ("row_floats", "row_ints", "key_floats", "key_ints")
 
-SHARED_MEMORY = 216 * 1024
+SHARED_MEMORY = 208 * 1024
 """Bytes of shared memory for tiles: what a block may have on Hopper, less barriers and scratch."""
 
 
@@ -185,15 +185,9 @@ class Form:
     def _positions(self, axis):
         return plgpu.broadcasted_iota(jnp.int32, self.shape, axis, layout=plgpu.Layout.WGMMA)
 
-    def vectors(self, parts: Mapping[str, Any], side: str) -> dict[str, Array]:
+    def vectors(self, parts: Mapping[str, Any], side: str) -> Mapping[str, Array]:
         """Packed vectors of the "row" or "key" side of the tile, by name."""
-        axis = self.row_axis if side == "row" else self.key_axis
-        layout = plgpu.Layout.WGMMA.reduce(1 - axis)
-        found = {}
-        for kind in (f"{side}_floats", f"{side}_ints"):
-            for number, name in enumerate(getattr(self.plan, kind)):
-                found[name] = compat.load(parts[kind].at[number], layout)
-        return found
+        return Vectors(self, parts, side)
 
     def pairs(self, parts: Mapping[str, Any], name: str) -> Array | None:
         """The tile of an input that has an entry for every pair, None without one."""
@@ -215,6 +209,30 @@ def add_product(total: Any, left: Array, right: Any, parts: Mapping[str, Any]) -
 def zeros(columns: int) -> Array:
     """A float32 accumulator of a warpgroup."""
     return plgpu.layout_cast(jnp.zeros((ROWS, columns), jnp.float32), plgpu.Layout.WGMMA)
+
+
+class Vectors(Mapping[str, Array]):
+    """Packed vectors in shared memory; each is loaded where it is used, which saves registers."""
+
+    def __init__(self, form: Form, parts: Mapping[str, Any], side: str):
+        axis = form.row_axis if side == "row" else form.key_axis
+        self.layout = plgpu.Layout.WGMMA.reduce(1 - axis)
+        self.places = {}
+        for kind in (f"{side}_floats", f"{side}_ints"):
+            for number, name in enumerate(getattr(form.plan, kind)):
+                self.places[name] = parts[kind].at[number]
+
+    def __getitem__(self, name):
+        return compat.load(self.places[name], self.layout)
+
+    def __iter__(self):
+        return iter(self.places)
+
+    def __len__(self):
+        return len(self.places)
+
+    def __contains__(self, name):
+        return name in self.places
 
 
 class Work(NamedTuple):
@@ -323,6 +341,8 @@ def launch(
                     here = whole | parts(passing, slot)
                     carried = work.step(sums, carried, here, Form(sweep, place(step), group))
                     plgpu.wgmma_wait(0)
+                    # What was read here may be overwritten by TMA: a fence between the two.
+                    plgpu.commit_smem()
                     plgpu.barrier_arrive(free.at[slot])
                     return carried
 
