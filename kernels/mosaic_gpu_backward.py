@@ -154,7 +154,7 @@ def tile_gradient(sweep: Sweep, parts: dict[str, Any], form: Form) -> tuple[Arra
     Returns:
         Two float32 tiles.
     """
-    plan, rows, keys = sweep.plan, form.vectors(parts, "row"), form.vectors(parts, "key")
+    plan, rows, keys = sweep.plan, form.lazy_vectors(parts, "row"), form.lazy_vectors(parts, "key")
     # reference._scores and the weights' gradient of reference._output: q·k and dO·v.
     if sweep.turned:
         score, bar = products(parts["k"], parts["q"], parts["v"], parts["d_output"])
@@ -287,7 +287,7 @@ def row_dots(
         return plgpu.layout_cast(jnp.zeros((ROWS,), jnp.float32), layout)
 
     def step(_, total, parts, form):
-        rows, keys = form.vectors(parts, "row"), form.vectors(parts, "key")
+        rows, keys = form.lazy_vectors(parts, "row"), form.lazy_vectors(parts, "key")
         score = product(parts["q"], parts["k"])
         scores = tiles.scores(plan, form, score, rows, keys, form.pairs(parts, "bias"))
         weights = tiles.rebuilt_weights(form, scores, rows["lse2"])

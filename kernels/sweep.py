@@ -185,8 +185,12 @@ class Form:
     def _positions(self, axis):
         return plgpu.broadcasted_iota(jnp.int32, self.shape, axis, layout=plgpu.Layout.WGMMA)
 
-    def vectors(self, parts: Mapping[str, Any], side: str) -> Mapping[str, Array]:
-        """Packed vectors of the "row" or "key" side of the tile, by name."""
+    def vectors(self, parts: Mapping[str, Any], side: str) -> dict[str, Array]:
+        """Packed vectors of the "row" or "key" side of the tile, by name, in registers."""
+        return dict(self.lazy_vectors(parts, side))
+
+    def lazy_vectors(self, parts: Mapping[str, Any], side: str) -> Mapping[str, Array]:
+        """The same, each loaded whenever it is used: before the tile's slot is free again."""
         return Vectors(self, parts, side)
 
     def pairs(self, parts: Mapping[str, Any], name: str) -> Array | None:
