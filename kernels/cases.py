@@ -171,12 +171,21 @@ CASES = (
 )
 """Every situation an implementation must get right."""
 
+BENCHMARKS = (
+    Case("BERT-base", 512, batch=64, heads=12, depth=64),
+    Case("long", 16_384, batch=1, heads=12, depth=64),
+    Case("BERT-base, one example", 512, batch=1, heads=12, depth=64),
+    Case("short", 128, batch=8, heads=12, depth=64),
+    Case("short, padded", 128, batch=8, heads=12, depth=64, padding=True),
+)
+"""What is timed; of these, the first two on accelerators and the others on CPU."""
+
 
 def case(name: str) -> Case:
     """The case of that name.
 
     Args:
-        name: as in `CASES`.
+        name: as in `CASES` or `BENCHMARKS`.
 
     Returns:
         The case.
@@ -184,4 +193,4 @@ def case(name: str) -> Case:
     Raises:
         KeyError: there is none.
     """
-    return {each.name: each for each in CASES}[name]
+    return {each.name: each for each in CASES + BENCHMARKS}[name]
