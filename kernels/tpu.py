@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Attention on a TPU: the forward kernel with its captures, and the column sums.
 
-What a tile computes is in tiles.py, how a grid walks over tiles in tpu_form.py, the gradients in
+What a tile computes is in tiles.py, how a grid walks over tiles in tpu_sweep.py, the gradients in
 tpu_backward.py, and what makes one differentiable call of them in fused.py.
 """
 
@@ -17,7 +17,8 @@ from jaxtyping import Array, Float
 from flaxattn.kernels import fused, tiles, tpu_backward
 from flaxattn.kernels.contract import Call, Intermediates
 from flaxattn.kernels.plan import Operands, Plan
-from flaxattn.kernels.tpu_form import KEYS, LANES, QUERIES, Result, Step, Sweep, dot, inputs_of
+from flaxattn.kernels.tpu_form import Form, dot
+from flaxattn.kernels.tpu_sweep import KEYS, LANES, QUERIES, Result, Step, Sweep, inputs_of
 
 MAX_DEPTH = 256
 DTYPES = ("float32", "bfloat16")
@@ -51,7 +52,9 @@ def blocks(call: Call) -> tuple[int, int]:
     capture = call.capture
     # Each of these keeps more tiles in VMEM at a time, 16 MiB in all.
     many = capture.weights or capture.scores or capture.topk or len(capture.stats) > 4
-    return _block(call.q.shape[1], 256 if many or call.bias is not None else 512), _block(call.k.shape[1], 512)
+    return _block(call.q.shape[1], 256 if many or call.bias is not None else 512), _block(
+        call.k.shape[1], 512
+    )
 
 
 def _block(length: int, most: int) -> int:
@@ -87,9 +90,7 @@ def backend(interpret: Any = False) -> fused.Kernels:
     )
 
 
-def attend(
-    call: Call, interpret: Any = False
-) -> tuple[Float[Array, "B Q H D"], Intermediates]:
+def attend(call: Call, interpret: Any = False) -> tuple[Float[Array, "B Q H D"], Intermediates]:
     """Attention on the TPU kernels.
 
     Args:
@@ -143,16 +144,10 @@ def forward(plan: Plan, operands: Operands, interpret: Any = False) -> fused.For
     return fused.Forward(output, found["rows"], weights, found.get("scores"))
 
 
-def _state_names(plan: Plan) -> list[str]:
+@functools.cache
+def _state_names(plan: Plan) -> tuple[str, ...]:
     """Names along the columns of the state in VMEM."""
-    return list(tiles.start(plan, _NoForm()))
-
-
-class _NoForm:
-    """Enough of a form to ask which vectors a state has."""
-
-    def full_row(self, value: float) -> float:
-        return value
+    return tuple(jax.eval_shape(lambda: tiles.start(plan, Form(plan, 0, 0, turned=False))))
 
 
 def _forward(step: Step) -> None:
@@ -174,8 +169,10 @@ def _begin_rows(step: Step) -> None:
     """The state of rows that have seen no key."""
     step.turn_vectors()
     step.held["sum"][...] = jnp.zeros_like(step.held["sum"])
-    for n, value in enumerate(tiles.start(step.sweep.plan, step.form).values()):
-        step.held["state"][:, n : n + 1] = value
+    plan = step.sweep.plan
+    state = tiles.start(plan, step.form)
+    for n, name in enumerate(_state_names(plan)):
+        step.held["state"][:, n : n + 1] = state[name]
 
 
 def _add_keys(step: Step) -> None:

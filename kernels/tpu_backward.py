@@ -16,17 +16,8 @@ from jaxtyping import Array, Float
 from flaxattn.kernels import tiles
 from flaxattn.kernels.fused import Cotangents
 from flaxattn.kernels.plan import Operands, Plan
-from flaxattn.kernels.tpu_form import (
-    KEYS,
-    LANES,
-    PAIRS,
-    QUERIES,
-    Result,
-    Step,
-    Sweep,
-    dot,
-    inputs_of,
-)
+from flaxattn.kernels.tpu_form import dot
+from flaxattn.kernels.tpu_sweep import KEYS, LANES, PAIRS, QUERIES, Result, Step, Sweep, inputs_of
 
 
 def row_dots(
@@ -96,9 +87,7 @@ def _gradient(step: Step) -> tuple[Array, Array]:
     bar = bar if of_map is None else bar + of_map
     # reference._statistics and reference._softmax, backwards
     of_scores = step.tile("d_scores")
-    return dropped, tiles.score_gradient(
-        plan, form, tile, weights, bar, rows, keys, of_scores
-    )
+    return dropped, tiles.score_gradient(plan, form, tile, weights, bar, rows, keys, of_scores)
 
 
 def grad_queries(
@@ -222,12 +211,13 @@ def grad_bias(
         float32 in the shape of the bias.
     """
     assert operands.bias is not None
-    sweep = Sweep(plan, PAIRS, shared=operands.bias.shape[:2])
+    batch, heads, *square = operands.bias.shape
+    sweep = Sweep(plan, PAIRS, shared=(batch, heads))
     found = sweep.call(
         "attention_grad_bias",
         _grad_bias,
         inputs_of(plan, operands, cotangents),
-        {"d_bias": Result("tile", operands.bias.shape, jnp.float32)},
+        {"d_bias": Result("tile", (batch, heads, *square), jnp.float32)},
         {},
         interpret,
     )

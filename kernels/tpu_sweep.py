@@ -1,0 +1,345 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""One shape for all TPU kernels: which tile each step of a grid works on, and what lies in VMEM.
+
+A grid walks over batch, head, the blocks of one side ("outer": a block of queries, or of keys)
+and, innermost and in order, over the blocks of the other side. Vectors of the outer side lie as
+columns ``[n, 1]``, turned once per outer block; those of the inner side as rows ``[1, n]``, as
+they come. Where keys are the outer side tiles are therefore turned, [keys, queries], and no
+product needs a transposed operand. What is computed with a tile is in tpu.py and tpu_backward.py.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+from jaxtyping import Array
+
+from flaxattn.kernels import compat, tiles
+from flaxattn.kernels.fused import Cotangents
+from flaxattn.kernels.plan import Operands, Plan
+from flaxattn.kernels.tpu_form import Form, dot
+
+LANES = 128
+"""Width of a vector register: packed vectors are cut at multiples of it."""
+
+QUERIES, KEYS, PAIRS = "queries", "keys", "pairs"
+"""The outer side of a sweep. PAIRS: both, with batch and heads innermost."""
+
+_SHAPES = {
+    "q": "query matrix",
+    "d_output": "query matrix",
+    "k": "key matrix",
+    "v": "key matrix",
+    "row_floats": "query vectors",
+    "row_ints": "query vectors",
+    "key_floats": "key vectors",
+    "key_ints": "key vectors",
+    "bias": "tile",
+    "d_weights": "tile",
+    "d_scores": "tile",
+    "threshold": "scalar",
+    "keep_scale": "scalar",
+}
+
+
+class Place(NamedTuple):
+    """Which tile: indices of batch and head, and of the blocks of queries and keys."""
+
+    batch: Any
+    head: Any
+    query: Any
+    key: Any
+
+
+class Result(NamedTuple):
+    """A result of a kernel.
+
+    Attributes:
+        kind: "query matrix", "key matrix", "query vectors", "key vectors" or "tile".
+        shape: of four dimensions; the last blocks may stand out over it.
+        dtype: of its entries.
+    """
+
+    kind: str
+    shape: tuple[int, ...]
+    dtype: Any
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The order in which a kernel sees the tiles of a call.
+
+    Attributes:
+        plan: of the call.
+        outer: QUERIES, KEYS or PAIRS.
+        passes: how often the inner side is walked over; results of kind "tile" are written in
+            the last one.
+        shared: for PAIRS, the leading dimensions (1 or full) of the result.
+    """
+
+    plan: Plan
+    outer: str
+    passes: int = 1
+    shared: tuple[int, int] = (1, 1)
+
+    @property
+    def turned(self) -> bool:
+        """Whether tiles are [keys, queries]."""
+        return self.outer == KEYS
+
+    @property
+    def inner_blocks(self) -> int:
+        """Number of tiles in one pass."""
+        return self.plan.query_blocks if self.turned else self.plan.key_blocks
+
+    @property
+    def grid(self) -> tuple[int, ...]:
+        """Sizes, the innermost last."""
+        plan = self.plan
+        if self.outer == PAIRS:
+            batch, heads = self.shared
+            repeats = (plan.batch // batch, plan.heads // heads)
+            return (batch, heads, plan.query_blocks, plan.key_blocks, *repeats)
+        outer = plan.key_blocks if self.turned else plan.query_blocks
+        return (plan.batch, plan.heads, outer, self.passes * self.inner_blocks)
+
+    @property
+    def semantics(self) -> tuple[Any, ...]:
+        """Dimensions that keep something from step to step are walked in order."""
+        ordered = 2 if self.outer == PAIRS else 1
+        return ("parallel",) * (len(self.grid) - ordered) + ("arbitrary",) * ordered
+
+    def place(self, *ids: Any) -> Place:
+        """The tile of a step."""
+        if self.outer == PAIRS:
+            batch, head = (ids[n] if self.shared[n] > 1 else ids[n + 4] for n in range(2))
+            return Place(batch, head, ids[2], ids[3])
+        step = ids[3]
+        if self.passes == 2:
+            step = jnp.where(step < self.inner_blocks, step, step - self.inner_blocks)
+        query, key = (step, ids[2]) if self.turned else (ids[2], step)
+        return Place(ids[0], ids[1], query, key)
+
+    def needed(self, place: Place) -> Any:
+        """False for a tile that lies above the diagonal of a causal call."""
+        plan = self.plan
+        last_query = (place.query + 1) * plan.block_q - 1
+        return place.key * plan.block_k <= last_query if plan.causal else True
+
+    def fetched(self, *ids: Any) -> Place:
+        """The tile whose inputs a step asks for: the nearest one needed, so nothing else moves."""
+        plan, place = self.plan, self.place(*ids)
+        if not plan.causal or self.outer == PAIRS:
+            return place
+        if self.turned:
+            first = jnp.minimum(place.key * plan.block_k // plan.block_q, plan.query_blocks - 1)
+            return place._replace(query=jnp.maximum(place.query, first))
+        last = ((place.query + 1) * plan.block_q - 1) // plan.block_k
+        return place._replace(key=jnp.minimum(place.key, last))
+
+    def written(self, *ids: Any) -> Place:
+        """The tile a step writes to; with two passes the first one waits at its start."""
+        place = self.place(*ids)
+        if self.passes == 1:
+            return place
+        return place._replace(key=jnp.maximum(ids[3] - self.inner_blocks, 0))
+
+    def spec(self, kind: str, shape: tuple[int, ...], place: Callable[..., Place]) -> pl.BlockSpec:
+        """Which block of an array lies in VMEM at a step; a dimension of 1 stands for all.
+
+        Args:
+            kind: see `Result`, or "scalar".
+            shape: of the array.
+            place: from the indices of the grid to a tile.
+
+        Returns:
+            The entry of ``in_specs`` or ``out_specs``.
+        """
+        if kind == "scalar":
+            return pl.BlockSpec(memory_space=pltpu.SMEM)
+        block_q, block_k = self.plan.block_q, self.plan.block_k
+
+        def index(*ids):
+            at = place(*ids)
+            ends = {
+                "query matrix": (at.query, 0),
+                "key matrix": (at.key, 0),
+                "query vectors": (0, at.query),
+                "key vectors": (0, at.key),
+                "tile": (at.query, at.key),
+            }
+            batch, head = (0 if n == 1 else x for n, x in zip(shape[:2], at[:2], strict=True))
+            return batch, head, *ends[kind]
+
+        block = {
+            "query matrix": (block_q, shape[3]),
+            "key matrix": (block_k, shape[3]),
+            "query vectors": (shape[2], block_q),
+            "key vectors": (shape[2], block_k),
+            "tile": (block_q, block_k),
+        }[kind]
+        return pl.BlockSpec((None, None, *block), index)
+
+    def call(
+        self,
+        name: str,
+        body: Callable[["Step"], None],
+        inputs: Mapping[str, Array],
+        results: Mapping[str, Result],
+        scratch: Mapping[str, tuple[int, int]],
+        interpret: Any,
+    ) -> dict[str, Array]:
+        """Runs a kernel over the grid.
+
+        Args:
+            name: shown by profilers.
+            body: what a step does.
+            inputs: from `inputs_of`.
+            results: by name.
+            scratch: float32 matrices that live from step to step, by name.
+            interpret: as for ``pl.pallas_call``.
+
+        Returns:
+            The results by name.
+        """
+
+        def kernel(given, found, held):
+            ids = [pl.program_id(axis) for axis in range(len(self.grid))]
+            body(Step(self, given, found, held, self.place(*ids), ids))
+
+        memory = {key: pltpu.VMEM(shape, jnp.float32) for key, shape in scratch.items()}
+        side = "key" if self.turned else "row"
+        length = self.plan.block_k if self.turned else self.plan.block_q
+        for kind, dtype in (("floats", jnp.float32), ("ints", jnp.int32)):
+            if f"{side}_{kind}" in inputs:
+                width = inputs[f"{side}_{kind}"].shape[2]
+                memory[kind] = pltpu.VMEM((length, width), dtype)
+        shapes = {key: compat.result(x.shape, x.dtype, inputs) for key, x in results.items()}
+        run = pl.pallas_call(
+            kernel,
+            out_shape=shapes,
+            grid=self.grid,
+            in_specs=(
+                {key: self.spec(_SHAPES[key], x.shape, self.fetched) for key, x in inputs.items()},
+            ),
+            out_specs={key: self.spec(x.kind, x.shape, self.written) for key, x in results.items()},
+            scratch_shapes=(memory,),
+            # Interpreters cannot add the dimension of a vmap to the semantics.
+            compiler_params=pltpu.CompilerParams(
+                dimension_semantics=None if interpret else self.semantics
+            ),
+            interpret=interpret,
+            name=name,
+        )
+        return run(dict(inputs))
+
+
+class Step(NamedTuple):
+    """What a kernel has at hand at one step of its grid.
+
+    Attributes:
+        sweep: the order of the tiles.
+        given: blocks of the inputs, by name.
+        found: blocks of the results, by name.
+        held: matrices that stay from step to step, by name.
+        place: the tile.
+        ids: indices of the grid.
+    """
+
+    sweep: Sweep
+    given: Mapping[str, Any]
+    found: Mapping[str, Any]
+    held: Mapping[str, Any]
+    place: Place
+    ids: list[Any]
+
+    @property
+    def form(self) -> Form:
+        """Of the tile."""
+        return Form(self.sweep.plan, self.place.query, self.place.key, self.sweep.turned)
+
+    def turn_vectors(self) -> None:
+        """Turns the packed vectors of the outer side into columns."""
+        side = "key" if self.sweep.turned else "row"
+        for kind in ("floats", "ints"):
+            if kind in self.held:
+                self.held[kind][...] = self.given[f"{side}_{kind}"][...].T
+
+    def vectors(self) -> tuple[dict[str, Array], dict[str, Array]]:
+        """Packed vectors of the tile's queries and of its keys, by name."""
+        rows, keys = ({}, {})
+        for side, found in (("row", rows), ("key", keys)):
+            columns = (side == "key") == self.sweep.turned
+            for kind in ("floats", "ints"):
+                for n, name in enumerate(getattr(self.sweep.plan, f"{side}_{kind}")):
+                    if columns:
+                        found[name] = self.held[kind][:, n : n + 1]
+                    else:
+                        found[name] = self.given[f"{side}_{kind}"][n : n + 1, :]
+        return rows, keys
+
+    def tile(self, name: str) -> Array | None:
+        """A tile of a pair input as float32, as the sweep turns it."""
+        if name not in self.given:
+            return None
+        tile = self.given[name][...].astype(jnp.float32)
+        return tile.T if self.sweep.turned else tile
+
+    def product(self, of_queries: str, of_keys: str) -> Array:
+        """Products of all rows of a query matrix with all rows of a key matrix."""
+        left, right = self.given[of_queries][...], self.given[of_keys][...]
+        return dot(right, left, 1, 1) if self.sweep.turned else dot(left, right, 1, 1)
+
+    def scores(self, rows: Mapping[str, Array], keys: Mapping[str, Array]) -> Array:
+        """Scores of the tile in base-2 units."""
+        # reference._scores
+        plan, product = self.sweep.plan, self.product("q", "k")
+        return tiles.scores(plan, self.form, product, rows, keys, self.tile("bias"))
+
+
+def inputs_of(
+    plan: Plan, operands: Operands, cotangents: Cotangents | None = None
+) -> dict[str, Array]:
+    """The arrays of a call as the kernels read them: heads first, whole blocks, zeros behind.
+
+    Args:
+        plan: of the call.
+        operands: of the call.
+        cotangents: for backward kernels.
+
+    Returns:
+        By name; what the call does not have is left out.
+    """
+    arrays = operands._asdict()
+    if cotangents is not None:
+        arrays |= {
+            "d_output": cotangents.output,
+            "d_weights": cotangents.weights,
+            "d_scores": cotangents.scores,
+        }
+    queries, keys = plan.padded_queries, plan.padded_keys
+    found = {}
+    for name, array in arrays.items():
+        kind = _SHAPES[name]
+        if array is None:
+            continue
+        if kind.endswith("matrix"):
+            length = queries if kind.startswith("query") else keys
+            array = _padded(jnp.swapaxes(array, 1, 2), (length, array.shape[3]))
+        elif kind == "tile":
+            array = _padded(array, (queries, keys))
+        elif kind == "scalar":
+            # A matrix of one entry stays a whole block when vmap adds a dimension.
+            array = array[None]
+        found[name] = array
+    return found
+
+
+def _padded(array: Array, shape: tuple[int, int]) -> Array:
+    """Zeros behind the last two dimensions."""
+    tails = [(0, size - n) for n, size in zip(array.shape[2:], shape, strict=True)]
+    return jnp.pad(array, [(0, 0), (0, 0), *tails])
