@@ -139,7 +139,7 @@ def forward(plan: Plan, operands: Operands, interpret: Any = False) -> fused.For
     given = inputs_of(plan, operands)
     found = sweep.call("attention_forward", _forward, given, results, scratch, interpret)
     output, weights = jnp.swapaxes(found["output"], 1, 2), found.get("weights")
-    if plan.weights == "float16":
+    if weights is not None and plan.weights == "float16":
         weights = jax.lax.bitcast_convert_type(weights, jnp.float16)
     return fused.Forward(output, found["rows"], weights, found.get("scores"))
 
