@@ -372,6 +372,9 @@ def _scores(
     shape = (ROWS, block.sweep.step)
     score = pl.run_scoped(multiply, plgpu.ACC(shape, jnp.float32))
     keys, bias = form.vectors(here, "key"), form.pairs(here, "bias")
+    if len(here) > 1:
+        # What was read into registers may be overwritten by TMA: a fence between the two.
+        plgpu.commit_smem()
     plgpu.barrier_arrive(block.barriers["free k"].at[slot])
     return form, tiles.scores(plan, form, score, rows, keys, bias), keys
 
