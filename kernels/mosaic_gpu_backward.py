@@ -22,6 +22,7 @@ from flaxattn.kernels import compat, tiles
 from flaxattn.kernels.fused import Cotangents
 from flaxattn.kernels.plan import Operands, Plan
 from flaxattn.kernels.sweep import (
+    OF_PAIRS,
     ROWS,
     Form,
     Place,
@@ -36,8 +37,9 @@ from flaxattn.kernels.sweep import (
 
 def inputs(operands: Operands, cotangents: Cotangents, turned: bool) -> dict[str, Array]:
     """The arrays that a backward kernel reads, by name; those of pairs [K, Q] if turned."""
-    arrays = {name: getattr(operands, name) for name in ("q", "k", "v")}
-    arrays["d_output"] = cotangents.output
+    matrices = {name: getattr(operands, name) for name in ("q", "k", "v")}
+    matrices["d_output"] = cotangents.output
+    arrays = {name: whole(array, 1, 8) for name, array in matrices.items()}
     for name in ("row_floats", "row_ints", "key_floats", "key_ints", "threshold"):
         arrays[name] = getattr(operands, name)
     maps = {"bias": operands.bias, "weights": cotangents.weights, "scores": cotangents.scores}
@@ -48,10 +50,18 @@ def inputs(operands: Operands, cotangents: Cotangents, turned: bool) -> dict[str
 
 
 def aligned(array: Array) -> Array:
-    """The array with rows of a multiple of 16 bytes, as TMA wants them."""
-    unit = 16 // array.dtype.itemsize
-    missing = -array.shape[3] % unit
-    return jnp.pad(array, [(0, 0)] * 3 + [(0, missing)]) if missing else array
+    """A map of pairs with whole tiles of columns and rows, as TMA wants them."""
+    return whole(whole(array, 2, 8), 3, 64)
+
+
+def whole(array: Array, axis: int, unit: int) -> Array:
+    """The array, with zeros at the end of an axis whose length is not a multiple of ``unit``."""
+    missing = -array.shape[axis] % unit
+    if not missing:
+        return array
+    tail = [(0, 0)] * array.ndim
+    tail[axis] = (0, missing)
+    return jnp.pad(array, tail)
 
 
 def groups_of(length: int) -> int:
@@ -62,6 +72,24 @@ def groups_of(length: int) -> int:
     return 2 if length > ROWS else 1
 
 
+def columns_of(plan: Plan, turned: bool, arrays: Mapping[str, Array]) -> int:
+    """Columns of a tile: as many as the registers of a warpgroup hold without spilling.
+
+    The limits come from compiling; see the report of ptxas in tests/aot.
+    """
+    names = (*plan.row_floats, *plan.key_floats)
+    load = sum(name.startswith("d ") for name in names)
+    load += sum(arrays[name].dtype.itemsize / 2 for name in OF_PAIRS if name in arrays)
+    load += plan.dropout + ("segment" in plan.row_ints) + plan.causal / 2
+    if turned:
+        limits = {128: 0, 64: 2, 32: 8} if plan.depth <= 64 else {64: 1, 32: 4}
+    else:
+        limits = {128: 1.5, 64: 8, 32: 12} if plan.depth <= 64 else {64: 8}
+    length = plan.padded_queries if turned else plan.padded_keys
+    fitting = (n for n, limit in limits.items() if load <= limit and length % n == 0)
+    return next(fitting, 16)
+
+
 def sweep_of(plan: Plan, turned: bool, arrays: Mapping[str, Array]) -> Sweep:
     """The sweep of a kernel whose queries stay, or, if turned, whose keys do."""
     length = plan.keys if turned else plan.queries
@@ -69,7 +97,7 @@ def sweep_of(plan: Plan, turned: bool, arrays: Mapping[str, Array]) -> Sweep:
     if not turned:
         staying = ("q", "d_output", "row_floats", "row_ints")
     staying = tuple(name for name in staying if name in arrays)
-    return Sweep(plan, turned, groups_of(length), 64, staying)
+    return Sweep(plan, turned, groups_of(length), columns_of(plan, turned, arrays), staying)
 
 
 def walk(sweep: Sweep) -> tuple[dict[str, int], Callable[[], Any]]:
@@ -204,8 +232,9 @@ def grad_queries(
         plgpu.wait_smem_to_gmem(0)
 
     work = Work(1, tuple, step, finish)
-    results = [compat.result(operands.q.shape, plan.dtype, arrays)]
-    return launch(sweep, arrays, results, *walk(sweep), work, [], interpret)[0]
+    results = [compat.result(arrays["q"].shape, plan.dtype, arrays)]
+    dq = launch(sweep, arrays, results, *walk(sweep), work, [], interpret)[0]
+    return dq[:, : plan.queries]
 
 
 def grad_keys(
@@ -253,7 +282,7 @@ def grad_keys(
             plgpu.copy_smem_to_gmem(stage.at[group], output.at[place.batch, place.head, keys])
         plgpu.wait_smem_to_gmem(0)
 
-    results = [compat.result(operands.k.shape, plan.dtype, arrays)] * 2
+    results = [compat.result(arrays["k"].shape, plan.dtype, arrays)] * 2
     staging = []
     if of_bias:
         shape = (plan.batch, plan.heads, plan.padded_keys)
@@ -261,7 +290,7 @@ def grad_keys(
         staging.append(plgpu.SMEM((sweep.groups, ROWS), jnp.float32))
     work = Work(2, start, step, finish)
     dk, dv, *sums = launch(sweep, arrays, results, *walk(sweep), work, staging, interpret)
-    return dk, dv, sums[0] if of_bias else None
+    return dk[:, : plan.keys], dv[:, : plan.keys], sums[0] if of_bias else None
 
 
 def row_dots(
@@ -323,8 +352,8 @@ def grad_bias(
         In float32, in the shape of the bias.
     """
     arrays = inputs(operands, cotangents, False)
-    sweep = Sweep(plan, False, groups_of(plan.queries), 64, ())
-    shape = (*operands.bias.shape[:2], plan.queries, plan.padded_keys)
+    sweep = Sweep(plan, False, groups_of(plan.queries), columns_of(plan, False, arrays), ())
+    shape = (*operands.bias.shape[:2], arrays["q"].shape[1], -(-plan.keys // 64) * 64)
 
     def step(_, total, parts, form):
         return total + tile_gradient(sweep, parts, form)[1]
@@ -342,4 +371,4 @@ def grad_bias(
     staging = [tile_memory((sweep.groups, ROWS, sweep.step), jnp.float32)]
     work = Work(0, functools.partial(zeros, sweep.step), step, finish)
     walked = walk_heads(sweep, shape)
-    return launch(sweep, arrays, results, *walked, work, staging, interpret)[0][..., : plan.keys]
+    return launch(sweep, arrays, results, *walked, work, staging, interpret)[0][:, :, : plan.queries, : plan.keys]

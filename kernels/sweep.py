@@ -80,15 +80,15 @@ class Sweep:
         """The inputs that pass."""
         return [name for name in arrays if name not in (*self.staying, "threshold")]
 
-    def slots(self, arrays: Mapping[str, Any]) -> int:
-        """How many tiles of what passes fit beside what stays; at least 1, at most 4."""
+    def slots(self, arrays: Mapping[str, Any], staged: int = 0) -> int:
+        """How many tiles of what passes fit beside what stays and ``staged`` bytes: 1 to 4."""
 
         def size(names):
             parts = (self.buffer(name, arrays[name], 1) for name in names)
             return sum(_bytes(shape, dtype) for shape, dtype in parts)
 
         present = [name for name in self.staying if name in arrays]
-        left = SHARED_MEMORY - size(present)
+        left = SHARED_MEMORY - staged - size(present)
         return max(1, min(4, left // max(1, size(self.passing(arrays)))))
 
     def buffer(self, name: str, array: Any, slots: int) -> tuple[tuple[int, ...], Any]:
@@ -97,13 +97,15 @@ class Sweep:
         leading = () if name in self.staying else (slots,)
         return (*leading, *groups, *self.tile(name, array)), array.dtype
 
-    def buffers(self, arrays: Mapping[str, Any]) -> dict[str, Any]:
+    def buffers(self, arrays: Mapping[str, Any], slots: int) -> dict[str, Any]:
         """Shared memory for every input, by name."""
-        slots, found = self.slots(arrays), {}
+        found = {}
         for name in (*self.staying, *self.passing(arrays)):
             if name in arrays:
                 shape, dtype = self.buffer(name, arrays[name], slots)
-                found[name] = tile_memory(shape, dtype, plain=name in PACKED)
+                # A product over the columns of a tile takes as many at once as lie together.
+                widest = 128 if name in OF_PAIRS else min(128, 2 * self.step)
+                found[name] = tile_memory(shape, dtype, name in PACKED, widest)
         return found
 
     def window(self, name: str, source: Any, place: Place, group: int) -> Any:
@@ -136,12 +138,17 @@ def _bytes(shape: tuple[int, ...], dtype: Any) -> int:
     return size
 
 
-def tile_memory(shape: tuple[int, ...], dtype: Any, plain: bool = False) -> Any:
-    """Shared memory for tiles, laid out for the tensor cores unless plain."""
+def tile_memory(
+    shape: tuple[int, ...], dtype: Any, plain: bool = False, widest: int = 128
+) -> Any:
+    """Shared memory for tiles, laid out for the tensor cores unless plain.
+
+    ``widest`` is the most bytes of a row that lie together.
+    """
     if plain:
         return plgpu.SMEM(shape, dtype)
     size = jnp.dtype(dtype).itemsize
-    width = min(128, shape[-1] * size)
+    width = min(widest, shape[-1] * size)
     transforms = (plgpu.TilingTransform((8, width // size)), plgpu.SwizzleTransform(width))
     return plgpu.SMEM(shape, dtype, transforms=transforms)
 
@@ -281,7 +288,10 @@ def launch(
     Returns:
         The outputs.
     """
-    slots, passing = sweep.slots(arrays), sweep.passing(arrays)
+    # More addresses to keep than 24 registers hold: the memory warpgroup gives up fewer.
+    registers_of = (24, 240) if len(arrays) <= 6 else (40, 232)
+    staged = sum(_bytes(stage.shape, stage.dtype) for stage in staging)
+    slots, passing = sweep.slots(arrays, staged), sweep.passing(arrays)
     staying = [name for name in sweep.staying if name in arrays]
 
     def kernel(*refs):
@@ -312,7 +322,7 @@ def launch(
         @pl.when(group == sweep.groups)
         def _memory():
             if sweep.groups > 1:
-                plgpu.set_max_registers(40, action="decrease")
+                plgpu.set_max_registers(registers_of[0], action="decrease")
             if staying:
                 copy(staying, place(first), None, ready)
 
@@ -329,7 +339,7 @@ def launch(
         @pl.when(group < sweep.groups)
         def _compute():
             if sweep.groups > 1:
-                plgpu.set_max_registers(232, action="increase")
+                plgpu.set_max_registers(registers_of[1], action="increase")
             if staying:
                 plgpu.barrier_wait(ready)
             whole = parts(staying, None)
@@ -371,7 +381,7 @@ def launch(
     return plgpu.kernel(
         kernel,
         out_type=results,
-        scratch_types=[sweep.buffers(arrays), barriers, staging, registers],
+        scratch_types=[sweep.buffers(arrays, slots), barriers, staging, registers],
         grid=tuple(grid.values()),
         grid_names=tuple(grid),
         num_threads=sweep.groups + 1,
