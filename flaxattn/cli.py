@@ -105,6 +105,37 @@ def doctor(
     typer.echo(report.as_json() if as_json else report.as_text())
 
 
+@app.command()
+def bench(
+    case: Annotated[list[str] | None, typer.Option(help="Named case; repeat for several.")] = None,
+    request: Annotated[list[str] | None, typer.Option(help="What to ask; repeat.")] = None,
+    dtype: Annotated[str | None, typer.Option(help="Default bfloat16, on CPU float32.")] = None,
+    rounds: Annotated[int, typer.Option(help="How often each contender is timed.")] = 20,
+    seed: Annotated[int, typer.Option(help="Of the arrays.")] = 0,
+    torch_python: Annotated[
+        str | None, typer.Option(help="Another Python that has torch; '' for no torch.")
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The results.")] = Path(
+        "flaxattn-bench.json"
+    ),
+) -> None:
+    """Time attention beside plain XLA, cuDNN and torch, and write the results."""
+    from flaxattn.kernels import bench as benchmark
+
+    try:
+        settings = benchmark.Settings(
+            cases=tuple(case or ()),
+            requests=tuple(request or benchmark.REQUESTS),
+            dtype=dtype,
+            rounds=rounds,
+            seed=seed,
+            torch_python=torch_python,
+        )
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+    benchmark.measure(settings, out, typer.echo)
+
+
 def _text(argument: str) -> str:
     """The argument itself, or standard input for `-`."""
     if argument != "-":

@@ -109,7 +109,8 @@ def run(settings: Settings, tell: Tell = print) -> dict[str, Any]:
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # torch needs memory too
     device = devices.current()
     settings = settings.filled(device.platform == "cpu")
-    torch, note = _start_torch(settings, device)
+    process, note = _start_torch(settings, device)
+    torch = process
     document = _facts(settings, device) | {"torch": torch.facts if torch else note}
     roof = document["roofline"] = roofline(str(settings.dtype), device.platform == "cpu")
     tell(
@@ -126,7 +127,7 @@ def run(settings: Settings, tell: Tell = print) -> dict[str, Any]:
             bar = jax.random.normal(jax.random.key(settings.seed + 1), arguments["q"].shape)
             bar = bar.astype(arguments["q"].dtype)
             if torch is not None and is_plain(case):
-                torch.load(case, arguments, bar)
+                torch, document["torch"] = _load(torch, case, arguments, bar)
             for request in settings.requests:
                 for mode in settings.modes:
                     _progress(done, total, name, request)
@@ -136,8 +137,8 @@ def run(settings: Settings, tell: Tell = print) -> dict[str, Any]:
                     tell(table(found))
     finally:
         _progress(None, total, "", "")
-        if torch is not None:
-            torch.close()
+        if process is not None:
+            process.close()
     return document | {"rows": rows, "targets": bench_targets.judged(rows)}
 
 
@@ -150,6 +151,17 @@ def _start_torch(settings: Settings, device: devices.Device) -> tuple[Torch | No
         return Torch(settings.torch_python, kind), ""
     except UnavailableError as error:
         return None, f"not measured: {error}"
+
+
+def _load(
+    torch: Torch, case: cases.Case, arguments: dict[str, Any], bar: jax.Array
+) -> tuple[Torch | None, Any]:
+    """Hands torch the arrays of a case; the torch to go on with, and what to say of it."""
+    try:
+        torch.load(case, arguments, bar)
+    except UnavailableError as error:
+        return None, f"not measured from {case.name!r} on: {error}"
+    return torch, torch.facts
 
 
 def _facts(settings: Settings, device: devices.Device) -> dict[str, Any]:

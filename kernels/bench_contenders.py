@@ -46,7 +46,7 @@ class InJax:
         try:
             self._run = jax.jit(function).lower(*arguments).compile()
             results = jax.block_until_ready(self._run(*arguments))
-        except (RuntimeError, NotImplementedError, ValueError) as error:
+        except Exception as error:  # whatever fails to compile or to fit: the others go on
             lines = str(error).splitlines() or [""]
             raise UnavailableError(f"{type(error).__name__}: {lines[0][:200]}") from error
         self.output = np.asarray(results[0][0, :, 0].astype(jnp.float32))
@@ -69,7 +69,7 @@ class InJax:
         Returns:
             Seconds of all of them.
         """
-        start = time.perf_counter()
+        start, results = time.perf_counter(), None
         for _ in range(calls):
             results = self._run(*self._arguments)
         jax.block_until_ready(results)
@@ -131,8 +131,11 @@ class Torch:
             UnavailableError: it could not.
         """
         assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps({"do": do} | options) + "\n")
-        self._process.stdin.flush()
+        try:
+            self._process.stdin.write(json.dumps({"do": do} | options) + "\n")
+            self._process.stdin.flush()
+        except BrokenPipeError as error:
+            raise UnavailableError("torch ended") from error
         return self._answer()
 
     def load(self, case: Case, arguments: dict[str, Any], bar: Array) -> None:
@@ -160,10 +163,8 @@ class Torch:
 
     def close(self) -> None:
         """Ends the process."""
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                pipe.close()
-        self._process.wait()
+        self._process.kill()
+        self._process.communicate()
 
 
 class InTorch:

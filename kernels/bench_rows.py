@@ -56,7 +56,7 @@ def roofline(dtype: str, on_cpu: bool) -> dict[str, float]:
         "dispatch_seconds" of an empty program.
     """
     size, n = (2**24, 1024) if on_cpu else (2**29, 8192)
-    matrix = jnp.ones((n, n), dtype)
+    matrix = jax.random.normal(jax.random.key(0), (n, n)).astype(dtype)
     copied = InJax("copy", lambda x: [-x.reshape(1, -1, 1, 1)], (jnp.ones(size, dtype),))
     product = InJax("matmul", lambda x: [(x @ x)[None, :, None]], (matrix,))
     start = InJax("start", lambda x: [x + 1], (jnp.ones((1, 1, 1, 1)),))
@@ -125,14 +125,17 @@ def measured(
             contenders.append(make())
         except UnavailableError as error:
             rows.append(about | {"name": name, "note": str(error)})
+    if not contenders:
+        return rows
     times, calls = _times(contenders, turns)
+    ours = statistics.median(times[0]) if contenders[0].name.startswith("flaxattn") else None
     flops = _flops(case, request, backward)
     moved = min((each.moved for each in contenders if isinstance(each, InJax)), default=0)
     floor = max(flops / roof["matmul_flops_per_second"], moved / roof["copy_bytes_per_second"])
     timed = [
         about
         | {"name": each.name, "note": "", "calls": calls[n], "flops": flops, "bytes": moved}
-        | _summary(times[n], floor, statistics.median(times[0]))
+        | _summary(times[n], floor, ours)
         | _memory(each)
         | {"difference": float(np.abs(each.output - contenders[0].output).max())}
         for n, each in enumerate(contenders)
@@ -163,7 +166,7 @@ def _flops(case: Case, request: str, backward: bool) -> int:
     return 2 * products * batch * heads * queries * keys * case.depth // (1 + case.causal)
 
 
-def _summary(seconds: list[float], floor: float, ours: float) -> dict[str, float]:
+def _summary(seconds: list[float], floor: float, ours: float | None) -> dict[str, Any]:
     """Times of one contender; the spread is between the quartiles."""
     low, middle, high = (float(x) for x in np.quantile(seconds, (0.25, 0.5, 0.75)))
     return {
@@ -172,7 +175,7 @@ def _summary(seconds: list[float], floor: float, ours: float) -> dict[str, float
         "spread_seconds": high - low,
         "rounds": len(seconds),
         "roofline_fraction": floor / middle,
-        "over_ours": middle / ours,
+        "over_ours": None if ours is None else middle / ours,
     }
 
 
@@ -200,10 +203,11 @@ def table(rows: list[dict[str, Any]]) -> str:
         if row["note"]:
             lines.append(f"  {row['name']:<20} not measured: {row['note']}")
             continue
+        ratio = "" if row["over_ours"] is None else f"  {row['over_ours']:6.2f} x ours"
         peak = "" if row["peak_bytes"] is None else f"{row['peak_bytes'] / 1e6:10.1f} MB"
         lines.append(
             f"  {row['name']:<20} {1e3 * row['median_seconds']:9.3f} ms"
             f"  best {1e3 * row['best_seconds']:9.3f}  ± {1e3 * row['spread_seconds']:7.3f}"
-            f"  {row['roofline_fraction']:6.1%} of roofline  {row['over_ours']:6.2f} x ours {peak}"
+            f"  {row['roofline_fraction']:6.1%} of roofline{ratio}{peak}"
         )
     return "\n".join(lines)

@@ -9,6 +9,7 @@ Eager attention is what transformers does for BERT: matmul and scale, mask, soft
 statistics are computed from its weights and scores, in their dtype.
 """
 
+import importlib
 import json
 import platform
 import sys
@@ -17,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 
 class Peer:
@@ -28,19 +28,23 @@ class Peer:
     """
 
     def __init__(self, device: str):
+        # By name: checkers and this package do without torch.
+        self.torch: Any = importlib.import_module("torch")
         self.device = device
         self.arrays: dict[str, Any] = {}
         self.case: dict[str, Any] = {}
         self.runs: dict[str, Any] = {}
+        self.allowed: Any = None
+        self.additive: Any = None
 
     def describe(self) -> dict[str, Any]:
         """Versions and device."""
         on_gpu = self.device == "cuda"
         return {
-            "torch": torch.__version__,
+            "torch": self.torch.__version__,
             "python": platform.python_version(),
-            "cuda": torch.version.cuda,
-            "device": torch.cuda.get_device_name() if on_gpu else "cpu",
+            "cuda": self.torch.version.cuda,
+            "device": self.torch.cuda.get_device_name() if on_gpu else "cpu",
         }
 
     def load(self, folder: str, case: dict[str, Any]) -> dict[str, Any]:
@@ -55,10 +59,11 @@ class Peer:
         """
         self.runs, self.case, self.arrays = {}, case, {}
         for path in Path(folder).glob("*.npy"):
-            array = torch.from_numpy(np.load(path)).to(self.device)
+            array = self.torch.from_numpy(np.load(path)).to(self.device)
             if path.stem in ("q", "k", "v", "bar"):
-                array = array.to(getattr(torch, case["dtype"])).transpose(1, 2).contiguous()
+                array = array.to(getattr(self.torch, case["dtype"])).transpose(1, 2).contiguous()
             self.arrays[path.stem] = array
+        self.allowed, self.additive = self._masks()
         return {}
 
     def prepare(self, peer: str, request: dict[str, Any], backward: bool) -> dict[str, Any]:
@@ -77,26 +82,26 @@ class Peer:
 
         def run():
             if not backward:
-                with torch.no_grad():
+                with self.torch.no_grad():
                     return forward(request)
             inputs = [self.arrays[name].detach().requires_grad_() for name in ("q", "k", "v")]
             results = forward(request, *inputs)
             floats = [x for x in results if x.is_floating_point()]
-            bars = [self.arrays["bar"], *(torch.ones_like(x) for x in floats[1:])]
-            return results, torch.autograd.grad(floats, inputs, bars)
+            bars = [self.arrays["bar"], *(self.torch.ones_like(x) for x in floats[1:])]
+            return results, self.torch.autograd.grad(floats, inputs, bars)
 
         self.runs[peer] = run
         run()
         self._wait()
         peak = None
         if self.device == "cuda":
-            torch.cuda.empty_cache()
-            torch.cuda.reset_peak_memory_stats()
+            self.torch.cuda.empty_cache()
+            self.torch.cuda.reset_peak_memory_stats()
         results = run()
         self._wait()
         if self.device == "cuda":
-            peak = torch.cuda.max_memory_allocated()
-        output = (results[0] if backward else results)[0]
+            peak = self.torch.cuda.max_memory_allocated()
+        output: Any = (results[0] if backward else results)[0]
         return {"peak": peak, "output": output[0, 0].detach().float().cpu().tolist()}
 
     def measure(self, peer: str, calls: int) -> dict[str, Any]:
@@ -118,34 +123,30 @@ class Peer:
 
     def _wait(self) -> None:
         if self.device == "cuda":
-            torch.cuda.synchronize()
+            self.torch.cuda.synchronize()
 
-    def _mask(self) -> Any:
-        """What is added to the scores, None for nothing."""
-        keys = self.arrays["k"].shape[2]
-        dtype = getattr(torch, self.case["dtype"])
-        lowest = torch.finfo(dtype).min
-        total = None
-        if "mask" in self.arrays:
-            total = torch.zeros(self.arrays["mask"].shape, dtype=dtype, device=self.device)
-            total = total.masked_fill(~self.arrays["mask"], lowest)
+    def _masks(self) -> tuple[Any, Any]:
+        """True where attention is allowed, and what that adds to the scores; None for no mask."""
+        allowed = self.arrays.get("mask")
         if self.case["causal"]:
-            rows = torch.arange(self.arrays["q"].shape[2], device=self.device)
-            later = torch.arange(keys, device=self.device)[None] > rows[:, None]
-            causal = torch.zeros(later.shape, dtype=dtype, device=self.device)
-            causal = causal.masked_fill(later, lowest)[None, None]
-            total = causal if total is None else torch.maximum(total + causal, causal + lowest / 2)
-        return total
+            rows, keys = (self.arrays[name].shape[2] for name in ("q", "k"))
+            pairs = self.torch.ones(1, 1, rows, keys, dtype=self.torch.bool, device=self.device)
+            causal = pairs.tril()
+            allowed = causal if allowed is None else allowed & causal
+        if allowed is None:
+            return None, None
+        dtype = getattr(self.torch, self.case["dtype"])
+        additive = self.torch.zeros(allowed.shape, dtype=dtype, device=self.device)
+        return allowed, additive.masked_fill(~allowed, self.torch.finfo(dtype).min)
 
     def _fused(self, request: Any, q: Any = None, k: Any = None, v: Any = None) -> list[Any]:
         """Torch's fused attention, in the fastest form for the masks of the case."""
         del request
         q, k, v = self._inputs(q, k, v)
-        mask = self.arrays.get("mask")
-        attend = torch.nn.functional.scaled_dot_product_attention
-        return [
-            attend(q, k, v, attn_mask=mask, is_causal=self.case["causal"], scale=self.case["scale"])
-        ]
+        only_causal = self.case["causal"] and "mask" not in self.arrays
+        mask = None if only_causal else self.allowed
+        attend = self.torch.nn.functional.scaled_dot_product_attention
+        return [attend(q, k, v, attn_mask=mask, is_causal=only_causal, scale=self.case["scale"])]
 
     def _inputs(self, *given: Any) -> list[Any]:
         names = ("q", "k", "v")
@@ -157,16 +158,15 @@ class Peer:
     def _eager(self, request: Any, q: Any = None, k: Any = None, v: Any = None) -> list[Any]:
         """Output first, then what was asked."""
         q, k, v = self._inputs(q, k, v)
-        scores = torch.matmul(q, k.transpose(2, 3)) * self.case["scale"]
-        mask = self._mask()
-        if mask is not None:
-            scores = scores + mask
-        weights = torch.softmax(scores, dim=-1)
-        results = [torch.matmul(weights, v)]
+        scores = self.torch.matmul(q, k.transpose(2, 3)) * self.case["scale"]
+        if self.additive is not None:
+            scores = scores + self.additive
+        weights = self.torch.softmax(scores, dim=-1)
+        results = [self.torch.matmul(weights, v)]
         statistics = {
-            "lse": lambda: torch.logsumexp(scores, dim=-1),
-            "entropy": lambda: torch.special.entr(weights).sum(-1),
-            "received": lambda: torch.einsum("bhqk,bq->bhk", weights, self._counted(weights)),
+            "lse": lambda: self.torch.logsumexp(scores, dim=-1),
+            "entropy": lambda: self.torch.special.entr(weights).sum(-1),
+            "received": lambda: self.torch.einsum("bhqk,bq->bhk", weights, self._counted(weights)),
         }
         results += [make() for name, make in statistics.items() if name in request["stats"]]
         if "max" in request["stats"] or "argmax" in request["stats"]:
@@ -176,9 +176,9 @@ class Peer:
         if request["topk"]:
             results += list(weights.topk(request["topk"], dim=-1))
         if request["weights"] == "uint8":
-            results.append((weights.detach() * 255).round().to(torch.uint8))
+            results.append((weights.detach() * 255).round().to(self.torch.uint8))
         elif request["weights"]:
-            results.append(weights.to(getattr(torch, request["weights"])))
+            results.append(weights.to(getattr(self.torch, request["weights"])))
         return results
 
     def _counted(self, weights: Any) -> Any:
@@ -192,8 +192,10 @@ class Peer:
             parts.append(((arrays["key_class"] >> sieve["key_class"]) & 1 == 1)[:, None, None])
         if sieve["offsets"] is not None:
             low, high = sieve["offsets"]
-            rows = torch.arange(arrays["q"].shape[2], device=self.device)
-            offset = torch.arange(arrays["k"].shape[2], device=self.device)[None] - rows[:, None]
+            rows = self.torch.arange(arrays["q"].shape[2], device=self.device)
+            offset = (
+                self.torch.arange(arrays["k"].shape[2], device=self.device)[None] - rows[:, None]
+            )
             parts.append(((offset >= low) & (offset <= high))[None, None])
         for kind in ("segment", "token"):
             if sieve[f"same_{kind}"] is not None:
@@ -218,7 +220,7 @@ def serve(device: str) -> None:
             answer = getattr(peer, command.pop("do"))(**command)
         except (RuntimeError, ValueError, KeyError) as error:  # out of memory is a RuntimeError
             if device == "cuda":
-                torch.cuda.empty_cache()
+                peer.torch.cuda.empty_cache()
             answer = {"error": f"{type(error).__name__}: {error}".splitlines()[0][:200]}
         print(json.dumps(answer), flush=True)
 

@@ -24,11 +24,11 @@ def test_version_and_help(capsys):
     assert run(capsys, "--version")[:2] == (0, f"flaxattn {__version__}\n")
     code, out, _ = run(capsys)
     assert code == 0
-    assert all(name in out for name in ("demo", "view", "doctor", "train"))
+    assert all(name in out for name in ("demo", "view", "doctor", "bench", "train"))
 
 
 @pytest.mark.parametrize(
-    "words", [["demo"], ["view"], ["doctor"], ["train"], ["train", "bert-mlm"]]
+    "words", [["demo"], ["view"], ["doctor"], ["bench"], ["train"], ["train", "bert-mlm"]]
 )
 def test_every_command_explains_itself_on_one_screen(capsys, words):
     code, out, _ = run(capsys, *words, "--help")
