@@ -13,6 +13,7 @@ ARGS ?=
 PARITY_VENV ?= .venv-parity
 AOT_VENV ?= .venv-aot
 TORCH ?= torch==2.13.0
+GPU_PYTHON ?= python3
 BIN := $(abspath $(VENV))/bin
 # One process per core, at most four; a file's tests share what they compiled, so they stay together.
 PYTEST := PYTHONSAFEPATH=1 $(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile
@@ -53,13 +54,20 @@ aot:  ## compiles every kernel for sm_90a and TPU v5e, from wheels, without a de
 ahead: $(VENV)/.aot
 	FLAXATTN_MUST_RUN=aot $(PYTEST) --dist worksteal -m aot $(ARGS)
 
+# Uses what is there: a CUDA jax, torch, jaxtyping, hypothesis and pytest. Nothing is fetched.
+gpu:  ## on a Hopper GPU: the conformance suite, then the benchmark into flaxattn-bench.json
+	$(GPU_PYTHON) -m pip install --quiet --no-deps --no-build-isolation --editable .
+	FLAXATTN_MUST_RUN=gpu JAX_PLATFORMS=cuda PYTHONSAFEPATH=1 $(GPU_PYTHON) -m pytest \
+	  --override-ini addopts=--import-mode=importlib -m gpu $(ARGS)
+	JAX_PLATFORMS=cuda $(GPU_PYTHON) -P -m flaxattn.kernels.bench --out flaxattn-bench.json
+
 bench: $(VENV)/.base  ## BERT-base with all attention weights beside torch eager (heavy)
 	@$(MAKE) --no-print-directory $(PARITY_VENV)/.oracle VENV=$(PARITY_VENV) VERSION=3.11
 	$(BIN)/python tests/benchmarks/bert_forward.py \
 	  --torch-python $(PARITY_VENV)/bin/python $(ARGS)
 
 clean:  ## remove what make, the tests and the demo made
-	rm -rf .venv .venv-* build flaxattn.egg-info flaxattn-demo .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-* build flaxattn.egg-info flaxattn-demo flaxattn-bench.json .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Each stamp is written last, so an interrupted installation starts again.
