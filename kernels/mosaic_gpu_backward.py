@@ -29,8 +29,10 @@ from flaxattn.kernels.sweep import (
     Sweep,
     Work,
     add_product,
+    aligned,
     launch,
     tile_memory,
+    whole,
     zeros,
 )
 
@@ -47,21 +49,6 @@ def inputs(operands: Operands, cotangents: Cotangents, turned: bool) -> dict[str
         if array is not None:
             arrays[name] = aligned(jnp.swapaxes(array, 2, 3) if turned else array)
     return {name: array for name, array in arrays.items() if array is not None}
-
-
-def aligned(array: Array) -> Array:
-    """A map of pairs with whole tiles of columns and rows, as TMA wants them."""
-    return whole(whole(array, 2, 8), 3, 64)
-
-
-def whole(array: Array, axis: int, unit: int) -> Array:
-    """The array, with zeros at the end of an axis whose length is not a multiple of ``unit``."""
-    missing = -array.shape[axis] % unit
-    if not missing:
-        return array
-    tail = [(0, 0)] * array.ndim
-    tail[axis] = (0, missing)
-    return jnp.pad(array, tail)
 
 
 def groups_of(length: int) -> int:
@@ -138,7 +125,10 @@ def walk_heads(sweep: Sweep, shape: tuple[int, ...]) -> tuple[dict[str, int], Ca
     batches, heads = plan.batch // shape[0], plan.heads // shape[1]
 
     def tiles_of():
-        batch, head = lax.div(lax.axis_index("map"), shape[1]), lax.rem(lax.axis_index("map"), shape[1])
+        batch, head = (
+            lax.div(lax.axis_index("map"), shape[1]),
+            lax.rem(lax.axis_index("map"), shape[1]),
+        )
         query, key = lax.axis_index("query") * block, lax.axis_index("key") * sweep.step
 
         def place(step):
@@ -371,4 +361,6 @@ def grad_bias(
     staging = [tile_memory((sweep.groups, ROWS, sweep.step), jnp.float32)]
     work = Work(0, functools.partial(zeros, sweep.step), step, finish)
     walked = walk_heads(sweep, shape)
-    return launch(sweep, arrays, results, *walked, work, staging, interpret)[0][:, :, : plan.queries, : plan.keys]
+    return launch(sweep, arrays, results, *walked, work, staging, interpret)[0][
+        :, :, : plan.queries, : plan.keys
+    ]

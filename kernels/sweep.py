@@ -111,7 +111,9 @@ class Sweep:
     def window(self, name: str, source: Any, place: Place, group: int) -> Any:
         """The part of an input in global memory that a warpgroup's tile needs."""
         own = group * ROWS
-        query, key = (place.query, place.key + own) if self.turned else (place.query + own, place.key)
+        query, key = (
+            (place.query, place.key + own) if self.turned else (place.query + own, place.key)
+        )
         rows, columns = (key, query) if self.turned else (query, key)
         if name in OF_PAIRS:
             corner = (pl.ds(rows, ROWS), pl.ds(columns, self.step))
@@ -138,9 +140,22 @@ def _bytes(shape: tuple[int, ...], dtype: Any) -> int:
     return size
 
 
-def tile_memory(
-    shape: tuple[int, ...], dtype: Any, plain: bool = False, widest: int = 128
-) -> Any:
+def aligned(array: Array) -> Array:
+    """A map of pairs with whole tiles of columns and rows, as TMA wants them."""
+    return whole(whole(array, 2, 8), 3, 64)
+
+
+def whole(array: Array, axis: int, unit: int) -> Array:
+    """The array, with zeros at the end of an axis whose length is not a multiple of ``unit``."""
+    missing = -array.shape[axis] % unit
+    if not missing:
+        return array
+    tail = [(0, 0)] * array.ndim
+    tail[axis] = (0, missing)
+    return jnp.pad(array, tail)
+
+
+def tile_memory(shape: tuple[int, ...], dtype: Any, plain: bool = False, widest: int = 128) -> Any:
     """Shared memory for tiles, laid out for the tensor cores unless plain.
 
     ``widest`` is the most bytes of a row that lie together.
