@@ -38,10 +38,12 @@ class Turns(NamedTuple):
     Attributes:
         rounds: how often each has its turn.
         seconds: a turn lasts at least so long, in as many calls as that takes.
+        most: seconds after which a slow contender has no more turns, but for the first three.
     """
 
     rounds: int
     seconds: float
+    most: float = 4.0
 
 
 def roofline(dtype: str, on_cpu: bool) -> dict[str, float]:
@@ -155,7 +157,8 @@ def _times(
     for number in range(turns.rounds):
         order = range(len(contenders))
         for n in order if number % 2 else reversed(order):
-            times[n].append(contenders[n].seconds(calls[n]) / calls[n])
+            if number < 3 or sum(times[n]) * calls[n] < turns.most:
+                times[n].append(contenders[n].seconds(calls[n]) / calls[n])
     return times, calls
 
 

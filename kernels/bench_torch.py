@@ -59,10 +59,11 @@ class Peer:
         """
         self.runs, self.case, self.arrays = {}, case, {}
         for path in Path(folder).glob("*.npy"):
-            array = self.torch.from_numpy(np.load(path)).to(self.device)
+            array = self.torch.from_numpy(np.load(path))
             if path.stem in ("q", "k", "v", "bar"):
                 array = array.to(getattr(self.torch, case["dtype"])).transpose(1, 2).contiguous()
-            self.arrays[path.stem] = array
+            # The gradient of the output takes no memory where it is not used.
+            self.arrays[path.stem] = array if path.stem == "bar" else array.to(self.device)
         self.allowed, self.additive = self._masks()
         return {}
 
@@ -79,6 +80,7 @@ class Peer:
             the first example and head.
         """
         forward = self._eager if peer == "eager" else self._fused
+        bar = self.arrays["bar"].to(self.device) if backward else None
 
         def run():
             if not backward:
@@ -87,20 +89,24 @@ class Peer:
             inputs = [self.arrays[name].detach().requires_grad_() for name in ("q", "k", "v")]
             results = forward(request, *inputs)
             floats = [x for x in results if x.is_floating_point()]
-            bars = [self.arrays["bar"], *(self.torch.ones_like(x) for x in floats[1:])]
+            bars = [bar, *(self.torch.ones_like(x) for x in floats[1:])]
             return results, self.torch.autograd.grad(floats, inputs, bars)
 
         self.runs[peer] = run
         run()
         self._wait()
-        peak = None
+        peak, before = None, 0
         if self.device == "cuda":
             self.torch.cuda.empty_cache()
             self.torch.cuda.reset_peak_memory_stats()
+            before = self.torch.cuda.memory_allocated()
         results = run()
         self._wait()
         if self.device == "cuda":
-            peak = self.torch.cuda.max_memory_allocated()
+            inputs = [x for name, x in self.arrays.items() if name != "bar"]
+            inputs += [] if bar is None else [bar]
+            # What libraries keep for themselves is not counted.
+            peak = sum(x.nbytes for x in inputs) + self.torch.cuda.max_memory_allocated() - before
         output: Any = (results[0] if backward else results)[0]
         return {"peak": peak, "output": output[0, 0].detach().float().cpu().tolist()}
 
