@@ -287,6 +287,7 @@ def _results(call: Call) -> tuple[str, ...]:
     names = ["lse"]
     names += [name for name in ("entropy", "max", "argmax") if name in capture.names]
     names += [name for name in ("distance", "sum_sq") if name in capture.names]
+    names += [f"sieve {number}" for number in range(len(capture.sieves))]
     for part in ("topk weight", "topk index"):
         names += [f"{part} {rank}" for rank in range(capture.topk)]
-    return (*names, *(f"sieve {number}" for number in range(len(capture.sieves))))
+    return tuple(names)
