@@ -115,7 +115,9 @@ def run(settings: Settings, tell: Tell = print) -> dict[str, Any]:
     roof = document["roofline"] = roofline(str(settings.dtype), device.platform == "cpu")
     tell(
         f"{device}, {settings.dtype}: copy {roof['copy_bytes_per_second'] / 1e9:.0f} GB/s, "
-        f"matmul {roof['matmul_flops_per_second'] / 1e12:.2f} TFLOP/s, torch: {document['torch']}"
+        f"matmul {roof['matmul_flops_per_second'] / 1e12:.2f} TFLOP/s, torch: {document['torch']}\n"
+        "Times in ms: median, best, distance between the quartiles. Memory: arguments, results "
+        "and temporaries."
     )
     turns = Turns(settings.rounds, settings.seconds)
     rows: list[dict[str, Any]] = []
