@@ -50,11 +50,10 @@ def blocks(call: Call) -> tuple[int, int]:
         Query rows and keys of a tile, multiples of 128.
     """
     capture = call.capture
-    # Each of these keeps more tiles in VMEM at a time, 16 MiB in all.
-    many = capture.weights or capture.scores or capture.topk or len(capture.stats) > 4
-    return _block(call.q.shape[1], 256 if many or call.bias is not None else 512), _block(
-        call.k.shape[1], 512
-    )
+    # Each of these keeps more tiles in VMEM at a time, of which compilers give 16 MiB.
+    maps = capture.weights or capture.scores or call.bias is not None
+    many = maps or capture.topk or len(capture.stats) > 4
+    return _block(call.q.shape[1], 256 if many else 512), _block(call.k.shape[1], 512)
 
 
 def _block(length: int, most: int) -> int:
