@@ -65,6 +65,19 @@ def result(shape: tuple[int, ...], dtype: Any, operands: Any) -> jax.ShapeDtypeS
     return jax.ShapeDtypeStruct(shape, dtype, manual_axis_type=kind)
 
 
+def gpu_interpreter() -> Any | None:
+    """How to interpret a Mosaic GPU kernel without a GPU, with a search for races.
+
+    Returns:
+        What ``interpret`` takes; None where jax cannot interpret these kernels (0.10).
+    """
+    if jax.__version_info__ < (0, 11):
+        return None
+    from jax.experimental.pallas import mosaic_gpu as plgpu
+
+    return plgpu.InterpretGPUParams(detect_races=True)
+
+
 def load(ref: Any, layout: Any) -> jax.Array:
     """Loads from shared memory of a GPU into registers.
 

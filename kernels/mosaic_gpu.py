@@ -14,12 +14,13 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 from jaxtyping import Array, Float
 
-from flaxattn.kernels import fused, mosaic_gpu_backward, tiles
+from flaxattn.kernels import fused, mosaic_gpu_backward, mosaic_gpu_sweeps, tiles
 from flaxattn.kernels.compat import result
 from flaxattn.kernels.contract import Call, Intermediates
+from flaxattn.kernels.launch import Work, launch
 from flaxattn.kernels.mosaic_gpu_forward import GROUPS, forward
 from flaxattn.kernels.plan import Operands, Plan
-from flaxattn.kernels.sweep import ROWS, Work, aligned, launch, whole
+from flaxattn.kernels.sweep import ROWS, aligned, whole
 
 DEPTHS = (32, 64, 128)
 """Depths of a head that the kernels know; others are padded with zeros to the next."""
@@ -110,7 +111,7 @@ def received(plan: Plan, operands: Operands, interpret: Any = False) -> Float[Ar
     if operands.bias is not None:
         arrays["bias"] = aligned(jnp.swapaxes(operands.bias, 2, 3))
     arrays = {name: array for name, array in arrays.items() if array is not None}
-    sweep = mosaic_gpu_backward.sweep_of(plan, turned=True, arrays=arrays)
+    sweep = mosaic_gpu_sweeps.sweep_of(plan, turned=True, arrays=arrays)
     layout = plgpu.Layout.WGMMA.reduce(1)
 
     def start():
@@ -133,7 +134,7 @@ def received(plan: Plan, operands: Operands, interpret: Any = False) -> Float[Ar
 
     results = [result((plan.batch, plan.heads, plan.padded_keys), jnp.float32, arrays)]
     staging = [plgpu.SMEM((sweep.groups, ROWS), jnp.float32)]
-    walked = mosaic_gpu_backward.walk(sweep)
+    walked = mosaic_gpu_sweeps.walk(sweep)
     return launch(
         sweep, arrays, results, *walked, Work(0, start, step, finish), staging, interpret
     )[0]

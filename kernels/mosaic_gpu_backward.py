@@ -2,141 +2,33 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gradients of attention on a Hopper GPU: the backward kernels of Mosaic GPU.
 
-Every kernel is one sweep (see sweep.py): some tiles stay in shared memory, others pass through.
+Every kernel is one sweep (see launch.py): some tiles stay in shared memory, others pass through.
 Weights are rebuilt from the final LSE, nothing of size Q·K is stored, and every sum has one order:
-there are no atomics. The forward kernels are in mosaic_gpu.py.
+there are no atomics. The forward kernel is in mosaic_gpu_forward.py.
 """
 
 import functools
-from collections.abc import Callable, Mapping
 from typing import Any
 
-import jax
 import jax.numpy as jnp
-from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 from jaxtyping import Array, Float
 
 from flaxattn.kernels import compat, tiles
 from flaxattn.kernels.fused import Cotangents
-from flaxattn.kernels.plan import Operands, Plan
-from flaxattn.kernels.sweep import (
-    OF_PAIRS,
-    ROWS,
-    Form,
-    Place,
-    Sweep,
-    Work,
-    add_product,
-    aligned,
-    launch,
-    tile_memory,
-    whole,
-    zeros,
+from flaxattn.kernels.launch import Work, launch
+from flaxattn.kernels.mosaic_gpu_sweeps import (
+    columns_of,
+    evened,
+    groups_of,
+    inputs,
+    sweep_of,
+    walk,
+    walk_heads,
 )
-
-
-def inputs(operands: Operands, cotangents: Cotangents, turned: bool) -> dict[str, Array]:
-    """The arrays that a backward kernel reads, by name; those of pairs [K, Q] if turned."""
-    matrices = {name: getattr(operands, name) for name in ("q", "k", "v")}
-    matrices["d_output"] = cotangents.output
-    arrays = {name: whole(array, 1, 8) for name, array in matrices.items()}
-    for name in ("row_floats", "row_ints", "key_floats", "key_ints", "threshold"):
-        arrays[name] = getattr(operands, name)
-    maps = {"bias": operands.bias, "weights": cotangents.weights, "scores": cotangents.scores}
-    for name, array in maps.items():
-        if array is not None:
-            arrays[name] = aligned(jnp.swapaxes(array, 2, 3) if turned else array)
-    return {name: array for name, array in arrays.items() if array is not None}
-
-
-def groups_of(length: int) -> int:
-    """Compute warpgroups of a block: two unless one is enough for all rows.
-
-    Rows after the padding of packed vectors read zeros there; what they give is not stored.
-    """
-    return 2 if length > ROWS else 1
-
-
-def columns_of(plan: Plan, turned: bool, arrays: Mapping[str, Array]) -> int:
-    """Columns of a tile: as many as the registers of a warpgroup hold without spilling.
-
-    The limits come from compiling; see the report of ptxas in tests/aot.
-    """
-    names = (*plan.row_floats, *plan.key_floats)
-    load = sum(name.startswith("d ") for name in names)
-    load += sum(arrays[name].dtype.itemsize / 2 for name in OF_PAIRS if name in arrays)
-    load += plan.dropout + ("segment" in plan.row_ints) + plan.causal / 2
-    if turned:
-        limits = {128: 0, 64: 2, 32: 8} if plan.depth <= 64 else {64: 1, 32: 4}
-    else:
-        limits = {128: 1.5, 64: 8, 32: 12} if plan.depth <= 64 else {64: 8}
-    length = plan.padded_queries if turned else plan.padded_keys
-    fitting = (n for n, limit in limits.items() if load <= limit and length % n == 0)
-    return next(fitting, 16)
-
-
-def sweep_of(plan: Plan, turned: bool, arrays: Mapping[str, Array]) -> Sweep:
-    """The sweep of a kernel whose queries stay, or, if turned, whose keys do."""
-    length = plan.keys if turned else plan.queries
-    staying = ("k", "v", "key_floats", "key_ints")
-    if not turned:
-        staying = ("q", "d_output", "row_floats", "row_ints")
-    staying = tuple(name for name in staying if name in arrays)
-    return Sweep(plan, turned, groups_of(length), columns_of(plan, turned, arrays), staying)
-
-
-def walk(sweep: Sweep) -> tuple[dict[str, int], Callable[[], Any]]:
-    """The grid of a kernel with one block for each group of rows, and the tiles of a block."""
-    plan, block = sweep.plan, sweep.groups * ROWS
-    length = plan.padded_keys if sweep.turned else plan.padded_queries
-    steps = -(-(plan.queries if sweep.turned else plan.keys) // sweep.step)
-    grid = {"head": plan.heads, "block": -(-length // block), "batch": plan.batch}
-
-    def tiles_of():
-        start = lax.axis_index("block") * block
-        first, last = jnp.int32(0), jnp.int32(steps)
-        # reference._allowed: with causal, keys up to the block's last query, queries from its first
-        # key on.
-        if plan.causal and sweep.turned:
-            first = start // sweep.step
-        elif plan.causal:
-            last = jnp.minimum(last, lax.div(start + (block + sweep.step - 1), sweep.step))
-        batch, head = lax.axis_index("batch"), lax.axis_index("head")
-
-        def place(step):
-            passed = step * sweep.step
-            return Place(batch, head, *((passed, start) if sweep.turned else (start, passed)))
-
-        return first, last, place
-
-    return grid, tiles_of
-
-
-def walk_heads(sweep: Sweep, shape: tuple[int, ...]) -> tuple[dict[str, int], Callable[[], Any]]:
-    """The grid of `grad_bias`, and the tiles of a block: one for each batch and head it sums."""
-    plan, block = sweep.plan, sweep.groups * ROWS
-    grid = {
-        "key": -(-plan.keys // sweep.step),
-        "query": -(-plan.queries // block),
-        "map": shape[0] * shape[1],
-    }
-    batches, heads = plan.batch // shape[0], plan.heads // shape[1]
-
-    def tiles_of():
-        batch, head = (
-            lax.div(lax.axis_index("map"), shape[1]),
-            lax.rem(lax.axis_index("map"), shape[1]),
-        )
-        query, key = lax.axis_index("query") * block, lax.axis_index("key") * sweep.step
-
-        def place(step):
-            return Place(batch + lax.div(step, heads), head + lax.rem(step, heads), query, key)
-
-        return jnp.int32(0), jnp.int32(batches * heads), place
-
-    return grid, tiles_of
+from flaxattn.kernels.plan import Operands, Plan
+from flaxattn.kernels.sweep import ROWS, Form, Sweep, add_product, tile_memory, zeros
 
 
 def products(left: Any, right: Any, other_left: Any, other_right: Any) -> tuple[Array, Array]:
@@ -152,7 +44,7 @@ def products(left: Any, right: Any, other_left: Any, other_right: Any) -> tuple[
 
 
 def product(left: Any, right: Any) -> Array:
-    """left · rightᵀ in float32."""
+    """Left · rightᵀ in float32."""
 
     def one(total):
         plgpu.wgmma(total, left, compat.transposed(right))
@@ -207,7 +99,9 @@ def grad_queries(
     Returns:
         In q's dtype.
     """
-    sweep = sweep_of(plan, turned=False, arrays=(arrays := inputs(operands, cotangents, False)))
+    arrays = inputs(operands, cotangents, turned=False)
+    sweep = sweep_of(plan, False, arrays)
+    arrays = evened(sweep, arrays)
 
     def step(sums, _, parts, form):
         _, gradient = tile_gradient(sweep, parts, form)
@@ -246,7 +140,9 @@ def grad_keys(
     Returns:
         dk and dv in k's dtype, and the sums, None unless ``of_bias``.
     """
-    sweep = sweep_of(plan, turned=True, arrays=(arrays := inputs(operands, cotangents, True)))
+    arrays = inputs(operands, cotangents, turned=True)
+    sweep = sweep_of(plan, True, arrays)
+    arrays = evened(sweep, arrays)
     layout = plgpu.Layout.WGMMA.reduce(1)
 
     def start():
@@ -299,7 +195,8 @@ def row_dots(
     """
     arrays = inputs(operands, cotangents, False)
     arrays = {name: x for name, x in arrays.items() if name not in ("v", "d_output", "scores")}
-    sweep = sweep_of(plan, turned=False, arrays=arrays)
+    sweep = sweep_of(plan, False, arrays)
+    arrays = evened(sweep, arrays)
     layout = plgpu.Layout.WGMMA.reduce(1)
 
     def start():
@@ -343,6 +240,7 @@ def grad_bias(
     """
     arrays = inputs(operands, cotangents, False)
     sweep = Sweep(plan, False, groups_of(plan.queries), columns_of(plan, False, arrays), ())
+    arrays = evened(sweep, arrays)
     shape = (*operands.bias.shape[:2], arrays["q"].shape[1], -(-plan.keys // 64) * 64)
 
     def step(_, total, parts, form):

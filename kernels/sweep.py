@@ -1,17 +1,17 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""One shape for all backward kernels on Hopper: tiles that stay, tiles that pass.
+"""Tiles on a Hopper GPU: where they lie in global memory, shared memory and registers.
 
-A memory warpgroup brings tiles to shared memory by TMA; each compute warpgroup works on 64 rows of
-them. Which tiles stay in shared memory while others pass is a `Sweep`; what is computed with them
-is given as functions. No attention here.
+Each compute warpgroup of a kernel works on 64 rows of a tile. Which inputs stay in shared memory
+while others pass is a `Sweep`; how a warpgroup holds a tile in registers is a `Form`. Kernels are
+elsewhere, and no attention is computed here.
 """
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.experimental import pallas as pl
@@ -85,7 +85,7 @@ class Sweep:
 
         def size(names):
             parts = (self.buffer(name, arrays[name], 1) for name in names)
-            return sum(_bytes(shape, dtype) for shape, dtype in parts)
+            return sum(size_of(plgpu.SMEM(*part)) for part in parts)
 
         present = [name for name in self.staying if name in arrays]
         left = SHARED_MEMORY - staged - size(present)
@@ -133,11 +133,9 @@ def _leading(source: Any, place: Place) -> tuple[Any, Any]:
     return (0 if batch == 1 else place.batch), (0 if heads == 1 else place.head)
 
 
-def _bytes(shape: tuple[int, ...], dtype: Any) -> int:
-    size = jnp.dtype(dtype).itemsize
-    for length in shape:
-        size *= length
-    return size
+def size_of(memory: Any) -> int:
+    """Bytes of shared memory."""
+    return math.prod(memory.shape) * jnp.dtype(memory.dtype).itemsize
 
 
 def aligned(array: Array) -> Array:
@@ -180,27 +178,35 @@ class Form:
         self.key = place.key + own if sweep.turned else place.key
 
     def rows(self, vector):
+        """A vector of rows beside the tile."""
         return lax.broadcast_in_dim(vector, self.shape, [self.row_axis])
 
     def keys(self, vector):
+        """A vector of keys beside the tile."""
         return lax.broadcast_in_dim(vector, self.shape, [self.key_axis])
 
     def row_sum(self, tile):
+        """Sum over the keys of each row."""
         return tile.sum(axis=self.key_axis)
 
     def row_max(self, tile):
+        """Maximum over the keys of each row."""
         return tile.max(axis=self.key_axis)
 
     def key_sum(self, tile):
+        """Sum over the rows of each key."""
         return tile.sum(axis=self.row_axis)
 
     def row_positions(self):
+        """Position of the query of each entry."""
         return self._positions(self.row_axis) + self.query
 
     def key_positions(self):
+        """Position of the key of each entry."""
         return self._positions(self.key_axis) + self.key
 
     def full_row(self, value):
+        """A float32 vector of rows of one value."""
         layout = plgpu.Layout.WGMMA.reduce(self.key_axis)
         return plgpu.layout_cast(jnp.full((self.shape[self.row_axis],), value, jnp.float32), layout)
 
@@ -259,148 +265,3 @@ class Vectors(Mapping[str, Array]):
 
     def __contains__(self, name):
         return name in self.places
-
-
-class Work(NamedTuple):
-    """What the compute warpgroups do.
-
-    Attributes:
-        accumulators: how many matrices [ROWS, D] the tensor cores sum up.
-        start: () -> what else is carried from tile to tile.
-        step: (accumulators, carried, parts in shared memory, form) -> carried.
-        finish: (sums, carried, what stays, place, group, outputs, stages) -> None; stores.
-    """
-
-    accumulators: int
-    start: Callable[..., Any]
-    step: Callable[..., Any]
-    finish: Callable[..., None]
-
-
-def launch(
-    sweep: Sweep,
-    arrays: Mapping[str, Array],
-    results: list[jax.ShapeDtypeStruct],
-    grid: Mapping[str, int],
-    tiles_of: Callable[[], tuple[Any, Any, Callable[[Any], Place]]],
-    work: Work,
-    staging: list[Any],
-    interpret: Any,
-) -> list[Array]:
-    """Runs a kernel.
-
-    Args:
-        sweep: what stays and what passes.
-        arrays: the inputs, by name.
-        results: shapes of the outputs.
-        grid: sizes of the grid, by name.
-        tiles_of: inside the kernel, the first and the last step (excluded) of this block, and
-            the place of a step's tile.
-        work: what is computed.
-        staging: shared memory for results, handed to ``work.finish``.
-        interpret: False, or how to interpret.
-
-    Returns:
-        The outputs.
-    """
-    # More addresses to keep than 24 registers hold: the memory warpgroup gives up fewer.
-    registers_of = (24, 240) if len(arrays) <= 6 else (40, 232)
-    staged = sum(_bytes(stage.shape, stage.dtype) for stage in staging)
-    slots, passing = sweep.slots(arrays, staged), sweep.passing(arrays)
-    staying = [name for name in sweep.staying if name in arrays]
-
-    def kernel(*refs):
-        sources = dict(zip(arrays, refs, strict=False))
-        outputs = refs[len(arrays) : len(arrays) + len(results)]
-        buffers, barriers, stages, registers = refs[len(arrays) + len(results) :]
-        group = lax.axis_index("group")
-        first, last, place = tiles_of()
-        ready, full, free = barriers
-
-        def copy(names, at, slot, barrier):
-            for name in names:
-                for own in range(sweep.groups if sweep.shared(name) else 1):
-                    leading = () if slot is None else (slot,)
-                    leading = (*leading, own) if sweep.shared(name) else leading
-                    target = buffers[name].at[leading] if leading else buffers[name]
-                    source = sweep.window(name, sources[name], at, own)
-                    plgpu.copy_gmem_to_smem(source, target, barrier)
-
-        def parts(names, slot):
-            found = {}
-            for name in names:
-                leading = () if slot is None else (slot,)
-                leading = (*leading, group) if sweep.shared(name) else leading
-                found[name] = buffers[name].at[leading] if leading else buffers[name]
-            return found
-
-        @pl.when(group == sweep.groups)
-        def _memory():
-            if sweep.groups > 1:
-                plgpu.set_max_registers(registers_of[0], action="decrease")
-            if staying:
-                copy(staying, place(first), None, ready)
-
-            @pl.loop(first, last)
-            def _(step):
-                slot = lax.rem(step - first, slots)
-
-                @pl.when(step - first >= slots)
-                def _():
-                    plgpu.barrier_wait(free.at[slot])
-
-                copy(passing, place(step), slot, full.at[slot])
-
-        @pl.when(group < sweep.groups)
-        def _compute():
-            if sweep.groups > 1:
-                plgpu.set_max_registers(registers_of[1], action="increase")
-            if staying:
-                plgpu.barrier_wait(ready)
-            whole = parts(staying, None)
-            if "threshold" in sources:
-                whole["threshold"] = sources["threshold"]
-            if registers:
-                whole["registers"] = registers[0].at[group]
-
-            def all_tiles(*sums):
-                def one_tile(step, carried):
-                    slot = lax.rem(step - first, slots)
-                    plgpu.barrier_wait(full.at[slot])
-                    here = whole | parts(passing, slot)
-                    carried = work.step(sums, carried, here, Form(sweep, place(step), group))
-                    plgpu.wgmma_wait(0)
-                    # What was read here may be overwritten by TMA: a fence between the two.
-                    plgpu.commit_smem()
-                    plgpu.barrier_arrive(free.at[slot])
-                    return carried
-
-                carried = lax.fori_loop(first, last, one_tile, work.start())
-                return [total[...] for total in sums], carried
-
-            accumulator = plgpu.ACC((ROWS, sweep.plan.depth), jnp.float32)
-            if work.accumulators:
-                sums, carried = pl.run_scoped(all_tiles, *[accumulator] * work.accumulators)
-            else:
-                sums, carried = all_tiles()
-            work.finish(sums, carried, whole, place(first), group, outputs, stages)
-
-    barriers = (
-        plgpu.Barrier(num_arrivals=max(1, sweep.copies(staying))),
-        plgpu.Barrier(num_arrivals=sweep.copies(passing), num_barriers=slots),
-        plgpu.Barrier(num_arrivals=sweep.groups, num_barriers=slots),
-    )
-    registers = []
-    if interpret:
-        registers.append(plgpu.SMEM((sweep.groups, ROWS, sweep.step), sweep.plan.dtype))
-    return plgpu.kernel(
-        kernel,
-        out_type=results,
-        scratch_types=[sweep.buffers(arrays, slots), barriers, staging, registers],
-        grid=tuple(grid.values()),
-        grid_names=tuple(grid),
-        num_threads=sweep.groups + 1,
-        thread_name="group",
-        compiler_params=plgpu.CompilerParams(approx_math=True),
-        interpret=interpret,
-    )(*arrays.values())

@@ -1,0 +1,133 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""How the gradients of a call are cut into blocks and tiles on a Hopper GPU.
+
+Sizes follow from what has to be in registers and shared memory; the limits were found by compiling
+(tests/aot), not by timing. The kernels are in mosaic_gpu_backward.py.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array
+
+from flaxattn.kernels.fused import Cotangents
+from flaxattn.kernels.plan import Operands, Plan
+from flaxattn.kernels.sweep import OF_PAIRS, PACKED, ROWS, Place, Sweep, aligned, whole
+
+
+def inputs(operands: Operands, cotangents: Cotangents, turned: bool) -> dict[str, Array]:
+    """The arrays that a backward kernel reads, by name; those of pairs [K, Q] if turned."""
+    matrices = {name: getattr(operands, name) for name in ("q", "k", "v")}
+    matrices["d_output"] = cotangents.output
+    arrays = {name: whole(array, 1, 8) for name, array in matrices.items()}
+    for name in ("row_floats", "row_ints", "key_floats", "key_ints", "threshold"):
+        arrays[name] = getattr(operands, name)
+    maps = {"bias": operands.bias, "weights": cotangents.weights, "scores": cotangents.scores}
+    for name, array in maps.items():
+        if array is not None:
+            arrays[name] = aligned(jnp.swapaxes(array, 2, 3) if turned else array)
+    return {name: array for name, array in arrays.items() if array is not None}
+
+
+def groups_of(length: int) -> int:
+    """Compute warpgroups of a block: two unless one is enough for all rows.
+
+    Rows after the padding of packed vectors read zeros there; what they give is not stored.
+    """
+    return 2 if length > ROWS else 1
+
+
+def columns_of(plan: Plan, turned: bool, arrays: Mapping[str, Array]) -> int:
+    """Columns of a tile: as many as the registers of a warpgroup hold without spilling.
+
+    The limits come from compiling; see the report of ptxas in tests/aot.
+    """
+    names = (*plan.row_floats, *plan.key_floats)
+    load = sum(name.startswith("d ") for name in names)
+    load += sum(arrays[name].dtype.itemsize / 2 for name in OF_PAIRS if name in arrays)
+    load += plan.dropout + ("segment" in plan.row_ints) + plan.causal / 2
+    if turned:
+        limits = {128: 0, 64: 2, 32: 8} if plan.depth <= 64 else {64: 1, 32: 4}
+    else:
+        limits = {128: 1.5, 64: 8, 32: 12} if plan.depth <= 64 else {64: 8}
+    length = plan.padded_queries if turned else plan.padded_keys
+    fitting = (n for n, limit in limits.items() if load <= limit and length % n == 0)
+    return next(fitting, 16)
+
+
+def evened(sweep: Sweep, arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """The inputs with an even number of packed vectors where narrow tiles need it.
+
+    jax 0.10 copies multiples of 128 bytes only: 16 columns of an even number of vectors.
+    """
+    if sweep.step > 16:
+        return dict(arrays)
+    return {name: whole(x, 2, 2) if name in PACKED else x for name, x in arrays.items()}
+
+
+def sweep_of(plan: Plan, turned: bool, arrays: Mapping[str, Array]) -> Sweep:
+    """The sweep of a kernel whose queries stay, or, if turned, whose keys do."""
+    length = plan.keys if turned else plan.queries
+    staying = ("k", "v", "key_floats", "key_ints")
+    if not turned:
+        staying = ("q", "d_output", "row_floats", "row_ints")
+    staying = tuple(name for name in staying if name in arrays)
+    columns = columns_of(plan, turned, arrays)
+    # Alone, a warpgroup has a few registers more.
+    crowded = turned and columns == 16 and plan.depth == 128
+    return Sweep(plan, turned, 1 if crowded else groups_of(length), columns, staying)
+
+
+def walk(sweep: Sweep) -> tuple[dict[str, int], Callable[[], Any]]:
+    """The grid of a kernel with one block for each group of rows, and the tiles of a block."""
+    plan, block = sweep.plan, sweep.groups * ROWS
+    length = plan.padded_keys if sweep.turned else plan.padded_queries
+    steps = -(-(plan.queries if sweep.turned else plan.keys) // sweep.step)
+    grid = {"head": plan.heads, "block": -(-length // block), "batch": plan.batch}
+
+    def tiles_of():
+        start = lax.axis_index("block") * block
+        first, last = jnp.int32(0), jnp.int32(steps)
+        # reference._allowed: with causal, keys up to the block's last query, queries from its first
+        # key on.
+        if plan.causal and sweep.turned:
+            first = start // sweep.step
+        elif plan.causal:
+            last = jnp.minimum(last, lax.div(start + (block + sweep.step - 1), sweep.step))
+        batch, head = lax.axis_index("batch"), lax.axis_index("head")
+
+        def place(step):
+            passed = step * sweep.step
+            return Place(batch, head, *((passed, start) if sweep.turned else (start, passed)))
+
+        return first, last, place
+
+    return grid, tiles_of
+
+
+def walk_heads(sweep: Sweep, shape: tuple[int, ...]) -> tuple[dict[str, int], Callable[[], Any]]:
+    """The grid of `grad_bias`, and the tiles of a block: one for each batch and head it sums."""
+    plan, block = sweep.plan, sweep.groups * ROWS
+    grid = {
+        "key": -(-plan.keys // sweep.step),
+        "query": -(-plan.queries // block),
+        "map": shape[0] * shape[1],
+    }
+    batches, heads = plan.batch // shape[0], plan.heads // shape[1]
+
+    def tiles_of():
+        batch, head = (
+            lax.div(lax.axis_index("map"), shape[1]),
+            lax.rem(lax.axis_index("map"), shape[1]),
+        )
+        query, key = lax.axis_index("query") * block, lax.axis_index("key") * sweep.step
+
+        def place(step):
+            return Place(batch + lax.div(step, heads), head + lax.rem(step, heads), query, key)
+
+        return jnp.int32(0), jnp.int32(batches * heads), place
+
+    return grid, tiles_of

@@ -1,0 +1,138 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""What is particular about the gradients on Hopper: the ring of tiles, tails, blocks of no work.
+
+Interpreted, with the search for races on. That all cases are right is in test_conformance.py,
+that nothing spills in tests/aot.
+"""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from flaxattn.kernels import (
+    cases,
+    compat,
+    fused,
+    mosaic_gpu,
+    mosaic_gpu_sweeps,
+    reference,
+    sweep,
+)
+from flaxattn.kernels.cases import Case
+from flaxattn.kernels.checks import checked
+from flaxattn.kernels.contract import Call, Capture
+from flaxattn.kernels.plan import pack
+
+INTERPRETER = compat.gpu_interpreter()
+BLOCK = 128
+
+ALL = Case(
+    "all at once", 70, 100, batch=1, heads=2, padding=True, causal=True, segments=2, dropout=0.2
+)
+SITUATIONS = {
+    # More tiles than slots in shared memory, which the test makes small; odd tails.
+    "ring": (Case("ring", 77, 130, batch=1, heads=1, padding=True), Capture(stats=("entropy",))),
+    "one": (Case("one", 1, batch=1, heads=1), cases.EVERYTHING),
+    "bias of all batches": (replace(ALL, bias="HQK"), cases.EVERYTHING),
+    "bias of keys": (Case("bias of keys", 129, 7, batch=1, heads=2, bias="BK"), Capture()),
+    # Blocks of keys that no query sees have no tile at all.
+    "keys after all queries": (Case("late", 9, 200, batch=1, heads=1, causal=True), Capture()),
+}
+
+
+def run_kernels(call):
+    return fused.attend(checked(call), mosaic_gpu.kernels(INTERPRETER), BLOCK, BLOCK)
+
+
+def run_reference(call):
+    return reference.attention(**call._asdict())
+
+
+def gradients(run, case, capture):
+    arguments = case.arguments("float16")
+    names = [name for name in ("q", "k", "v", "bias") if name in arguments]
+    fixed = {name: value for name, value in arguments.items() if name not in names}
+
+    def loss(arrays):
+        leaves = jax.tree.leaves(run(Call(**arrays, **fixed, capture=capture)))
+        total = jnp.float32(0)
+        for leaf in leaves:
+            if jnp.issubdtype(leaf.dtype, jnp.floating):
+                x = jnp.where(jnp.isfinite(leaf), leaf.astype(jnp.float32), 0)
+                total += (
+                    x * jnp.cos(jnp.arange(x.size, dtype=jnp.float32) * 0.7).reshape(x.shape)
+                ).sum()
+        return total
+
+    return jax.grad(loss)({name: arguments[name] for name in names})
+
+
+@pytest.mark.skipif(INTERPRETER is None, reason="jax 0.10 cannot interpret Mosaic GPU kernels")
+@pytest.mark.parametrize("name", SITUATIONS)
+def test_gradients_equal_those_of_the_reference(name, monkeypatch):
+    if name == "ring":
+        monkeypatch.setattr(sweep, "SHARED_MEMORY", 1)
+        monkeypatch.setattr(mosaic_gpu_sweeps, "columns_of", lambda *_: 16)
+    found = gradients(run_kernels, *SITUATIONS[name])
+    expected = gradients(run_reference, *SITUATIONS[name])
+    for key, gradient in found.items():
+        assert gradient.dtype == jnp.float16
+        scale = np.abs(np.asarray(expected[key], np.float32)).max()
+        np.testing.assert_allclose(
+            gradient.astype(jnp.float32),
+            expected[key].astype(jnp.float32),
+            rtol=2e-3,
+            atol=2e-3 * max(scale, 1),
+            err_msg=key,
+        )
+    if name == "keys after all queries":
+        assert not np.asarray(found["k"][:, 9:]).any() and not np.asarray(found["v"][:, 9:]).any()
+
+
+def plan_of(case, capture=None, dtype="bfloat16"):
+    """(plan, arrays of the backward kernels, not turned) without numbers."""
+
+    def build():
+        arguments = case.arguments(dtype)
+        plan, operands = pack(Call(**arguments, capture=capture or Capture()), BLOCK, BLOCK)
+        plans.append(plan)
+        return mosaic_gpu_sweeps.inputs(operands, fused.Cotangents(operands.q), False)
+
+    plans = []
+    arrays = jax.eval_shape(build)
+    return plans[0], arrays
+
+
+def test_columns_of_a_tile_shrink_with_what_is_computed():
+    plan, arrays = plan_of(Case("plain", 512, depth=64))
+    columns = mosaic_gpu_sweeps.columns_of
+    assert [columns(plan, turned, arrays) for turned in (False, True)] == [128, 128]
+    many = replace(plan, row_floats=tuple(f"d sieve {n}" for n in range(8)))
+    assert [columns(many, turned, arrays) for turned in (False, True)] == [64, 32]
+    # A tile never reaches beyond the padding of packed vectors.
+    odd = replace(plan, queries=190, keys=190, block_q=64, block_k=64)
+    assert [columns(odd, turned, arrays) for turned in (False, True)] == [64, 64]
+
+
+@pytest.mark.parametrize("depth", [32, 64, 128])
+def test_tiles_fit_into_shared_memory(depth):
+    plan, arrays = plan_of(Case("full", 512, depth=depth, bias="HQK", dropout=0.1, segments=2))
+    maps = jax.ShapeDtypeStruct((2, 3, 512, 512), jnp.float32)
+    arrays |= {"weights": maps, "scores": maps}
+    for turned in (False, True):
+        tiles = mosaic_gpu_sweeps.sweep_of(plan, turned, arrays)
+        slots = tiles.slots(arrays)
+        buffers = tiles.buffers(arrays, slots).values()
+        used = sum(np.prod(x.shape) * jnp.dtype(x.dtype).itemsize for x in buffers)
+        assert used <= sweep.SHARED_MEMORY and slots >= 1
+
+
+def test_lengths_become_what_copies_take():
+    plan, arrays = plan_of(Case("odd", 131, 77, bias="QK"))
+    assert arrays["q"].shape[1] == 136 and arrays["k"].shape[1] == 80
+    assert arrays["bias"].shape[2:] == (136, 128)
+    assert plan.queries == 131
