@@ -260,14 +260,14 @@ def _kernel(sweep: Sweep, slots: int, inputs: Any, results: Any, stages: Any, *r
 
     @pl.when(block.group == GROUPS)
     def _memory():
-        plgpu.set_max_registers(40, action="decrease")
+        plgpu.set_max_registers(48, action="decrease")
         _bring(block)
 
     @pl.when(block.group < GROUPS)
     def _compute():
         plgpu.set_max_registers(232, action="increase")
         plgpu.barrier_wait(barriers["ready"])
-        rows = Form(sweep, block.first, block.group).vectors(_staying(block), "row")
+        rows = Form(sweep, block.first, block.group).lazy_vectors(_staying(block), "row")
         total, state = _see_tiles(block, rows, registers[0] if registers else None)
         shift, inverse = _store_rows(block, total, state)
         if plan.weights or plan.scores:
