@@ -29,18 +29,22 @@ from flaxattn.kernels.plan import pack
 
 INTERPRETER = compat.gpu_interpreter()
 BLOCK = 128
+# Right is enough here: compiling quickly matters more than speed.
+QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 
 ALL = Case(
     "all at once", 70, 100, batch=1, heads=2, padding=True, causal=True, segments=2, dropout=0.2
 )
+SOME = Capture(weights=True, stats=("entropy", "received", cases.SIEVES[3]))
 SITUATIONS = {
     # More tiles than slots in shared memory, which the test makes small; odd tails.
     "ring": (Case("ring", 77, 130, batch=1, heads=1, padding=True), Capture(stats=("entropy",))),
-    "one": (Case("one", 1, batch=1, heads=1), cases.EVERYTHING),
-    "bias of all batches": (replace(ALL, bias="HQK"), cases.EVERYTHING),
-    "bias of keys": (Case("bias of keys", 129, 7, batch=1, heads=2, bias="BK"), Capture()),
+    "bias of all batches": (replace(ALL, bias="HQK"), SOME),
     # Blocks of keys that no query sees have no tile at all.
-    "keys after all queries": (Case("late", 9, 200, batch=1, heads=1, causal=True), Capture()),
+    "keys after all queries": (
+        Case("late", 9, 200, batch=1, heads=1, causal=True, bias="BK"),
+        Capture(),
+    ),
 }
 
 
@@ -68,7 +72,8 @@ def gradients(run, case, capture):
                 ).sum()
         return total
 
-    return jax.grad(loss)({name: arguments[name] for name in names})
+    compiled = jax.jit(jax.grad(loss), compiler_options=QUICK)
+    return compiled({name: arguments[name] for name in names})
 
 
 @pytest.mark.skipif(INTERPRETER is None, reason="jax 0.10 cannot interpret Mosaic GPU kernels")
@@ -76,7 +81,7 @@ def gradients(run, case, capture):
 def test_gradients_equal_those_of_the_reference(name, monkeypatch):
     if name == "ring":
         monkeypatch.setattr(sweep, "SHARED_MEMORY", 1)
-        monkeypatch.setattr(mosaic_gpu_sweeps, "columns_of", lambda *_: 16)
+        monkeypatch.setattr(mosaic_gpu_sweeps, "columns_of", lambda *_: 32)
     found = gradients(run_kernels, *SITUATIONS[name])
     expected = gradients(run_reference, *SITUATIONS[name])
     for key, gradient in found.items():
