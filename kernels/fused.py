@@ -61,7 +61,7 @@ class Kernels:
         name: of the implementation.
         forward: (plan, operands) -> `Forward`.
         received: (plan, operands) -> column sums of the counted weights, ``[B, H, Kp]``; packed
-            rows are "lse2" and "counted".
+            rows are those of the final sums and "counted".
         row_dots: (plan, operands, cotangents) -> sum over keys of weight times what reaches it
             from captured weights and ``received``, ``[B, H, Qp]``.
         grad_queries: (plan, operands, cotangents) -> dq.
@@ -181,37 +181,52 @@ def _take_heads(call: Call, heads: tuple[int, ...]) -> Call:
 
 def _run_kernels(kernels: Kernels, plan: Plan, operands: Operands, counted: Array | None) -> Result:
     """The forward kernel and, when ``counted`` is given, the column pass."""
+    asked = plan.results
+    if counted is not None and "shift" not in asked:
+        plan = _with_sums(plan)
     forward = kernels.forward(plan, operands)
     rows = {
         name: forward.rows[:, :, number, : plan.queries] for number, name in enumerate(plan.results)
     }
     received = None
     if counted is not None:
-        column_plan, column_operands = _with_rows(plan, operands, _received_rows(rows, counted))
-        received = kernels.received(column_plan, column_operands)[:, :, : plan.keys]
+        vectors = _sums(rows) | {"counted": counted[:, None]}
+        received = kernels.received(*_with_rows(plan, operands, vectors))[:, :, : plan.keys]
+    rows = {name: rows[name] for name in asked}
     return Result(forward.output, rows, forward.weights, forward.scores, received)
 
 
-def _received_rows(rows: dict[str, Array], counted: Array) -> dict[str, Array]:
-    return {"lse2": _lse2(rows["lse"]), "counted": counted[:, None]}
+def _with_sums(plan: Plan) -> Plan:
+    """The plan whose results rebuild weights later; bfloat16 and float16 need no more than lse."""
+    more = () if plan.dtype in ("bfloat16", "float16") else ("shift", "log total")
+    return _with_results(plan, *more)
 
 
-def _lse2(lse: Float[Array, "B H Q"]) -> Float[Array, "B H Q"]:
-    """LSE in base-2 units, +inf for rows without keys: their weights come out as 0."""
-    return jnp.where(lse == -jnp.inf, jnp.inf, lse * LOG2E)
+def _with_results(plan: Plan, *names: str) -> Plan:
+    """More results, behind "lse": those of ``topk`` stay last."""
+    return replace(plan, results=(plan.results[0], *names, *plan.results[1:]))
+
+
+def _sums(rows: dict[str, Array]) -> dict[str, Array]:
+    """The packed rows that `tiles.rebuilt_weights` reads; rows without keys get weight 0."""
+    if "shift" in rows:
+        return {"shift": rows["shift"], "log total": rows["log total"]}
+    lse = rows["lse"]
+    return {"lse2": jnp.where(lse == -jnp.inf, jnp.inf, lse * LOG2E)}
 
 
 def _with_rows(plan: Plan, operands: Operands, vectors: dict[str, Array]) -> tuple[Plan, Operands]:
-    """Adds packed float rows; rows of the padding get lse2 = +inf, so weight 0."""
+    """Adds packed float rows; those of the padding get a sum of +inf, so weight 0."""
     tail = [(0, 0), (0, 0), (0, plan.padded_queries - plan.queries)]
-    lse2 = jnp.pad(vectors["lse2"], tail, constant_values=jnp.inf)
-    packed = stack(vectors | {"lse2": lse2}, plan.padded_queries)
+    of_sum = "lse2" if "lse2" in vectors else "log total"
+    padded = {of_sum: jnp.pad(vectors[of_sum], tail, constant_values=jnp.inf)}
+    packed = stack(vectors | padded, plan.padded_queries)
     plan = replace(plan, row_floats=tuple(vectors))
     return plan, operands._replace(row_floats=packed)
 
 
 def _run_forward(kernels: Kernels, plan: Plan, operands: Any, counted: Any):
-    """Forward rule; ``max`` needs to know where it was."""
+    """Forward rule; the gradient of ``max`` needs to know where it was."""
     wanted = _Wanted(
         bias=operands.bias is not None and operands.bias.perturbed,
         key_bias=operands.key_floats is not None and operands.key_floats.perturbed,
@@ -221,9 +236,9 @@ def _run_forward(kernels: Kernels, plan: Plan, operands: Any, counted: Any):
         (operands, counted),
         is_leaf=lambda leaf: isinstance(leaf, CustomVJPPrimal),
     )
-    full = plan
+    full = _with_sums(plan)
     if "max" in plan.results and "argmax" not in plan.results:
-        full = replace(plan, results=(*plan.results, "argmax"))
+        full = _with_results(full, "argmax")
     result = _run_kernels(kernels, full, operands, counted)
     asked = {name: result.rows[name] for name in plan.results}
     residuals = (operands, counted, result.output, result.rows, wanted)
@@ -241,7 +256,7 @@ def _run_backward(kernels: Kernels, plan: Plan, residuals: Any, bars: Result):
     }
     cotangents = _cotangents(primals, bars)
     plan, operands = _with_received(plan, primals, bars.received)
-    vectors = {"lse2": _lse2(rows["lse"])}
+    vectors = _sums(rows)
     delta = _delta(given, rows)
     if bars.output is not None:
         products = bars.output.astype(jnp.float32) * output.astype(jnp.float32)

@@ -99,7 +99,7 @@ def received(plan: Plan, operands: Operands, interpret: Any = False) -> Float[Ar
 
     Args:
         plan: of the call.
-        operands: packed rows are "lse2" and "counted".
+        operands: packed rows are those of the final sums and "counted".
         interpret: False, or how to interpret.
 
     Returns:
@@ -122,7 +122,7 @@ def received(plan: Plan, operands: Operands, interpret: Any = False) -> Float[Ar
         score = mosaic_gpu_backward.product(parts["k"], parts["q"])
         scores = tiles.scores(plan, form, score, rows, keys, form.pairs(parts, "bias"))
         # reference._statistics: received.
-        weights = tiles.rebuilt_weights(form, scores, rows["lse2"])
+        weights = tiles.rebuilt_weights(form, scores, rows)
         return total + form.key_sum(weights * form.rows(rows["counted"]))
 
     def finish(_, total, parts, place, group, outputs, stages):

@@ -72,7 +72,7 @@ def tile_gradient(sweep: Sweep, parts: dict[str, Any], form: Form) -> tuple[Arra
         score, bar = products(parts["q"], parts["k"], parts["d_output"], parts["v"])
     scores = tiles.scores(plan, form, score, rows, keys, form.pairs(parts, "bias"))
     # reference._softmax: weights, from the LSE.
-    weights = dropped = tiles.rebuilt_weights(form, scores, rows["lse2"])
+    weights = dropped = tiles.rebuilt_weights(form, scores, rows)
     # reference._output: dropout.
     if plan.dropout:
         keep = tiles.keep(form, rows, parts["threshold"][0])
@@ -186,7 +186,7 @@ def row_dots(
 
     Args:
         plan: of the call.
-        operands: packed rows are "lse2" and, for ``received``, "counted".
+        operands: packed rows are those of the final sums and, for ``received``, "counted".
         cotangents: only those of captured weights are used.
         interpret: False, or how to interpret.
 
@@ -206,7 +206,7 @@ def row_dots(
         rows, keys = form.lazy_vectors(parts, "row"), form.lazy_vectors(parts, "key")
         score = product(parts["q"], parts["k"])
         scores = tiles.scores(plan, form, score, rows, keys, form.pairs(parts, "bias"))
-        weights = tiles.rebuilt_weights(form, scores, rows["lse2"])
+        weights = tiles.rebuilt_weights(form, scores, rows)
         bar = tiles.weights_gradient(plan, form, scores, weights, rows, keys)
         d_weights = form.pairs(parts, "weights")
         return total + form.row_sum(weights * (bar if d_weights is None else bar + d_weights))

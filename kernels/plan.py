@@ -44,7 +44,8 @@ class Plan:
         row_ints: names along the packed int32 rows.
         key_floats: names along the packed float32 keys.
         key_ints: names along the packed int32 keys.
-        results: names along the packed rows that the forward kernel returns; "lse" is first.
+        results: names along the packed rows that the forward kernel returns; "lse" is first, those
+            of ``topk`` are last.
         sieves: asked, the n-th is called "sieve n" in ``results``.
         topk: k of ``topk(k)``, 0 when not asked.
         weights: dtype of the weights to write, None for none.

@@ -223,6 +223,8 @@ def finish(plan: Plan, state: Mapping[str, Vector]) -> tuple[Vector, Vector, dic
     inverse = jnp.where(none, 0.0, 1.0 / jnp.where(none, 1.0, total))
     log_total = jnp.log(jnp.where(none, 1.0, total))
     found = {"lse": jnp.where(none, -jnp.inf, shift * LN2 + log_total)}
+    if "shift" in plan.results:
+        found |= {"shift": shift, "log total": jnp.where(none, jnp.inf, log_total * LOG2E)}
     if "entropy" in state:
         found["entropy"] = log_total - state["entropy"] * inverse * LN2
     if "max" in plan.results:
@@ -289,18 +291,25 @@ def keep(form: Form, rows: Mapping[str, Vector], threshold: Any) -> Tile:
     return dropout.pair_bits(first, second, form.key_positions()) >= threshold
 
 
-def rebuilt_weights(form: Form, tile: Tile, lse2: Vector) -> Tile:
-    """The weights of a tile from the final LSE, for the passes after the first.
+def rebuilt_weights(form: Form, tile: Tile, rows: Mapping[str, Vector]) -> Tile:
+    """The weights of a tile from the final sums of their rows, for the passes after the first.
 
     Args:
         form: of the tile.
         tile: scores, base 2.
-        lse2: LSE in base-2 units, +inf for rows without keys.
+        rows: packed vectors with "lse2", or "shift" and "log total" where one float32 would lose
+            digits of scores that are huge; +inf for rows without keys.
 
     Returns:
         A tile.
     """
-    return jnp.exp2(tile - form.rows(lse2))
+    return jnp.exp2(_log_weights(form, tile, rows))
+
+
+def _log_weights(form: Form, tile: Tile, rows: Mapping[str, Vector]) -> Tile:
+    if "lse2" in rows:
+        return tile - form.rows(rows["lse2"])
+    return (tile - form.rows(rows["shift"])) - form.rows(rows["log total"])
 
 
 def score_gradient(
@@ -362,7 +371,7 @@ def weights_gradient(
     total: Tile | float = 0.0
     if "d entropy" in rows:
         # d(-p log p): the constant -1 drops out, since weights sum to 1.
-        logs = jnp.maximum(tile - form.rows(rows["lse2"]), NEVER)
+        logs = jnp.maximum(_log_weights(form, tile, rows), NEVER)
         total = total - form.rows(rows["d entropy"] * LN2) * logs
     if "d sum_sq" in rows:
         total = total + form.rows(rows["d sum_sq"] * 2.0) * weights

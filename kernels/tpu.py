@@ -257,7 +257,7 @@ def received(plan: Plan, operands: Operands, interpret: Any = False) -> Float[Ar
     """Column sums of the weights of the counted rows.
 
     Args:
-        plan: with the rows "lse2" and "counted".
+        plan: with the rows of the final sums and "counted".
         operands: the same.
         interpret: as for `backend`.
 
@@ -289,7 +289,7 @@ def _received(step: Step) -> None:
     def _add():
         # reference._statistics: received
         form, (rows, keys) = step.form, step.vectors()
-        weights = tiles.rebuilt_weights(form, step.scores(rows, keys), rows["lse2"])
+        weights = tiles.rebuilt_weights(form, step.scores(rows, keys), rows)
         held[:, :1] += form.key_sum(weights * form.rows(rows["counted"]))
 
     @pl.when(number == step.sweep.inner_blocks - 1)

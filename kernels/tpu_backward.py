@@ -26,7 +26,7 @@ def row_dots(
     """Sum over the keys of weight times what reaches it from captured weights and received.
 
     Args:
-        plan: with the rows "lse2" and, for received, "counted".
+        plan: with the rows of the final sums and, for received, "counted".
         operands: the same.
         cotangents: those of the weights count.
         interpret: as for `tpu.backend`.
@@ -61,7 +61,7 @@ def _row_dots(step: Step) -> None:
     def _add():
         form, (rows, keys) = step.form, step.vectors()
         tile = step.scores(rows, keys)
-        weights = tiles.rebuilt_weights(form, tile, rows["lse2"])
+        weights = tiles.rebuilt_weights(form, tile, rows)
         bar = tiles.weights_gradient(plan, form, tile, weights, rows, keys)
         of_map = step.tile("d_weights")
         bar = bar if of_map is None else bar + of_map
@@ -77,7 +77,7 @@ def _gradient(step: Step) -> tuple[Array, Array]:
     plan, form, (rows, keys) = step.sweep.plan, step.form, step.vectors()
     # reference._scores, reference._softmax
     tile = step.scores(rows, keys)
-    weights = tiles.rebuilt_weights(form, tile, rows["lse2"])
+    weights = tiles.rebuilt_weights(form, tile, rows)
     # reference._output, backwards
     bar, dropped = step.product("d_output", "v"), weights
     if plan.dropout:

@@ -105,7 +105,7 @@ class Walk:
     def gradient(self, i, j, cotangents):
         """(weights after dropout, gradient of the scores) of a tile."""
         form, scores, rows, keys = self.tile(i, j)
-        weights = tiles.rebuilt_weights(form, scores, rows["lse2"])
+        weights = tiles.rebuilt_weights(form, scores, rows)
         d_output = padded(cotangents.output.astype(jnp.float32), 1, self.plan.padded_queries)
         d_output = self.take(jnp.swapaxes(d_output, 1, 2), 2, i, BLOCK_Q)
         v = self.take(self.v, 2, j, BLOCK_K)
@@ -171,7 +171,7 @@ def received(plan, operands):
         total = 0.0
         for i in range(plan.query_blocks):
             form, tile, rows, _ = walk.tile(i, j)
-            weights = tiles.rebuilt_weights(form, tile, rows["lse2"])
+            weights = tiles.rebuilt_weights(form, tile, rows)
             total = total + form.key_sum(weights * form.rows(rows["counted"]))
         parts.append(total)
     return jnp.concatenate(parts, axis=2)
@@ -183,7 +183,7 @@ def row_dots(plan, operands, cotangents):
         total = 0.0
         for j in range(plan.key_blocks):
             form, tile, rows, keys = walk.tile(i, j)
-            weights = tiles.rebuilt_weights(form, tile, rows["lse2"])
+            weights = tiles.rebuilt_weights(form, tile, rows)
             bar = tiles.weights_gradient(plan, form, tile, weights, rows, keys)
             if cotangents.weights is not None:
                 bar = bar + walk.pairs(cotangents.weights, i, j)
