@@ -53,6 +53,28 @@ def product(left: Any, right: Any) -> Array:
     return pl.run_scoped(one, plgpu.ACC((ROWS, right.shape[0]), jnp.float32))
 
 
+def tile_weights(sweep: Sweep, parts: dict[str, Any], form: Form, score: Array) -> tuple[Any, ...]:
+    """Scores and weights of a tile, and which of them dropout keeps (None for all).
+
+    Args:
+        sweep: of the kernel; turned tiles are [keys, queries].
+        parts: the tile's part of every input, in shared memory.
+        form: of the tile.
+        score: q·k.
+
+    Returns:
+        Two float32 tiles, a bool tile.
+    """
+    plan, rows, keys = sweep.plan, form.lazy_vectors(parts, "row"), form.lazy_vectors(parts, "key")
+    # reference._scores.
+    scores = tiles.scores(plan, form, score, rows, keys, form.pairs(parts, "bias"))
+    # reference._softmax: weights, from the sums of the rows.
+    weights = tiles.rebuilt_weights(form, scores, rows)
+    # reference._output: dropout.
+    keep = tiles.keep(form, rows, parts["threshold"][0]) if plan.dropout else None
+    return scores, weights, keep
+
+
 def tile_gradient(sweep: Sweep, parts: dict[str, Any], form: Form) -> tuple[Array, Array]:
     """The weights of a tile after dropout, and the gradient of its scores.
 
@@ -64,24 +86,21 @@ def tile_gradient(sweep: Sweep, parts: dict[str, Any], form: Form) -> tuple[Arra
     Returns:
         Two float32 tiles.
     """
-    plan, rows, keys = sweep.plan, form.lazy_vectors(parts, "row"), form.lazy_vectors(parts, "key")
-    # reference._scores and the weights' gradient of reference._output: q·k and dO·v.
+    rows, keys = form.lazy_vectors(parts, "row"), form.lazy_vectors(parts, "key")
+    # q·k, and the weights' gradient of reference._output: dO·v.
     if sweep.turned:
         score, bar = products(parts["k"], parts["q"], parts["v"], parts["d_output"])
     else:
         score, bar = products(parts["q"], parts["k"], parts["d_output"], parts["v"])
-    scores = tiles.scores(plan, form, score, rows, keys, form.pairs(parts, "bias"))
-    # reference._softmax: weights, from the LSE.
-    weights = dropped = tiles.rebuilt_weights(form, scores, rows)
-    # reference._output: dropout.
-    if plan.dropout:
-        keep = tiles.keep(form, rows, parts["threshold"][0])
+    scores, weights, keep = tile_weights(sweep, parts, form, score)
+    dropped = weights
+    if keep is not None:
         bar, dropped = jnp.where(keep, bar, 0.0), jnp.where(keep, weights, 0.0)
     d_weights = form.pairs(parts, "weights")
     if d_weights is not None:
         bar = bar + d_weights
     d_scores = form.pairs(parts, "scores")
-    gradient = tiles.score_gradient(plan, form, scores, weights, bar, rows, keys, d_scores)
+    gradient = tiles.score_gradient(sweep.plan, form, scores, weights, bar, rows, keys, d_scores)
     return dropped, gradient
 
 
@@ -141,42 +160,67 @@ def grad_keys(
         dk and dv in k's dtype, and the sums, None unless ``of_bias``.
     """
     arrays = inputs(operands, cotangents, turned=True)
-    sweep = sweep_of(plan, True, arrays)
+    wanted = ("k", "v", "bias") if of_bias else ("k", "v")
+    if plan.depth == 128 and columns_of(plan, True, arrays, 2) == 16:
+        # Two accumulators leave too few registers for so much: one after the other.
+        values = {name: x for name, x in arrays.items() if name not in ("weights", "scores")}
+        others = tuple(name for name in wanted if name != "v")
+        found = _sums_of_keys(plan, arrays, others, interpret)
+        found |= _sums_of_keys(plan, values, ("v",), interpret)
+    else:
+        found = _sums_of_keys(plan, arrays, wanted, interpret)
+    return found["k"][:, : plan.keys], found["v"][:, : plan.keys], found.get("bias")
+
+
+def _sums_of_keys(
+    plan: Plan, arrays: dict[str, Array], wanted: tuple[str, ...], interpret: Any
+) -> dict[str, Array]:
+    """Sums over the queries, those that are wanted of "k" (dk), "v" (dv) and "bias"."""
+    matrices = [name for name in wanted if name != "bias"]
+    sweep = sweep_of(plan, True, arrays, len(matrices))
     arrays = evened(sweep, arrays)
-    layout = plgpu.Layout.WGMMA.reduce(1)
 
     def start():
-        sums = [plgpu.layout_cast(jnp.zeros((ROWS,), jnp.float32), layout)] if of_bias else []
-        return sums
+        layout = plgpu.Layout.WGMMA.reduce(1)
+        zero = functools.partial(jnp.zeros, (ROWS,), jnp.float32)
+        return [plgpu.layout_cast(zero(), layout)] if "bias" in wanted else []
 
     def step(sums, totals, parts, form):
+        sums = dict(zip(matrices, sums, strict=True))
+        if "k" not in wanted:
+            _, weights, keep = tile_weights(sweep, parts, form, product(parts["k"], parts["q"]))
+            dropped = weights if keep is None else jnp.where(keep, weights, 0.0)
+            add_product(sums["v"], dropped.astype(plan.dtype), parts["d_output"], parts)
+            return totals
         dropped, gradient = tile_gradient(sweep, parts, form)
-        add_product(sums[1], dropped.astype(plan.dtype), parts["d_output"], parts)
-        add_product(sums[0], gradient.astype(plan.dtype), parts["q"], parts)
+        if "v" in wanted:
+            add_product(sums["v"], dropped.astype(plan.dtype), parts["d_output"], parts)
+        add_product(sums["k"], gradient.astype(plan.dtype), parts["q"], parts)
         return [total + form.key_sum(gradient) for total in totals]
 
     def finish(sums, totals, parts, place, group, outputs, stages):
-        parts["k"][...] = (sums[0] * plan.scale).astype(plan.dtype)
-        parts["v"][...] = sums[1].astype(plan.dtype)
+        outputs = dict(zip(wanted, outputs, strict=True))
+        keys = pl.ds(place.key + group * ROWS, ROWS)
+        for name, total in zip(matrices, sums, strict=True):
+            total = total * plan.scale if name == "k" else total
+            parts[name][...] = total.astype(plan.dtype)
         for total, stage in zip(totals, stages, strict=True):
             stage[group] = total
         plgpu.commit_smem()
-        keys = pl.ds(place.key + group * ROWS, ROWS)
-        for name, output in zip(("k", "v"), outputs[:2], strict=True):
-            plgpu.copy_smem_to_gmem(parts[name], output.at[place.batch, keys, place.head])
-        for stage, output in zip(stages, outputs[2:], strict=True):
-            plgpu.copy_smem_to_gmem(stage.at[group], output.at[place.batch, place.head, keys])
+        for name in matrices:
+            plgpu.copy_smem_to_gmem(parts[name], outputs[name].at[place.batch, keys, place.head])
+        for stage in stages:
+            target = outputs["bias"].at[place.batch, place.head, keys]
+            plgpu.copy_smem_to_gmem(stage.at[group], target)
         plgpu.wait_smem_to_gmem(0)
 
-    results = [compat.result(arrays["k"].shape, plan.dtype, arrays)] * 2
-    staging = []
-    if of_bias:
-        shape = (plan.batch, plan.heads, plan.padded_keys)
-        results.append(compat.result(shape, jnp.float32, arrays))
-        staging.append(plgpu.SMEM((sweep.groups, ROWS), jnp.float32))
-    work = Work(2, start, step, finish)
-    dk, dv, *sums = launch(sweep, arrays, results, *walk(sweep), work, staging, interpret)
-    return dk[:, : plan.keys], dv[:, : plan.keys], sums[0] if of_bias else None
+    shapes = {name: (arrays[name].shape, plan.dtype) for name in matrices}
+    shapes["bias"] = ((plan.batch, plan.heads, plan.padded_keys), jnp.float32)
+    results = [compat.result(*shapes[name], arrays) for name in wanted]
+    staging = [plgpu.SMEM((sweep.groups, ROWS), jnp.float32)] if "bias" in wanted else []
+    work = Work(len(matrices), start, step, finish)
+    sums = launch(sweep, arrays, results, *walk(sweep), work, staging, interpret)
+    return dict(zip(wanted, sums, strict=True))
 
 
 def row_dots(
@@ -205,8 +249,7 @@ def row_dots(
     def step(_, total, parts, form):
         rows, keys = form.lazy_vectors(parts, "row"), form.lazy_vectors(parts, "key")
         score = product(parts["q"], parts["k"])
-        scores = tiles.scores(plan, form, score, rows, keys, form.pairs(parts, "bias"))
-        weights = tiles.rebuilt_weights(form, scores, rows)
+        scores, weights, _ = tile_weights(sweep, parts, form, score)
         bar = tiles.weights_gradient(plan, form, scores, weights, rows, keys)
         d_weights = form.pairs(parts, "weights")
         return total + form.row_sum(weights * (bar if d_weights is None else bar + d_weights))

@@ -40,19 +40,20 @@ def groups_of(length: int) -> int:
     return 2 if length > ROWS else 1
 
 
-def columns_of(plan: Plan, turned: bool, arrays: Mapping[str, Array]) -> int:
+def columns_of(plan: Plan, turned: bool, arrays: Mapping[str, Array], sums: int = 1) -> int:
     """Columns of a tile: as many as the registers of a warpgroup hold without spilling.
 
-    The limits come from compiling; see the report of ptxas in tests/aot.
+    The limits come from compiling; see the report of ptxas in tests/aot. ``sums`` counts the
+    accumulators [ROWS, D].
     """
     names = (*plan.row_floats, *plan.key_floats)
     load = sum(name.startswith("d ") for name in names)
     load += sum(arrays[name].dtype.itemsize / 2 for name in OF_PAIRS if name in arrays)
     load += plan.dropout + ("segment" in plan.row_ints) + plan.causal / 2
     if turned:
-        limits = {128: 0, 64: 2, 32: 8} if plan.depth <= 64 else {64: 1, 32: 4}
+        limits = {128: 0, 64: 2, 32: 8} if plan.depth * sums <= 128 else {64: 0, 32: 4}
     else:
-        limits = {128: 1.5, 64: 8, 32: 12} if plan.depth <= 64 else {64: 8}
+        limits = {128: 1.5, 64: 8, 32: 12} if plan.depth * sums <= 64 else {64: 8}
     length = plan.padded_queries if turned else plan.padded_keys
     fitting = (n for n, limit in limits.items() if load <= limit and length % n == 0)
     return next(fitting, 16)
@@ -68,17 +69,14 @@ def evened(sweep: Sweep, arrays: Mapping[str, Array]) -> dict[str, Array]:
     return {name: whole(x, 2, 2) if name in PACKED else x for name, x in arrays.items()}
 
 
-def sweep_of(plan: Plan, turned: bool, arrays: Mapping[str, Array]) -> Sweep:
+def sweep_of(plan: Plan, turned: bool, arrays: Mapping[str, Array], sums: int = 1) -> Sweep:
     """The sweep of a kernel whose queries stay, or, if turned, whose keys do."""
     length = plan.keys if turned else plan.queries
     staying = ("k", "v", "key_floats", "key_ints")
     if not turned:
         staying = ("q", "d_output", "row_floats", "row_ints")
     staying = tuple(name for name in staying if name in arrays)
-    columns = columns_of(plan, turned, arrays)
-    # Alone, a warpgroup has a few registers more.
-    crowded = turned and columns == 16 and plan.depth == 128
-    return Sweep(plan, turned, 1 if crowded else groups_of(length), columns, staying)
+    return Sweep(plan, turned, groups_of(length), columns_of(plan, turned, arrays, sums), staying)
 
 
 def walk(sweep: Sweep) -> tuple[dict[str, int], Callable[[], Any]]:
