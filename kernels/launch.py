@@ -132,7 +132,7 @@ class Block(NamedTuple):
 
         if not work.accumulators:
             return all_tiles()
-        accumulator = plgpu.ACC((ROWS, self.sweep.plan.depth), jnp.float32)
+        accumulator = plgpu.WGMMAAccumulatorRef((ROWS, self.sweep.plan.depth), jnp.float32)
         return pl.run_scoped(all_tiles, *[accumulator] * work.accumulators)
 
 

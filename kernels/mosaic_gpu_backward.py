@@ -40,7 +40,11 @@ def products(left: Any, right: Any, other_left: Any, other_right: Any) -> tuple[
         plgpu.wgmma(second, other_left, compat.transposed(other_right))
         return first[...], second[...]
 
-    return pl.run_scoped(both, plgpu.ACC(shape, jnp.float32), plgpu.ACC(shape, jnp.float32))
+    return pl.run_scoped(
+        both,
+        plgpu.WGMMAAccumulatorRef(shape, jnp.float32),
+        plgpu.WGMMAAccumulatorRef(shape, jnp.float32),
+    )
 
 
 def product(left: Any, right: Any) -> Array:
@@ -50,7 +54,7 @@ def product(left: Any, right: Any) -> Array:
         plgpu.wgmma(total, left, compat.transposed(right))
         return total[...]
 
-    return pl.run_scoped(one, plgpu.ACC((ROWS, right.shape[0]), jnp.float32))
+    return pl.run_scoped(one, plgpu.WGMMAAccumulatorRef((ROWS, right.shape[0]), jnp.float32))
 
 
 def tile_weights(sweep: Sweep, parts: dict[str, Any], form: Form, score: Array) -> tuple[Any, ...]:
@@ -214,7 +218,7 @@ def _sums_of_keys(
             plgpu.copy_smem_to_gmem(stage.at[group], target)
         plgpu.wait_smem_to_gmem(0)
 
-    shapes = {name: (arrays[name].shape, plan.dtype) for name in matrices}
+    shapes: dict[str, Any] = {name: (arrays[name].shape, plan.dtype) for name in matrices}
     shapes["bias"] = ((plan.batch, plan.heads, plan.padded_keys), jnp.float32)
     results = [compat.result(*shapes[name], arrays) for name in wanted]
     staging = [plgpu.SMEM((sweep.groups, ROWS), jnp.float32)] if "bias" in wanted else []
@@ -284,7 +288,7 @@ def grad_bias(
     arrays = inputs(operands, cotangents, False)
     sweep = Sweep(plan, False, groups_of(plan.queries), columns_of(plan, False, arrays), ())
     arrays = evened(sweep, arrays)
-    shape = (*operands.bias.shape[:2], arrays["q"].shape[1], -(-plan.keys // 64) * 64)
+    shape = (*arrays["bias"].shape[:2], arrays["q"].shape[1], -(-plan.keys // 64) * 64)
 
     def step(_, total, parts, form):
         return total + tile_gradient(sweep, parts, form)[1]

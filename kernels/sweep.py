@@ -162,7 +162,9 @@ def tile_memory(shape: tuple[int, ...], dtype: Any, plain: bool = False, widest:
         return plgpu.SMEM(shape, dtype)
     size = jnp.dtype(dtype).itemsize
     width = min(widest, shape[-1] * size)
-    transforms = (plgpu.TilingTransform((8, width // size)), plgpu.SwizzleTransform(width))
+    # Typed as abstract in some versions of jax.
+    layouts: Any = plgpu
+    transforms = (layouts.TilingTransform((8, width // size)), layouts.SwizzleTransform(width))
     return plgpu.SMEM(shape, dtype, transforms=transforms)
 
 
@@ -177,35 +179,35 @@ class Form:
         self.query = place.query if sweep.turned else place.query + own
         self.key = place.key + own if sweep.turned else place.key
 
-    def rows(self, vector):
+    def rows(self, vector: Array) -> Array:
         """A vector of rows beside the tile."""
         return lax.broadcast_in_dim(vector, self.shape, [self.row_axis])
 
-    def keys(self, vector):
+    def keys(self, vector: Array) -> Array:
         """A vector of keys beside the tile."""
         return lax.broadcast_in_dim(vector, self.shape, [self.key_axis])
 
-    def row_sum(self, tile):
+    def row_sum(self, tile: Array) -> Array:
         """Sum over the keys of each row."""
         return tile.sum(axis=self.key_axis)
 
-    def row_max(self, tile):
+    def row_max(self, tile: Array) -> Array:
         """Maximum over the keys of each row."""
         return tile.max(axis=self.key_axis)
 
-    def key_sum(self, tile):
+    def key_sum(self, tile: Array) -> Array:
         """Sum over the rows of each key."""
         return tile.sum(axis=self.row_axis)
 
-    def row_positions(self):
+    def row_positions(self) -> Array:
         """Position of the query of each entry."""
         return self._positions(self.row_axis) + self.query
 
-    def key_positions(self):
+    def key_positions(self) -> Array:
         """Position of the key of each entry."""
         return self._positions(self.key_axis) + self.key
 
-    def full_row(self, value):
+    def full_row(self, value: float) -> Array:
         """A float32 vector of rows of one value."""
         layout = plgpu.Layout.WGMMA.reduce(self.key_axis)
         return plgpu.layout_cast(jnp.full((self.shape[self.row_axis],), value, jnp.float32), layout)
