@@ -220,7 +220,9 @@ def _sums_of_keys(
 
     shapes: dict[str, Any] = {name: (arrays[name].shape, plan.dtype) for name in matrices}
     shapes["bias"] = ((plan.batch, plan.heads, plan.padded_keys), jnp.float32)
-    results = [compat.result(*shapes[name], arrays) for name in wanted]
+    results = [
+        compat.result(shape, dtype, arrays) for shape, dtype in (shapes[name] for name in wanted)
+    ]
     staging = [plgpu.SMEM((sweep.groups, ROWS), jnp.float32)] if "bias" in wanted else []
     work = Work(len(matrices), start, step, finish)
     sums = launch(sweep, arrays, results, *walk(sweep), work, staging, interpret)
