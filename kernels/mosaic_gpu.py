@@ -18,7 +18,8 @@ from flaxattn.kernels import fused, mosaic_gpu_backward, mosaic_gpu_sweeps, tile
 from flaxattn.kernels.compat import result
 from flaxattn.kernels.contract import Call, Intermediates
 from flaxattn.kernels.launch import Work, launch
-from flaxattn.kernels.mosaic_gpu_forward import GROUPS, forward
+from flaxattn.kernels.mosaic_gpu_block import GROUPS
+from flaxattn.kernels.mosaic_gpu_forward import forward
 from flaxattn.kernels.plan import Operands, Plan
 from flaxattn.kernels.sweep import ROWS, aligned, whole
 

@@ -5,15 +5,14 @@
 Two warpgroups work on 64 queries each while a third brings keys and values; the two take turns,
 one on the tensor cores while the other exponentiates. Captured weights and scores are written in
 a second sweep over the keys, when the sums of the rows are final. Which calls come here is decided
-in mosaic_gpu.py; the registers' layout and shared memory are in sweep.py.
+in mosaic_gpu.py; shared memory and barriers are in mosaic_gpu_block.py.
 """
 
 import functools
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
-import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.experimental import pallas as pl
@@ -21,75 +20,22 @@ from jax.experimental.pallas import mosaic_gpu as plgpu
 from jaxtyping import Array
 
 from flaxattn.kernels import tiles
-from flaxattn.kernels.compat import result, transposed
+from flaxattn.kernels.compat import transposed
 from flaxattn.kernels.fused import Forward
-from flaxattn.kernels.plan import Operands, Plan
-from flaxattn.kernels.sweep import (
-    ROWS,
-    SHARED_MEMORY,
-    Form,
-    Place,
-    Sweep,
-    aligned,
-    tile_memory,
-    whole,
-    zeros,
+from flaxattn.kernels.mosaic_gpu_block import (
+    GROUPS,
+    Block,
+    barriers_of,
+    bring,
+    buffer_of,
+    result_shapes,
+    slots_of,
+    stages_of,
+    staying,
+    tiled,
 )
-
-GROUPS = 2
-"""Warpgroups that compute."""
-
-OF_KEYS = ("k", "key_floats", "key_ints", "bias")
-"""Inputs that come with a tile of keys; values come by themselves, later."""
-
-
-class Block(NamedTuple):
-    """What the warpgroups of one block of queries share.
-
-    Attributes:
-        sweep: sizes of the tiles.
-        sources: inputs in global memory.
-        buffers: their tiles in shared memory.
-        barriers: ``ready`` for what stays, ``full`` and ``free`` of "k" and "v", ``turn``.
-        stages: shared memory for results.
-        outputs: results in global memory.
-        first: place of the first tile.
-        last: number of tiles that some query of the block may attend to.
-        slots: tiles that shared memory holds.
-        group: the warpgroup.
-    """
-
-    sweep: Sweep
-    sources: Mapping[str, Any]
-    buffers: Mapping[str, Any]
-    barriers: Mapping[str, Any]
-    stages: Mapping[str, Any]
-    outputs: Mapping[str, Any]
-    first: Place
-    last: Any
-    slots: int
-    group: Any
-
-    def place(self, step: Any) -> Place:
-        """Place of the tile of a step."""
-        return self.first._replace(key=step * self.sweep.step)
-
-    def of_keys(self) -> list[str]:
-        """Inputs that come with a tile of keys."""
-        return [name for name in OF_KEYS if name in self.sources]
-
-    def part(self, name: str, slot: Any) -> Any:
-        """The warpgroup's part of an input in shared memory."""
-        leading = () if name in self.sweep.staying else (slot,)
-        leading = (*leading, self.group) if self.sweep.shared(name) else leading
-        return self.buffers[name].at[leading] if leading else self.buffers[name]
-
-    def copy(self, name: str, step: Any, slot: Any, barrier: Any) -> None:
-        """Starts to bring an input's tile, for every warpgroup that has rows of its own."""
-        for own in range(GROUPS if self.sweep.shared(name) else 1):
-            target = self._replace(group=own).part(name, slot)
-            source = self.sweep.window(name, self.sources[name], self.place(step), own)
-            plgpu.copy_gmem_to_smem(source, target, barrier)
+from flaxattn.kernels.plan import Operands, Plan
+from flaxattn.kernels.sweep import ROWS, Form, Place, Sweep, aligned, whole, zeros
 
 
 def forward(plan: Plan, operands: Operands, interpret: Any = False) -> Forward:
@@ -137,8 +83,8 @@ def _launch(plan: Plan, operands: Operands, interpret: Any, output: bool) -> dic
         arrays["bias"] = aligned(operands.bias)
     arrays = {name: array for name, array in arrays.items() if array is not None}
     sweep = Sweep(plan, False, GROUPS, plan.block_k, ("q", "row_ints"))
-    results, stages = _results(plan, arrays), _stages(plan)
-    slots = _slots(sweep, arrays, stages)
+    results, stages = result_shapes(plan, arrays), stages_of(plan)
+    slots = slots_of(sweep, arrays, stages)
 
     def attention_forward(*refs):
         _kernel(sweep, slots, tuple(arrays), tuple(results), tuple(stages), *refs)
@@ -147,8 +93,8 @@ def _launch(plan: Plan, operands: Operands, interpret: Any, output: bool) -> dic
         attention_forward,
         out_type=list(results.values()),
         scratch_types=[
-            {name: _buffer(sweep, name, arrays[name], slots) for name in _tiled(arrays)},
-            _barriers(sweep, arrays, slots),
+            {name: buffer_of(sweep, name, arrays[name], slots) for name in tiled(arrays)},
+            barriers_of(sweep, arrays, slots),
             list(stages.values()),
             [plgpu.SMEM((GROUPS, ROWS, plan.block_k), plan.dtype)] if interpret else [],
         ],
@@ -160,77 +106,6 @@ def _launch(plan: Plan, operands: Operands, interpret: Any, output: bool) -> dic
         interpret=interpret,
     )(*arrays.values())
     return dict(zip(results, found, strict=True))
-
-
-def _results(plan: Plan, arrays: Mapping[str, Array]) -> dict[str, jax.ShapeDtypeStruct]:
-    """Shapes of the results; maps have whole tiles of 8 x 16, as TMA wants them."""
-    shape = (plan.batch, plan.heads, arrays["q"].shape[1], -(-plan.keys // 16) * 16)
-    rows = (plan.batch, plan.heads, len(plan.results), plan.padded_queries)
-    found = {"rows": result(rows, jnp.float32, arrays)}
-    if "v" in arrays:
-        found["output"] = result(arrays["q"].shape, plan.dtype, arrays)
-    if plan.weights:
-        found["weights"] = result(shape, plan.weights, arrays)
-    if plan.scores:
-        found["scores"] = result(shape, jnp.float32, arrays)
-    return found
-
-
-def _stages(plan: Plan) -> dict[str, Any]:
-    """Shared memory for results: two tiles of a map, so that one is written while one leaves.
-
-    Two maps have one tile each. The output takes the place of the queries unless a second sweep
-    still needs them.
-    """
-    stages = {"rows": plgpu.SMEM((GROUPS, len(plan.results), ROWS), jnp.float32)}
-    shape = (GROUPS, 1 if plan.weights and plan.scores else 2, ROWS, plan.block_k)
-    if plan.weights:
-        stages["weights"] = tile_memory(shape, plan.weights)
-    if plan.scores:
-        stages["scores"] = tile_memory(shape, jnp.float32)
-    if len(stages) > 1:
-        stages["output"] = tile_memory((GROUPS, ROWS, plan.depth), plan.dtype)
-    return stages
-
-
-def _tiled(arrays: Mapping[str, Array]) -> list[str]:
-    """Inputs that come in tiles; the others are numbers that are read where they are."""
-    return [name for name in arrays if name not in ("threshold", "keep_scale")]
-
-
-def _buffer(sweep: Sweep, name: str, array: Array, slots: int) -> Any:
-    shape, dtype = sweep.buffer(name, array, slots)
-    return tile_memory(shape, dtype, plain=name in ("row_ints", "key_floats", "key_ints"))
-
-
-def _bytes(memory: Any) -> int:
-    size = jnp.dtype(memory.dtype).itemsize
-    for length in memory.shape:
-        size *= length
-    return size
-
-
-def _slots(sweep: Sweep, arrays: Mapping[str, Array], stages: Mapping[str, Any]) -> int:
-    """How many tiles of keys and values fit beside what stays: 2 to 4, 1 if need be."""
-    tiled = {name: _bytes(_buffer(sweep, name, arrays[name], 1)) for name in _tiled(arrays)}
-    fixed = sum(tiled.pop(name, 0) for name in sweep.staying)
-    fixed += sum(_bytes(stage) for stage in stages.values())
-    return max(1, min(4, (SHARED_MEMORY - fixed) // sum(tiled.values())))
-
-
-def _barriers(sweep: Sweep, arrays: Mapping[str, Array], slots: int) -> dict[str, Any]:
-    tiled = _tiled(arrays)
-    barriers = {
-        "ready": plgpu.Barrier(num_arrivals=sweep.copies([n for n in tiled if n in sweep.staying])),
-        "turn": plgpu.Barrier(num_arrivals=GROUPS),
-    }
-    copies = {"k": sweep.copies([n for n in tiled if n in OF_KEYS])}
-    if "v" in tiled:
-        copies["v"] = 1
-    for name, number in copies.items():
-        barriers[f"full {name}"] = plgpu.Barrier(num_arrivals=number, num_barriers=slots)
-        barriers[f"free {name}"] = plgpu.Barrier(num_arrivals=GROUPS, num_barriers=slots)
-    return barriers
 
 
 def _kernel(sweep: Sweep, slots: int, inputs: Any, results: Any, stages: Any, *refs: Any) -> None:
@@ -261,51 +136,18 @@ def _kernel(sweep: Sweep, slots: int, inputs: Any, results: Any, stages: Any, *r
     @pl.when(block.group == GROUPS)
     def _memory():
         plgpu.set_max_registers(48, action="decrease")
-        _bring(block)
+        bring(block)
 
     @pl.when(block.group < GROUPS)
     def _compute():
         plgpu.set_max_registers(232, action="increase")
         plgpu.barrier_wait(barriers["ready"])
-        rows = Form(sweep, block.first, block.group).lazy_vectors(_staying(block), "row")
+        rows = Form(sweep, block.first, block.group).lazy_vectors(staying(block), "row")
         total, state = _see_tiles(block, rows, registers[0] if registers else None)
         shift, inverse = _store_rows(block, total, state)
         if plan.weights or plan.scores:
             _write_maps(block, rows, shift, inverse)
         plgpu.wait_smem_to_gmem(0)
-
-
-def _staying(block: Block) -> dict[str, Any]:
-    return {name: block.part(name, None) for name in block.sweep.staying if name in block.sources}
-
-
-def _bring(block: Block) -> None:
-    """Brings the queries, then keys and values tile by tile, then the keys again for maps."""
-    barriers, slots = block.barriers, block.slots
-    for name in _staying(block):
-        block.copy(name, 0, None, barriers["ready"])
-
-    def bring(names: Any, ring: str, step: Any, tile: Any) -> None:
-        slot = lax.rem(step, slots)
-
-        @pl.when(step >= slots)
-        def _():
-            plgpu.barrier_wait(barriers[f"free {ring}"].at[slot])
-
-        for name in names:
-            block.copy(name, tile, slot, barriers[f"full {ring}"].at[slot])
-
-    @pl.loop(0, block.last)
-    def _(step):
-        bring(block.of_keys(), "k", step, step)
-        if "v" in block.sources:
-            bring(["v"], "v", step, step)
-
-    if block.sweep.plan.weights or block.sweep.plan.scores:
-
-        @pl.loop(0, block.last)
-        def _(tile):
-            bring(block.of_keys(), "k", block.last + tile, tile)
 
 
 def _take_turns(block: Block) -> None:
@@ -331,7 +173,7 @@ def _scores(
         return accumulator[...]
 
     shape = (ROWS, block.sweep.step)
-    score = pl.run_scoped(multiply, plgpu.ACC(shape, jnp.float32))
+    score = pl.run_scoped(multiply, plgpu.WGMMAAccumulatorRef(shape, jnp.float32))
     if len(here) == 1:
         plgpu.barrier_arrive(block.barriers["free k"].at[slot])
     keys = form.lazy_vectors(here, "key")
@@ -401,7 +243,7 @@ def _add_values(total: Any, weights: Any, block: Block, slot: Any, registers: An
         plgpu.wgmma(accumulator, own, v)
         return accumulator[...]
 
-    return total + pl.run_scoped(fresh, plgpu.ACC(total.shape, jnp.float32))
+    return total + pl.run_scoped(fresh, plgpu.WGMMAAccumulatorRef(total.shape, jnp.float32))
 
 
 def _store_rows(block: Block, total: Any, state: Any) -> tuple[Any, Any]:
