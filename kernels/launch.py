@@ -163,8 +163,7 @@ def launch(
         The outputs.
     """
     slots = sweep.slots(arrays, sum(size_of(stage) for stage in staging))
-    # More addresses to keep than 24 registers hold: the memory warpgroup gives up fewer.
-    fewer, more = (24, 240) if len(arrays) <= 6 else (40, 232)
+    fewer, more = _registers(sweep, arrays)
 
     def kernel(*refs):
         sources = dict(zip(arrays, refs, strict=False))
@@ -208,6 +207,17 @@ def launch(
         compiler_params=plgpu.CompilerParams(approx_math=True),
         interpret=interpret,
     )(*arrays.values())
+
+
+def _registers(sweep: Sweep, arrays: Mapping[str, Array]) -> tuple[int, int]:
+    """Registers of a thread that brings, and of one that computes; found by compiling.
+
+    The more addresses the memory warpgroup has to keep, the fewer registers it gives up.
+    """
+    addresses = len(arrays) + 2 * sweep.plan.causal
+    if addresses <= 6:
+        return 24, 240
+    return (40, 232) if addresses <= 11 else (56, 224)
 
 
 def _barriers(sweep: Sweep, arrays: Mapping[str, Array], slots: int) -> tuple[Any, Any, Any]:
