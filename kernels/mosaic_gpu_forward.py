@@ -37,6 +37,13 @@ from flaxattn.kernels.mosaic_gpu_block import (
 from flaxattn.kernels.plan import Operands, Plan
 from flaxattn.kernels.sweep import ROWS, Form, Place, Sweep, aligned, whole, zeros
 
+REGISTERS = (40, 232)
+"""Registers of a thread that brings tiles, and of one that computes.
+
+A block of three warpgroups starts with 168 for each thread: 40 + 2 * 232 is all there is, and
+a warpgroup that asks for more waits for ever.
+"""
+
 
 def forward(plan: Plan, operands: Operands, interpret: Any = False) -> Forward:
     """Output, statistics and maps in one kernel; the best keys may need one of their own.
@@ -135,12 +142,12 @@ def _kernel(sweep: Sweep, slots: int, inputs: Any, results: Any, stages: Any, *r
 
     @pl.when(block.group == GROUPS)
     def _memory():
-        plgpu.set_max_registers(48, action="decrease")
+        plgpu.set_max_registers(REGISTERS[0], action="decrease")
         bring(block)
 
     @pl.when(block.group < GROUPS)
     def _compute():
-        plgpu.set_max_registers(232, action="increase")
+        plgpu.set_max_registers(REGISTERS[1], action="increase")
         plgpu.barrier_wait(barriers["ready"])
         rows = Form(sweep, block.first, block.group).lazy_vectors(staying(block), "row")
         total, state = _see_tiles(block, rows, registers[0] if registers else None)
@@ -157,7 +164,7 @@ def _take_turns(block: Block) -> None:
 
 
 def _scores(
-    block: Block, rows: Any, step: Any, tile: Any, causal: bool, turns: bool = False
+    block: Block, rows: Any, step: Any, tile: Any, causal: bool, turns: bool
 ) -> tuple[Any, ...]:
     """reference._scores of a tile of keys, when it has come: (form, scores, key vectors)."""
     plan = replace(block.sweep.plan, causal=causal)
@@ -191,14 +198,16 @@ def _free_vectors(block: Block, step: Any) -> None:
 def _see_tiles(block: Block, rows: Mapping[str, Any], registers: Any) -> tuple[Any, Any]:
     """The sum of exponentials times values, and the state of the rows, after all tiles."""
     plan, barriers = block.sweep.plan, block.barriers
+    # Without values there are no two products to take turns with.
+    turns = "v" in block.sources
 
     def see(causal: bool, step: Any, carried: Any) -> Any:
         total, state = carried
-        form, scores, keys = _scores(block, rows, step, step, causal, turns=True)
+        form, scores, keys = _scores(block, rows, step, step, causal, turns)
         # reference._softmax: exponentials; reference._statistics: sums so far.
         state, exponentials, rescale = tiles.advance(plan, form, state, scores, rows, keys)
         _free_vectors(block, step)
-        if "v" not in block.sources:
+        if not turns:
             return total, state
         # reference._output: dropout, and the sum over keys.
         if plan.dropout:
@@ -215,14 +224,16 @@ def _see_tiles(block: Block, rows: Mapping[str, Any], registers: Any) -> tuple[A
 
     form = Form(block.sweep, block.first, block.group)
     carried = (zeros(plan.depth), tiles.start(plan, form))
-    pl.when(block.group == 1)(functools.partial(_take_turns, block))
+    if turns:
+        pl.when(block.group == 1)(functools.partial(_take_turns, block))
     # Only tiles at the diagonal have masked pairs.
     whole = jnp.int32(0)
     if plan.causal:
         whole = jnp.minimum(block.last, lax.div(block.first.query + 1, plan.block_k))
         carried = lax.fori_loop(0, whole, functools.partial(see, False), carried)
     carried = lax.fori_loop(whole, block.last, functools.partial(see, plan.causal), carried)
-    pl.when(block.group == 0)(functools.partial(_take_turns, block))
+    if turns:
+        pl.when(block.group == 0)(functools.partial(_take_turns, block))
     return carried
 
 
@@ -290,7 +301,7 @@ def _write_maps(block: Block, rows: Mapping[str, Any], shift: Any, inverse: Any)
             plgpu.copy_smem_to_gmem(block.stages[name].at[block.group, slot], target)
 
     def write(tile: Any, _: Any) -> None:
-        form, scores, _keys = _scores(block, rows, block.last + tile, tile, plan.causal)
+        form, scores, _keys = _scores(block, rows, block.last + tile, tile, plan.causal, False)
         _free_vectors(block, block.last + tile)
         values = {}
         if plan.weights:

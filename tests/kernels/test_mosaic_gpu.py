@@ -1,0 +1,132 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""What is particular about the forward kernels on Hopper: rings, maps, registers, refusals.
+
+Interpreted, with the search for races on. That all cases are right is in test_conformance.py,
+that nothing spills in tests/aot; gradients have test_mosaic_gpu_backward.py.
+"""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.experimental.pallas import mosaic_gpu as plgpu
+
+from flaxattn.kernels import (
+    compat,
+    fused,
+    mosaic_gpu,
+    mosaic_gpu_block,
+    reference,
+    variants,
+)
+from flaxattn.kernels.cases import Case
+from flaxattn.kernels.checks import checked
+from flaxattn.kernels.contract import NOTHING, Call, Capture
+
+INTERPRETER = compat.gpu_interpreter()
+
+RING = Case("ring", 9, 200, batch=1, heads=1, depth=32, padding=True)
+LATE = Case("late", 70, 200, batch=1, heads=1, depth=32, causal=True)
+EARLY = Case("early", 140, 70, batch=1, heads=1, depth=32, causal=True, segments=2, dropout=0.2)
+SITUATIONS = {
+    # More tiles than slots in shared memory, which the test makes small; odd tails.
+    "ring": (RING, Capture(stats=("lse", "topk(3)", "distance"), weights=True)),
+    # Tiles that no query sees are written all the same, through one and through two stages.
+    "late keys": (LATE, Capture(weights=True, dtype="uint8")),
+    "late keys, two maps": (LATE, Capture(weights=True, scores=True, dtype="float16")),
+    "few keys": (EARLY, Capture(weights=True, dtype="bfloat16", stats=("entropy", "received"))),
+    "one": (Case("one", 1, batch=1, heads=1, bias="BK"), Capture(stats=("argmax", "sum_sq"))),
+}
+ROUNDED = {"float32": 2e-3, "bfloat16": 4e-3, "float16": 2e-3, "uint8": 0.51 / 255 + 2e-3}
+
+
+def run(call, block_k=64):
+    kernels = mosaic_gpu.kernels(INTERPRETER)
+    return fused.attend(checked(call), kernels, *(mosaic_gpu.blocks(call)[0], block_k))
+
+
+def close(found, expected, tolerance):
+    found, expected = np.asarray(found, np.float32), np.asarray(expected, np.float32)
+    scale = max(1.0, np.abs(expected[np.isfinite(expected)]).max(initial=0))
+    np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance * scale)
+
+
+@pytest.mark.skipif(INTERPRETER is None, reason="jax 0.10 cannot interpret Mosaic GPU kernels")
+@pytest.mark.parametrize("name", SITUATIONS)
+def test_output_and_captures_equal_the_reference(name, monkeypatch):
+    case, capture = SITUATIONS[name]
+    if name == "ring":
+        monkeypatch.setattr(mosaic_gpu_block, "SHARED_MEMORY", 1)
+    call = Call(**case.arguments("float16"), capture=capture)
+    output, seen = run(call)
+    exact = {key: getattr(call, key).astype(jnp.float32) for key in "qkv"}
+    precise = call._replace(**exact, capture=replace(capture, dtype="float32"))
+    expected, wanted = reference.attention(**precise._asdict())
+    assert output.dtype == jnp.float16
+    close(output, expected, 2e-3)
+    if capture.weights:
+        assert seen.weights.dtype == capture.dtype
+        unit = 255 if capture.dtype == "uint8" else 1
+        weights = seen.weights.astype(jnp.float32) / unit
+        close(weights, wanted.weights, ROUNDED[capture.dtype])
+    if capture.scores:
+        close(seen.scores, wanted.scores, 2e-3)
+    assert list(seen.stats) == list(wanted.stats)
+    for key, value in seen.stats.items():
+        close(value, wanted.stats[key], 2e-3)
+
+
+@pytest.mark.skipif(INTERPRETER is None, reason="jax 0.10 cannot interpret Mosaic GPU kernels")
+def test_any_depth_up_to_the_largest():
+    arguments = Case("deep", 5, 20, batch=1, heads=1, depth=40).arguments("float16")
+    output, _ = mosaic_gpu.attend(checked(Call(**arguments)), INTERPRETER)
+    exact = {key: arguments[key].astype(jnp.float32) for key in "qkv"}
+    expected, _ = reference.attention(**Call(**(arguments | exact))._asdict())
+    assert output.shape == (1, 5, 1, 40)
+    close(output, expected, 2e-3)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "depth", "reason"),
+    [
+        ("float32", 64, "its matrices are bfloat16 or float16, q is float32"),
+        ("bfloat16", 129, "a head may be 128 deep, q has depth 129"),
+        ("float16", 128, None),
+    ],
+)
+def test_refusals_say_why(dtype, depth, reason):
+    q = jnp.zeros((1, 2, 1, depth), dtype)
+    assert mosaic_gpu.refusal(checked(Call(q, q, q))) == reason
+
+
+def test_what_needs_registers_gets_smaller_tiles():
+    arguments = Case("any", 2).arguments("bfloat16")
+
+    def keys(capture, **others):
+        return mosaic_gpu.blocks(checked(Call(**(arguments | others), capture=capture)))[1]
+
+    assert keys(NOTHING) == 128 and keys(Capture(weights=True, dtype="uint8")) == 128
+    assert keys(Capture(weights=True)) == 64 and keys(Capture(scores=True)) == 64
+    assert keys(Capture(stats=("lse",))) <= 128 and keys(Capture(stats=("entropy",))) == 64
+
+
+@pytest.mark.parametrize("name", ["plain", "tails", "weights uint8", "everything, depth 32"])
+def test_no_warpgroup_waits_for_registers_that_nobody_gives_up(name, monkeypatch):
+    """A block starts with registers shared out evenly; asking for more than that hangs."""
+    asked = {"decrease": [], "increase": []}
+    original = plgpu.set_max_registers
+
+    def record(number, *, action):
+        asked[action].append(number)
+        return original(number, action=action)
+
+    monkeypatch.setattr(plgpu, "set_max_registers", record)
+    variant = variants.variant(name)
+    jax.make_jaxpr(variant.function(mosaic_gpu.attend))(variant.arguments())
+    even = 65536 // (3 * 128) // 8 * 8
+    assert asked["decrease"]
+    for of_memory, of_compute in zip(asked["decrease"], asked["increase"], strict=True):
+        assert of_memory + 2 * of_compute <= 3 * even
