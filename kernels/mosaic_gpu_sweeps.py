@@ -87,7 +87,11 @@ def walk(sweep: Sweep) -> tuple[dict[str, int], Callable[[], Any]]:
     grid = {"head": plan.heads, "block": -(-length // block), "batch": plan.batch}
 
     def tiles_of():
-        start = lax.axis_index("block") * block
+        index = lax.axis_index("block")
+        if plan.causal and not sweep.turned:
+            # The last queries see the most keys: the longest blocks begin first.
+            index = grid["block"] - 1 - index
+        start = index * block
         first, last = jnp.int32(0), jnp.int32(steps)
         # reference._allowed: with causal, keys up to the block's last query, queries from its first
         # key on.
