@@ -156,6 +156,7 @@ CASES = (
     Case("causal 128", 128, causal=True, depth=64),
     Case("padded 129", 129, padding=True, bias="BK"),
     Case("causal 512", 512, batch=1, heads=2, causal=True, bias="H"),
+    Case("padded 2048", 2048, batch=1, heads=1, padding=True, segments=3, dropout=0.1),
     Case("segments", 130, segments=3),
     Case("segments, causal, padded", 96, segments=2, causal=True, padding=True),
     Case("few queries", 5, keys=140, padding=True),

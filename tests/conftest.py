@@ -15,6 +15,8 @@ os.environ["XLA_FLAGS"] = (
     os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
 ).strip()
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+# Threads of XLA on the CPU: those of an interpreted GPU kernel wait for each other.
+os.environ.setdefault("NPROC", "32")
 os.environ.setdefault("MPLBACKEND", "Agg")
 
 import hypothesis
