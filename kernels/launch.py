@@ -217,7 +217,8 @@ def _registers(sweep: Sweep, arrays: Mapping[str, Array]) -> tuple[int, int]:
     addresses = len(arrays) + 2 * sweep.plan.causal
     if addresses <= 6:
         return 24, 240
-    return (40, 232) if addresses <= 11 else (56, 224)
+    crowded = addresses > 11 and sweep.plan.depth < 128
+    return (56, 224) if crowded else (40, 232)
 
 
 def _barriers(sweep: Sweep, arrays: Mapping[str, Array], slots: int) -> tuple[Any, Any, Any]:
