@@ -34,7 +34,7 @@ from flaxattn.kernels.mosaic_gpu_block import (
     staying,
     tiled,
 )
-from flaxattn.kernels.plan import Operands, Plan
+from flaxattn.kernels.plan import LOG2E, Operands, Plan
 from flaxattn.kernels.sweep import ROWS, Form, Place, Sweep, aligned, whole, zeros
 
 REGISTERS = (40, 232)
@@ -164,10 +164,11 @@ def _take_turns(block: Block) -> None:
 
 
 def _scores(
-    block: Block, rows: Any, step: Any, tile: Any, causal: bool, turns: bool
+    block: Block, rows: Any, step: Any, tile: Any, causal: bool, turns: bool, unit: float = 1.0
 ) -> tuple[Any, ...]:
-    """reference._scores of a tile of keys, when it has come: (form, scores, key vectors)."""
-    plan = replace(block.sweep.plan, causal=causal)
+    """reference._scores of a tile of keys, when it has come: (form, scores / unit, key vectors)."""
+    plan = block.sweep.plan
+    plan = replace(plan, causal=causal, scale=plan.scale if unit == 1.0 else 1 / LOG2E)
     slot = lax.rem(step, block.slots)
     form = Form(block.sweep, block.place(tile), block.group)
     here = {name: block.part(name, slot) for name in block.of_keys()}
@@ -200,12 +201,13 @@ def _see_tiles(block: Block, rows: Mapping[str, Any], registers: Any) -> tuple[A
     plan, barriers = block.sweep.plan, block.barriers
     # Without values there are no two products to take turns with.
     turns = "v" in block.sources
+    unit = _unit(block)
 
     def see(causal: bool, step: Any, carried: Any) -> Any:
         total, state = carried
-        form, scores, keys = _scores(block, rows, step, step, causal, turns)
+        form, scores, keys = _scores(block, rows, step, step, causal, turns, unit)
         # reference._softmax: exponentials; reference._statistics: sums so far.
-        state, exponentials, rescale = tiles.advance(plan, form, state, scores, rows, keys)
+        state, exponentials, rescale = tiles.advance(plan, form, state, scores, rows, keys, unit)
         _free_vectors(block, step)
         if not turns:
             return total, state
@@ -235,6 +237,14 @@ def _see_tiles(block: Block, rows: Mapping[str, Any], registers: Any) -> tuple[A
     if turns:
         pl.when(block.group == 0)(functools.partial(_take_turns, block))
     return carried
+
+
+def _unit(block: Block) -> float:
+    """The factor of the scores, when it can be left out of them: nothing is added to them."""
+    plan = block.sweep.plan
+    factor = plan.scale * LOG2E
+    biased = "bias" in plan.key_floats or "bias" in block.sources
+    return 1.0 if biased or factor <= 0 else factor
 
 
 def _add_values(total: Any, weights: Any, block: Block, slot: Any, registers: Any) -> Any:

@@ -87,7 +87,8 @@ def scores(
     Returns:
         A tile.
     """
-    tile = product * (plan.scale * LOG2E)
+    factor = plan.scale * LOG2E
+    tile = product if factor == 1.0 else product * factor
     if "bias" in keys:
         tile = tile + form.keys(keys["bias"])
     if bias is not None:
@@ -131,6 +132,7 @@ def advance(
     tile: Tile,
     rows: Mapping[str, Vector],
     keys: Mapping[str, Vector],
+    unit: float = 1.0,
 ) -> tuple[dict[str, Vector], Tile, Vector]:
     """Takes one more tile of scores into the state of its rows (online softmax).
 
@@ -141,16 +143,18 @@ def advance(
         tile: scores, base 2; tiles come in the order of their keys.
         rows: packed vectors of the tile's queries.
         keys: packed vectors of the tile's keys.
+        unit: positive factor still missing in the scores; the largest of a row is found without
+            it, and it joins the subtraction.
 
     Returns:
         The new state; the exponentials of the tile, relative to the new shift; and the factor
         that brings what was summed before to the new shift.
     """
     largest = form.row_max(tile)
-    new = {"shift": jnp.maximum(state["shift"], largest)}
+    new = {"shift": jnp.maximum(state["shift"], largest * unit)}
     base = _finite(new["shift"])
     rescale = jnp.exp2(state["shift"] - base)
-    shifted = tile - form.rows(base)
+    shifted = tile * unit - form.rows(base)
     exponentials = jnp.exp2(shifted)
     new["total"] = state["total"] * rescale + form.row_sum(exponentials)
     if "entropy" in state:
@@ -165,13 +169,13 @@ def advance(
         new["sum_sq"] = state["sum_sq"] * (rescale * rescale) + squares
     if "argmax" in state:
         first = _first_key(form, tile, largest)
-        new["argmax"] = jnp.where(largest > state["shift"], first, state["argmax"])
+        new["argmax"] = jnp.where(largest * unit > state["shift"], first, state["argmax"])
     for number, sieve in enumerate(plan.sieves):
         kept = jnp.where(inside(sieve, form, rows, keys), exponentials, 0.0)
         name = f"sieve {number}"
         new[name] = state[name] * rescale + form.row_sum(kept)
     if plan.topk:
-        new |= _advance_topk(plan.topk, form, state, tile)
+        new |= _advance_topk(plan.topk, form, state, tile * unit)
     return new, exponentials, rescale
 
 
