@@ -8,6 +8,7 @@ there are no atomics. The forward kernel is in mosaic_gpu_forward.py.
 """
 
 import functools
+from dataclasses import replace
 from typing import Any
 
 import jax.numpy as jnp
@@ -182,6 +183,9 @@ def _sums_of_keys(
     """Sums over the queries, those that are wanted of "k" (dk), "v" (dv) and "bias"."""
     matrices = [name for name in wanted if name != "bias"]
     sweep = sweep_of(plan, True, arrays, len(matrices))
+    if len(matrices) == 1:
+        # Alone, a warpgroup has a few registers more.
+        sweep = replace(sweep, groups=1)
     arrays = evened(sweep, arrays)
 
     def start():
