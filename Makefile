@@ -32,7 +32,7 @@ test: $(VENV)/.test  ## the tests that need neither torch nor an accelerator, bu
 	$(PYTEST) -m "not slow and not aot and not gpu" $(ARGS)
 
 slow: $(VENV)/.test  ## the slow tests: every case on the interpreted kernels
-	$(PYTEST) --dist worksteal -m slow $(ARGS)
+	$(PYTEST) --dist loadgroup -m slow $(ARGS)
 
 lint: $(VENV)/.dev  ## ruff, format check and pyright, as in continuous integration
 	$(BIN)/ruff check .

@@ -45,7 +45,11 @@ def over(names, **soon):
             implementation,
             name,
             id=f"{implementation}-{name}",
-            marks=() if name in chosen else pytest.mark.slow,
+            # Tests of one case in one process, since they share what they compiled.
+            marks=[
+                pytest.mark.xdist_group(f"{implementation} {name}"),
+                *([] if name in chosen else [pytest.mark.slow]),
+            ],
         )
         for implementation, chosen in soon.items()
         for name in names
