@@ -92,10 +92,16 @@ def kernels(interpret: Any = False) -> fused.Kernels:
         The same object for the same argument.
     """
     backward = mosaic_gpu_backward
-    functions = (forward, received, backward.row_dots, backward.grad_queries)
-    functions += (backward.grad_keys, backward.grad_bias)
-    bound = (functools.partial(function, interpret=interpret) for function in functions)
-    return fused.Kernels("mosaic_gpu", *bound)
+    bind = functools.partial
+    return fused.Kernels(
+        "mosaic_gpu",
+        forward=bind(forward, interpret=interpret),
+        received=bind(received, interpret=interpret),
+        row_dots=bind(backward.row_dots, interpret=interpret),
+        grad_queries=bind(backward.grad_queries, interpret=interpret),
+        grad_keys=bind(backward.grad_keys, interpret=interpret),
+        grad_bias=bind(backward.grad_bias, interpret=interpret),
+    )
 
 
 def received(plan: Plan, operands: Operands, interpret: Any = False) -> Float[Array, "B H Kp"]:

@@ -255,7 +255,7 @@ def _add_values(total: Any, weights: Any, block: Block, slot: Any, registers: An
         def add(accumulator):
             plgpu.wgmma(accumulator, weights, v)
 
-        return pl.run_state(add)(plgpu.ACC.init(total))
+        return pl.run_state(add)(plgpu.WGMMAAccumulatorRef.init(total))
     own = registers.at[block.group]
     own[...] = weights
     plgpu.commit_smem()
