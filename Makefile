@@ -58,7 +58,7 @@ ahead: $(VENV)/.aot
 gpu:  ## on a Hopper GPU: the conformance suite, then the benchmark into flaxattn-bench.json
 	$(GPU_PYTHON) -m pip install --quiet --no-deps --no-build-isolation --editable .
 	FLAXATTN_MUST_RUN=gpu JAX_PLATFORMS=cuda PYTHONSAFEPATH=1 $(GPU_PYTHON) -m pytest \
-	  --override-ini addopts=--import-mode=importlib -m gpu $(ARGS)
+	  --override-ini addopts=--import-mode=importlib -m gpu tests/kernels $(ARGS)
 	JAX_PLATFORMS=cuda $(GPU_PYTHON) -P -m flaxattn.kernels.bench --out flaxattn-bench.json
 
 bench: $(VENV)/.base  ## BERT-base with all attention weights beside torch eager (heavy)
