@@ -17,11 +17,11 @@ from jaxtyping import Array, Float
 from flaxattn.kernels import fused, mosaic_gpu_backward, mosaic_gpu_sweeps, tiles
 from flaxattn.kernels.compat import result
 from flaxattn.kernels.contract import Call, Intermediates
-from flaxattn.kernels.launch import Work, launch
 from flaxattn.kernels.mosaic_gpu_block import GROUPS
+from flaxattn.kernels.mosaic_gpu_form import ROWS, aligned, whole
 from flaxattn.kernels.mosaic_gpu_forward import forward
+from flaxattn.kernels.mosaic_gpu_launch import Work, launch
 from flaxattn.kernels.plan import Operands, Plan
-from flaxattn.kernels.sweep import ROWS, aligned, whole
 
 DEPTHS = (32, 64, 128)
 """Depths of a head that the kernels know; others are padded with zeros to the next."""

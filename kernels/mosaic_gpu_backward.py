@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gradients of attention on a Hopper GPU: the backward kernels of Mosaic GPU.
 
-Every kernel is one sweep (see launch.py): some tiles stay in shared memory, others pass through.
+Every kernel is one sweep (see mosaic_gpu_launch.py): some tiles stay in shared memory, others pass through.
 Weights are rebuilt from the final LSE, nothing of size Q·K is stored, and every sum has one order:
 there are no atomics. The forward kernel is in mosaic_gpu_forward.py.
 """
@@ -18,7 +18,8 @@ from jaxtyping import Array, Float
 
 from flaxattn.kernels import compat, tiles
 from flaxattn.kernels.fused import Cotangents
-from flaxattn.kernels.launch import Work, launch
+from flaxattn.kernels.mosaic_gpu_form import ROWS, Form, Sweep, add_product, tile_memory, zeros
+from flaxattn.kernels.mosaic_gpu_launch import Work, launch
 from flaxattn.kernels.mosaic_gpu_sweeps import (
     columns_of,
     evened,
@@ -29,7 +30,6 @@ from flaxattn.kernels.mosaic_gpu_sweeps import (
     walk_heads,
 )
 from flaxattn.kernels.plan import Operands, Plan
-from flaxattn.kernels.sweep import ROWS, Form, Sweep, add_product, tile_memory, zeros
 
 
 def products(left: Any, right: Any, other_left: Any, other_right: Any) -> tuple[Array, Array]:

@@ -17,8 +17,8 @@ from jax.experimental.pallas import mosaic_gpu as plgpu
 from jaxtyping import Array
 
 from flaxattn.kernels.compat import result
+from flaxattn.kernels.mosaic_gpu_form import ROWS, SHARED_MEMORY, Place, Sweep, tile_memory
 from flaxattn.kernels.plan import Plan
-from flaxattn.kernels.sweep import ROWS, SHARED_MEMORY, Place, Sweep, tile_memory
 
 GROUPS = 2
 """Warpgroups that compute."""

@@ -34,8 +34,8 @@ from flaxattn.kernels.mosaic_gpu_block import (
     staying,
     tiled,
 )
+from flaxattn.kernels.mosaic_gpu_form import ROWS, Form, Place, Sweep, aligned, whole, zeros
 from flaxattn.kernels.plan import LOG2E, Operands, Plan
-from flaxattn.kernels.sweep import ROWS, Form, Place, Sweep, aligned, whole, zeros
 
 REGISTERS = (40, 232)
 """Registers of a thread that brings tiles, and of one that computes.

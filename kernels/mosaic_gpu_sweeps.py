@@ -14,8 +14,8 @@ from jax import lax
 from jaxtyping import Array
 
 from flaxattn.kernels.fused import Cotangents
+from flaxattn.kernels.mosaic_gpu_form import OF_PAIRS, PACKED, ROWS, Place, Sweep, aligned, whole
 from flaxattn.kernels.plan import Operands, Plan
-from flaxattn.kernels.sweep import OF_PAIRS, PACKED, ROWS, Place, Sweep, aligned, whole
 
 
 def inputs(operands: Operands, cotangents: Cotangents, turned: bool) -> dict[str, Array]:

@@ -4,7 +4,7 @@
 
 The tiles that pass go through a ring of slots: the memory warpgroup fills a slot when all compute
 warpgroups have freed it, they work on it when all its copies have come. What is computed is given
-as functions; which tiles there are is in sweep.py.
+as functions; which tiles there are is in mosaic_gpu_form.py.
 """
 
 import functools
@@ -18,7 +18,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 from jaxtyping import Array
 
-from flaxattn.kernels.sweep import ROWS, Form, Place, Sweep, size_of
+from flaxattn.kernels.mosaic_gpu_form import ROWS, Form, Place, Sweep, size_of
 
 
 class Work(NamedTuple):
