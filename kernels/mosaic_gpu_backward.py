@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gradients of attention on a Hopper GPU: the backward kernels of Mosaic GPU.
 
-Every kernel is one sweep (see mosaic_gpu_launch.py): some tiles stay in shared memory, others pass through.
+Every kernel is one sweep (see mosaic_gpu_launch.py): some tiles stay in shared memory, others pass.
 Weights are rebuilt from the final LSE, nothing of size Q·K is stored, and every sum has one order:
 there are no atomics. The forward kernel is in mosaic_gpu_forward.py.
 """
@@ -186,6 +186,9 @@ def _sums_of_keys(
     if len(matrices) == 1:
         # Alone, a warpgroup has a few registers more.
         sweep = replace(sweep, groups=1)
+    if "bias" in wanted:
+        # The sum over queries is one more thing to carry.
+        sweep = replace(sweep, step=min(sweep.step, 64))
     arrays = evened(sweep, arrays)
 
     def start():

@@ -53,7 +53,7 @@ def columns_of(plan: Plan, turned: bool, arrays: Mapping[str, Array], sums: int 
     if turned:
         limits = {128: 0, 64: 2, 32: 8} if plan.depth * sums <= 128 else {64: 0, 32: 4}
     else:
-        limits = {128: 1.5, 64: 8, 32: 12} if plan.depth * sums <= 64 else {64: 8}
+        limits = {128: 1, 64: 8, 32: 12} if plan.depth * sums <= 64 else {64: 8}
     length = plan.padded_queries if turned else plan.padded_keys
     fitting = (n for n, limit in limits.items() if load <= limit and length % n == 0)
     return next(fitting, 16)
