@@ -19,8 +19,7 @@ from jaxtyping import Array, Float
 
 from flaxattn.kernels import compat
 from flaxattn.kernels.contract import Call, Intermediates
-from flaxattn.kernels.plan import LOG2E, Operands, Plan, pack, stack
-from flaxattn.kernels.tiles import LN2
+from flaxattn.kernels.plan import HALF, LOG2E, Operands, Plan, pack, stack
 
 
 class Forward(NamedTuple):
@@ -198,7 +197,7 @@ def _run_kernels(kernels: Kernels, plan: Plan, operands: Operands, counted: Arra
 
 def _with_sums(plan: Plan) -> Plan:
     """The plan whose results rebuild weights later; bfloat16 and float16 need no more than lse."""
-    more = () if plan.dtype in ("bfloat16", "float16") else ("shift", "log total")
+    more = () if plan.dtype in HALF else ("shift", "log total")
     return _with_results(plan, *more)
 
 
@@ -272,7 +271,7 @@ def _run_backward(kernels: Kernels, plan: Plan, residuals: Any, bars: Result):
     dk, dv, of_keys = kernels.grad_keys(plan, operands, cotangents, wanted.key_bias)
     d_bias = kernels.grad_bias(plan, operands, cotangents) if wanted.bias else None
     grads = Operands(dq, dk, dv, key_floats=of_keys, bias=d_bias)
-    return _as_primals(primals, grads), None
+    return _as_primals(primals, grads, plan.nat), None
 
 
 def _array(bar: Any) -> Array | None:
@@ -339,11 +338,11 @@ def _statistic_rows(given: dict[str, Array], rows: dict[str, Array]) -> dict[str
     return vectors
 
 
-def _as_primals(operands: Operands, grads: Operands) -> Operands:
+def _as_primals(operands: Operands, grads: Operands, nat: float) -> Operands:
     """Gradients in the shapes and dtypes of what they belong to; None stands for zero."""
     key_bias = None
     if grads.key_floats is not None and operands.key_floats is not None:
-        key_bias = _sum_to(grads.key_floats[:, :, None] * LN2, operands.key_floats.shape)
+        key_bias = _sum_to(grads.key_floats[:, :, None] / nat, operands.key_floats.shape)
     bias = grads.bias
     if bias is not None and operands.bias is not None:
         bias = bias.astype(operands.bias.dtype)

@@ -24,6 +24,9 @@ from flaxattn.kernels.masks import quarantine, restricted
 LOG2E = math.log2(math.e)
 """Scores inside kernels are in base 2: exp2 is one instruction, and the factor joins the scale."""
 
+HALF = ("bfloat16", "float16")
+"""Dtypes of inputs that leave float32 digits to spare; others keep scores in nats."""
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -75,6 +78,11 @@ class Plan:
     dropout: bool = False
 
     @property
+    def nat(self) -> float:
+        """What one nat of a score is inside kernels: log2(e), or 1 for float32 inputs."""
+        return _nat(self.dtype)
+
+    @property
     def query_blocks(self) -> int:
         """Number of tiles along the queries."""
         return -(-self.queries // self.block_q)
@@ -104,8 +112,8 @@ class Operands(NamedTuple):
         v: values, the same.
         row_floats: per query, ``Plan.row_floats``.
         row_ints: per query, ``Plan.row_ints``.
-        key_floats: per key, ``Plan.key_floats``. "bias" is in base-2 units: -inf for padding and
-            the tail, NaN where a key or value was unusable, plus a bias that is the same for all
+        key_floats: per key, ``Plan.key_floats``. "bias" is in the kernels' units: -inf for padding
+            and the tail, NaN where a key or value was unusable, plus a bias that is the same for all
             queries.
         key_ints: per key, ``Plan.key_ints``.
         bias: per pair, in natural units; masks that differ between queries are -inf in it.
@@ -255,7 +263,7 @@ def _per_key(array: Array | None) -> Array | None:
 
 
 def _key_bias(call: Call, poison: Array | None, block_k: int) -> Float[Array, "#B #H K"] | None:
-    """What every query adds to the score of a key, in base-2 units; None when it is 0."""
+    """What every query adds to the score of a key, in the kernels' units; None when it is 0."""
     keys = call.k.shape[1]
     bias, mask = _per_key(call.bias), _per_key(call.mask)
     parts = [] if poison is None else [poison[:, :, 0]]
@@ -269,7 +277,11 @@ def _key_bias(call: Call, poison: Array | None, block_k: int) -> Float[Array, "#
     for part in parts:
         # Padding wins over the NaN of an unusable key.
         total = jnp.where(part == -jnp.inf, part, jnp.where(total == -jnp.inf, total, total + part))
-    return total * LOG2E
+    return total * _nat(call.q.dtype.name)
+
+
+def _nat(dtype: str) -> float:
+    return LOG2E if dtype in HALF else 1.0
 
 
 def _pair_bias(call: Call) -> Float[Array, "#B #H Q K"] | None:

@@ -2,11 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The arithmetic of one tile: scores, online softmax and statistics, and their gradients.
 
-One text for every fused kernel. A tile holds the scores of some queries with some keys in base-2
-units; rows see one tile after another, so sums are kept relative to the largest score so far and
-rescaled when that grows. Only elementwise operations and float32 maxima and sums are used: every
-device has them. Where a vector lies beside a tile is the business of a `Form`. Loading and
-storing is not done here.
+One text for every fused kernel. A tile holds the scores of some queries with some keys, in base-2
+units or, for float32 inputs, in nats (`Plan.nat`). Rows see one tile after another, so sums are
+kept relative to the largest score so far and rescaled when that grows. Only elementwise operations
+and float32 maxima and sums are used: every device has them. Where a vector lies beside a tile is
+the business of a `Form`. Loading and storing is not done here.
 """
 
 from collections.abc import Mapping
@@ -35,35 +35,27 @@ class Form(Protocol):
 
     def rows(self, vector: Vector) -> Tile:
         """A vector of rows, so that it broadcasts with a tile."""
-        ...
 
     def keys(self, vector: Vector) -> Tile:
         """A vector of keys, so that it broadcasts with a tile."""
-        ...
 
     def row_sum(self, tile: Tile) -> Vector:
         """Sum over the keys of each row."""
-        ...
 
     def row_max(self, tile: Tile) -> Vector:
         """Maximum over the keys of each row."""
-        ...
 
     def key_sum(self, tile: Tile) -> Vector:
         """Sum over the rows for each key."""
-        ...
 
     def row_positions(self) -> Tile:
         """Position of the query of each entry, int32."""
-        ...
 
     def key_positions(self) -> Tile:
         """Position of the key of each entry, int32."""
-        ...
 
     def full_row(self, value: float) -> Vector:
         """A float32 vector of rows of one value."""
-        ...
 
 
 def scores(
@@ -74,7 +66,7 @@ def scores(
     keys: Mapping[str, Vector],
     bias: Tile | None = None,
 ) -> Tile:
-    """Scores in base-2 units, -inf where masked: `reference._scores`.
+    """Scores in the kernels' units, -inf where masked: `reference._scores`.
 
     Args:
         plan: of the call.
@@ -87,12 +79,12 @@ def scores(
     Returns:
         A tile.
     """
-    factor = plan.scale * LOG2E
+    factor = plan.scale * plan.nat
     tile = product if factor == 1.0 else product * factor
     if "bias" in keys:
         tile = tile + form.keys(keys["bias"])
     if bias is not None:
-        tile = tile + bias.astype(jnp.float32) * LOG2E
+        tile = tile + bias.astype(jnp.float32) * plan.nat
     if plan.causal:
         tile = jnp.where(form.key_positions() <= form.row_positions(), tile, -jnp.inf)
     if "segment" in rows:
@@ -140,7 +132,7 @@ def advance(
         plan: of the call.
         form: of the tile.
         state: of the rows so far.
-        tile: scores, base 2; tiles come in the order of their keys.
+        tile: scores in the kernels' units; tiles come in the order of their keys.
         rows: packed vectors of the tile's queries.
         keys: packed vectors of the tile's keys.
         unit: positive factor still missing in the scores; the largest of a row is found without
@@ -153,9 +145,9 @@ def advance(
     largest = form.row_max(tile)
     new = {"shift": jnp.maximum(state["shift"], largest * unit)}
     base = _finite(new["shift"])
-    rescale = jnp.exp2(state["shift"] - base)
+    rescale = exponential(plan, state["shift"] - base)
     shifted = tile * unit - form.rows(base)
-    exponentials = jnp.exp2(shifted)
+    exponentials = exponential(plan, shifted)
     new["total"] = state["total"] * rescale + form.row_sum(exponentials)
     if "entropy" in state:
         moved = (_finite(state["shift"]) - base) * state["total"]
@@ -177,6 +169,19 @@ def advance(
     if plan.topk:
         new |= _advance_topk(plan.topk, form, state, tile * unit)
     return new, exponentials, rescale
+
+
+def exponential(plan: Plan, tile: Tile) -> Tile:
+    """Exp of scores in the kernels' units.
+
+    Args:
+        plan: of the call.
+        tile: differences of scores.
+
+    Returns:
+        A tile.
+    """
+    return jnp.exp(tile) if plan.nat == 1.0 else jnp.exp2(tile)
 
 
 def _finite(shift: Vector) -> Vector:
@@ -226,11 +231,11 @@ def finish(plan: Plan, state: Mapping[str, Vector]) -> tuple[Vector, Vector, dic
     none = total == 0.0
     inverse = jnp.where(none, 0.0, 1.0 / jnp.where(none, 1.0, total))
     log_total = jnp.log(jnp.where(none, 1.0, total))
-    found = {"lse": jnp.where(none, -jnp.inf, shift * LN2 + log_total)}
+    found = {"lse": jnp.where(none, -jnp.inf, shift / plan.nat + log_total)}
     if "shift" in plan.results:
-        found |= {"shift": shift, "log total": jnp.where(none, jnp.inf, log_total * LOG2E)}
+        found |= {"shift": shift, "log total": jnp.where(none, jnp.inf, log_total * plan.nat)}
     if "entropy" in state:
-        found["entropy"] = log_total - state["entropy"] * inverse * LN2
+        found["entropy"] = log_total - state["entropy"] * inverse / plan.nat
     if "max" in plan.results:
         found["max"] = inverse
     if "sum_sq" in state:
@@ -238,7 +243,7 @@ def finish(plan: Plan, state: Mapping[str, Vector]) -> tuple[Vector, Vector, dic
     if "argmax" in state:
         found["argmax"] = state["argmax"]
     for rank in range(plan.topk):
-        value = jnp.exp2(state[f"topk score {rank}"] - shift)
+        value = exponential(plan, state[f"topk score {rank}"] - shift)
         found[f"topk weight {rank}"] = value * inverse
         found[f"topk index {rank}"] = state[f"topk index {rank}"]
     sums = ["distance"] if "distance" in state else []
@@ -300,14 +305,15 @@ def rebuilt_weights(form: Form, tile: Tile, rows: Mapping[str, Vector]) -> Tile:
 
     Args:
         form: of the tile.
-        tile: scores, base 2.
+        tile: scores in the kernels' units.
         rows: packed vectors with "lse2", or "shift" and "log total" where one float32 would lose
             digits of scores that are huge; +inf for rows without keys.
 
     Returns:
         A tile.
     """
-    return jnp.exp2(_log_weights(form, tile, rows))
+    logs = _log_weights(form, tile, rows)
+    return jnp.exp2(logs) if "lse2" in rows else jnp.exp(logs)
 
 
 def _log_weights(form: Form, tile: Tile, rows: Mapping[str, Vector]) -> Tile:
@@ -334,7 +340,7 @@ def score_gradient(
     Args:
         plan: of the call.
         form: of the tile.
-        tile: scores, base 2.
+        tile: scores in the kernels' units.
         weights: of the tile.
         weights_bar: gradient from the output and captured weights: keep * (dO·v), plus theirs.
         rows: packed vectors of the tile's queries, with "delta" and the gradients of statistics.
@@ -364,7 +370,7 @@ def weights_gradient(
     Args:
         plan: of the call.
         form: of the tile.
-        tile: scores, base 2.
+        tile: scores in the kernels' units.
         weights: of the tile.
         rows: packed vectors; "d NAME" is the gradient of the result NAME.
         keys: packed vectors; "d received" likewise.
@@ -376,7 +382,7 @@ def weights_gradient(
     if "d entropy" in rows:
         # d(-p log p): the constant -1 drops out, since weights sum to 1.
         logs = jnp.maximum(_log_weights(form, tile, rows), NEVER)
-        total = total - form.rows(rows["d entropy"] * LN2) * logs
+        total = total - form.rows(rows["d entropy"] / plan.nat) * logs
     if "d sum_sq" in rows:
         total = total + form.rows(rows["d sum_sq"] * 2.0) * weights
     if "d distance" in rows:

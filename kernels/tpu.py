@@ -221,9 +221,11 @@ def _write_maps(step: Step) -> None:
     )
     if plan.weights is not None:
         # reference._softmax, reference._in_dtype
-        step.found["weights"][...] = _in_dtype(jnp.exp2(tile - shift) * inverse, plan.weights)
+        step.found["weights"][...] = _in_dtype(
+            tiles.exponential(plan, tile - shift) * inverse, plan.weights
+        )
     if plan.scores:
-        step.found["scores"][...] = tile * tiles.LN2
+        step.found["scores"][...] = tile / plan.nat
 
 
 def _write_nothing(step: Step) -> None:

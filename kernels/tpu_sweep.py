@@ -295,7 +295,7 @@ class Step(NamedTuple):
         return dot(right, left, 1, 1) if self.sweep.turned else dot(left, right, 1, 1)
 
     def scores(self, rows: Mapping[str, Array], keys: Mapping[str, Array]) -> Array:
-        """Scores of the tile in base-2 units."""
+        """Scores of the tile in the kernels' units."""
         # reference._scores
         plan, product = self.sweep.plan, self.product("q", "k")
         return tiles.scores(plan, self.form, product, rows, keys, self.tile("bias"))

@@ -150,7 +150,7 @@ def forward(plan, operands):
         packed.append(jnp.stack(found, axis=2))
         maps = [walk.tile(i, j)[1] for j in range(plan.key_blocks)]
         scores.append(jnp.concatenate(maps, axis=3))
-        weights.append(jnp.exp2(scores[-1] - shift[..., None]) * inverse[..., None])
+        weights.append(tiles.exponential(plan, scores[-1] - shift[..., None]) * inverse[..., None])
     output = jnp.concatenate(outputs, axis=2)[:, :, : plan.queries]
     weights, scores = (
         jnp.concatenate(x, axis=2)[:, :, : plan.queries, : plan.keys] for x in (weights, scores)
@@ -161,7 +161,7 @@ def forward(plan, operands):
         jnp.swapaxes(output, 1, 2).astype(plan.dtype),
         jnp.concatenate(packed, axis=3),
         weights.astype(plan.weights) if plan.weights else None,
-        scores * tiles.LN2 if plan.scores else None,
+        scores / plan.nat if plan.scores else None,
     )
 
 
