@@ -113,8 +113,8 @@ class Operands(NamedTuple):
         row_floats: per query, ``Plan.row_floats``.
         row_ints: per query, ``Plan.row_ints``.
         key_floats: per key, ``Plan.key_floats``. "bias" is in the kernels' units: -inf for padding
-            and the tail, NaN where a key or value was unusable, plus a bias that is the same for all
-            queries.
+            and the tail, NaN where a key or value was unusable, plus a bias that is the same for
+            all queries.
         key_ints: per key, ``Plan.key_ints``.
         bias: per pair, in natural units; masks that differ between queries are -inf in it.
         threshold: smallest `dropout.pair_bits` that stay.

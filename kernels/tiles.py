@@ -172,15 +172,7 @@ def advance(
 
 
 def exponential(plan: Plan, tile: Tile) -> Tile:
-    """Exp of scores in the kernels' units.
-
-    Args:
-        plan: of the call.
-        tile: differences of scores.
-
-    Returns:
-        A tile.
-    """
+    """Exp of a tile, or vector, of differences of scores."""
     return jnp.exp(tile) if plan.nat == 1.0 else jnp.exp2(tile)
 
 
