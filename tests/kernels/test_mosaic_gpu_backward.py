@@ -19,9 +19,9 @@ from flaxattn.kernels import (
     fused,
     mosaic_gpu,
     mosaic_gpu_backward,
+    mosaic_gpu_form,
     mosaic_gpu_sweeps,
     reference,
-    sweep,
 )
 from flaxattn.kernels.cases import Case
 from flaxattn.kernels.checks import checked
@@ -85,7 +85,7 @@ def gradients(run, case, capture):
 @pytest.mark.parametrize("name", SITUATIONS)
 def test_gradients_equal_those_of_the_reference(name, monkeypatch):
     if name == "ring":
-        monkeypatch.setattr(sweep, "SHARED_MEMORY", 1)
+        monkeypatch.setattr(mosaic_gpu_form, "SHARED_MEMORY", 1)
         for module in (mosaic_gpu_sweeps, mosaic_gpu_backward):
             monkeypatch.setattr(module, "columns_of", lambda *_: 16)
     found = gradients(run_kernels, *SITUATIONS[name])
@@ -140,7 +140,7 @@ def test_tiles_fit_into_shared_memory(depth):
         slots = tiles.slots(arrays)
         buffers = tiles.buffers(arrays, slots).values()
         used = sum(np.prod(x.shape) * jnp.dtype(x.dtype).itemsize for x in buffers)
-        assert used <= sweep.SHARED_MEMORY and slots >= 1
+        assert used <= mosaic_gpu_form.SHARED_MEMORY and slots >= 1
 
 
 def test_lengths_become_what_copies_take():
