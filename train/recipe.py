@@ -1,24 +1,117 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Every number of a training run in one frozen dataclass, read from YAML and `key=value` pairs.
+"""Every number of a training run, in frozen dataclasses: what all runs have, then per task.
 
 A recipe holds no path: data and output directory are arguments of the run, so that one recipe
-describes the same training anywhere.
+describes the same training anywhere. `flaxattn.train.settings` reads one from YAML.
 """
 
 import dataclasses
-import difflib
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any, get_args, get_origin, get_type_hints
-
-import yaml
+from typing import Any, Literal
 
 from flaxattn.errors import InputError
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Recipe:
+    """What every run has.
+
+    Attributes:
+        steps: optimiser updates.
+        batch_size: sequences per update, over all devices and hosts.
+        accumulate: parts a batch is worked through in, for less memory; the result is the same.
+        learning_rate: peak, reached after `warmup_steps`.
+        warmup_steps: updates of linear warm-up.
+        schedule: after the warm-up, "bert": the line from the peak at update 0 to zero at the last
+            one; "linear": from the peak at the end of the warm-up; "polynomial": the square root of
+            that line, as LAMB is used; "constant".
+        optimizer: "adamw" as BERT's code has it, or "lamb".
+        bias_correction: divide Adam's means by what they lack at the start, as LAMB's paper does.
+        weight_decay: on everything but norms and biases.
+        clip_norm: largest global norm of a gradient.
+        dtype: of the computation; parameters and optimiser stay float32.
+        remat: recompute layers in the backward pass instead of keeping their activations.
+        seed: of initial weights, data order and dropout.
+        log_every: updates that one row of the metrics file is the mean of.
+        log_seconds: seconds between two lines on the console.
+        evaluate_every: updates between two held-out evaluations; 0 for the first and last only.
+        checkpoint_every: updates between two checkpoints; 0 for the last only.
+        keep_checkpoints: how many of the newest are kept, beside the best.
+        patience: evaluations without improvement after which the run ends; 0 for never.
+        workers: processes that prepare batches; 0 for a thread of this one.
+        devices: how many to use; 0 for all.
+        model_parallel: devices that share one copy of a layer's heads and feed-forward units.
+        on_error: what to do with a row that cannot be used: "fail", "skip" or "quarantine".
+    """
+
+    steps: int = 10000
+    batch_size: int = 32
+    accumulate: int = 1
+    learning_rate: float = 1e-4
+    warmup_steps: int = 1000
+    schedule: Literal["bert", "linear", "polynomial", "constant"] = "bert"
+    optimizer: Literal["adamw", "lamb"] = "adamw"
+    bias_correction: bool = False
+    weight_decay: float = 0.01
+    clip_norm: float = 1.0
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    remat: bool = False
+    seed: int = 12345
+    log_every: int = 50
+    log_seconds: float = 10.0
+    evaluate_every: int = 1000
+    checkpoint_every: int = 500
+    keep_checkpoints: int = 2
+    patience: int = 0
+    workers: int = 0
+    devices: int = 0
+    model_parallel: int = 1
+    on_error: Literal["fail", "skip", "quarantine"] = "fail"
+
+    def __post_init__(self) -> None:
+        least = dict.fromkeys(_AT_LEAST_ONE, 1) | dict.fromkeys(_NOT_NEGATIVE, 0)
+        for name, smallest in least.items():
+            if getattr(self, name) < smallest:
+                raise InputError(
+                    f"recipe: {name} must be at least {smallest}, got {getattr(self, name)}"
+                )
+        if self.batch_size % self.accumulate:
+            raise InputError(
+                f"recipe: a batch of {self.batch_size} sequences has no {self.accumulate} equal "
+                "parts\nchoose accumulate so that it divides batch_size"
+            )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for YAML or JSON."""
+        values = dataclasses.asdict(self)
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
+
+
+_AT_LEAST_ONE = (
+    "batch_size",
+    "accumulate",
+    "log_every",
+    "keep_checkpoints",
+    "model_parallel",
+)
+_NOT_NEGATIVE = (
+    "steps",
+    "warmup_steps",
+    "evaluate_every",
+    "checkpoint_every",
+    "patience",
+    "workers",
+    "devices",
+    "seed",
+)
+# What may change between two starts of one run: it moves no number of it.
+FREE = frozenset(
+    {"log_seconds", "checkpoint_every", "keep_checkpoints", "workers", "devices", "model_parallel"}
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PretrainRecipe(Recipe):
     """BERT pretraining; the defaults are the built-in model's shape on BERT's settings.
 
     Attributes:
@@ -41,25 +134,20 @@ class Recipe:
         hidden_dropout_prob: dropout on embeddings and sub-layer outputs.
         attention_probs_dropout_prob: dropout on attention weights.
         max_position_embeddings: longest input of the model.
-        paragraphs_per_document: blank-line separated paragraphs that make one document.
+        documents: how text files are cut: "paragraphs" groups blank-line separated paragraphs,
+            "blank-lines" takes each of them for a document, "lines" each line.
+        paragraphs_per_document: paragraphs in a group.
+        text_column: of JSONL and Parquet, one document per row.
         heldout_fraction: share of documents kept for evaluation, chosen by their hash.
         lengths: sequence length of each phase of training.
         length_shares: share of the steps each phase gets; they add up to 1.
         short_sequence_prob: share of documents packed to a random shorter length.
         masked_lm_prob: share of the tokens predicted.
         max_predictions: most predictions per sequence; None for `masked_lm_prob` of the length.
-        steps: optimiser updates.
+        whole_word_masking: hide all pieces of a word, or none.
         batch_size: sequences per update at the longest length; phases with shorter sequences take
             proportionally more, for the same number of tokens.
-        learning_rate: peak, reached after `warmup_steps`.
-        warmup_steps: updates of linear warm-up.
-        weight_decay: AdamW decay, on everything but norms and biases.
-        clip_norm: largest global norm of a gradient.
-        seed: of initial weights, instances, masks and dropout.
-        log_seconds: seconds between two lines on the console and in the metrics file.
-        evaluate_every: updates between two held-out evaluations.
         evaluate_batches: batches of one held-out evaluation.
-        checkpoint_every: updates between two checkpoints.
     """
 
     vocab_size: int = 8000
@@ -70,33 +158,27 @@ class Recipe:
     intermediate_size: int = 1024
     hidden_act: str = "gelu"
     initializer_range: float = 0.02
-    position_init: str = "normal"
-    word_init: str = "normal"
+    position_init: Literal["normal", "fourier"] = "normal"
+    word_init: Literal["normal", "cooccurrence"] = "normal"
     unigram_bias: bool = False
     entropy_price: float = 0.0
     hidden_dropout_prob: float = 0.1
     attention_probs_dropout_prob: float = 0.1
     max_position_embeddings: int = 128
+    documents: Literal["paragraphs", "blank-lines", "lines"] = "paragraphs"
     paragraphs_per_document: int = 40
+    text_column: str = "text"
     heldout_fraction: float = 0.02
     lengths: tuple[int, ...] = (128,)
     length_shares: tuple[float, ...] = (1.0,)
     short_sequence_prob: float = 0.1
     masked_lm_prob: float = 0.15
     max_predictions: int | None = None
-    steps: int = 10000
-    batch_size: int = 32
-    learning_rate: float = 1e-4
-    warmup_steps: int = 1000
-    weight_decay: float = 0.01
-    clip_norm: float = 1.0
-    seed: int = 12345
-    log_seconds: float = 10.0
-    evaluate_every: int = 1000
+    whole_word_masking: bool = False
     evaluate_batches: int = 16
-    checkpoint_every: int = 500
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if len(self.lengths) != len(self.length_shares) or abs(sum(self.length_shares) - 1) > 1e-6:
             raise InputError(
                 "recipe: every phase needs a length and a share of the steps, shares adding to 1\n"
@@ -109,13 +191,7 @@ class Recipe:
                 f"max_position_embeddings is {self.max_position_embeddings}\n"
                 "raise max_position_embeddings, or shorten lengths"
             )
-        for name, other in (("position_init", "fourier"), ("word_init", "cooccurrence")):
-            if getattr(self, name) not in ("normal", other):
-                raise InputError(
-                    f"recipe: {name} {getattr(self, name)!r} is unknown\n"
-                    f"choose 'normal' or {other!r}"
-                )
-        for name in ("steps", "batch_size", "evaluate_batches", "checkpoint_every"):
+        for name in ("steps", "evaluate_batches", "paragraphs_per_document"):
             if getattr(self, name) < 1:
                 raise InputError(f"recipe: {name} must be at least 1, got {getattr(self, name)}")
 
@@ -137,104 +213,63 @@ class Recipe:
         wanted = max(1, -int(-length * self.masked_lm_prob // 1))
         return wanted if self.max_predictions is None else min(self.max_predictions, wanted)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for YAML or JSON; `from_dict` reads them back."""
-        values = dataclasses.asdict(self)
-        return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
 
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any], where: str = "recipe") -> "Recipe":
-        """Check names and types and build a recipe.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GlueRecipe(Recipe):
+    """Fine-tuning on one GLUE task; the defaults are the paper's grid (Devlin et al. 2019 A.3).
 
-        Args:
-            values: any subset of the fields.
-            where: what to call the source in an error message.
-
-        Raises:
-            InputError: an unknown name, with the nearest known one, or a value of the wrong type.
-        """
-        types = get_type_hints(cls)
-        for name in values:
-            if name not in types:
-                near = difflib.get_close_matches(name, types, 1)
-                raise InputError(
-                    f"{where}: no such setting {name!r}\n"
-                    + (f"the nearest is {near[0]!r}\n" if near else "")
-                    + f"settings: {', '.join(list(types)[:4])}, … ({len(types)} in all)"
-                )
-        checked = {name: _typed(name, v, types[name], where) for name, v in values.items()}
-        return cls(**checked)
-
-
-def read_recipe(path: Path | None, overrides: Sequence[str] = ()) -> Recipe:
-    """Recipe of a YAML file, changed by `key=value` pairs.
-
-    Args:
-        path: YAML mapping of some or all settings; None for the defaults.
-        overrides: pairs such as `steps=100` or `lengths=[64,128]`; later ones win.
-
-    Raises:
-        InputError: the file is missing or no mapping, a pair has no `=`, a name or type is wrong.
+    Attributes:
+        task: name of the task, such as "sst2".
+        model: what to start from: built-in name, model directory or Hub id.
+        epochs: passes over the training examples; sets `steps` where that is 0.
+        warmup_share: share of the steps that warm up; sets `warmup_steps` where `steps` is 0.
+        steps: updates in all; 0 lets `epochs` decide.
+        evaluations_per_epoch: sets `evaluate_every` where that is 0.
+        max_length: tokens kept of an example; the longer text of a pair is cut first.
+        buckets: lengths that batches are padded to, up to `max_length`.
+        seeds: one run per entry, of data order, dropout and the new head.
+        text_column: of CSV, JSONL and Parquet; empty for the task's own names.
+        pair_column: of the second text.
+        label_column: of the label.
+        predict_batch: sequences per batch of an evaluation.
     """
-    values: dict[str, Any] = {}
-    if path is not None:
-        values.update(_read_yaml(path))
-        Recipe.from_dict(values, str(path))
-    for pair in overrides:
-        name, equals, text = pair.partition("=")
-        if not equals:
+
+    task: str = "sst2"
+    model: str = "tiny-bert"
+    epochs: float = 3.0
+    warmup_share: float = 0.1
+    steps: int = 0
+    learning_rate: float = 3e-5
+    schedule: Literal["bert", "linear", "polynomial", "constant"] = "linear"
+    evaluate_every: int = 0
+    evaluations_per_epoch: int = 2
+    checkpoint_every: int = 0
+    max_length: int = 128
+    buckets: tuple[int, ...] = (16, 24, 32, 48, 64, 96, 128)
+    seeds: tuple[int, ...] = (12345,)
+    text_column: str = ""
+    pair_column: str = ""
+    label_column: str = ""
+    predict_batch: int = 64
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.seeds or not self.buckets:
+            raise InputError("recipe: seeds and buckets need at least one entry each")
+        if max(self.buckets) < self.max_length:
             raise InputError(
-                f"--set {pair!r} is no setting\nexpected key=value\nfor example --set steps=1000"
+                f"recipe: no bucket holds max_length {self.max_length}\n"
+                f"the longest of buckets is {max(self.buckets)}\n"
+                f"add {self.max_length} to buckets, or lower max_length"
             )
-        try:
-            values[name.strip()] = yaml.safe_load(text)
-        except yaml.YAMLError as error:
-            raise InputError(
-                f"--set {pair!r}: the value is no YAML\n"
-                f"{str(error).splitlines()[0]}\n"
-                "quote it as YAML does"
-            ) from error
-    return Recipe.from_dict(values, "--set" if overrides else str(path))
 
-
-def _read_yaml(path: Path) -> dict[str, Any]:
-    try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"cannot read recipe {path}\n{error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        line = str(error).splitlines()[0]
-        raise InputError(f"recipe {path} is no YAML\n{line}\nwrite key: value lines") from error
-    if not isinstance(values, dict):
-        raise InputError(
-            f"recipe {path} holds no settings\n"
-            f"expected key: value lines, received {type(values).__name__}"
+    def for_examples(self, count: int) -> "GlueRecipe":
+        """The recipe with `steps`, `warmup_steps` and `evaluate_every` filled in for N examples."""
+        epoch = -(-count // self.batch_size)
+        steps = self.steps or max(1, round(self.epochs * epoch))
+        return dataclasses.replace(
+            self,
+            steps=steps,
+            warmup_steps=self.warmup_steps if self.steps else round(self.warmup_share * steps),
+            evaluate_every=self.evaluate_every or max(1, epoch // self.evaluations_per_epoch),
         )
-    return values
-
-
-def _typed(name: str, value: Any, kind: Any, where: str) -> Any:
-    if get_origin(kind) is tuple:
-        inner = get_args(kind)[0]
-        items = value if isinstance(value, list | tuple) else [value]
-        return tuple(_typed(name, item, inner, where) for item in items)
-    allowed = get_args(kind) or (kind,)
-    if float in allowed and isinstance(value, str):
-        value = _number(value)
-    if float in allowed and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if type(value) in allowed:
-        return value
-    wanted = " or ".join("none" if t is type(None) else t.__name__ for t in allowed)
-    raise InputError(
-        f"{where}: {name} must be {wanted}\n"
-        f"received {value!r} of type {type(value).__name__}\n"
-        f"write for example {name}={getattr(Recipe, name)}"
-    )
-
-
-def _number(text: str) -> float | str:
-    try:
-        return float(text)  # YAML 1.1 reads 1e-4, without a dot, as a string
-    except ValueError:
-        return text

@@ -1,0 +1,141 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""From YAML and `key=value` words to a recipe, with every name, type and choice checked.
+
+It knows no recipe in particular: names, types and choices are those of the dataclass.
+"""
+
+import difflib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import NoneType
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+import yaml
+
+from flaxattn.errors import InputError
+from flaxattn.train.recipe import Recipe
+
+R = TypeVar("R", bound=Recipe)
+
+
+def read_recipe(kind: type[R], path: Path | None, overrides: Sequence[str] = ()) -> R:
+    """Recipe of a YAML file, changed by `key=value` pairs.
+
+    Args:
+        kind: which recipe.
+        path: YAML mapping of some or all settings; None for the defaults.
+        overrides: pairs such as `steps=100` or `lengths=[64,128]`; later ones win.
+
+    Raises:
+        InputError: the file is missing or no mapping, a pair has no `=`, a name, type or choice is
+            wrong.
+    """
+    values: dict[str, Any] = {}
+    if path is not None:
+        values.update(_read_yaml(path))
+        build(kind, values, str(path))
+    for pair in overrides:
+        name, equals, text = pair.partition("=")
+        if not equals:
+            raise InputError(
+                f"--set {pair!r} is no setting\nexpected key=value\nfor example --set steps=1000"
+            )
+        try:
+            values[name.strip()] = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise InputError(
+                f"--set {pair!r}: the value is no YAML\n"
+                f"{str(error).splitlines()[0]}\n"
+                "quote it as YAML does"
+            ) from error
+    return build(kind, values, "--set" if overrides else str(path))
+
+
+def build(kind: type[R], values: Mapping[str, Any], where: str = "recipe") -> R:
+    """Check names and types and build a recipe.
+
+    Args:
+        kind: which recipe.
+        values: any subset of its fields.
+        where: what to call the source in an error message.
+
+    Raises:
+        InputError: an unknown name, with the nearest known one, or a value of the wrong type.
+    """
+    types = get_type_hints(kind)
+    for name in values:
+        if name not in types:
+            near = difflib.get_close_matches(str(name), types, 1)
+            raise InputError(
+                f"{where}: no such setting {name!r}\n"
+                + (f"the nearest is {near[0]!r}\n" if near else "")
+                + f"settings: {', '.join(list(types)[:4])}, … ({len(types)} in all: --print-config)"
+            )
+    defaults = kind()
+    checked = {
+        name: _typed(name, value, types[name], where, getattr(defaults, name))
+        for name, value in values.items()
+    }
+    return kind(**checked)
+
+
+def to_yaml(recipe: Recipe) -> str:
+    """The recipe as a YAML file that `read_recipe` takes."""
+    return yaml.safe_dump(recipe.to_dict(), sort_keys=False)
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"cannot read recipe {path}\n{error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        line = str(error).splitlines()[0]
+        raise InputError(f"recipe {path} is no YAML\n{line}\nwrite key: value lines") from error
+    if not isinstance(values, dict):
+        raise InputError(
+            f"recipe {path} holds no settings\n"
+            f"expected key: value lines, received {type(values).__name__}"
+        )
+    return values
+
+
+def _typed(name: str, value: Any, kind: Any, where: str, example: Any) -> Any:
+    if get_origin(kind) is tuple:
+        inner = get_args(kind)[0]
+        items = value if isinstance(value, list | tuple) else [value]
+        return tuple(_typed(name, item, inner, where, example) for item in items)
+    if get_origin(kind) is Literal:
+        return _chosen(name, value, get_args(kind), where)
+    allowed = get_args(kind) or (kind,)
+    if float in allowed and isinstance(value, str):
+        value = _number(value)
+    if float in allowed and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if type(value) in allowed:
+        return value
+    wanted = " or ".join("none" if t is NoneType else t.__name__ for t in allowed)
+    raise InputError(
+        f"{where}: {name} must be {wanted}\n"
+        f"received {value!r} of type {type(value).__name__}\n"
+        f"write for example {name}={example}"
+    )
+
+
+def _chosen(name: str, value: Any, choices: tuple[str, ...], where: str) -> str:
+    if value in choices:
+        return value
+    near = difflib.get_close_matches(str(value), choices, 1)
+    raise InputError(
+        f"{where}: {name} {value!r} is unknown\n"
+        f"choose {', '.join(map(repr, choices))}"
+        + (f"; the nearest is {near[0]!r}" if near else "")
+    )
+
+
+def _number(text: str) -> float | str:
+    try:
+        return float(text)  # YAML 1.1 reads 1e-4, without a dot, as a string
+    except ValueError:
+        return text
