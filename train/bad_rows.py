@@ -24,7 +24,7 @@ FIXES: Mapping[str, str] = {
     "directory": "name the files in it",
     "not-a-file": "write the data to a regular file first",
     "unreadable": "change its permissions, or copy it to where it can be read",
-    "wrong-extension": "name it for what it is: .txt, .tsv, .csv, .jsonl, also with .gz, or .parquet",
+    "wrong-extension": "name it as it is: .txt .tsv .csv .jsonl, also with .gz, or .parquet",
     "empty-file": "name a file that holds rows",
     "damaged": "copy or download the file again",
     "truncated-file": "copy or download the file again: it was cut short",

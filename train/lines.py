@@ -12,7 +12,7 @@ import stat
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from flaxattn.train.bad_rows import BadRows, Problem, excerpt
 
@@ -103,7 +103,7 @@ def lines_of(path: Path, bad: BadRows) -> Iterator[Line]:
     return None
 
 
-def _raw_lines(file: IO[bytes]) -> Iterator[bytes]:
+def _raw_lines(file: BinaryIO | gzip.GzipFile) -> Iterator[bytes]:
     """Lines with their ends, LF, CRLF or CR; only the beginning of one that is too long."""
     while raw := file.readline(LONGEST + 1):
         over = len(raw) > LONGEST and not raw.endswith(b"\n")

@@ -85,23 +85,30 @@ def text_of(row: Row, column: str, bad: BadRows, *, empty: bool = False) -> str 
         The text, or None if it is none, which was reported.
     """
     value = row.values[column]
-    code, message = "", ""
-    if value is None:
+    if isinstance(value, str):
+        if value.isascii() and "\0" not in value and (empty or value.strip()):
+            return value
+        code, message = _flaw(value, empty)
+        if not code:
+            return value
+    elif value is None:
         code, message = "null", "there is no value"
-    elif isinstance(value, dict | list):
-        code, message = "nested", f"expected text, received a {type(value).__name__}"
-    elif not isinstance(value, str):
-        code, message = "not-text", f"expected text, received {type(value).__name__}"
-    elif "\0" in value:
-        code, message = "nul", "the text holds a NUL character"
-    elif not _is_unicode(value):
-        code, message = "surrogate", "the text holds half of a surrogate pair"
-    elif not empty and not value.strip():
-        code, message = "empty", "the text is empty"
-    if not code:
-        return value
+    else:
+        code = "nested" if isinstance(value, dict | list) else "not-text"
+        message = f"expected text, received {type(value).__name__}"
     bad.report(Problem(row.file, row.line, column, code, message, excerpt(value)))
     return None
+
+
+def _flaw(text: str, empty: bool) -> tuple[str, str]:
+    """Code and message of what is wrong with a text; empty where nothing is."""
+    if "\0" in text:
+        return "nul", "the text holds a NUL character"
+    if not _is_unicode(text):
+        return "surrogate", "the text holds half of a surrogate pair"
+    if not empty and not text.strip():
+        return "empty", "the text is empty"
+    return "", ""
 
 
 def _is_unicode(text: str) -> bool:

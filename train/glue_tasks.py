@@ -1,0 +1,232 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""The nine tasks of GLUE and its diagnostic set AX, as a table (Wang et al. 2019).
+
+Columns, labels, files, metrics and names of submissions; nothing here opens a file. Labels are in
+the order of the `glue` data set on the Hugging Face Hub, so that label ids agree with it.
+"""
+
+import dataclasses
+import difflib
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from flaxattn.errors import InputError
+
+
+class Layout(NamedTuple):
+    """One way in which a part of a task lies on the disk.
+
+    Attributes:
+        files: read one after the other; all must be there.
+        texts: columns of the first and, for pairs, the second text.
+        label: column of the label; empty in a test set.
+        names: all columns in order, for files without a header.
+        kind: how to read files whose name does not tell.
+    """
+
+    files: tuple[str, ...]
+    texts: tuple[str, ...]
+    label: str = ""
+    names: tuple[str, ...] = ()
+    kind: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class GlueTask:
+    """What is to know about a task.
+
+    Attributes:
+        name: as on the Hub, such as "sst2".
+        folder: of the classic download, such as "SST-2".
+        columns: of the texts, as on the Hub.
+        labels: names in the order of their ids; none for regression.
+        metrics: official ones; GLUE's score of the task is their mean.
+        parts: layouts of each part, the first that is there is taken.
+        submissions: file of each test part's predictions.
+        writes_names: whether a submission has label names instead of ids.
+        limits: smallest and largest value of a regression.
+    """
+
+    name: str
+    folder: str
+    columns: tuple[str, ...]
+    labels: tuple[str, ...]
+    metrics: tuple[str, ...]
+    parts: Mapping[str, tuple[Layout, ...]]
+    submissions: Mapping[str, str]
+    writes_names: bool = False
+    limits: tuple[float, float] = (0.0, 5.0)
+
+    @property
+    def is_regression(self) -> bool:
+        """Whether the answer is a number."""
+        return not self.labels
+
+    @property
+    def num_outputs(self) -> int:
+        """Width of the classifier."""
+        return len(self.labels) or 1
+
+    @property
+    def dev_parts(self) -> tuple[str, ...]:
+        """Parts with labels to evaluate on; the first decides which checkpoint is best."""
+        return tuple(part for part in self.parts if part.startswith("dev"))
+
+    @property
+    def test_parts(self) -> tuple[str, ...]:
+        """Parts to predict for a submission."""
+        return tuple(part for part in self.parts if part in self.submissions)
+
+
+_CLASSES = ("entailment", "neutral", "contradiction")
+_PAIR = ("sentence1", "sentence2")
+_COLA = ("source", "label", "mark", "sentence")
+_AX = (
+    Layout(("diagnostic.tsv",), _PAIR),
+    Layout(("diagnostic/diagnostic.tsv",), _PAIR),
+    Layout(("../diagnostic/diagnostic.tsv",), _PAIR),
+    Layout(("../AX/diagnostic.tsv",), _PAIR),
+    Layout(("AX.tsv",), _PAIR),
+    Layout(("../AX/AX.tsv",), _PAIR),
+)
+
+
+def _classic(texts: tuple[str, ...], label: str) -> dict[str, tuple[Layout, ...]]:
+    """`train.tsv`, `dev.tsv` and `test.tsv`, all with a header."""
+    return {
+        "train": (Layout(("train.tsv",), texts, label),),
+        "dev": (Layout(("dev.tsv",), texts, label),),
+        "test": (Layout(("test.tsv",), texts),),
+    }
+
+
+def _task(
+    name: str,
+    folder: str,
+    labels: tuple[str, ...],
+    metrics: tuple[str, ...] = ("accuracy",),
+    columns: tuple[str, ...] = _PAIR,
+    label: str = "label",
+    **more: tuple[Layout, ...],
+) -> GlueTask:
+    """A task in the usual layout, with more layouts for some parts."""
+    parts = _classic(columns, label)
+    parts |= {part: (*parts[part], *layouts) for part, layouts in more.items()}
+    names = name in ("qnli", "rte")
+    submission = {"test": f"{folder}.tsv"}
+    return GlueTask(name, folder, columns, labels, metrics, parts, submission, names)
+
+
+def _headless(*files: str) -> Layout:
+    return Layout(files, ("sentence",), "label", _COLA)
+
+
+def _mrpc() -> GlueTask:
+    texts = ("#1 String", "#2 String")
+    txt = "msr_paraphrase_{}.txt"
+    parts = _classic(texts, "Quality")
+    parts["train"] += (Layout((txt.format("train"),), texts, "Quality", kind="tsv"),)
+    parts["test"] += (Layout((txt.format("test"),), texts, kind="tsv"),)
+    labels = ("not_equivalent", "equivalent")
+    metrics = ("accuracy", "f1")
+    return GlueTask("mrpc", "MRPC", _PAIR, labels, metrics, parts, {"test": "MRPC.tsv"})
+
+
+def _stsb() -> GlueTask:
+    parts = _classic(_PAIR, "score")
+    for part in parts:
+        file = (f"stsb-en-{part}.csv",)
+        label = "" if part == "test" else "score"
+        parts[part] += (Layout(file, _PAIR, label, (*_PAIR, "score")),)
+    metrics = ("pearson", "spearman")
+    return GlueTask("stsb", "STS-B", _PAIR, (), metrics, parts, {"test": "STS-B.tsv"})
+
+
+def _mnli() -> GlueTask:
+    def one(file: str, label: str = "gold_label") -> tuple[Layout, ...]:
+        return (Layout((file,), _PAIR, label),)
+
+    parts = {
+        "train": one("train.tsv"),
+        "dev": one("dev_matched.tsv"),
+        "dev_mismatched": one("dev_mismatched.tsv"),
+        "test": one("test_matched.tsv", ""),
+        "test_mismatched": one("test_mismatched.tsv", ""),
+        "ax": _AX,
+    }
+    submissions = {"test": "MNLI-m.tsv", "test_mismatched": "MNLI-mm.tsv", "ax": "AX.tsv"}
+    columns = ("premise", "hypothesis")
+    return GlueTask("mnli", "MNLI", columns, _CLASSES, ("accuracy",), parts, submissions, True)
+
+
+def _ax() -> GlueTask:
+    columns = ("premise", "hypothesis")
+    return GlueTask("ax", "AX", columns, _CLASSES, (), {"ax": _AX}, {"ax": "AX.tsv"}, True)
+
+
+def _cola() -> GlueTask:
+    parts = {
+        "train": (_headless("train.tsv"), _headless("in_domain_train.tsv")),
+        "dev": (
+            _headless("dev.tsv"),
+            _headless("in_domain_dev.tsv", "out_of_domain_dev.tsv"),
+        ),
+        "test": (Layout(("test.tsv",), ("sentence",)),),
+    }
+    labels = ("unacceptable", "acceptable")
+    files = {"test": "CoLA.tsv"}
+    return GlueTask("cola", "CoLA", ("sentence",), labels, ("matthews",), parts, files)
+
+
+def _qqp() -> GlueTask:
+    columns = ("question1", "question2")
+    labels = ("not_duplicate", "duplicate")
+    return _task("qqp", "QQP", labels, ("accuracy", "f1"), columns, "is_duplicate")
+
+
+_ENTAILMENT = ("entailment", "not_entailment")
+TASKS: Mapping[str, GlueTask] = {
+    task.name: task
+    for task in (
+        _cola(),
+        _task("sst2", "SST-2", ("negative", "positive"), columns=("sentence",)),
+        _mrpc(),
+        _stsb(),
+        _qqp(),
+        _mnli(),
+        _task("qnli", "QNLI", _ENTAILMENT, columns=("question", "sentence")),
+        _task("rte", "RTE", _ENTAILMENT),
+        _task("wnli", "WNLI", ("not_entailment", "entailment")),
+        _ax(),
+    )
+}
+# What a part is called in other layouts: those of the Hub, and plain files.
+PART_NAMES: Mapping[str, tuple[str, ...]] = {
+    "train": ("train",),
+    "dev": ("dev", "validation", "validation_matched", "dev_matched", "valid"),
+    "dev_mismatched": ("validation_mismatched", "dev_mismatched"),
+    "test": ("test", "test_matched"),
+    "test_mismatched": ("test_mismatched",),
+    "ax": ("ax", "diagnostic"),
+}
+
+
+def find_task(name: str) -> GlueTask:
+    """The task of a name, however it is written: `sst2`, `SST-2`, `sts_b`.
+
+    Args:
+        name: what a person typed.
+
+    Raises:
+        InputError: there is no such task; the nearest is named.
+    """
+    wanted = name.lower().replace("-", "").replace("_", "")
+    if wanted in TASKS:
+        return TASKS[wanted]
+    near = difflib.get_close_matches(wanted, TASKS, 1)
+    raise InputError(
+        f"no GLUE task {name!r}"
+        + (f"; the nearest is {near[0]!r}" if near else "")
+        + f"\nthere are {', '.join(TASKS)}\nname one with --task"
+    )

@@ -1,0 +1,175 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a classifier says of a whole data set, and the files in which GLUE takes it.
+
+Examples are sorted by length for speed and answered in input order. Nothing here trains.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from flax import linen as nn
+from jax.sharding import Mesh
+from jaxtyping import Array, Float, Shaped
+
+from flaxattn.errors import InputError
+from flaxattn.files import written_whole
+from flaxattn.kernels.contract import NOTHING
+from flaxattn.train import metrics, sharding
+from flaxattn.train.glue_data import Encoded, GlueBatch, bucket, bucket_lengths
+from flaxattn.train.glue_tasks import GlueTask
+from flaxattn.train.recipe import GlueRecipe
+from flaxattn.train.state import Params
+
+
+def predict(
+    module: nn.Module, params: Params, data: Encoded, recipe: GlueRecipe, mesh: Mesh | None = None
+) -> Float[np.ndarray, "N C"]:
+    """Logits of every example, without dropout.
+
+    Args:
+        module: a sequence classifier.
+        params: its parameters.
+        data: N examples.
+        recipe: `predict_batch` and the lengths that batches are padded to.
+        mesh: devices that share the rows of a batch; default one device.
+
+    Returns:
+        float32, in the order of the examples.
+    """
+    quiet = module.clone(capture=NOTHING)
+    parts = mesh.shape["data"] if mesh else 1
+    rows, buckets = -(-recipe.predict_batch // parts) * parts, bucket_lengths(recipe)
+    order = np.argsort(data.lengths, kind="stable")
+    waiting = []
+    for start in range(0, len(order), rows):
+        numbers = order[start : start + rows]
+        length = bucket(int(data.lengths[numbers].max()), buckets)
+        filled = np.concatenate([numbers, np.repeat(numbers[:1], rows - len(numbers))])
+        batch = data.batch(filled, length, np.ones(rows, np.float32))
+        if mesh:
+            batch = jax.device_put(batch, sharding.batch_sharding(mesh))
+        waiting.append((numbers, _logits(quiet, params, batch)))
+    logits = np.zeros((data.count, module.config.num_labels), np.float32)
+    for numbers, found in waiting:
+        logits[numbers] = sharding.gather(found)[: len(numbers)]
+    return logits
+
+
+def answers(task: GlueTask, logits: Float[np.ndarray, "N C"]) -> Shaped[np.ndarray, " N"]:
+    """Label ids, or the numbers of a regression."""
+    return logits[:, 0] if task.is_regression else logits.argmax(-1)
+
+
+def judge(
+    task: GlueTask, logits: Float[np.ndarray, "N C"], label: Float[np.ndarray, " N"]
+) -> dict[str, float]:
+    """The task's metrics, their mean `score`, and the mean loss.
+
+    Args:
+        task: which.
+        logits: from `predict`.
+        label: label ids or numbers.
+    """
+    wide = logits.astype(np.float64)
+    if task.is_regression:
+        loss, true = float(((wide[:, 0] - label) ** 2).mean()), label
+    else:
+        true = label.astype(np.int64)
+        top = wide.max(-1)
+        total = np.log(np.exp(wide - top[:, None]).sum(-1)) + top
+        loss = float((total - wide[np.arange(len(true)), true]).mean())
+    found = metrics.measure(task.metrics, answers(task, logits), true) if task.metrics else {}
+    return {"loss": loss, **found}
+
+
+def submission(
+    task: GlueTask, predicted: Shaped[np.ndarray, " N"], index: Shaped[np.ndarray, " N"]
+) -> str:
+    """A submission file: a header, then index and prediction of each example.
+
+    Args:
+        task: says whether labels are written as names or as ids.
+        predicted: from `answers`; numbers of a regression are cut to the task's limits.
+        index: of each example.
+    """
+    if task.is_regression:
+        written = [f"{value:.3f}" for value in np.clip(predicted, *task.limits)]
+    elif task.writes_names:
+        written = [task.labels[int(value)] for value in predicted]
+    else:
+        written = [str(int(value)) for value in predicted]
+    rows = [f"{i}\t{value}\n" for i, value in zip(index, written, strict=True)]
+    return "index\tprediction\n" + "".join(rows)
+
+
+def write_submissions(
+    task: GlueTask,
+    module: nn.Module,
+    params: Params,
+    parts: Mapping[str, Encoded],
+    recipe: GlueRecipe,
+    folder: Path,
+    mesh: Mesh | None = None,
+) -> list[str]:
+    """Predict every test part and write all files, or none.
+
+    Args:
+        task: names the files.
+        module: the classifier.
+        params: its parameters.
+        parts: encoded parts of the task; those without a submission are not looked at.
+        recipe: as for `predict`.
+        folder: made where there is something to write.
+        mesh: as for `predict`.
+
+    Returns:
+        Names of the files.
+    """
+    texts = {}
+    for part, data in parts.items():
+        if part in task.submissions:
+            predicted = answers(task, predict(module, params, data, recipe, mesh))
+            texts[task.submissions[part]] = submission(task, predicted, data.index)
+    if texts and jax.process_index() == 0:
+        with written_whole(folder) as staging:
+            for name, text in texts.items():
+                (staging / name).write_text(text, encoding="utf-8")
+    return sorted(texts)
+
+
+def columns_for(task: GlueTask, labels: Sequence[str], where: str) -> list[int]:
+    """Where a model's outputs are, in the order of the task's labels.
+
+    Args:
+        task: knows the order.
+        labels: the model's labels, by id; `LABEL_0` and so on are taken to be in order.
+        where: what to call the model in a message.
+
+    Raises:
+        InputError: the model was made for other labels.
+    """
+    width = task.num_outputs
+    if task.is_regression or all(name == f"LABEL_{i}" for i, name in enumerate(labels)):
+        if len(labels) == width:
+            return list(range(width))
+    elif set(labels) == set(task.labels):
+        return [list(labels).index(name) for name in task.labels]
+    raise InputError(
+        f"{where} was not made for {task.folder}\n"
+        f"expected the labels {', '.join(task.labels) or 'of a regression'}, "
+        f"it has {', '.join(labels[:4])}\n"
+        f"fine-tune it: flaxattn train glue --task {task.name} --model {where}"
+    )
+
+
+def _apply(module: nn.Module, params: Params, batch: GlueBatch) -> Float[Array, "B C"]:
+    inputs = (batch.input_ids, batch.attention_mask, batch.token_type_ids)
+    out: Any = module.apply({"params": params}, *inputs)
+    return out.logits
+
+
+_logits = jax.jit(_apply, static_argnums=0)
