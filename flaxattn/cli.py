@@ -3,7 +3,8 @@
 """The `flaxattn` command: parses, calls, prints. It computes nothing.
 
 Exit codes: 0 done, 1 something failed on the way (a full disk, say), 2 wrong use or input that
-cannot be used, 130 interrupted. An error is at most three lines; `--debug` shows the traceback.
+cannot be used, 75 stopped by SIGTERM with its state saved, so that the same command goes on, 130
+interrupted. An error is at most three lines; `--debug` shows the traceback.
 """
 
 import importlib
@@ -16,7 +17,7 @@ from rich.console import Console
 from typer.core import TyperGroup
 
 from flaxattn import __version__
-from flaxattn.errors import FlaxattnError
+from flaxattn.errors import FlaxattnError, StopRequestedError
 
 app = typer.Typer(
     name="flaxattn",
@@ -26,6 +27,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 _INTERRUPTED = 130  # what Typer makes of Ctrl-C too
+_STOPPED = 75  # EX_TEMPFAIL: try again
 _out = Console(soft_wrap=True, highlight=False)
 
 Model = Annotated[
@@ -202,6 +204,8 @@ def main(arguments: list[str] | None = None) -> int:
         code = command.main(arguments, prog_name="flaxattn", standalone_mode=False) or 0
     except (typer.Abort, KeyboardInterrupt):
         code = _INTERRUPTED
+    except StopRequestedError as stopped:
+        return _fail(str(stopped), _STOPPED)
     except Exception as error:
         if "--debug" in arguments:
             raise

@@ -28,3 +28,11 @@ class CheckpointError(FlaxattnError):
 
 class UnavailableError(FlaxattnError):
     """What was named cannot run here: no such device, package, network or implementation."""
+
+
+class StopRequestedError(BaseException):
+    """Somebody asked a long job to stop (SIGTERM); it has saved its state and can go on.
+
+    No mistake, so not of the family, and `except Exception` lets it through. The command exits
+    with code 75.
+    """

@@ -1,190 +1,262 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""The training loop: one function, `run`, to be read from top to bottom.
+"""The training loop: `run`, then `train`, to be read from top to bottom.
 
 It resumes by itself, evaluates, logs, saves, and stops at the first loss that is no number. What
-is minimised comes in as a function; this file knows neither a model nor a data format.
+is minimised comes in as a function and data as batches by number; this file knows neither a model
+nor a data format.
 """
 
-import json
+import functools
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
+import grain
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.sharding import Mesh
 
 from flaxattn.errors import InputError
-from flaxattn.train.data import Batch, Feed, Position
-from flaxattn.train.objectives import Metrics
+from flaxattn.train import sharding
+from flaxattn.train.checkpoints import Checkpoints
 from flaxattn.train.recipe import Recipe
 from flaxattn.train.report import Reporter
-from flaxattn.train.state import Params, TrainState, load_checkpoint, save_checkpoint
+from flaxattn.train.run_folder import RunFolder, write_json
+from flaxattn.train.state import (
+    Batch,
+    LossFunction,
+    Metrics,
+    Params,
+    Totals,
+    TrainState,
+    initial_state,
+    update_function,
+)
+from flaxattn.train.stopping import Stopping
 
-LossFunction = Callable[[Params, Batch, jax.Array | None], tuple[jax.Array, Metrics]]
+Update = Callable[[TrainState, Batch], tuple[TrainState, Metrics]]
+
+
+class Feed(Protocol):
+    """Batches by number: a pure function, so that hosts, workers and restarts agree."""
+
+    def __len__(self) -> int:
+        """Updates it can serve."""
+        ...
+
+    def __getitem__(self, step: int) -> Batch:
+        """This host's rows of the batch of an update: a named tuple of NumPy arrays."""
+        ...
+
+    def names(self, step: int) -> list[str]:
+        """The examples of the whole batch, for the report of a bad one."""
+        ...
 
 
 class Task(NamedTuple):
-    """What is trained: a loss, the optimiser, and data to train and to evaluate on.
+    """What is trained, on what, and how it is judged.
 
     Attributes:
-        loss: of parameters, a batch and a dropout key; a key of None switches dropout off.
+        loss: of parameters, a batch, a dropout key (None switches dropout off) and totals.
+        totals: what a batch's sums are divided by; see `update_function`.
         optimizer: turns gradients into updates.
-        training: the batches to learn from.
-        heldout: the batches to evaluate on.
+        feed: the batches to learn from.
+        evaluate: held-out metrics of parameters, after a number of updates.
+        watch: the held-out metric that says which parameters are best.
+        higher: whether more of it is better.
+        keep_best: whether the result is the best parameters or the last ones.
+        flops: matrix multiplications' operations of one update on a batch, for MFU.
     """
 
     loss: LossFunction
+    totals: Callable[[Batch], Totals]
     optimizer: optax.GradientTransformation
-    training: Feed
-    heldout: Feed
+    feed: Feed
+    evaluate: Callable[[Params, int], dict[str, float]]
+    watch: str
+    higher: bool = False
+    keep_best: bool = False
+    flops: Callable[[Batch], float] | None = None
 
 
 class NotANumberError(InputError):
-    """The loss became infinite or NaN; the last checkpoint is untouched."""
+    """The loss or its gradient became infinite or NaN; the last checkpoint is untouched."""
 
 
 @dataclass
 class Run:
-    """Where a run stands: its state, its place in the data, and what it cost so far."""
+    """Where a run stands: its state, and what a restart must know beside it."""
 
     state: TrainState
-    position: Position
     tokens: int = 0
     seconds: float = 0.0
+    pending: list[dict[str, float]] = field(default_factory=list)
+    best: dict[str, Any] | None = None
+    without_gain: int = 0
 
     def progress(self) -> dict[str, Any]:
         """The part that is no array, for a checkpoint."""
-        return {"position": list(self.position), "tokens": self.tokens, "seconds": self.seconds}
+        return {name: value for name, value in vars(self).items() if name != "state"}
 
 
-def run(task: Task, params: Params, recipe: Recipe, folder: Path, fresh: bool = False) -> Run:
-    """Train until the recipe's last step, from the folder's checkpoint where there is one.
+def run(task: Task, params: Params, recipe: Recipe, folder: RunFolder) -> Run:
+    """Train until the recipe's last step, from the folder's newest checkpoint where there is one.
 
     Args:
         task: what to train.
         params: initial parameters; on resuming they only give names and shapes.
         recipe: number of steps and when to log, evaluate and save.
-        folder: gets `checkpoint.safetensors` and `metrics.jsonl`.
-        fresh: ignore a checkpoint and start again.
+        folder: where; held by the caller.
 
     Returns:
         The finished run.
 
     Raises:
         NotANumberError: the loss is NaN or infinite; nothing was saved since.
-        CheckpointError: the checkpoint is damaged or belongs to another model.
+        CheckpointError: a checkpoint is damaged, belongs to another model or cannot be written.
+        StopRequestedError: SIGTERM came; the state is saved.
     """
-    checkpoint = folder / "checkpoint.safetensors"
-    now = Run(TrainState(params, task.optimizer.init(params), jnp.zeros((), jnp.int32)), Position())
-    if checkpoint.is_file() and not fresh:
-        state, progress = load_checkpoint(checkpoint, now.state)
-        now = Run(state, Position(*progress["position"]), progress["tokens"], progress["seconds"])
-    update, evaluate = compile_steps(task, recipe)
-    first = int(now.state.step)
-    with Reporter(folder / "metrics.jsonl", recipe, first, fresh) as report:
-        if first == 0:
-            report.heldout(0, evaluate_heldout(evaluate, task, recipe, now.state.params, -1))
-        started, already, pending = time.monotonic(), now.seconds, []
-        for step, batch in batches(task.training, recipe, now, first):
-            now.state, metrics = update(now.state, batch)
-            pending.append(metrics)
-            now.tokens += int(batch.attention_mask.sum())
-            now.seconds = already + time.monotonic() - started
-            done = step + 1
-            saves = done % recipe.checkpoint_every == 0 or done == recipe.steps
-            if report.due(done) or saves:
-                report.training(done, finite_mean(pending, done), now.tokens, now.seconds)
-                pending = []
-            if done % recipe.evaluate_every == 0 and done < recipe.steps:
-                phase = recipe.phase(step)
-                report.heldout(
-                    done, evaluate_heldout(evaluate, task, recipe, now.state.params, phase)
-                )
-            if saves:
-                save_checkpoint(checkpoint, now.state, now.progress())
-        if first < recipe.steps:
-            report.heldout(
-                recipe.steps, evaluate_heldout(evaluate, task, recipe, now.state.params, -1)
-            )
+    mesh = sharding.make_mesh(recipe)
+    start = functools.partial(initial_state, optimizer=task.optimizer)
+    like = jax.eval_shape(start, params)
+    layout = sharding.state_shardings(like, mesh)
+    update = compile_update(task, recipe, layout, mesh)
+    with Checkpoints(folder, recipe.keep_checkpoints) as saved, Stopping() as stop:
+        if found := saved.newest(like, mesh):
+            now = Run(found[0], **found[1])
+        else:
+            now = Run(jax.jit(start, out_shardings=layout)(params))
+        with Reporter(folder, recipe, int(now.state.step), task.flops) as report:
+            train(task, recipe, mesh, update, now, report, saved, stop, folder)
+        if task.keep_best and now.best:
+            saved.wait()
+            now.state = saved.load(now.best["step"], like, mesh)[0]
     return now
 
 
-def compile_steps(
-    task: Task, recipe: Recipe
-) -> tuple[
-    Callable[[TrainState, Batch], tuple[TrainState, Metrics]], Callable[[Params, Batch], Metrics]
-]:
-    """The two jitted functions: one update (the old state is given up), one evaluation."""
-    dropout = jax.random.key(recipe.seed)
-
-    def update(state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
-        key = jax.random.fold_in(dropout, state.step)
-        gradient = jax.grad(task.loss, has_aux=True)
-        grads, metrics = gradient(state.params, batch, key)
-        changes, moments = task.optimizer.update(grads, state.moments, state.params)
-        params = optax.apply_updates(state.params, changes)
-        return TrainState(params, moments, state.step + 1), metrics
-
-    def evaluate(params: Params, batch: Batch) -> Metrics:
-        return task.loss(params, batch, None)[1]
-
-    return jax.jit(update, donate_argnums=0), jax.jit(evaluate)
+def compile_update(task: Task, recipe: Recipe, layout: Any, mesh: Mesh) -> Update:
+    """The jitted update; the old state is given up, the new one lies as `layout` says."""
+    compute = update_function(
+        task.loss, task.totals, task.optimizer, seed=recipe.seed, accumulate=recipe.accumulate
+    )
+    return jax.jit(
+        compute,
+        donate_argnums=0,
+        in_shardings=(layout, sharding.batch_sharding(mesh)),
+        out_shardings=(layout, None),
+    )
 
 
-def batches(feed: Feed, recipe: Recipe, now: Run, first: int) -> Iterator[tuple[int, Batch]]:
-    """Steps and batches from `first` on; moves `now.position` and starts a new epoch per phase."""
-    for step in range(first, recipe.steps):
-        length = recipe.lengths[recipe.phase(step)]
-        if step > 0 and recipe.phase(step) != recipe.phase(step - 1):
-            now.position = Position(now.position.epoch + 1, 0)
-        batch = feed.batch(now.position, length)
-        now.position = feed.advance(now.position, length)
-        yield step, batch
-
-
-def evaluate_heldout(
-    evaluate: Callable[[Params, Batch], Metrics],
+def train(
     task: Task,
     recipe: Recipe,
-    params: Params,
-    phase: int,
-) -> dict[str, float]:
-    """Mean metrics over the first held-out batches, always the same ones, at a phase's length."""
-    length, position, rows = recipe.lengths[phase], Position(), []
-    for _ in range(recipe.evaluate_batches):
-        rows.append(evaluate(params, task.heldout.batch(position, length)))
-        position = task.heldout.advance(position, length)
-        if position.epoch:
+    mesh: Mesh,
+    update: Update,
+    now: Run,
+    report: Reporter,
+    saved: Checkpoints,
+    stop: Stopping,
+    folder: RunFolder,
+) -> None:
+    """Every update from where `now` stands; `run` prepares what it takes."""
+    first = int(now.state.step)
+    if first == 0:
+        report.heldout(0, task.evaluate(now.state.params, 0))
+    started, already = time.monotonic(), now.seconds
+    for step, batch in batches(task.feed, recipe, first):
+        if ended_early(recipe, now):
             break
-    return {"length": length, **mean(rows)}
+        sharding.check_rows(len(batch[0]) * jax.process_count(), mesh, recipe.accumulate)
+        now.state, metrics = update(now.state, sharding.place_batch(batch, mesh))
+        now.pending.append(metrics)
+        report.count(batch)
+        done, last = step + 1, step + 1 == recipe.steps
+        logs = last or done % recipe.log_every == 0
+        evaluates = last or _due(done, recipe.evaluate_every)
+        asked = stop.asked(done)
+        saves = last or asked or _due(done, recipe.checkpoint_every)
+        if logs or evaluates or saves or report.late():
+            fetch(now.pending)
+            check(now.pending, done, task.feed, folder.path)
+            now.seconds = already + time.monotonic() - started
+        if logs:
+            now.tokens += int(sum(row["tokens"] for row in now.pending))
+            report.training(done, mean(now.pending), now.tokens, now.seconds)
+            now.pending.clear()
+        if evaluates:
+            saves |= judge(task, now, report.heldout(done, task.evaluate(now.state.params, done)))
+        if saves:
+            saved.save(done, now.state, now.progress())
+        if asked and not last:
+            saved.wait()
+            stop.leave(done)
 
 
-def mean(rows: list[Metrics]) -> dict[str, float]:
-    """Mean of each metric."""
-    return {name: float(np.mean([np.asarray(row[name]) for row in rows])) for name in rows[0]}
+def batches(feed: Feed, recipe: Recipe, first: int) -> Iterator[tuple[int, Batch]]:
+    """Updates and their batches from `first` on, prepared ahead by threads or processes.
+
+    An element is a whole batch that depends on its number alone, so the state of this pipeline is
+    the number of the update, whatever prepares it.
+    """
+    source = grain.MapDataset.source(feed).slice(slice(first, recipe.steps))
+    ahead = grain.ReadOptions(num_threads=1, prefetch_buffer_size=2)
+    data = source.to_iter_dataset(ahead)
+    if recipe.workers:
+        data = data.mp_prefetch(grain.MultiprocessingOptions(num_workers=recipe.workers))
+    yield from enumerate(iter(data), first)
 
 
-def finite_mean(rows: list[Metrics], done: int) -> dict[str, float]:
-    """Mean of the updates since the last report.
+def judge(task: Task, now: Run, metrics: dict[str, float]) -> bool:
+    """Note whether an evaluation is the best so far; answers whether it is."""
+    value = metrics[task.watch]
+    sign = 1 if task.higher else -1
+    better = now.best is None or sign * value > sign * now.best["value"]
+    now.without_gain = 0 if better else now.without_gain + 1
+    if better:
+        now.best = {"step": int(now.state.step), "value": value}
+    return better
+
+
+def ended_early(recipe: Recipe, now: Run) -> bool:
+    """Whether the held-out metric has not improved for `patience` evaluations."""
+    return bool(recipe.patience) and now.without_gain >= recipe.patience
+
+
+def fetch(pending: list[Any]) -> None:
+    """Turn metrics that still lie on a device into numbers, in place."""
+    pending[:] = [{name: float(np.asarray(v)) for name, v in row.items()} for row in pending]
+
+
+def mean(rows: list[dict[str, float]]) -> dict[str, float]:
+    """Mean of each metric over updates."""
+    return {name: float(np.mean([row[name] for row in rows])) for name in rows[0]}
+
+
+def check(pending: list[dict[str, float]], done: int, feed: Feed, folder: Path) -> None:
+    """Stop where a loss or a gradient is no number; `not_a_number.json` names the batch.
 
     Raises:
-        NotANumberError: naming the first update whose loss is NaN or infinite.
+        NotANumberError: naming the first such update.
     """
-    for back, row in enumerate(rows):
-        if not np.isfinite(np.asarray(row["loss"])):
-            raise NotANumberError(
-                f"the loss is {float(row['loss'])} in update {done - len(rows) + back + 1}\n"
-                "training stopped; the last checkpoint is from before it\n"
-                "lower learning_rate or lengthen warmup_steps, and start again"
-            )
-    return mean(rows)
+    for back, row in enumerate(pending):
+        if np.isfinite(row["loss"]) and np.isfinite(row["grad_norm"]):
+            continue
+        step = done - len(pending) + back + 1
+        names = feed.names(step - 1)
+        values = {name: str(value) for name, value in row.items()}
+        if jax.process_index() == 0:
+            write_json(folder / "not_a_number.json", {"update": step, **values, "batch": names})
+        what = "loss" if not np.isfinite(row["loss"]) else "grad_norm"
+        raise NotANumberError(
+            f"the {what} is {row[what]} in update {step}\n"
+            f"its batch starts with {names[0]}; not_a_number.json names all {len(names)} examples\n"
+            "the checkpoints are from before it; lower learning_rate or lengthen warmup_steps"
+        )
 
 
-def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """Rows of a metrics file, in the order they were written."""
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line]
+def _due(done: int, every: int) -> bool:
+    return every > 0 and done % every == 0

@@ -1,48 +1,70 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a run tells: a progress bar on a terminal, plain lines elsewhere, always a JSONL file.
+"""What a run tells: a progress bar on a terminal, plain lines elsewhere, always JSONL files.
 
-It decides when a line is due and how it looks; it computes no metric.
+metrics.jsonl holds what a rerun reproduces bit for bit, timing.jsonl what it does not. This file
+decides how a line looks; it computes no metric.
 """
 
 import json
+import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import jax
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+from flaxattn.errors import UnavailableError
+from flaxattn.train.flops import peak_flops
 from flaxattn.train.recipe import Recipe
+from flaxattn.train.run_folder import RunFolder
+from flaxattn.train.state import Batch
+
+_QUIET = ("loss", "grad_norm", "tokens")  # shown first, or in the file only
 
 
 class Reporter:
-    """Shows and records the metrics of one run; a context manager."""
+    """Shows and records the metrics of one run; a context manager. Only the first host writes."""
 
-    def __init__(self, path: Path, recipe: Recipe, first: int, fresh: bool):
-        """Open the metrics file.
+    def __init__(
+        self,
+        folder: RunFolder,
+        recipe: Recipe,
+        first: int,
+        flops: Callable[[Batch], float] | None = None,
+    ) -> None:
+        """Open the metrics files.
 
         Args:
-            path: JSONL file; on resuming, rows after the checkpoint are dropped.
+            folder: gets `metrics.jsonl` and `timing.jsonl`; rows after `first` are dropped.
             recipe: number of steps and seconds between two lines.
-            first: step the run starts from.
-            fresh: start an empty file.
+            first: update the run starts from.
+            flops: operations of one update on this host's rows of a batch.
         """
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _cut(path, -1 if fresh or first == 0 else first)
-        self._file = path.open("a", encoding="utf-8")
-        self._recipe, self._first = recipe, first
-        self._started = self._last = time.monotonic()
-        self._tokens: int | None = None
+        self._primary = jax.process_index() == 0
+        target = folder.path if self._primary else Path(os.devnull)
+        names = [target / n if self._primary else target for n in ("metrics.jsonl", "timing.jsonl")]
+        if self._primary:
+            for path in names:
+                _cut(path, first if first else -1)
+        self._metrics, self._timing = (path.open("a", encoding="utf-8") for path in names)
+        self._recipe, self._flops, self._peak = recipe, flops, peak_flops()
+        self._board = _tensorboard(folder, first) if self._primary and folder.tensorboard else None
+        self._begun = self._shown = self._logged = time.monotonic()
+        self._operations = self._updates = 0.0
+        self._first, self._tokens = first, 0
         self._console = Console(file=sys.stderr)
         self._bar = Progress(
             BarColumn(bar_width=12),
             MofNCompleteColumn(),
             TextColumn("{task.fields[line]}"),
             console=self._console,
-            disable=not self._console.is_terminal,
+            disable=not (self._console.is_terminal and self._primary),
         )
         self._task = self._bar.add_task("", total=recipe.steps, completed=first, line="")
 
@@ -57,59 +79,105 @@ class Reporter:
         trace: TracebackType | None,
     ) -> None:
         self._bar.stop()
-        self._file.close()
+        self._metrics.close()
+        self._timing.close()
+        if self._board is not None:
+            self._board.close()
 
-    def due(self, done: int) -> bool:
-        """Whether it is time for a line after `done` updates."""
-        late = time.monotonic() - self._last >= self._recipe.log_seconds
-        return late or done == self._recipe.steps
+    def count(self, batch: Batch) -> None:
+        """Add one update's operations to what MFU is computed from."""
+        self._operations += self._flops(batch) * jax.process_count() if self._flops else 0.0
+        self._updates += 1
+
+    def late(self) -> bool:
+        """Whether nothing was shown for `log_seconds`; only ever true on a single host."""
+        return jax.process_count() == 1 and self._since_shown() >= self._recipe.log_seconds
 
     def training(self, done: int, metrics: dict[str, float], tokens: int, seconds: float) -> None:
-        """Record the mean metrics since the last call.
+        """Record the mean metrics of the updates since the last call.
 
         Args:
             done: updates made.
             metrics: their names and values.
             tokens: real tokens seen since the run began.
-            seconds: time spent since the run began.
+            seconds: time spent since the run began, restarts included.
         """
-        row = {"step": done, "kind": "training", **metrics, "tokens": tokens}
-        self._write({**row, "seconds": round(seconds, 3)})
-        self._last = time.monotonic()
-        spent = self._last - self._started
-        left = spent / (done - self._first) * (self._recipe.steps - done)
-        line = (
-            f"loss {metrics['loss']:.3f}  mlm {metrics['mlm_accuracy']:.1%}"
-            f"  nsp {metrics['nsp_accuracy']:.1%}  {tokens / max(seconds, 1e-9):,.0f} tokens/s"
-            f"  {_clock(left)} left"
-        )
+        self._write(done, "training", {**metrics, "tokens": tokens})
+        now = time.monotonic()
+        spent = max(now - self._logged, 1e-9)
+        rate = metrics["tokens"] * self._updates / spent
+        mfu = self._operations / spent / (self._peak * jax.device_count()) if self._peak else None
+        timing = {"step": done, "seconds": round(seconds, 3), "tokens_per_second": round(rate, 1)}
+        self._timing.write(json.dumps({**timing, "mfu": mfu and round(mfu, 4)}) + "\n")
+        self._timing.flush()
+        self._logged, self._operations, self._updates = now, 0.0, 0
+        left = (now - self._begun) / (done - self._first) * (self._recipe.steps - done)
+        percent = f"  MFU {mfu:.0%}" if mfu else ""
+        line = f"{_line(metrics)}  {rate:,.0f} tokens/s{percent}  {_clock(left)} left"
         short = line.replace("  ", " ").replace("tokens/s", "tok/s").removesuffix(" left")
         self._bar.update(self._task, completed=done, line=short)  # fits into 80 columns
-        self._say(f"step {done}/{self._recipe.steps}  {line}")
+        if self._since_shown() >= self._recipe.log_seconds or done == self._recipe.steps:
+            self._say(f"step {done}/{self._recipe.steps}  {line}")
 
-    def heldout(self, done: int, metrics: dict[str, float]) -> None:
-        """Record an evaluation after `done` updates."""
-        self._write({"step": done, "kind": "heldout", **metrics})
-        self._say(
-            f"step {done}/{self._recipe.steps}  held-out: mlm loss {metrics['mlm_loss']:.3f}"
-            f"  mlm {metrics['mlm_accuracy']:.1%}  nsp {metrics['nsp_accuracy']:.1%}"
-        )
+    def heldout(self, done: int, metrics: dict[str, float]) -> dict[str, float]:
+        """Record an evaluation after `done` updates; gives the metrics back."""
+        self._write(done, "heldout", metrics)
+        self._say(f"step {done}/{self._recipe.steps}  held-out: {_line(metrics)}")
+        self._logged = time.monotonic()  # evaluating is no training time
+        self._operations = self._updates = 0
+        return metrics
 
-    def _write(self, row: dict[str, Any]) -> None:
-        self._file.write(json.dumps(row) + "\n")
-        self._file.flush()
+    def _write(self, done: int, kind: str, metrics: dict[str, float]) -> None:
+        self._metrics.write(json.dumps({"step": done, "kind": kind, **metrics}) + "\n")
+        self._metrics.flush()
+        if self._board is not None:
+            for name, value in metrics.items():
+                self._board.add_scalar(f"{kind}/{name}", value, done)
+
+    def _since_shown(self) -> float:
+        return time.monotonic() - self._shown
 
     def _say(self, line: str) -> None:
-        if not self._console.is_terminal:
+        self._shown = time.monotonic()
+        if self._primary and not self._console.is_terminal:
             print(line, file=sys.stderr, flush=True)
 
 
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """Rows of a metrics file, in the order they were written."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line]
+
+
+def _line(metrics: dict[str, float]) -> str:
+    parts = [f"loss {metrics['loss']:.3f}"] if "loss" in metrics else []
+    for name, value in metrics.items():
+        if name not in _QUIET:
+            shown = f"{value:.1%}" if "accuracy" in name else f"{value:.4g}"
+            parts.append(f"{name.replace('_', ' ')} {shown}")
+    return "  ".join(parts)
+
+
 def _cut(path: Path, last: int) -> None:
+    """Drop rows after update `last`, and the one that a killed run was writing."""
     if not path.is_file():
         return
     lines = path.read_text(encoding="utf-8").splitlines()
     kept = [line for line in lines if line.endswith("}") and json.loads(line)["step"] <= last]
-    path.write_text("".join(line + "\n" for line in kept), encoding="utf-8")
+    partial = path.with_name(f".{path.name}.part")
+    partial.write_text("".join(line + "\n" for line in kept), encoding="utf-8")
+    partial.replace(path)
+
+
+def _tensorboard(folder: RunFolder, first: int) -> Any:
+    try:
+        from tensorboardX import SummaryWriter
+    except ImportError as error:
+        raise UnavailableError(
+            "--tensorboard needs the package tensorboardX\n"
+            "it is not installed\n"
+            "pip install 'flaxattn[tensorboard]'"
+        ) from error
+    return SummaryWriter(str(folder.path / "tensorboard"), purge_step=first)
 
 
 def _clock(seconds: float) -> str:

@@ -1,28 +1,23 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Parameters, optimiser and step of a run, and how they survive a kill.
+"""What one update changes, and what an update is: gradient, guard, optimiser.
 
-BERT's AdamW as it was coded, not as it is usually described; see `bert_adamw`. The checkpoints of
-this file are training state: the finished model is written by `flaxattn.weights`.
+Neither a model nor data: the loss comes in as a function.
 """
 
-import json
-import os
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
-from jaxtyping import Array, ArrayLike, Int
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
-
-from flaxattn.errors import CheckpointError
-from flaxattn.train.recipe import Recipe
+from jaxtyping import Array, Int
 
 Params = Any
+Batch = Any
+Metrics = dict[str, Array]
+Totals = dict[str, Array]
+LossFunction = Callable[[Params, Batch, Array | None, Totals], tuple[Array, Metrics]]
 
 
 class TrainState(NamedTuple):
@@ -33,131 +28,74 @@ class TrainState(NamedTuple):
     step: Int[Array, ""]
 
 
-class AdamMoments(NamedTuple):
-    """Running means of the gradient and of its square."""
-
-    mean: Params
-    square: Params
+def initial_state(params: Params, optimizer: optax.GradientTransformation) -> TrainState:
+    """The state before the first update."""
+    return TrainState(params, optimizer.init(params), jnp.zeros((), jnp.int32))
 
 
-def learning_rate(recipe: Recipe) -> optax.Schedule:
-    """Linear warm-up, then the line from the peak at update 0 to zero at the last one.
-
-    As coded for BERT: at the end of the warm-up the rate steps down to where the decaying line is.
-    """
-
-    def rate(count: ArrayLike) -> Array:
-        step = jnp.asarray(count)
-        warm = recipe.learning_rate * step / max(recipe.warmup_steps, 1)
-        decayed = recipe.learning_rate * jnp.maximum(0.0, 1.0 - step / recipe.steps)
-        return jnp.where(step < recipe.warmup_steps, warm, decayed)
-
-    return rate
-
-
-def scale_by_uncorrected_adam(
-    b1: float = 0.9, b2: float = 0.999, eps: float = 1e-6
-) -> optax.GradientTransformation:
-    """Adam's direction m / (sqrt(v) + eps) without bias correction.
-
-    The first update is (1 - b1) / sqrt(1 - b2) = 3.16 times the usual one; warm-up hides it.
-    """
-
-    def init(params: Params) -> AdamMoments:
-        return AdamMoments(
-            jax.tree.map(jnp.zeros_like, params), jax.tree.map(jnp.zeros_like, params)
-        )
-
-    def update(
-        updates: optax.Updates, state: optax.OptState, params: Params | None = None
-    ) -> tuple[Params, AdamMoments]:
-        del params
-        assert isinstance(state, AdamMoments)
-        mean = jax.tree.map(lambda m, g: b1 * m + (1 - b1) * g, state.mean, updates)
-        square = jax.tree.map(lambda v, g: b2 * v + (1 - b2) * g * g, state.square, updates)
-        change = jax.tree.map(lambda m, v: m / (jnp.sqrt(v) + eps), mean, square)
-        return change, AdamMoments(mean, square)
-
-    return optax.GradientTransformation(init, update)
-
-
-def decays(params: Params) -> Params:
-    """Tree of bool: True where weight decay applies, which is not on norms and biases."""
-
-    def decides(path: tuple[Any, ...], leaf: Any) -> bool:
-        del leaf
-        names = [str(part.key) for part in path]
-        return names[-1] != "bias" and not any("norm" in name for name in names)
-
-    return jax.tree_util.tree_map_with_path(decides, params)
-
-
-def bert_adamw(recipe: Recipe) -> optax.GradientTransformation:
-    """Clip by global norm, then AdamW as in the code of Devlin et al. 2019.
-
-    u = m / (sqrt(v) + 1e-6) + weight_decay * p, the second term only where `decays` says so;
-    p -= lr(step) * u, where step counts from 0, so the first update changes nothing but m and v.
-    """
-    return optax.chain(
-        optax.clip_by_global_norm(recipe.clip_norm),
-        scale_by_uncorrected_adam(),
-        optax.add_decayed_weights(recipe.weight_decay, decays),
-        optax.scale_by_learning_rate(learning_rate(recipe)),
-    )
-
-
-def save_checkpoint(path: Path, state: TrainState, progress: dict[str, Any]) -> None:
-    """Write the state so that a kill at any moment leaves either the old file or the new one.
+def update_function(
+    loss: LossFunction,
+    totals: Callable[[Batch], Totals],
+    optimizer: optax.GradientTransformation,
+    *,
+    seed: int,
+    accumulate: int = 1,
+) -> Callable[[TrainState, Batch], tuple[TrainState, Metrics]]:
+    """One update, to be jitted.
 
     Args:
-        path: file to replace.
-        state: arrays of any device.
-        progress: JSON values stored beside the arrays.
-    """
-    arrays = {name: np.asarray(leaf) for name, leaf in _named(state).items()}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
-    save_file(arrays, partial, metadata={"progress": json.dumps(progress)})
-    with partial.open("rb") as handle:
-        os.fsync(handle.fileno())
-    partial.replace(path)
-
-
-def load_checkpoint(path: Path, like: TrainState) -> tuple[TrainState, dict[str, Any]]:
-    """Read what `save_checkpoint` wrote.
-
-    Args:
-        path: the file.
-        like: a state of the same model and optimiser, whose arrays only give names and shapes.
+        loss: scalar and metrics of a batch; sums divided by `totals`.
+        totals: what the sums of a whole batch are divided by.
+        optimizer: turns gradients into changes.
+        seed: of dropout; its key of an update is a function of seed and step alone.
+        accumulate: parts that a batch is worked through in. Loss, metrics and gradients are sums
+            over parts, so only rounding tells them from those of the whole batch.
 
     Returns:
-        The state and the progress.
-
-    Raises:
-        CheckpointError: the file is damaged, or belongs to another shape of model.
+        A function of state and batch, which has an `attention_mask`; its metrics are the loss's,
+        `grad_norm`, the global norm before clipping, and `tokens`, how many are no padding.
     """
-    expected = _named(like)
-    try:
-        with safe_open(path, framework="numpy") as file:
-            progress = json.loads(file.metadata()["progress"])
-            found = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no dict
-    except (SafetensorError, OSError, TypeError, KeyError, ValueError) as error:
-        raise CheckpointError(
-            f"cannot resume from {path}\n{error}\ndelete it, or start again with --fresh"
-        ) from error
-    shapes = {name: leaf.shape for name, leaf in found.items()}
-    wanted = {name: leaf.shape for name, leaf in expected.items()}
-    if shapes != wanted:
-        names = sorted(n for n in {*shapes, *wanted} if shapes.get(n) != wanted.get(n))
-        raise CheckpointError(
-            f"{path} belongs to another model\n"
-            f"{names[0]}: expected {wanted.get(names[0])}, found {shapes.get(names[0])}\n"
-            "use the recipe of that run, another --out, or --fresh"
-        )
-    leaves = [jnp.asarray(found[name]) for name in expected]
-    return jax.tree.unflatten(jax.tree.structure(like), leaves), progress
+
+    def update(state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
+        key = jax.random.fold_in(jax.random.key(seed), state.step)
+        gradient = jax.grad(loss, has_aux=True)
+        if accumulate == 1:
+            grads, metrics = gradient(state.params, batch, key, totals(batch))
+        else:
+            grads, metrics = _in_parts(
+                gradient, state.params, batch, key, totals(batch), accumulate
+            )
+        metrics |= {"grad_norm": optax.tree.norm(grads), "tokens": batch.attention_mask.sum()}
+        changes, moments = optimizer.update(grads, state.moments, state.params)
+        params = optax.apply_updates(state.params, changes)
+        return TrainState(params, moments, state.step + 1), metrics
+
+    return update
 
 
-def _named(state: TrainState) -> dict[str, Array]:
-    leaves, _ = jax.tree_util.tree_flatten_with_path(state)
-    return {jax.tree_util.keystr(path): leaf for path, leaf in leaves}
+def _in_parts(
+    gradient: Callable[..., tuple[Params, Metrics]],
+    params: Params,
+    batch: Batch,
+    key: Array,
+    whole: Totals,
+    count: int,
+) -> tuple[Params, Metrics]:
+    """Gradients and metrics summed over `count` parts; part i takes rows i, i + count, and so on.
+
+    Interleaved, because every device then finds rows of each part among its own.
+    """
+
+    def split(x: Array) -> Array:
+        return jnp.moveaxis(x.reshape(-1, count, *x.shape[1:]), 1, 0)
+
+    def one(part: Batch, number: Array) -> tuple[Params, Metrics]:
+        return gradient(params, part, jax.random.fold_in(key, number), whole)
+
+    def add(sums: Any, part: tuple[Batch, Array]) -> tuple[Any, None]:
+        return jax.tree.map(jnp.add, sums, one(*part)), None
+
+    parts, numbers = jax.tree.map(split, batch), jnp.arange(count)
+    shapes = jax.eval_shape(one, jax.tree.map(lambda x: x[0], parts), numbers[0])
+    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+    return jax.lax.scan(add, zeros, (parts, numbers))[0]

@@ -2,103 +2,124 @@
 # SPDX-License-Identifier: Apache-2.0
 """The loop on a model of two tables, so that a run takes a second: determinism, resume, guards."""
 
+import contextlib
 import dataclasses
-import random
+import json
+import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from flaxattn.errors import CheckpointError
-from flaxattn.tokens import Tokenizer, train_wordpiece
+from flaxattn.errors import CheckpointError, InputError, StopRequestedError
 from flaxattn.train import loop
-from flaxattn.train.data import Batch, Feed, Position
-from flaxattn.train.objectives import Metrics, pretraining_loss
+from flaxattn.train.objectives import cross_entropy
+from flaxattn.train.optimizers import bert_adamw
 from flaxattn.train.recipe import Recipe
-from flaxattn.train.state import TrainState, bert_adamw
+from flaxattn.train.report import Reporter, read_metrics
+from flaxattn.train.run_folder import RunFolder
+from flaxattn.train.state import initial_state, update_function
 
-COMPILE = loop.compile_steps
-COMPILED: dict[Recipe, tuple[object, object]] = {}
 RECIPE = Recipe(
     steps=12,
-    batch_size=4,
-    lengths=(16, 24),
-    length_shares=(0.5, 0.5),
+    batch_size=8,
     learning_rate=0.05,
     warmup_steps=2,
-    evaluate_every=5,
-    evaluate_batches=2,
-    checkpoint_every=4,
+    log_every=2,
     log_seconds=0,
+    evaluate_every=5,
+    checkpoint_every=4,
+    devices=1,
 )
+WORDS = 40
 
 
-def bag_loss(
-    params: dict[str, jax.Array], batch: Batch, dropout: jax.Array | None
-) -> tuple[jax.Array, Metrics]:
-    """Scores from the mean embedding of a sequence, noisy while training."""
-    mask = batch.attention_mask[..., None].astype(jnp.float32)
-    mean = (params["embedding"][batch.input_ids] * mask).mean(1)
+class Batch(NamedTuple):
+    input_ids: np.ndarray
+    attention_mask: np.ndarray
+    label: np.ndarray
+
+
+class Feed:
+    """Which word is most frequent: batches drawn from the number of the update."""
+
+    def __init__(self, recipe: Recipe, spoiled: int = -1) -> None:
+        self.recipe, self.spoiled = recipe, spoiled
+
+    def __len__(self) -> int:
+        return self.recipe.steps
+
+    def __getitem__(self, step: int) -> Batch:
+        rng = np.random.default_rng((self.recipe.seed, step))
+        length = 8 if step < 6 else 12
+        ids = rng.integers(0, WORDS, (self.recipe.batch_size, length), dtype=np.int32)
+        label = ids[:, 0].copy()
+        if step == self.spoiled:
+            ids[0, 0] = -1
+        return Batch(ids, (np.arange(length) < length - 1) * np.ones_like(ids), label)
+
+    def names(self, step: int) -> list[str]:
+        return [f"row {step * 8 + i}" for i in range(8)]
+
+
+def totals(batch: Batch) -> dict[str, jax.Array]:
+    return {"rows": jnp.asarray(len(batch.label), jnp.float32)}
+
+
+def loss(params, batch, dropout, whole):
+    """Scores from the mean embedding of a sequence, noisy while training; -1 is poison."""
+    mean = params["embedding"][batch.input_ids].mean(1)
+    mean = jnp.where((batch.input_ids < 0).any(1, keepdims=True), jnp.nan, mean)
     if dropout is not None:
         mean = mean + 0.01 * jax.random.normal(dropout, mean.shape)
-    words = mean[:, None] @ params["words"] + jnp.zeros((1, batch.masked_ids.shape[1], 1))
-    return pretraining_loss(
-        words,
-        mean[:, :2],
-        batch.masked_ids,
-        batch.masked_weights,
-        batch.next_sentence_label,
-    )
+    scores = mean @ params["words"]
+    value = cross_entropy(scores, batch.label).sum() / whole["rows"]
+    hits = (scores.argmax(-1) == batch.label).sum() / whole["rows"]
+    return value, {"loss": value, "accuracy": hits}
 
 
-@pytest.fixture(scope="module")
-def tokenizer() -> Tokenizer:
-    return train_wordpiece(["a few words for a small vocabulary of pieces"] * 3, 60, True)
+def parameters() -> dict[str, jax.Array]:
+    draws = np.random.default_rng(0)
+    return {
+        "embedding": jnp.asarray(draws.normal(size=(WORDS, 8)), jnp.float32),
+        "words": jnp.asarray(draws.normal(size=(8, WORDS)), jnp.float32),
+    }
 
 
-@pytest.fixture(scope="module")
-def make(tokenizer: Tokenizer) -> Callable[..., tuple[loop.Task, dict[str, jax.Array]]]:
-    rng = random.Random(1)
-    corpus = [
-        [[rng.randint(5, 20) for _ in range(rng.randint(3, 9))] for _ in range(12)]
-        for _ in range(8)
-    ]
+@jax.jit
+def judged(params: dict[str, jax.Array], heldout: Batch) -> dict[str, jax.Array]:
+    return loss(params, heldout, None, totals(heldout))[1]
 
-    def build(
-        recipe: Recipe, loss: loop.LossFunction = bag_loss
-    ) -> tuple[loop.Task, dict[str, jax.Array]]:
-        draws = np.random.default_rng(0)
-        params = {
-            "embedding": jnp.asarray(draws.normal(size=(tokenizer.vocab_size, 8)), jnp.float32),
-            "words": jnp.asarray(draws.normal(size=(8, tokenizer.vocab_size)), jnp.float32),
-        }
-        feeds = (Feed(corpus, tokenizer, recipe), Feed(corpus, tokenizer, recipe, label="heldout"))
-        return loop.Task(loss, bert_adamw(recipe), *feeds), params
 
-    return build
+def make(recipe: Recipe, spoiled: int = -1, **changes) -> tuple[loop.Task, dict[str, jax.Array]]:
+    heldout = Feed(dataclasses.replace(recipe, seed=99))[0]
+
+    def evaluate(params, step):
+        return {name: float(value) for name, value in judged(params, heldout).items()}
+
+    feed = Feed(recipe, spoiled)
+    task = loop.Task(loss, totals, bert_adamw(recipe), feed, evaluate, "loss", **changes)
+    return task, parameters()
 
 
 @pytest.fixture(scope="module", autouse=True)
 def compiled_once() -> Iterator[None]:
-    """Runs of one recipe share their compiled functions: compiling is most of a run's time."""
+    """Runs of one recipe share their compiled update: compiling is most of a run's time."""
+    compile_update, compiled = loop.compile_update, {}
 
-    def shared(task: loop.Task, recipe: Recipe) -> tuple[object, object]:
-        if recipe not in COMPILED:
-            COMPILED[recipe] = COMPILE(task, recipe)
-        return COMPILED[recipe]
+    def shared(task: loop.Task, recipe: Recipe, *layout):
+        if recipe not in compiled:
+            compiled[recipe] = compile_update(task, recipe, *layout)
+        return compiled[recipe]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop, "compile_steps", shared)
+        patch.setattr(loop, "compile_update", shared)
         yield
-
-
-def rows(folder: Path) -> list[dict[str, object]]:
-    """Metrics without the time they took."""
-    found = loop.read_metrics(folder / "metrics.jsonl")
-    return [{k: v for k, v in row.items() if k != "seconds"} for row in found]
 
 
 def same(one: loop.Run, two: loop.Run) -> bool:
@@ -106,126 +127,211 @@ def same(one: loop.Run, two: loop.Run) -> bool:
     return all(np.array_equal(a, b) for a, b in pairs)
 
 
+def run(folder: Path, recipe: Recipe = RECIPE, **changes) -> loop.Run:
+    return loop.run(*make(recipe, **changes), recipe, RunFolder(folder))
+
+
 @pytest.fixture(scope="module")
-def whole(
-    make: Callable[..., tuple[loop.Task, dict[str, jax.Array]]],
-    tmp_path_factory: pytest.TempPathFactory,
-) -> tuple[loop.Run, Path]:
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[loop.Run, Path]:
     folder = tmp_path_factory.mktemp("whole")
-    return loop.run(*make(RECIPE), RECIPE, folder), folder
+    return run(folder), folder
 
 
 def test_it_logs_evaluates_and_learns(whole: tuple[loop.Run, Path]) -> None:
     done, folder = whole
-    found = loop.read_metrics(folder / "metrics.jsonl")
+    found = read_metrics(folder / "metrics.jsonl")
     heldout = [row for row in found if row["kind"] == "heldout"]
+    training = [row for row in found if row["kind"] == "training"]
     assert [row["step"] for row in heldout] == [0, 5, 10, 12]
-    assert [row["length"] for row in heldout] == [24, 16, 24, 24]
-    assert [row["step"] for row in found if row["kind"] == "training"] == list(range(1, 13))
-    assert heldout[-1]["mlm_loss"] < heldout[0]["mlm_loss"]
+    assert [row["step"] for row in training] == [2, 4, 6, 8, 10, 12]
+    assert heldout[-1]["loss"] < heldout[0]["loss"]
     assert int(done.state.step) == 12
-    assert done.tokens == found[-2]["tokens"] > 12 * 4 * 10
+    assert done.tokens == training[-1]["tokens"] == 6 * 8 * 7 + 6 * 8 * 11
+    assert done.best is not None
+    assert done.best["value"] == min(row["loss"] for row in heldout[1:])
+    assert len(read_metrics(folder / "timing.jsonl")) == 6
 
 
-def test_the_same_seed_gives_the_same_bits(
-    make: Callable[..., tuple[loop.Task, dict[str, jax.Array]]],
-    whole: tuple[loop.Run, Path],
-    tmp_path: Path,
-) -> None:
-    assert same(loop.run(*make(RECIPE), RECIPE, tmp_path), whole[0])
-    assert rows(tmp_path) == rows(whole[1])
+def test_the_same_seed_gives_the_same_bits(whole: tuple[loop.Run, Path], tmp_path: Path) -> None:
+    assert same(run(tmp_path), whole[0])
+    assert (tmp_path / "metrics.jsonl").read_bytes() == (whole[1] / "metrics.jsonl").read_bytes()
 
 
-def test_the_noise_of_training_changes_from_update_to_update(
-    make: Callable[..., tuple[loop.Task, dict[str, jax.Array]]],
-) -> None:
+def test_the_noise_of_training_changes_from_update_to_update() -> None:
     task, params = make(RECIPE)
-    update, _ = loop.compile_steps(task, RECIPE)
-    batch = task.training.batch(Position(), 16)
+    update = jax.jit(update_function(task.loss, task.totals, task.optimizer, seed=1))
+    batch = task.feed[0]
 
-    def loss(step: int) -> float:
-        fresh = jax.tree.map(jnp.copy, params)  # the old state is given up
-        state = TrainState(fresh, task.optimizer.init(fresh), jnp.asarray(step, jnp.int32))
+    def value(step: int) -> float:
+        state = initial_state(params, task.optimizer)._replace(step=jnp.asarray(step, jnp.int32))
         return float(update(state, batch)[1]["loss"])
 
-    assert loss(0) == loss(0) != loss(1)
+    assert value(0) == value(0) != value(1)
 
 
 class Killed(BaseException):
     """Stands for a signal: nothing catches it."""
 
 
-@pytest.mark.parametrize("at", [3, 6, 9, 10])  # before a checkpoint, and after one or two
+@pytest.fixture
+def at_update(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Callable[[], None]], None]:
+    """Do something once, after so many updates of this process."""
+
+    def install(number: int, act: Callable[[], None]) -> None:
+        count, seen = Reporter.count, []
+
+        def counted(self: Reporter, batch: Batch) -> None:
+            count(self, batch)
+            seen.append(1)
+            if len(seen) == number:
+                act()
+
+        monkeypatch.setattr(Reporter, "count", counted)
+
+    return install
+
+
+def kill() -> None:
+    raise Killed
+
+
+@pytest.mark.parametrize("at", [3, 9, 11])  # before a checkpoint, and after some
 def test_a_killed_run_goes_on_as_if_nothing_had_happened(
-    make: Callable[..., tuple[loop.Task, dict[str, jax.Array]]],
-    whole: tuple[loop.Run, Path],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    at: int,
+    whole: tuple[loop.Run, Path], tmp_path: Path, at_update, at: int
 ) -> None:
-    report = loop.Reporter.training
-
-    def stop(self: loop.Reporter, done: int, *values: object) -> None:
-        report(self, done, *values)
-        if done == at:
-            raise Killed
-
-    with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(loop.Reporter, "training", stop)
-        loop.run(*make(RECIPE), RECIPE, tmp_path)
+    at_update(at, kill)
+    with pytest.raises(Killed):
+        run(tmp_path)
     with (tmp_path / "metrics.jsonl").open("a", encoding="utf-8") as file:
         file.write('{"step": 9, "kind": "tr')  # the line it was writing
-    again = loop.run(*make(RECIPE), RECIPE, tmp_path)
+    again = run(tmp_path)
     assert same(again, whole[0])
     assert again.tokens == whole[0].tokens
-    assert rows(tmp_path) == rows(whole[1])
+    assert (tmp_path / "metrics.jsonl").read_bytes() == (whole[1] / "metrics.jsonl").read_bytes()
 
 
-def test_a_finished_run_is_left_as_it_is(
-    make: Callable[..., tuple[loop.Task, dict[str, jax.Array]]], whole: tuple[loop.Run, Path]
+@pytest.mark.parametrize(
+    ("number", "error"),
+    [(signal.SIGTERM, StopRequestedError), (signal.SIGINT, KeyboardInterrupt)],
+)
+def test_a_signal_saves_the_update_it_came_in(
+    whole: tuple[loop.Run, Path],
+    tmp_path: Path,
+    at_update,
+    number: signal.Signals,
+    error: type[BaseException],
 ) -> None:
-    before = rows(whole[1])
-    assert same(loop.run(*make(RECIPE), RECIPE, whole[1]), whole[0])
-    assert rows(whole[1]) == before
+    before = signal.getsignal(number)
+    at_update(7, lambda: os.kill(os.getpid(), number))
+    with pytest.raises(error):
+        run(tmp_path)
+    assert signal.getsignal(number) == before
+    assert [p.name for p in sorted((tmp_path / "checkpoints").iterdir())][-1] == "step-00000007"
+    assert same(run(tmp_path), whole[0])
+    assert (tmp_path / "metrics.jsonl").read_bytes() == (whole[1] / "metrics.jsonl").read_bytes()
+
+
+def test_a_finished_run_is_left_as_it_is(whole: tuple[loop.Run, Path]) -> None:
+    before = (whole[1] / "metrics.jsonl").read_bytes()
+    assert same(run(whole[1]), whole[0])
+    assert (whole[1] / "metrics.jsonl").read_bytes() == before
 
 
 def test_fresh_starts_again_even_from_a_damaged_checkpoint(
-    make: Callable[..., tuple[loop.Task, dict[str, jax.Array]]],
-    whole: tuple[loop.Run, Path],
-    tmp_path: Path,
+    whole: tuple[loop.Run, Path], tmp_path: Path, at_update
 ) -> None:
-    (tmp_path / "checkpoint.safetensors").write_bytes(b"damaged")
+    at_update(9, kill)
+    with pytest.raises(Killed):
+        run(tmp_path)
+    (tmp_path / "checkpoints" / "step-00000008" / "progress.json").write_text("{}")
     with pytest.raises(CheckpointError):
-        loop.run(*make(RECIPE), RECIPE, tmp_path)
-    assert same(loop.run(*make(RECIPE), RECIPE, tmp_path, fresh=True), whole[0])
+        run(tmp_path)
+    fresh = loop.run(*make(RECIPE), RECIPE, RunFolder(tmp_path, fresh=True))
+    assert same(fresh, whole[0])
+    assert (tmp_path / "metrics.jsonl").read_bytes() == (whole[1] / "metrics.jsonl").read_bytes()
 
 
+@pytest.mark.parametrize("step", [0, 5, 11])
 def test_a_loss_that_is_no_number_stops_before_the_checkpoint_is_replaced(
-    make: Callable[..., tuple[loop.Task, dict[str, jax.Array]]], tmp_path: Path
+    tmp_path: Path, step: int
 ) -> None:
-    recipe = dataclasses.replace(RECIPE, learning_rate=1e30, warmup_steps=5, log_seconds=1e9)
     with pytest.raises(loop.NotANumberError) as error:
-        loop.run(*make(recipe), recipe, tmp_path)
+        run(tmp_path, spoiled=step)
     lines = str(error.value).splitlines()
-    assert lines[0] in ("the loss is nan in update 3", "the loss is inf in update 3")
     assert len(lines) == 3
-    assert not (tmp_path / "checkpoint.safetensors").exists()
+    assert lines[0] == f"the loss is nan in update {step + 1}"
+    assert f"row {step * 8};" in lines[1]
+    report = json.loads((tmp_path / "not_a_number.json").read_text(encoding="utf-8"))
+    assert report["batch"] == Feed(RECIPE).names(step)
+    assert report["grad_norm"] == "nan"
+    saved = sorted(p.name for p in (tmp_path / "checkpoints").iterdir())
+    assert saved == [f"step-{n:08}" for n in (4, 5, 8, 10) if n <= step][-2:]
+
+
+@pytest.mark.parametrize("parts", [2, 8])
+def test_a_batch_in_parts_is_the_batch(parts: int) -> None:
+    task, params = make(RECIPE)
+    quiet = lambda p, b, key, t: loss(p, b, None, t)  # noqa: E731 - noise differs between parts
+    state, batch = initial_state(params, task.optimizer), task.feed[0]
+    results = [
+        jax.jit(update_function(quiet, totals, task.optimizer, seed=1, accumulate=n))(state, batch)
+        for n in (1, parts)
+    ]
+    for one, two in zip(jax.tree.leaves(results[0]), jax.tree.leaves(results[1]), strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-5, atol=1e-7)
+
+
+def test_patience_ends_a_run_and_the_best_parameters_are_kept(tmp_path: Path) -> None:
+    recipe = dataclasses.replace(
+        RECIPE, steps=40, learning_rate=3.0, warmup_steps=0, evaluate_every=1, patience=3
+    )
+    done = run(tmp_path, recipe, keep_best=True)
+    rows = [r for r in read_metrics(tmp_path / "metrics.jsonl") if r["kind"] == "heldout"]
+    losses = {row["step"]: row["loss"] for row in rows if row["step"]}
+    best = min(losses, key=lambda step: losses[step])
+    assert rows[-1]["step"] == best + 3 < 40
+    assert int(done.state.step) == best
+    again = run(tmp_path, recipe, keep_best=True)
+    assert same(again, done)
+
+
+def test_a_batch_that_devices_cannot_share_is_refused(tmp_path: Path) -> None:
+    recipe = dataclasses.replace(RECIPE, batch_size=12, devices=8)
+    with pytest.raises(InputError) as error:
+        run(tmp_path, recipe)
+    assert str(error.value).splitlines()[:2] == [
+        "a batch of 12 sequences cannot be shared evenly",
+        "it takes a multiple of 8: 8 devices along data x accumulate 1",
+    ]
+
+
+def test_more_devices_change_nothing_but_rounding(
+    whole: tuple[loop.Run, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for stop, devices in ((4, 1), (8, 2), (10, 4), (12, 1)):
+        recipe = dataclasses.replace(RECIPE, devices=devices)
+        monkeypatch.setattr(loop.Stopping, "asked", lambda _, done, stop=stop: done == stop)
+        ends = pytest.raises(StopRequestedError) if stop < 12 else contextlib.nullcontext()
+        with ends:
+            run(tmp_path, recipe)
+    found, expected = (read_metrics(p / "metrics.jsonl") for p in (tmp_path, whole[1]))
+    assert [row["step"] for row in found] == [row["step"] for row in expected]
+    for mine, theirs in zip(found, expected, strict=True):
+        assert mine["loss"] == pytest.approx(theirs["loss"], rel=1e-6)
 
 
 def test_a_terminal_gets_a_bar_and_a_pipe_gets_lines(
-    make: Callable[..., tuple[loop.Task, dict[str, jax.Array]]],
-    tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loop.run(*make(RECIPE), RECIPE, tmp_path / "pipe")
+    run(tmp_path / "pipe")
     lines = capfd.readouterr().err.splitlines()
-    assert lines[1].startswith("step 1/12  loss ")
+    assert lines[0].startswith("step 0/12  held-out: loss ")
+    assert lines[1].startswith("step 2/12  loss ")
     assert "tokens/s" in lines[1]
     assert lines[1].endswith(" left")
-    assert lines[-1].startswith("step 12/12  held-out: mlm loss ")
+    assert lines[-1].startswith("step 12/12  held-out: loss ")
     monkeypatch.setenv("FORCE_COLOR", "1")
-    loop.run(*make(RECIPE), RECIPE, tmp_path / "terminal")
+    run(tmp_path / "terminal")
     shown = capfd.readouterr().err
     assert "━" in shown
     assert "12/12" in shown

@@ -1,0 +1,47 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""How many operations an update takes, and how many a device could do: what MFU is made of.
+
+Only matrix multiplications count, as in the literature (Chowdhery et al. 2022, appendix B): a
+recomputed layer counts once, an addition never.
+"""
+
+import jax
+
+from flaxattn.config import BertConfig
+
+# Dense bfloat16 operations per second of one device as jax.devices() lists them, as their makers
+# state them without sparsity. jax lists a TPU v4 or later by chip.
+PEAKS = {
+    "NVIDIA A100": 312e12,
+    "NVIDIA H100": 989e12,
+    "NVIDIA H200": 989e12,
+    "NVIDIA GH200": 989e12,
+    "TPU v4": 275e12,
+    "TPU v5 lite": 197e12,
+    "TPU v5e": 197e12,
+    "TPU v5": 459e12,
+    "TPU v6 lite": 918e12,
+}
+
+
+def peak_flops() -> float | None:
+    """Operations per second of one device of this process; None where nobody states them."""
+    kind = jax.devices()[0].device_kind
+    names = sorted((name for name in PEAKS if kind.startswith(name)), key=len)
+    return PEAKS[names[-1]] if names else None
+
+
+def bert_flops(config: BertConfig, rows: int, length: int, scored: int) -> float:
+    """Operations of one update of BERT: three times those of the forward pass.
+
+    Args:
+        config: shape of the model.
+        rows: B, sequences.
+        length: S, positions of a sequence, padding included.
+        scored: positions of a sequence that get a score for every word; 0 for a classifier.
+    """
+    width, inner = config.hidden_size, config.intermediate_size
+    layer = 4 * width * width + 2 * width * inner + 2 * length * width
+    head = scored * (width * width + width * config.vocab_size)
+    return 6.0 * rows * (length * config.num_hidden_layers * layer + head + width * width)

@@ -1,0 +1,135 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""The folder of a run: who may write in it, what it belongs to, and where things are.
+
+    metrics.jsonl  timing.jsonl  run.json  checkpoints/  tokenizer/  model/
+
+It knows nothing of arrays; `flaxattn.train.checkpoints` fills checkpoints/.
+"""
+
+import dataclasses
+import fcntl
+import json
+import os
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from flaxattn import __version__
+from flaxattn.errors import CheckpointError, InputError
+from flaxattn.train.recipe import FREE, Recipe
+
+
+@dataclasses.dataclass(frozen=True)
+class RunFolder:
+    """A folder, and how to treat what an earlier run left there.
+
+    Attributes:
+        path: the folder; made when first used.
+        fresh: ignore an earlier run and start again.
+        fallback: where the newest checkpoint is damaged, go on from the one before it.
+        allow_changes: go on although recipe, data or tokenizer differ from the earlier run's.
+        tensorboard: write TensorBoard's event files too.
+    """
+
+    path: Path
+    fresh: bool = False
+    fallback: bool = False
+    allow_changes: bool = False
+    tensorboard: bool = False
+
+    @property
+    def metrics(self) -> Path:
+        """Rows of training and held-out metrics, the same in every run of one recipe."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def checkpoints(self) -> Path:
+        """One folder per checkpoint."""
+        return self.path / "checkpoints"
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Make the folder and keep other runs out of it.
+
+        The lock is the operating system's: it is gone with the process that held it.
+
+        Raises:
+            InputError: the folder cannot be written to, or another run is at work in it.
+        """
+        if jax.process_index():
+            yield
+            return
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock = (self.path / ".lock").open("a+", encoding="utf-8")
+        except OSError as error:
+            raise InputError(
+                f"cannot write to {self.path}\n{error.strerror}\nname another folder after --out"
+            ) from error
+        with lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                lock.seek(0)
+                raise InputError(
+                    f"another run is at work in {self.path}\n"
+                    f"{lock.read().strip()} holds it\n"
+                    "wait for it, or name another folder after --out"
+                ) from error
+            lock.truncate(0)
+            lock.write(f"process {os.getpid()} on {socket.gethostname()}")
+            lock.flush()
+            yield
+
+    def claim(self, recipe: Recipe, identity: Mapping[str, str]) -> None:
+        """Write down what the run is made of, or compare it with what an earlier run wrote.
+
+        Args:
+            recipe: settings; those in `FREE` may differ.
+            identity: names and fingerprints of data, tokenizer and the like.
+
+        Raises:
+            CheckpointError: something else differs, and neither `fresh` nor `allow_changes` is set.
+        """
+        now = {"version": __version__, "recipe": recipe.to_dict(), **identity}
+        path = self.path / "run.json"
+        if path.is_file() and self.checkpoints.is_dir() and not self.fresh:
+            before = json.loads(path.read_text(encoding="utf-8"))
+            changes = _changes(before, now)
+            if changes and not self.allow_changes:
+                more = f" and {len(changes) - 4} more" if len(changes) > 4 else ""
+                raise CheckpointError(
+                    f"{self.path} holds another run\n"
+                    f"changed: {'; '.join(changes[:4])}{more}\n"
+                    "start again with --fresh, go on all the same with --allow-changes, or name"
+                    " another --out"
+                )
+        if jax.process_index() == 0:
+            write_json(path, now)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write JSON whole or not at all."""
+    partial = path.with_name(f".{path.name}.part")
+    with partial.open("w", encoding="utf-8") as file:
+        file.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
+
+
+def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    old = {**before.get("recipe", {}), **{k: v for k, v in before.items() if k != "recipe"}}
+    new = {**now["recipe"], **{k: v for k, v in now.items() if k != "recipe"}}
+    names = [n for n in new if n not in FREE and n != "version" and old.get(n) != new[n]]
+    return [f"{name} {_short(old.get(name))} -> {_short(new[name])}" for name in names]
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= 24 else text[:12] + "…"
