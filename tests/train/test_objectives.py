@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from flaxattn.train.objectives import pretraining_loss
+from flaxattn.train.objectives import pretraining_loss, pretraining_totals
 
 
 def log_softmax(scores: np.ndarray) -> np.ndarray:
@@ -25,6 +25,7 @@ def test_both_losses_and_accuracies_equal_a_float64_computation() -> None:
         jnp.asarray(ids),
         jnp.asarray(weights, jnp.float32),
         jnp.asarray(labels),
+        pretraining_totals(np.ones((3, 6), np.int32), weights),
     )
     nll = -np.take_along_axis(log_softmax(words), ids[..., None], -1)[..., 0]
     mlm = (nll * weights).sum() / (weights.sum() + 1e-5)
@@ -41,7 +42,12 @@ def test_bfloat16_scores_are_summed_in_float32() -> None:
     scores = jnp.zeros((1, 1, 4096), jnp.bfloat16)
     zeros = jnp.zeros((1, 1), jnp.int32)
     _, metrics = pretraining_loss(
-        scores, jnp.zeros((1, 2), jnp.bfloat16), zeros, jnp.ones((1, 1)), jnp.zeros(1, jnp.int32)
+        scores,
+        jnp.zeros((1, 2), jnp.bfloat16),
+        zeros,
+        jnp.ones((1, 1)),
+        jnp.zeros(1, jnp.int32),
+        pretraining_totals(np.ones((1, 1), np.int32), np.ones((1, 1))),
     )
     assert metrics["mlm_loss"].dtype == jnp.float32
     assert float(metrics["mlm_loss"]) == pytest.approx(np.log(4096), rel=1e-5)

@@ -1,8 +1,7 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""BERT's AdamW against float64 NumPy written from its definition, and checkpoints."""
+"""BERT's AdamW and LAMB against float64 NumPy written from their definitions; schedules."""
 
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -11,16 +10,8 @@ import numpy as np
 import optax
 import pytest
 
-from flaxattn.errors import CheckpointError
+from flaxattn.train.optimizers import bert_adamw, decays, lamb, learning_rate
 from flaxattn.train.recipe import Recipe
-from flaxattn.train.state import (
-    TrainState,
-    bert_adamw,
-    decays,
-    learning_rate,
-    load_checkpoint,
-    save_checkpoint,
-)
 
 SHAPES = {"dense/kernel": (3, 4), "dense/bias": (4,), "attention_norm/scale": (4,)}
 
@@ -77,10 +68,72 @@ def test_updates_equal_a_float64_computation(steps: int, scale: float) -> None:
         np.testing.assert_allclose(got, want, atol=1e-6, rtol=1e-6)
 
 
-def test_the_rate_steps_down_where_the_warm_up_ends() -> None:
-    rate = learning_rate(Recipe(learning_rate=1.0, warmup_steps=4, steps=8))
-    values = [float(rate(jnp.asarray(step))) for step in range(9)]
-    assert values == pytest.approx([0, 0.25, 0.5, 0.75, 0.5, 0.375, 0.25, 0.125, 0])
+@pytest.mark.parametrize(
+    ("schedule", "expected"),
+    [
+        ("bert", [0, 0.25, 0.5, 0.75, 0.5, 0.375, 0.25, 0.125, 0]),
+        ("linear", [0, 0.25, 0.5, 0.75, 1, 0.75, 0.5, 0.25, 0]),
+        ("polynomial", [0, 0.25, 0.5, 0.75, 1, 0.75**0.5, 0.5**0.5, 0.5, 0]),
+        ("constant", [0, 0.25, 0.5, 0.75, 1, 1, 1, 1, 1]),
+    ],
+)
+def test_rates(schedule: str, expected: list[float]) -> None:
+    rate = learning_rate(Recipe(learning_rate=1.0, warmup_steps=4, steps=8, schedule=schedule))
+    assert [float(rate(jnp.asarray(step))) for step in range(9)] == pytest.approx(expected)
+
+
+def test_without_warm_up_the_first_update_has_the_full_rate() -> None:
+    assert float(learning_rate(Recipe(learning_rate=1.0, warmup_steps=0))(jnp.asarray(0))) == 1
+
+
+def lamb_by_hand(
+    weight: np.ndarray, gradients: list[np.ndarray], *, corrected: bool, decay: float
+) -> np.ndarray:
+    """LAMB of one tensor in float64, at rate 0.1; a tensor without decay keeps ratio 1."""
+    m, v = np.zeros_like(weight), np.zeros_like(weight)
+    for t, g in enumerate(gradients, 1):
+        m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
+        m_hat, v_hat = (m / (1 - 0.9**t), v / (1 - 0.999**t)) if corrected else (m, v)
+        u = m_hat / (np.sqrt(v_hat) + 1e-6) + decay * weight
+        norms = np.linalg.norm(weight), np.linalg.norm(u)
+        ratio = norms[0] / norms[1] if decay and min(norms) > 0 else 1.0
+        weight = weight - 0.1 * ratio * u
+    return weight
+
+
+@pytest.mark.parametrize("corrected", [False, True])
+def test_lamb_equals_a_float64_computation(corrected: bool) -> None:
+    """A stacked tensor counts as one per layer, zero weights and zero updates have ratio 1."""
+    rng = np.random.default_rng(0)
+    kernel, bias = rng.normal(size=(3, 2, 4)), rng.normal(size=(2, 4))
+    kernel[1] = 0
+    gradients = [(rng.normal(size=(3, 2, 4)), rng.normal(size=(2, 4))) for _ in range(3)]
+    recipe = Recipe(
+        optimizer="lamb",
+        bias_correction=corrected,
+        learning_rate=0.1,
+        warmup_steps=0,
+        schedule="constant",
+        clip_norm=1e9,
+    )
+
+    def tree(pair: tuple[np.ndarray, np.ndarray]) -> dict[str, Any]:
+        arrays = [jnp.asarray(x, jnp.float32) for x in pair]
+        return {"layers": {"dense": {"kernel": arrays[0], "bias": arrays[1]}}}
+
+    params = tree((kernel, bias))
+    optimizer = lamb(recipe)
+    moments = optimizer.init(params)
+    for grads in gradients:
+        updates, moments = optimizer.update(tree(grads), moments, params)
+        params = optax.apply_updates(params, updates)
+    got = params["layers"]["dense"]
+    for layer in range(3):
+        mine = [g[0][layer] for g in gradients]
+        want = lamb_by_hand(kernel[layer], mine, corrected=corrected, decay=0.01)
+        np.testing.assert_allclose(got["kernel"][layer], want, atol=2e-6)
+    want = lamb_by_hand(bias, [g[1] for g in gradients], corrected=corrected, decay=0.0)
+    np.testing.assert_allclose(got["bias"], want, atol=2e-6)
 
 
 def test_norms_and_biases_do_not_decay() -> None:
@@ -94,60 +147,3 @@ def test_norms_and_biases_do_not_decay() -> None:
         "feed_forward_norm": {"scale": False},
         "mlm_head": {"bias": False, "dense": {"kernel": True}},
     }
-
-
-@pytest.fixture
-def state() -> TrainState:
-    params = nested(draw(np.random.default_rng(0), 1.0))
-    return TrainState(params, bert_adamw(Recipe()).init(params), jnp.asarray(7, jnp.int32))
-
-
-def test_a_checkpoint_comes_back_bit_for_bit(tmp_path: Path, state: TrainState) -> None:
-    path = tmp_path / "run" / "checkpoint.safetensors"
-    save_checkpoint(path, state, {"tokens": 3})
-    blank = jax.tree.map(jnp.zeros_like, state)
-    again, progress = load_checkpoint(path, blank)
-    assert progress == {"tokens": 3}
-    assert jax.tree.structure(again) == jax.tree.structure(state)
-    for got, want in zip(jax.tree.leaves(again), jax.tree.leaves(state), strict=True):
-        np.testing.assert_array_equal(got, want, strict=True)
-    assert [file.name for file in path.parent.iterdir()] == [path.name]
-
-
-def test_a_kill_while_saving_leaves_the_old_checkpoint(
-    tmp_path: Path, state: TrainState, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "checkpoint.safetensors"
-    save_checkpoint(path, state, {"tokens": 1})
-
-    def killed(self: Path, target: Path) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Path, "replace", killed)
-    with pytest.raises(KeyboardInterrupt):
-        save_checkpoint(path, state, {"tokens": 2})
-    assert load_checkpoint(path, state)[1] == {"tokens": 1}
-
-
-@pytest.mark.parametrize("damage", ["cut", "text", "empty"])
-def test_a_damaged_checkpoint(tmp_path: Path, state: TrainState, damage: str) -> None:
-    path = tmp_path / "checkpoint.safetensors"
-    save_checkpoint(path, state, {})
-    whole = path.read_bytes()
-    path.write_bytes({"cut": whole[:-9], "text": b"not a checkpoint", "empty": b""}[damage])
-    with pytest.raises(CheckpointError) as error:
-        load_checkpoint(path, state)
-    assert f"cannot resume from {path}" in str(error.value)
-    assert "--fresh" in str(error.value)
-    assert len(str(error.value).splitlines()) <= 3
-
-
-def test_a_checkpoint_of_another_model(tmp_path: Path, state: TrainState) -> None:
-    path = tmp_path / "checkpoint.safetensors"
-    save_checkpoint(path, state, {})
-    params = {**state.params, "dense": {**state.params["dense"], "bias": jnp.zeros(5)}}
-    other = TrainState(params, bert_adamw(Recipe()).init(params), state.step)
-    with pytest.raises(CheckpointError) as error:
-        load_checkpoint(path, other)
-    assert "belongs to another model" in str(error.value)
-    assert "expected (5,), found (4,)" in str(error.value)

@@ -1,0 +1,198 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Checkpoints: whole or absent, never damage read as numbers, refused where they do not fit."""
+
+import json
+import random
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from flaxattn.errors import CheckpointError
+from flaxattn.train import checkpoints as module
+from flaxattn.train.checkpoints import Checkpoints, DamagedError
+from flaxattn.train.optimizers import bert_adamw
+from flaxattn.train.recipe import Recipe
+from flaxattn.train.run_folder import RunFolder
+from flaxattn.train.sharding import make_mesh, place_state
+from flaxattn.train.state import TrainState, initial_state
+
+
+def make_state(value: float = 1.0, width: int = 16) -> TrainState:
+    rng = np.random.default_rng(0)
+    params = {
+        "encoder": {"layers": {"feed_forward": {"up": {"kernel": rng.normal(size=(2, 8, width))}}}},
+        "head": {"bias": np.full(width, value)},
+    }
+    params = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), params)
+    return initial_state(params, bert_adamw(Recipe()))._replace(step=jnp.asarray(7, jnp.int32))
+
+
+def equal(one: TrainState, two: TrainState) -> bool:
+    pairs = zip(jax.tree.leaves(one), jax.tree.leaves(two), strict=True)
+    return all(np.array_equal(a, b) for a, b in pairs)
+
+
+MESH = make_mesh(Recipe(devices=4, model_parallel=2))
+
+
+def save(folder: Path, steps: list[int], keep: int = 2, **progress: object) -> None:
+    with Checkpoints(RunFolder(folder), keep) as saved:
+        for step in steps:
+            saved.save(step, place_state(make_state(step), MESH), {"tokens": step, **progress})
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in (folder / "checkpoints").iterdir())
+
+
+@pytest.fixture(scope="module")
+def saved_twice(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("run")
+    save(folder, [3, 6])
+    return folder
+
+
+@pytest.fixture
+def copied(saved_twice: Path, tmp_path: Path) -> Iterator[Path]:
+    shutil.copytree(saved_twice, tmp_path / "run")
+    yield tmp_path / "run"
+
+
+@pytest.mark.parametrize("devices", [1, 4, 8])
+def test_it_comes_back_bit_for_bit_on_any_number_of_devices(
+    saved_twice: Path, devices: int
+) -> None:
+    mesh = make_mesh(Recipe(devices=devices))
+    with Checkpoints(RunFolder(saved_twice), 2) as saved:
+        found = saved.newest(make_state(), mesh)
+    assert found is not None
+    state, progress = found
+    assert equal(state, make_state(6))
+    assert jax.tree.structure(state) == jax.tree.structure(make_state())
+    assert progress == {"tokens": 6}
+    kernel = state.params["encoder"]["layers"]["feed_forward"]["up"]["kernel"]
+    assert kernel.sharding.mesh == mesh
+
+
+def test_the_newest_and_the_best_stay(tmp_path: Path) -> None:
+    save(tmp_path, [1, 2, 3, 4, 5], best={"step": 2, "value": 0.1})
+    assert names(tmp_path) == ["step-00000002", "step-00000004", "step-00000005"]
+
+
+def test_what_a_kill_left_unfinished_is_removed(copied: Path) -> None:
+    (copied / "checkpoints" / "step-00000009.part" / "arrays").mkdir(parents=True)
+    with Checkpoints(RunFolder(copied), 2) as saved:
+        found = saved.newest(make_state(), MESH)
+    assert found is not None and found[1]["tokens"] == 6
+    assert names(copied) == ["step-00000003", "step-00000006"]
+
+
+def files_of(folder: Path) -> list[Path]:
+    return sorted(p for p in (folder / "checkpoints" / "step-00000006").rglob("*") if p.is_file())
+
+
+def assert_refused(folder: Path, trial: str) -> None:
+    with Checkpoints(RunFolder(folder), 2) as saved:
+        with pytest.raises(DamagedError) as error:
+            saved.newest(make_state(), MESH)
+        lines = str(error.value).splitlines()
+        assert len(lines) == 3, trial
+        assert lines[0].startswith("checkpoint step-00000006 in "), trial
+        assert "--fallback" in lines[2]
+    with Checkpoints(RunFolder(folder, fallback=True), 2) as saved:
+        found = saved.newest(make_state(), MESH)
+    assert found is not None and equal(found[0], make_state(3)), trial
+
+
+@pytest.mark.parametrize("trial", range(8))
+def test_a_flipped_bit_is_noticed(copied: Path, trial: int) -> None:
+    rng = random.Random(trial)
+    files = [path for path in files_of(copied) if path.stat().st_size]
+    path = rng.choice(files)
+    data = bytearray(path.read_bytes())
+    place = rng.randrange(len(data) * 8)
+    data[place // 8] ^= 1 << place % 8
+    path.write_bytes(data)
+    assert_refused(copied, f"bit {place} of {path.name}")
+
+
+@pytest.mark.parametrize("damage", ["cut", "empty", "missing", "added"])
+def test_a_file_that_is_cut_gone_or_new_is_noticed(copied: Path, damage: str) -> None:
+    path = random.Random(damage).choice([p for p in files_of(copied) if p.stat().st_size > 1])
+    data = path.read_bytes()
+    if damage == "missing":
+        path.unlink()
+    elif damage == "added":
+        path.with_name("new").write_bytes(data)
+    else:
+        path.write_bytes(data[: len(data) // 2 if damage == "cut" else 0])
+    assert_refused(copied, f"{damage}: {path.name}")
+
+
+def test_a_manifest_of_nonsense(copied: Path) -> None:
+    (copied / "checkpoints" / "step-00000006" / "manifest.json").write_text("[1")
+    assert_refused(copied, "manifest")
+
+
+def test_after_falling_back_the_damaged_one_is_replaced(copied: Path) -> None:
+    files_of(copied)[0].write_bytes(b"damage")
+    with Checkpoints(RunFolder(copied, fallback=True), 2) as saved:
+        assert saved.newest(make_state(), MESH) is not None
+        saved.save(6, make_state(60), {})
+    assert names(copied) == ["step-00000003", "step-00000006"]
+    with Checkpoints(RunFolder(copied), 2) as saved:
+        found = saved.newest(make_state(), MESH)
+    assert found is not None and equal(found[0], make_state(60))
+
+
+def test_another_model_is_refused_with_every_difference(saved_twice: Path) -> None:
+    other = make_state(width=32)
+    other.params["new"] = {"bias": jnp.zeros(3)}
+    with Checkpoints(RunFolder(saved_twice), 2) as saved, pytest.raises(CheckpointError) as error:
+        saved.newest(other, MESH)
+    lines = str(error.value).splitlines()
+    assert len(lines) == 3
+    assert lines[0].endswith("belongs to another model: 7 arrays differ")
+    assert "params/head/bias: expected [[32], 'float32'], found [[16], 'float32']" in lines[1]
+    assert "params/new/bias: expected [[3], 'float32'], found None" in lines[1]
+
+
+def test_no_room_is_said_before_anything_is_written(
+    copied: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = shutil.disk_usage(copied)._replace(free=100)
+    monkeypatch.setattr(module.shutil, "disk_usage", lambda _: usage)
+    with Checkpoints(RunFolder(copied), 2) as saved, pytest.raises(CheckpointError) as error:
+        saved.save(9, make_state(), {})
+    assert "bytes, 100 are free" in str(error.value).splitlines()[1]
+    assert names(copied) == ["step-00000003", "step-00000006"]
+
+
+def test_a_save_that_fails_later_is_told_by_the_next_call(
+    copied: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(folder: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(module, "write_manifest", full)
+    with Checkpoints(RunFolder(copied), 2) as saved:
+        saved.save(9, make_state(), {})
+        with pytest.raises(CheckpointError) as error:
+            saved.wait()
+    lines = str(error.value).splitlines()
+    assert lines[0].startswith("could not save step-00000009 in ")
+    assert "No space left on device" in lines[1]
+    assert names(copied) == ["step-00000003", "step-00000006"]
+
+
+def test_the_manifest_lists_every_file(saved_twice: Path) -> None:
+    folder = saved_twice / "checkpoints" / "step-00000006"
+    listed = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    found = {str(path.relative_to(folder)) for path in files_of(saved_twice)}
+    assert set(listed) == found - {"manifest.json"}
