@@ -10,6 +10,8 @@ from typing import Annotated
 
 import typer
 
+from flaxattn.train.glue_commands import glue
+
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
 
@@ -41,3 +43,6 @@ def bert_mlm(
         f"{summary['steps']} steps; without context {summary['unigram_loss']:.3f}"
     )
     typer.echo(f"wrote {(out / 'model').resolve()}")
+
+
+app.command("glue")(glue)

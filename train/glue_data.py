@@ -46,7 +46,7 @@ class Encoded(NamedTuple):
         types: token types of all.
         starts: where each begins; the last entry is the end.
         label: label id or number; 0 where there is none.
-        index: see `Example`.
+        position: see `Example`.
         file: number of the file in `files`.
         line: line in it.
         files: their names.
@@ -58,7 +58,7 @@ class Encoded(NamedTuple):
     types: Int[np.ndarray, " T"]
     starts: Int[np.ndarray, " N+1"]
     label: Float[np.ndarray, " N"]
-    index: Int[np.ndarray, " N"]
+    position: Int[np.ndarray, " N"]
     file: Int[np.ndarray, " N"]
     line: Int[np.ndarray, " N"]
     files: tuple[str, ...]
@@ -66,7 +66,7 @@ class Encoded(NamedTuple):
     truncated: int
 
     @property
-    def count(self) -> int:
+    def size(self) -> int:
         """N."""
         return len(self.label)
 
@@ -133,7 +133,7 @@ def encode(
         types=flat[1].astype(np.int8),
         starts=np.cumsum([0, *(len(row[0]) for row in rows)]),
         label=np.array([0 if e.label is None else e.label for e in kept], np.float32),
-        index=np.array([e.index for e in kept], np.int32),
+        position=np.array([e.position for e in kept], np.int32),
         file=np.array([number[e.file] for e in kept], np.int32),
         line=np.array([e.line for e in kept], np.int64),
         files=files,
@@ -190,7 +190,7 @@ class GlueFeed:
         return [self._data.name(number) for number in self._numbers(step)]
 
     def _numbers(self, step: int) -> Int[np.ndarray, " b"]:
-        per_epoch = -(-self._data.count // self._recipe.batch_size)
+        per_epoch = -(-self._data.size // self._recipe.batch_size)
         epoch, place = divmod(step, per_epoch)
         if epoch != self._epoch:
             self._epoch, self._order = epoch, self._batches(epoch)
@@ -198,7 +198,7 @@ class GlueFeed:
 
     def _batches(self, epoch: int) -> list[Int[np.ndarray, " b"]]:
         random = np.random.default_rng([self._recipe.seed, epoch])
-        order, size = random.permutation(self._data.count), self._recipe.batch_size
+        order, size = random.permutation(self._data.size), self._recipe.batch_size
         lengths, batches = self._data.lengths, []
         for start in range(0, len(order), size * _WINDOW):
             window = order[start : start + size * _WINDOW]

@@ -34,7 +34,7 @@ class Example(NamedTuple):
         label: label id, or the number of a regression; None in a test set.
         file: where it was read.
         line: and on which line.
-        index: number of the row in its part, bad ones counted: the index of a submission.
+        position: number of the row in its part, bad ones counted: the index of a submission.
     """
 
     first: str
@@ -42,7 +42,7 @@ class Example(NamedTuple):
     label: float | None
     file: str
     line: int
-    index: int
+    position: int
 
 
 class Part(NamedTuple):

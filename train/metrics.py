@@ -46,7 +46,8 @@ def pearson(predicted: Float[np.ndarray, " N"], true: Float[np.ndarray, " N"]) -
 
     if _is_constant(predicted) or _is_constant(true):
         return 0.0
-    return float(pearsonr(predicted, true)[0])
+    found: Any = pearsonr(predicted.astype(np.float64), true)
+    return float(found.statistic)
 
 
 def spearman(predicted: Float[np.ndarray, " N"], true: Float[np.ndarray, " N"]) -> float:
@@ -55,7 +56,8 @@ def spearman(predicted: Float[np.ndarray, " N"], true: Float[np.ndarray, " N"]) 
 
     if _is_constant(predicted) or _is_constant(true):
         return 0.0
-    return float(spearmanr(predicted, true)[0])
+    found: Any = spearmanr(predicted.astype(np.float64), true)
+    return float(found.statistic)
 
 
 METRICS: Mapping[str, Callable[[Numbers, Numbers], float]] = {

@@ -53,7 +53,7 @@ def predict(
         if mesh:
             batch = jax.device_put(batch, sharding.batch_sharding(mesh))
         waiting.append((numbers, _logits(quiet, params, batch)))
-    logits = np.zeros((data.count, module.config.num_labels), np.float32)
+    logits = np.zeros((data.size, module.config.num_labels), np.float32)
     for numbers, found in waiting:
         logits[numbers] = sharding.gather(found)[: len(numbers)]
     return logits
@@ -133,7 +133,7 @@ def write_submissions(
     for part, data in parts.items():
         if part in task.submissions:
             predicted = answers(task, predict(module, params, data, recipe, mesh))
-            texts[task.submissions[part]] = submission(task, predicted, data.index)
+            texts[task.submissions[part]] = submission(task, predicted, data.position)
     if texts and jax.process_index() == 0:
         with written_whole(folder) as staging:
             for name, text in texts.items():

@@ -222,7 +222,7 @@ class GlueRecipe(Recipe):
         task: name of the task, such as "sst2".
         model: what to start from: built-in name, model directory or Hub id.
         epochs: passes over the training examples; sets `steps` where that is 0.
-        warmup_share: share of the steps that warm up; sets `warmup_steps` where `steps` is 0.
+        warmup_share: share of the steps that warm up; sets `warmup_steps` where that is 0.
         steps: updates in all; 0 lets `epochs` decide.
         evaluations_per_epoch: sets `evaluate_every` where that is 0.
         max_length: tokens kept of an example; the longer text of a pair is cut first.
@@ -239,6 +239,7 @@ class GlueRecipe(Recipe):
     epochs: float = 3.0
     warmup_share: float = 0.1
     steps: int = 0
+    warmup_steps: int = 0
     learning_rate: float = 3e-5
     schedule: Literal["bert", "linear", "polynomial", "constant"] = "linear"
     evaluate_every: int = 0
@@ -270,6 +271,6 @@ class GlueRecipe(Recipe):
         return dataclasses.replace(
             self,
             steps=steps,
-            warmup_steps=self.warmup_steps if self.steps else round(self.warmup_share * steps),
+            warmup_steps=self.warmup_steps or round(self.warmup_share * steps),
             evaluate_every=self.evaluate_every or max(1, epoch // self.evaluations_per_epoch),
         )

@@ -1,0 +1,278 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Fine-tune a BERT on one task of GLUE, and judge it there.
+
+    flaxattn train glue --task sst2 --data GLUE --model tiny-bert --out RUN --set seeds=[1,2,3]
+
+Each seed gets RUN/seed-N with its checkpoints and metrics; the best parameters on the dev set
+count. RUN gets summary.json, the Hugging Face directory of the best seed in model/, GLUE's files
+in predictions/ where there are test sets, and in traces/ what attention saw before and after.
+"""
+
+import dataclasses
+import functools
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+from flaxattn import __version__, weights
+from flaxattn.bert import BertForSequenceClassification
+from flaxattn.errors import InputError
+from flaxattn.handle import Pretrained
+from flaxattn.kernels.contract import Capture
+from flaxattn.train import loop, sharding
+from flaxattn.train.bad_rows import BadRows
+from flaxattn.train.card import write_card
+from flaxattn.train.curves import draw_curves
+from flaxattn.train.flops import bert_flops
+from flaxattn.train.glue_data import Encoded, GlueBatch, GlueFeed, encode
+from flaxattn.train.glue_files import Part, read_parts
+from flaxattn.train.glue_model import (
+    batch_totals,
+    build_module,
+    initial_parameters,
+    load_base,
+    loss_function,
+)
+from flaxattn.train.glue_tasks import GlueTask, find_task
+from flaxattn.train.glue_traces import save_trace
+from flaxattn.train.metrics import over_seeds
+from flaxattn.train.optimizers import optimizer
+from flaxattn.train.predictions import judge, predict, write_submissions
+from flaxattn.train.recipe import GlueRecipe
+from flaxattn.train.report import read_metrics
+from flaxattn.train.run_folder import RunFolder, write_json
+from flaxattn.train.state import Params
+
+
+class Judged(NamedTuple):
+    """What one seed came to: its best parameters, on the host, and how good they are."""
+
+    seed: int
+    params: Params
+    metrics: dict[str, float]
+    facts: dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class FineTuning:
+    """What all seeds of a run share.
+
+    Attributes:
+        task: what is learnt.
+        recipe: with steps filled in.
+        base: the model that it starts from.
+        data: encoded parts.
+        identity: fingerprints of data, model and tokenizer.
+    """
+
+    task: GlueTask
+    recipe: GlueRecipe
+    base: Pretrained
+    data: Mapping[str, Encoded]
+    identity: Mapping[str, str]
+
+    @property
+    def module(self) -> BertForSequenceClassification:
+        """The model that is trained."""
+        return build_module(self.task, self.base, self.recipe)
+
+
+def finetune(
+    data: str | Path, folder: RunFolder, recipe: GlueRecipe, trace_examples: int = 0
+) -> dict[str, Any]:
+    """Run everything from files to a Hugging Face directory, once per seed.
+
+    Args:
+        data: folder of the task or of all of GLUE, or `datasets:` and a name.
+        folder: of the run; seeds that an earlier run finished there are not run again.
+        recipe: task, model and every number.
+        trace_examples: dev examples whose attention is stored before and after fine-tuning.
+
+    Returns:
+        The content of `summary.json`.
+
+    Raises:
+        InputError: the data or the recipe cannot be used; the loss became NaN.
+        CheckpointError: the model, or what an earlier run left, cannot be used.
+    """
+    task = _trainable(recipe.task)
+    with folder.held():
+        bad = BadRows(recipe.on_error, folder.path)
+        parts = read_parts(task, data, recipe, bad, tuple(task.parts))
+        shared = prepare(task, parts, recipe, bad)
+        runs, best = [], None
+        for seed in recipe.seeds:
+            done = one_seed(shared, seed, folder)
+            runs.append(done._replace(params=None))
+            if best is None or done.metrics["score"] > best.metrics["score"]:
+                best = done
+        assert best is not None
+        summary = {**_summary(shared, parts, bad, runs), "best_seed": best.seed}
+        if jax.process_index() == 0:
+            write_model(shared, best, folder)
+        files = write_submissions(
+            task, shared.module, best.params, shared.data, recipe, folder.path / "predictions"
+        )
+        if jax.process_index() == 0:
+            write_traces(shared, best, parts, folder, trace_examples)
+            summary = {**summary, "predictions": files}
+            write_json(folder.path / "summary.json", summary)
+    return summary
+
+
+def prepare(
+    task: GlueTask, parts: Mapping[str, Part], recipe: GlueRecipe, bad: BadRows
+) -> FineTuning:
+    """Load the model, tokenise the data and settle the number of steps.
+
+    Args:
+        task: what is learnt.
+        parts: examples, at least of "train" and "dev".
+        recipe: every number.
+        bad: takes examples of which the tokenizer leaves nothing.
+
+    Raises:
+        InputError: the model has no tokenizer, or `max_length` does not fit it.
+    """
+    base = load_base(task, recipe)
+    assert base.tokenizer is not None
+    data = {
+        name: encode(part.examples, base.tokenizer, recipe.max_length, bad)
+        for name, part in parts.items()
+    }
+    identity = {
+        "data": _fingerprint(*(text for part in parts.values() for text in part.sha256.values())),
+        "start": _fingerprint(*jax.tree.leaves(base.params)),
+        "tokenizer": _fingerprint(base.tokenizer.backend.to_str()),
+    }
+    return FineTuning(task, recipe.for_examples(data["train"].size), base, data, identity)
+
+
+def one_seed(shared: FineTuning, seed: int, folder: RunFolder) -> Judged:
+    """Train with one seed, or take what an earlier run left, and judge the best parameters.
+
+    Args:
+        shared: what the seeds have in common.
+        seed: of order, dropout and classifier.
+        folder: of the whole run.
+    """
+    recipe = dataclasses.replace(shared.recipe, seed=seed, seeds=(seed,))
+    own = dataclasses.replace(folder, path=folder.path / f"seed-{seed}")
+    task, module, mesh = shared.task, shared.module, sharding.make_mesh(recipe)
+    evaluate = functools.partial(_evaluate, shared, mesh)
+    training = loop.Task(
+        loss=loss_function(module, task),
+        totals=batch_totals,
+        optimizer=optimizer(recipe),
+        feed=GlueFeed(shared.data["train"], recipe, jax.process_index(), jax.process_count()),
+        evaluate=lambda params, step: evaluate(params),
+        watch="score",
+        higher=True,
+        keep_best=True,
+        flops=lambda batch: bert_flops(module.config, *_shape(batch), scored=0),
+    )
+    with own.held():
+        own.claim(recipe, shared.identity)
+        done = loop.run(training, initial_parameters(task, shared.base, seed), recipe, own)
+        metrics = evaluate(done.state.params)
+        if jax.process_index() == 0:
+            draw_curves(own.metrics, own.path / "curves.png")
+    facts = {
+        "best_step": done.best["step"] if done.best else recipe.steps,
+        "tokens": done.tokens,
+        "seconds": round(done.seconds, 1),
+    }
+    return Judged(seed, sharding.gather(done.state.params), metrics, facts)
+
+
+def write_model(shared: FineTuning, best: Judged, folder: RunFolder) -> None:
+    """Write the best seed's Hugging Face directory, with a model card."""
+    model, task = folder.path / "model", shared.task
+    recipe = dataclasses.replace(shared.recipe, seed=best.seed)
+    weights.save(model, shared.module, best.params, tokenizer=shared.base.tokenizer)
+    rows = read_metrics(folder.path / f"seed-{best.seed}" / "metrics.jsonl")
+    heldout = [row for row in rows if row["kind"] == "heldout"]
+    command = f"flaxattn train glue --task {task.name} --data GLUE --out RUN"
+    facts = {**shared.identity, "examples": shared.data["train"].size, **best.facts}
+    write_card(
+        model, f"{recipe.model} fine-tuned on {task.folder}", command, recipe, facts, heldout
+    )
+
+
+def write_traces(
+    shared: FineTuning, best: Judged, parts: Mapping[str, Part], folder: RunFolder, count: int
+) -> None:
+    """Store the attention to the first dev examples, before and after fine-tuning."""
+    examples = parts["dev"].examples[:count]
+    name = shared.recipe.model
+    module = shared.module.clone(capture=Capture(weights=True))
+    states = {
+        "before": initial_parameters(shared.task, shared.base, best.seed),
+        "after": best.params,
+    }
+    for when, params in states.items() if examples else ():
+        title = name if when == "before" else f"{name}, fine-tuned on {shared.task.folder}"
+        model = Pretrained(module, params, shared.base.tokenizer, module.config, title)
+        save_trace(folder.path / "traces" / when, model, examples, shared.recipe.max_length)
+
+
+def _trainable(name: str) -> GlueTask:
+    task = find_task(name)
+    if "train" not in task.parts:
+        raise InputError(
+            f"{task.folder} has no training set\n"
+            "it is predicted with a model of MNLI\n"
+            "train mnli: its predictions include AX where diagnostic.tsv is there"
+        )
+    return task
+
+
+def _evaluate(shared: FineTuning, mesh: Mesh, params: Params) -> dict[str, float]:
+    """Metrics on every dev part; those of the second one get its name."""
+    found: dict[str, float] = {}
+    for part in shared.task.dev_parts:
+        if part in shared.data:
+            logits = predict(shared.module, params, shared.data[part], shared.recipe, mesh)
+            values = judge(shared.task, logits, shared.data[part].label)
+            prefix = part.removeprefix("dev").lstrip("_")
+            found |= {f"{prefix}_{name}" if prefix else name: v for name, v in values.items()}
+    return found
+
+
+def _summary(
+    shared: FineTuning, parts: Mapping[str, Part], bad: BadRows, runs: list[Judged]
+) -> dict[str, Any]:
+    return {
+        "version": __version__,
+        "task": shared.task.name,
+        "model": shared.recipe.model,
+        "seeds": [run.seed for run in runs],
+        "metrics": over_seeds([run.metrics for run in runs]),
+        "runs": [{"seed": run.seed, **run.facts, **run.metrics} for run in runs],
+        "data": {name: part.sha256 for name, part in parts.items()},
+        "examples": {name: data.size for name, data in shared.data.items()},
+        "truncated": {name: data.truncated for name, data in shared.data.items()},
+        "dev_split_off": not set(parts["dev"].sha256).isdisjoint(parts["train"].sha256),
+        "rows": bad.summary(),
+        "settings": shared.recipe.to_dict(),
+    }
+
+
+def _fingerprint(*values: Any) -> str:
+    """SHA-256 of texts or arrays."""
+    digest = hashlib.sha256()
+    for value in values:
+        digest.update(value.encode() if isinstance(value, str) else np.asarray(value).tobytes())
+    return digest.hexdigest()
+
+
+def _shape(batch: GlueBatch) -> tuple[int, int]:
+    """B and S."""
+    rows, length = batch.input_ids.shape
+    return rows, length

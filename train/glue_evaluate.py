@@ -1,0 +1,91 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""A finished classifier on the dev and test sets of a GLUE task; nothing is trained.
+
+flaxattn evaluate --task mnli --model RUN/model --data GLUE --out metrics.json
+"""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from flaxattn import __version__
+from flaxattn.errors import InputError
+from flaxattn.handle import from_pretrained
+from flaxattn.train import sharding
+from flaxattn.train.bad_rows import BadRows
+from flaxattn.train.glue_data import encode
+from flaxattn.train.glue_files import read_parts
+from flaxattn.train.glue_tasks import find_task
+from flaxattn.train.predictions import columns_for, judge, predict, write_submissions
+from flaxattn.train.recipe import GlueRecipe
+from flaxattn.train.run_folder import write_json
+
+
+def evaluate(
+    data: str | Path, recipe: GlueRecipe, out: Path | None = None, predictions: Path | None = None
+) -> dict[str, Any]:
+    """Judge a fine-tuned model on every dev part that is there.
+
+    Args:
+        data: as for `glue.finetune`.
+        recipe: task, model, lengths and names of columns; its seed says where MRPC's dev split is.
+        out: gets the answer as JSON.
+        predictions: folder for the submission files of the test parts.
+
+    Returns:
+        `metrics` by dev part, and what they were computed from.
+
+    Raises:
+        InputError: the model is no classifier for this task, or the data cannot be used.
+        CheckpointError: there is no such model.
+    """
+    task, mesh = find_task(recipe.task), sharding.make_mesh(recipe)
+    model = from_pretrained(recipe.model, dtype=jnp.dtype(recipe.dtype))
+    if model.config.architectures[0] != "BertForSequenceClassification" or model.report.missing:
+        raise InputError(
+            f"{recipe.model} is no classifier: it is a {model.config.architectures[0]}\n"
+            f"expected a model that was fine-tuned on {task.folder}\n"
+            f"flaxattn train glue --task {task.name} --model {recipe.model} makes one"
+        )
+    if model.tokenizer is None:
+        raise InputError(f"{recipe.model} came without a tokenizer\nput tokenizer.json beside it")
+    columns = columns_for(task, model.config.labels, recipe.model)
+    params = {**model.params, "classifier": _reordered(model.params["classifier"], columns)}
+    bad = BadRows(recipe.on_error, out.parent if out else Path())
+    wanted = (*task.dev_parts, *(task.test_parts if predictions else ()))
+    parts = read_parts(task, data, recipe, bad, wanted)
+    length = min(recipe.max_length, model.config.max_position_embeddings)
+    read = {n: encode(p.examples, model.tokenizer, length, bad) for n, p in parts.items()}
+    found = {
+        name: judge(task, predict(model.module, params, read[name], recipe, mesh), read[name].label)
+        for name in task.dev_parts
+        if name in read
+    }
+    files = []
+    if predictions is not None:
+        files = write_submissions(task, model.module, params, read, recipe, predictions, mesh)
+    answer = {
+        "version": __version__,
+        "task": task.name,
+        "model": recipe.model,
+        "metrics": found,
+        "examples": {name: encoded.size for name, encoded in read.items()},
+        "truncated": {name: encoded.truncated for name, encoded in read.items()},
+        "data": {name: part.sha256 for name, part in parts.items()},
+        "rows": bad.summary(),
+        "predictions": files,
+    }
+    if out is not None and jax.process_index() == 0:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        write_json(out, answer)
+    return answer
+
+
+def _reordered(classifier: dict[str, Any], columns: list[int]) -> dict[str, Any]:
+    """The classifier with its outputs in the order of the task's labels."""
+    picked = np.array(columns)
+    return {"kernel": classifier["kernel"][:, picked], "bias": classifier["bias"][picked]}

@@ -1,0 +1,125 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""The model of a GLUE task: a pretrained encoder, a classifier on top, and its loss.
+
+What it learns from is not known here.
+"""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from flaxattn import hub, weights
+from flaxattn.bert import BertForSequenceClassification, ModelOutput
+from flaxattn.config import BertConfig
+from flaxattn.errors import InputError
+from flaxattn.handle import Pretrained, from_pretrained
+from flaxattn.kernels.contract import NOTHING
+from flaxattn.train.glue_data import GlueBatch
+from flaxattn.train.glue_tasks import GlueTask
+from flaxattn.train.objectives import Metrics, Totals, classification_loss, regression_loss
+from flaxattn.train.recipe import GlueRecipe
+from flaxattn.train.state import LossFunction, Params
+
+_CLASSIFIER = "BertForSequenceClassification"
+_HEAD_STDDEV = 0.02  # of a new classifier, whatever the model's own initializer_range
+
+
+def load_base(task: GlueTask, recipe: GlueRecipe) -> Pretrained:
+    """What fine-tuning starts from: the encoder alone, or with a classifier of the same labels.
+
+    Args:
+        task: whose labels count.
+        recipe: names the model.
+
+    Raises:
+        CheckpointError: there is no such model.
+        InputError: it has no tokenizer, or `max_length` does not fit it.
+    """
+    found = weights.read_config(hub.find(recipe.model))
+    same = found.architectures[0] == _CLASSIFIER and found.labels == _config(task, found).labels
+    base = from_pretrained(recipe.model, head=_CLASSIFIER if same else "base")
+    if base.tokenizer is None:
+        raise InputError(
+            f"the model {recipe.model!r} came without a tokenizer, so it cannot read text\n"
+            "put tokenizer.json or vocab.txt into its directory"
+        )
+    limit = base.config.max_position_embeddings
+    if recipe.max_length > limit:
+        raise InputError(
+            f"recipe: max_length {recipe.max_length} does not fit the model\n"
+            f"{recipe.model} reads up to {limit} tokens\nlower it: --set max_length={limit}"
+        )
+    return base
+
+
+def build_module(
+    task: GlueTask, base: Pretrained, recipe: GlueRecipe
+) -> BertForSequenceClassification:
+    """The classifier of a task; attention records nothing while it trains."""
+    return BertForSequenceClassification(
+        _config(task, base.config),
+        dtype=jnp.dtype(recipe.dtype),
+        capture=NOTHING,
+        remat=recipe.remat,
+    )
+
+
+def initial_parameters(task: GlueTask, base: Pretrained, seed: int) -> Params:
+    """The parameters a seed starts from.
+
+    A classifier that came with the base is kept; otherwise one is drawn, as published: truncated
+    normal of 0.02, bias 0.
+    """
+    if "classifier" in base.params:
+        return base.params
+    shape = (base.config.hidden_size, task.num_outputs)
+    draw = jax.nn.initializers.truncated_normal(_HEAD_STDDEV)
+    kernel = draw(jax.random.fold_in(jax.random.key(seed), 1), shape, jnp.float32)
+    head = {"kernel": kernel, "bias": jnp.zeros(task.num_outputs)}
+    return {"bert": base.params, "classifier": head}
+
+
+def loss_function(module: BertForSequenceClassification, task: GlueTask) -> LossFunction:
+    """Loss of the module on a batch, in the form the loop takes.
+
+    Args:
+        module: the classifier.
+        task: cross-entropy, or the squared error of a regression.
+    """
+    objective = regression_loss if task.is_regression else classification_loss
+
+    def loss(
+        params: Params, batch: GlueBatch, dropout: Array | None, totals: Totals
+    ) -> tuple[Array, Metrics]:
+        out = module.apply(
+            {"params": params},
+            batch.input_ids,
+            batch.attention_mask,
+            batch.token_type_ids,
+            deterministic=dropout is None,
+            rngs=None if dropout is None else {"dropout": dropout},
+        )
+        assert isinstance(out, ModelOutput)
+        assert out.logits is not None
+        value, metrics = objective(out.logits, batch.label, batch.weight, totals)
+        metrics["tokens"] = (batch.attention_mask * batch.weight[:, None]).sum()
+        return value, metrics
+
+    return loss
+
+
+def batch_totals(batch: GlueBatch) -> Totals:
+    """What a batch's losses are divided by."""
+    return {"weight": jnp.asarray(batch.weight.sum(), jnp.float32)}
+
+
+def _config(task: GlueTask, config: BertConfig) -> BertConfig:
+    return dataclasses.replace(
+        config,
+        architectures=(_CLASSIFIER,),
+        labels=task.labels or ("LABEL_0",),
+        problem_type="regression" if task.is_regression else "single_label_classification",
+    )
