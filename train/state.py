@@ -29,7 +29,8 @@ class TrainState(NamedTuple):
 
 
 def initial_state(params: Params, optimizer: optax.GradientTransformation) -> TrainState:
-    """The state before the first update."""
+    """The state before the first update; a copy, because updates give up what they start from."""
+    params = jax.tree.map(jnp.copy, params)
     return TrainState(params, optimizer.init(params), jnp.zeros((), jnp.int32))
 
 

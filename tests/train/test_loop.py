@@ -169,6 +169,12 @@ def test_the_noise_of_training_changes_from_update_to_update() -> None:
     assert value(0) == value(0) != value(1)
 
 
+def test_the_parameters_it_starts_from_stay_usable(tmp_path: Path) -> None:
+    task, params = make(RECIPE)
+    loop.run(task, params, RECIPE, RunFolder(tmp_path))
+    assert np.array_equal(params["words"], parameters()["words"])
+
+
 class Killed(BaseException):
     """Stands for a signal: nothing catches it."""
 
