@@ -29,8 +29,7 @@ class TrainState(NamedTuple):
 
 
 def initial_state(params: Params, optimizer: optax.GradientTransformation) -> TrainState:
-    """The state before the first update; a copy, because updates give up what they start from."""
-    params = jax.tree.map(jnp.copy, params)
+    """The state before the first update."""
     return TrainState(params, optimizer.init(params), jnp.zeros((), jnp.int32))
 
 
