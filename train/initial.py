@@ -7,28 +7,28 @@ heads find anything (the plateau). What the training text says by counting need 
 gradient: word frequencies, which words keep company, and that positions have neighbours.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Float32
+from jaxtyping import Array, Float, Float32, Integer
 
 from flaxattn.bert import BertForPreTraining
-from flaxattn.train.data import Document, count_tokens, log_frequencies
-from flaxattn.train.recipe import Recipe
+from flaxattn.train.corpus import Corpus, log_frequencies
+from flaxattn.train.recipe import PretrainRecipe
 from flaxattn.train.state import Params
 
 
 def initial_parameters(
-    module: BertForPreTraining, recipe: Recipe, training: Sequence[Document]
+    module: BertForPreTraining, recipe: PretrainRecipe, training: Corpus
 ) -> Params:
     """Parameters drawn from the recipe's seed, with the starts that the recipe asks for.
 
     Args:
         module: the model.
         recipe: `position_init`, `word_init`, `unigram_bias` and the seed.
-        training: token ids of the training text, for counting.
+        training: the training text, for counting.
 
     Returns:
         The module's parameter tree, float32.
@@ -65,14 +65,18 @@ def fourier_table(length: int, width: int) -> Float[Array, "P E"]:
 
 
 def word_vectors(
-    documents: Sequence[Document], vocabulary: int, width: int, window: int = 2, seed: int = 0
+    documents: Iterable[Integer[np.ndarray, " T"]],
+    vocabulary: int,
+    width: int,
+    window: int = 2,
+    seed: int = 0,
 ) -> Float32[np.ndarray, "V E"]:
     """Word vectors by counting: truncated SVD of positive pointwise mutual information.
 
     Levy and Goldberg (2014), with U S^(1/2) and smoothed context frequencies (power 0.75).
 
     Args:
-        documents: token ids; words of one document within the window keep company.
+        documents: token ids of each; words of one document within the window keep company.
         vocabulary: V; the count matrix takes 4 V^2 bytes several times over.
         width: E, at most V.
         window: farthest neighbour that counts, on either side.
@@ -82,8 +86,10 @@ def word_vectors(
         Rows of mean square 1; zero for words that are not in the text.
     """
     counts = np.zeros(vocabulary * vocabulary, np.float32)
+    seen = np.zeros(vocabulary, bool)
     for document in documents:
-        flat = np.array([token for sentence in document for token in sentence], np.int64)
+        flat = document.astype(np.int64)
+        seen[flat] = True
         for offset in range(1, window + 1):
             pairs, number = np.unique(
                 flat[:-offset] * vocabulary + flat[offset:], return_counts=True
@@ -91,7 +97,6 @@ def word_vectors(
             counts[pairs] += number.astype(np.float32)
     counts = counts.reshape(vocabulary, vocabulary)
     counts += counts.T.copy()
-    seen = count_tokens(documents, vocabulary) > 0
     total = np.maximum(counts.sum(0), 1e-9)
     context = total**0.75 / (total**0.75).sum()
     with np.errstate(divide="ignore"):

@@ -12,11 +12,11 @@ from flaxattn.train.initial import word_vectors
 def test_words_of_the_same_company_are_neighbours() -> None:
     """Ids 0-4 stand after 10, ids 5-9 after 12; before 11 stand all: only the left side tells."""
     rng = random.Random(0)
-    document = []
+    words: list[int] = []
     for _ in range(4000):
         group = rng.randrange(2)
-        document.append([10 + 2 * group, 5 * group + rng.randrange(5), 11])
-    vectors = word_vectors([document], 20, 6, window=1)
+        words += [10 + 2 * group, 5 * group + rng.randrange(5), 11]
+    vectors = word_vectors([np.array(words)], 20, 6, window=1)
     np.testing.assert_allclose((vectors[:13] ** 2).mean(1), 1, rtol=1e-4)
     assert not vectors[13:].any()  # never seen
     unit = vectors[:10] / np.linalg.norm(vectors[:10], axis=1, keepdims=True)
@@ -26,6 +26,6 @@ def test_words_of_the_same_company_are_neighbours() -> None:
 
 
 def test_they_are_reproducible() -> None:
-    document = [[random.Random(n).randrange(30) for n in range(500)]]
+    document = np.array([random.Random(n).randrange(30) for n in range(500)])
     one, two = (word_vectors([document], 30, 8, seed=3) for _ in range(2))
     np.testing.assert_array_equal(one, two)

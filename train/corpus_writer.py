@@ -1,0 +1,200 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""From files of text to a corpus on disk: read, cut into sentences, tokenised once.
+
+The store is written whole or not at all, and used again as long as files, settings and tokenizer
+are the same. Memory does not grow with the text.
+"""
+
+import hashlib
+import itertools
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from flaxattn.errors import InputError
+from flaxattn.files import written_whole
+from flaxattn.tokens import Tokenizer
+from flaxattn.train.columns import Column, locked, sha256_of
+from flaxattn.train.corpus import COLUMNS, INDEX, Corpus
+from flaxattn.train.documents import read_documents
+from flaxattn.train.recipe import PretrainRecipe
+from flaxattn.train.tables import BadRows
+
+Note = Callable[[str], None]
+_VERSION = 1  # of the store's layout
+_AT_ONCE = 2**20  # characters tokenised together
+_FEWEST = 4
+
+
+def build_corpus(
+    files: Sequence[Path],
+    tokenizer: Tokenizer,
+    recipe: PretrainRecipe,
+    folder: Path,
+    *,
+    bad: BadRows | None = None,
+    rebuild: bool = False,
+    note: Note | None = None,
+) -> Corpus:
+    """The corpus of some files in a folder; made, or used again where it is there and fits.
+
+    Processes of one machine that ask at the same time wait for the first one.
+
+    Args:
+        files: text, JSONL or Parquet, see `flaxattn.train.documents`.
+        tokenizer: gives the ids.
+        recipe: how documents are cut.
+        folder: of the store; nothing else should be kept in it.
+        bad: takes lines and rows that cannot be used; by default the first one is an error. Not
+            asked where the corpus is used again: its `index` tells what was left out.
+        rebuild: replace the corpus of other files, settings or tokenizer.
+        note: told how far it is, a few times a second at most.
+
+    Returns:
+        All documents; see `Corpus.split`.
+
+    Raises:
+        InputError: a row cannot be used, there are fewer than four documents, or the folder holds
+            another corpus.
+        CheckpointError: it cannot be written.
+    """
+    if not files:
+        raise InputError("no text to train on\nname at least one file after --data")
+    with locked(folder.with_name(f".{folder.name}.lock")):
+        made_of = _fingerprint(files, tokenizer, recipe)
+        found = _read_index(folder)
+        changes = [] if found is None else _changes(found, made_of)
+        if changes and not rebuild:
+            raise InputError(
+                f"{folder} holds the tokens of other data\n"
+                f"changed: {'; '.join(changes)}\n"
+                "put it back as it was, or start again with --fresh"
+            )
+        if found is not None and not changes and _intact(folder, found):
+            return Corpus(folder)
+        bad = bad or BadRows("fail")
+        with written_whole(folder, last=INDEX) as staging:
+            counts = _write(read_documents(files, recipe, bad), tokenizer, staging, note)
+            if counts["documents"] < _FEWEST:
+                raise _too_little(counts["documents"], len(files))
+            digests = {name: sha256_of(staging / name) for name in COLUMNS}
+            index = {**made_of, **counts, "rows": bad.summary(), "files": digests}
+            text = json.dumps(index, indent=2, ensure_ascii=False) + "\n"
+            (staging / INDEX).write_text(text, encoding="utf-8")
+    return Corpus(folder)
+
+
+def _too_little(documents: int, files: int) -> InputError:
+    return InputError(
+        f"too little text: {documents} documents in {files} files\n"
+        "next-sentence pairs need 2 for training and 2 held out\n"
+        "add text, or lower paragraphs_per_document"
+    )
+
+
+def tokenizer_digest(tokenizer: Tokenizer) -> str:
+    """Fingerprint of everything that decides which ids a text gets."""
+    return hashlib.sha256(tokenizer.backend.to_str().encode()).hexdigest()
+
+
+def _fingerprint(
+    files: Sequence[Path], tokenizer: Tokenizer, recipe: PretrainRecipe
+) -> dict[str, Any]:
+    names = ("documents", "paragraphs_per_document", "text_column")
+    return {
+        "version": _VERSION,
+        "tokenizer": tokenizer_digest(tokenizer),
+        "settings": {name: getattr(recipe, name) for name in names},
+        "inputs": [{"name": p.name, "sha256": sha256_of(p) if p.is_file() else ""} for p in files],
+    }
+
+
+def _read_index(folder: Path) -> dict[str, Any] | None:
+    """What an earlier corpus was made of; None where there is none, or it cannot be read."""
+    try:
+        found = json.loads((folder / INDEX).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) and found.get("version") == _VERSION else None
+
+
+def _changes(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """What differs, in words."""
+    old, new = before["settings"], now["settings"]
+    found = [f"{n} {old.get(n)!r} -> {new[n]!r}" for n in new if old.get(n) != new[n]]
+    if before["tokenizer"] != now["tokenizer"]:
+        found.append("the tokenizer")
+    pairs = itertools.zip_longest(before["inputs"], now["inputs"])
+    for one, other in pairs:
+        if one is None or other is None:
+            found.append(f"{len(before['inputs'])} files -> {len(now['inputs'])}")
+            break
+        if one["sha256"] != other["sha256"]:
+            same = one["name"] == other["name"]
+            found.append(one["name"] if same else f"{one['name']} -> {other['name']}")
+    return found if len(found) <= 4 else [*found[:4], f"and {len(found) - 4} more"]
+
+
+def _intact(folder: Path, index: dict[str, Any]) -> bool:
+    """Whether the columns are the bytes that were written."""
+    try:
+        return {name: sha256_of(folder / name) for name in COLUMNS} == index["files"]
+    except (OSError, KeyError):
+        return False
+
+
+def _write(
+    documents: Iterable[list[str]], tokenizer: Tokenizer, folder: Path, note: Note | None
+) -> dict[str, int]:
+    """Write the columns; sentences and documents without a token are left out."""
+    narrow = tokenizer.vocab_size <= 2**16
+    dtypes = (np.uint16 if narrow else np.uint32, np.int64, np.int64, np.uint64)
+    with ExitStack() as stack:
+        columns = [
+            stack.enter_context(Column(folder / name, dtype))
+            for name, dtype in zip(COLUMNS, dtypes, strict=True)
+        ]
+        tokens, sentences, starts, hashes = columns
+        sentences.extend([0])
+        starts.extend([0])
+        for group in _groups(documents):
+            rows = tokenizer.ids([sentence for document in group for sentence in document])
+            sizes = np.fromiter(map(len, rows), np.int64, len(rows))
+            owner = np.repeat(np.arange(len(group)), [len(document) for document in group])
+            counts = np.bincount(owner[sizes > 0], minlength=len(group))
+            starts.extend(len(sentences) - 1 + np.cumsum(counts[counts > 0]))
+            sentences.extend(len(tokens) + np.cumsum(sizes[sizes > 0]))
+            tokens.extend(np.fromiter(itertools.chain.from_iterable(rows), np.int64))
+            hashes.extend([_hash(d) for d, n in zip(group, counts, strict=True) if n])
+            if note:
+                note(f"{len(hashes):,} documents, {len(tokens):,} tokens")
+        return {
+            "documents": len(hashes),
+            "sentences": len(sentences) - 1,
+            "tokens": len(tokens),
+        }
+
+
+def _groups(documents: Iterable[list[str]]) -> Iterator[list[list[str]]]:
+    """Documents together that are worth a parallel call of the tokenizer."""
+    group: list[list[str]] = []
+    size = 0
+    for document in documents:
+        group.append(document)
+        size += sum(map(len, document))
+        if size >= _AT_ONCE:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
+
+
+def _hash(document: Sequence[str]) -> int:
+    """64 bits that depend on the text of a document only."""
+    digest = hashlib.sha256("\n".join(document).encode("utf-8")).digest()
+    return int.from_bytes(digest[:8], "big")

@@ -1,0 +1,77 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Documents out of text, JSONL and Parquet files, one at a time, each a list of sentences.
+
+Nothing here knows ids, and no file is ever held in memory.
+"""
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from flaxattn.train.lines import kind_of
+from flaxattn.train.recipe import PretrainRecipe
+from flaxattn.train.sentences import paragraphs, split_sentences
+from flaxattn.train.tables import BadRows, read_rows, text_of
+
+_LONGEST_BLOCK = 2**24  # characters; a block of lines without a blank one is cut after as many
+
+
+def read_documents(
+    files: Iterable[Path], recipe: PretrainRecipe, bad: BadRows
+) -> Iterator[list[str]]:
+    """Documents in the order of the files; none crosses a file's end, none is empty.
+
+    Args:
+        files: text is cut as `recipe.documents` says; in all other kinds a row is a document,
+            whose text stands in `recipe.text_column`.
+        recipe: how to cut.
+        bad: takes lines and rows that cannot be used. A bad line of a text file is left out of its
+            paragraph; the lines around it stay.
+
+    Yields:
+        Sentences of one document.
+
+    Raises:
+        InputError: under the policy "fail", for the first problem.
+    """
+    for text in read_texts(files, recipe, bad):
+        if document := [s for paragraph in text for s in split_sentences(paragraph)]:
+            yield document
+
+
+def read_texts(
+    files: Iterable[Path], recipe: PretrainRecipe, bad: BadRows
+) -> Iterator[Sequence[str]]:
+    """The same documents as lists of paragraphs, each on one line."""
+    for path in files:
+        if kind_of(path) == "txt":
+            lines = (row.values["text"] for row in read_rows(path, ["text"], bad))
+            yield from _cut(lines, recipe)
+            continue
+        for row in read_rows(path, [recipe.text_column], bad):
+            if text := text_of(row, recipe.text_column, bad):
+                yield paragraphs(text)
+
+
+def _cut(lines: Iterable[str], recipe: PretrainRecipe) -> Iterator[list[str]]:
+    if recipe.documents == "lines":
+        yield from ([flat] for line in lines if (flat := " ".join(line.split())))
+        return
+    size = recipe.paragraphs_per_document if recipe.documents == "paragraphs" else 1
+    blocks = _blocks(lines)
+    while group := list(itertools.islice(blocks, size)):
+        yield group
+
+
+def _blocks(lines: Iterable[str]) -> Iterator[str]:
+    """Blank-line separated blocks, each on one line."""
+    block: list[str] = []
+    size = 0
+    for line in itertools.chain(lines, [""]):
+        if words := line.split():
+            block.append(" ".join(words))
+            size += len(block[-1])
+        if block and (not words or size > _LONGEST_BLOCK):
+            yield " ".join(block)
+            block, size = [], 0

@@ -1,0 +1,110 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""The plan of each pass over a corpus, kept on disk: made once, whoever of several asks first.
+
+A plan is a shuffled array of pairs (`flaxattn.train.instances`), a function of corpus, seed,
+label, length and the number of the pass. How many pairs each pass had is remembered for good, so
+that a restart finds its place without making the plans before it again.
+"""
+
+import dataclasses
+import functools
+import hashlib
+import json
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from flaxattn.files import written_whole
+from flaxattn.train.columns import locked, mapped, sha256_of
+from flaxattn.train.corpus import Corpus
+from flaxattn.train.instances import write_plan
+from flaxattn.train.recipe import PretrainRecipe
+
+_COUNTS = "counts.json"
+_KEPT = 2  # of the plans of one training run
+_ABANDONED = 24 * 3600.0  # seconds
+
+
+@dataclasses.dataclass(frozen=True)
+class Plans:
+    """Plans of one label.
+
+    Attributes:
+        corpus: what is planned.
+        recipe: seed and share of short sequences.
+        label: keeps the random numbers of training and evaluation apart.
+        keep_all: whether old plans stay.
+    """
+
+    corpus: Corpus
+    recipe: PretrainRecipe
+    label: str
+    keep_all: bool = False
+
+    @property
+    def folder(self) -> Path:
+        """Where the plans are."""
+        return self.corpus.folder / "plans"
+
+    @functools.cached_property
+    def _prefix(self) -> str:
+        made_of = [self.corpus.digest, self.recipe.seed, self.recipe.short_sequence_prob]
+        return f"{self.label}-{hashlib.sha256(json.dumps(made_of).encode()).hexdigest()[:12]}"
+
+    def key(self, length: int, epoch: int) -> str:
+        """What the random numbers of a pass are drawn from."""
+        return f"{self.recipe.seed}/{self.label}/{length}/{epoch}"
+
+    def pairs(self, length: int, epoch: int) -> np.ndarray:
+        """The plan of a pass: an array of `PAIR`, read through a map."""
+        name = self._name(length, epoch)
+        with locked(self.folder / ".lock"):
+            self._clean(epoch)
+            if not self._intact(name):
+                self._make(name, length, epoch)
+            return mapped(self.folder / f"{name}.npy")
+
+    def count(self, length: int, epoch: int) -> int:
+        """How many pairs a pass has."""
+        name = self._name(length, epoch)
+        if name not in (counts := self._counts()):
+            self.pairs(length, epoch)
+            counts = self._counts()
+        return counts[name]["pairs"]
+
+    def _name(self, length: int, epoch: int) -> str:
+        return f"{self._prefix}-{length}-{epoch}"
+
+    def _counts(self) -> dict[str, Any]:
+        try:
+            found = json.loads((self.folder / _COUNTS).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def _intact(self, name: str) -> bool:
+        path, known = self.folder / f"{name}.npy", self._counts().get(name)
+        return known is not None and path.is_file() and sha256_of(path) == known["sha256"]
+
+    def _make(self, name: str, length: int, epoch: int) -> None:
+        short = self.recipe.short_sequence_prob
+        with written_whole(self.folder, last=_COUNTS) as staging:
+            path = staging / f"{name}.npy"
+            pairs = write_plan(path, self.corpus, length, short, self.key(length, epoch))
+            counts = {**self._counts(), name: {"pairs": pairs, "sha256": sha256_of(path)}}
+            (staging / _COUNTS).write_text(json.dumps(counts, indent=1), encoding="utf-8")
+
+    def _clean(self, epoch: int) -> None:
+        """Remove plans that are no longer needed, and what killed processes left."""
+        for part in self.folder.glob(".*.part"):
+            if time.time() - part.stat().st_mtime > _ABANDONED:
+                shutil.rmtree(part, ignore_errors=True)
+        if not self.keep_all:
+            for path in self.folder.glob(f"{self.label}-*.npy"):
+                ours = path.name.startswith(f"{self._prefix}-")
+                if not ours or int(path.stem.rsplit("-", 1)[1]) <= epoch - _KEPT:
+                    path.unlink(missing_ok=True)

@@ -1,0 +1,296 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Batches for BERT pretraining by number: pairs of a plan, their ids, and masks drawn afresh.
+
+A batch is a function of corpus, recipe and step alone, so it is the same for any number of hosts,
+worker processes and restarts. This file knows no model and no loss.
+"""
+
+import dataclasses
+from bisect import bisect_right
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Array, Bool, Float32, Int32
+
+from flaxattn.errors import InputError
+from flaxattn.tokens import Tokenizer
+from flaxattn.train.corpus import Corpus
+from flaxattn.train.draws import raw_draws
+from flaxattn.train.instances import SPECIAL_TOKENS
+from flaxattn.train.masking import Masked, choose_masks, continuation_pieces, draws_needed
+from flaxattn.train.plans import Plans
+from flaxattn.train.recipe import PretrainRecipe
+
+AnyArray = np.ndarray | Array  # NumPy outside of jit, JAX inside
+
+
+class Batch(NamedTuple):
+    """What one update sees; P is the number of gathered positions per sequence."""
+
+    input_ids: Int32[AnyArray, "B S"]
+    attention_mask: Int32[AnyArray, "B S"]
+    token_type_ids: Int32[AnyArray, "B S"]
+    masked_positions: Int32[AnyArray, "B P"]
+    masked_ids: Int32[AnyArray, "B P"]
+    masked_weights: Float32[AnyArray, "B P"]
+    next_sentence_label: Int32[AnyArray, " B"]
+
+
+class Pass(NamedTuple):
+    """Updates that read one pass over the corpus: from `start` up to `stop`."""
+
+    start: int
+    stop: int
+    epoch: int
+    length: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Vocabulary:
+    """What batches need of a tokenizer; light to send to another process."""
+
+    size: int
+    cls_id: int
+    sep_id: int
+    pad_id: int
+    mask_id: int
+    continues: Bool[np.ndarray, " V"]
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer) -> "Vocabulary":
+        """The special ids and the pieces that go on with a word."""
+        t = tokenizer
+        pieces = continuation_pieces(t)
+        return cls(t.vocab_size, t.cls_id, t.sep_id, t.pad_id, t.mask_id, pieces)
+
+
+class Batches:
+    """Any rows of any pass over a corpus as a batch.
+
+    Args:
+        corpus: one side of the documents.
+        tokenizer: the one whose ids the corpus holds.
+        recipe: rows, masking and seed.
+        label: keeps the random numbers of training and evaluation apart.
+        part: which part of every batch this host wants.
+        parts: how many hosts share a batch.
+
+    Raises:
+        InputError: a batch has no equal parts.
+    """
+
+    def __init__(
+        self,
+        corpus: Corpus,
+        tokenizer: Tokenizer,
+        recipe: PretrainRecipe,
+        label: str,
+        part: int,
+        parts: int,
+    ) -> None:
+        self.recipe, self.part, self.parts = recipe, part, parts
+        self.corpus, self.vocabulary = corpus, Vocabulary.of(tokenizer)
+        self.plans = Plans(corpus, recipe, label, keep_all=label != "train")
+        self._open: tuple[tuple[int, int], np.ndarray] | None = None
+        for length in recipe.lengths:
+            if recipe.rows(length) % parts:
+                raise InputError(
+                    f"recipe: a batch of {recipe.rows(length)} sequences of length {length} has "
+                    f"no {parts} equal parts\nthere are {parts} hosts\nchange batch_size"
+                )
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**vars(self), "_open": None}  # a map of a file would travel as a copy of it
+
+    def count(self, length: int, epoch: int) -> int:
+        """How many batches a pass has; an incomplete last one is left out.
+
+        Raises:
+            InputError: not even one.
+        """
+        pairs, rows = self.plans.count(length, epoch), self.recipe.rows(length)
+        if pairs < rows:
+            raise InputError(
+                f"too little text for one {self.plans.label} batch\n"
+                f"it takes {rows} pairs, an epoch has {pairs}\n"
+                "add text, or lower batch_size"
+            )
+        return pairs // rows
+
+    def pairs(self, length: int, epoch: int, number: int, whole: bool = False) -> np.ndarray:
+        """The pairs of a batch: of all hosts, or of this one."""
+        if self._open is None or self._open[0] != (length, epoch):
+            self._open = (length, epoch), self.plans.pairs(length, epoch)
+        rows = self.recipe.rows(length)
+        share = rows if whole else rows // self.parts
+        first = number * rows + (0 if whole else self.part * share)
+        return self._open[1][first : first + share]
+
+    def batch(self, length: int, epoch: int, number: int) -> Batch:
+        """This host's rows of batch `number` of a pass; sequences are padded to the length."""
+        pairs = self.pairs(length, epoch, number)
+        vocabulary, most = self.vocabulary, self.recipe.predictions(length)
+        ids, text = lay_out(pairs, self.corpus.tokens, length, vocabulary)
+        sizes = pairs["first_length"] + pairs["second_length"] + SPECIAL_TOKENS
+        wanted = np.rint(sizes * self.recipe.masked_lm_prob).astype(np.int32)
+        first = number * self.recipe.rows(length) + self.part * len(pairs)
+        key = f"{self.plans.key(length, epoch)}/masks"
+        masked: Masked = choose_masks(
+            ids,
+            text,
+            np.clip(wanted, 1, most),
+            most,
+            raw_draws(key, first, len(pairs), draws_needed(length, most)),
+            vocabulary=vocabulary.size,
+            mask_id=vocabulary.mask_id,
+            continues=vocabulary.continues[ids] if self.recipe.whole_word_masking else None,
+        )
+        place, sizes = np.arange(length), sizes[:, None]
+        second = (place > pairs["first_length"][:, None] + 1) & (place < sizes)
+        return Batch(
+            masked.input_ids,
+            (place < sizes).astype(np.int32),
+            second.astype(np.int32),
+            masked.positions,
+            masked.ids,
+            masked.weights,
+            pairs["is_random"].astype(np.int32),
+        )
+
+    def names(self, length: int, epoch: int, number: int) -> list[str]:
+        """What the rows of the whole batch were made of, for a person to find them."""
+        pairs = self.pairs(length, epoch, number, whole=True)
+        starts = self.corpus.sentences[self.corpus.documents[:-1]]
+        names = []
+        for index, pair in enumerate(pairs, number * len(pairs)):
+            tokens = pair["first"], pair["second"]
+            one, other = np.searchsorted(starts, tokens, side="right") - 1
+            names.append(f"epoch {epoch}, pair {index}: documents {one} and {other}")
+        return names
+
+
+def lay_out(
+    pairs: np.ndarray, tokens: np.ndarray, length: int, vocabulary: Vocabulary
+) -> tuple[Int32[np.ndarray, "B S"], Bool[np.ndarray, "B S"]]:
+    """Ids of `[CLS] first [SEP] second [SEP]`, padded, and which of them are text."""
+    place, row = np.arange(length), np.arange(len(pairs))
+    first, second = pairs["first_length"][:, None], pairs["second_length"][:, None]
+    in_first = (place > 0) & (place <= first)
+    text = in_first | ((place > first + 1) & (place < first + second + 2))
+    source = np.where(in_first, pairs["first"][:, None] - 1, pairs["second"][:, None] - first - 2)
+    ids = np.full(text.shape, vocabulary.pad_id, np.int32)
+    ids[text] = tokens[(source + place)[text]]
+    ids[:, 0] = vocabulary.cls_id
+    ids[row, first[:, 0] + 1] = vocabulary.sep_id
+    ids[row, first[:, 0] + second[:, 0] + 2] = vocabulary.sep_id
+    return ids, text
+
+
+class PretrainingFeed:
+    """The batches of a training run, in the form `flaxattn.train.loop` takes.
+
+    A new pass over the corpus begins where the last one has no whole batch left, and with every
+    phase of the recipe. Passes are numbered through all phases.
+
+    Args:
+        corpus: one side of the documents.
+        tokenizer: the one whose ids the corpus holds.
+        recipe: every number.
+        label: keeps the random numbers of training and evaluation apart.
+        part: which part of every batch this host wants.
+        parts: how many hosts share a batch.
+    """
+
+    def __init__(
+        self,
+        corpus: Corpus,
+        tokenizer: Tokenizer,
+        recipe: PretrainRecipe,
+        label: str = "train",
+        part: int = 0,
+        parts: int = 1,
+    ) -> None:
+        self.recipe = recipe
+        self.batches = Batches(corpus, tokenizer, recipe, label, part, parts)
+        self._passes: list[Pass] = []
+
+    def __len__(self) -> int:
+        return self.recipe.steps
+
+    def __getitem__(self, step: int) -> Batch:
+        """This host's rows of the batch of an update."""
+        now = self.find(step)
+        return self.batches.batch(now.length, now.epoch, step - now.start)
+
+    def names(self, step: int) -> list[str]:
+        """What the rows of the whole batch were made of."""
+        now = self.find(step)
+        return self.batches.names(now.length, now.epoch, step - now.start)
+
+    def find(self, step: int) -> Pass:
+        """The pass an update falls into.
+
+        Raises:
+            IndexError: the run has no such update.
+            InputError: the corpus has too little text for one batch.
+        """
+        if not 0 <= step < len(self):
+            raise IndexError(f"update {step} of {len(self)}")
+        while not self._passes or self._passes[-1].stop <= step:
+            self._passes.append(self._next())
+        return self._passes[bisect_right(self._passes, step, key=lambda p: p.start) - 1]
+
+    def _next(self) -> Pass:
+        epoch = len(self._passes)
+        start = self._passes[-1].stop if epoch else 0
+        phase = self.recipe.phase(start)
+        length = self.recipe.lengths[phase]
+        left = bisect_right(range(len(self)), phase, lo=start, key=self.recipe.phase)
+        return Pass(start, min(left, start + self.batches.count(length, epoch)), epoch, length)
+
+
+class HeldoutBatches:
+    """The first batches of a corpus at one length, always the same."""
+
+    def __init__(self, batches: Batches, length: int, number: int) -> None:
+        self._batches, self._length = batches, length
+        self._places: list[tuple[int, int]] = []
+        epoch = 0
+        while len(self._places) < number:
+            count = batches.count(length, epoch)
+            self._places += [(epoch, i) for i in range(min(count, number - len(self._places)))]
+            epoch += 1
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __getitem__(self, number: int) -> Batch:
+        return self._batches.batch(self._length, *self._places[number])
+
+
+def heldout_batches(
+    corpus: Corpus,
+    tokenizer: Tokenizer,
+    recipe: PretrainRecipe,
+    length: int,
+    part: int = 0,
+    parts: int = 1,
+) -> HeldoutBatches:
+    """What an evaluation at one length looks at: the recipe's `evaluate_batches`.
+
+    A small corpus is gone through several times, with other pairs and masks.
+
+    Args:
+        corpus: the held-out side.
+        tokenizer: the one whose ids the corpus holds.
+        recipe: rows, masking and seed.
+        length: S.
+        part: which part of every batch this host wants.
+        parts: how many hosts share a batch.
+
+    Raises:
+        InputError: the corpus has too little text for one batch.
+    """
+    batches = Batches(corpus, tokenizer, recipe, "heldout", part, parts)
+    return HeldoutBatches(batches, length, recipe.evaluate_batches)
