@@ -186,6 +186,46 @@ def evaluate(
     commands.evaluate(data, model, task, out, predictions, config, change, on_error)
 
 
+_tokenizer = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(_tokenizer, name="tokenizer")
+
+
+@_tokenizer.callback()
+def tokenizer() -> None:
+    """Learn a vocabulary from text."""
+
+
+@_tokenizer.command("train")
+def train_tokenizer(
+    files: Annotated[list[Path], typer.Argument(help="Text, JSONL or Parquet files, also .gz.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the tokenizer.")],
+    vocab_size: Annotated[int, typer.Option(help="Pieces, the five special ones counted.")] = 30522,
+    lowercase: Annotated[
+        bool, typer.Option("--lowercase/--cased", help="Fold case and strip accents, or not.")
+    ] = True,
+    max_length: Annotated[int, typer.Option(help="Longest input it names to its users.")] = 512,
+    text_column: Annotated[str, typer.Option(help="Of JSONL, Parquet, CSV and TSV.")] = "text",
+    on_error: Annotated[
+        str, typer.Option(help="Rows that cannot be used: fail, skip or quarantine.")
+    ] = "fail",
+) -> None:
+    """Learn a WordPiece vocabulary from files, which may be larger than memory."""
+    training = importlib.import_module("flaxattn.train.tokenizer_training")
+    learnt, bad = training.learn_tokenizer(
+        files,
+        out,
+        vocab_size,
+        lowercase,
+        max_length=max_length,
+        text_column=text_column,
+        on_error=on_error,
+        show_progress=sys.stderr.isatty(),
+    )
+    if left_out := sum(bad.counts.values()):
+        typer.echo(f"left out {left_out} lines or rows that cannot be used")
+    typer.echo(f"wrote {learnt.vocab_size} pieces to {out.resolve()}")
+
+
 class _LazyTrain(TyperGroup):
     """`flaxattn train …`: its commands live in `flaxattn.train`, loaded when one is asked for."""
 

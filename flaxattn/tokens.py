@@ -7,7 +7,7 @@ own, it never loads a model, and it does not need `transformers`.
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -285,18 +285,21 @@ def longest_first(lengths: tuple[int, int], removed: int) -> tuple[int, int]:
 
 
 def train_wordpiece(
-    source: Iterable[str] | Sequence[Path],
+    source: Iterable[str] | Iterable[Path],
     vocab_size: int,
     lowercase: bool,
     max_length: int = 512,
+    *,
+    show_progress: bool = False,
 ) -> Tokenizer:
     """Learn a BERT WordPiece vocabulary.
 
     Args:
-        source: texts, or `Path`s of UTF-8 text files.
+        source: texts, or `Path`s of UTF-8 text files; gone through once, and never held together.
         vocab_size: number of pieces, the five special tokens counted.
         lowercase: fold case and strip accents before splitting.
         max_length: limit that the saved tokenizer names.
+        show_progress: draw bars on standard error.
 
     Returns:
         A tokenizer with ids 0 to 4 for [PAD], [UNK], [CLS], [SEP] and [MASK].
@@ -315,21 +318,30 @@ def train_wordpiece(
     specials = list(SPECIAL_TOKENS.values())
     backend = bert_backend({piece: i for i, piece in enumerate(specials)}, settings)
     trainer = trainers.WordPieceTrainer(
-        vocab_size=vocab_size, special_tokens=specials, show_progress=False
+        vocab_size=vocab_size, special_tokens=specials, show_progress=show_progress
     )
-    items = list(source)
-    texts = [read_text(item) if isinstance(item, Path) else item for item in items]
-    if not any(text.strip() for text in texts):
+    lines = _Lines(source)
+    backend.train_from_iterator(iter(lines), trainer)
+    if not lines.filled:
         raise InputError(
             "no text to learn a vocabulary from\n"
-            f"received {len(items)} files or texts, all empty\n"
+            f"received {lines.items} files or texts, all empty\n"
             "name text files that hold some text"
         )
-    backend.train_from_iterator(_paragraphs(texts), trainer)
     vocabulary = backend.get_vocab(with_added_tokens=True)
     return Tokenizer(bert_backend(vocabulary, settings), settings)
 
 
-def _paragraphs(texts: Iterable[str]) -> Iterable[str]:
-    for text in texts:
-        yield from text.split("\n")
+class _Lines:
+    """The lines of texts or files, one at a time, and whether any of them holds something."""
+
+    def __init__(self, source: Iterable[str] | Iterable[Path]) -> None:
+        self._source = source
+        self.items, self.filled = 0, False
+
+    def __iter__(self) -> Iterator[str]:
+        for item in self._source:
+            self.items += 1
+            text = read_text(item) if isinstance(item, Path) else item
+            self.filled |= bool(text.strip())
+            yield from text.split("\n")

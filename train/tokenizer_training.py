@@ -1,0 +1,71 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""What `flaxattn tokenizer train` does: a WordPiece vocabulary out of files, written to a folder.
+
+The learning itself is `flaxattn.tokens.train_wordpiece`.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from flaxattn.errors import InputError
+from flaxattn.files import written_whole
+from flaxattn.tokenizing import SPECIAL_TOKENS
+from flaxattn.tokens import Tokenizer, train_wordpiece
+from flaxattn.train.documents import read_texts
+from flaxattn.train.recipe import PretrainRecipe
+from flaxattn.train.tables import BadRows
+
+
+def learn_tokenizer(
+    files: Sequence[Path],
+    out: Path,
+    vocab_size: int,
+    lowercase: bool,
+    *,
+    max_length: int = 512,
+    text_column: str = "text",
+    on_error: str = "fail",
+    show_progress: bool = False,
+) -> tuple[Tokenizer, BadRows]:
+    """Learn a vocabulary from files that need not fit in memory.
+
+    Args:
+        files: text, JSONL or Parquet, also .gz.
+        out: gets `tokenizer.json`, `tokenizer_config.json` and `vocab.txt`, whole or not at all.
+        vocab_size: number of pieces, the special ones counted.
+        lowercase: fold case and strip accents.
+        max_length: limit that the tokenizer names to those who use it.
+        text_column: of all files but text.
+        on_error: "fail", "skip" or "quarantine", which lists bad rows in `out`.
+        show_progress: draw bars on standard error.
+
+    Returns:
+        The tokenizer, and what was left out.
+
+    Raises:
+        InputError: a row cannot be used, there is no text, the vocabulary is too small, or `out`
+            holds a tokenizer.
+        CheckpointError: it cannot be written.
+    """
+    if not files:
+        raise InputError("no text to learn a vocabulary from\nname at least one file")
+    if vocab_size <= len(SPECIAL_TOKENS):
+        raise InputError(
+            f"a vocabulary of {vocab_size} pieces is too small\n"
+            f"{len(SPECIAL_TOKENS)} of them are special\n"
+            "raise --vocab-size; BERT has 30522"
+        )
+    if (out / "tokenizer.json").exists():
+        raise InputError(
+            f"{out} holds a tokenizer already\nit may belong to a model\nname another --out"
+        )
+    bad = BadRows(on_error, out)
+    recipe = PretrainRecipe(text_column=text_column, documents="blank-lines")
+    texts = (paragraph for text in read_texts(files, recipe, bad) for paragraph in text)
+    tokenizer = train_wordpiece(
+        texts, vocab_size, lowercase, max_length, show_progress=show_progress
+    )
+    with written_whole(out) as staging:
+        tokenizer.save(staging)
+    return tokenizer, bad
