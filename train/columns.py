@@ -9,12 +9,16 @@ Plain .npy files without objects; a half-written one is never given its final na
 import contextlib
 import fcntl
 import hashlib
+import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import numpy as np
+
+_ABANDONED = 3600.0  # seconds
 
 
 class Column:
@@ -80,3 +84,12 @@ def locked(path: Path) -> Iterator[None]:
         with contextlib.suppress(OSError):
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+def remove_abandoned(folder: Path, pattern: str) -> None:
+    """Remove half-written folders to which nobody has added for an hour: who did was killed."""
+    for part in folder.glob(pattern):
+        with contextlib.suppress(OSError):  # it may get its final name at this moment
+            newest = max(path.stat().st_mtime for path in (part, *part.iterdir()))
+            if time.time() - newest > _ABANDONED:
+                shutil.rmtree(part)

@@ -10,16 +10,17 @@ import hashlib
 import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from flaxattn.errors import InputError
+from flaxattn.errors import CheckpointError, InputError
 from flaxattn.files import written_whole
 from flaxattn.tokens import Tokenizer
-from flaxattn.train.columns import Column, locked, sha256_of
+from flaxattn.train.columns import Column, locked, remove_abandoned, sha256_of
 from flaxattn.train.corpus import COLUMNS, INDEX, Corpus
 from flaxattn.train.documents import read_documents
 from flaxattn.train.recipe import PretrainRecipe
@@ -66,26 +67,23 @@ def build_corpus(
     if not files:
         raise InputError("no text to train on\nname at least one file after --data")
     with locked(folder.with_name(f".{folder.name}.lock")):
+        for place in (folder.parent, folder):  # see `written_whole`
+            remove_abandoned(place, f".{folder.name}.*.part")
         made_of = _fingerprint(files, tokenizer, recipe)
-        found = _read_index(folder)
-        changes = [] if found is None else _changes(found, made_of)
-        if changes and not rebuild:
-            raise InputError(
-                f"{folder} holds the tokens of other data\n"
-                f"changed: {'; '.join(changes)}\n"
-                "put it back as it was, or start again with --fresh"
-            )
-        if found is not None and not changes and _intact(folder, found):
-            return Corpus(folder)
-        bad = bad or BadRows("fail")
-        with written_whole(folder, last=INDEX) as staging:
-            counts = _write(read_documents(files, recipe, bad), tokenizer, staging, note)
-            if counts["documents"] < _FEWEST:
-                raise _too_little(counts["documents"], len(files))
-            digests = {name: sha256_of(staging / name) for name in COLUMNS}
-            index = {**made_of, **counts, "rows": bad.summary(), "files": digests}
-            text = json.dumps(index, indent=2, ensure_ascii=False) + "\n"
-            (staging / INDEX).write_text(text, encoding="utf-8")
+        if not _fits(folder, made_of, rebuild):
+            documents = read_documents(files, recipe, bad := bad or BadRows("fail"))
+            try:
+                with written_whole(folder, last=INDEX) as staging:
+                    counts = _write(documents, tokenizer, staging, note)
+                    if counts["documents"] < _FEWEST:
+                        raise _too_little(counts["documents"], len(files))
+                    digests = {name: sha256_of(staging / name) for name in COLUMNS}
+                    index = {**made_of, **counts, "rows": bad.summary(), "files": digests}
+                    text = json.dumps(index, indent=2, ensure_ascii=False) + "\n"
+                    (staging / INDEX).write_text(text, encoding="utf-8")
+            except CheckpointError:
+                if not _fits(folder, made_of, rebuild):  # else another host was faster
+                    raise
     return Corpus(folder)
 
 
@@ -121,6 +119,25 @@ def _read_index(folder: Path) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return found if isinstance(found, dict) and found.get("version") == _VERSION else None
+
+
+def _fits(folder: Path, made_of: dict[str, Any], rebuild: bool) -> bool:
+    """Whether the folder holds the corpus, undamaged.
+
+    Raises:
+        InputError: it holds that of other data, and is not to be rebuilt.
+    """
+    found = _read_index(folder)
+    if found is None:
+        return False
+    changes = _changes(found, made_of)
+    if changes and not rebuild:
+        raise InputError(
+            f"{folder} holds the tokens of other data\n"
+            f"changed: {'; '.join(changes)}\n"
+            "put it back as it was, or start again with --fresh"
+        )
+    return not changes and _intact(folder, found)
 
 
 def _changes(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
@@ -162,8 +179,7 @@ def _write(
         tokens, sentences, starts, hashes = columns
         sentences.extend([0])
         starts.extend([0])
-        for group in _groups(documents):
-            rows = tokenizer.ids([sentence for document in group for sentence in document])
+        for group, rows in _tokenized(_groups(documents), tokenizer):
             sizes = np.fromiter(map(len, rows), np.int64, len(rows))
             owner = np.repeat(np.arange(len(group)), [len(document) for document in group])
             counts = np.bincount(owner[sizes > 0], minlength=len(group))
@@ -192,6 +208,21 @@ def _groups(documents: Iterable[list[str]]) -> Iterator[list[list[str]]]:
             group, size = [], 0
     if group:
         yield group
+
+
+def _tokenized(
+    groups: Iterable[list[list[str]]], tokenizer: Tokenizer
+) -> Iterator[tuple[list[list[str]], list[list[int]]]]:
+    """Each group with the ids of its sentences; the next one is read meanwhile."""
+    with ThreadPoolExecutor(1) as pool:
+        before: tuple[list[list[str]], Future[list[list[int]]]] | None = None
+        for group in groups:
+            ids = pool.submit(tokenizer.ids, [s for document in group for s in document])
+            if before:
+                yield before[0], before[1].result()
+            before = group, ids
+        if before:
+            yield before[0], before[1].result()
 
 
 def _hash(document: Sequence[str]) -> int:

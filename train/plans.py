@@ -11,22 +11,19 @@ import dataclasses
 import functools
 import hashlib
 import json
-import shutil
-import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from flaxattn.files import written_whole
-from flaxattn.train.columns import locked, mapped, sha256_of
+from flaxattn.train.columns import locked, mapped, remove_abandoned, sha256_of
 from flaxattn.train.corpus import Corpus
 from flaxattn.train.instances import write_plan
 from flaxattn.train.recipe import PretrainRecipe
 
 _COUNTS = "counts.json"
 _KEPT = 2  # of the plans of one training run
-_ABANDONED = 24 * 3600.0  # seconds
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,9 +97,7 @@ class Plans:
 
     def _clean(self, epoch: int) -> None:
         """Remove plans that are no longer needed, and what killed processes left."""
-        for part in self.folder.glob(".*.part"):
-            if time.time() - part.stat().st_mtime > _ABANDONED:
-                shutil.rmtree(part, ignore_errors=True)
+        remove_abandoned(self.folder, ".*.part")
         if not self.keep_all:
             for path in self.folder.glob(f"{self.label}-*.npy"):
                 ours = path.name.startswith(f"{self._prefix}-")

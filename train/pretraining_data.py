@@ -120,12 +120,13 @@ class Batches:
 
     def pairs(self, length: int, epoch: int, number: int, whole: bool = False) -> np.ndarray:
         """The pairs of a batch: of all hosts, or of this one."""
-        if self._open is None or self._open[0] != (length, epoch):
-            self._open = (length, epoch), self.plans.pairs(length, epoch)
+        found = self._open  # threads may ask for different passes
+        if found is None or found[0] != (length, epoch):
+            self._open = found = (length, epoch), self.plans.pairs(length, epoch)
         rows = self.recipe.rows(length)
         share = rows if whole else rows // self.parts
         first = number * rows + (0 if whole else self.part * share)
-        return self._open[1][first : first + share]
+        return found[1][first : first + share]
 
     def batch(self, length: int, epoch: int, number: int) -> Batch:
         """This host's rows of batch `number` of a pass; sequences are padded to the length."""
@@ -237,13 +238,15 @@ class PretrainingFeed:
         """
         if not 0 <= step < len(self):
             raise IndexError(f"update {step} of {len(self)}")
-        while not self._passes or self._passes[-1].stop <= step:
-            self._passes.append(self._next())
-        return self._passes[bisect_right(self._passes, step, key=lambda p: p.start) - 1]
+        passes = self._passes
+        while not passes or passes[-1].stop <= step:
+            passes = [*passes, self._after(passes)]
+        self._passes = max(passes, self._passes, key=len)  # threads may ask for different updates
+        return passes[bisect_right(passes, step, key=lambda p: p.start) - 1]
 
-    def _next(self) -> Pass:
-        epoch = len(self._passes)
-        start = self._passes[-1].stop if epoch else 0
+    def _after(self, passes: list[Pass]) -> Pass:
+        epoch = len(passes)
+        start = passes[-1].stop if passes else 0
         phase = self.recipe.phase(start)
         length = self.recipe.lengths[phase]
         left = bisect_right(range(len(self)), phase, lo=start, key=self.recipe.phase)
