@@ -12,41 +12,58 @@ The recipe of the built-in model is `flaxattn/pretrained/tiny-bert/recipe.yaml`;
 beside it names data, commands, hardware, time and results.
 """
 
-import json
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import yaml
+from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
-from flaxattn import weights
+from flaxattn import __version__, weights
 from flaxattn.bert import BertForPreTraining, ModelOutput
 from flaxattn.config import BertConfig
 from flaxattn.errors import InputError
 from flaxattn.kernels.contract import NOTHING, Capture
 from flaxattn.tokens import Tokenizer, train_wordpiece
 from flaxattn.trace import Trace
-from flaxattn.train import data, loop
+from flaxattn.train import loop, sharding
+from flaxattn.train.bad_rows import BadRows
+from flaxattn.train.card import write_card
+from flaxattn.train.corpus import Corpus, count_tokens, unigram_loss
+from flaxattn.train.corpus_writer import build_corpus, tokenizer_digest
+from flaxattn.train.curves import draw_curves
+from flaxattn.train.documents import read_documents
+from flaxattn.train.flops import bert_flops
 from flaxattn.train.initial import initial_parameters
-from flaxattn.train.objectives import Metrics, pretraining_loss
-from flaxattn.train.recipe import Recipe
-from flaxattn.train.state import Params, bert_adamw
+from flaxattn.train.objectives import Metrics, Totals, pretraining_loss, pretraining_totals
+from flaxattn.train.optimizers import optimizer
+from flaxattn.train.pretraining_data import Batch, PretrainingFeed, heldout_batches
+from flaxattn.train.recipe import PretrainRecipe
+from flaxattn.train.report import read_metrics
+from flaxattn.train.run_folder import RunFolder, write_json
+from flaxattn.train.state import LossFunction, Params
 
 
 def pretrain(
-    files: Sequence[Path], out: Path, recipe: Recipe, fresh: bool = False
+    files: Sequence[Path],
+    folder: RunFolder,
+    recipe: PretrainRecipe,
+    *,
+    tokenizer: Path | None = None,
+    command: str = "flaxattn train bert-mlm",
 ) -> dict[str, Any]:
     """Run everything from text files to a Hugging Face directory.
 
     Args:
-        files: UTF-8 text with blank lines between paragraphs.
-        out: run directory; gets `tokenizer/`, `recipe.yaml`, `metrics.jsonl`, the checkpoint, and
-            at the end `model/` and `summary.json`.
+        files: text, JSONL or Parquet; the recipe's `documents` says how text is cut.
+        folder: of the run; gets `tokenizer/`, `corpus/`, metrics, checkpoints, and at the end
+            `model/`, `curves.png` and `summary.json`.
         recipe: every number of the run.
-        fresh: ignore what an earlier run left in `out`.
+        tokenizer: directory of an existing one; None learns one from the files.
+        command: what was typed, for the model card.
 
     Returns:
         The content of `summary.json`.
@@ -54,37 +71,64 @@ def pretrain(
     Raises:
         InputError: the text is missing, unreadable or too little; the loss became NaN.
         CheckpointError: what an earlier run left does not fit.
+        StopRequestedError: SIGTERM came; the state is saved.
     """
-    out.mkdir(parents=True, exist_ok=True)
-    tokenizer = _tokenizer(files, out / "tokenizer", recipe, fresh)
-    text = yaml.safe_dump(recipe.to_dict(), sort_keys=False)
-    (out / "recipe.yaml").write_text(text, encoding="utf-8")
-    sides = data.split_heldout(data.read_documents(files, recipe), recipe.heldout_fraction)
-    training, heldout = (data.tokenize(side, tokenizer) for side in sides)
-    module = build_module(recipe, tokenizer)
-    task = loop.Task(
-        loss=loss_function(module, recipe.entropy_price),
-        optimizer=bert_adamw(recipe),
-        training=data.Feed(training, tokenizer, recipe),
-        heldout=data.Feed(heldout, tokenizer, recipe, label="heldout"),
-    )
-    params = initial_parameters(module, recipe, training)
-    done = loop.run(task, params, recipe, out, fresh)
-    weights.save(out / "model", module, done.state.params, tokenizer=tokenizer)
-    summary = {
-        "steps": int(done.state.step),
-        "tokens": done.tokens,
-        "seconds": round(done.seconds, 1),
-        "training_tokens": _count(training),
-        "heldout_tokens": _count(heldout),
-        "unigram_loss": data.unigram_loss(training, heldout, tokenizer.vocab_size),
-        "heldout": [r for r in loop.read_metrics(out / "metrics.jsonl") if r["kind"] == "heldout"],
-    }
-    (out / "summary.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+    with folder.held():
+        bad = BadRows(recipe.on_error, folder.path)
+        pieces = _tokenizer(files, folder, recipe, tokenizer)
+        store = folder.path / "corpus"
+        corpus = build_corpus(files, pieces, recipe, store, bad=bad, rebuild=folder.fresh)
+        identity = {"data": corpus.digest, "tokenizer": tokenizer_digest(pieces)}
+        folder.claim(recipe, identity)
+        training, heldout = corpus.split(recipe.heldout_fraction)
+        module = build_module(recipe, pieces)
+        params = initial_parameters(module, recipe, training)
+        task = build_task(module, recipe, pieces, training, heldout)
+        done = loop.run(task, params, recipe, folder)
+        trained = sharding.gather(done.state.params)
+        summary = {
+            "version": __version__,
+            "steps": int(done.state.step),
+            "tokens": done.tokens,
+            "seconds": round(done.seconds, 1),
+            "seed": recipe.seed,
+            **identity,
+            "training_tokens": int(count_tokens(training, pieces.vocab_size).sum()),
+            "heldout_tokens": int(count_tokens(heldout, pieces.vocab_size).sum()),
+            "rows": corpus.index["rows"],
+            "unigram_loss": unigram_loss(training, heldout, pieces.vocab_size),
+            "best": done.best,
+            "heldout": [r for r in read_metrics(folder.metrics) if r["kind"] == "heldout"],
+        }
+        if jax.process_index() == 0:
+            _write(folder, module, trained, pieces, recipe, summary, command)
     return summary
 
 
-def build_module(recipe: Recipe, tokenizer: Tokenizer) -> BertForPreTraining:
+def build_task(
+    module: BertForPreTraining,
+    recipe: PretrainRecipe,
+    tokenizer: Tokenizer,
+    training: Corpus,
+    heldout: Corpus,
+) -> loop.Task:
+    """What the loop needs: loss, optimiser, batches and evaluation."""
+    loss = loss_function(module, recipe.entropy_price)
+    part = {"part": jax.process_index(), "parts": jax.process_count()}
+    return loop.Task(
+        loss=loss,
+        totals=batch_totals,
+        optimizer=optimizer(recipe),
+        feed=PretrainingFeed(training, tokenizer, recipe, **part),
+        evaluate=Evaluation(loss, heldout, tokenizer, recipe, sharding.make_mesh(recipe)),
+        watch="mlm_loss",
+        flops=lambda batch: bert_flops(
+            module.config, *batch.input_ids.shape, batch.masked_positions.shape[1]
+        ),
+    )
+
+
+def build_module(recipe: PretrainRecipe, tokenizer: Tokenizer) -> BertForPreTraining:
     """The model of a recipe; attention records nothing while it trains."""
     config = BertConfig(
         vocab_size=tokenizer.vocab_size,
@@ -100,21 +144,28 @@ def build_module(recipe: Recipe, tokenizer: Tokenizer) -> BertForPreTraining:
         pad_token_id=tokenizer.pad_id,
         architectures=("BertForPreTraining",),
     )
-    return BertForPreTraining(config, capture=NOTHING)
+    dtype = jnp.dtype(recipe.dtype)
+    return BertForPreTraining(config, dtype=dtype, capture=NOTHING, remat=recipe.remat)
 
 
-def loss_function(module: BertForPreTraining, entropy_price: float = 0.0) -> loop.LossFunction:
+def batch_totals(batch: Batch) -> Totals:
+    """What the sums over a whole batch are divided by."""
+    return pretraining_totals(batch.attention_mask, batch.masked_weights)
+
+
+def loss_function(module: BertForPreTraining, entropy_price: float = 0.0) -> LossFunction:
     """Loss of the module on a batch, in the form the loop takes.
 
     Args:
         module: the model.
-        entropy_price: see `Recipe`; charged while training only, so that evaluations compare.
+        entropy_price: see `PretrainRecipe`; charged while training only, so that evaluations
+            compare.
     """
     watched = module.clone(capture=Capture(stats=("entropy",)))
 
     def loss(
-        params: Params, batch: data.Batch, dropout: jax.Array | None
-    ) -> tuple[jax.Array, Metrics]:
+        params: Params, batch: Batch, dropout: Array | None, totals: Totals
+    ) -> tuple[Array, Metrics]:
         pays = entropy_price > 0 and dropout is not None
         out, state = (watched if pays else module).apply(
             {"params": params},
@@ -135,16 +186,18 @@ def loss_function(module: BertForPreTraining, entropy_price: float = 0.0) -> loo
             batch.masked_ids,
             batch.masked_weights,
             batch.next_sentence_label,
+            totals,
         )
         if pays:
-            metrics["attention_entropy"] = mean_entropy(state, batch)
+            share = batch.attention_mask.shape[0] / totals["pairs"]  # of the batch, in this part
+            metrics["attention_entropy"] = mean_entropy(state, batch) * share
             total += entropy_price * metrics["attention_entropy"]
         return total, metrics
 
     return loss
 
 
-def mean_entropy(state: Mapping[str, Any], batch: data.Batch) -> Float[Array, ""]:
+def mean_entropy(state: Mapping[str, Any], batch: Batch) -> Float[Array, ""]:
     """Mean over layers, heads and real queries of the entropy in nats that `state` recorded."""
     seen = Trace.from_variables(state).encoder
     assert seen is not None
@@ -153,22 +206,75 @@ def mean_entropy(state: Mapping[str, Any], batch: data.Batch) -> Float[Array, ""
     return (entropy * real).sum() / (real.sum() * entropy.shape[0] * entropy.shape[2])
 
 
-def _tokenizer(files: Sequence[Path], folder: Path, recipe: Recipe, fresh: bool) -> Tokenizer:
-    if (folder / "tokenizer.json").is_file() and not fresh:
-        return Tokenizer.from_dir(folder)
-    missing = [path for path in files if not path.is_file()]
-    if missing or not files:
-        raise InputError(
-            f"no such text file: {missing[0]}\nname existing files after --data"
-            if missing
-            else "no text to train on\nname at least one file after --data"
+class Evaluation:
+    """Mean metrics over the first held-out batches, always the same ones.
+
+    At the length of the phase that the next update is of; before and after training, of the last.
+    """
+
+    def __init__(
+        self,
+        loss: LossFunction,
+        heldout: Corpus,
+        tokenizer: Tokenizer,
+        recipe: PretrainRecipe,
+        mesh: Mesh,
+    ) -> None:
+        self._corpus, self._tokenizer, self._recipe, self._mesh = heldout, tokenizer, recipe, mesh
+        self._compute = jax.jit(
+            lambda params, batch: loss(params, batch, None, batch_totals(batch))[1]
         )
-    tokenizer = train_wordpiece(
-        list(files), recipe.vocab_size, recipe.lowercase, recipe.max_position_embeddings
-    )
-    tokenizer.save(folder)
-    return tokenizer
+
+    def __call__(self, params: Params, step: int) -> dict[str, float]:
+        """Held-out metrics after `step` updates."""
+        phase = self._recipe.phase(step - 1) if 0 < step < self._recipe.steps else -1
+        length = self._recipe.lengths[phase]
+        part = {"part": jax.process_index(), "parts": jax.process_count()}
+        batches = heldout_batches(self._corpus, self._tokenizer, self._recipe, length, **part)
+        placed = (sharding.place_batch(batches[i], self._mesh) for i in range(len(batches)))
+        rows = [self._compute(params, batch) for batch in placed]
+        loop.fetch(rows)
+        return {"length": length, **loop.mean(rows)}
 
 
-def _count(documents: list[data.Document]) -> int:
-    return sum(len(sentence) for document in documents for sentence in document)
+def _tokenizer(
+    files: Sequence[Path], folder: RunFolder, recipe: PretrainRecipe, given: Path | None
+) -> Tokenizer:
+    if given is not None:
+        return Tokenizer.from_dir(given)
+    own = folder.path / "tokenizer"
+    if (own / "tokenizer.json").is_file() and not folder.fresh:
+        return Tokenizer.from_dir(own)
+    if not files:
+        raise InputError("no text to train on\nname at least one file after --data")
+    if jax.process_index() == 0:
+        bad = BadRows("fail" if recipe.on_error == "fail" else "skip")
+        sentences = (text for document in read_documents(files, recipe, bad) for text in document)
+        length = recipe.max_position_embeddings
+        train_wordpiece(sentences, recipe.vocab_size, recipe.lowercase, length).save(own)
+    deadline = time.monotonic() + 3600
+    while not (own / "tokenizer.json").is_file():  # the first host is at it
+        if time.monotonic() > deadline:
+            raise InputError(f"no tokenizer appeared in {own}\nall hosts need the same --out")
+        time.sleep(1)
+    return Tokenizer.from_dir(own)
+
+
+def _write(
+    folder: RunFolder,
+    module: BertForPreTraining,
+    params: Params,
+    tokenizer: Tokenizer,
+    recipe: PretrainRecipe,
+    summary: Mapping[str, Any],
+    command: str,
+) -> None:
+    """The finished model with its card, the curves and the summary."""
+    model = folder.path / "model"
+    weights.save(model, module, params, tokenizer=tokenizer)
+    facts = {k: v for k, v in summary.items() if k not in ("heldout", "version", "best")}
+    device = jax.devices()[0]
+    facts["hardware"] = f"{jax.device_count()} x {device.device_kind}, jax {jax.__version__}"
+    write_card(model, "BERT pretrained with flaxattn", command, recipe, facts, summary["heldout"])
+    draw_curves(folder.metrics, folder.path / "curves.png")
+    write_json(folder.path / "summary.json", summary)

@@ -28,6 +28,7 @@ from flaxattn.train.run_folder import RunFolder, write_json
 from flaxattn.train.sharding import state_shardings
 
 _PART = ".part"
+_OVERHEAD = 2**16  # bytes of a checkpoint beside its arrays, about
 
 
 class Checkpoints:
@@ -173,9 +174,9 @@ class Checkpoints:
                 _remove(self._path(step))
 
     def _check_space(self, state: Any) -> None:
-        needed = sum(leaf.nbytes for leaf in jax.tree.leaves(state)) if self._primary else 0
+        needed = _OVERHEAD + sum(leaf.nbytes for leaf in jax.tree.leaves(state))
         free = shutil.disk_usage(self._folder).free
-        if needed > free:
+        if self._primary and needed > free:
             raise CheckpointError(
                 f"no room for a checkpoint in {self._folder}\n"
                 f"it needs {needed:,} bytes, {free:,} are free\n"

@@ -5,11 +5,14 @@
 `flaxattn.cli` loads this file only when one of them is asked for.
 """
 
+import shlex
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from flaxattn.train import options
 from flaxattn.train.glue_commands import glue
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
@@ -22,27 +25,52 @@ def train() -> None:
 
 @app.command("bert-mlm")
 def bert_mlm(
-    data: Annotated[list[Path], typer.Option(help="Text files, paragraphs between blank lines.")],
-    out: Annotated[Path, typer.Option(help="Run directory; the model ends up in its model/.")],
-    more: Annotated[list[Path] | None, typer.Argument(help="More files for --data.")] = None,
-    config: Annotated[Path | None, typer.Option(help="Recipe as YAML.")] = None,
-    change: Annotated[
-        list[str] | None, typer.Option("--set", help="One setting, such as steps=1000.")
+    data: Annotated[
+        list[Path] | None, typer.Option(help="Text, JSONL or Parquet files, also .gz.")
     ] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Do not resume; start again.")] = False,
+    out: options.Out = None,
+    more: Annotated[list[Path] | None, typer.Argument(help="More files for --data.")] = None,
+    config: options.Config = None,
+    change: options.Change = None,
+    tokenizer: Annotated[
+        Path | None, typer.Option(help="Directory of a tokenizer; default: learn one.")
+    ] = None,
+    on_error: options.OnError = None,
+    fresh: options.Fresh = False,
+    fallback: options.Fallback = False,
+    allow_changes: options.AllowChanges = False,
+    tensorboard: options.TensorBoard = False,
+    print_config: options.PrintConfig = False,
+    distributed: options.Distributed = False,
+    coordinator: options.Coordinator = None,
+    processes: options.Processes = None,
+    process: options.Process = None,
 ) -> None:
     """Pretrain BERT from text: masked words and next sentences."""
-    from flaxattn.train.bert_mlm import pretrain
-    from flaxattn.train.recipe import read_recipe
+    from flaxattn.train.recipe import PretrainRecipe
+    from flaxattn.train.settings import read_recipe, to_yaml
 
-    recipe = read_recipe(config, change or [])
-    summary = pretrain([*data, *(more or [])], out, recipe, fresh)
+    changes = [*(change or []), *([f"on_error={on_error}"] if on_error else [])]
+    recipe = read_recipe(PretrainRecipe, config, changes)
+    if print_config:
+        typer.echo(to_yaml(recipe), nl=False)
+        return
+    folder = options.run_folder(out, fresh, fallback, allow_changes, tensorboard)
+    options.required("--data", data)
+    from flaxattn.train.launch import Hosts, join
+
+    join(Hosts(distributed, coordinator, processes, process))
+    from flaxattn.train.bert_mlm import pretrain
+
+    files = [*(data or []), *(more or [])]
+    command = shlex.join(["flaxattn", *sys.argv[1:]])
+    summary = pretrain(files, folder, recipe, tokenizer=tokenizer, command=command)
     typer.echo(
         f"held-out masked-LM loss {summary['heldout'][0]['mlm_loss']:.3f} before, "
         f"{summary['heldout'][-1]['mlm_loss']:.3f} after "
         f"{summary['steps']} steps; without context {summary['unigram_loss']:.3f}"
     )
-    typer.echo(f"wrote {(out / 'model').resolve()}")
+    typer.echo(f"wrote {(folder.path / 'model').resolve()}")
 
 
 app.command("glue")(glue)

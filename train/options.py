@@ -1,0 +1,65 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""The options that every command under `flaxattn train` has, with their help.
+
+Types only, and what is made of them; no command.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from flaxattn.train.run_folder import RunFolder
+
+Out = Annotated[Path | None, typer.Option(help="Run directory; the model ends up in its model/.")]
+Config = Annotated[Path | None, typer.Option(help="Recipe as YAML.")]
+Change = Annotated[
+    list[str] | None, typer.Option("--set", help="One setting, such as steps=1000; repeat.")
+]
+OnError = Annotated[
+    str | None, typer.Option(help="Rows that cannot be used: fail, skip or quarantine.")
+]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Do not resume; start again.")]
+Fallback = Annotated[
+    bool, typer.Option("--fallback", help="Go on from the checkpoint before a damaged one.")
+]
+AllowChanges = Annotated[
+    bool, typer.Option("--allow-changes", help="Go on with another recipe or other data.")
+]
+TensorBoard = Annotated[
+    bool, typer.Option("--tensorboard", help="Write TensorBoard's event files too.")
+]
+PrintConfig = Annotated[
+    bool, typer.Option("--print-config", help="Print the recipe and do nothing.")
+]
+Distributed = Annotated[
+    bool, typer.Option("--distributed", help="One of several processes; the cluster tells which.")
+]
+Coordinator = Annotated[str | None, typer.Option(help="Address:port of process 0, of several.")]
+Processes = Annotated[int | None, typer.Option(help="How many processes there are.")]
+Process = Annotated[int | None, typer.Option(help="Number of this process, from 0.")]
+
+
+def required(name: str, value: object) -> None:
+    """Refuse a command without an option that it needs.
+
+    Raises:
+        typer.BadParameter: the value is None or empty.
+    """
+    if not value:
+        raise typer.BadParameter("it is missing; see the example below --help", param_hint=name)
+
+
+def run_folder(
+    out: Path | None, fresh: bool, fallback: bool, allow_changes: bool, tensorboard: bool
+) -> "RunFolder":
+    """The run's folder, with what to do about an earlier run in it."""
+    from flaxattn.train.run_folder import RunFolder
+
+    required("--out", out)
+    assert out is not None
+    return RunFolder(
+        out, fresh=fresh, fallback=fallback, allow_changes=allow_changes, tensorboard=tensorboard
+    )
