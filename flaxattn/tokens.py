@@ -285,7 +285,7 @@ def longest_first(lengths: tuple[int, int], removed: int) -> tuple[int, int]:
 
 
 def train_wordpiece(
-    source: Iterable[str] | Iterable[Path],
+    source: Iterable[str | Path],
     vocab_size: int,
     lowercase: bool,
     max_length: int = 512,
@@ -295,7 +295,8 @@ def train_wordpiece(
     """Learn a BERT WordPiece vocabulary.
 
     Args:
-        source: texts, or `Path`s of UTF-8 text files; gone through once, and never held together.
+        source: texts, or `Path`s of UTF-8 text files. It is gone through twice and never held
+            together, unless it is an iterator, which can only be gone through once.
         vocab_size: number of pieces, the five special tokens counted.
         lowercase: fold case and strip accents before splitting.
         max_length: limit that the saved tokenizer names.
@@ -315,31 +316,43 @@ def train_wordpiece(
         "tokenizer_class": "BertTokenizer",
         **SPECIAL_TOKENS,
     }
-    specials = list(SPECIAL_TOKENS.values())
-    backend = bert_backend({piece: i for i, piece in enumerate(specials)}, settings)
-    trainer = trainers.WordPieceTrainer(
-        vocab_size=vocab_size, special_tokens=specials, show_progress=show_progress
-    )
-    lines = _Lines(source)
-    backend.train_from_iterator(iter(lines), trainer)
+    lines = _Lines(list(source) if isinstance(source, Iterator) else source)
+    pieces = list(SPECIAL_TOKENS.values())
+    # The trainer numbers continuing letters as it meets them, in the random order of a hash map,
+    # and settles ties by number. A first look for these letters makes the result reproducible.
+    letters = _learnt(lines, pieces, len(pieces) + 1, settings, False)
+    pieces += sorted(p for p in letters if p.startswith("##") and len(p) > 2)
+    vocabulary = _learnt(lines, pieces, vocab_size, settings, show_progress)
     if not lines.filled:
         raise InputError(
             "no text to learn a vocabulary from\n"
             f"received {lines.items} files or texts, all empty\n"
             "name text files that hold some text"
         )
-    vocabulary = backend.get_vocab(with_added_tokens=True)
     return Tokenizer(bert_backend(vocabulary, settings), settings)
+
+
+def _learnt(
+    lines: "_Lines", pieces: list[str], vocab_size: int, settings: dict[str, Any], progress: bool
+) -> dict[str, int]:
+    """A vocabulary that begins with some pieces and holds at least every letter."""
+    backend = bert_backend({piece: i for i, piece in enumerate(pieces)}, settings)
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=vocab_size, special_tokens=pieces, show_progress=progress
+    )
+    backend.train_from_iterator(iter(lines), trainer)
+    return backend.get_vocab(with_added_tokens=True)
 
 
 class _Lines:
     """The lines of texts or files, one at a time, and whether any of them holds something."""
 
-    def __init__(self, source: Iterable[str] | Iterable[Path]) -> None:
+    def __init__(self, source: Iterable[str | Path]) -> None:
         self._source = source
         self.items, self.filled = 0, False
 
     def __iter__(self) -> Iterator[str]:
+        self.items = 0
         for item in self._source:
             self.items += 1
             text = read_text(item) if isinstance(item, Path) else item

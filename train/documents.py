@@ -54,6 +54,24 @@ def read_texts(
                 yield paragraphs(text)
 
 
+class Paragraphs:
+    """Every paragraph of some files, as often as it is gone through.
+
+    Args:
+        files: see `read_documents`.
+        recipe: names the text column.
+        bad: takes what cannot be used, the first time.
+    """
+
+    def __init__(self, files: Sequence[Path], recipe: PretrainRecipe, bad: BadRows) -> None:
+        self._files, self._recipe, self._bad = files, recipe, bad
+
+    def __iter__(self) -> Iterator[str]:
+        bad, self._bad = self._bad, BadRows("skip")
+        for text in read_texts(self._files, self._recipe, bad):
+            yield from text
+
+
 def _cut(lines: Iterable[str], recipe: PretrainRecipe) -> Iterator[list[str]]:
     if recipe.documents == "lines":
         yield from ([flat] for line in lines if (flat := " ".join(line.split())))

@@ -12,7 +12,7 @@ from flaxattn.errors import InputError
 from flaxattn.files import written_whole
 from flaxattn.tokenizing import SPECIAL_TOKENS
 from flaxattn.tokens import Tokenizer, train_wordpiece
-from flaxattn.train.documents import read_texts
+from flaxattn.train.documents import Paragraphs
 from flaxattn.train.recipe import PretrainRecipe
 from flaxattn.train.tables import BadRows
 
@@ -61,8 +61,7 @@ def learn_tokenizer(
             f"{out} holds a tokenizer already\nit may belong to a model\nname another --out"
         )
     bad = BadRows(on_error, out)
-    recipe = PretrainRecipe(text_column=text_column, documents="blank-lines")
-    texts = (paragraph for text in read_texts(files, recipe, bad) for paragraph in text)
+    texts = Paragraphs(files, PretrainRecipe(text_column=text_column), bad)
     tokenizer = train_wordpiece(
         texts, vocab_size, lowercase, max_length, show_progress=show_progress
     )

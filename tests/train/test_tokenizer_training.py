@@ -97,14 +97,32 @@ def test_no_tokenizer_is_overwritten(
     assert "holds a tokenizer already" in capsys.readouterr().err
 
 
-def test_texts_are_gone_through_once_and_not_kept() -> None:
-    def texts(times: int) -> Iterator[str]:
-        return (" ".join(TEXTS) + "\n" for _ in range(times))
+def test_two_runs_learn_the_same(text: Path, tmp_path: Path) -> None:
+    """Every count is a tie here: nothing but the order of letters decides."""
+    text.write_text(" ".join(a + b + c for a in "xyz" for b in "mnop" for c in "uvw"))
+    for name in "ab":
+        assert learn(text, "--out", tmp_path / name, "--vocab-size", 30) == 0
+    assert vocabulary(tmp_path / "a") == vocabulary(tmp_path / "b")
+    assert len(vocabulary(tmp_path / "a")) == 30
 
+
+class Many:
+    """A text, many times."""
+
+    def __init__(self, times: int) -> None:
+        self.times = times
+
+    def __iter__(self) -> Iterator[str]:
+        return (" ".join(TEXTS) + "\n" for _ in range(self.times))
+
+
+def test_texts_are_not_kept() -> None:
     peaks = []
     for times in (2000, 16000):
         tracemalloc.start()
-        train_wordpiece(texts(times), 60, True)
+        train_wordpiece(Many(times), 60, True)
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] < peaks[0] * 1.2 + 20_000
+    once = train_wordpiece(iter(Many(3)), 60, True)
+    assert once.backend.get_vocab() == train_wordpiece(Many(3), 60, True).backend.get_vocab()
