@@ -20,10 +20,10 @@ PYTEST := PYTHONSAFEPATH=1 $(BIN)/pytest --numprocesses auto --maxprocesses 4 --
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test slow lint parity compare browser aot ahead gpu bench clean
+.PHONY: help demo test slow faults lint parity compare browser aot ahead gpu bench bench-train clean
 
 help:  ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.base  ## the main job on the built-in model: extract, measure, write the page
 	$(BIN)/flaxattn demo $(ARGS)
@@ -33,6 +33,9 @@ test: $(VENV)/.test  ## the tests that need neither torch nor an accelerator, bu
 
 slow: $(VENV)/.test  ## the slow tests: every case on the interpreted kernels
 	$(PYTEST) --dist loadgroup -m slow $(ARGS)
+
+faults: $(VENV)/.test  ## training killed, stopped, starved and damaged: every trial (half an hour)
+	FLAXATTN_TRIALS=full $(PYTEST) tests/faults tests/train/test_checkpoints.py $(ARGS)
 
 lint: $(VENV)/.dev  ## ruff, format check and pyright, as in continuous integration
 	$(BIN)/ruff check .

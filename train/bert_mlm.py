@@ -73,6 +73,7 @@ def pretrain(
         CheckpointError: what an earlier run left does not fit.
         StopRequestedError: SIGTERM came; the state is saved.
     """
+    _look_for(files)
     with folder.held():
         bad = BadRows(recipe.on_error, folder.path)
         pieces = _tokenizer(files, folder, recipe, tokenizer)
@@ -237,6 +238,16 @@ class Evaluation:
         return {"length": length, **loop.mean(rows)}
 
 
+def _look_for(files: Sequence[Path]) -> None:
+    missing = [path for path in files if not path.exists()]
+    if missing or not files:
+        raise InputError(
+            f"no such text file: {missing[0]}\nname existing files after --data"
+            if missing
+            else "no text to train on\nname at least one file after --data"
+        )
+
+
 def _tokenizer(
     files: Sequence[Path], folder: RunFolder, recipe: PretrainRecipe, given: Path | None
 ) -> Tokenizer:
@@ -245,8 +256,6 @@ def _tokenizer(
     own = folder.path / "tokenizer"
     if (own / "tokenizer.json").is_file() and not folder.fresh:
         return Tokenizer.from_dir(own)
-    if not files:
-        raise InputError("no text to train on\nname at least one file after --data")
     if jax.process_index() == 0:
         bad = BadRows("fail" if recipe.on_error == "fail" else "skip")
         sentences = (text for document in read_documents(files, recipe, bad) for text in document)

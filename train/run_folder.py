@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The folder of a run: who may write in it, what it belongs to, and where things are.
 
-    metrics.jsonl  timing.jsonl  run.json  checkpoints/  tokenizer/  model/
+    run.json  recipe.yaml  metrics.jsonl  timing.jsonl  checkpoints/  model/
 
 It knows nothing of arrays; `flaxattn.train.checkpoints` fills checkpoints/.
 """
@@ -22,6 +22,7 @@ import jax
 from flaxattn import __version__
 from flaxattn.errors import CheckpointError, InputError
 from flaxattn.train.recipe import FREE, Recipe
+from flaxattn.train.settings import to_yaml
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,6 +112,7 @@ class RunFolder:
                 )
         if jax.process_index() == 0:
             write_json(path, now)
+            (self.path / "recipe.yaml").write_text(to_yaml(recipe), encoding="utf-8")
 
 
 def write_json(path: Path, value: Any) -> None:

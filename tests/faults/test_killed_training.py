@@ -28,7 +28,8 @@ from flaxattn.train.run_folder import RunFolder
 
 with Checkpoints(RunFolder(Path(sys.argv[1])), 2) as saved:
     for step in range(int(sys.argv[2]), 10**6):
-        state = {"x": np.random.default_rng(step).random((64, 4096), np.float32), "step": np.array(step, np.int32)}
+        x = np.random.default_rng(step).random((64, 4096), np.float32)
+        state = {"x": x, "step": np.array(step, np.int32)}
         saved.save(step, state, {"tokens": step})
         print(step, flush=True)
 """

@@ -16,12 +16,16 @@ from flaxattn import weights
 from flaxattn.bert import BertForPreTraining
 from flaxattn.errors import InputError
 from flaxattn.tokens import Tokenizer
-from flaxattn.train import bert_mlm, loop
+from flaxattn.train import bert_mlm
 from flaxattn.train.initial import initial_parameters
-from flaxattn.train.recipe import Recipe, read_recipe
-from flaxattn.train.state import bert_adamw
+from flaxattn.train.optimizers import bert_adamw
+from flaxattn.train.pretraining_data import Batch
+from flaxattn.train.recipe import PretrainRecipe
+from flaxattn.train.report import read_metrics
+from flaxattn.train.run_folder import RunFolder
+from flaxattn.train.settings import read_recipe
 
-RECIPE = Recipe(
+RECIPE = PretrainRecipe(
     vocab_size=90,
     num_hidden_layers=1,
     num_attention_heads=2,
@@ -45,6 +49,7 @@ RECIPE = Recipe(
     evaluate_batches=1,
     checkpoint_every=1000,
     log_seconds=1000,
+    devices=1,
 )
 
 PLAIN = dataclasses.replace(RECIPE, word_init="normal", unigram_bias=False)
@@ -68,14 +73,14 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def run(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("run")
-    bert_mlm.pretrain([text], out, RECIPE)
+    bert_mlm.pretrain([text], RunFolder(out), RECIPE)
     return out
 
 
 def test_it_learns_what_context_tells(run: Path) -> None:
     """Without context the loss would be the unigram loss; with it, there is little to guess."""
     first, *_, last = [
-        row for row in loop.read_metrics(run / "metrics.jsonl") if row["kind"] == "heldout"
+        row for row in read_metrics(run / "metrics.jsonl") if row["kind"] == "heldout"
     ]
     unigram = yaml.safe_load((run / "summary.json").read_text())["unigram_loss"]
     assert first["mlm_loss"] > 2.0
@@ -84,9 +89,10 @@ def test_it_learns_what_context_tells(run: Path) -> None:
 
 
 def test_the_run_directory_holds_everything_to_run_again(run: Path) -> None:
-    assert read_recipe(run / "recipe.yaml") == RECIPE
+    assert read_recipe(PretrainRecipe, run / "recipe.yaml") == RECIPE
+    assert (run / "curves.png").stat().st_size > 10_000
     names = {path.name for path in (run / "model").iterdir()}
-    assert {"config.json", "model.safetensors", "tokenizer.json", "vocab.txt"} <= names
+    assert {"config.json", "model.safetensors", "tokenizer.json", "vocab.txt", "README.md"} <= names
     assert Tokenizer.from_dir(run / "model").max_length == 16
 
 
@@ -101,7 +107,7 @@ def test_the_model_directory_opens_with_the_trained_weights(run: Path) -> None:
 
 
 def test_the_output_bias_starts_at_the_frequencies(run: Path) -> None:
-    rows = loop.read_metrics(run / "metrics.jsonl")
+    rows = read_metrics(run / "metrics.jsonl")
     unigram = yaml.safe_load((run / "summary.json").read_text())["unigram_loss"]
     assert rows[0]["mlm_loss"] == pytest.approx(unigram, abs=0.5)
 
@@ -119,45 +125,58 @@ def test_initial_parameters_follow_the_recipe(run: Path) -> None:
     assert np.abs(word).max() < 0.25
 
 
-def test_dropout_is_on_in_training_only_and_follows_its_key(run: Path) -> None:
-    tokenizer = Tokenizer.from_dir(run / "model")
-    recipe = Recipe(**{**RECIPE.to_dict(), "hidden_dropout_prob": 0.5, "lengths": (16,)})
-    module = bert_mlm.build_module(recipe, tokenizer)
+@pytest.fixture(scope="module")
+def batch(run: Path) -> Batch:
+    """Two sequences of one length, and one that is shorter."""
+    size = Tokenizer.from_dir(run / "model").vocab_size
+    ids = np.random.default_rng(0).integers(5, size, (3, 16), dtype=np.int32)
+    mask = (np.arange(16) < np.array([16, 16, 9])[:, None]).astype(np.int32)
+    places = np.tile(np.array([1, 4], np.int32), (3, 1))
+    return Batch(
+        ids,
+        mask,
+        np.zeros_like(ids),
+        places,
+        np.take_along_axis(ids, places, 1),
+        np.ones((3, 2), np.float32),
+        np.array([0, 1, 1], np.int32),
+    )
+
+
+def test_dropout_is_on_in_training_only_and_follows_its_key(run: Path, batch: Batch) -> None:
+    recipe = dataclasses.replace(RECIPE, hidden_dropout_prob=0.5)
+    module = bert_mlm.build_module(recipe, Tokenizer.from_dir(run / "model"))
     params = initial_parameters(module, PLAIN, [])
-    feed = loop.Feed([[[5, 6, 7], [8, 9]]] * 40, tokenizer, recipe)
     loss = jax.jit(bert_mlm.loss_function(module))
-    batch = feed.batch(loop.Position(), 16)
     keys = (None, None, jax.random.key(0), jax.random.key(0), jax.random.key(1))
-    off, again, one, same, two = (float(loss(params, batch, key)[0]) for key in keys)
+    totals = bert_mlm.batch_totals(batch)
+    off, again, one, same, two = (float(loss(params, batch, key, totals)[0]) for key in keys)
     assert off == again
     assert one == same
     assert len({off, one, two}) == 3
 
 
-def test_the_price_of_entropy_is_charged_while_training_only(run: Path) -> None:
+def test_the_price_of_entropy_is_charged_while_training_only(run: Path, batch: Batch) -> None:
     """Heads without queries attend evenly, so the entropy is the logarithm of the length."""
-    tokenizer = Tokenizer.from_dir(run / "model")
-    module = bert_mlm.build_module(PLAIN, tokenizer)
+    module = bert_mlm.build_module(PLAIN, Tokenizer.from_dir(run / "model"))
     params = initial_parameters(module, PLAIN, [])
     attention = params["bert"]["encoder"]["layers"]["attention"]
     attention["query"] = jax.tree.map(jnp.zeros_like, attention["query"])
-    feed = loop.Feed([[[5, 6, 7], [8, 9]]] * 40, tokenizer, PLAIN)
-    batch = feed.batch(loop.Position(), 16)
     loss = jax.jit(bert_mlm.loss_function(module, entropy_price=0.5))
-    total, metrics = loss(params, batch, jax.random.key(0))
+    totals = bert_mlm.batch_totals(batch)
+    total, metrics = loss(params, batch, jax.random.key(0), totals)
     lengths = batch.attention_mask.sum(1)
     expected = (lengths * np.log(lengths)).sum() / lengths.sum()
-    assert len(set(lengths.tolist())) > 1
     assert float(metrics["attention_entropy"]) == pytest.approx(expected, rel=1e-5)
     assert float(total - metrics["loss"]) == pytest.approx(0.5 * expected, rel=1e-4)
-    total, metrics = loss(params, batch, None)
+    total, metrics = loss(params, batch, None, totals)
     assert float(total) == float(metrics["loss"])
 
 
 def test_decay_spares_exactly_norms_and_biases_of_the_real_model(run: Path) -> None:
     tokenizer = Tokenizer.from_dir(run / "model")
     params = initial_parameters(bert_mlm.build_module(RECIPE, tokenizer), PLAIN, [])
-    recipe = Recipe(learning_rate=1.0, warmup_steps=0, weight_decay=0.5, steps=10)
+    recipe = PretrainRecipe(learning_rate=1.0, warmup_steps=0, weight_decay=0.5, steps=10)
     optimizer = bert_adamw(recipe)
     zeros = jax.tree.map(jnp.zeros_like, params)
     ones = jax.tree.map(jnp.ones_like, params)
@@ -174,5 +193,6 @@ def test_decay_spares_exactly_norms_and_biases_of_the_real_model(run: Path) -> N
 )
 def test_missing_files(tmp_path: Path, files: list[str], part: str) -> None:
     with pytest.raises(InputError) as error:
-        bert_mlm.pretrain([Path(name) for name in files], tmp_path, RECIPE)
+        bert_mlm.pretrain([Path(name) for name in files], RunFolder(tmp_path / "run"), RECIPE)
+    assert not (tmp_path / "run").exists()
     assert part in str(error.value)
