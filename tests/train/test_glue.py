@@ -168,6 +168,7 @@ def test_the_model_is_a_hugging_face_directory(run: Path, data: Path) -> None:
     assert (run / "model" / "README.md").is_file()
 
 
+@pytest.mark.parity
 def test_torch_opens_the_model(run: Path) -> None:
     torch = pytest.importorskip("torch")
     import transformers
