@@ -1,28 +1,17 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Small random checkpoints for the tests of this folder, and the golden cases as a module.
+"""Small random checkpoints for the tests of this folder."""
 
-`make_golden` can be imported by the tests once this file has run.
-"""
-
-import importlib.util
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import make_golden as golden
 import numpy as np
 import pytest
 
 from flaxattn import tensorfile
-
-_SCRIPT = Path(__file__).resolve().parent.parent / "golden" / "make_golden.py"
-_spec = importlib.util.spec_from_file_location("make_golden", _SCRIPT)
-assert _spec is not None and _spec.loader is not None
-golden = importlib.util.module_from_spec(_spec)
-sys.modules["make_golden"] = golden
-_spec.loader.exec_module(golden)
 
 PIECES = "[PAD] [UNK] [CLS] [SEP] [MASK] the cat is very sad because it could not find food to eat"
 LETTERS = "abcdefghijklmnopqrstuvwxyz.,!?"
