@@ -27,6 +27,8 @@ LANGUAGES = {"python", "sh", "text", "toml", "yaml", "json"}
 # First words of a shell line that are neither ours nor make's; nothing else may be shown.
 SYSTEM = {"cd", "git", "pip", "source", "pre-commit", "pytest", "python"}
 
+GROUPS = {"train", "tokenizer"}  # commands that have commands
+
 
 class Block(NamedTuple):
     """A fenced block: the document, its line, the language after the fence and the text."""
@@ -102,7 +104,8 @@ def test_shell_command_exists(block: Block, command: list[str]) -> None:
 
 def check_flaxattn(arguments: list[str], where: str) -> None:
     """The help of the command knows every option that is shown."""
-    verb = [word for word in arguments[:1] if not word.startswith("-")]
+    words = arguments[: 2 if arguments[0] in GROUPS else 1]
+    verb = [word for word in words if not word.startswith("-")]
     environment = {**os.environ, "COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"}
     run = subprocess.run(
         [Path(sys.executable).parent / "flaxattn", *verb, "--help"],
