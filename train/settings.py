@@ -24,7 +24,8 @@ def read_recipe(kind: type[R], path: Path | None, overrides: Sequence[str] = ())
 
     Args:
         kind: which recipe.
-        path: YAML mapping of some or all settings; None for the defaults.
+        path: YAML mapping of some or all settings, or the name of one that comes with flaxattn:
+            bert-base-gpu, bert-base-v5e-256. None for the defaults.
         overrides: pairs such as `steps=100` or `lengths=[64,128]`; later ones win.
 
     Raises:
@@ -86,6 +87,9 @@ def to_yaml(recipe: Recipe) -> str:
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:
+    own = Path(__file__).with_name(f"{path.name}.yaml")
+    if path.name == str(path) and not path.exists() and own.is_file():
+        path = own
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:

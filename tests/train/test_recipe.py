@@ -110,3 +110,14 @@ def test_wrong_settings_of_fine_tuning(pair: str, part: str) -> None:
     with pytest.raises(InputError) as error:
         read_recipe(GlueRecipe, None, [pair])
     assert part in message(error)
+
+
+@pytest.mark.parametrize("name", ["bert-base-gpu", "bert-base-v5e-256"])
+def test_recipes_that_come_with_it_are_found_by_name(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    recipe = read_recipe(PretrainRecipe, Path(name))
+    assert (recipe.hidden_size, recipe.lengths, recipe.dtype) == (768, (128, 512), "bfloat16")
+    (tmp_path / name).write_text("steps: 3", encoding="utf-8")
+    assert read_recipe(PretrainRecipe, Path(name)).steps == 3  # a file of that name comes first
