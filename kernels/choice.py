@@ -9,7 +9,7 @@ Two things decide, and each can refuse with a reason: the device (see devices.py
 import difflib
 from typing import Any, NamedTuple
 
-from flaxattn.kernels import devices, reference, xla
+from flaxattn.kernels import devices, reference, sharded, xla
 from flaxattn.kernels.contract import Call
 from flaxattn.kernels.devices import Device
 
@@ -141,7 +141,7 @@ def run(name: str | None, call: Call) -> Any:
         raise NotImplementedError(_message(name, "cannot run here", reason))
     refusal = _message(name, "cannot run here", _needs(name, "{platform}"))
     q = devices.only_on(call.q, platform, refusal)
-    return _module(name).attend(call._replace(q=q))
+    return sharded.over_mesh(_module(name).attend, call._replace(q=q))
 
 
 def _message(name: str, what: str, reason: str) -> str:

@@ -21,6 +21,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 from jaxtyping import Array, Float
+from rich.console import Console
 
 from flaxattn import __version__, weights
 from flaxattn.bert import BertForPreTraining, ModelOutput
@@ -35,7 +36,7 @@ from flaxattn.train.card import write_card
 from flaxattn.train.corpus import Corpus, count_tokens, unigram_loss
 from flaxattn.train.corpus_writer import build_corpus, tokenizer_digest
 from flaxattn.train.curves import draw_curves
-from flaxattn.train.documents import read_documents
+from flaxattn.train.documents import Paragraphs
 from flaxattn.train.flops import bert_flops
 from flaxattn.train.initial import initial_parameters
 from flaxattn.train.objectives import Metrics, Totals, pretraining_loss, pretraining_totals
@@ -78,7 +79,16 @@ def pretrain(
         bad = BadRows(recipe.on_error, folder.path)
         pieces = _tokenizer(files, folder, recipe, tokenizer)
         store = folder.path / "corpus"
-        corpus = build_corpus(files, pieces, recipe, store, bad=bad, rebuild=folder.fresh)
+        with Console(stderr=True).status("reading text") as shown:
+            corpus = build_corpus(
+                files,
+                pieces,
+                recipe,
+                store,
+                bad=bad,
+                rebuild=folder.fresh or folder.allow_changes,
+                note=shown.update,
+            )
         identity = {"data": corpus.digest, "tokenizer": tokenizer_digest(pieces)}
         folder.claim(recipe, identity)
         training, heldout = corpus.split(recipe.heldout_fraction)
@@ -115,12 +125,12 @@ def build_task(
 ) -> loop.Task:
     """What the loop needs: loss, optimiser, batches and evaluation."""
     loss = loss_function(module, recipe.entropy_price)
-    part = {"part": jax.process_index(), "parts": jax.process_count()}
+    part, parts = jax.process_index(), jax.process_count()
     return loop.Task(
         loss=loss,
         totals=batch_totals,
         optimizer=optimizer(recipe),
-        feed=PretrainingFeed(training, tokenizer, recipe, **part),
+        feed=PretrainingFeed(training, tokenizer, recipe, part=part, parts=parts),
         evaluate=Evaluation(loss, heldout, tokenizer, recipe, sharding.make_mesh(recipe)),
         watch="mlm_loss",
         flops=lambda batch: bert_flops(
@@ -230,8 +240,10 @@ class Evaluation:
         """Held-out metrics after `step` updates."""
         phase = self._recipe.phase(step - 1) if 0 < step < self._recipe.steps else -1
         length = self._recipe.lengths[phase]
-        part = {"part": jax.process_index(), "parts": jax.process_count()}
-        batches = heldout_batches(self._corpus, self._tokenizer, self._recipe, length, **part)
+        part, parts = jax.process_index(), jax.process_count()
+        batches = heldout_batches(
+            self._corpus, self._tokenizer, self._recipe, length, part=part, parts=parts
+        )
         placed = (sharding.place_batch(batches[i], self._mesh) for i in range(len(batches)))
         rows = [self._compute(params, batch) for batch in placed]
         loop.fetch(rows)
@@ -258,9 +270,9 @@ def _tokenizer(
         return Tokenizer.from_dir(own)
     if jax.process_index() == 0:
         bad = BadRows("fail" if recipe.on_error == "fail" else "skip")
-        sentences = (text for document in read_documents(files, recipe, bad) for text in document)
-        length = recipe.max_position_embeddings
-        train_wordpiece(sentences, recipe.vocab_size, recipe.lowercase, length).save(own)
+        text, length = Paragraphs(files, recipe, bad), recipe.max_position_embeddings
+        with Console(stderr=True).status("learning a vocabulary"):
+            train_wordpiece(text, recipe.vocab_size, recipe.lowercase, length).save(own)
     deadline = time.monotonic() + 3600
     while not (own / "tokenizer.json").is_file():  # the first host is at it
         if time.monotonic() > deadline:

@@ -18,6 +18,7 @@ import grain
 import jax
 import numpy as np
 import optax
+from absl import flags
 from jax.sharding import Mesh
 
 from flaxattn.errors import InputError
@@ -125,7 +126,8 @@ def run(task: Task, params: Params, recipe: Recipe, folder: RunFolder) -> Run:
     like = jax.eval_shape(start, params)
     layout = sharding.state_shardings(like, mesh)
     update = compile_update(task, recipe, layout, mesh)
-    with Checkpoints(folder, recipe.keep_checkpoints) as saved, Stopping() as stop:
+    saving = Checkpoints(folder, recipe.keep_checkpoints)
+    with jax.set_mesh(mesh), saving as saved, Stopping() as stop:
         if found := saved.newest(like, mesh):
             now = Run(found[0], **found[1])
         else:
@@ -206,6 +208,7 @@ def batches(feed: Feed, recipe: Recipe, first: int) -> Iterator[tuple[int, Batch
     ahead = grain.ReadOptions(num_threads=1, prefetch_buffer_size=2)
     data = source.to_iter_dataset(ahead)
     if recipe.workers:
+        flags.FLAGS.mark_as_parsed()  # grain's workers read absl's flags, of which we set none
         data = data.mp_prefetch(grain.MultiprocessingOptions(num_workers=recipe.workers))
     yield from enumerate(iter(data), first)
 

@@ -28,6 +28,11 @@ def together(training, out: Path, count: int, devices: int, **settings) -> list[
     ]
 
 
+def test_worker_processes_change_nothing(training, undisturbed: Path, tmp_path: Path) -> None:
+    training.finish(tmp_path / "run", workers=2)
+    assert training.results(tmp_path / "run") == training.results(undisturbed)
+
+
 @pytest.mark.parametrize("parallel", [1, 2] if FULL else [2])
 def test_two_processes_of_four_devices_lose_what_one_process_loses(
     training, undisturbed: Path, tmp_path: Path, parallel: int
