@@ -84,7 +84,12 @@ class FineTuning:
 
 
 def finetune(
-    data: str | Path, folder: RunFolder, recipe: GlueRecipe, trace_examples: int = 0
+    data: str | Path,
+    folder: RunFolder,
+    recipe: GlueRecipe,
+    trace_examples: int = 0,
+    *,
+    command: str = "flaxattn train glue",
 ) -> dict[str, Any]:
     """Run everything from files to a Hugging Face directory, once per seed.
 
@@ -93,6 +98,7 @@ def finetune(
         folder: of the run; seeds that an earlier run finished there are not run again.
         recipe: task, model and every number.
         trace_examples: dev examples whose attention is stored before and after fine-tuning.
+        command: what was typed, for the model card.
 
     Returns:
         The content of `summary.json`.
@@ -115,7 +121,7 @@ def finetune(
         assert best is not None
         summary = {**_summary(shared, parts, bad, runs), "best_seed": best.seed}
         if jax.process_index() == 0:
-            write_model(shared, best, folder)
+            write_model(shared, best, folder, command)
         files = write_submissions(
             task, shared.module, best.params, shared.data, recipe, folder.path / "predictions"
         )
@@ -191,14 +197,13 @@ def one_seed(shared: FineTuning, seed: int, folder: RunFolder) -> Judged:
     return Judged(seed, sharding.gather(done.state.params), metrics, facts)
 
 
-def write_model(shared: FineTuning, best: Judged, folder: RunFolder) -> None:
+def write_model(shared: FineTuning, best: Judged, folder: RunFolder, command: str) -> None:
     """Write the best seed's Hugging Face directory, with a model card."""
     model, task = folder.path / "model", shared.task
     recipe = dataclasses.replace(shared.recipe, seed=best.seed)
     weights.save(model, shared.module, best.params, tokenizer=shared.base.tokenizer)
     rows = read_metrics(folder.path / f"seed-{best.seed}" / "metrics.jsonl")
     heldout = [row for row in rows if row["kind"] == "heldout"]
-    command = f"flaxattn train glue --task {task.name} --data GLUE --out RUN"
     facts = {**shared.identity, "examples": shared.data["train"].size, **best.facts}
     write_card(
         model, f"{recipe.model} fine-tuned on {task.folder}", command, recipe, facts, heldout

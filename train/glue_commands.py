@@ -5,10 +5,14 @@
 Everything heavy is imported when one of them runs.
 """
 
+import shlex
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from flaxattn.train import options
 
 if TYPE_CHECKING:
     from flaxattn.train.recipe import GlueRecipe
@@ -20,36 +24,28 @@ Data = Annotated[
 Model = Annotated[
     str | None, typer.Option(help="Built-in name, model directory, or Hugging Face Hub id.")
 ]
-Config = Annotated[Path | None, typer.Option(help="Recipe as YAML.")]
-Change = Annotated[
-    list[str] | None, typer.Option("--set", help="One setting, such as seeds=[1,2,3]; repeat.")
-]
-OnError = Annotated[
-    str | None, typer.Option(help="Rows that cannot be used: fail, skip or quarantine.")
-]
 
 
 def glue(
     data: Data = None,
-    out: Annotated[Path | None, typer.Option(help="Run directory; model/ is in it.")] = None,
+    out: options.Out = None,
     task: Task = None,
     model: Model = None,
-    config: Config = None,
-    change: Change = None,
-    on_error: OnError = None,
+    config: options.Config = None,
+    change: options.Change = None,
+    on_error: options.OnError = None,
     trace_before_after: Annotated[
-        int, typer.Option(help="Dev examples whose attention is kept, before and after.")
+        int, typer.Option(min=0, help="Dev examples whose attention is kept, before and after.")
     ] = 0,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Do not resume; start again.")] = False,
-    fallback: Annotated[
-        bool, typer.Option("--fallback", help="Go on from the checkpoint before a damaged one.")
-    ] = False,
-    allow_changes: Annotated[
-        bool, typer.Option("--allow-changes", help="Go on with another recipe or other data.")
-    ] = False,
-    print_config: Annotated[
-        bool, typer.Option("--print-config", help="Print the recipe and do nothing.")
-    ] = False,
+    fresh: options.Fresh = False,
+    fallback: options.Fallback = False,
+    allow_changes: options.AllowChanges = False,
+    tensorboard: options.TensorBoard = False,
+    print_config: options.PrintConfig = False,
+    distributed: options.Distributed = False,
+    coordinator: options.Coordinator = None,
+    processes: options.Processes = None,
+    process: options.Process = None,
 ) -> None:
     """Fine-tune BERT on a task of GLUE, once per seed; the best on the dev set counts."""
     recipe = _recipe(config, change, task, model, on_error)
@@ -58,23 +54,23 @@ def glue(
 
         typer.echo(to_yaml(recipe), nl=False)
         return
-    for name, value in (("--data", data), ("--out", out)):
-        if value is None:
-            raise typer.BadParameter("it is missing; name a folder", param_hint=name)
-    from flaxattn.train.glue import finetune
-    from flaxattn.train.run_folder import RunFolder
-
+    folder = options.run_folder(out, fresh, fallback, allow_changes, tensorboard)
+    options.required("--data", data)
     assert data is not None
-    assert out is not None
-    folder = RunFolder(out, fresh=fresh, fallback=fallback, allow_changes=allow_changes)
-    summary = finetune(data, folder, recipe, trace_before_after)
+    from flaxattn.train.launch import Hosts, join
+
+    join(Hosts(distributed, coordinator, processes, process))
+    from flaxattn.train.glue import finetune
+
+    command = shlex.join(["flaxattn", *sys.argv[1:]])
+    summary = finetune(data, folder, recipe, trace_before_after, command=command)
     for name, value in summary["metrics"].items():
         spread = "" if value["deviation"] is None else f" ± {value['deviation']:.4f}"
         typer.echo(f"{name} {value['mean']:.4f}{spread}")
     lost = summary["rows"]["rows"] - summary["rows"]["kept"]
     if lost:
         typer.echo(f"left out {lost} bad rows of {summary['rows']['rows']}")
-    typer.echo(f"wrote {(out / 'model').resolve()}")
+    typer.echo(f"wrote {(folder.path / 'model').resolve()}")
 
 
 def evaluate(

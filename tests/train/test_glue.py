@@ -297,7 +297,7 @@ def test_regression_stops_early(recipe: GlueRecipe, tmp_path: Path) -> None:
                 text = sentence(pick, i % 2)
                 csv.writer(file).writerow([text, f'"{text}", he said', f"{5.0 * (i % 2):.1f}"])
     small = dataclasses.replace(
-        recipe, task="stsb", seeds=(1,), steps=200, evaluate_every=20, patience=1, max_length=32,
+        recipe, task="stsb", seeds=(1,), steps=100, evaluate_every=20, patience=1, max_length=32,
         buckets=(32,),
     )  # fmt: skip
     summary = glue.finetune(tmp_path, RunFolder(tmp_path / "run"), small)
@@ -305,7 +305,7 @@ def test_regression_stops_early(recipe: GlueRecipe, tmp_path: Path) -> None:
     assert summary["metrics"]["pearson"]["deviation"] is None
     rows = read_metrics(tmp_path / "run" / "seed-1" / "metrics.jsonl")
     heldout = [row["step"] for row in rows if row["kind"] == "heldout"]
-    assert heldout[-1] == min(200, summary["runs"][0]["best_step"] + 20)
+    assert heldout[-1] == min(100, summary["runs"][0]["best_step"] + 20)
     settings = json.loads((tmp_path / "run" / "model" / "config.json").read_text())
     assert settings["problem_type"] == "regression"
     assert len(settings["id2label"]) == 1
