@@ -21,7 +21,8 @@ from flaxattn.train.recipe import GlueRecipe
 from flaxattn.train.tables import Row, read_rows, text_of
 
 DEV_SHARE = 0.1  # of the training examples, where there is no dev part
-HUB = "datasets:"  # prefix of a name that the `datasets` package loads
+HUB = "datasets:"  # prefix of a name that the `datasets` package loads; alone, of GLUE
+_HUB_NAME = "nyu-mll/glue"
 _SUFFIXES = (".csv", ".jsonl", ".parquet", ".csv.gz", ".jsonl.gz")
 
 
@@ -255,10 +256,16 @@ def _from_datasets(
             "it is not installed\n"
             "pip install datasets, or give a folder of TSV, CSV, JSONL or Parquet files"
         ) from error
-    if isinstance(data, Path):
-        held = datasets.load_from_disk(str(data))
-    else:
-        held = datasets.load_dataset(data.removeprefix(HUB), task.name)
+    try:
+        if isinstance(data, Path):
+            held = datasets.load_from_disk(str(data))
+        else:
+            held = datasets.load_dataset(data.removeprefix(HUB) or _HUB_NAME, task.name)
+    except (OSError, ValueError) as error:
+        raise UnavailableError(
+            f"the package datasets cannot load {data}\n{excerpt(str(error))}\n"
+            "check the name and the network, or give a folder of files"
+        ) from error
     name = next((name for name in PART_NAMES[part] if name in held), None)
     if name is None:
         return None

@@ -255,3 +255,11 @@ def test_the_datasets_package_is_used_where_it_is(
         TASKS["sst2"], "datasets:nyu/glue", GlueRecipe(), BadRows("skip"), ["train", "dev"]
     )
     assert [e.first for e in parts["dev"].examples] == ["v"]
+
+    def unreachable(name: str, task: str) -> None:
+        raise ConnectionError(f"Couldn't reach {name!r} on the Hub")
+
+    vars(fake).update(load_dataset=unreachable)
+    with pytest.raises(UnavailableError, match="Couldn't reach 'nyu-mll/glue'") as caught:
+        read_parts(TASKS["sst2"], "datasets:", GlueRecipe(), BadRows(), ["train", "dev"])
+    assert len(str(caught.value).splitlines()) == 3
