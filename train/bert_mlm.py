@@ -126,6 +126,11 @@ def build_task(
     """What the loop needs: loss, optimiser, batches and evaluation."""
     loss = loss_function(module, recipe.entropy_price)
     part, parts = jax.process_index(), jax.process_count()
+
+    def flops(batch: Batch) -> float:
+        (rows, length), scored = batch.input_ids.shape, batch.masked_positions.shape[1]
+        return bert_flops(module.config, rows, length, scored)
+
     return loop.Task(
         loss=loss,
         totals=batch_totals,
@@ -133,9 +138,7 @@ def build_task(
         feed=PretrainingFeed(training, tokenizer, recipe, part=part, parts=parts),
         evaluate=Evaluation(loss, heldout, tokenizer, recipe, sharding.make_mesh(recipe)),
         watch="mlm_loss",
-        flops=lambda batch: bert_flops(
-            module.config, *batch.input_ids.shape, batch.masked_positions.shape[1]
-        ),
+        flops=flops,
     )
 
 

@@ -95,7 +95,7 @@ class Run:
     state: TrainState
     tokens: int = 0
     seconds: float = 0.0
-    pending: list[dict[str, float]] = field(default_factory=list)
+    pending: list[dict[str, Any]] = field(default_factory=list)
     best: dict[str, Any] | None = None
     without_gain: int = 0
 
@@ -204,9 +204,10 @@ def batches(feed: Feed, recipe: Recipe, first: int) -> Iterator[tuple[int, Batch
     An element is a whole batch that depends on its number alone, so the state of this pipeline is
     the number of the update, whatever prepares it.
     """
-    source = grain.MapDataset.source(feed).slice(slice(first, recipe.steps))
+    source: Any = feed  # grain's own protocol names the argument of __getitem__ otherwise
+    wanted = grain.MapDataset.source(source).slice(slice(first, recipe.steps))
     ahead = grain.ReadOptions(num_threads=1, prefetch_buffer_size=2)
-    data = source.to_iter_dataset(ahead)
+    data = wanted.to_iter_dataset(ahead)
     if recipe.workers:
         flags.FLAGS.mark_as_parsed()  # grain's workers read absl's flags, of which we set none
         data = data.mp_prefetch(grain.MultiprocessingOptions(num_workers=recipe.workers))

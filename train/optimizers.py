@@ -22,7 +22,7 @@ class AdamMoments(NamedTuple):
 
     mean: Params
     square: Params
-    count: Int[Array, ""]
+    updates: Int[Array, ""]
 
 
 def optimizer(recipe: Recipe) -> optax.GradientTransformation:
@@ -100,7 +100,7 @@ def scale_by_bert_adam(
         assert isinstance(state, AdamMoments)
         mean = jax.tree.map(lambda m, g: b1 * m + (1 - b1) * g, state.mean, updates)
         square = jax.tree.map(lambda v, g: b2 * v + (1 - b2) * g * g, state.square, updates)
-        count = state.count + 1
+        count = state.updates + 1
         lack_m, lack_v = 1.0, 1.0
         if bias_correction:
             lack_m, lack_v = (1 - b ** count.astype(jnp.float32) for b in (b1, b2))
