@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from flaxattn.train.run_folder import RunFolder
 
 Out = Annotated[Path | None, typer.Option(help="Run directory; the model ends up in its model/.")]
-Config = Annotated[Path | None, typer.Option(help="Recipe as YAML, or bert-base-gpu, bert-base-v5e-256.")]
+Config = Annotated[
+    Path | None, typer.Option(help="Recipe as YAML, or bert-base-gpu, bert-base-v5e-256.")
+]
 Change = Annotated[
     list[str] | None, typer.Option("--set", help="One setting, such as steps=1000; repeat.")
 ]

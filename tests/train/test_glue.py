@@ -4,17 +4,17 @@
 
 import csv
 import dataclasses
-import importlib.util
 import json
 import random
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import make_glue_golden
+import make_golden
 import numpy as np
 import pytest
 
@@ -58,20 +58,6 @@ def compiled_in_haste() -> Iterator[None]:
     jax.config.update("jax_disable_most_optimizations", True)
     yield
     jax.config.update("jax_disable_most_optimizations", False)
-
-
-def golden(name: str) -> Any:
-    """A script of tests/golden as a module."""
-    if name == "make_glue_golden":
-        golden("make_golden")  # which it imports
-    if name not in sys.modules:
-        path = Path(__file__).parent.parent / "golden" / f"{name}.py"
-        spec = importlib.util.spec_from_file_location(name, path)
-        assert spec is not None
-        assert spec.loader is not None
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
-    return sys.modules[name]
 
 
 @pytest.fixture(scope="module")
@@ -334,13 +320,13 @@ def test_three_labels_and_several_sets(recipe: GlueRecipe, tmp_path: Path) -> No
 
 @pytest.fixture(scope="module")
 def stored() -> dict[str, np.ndarray]:
-    with np.load(golden("make_glue_golden").GOLDEN, allow_pickle=False) as arrays:
+    with np.load(make_glue_golden.GOLDEN, allow_pickle=False) as arrays:
         return dict(arrays)
 
 
 def ours(name: str, folder: Path) -> dict[str, np.ndarray]:
     """Loss and gradients under torch's names, summed over two parts of a filled batch."""
-    make, cases = golden("make_golden"), golden("make_glue_golden")
+    make, cases = make_golden, make_glue_golden
     case = cases.CASES[name]
     settings = {"model_type": "bert", "architectures": [case.head], **case.config()}
     (folder / "config.json").write_text(json.dumps(settings))
@@ -382,7 +368,7 @@ def test_loss_and_gradients_are_torchs(
 @pytest.mark.parametrize("name", ["classes", "regression"])
 def test_torch_still_computes_what_is_stored(name: str, stored: dict[str, np.ndarray]) -> None:
     pytest.importorskip("torch")
-    for field, array in golden("make_glue_golden").torch_outputs(name).items():
+    for field, array in make_glue_golden.torch_outputs(name).items():
         np.testing.assert_allclose(array, stored[f"{name}/{field}"], rtol=1e-4, atol=1e-6)
 
 
