@@ -35,7 +35,7 @@ slow: $(VENV)/.test  ## the slow tests: every case on the interpreted kernels
 	$(PYTEST) --dist loadgroup -m slow $(ARGS)
 
 faults: $(VENV)/.test  ## training killed, stopped, starved and damaged: every trial (half an hour)
-	FLAXATTN_TRIALS=full $(PYTEST) tests/faults tests/train/test_checkpoints.py $(ARGS)
+	FLAXATTN_TRIALS=full $(PYTEST) tests/faults tests/train/test_checkpoints.py tests/train/test_loop.py $(ARGS)
 
 lint: $(VENV)/.dev  ## ruff, format check and pyright, as in continuous integration
 	$(BIN)/ruff check .
@@ -69,8 +69,18 @@ bench: $(VENV)/.base  ## BERT-base with all attention weights beside torch eager
 	$(BIN)/python tests/benchmarks/bert_forward.py \
 	  --torch-python $(PARITY_VENV)/bin/python $(ARGS)
 
+# FLAXATTN_DATA: text/books/*.txt and glue/SST-2.
+bench-train: $(VENV)/.base  ## a training step beside torch; books in five minutes; SST-2 (heavy)
+	@: "$${FLAXATTN_DATA:?name the folder of real data}"
+	@$(MAKE) --no-print-directory $(PARITY_VENV)/.oracle VENV=$(PARITY_VENV) VERSION=3.11
+	$(BIN)/python tests/benchmarks/bert_training.py \
+	  --torch-python $(PARITY_VENV)/bin/python $(ARGS)
+	$(BIN)/python tests/benchmarks/pretraining_data.py "$$FLAXATTN_DATA"/text/books/*.txt
+	$(BIN)/python tests/benchmarks/books.py "$$FLAXATTN_DATA"/text/books/*.txt --out books.json
+	$(BIN)/python tests/benchmarks/sst2.py --data "$$FLAXATTN_DATA"/glue --out sst2.json
+
 clean:  ## remove what make, the tests and the demo made
-	rm -rf .venv .venv-* build flaxattn.egg-info flaxattn-demo flaxattn-bench.json .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-* build flaxattn.egg-info flaxattn-demo flaxattn-bench.json books.json sst2.json .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Each stamp is written last, so an interrupted installation starts again.

@@ -3,6 +3,7 @@
 """Checkpoints: whole or absent, never damage read as numbers, refused where they do not fit."""
 
 import json
+import os
 import random
 import shutil
 from collections.abc import Iterator
@@ -38,6 +39,7 @@ def equal(one: TrainState, two: TrainState) -> bool:
     return all(np.array_equal(a, b) for a, b in pairs)
 
 
+FULL = os.environ.get("FLAXATTN_TRIALS") == "full"  # `make faults`
 MESH = make_mesh(Recipe(devices=4, model_parallel=2))
 
 
@@ -110,7 +112,7 @@ def assert_refused(folder: Path, trial: str) -> None:
     assert found is not None and equal(found[0], make_state(3)), trial
 
 
-@pytest.mark.parametrize("trial", range(8))
+@pytest.mark.parametrize("trial", range(200 if FULL else 8))
 def test_a_flipped_bit_is_noticed(copied: Path, trial: int) -> None:
     rng = random.Random(trial)
     files = [path for path in files_of(copied) if path.stat().st_size]
@@ -122,9 +124,12 @@ def test_a_flipped_bit_is_noticed(copied: Path, trial: int) -> None:
     assert_refused(copied, f"bit {place} of {path.name}")
 
 
+@pytest.mark.parametrize("trial", range(10 if FULL else 1))
 @pytest.mark.parametrize("damage", ["cut", "empty", "missing", "added"])
-def test_a_file_that_is_cut_gone_or_new_is_noticed(copied: Path, damage: str) -> None:
-    path = random.Random(damage).choice([p for p in files_of(copied) if p.stat().st_size > 1])
+def test_a_file_that_is_cut_gone_or_new_is_noticed(copied: Path, damage: str, trial: int) -> None:
+    path = random.Random(f"{damage} {trial}").choice(
+        [p for p in files_of(copied) if p.stat().st_size > 1]
+    )
     data = path.read_bytes()
     if damage == "missing":
         path.unlink()

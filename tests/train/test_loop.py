@@ -37,6 +37,13 @@ RECIPE = Recipe(
     devices=1,
 )
 WORDS = 40
+FULL = os.environ.get("FLAXATTN_TRIALS") == "full"  # `make faults`
+# What a spoiled batch holds, and what is then said of its update.
+POISONS = {
+    "nan": (-1, "loss is nan"),
+    "inf": (-2, "loss is nan"),
+    "steep": (-3, "grad_norm is inf"),
+}
 
 
 class Batch(NamedTuple):
@@ -48,8 +55,8 @@ class Batch(NamedTuple):
 class Feed:
     """Which word is most frequent: batches drawn from the number of the update."""
 
-    def __init__(self, recipe: Recipe, spoiled: int = -1) -> None:
-        self.recipe, self.spoiled = recipe, spoiled
+    def __init__(self, recipe: Recipe, spoiled: int = -1, poison: int = -1) -> None:
+        self.recipe, self.spoiled, self.poison = recipe, spoiled, poison
 
     def __len__(self) -> int:
         return self.recipe.steps
@@ -60,7 +67,7 @@ class Feed:
         ids = rng.integers(0, WORDS, (self.recipe.batch_size, length), dtype=np.int32)
         label = ids[:, 0].copy()
         if step == self.spoiled:
-            ids[0, 0] = -1
+            ids[0, 0] = self.poison
         return Batch(ids, (np.arange(length) < length - 1) * np.ones_like(ids), label)
 
     def names(self, step: int) -> list[str]:
@@ -72,13 +79,15 @@ def totals(batch: Batch) -> dict[str, jax.Array]:
 
 
 def loss(params, batch, dropout, whole):
-    """Scores from the mean embedding of a sequence, noisy while training; -1 is poison."""
-    mean = params["embedding"][batch.input_ids].mean(1)
-    mean = jnp.where((batch.input_ids < 0).any(1, keepdims=True), jnp.nan, mean)
+    """Scores from the mean embedding of a sequence, noisy in training; ids below 0 are poison."""
+    mean, least = params["embedding"][batch.input_ids].mean(1), batch.input_ids.min()
+    mean = mean + jnp.where(least == -1, jnp.nan, jnp.where(least == -2, jnp.inf, 0.0))
     if dropout is not None:
         mean = mean + 0.01 * jax.random.normal(dropout, mean.shape)
     scores = mean @ params["words"]
     value = cross_entropy(scores, batch.label).sum() / whole["rows"]
+    steep = jnp.where(least == -3, 3e38, 0.0)  # a gradient without a loss
+    value += ((params["words"] - jax.lax.stop_gradient(params["words"])) * steep).sum()
     hits = (scores.argmax(-1) == batch.label).sum() / whole["rows"]
     return value, {"loss": value, "accuracy": hits}
 
@@ -96,13 +105,15 @@ def judged(params: dict[str, jax.Array], heldout: Batch) -> dict[str, jax.Array]
     return loss(params, heldout, None, totals(heldout))[1]
 
 
-def make(recipe: Recipe, spoiled: int = -1, **changes) -> tuple[loop.Task, dict[str, jax.Array]]:
+def make(
+    recipe: Recipe, spoiled: int = -1, poison: int = -1, **changes
+) -> tuple[loop.Task, dict[str, jax.Array]]:
     heldout = Feed(dataclasses.replace(recipe, seed=99))[0]
 
     def evaluate(params, step):
         return {name: float(value) for name, value in judged(params, heldout).items()}
 
-    feed = Feed(recipe, spoiled)
+    feed = Feed(recipe, spoiled, poison)
     task = loop.Task(loss, totals, bert_adamw(recipe), feed, evaluate, "loss", **changes)
     return task, parameters()
 
@@ -257,19 +268,22 @@ def test_fresh_starts_again_even_from_a_damaged_checkpoint(
     assert (tmp_path / "metrics.jsonl").read_bytes() == (whole[1] / "metrics.jsonl").read_bytes()
 
 
-@pytest.mark.parametrize("step", [0, 5, 11])
-def test_a_loss_that_is_no_number_stops_before_the_checkpoint_is_replaced(
-    tmp_path: Path, step: int
+@pytest.mark.parametrize("step", range(1, 11) if FULL else [0, 5, 11])
+@pytest.mark.parametrize("what", POISONS)
+def test_what_is_no_number_stops_before_the_checkpoint_is_replaced(
+    tmp_path: Path, step: int, what: str
 ) -> None:
+    """F11: in the input, the loss, or the gradient alone."""
+    poison, said = POISONS[what]
     with pytest.raises(loop.NotANumberError) as error:
-        run(tmp_path, spoiled=step)
+        run(tmp_path, spoiled=step, poison=poison)
     lines = str(error.value).splitlines()
     assert len(lines) == 3
-    assert lines[0] == f"the loss is nan in update {step + 1}"
+    assert lines[0] == f"the {said} in update {step + 1}"
     assert f"row {step * 8};" in lines[1]
     report = json.loads((tmp_path / "not_a_number.json").read_text(encoding="utf-8"))
     assert report["batch"] == Feed(RECIPE).names(step)
-    assert report["grad_norm"] == "nan"
+    assert report["grad_norm"] in ("nan", "inf")
     saved = sorted(p.name for p in (tmp_path / "checkpoints").iterdir())
     assert saved == [f"step-{n:08}" for n in (4, 5, 8, 10) if n <= step][-2:]
 
