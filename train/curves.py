@@ -55,7 +55,7 @@ def draw_curves(metrics: Path, out: Path) -> None:
 
 
 def _smooth(values: np.ndarray) -> np.ndarray:
-    window = min(_WINDOW, max(1, len(values) // 4))
+    window = min(_WINDOW, max(1, len(values) // 15))
     sums = np.cumsum(np.insert(values, 0, 0.0))
     ends = np.arange(1, len(values) + 1)
     starts = np.maximum(0, ends - window)
