@@ -47,6 +47,7 @@ class Reporter:
             flops: operations of one update on this host's rows of a batch.
         """
         self._primary = jax.process_index() == 0
+        self._board = _tensorboard(folder, first) if self._primary and folder.tensorboard else None
         target = folder.path if self._primary else Path(os.devnull)
         names = [target / n if self._primary else target for n in ("metrics.jsonl", "timing.jsonl")]
         if self._primary:
@@ -54,7 +55,6 @@ class Reporter:
                 _cut(path, first if first else -1)
         self._metrics, self._timing = (path.open("a", encoding="utf-8") for path in names)
         self._recipe, self._flops, self._peak = recipe, flops, peak_flops()
-        self._board = _tensorboard(folder, first) if self._primary and folder.tensorboard else None
         self._begun = self._shown = self._logged = time.monotonic()
         self._operations = self._updates = 0.0
         self._first, self._tokens = first, 0
@@ -106,7 +106,8 @@ class Reporter:
         now = time.monotonic()
         spent = max(now - self._logged, 1e-9)
         rate = metrics["tokens"] * self._updates / spent
-        mfu = self._operations / spent / (self._peak * jax.device_count()) if self._peak else None
+        devices = self._recipe.devices or jax.device_count()
+        mfu = self._operations / spent / (self._peak * devices) if self._peak else None
         timing = {"step": done, "seconds": round(seconds, 3), "tokens_per_second": round(rate, 1)}
         self._timing.write(json.dumps({**timing, "mfu": mfu and round(mfu, 4)}) + "\n")
         self._timing.flush()
