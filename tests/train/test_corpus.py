@@ -341,7 +341,7 @@ def test_bad_lines_of_text(documents_are: Any, tmp_path: Path, tokenizer: Tokeni
         ("a.txt", "ä".encode("utf-16"), "a.txt: the file is UTF-16, expected UTF-8"),
         ("a.md", b"text", "a.md: files of kind '.md' are not read"),
         ("a.jsonl", b'{"body": "x"}\n', "a.jsonl, line 1, column 'text': there is no such key"),
-        ("a.txt.gz", gzip.compress(b"a" * 99)[:-9], "the compressed file ends too early"),
+        ("a.txt.gz", gzip.compress(b"a" * 99, mtime=0)[:-9], "the compressed file ends too early"),
         ("a.txt", None, "a.txt: there is no such file"),
     ],
 )
