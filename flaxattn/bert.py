@@ -19,7 +19,14 @@ from jaxtyping import Array, Bool, Float, Int
 
 from flaxattn.config import BertConfig
 from flaxattn.kernels.contract import NOTHING, Capture, Labels
-from flaxattn.layers import Dense, FeedForward, MultiHeadAttention, activation, layer_norm
+from flaxattn.layers import (
+    Dense,
+    Dropout,
+    FeedForward,
+    MultiHeadAttention,
+    activation,
+    layer_norm,
+)
 from flaxattn.stack import Stack
 
 
@@ -28,7 +35,7 @@ class ModelOutput(flax.struct.PyTreeNode):
 
     Attributes:
         last_hidden_state: Output of the last layer.
-        pooler_output: The first position after a dense layer and tanh.
+        pooler_output: The first position after a dense layer and tanh; `[B, N, E]` if packed.
         logits: Scores of the task head: `[B, V]`-like per position, or `[B, labels]`.
         prediction_logits: Masked-LM scores of the pre-training model, per position.
         seq_relationship_logits: Next-sentence scores; index 0 means B follows A.
@@ -37,10 +44,10 @@ class ModelOutput(flax.struct.PyTreeNode):
     """
 
     last_hidden_state: Float[Array, "B S E"]
-    pooler_output: Float[Array, "B E"] | None = None
+    pooler_output: Float[Array, "B *N E"] | None = None
     logits: Float[Array, "B ..."] | None = None
     prediction_logits: Float[Array, "B S V"] | None = None
-    seq_relationship_logits: Float[Array, "B 2"] | None = None
+    seq_relationship_logits: Float[Array, "B *N 2"] | None = None
     hidden_states: tuple[Float[Array, "B S E"], ...] | None = None
     attentions: tuple[Any, ...] | None = None
 
@@ -71,7 +78,7 @@ class Embeddings(nn.Module):
         summed = word + token_type + position
         epsilon = self.config.layer_norm_eps
         normed = layer_norm(summed, epsilon=epsilon, dtype=self.dtype, name="norm")
-        return nn.Dropout(self.config.hidden_dropout_prob)(normed, deterministic=deterministic)
+        return Dropout(self.config.hidden_dropout_prob)(normed, deterministic)
 
     def _table(self, name: str, count: int) -> nn.Embed:
         init = nn.initializers.truncated_normal(self.config.initializer_range)
@@ -100,12 +107,13 @@ class BertLayer(nn.Module):
         x: Float[Array, "B S E"],
         *,
         mask: Bool[Array, "B S"] | Bool[Array, "B 1 S S"] | None = None,
+        segment_ids: Int[Array, "B S"] | None = None,
         labels: Labels | None = None,
         deterministic: bool = True,
     ) -> Float[Array, "B S E"]:
         """Apply the layer."""
         c = self.config
-        dropout = nn.Dropout(c.hidden_dropout_prob, deterministic=deterministic)
+        dropout = functools.partial(Dropout(c.hidden_dropout_prob), deterministic=deterministic)
         norm = functools.partial(layer_norm, epsilon=c.layer_norm_eps, dtype=self.dtype)
         attended = MultiHeadAttention(
             c.num_attention_heads,
@@ -115,7 +123,7 @@ class BertLayer(nn.Module):
             capture=self.capture,
             implementation=self.implementation,
             name="attention",
-        )(x, mask=mask, labels=labels, deterministic=deterministic)
+        )(x, mask=mask, segment_ids=segment_ids, labels=labels, deterministic=deterministic)
         x = norm(x + dropout(attended), name="attention_norm")
         fed = FeedForward(
             c.intermediate_size, c.hidden_act, self.dtype, c.initializer_range, name="feed_forward"
@@ -171,6 +179,8 @@ class Bert(_Model):
         token_type_ids: Int[Array, "B S"] | None = None,
         position_ids: Int[Array, "B S"] | None = None,
         *,
+        segment_ids: Int[Array, "B S"] | None = None,
+        starts: Int[Array, "B N"] | None = None,
         key_classes: Int[Array, "B S"] | None = None,
         deterministic: bool = True,
     ) -> ModelOutput:
@@ -181,6 +191,9 @@ class Bert(_Model):
             attention_mask: Non-zero where a position may be attended; default everywhere.
             token_type_ids: 0 for sentence A, 1 for sentence B; default 0.
             position_ids: Default 0, 1, …, also for sequences padded on the left, as published.
+            segment_ids: Which of several packed sequences a position belongs to; it attends to
+                those of its own only. Give `position_ids` with it, which start anew in each.
+            starts: First position of each packed sequence, where it is pooled; default 0.
             key_classes: Bitmask of each position's classes, for sieve statistics.
             deterministic: Disables dropout; otherwise the rng stream `dropout` is used.
 
@@ -216,17 +229,19 @@ class Bert(_Model):
         )(
             embedded,
             mask=mask[:, None] if mask is not None and mask.ndim == 3 else mask,
+            segment_ids=segment_ids,
             labels=labels,
             deterministic=deterministic,
             keep_hidden=self.keep_hidden,
         )
-        pooled = Pooler(self.config, self.dtype, name="pooler")(x) if self.add_pooling else None
+        pool = Pooler(self.config, self.dtype, name="pooler") if self.add_pooling else None
+        pooled = None if pool is None else pool(x[:, 0] if starts is None else _at(x, starts))
         states = None if hidden is None else (embedded, *hidden)
         return ModelOutput(last_hidden_state=x, pooler_output=pooled, hidden_states=states)
 
 
 class Pooler(nn.Module):
-    """The first position through a dense layer and tanh.
+    """The first position of a sequence through a dense layer and tanh.
 
     Attributes:
         config: Shape and settings.
@@ -237,10 +252,10 @@ class Pooler(nn.Module):
     dtype: Dtype = jnp.float32
 
     @nn.compact
-    def __call__(self, x: Float[Array, "B S E"]) -> Float[Array, "B E"]:
-        """Pool a sequence."""
+    def __call__(self, x: Float[Array, "*sequences E"]) -> Float[Array, "*sequences E"]:
+        """Pool sequences, of which it gets the first positions."""
         width, spread = self.config.hidden_size, self.config.initializer_range
-        return nn.tanh(Dense(width, self.dtype, spread, name="dense")(x[:, 0]))
+        return nn.tanh(Dense(width, self.dtype, spread, name="dense")(x))
 
 
 class MaskedLMHead(nn.Module):
@@ -358,7 +373,7 @@ class _Classifier(_Model):
         out = self._bert(self.pooled)(*inputs, deterministic=deterministic, **options)
         x = _pooled(out) if self.pooled else out.last_hidden_state
         rate = c.hidden_dropout_prob if c.classifier_dropout is None else c.classifier_dropout
-        x = nn.Dropout(rate)(x, deterministic=deterministic)
+        x = Dropout(rate)(x, deterministic)
         return out.replace(logits=self._dense(c.num_labels, "classifier")(x))
 
 

@@ -101,7 +101,9 @@ class Stack(nn.Module):
                 )
                 return x, (state.get("intermediates", {}), x if keep_hidden else None)
 
-            body = jax.checkpoint(apply, prevent_cse=False) if self.remat else apply
+            # Only the loop of a scan keeps XLA from merging forward and recomputation.
+            scanned = self.unroll is not True and self.unroll <= 1
+            body = jax.checkpoint(apply, prevent_cse=not scanned) if self.remat else apply
             part = jax.tree.map(lambda p, a=start, b=stop: p[a:b], params)
             numbers = jnp.arange(start, stop)
             x, (recorded, kept) = jax.lax.scan(body, x, (part, numbers), unroll=self.unroll)

@@ -158,13 +158,19 @@ def build_module(recipe: PretrainRecipe, tokenizer: Tokenizer) -> BertForPreTrai
         pad_token_id=tokenizer.pad_id,
         architectures=("BertForPreTraining",),
     )
-    dtype = jnp.dtype(recipe.dtype)
-    return BertForPreTraining(config, dtype=dtype, capture=NOTHING, remat=recipe.remat)
+    return BertForPreTraining(
+        config,
+        dtype=jnp.dtype(recipe.dtype),
+        capture=NOTHING,
+        remat=recipe.remat,
+        unroll=recipe.unroll or 1,
+    )
 
 
 def batch_totals(batch: Batch) -> Totals:
     """What the sums over a whole batch are divided by."""
-    return pretraining_totals(batch.attention_mask, batch.masked_weights)
+    pairs = None if batch.packing is None else batch.packing.weights
+    return pretraining_totals(batch.attention_mask, batch.masked_weights, pairs)
 
 
 def loss_function(module: BertForPreTraining, entropy_price: float = 0.0) -> LossFunction:
@@ -180,12 +186,15 @@ def loss_function(module: BertForPreTraining, entropy_price: float = 0.0) -> Los
     def loss(
         params: Params, batch: Batch, dropout: Array | None, totals: Totals
     ) -> tuple[Array, Metrics]:
-        pays = entropy_price > 0 and dropout is not None
+        pays, packing = entropy_price > 0 and dropout is not None, batch.packing
         out, state = (watched if pays else module).apply(
             {"params": params},
             batch.input_ids,
             batch.attention_mask,
             batch.token_type_ids,
+            None if packing is None else packing.position_ids,
+            segment_ids=None if packing is None else packing.segment_ids,
+            starts=None if packing is None else packing.starts,
             masked_positions=batch.masked_positions,
             deterministic=dropout is None,
             rngs=None if dropout is None else {"dropout": dropout},
@@ -201,9 +210,10 @@ def loss_function(module: BertForPreTraining, entropy_price: float = 0.0) -> Los
             batch.masked_weights,
             batch.next_sentence_label,
             totals,
+            1.0 if packing is None else packing.weights,
         )
         if pays:
-            share = batch.attention_mask.shape[0] / totals["pairs"]  # of the batch, in this part
+            share = batch.attention_mask.shape[0] / totals["rows"]  # of the batch, in this part
             metrics["attention_entropy"] = mean_entropy(state, batch) * share
             total += entropy_price * metrics["attention_entropy"]
         return total, metrics

@@ -64,6 +64,7 @@ def build_module(
         dtype=jnp.dtype(recipe.dtype),
         capture=NOTHING,
         remat=recipe.remat,
+        unroll=recipe.unroll or 1,
     )
 
 

@@ -18,19 +18,29 @@ Totals = dict[str, Float[Array, ""]]
 def pretraining_totals(
     attention_mask: Int[Array | np.ndarray, "B S"],
     masked_weights: Float[Array | np.ndarray, "B P"],
+    pair_weights: Float[Array | np.ndarray, "B N"] | None = None,
 ) -> Totals:
-    """Predictions (plus 1e-5, as published) and sequences of a whole batch."""
+    """Predictions (plus 1e-5, as published), rows and pairs of a whole batch.
+
+    Args:
+        attention_mask: one row per row of the batch.
+        masked_weights: 1 for a real prediction.
+        pair_weights: 1 for a pair of a packed row; by default every row is a pair.
+    """
     words = jnp.asarray(masked_weights, jnp.float32).sum() + 1e-5
-    return {"words": words, "pairs": jnp.asarray(attention_mask.shape[0], jnp.float32)}
+    rows = jnp.asarray(attention_mask.shape[0], jnp.float32)
+    pairs = rows if pair_weights is None else jnp.asarray(pair_weights, jnp.float32).sum()
+    return {"words": words, "rows": rows, "pairs": pairs}
 
 
 def pretraining_loss(
     prediction_logits: Float[Array, "B P V"],
-    next_sentence_logits: Float[Array, "B 2"],
+    next_sentence_logits: Float[Array, "*pairs 2"],
     masked_ids: Int[Array | np.ndarray, "B P"],
     masked_weights: Float[Array | np.ndarray, "B P"],
-    next_sentence_label: Int[Array | np.ndarray, " B"],
+    next_sentence_label: Int[Array | np.ndarray, "*pairs"],
     totals: Totals,
+    pair_weights: Float[Array | np.ndarray, "*pairs"] | float = 1.0,
 ) -> tuple[Float[Array, ""], Metrics]:
     """Sum of the two losses of BERT pretraining (Devlin et al. 2019 §3.1, as coded).
 
@@ -41,6 +51,7 @@ def pretraining_loss(
         masked_weights: 1 for a real prediction, 0 for padding of P.
         next_sentence_label: 1 where the second segment is random.
         totals: from `pretraining_totals`.
+        pair_weights: 0 for the places of a packed row that hold no pair.
 
     Returns:
         The loss in nats, and `loss`, `mlm_loss`, `mlm_accuracy`, `nsp_loss`, `nsp_accuracy`,
@@ -50,8 +61,9 @@ def pretraining_loss(
     mlm_loss = (masked_weights * cross_entropy(scores, masked_ids)).sum() / totals["words"]
     hits = (scores.argmax(-1) == masked_ids) * masked_weights
     pair_scores = next_sentence_logits.astype(jnp.float32)
-    nsp_loss = cross_entropy(pair_scores, next_sentence_label).sum() / totals["pairs"]
-    nsp_hits = (pair_scores.argmax(-1) == next_sentence_label).astype(jnp.float32)
+    nsp_losses = cross_entropy(pair_scores, next_sentence_label)
+    nsp_loss = (pair_weights * nsp_losses).sum() / totals["pairs"]
+    nsp_hits = (pair_scores.argmax(-1) == next_sentence_label) * pair_weights
     loss = mlm_loss + nsp_loss
     metrics = {
         "loss": loss,

@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The plan of each pass over a corpus, kept on disk: made once, whoever of several asks first.
 
-A plan is a shuffled array of pairs (`flaxattn.train.instances`), a function of corpus, seed,
-label, length and the number of the pass. How many pairs each pass had is remembered for good, so
-that a restart finds its place without making the plans before it again.
+A plan is a shuffled array of pairs (`flaxattn.train.instances`), in rows of one or, packed, of
+several: a function of corpus, recipe, label, length and the number of the pass. How many rows each
+pass had is remembered for good, so that a restart finds its place without making the plans before
+it again.
 """
 
 import dataclasses
@@ -20,6 +21,7 @@ from flaxattn.files import written_whole
 from flaxattn.train.columns import locked, mapped, remove_abandoned, sha256_of
 from flaxattn.train.corpus import Corpus
 from flaxattn.train.instances import write_plan
+from flaxattn.train.packing import write_packed
 from flaxattn.train.recipe import PretrainRecipe
 
 _COUNTS = "counts.json"
@@ -32,7 +34,7 @@ class Plans:
 
     Attributes:
         corpus: what is planned.
-        recipe: seed and share of short sequences.
+        recipe: seed, share of short sequences and pairs per row.
         label: keeps the random numbers of training and evaluation apart.
         keep_all: whether old plans stay.
     """
@@ -50,28 +52,29 @@ class Plans:
     @functools.cached_property
     def _prefix(self) -> str:
         made_of = [self.corpus.digest, self.recipe.seed, self.recipe.short_sequence_prob]
+        made_of += [self.recipe.pack] * (self.recipe.pack > 1)
         return f"{self.label}-{hashlib.sha256(json.dumps(made_of).encode()).hexdigest()[:12]}"
 
     def key(self, length: int, epoch: int) -> str:
         """What the random numbers of a pass are drawn from."""
         return f"{self.recipe.seed}/{self.label}/{length}/{epoch}"
 
-    def pairs(self, length: int, epoch: int) -> np.ndarray:
-        """The plan of a pass: an array of `PAIR`, read through a map."""
+    def rows(self, length: int, epoch: int) -> np.ndarray:
+        """The plan of a pass: an array `[R, N]` of `PAIR`, read through a map."""
         name = self._name(length, epoch)
         with locked(self.folder / ".lock"):
             self._clean(epoch)
             if not self._intact(name):
                 self._make(name, length, epoch)
-            return mapped(self.folder / f"{name}.npy")
+            return mapped(self.folder / f"{name}.npy").reshape(-1, self.recipe.pack)
 
     def count(self, length: int, epoch: int) -> int:
-        """How many pairs a pass has."""
+        """R, how many rows a pass has."""
         name = self._name(length, epoch)
         if name not in (counts := self._counts()):
-            self.pairs(length, epoch)
+            self.rows(length, epoch)
             counts = self._counts()
-        return counts[name]["pairs"]
+        return counts[name]["rows"]
 
     def _name(self, length: int, epoch: int) -> str:
         return f"{self._prefix}-{length}-{epoch}"
@@ -88,11 +91,19 @@ class Plans:
         return known is not None and path.is_file() and sha256_of(path) == known["sha256"]
 
     def _make(self, name: str, length: int, epoch: int) -> None:
-        short = self.recipe.short_sequence_prob
+        short, most, key = (
+            self.recipe.short_sequence_prob,
+            self.recipe.pack,
+            self.key(length, epoch),
+        )
         with written_whole(self.folder, last=_COUNTS) as staging:
             path = staging / f"{name}.npy"
-            pairs = write_plan(path, self.corpus, length, short, self.key(length, epoch))
-            counts = {**self._counts(), name: {"pairs": pairs, "sha256": sha256_of(path)}}
+            rows = write_plan(path, self.corpus, length, short, key)
+            if most > 1:
+                loose = path.rename(staging / f"{name}-loose.npy")
+                rows = write_packed(loose, path, length, most, key)
+                loose.unlink()
+            counts = {**self._counts(), name: {"rows": rows, "sha256": sha256_of(path)}}
             (staging / _COUNTS).write_text(json.dumps(counts, indent=1), encoding="utf-8")
 
     def _clean(self, epoch: int) -> None:

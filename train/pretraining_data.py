@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Batches for BERT pretraining by number: pairs of a plan, their ids, and masks drawn afresh.
+"""Batches for BERT pretraining by number: rows of a plan, their ids, and masks drawn afresh.
 
 A batch is a function of corpus, recipe and step alone, so it is the same for any number of hosts,
 worker processes and restarts. This file knows no model and no loss.
@@ -11,22 +11,31 @@ from bisect import bisect_right
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Array, Bool, Float32, Int32
+from jaxtyping import Bool, Float32, Int32
 
 from flaxattn.errors import InputError
 from flaxattn.tokens import Tokenizer
 from flaxattn.train.corpus import Corpus
 from flaxattn.train.draws import raw_draws
-from flaxattn.train.instances import SPECIAL_TOKENS
 from flaxattn.train.masking import Masked, choose_masks, continuation_pieces, draws_needed
+from flaxattn.train.packing import (
+    AnyArray,
+    Packing,
+    find_places,
+    gather_predictions,
+    lengths,
+    packing_of,
+    spread,
+)
 from flaxattn.train.plans import Plans
 from flaxattn.train.recipe import PretrainRecipe
 
-AnyArray = np.ndarray | Array  # NumPy outside of jit, JAX inside
-
 
 class Batch(NamedTuple):
-    """What one update sees; P is the number of gathered positions per sequence."""
+    """What one update sees; P is the number of gathered positions per row.
+
+    Packed rows have N places for pairs, with a label each, and say in `packing` where pairs lie.
+    """
 
     input_ids: Int32[AnyArray, "B S"]
     attention_mask: Int32[AnyArray, "B S"]
@@ -34,7 +43,8 @@ class Batch(NamedTuple):
     masked_positions: Int32[AnyArray, "B P"]
     masked_ids: Int32[AnyArray, "B P"]
     masked_weights: Float32[AnyArray, "B P"]
-    next_sentence_label: Int32[AnyArray, " B"]
+    next_sentence_label: Int32[AnyArray, " B"] | Int32[AnyArray, "B N"]
+    packing: Packing | None = None
 
 
 class Pass(NamedTuple):
@@ -109,40 +119,50 @@ class Batches:
         Raises:
             InputError: not even one.
         """
-        pairs, rows = self.plans.count(length, epoch), self.recipe.rows(length)
-        if pairs < rows:
+        found, rows = self.plans.count(length, epoch), self.recipe.rows(length)
+        if found < rows:
             raise InputError(
                 f"too little text for one {self.plans.label} batch\n"
-                f"it takes {rows} pairs, an epoch has {pairs}\n"
+                f"it takes {rows} rows, an epoch has {found}\n"
                 "add text, or lower batch_size"
             )
-        return pairs // rows
+        return found // rows
 
-    def pairs(self, length: int, epoch: int, number: int, whole: bool = False) -> np.ndarray:
-        """The pairs of a batch: of all hosts, or of this one."""
+    def rows(self, length: int, epoch: int, number: int, whole: bool = False) -> np.ndarray:
+        """The rows of pairs of a batch, `[B, N]`: of all hosts, or of this one."""
         found = self._open  # threads may ask for different passes
         if found is None or found[0] != (length, epoch):
-            self._open = found = (length, epoch), self.plans.pairs(length, epoch)
+            self._open = found = (length, epoch), self.plans.rows(length, epoch)
         rows = self.recipe.rows(length)
         share = rows if whole else rows // self.parts
         first = number * rows + (0 if whole else self.part * share)
         return found[1][first : first + share]
 
     def batch(self, length: int, epoch: int, number: int) -> Batch:
-        """This host's rows of batch `number` of a pass; sequences are padded to the length."""
-        pairs = self.pairs(length, epoch, number)
+        """This host's rows of batch `number` of a pass; they are padded to the length."""
+        rows = self.rows(length, epoch, number)
+        first = (number * self.recipe.rows(length) + self.part * len(rows)) * self.recipe.pack
+        most = self.recipe.predictions(length)
+        key = f"{self.plans.key(length, epoch)}/masks"
+        draws = raw_draws(key, first, rows.size, draws_needed(length, most))
+        if self.recipe.pack == 1:
+            return self._one_per_row(rows[:, 0], length, draws)
+        real = rows.reshape(-1)["first_length"] > 0
+        alone = self._one_per_row(rows.reshape(-1)[real], length, draws[real])
+        return packed(rows, alone, self.recipe.row_predictions(length), self.vocabulary.pad_id)
+
+    def _one_per_row(self, pairs: np.ndarray, length: int, draws: np.ndarray) -> Batch:
+        """Each pair in a row of its own."""
         vocabulary, most = self.vocabulary, self.recipe.predictions(length)
         ids, text = lay_out(pairs, self.corpus.tokens, length, vocabulary)
-        sizes = pairs["first_length"] + pairs["second_length"] + SPECIAL_TOKENS
+        sizes = lengths(pairs)
         wanted = np.rint(sizes * self.recipe.masked_lm_prob).astype(np.int32)
-        first = number * self.recipe.rows(length) + self.part * len(pairs)
-        key = f"{self.plans.key(length, epoch)}/masks"
         masked: Masked = choose_masks(
             ids,
             text,
             np.clip(wanted, 1, most),
             most,
-            raw_draws(key, first, len(pairs), draws_needed(length, most)),
+            draws,
             vocabulary=vocabulary.size,
             mask_id=vocabulary.mask_id,
             continues=vocabulary.continues[ids] if self.recipe.whole_word_masking else None,
@@ -161,13 +181,14 @@ class Batches:
 
     def names(self, length: int, epoch: int, number: int) -> list[str]:
         """What the rows of the whole batch were made of, for a person to find them."""
-        pairs = self.pairs(length, epoch, number, whole=True)
+        rows = self.rows(length, epoch, number, whole=True)
         starts = self.corpus.sentences[self.corpus.documents[:-1]]
         names = []
-        for index, pair in enumerate(pairs, number * len(pairs)):
-            tokens = pair["first"], pair["second"]
-            one, other = np.searchsorted(starts, tokens, side="right") - 1
-            names.append(f"epoch {epoch}, pair {index}: documents {one} and {other}")
+        for index, row in enumerate(rows, number * len(rows)):
+            for pair in row[row["first_length"] > 0]:
+                tokens = pair["first"], pair["second"]
+                one, other = np.searchsorted(starts, tokens, side="right") - 1
+                names.append(f"epoch {epoch}, row {index}: documents {one} and {other}")
         return names
 
 
@@ -186,6 +207,32 @@ def lay_out(
     ids[row, first[:, 0] + 1] = vocabulary.sep_id
     ids[row, first[:, 0] + second[:, 0] + 2] = vocabulary.sep_id
     return ids, text
+
+
+def packed(rows: np.ndarray, alone: Batch, most: int, pad_id: int) -> Batch:
+    """Pairs that share rows.
+
+    Args:
+        rows: `[B, N]` of `PAIR`.
+        alone: its pairs, in order, each in a row of its own.
+        most: P.
+        pad_id: fills up.
+    """
+    ids, mask, types, positions, hidden, weights, label = (np.asarray(x) for x in alone[:7])
+    places, sizes = find_places(rows), mask.sum(1)
+    count, length = len(rows), ids.shape[1]
+    packing = packing_of(sizes, places, (count, length, rows.shape[1]))
+    ids, types = (spread(values, sizes, places, count) for values in (ids, types))
+    labels = np.zeros(rows.shape, np.int32)
+    labels[places.row, places.number] = label
+    return Batch(
+        np.where(packing.segment_ids > 0, ids, np.int32(pad_id)),
+        (packing.segment_ids > 0).astype(np.int32),
+        types,
+        *gather_predictions(positions, hidden, weights, places, (count, most)),
+        labels,
+        packing,
+    )
 
 
 class PretrainingFeed:

@@ -81,10 +81,11 @@ def flaxattn_side(folder, kind, dropout):
     loaded = fa.from_pretrained(folder)
     rates = {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
     config = loaded.config.__class__(**{**vars(loaded.config), **rates})
-    module = BertForPreTraining(config, dtype=jnp.dtype(kind), capture=NOTHING)
     recipe = PretrainRecipe(
         learning_rate=RATE, warmup_steps=0, schedule="constant", weight_decay=DECAY, clip_norm=CLIP
     )
+    layout = {"capture": NOTHING, "unroll": recipe.unroll or 1}
+    module = BertForPreTraining(config, dtype=jnp.dtype(kind), **layout)
     optimizer = optimizers.optimizer(recipe)
     update = state.update_function(
         bert_mlm.loss_function(module), bert_mlm.batch_totals, optimizer, seed=0

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import grain
+import jax
 import numpy as np
 import pytest
 from absl import flags
@@ -63,7 +64,12 @@ def feed(corpus: Corpus, tokenizer: Tokenizer) -> Make:
 
 
 def same(one: Batch, other: Batch) -> bool:
-    return all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
+    return jax.tree.all(jax.tree.map(np.array_equal, one, other))
+
+
+def joined(batches: Sequence[Batch]) -> Batch:
+    """All their rows."""
+    return jax.tree.map(lambda *columns: np.concatenate(columns), *batches)
 
 
 def unmasked(batch: Batch) -> np.ndarray:
@@ -77,8 +83,11 @@ def unmasked(batch: Batch) -> np.ndarray:
 
 def test_a_batch_has_the_published_layout(feed: Make, tokenizer: Tokenizer, corpus: Corpus) -> None:
     now = feed()
-    batch, pairs = now[0], now.batches.pairs(32, 0, 0)
-    assert [column.dtype for column in batch] == [np.int32] * 5 + [np.float32, np.int32]
+    batch, pairs = now[0], now.batches.rows(32, 0, 0)[:, 0]
+    assert [column.dtype for column in jax.tree.leaves(batch)] == [np.int32] * 5 + [
+        np.float32,
+        np.int32,
+    ]
     assert batch.input_ids.shape == (8, 32)
     assert batch.masked_positions.shape == (8, 5)
     cls, sep, pad = tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id
@@ -104,13 +113,14 @@ def test_at_least_one_token_is_predicted(feed: Make) -> None:
     assert (np.sum(batch.masked_weights, 1) == 1).all()
 
 
-def test_parts_of_hosts_make_up_the_whole_batch(feed: Make) -> None:
+@pytest.mark.parametrize("pack", [1, 3])
+def test_parts_of_hosts_make_up_the_whole_batch(feed: Make, pack: int) -> None:
+    recipe = dataclasses.replace(RECIPE, pack=pack)
     for step in (0, 13, 99):
-        whole = feed()[step]
+        whole = feed(recipe)[step]
         for parts in (2, 4, 8):
-            shares = [feed(part=part, parts=parts)[step] for part in range(parts)]
-            joined = Batch(*(np.concatenate(column) for column in zip(*shares, strict=True)))
-            assert same(joined, whole)
+            shares = [feed(recipe, part=part, parts=parts)[step] for part in range(parts)]
+            assert same(joined(shares), whole)
 
 
 def test_a_batch_without_equal_parts(feed: Make) -> None:
@@ -160,9 +170,9 @@ def test_each_pair_is_seen_once_in_a_pass(feed: Make) -> None:
     seen = [
         pair
         for step in range(first.start, first.stop)
-        for pair in now.batches.pairs(32, 0, step).tolist()
+        for pair in now.batches.rows(32, 0, step)[:, 0].tolist()
     ]
-    plan = now.batches.plans.pairs(32, 0)
+    plan = now.batches.plans.rows(32, 0)[:, 0]
     assert 0 <= len(plan) - len(seen) < 8
     assert seen == plan[: len(seen)].tolist()
     assert now.find(first.stop).epoch == 1
@@ -194,8 +204,8 @@ def test_masks_differ_from_pass_to_pass_for_the_same_pairs(
     corpus: Corpus, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     batches = Batches(corpus, tokenizer, RECIPE, "train", 0, 1)
-    pairs = batches.pairs(32, 0, 0)
-    monkeypatch.setattr(batches, "pairs", lambda *_: pairs)
+    rows = batches.rows(32, 0, 0)
+    monkeypatch.setattr(batches, "rows", lambda *_: rows)
     one, again, other = (batches.batch(32, epoch, 0) for epoch in (0, 0, 1))
     assert (unmasked(one) == unmasked(other)).all()
     assert same(one, again)
@@ -277,11 +287,11 @@ def test_a_plan_that_fails_leaves_nothing(
     assert len(feed()[0].input_ids) == 8
 
 
-def test_too_few_pairs_for_a_batch(feed: Make) -> None:
+def test_too_few_rows_for_a_batch(feed: Make) -> None:
     with pytest.raises(InputError) as error:
         feed(PretrainRecipe(batch_size=999))[0]
     text = str(error.value)
-    assert text.startswith("too little text for one train batch\nit takes 999 pairs, an epoch has")
+    assert text.startswith("too little text for one train batch\nit takes 999 rows, an epoch has")
     assert text.endswith("\nadd text, or lower batch_size")
 
 
@@ -308,11 +318,11 @@ def test_a_small_heldout_side_is_gone_through_again(corpus: Corpus, tokenizer: T
 
 def test_names_tell_where_a_row_comes_from(feed: Make, corpus: Corpus) -> None:
     now = feed(part=1, parts=2)
-    names, pairs = now.names(2), now.batches.pairs(32, 0, 2, whole=True)
+    names, pairs = now.names(2), now.batches.rows(32, 0, 2, whole=True)[:, 0]
     assert len(names) == 8
     edges = corpus.sentences[corpus.documents]
     one, other = (int((edges <= pairs[5][side]).sum()) - 1 for side in ("first", "second"))
-    assert names[5] == f"epoch 0, pair 21: documents {one} and {other}"
+    assert names[5] == f"epoch 0, row 21: documents {one} and {other}"
 
 
 @pytest.mark.slow
@@ -349,7 +359,7 @@ def test_shares_on_the_books(books: Corpus) -> None:
     now = PretrainingFeed(training, tokenizer, PretrainRecipe(batch_size=256, warmup_steps=0))
     whole = now.find(0)
     made = [now[step] for step in range(whole.stop)]
-    batch = Batch(*(np.concatenate(column) for column in zip(*made, strict=True)))
+    batch = joined(made)
     sizes = batch.attention_mask.sum(1)
     ids, real = unmasked(batch), batch.masked_weights > 0
     special = np.isin(ids, [tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id])
