@@ -70,12 +70,15 @@ bench: $(VENV)/.base  ## BERT-base with all attention weights beside torch eager
 	  --torch-python $(PARITY_VENV)/bin/python $(ARGS)
 
 # FLAXATTN_DATA: text/books/*.txt and glue/SST-2.
-bench-train: $(VENV)/.base  ## a training step beside torch; books in five minutes; SST-2 (heavy)
+bench-train: $(VENV)/.base  ## training beside torch, its data, books, SST-2 (an hour or more)
 	@: "$${FLAXATTN_DATA:?name the folder of real data}"
 	@$(MAKE) --no-print-directory $(PARITY_VENV)/.oracle VENV=$(PARITY_VENV) VERSION=3.11
 	$(BIN)/python tests/benchmarks/bert_training.py \
 	  --torch-python $(PARITY_VENV)/bin/python $(ARGS)
+	$(BIN)/python tests/benchmarks/glue_end_to_end.py --data "$$FLAXATTN_DATA"/glue \
+	  --torch-python $(PARITY_VENV)/bin/python
 	$(BIN)/python tests/benchmarks/pretraining_data.py "$$FLAXATTN_DATA"/text/books/*.txt
+	$(BIN)/python tests/benchmarks/packing.py "$$FLAXATTN_DATA"/text/books/*.txt
 	$(BIN)/python tests/benchmarks/books.py "$$FLAXATTN_DATA"/text/books/*.txt --out books.json
 	$(BIN)/python tests/benchmarks/sst2.py --data "$$FLAXATTN_DATA"/glue --out sst2.json
 

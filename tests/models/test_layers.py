@@ -1,0 +1,59 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Dropout of activations: how many, which, and the same ones wherever the rows lie."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from flaxattn.layers import Dropout
+from flaxattn.train import sharding
+from flaxattn.train.recipe import Recipe
+
+
+def drop(x, rate, seed=0, deterministic=False):
+    return Dropout(rate).apply({}, x, deterministic, rngs={"dropout": jax.random.key(seed)})
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
+def test_as_many_as_asked_are_dropped_and_the_rest_grows(rate):
+    x = 1 + jnp.arange(16 * 128 * 256, dtype=jnp.float32).reshape(16, 128, 256)
+    found = np.asarray(drop(x, rate))
+    kept = found != 0
+    assert abs(kept.mean() - (1 - rate)) < 4 * (rate * (1 - rate) / x.size) ** 0.5
+    np.testing.assert_allclose(found[kept], np.asarray(x)[kept] / (1 - rate), rtol=1e-6)
+    for axis in (0, 1, 2):  # no row, position or unit is dropped more than others
+        others = tuple({0, 1, 2} - {axis})
+        spread = kept.mean(others).std() / (rate * (1 - rate) * x.shape[axis] / x.size) ** 0.5
+        assert spread < 1.5, axis
+
+
+def test_one_key_drops_the_same_and_another_drops_others():
+    x = jnp.ones((4, 32, 64))
+    one, again, other = drop(x, 0.5), drop(x, 0.5), drop(x, 0.5, seed=1)
+    assert (one == again).all()
+    assert abs(float((one == other).mean()) - 0.5) < 0.03
+
+
+def test_rate_zero_and_deterministic_change_nothing():
+    x = jnp.ones((4, 8))
+    assert drop(x, 0.0) is x
+    assert drop(x, 0.5, deterministic=True) is x
+
+
+def test_rows_on_several_devices_lose_the_same():
+    mesh = sharding.make_mesh(Recipe(devices=8))
+    x = jax.random.normal(jax.random.key(0), (16, 4, 8))
+    cut = jax.device_put(x, NamedSharding(mesh, P("data")))
+    with jax.set_mesh(mesh):
+        found = jax.jit(lambda x: drop(x, 0.3))(cut)
+    assert (found == drop(x, 0.3)).all()
+
+
+def test_the_gradient_goes_where_the_number_stayed():
+    x = jnp.full((8, 16), 2.0)
+    found = jax.grad(lambda x: drop(x, 0.25).sum())(x)
+    np.testing.assert_allclose(found, drop(x, 0.25) / 2, rtol=1e-6)
