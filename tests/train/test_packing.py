@@ -103,6 +103,23 @@ def test_a_pass_has_the_pairs_of_an_unpacked_one(
     assert used.mean() > 0.9 * 64
 
 
+@given(
+    st.lists(st.integers(5, 64), min_size=1, max_size=8),
+    st.floats(0.001, 1.0),
+    st.none() | st.integers(1, 20),
+)
+def test_a_row_has_room_for_its_predictions(
+    sizes: list[int], share: float, limit: int | None
+) -> None:
+    recipe = dataclasses.replace(
+        RECIPE, pack=len(sizes), masked_lm_prob=share, max_predictions=limit
+    )
+    length = sum(sizes)  # a full row
+    most = recipe.predictions(length)
+    wanted = np.clip(np.rint(np.multiply(sizes, share)), 1, most).sum()
+    assert wanted <= recipe.row_predictions(length) <= len(sizes) * most
+
+
 def one_by_one(batch: Batch, pad_id: int) -> Iterator[Batch]:
     """Every pair of packed rows, in a row of its own."""
     assert batch.packing is not None
