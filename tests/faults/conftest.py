@@ -97,7 +97,7 @@ class Training:
 
     def wait_for(self, process: "subprocess.Popen[str]", out: Path, step: int) -> None:
         """Return when the metrics tell of an update, or the process has ended."""
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 300
         while process.poll() is None and self.last_step(out) < step:
             assert time.monotonic() < deadline
             time.sleep(0.005)
