@@ -141,7 +141,7 @@ class _Model(nn.Module):
         implementation: Name of the attention kernel; None chooses.
         keep_hidden: Whether `hidden_states` is returned.
         remat: Whether the backward pass recomputes layers instead of keeping their activations.
-        unroll: Layers laid out per scan iteration; True for all.
+        unroll: Layers laid out per scan iteration; True for all; always one with `remat`.
     """
 
     config: BertConfig

@@ -37,6 +37,7 @@ class Stack(nn.Module):
         implementation: Name of the attention kernel; None chooses.
         remat: Whether the backward pass recomputes each block instead of keeping its activations.
         unroll: Blocks laid out per scan iteration; True for all. Compiles longer, runs faster.
+            With `remat` blocks are always scanned.
     """
 
     block: type[nn.Module]
@@ -101,12 +102,12 @@ class Stack(nn.Module):
                 )
                 return x, (state.get("intermediates", {}), x if keep_hidden else None)
 
-            # Only the loop of a scan keeps XLA from merging forward and recomputation.
-            scanned = self.unroll is not True and self.unroll <= 1
-            body = jax.checkpoint(apply, prevent_cse=not scanned) if self.remat else apply
+            # Only the loop of a scan keeps every XLA from merging forward and recomputation.
+            unroll = 1 if self.remat else self.unroll
+            body = jax.checkpoint(apply, prevent_cse=False) if self.remat else apply
             part = jax.tree.map(lambda p, a=start, b=stop: p[a:b], params)
             numbers = jnp.arange(start, stop)
-            x, (recorded, kept) = jax.lax.scan(body, x, (part, numbers), unroll=self.unroll)
+            x, (recorded, kept) = jax.lax.scan(body, x, (part, numbers), unroll=unroll)
             seen += [recorded] if wanted else []
             hidden += [kept]
         if seen:
