@@ -69,7 +69,7 @@ bench: $(VENV)/.base  ## BERT-base with all attention weights beside torch eager
 	$(BIN)/python tests/benchmarks/bert_forward.py \
 	  --torch-python $(PARITY_VENV)/bin/python $(ARGS)
 
-# FLAXATTN_DATA: text/books/*.txt and glue/SST-2.
+# FLAXATTN_DATA: text/books/*.txt, and CoLA, RTE and SST-2 in glue/.
 bench-train: $(VENV)/.base  ## training beside torch, its data, books, SST-2 (an hour or more)
 	@: "$${FLAXATTN_DATA:?name the folder of real data}"
 	@$(MAKE) --no-print-directory $(PARITY_VENV)/.oracle VENV=$(PARITY_VENV) VERSION=3.11

@@ -91,17 +91,13 @@ class Plans:
         return known is not None and path.is_file() and sha256_of(path) == known["sha256"]
 
     def _make(self, name: str, length: int, epoch: int) -> None:
-        short, most, key = (
-            self.recipe.short_sequence_prob,
-            self.recipe.pack,
-            self.key(length, epoch),
-        )
+        recipe, key = self.recipe, self.key(length, epoch)
         with written_whole(self.folder, last=_COUNTS) as staging:
             path = staging / f"{name}.npy"
-            rows = write_plan(path, self.corpus, length, short, key)
-            if most > 1:
+            rows = write_plan(path, self.corpus, length, recipe.short_sequence_prob, key)
+            if recipe.pack > 1:
                 loose = path.rename(staging / f"{name}-loose.npy")
-                rows = write_packed(loose, path, length, most, key)
+                rows = write_packed(loose, path, length, recipe.pack, key)
                 loose.unlink()
             counts = {**self._counts(), name: {"rows": rows, "sha256": sha256_of(path)}}
             (staging / _COUNTS).write_text(json.dumps(counts, indent=1), encoding="utf-8")
