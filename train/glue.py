@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+import optax
 from jax.sharding import Mesh
 
 from flaxattn import __version__, weights
@@ -47,7 +48,7 @@ from flaxattn.train.predictions import judge, predict, write_submissions
 from flaxattn.train.recipe import GlueRecipe
 from flaxattn.train.report import read_metrics
 from flaxattn.train.run_folder import RunFolder, write_json
-from flaxattn.train.state import Params
+from flaxattn.train.state import LossFunction, Params
 
 
 class Judged(NamedTuple):
@@ -77,10 +78,20 @@ class FineTuning:
     data: Mapping[str, Encoded]
     identity: Mapping[str, str]
 
-    @property
+    @functools.cached_property
     def module(self) -> BertForSequenceClassification:
         """The model that is trained."""
         return build_module(self.task, self.base, self.recipe)
+
+    @functools.cached_property
+    def loss(self) -> LossFunction:
+        """What is minimised; one object for all seeds, so that it is compiled once."""
+        return loss_function(self.module, self.task)
+
+    @functools.cached_property
+    def optimizer(self) -> optax.GradientTransformation:
+        """What updates the parameters; one object, as the loss is."""
+        return optimizer(self.recipe)
 
 
 def finetune(
@@ -173,9 +184,9 @@ def one_seed(shared: FineTuning, seed: int, folder: RunFolder) -> Judged:
     task, module, mesh = shared.task, shared.module, sharding.make_mesh(recipe)
     evaluate = functools.partial(_evaluate, shared, mesh)
     training = loop.Task(
-        loss=loss_function(module, task),
+        loss=shared.loss,
         totals=batch_totals,
-        optimizer=optimizer(recipe),
+        optimizer=shared.optimizer,
         feed=GlueFeed(shared.data["train"], recipe, jax.process_index(), jax.process_count()),
         evaluate=lambda params, step: evaluate(params),
         watch="score",

@@ -122,7 +122,7 @@ def run(task: Task, params: Params, recipe: Recipe, folder: RunFolder) -> Run:
         StopRequestedError: SIGTERM came; the state is saved.
     """
     mesh = sharding.make_mesh(recipe)
-    start = functools.partial(initial_state, optimizer=task.optimizer)
+    start = functools.partial(initial_state, optimizer=task.optimizer, seed=recipe.seed)
     like = jax.eval_shape(start, params)
     layout = sharding.state_shardings(like, mesh)
     update = compile_update(task, recipe, layout, mesh)
@@ -142,9 +142,7 @@ def run(task: Task, params: Params, recipe: Recipe, folder: RunFolder) -> Run:
 
 def compile_update(task: Task, recipe: Recipe, layout: Any, mesh: Mesh) -> Update:
     """The jitted update; the old state is given up, the new one lies as `layout` says."""
-    compute = update_function(
-        task.loss, task.totals, task.optimizer, seed=recipe.seed, accumulate=recipe.accumulate
-    )
+    compute = update_function(task.loss, task.totals, task.optimizer, recipe.accumulate)
     return jax.jit(
         compute,
         donate_argnums=0,

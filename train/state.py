@@ -5,13 +5,15 @@
 Neither a model nor data: the loss comes in as a function.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
-from jaxtyping import Array, Int
+from jaxtyping import Array, Int, UInt32
 
 Params = Any
 Batch = Any
@@ -21,33 +23,45 @@ LossFunction = Callable[[Params, Batch, Array | None, Totals], tuple[Array, Metr
 
 
 class TrainState(NamedTuple):
-    """What one update changes."""
+    """What an update starts from.
+
+    Attributes:
+        params: of the model.
+        moments: of the optimiser.
+        step: how many updates there were.
+        seed: of dropout; the key of an update is a function of seed and step alone.
+    """
 
     params: Params
     moments: optax.OptState
     step: Int[Array, ""]
+    seed: UInt32[Array, ""]
 
 
-def initial_state(params: Params, optimizer: optax.GradientTransformation) -> TrainState:
+def initial_state(
+    params: Params, optimizer: optax.GradientTransformation, seed: int = 0
+) -> TrainState:
     """The state before the first update."""
-    return TrainState(params, optimizer.init(params), jnp.zeros((), jnp.int32))
+    seed_array = jnp.asarray(np.uint32(seed % 2**32))
+    return TrainState(params, optimizer.init(params), jnp.zeros((), jnp.int32), seed_array)
 
 
+@functools.lru_cache(maxsize=8)
 def update_function(
     loss: LossFunction,
     totals: Callable[[Batch], Totals],
     optimizer: optax.GradientTransformation,
-    *,
-    seed: int,
     accumulate: int = 1,
 ) -> Callable[[TrainState, Batch], tuple[TrainState, Metrics]]:
     """One update, to be jitted.
+
+    Remembered: what is compiled for a function serves every run that asks with the same arguments,
+    such as the seeds of a fine-tuning.
 
     Args:
         loss: scalar and metrics of a batch; sums divided by `totals`.
         totals: what the sums of a whole batch are divided by.
         optimizer: turns gradients into changes.
-        seed: of dropout; its key of an update is a function of seed and step alone.
         accumulate: parts that a batch is worked through in. Loss, metrics and gradients are sums
             over parts, so only rounding tells them from those of the whole batch.
 
@@ -57,7 +71,7 @@ def update_function(
     """
 
     def update(state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
-        key = jax.random.fold_in(jax.random.key(seed), state.step)
+        key = jax.random.fold_in(jax.random.key(state.seed), state.step)
         gradient = jax.grad(loss, has_aux=True)
         if accumulate == 1:
             grads, metrics = gradient(state.params, batch, key, totals(batch))
@@ -68,7 +82,7 @@ def update_function(
         metrics |= {"grad_norm": optax.tree.norm(grads), "tokens": batch.attention_mask.sum()}
         changes, moments = optimizer.update(grads, state.moments, state.params)
         params = optax.apply_updates(state.params, changes)
-        return TrainState(params, moments, state.step + 1), metrics
+        return TrainState(params, moments, state.step + 1, state.seed), metrics
 
     return update
 

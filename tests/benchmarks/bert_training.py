@@ -87,9 +87,7 @@ def flaxattn_side(folder, kind, dropout):
     layout = {"capture": NOTHING, "unroll": recipe.unroll or 1}
     module = BertForPreTraining(config, dtype=jnp.dtype(kind), **layout)
     optimizer = optimizers.optimizer(recipe)
-    update = state.update_function(
-        bert_mlm.loss_function(module), bert_mlm.batch_totals, optimizer, seed=0
-    )
+    update = state.update_function(bert_mlm.loss_function(module), bert_mlm.batch_totals, optimizer)
     update = jax.jit(update, donate_argnums=0)
     batch = Batch(**{n: jnp.asarray(x, jnp.int32) for n, x in arrays().items()})
     batch = batch._replace(masked_weights=jnp.ones((BATCH, PREDICTIONS), jnp.float32))

@@ -170,7 +170,7 @@ def test_the_same_seed_gives_the_same_bits(whole: tuple[loop.Run, Path], tmp_pat
 
 def test_the_noise_of_training_changes_from_update_to_update() -> None:
     task, params = make(RECIPE)
-    update = jax.jit(update_function(task.loss, task.totals, task.optimizer, seed=1))
+    update = jax.jit(update_function(task.loss, task.totals, task.optimizer))
     batch = task.feed[0]
 
     def value(step: int) -> float:
@@ -178,6 +178,30 @@ def test_the_noise_of_training_changes_from_update_to_update() -> None:
         return float(update(state, batch)[1]["loss"])
 
     assert value(0) == value(0) != value(1)
+
+
+def test_the_noise_follows_the_seed() -> None:
+    task, params = make(RECIPE)
+    update = jax.jit(update_function(task.loss, task.totals, task.optimizer))
+    one, again, other = (
+        float(update(initial_state(params, task.optimizer, seed), task.feed[0])[1]["loss"])
+        for seed in (1, 1, 2**32 - 1)
+    )
+    assert one == again != other
+
+
+def test_seeds_share_what_is_compiled(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    task, params = make(RECIPE)
+
+    def compilations(seed: int) -> int:
+        caplog.clear()
+        with jax.log_compiles():
+            recipe = dataclasses.replace(RECIPE, seed=seed)
+            loop.run(task, params, recipe, RunFolder(tmp_path / str(seed)))
+        return sum("XLA compilation of jit(update)" in line for line in caplog.messages)
+
+    assert compilations(1) == 2  # one for each length
+    assert compilations(2) == 0
 
 
 def test_the_parameters_it_starts_from_stay_usable(tmp_path: Path) -> None:
@@ -294,8 +318,7 @@ def test_a_batch_in_parts_is_the_batch(parts: int) -> None:
     quiet = lambda p, b, key, t: loss(p, b, None, t)  # noqa: E731 - noise differs between parts
     state, batch = initial_state(params, task.optimizer), task.feed[0]
     results = [
-        jax.jit(update_function(quiet, totals, task.optimizer, seed=1, accumulate=n))(state, batch)
-        for n in (1, parts)
+        jax.jit(update_function(quiet, totals, task.optimizer, n))(state, batch) for n in (1, parts)
     ]
     for one, two in zip(jax.tree.leaves(results[0]), jax.tree.leaves(results[1]), strict=True):
         np.testing.assert_allclose(one, two, rtol=1e-5, atol=1e-7)

@@ -173,7 +173,7 @@ def test_parts_of_a_batch_add_up(feed: PretrainingFeed, tokenizer: Tokenizer) ->
     optimizer = bert_mlm.optimizer(RECIPE)
     loss, totals = bert_mlm.loss_function(module), bert_mlm.batch_totals
     (_, whole), (_, parts) = (
-        jax.jit(update_function(loss, totals, optimizer, seed=0, accumulate=count))(
+        jax.jit(update_function(loss, totals, optimizer, count))(
             initial_state(params, optimizer), feed[0]
         )
         for count in (1, 2)

@@ -40,7 +40,7 @@ def ours(tmp_path_factory: pytest.TempPathFactory) -> dict[str, np.ndarray]:
     optimizer = bert_adamw(
         Recipe(steps=UPDATES, learning_rate=RATE, warmup_steps=WARMUP, weight_decay=DECAY)
     )
-    update = jax.jit(update_function(loss, batch_totals, optimizer, seed=0))
+    update = jax.jit(update_function(loss, batch_totals, optimizer))
     state, rows = initial_state(model.params, optimizer), []
     for step in range(UPDATES):
         given = {name: array.astype(np.int32) for name, array in batch(step).items()}
