@@ -17,6 +17,7 @@ from rich.console import Console
 from typer.core import TyperGroup
 
 from flaxattn import __version__
+from flaxattn.allocator import keep_freed_memory
 from flaxattn.errors import FlaxattnError, StopRequestedError
 
 app = typer.Typer(
@@ -260,7 +261,10 @@ def main(arguments: list[str] | None = None) -> int:
     Returns:
         The exit code.
     """
-    arguments = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    if arguments is None:  # the process is ours
+        keep_freed_memory()
+        arguments = sys.argv[1:]
+    arguments = arguments or ["--help"]
     try:
         command = typer.main.get_command(app)
         code = command.main(arguments, prog_name="flaxattn", standalone_mode=False) or 0

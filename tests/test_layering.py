@@ -34,7 +34,7 @@ LEVELS = [
     },
     {"stats"},
     {"figures", "views"},
-    {"cli", "demo", "doctor", "__main__"},
+    {"allocator", "cli", "demo", "doctor", "__main__"},
     {"flaxattn.train"},
 ]
 # What turns text or ids into attention: analysis and views read its traces, never itself.
