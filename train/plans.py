@@ -12,6 +12,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from flaxattn.train.recipe import PretrainRecipe
 
 _COUNTS = "counts.json"
 _KEPT = 2  # of the plans of one training run
+_SAID_FROM = 50_000_000  # tokens; fewer are planned in seconds
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,6 +94,9 @@ class Plans:
 
     def _make(self, name: str, length: int, epoch: int) -> None:
         recipe, key = self.recipe, self.key(length, epoch)
+        if (size := len(self.corpus.tokens)) >= _SAID_FROM:
+            what = f"pass {epoch + 1} at length {length} ({self.label})"
+            print(f"planning {what}: {size:,} tokens", file=sys.stderr, flush=True)
         with written_whole(self.folder, last=_COUNTS) as staging:
             path = staging / f"{name}.npy"
             rows = write_plan(path, self.corpus, length, recipe.short_sequence_prob, key)

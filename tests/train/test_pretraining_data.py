@@ -287,6 +287,15 @@ def test_a_plan_that_fails_leaves_nothing(
     assert len(feed()[0].input_ids) == 8
 
 
+def test_a_long_wait_for_a_plan_is_announced(
+    feed: Make, corpus: Corpus, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("flaxattn.train.plans._SAID_FROM", len(corpus.tokens))
+    feed()[0]
+    said = f"planning pass 1 at length 32 (train): {len(corpus.tokens):,} tokens\n"
+    assert said in capsys.readouterr().err
+
+
 def test_too_few_rows_for_a_batch(feed: Make) -> None:
     with pytest.raises(InputError) as error:
         feed(PretrainRecipe(batch_size=999))[0]
