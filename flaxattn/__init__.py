@@ -14,9 +14,10 @@ if TYPE_CHECKING:
     from flaxattn.config import BertConfig as BertConfig
     from flaxattn.figures import plot_heads as plot_heads
     from flaxattn.handle import Pretrained as Pretrained
-    from flaxattn.handle import from_pretrained as from_pretrained
     from flaxattn.kernels.contract import Capture as Capture
     from flaxattn.kernels.contract import Sieve as Sieve
+    from flaxattn.loading import from_pretrained as from_pretrained
+    from flaxattn.seq2seq_config import Seq2SeqConfig as Seq2SeqConfig
     from flaxattn.trace import Trace as Trace
     from flaxattn.views.head import head_view as head_view
 
@@ -26,9 +27,10 @@ _HOMES = {
     "BertConfig": "flaxattn.config",
     "Capture": "flaxattn.kernels.contract",
     "Pretrained": "flaxattn.handle",
+    "Seq2SeqConfig": "flaxattn.seq2seq_config",
     "Sieve": "flaxattn.kernels.contract",
     "Trace": "flaxattn.trace",
-    "from_pretrained": "flaxattn.handle",
+    "from_pretrained": "flaxattn.loading",
     "head_view": "flaxattn.views.head",
     "kernels": "flaxattn.kernels",
     "plot_heads": "flaxattn.figures",
@@ -37,6 +39,7 @@ __all__ = [  # a list in this file, so that type checkers can read it
     "BertConfig",
     "Capture",
     "Pretrained",
+    "Seq2SeqConfig",
     "Sieve",
     "Trace",
     "__version__",

@@ -10,7 +10,6 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
-import flax.struct
 import jax.numpy as jnp
 from flax import linen as nn
 from flax.linen.dtypes import promote_dtype
@@ -27,29 +26,8 @@ from flaxattn.layers import (
     activation,
     layer_norm,
 )
-from flaxattn.stack import Stack
-
-
-class ModelOutput(flax.struct.PyTreeNode):
-    """What a model returns, under Hugging Face's field names; None where it does not apply.
-
-    Attributes:
-        last_hidden_state: Output of the last layer.
-        pooler_output: The first position after a dense layer and tanh; `[B, N, E]` if packed.
-        logits: Scores of the task head: `[B, V]`-like per position, or `[B, labels]`.
-        prediction_logits: Masked-LM scores of the pre-training model, per position.
-        seq_relationship_logits: Next-sentence scores; index 0 means B follows A.
-        hidden_states: Embeddings and every layer's output, if asked for.
-        attentions: Attention weights `[B, H, Q, K]` per layer, if asked for.
-    """
-
-    last_hidden_state: Float[Array, "B S E"]
-    pooler_output: Float[Array, "B *N E"] | None = None
-    logits: Float[Array, "B ..."] | None = None
-    prediction_logits: Float[Array, "B S V"] | None = None
-    seq_relationship_logits: Float[Array, "B *N 2"] | None = None
-    hidden_states: tuple[Float[Array, "B S E"], ...] | None = None
-    attentions: tuple[Any, ...] | None = None
+from flaxattn.outputs import ModelOutput
+from flaxattn.stack import Model
 
 
 class Embeddings(nn.Module):
@@ -131,32 +109,14 @@ class BertLayer(nn.Module):
         return norm(x + dropout(fed), name="feed_forward_norm")
 
 
-class _Model(nn.Module):
-    """Attributes that every BERT module has.
-
-    Attributes:
-        config: Shape and settings.
-        dtype: Computation dtype; parameters stay float32.
-        capture: What attention records when `intermediates` is mutable.
-        implementation: Name of the attention kernel; None chooses.
-        keep_hidden: Whether `hidden_states` is returned.
-        remat: Whether the backward pass recomputes layers instead of keeping their activations.
-        unroll: Layers laid out per scan iteration; True for all; always one with `remat`.
-    """
+class _Model(Model):
+    """A model with a BERT in it."""
 
     config: BertConfig
-    dtype: Dtype = jnp.float32
-    capture: Capture = Capture(weights=True)
-    implementation: str | None = None
-    keep_hidden: bool = False
-    remat: bool = False
-    unroll: int | bool = 1
 
     def _bert(self, add_pooling: bool = True) -> "Bert":
         """The encoder under a task head, with this module's settings."""
-        names = ("config", "dtype", "capture", "implementation", "keep_hidden", "remat", "unroll")
-        settings = {name: getattr(self, name) for name in names}
-        return Bert(**settings, add_pooling=add_pooling, name="bert")
+        return Bert(**self.settings(), add_pooling=add_pooling, name="bert")
 
     def _dense(self, features: int, name: str) -> Dense:
         return Dense(features, self.dtype, self.config.initializer_range, name=name)
@@ -216,17 +176,7 @@ class Bert(_Model):
         embedded = Embeddings(self.config, self.dtype, name="embeddings")(
             input_ids, token_type_ids, position_ids, deterministic
         )
-        x, hidden = Stack(
-            BertLayer,
-            self.config,
-            self.config.num_hidden_layers,
-            dtype=self.dtype,
-            capture=self.capture,
-            implementation=self.implementation,
-            remat=self.remat,
-            unroll=self.unroll,
-            name="encoder",
-        )(
+        x, hidden = self.stack(BertLayer, self.config.num_hidden_layers, name="encoder")(
             embedded,
             mask=mask[:, None] if mask is not None and mask.ndim == 3 else mask,
             segment_ids=segment_ids,

@@ -83,7 +83,7 @@ def view(
     """Write one offline page with the attention to a text, or to a pair of texts."""
     if view != "head":
         raise typer.BadParameter(f"{view!r} is not a view; choose head.", param_hint="--view")
-    from flaxattn.handle import from_pretrained
+    from flaxattn.loading import from_pretrained
     from flaxattn.views.head import head_view
 
     with _out.status(f"loading {model}"):

@@ -13,7 +13,6 @@ from flaxattn.errors import CheckpointError
 
 # Hugging Face settings that would change the arithmetic, with the one value we implement.
 _ONLY_SUPPORTED: Mapping[str, Any] = {
-    "model_type": "bert",
     "position_embedding_type": "absolute",
     "is_decoder": False,
     "add_cross_attention": False,
@@ -113,12 +112,7 @@ class BertConfig:
         Raises:
             CheckpointError: For another model type, or a setting that BERT here does not implement.
         """
-        for name, supported in _ONLY_SUPPORTED.items():
-            if (found := settings.get(name, supported)) != supported:
-                raise CheckpointError(
-                    f"config.json: {name} is {found!r}; flaxattn's BERT implements {supported!r}.\n"
-                    "Choose a checkpoint of that kind."
-                )
+        check_supported("BERT", settings, _ONLY_SUPPORTED)
         known = {f.name for f in dataclasses.fields(cls)} - {"labels", "architectures"}
         values = {name: settings[name] for name in known if name in settings}
         if names := settings.get("id2label"):
@@ -137,6 +131,25 @@ class BertConfig:
         settings["label2id"] = {name: i for i, name in enumerate(names)}
         settings["architectures"] = list(self.architectures)
         return settings
+
+
+def check_supported(kind: str, settings: Mapping[str, Any], supported: Mapping[str, Any]) -> None:
+    """Refuse settings that would change the arithmetic.
+
+    Args:
+        kind: What is read, for the message.
+        settings: The content of a `config.json`.
+        supported: The one value of each setting that is implemented; it may be absent.
+
+    Raises:
+        CheckpointError: A setting has another value.
+    """
+    for name, value in supported.items():
+        if (found := settings.get(name, value)) != value:
+            raise CheckpointError(
+                f"config.json: {name} is {found!r}; flaxattn's {kind} implements {value!r}.\n"
+                "Choose a checkpoint of that kind."
+            )
 
 
 _SIZES = (

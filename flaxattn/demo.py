@@ -18,7 +18,7 @@ from rich.table import Table
 from flaxattn import __version__
 from flaxattn.figures import plot_heads
 from flaxattn.files import written_whole
-from flaxattn.handle import from_pretrained
+from flaxattn.loading import from_pretrained
 from flaxattn.stats import HeadMeasures, head_measures
 from flaxattn.views.head import head_view
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a BERT is fed: checked ids and masks, lengths rounded up so that few shapes are compiled.
+"""What a model is fed: checked ids and masks, lengths rounded up so that few shapes are compiled.
 
 Inside a compiled program a wrong id or shape gives wrong numbers without a word; here it gives an
 error. This file knows arrays and limits, no text and no parameters.
@@ -13,60 +13,61 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Int
 
-from flaxattn.config import BertConfig
 from flaxattn.errors import InputError
 from flaxattn.kernels.contract import Capture
 
+MASK = (2, "1 at real positions, 0 at padding")
 
-def checked(inputs: Mapping[str, Any], config: BertConfig) -> dict[str, Int[Array, "B S"]]:
-    """Check the arguments of a model call and fill in the defaults.
+
+def checked(
+    inputs: Mapping[str, Any], ranges: Mapping[str, tuple[int, str]], limit: int
+) -> dict[str, Int[Array, "B S"]]:
+    """Check arguments of a model call that hold one number per position.
 
     Args:
-        inputs: `input_ids`, and `attention_mask`, `token_type_ids` and `position_ids` or None:
-            NumPy, JAX or nested lists. Values of traced arrays are not looked at.
-        config: Says the limits.
+        inputs: NumPy, JAX or nested lists, or None. Values of traced arrays are not looked at.
+        ranges: For each name, the end of the range of its values, and what they mean. The first
+            name is that of the ids, which must be there.
+        limit: Most positions.
 
     Returns:
-        The same names with int32 arrays; a program compiled for some serves all.
+        What was given, as int32 arrays.
 
     Raises:
         InputError: For a wrong dtype or shape, an id out of range, or a length over the limit.
     """
-    if inputs["input_ids"] is None:
-        raise InputError("input_ids is missing.\nPass the ids of the word pieces, shape [B, S].")
-    arrays = {name: _whole(name, value) for name, value in inputs.items() if value is not None}
-    shape = arrays["input_ids"].shape
+    ids = next(iter(ranges))
+    if inputs[ids] is None:
+        raise InputError(f"{ids} is missing.\nPass the ids of the word pieces, shape [B, S].")
+    arrays = {name: whole(name, value) for name, value in inputs.items() if value is not None}
+    shape = arrays[ids].shape
     if len(shape) != 2 or not all(shape):
-        hint = "Add the batch axis: input_ids[None]." if len(shape) == 1 else ""
+        hint = f"Add the batch axis: {ids}[None]." if len(shape) == 1 else ""
         raise InputError(
-            f"input_ids: expected shape [B, S], both at least 1, received {list(shape)}.\n{hint}"
+            f"{ids}: expected shape [B, S], both at least 1, received {list(shape)}.\n{hint}"
         )
-    limit = config.max_position_embeddings
     if shape[1] > limit:
         raise InputError(
-            f"input_ids: {shape[1]} positions, the limit of this model is {limit}.\n"
+            f"{ids}: {shape[1]} positions, the limit of this model is {limit}.\n"
             "Shorten the input, or split it."
         )
-    ranges = {
-        "input_ids": (config.vocab_size, "vocab_size"),
-        "attention_mask": (2, "1 at real positions, 0 at padding"),
-        "token_type_ids": (config.type_vocab_size, "type_vocab_size"),
-        "position_ids": (limit, "max_position_embeddings"),
-    }
     for name, array in arrays.items():
         if name == "position_ids" and array.shape == (1, shape[1]):
             arrays[name] = array = np.broadcast_to(array, shape)
-        _check(name, array, shape, *ranges[name])
-    defaults = {
-        "attention_mask": np.ones(shape, np.int32),
-        "token_type_ids": np.zeros(shape, np.int32),
-        "position_ids": np.broadcast_to(np.arange(shape[1], dtype=np.int32), shape),
-    }
-    return defaults | arrays
+        _check(name, array, shape, ids, *ranges[name])
+    return arrays
 
 
-def _whole(name: str, value: Any) -> Any:
-    """The value as int32; only a mask may be boolean, or float as some pipelines make it."""
+def whole(name: str, value: Any) -> Any:
+    """The value as int32; only a mask may be boolean, or float as some pipelines make it.
+
+    Args:
+        name: Of the argument.
+        value: NumPy, JAX or nested lists; traced arrays are not looked at.
+
+    Raises:
+        InputError: For rows of unequal length, or what are no whole numbers.
+    """
     if isinstance(value, Tracer):
         return value
     try:
@@ -75,7 +76,7 @@ def _whole(name: str, value: Any) -> Any:
         raise InputError(
             f"{name}: this is no array: {error}.\nPass rows of equal length, padded."
         ) from error
-    kinds = "iubf" if name == "attention_mask" else "iu"
+    kinds = "iubf" if name.endswith("attention_mask") else "iu"
     if array.dtype.kind not in kinds:
         raise InputError(f"{name}: expected integers, received dtype {array.dtype}.")
     if array.size and (array.min() < -(2**31) or array.max() >= 2**31 or (array % 1).any()):
@@ -83,10 +84,10 @@ def _whole(name: str, value: Any) -> Any:
     return array.astype(np.int32)
 
 
-def _check(name: str, array: Any, shape: tuple[int, ...], end: int, meaning: str) -> None:
+def _check(name: str, array: Any, shape: tuple[int, ...], ids: str, end: int, meaning: str) -> None:
     if array.shape != shape:
         raise InputError(
-            f"{name}: expected shape {list(shape)} as input_ids has, received "
+            f"{name}: expected shape {list(shape)} as {ids} has, received "
             f"{list(array.shape)}.\n{name} holds one number per position: {meaning}."
         )
     if isinstance(array, Tracer):
@@ -100,18 +101,18 @@ def _check(name: str, array: Any, shape: tuple[int, ...], end: int, meaning: str
         )
 
 
-def check_capture(capture: Capture, config: BertConfig) -> None:
+def check_capture(capture: Capture, layers: int, heads: int) -> None:
     """Check that a request names layers and heads that the model has.
 
     Args:
         capture: The request.
-        config: Says how many there are.
+        layers: How many the model has.
+        heads: How many each of them has.
 
     Raises:
         InputError: Naming the valid range.
     """
-    counts = {"layers": config.num_hidden_layers, "heads": config.num_attention_heads}
-    for what, count in counts.items():
+    for what, count in {"layers": layers, "heads": heads}.items():
         unknown = [n for n in getattr(capture, what) or () if n >= count]
         if unknown:
             raise InputError(

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""The layers models are built of: dense, attention, feed-forward, and a stack of blocks.
+"""The layers models are built of: dense, attention, feed-forward, dropout and LayerNorm.
 
 `MultiHeadAttention` is the only caller of `flaxattn.kernels.attention`. What it saw goes into the
 `intermediates` collection as one `Seen`; nothing is recorded unless the caller makes that
@@ -153,6 +153,11 @@ class MultiHeadAttention(nn.Module):
 
     Parameters: `query`, `key`, `value`, `output`, each a `Dense`.
 
+    With a `cache_length`, where the collection `cache` is mutable, keys and values are kept there
+    for later calls with the positions that follow: self-attention appends to its own,
+    cross-attention reads its context only once. A cached context may serve several sequences each,
+    which follow one another.
+
     Attributes:
         num_heads: H; must divide the width of the input.
         dtype: Computation dtype.
@@ -161,6 +166,7 @@ class MultiHeadAttention(nn.Module):
         causal: Whether position i may attend only to positions up to i.
         capture: What to record, as `Seen`, when `intermediates` is mutable.
         implementation: Name of the kernel; None chooses.
+        cache_length: T, positions that a cache of self-attention has room for; 0 for no cache.
     """
 
     num_heads: int
@@ -170,6 +176,7 @@ class MultiHeadAttention(nn.Module):
     causal: bool = False
     capture: Capture = NOTHING
     implementation: str | None = None
+    cache_length: int = 0
 
     @nn.compact
     def __call__(
@@ -187,7 +194,7 @@ class MultiHeadAttention(nn.Module):
         Args:
             x: Queries come from here.
             context: Keys and values come from here.
-            mask: True where a key may be attended.
+            mask: True where a key may be attended; `[B, T]` with a cache of self-attention.
             segment_ids: Of packed sequences, which attend each to themselves.
             labels: What sieve statistics need to know about the positions.
             deterministic: Disables dropout; otherwise the rng stream `dropout` is used.
@@ -195,18 +202,17 @@ class MultiHeadAttention(nn.Module):
         Returns:
             The heads' outputs, concatenated and projected.
         """
-        context = x if context is None else context
         q = self._heads("query", x)
-        k = self._heads("key", context)
-        v = self._heads("value", context)
+        k, v, mask, causal = self._keys(x, context, mask)
+        shared = q.shape[0] // k.shape[0]  # sequences per cached context
         wanted = self.capture if recording(self) else NOTHING
         output, saw = attention(
-            q,
+            q if shared == 1 else q.reshape(k.shape[0], -1, *q.shape[2:]),
             k,
             v,
             mask=mask,
             segment_ids=segment_ids,
-            causal=self.causal,
+            causal=causal,
             dropout=self._dropout(deterministic),
             labels=labels,
             capture=wanted,
@@ -216,6 +222,43 @@ class MultiHeadAttention(nn.Module):
             seen = Seen.of(wanted, saw, query=q, key=k, value=v, head_output=output)
             record(self, "seen", seen)
         return self._dense("output", x.shape[-1])(output.reshape(x.shape))
+
+    def _keys(
+        self, x: Array, context: Array | None, mask: Array | None
+    ) -> tuple[Float[Array, "B K H D"], Float[Array, "B K H D"], Bool[Array, "..."] | None, bool]:
+        """Keys and values, who may see them, and whether that follows from the order alone."""
+        caching = self.cache_length > 0 and self.is_mutable_collection("cache")
+        caching = caching and not self.is_initializing()
+        known = caching and self.has_variable("cache", "key")
+        if context is not None and known:
+            return *self._cached(), mask, False
+        source = x if context is None else context
+        k, v = self._heads("key", source), self._heads("value", source)
+        if caching and context is not None:
+            self._cache(k, v)
+        if not caching or context is not None:
+            return k, v, mask, self.causal and context is None
+        start = self.get_variable("cache", "length") if known else 0
+        self.put_variable("cache", "length", jnp.int32(start + x.shape[1]))
+        if not known:  # the first positions see only each other
+            room = ((0, 0), (0, self.cache_length - x.shape[1]), (0, 0), (0, 0))
+            self._cache(jnp.pad(k, room), jnp.pad(v, room))
+            return k, v, None if mask is None else mask[:, : x.shape[1]], self.causal
+        old_k, old_v = self._cached()
+        k = jax.lax.dynamic_update_slice_in_dim(old_k, k, start, axis=1)
+        v = jax.lax.dynamic_update_slice_in_dim(old_v, v, start, axis=1)
+        self._cache(k, v)
+        seen = jnp.arange(k.shape[1]) <= start + jnp.arange(x.shape[1])[:, None]  # [Q, T]
+        visible = jnp.broadcast_to(seen, (x.shape[0], *seen.shape))
+        visible = visible if mask is None else visible & mask[:, None]
+        return k, v, visible[:, 0] if x.shape[1] == 1 else visible[:, None], False
+
+    def _cache(self, k: Array, v: Array) -> None:
+        self.put_variable("cache", "key", k)
+        self.put_variable("cache", "value", v)
+
+    def _cached(self) -> tuple[Array, Array]:
+        return self.get_variable("cache", "key"), self.get_variable("cache", "value")
 
     def _dense(self, name: str, features: int) -> Dense:
         return Dense(features, self.dtype, self.initializer_range, name=name)
@@ -238,16 +281,21 @@ class FeedForward(nn.Module):
         hidden_act: A name in `ACTIVATIONS`.
         dtype: Computation dtype.
         initializer_range: Standard deviation of the initial kernels.
+        dropout_rate: Dropout on the activations.
     """
 
     features: int
     hidden_act: str = "gelu"
     dtype: Dtype = jnp.float32
     initializer_range: float = 0.02
+    dropout_rate: float = 0.0
 
     @nn.compact
-    def __call__(self, x: Float[Array, "*tokens E"]) -> Float[Array, "*tokens E"]:
+    def __call__(
+        self, x: Float[Array, "*tokens E"], deterministic: bool = True
+    ) -> Float[Array, "*tokens E"]:
         """Apply the layer to every position by itself."""
         up = Dense(self.features, self.dtype, self.initializer_range, name="up")
         down = Dense(x.shape[-1], self.dtype, self.initializer_range, name="down")
-        return down(activation(self.hidden_act, up(x)))
+        inner = activation(self.hidden_act, up(x))
+        return down(Dropout(self.dropout_rate)(inner, deterministic))

@@ -6,24 +6,14 @@ It compares names and shapes; it reads no tensor, except to compare two that sho
 """
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
-from flaxattn import names
-from flaxattn.config import BertConfig
 from flaxattn.errors import CheckpointError
-from flaxattn.names import Row
+from flaxattn.names import Family, Row
 from flaxattn.tensorfile import TensorFiles
-
-_SETTINGS = {
-    "V": "vocab_size",
-    "P": "max_position_embeddings",
-    "T": "type_vocab_size",
-    "E": "hidden_size",
-    "F": "intermediate_size",
-    "C": "num_labels",
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +48,8 @@ def compare(
     files: TensorFiles,
     found: Mapping[str, str],
     rows: Mapping[str, Row],
-    config: BertConfig,
+    family: Family,
+    config: Any,
 ) -> Report:
     """Compare what a model needs with what a checkpoint holds.
 
@@ -66,92 +57,102 @@ def compare(
         files: The checkpoint.
         found: Its tensors: the checkpoint's name by the table's name.
         rows: What the model needs: rows of the table by parameter path.
+        family: The table.
         config: Says the sizes.
 
     Returns:
         What was missing of the head, unexpected or ignored.
 
     Raises:
-        CheckpointError: If a tensor of embeddings or encoder is missing, a shape or the number
-            of layers contradicts the config, or a tied decoder is a different tensor. It names
-            all of them.
+        CheckpointError: If a tensor of the backbone is missing, a shape or the number of layers
+            contradicts the config, or a tied tensor is a different one. It names all of them.
     """
-    _check_layers(files, found, config)
+    _check_layers(files, found, family, config)
     missing, lost, wrong, used = [], [], [], set[str]()
     causes: dict[str, None] = {}
     for row in rows.values():
-        expected = tuple(_size(letter, config) for letter in row.shape)
-        for name in names.numbered(row, config.num_hidden_layers):
+        expected = family.shape(row, config)
+        for name in family.numbered(row, config):
             if name not in found:
-                core = name.startswith(("embeddings.", "encoder."))
-                (lost if core else missing).append(name)
+                if name not in family.silent:
+                    (lost if name.startswith(family.core) else missing).append(name)
                 continue
             used.add(name)
             shape = files.shapes[found[name]]
             if shape != expected:
                 wrong.append(f"{name} {list(shape)} instead of {list(expected)}")
-                causes |= _causes(row, shape, expected)
+                causes |= _causes(family, row, shape, expected)
     if lost or wrong:
-        raise CheckpointError(_mismatch(files, lost, wrong, list(causes)))
-    idle = _idle(files, found, rows)
-    ignored = {name for name in found if name in names.BUFFERS or name in idle} - used
+        raise CheckpointError(_mismatch(files, family, lost, wrong, list(causes)))
+    idle = _idle(files, found, set(found) - used, family.idle(config, rows))
+    ignored = {name for name in found if name in family.buffers or name in idle} - used
     unexpected = sorted(set(found) - used - ignored, key=_natural)
     return Report(tuple(missing), tuple(unexpected), tuple(sorted(ignored)))
 
 
-def _size(letter: str, config: BertConfig) -> int:
-    return int(letter) if letter.isdigit() else getattr(config, _SETTINGS[letter])
+def _check_layers(
+    files: TensorFiles, found: Mapping[str, str], family: Family, config: Any
+) -> None:
+    for before, numbers in family.layer_numbers(found).items():
+        if not numbers:
+            held = ", ".join(sorted(files.shapes)[:3]) or "no tensor at all"
+            raise CheckpointError(
+                f"{files.directory} does not hold a {family.name}: no tensor is called {before}0.…"
+                f"\nIt holds {held}.\n"
+                f"Its config.json describes a {family.name}; take both from the same model."
+            )
+        setting = family.layers[before]
+        if (count := max(numbers) + 1) != getattr(config, setting):
+            raise CheckpointError(
+                f"{files.directory} does not match its config.json: {setting} is "
+                f"{getattr(config, setting)}, the tensors have {count} layers.\n"
+                "Take config.json and the weights from the same model."
+            )
 
 
-def _check_layers(files: TensorFiles, found: Mapping[str, str], config: BertConfig) -> None:
-    numbers = names.layer_numbers(found)
-    if not numbers:
-        held = ", ".join(sorted(files.shapes)[:3]) or "no tensor at all"
-        raise CheckpointError(
-            f"{files.directory} does not hold a BERT: no tensor is called encoder.layer.0.…\n"
-            f"It holds {held}.\n"
-            "flaxattn reads checkpoints that Hugging Face's BertModel family wrote."
-        )
-    if (count := max(numbers) + 1) != config.num_hidden_layers:
-        raise CheckpointError(
-            f"{files.directory} does not match its config.json: num_hidden_layers is "
-            f"{config.num_hidden_layers}, the tensors have {count} layers.\n"
-            "Take config.json and the weights from the same model."
-        )
+def _idle(
+    files: TensorFiles,
+    found: Mapping[str, str],
+    unused: set[str],
+    idle: Mapping[str, str | None],
+) -> set[str]:
+    """Names that the model does not need; what is tied must be the same numbers."""
+    for name in sorted(unused & set(idle)):
+        original = idle[name]
+        if original is None or original not in found:
+            continue
+        one, other = files.read(found[original]), files.read(found[name])
+        if not np.array_equal(one, other, equal_nan=True):
+            raise CheckpointError(
+                f"{files.directory} does not match its config.json, which ties {name} to "
+                f"{original}: it is a different tensor.\n"
+                'If they were trained apart, set "tie_word_embeddings": false in config.json.'
+            )
+    return set(idle)
 
 
-def _idle(files: TensorFiles, found: Mapping[str, str], rows: Mapping[str, Row]) -> frozenset[str]:
-    """Names that repeat other tensors in a model whose masked-LM decoder is tied."""
-    if "mlm_head/bias" not in rows:
-        return frozenset()
-    if "mlm_head/decoder/kernel" in rows or names.DECODER not in found:
-        return frozenset({names.DECODER_BIAS})
-    words, decoder = files.read(found[names.WORDS]), files.read(found[names.DECODER])
-    if not np.array_equal(words, decoder, equal_nan=True):
-        raise CheckpointError(
-            f"{files.directory} does not match its config.json, which ties the masked-LM decoder "
-            f"to the word embeddings: {names.DECODER} is a different tensor.\n"
-            'If the decoder was trained apart, set "tie_word_embeddings": false in config.json.'
-        )
-    return frozenset({names.DECODER, names.DECODER_BIAS})
-
-
-def _causes(row: Row, found: tuple[int, ...], expected: tuple[int, ...]) -> dict[str, None]:
+def _causes(
+    family: Family, row: Row, found: tuple[int, ...], expected: tuple[int, ...]
+) -> dict[str, None]:
     if len(found) != len(expected):
         return {}
-    return {
-        f"{_SETTINGS[letter]} is {here} in config.json, {there} in the tensors": None
-        for letter, here, there in zip(row.shape, expected, found, strict=True)
-        if here != there and letter in _SETTINGS
-    }
+    causes: dict[str, None] = {}
+    for letter, here, there in zip(row.shape, expected, found, strict=True):
+        if here != there and letter in family.sizes:
+            config, tensors = (size - family.extra.get(letter, 0) for size in (here, there))
+            name = family.sizes[letter]
+            causes[f"{name} is {config} in config.json, {tensors} in the tensors"] = None
+    return causes
 
 
-def _mismatch(files: TensorFiles, lost: list[str], wrong: list[str], causes: list[str]) -> str:
+def _mismatch(
+    files: TensorFiles, family: Family, lost: list[str], wrong: list[str], causes: list[str]
+) -> str:
     """At most three lines that name every missing and every misshapen tensor, and a cause."""
     what = [f"it lacks {len(lost)} tensors"] if lost else []
     what += [f"{len(wrong)} tensors have another shape"] if wrong else []
-    listed = [f"Missing: {', '.join(names.folded(lost))}."] if lost else []
-    listed += [f"Shapes: {', '.join(names.folded(wrong))}."] if wrong else []
+    listed = [f"Missing: {', '.join(family.folded(lost))}."] if lost else []
+    listed += [f"Shapes: {', '.join(family.folded(wrong))}."] if wrong else []
     cause = "; ".join(causes) or "an incomplete copy, or weights of another kind of model"
     return (
         f"{files.directory} does not match its config.json: {' and '.join(what)}.\n"
@@ -163,11 +164,11 @@ def _natural(name: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in name.split(".")]
 
 
-def strange(report: Report) -> list[str]:
-    """Unexpected tensors that no BERT has, whatever its head: the model lacks something.
+def strange(report: Report, family: Family) -> list[str]:
+    """Unexpected tensors that no model of the family has, whatever its head: ours lacks something.
 
     Args:
         report: What `compare` returned.
+        family: The table.
     """
-    unknown: Iterable[str] = (name for name in report.unexpected if not names.is_known(name))
-    return names.folded(unknown)
+    return family.folded(name for name in report.unexpected if not family.is_known(name))

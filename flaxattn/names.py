@@ -1,13 +1,15 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""The table of names: what a tensor is called in a Hugging Face BERT, and where it is in ours.
+"""Tables of names: what a tensor is called in a Hugging Face checkpoint, and where it is in ours.
 
-Only names and axes; nothing here reads a file or touches a number.
+A family of models has one `Family`; `bert_names` and `seq2seq_names` hold them. Only names and
+axes; nothing here reads a file or touches a number.
 """
 
+import dataclasses
 import re
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
 
 from flaxattn.errors import CheckpointError
 
@@ -17,156 +19,177 @@ class Row(NamedTuple):
 
     Attributes:
         theirs: Tensor name in a Hugging Face checkpoint; `*` is the number of the layer.
-        shape: Its axes there, in dimension letters; C is the number of labels.
+        shape: Its axes there, in the letters of `Family.sizes`, or a digit.
         ours: Path in our parameter tree; with `*`, all layers are stacked on a leading axis.
-        transposed: Whether ours has the two axes the other way round: torch keeps `[out, in]`.
+        how: "=" for the same axes, "T" if ours has them the other way round, because torch keeps
+            `[out, in]`, "1" if ours lacks the first one, which is 1.
     """
 
     theirs: str
     shape: str
     ours: str
-    transposed: bool
+    how: str
 
 
-def _table(text: str) -> tuple[Row, ...]:
-    rows = (line.split() for line in text.strip().splitlines())
-    return tuple(Row(theirs, shape, ours, how == "T") for theirs, shape, ours, how in rows)
-
-
-# Hugging Face name                                shape ours                          T: transposed
-BACKBONE = _table("""
-embeddings.word_embeddings.weight                  VE    embeddings/word/embedding              =
-embeddings.position_embeddings.weight              PE    embeddings/position/embedding          =
-embeddings.token_type_embeddings.weight            TE    embeddings/token_type/embedding        =
-embeddings.LayerNorm.weight                        E     embeddings/norm/scale                  =
-embeddings.LayerNorm.bias                          E     embeddings/norm/bias                   =
-encoder.layer.*.attention.self.query.weight        EE    encoder/layers/attention/query/kernel  T
-encoder.layer.*.attention.self.query.bias          E     encoder/layers/attention/query/bias    =
-encoder.layer.*.attention.self.key.weight          EE    encoder/layers/attention/key/kernel    T
-encoder.layer.*.attention.self.key.bias            E     encoder/layers/attention/key/bias      =
-encoder.layer.*.attention.self.value.weight        EE    encoder/layers/attention/value/kernel  T
-encoder.layer.*.attention.self.value.bias          E     encoder/layers/attention/value/bias    =
-encoder.layer.*.attention.output.dense.weight      EE    encoder/layers/attention/output/kernel T
-encoder.layer.*.attention.output.dense.bias        E     encoder/layers/attention/output/bias   =
-encoder.layer.*.attention.output.LayerNorm.weight  E     encoder/layers/attention_norm/scale    =
-encoder.layer.*.attention.output.LayerNorm.bias    E     encoder/layers/attention_norm/bias     =
-encoder.layer.*.intermediate.dense.weight          FE    encoder/layers/feed_forward/up/kernel  T
-encoder.layer.*.intermediate.dense.bias            F     encoder/layers/feed_forward/up/bias    =
-encoder.layer.*.output.dense.weight                EF    encoder/layers/feed_forward/down/kernel T
-encoder.layer.*.output.dense.bias                  E     encoder/layers/feed_forward/down/bias  =
-encoder.layer.*.output.LayerNorm.weight            E     encoder/layers/feed_forward_norm/scale =
-encoder.layer.*.output.LayerNorm.bias              E     encoder/layers/feed_forward_norm/bias  =
-pooler.dense.weight                                EE    pooler/dense/kernel                    T
-pooler.dense.bias                                  E     pooler/dense/bias                      =
-""")
-HEADS = _table("""
-cls.predictions.transform.dense.weight             EE    mlm_head/dense/kernel                  T
-cls.predictions.transform.dense.bias               E     mlm_head/dense/bias                    =
-cls.predictions.transform.LayerNorm.weight         E     mlm_head/norm/scale                    =
-cls.predictions.transform.LayerNorm.bias           E     mlm_head/norm/bias                     =
-cls.predictions.bias                               V     mlm_head/bias                          =
-cls.predictions.decoder.weight                     VE    mlm_head/decoder/kernel                T
-cls.seq_relationship.weight                        2E    nsp_head/kernel                        T
-cls.seq_relationship.bias                          2     nsp_head/bias                          =
-classifier.weight                                  CE    classifier/kernel                      T
-classifier.bias                                    C     classifier/bias                        =
-""")
-DECODER, DECODER_BIAS, BIAS = (
-    "cls.predictions.decoder.weight",
-    "cls.predictions.decoder.bias",
-    "cls.predictions.bias",
-)
-WORDS = "embeddings.word_embeddings.weight"
-# Names of old checkpoints, and the names they have now.
-_RENAMED = (("LayerNorm.gamma", "LayerNorm.weight"), ("LayerNorm.beta", "LayerNorm.bias"))
-# Buffers that some versions wrote: counters and zeros, not weights.
-BUFFERS = frozenset({"embeddings.position_ids", "embeddings.token_type_ids"})
-_LAYER = re.compile(r"encoder\.layer\.(\d{1,6})\.")
-
-
-def rows(paths: Iterable[str]) -> dict[str, Row]:
-    """The row of the table for every parameter.
+def table(text: str) -> tuple[Row, ...]:
+    """Rows of a table.
 
     Args:
-        paths: Paths in a parameter tree; those of a task model have the encoder below `bert/`.
+        text: One row per line, the four columns separated by blanks.
     """
-    known = {row.ours: row for row in (*BACKBONE, *HEADS)}
-    return {path: known[path.removeprefix("bert/")] for path in paths}
+    return tuple(Row(*line.split()) for line in text.strip().splitlines())
 
 
-def numbered(row: Row, layers: int) -> list[str]:
-    """The names a row stands for.
+@dataclasses.dataclass(frozen=True)
+class Family:
+    """How the checkpoints of one family of models name their tensors.
 
-    Args:
-        row: A row of the table.
-        layers: L, the number of encoder layers.
+    Attributes:
+        name: What such a model is called in a message.
+        rows: The table; several rows may describe one parameter, for different configurations.
+        prefix: What a task model puts before the names of the backbone: theirs and ours.
+        layers: Field of the configuration that counts the layers, by what stands before a number.
+        sizes: Field of the configuration that a letter of a shape stands for.
+        core: Beginnings of names that a checkpoint must have; others are freshly initialised.
+        silent: Names that may be missing without a word; they begin as zeros.
+        buffers: Names that some versions wrote: counters and constants, not weights.
+        others: Further names that a checkpoint of the family may have.
+        renamed: Parts of names in old checkpoints, and what they are now.
+        aliases: Puts right which name is which: from the checkpoint's names by names of the table,
+            and the configuration.
+        idle: Names that a model does not need, each with the one that it must repeat, or None: from
+            the configuration and the model's paths.
+        chosen: Whether a row holds for a configuration, where a parameter has several.
+        written: Names that are written too: a copy of which tensor, if which other one is there.
+        extra: What is added to a size.
     """
-    if "*" not in row.theirs:
-        return [row.theirs]
-    return [row.theirs.replace("*", str(number)) for number in range(layers)]
 
+    name: str
+    rows: tuple[Row, ...]
+    prefix: tuple[str, str]
+    layers: Mapping[str, str]
+    sizes: Mapping[str, str]
+    core: tuple[str, ...]
+    silent: frozenset[str] = frozenset()
+    buffers: frozenset[str] = frozenset()
+    renamed: tuple[tuple[str, str], ...] = ()
+    others: frozenset[str] = frozenset()
+    aliases: Callable[[dict[str, str], Any], dict[str, str]] = lambda names, config: names
+    idle: Callable[[Any, Iterable[str]], Mapping[str, str | None]] = lambda config, paths: {}
+    chosen: Callable[[Row, Any], bool] = lambda row, config: True
+    written: Mapping[str, tuple[str, str]] = dataclasses.field(default_factory=dict)
+    extra: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
-def layer_numbers(names: Iterable[str]) -> set[int]:
-    """Numbers of the encoder layers that occur in table names.
+    def rows_of(self, paths: Iterable[str], config: Any) -> dict[str, Row]:
+        """The row of the table for every parameter.
 
-    Args:
-        names: Names as `canonical` gives them.
-    """
-    return {int(match[1]) for name in names if (match := _LAYER.match(name))}
+        Args:
+            paths: Paths in a parameter tree; those of a task model have the backbone below
+                `prefix`.
+            config: Says which row holds, where there are several.
+        """
+        known = {row.ours: row for row in self.rows if self.chosen(row, config)}
+        return {path: known[path.removeprefix(self.prefix[1])] for path in paths}
 
+    def full_name(self, row: Row, path: str) -> str:
+        """Name of a row's tensor in a checkpoint of the whole model.
 
-def is_known(name: str) -> bool:
-    """Whether some BERT, with whatever head, has a tensor of this name.
+        Args:
+            row: A row of the table.
+            path: Of the parameter.
+        """
+        return (self.prefix[0] if path.startswith(self.prefix[1]) else "") + row.theirs
 
-    Args:
-        name: A name as `canonical` gives it.
-    """
-    known = {row.theirs for row in (*BACKBONE, *HEADS)} | BUFFERS | {DECODER_BIAS}
-    return _LAYER.sub("encoder.layer.*.", name) in known
+    def numbered(self, row: Row, config: Any) -> list[str]:
+        """The names a row stands for.
 
+        Args:
+            row: A row of the table.
+            config: Says how many layers there are.
+        """
+        before, star, _ = row.theirs.partition("*")
+        if not star:
+            return [row.theirs]
+        count = getattr(config, self.layers[before])
+        return [row.theirs.replace("*", str(number)) for number in range(count)]
 
-def canonical(found: Iterable[str], tied: bool) -> dict[str, str]:
-    """Names of the table for the names a checkpoint uses.
+    def shape(self, row: Row, config: Any) -> tuple[int, ...]:
+        """The shape a row's tensor has in a checkpoint.
 
-    Args:
-        found: Names with or without `bert.`, new or of the time of `gamma` and `beta`.
-        tied: Whether the masked-LM decoder is the word embedding. If it is not, transformers adds
-            the decoder's own bias, and `cls.predictions.bias` is idle.
+        Args:
+            row: A row of the table.
+            config: Says the sizes.
+        """
+        return tuple(self._size(letter, config) for letter in row.shape)
 
-    Returns:
-        The checkpoint's name by the table's name.
+    def _size(self, letter: str, config: Any) -> int:
+        if letter.isdigit():
+            return int(letter)
+        return getattr(config, self.sizes[letter]) + self.extra.get(letter, 0)
 
-    Raises:
-        CheckpointError: If one tensor occurs under two names.
-    """
-    names: dict[str, str] = {}
-    for theirs in found:
-        name = theirs.removeprefix("bert.")
-        for old, new in _RENAMED:
-            name = name.replace(old, new)
-        if name in names:
-            raise CheckpointError(
-                f"The checkpoint holds one tensor under two names: {names[name]} and {theirs}.\n"
-                "Remove one of them; which is right cannot be known."
-            )
-        names[name] = theirs
-    if DECODER_BIAS in names and (not tied or BIAS not in names):
-        names[BIAS] = names.pop(DECODER_BIAS)
-    return names
+    def layer_numbers(self, names: Iterable[str]) -> dict[str, set[int]]:
+        """Numbers of the layers that occur, by what stands before them.
 
+        Args:
+            names: Names as `canonical` gives them.
+        """
+        found: dict[str, set[int]] = {before: set() for before in self.layers}
+        for name in names:
+            if match := self._layer.match(name):
+                found[match[1]].add(int(match[2]))
+        return found
 
-def folded(texts: Iterable[str]) -> list[str]:
-    """The texts, those that differ only in the number of the layer as one.
+    def is_known(self, name: str) -> bool:
+        """Whether some model of the family, with whatever head, has a tensor of this name.
 
-    Args:
-        texts: Each begins with a name of the table.
-    """
-    layers: dict[str, list[int]] = {}
-    for text in texts:
-        number = _LAYER.match(text)
-        entry = layers.setdefault(_LAYER.sub("encoder.layer.*.", text), [])
-        entry += [int(number[1])] if number else []
-    return [f"{text} (layer {_spans(n)})" if n else text for text, n in layers.items()]
+        Args:
+            name: A name as `canonical` gives it.
+        """
+        known = {row.theirs for row in self.rows} | self.buffers | self.others
+        return self._layer.sub(r"\1*.", name) in known
+
+    def canonical(self, found: Iterable[str], config: Any) -> dict[str, str]:
+        """Names of the table for the names a checkpoint uses.
+
+        Args:
+            found: Names with or without the prefix, new or old.
+            config: For what a name means.
+
+        Returns:
+            The checkpoint's name by the table's name.
+
+        Raises:
+            CheckpointError: If one tensor occurs under two names.
+        """
+        names: dict[str, str] = {}
+        for theirs in found:
+            name = theirs.removeprefix(self.prefix[0])
+            for old, new in self.renamed:
+                name = name.replace(old, new)
+            if name in names:
+                raise CheckpointError(
+                    f"The checkpoint holds one tensor under two names: {names[name]} and {theirs}."
+                    "\nRemove one of them; which is right cannot be known."
+                )
+            names[name] = theirs
+        return self.aliases(names, config)
+
+    def folded(self, texts: Iterable[str]) -> list[str]:
+        """The texts, those that differ only in the number of the layer as one.
+
+        Args:
+            texts: Each begins with a name of the table.
+        """
+        layers: dict[str, list[int]] = {}
+        for text in texts:
+            number = self._layer.match(text)
+            entry = layers.setdefault(self._layer.sub(r"\1*.", text), [])
+            entry += [int(number[2])] if number else []
+        return [f"{text} (layer {_spans(n)})" if n else text for text, n in layers.items()]
+
+    @property
+    def _layer(self) -> re.Pattern[str]:
+        return re.compile(f"({'|'.join(map(re.escape, self.layers))})(\\d{{1,6}})\\.")
 
 
 def _spans(numbers: list[int]) -> str:

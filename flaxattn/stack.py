@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""One block applied L times over parameters stacked on a leading layer axis.
+"""One block applied L times over parameters stacked on a leading layer axis, and what has stacks.
 
 A scan emits the same for every layer, so the stack is scanned in segments: layers whose attention
 was asked for record it, the others never compute it. This file does not know what a block does.
@@ -8,8 +8,10 @@ was asked for record it, the others never compute it. This file does not know wh
 
 import dataclasses
 import itertools
+from collections.abc import Mapping
 from typing import Any
 
+import flax.core
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
@@ -28,6 +30,9 @@ class Stack(nn.Module):
     its dropout from the stack's rng folded with its layer number, so a capture request for some
     layers changes no mask.
 
+    Where the collection `cache` is mutable, every block gets and keeps its own, with the same
+    leading axis.
+
     Attributes:
         block: Block class, built as `block(config, dtype=, capture=, implementation=)`.
         config: Handed to the block.
@@ -38,6 +43,7 @@ class Stack(nn.Module):
         remat: Whether the backward pass recomputes each block instead of keeping its activations.
         unroll: Blocks laid out per scan iteration; True for all. Compiles longer, runs faster.
             With `remat` blocks are always scanned.
+        options: Further attributes of a block.
     """
 
     block: type[nn.Module]
@@ -48,6 +54,7 @@ class Stack(nn.Module):
     implementation: str | None = None
     remat: bool = False
     unroll: int | bool = 1
+    options: Mapping[str, Any] = flax.core.FrozenDict()
 
     @nn.compact
     def __call__(
@@ -78,6 +85,7 @@ class Stack(nn.Module):
             capture=dataclasses.replace(self.capture, layers=None),
             implementation=self.implementation,
             parent=None,
+            **self.options,
         )
 
         def init(rng: Array) -> Any:
@@ -86,30 +94,36 @@ class Stack(nn.Module):
 
         params = self.param("layers", init)
         dropout = None if deterministic else self.make_rng("dropout")
-        seen, hidden = [], []
+        caching = self.is_mutable_collection("cache") and not self.is_initializing()
+        caches = self.get_variable("cache", "layers", {}) if caching else {}
+        seen, hidden, kept_caches = [], [], []
         for start, stop, wanted in self._segments():
 
-            def apply(x: Array, layer: tuple[Any, Array], wanted: bool = wanted) -> Any:
-                weights, number = layer
+            def apply(x: Array, layer: tuple[Any, Any, Array], wanted: bool = wanted) -> Any:
+                weights, cache, number = layer
                 rngs = None if dropout is None else {"dropout": jax.random.fold_in(dropout, number)}
                 x, state = block.apply(
-                    {"params": weights},
+                    {"params": weights} | ({"cache": cache} if cache else {}),
                     x,
                     deterministic=deterministic,
                     rngs=rngs,
-                    mutable=["intermediates"] if wanted else [],
+                    mutable=["intermediates"] * wanted + ["cache"] * caching,
                     **inputs,
                 )
-                return x, (state.get("intermediates", {}), x if keep_hidden else None)
+                recorded, cache = state.get("intermediates", {}), state.get("cache", {})
+                return x, (recorded, x if keep_hidden else None, cache)
 
             # Only the loop of a scan keeps every XLA from merging forward and recomputation.
             unroll = 1 if self.remat else self.unroll
             body = jax.checkpoint(apply, prevent_cse=False) if self.remat else apply
-            part = jax.tree.map(lambda p, a=start, b=stop: p[a:b], params)
-            numbers = jnp.arange(start, stop)
-            x, (recorded, kept) = jax.lax.scan(body, x, (part, numbers), unroll=unroll)
+            layers = (params, caches, jnp.arange(self.num_layers))
+            part = jax.tree.map(lambda p, a=start, b=stop: p[a:b], layers)
+            x, (recorded, kept, cache) = jax.lax.scan(body, x, part, unroll=unroll)
             seen += [recorded] if wanted else []
             hidden += [kept]
+            kept_caches += [cache]
+        if caching and kept_caches[0]:
+            self.put_variable("cache", "layers", jax.tree.map(_concatenate, *kept_caches))
         if seen:
             record(self, "layers", _join(seen, self._chosen()))
         return x, _concatenate(*hidden) if keep_hidden else None
@@ -131,6 +145,57 @@ class Stack(nn.Module):
         wanted = [layer in chosen for layer in range(self.num_layers)]
         ends = list(itertools.accumulate(len(list(g)) for _, g in itertools.groupby(wanted)))
         return [(a, b, wanted[a]) for a, b in zip([0, *ends], ends, strict=False)]
+
+
+class Model(nn.Module):
+    """Attributes that every model has.
+
+    Attributes:
+        config: Shape and settings.
+        dtype: Computation dtype; parameters stay float32.
+        capture: What attention records when `intermediates` is mutable.
+        implementation: Name of the attention kernel; None chooses.
+        keep_hidden: Whether `hidden_states` is returned.
+        remat: Whether the backward pass recomputes layers instead of keeping their activations.
+        unroll: Layers laid out per scan iteration; True for all; always one with `remat`.
+    """
+
+    config: Any
+    dtype: Dtype = jnp.float32
+    capture: Capture = Capture(weights=True)
+    implementation: str | None = None
+    keep_hidden: bool = False
+    remat: bool = False
+    unroll: int | bool = 1
+
+    def settings(self) -> dict[str, Any]:
+        """The attributes above, for a model inside this one."""
+        names = ("config", "dtype", "capture", "implementation", "keep_hidden", "remat", "unroll")
+        return {name: getattr(self, name) for name in names}
+
+    def stack(
+        self, block: type[nn.Module], num_layers: int, name: str | None = None, **options: Any
+    ) -> Stack:
+        """Blocks with this model's settings.
+
+        Args:
+            block: As for `Stack`.
+            num_layers: L.
+            name: Of the stack, where it is made in a compact method.
+            **options: Further attributes of a block.
+        """
+        return Stack(
+            block,
+            self.config,
+            num_layers,
+            dtype=self.dtype,
+            capture=self.capture,
+            implementation=self.implementation,
+            remat=self.remat,
+            unroll=self.unroll,
+            options=flax.core.FrozenDict(options),
+            name=name,
+        )
 
 
 def _concatenate(*parts: Array) -> Array:

@@ -135,6 +135,9 @@ class Trace:
         special: True at pieces the model adds, such as `[CLS]`, and at padding.
         texts: The texts each sequence was made from, one or two.
         truncated: Number of pieces that were cut from each sequence to fit the model.
+        decoder_tokens: Pieces that the decoder read, one per position; beside an encoder only.
+        decoder_mask: True at real positions of the decoder.
+        decoder_special: True at pieces the model adds there, and at padding.
         model: Name of the model, for titles and reports.
     """
 
@@ -148,6 +151,9 @@ class Trace:
     special: Bool[np.ndarray, "B S"] | None = None
     texts: Sequence[tuple[str, ...]] = ()
     truncated: Sequence[int] = ()
+    decoder_tokens: Sequence[Sequence[str]] = ()
+    decoder_mask: Bool[np.ndarray, "B T"] | None = None
+    decoder_special: Bool[np.ndarray, "B T"] | None = None
     model: str = ""
 
     @classmethod
@@ -291,30 +297,41 @@ class Trace:
             sequence: Index; negative counts from the end.
 
         Raises:
-            InputError: If there is no such sequence, or the trace has a decoder.
+            InputError: If there is no such sequence.
         """
         if not -len(self) <= sequence < len(self):
             raise InputError(
                 f"The trace has sequences 0 to {len(self) - 1}; there is no {sequence}."
             )
-        if self.encoder is None:
-            raise InputError("Only encoder traces can be cut by sequence.")
         b = sequence % len(self)
-        real = np.arange(len(self.tokens[b])) if self.mask is None else np.flatnonzero(self.mask[b])
+        real = _real(self.tokens[b], self.mask, b)
+        written = _real(self.decoder_tokens[b], self.decoder_mask, b) if self.cross else real
+        places = {"encoder": (real, real), "decoder": (written, written), "cross": (written, real)}
+        sides = {
+            side: seen.map(functools.partial(_one_sequence, sequence=b, queries=q, keys=k))
+            for side, (q, k) in places.items()
+            if (seen := getattr(self, side)) is not None
+        }
 
-        def cut(array: Any) -> Any:
-            return None if array is None else np.asarray(array)[b : b + 1, real]
+        def cut(array: Any, places: np.ndarray) -> Any:
+            return None if array is None else np.asarray(array)[b : b + 1, places]
+
+        def pick(rows: Sequence[Sequence[Any]], places: np.ndarray) -> Any:
+            return [[rows[b][i] for i in places.tolist()]] if rows else ()
 
         return dataclasses.replace(
             self,
-            encoder=self.encoder.map(functools.partial(_one_sequence, sequence=b, real=real)),
-            tokens=[[self.tokens[b][i] for i in real.tolist()]],
-            mask=cut(self.mask),
-            segments=cut(self.segments),
-            words=[[self.words[b][i] for i in real.tolist()]] if self.words else (),
-            special=cut(self.special),
+            **sides,
+            tokens=pick(self.tokens, real),
+            mask=cut(self.mask, real),
+            segments=cut(self.segments, real),
+            words=pick(self.words, real),
+            special=cut(self.special, real),
             texts=self.texts[b : b + 1],
             truncated=self.truncated[b : b + 1],
+            decoder_tokens=pick(self.decoder_tokens, written),
+            decoder_mask=cut(self.decoder_mask, written),
+            decoder_special=cut(self.decoder_special, written),
         )
 
     def __iter__(self) -> Any:
@@ -329,13 +346,20 @@ class Trace:
         )
 
 
-def _one_sequence(name: str, array: Array, *, sequence: int, real: np.ndarray) -> Array:
-    """Cut one sequence and its real positions out of a stacked field of a self-attention record."""
+def _real(tokens: Sequence[str], mask: Any, sequence: int) -> np.ndarray:
+    """Positions of a sequence that are no padding."""
+    return np.arange(len(tokens)) if mask is None else np.flatnonzero(mask[sequence])
+
+
+def _one_sequence(
+    name: str, array: Array, *, sequence: int, queries: np.ndarray, keys: np.ndarray
+) -> Array:
+    """Cut one sequence and its real positions out of a stacked field of a record."""
     array = array[:, sequence : sequence + 1]
     if _HEAD_AXIS.get(name) == 3:
-        return array[:, :, real]
-    array = array[:, :, :, real]
-    return array[..., real] if name in ("weights", "scores") else array
+        return array[:, :, keys if name in ("key", "value") else queries]
+    array = array[:, :, :, keys if name == "stats.received" else queries]
+    return array[..., keys] if name in ("weights", "scores") else array
 
 
 def _natural(path: tuple[Any, ...]) -> list[Any]:

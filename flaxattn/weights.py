@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Hugging Face model directories in and out, following the table in `names`.
+"""Hugging Face model directories in and out, following the tables of names.
 
 Not here: finding the directory (`hub`), the files (`tensorfile`), whether a checkpoint and a model
 belong together (`matching`).
@@ -20,26 +20,38 @@ from flax import linen as nn
 from flax import traverse_util
 from jaxtyping import Array
 
-from flaxattn import matching, names, tensorfile
+from flaxattn import matching, tensorfile
+from flaxattn.bert_names import BERT
 from flaxattn.config import BertConfig
 from flaxattn.errors import CheckpointError, InputError
 from flaxattn.files import written_whole
 from flaxattn.layers import ACTIVATIONS
 from flaxattn.matching import Report
-from flaxattn.names import Row
+from flaxattn.names import Family, Row
+from flaxattn.seq2seq_config import OWN, Seq2SeqConfig
+from flaxattn.seq2seq_names import SEQ2SEQ
 from flaxattn.tensorfile import TensorFiles
 
 STORED_DTYPES = ("float32", "float16", "bfloat16")
+ModelConfig = BertConfig | Seq2SeqConfig
+# By Hugging Face's `model_type`; a config.json without one is an old BERT's.
+_CONFIGS: Mapping[str, type[ModelConfig]] = {
+    "bert": BertConfig,
+    "bart": Seq2SeqConfig,
+    "marian": Seq2SeqConfig,
+    OWN: Seq2SeqConfig,
+}
+_FAMILIES: Mapping[type[ModelConfig], Family] = {BertConfig: BERT, Seq2SeqConfig: SEQ2SEQ}
 
 
-def read_config(directory: str | Path) -> BertConfig:
+def read_config(directory: str | Path) -> ModelConfig:
     """Read `config.json` of a model directory.
 
     Args:
         directory: A Hugging Face model directory.
 
     Raises:
-        CheckpointError: If it is absent, no JSON object, or not the configuration of a BERT.
+        CheckpointError: If it is absent, no JSON object, or describes a model we do not have.
     """
     path = Path(directory) / "config.json"
     if not path.is_file():
@@ -49,8 +61,14 @@ def read_config(directory: str | Path) -> BertConfig:
             "Give a directory written by save_pretrained."
         )
     settings = tensorfile.read_json(path)
+    kind = settings.get("model_type", "bert")
+    if kind not in _CONFIGS:
+        raise CheckpointError(
+            f"{path}: model_type is {kind!r}; flaxattn has {', '.join(_CONFIGS)}.\n"
+            "Choose a checkpoint of that kind."
+        )
     try:
-        config = BertConfig.from_hf(settings)
+        config = _CONFIGS[kind].from_hf(settings)
     except CheckpointError:
         raise
     except (TypeError, ValueError, AttributeError, LookupError, OverflowError) as error:
@@ -67,13 +85,13 @@ def read_config(directory: str | Path) -> BertConfig:
 def load(directory: str | Path, module: nn.Module, seed: int = 0) -> tuple[Any, Report]:
     """Read a checkpoint into the parameter tree of `module`.
 
-    Accepts one safetensors file or shards, names with and without `bert.`, the old names
-    `gamma` and `beta`, and float16, bfloat16 or float32 tensors; parameters are float32. Only one
-    tensor, or one parameter of all layers, is held beside the result at any time.
+    Accepts one safetensors file or shards, names with and without the prefix of a task model, the
+    old names `gamma` and `beta`, and float16, bfloat16 or float32 tensors; parameters are float32.
+    Only one tensor, or one parameter of all layers, is held beside the result at any time.
 
     Args:
         directory: A Hugging Face model directory.
-        module: A module of `bert.ARCHITECTURES`, built from the directory's config.
+        module: A module of an `ARCHITECTURES`, built from the directory's config.
         seed: For parameters of a head that the checkpoint lacks; they cause a UserWarning.
 
     Returns:
@@ -84,15 +102,16 @@ def load(directory: str | Path, module: nn.Module, seed: int = 0) -> tuple[Any, 
             config, or the files are damaged.
     """
     files = TensorFiles(directory)
-    config: BertConfig = module.config
-    shapes = _parameter_shapes(module)
-    rows = names.rows(shapes)
-    found = names.canonical(files.shapes, config.tie_word_embeddings)
-    report = matching.compare(files, found, rows, config)
-    held = {path: row for path, row in rows.items() if row.theirs not in report.missing}
-    flat = {path: _read(files, found, row, shapes[path]) for path, row in held.items()}
+    config: ModelConfig = module.config
+    family, shapes = _FAMILIES[type(config)], _parameter_shapes(module)
+    rows = family.rows_of(shapes, config)
+    found = family.canonical(files.shapes, config)
+    report = matching.compare(files, found, rows, family, config)
+    held = {path: family.numbered(row, config) for path, row in rows.items()}
+    held = {path: [found[name] for name in names if name in found] for path, names in held.items()}
+    flat = {p: _read(files, names, rows[p], shapes[p]) for p, names in held.items() if names}
     flat |= _fresh(module, set(rows) - set(flat), seed)
-    _warn(files, report)
+    _warn(files, report, family)
     return traverse_util.unflatten_dict(flat, sep="/"), report
 
 
@@ -123,7 +142,7 @@ def save(
     if dtype not in (None, *STORED_DTYPES):
         raise InputError(f"dtype {dtype!r} cannot be stored; choose one of {STORED_DTYPES}.")
     tensors = to_hf(module, params, dtype)
-    config: BertConfig = module.config
+    config: ModelConfig = module.config
     stored = {array.dtype.name for array in tensors.values()}
     settings = {**config.to_hf(), "dtype": stored.pop() if len(stored) == 1 else "float32"}
     target = Path(directory)
@@ -160,16 +179,29 @@ def to_hf(module: nn.Module, params: Any, dtype: str | None = None) -> dict[str,
             f"first {wrong[0]}.\nExpected shape {expected}, received {found}."
         )
     tensors: dict[str, np.ndarray] = {}
-    for path, row in names.rows(shapes).items():
-        name = f"bert.{row.theirs}" if path.startswith("bert/") else row.theirs
+    family = _FAMILIES[type(module.config)]
+    for path, row in family.rows_of(shapes, module.config).items():
+        name = family.full_name(row, path)
         array = _cast(name, np.asarray(flat[path]), dtype)
         layers = enumerate(array) if "*" in name else [(0, array)]
         for number, one in layers:
-            one = np.ascontiguousarray(one.T) if row.transposed else one
-            tensors[name.replace("*", str(number))] = one
-    if names.DECODER in tensors:  # an untied decoder: transformers adds the bias of this name
-        tensors[names.DECODER_BIAS] = tensors[names.BIAS].copy()
+            tensors[name.replace("*", str(number))] = _theirs(row, one)
+    for copy, (original, beside) in family.written.items():
+        if beside in tensors:
+            tensors[copy] = tensors[original].copy()
     return tensors
+
+
+def _theirs(row: Row, array: np.ndarray) -> np.ndarray:
+    if row.how == "1":
+        return array[None]
+    return np.ascontiguousarray(array.T) if row.how == "T" else array
+
+
+def _ours(row: Row, array: np.ndarray) -> np.ndarray:
+    if row.how == "1":
+        return array[0]
+    return array.T if row.how == "T" else array
 
 
 def _cast(name: str, array: np.ndarray, dtype: str | None) -> np.ndarray:
@@ -197,20 +229,13 @@ def _parameter_shapes(module: nn.Module) -> dict[str, Any]:
     return traverse_util.flatten_dict(tree, sep="/")
 
 
-def _read(
-    files: TensorFiles, found: Mapping[str, str], row: Row, shape: jax.ShapeDtypeStruct
-) -> Array:
+def _read(files: TensorFiles, names: list[str], row: Row, shape: jax.ShapeDtypeStruct) -> Array:
     """One parameter; the layers of a stack are read one by one into their place."""
-
-    def one(name: str) -> np.ndarray:
-        array = files.read(found[name])
-        return array.T if row.transposed else array
-
     if "*" not in row.theirs:
-        return jnp.asarray(one(row.theirs), jnp.float32)
+        return jnp.asarray(_ours(row, files.read(names[0])), jnp.float32)
     stacked = np.empty(shape.shape, np.float32)
-    for number, name in enumerate(names.numbered(row, shape.shape[0])):
-        stacked[number] = one(name)
+    for number, name in enumerate(names):
+        stacked[number] = _ours(row, files.read(name))
     return jnp.asarray(stacked)
 
 
@@ -227,7 +252,7 @@ def _fresh(module: nn.Module, paths: set[str], seed: int) -> dict[str, Array]:
     return jax.jit(init)(jax.random.key(seed))
 
 
-def _warn(files: TensorFiles, report: Report) -> None:
+def _warn(files: TensorFiles, report: Report, family: Family) -> None:
     if report.missing:
         warnings.warn(
             f"{files.directory} lacks {', '.join(report.missing)}: freshly initialised. "
@@ -235,9 +260,9 @@ def _warn(files: TensorFiles, report: Report) -> None:
             UserWarning,
             stacklevel=4,
         )
-    if strange := matching.strange(report):
+    if strange := matching.strange(report, family):
         warnings.warn(
-            f"{files.directory} holds tensors that no BERT has: {', '.join(strange)}. "
+            f"{files.directory} holds tensors that no {family.name} has: {', '.join(strange)}. "
             "They are not used.",
             UserWarning,
             stacklevel=4,

@@ -17,16 +17,33 @@ import pytest
 # From the bottom up: a module may import its own level and those below. A new module goes here.
 LEVELS = [
     {"flaxattn.kernels"},
-    {"attentions", "bert", "config", "errors", "layers", "stack", "trace"},
     {
+        "attentions",
+        "bert",
+        "config",
+        "errors",
+        "layers",
+        "outputs",
+        "positions",
+        "seq2seq",
+        "seq2seq_config",
+        "stack",
+        "trace",
+    },
+    {
+        "bert_handle",
+        "bert_names",
         "files",
         "handle",
         "hub",
         "inputs",
+        "loading",
         "matching",
         "names",
         "nnx",
         "pieces",
+        "seq2seq_handle",
+        "seq2seq_names",
         "tensorfile",
         "tokenizing",
         "tokens",
@@ -38,7 +55,19 @@ LEVELS = [
     {"flaxattn.train"},
 ]
 # What turns text or ids into attention: analysis and views read its traces, never itself.
-MODELS = {"bert", "handle", "hub", "layers", "nnx", "stack", "weights"}
+MODELS = {
+    "bert",
+    "bert_handle",
+    "handle",
+    "hub",
+    "layers",
+    "loading",
+    "nnx",
+    "seq2seq",
+    "seq2seq_handle",
+    "stack",
+    "weights",
+}
 NUMERICAL = {"jax", "jaxtyping", "numpy"}
 ATTENTION = re.compile(r"def .*dot_product|def attention\(|class \w*Attention(?!s\b)")
 ATTENTION_HOMES = {"flaxattn.kernels.attention", "flaxattn.kernels.reference", "flaxattn.layers"}

@@ -24,10 +24,11 @@ from jaxtyping import Array, Float
 from rich.console import Console
 
 from flaxattn import __version__, weights
-from flaxattn.bert import BertForPreTraining, ModelOutput
+from flaxattn.bert import BertForPreTraining
 from flaxattn.config import BertConfig
 from flaxattn.errors import InputError
 from flaxattn.kernels.contract import NOTHING, Capture
+from flaxattn.outputs import ModelOutput
 from flaxattn.tokens import Tokenizer, train_wordpiece
 from flaxattn.trace import Trace
 from flaxattn.train import loop, sharding

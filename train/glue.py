@@ -23,8 +23,8 @@ from jax.sharding import Mesh
 
 from flaxattn import __version__, weights
 from flaxattn.bert import BertForSequenceClassification
+from flaxattn.bert_handle import PretrainedBert
 from flaxattn.errors import InputError
-from flaxattn.handle import Pretrained
 from flaxattn.kernels.contract import Capture
 from flaxattn.train import loop, sharding
 from flaxattn.train.bad_rows import BadRows
@@ -74,7 +74,7 @@ class FineTuning:
 
     task: GlueTask
     recipe: GlueRecipe
-    base: Pretrained
+    base: PretrainedBert
     data: Mapping[str, Encoded]
     identity: Mapping[str, str]
 
@@ -234,7 +234,7 @@ def write_traces(
     }
     for when, params in states.items() if examples else ():
         title = name if when == "before" else f"{name}, fine-tuned on {shared.task.folder}"
-        model = Pretrained(module, params, shared.base.tokenizer, module.config, title)
+        model = PretrainedBert(module, params, shared.base.tokenizer, module.config, title)
         save_trace(folder.path / "traces" / when, model, examples, shared.recipe.max_length)
 
 

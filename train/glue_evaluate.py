@@ -13,8 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from flaxattn import __version__
+from flaxattn.config import BertConfig
 from flaxattn.errors import InputError
-from flaxattn.handle import from_pretrained
+from flaxattn.loading import from_pretrained
 from flaxattn.train import sharding
 from flaxattn.train.bad_rows import BadRows
 from flaxattn.train.glue_data import encode
@@ -45,20 +46,22 @@ def evaluate(
     """
     task, mesh = find_task(recipe.task), sharding.make_mesh(recipe)
     model = from_pretrained(recipe.model, dtype=jnp.dtype(recipe.dtype))
-    if model.config.architectures[0] != "BertForSequenceClassification" or model.report.missing:
+    config = model.config
+    classifier = config.architectures[0] == "BertForSequenceClassification"
+    if not isinstance(config, BertConfig) or not classifier or model.report.missing:
         raise InputError(
-            f"{recipe.model} is no classifier: it is a {model.config.architectures[0]}\n"
+            f"{recipe.model} is no classifier: it is a {config.architectures[0]}\n"
             f"expected a model that was fine-tuned on {task.folder}\n"
             f"flaxattn train glue --task {task.name} --model {recipe.model} makes one"
         )
     if model.tokenizer is None:
         raise InputError(f"{recipe.model} came without a tokenizer\nput tokenizer.json beside it")
-    columns = columns_for(task, model.config.labels, recipe.model)
+    columns = columns_for(task, config.labels, recipe.model)
     params = {**model.params, "classifier": _reordered(model.params["classifier"], columns)}
     bad = BadRows(recipe.on_error, out.parent if out else Path())
     wanted = (*task.dev_parts, *(task.test_parts if predictions else ()))
     parts = read_parts(task, data, recipe, bad, wanted)
-    length = min(recipe.max_length, model.config.max_position_embeddings)
+    length = min(recipe.max_length, config.max_position_embeddings)
     read = {n: encode(p.examples, model.tokenizer, length, bad) for n, p in parts.items()}
     found = {
         name: judge(task, predict(model.module, params, read[name], recipe, mesh), read[name].label)

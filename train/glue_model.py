@@ -12,11 +12,13 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from flaxattn import hub, weights
-from flaxattn.bert import BertForSequenceClassification, ModelOutput
+from flaxattn.bert import BertForSequenceClassification
+from flaxattn.bert_handle import PretrainedBert
 from flaxattn.config import BertConfig
 from flaxattn.errors import InputError
-from flaxattn.handle import Pretrained, from_pretrained
 from flaxattn.kernels.contract import NOTHING
+from flaxattn.loading import from_pretrained
+from flaxattn.outputs import ModelOutput
 from flaxattn.train.glue_data import GlueBatch
 from flaxattn.train.glue_tasks import GlueTask
 from flaxattn.train.objectives import Metrics, Totals, classification_loss, regression_loss
@@ -27,7 +29,7 @@ _CLASSIFIER = "BertForSequenceClassification"
 _HEAD_STDDEV = 0.02  # of a new classifier, whatever the model's own initializer_range
 
 
-def load_base(task: GlueTask, recipe: GlueRecipe) -> Pretrained:
+def load_base(task: GlueTask, recipe: GlueRecipe) -> PretrainedBert:
     """What fine-tuning starts from: the encoder alone, or with a classifier of the same labels.
 
     Args:
@@ -36,11 +38,17 @@ def load_base(task: GlueTask, recipe: GlueRecipe) -> Pretrained:
 
     Raises:
         CheckpointError: there is no such model.
-        InputError: it has no tokenizer, or `max_length` does not fit it.
+        InputError: it is no BERT, it has no tokenizer, or `max_length` does not fit it.
     """
     found = weights.read_config(hub.find(recipe.model))
+    if not isinstance(found, BertConfig):
+        raise InputError(
+            f"recipe: model {recipe.model!r} is no BERT, but a {found.kind}\n"
+            "GLUE's tasks are learnt by a classifier on an encoder\nname a BERT: --set model=…"
+        )
     same = found.architectures[0] == _CLASSIFIER and found.labels == _config(task, found).labels
     base = from_pretrained(recipe.model, head=_CLASSIFIER if same else "base")
+    assert isinstance(base, PretrainedBert)
     if base.tokenizer is None:
         raise InputError(
             f"the model {recipe.model!r} came without a tokenizer, so it cannot read text\n"
@@ -56,7 +64,7 @@ def load_base(task: GlueTask, recipe: GlueRecipe) -> Pretrained:
 
 
 def build_module(
-    task: GlueTask, base: Pretrained, recipe: GlueRecipe
+    task: GlueTask, base: PretrainedBert, recipe: GlueRecipe
 ) -> BertForSequenceClassification:
     """The classifier of a task; attention records nothing while it trains."""
     return BertForSequenceClassification(
@@ -68,7 +76,7 @@ def build_module(
     )
 
 
-def initial_parameters(task: GlueTask, base: Pretrained, seed: int) -> Params:
+def initial_parameters(task: GlueTask, base: PretrainedBert, seed: int) -> Params:
     """The parameters a seed starts from.
 
     A classifier that came with the base is kept; otherwise one is drawn, as published: truncated

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from flaxattn import tensorfile
+from flaxattn.bert_handle import PretrainedBert
 from flaxattn.errors import CheckpointError
 from flaxattn.files import written_whole
-from flaxattn.handle import Pretrained
 from flaxattn.kernels.contract import Capture
 from flaxattn.tensorfile import TensorFiles
 from flaxattn.tokens import Tokenizer
@@ -32,7 +32,7 @@ _CAPTURE = Capture(weights=True, dtype="float16")
 
 
 def save_trace(
-    folder: Path, model: Pretrained, examples: Sequence[Example], max_length: int
+    folder: Path, model: PretrainedBert, examples: Sequence[Example], max_length: int
 ) -> None:
     """Read examples and store what attention saw, each without padding.
 
@@ -103,7 +103,7 @@ def load_trace(folder: str | Path) -> Trace:
     )
 
 
-def _read(model: Pretrained, examples: Sequence[Example]) -> Trace:
+def _read(model: PretrainedBert, examples: Sequence[Example]) -> Trace:
     firsts = [example.first for example in examples]
     seconds = [example.second or "" for example in examples]
     second = None if examples[0].second is None else seconds

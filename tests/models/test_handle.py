@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import flaxattn as fa
-from flaxattn import handle, inputs
+from flaxattn import bert_handle, handle, inputs
 from flaxattn.attentions import Attentions, as_attentions
 from flaxattn.errors import FlaxattnError, InputError
 from flaxattn.kernels.contract import Capture, Sieve
@@ -68,10 +68,10 @@ def test_call_takes_lists_any_integers_and_defaults(model: fa.Pretrained) -> Non
         jnp.asarray(rows, jnp.uint8), np.ones((2, 4), bool), zeros.tolist(), zeros + range(4)
     )
     assert (expected.last_hidden_state == same.last_hidden_state).all()
-    before = handle._run._cache_size()
+    before = handle.run._cache_size()
     default = model(input_ids=np.array(rows, np.int64))
     assert (default.last_hidden_state == same.last_hidden_state).all()
-    assert handle._run._cache_size() == before, "defaults need no program of their own"
+    assert handle.run._cache_size() == before, "defaults need no program of their own"
     within = jax.eval_shape(lambda given: model(given).last_hidden_state, jnp.asarray(rows))
     assert within.shape == same.last_hidden_state.shape, "it can be called under jit"
 
@@ -161,13 +161,13 @@ def test_trace_of_several(model: fa.Pretrained) -> None:
 def test_twenty_sentences_share_compiled_programs(model: fa.Pretrained) -> None:
     words = (CAT + " " + FOOD).split()
     capture = Capture(stats=("entropy",), layers=(1,))
-    before = handle._see._cache_size()
+    before = handle.see._cache_size()
     lengths = set()
     for count in range(1, 21):
         trace = model.trace(" ".join((words * 2)[:count]), capture=capture)
         lengths.add(trace.encoder.stats["entropy"].shape[-1])
     assert len(lengths) == 20
-    assert handle._see._cache_size() - before == 1
+    assert handle.see._cache_size() - before == 1
 
 
 def test_compiled_lengths() -> None:
@@ -180,10 +180,10 @@ def test_compiled_lengths() -> None:
 
 def test_sieves_see_key_classes(model: fa.Pretrained) -> None:
     bits = {
-        "special": handle.SPECIAL,
-        "first": handle.FIRST,
-        "separator": handle.SEPARATOR,
-        "punctuation": handle.PUNCTUATION,
+        "special": bert_handle.SPECIAL,
+        "first": bert_handle.FIRST,
+        "separator": bert_handle.SEPARATOR,
+        "punctuation": bert_handle.PUNCTUATION,
     }
     sieves = tuple(Sieve(name, key_class=bit) for name, bit in bits.items())
     trace = model.trace([CAT, "a"], [FOOD, "b"], capture=Capture(weights=True, stats=sieves))

@@ -21,8 +21,9 @@ import pytest
 import safetensors
 import safetensors.numpy
 
-from flaxattn import names, tensorfile, weights
+from flaxattn import tensorfile, weights
 from flaxattn.bert import ARCHITECTURES
+from flaxattn.bert_names import BERT
 from flaxattn.errors import CheckpointError, InputError
 from flaxattn.tensorfile import TensorFiles
 
@@ -73,13 +74,13 @@ def test_round_trip_is_bit_equal(checkpoint: Checkpoint, head: str, tmp_path: Pa
 
 
 def test_every_parameter_has_one_row_and_every_row_a_parameter(checkpoint: Checkpoint) -> None:
-    every = [*names.BACKBONE, *names.HEADS]
+    every = BERT.rows
     assert len({row.ours for row in every}) == len({row.theirs for row in every}) == len(every)
     used = set()
     for number, head in enumerate(HEADS):
         untied = {"tie_word_embeddings": False} if head == "BertForMaskedLM" else {}
         module = build(checkpoint(head, folder=str(number), **settings_of(head), **untied))
-        used |= set(names.rows(weights._parameter_shapes(module)).values())
+        used |= set(BERT.rows_of(weights._parameter_shapes(module), module.config).values())
     assert used == set(every)
 
 

@@ -1,0 +1,112 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""`from_pretrained`: a model by name, with everything it was saved with."""
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+from flax.typing import Dtype
+
+from flaxattn import bert, hub, seq2seq, weights
+from flaxattn.bert_handle import PretrainedBert
+from flaxattn.config import BertConfig
+from flaxattn.errors import CheckpointError, InputError
+from flaxattn.handle import Pretrained
+from flaxattn.seq2seq_config import Seq2SeqConfig
+from flaxattn.seq2seq_handle import PretrainedSeq2Seq
+from flaxattn.tokens import Tokenizer
+from flaxattn.weights import ModelConfig
+
+_DTYPES = ("float32", "bfloat16", "float16")
+# Modules by architecture, the one without head first, and the handle of each kind of model.
+_KINDS: Mapping[type[ModelConfig], tuple[Mapping[str, Any], type[Pretrained]]] = {
+    BertConfig: (bert.ARCHITECTURES, PretrainedBert),
+    Seq2SeqConfig: (seq2seq.ARCHITECTURES, PretrainedSeq2Seq),
+}
+
+
+def from_pretrained(
+    name: str | Path,
+    head: str | None = None,
+    dtype: Dtype | None = None,
+    *,
+    num_labels: int | None = None,
+    revision: str | None = None,
+    cache_dir: str | Path | None = None,
+    local_files_only: bool = False,
+) -> Pretrained:
+    """Load a model.
+
+    Args:
+        name: Name of a built-in model, a Hugging Face directory, or a Hub id, tried in this order.
+        head: An architecture such as `BertForMaskedLM`, or `base` for the model without head; by
+            default what the checkpoint was saved as. Weights of a head that the checkpoint lacks
+            are freshly initialised, and a UserWarning says so.
+        dtype: Of the computation: float32 (default), bfloat16 or float16; parameters are float32.
+        num_labels: Number of classes of a new classifier.
+        revision: Branch, tag or commit on the Hub.
+        cache_dir: Where the Hub's files are kept.
+        local_files_only: Do not use the network; `HF_HUB_OFFLINE=1` does the same.
+
+    Returns:
+        The model.
+
+    Raises:
+        CheckpointError: If there is no such model, or its files do not make a whole one.
+        UnavailableError: If the Hub would be needed but cannot be reached.
+        InputError: For an unknown head or dtype.
+    """
+    kind = jnp.dtype("float32" if dtype is None else dtype)
+    if kind.name not in _DTYPES:
+        raise InputError(f"dtype {kind.name}: expected one of {', '.join(_DTYPES)}.")
+    directory = hub.find(
+        name, revision=revision, cache_dir=cache_dir, local_files_only=local_files_only
+    )
+    config = weights.read_config(directory)
+    architectures, handle = _KINDS[type(config)]
+    wanted = _architecture(head, config, architectures)
+    config = dataclasses.replace(config, architectures=(wanted,))
+    if num_labels is not None:
+        config = _relabelled(config, num_labels)
+    tokenizer = _tokenizer(directory, config)
+    module = architectures[wanted](config, dtype=kind)
+    params, report = weights.load(directory, module)
+    return handle(module, params, tokenizer, config, str(name), report)
+
+
+def _architecture(head: str | None, config: ModelConfig, architectures: Mapping[str, Any]) -> str:
+    wanted = config.architectures[0] if head is None else head
+    wanted = next(iter(architectures)) if wanted == "base" else wanted
+    if wanted not in architectures:
+        kind, whose = (CheckpointError, "The checkpoint's") if head is None else (InputError, "The")
+        raise kind(
+            f"{whose} architecture {wanted!r} is not one that flaxattn has.\n"
+            f"It has {', '.join(architectures)}.\n"
+            'Load the model without head with head="base", or name one of these as head.'
+        )
+    return wanted
+
+
+def _relabelled(config: ModelConfig, count: int) -> ModelConfig:
+    if not isinstance(config, BertConfig):
+        raise InputError(
+            f"num_labels={count}: only a BERT has a classifier here.\nLeave num_labels out."
+        )
+    labels = tuple(f"LABEL_{i}" for i in range(count))
+    return config if count == config.num_labels else dataclasses.replace(config, labels=labels)
+
+
+def _tokenizer(directory: Path, config: ModelConfig) -> Tokenizer | None:
+    if not any((directory / file).is_file() for file in ("tokenizer.json", "vocab.txt")):
+        return None
+    tokenizer = Tokenizer.from_dir(directory)
+    if tokenizer.vocab_size > config.vocab_size:
+        raise CheckpointError(
+            f"{directory}: the tokenizer has {tokenizer.vocab_size} pieces, config.json says "
+            f"vocab_size {config.vocab_size}.\n"
+            "Its files are not of one model; take them all from the same place."
+        )
+    return tokenizer

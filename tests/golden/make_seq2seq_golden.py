@@ -1,0 +1,231 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""What torch transformers computes on small random Marians and BARTs: the cases, and the script.
+
+`python tests/golden/make_seq2seq_golden.py` (with torch and transformers) writes `seq2seq.npz`
+beside this file. As in `make_golden.py`, weights and inputs come from NumPy's frozen `RandomState`,
+and are drawn so that attention is peaked and every term matters.
+"""
+
+import dataclasses
+import sys
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+GOLDEN = Path(__file__).with_name("seq2seq.npz")
+ATTENTIONS = ("encoder_attentions", "decoder_attentions", "cross_attentions")
+HIDDEN = ("encoder_hidden_states", "decoder_hidden_states")
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One model and one batch.
+
+    `lengths` are the real positions of each source, `left` puts the padding before them; `targets`
+    are those of each target, which is always padded on the right.
+    """
+
+    head: str = "MarianMTModel"
+    lengths: tuple[int, ...] = (13, 6, 9)
+    targets: tuple[int, ...] = (7, 11, 4)
+    left: bool = False
+    settings: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def kind(self) -> str:
+        """Hugging Face's `model_type`."""
+        return "marian" if self.head.startswith("Marian") else "bart"
+
+    def config(self) -> dict[str, Any]:
+        """Settings of the model under Hugging Face's names."""
+        sizes = dict(
+            vocab_size=67,
+            d_model=32,
+            encoder_layers=2,
+            decoder_layers=2,
+            encoder_attention_heads=4,
+            decoder_attention_heads=4,
+            encoder_ffn_dim=48,
+            decoder_ffn_dim=40,
+            max_position_embeddings=40,
+            pad_token_id=1,
+            bos_token_id=0,
+            eos_token_id=2,
+            forced_eos_token_id=2,
+            decoder_start_token_id=1 if self.kind == "marian" else 2,
+        )
+        return {**sizes, **dict(self.settings)}
+
+
+def _case(head: str = "MarianMTModel", **fields: Any) -> Case:
+    known = {f.name for f in dataclasses.fields(Case)}
+    settings = tuple((k, v) for k, v in fields.items() if k not in known)
+    return Case(head, settings=settings, **{k: v for k, v in fields.items() if k in known})
+
+
+CASES = {
+    "marian": _case(activation_function="swish", scale_embedding=True),
+    "marian-two-vocabularies": _case(
+        share_encoder_decoder_embeddings=False,
+        decoder_vocab_size=61,
+        encoder_layers=1,
+        decoder_layers=3,
+        activation_function="relu",
+        left=True,
+    ),
+    "marian-untied-unequal-heads": _case(
+        tie_word_embeddings=False, encoder_attention_heads=8, decoder_attention_heads=2
+    ),
+    "marian-without-head": _case("MarianModel", lengths=(40, 1), targets=(1, 40), d_model=20),
+    "bart": _case("BartForConditionalGeneration"),
+    "bart-deep-decoder": _case(
+        "BartForConditionalGeneration",
+        scale_embedding=True,
+        encoder_layers=1,
+        decoder_layers=4,
+        encoder_attention_heads=1,
+        left=True,
+    ),
+    "bart-untied": _case(
+        "BartForConditionalGeneration",
+        tie_word_embeddings=False,
+        decoder_ffn_dim=70,
+        activation_function="gelu_new",
+    ),
+    "bart-without-head": _case("BartModel", encoder_layers=3, decoder_attention_heads=16),
+}
+
+
+def shapes(case: Case) -> dict[str, tuple[int, ...]]:
+    """Name and shape of every tensor of a checkpoint, written down from the published layout."""
+    c = case.config()
+    e, v = c["d_model"], c["vocab_size"]
+    tied = c.get("tie_word_embeddings", True)
+    shared = tied and c.get("share_encoder_decoder_embeddings", True)
+    target = c.get("decoder_vocab_size", v)
+    words = {"shared.weight": (v, e)}
+    if not shared:
+        words = {"encoder.embed_tokens.weight": (v, e), "decoder.embed_tokens.weight": (target, e)}
+    named = {**words, **_side(c, "encoder", case.kind), **_side(c, "decoder", case.kind)}
+    if case.head in ("MarianModel", "BartModel"):
+        return named
+    named = {f"model.{name}": shape for name, shape in named.items()}
+    named |= {"final_logits_bias": (1, target)}
+    return named if tied else {**named, "lm_head.weight": (target, e)}
+
+
+def _side(c: dict[str, Any], side: str, kind: str) -> dict[str, tuple[int, ...]]:
+    e, f = c["d_model"], c[f"{side}_ffn_dim"]
+    named: dict[str, tuple[int, ...]] = {}
+    if kind == "bart":
+        named[f"{side}.embed_positions.weight"] = (c["max_position_embeddings"] + 2, e)
+        named |= _norm(f"{side}.layernorm_embedding", e)
+    blocks = ("self_attn", "encoder_attn")[: 1 if side == "encoder" else 2]
+    for layer in (f"{side}.layers.{n}" for n in range(c[f"{side}_layers"])):
+        for block in blocks:
+            for part in ("q_proj", "k_proj", "v_proj", "out_proj"):
+                named |= _dense(f"{layer}.{block}.{part}", e, e)
+            named |= _norm(f"{layer}.{block}_layer_norm", e)
+        named |= _dense(f"{layer}.fc1", f, e) | _dense(f"{layer}.fc2", e, f)
+        named |= _norm(f"{layer}.final_layer_norm", e)
+    return named
+
+
+def _dense(name: str, out: int, into: int) -> dict[str, tuple[int, ...]]:
+    return {f"{name}.weight": (out, into), f"{name}.bias": (out,)}
+
+
+def _norm(name: str, width: int) -> dict[str, tuple[int, ...]]:
+    return {f"{name}.weight": (width,), f"{name}.bias": (width,)}
+
+
+def _random(name: str) -> np.random.RandomState:
+    return np.random.RandomState(zlib.crc32(name.encode()))
+
+
+def tensors(case: Case) -> dict[str, np.ndarray]:
+    """A checkpoint in float32, each tensor drawn from its name and shape alone."""
+    return {name: _drawn(name, shape) for name, shape in shapes(case).items()}
+
+
+def _drawn(name: str, shape: tuple[int, ...]) -> np.ndarray:
+    noise = _random(f"{name} {shape}").standard_normal(shape)
+    if "norm" in name and name.endswith("weight"):
+        noise = 1 + 0.2 * noise
+    elif name.endswith("bias"):
+        noise *= 0.2
+    elif "embed" in name or "shared" in name:
+        noise *= 0.5
+    elif "q_proj" in name or "k_proj" in name:
+        noise *= 1.6 / shape[1] ** 0.5
+    else:
+        noise *= 0.8 / shape[1] ** 0.5
+    return noise.astype(np.float32)
+
+
+def inputs(case: Case) -> dict[str, np.ndarray]:
+    """Arguments of the model; padding has random ids too, which must not matter."""
+    random, c = _random("inputs"), case.config()
+    size, target_size = (
+        (len(case.lengths), max(case.lengths)),
+        (len(case.targets), max(case.targets)),
+    )
+    places = np.arange(size[1])[None]
+    if case.left:
+        places = places - (size[1] - np.array(case.lengths)[:, None])
+    real = (places >= 0) & (places < np.array(case.lengths)[:, None])
+    target_real = np.arange(target_size[1])[None] < np.array(case.targets)[:, None]
+    vocabulary = c.get("decoder_vocab_size", c["vocab_size"])
+    return {
+        "input_ids": random.randint(3, c["vocab_size"], size),
+        "attention_mask": real.astype(int),
+        "decoder_input_ids": random.randint(3, vocabulary, target_size),
+        "decoder_attention_mask": target_real.astype(int),
+    }
+
+
+def torch_outputs(case: Case, weights: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Everything the reference implementation returns, eager attention, float32."""
+    import torch
+    import transformers
+
+    kind = {"marian": transformers.MarianConfig, "bart": transformers.BartConfig}[case.kind]
+    config = kind(**case.config(), attn_implementation="eager")
+    model = getattr(transformers, case.head)(config).eval()
+    state = {name: torch.from_numpy(array) for name, array in weights.items()}
+    left = model.load_state_dict(state, strict=False)
+    assert not left.unexpected_keys, left
+    idle = ("embed_tokens", "embed_positions", "lm_head", "shared")  # tied, constant or unused
+    assert all(any(part in name for part in idle) for name in left.missing_keys), left
+    given = {name: torch.from_numpy(array) for name, array in inputs(case).items()}
+    with torch.no_grad():
+        out = model(**given, output_attentions=True, output_hidden_states=True)
+    names = ("logits", "last_hidden_state", "encoder_last_hidden_state")
+    arrays = {name: out[name].numpy() for name in names if name in out}
+    return arrays | {
+        name: np.stack([one.numpy() for one in out[name]]) for name in (*ATTENTIONS, *HIDDEN)
+    }
+
+
+def stored(outputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """What is kept: scores or the last state, and all attention; hidden states are torch's only."""
+    last = "logits" if "logits" in outputs else "last_hidden_state"
+    return {name: outputs[name] for name in (last, *ATTENTIONS)}
+
+
+def main() -> None:
+    """Write the file."""
+    arrays = {
+        f"{name}/{field}": array
+        for name, case in CASES.items()
+        for field, array in stored(torch_outputs(case, tensors(case))).items()
+    }
+    np.savez_compressed(GOLDEN, **arrays)
+    sys.stdout.write(f"{GOLDEN.name}: {len(arrays)} arrays, {GOLDEN.stat().st_size} bytes\n")
+
+
+if __name__ == "__main__":
+    main()
