@@ -182,6 +182,8 @@ class Seq2SeqConfig:
             tied = values.get("tie_word_embeddings", True)
             shared = values.get("share_encoder_decoder_embeddings", True)
             values["share_encoder_decoder_embeddings"] = tied and shared
+        if values.get("decoder_vocab_size") == values.get("vocab_size"):
+            values["decoder_vocab_size"] = None
         if isinstance(values.get("eos_token_id"), list):
             values["eos_token_id"] = values["eos_token_id"][0]
         if classes := settings.get("architectures"):

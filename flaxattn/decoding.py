@@ -1,0 +1,170 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""How text is written: the settings of generation, and what they do to the scores of a step.
+
+Functions of arrays; nothing here runs a model or keeps a state.
+"""
+
+import dataclasses
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from flaxattn.errors import InputError
+
+NEVER = -1e9  # score of what must not be chosen; finite, so that sums stay comparable
+
+
+@dataclasses.dataclass(frozen=True)
+class Decoding:
+    """Settings of generation; hashable, static under jit.
+
+    Attributes:
+        max_new_tokens: Most tokens that are written.
+        min_new_tokens: The text does not end before.
+        num_beams: N, hypotheses kept per sequence; 1 writes greedily, or samples.
+        num_return_sequences: Best hypotheses that are returned; at most `num_beams`.
+        length_penalty: Exponent of the length that a hypothesis' log-probability is divided by.
+        penalty: "power" divides by n ** length_penalty, as Hugging Face does, "gnmt" by
+            ((5 + n) / 6) ** length_penalty, as Wu et al. 2016 and Vaswani et al. 2017 do.
+        early_stopping: Whether a sequence ends with its N-th finished hypothesis, instead of when
+            no open one can become better.
+        do_sample: Whether to draw the next token, from one hypothesis.
+        temperature: Divides the scores before drawing.
+        top_k: Draw from so many best tokens; 0 for all.
+        top_p: Draw from the fewest best tokens that have this probability together.
+        no_repeat_ngram_size: No n-gram of this length is written twice; 0 for no such limit.
+        banned: Ids that are never written.
+        forced_first: Id of the first token that is written.
+        forced_last: Id of the last one at the limit.
+        eos: Ids that end a text.
+        pad: Id after the end.
+    """
+
+    max_new_tokens: int = 64
+    min_new_tokens: int = 0
+    num_beams: int = 1
+    num_return_sequences: int = 1
+    length_penalty: float = 1.0
+    penalty: Literal["power", "gnmt"] = "power"
+    early_stopping: bool = False
+    do_sample: bool = False
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    no_repeat_ngram_size: int = 0
+    banned: tuple[int, ...] = ()
+    forced_first: int | None = None
+    forced_last: int | None = None
+    eos: tuple[int, ...] = ()
+    pad: int = 0
+
+    def __post_init__(self) -> None:
+        least = {"max_new_tokens": 1, "num_beams": 1, "num_return_sequences": 1, "top_k": 0}
+        for name, smallest in least.items():
+            if getattr(self, name) < smallest:
+                raise InputError(
+                    f"{name} must be at least {smallest}, received {getattr(self, name)}"
+                )
+        if self.do_sample and self.num_beams > 1:
+            raise InputError(
+                f"do_sample draws one hypothesis, num_beams is {self.num_beams}\n"
+                "leave out one of the two"
+            )
+        if self.num_return_sequences > self.num_beams:
+            raise InputError(
+                f"num_return_sequences is {self.num_return_sequences}, but only num_beams "
+                f"{self.num_beams} hypotheses are kept\nraise num_beams"
+            )
+        if self.temperature <= 0 or not 0 < self.top_p <= 1:
+            raise InputError(
+                "temperature must be above 0 and top_p in (0, 1], received "
+                f"{self.temperature} and {self.top_p}"
+            )
+
+    def penalised(self, score: Float[Array, "..."], length: Int[Array, ""]) -> Float[Array, "..."]:
+        """Log-probabilities of hypotheses made comparable across lengths.
+
+        Args:
+            score: Sums over the tokens of hypotheses.
+            length: How many tokens those are.
+        """
+        size = length.astype(jnp.float32)
+        size = size if self.penalty == "power" else (5 + size) / 6
+        return score / size**self.length_penalty
+
+    def ends(self, tokens: Int[Array, "..."]) -> Bool[Array, "..."]:
+        """Which tokens end a text."""
+        return jnp.isin(tokens, jnp.array(self.eos, jnp.int32))
+
+
+def allowed(
+    scores: Float[Array, "R V"],
+    written: Int[Array, "R T"],
+    prompt: int,
+    step: Int[Array, ""],
+    decoding: Decoding,
+) -> Float[Array, "R V"]:
+    """The scores with everything ruled out that the settings rule out.
+
+    Args:
+        scores: Logits, or their log-softmax.
+        written: Prompt and what was written so far.
+        prompt: Length of the prompt.
+        step: How many tokens were written.
+        decoding: The settings.
+    """
+    size = scores.shape[-1]
+    ids = jnp.arange(size)
+    never = jnp.isin(ids, jnp.array(decoding.banned, jnp.int32))[None]
+    if decoding.no_repeat_ngram_size:
+        never = never | _repeating(written, prompt + step, decoding.no_repeat_ngram_size, size)
+    if decoding.min_new_tokens:
+        never = never | (decoding.ends(ids) & (step < decoding.min_new_tokens))
+    scores = jnp.where(never, -jnp.inf, scores)
+    forced = {0: decoding.forced_first, decoding.max_new_tokens - 1: decoding.forced_last}
+    for number, token in forced.items():
+        if token is not None:
+            alone = jnp.where(ids == token, 0.0, -jnp.inf)
+            scores = jnp.where(step == number, alone, scores)
+    return scores
+
+
+def _repeating(
+    written: Int[Array, "R T"], length: Int[Array, ""], n: int, size: int
+) -> Bool[Array, "R V"]:
+    """Tokens that would end an n-gram which was written before."""
+    count = written.shape[1] - n + 1
+    if count < 1:
+        return jnp.zeros((written.shape[0], size), bool)
+    last = jax.lax.dynamic_slice_in_dim(written, length - n + 1, n - 1, axis=1)
+    same = jnp.ones((written.shape[0], count), bool)
+    for offset in range(n - 1):
+        same &= written[:, offset : offset + count] == last[:, offset : offset + 1]
+    same &= jnp.arange(count) + n - 1 < length
+    rows = jnp.arange(written.shape[0])[:, None]
+    return jnp.zeros((written.shape[0], size), bool).at[rows, written[:, n - 1 :]].max(same)
+
+
+def chosen(scores: Float[Array, "R V"], keys: Array | None, decoding: Decoding) -> Int[Array, " R"]:
+    """The next token of every sequence: the best one, or one drawn as the settings say.
+
+    Args:
+        scores: What `allowed` left.
+        keys: A random key per sequence; None for the best token.
+        decoding: The settings.
+    """
+    if keys is None:
+        return scores.argmax(-1)
+    scores = scores / decoding.temperature
+    if 0 < decoding.top_k < scores.shape[-1]:
+        least = jax.lax.top_k(scores, decoding.top_k)[0][:, -1:]
+        scores = jnp.where(scores < least, -jnp.inf, scores)
+    if decoding.top_p < 1:
+        ordered = jnp.sort(scores, axis=-1)[:, ::-1]
+        before = jnp.cumsum(jax.nn.softmax(ordered), axis=-1) - jax.nn.softmax(ordered)
+        least = jnp.where(before < decoding.top_p, ordered, jnp.inf).min(-1, keepdims=True)
+        scores = jnp.where(scores < least, -jnp.inf, scores)
+    return jax.vmap(jax.random.categorical)(keys, scores)
