@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Array, Int
+from jaxtyping import Int
 
 from flaxattn import inputs
 from flaxattn.config import BertConfig
@@ -131,7 +131,8 @@ class PretrainedBert(Pretrained):
             model=self.name,
         )
         assert trace.encoder is not None
-        cut = functools.partial(_cut, length=encoded.input_ids.shape[1])
+        length = encoded.input_ids.shape[1]
+        cut = functools.partial(inputs.cut, queries=length, keys=length)
         return dataclasses.replace(trace, encoder=trace.encoder.map(cut))
 
     def _size(self) -> str:
@@ -175,15 +176,6 @@ class PretrainedBert(Pretrained):
         }
         bits = [member.astype(np.int32) << bit for bit, member in classes.items()]
         return np.bitwise_or.reduce(bits)
-
-
-def _cut(name: str, array: Array, length: int) -> Array:
-    """Cut the padding off a field of a record; `[L, B, H, Q, …]`, projections `[L, B, S, H, D]`."""
-    if name in ("query", "key", "value", "head_output"):
-        return array[:, :, :length]
-    if name in ("weights", "scores"):
-        return array[..., :length, :length]
-    return array[:, :, :, :length]
 
 
 def _texts(text: str | Sequence[str], text_b: str | Sequence[str] | None) -> list[tuple[str, ...]]:

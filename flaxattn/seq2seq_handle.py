@@ -1,23 +1,34 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""An encoder-decoder in the hand: called with ids.
+"""An encoder-decoder in the hand: called with ids, writing text, and traced while it does.
 
 This file puts the parts together; it computes nothing itself.
 """
 
+import dataclasses
+import functools
+from collections.abc import Sequence
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Int
+from flax import linen as nn
+from jaxtyping import Array, Int
 
 from flaxattn import inputs
+from flaxattn.decoding import Decoding
 from flaxattn.errors import InputError
-from flaxattn.handle import Pretrained, run
+from flaxattn.generate import Cache, Written, write
+from flaxattn.handle import Pretrained, run, see
 from flaxattn.kernels.contract import Capture
 from flaxattn.outputs import Seq2SeqOutput
+from flaxattn.pieces import readable
 from flaxattn.seq2seq import shifted_right
 from flaxattn.seq2seq_config import Seq2SeqConfig
 from flaxattn.trace import Trace
+
+_WEIGHTS = Capture(weights=True)
 
 
 class PretrainedSeq2Seq(Pretrained):
@@ -72,6 +83,213 @@ class PretrainedSeq2Seq(Pretrained):
             cross_attentions=trace.cross_attentions,
         )
 
+    def generate(
+        self,
+        texts: str | Sequence[str] | None = None,
+        *,
+        input_ids: Int[Any, "B S"] | None = None,
+        attention_mask: Int[Any, "B S"] | None = None,
+        decoder_input_ids: Int[Any, "B P"] | None = None,
+        truncate: bool = False,
+        seed: int = 0,
+        trace: bool = False,
+        capture: Capture = _WEIGHTS,
+        **settings: Any,
+    ) -> Any:
+        """Write, for every source, the text that the model makes of it.
+
+        Args:
+            texts: Sources; or give `input_ids`.
+            input_ids: Source tokens.
+            attention_mask: 1 at real source positions.
+            decoder_input_ids: What every text begins with, the start token first; default that
+                token alone.
+            truncate: Whether a source over the model's limit is cut.
+            seed: With `do_sample`, of the draws; sequence i has its own.
+            trace: Whether to return a trace too: of the best text of each source, from one pass
+                over the finished texts, which sees what the steps saw.
+            capture: What the trace keeps.
+            **settings: Fields of `flaxattn.decoding.Decoding`; what is left out is as the
+                checkpoint says. By default at most 50 tokens more than the source are written.
+
+        Returns:
+            Texts for texts; for ids an array `[B R, T]` with the start token, as Hugging Face
+            returns; R = `num_return_sequences`. With `trace`, a pair of that and the trace.
+
+        Raises:
+            InputError: For a source or a setting that cannot be used.
+        """
+        source, pieces = self._sources(texts, input_ids, attention_mask, truncate)
+        prompt = decoder_input_ids
+        if prompt is None:
+            prompt = np.full((len(source["input_ids"]), 1), self.config.decoder_start_token_id)
+        prompt = self._target(prompt, None, None, source)["decoder_input_ids"]
+        decoding = self._decoding(source["input_ids"].shape[1], prompt.shape[1], settings)
+        keys = None
+        if decoding.do_sample:
+            each = jax.vmap(jax.random.fold_in, (None, 0))
+            keys = each(jax.random.key(seed), jnp.arange(len(prompt)))
+        room = prompt.shape[1] + decoding.max_new_tokens
+        written = _write(
+            self.module.clone(cache_length=room), self.params, source, prompt, keys, decoding
+        )
+        ids = np.asarray(written.ids)
+        flat = _shortened(ids.reshape(-1, ids.shape[-1]), prompt.shape[1], decoding)
+        told = flat if texts is None else [self._reader().decode(row) for row in flat]
+        if not trace:
+            return told
+        return told, self._reread(source, pieces, ids[:, 0], prompt.shape[1], decoding, capture)
+
+    def trace(
+        self,
+        text: str | Sequence[str],
+        target: str | Sequence[str] | None = None,
+        *,
+        capture: Capture = _WEIGHTS,
+        truncate: bool = False,
+        **settings: Any,
+    ) -> Trace:
+        """Read sources and their targets, and keep what attention saw.
+
+        Args:
+            text: A source, or B of them.
+            target: The target of each; default what the model writes.
+            capture: What to keep, of which layers and heads.
+            truncate: Whether a text over the model's limit is cut.
+            **settings: As for `generate`, where there is no target.
+
+        Returns:
+            The trace of B pairs: `encoder`, `decoder` and `cross`.
+
+        Raises:
+            InputError: For an unknown layer or head, a model without tokenizer, an empty text, or
+                one over the limit.
+        """
+        if target is None:
+            return self.generate(text, truncate=truncate, trace=True, capture=capture, **settings)[
+                1
+            ]
+        source, pieces = self._sources(text, None, None, truncate)
+        limit = self.config.max_position_embeddings
+        encoded = self._reader().encode(target, max_length=limit, truncate=truncate)
+        if len(encoded.input_ids) != len(source["input_ids"]):
+            raise InputError(
+                f"{len(source['input_ids'])} sources and {len(encoded.input_ids)} targets\n"
+                "give every source its target"
+            )
+        read = np.asarray(shifted_right(encoded.input_ids, self.config))
+        return self._see(source, pieces, read, encoded.input_ids, encoded.attention_mask, capture)
+
+    def _size(self) -> str:
+        c = self.config
+        return (
+            f"{c.encoder_layers} + {c.decoder_layers} layers, "
+            f"{c.encoder_attention_heads} and {c.decoder_attention_heads} heads"
+        )
+
+    def _sources(
+        self, texts: Any, ids: Any, mask: Any, truncate: bool
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Checked arguments of the encoder, and what a trace tells of the texts."""
+        if (texts is None) == (ids is None):
+            raise InputError("give either texts or input_ids")
+        if texts is None:
+            return self._source(ids, mask), {}
+        limit = self.config.max_position_embeddings
+        encoded = self._reader().encode(texts, max_length=limit, truncate=truncate)
+        told = {
+            "tokens": encoded.tokens,
+            "words": encoded.word_ids,
+            "special": encoded.special,
+            "texts": [(text,) for text in ([texts] if isinstance(texts, str) else texts)],
+            "truncated": encoded.truncated,
+        }
+        return self._source(encoded.input_ids, encoded.attention_mask), told
+
+    def _decoding(self, source: int, prompt: int, settings: dict[str, Any]) -> Decoding:
+        """The settings, with the checkpoint's and the defaults in place of those left out."""
+        c = self.config
+        limit = c.max_position_embeddings - prompt
+        told: dict[str, Any] = {
+            "max_new_tokens": max(1, min(limit, inputs.bucket(source + 50, limit))),
+            "eos": (c.eos_token_id,),
+            "pad": c.pad_token_id,
+            "forced_first": c.forced_bos_token_id,
+            "forced_last": c.forced_eos_token_id,
+        }
+        known = {field.name for field in dataclasses.fields(Decoding)}
+        if unknown := sorted(set(settings) - known):
+            raise InputError(
+                f"generate has no setting {unknown[0]}\nit has {', '.join(sorted(known))}"
+            )
+        decoding = Decoding(**{**told, **settings})
+        if decoding.max_new_tokens > limit:
+            raise InputError(
+                f"max_new_tokens is {decoding.max_new_tokens}; after a prompt of {prompt} this model "
+                f"has room for {limit}\nlower it"
+            )
+        return decoding
+
+    def _reread(
+        self,
+        source: dict[str, Any],
+        pieces: dict[str, Any],
+        ids: Int[np.ndarray, "B T"],
+        prompt: int,
+        decoding: Decoding,
+        capture: Capture,
+    ) -> Trace:
+        """The trace of texts that were written."""
+        ids = _shortened(ids, prompt, decoding)
+        mask = (
+            np.arange(ids.shape[1] - 1)[None] < _lengths(ids, prompt, decoding)[:, None] - 1
+        ) + 0
+        return self._see(source, pieces, ids[:, :-1], ids[:, 1:], mask, capture)
+
+    def _see(
+        self,
+        source: dict[str, Any],
+        pieces: dict[str, Any],
+        read: Int[np.ndarray, "B T"],
+        wrote: Int[np.ndarray, "B T"],
+        mask: Int[np.ndarray, "B T"],
+        capture: Capture,
+    ) -> Trace:
+        """What attention saw when the decoder read `read`, and wrote `wrote`."""
+        c = self.config
+        layers = max(c.encoder_layers, c.decoder_layers)
+        heads = max(c.encoder_attention_heads, c.decoder_attention_heads)
+        inputs.check_capture(capture, layers, heads)
+        target = {"decoder_input_ids": read, "decoder_attention_mask": mask}
+        limit = c.max_position_embeddings
+        given = inputs.padded(source, limit) | inputs.padded(target, limit)
+        seen = see(self.module.clone(capture=capture, keep_hidden=False), self.params, given)
+        lengths = source["input_ids"].shape[1], read.shape[1]
+        trace = Trace.from_variables(
+            seen,
+            **pieces,
+            mask=source["attention_mask"] == 1,
+            decoder_tokens=self._pieces(read),
+            written=self._pieces(wrote),
+            decoder_mask=mask == 1,
+            model=self.name,
+        )
+        cuts = {"encoder": (lengths[0],) * 2, "decoder": (lengths[1],) * 2, "cross": lengths[::-1]}
+        sides = {
+            side: seen.map(functools.partial(inputs.cut, queries=q, keys=k))
+            for side, (q, k) in cuts.items()
+            if (seen := getattr(trace, side)) is not None
+        }
+        return dataclasses.replace(trace, **sides)
+
+    def _pieces(self, ids: Int[np.ndarray, "B T"]) -> list[list[str]]:
+        """Readable pieces; the ids themselves where there is no tokenizer."""
+        if self.tokenizer is None:
+            return [[str(number) for number in row] for row in ids.tolist()]
+        backend = self.tokenizer.backend
+        rows = [[backend.id_to_token(i) or str(i) for i in row] for row in ids.tolist()]
+        return [readable(row, backend.decoder) for row in rows]
+
     def _source(self, ids: Any, mask: Any) -> dict[str, Any]:
         """Checked arguments of the encoder; the mask is filled in, for one program to serve all."""
         c = self.config
@@ -101,3 +319,47 @@ class PretrainedSeq2Seq(Pretrained):
             )
         ones = np.ones(arrays["decoder_input_ids"].shape, np.int32)
         return {"decoder_attention_mask": ones} | arrays
+
+
+@functools.partial(jax.jit, static_argnames=("module", "decoding"))
+def _write(
+    module: nn.Module,
+    params: Any,
+    source: dict[str, Any],
+    prompt: Int[Array, "B P"],
+    keys: Array | None,
+    decoding: Decoding,
+) -> Written:
+    """The whole of generation in one program: the encoder, the prompts, and the loop."""
+    variables = {"params": params}
+    mask = source["attention_mask"]
+    encoded = module.apply(variables, source["input_ids"], mask, method="encode")
+
+    def read(ids: Array, cache: Cache, position: Array | None) -> tuple[Array, Cache]:
+        logits, state = module.apply(
+            {**variables, **cache},
+            ids,
+            encoded,
+            mask,
+            position_ids=position,
+            mutable=["cache"],
+            method="decode",
+        )
+        return logits[:, -1], {"cache": state["cache"]}
+
+    def follow(tokens: Array, position: Array, cache: Cache) -> tuple[Array, Cache]:
+        return read(tokens[:, None], cache, jnp.full((tokens.shape[0], 1), position))
+
+    first, cache = read(prompt, {}, None)
+    return write(follow, first, cache, prompt, decoding, keys)
+
+
+def _lengths(ids: Int[np.ndarray, "B T"], prompt: int, decoding: Decoding) -> np.ndarray:
+    """Tokens of every sequence up to its end, which is included."""
+    ends = np.isin(ids, decoding.eos) & (np.arange(ids.shape[1]) >= prompt)
+    return np.where(ends.any(1), ends.argmax(1) + 1, ids.shape[1])
+
+
+def _shortened(ids: Int[np.ndarray, "B T"], prompt: int, decoding: Decoding) -> np.ndarray:
+    """Without the columns that are padding in every sequence."""
+    return ids[:, : _lengths(ids, prompt, decoding).max()]

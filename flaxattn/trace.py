@@ -136,6 +136,7 @@ class Trace:
         texts: The texts each sequence was made from, one or two.
         truncated: Number of pieces that were cut from each sequence to fit the model.
         decoder_tokens: Pieces that the decoder read, one per position; beside an encoder only.
+        written: Pieces that the decoder wrote there, each from the row of attention beside it.
         decoder_mask: True at real positions of the decoder.
         decoder_special: True at pieces the model adds there, and at padding.
         model: Name of the model, for titles and reports.
@@ -152,6 +153,7 @@ class Trace:
     texts: Sequence[tuple[str, ...]] = ()
     truncated: Sequence[int] = ()
     decoder_tokens: Sequence[Sequence[str]] = ()
+    written: Sequence[Sequence[str]] = ()
     decoder_mask: Bool[np.ndarray, "B T"] | None = None
     decoder_special: Bool[np.ndarray, "B T"] | None = None
     model: str = ""
@@ -330,6 +332,7 @@ class Trace:
             texts=self.texts[b : b + 1],
             truncated=self.truncated[b : b + 1],
             decoder_tokens=pick(self.decoder_tokens, written),
+            written=pick(self.written, written),
             decoder_mask=cut(self.decoder_mask, written),
             decoder_special=cut(self.decoder_special, written),
         )

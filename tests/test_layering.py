@@ -31,9 +31,12 @@ LEVELS = [
         "trace",
     },
     {
+        "beams",
         "bert_handle",
         "bert_names",
+        "decoding",
         "files",
+        "generate",
         "handle",
         "hub",
         "inputs",
