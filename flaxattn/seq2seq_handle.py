@@ -225,8 +225,8 @@ class PretrainedSeq2Seq(Pretrained):
         decoding = Decoding(**{**told, **settings})
         if decoding.max_new_tokens > limit:
             raise InputError(
-                f"max_new_tokens is {decoding.max_new_tokens}; after a prompt of {prompt} this model "
-                f"has room for {limit}\nlower it"
+                f"max_new_tokens is {decoding.max_new_tokens}; after a prompt of {prompt} this "
+                f"model has room for {limit}\nlower it"
             )
         return decoding
 
