@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What torch transformers computes on small random Marians and BARTs: the cases, and the script.
 
-`python tests/golden/make_seq2seq_golden.py` (with torch and transformers) writes `seq2seq.npz`
-beside this file. As in `make_golden.py`, weights and inputs come from NumPy's frozen `RandomState`,
+`python tests/golden/make_seq2seq_golden.py` (with torch and transformers) writes `seq2seq.npz` and
+`generated.npz` beside this file. As in `make_golden.py`, weights and inputs come from NumPy's frozen `RandomState`,
 and are drawn so that attention is peaked and every term matters.
 """
 
@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 GOLDEN = Path(__file__).with_name("seq2seq.npz")
+GENERATED = Path(__file__).with_name("generated.npz")
 ATTENTIONS = ("encoder_attentions", "decoder_attentions", "cross_attentions")
 HIDDEN = ("encoder_hidden_states", "decoder_hidden_states")
 
@@ -190,6 +191,40 @@ def inputs(case: Case) -> dict[str, np.ndarray]:
 def torch_outputs(case: Case, weights: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Everything the reference implementation returns, eager attention, float32."""
     import torch
+
+    model = torch_model(case, weights)
+    given = {name: torch.from_numpy(array) for name, array in inputs(case).items()}
+    with torch.no_grad():
+        out = model(**given, output_attentions=True, output_hidden_states=True)
+    names = ("logits", "last_hidden_state", "encoder_last_hidden_state")
+    arrays = {name: out[name].numpy() for name in names if name in out}
+    return arrays | {
+        name: np.stack([one.numpy() for one in out[name]]) for name in (*ATTENTIONS, *HIDDEN)
+    }
+
+
+# Models that write, and how: 4 x 64 sources.
+WRITERS = ("marian", "marian-two-vocabularies", "bart", "bart-deep-decoder")
+SOURCES, NEW_TOKENS = 64, 14
+WAYS = {
+    "greedy": {},
+    "beam": {"num_beams": 4, "length_penalty": 1.0},
+    "beam-short": {"num_beams": 4, "length_penalty": 0.6},
+}
+
+
+def sources(case: Case) -> dict[str, np.ndarray]:
+    """Random sources of 3 to 12 tokens, padded on the right."""
+    random = _random("sources")
+    lengths = random.randint(3, 13, (SOURCES, 1))
+    real = np.arange(12)[None] < lengths
+    ids = random.randint(3, case.config()["vocab_size"], real.shape)
+    return {"input_ids": np.where(real, ids, 1), "attention_mask": real.astype(int)}
+
+
+def torch_model(case: Case, weights: dict[str, np.ndarray]) -> Any:
+    """The reference implementation with these weights, eager attention, float32."""
+    import torch
     import transformers
 
     kind = {"marian": transformers.MarianConfig, "bart": transformers.BartConfig}[case.kind]
@@ -200,14 +235,19 @@ def torch_outputs(case: Case, weights: dict[str, np.ndarray]) -> dict[str, np.nd
     assert not left.unexpected_keys, left
     idle = ("embed_tokens", "embed_positions", "lm_head", "shared")  # tied, constant or unused
     assert all(any(part in name for part in idle) for name in left.missing_keys), left
-    given = {name: torch.from_numpy(array) for name, array in inputs(case).items()}
+    return model
+
+
+def torch_written(case: Case, way: str) -> np.ndarray:
+    """Ids that torch's `generate` writes, padded to one length."""
+    import torch
+
+    given = {name: torch.from_numpy(array) for name, array in sources(case).items()}
+    model = torch_model(case, tensors(case))
     with torch.no_grad():
-        out = model(**given, output_attentions=True, output_hidden_states=True)
-    names = ("logits", "last_hidden_state", "encoder_last_hidden_state")
-    arrays = {name: out[name].numpy() for name in names if name in out}
-    return arrays | {
-        name: np.stack([one.numpy() for one in out[name]]) for name in (*ATTENTIONS, *HIDDEN)
-    }
+        ids = model.generate(**given, max_new_tokens=NEW_TOKENS, do_sample=False, **WAYS[way])
+    room = NEW_TOKENS + 1 - ids.shape[1]
+    return np.pad(ids.numpy(), ((0, 0), (0, room)), constant_values=1).astype(np.uint8)
 
 
 def stored(outputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -224,7 +264,10 @@ def main() -> None:
         for field, array in stored(torch_outputs(case, tensors(case))).items()
     }
     np.savez_compressed(GOLDEN, **arrays)
-    sys.stdout.write(f"{GOLDEN.name}: {len(arrays)} arrays, {GOLDEN.stat().st_size} bytes\n")
+    texts = {f"{n}/{way}": torch_written(CASES[n], way) for n in WRITERS for way in WAYS}
+    np.savez_compressed(GENERATED, **texts)
+    for path, held in ((GOLDEN, arrays), (GENERATED, texts)):
+        sys.stdout.write(f"{path.name}: {len(held)} arrays, {path.stat().st_size} bytes\n")
 
 
 if __name__ == "__main__":
