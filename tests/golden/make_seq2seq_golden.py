@@ -3,8 +3,8 @@
 """What torch transformers computes on small random Marians and BARTs: the cases, and the script.
 
 `python tests/golden/make_seq2seq_golden.py` (with torch and transformers) writes `seq2seq.npz` and
-`generated.npz` beside this file. As in `make_golden.py`, weights and inputs come from NumPy's frozen `RandomState`,
-and are drawn so that attention is peaked and every term matters.
+`generated.npz` beside this file. As in `make_golden.py`, weights and inputs come from NumPy's
+frozen `RandomState`, and are drawn so that attention is peaked and every term matters.
 """
 
 import dataclasses
