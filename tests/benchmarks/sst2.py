@@ -32,8 +32,8 @@ from flaxattn.train.settings import build
 SECONDS = 600
 RECIPE: dict[str, Any] = {
     "task": "sst2",
-    "epochs": 1.0,
-    "learning_rate": 1e-4,
+    "epochs": 1.2,
+    "learning_rate": 3e-4,
     "max_length": 64,
     "buckets": [16, 24, 32, 64],
     "seeds": [1],
