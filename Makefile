@@ -78,6 +78,7 @@ bench-train: $(VENV)/.base  ## training beside torch, its data, books, SST-2 (an
 	$(BIN)/python tests/benchmarks/glue_end_to_end.py --data "$$FLAXATTN_DATA"/glue \
 	  --torch-python $(PARITY_VENV)/bin/python
 	$(BIN)/python tests/benchmarks/pretraining_data.py "$$FLAXATTN_DATA"/text/books/*.txt
+	$(BIN)/python tests/benchmarks/freed_memory.py
 	$(BIN)/python tests/benchmarks/packing.py "$$FLAXATTN_DATA"/text/books/*.txt
 	$(BIN)/python tests/benchmarks/books.py "$$FLAXATTN_DATA"/text/books/*.txt --out books.json
 	$(BIN)/python tests/benchmarks/sst2.py --data "$$FLAXATTN_DATA"/glue --out sst2.json

@@ -3,8 +3,8 @@
 """What a process does with memory that was freed.
 
 XLA on CPU allocates the buffers of a program anew at every call. The C library hands blocks that
-large straight back to the system, which zeroes each page again when it is next touched: up to a
-third of a training step of a small model went there (BENCHMARKS.md).
+large straight back to the system, which zeroes each page again when it is next touched: a seventh
+of a training step of a small model went there (BENCHMARKS.md).
 """
 
 import ctypes

@@ -92,7 +92,7 @@ def test_it_predicts_hidden_words_far_better_than_their_frequencies_do(model: Pr
     normal = np.log(np.exp(scores - top[..., None]).sum(-1)) + top
     nll = normal - np.take_along_axis(scores, truth[..., None], -1)[..., 0]
     bias = np.asarray(model.params["mlm_head"]["bias"], np.float64)
-    assert nll[hidden].mean() < 5.0  # word frequencies alone give about 6.6 nats
+    assert nll[hidden].mean() < 4.5  # word frequencies alone give about 6.6 nats
     assert (scores.argmax(-1) == truth)[hidden].mean() > 0.25
     assert bias.shape == (8000,)
 

@@ -68,6 +68,9 @@ def torch_side(folder, kind, dropout):
 
 def flaxattn_side(folder, kind, dropout):
     """The update of `flaxattn.train` from the weights in `folder`; returns the loss."""
+    from flaxattn.allocator import keep_freed_memory
+
+    keep_freed_memory()  # as the command does
     import jax
     import jax.numpy as jnp
 

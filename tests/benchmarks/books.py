@@ -17,6 +17,7 @@ from typing import Any
 
 import jax
 
+from flaxattn.allocator import keep_freed_memory
 from flaxattn.train.bert_mlm import pretrain
 from flaxattn.train.recipe import PretrainRecipe
 from flaxattn.train.run_folder import RunFolder
@@ -54,6 +55,7 @@ def main() -> int:
     parser.add_argument("text", type=Path, nargs="+")
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
+    keep_freed_memory()  # as the command does
     recipe = build(PretrainRecipe, RECIPE)
     with tempfile.TemporaryDirectory() as folder:
         summary = pretrain(sorted(given.text), RunFolder(Path(folder) / "run"), recipe)

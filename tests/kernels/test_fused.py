@@ -280,7 +280,12 @@ def agree(found, expected, tolerance):
     np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance * scale)
 
 
-@pytest.mark.parametrize("name", CASES)
+LONG = ("segments, causal, padded", "bias of everything")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in LONG)) for name in CASES]
+)
 def test_everything_equals_the_reference(name):
     found = measure(name, run_dense, cases.EVERYTHING)
     expected = measure(name, run_reference, cases.EVERYTHING)

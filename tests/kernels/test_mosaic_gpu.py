@@ -48,8 +48,13 @@ def close(found, expected, tolerance):
     np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance * scale)
 
 
+LONG = ("few keys",)
+
+
 @pytest.mark.skipif(INTERPRETER is None, reason="jax 0.10 cannot interpret Mosaic GPU kernels")
-@pytest.mark.parametrize("name", SITUATIONS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in LONG)) for name in SITUATIONS]
+)
 def test_output_and_captures_equal_the_reference(name, monkeypatch):
     case, capture = SITUATIONS[name]
     if name == "ring":

@@ -81,8 +81,13 @@ def gradients(run, case, capture):
     return compiled({name: arguments[name] for name in names})
 
 
+LONG = ("ring", "bias of all batches")
+
+
 @pytest.mark.skipif(INTERPRETER is None, reason="jax 0.10 cannot interpret Mosaic GPU kernels")
-@pytest.mark.parametrize("name", SITUATIONS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in LONG)) for name in SITUATIONS]
+)
 def test_gradients_equal_those_of_the_reference(name, monkeypatch):
     if name == "ring":
         monkeypatch.setattr(mosaic_gpu_form, "SHARED_MEMORY", 1)

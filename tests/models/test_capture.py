@@ -138,7 +138,7 @@ def test_under_vmap_over_parameter_sets(params, plain):
     assert float(jnp.abs(first.encoder.weights - second.encoder.weights).max()) > 1e-3
 
 
-@pytest.mark.parametrize("remat", [False, True])
+@pytest.mark.parametrize("remat", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_under_grad_and_remat(params, plain, remat):
     module = BertForPreTraining(CONFIG, remat=remat)
 

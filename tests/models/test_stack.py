@@ -38,7 +38,7 @@ def compiled(params, **options):
     return jax.jit(jax.grad(loss)).lower(params).compile()
 
 
-@pytest.mark.parametrize("remat", [False, True])
+@pytest.mark.parametrize("remat", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_the_layout_changes_no_gradient(params, remat):
     """Up to rounding, which for the keys' bias, whose gradient is 0, is all there is."""
     scanned, laid_out = compiled(params), compiled(params, unroll=True, remat=remat)
@@ -48,7 +48,7 @@ def test_the_layout_changes_no_gradient(params, remat):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6 * largest)
 
 
-@pytest.mark.parametrize("unroll", [1, True])
+@pytest.mark.parametrize("unroll", [pytest.param(1, marks=pytest.mark.slow), True])
 def test_recomputing_saves_memory(params, unroll):
     whole, remat = (
         compiled(params, unroll=unroll, remat=remat).memory_analysis().temp_size_in_bytes

@@ -297,6 +297,7 @@ def test_regression_stops_early(recipe: GlueRecipe, tmp_path: Path) -> None:
     assert len(settings["id2label"]) == 1
 
 
+@pytest.mark.slow
 def test_three_labels_and_several_sets(recipe: GlueRecipe, tmp_path: Path) -> None:
     pick = random.Random(3)
     labels = TASKS["mnli"].labels

@@ -166,6 +166,7 @@ def test_a_pair_sees_what_it_sees_alone(feed: PretrainingFeed, tokenizer: Tokeni
     assert max(jax.tree.leaves(gaps)) < 1e-5 * largest
 
 
+@pytest.mark.slow
 def test_parts_of_a_batch_add_up(feed: PretrainingFeed, tokenizer: Tokenizer) -> None:
     """Rows hold unequal numbers of pairs; accumulated, each pair still counts the same."""
     module = bert_mlm.build_module(RECIPE, tokenizer)
