@@ -20,6 +20,7 @@ from flaxattn.encoded import Encoded
 from flaxattn.handle import Pretrained, run, see
 from flaxattn.kernels.contract import Capture
 from flaxattn.outputs import ModelOutput
+from flaxattn.tokens import Tokenizer
 from flaxattn.trace import Trace
 
 # Bits of the key classes that `trace` hands to sieves: Sieve("x", key_class=SEPARATOR).
@@ -31,6 +32,7 @@ class PretrainedBert(Pretrained):
     """A BERT ready to use; its parts are described at `Pretrained`."""
 
     config: BertConfig
+    tokenizer: Tokenizer | None
 
     def __call__(
         self,

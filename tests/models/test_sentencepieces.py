@@ -36,6 +36,7 @@ def learnt(sentences: list[str], size: int) -> bytes:
         sentence_iterator=iter(lines),
         model_writer=model,
         vocab_size=size,
+        hard_vocab_limit=False,
         character_coverage=1.0,
         minloglevel=2,
     )

