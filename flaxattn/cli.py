@@ -16,7 +16,7 @@ import typer
 from rich.console import Console
 from typer.core import TyperGroup
 
-from flaxattn import __version__
+from flaxattn import __version__, translate_commands
 from flaxattn.allocator import keep_freed_memory
 from flaxattn.errors import FlaxattnError, StopRequestedError
 
@@ -165,27 +165,8 @@ def _numbers(text: str | None) -> list[int] | None:
         ) from error
 
 
-@app.command()
-def evaluate(
-    data: Annotated[str, typer.Option(help="Folder of the task, or of all of GLUE.")],
-    model: Annotated[str, typer.Option(help="Directory of a fine-tuned model.")],
-    task: Annotated[str, typer.Option(help="cola sst2 mrpc stsb qqp mnli qnli rte wnli ax.")],
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="The metrics as JSON.")] = None,
-    predictions: Annotated[
-        Path | None, typer.Option(help="Folder for GLUE's files of the test sets.")
-    ] = None,
-    config: Annotated[Path | None, typer.Option(help="Recipe as YAML.")] = None,
-    change: Annotated[
-        list[str] | None, typer.Option("--set", help="One setting, such as seed=1; repeat.")
-    ] = None,
-    on_error: Annotated[
-        str | None, typer.Option(help="Rows that cannot be used: fail, skip or quarantine.")
-    ] = None,
-) -> None:
-    """Judge a fine-tuned model on a task of GLUE."""
-    commands = importlib.import_module("flaxattn.train.glue_commands")
-    commands.evaluate(data, model, task, out, predictions, config, change, on_error)
-
+app.command()(translate_commands.translate)
+app.command()(translate_commands.evaluate)
 
 _tokenizer = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(_tokenizer, name="tokenizer")

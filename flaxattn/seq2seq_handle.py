@@ -92,6 +92,7 @@ class PretrainedSeq2Seq(Pretrained):
         decoder_input_ids: Int[Any, "B P"] | None = None,
         truncate: bool = False,
         seed: int = 0,
+        scores: bool = False,
         trace: bool = False,
         capture: Capture = _WEIGHTS,
         **settings: Any,
@@ -106,6 +107,8 @@ class PretrainedSeq2Seq(Pretrained):
                 token alone.
             truncate: Whether a source over the model's limit is cut.
             seed: With `do_sample`, of the draws; sequence i has its own.
+            scores: Whether to return the log-probability of every text too, `[B R]`; with beams
+                it is under the length penalty.
             trace: Whether to return a trace too: of the best text of each source, from one pass
                 over the finished texts, which sees what the steps saw.
             capture: What the trace keeps.
@@ -114,7 +117,8 @@ class PretrainedSeq2Seq(Pretrained):
 
         Returns:
             Texts for texts; for ids an array `[B R, T]` with the start token, as Hugging Face
-            returns; R = `num_return_sequences`. With `trace`, a pair of that and the trace.
+            returns; R = `num_return_sequences`. With `scores`, a pair of that and the scores; with
+            `trace`, a pair of all that and the trace.
 
         Raises:
             InputError: For a source or a setting that cannot be used.
@@ -136,6 +140,8 @@ class PretrainedSeq2Seq(Pretrained):
         ids = np.asarray(written.ids)
         flat = _shortened(ids.reshape(-1, ids.shape[-1]), prompt.shape[1], decoding)
         told = flat if texts is None else [self._reader().decode(row) for row in flat]
+        if scores:
+            told = told, np.asarray(written.scores).reshape(-1)
         if not trace:
             return told
         return told, self._reread(source, pieces, ids[:, 0], prompt.shape[1], decoding, capture)

@@ -34,6 +34,7 @@ LEVELS = [
         "beams",
         "bert_handle",
         "bert_names",
+        "bpe",
         "decoding",
         "files",
         "generate",
@@ -50,11 +51,12 @@ LEVELS = [
         "tensorfile",
         "tokenizing",
         "tokens",
+        "translating",
         "weights",
     },
-    {"stats"},
+    {"bleu", "stats"},
     {"figures", "views"},
-    {"allocator", "cli", "demo", "doctor", "__main__"},
+    {"allocator", "cli", "demo", "doctor", "translate_commands", "__main__"},
     {"flaxattn.train"},
 ]
 # What turns text or ids into attention: analysis and views read its traces, never itself.
@@ -69,6 +71,7 @@ MODELS = {
     "seq2seq",
     "seq2seq_handle",
     "stack",
+    "translating",
     "weights",
 }
 NUMERICAL = {"jax", "jaxtyping", "numpy"}
