@@ -16,8 +16,9 @@ import numpy as np
 from jaxtyping import Float
 
 from flaxattn.errors import InputError
+from flaxattn.records import choose, layer_weights
 from flaxattn.trace import Trace
-from flaxattn.views.head import choose, layer_weights, one_sequence
+from flaxattn.views.head import one_sequence
 from flaxattn.views.payload import visible
 
 if TYPE_CHECKING:

@@ -138,7 +138,8 @@ class Trace:
         decoder_tokens: Pieces that the decoder read, one per position; beside an encoder only.
         written: Pieces that the decoder wrote there, each from the row of attention beside it.
         decoder_mask: True at real positions of the decoder.
-        decoder_special: True at pieces the model adds there, and at padding.
+        decoder_words: Number of the word each written piece belongs to; None for special pieces.
+        decoder_special: True at pieces of `decoder_tokens` that the model adds, and at padding.
         model: Name of the model, for titles and reports.
     """
 
@@ -155,6 +156,7 @@ class Trace:
     decoder_tokens: Sequence[Sequence[str]] = ()
     written: Sequence[Sequence[str]] = ()
     decoder_mask: Bool[np.ndarray, "B T"] | None = None
+    decoder_words: Sequence[Sequence[int | None]] = ()
     decoder_special: Bool[np.ndarray, "B T"] | None = None
     model: str = ""
 
@@ -333,6 +335,7 @@ class Trace:
             truncated=self.truncated[b : b + 1],
             decoder_tokens=pick(self.decoder_tokens, written),
             written=pick(self.written, written),
+            decoder_words=pick(self.decoder_words, written),
             decoder_mask=cut(self.decoder_mask, written),
             decoder_special=cut(self.decoder_special, written),
         )

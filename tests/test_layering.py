@@ -52,7 +52,7 @@ LEVELS = [
         "tokens",
         "weights",
     },
-    {"stats"},
+    {"alignment", "records", "stats"},
     {"figures", "views"},
     {"allocator", "cli", "demo", "doctor", "__main__"},
     {"flaxattn.train"},
