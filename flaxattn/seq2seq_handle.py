@@ -194,7 +194,8 @@ class PretrainedSeq2Seq(Pretrained):
         if (texts is None) == (ids is None):
             raise InputError("give either texts or input_ids")
         if texts is None:
-            return self._source(ids, mask), {}
+            given = self._source(ids, mask)
+            return given, {"tokens": self._pieces(np.asarray(given["input_ids"]))}
         limit = self.config.max_position_embeddings
         encoded = self._reader().encode(texts, max_length=limit, truncate=truncate)
         decoder = self._reader().backend.decoder
