@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from flaxattn.errors import InputError
 from flaxattn.records import choose, layer_weights
@@ -79,11 +79,30 @@ def word_weights(
         InputError: If the trace holds no cross-attention weights or no such layer or head.
     """
     pieces = piece_weights(trace, sequence, layer, heads)
-    length, width = pieces.shape
-    to = _membership(trace.words, trace.special, trace.mask, sequence, width)
-    rows = _membership(trace.decoder_words, None, trace.decoder_mask, sequence, length)
-    counts = np.maximum(rows.sum(0), 1)
-    return (rows / counts).T @ pieces @ to
+    written, read = word_members(trace, sequence)
+    means = written / np.maximum(written.sum(0), 1)
+    return (means.T @ pieces @ read).astype(np.float32)
+
+
+def word_members(
+    trace: Trace, sequence: int = 0
+) -> tuple[Bool[np.ndarray, "T N"], Bool[np.ndarray, "S M"]]:
+    """Which written pieces form each of N target words, and which source pieces each of M.
+
+    Args:
+        trace: With `cross` weights.
+        sequence: Which sequence of the batch.
+
+    Returns:
+        True where a piece belongs to a word.
+
+    Raises:
+        InputError: If the trace holds no cross-attention weights or no such sequence.
+    """
+    b = trace.place(sequence)
+    length, width = np.shape(cross(trace).weights)[-2:]
+    written = _members(trace.decoder_words, None, trace.decoder_mask, b, length)
+    return written, _members(trace.words, trace.special, trace.mask, b, width)
 
 
 def piece_weights(
@@ -107,12 +126,29 @@ def piece_weights(
         InputError: If the trace holds no cross-attention weights or no such layer or head.
     """
     seen = cross(trace)
-    known = seen.layers
+    layers, chosen = chosen_maps(trace, layer, heads)
+    columns = [seen.heads.index(head) for head in chosen]
+    return layer_weights(seen, layers, trace.place(sequence))[:, columns].mean((0, 1))
+
+
+def chosen_maps(
+    trace: Trace, layer: int | Sequence[int] | None, heads: Sequence[int] | None
+) -> tuple[list[int], list[int]]:
+    """Numbers of the decoder layers and of the heads that a request means.
+
+    Args:
+        trace: With `cross` weights.
+        layer: Number of a decoder layer, or several; None for the last but one recorded.
+        heads: Numbers of heads; None for all.
+
+    Raises:
+        InputError: If the trace holds no cross-attention weights or no such layer or head.
+    """
+    seen = cross(trace)
     if layer is None:
-        layer = known[max(0, len(known) - 2)]
-    layers = choose([layer] if isinstance(layer, int) else layer, known, "decoder layer")
-    columns = [seen.heads.index(head) for head in choose(heads, seen.heads, "head")]
-    return layer_weights(seen, layers, sequence)[:, columns].mean((0, 1))
+        layer = seen.layers[max(0, len(seen.layers) - 2)]
+    layers = choose(np.ravel(layer).tolist(), seen.layers, "decoder layer")
+    return layers, choose(heads, seen.heads, "head")
 
 
 def cross(trace: Trace) -> Seen:
@@ -202,15 +238,15 @@ def alignment_error_rate(
     return 1 - hits / size
 
 
-def _membership(
-    words: Sequence[Sequence[int | None]], special: Any, mask: Any, sequence: int, length: int
-) -> Float[np.ndarray, "K N"]:
-    """1 where a piece belongs to a word; N words."""
-    real = np.ones(length, bool) if mask is None else np.asarray(mask)[sequence] > 0
+def _members(
+    words: Sequence[Sequence[int | None]], special: Any, mask: Any, b: int, length: int
+) -> Bool[np.ndarray, "K N"]:
+    """True where a piece belongs to a word; without numbers of words each piece is one."""
+    real = np.ones(length, bool) if mask is None else np.asarray(mask)[b] > 0
     if words:
-        numbers = [-1 if word is None else word for word in words[sequence]]
-        member = np.where(real, np.asarray(numbers), -1)
+        member = np.array([-1 if word is None else word for word in words[b]])
+        member = np.where(real, member, -1)
     else:
-        plain = real if special is None else real & ~np.asarray(special)[sequence]
+        plain = real if special is None else real & ~np.asarray(special)[b]
         member = np.where(plain, np.cumsum(plain) - 1, -1)
-    return (member[:, None] == np.arange(member.max(initial=-1) + 1)).astype(np.float32)
+    return member[:, None] == np.arange(member.max(initial=-1) + 1)

@@ -39,7 +39,8 @@ def layer_weights(
         InputError: If they are no attention weights: not finite, negative or above 1.
     """
     assert seen.weights is not None
-    stored = np.stack([np.asarray(seen.weights[seen.layers.index(n), sequence]) for n in layers])
+    everything = np.asarray(seen.weights)  # on the host once, however many sequences are read
+    stored = np.stack([everything[seen.layers.index(n), sequence] for n in layers])
     weights = stored.astype(np.float32) / (255 if stored.dtype == np.uint8 else 1)
     low, high = float(weights.min()), float(weights.max())
     if not (low >= 0 and high <= 1.001):

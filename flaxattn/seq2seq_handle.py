@@ -14,9 +14,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
-from jaxtyping import Array, Int
+from jaxtyping import Array, Float, Int
 
-from flaxattn import inputs
+from flaxattn import inputs, positions
 from flaxattn.decoding import Decoding
 from flaxattn.errors import InputError
 from flaxattn.generate import Cache, Written, write
@@ -179,6 +179,20 @@ class PretrainedSeq2Seq(Pretrained):
             )
         read = np.asarray(shifted_right(encoded.input_ids, self.config))
         return self._see(source, pieces, read, encoded.input_ids, encoded.attention_mask, capture)
+
+    def positions(self, side: str = "encoder") -> Float[np.ndarray, "P E"]:
+        """The table of positions, sinusoidal or learned, for `flaxattn.plot_positions`.
+
+        Args:
+            side: "encoder" or "decoder", which learn a table each.
+        """
+        c = self.config
+        if c.positions == "sinusoidal":
+            return positions.sinusoids(c.max_position_embeddings, c.d_model)
+        table = positions.learned(self.params, f"{side}_inputs")
+        if table is None:
+            raise InputError(f'There is no {side!r} with positions.\nUse "encoder" or "decoder".')
+        return table[positions.UNUSED_ROWS :]
 
     def _size(self) -> str:
         c = self.config

@@ -331,11 +331,7 @@ class Trace:
         Raises:
             InputError: If there is no such sequence.
         """
-        if not -len(self) <= sequence < len(self):
-            raise InputError(
-                f"The trace has sequences 0 to {len(self) - 1}; there is no {sequence}."
-            )
-        b = sequence % len(self)
+        b = self.place(sequence)
         real = _real(self.tokens[b], self.mask, b)
         target = self.decoder_tokens or self.written
         written = _real(target[b], self.decoder_mask, b) if target else real
@@ -368,6 +364,18 @@ class Trace:
             decoder_mask=cut(self.decoder_mask, written),
             decoder_special=cut(self.decoder_special, written),
         )
+
+    def place(self, sequence: int) -> int:
+        """Index of a sequence from the start; negative counts from the end.
+
+        Raises:
+            InputError: If there is no such sequence.
+        """
+        if not -len(self) <= sequence < len(self):
+            raise InputError(
+                f"The trace has sequences 0 to {len(self) - 1}; there is no {sequence}."
+            )
+        return sequence % len(self)
 
     def __iter__(self) -> Any:
         return (self[b] for b in range(len(self)))

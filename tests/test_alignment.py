@@ -162,8 +162,9 @@ class TestWords:
     @pytest.mark.parametrize("text", TEXTS)
     def test_they_are_the_words_between_spaces(self, kind: str, text: str) -> None:
         if kind == "unigram":
-            vocabulary = [("<unk>", 0.0)] + [(c, -3.0) for c in {*"".join(self.TEXTS), "▁"}]
-            made = Tokenizer(models.Unigram(vocabulary + [("▁h", -2.0), ("ou", -2.0)], unk_id=0))
+            letters = [(letter, -3.0) for letter in sorted({*"".join(self.TEXTS), "▁"})]
+            vocabulary = [("<unk>", 0.0), *letters, ("▁h", -2.0), ("ou", -2.0)]
+            made = Tokenizer(models.Unigram(vocabulary, unk_id=0))
         else:
             made = Tokenizer(models.BPE())
         if kind == "bytes":

@@ -53,7 +53,7 @@ LEVELS = [
         "weights",
     },
     {"alignment", "records", "stats"},
-    {"figures", "views"},
+    {"alignment_figure", "figures", "position_figure", "views"},
     {"allocator", "cli", "demo", "doctor", "__main__"},
     {"flaxattn.train"},
 ]
