@@ -18,8 +18,8 @@ from jaxtyping import Float
 from flaxattn.errors import InputError
 from flaxattn.records import choose, layer_weights
 from flaxattn.trace import Trace
-from flaxattn.views.head import one_sequence
 from flaxattn.views.payload import visible
+from flaxattn.views.sides import one_side
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,6 +38,8 @@ def plot_heads(
     heads: Sequence[int] | None = None,
     sequence: int = 0,
     ax: "Axes | None" = None,
+    *,
+    side: str | None = None,
 ) -> "Figure":
     """Draw attention maps, query by key, one row per layer and one column per head.
 
@@ -53,25 +55,26 @@ def plot_heads(
         heads: Heads to draw, by their numbers; default all.
         sequence: Which sequence of the batch; its padding is cut away.
         ax: Axes to draw a single map into, for figures of your own.
+        side: `encoder`, `decoder` or `cross`; default the first of them that has weights.
 
     Returns:
         The figure, to be shown or saved with `figure.savefig`.
 
     Raises:
-        InputError: If the trace holds no weights, there is no such layer, head or sequence, there
-            are too many maps for one figure, or `ax` is given for more than one map.
+        InputError: If the trace holds no weights, there is no such side, layer, head or sequence,
+            there are too many maps for one figure, or `ax` is given for more than one map.
     """
-    one, seen = one_sequence(trace, sequence)
+    seen, queries, keys = one_side(trace, sequence, side)
     chosen = choose(layers, seen.layers, "layer")
     columns = choose(heads, seen.heads, "head")
     _check_count(len(chosen), len(columns), ax)
     weights = layer_weights(seen, chosen)[:, [seen.heads.index(head) for head in columns]]
-    labels = token_labels(one.tokens[0])
-    axes = np.array([[ax]]) if ax is not None else map_axes(labels, labels, chosen, columns)
+    rows, across = token_labels(queries), token_labels(keys)
+    axes = np.array([[ax]]) if ax is not None else map_axes(rows, across, chosen, columns)
     for i, layer in enumerate(chosen):
         for j, head in enumerate(columns):
             draw_map(axes[i, j], weights[i, j], f"layer {layer}, head {head}")
-            write_tokens(axes[i, j], labels, labels, rows=j == 0, columns=i == len(chosen) - 1)
+            write_tokens(axes[i, j], rows, across, rows=j == 0, columns=i == len(chosen) - 1)
     if ax is None:
         add_scale(axes)
     return axes[0, 0].figure
