@@ -27,7 +27,6 @@ _SCRIPTS = (
     "head_page.js",
     "head.js",
 )
-Side = Literal["encoder", "decoder", "cross", "all"]
 
 
 def head_view(
@@ -37,7 +36,7 @@ def head_view(
     include_layers: Sequence[int] | None = None,
     sequence: int = 0,
     *,
-    side: Side | None = None,
+    side: str | None = None,
     precision: Precision | None = None,
     theme: Literal["auto", "light", "dark"] = "auto",
 ) -> Page:
@@ -57,7 +56,8 @@ def head_view(
         heads: Heads that are on at first, by their numbers; default all.
         include_layers: Layers that travel with the page; default all of the trace.
         sequence: Which sequence of the batch.
-        side: What shows at first; default `cross` where there is any.
+        side: What shows at first: `encoder`, `decoder`, `cross` or `all`; default `cross` where
+            there is any.
         precision: How weights are stored: `float16` (error at most 0.00025) or `uint8` (half the
             size, error at most 0.002 of the row's largest weight). None takes float16 up to 8 MB.
         theme: `auto` follows the reader's system; it can be changed in the page.

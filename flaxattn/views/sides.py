@@ -142,7 +142,8 @@ def shape_sides(
         for side in weights
     }
     if list(sides) in (["encoder"], ["decoder"]):
-        return page | _source(one) | next(iter(sides.values()))
+        text = _read(one) if "decoder" in sides and one.decoder_tokens else _source(one)
+        return page | text | next(iter(sides.values()))
     heads = {side: found[side].heads for side in sides}
     joined = {"layers": numbers(layers, ALL), "heads": numbers(heads, ALL)}
     return page | {
