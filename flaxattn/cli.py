@@ -72,15 +72,23 @@ def demo(
 @app.command()
 def view(
     text: Annotated[str, typer.Argument(help="Text to read; - reads standard input.")],
-    text_b: Annotated[str | None, typer.Argument(help="Second text of a pair.")] = None,
+    text_b: Annotated[
+        str | None, typer.Argument(help="Second text of a pair; of a translation, its target.")
+    ] = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="The page.")] = Path("attention.html"),
     model: Model = "tiny-bert",
     view: Annotated[str, typer.Option("--view", help="Which view: head.")] = "head",
     layer: Annotated[int | None, typer.Option(help="Layer shown at first, from 0.")] = None,
     heads: Heads = None,
+    side: Annotated[
+        str | None, typer.Option(help="Shown at first: encoder, decoder, cross or all.")
+    ] = None,
     truncate: Annotated[bool, typer.Option(help="Cut text that is too long.")] = False,
 ) -> None:
-    """Write one offline page with the attention to a text, or to a pair of texts."""
+    """Write one offline page with the attention to a text, or to a pair of texts.
+
+    A model that translates writes the target itself where none is given.
+    """
     if view != "head":
         raise typer.BadParameter(f"{view!r} is not a view; choose head.", param_hint="--view")
     from flaxattn.loading import from_pretrained
@@ -90,7 +98,7 @@ def view(
         loaded = from_pretrained(model)
     with _out.status("reading the text"):
         trace = loaded.trace(_text(text), text_b, truncate=truncate)
-        page = head_view(trace, layer=layer, heads=_numbers(heads))
+        page = head_view(trace, layer=layer, heads=_numbers(heads), side=side)
         page.save(out)
     for cut in trace.truncated:
         if cut:

@@ -14,16 +14,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
-from jaxtyping import Array, Int
+from jaxtyping import Array, Float, Int
 
-from flaxattn import inputs
+from flaxattn import inputs, positions
 from flaxattn.decoding import Decoding
 from flaxattn.errors import InputError
 from flaxattn.generate import Cache, Written, write
 from flaxattn.handle import Pretrained, run, see
 from flaxattn.kernels.contract import Capture
 from flaxattn.outputs import Seq2SeqOutput
-from flaxattn.pieces import readable
+from flaxattn.pieces import readable, word_numbers
 from flaxattn.seq2seq import shifted_right
 from flaxattn.seq2seq_config import Seq2SeqConfig
 from flaxattn.trace import Trace
@@ -186,6 +186,20 @@ class PretrainedSeq2Seq(Pretrained):
         read = np.asarray(shifted_right(encoded.input_ids, self.config))
         return self._see(source, pieces, read, encoded.input_ids, encoded.attention_mask, capture)
 
+    def positions(self, side: str = "encoder") -> Float[np.ndarray, "P E"]:
+        """The table of positions, sinusoidal or learned, for `flaxattn.plot_positions`.
+
+        Args:
+            side: "encoder" or "decoder", which learn a table each.
+        """
+        c = self.config
+        if c.positions == "sinusoidal":
+            return positions.sinusoids(c.max_position_embeddings, c.d_model)
+        table = positions.learned(self.params, f"{side}_inputs")
+        if table is None:
+            raise InputError(f'There is no {side!r} with positions.\nUse "encoder" or "decoder".')
+        return table[positions.UNUSED_ROWS :]
+
     def _size(self) -> str:
         c = self.config
         return (
@@ -200,12 +214,15 @@ class PretrainedSeq2Seq(Pretrained):
         if (texts is None) == (ids is None):
             raise InputError("give either texts or input_ids")
         if texts is None:
-            return self._source(ids, mask), {}
+            given = self._source(ids, mask)
+            return given, {"tokens": self._pieces(np.asarray(given["input_ids"]))}
         limit = self.config.max_position_embeddings
         encoded = self._reader().encode(texts, max_length=limit, truncate=truncate)
+        decoder = self._reader().backend.decoder
+        rows = zip(encoded.tokens, encoded.special, strict=True)
         told = {
             "tokens": encoded.tokens,
-            "words": encoded.word_ids,
+            "words": [word_numbers(row, added, decoder) for row, added in rows],
             "special": encoded.special,
             "texts": [(text,) for text in ([texts] if isinstance(texts, str) else texts)],
             "truncated": encoded.truncated,
@@ -276,8 +293,9 @@ class PretrainedSeq2Seq(Pretrained):
             **pieces,
             mask=source["attention_mask"] == 1,
             decoder_tokens=self._pieces(read),
-            written=self._pieces(wrote),
+            **self._wrote(wrote, mask),
             decoder_mask=mask == 1,
+            decoder_special=np.isin(read, self._added()) | (mask == 0),
             model=self.name,
         )
         cuts = {"encoder": (lengths[0],) * 2, "decoder": (lengths[1],) * 2, "cross": lengths[::-1]}
@@ -287,6 +305,23 @@ class PretrainedSeq2Seq(Pretrained):
             if (seen := getattr(trace, side)) is not None
         }
         return dataclasses.replace(trace, **sides)
+
+    def _wrote(self, ids: Int[np.ndarray, "B T"], mask: Int[np.ndarray, "B T"]) -> dict[str, Any]:
+        """What was written, and the word that each piece of it belongs to."""
+        pieces = self._pieces(ids)
+        decoder = None if self.tokenizer is None else self.tokenizer.backend.decoder
+        added = np.isin(ids, self._added()) | (mask == 0)
+        words = [
+            word_numbers(row, extra, decoder) for row, extra in zip(pieces, added, strict=True)
+        ]
+        return {"written": pieces, "decoder_words": words}
+
+    def _added(self) -> list[int]:
+        """Ids that stand for no text of a target."""
+        c = self.config
+        ids = (c.pad_token_id, c.bos_token_id, c.eos_token_id, c.decoder_start_token_id)
+        forced = (c.forced_bos_token_id, c.forced_eos_token_id)
+        return [i for i in (*ids, *forced) if i is not None]
 
     def _pieces(self, ids: Int[np.ndarray, "B T"]) -> list[list[str]]:
         """Readable pieces; the ids themselves where there is no tokenizer."""

@@ -54,8 +54,8 @@ LEVELS = [
         "translating",
         "weights",
     },
-    {"bleu", "stats"},
-    {"figures", "views"},
+    {"alignment", "bleu", "records", "stats"},
+    {"alignment_figure", "figures", "position_figure", "views"},
     {"allocator", "cli", "demo", "doctor", "translate_commands", "__main__"},
     {"flaxattn.train"},
 ]
