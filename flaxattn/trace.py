@@ -276,14 +276,14 @@ class Trace:
 
     @property
     def layers(self) -> tuple[int, ...]:
-        """Numbers of the recorded layers of the encoder, or of the decoder if there is none."""
-        seen = self.encoder or self.decoder
+        """Numbers of the recorded layers of the first side there is: encoder, decoder, cross."""
+        seen = self.encoder or self.decoder or self.cross
         return seen.layers if seen else ()
 
     @property
     def heads(self) -> tuple[int, ...]:
-        """Numbers of the recorded heads of the encoder, or of the decoder if there is none."""
-        seen = self.encoder or self.decoder
+        """Numbers of the recorded heads of the first side there is: encoder, decoder, cross."""
+        seen = self.encoder or self.decoder or self.cross
         return seen.heads if seen else ()
 
     def __len__(self) -> int:
@@ -341,7 +341,7 @@ class Trace:
         return (self[b] for b in range(len(self)))
 
     def __repr__(self) -> str:
-        seen = self.encoder or self.decoder or Seen()
+        seen = self.encoder or self.decoder or self.cross or Seen()
         fields = [n for n in _FIELDS if getattr(seen, n) is not None] + list(seen.stats)
         return (
             f"Trace({self.model or 'arrays'}: {len(self)} sequences, layers {list(seen.layers)}, "
