@@ -401,6 +401,8 @@ class AdditiveAttention(nn.Module):
     def keep(self, source: Alignment, looks: Look, labels: Labels | None = None) -> None:
         """Record what T steps saw, one row of attention each.
 
+        Whatever is asked, the scores of all steps are kept: 4 R T K bytes.
+
         Args:
             source: What was looked at.
             looks: Of every step, `[R, T, …]`.
