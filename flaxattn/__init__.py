@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from flaxattn.kernels.contract import Sieve as Sieve
     from flaxattn.loading import from_pretrained as from_pretrained
     from flaxattn.position_figure import plot_positions as plot_positions
+    from flaxattn.rnn_config import RnnConfig as RnnConfig
     from flaxattn.seq2seq_config import Seq2SeqConfig as Seq2SeqConfig
     from flaxattn.trace import Trace as Trace
     from flaxattn.views.head import head_view as head_view
@@ -29,6 +30,7 @@ _HOMES = {
     "BertConfig": "flaxattn.config",
     "Capture": "flaxattn.kernels.contract",
     "Pretrained": "flaxattn.handle",
+    "RnnConfig": "flaxattn.rnn_config",
     "Seq2SeqConfig": "flaxattn.seq2seq_config",
     "Sieve": "flaxattn.kernels.contract",
     "Trace": "flaxattn.trace",
@@ -43,6 +45,7 @@ __all__ = [  # a list in this file, so that type checkers can read it
     "BertConfig",
     "Capture",
     "Pretrained",
+    "RnnConfig",
     "Seq2SeqConfig",
     "Sieve",
     "Trace",

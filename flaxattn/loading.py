@@ -10,11 +10,12 @@ from typing import Any
 import jax.numpy as jnp
 from flax.typing import Dtype
 
-from flaxattn import bert, hub, seq2seq, weights
+from flaxattn import bert, hub, rnn, seq2seq, weights
 from flaxattn.bert_handle import PretrainedBert
 from flaxattn.config import BertConfig
 from flaxattn.errors import CheckpointError, InputError
 from flaxattn.handle import Pretrained
+from flaxattn.rnn_config import RnnConfig
 from flaxattn.seq2seq_config import Seq2SeqConfig
 from flaxattn.seq2seq_handle import PretrainedSeq2Seq
 from flaxattn.tokens import Tokenizer
@@ -25,6 +26,7 @@ _DTYPES = ("float32", "bfloat16", "float16")
 _KINDS: Mapping[type[ModelConfig], tuple[Mapping[str, Any], type[Pretrained]]] = {
     BertConfig: (bert.ARCHITECTURES, PretrainedBert),
     Seq2SeqConfig: (seq2seq.ARCHITECTURES, PretrainedSeq2Seq),
+    RnnConfig: (rnn.ARCHITECTURES, PretrainedSeq2Seq),
 }
 
 

@@ -24,8 +24,8 @@ from flaxattn.handle import Pretrained, run, see
 from flaxattn.kernels.contract import Capture
 from flaxattn.outputs import Seq2SeqOutput
 from flaxattn.pieces import readable, word_numbers
+from flaxattn.rnn_config import EncoderDecoderConfig
 from flaxattn.seq2seq import shifted_right
-from flaxattn.seq2seq_config import Seq2SeqConfig
 from flaxattn.trace import Trace
 
 _WEIGHTS = Capture(weights=True)
@@ -34,7 +34,7 @@ _WEIGHTS = Capture(weights=True)
 class PretrainedSeq2Seq(Pretrained):
     """An encoder-decoder ready to use; its parts are described at `Pretrained`."""
 
-    config: Seq2SeqConfig
+    config: EncoderDecoderConfig
 
     def __call__(
         self,
@@ -77,10 +77,9 @@ class PretrainedSeq2Seq(Pretrained):
         if not output_attentions:
             return out
         trace = Trace.from_variables(seen)
+        sides = [side for side in ("encoder", "decoder", "cross") if getattr(trace, side)]
         return out.replace(
-            encoder_attentions=trace.encoder_attentions,
-            decoder_attentions=trace.decoder_attentions,
-            cross_attentions=trace.cross_attentions,
+            **{f"{side}_attentions": getattr(trace, f"{side}_attentions") for side in sides}
         )
 
     def generate(
