@@ -15,6 +15,8 @@ from jaxtyping import Array
 from flaxattn.bpe import EOS, PAD
 from flaxattn.kernels.contract import NOTHING
 from flaxattn.outputs import Seq2SeqOutput
+from flaxattn.rnn import RnnLM
+from flaxattn.rnn_config import RnnConfig
 from flaxattn.seq2seq import Seq2SeqLM, shifted_right
 from flaxattn.seq2seq_config import Seq2SeqConfig
 from flaxattn.train.objectives import Metrics, Totals, translation_loss
@@ -57,11 +59,12 @@ def build_module(recipe: TranslationRecipe, vocabularies: Vocabularies) -> Any:
         "eos_token_id": EOS,
         "decoder_start_token_id": PAD,
     }
-    options: dict[str, Any] = {"dtype": jnp.dtype(recipe.dtype), "capture": NOTHING}
+    options: dict[str, Any] = {
+        "dtype": jnp.dtype(recipe.dtype),
+        "capture": NOTHING,
+        "remat": recipe.remat,
+    }
     if recipe.model_type == "rnn":
-        from flaxattn.rnn import RnnLM
-        from flaxattn.rnn_config import RnnConfig
-
         shape = {name: getattr(recipe, name) for name in _RNN_SHAPE}
         return RnnLM(RnnConfig(**common, **shape), **options)
     shape = {name: getattr(recipe, name) for name in _TRANSFORMER_SHAPE}
@@ -71,7 +74,7 @@ def build_module(recipe: TranslationRecipe, vocabularies: Vocabularies) -> Any:
         share_encoder_decoder_embeddings=recipe.shared_vocabulary,
         init_std=recipe.init_std or recipe.d_model**-0.5,
     )
-    return Seq2SeqLM(config, **options, remat=recipe.remat, unroll=recipe.unroll or 1)
+    return Seq2SeqLM(config, **options, unroll=recipe.unroll or 1)
 
 
 def initial_parameters(module: Any, seed: int) -> Params:
