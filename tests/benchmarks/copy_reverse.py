@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 import flaxattn as fa
+from flaxattn.allocator import keep_freed_memory
 from flaxattn.train.run_folder import RunFolder
 from flaxattn.train.settings import build
 from flaxattn.train.translation import train_translation
@@ -106,6 +107,7 @@ def main() -> None:
     parser.add_argument("--model", choices=list(SHAPES), required=True)
     parser.add_argument("--steps", type=int)
     given = parser.parse_args()
+    keep_freed_memory()  # as the command does
     shape = SHAPES[given.model] | ({"steps": given.steps} if given.steps else {})
     recipe = build(TranslationRecipe, {**COMMON, **shape, "model_type": given.model})
     learnt = pairs(TRAINING, 1)
@@ -124,18 +126,14 @@ def main() -> None:
         for text, (_, target) in zip(told, judged, strict=True)
         for one, other in zip([*text.split(), "", *"-" * 99], [*target.split(), ""], strict=False)
     ]
+    whole = [text == target for text, (_, target) in zip(told, judged, strict=True)]
     row = {
         "model": given.model,
         "parameters": summary["parameters"],
         "steps": summary["steps"],
         "seconds": round(seconds, 1),
         "tokens_right": round(float(np.mean(tokens)), 4),
-        "sequences_right": round(
-            float(
-                np.mean([text == target for text, (_, target) in zip(told, judged, strict=True)])
-            ),
-            4,
-        ),
+        "sequences_right": round(float(np.mean(whole)), 4),
         "on_the_diagonal": on_the_diagonal(model, judged[:100]),
         "load": round(os.getloadavg()[0], 2),
         "cores": os.cpu_count(),
