@@ -248,7 +248,7 @@ class MultiHeadAttention(nn.Module):
         k = jax.lax.dynamic_update_slice_in_dim(old_k, k, start, axis=1)
         v = jax.lax.dynamic_update_slice_in_dim(old_v, v, start, axis=1)
         self._cache(k, v)
-        seen = jnp.arange(k.shape[1]) <= start + jnp.arange(x.shape[1])[:, None]  # [Q, T]
+        seen = jnp.arange(k.shape[1])[None] <= start + jnp.arange(x.shape[1])[:, None]  # [Q, T]
         visible = jnp.broadcast_to(seen, (x.shape[0], *seen.shape))
         visible = visible if mask is None else visible & mask[:, None]
         return k, v, visible[:, 0] if x.shape[1] == 1 else visible[:, None], False

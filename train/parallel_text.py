@@ -148,11 +148,11 @@ def _emptiness(first: Path, second: Path, one: Line, two: Line) -> Problem | Non
     filled = bool(one.body.strip()), bool(two.body.strip())
     if all(filled):
         return None
-    path, other, line = (second, first, one) if filled[0] else (first, second, two)
+    path, other = (second, first) if filled[0] else (first, second)
     told = f"the line is empty, that of {other} is not"
     if not any(filled):
         told = f"the line is empty, as that of {other} is"
-    return Problem(str(path), one.number, "", "empty", told, excerpt(line.body))
+    return Problem(str(path), one.number, "", "empty", told)
 
 
 def _of_table(path: Path, kind: str, source: str, target: str, bad: BadRows) -> Iterator[Pair]:
@@ -182,7 +182,7 @@ def _translations(row: Row, names: tuple[str, str], bad: BadRows) -> Row | None:
         return None
     for name in names:
         if name not in values:
-            near = difflib.get_close_matches(name, list(values), 1)
+            near = difflib.get_close_matches(name, list(values), 1, 0.5)
             told = f"the nearest is {near[0]!r}; " if near else ""
             there = ", ".join(excerpt(str(key)) for key in list(values)[:8]) or "none"
             message = f"there is no language {name!r}; {told}there are: {there}"

@@ -89,7 +89,7 @@ class Evaluation:
         model = PretrainedSeq2Seq(module, local, None, module.config, "in training")
         side, writer = self._dev.source, self._vocabularies.writer
         rows: Sequence[Any] = np.split(side.ids, side.starts[1:-1])[:count]
-        found = write(model, rows, batch=_ROWS, **settings)
+        found = write(model, rows, batch=min(_ROWS, len(rows)), **settings)
         return [writer.decode(best.ids.tolist()) for best, *_ in found]
 
     def _forced(self, params: Params) -> dict[str, float]:

@@ -22,7 +22,7 @@ from flaxattn.train.translation_recipe import TranslationRecipe
 SMOOTHINGS = (0.0, 0.1, 0.4)
 # `torch.nn.functional.cross_entropy(logits, labels, ignore_index=0, label_smoothing=…)` of torch
 # 2.13 on `example()`, whose padding is label 0.
-OF_TORCH = (0.0, 0.0, 0.0)
+OF_TORCH = (5.1857905, 5.0810218, 4.7667150)
 
 
 def example() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
