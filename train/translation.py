@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+from jax.sharding import Mesh
 
 from flaxattn import __version__, weights
 from flaxattn.errors import InputError
@@ -103,6 +104,7 @@ def train_translation(
             average=recipe.average_checkpoints,
         )
         done = loop.run(task, initial_parameters(module, recipe.seed), recipe, folder)
+        heldout = [r for r in read_metrics(folder.metrics) if r["kind"] == "heldout"]
         trained = sharding.gather(done.state.params)
         summary = {
             "version": __version__,
@@ -116,13 +118,28 @@ def train_translation(
             "rows": bad.summary(),
             "parameters": sum(leaf.size for leaf in jax.tree.leaves(trained)),
             "best": done.best,
-            "result": evaluation(trained),
+            "result": _result(done, heldout, evaluation, recipe, mesh),
             "bleu_signature": evaluation.signature,
-            "heldout": [r for r in read_metrics(folder.metrics) if r["kind"] == "heldout"],
+            "heldout": heldout,
         }
         if jax.process_index() == 0:
             _write(folder, module, trained, data.vocabularies, recipe, summary, command)
     return summary
+
+
+def _result(
+    done: loop.Run,
+    heldout: list[dict[str, Any]],
+    evaluation: Evaluation,
+    recipe: TranslationRecipe,
+    mesh: Mesh,
+) -> dict[str, float]:
+    """Dev metrics of the finished parameters, known already where they are those of a step."""
+    if recipe.average_checkpoints == 1 and done.best:
+        best = next(row for row in heldout if row["step"] == done.best["step"])
+        return {name: value for name, value in best.items() if name not in ("step", "kind")}
+    with jax.set_mesh(mesh):
+        return evaluation(done.state.params)
 
 
 def prepare(

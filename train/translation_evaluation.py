@@ -25,11 +25,7 @@ _ROWS = 64  # sentences translated at a time
 
 
 class Evaluation:
-    """Metrics on a dev set, as `loop.Task` wants them.
-
-    Attributes:
-        signature: sacrebleu's, of the last BLEU; empty before.
-    """
+    """Metrics on a dev set, as `loop.Task` wants them."""
 
     def __init__(
         self,
@@ -53,7 +49,6 @@ class Evaluation:
         Raises:
             UnavailableError: BLEU is wanted and sacrebleu is not installed.
         """
-        self.signature = ""
         self._module, self._dev, self._recipe, self._mesh = module, dev, recipe, mesh
         self._vocabularies = vocabularies
         if recipe.bleu_sentences:
@@ -66,9 +61,13 @@ class Evaluation:
         del step
         found = self._forced(params)
         if self._recipe.bleu_sentences:
-            score = self.bleu(params, self._recipe.bleu_sentences)
-            self.signature, found["bleu"] = score.signature, score.value
+            found["bleu"] = self.bleu(params, self._recipe.bleu_sentences).value
         return found
+
+    @property
+    def signature(self) -> str:
+        """That of sacrebleu for `bleu`; empty where no BLEU is wanted."""
+        return bleu(["-"], ["-"]).signature if self._recipe.bleu_sentences else ""
 
     def bleu(self, params: Params, count: int, **settings: Any) -> Score:
         """BLEU of the first dev sentences, translated greedily unless told otherwise.

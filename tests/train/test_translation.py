@@ -21,6 +21,7 @@ from flaxattn.cli import main
 from flaxattn.errors import InputError
 from flaxattn.seq2seq_config import Seq2SeqConfig
 from flaxattn.tokens import Tokenizer
+from flaxattn.train import loop
 from flaxattn.train.report import read_metrics
 from flaxattn.train.run_folder import RunFolder
 from flaxattn.train.settings import build
@@ -61,9 +62,18 @@ SETTINGS: dict[str, Any] = {
 
 @pytest.fixture(scope="module", autouse=True)
 def compiled_in_haste() -> Iterator[None]:
-    """A small model: compiling costs more than running what is compiled."""
+    """A small model: compiling costs more than running what is compiled, so it is done once."""
+    compile_update, compiled = loop.compile_update, {}
+
+    def shared(task: loop.Task, recipe: TranslationRecipe, *layout: Any) -> loop.Update:
+        if recipe not in compiled:
+            compiled[recipe] = compile_update(task, recipe, *layout)
+        return compiled[recipe]
+
     jax.config.update("jax_disable_most_optimizations", True)
-    yield
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "compile_update", shared)
+        yield
     jax.config.update("jax_disable_most_optimizations", False)
 
 
@@ -203,7 +213,10 @@ def test_a_stopped_run_goes_on_as_if_nothing_had_happened(
 
 
 def test_pairs_may_be_held_out_and_evaluations_averaged(data: Path, tmp_path: Path) -> None:
+    """And the model may be recurrent."""
+    shape = dict.fromkeys(("embedding_size", "hidden_size", "attention_size", "readout_size"), 8)
     changes = {"steps": 4, "evaluate_every": 2, "average_checkpoints": 2, "heldout_pairs": 20}
+    changes |= {**shape, "model_type": "rnn"}
     recipe = build(TranslationRecipe, {**SETTINGS, **changes, "bleu_sentences": 0, "watch": "loss"})
     files = [data / "train.de", data / "train.en"]
     done = train_translation(files, RunFolder(tmp_path), recipe)
@@ -214,6 +227,9 @@ def test_pairs_may_be_held_out_and_evaluations_averaged(data: Path, tmp_path: Pa
         "step-00000002",
         "step-00000004",
     ]
+    model = fa.from_pretrained(tmp_path / "model")
+    assert model.config.architectures == ("RnnLM",)
+    assert "translates" in (tmp_path / "model" / "README.md").read_text()
 
 
 def vocabularies(shared: bool) -> Vocabularies:
@@ -241,7 +257,7 @@ def test_the_loss_looks_at_no_padding_and_at_no_later_token(model: fa.Pretrained
     ids = random_.integers(3, 12, (2, 6))
     mask = np.array([[1] * 6, [1, 1, 1, 0, 0, 0]])
     batch = TranslationBatch(ids * mask, mask, ids * mask, mask.astype(np.float32))
-    loss = loss_function(model.module, 0.1)
+    loss = jax.jit(loss_function(model.module, 0.1), static_argnums=2)
 
     def value(batch: TranslationBatch) -> float:
         return float(loss(model.params, batch, None, batch_totals(batch))[0])
