@@ -77,6 +77,8 @@ def advanced(beams: Beams, logits: Float[Array, "B N V"], prompt: int, decoding:
     steps = jax.nn.log_softmax(logits.astype(jnp.float32)).reshape(batch * count, size)
     written = beams.running.reshape(batch * count, -1)
     steps = allowed(steps, written, prompt, beams.step, decoding)
+    if decoding.renormalize:
+        steps = jax.nn.log_softmax(steps)
     kept = max(2, 1 + len(decoding.eos)) * count
     scores, parents, tokens = _best(steps.reshape(logits.shape), beams.scores, kept)
     grown = _take(beams.running, parents).at[:, :, place].set(tokens)
@@ -85,13 +87,16 @@ def advanced(beams: Beams, logits: Float[Array, "B N V"], prompt: int, decoding:
     # Open hypotheses: the best N that go on.
     following, order = jax.lax.top_k(jnp.where(ends, NEVER, scores), count)
     # Finished ones: the best N of the old ones and those that just ended among the best N.
-    full = beams.is_done.all(1) & decoding.early_stopping
-    ended = ends & (jnp.arange(kept) < count) & (beams.open & ~full)[:, None]
+    stops = decoding.early_stopping is True
+    full = beams.is_done.all(1) & stops
+    ended = ends & (jnp.arange(kept) < count)[None] & (beams.open & ~full)[:, None]
     final = jnp.where(ended, decoding.penalised(scores, step), NEVER)
     done_scores, best = jax.lax.top_k(jnp.concatenate([beams.done_scores, final], 1), count)
     is_done = _take(jnp.concatenate([beams.is_done, ended], 1), best)
     worst = jnp.where(is_done, done_scores.min(1, keepdims=True), NEVER)
-    hope = decoding.penalised(following[:, :1], step) > worst
+    reached = decoding.early_stopping == "never" and decoding.length_penalty > 0
+    longest = jnp.int32(decoding.max_new_tokens) if reached else step
+    hope = decoding.penalised(following[:, :1], longest) > worst
     still = beams.open & hope.any(1) & ~ends.all(1)
     return Beams(
         step=step,
@@ -101,7 +106,7 @@ def advanced(beams: Beams, logits: Float[Array, "B N V"], prompt: int, decoding:
         done=_take(jnp.concatenate([beams.done, grown], 1), best),
         done_scores=done_scores,
         is_done=is_done,
-        open=still & ~(is_done.all(1) & decoding.early_stopping),
+        open=still & ~(is_done.all(1) & stops),
     )
 
 

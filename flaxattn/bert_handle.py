@@ -16,10 +16,10 @@ from jaxtyping import Float, Int
 
 from flaxattn import inputs, positions
 from flaxattn.config import BertConfig
+from flaxattn.encoded import Encoded
 from flaxattn.handle import Pretrained, run, see
 from flaxattn.kernels.contract import Capture
 from flaxattn.outputs import ModelOutput
-from flaxattn.tokens import Encoded
 from flaxattn.trace import Trace
 
 # Bits of the key classes that `trace` hands to sieves: Sieve("x", key_class=SEPARATOR).

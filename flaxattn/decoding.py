@@ -29,8 +29,10 @@ class Decoding:
         length_penalty: Exponent of the length that a hypothesis' log-probability is divided by.
         penalty: "power" divides by n ** length_penalty, as Hugging Face does, "gnmt" by
             ((5 + n) / 6) ** length_penalty, as Wu et al. 2016 and Vaswani et al. 2017 do.
-        early_stopping: Whether a sequence ends with its N-th finished hypothesis, instead of when
-            no open one can become better.
+        early_stopping: True ends a sequence with its N-th finished hypothesis; False when no open
+            one is better at its present length; "never" when none can become better.
+        renormalize: Whether the probabilities of the tokens that are allowed are made to add up
+            to 1 before beams are compared, as in newer Marian checkpoints.
         do_sample: Whether to draw the next token, from one hypothesis.
         temperature: Divides the scores before drawing.
         top_k: Draw from so many best tokens; 0 for all.
@@ -49,7 +51,8 @@ class Decoding:
     num_return_sequences: int = 1
     length_penalty: float = 1.0
     penalty: Literal["power", "gnmt"] = "power"
-    early_stopping: bool = False
+    early_stopping: bool | Literal["never"] = False
+    renormalize: bool = False
     do_sample: bool = False
     temperature: float = 1.0
     top_k: int = 0
@@ -122,12 +125,12 @@ def allowed(
     if decoding.no_repeat_ngram_size:
         never = never | _repeating(written, prompt + step, decoding.no_repeat_ngram_size, size)
     if decoding.min_new_tokens:
-        never = never | (decoding.ends(ids) & (step < decoding.min_new_tokens))
+        never = never | (decoding.ends(ids)[None] & (step < decoding.min_new_tokens))
     scores = jnp.where(never, -jnp.inf, scores)
     forced = {0: decoding.forced_first, decoding.max_new_tokens - 1: decoding.forced_last}
     for number, token in forced.items():
         if token is not None:
-            alone = jnp.where(ids == token, 0.0, -jnp.inf)
+            alone = jnp.where(ids == token, 0.0, -jnp.inf)[None]
             scores = jnp.where(step == number, alone, scores)
     return scores
 
@@ -143,7 +146,7 @@ def _repeating(
     same = jnp.ones((written.shape[0], count), bool)
     for offset in range(n - 1):
         same &= written[:, offset : offset + count] == last[:, offset : offset + 1]
-    same &= jnp.arange(count) + n - 1 < length
+    same &= (jnp.arange(count) + n - 1 < length)[None]
     rows = jnp.arange(written.shape[0])[:, None]
     return jnp.zeros((written.shape[0], size), bool).at[rows, written[:, n - 1 :]].max(same)
 

@@ -33,125 +33,170 @@ class Written(NamedTuple):
     scores: Float[Array, "B R"]
 
 
-def write(
-    follow: Follow,
+class Writing(NamedTuple):
+    """Where writing stands between two tokens.
+
+    Attributes:
+        text: What was written: one hypothesis per sequence, or beams.
+        cache: Of the model, for every open hypothesis.
+    """
+
+    text: "Line | Beams"
+    cache: Cache
+
+
+class Line(NamedTuple):
+    """One hypothesis per sequence; T = prompt and room for more.
+
+    Attributes:
+        step: Tokens written so far.
+        ids: The prompt and what was written.
+        scores: Log-probability of what was written.
+        ended: Whether the text is at its end.
+    """
+
+    step: Int[Array, ""]
+    ids: Int[Array, "B T"]
+    scores: Float[Array, " B"]
+    ended: Bool[Array, " B"]
+
+
+def begun(
     first: Float[Array, "B V"],
     cache: Cache,
     prompt: Int[Array, "B P"],
     decoding: Decoding,
     keys: Array | None = None,
-) -> Written:
-    """Continue prompts that the model has read.
+) -> Writing:
+    """The first token after prompts that the model has read.
 
     Args:
-        follow: Runs the model on one more token of every sequence.
         first: Scores of the token after each prompt.
         cache: Of the prompts; leaves of cross-attention belong to sources, others to sequences.
         prompt: What was read.
         decoding: The settings.
         keys: With `do_sample`, a random key per sequence.
-
-    Returns:
-        What was written. Memory: the cache of B N sequences.
     """
-    if decoding.num_beams > 1:
-        return _search(follow, first, cache, prompt, decoding)
-    return _one_by_one(follow, first, cache, prompt, decoding, keys)
-
-
-class _Line(NamedTuple):
-    """State of writing one hypothesis per sequence."""
-
-    step: Int[Array, ""]
-    ids: Int[Array, "B T"]
-    last: Int[Array, " B"]
-    scores: Float[Array, " B"]
-    ended: Bool[Array, " B"]
-    cache: Cache
-
-
-def _one_by_one(
-    follow: Follow,
-    first: Float[Array, "B V"],
-    cache: Cache,
-    prompt: Int[Array, "B P"],
-    decoding: Decoding,
-    keys: Array | None,
-) -> Written:
-    """The best token of each step, or one that is drawn."""
     batch, length = prompt.shape
-    room = jnp.full((batch, decoding.max_new_tokens), decoding.pad, prompt.dtype)
-    ids = jnp.concatenate([prompt, room], axis=1)
-
-    def extended(line: _Line, logits: Float[Array, "B V"]) -> _Line:
-        scores = allowed(logits.astype(jnp.float32), line.ids, length, line.step, decoding)
-        drawn = None if keys is None else jax.vmap(jax.random.fold_in, (0, None))(keys, line.step)
-        token = jnp.where(line.ended, decoding.pad, chosen(scores, drawn, decoding))
-        gain = jnp.take_along_axis(jax.nn.log_softmax(scores), token[:, None], axis=1)[:, 0]
-        return line._replace(
-            step=line.step + 1,
-            ids=line.ids.at[:, length + line.step].set(token.astype(ids.dtype)),
-            last=token,
-            scores=line.scores + jnp.where(line.ended, 0.0, gain),
-            ended=line.ended | decoding.ends(token),
-        )
-
-    def unfinished(line: _Line) -> Bool[Array, ""]:
-        return (line.step < decoding.max_new_tokens) & ~line.ended.all()
-
-    def go_on(line: _Line) -> _Line:
-        logits, cache = follow(line.last, length + line.step - 1, line.cache)
-        return extended(line._replace(cache=cache), logits)
-
-    begun = _Line(
-        step=jnp.int32(0),
-        ids=ids,
-        last=prompt[:, -1],
-        scores=jnp.zeros(batch),
-        ended=jnp.zeros(batch, bool),
-        cache=cache,
-    )
-    line = jax.lax.while_loop(unfinished, go_on, extended(begun, first))
-    return Written(line.ids[:, None], line.scores[:, None])
-
-
-def _search(
-    follow: Follow,
-    first: Float[Array, "B V"],
-    cache: Cache,
-    prompt: Int[Array, "B P"],
-    decoding: Decoding,
-) -> Written:
-    """Beam search."""
-    batch, length = prompt.shape
+    if decoding.num_beams == 1:
+        room = jnp.full((batch, decoding.max_new_tokens), decoding.pad, prompt.dtype)
+        ids = jnp.concatenate([prompt, room], axis=1)
+        line = Line(jnp.int32(0), ids, jnp.zeros(batch), jnp.zeros(batch, bool))
+        return Writing(_extended(line, first, length, decoding, keys), cache)
     count = decoding.num_beams
     logits = jnp.broadcast_to(first[:, None], (batch, count, first.shape[-1]))
     beams = advanced(started(prompt, decoding), logits, length, decoding)
-    cache = _by_sequence(cache, lambda leaf: jnp.repeat(leaf, count, axis=1))
+    return Writing(beams, _by_sequence(cache, lambda leaf: jnp.repeat(leaf, count, axis=1)))
 
-    def unfinished(state: tuple[Beams, Cache]) -> Bool[Array, ""]:
-        beams = state[0]
-        return (beams.step < decoding.max_new_tokens) & beams.open.any()
 
-    def go_on(state: tuple[Beams, Cache]) -> tuple[Beams, Cache]:
-        beams, cache = state
-        rows = (beams.parents + jnp.arange(batch)[:, None] * count).reshape(-1)
+def unfinished(now: Writing, until: int) -> Bool[Array, ""]:
+    """Whether any sequence can go on.
+
+    Args:
+        now: Where writing stands.
+        until: Most tokens that are written.
+    """
+    text = now.text
+    still = text.open.any() if isinstance(text, Beams) else ~text.ended.all()
+    return (text.step < until) & still
+
+
+def continued(
+    follow: Follow,
+    now: Writing,
+    prompt: int,
+    decoding: Decoding,
+    keys: Array | None = None,
+    until: int | None = None,
+) -> Writing:
+    """Write on until every text is at its end.
+
+    Args:
+        follow: Runs the model on one more token of every hypothesis.
+        now: Where writing stands.
+        prompt: Length of the prompts.
+        decoding: The settings.
+        keys: With `do_sample`, a random key per sequence.
+        until: Stop at so many written tokens, at the latest; default the setting.
+    """
+    most = decoding.max_new_tokens if until is None else min(until, decoding.max_new_tokens)
+
+    def go_on(now: Writing) -> Writing:
+        text, cache = now
+        place = prompt + text.step - 1
+        if isinstance(text, Line):
+            last = jax.lax.dynamic_index_in_dim(text.ids, place, axis=1, keepdims=False)
+            logits, cache = follow(last, place, cache)
+            return Writing(_extended(text, logits, prompt, decoding, keys), cache)
+        batch, count = text.parents.shape
+        rows = (text.parents + jnp.arange(batch)[:, None] * count).reshape(-1)
         cache = _by_sequence(cache, lambda leaf: jnp.take(leaf, rows, axis=1))
-        place = length + beams.step - 1
-        last = jax.lax.dynamic_index_in_dim(beams.running, place, axis=2, keepdims=False)
+        last = jax.lax.dynamic_index_in_dim(text.running, place, axis=2, keepdims=False)
         logits, cache = follow(last.reshape(-1), place, cache)
-        return advanced(beams, logits.reshape(batch, count, -1), length, decoding), cache
+        return Writing(advanced(text, logits.reshape(batch, count, -1), prompt, decoding), cache)
 
-    beams, _ = jax.lax.while_loop(unfinished, go_on, (beams, cache))
+    return jax.lax.while_loop(lambda now: unfinished(now, most), go_on, now)
+
+
+def written(now: Writing, decoding: Decoding) -> Written:
+    """What was written, the best hypotheses of each sequence.
+
+    Args:
+        now: Where writing stands, at its end.
+        decoding: The settings.
+    """
+    if isinstance(now.text, Line):
+        return Written(now.text.ids[:, None], now.text.scores[:, None])
     best = slice(0, decoding.num_return_sequences)
-    return Written(beams.done[:, best], beams.done_scores[:, best])
+    return Written(now.text.done[:, best], now.text.done_scores[:, best])
+
+
+def widened(now: Writing, room: int) -> Writing:
+    """The same with room for more positions in the cache.
+
+    Args:
+        now: Where writing stands.
+        room: Positions that the cache shall hold.
+    """
+
+    def wider(path: tuple[Any, ...], leaf: Array) -> Array:
+        if not _of_a_sequence(path, leaf) or path[-1].key not in ("key", "value"):
+            return leaf
+        extra = room - leaf.shape[2]
+        return jnp.pad(leaf, [(0, 0), (0, 0), (0, extra)] + [(0, 0)] * (leaf.ndim - 3))
+
+    return now._replace(cache=jax.tree_util.tree_map_with_path(wider, now.cache))
+
+
+def _extended(
+    line: Line,
+    logits: Float[Array, "B V"],
+    prompt: int,
+    decoding: Decoding,
+    keys: Array | None,
+) -> Line:
+    """One token more; padding where the text is at its end."""
+    scores = allowed(logits.astype(jnp.float32), line.ids, prompt, line.step, decoding)
+    drawn = None if keys is None else jax.vmap(jax.random.fold_in, (0, None))(keys, line.step)
+    token = jnp.where(line.ended, decoding.pad, chosen(scores, drawn, decoding))
+    gain = jnp.take_along_axis(jax.nn.log_softmax(scores), token[:, None], axis=1)[:, 0]
+    return Line(
+        step=line.step + 1,
+        ids=line.ids.at[:, prompt + line.step].set(token.astype(line.ids.dtype)),
+        scores=line.scores + jnp.where(line.ended, 0.0, gain),
+        ended=line.ended | decoding.ends(token),
+    )
 
 
 def _by_sequence(cache: Cache, change: Callable[[Array], Array]) -> Cache:
-    """The cache with the leaves `[L, R, …]` that hold one row per sequence changed."""
+    """The cache with the leaves changed that hold one row per sequence."""
 
     def leaf(path: tuple[Any, ...], array: Array) -> Array:
-        shared = "cross_attention" in jax.tree_util.keystr(path) or array.ndim < 2
-        return array if shared else change(array)
+        return change(array) if _of_a_sequence(path, array) else array
 
     return jax.tree_util.tree_map_with_path(leaf, cache)
+
+
+def _of_a_sequence(path: tuple[Any, ...], leaf: Array) -> bool:
+    """Whether a leaf is `[L, R, …]` with a row per sequence, and not of a source or of all."""
+    return "cross_attention" not in jax.tree_util.keystr(path) and leaf.ndim > 1

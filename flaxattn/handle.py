@@ -16,9 +16,9 @@ import jax
 from flax import linen as nn
 
 from flaxattn import weights
+from flaxattn.encoded import Reader
 from flaxattn.errors import InputError
 from flaxattn.matching import Report
-from flaxattn.tokens import Tokenizer
 from flaxattn.trace import Trace
 from flaxattn.weights import ModelConfig
 
@@ -38,7 +38,7 @@ class Pretrained(abc.ABC):
 
     module: nn.Module
     params: Any
-    tokenizer: Tokenizer | None
+    tokenizer: Reader | None
     config: ModelConfig
     name: str = ""
     report: Report = dataclasses.field(default_factory=Report)
@@ -75,7 +75,7 @@ class Pretrained(abc.ABC):
     def _size(self) -> str:
         """Layers and heads in words."""
 
-    def _reader(self) -> Tokenizer:
+    def _reader(self) -> Reader:
         """The tokenizer.
 
         Raises:

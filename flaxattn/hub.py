@@ -20,6 +20,11 @@ _WANTED = [  # never code, pickles or other frameworks' weights
     "tokenizer.json",
     "tokenizer_config.json",
     "vocab.txt",
+    "generation_config.json",
+    "source.spm",
+    "target.spm",
+    "vocab.json",
+    "target_vocab.json",
 ]
 _TRUE = {"1", "ON", "YES", "TRUE"}
 _HUB_ID = re.compile(r"[A-Za-z0-9](?:[\w.-]*/)?[\w.-]*")

@@ -10,12 +10,14 @@ from typing import Any
 import jax.numpy as jnp
 from flax.typing import Dtype
 
-from flaxattn import bert, hub, rnn, seq2seq, weights
+from flaxattn import bert, generation_config, hub, rnn, sentencepieces, seq2seq, weights
 from flaxattn.bert_handle import PretrainedBert
 from flaxattn.config import BertConfig
+from flaxattn.encoded import Reader
 from flaxattn.errors import CheckpointError, InputError
 from flaxattn.handle import Pretrained
 from flaxattn.rnn_config import RnnConfig
+from flaxattn.sentencepieces import SentencePieces
 from flaxattn.seq2seq_config import Seq2SeqConfig
 from flaxattn.seq2seq_handle import PretrainedSeq2Seq
 from flaxattn.tokens import Tokenizer
@@ -73,10 +75,12 @@ def from_pretrained(
     config = dataclasses.replace(config, architectures=(wanted,))
     if num_labels is not None:
         config = _relabelled(config, num_labels)
-    tokenizer = _tokenizer(directory, config)
     module = architectures[wanted](config, dtype=kind)
+    parts = _reading(directory, config)
     params, report = weights.load(directory, module)
-    return handle(module, params, tokenizer, config, str(name), report)
+    return handle(
+        module=module, params=params, config=config, name=str(name), report=report, **parts
+    )
 
 
 def _architecture(head: str | None, config: ModelConfig, architectures: Mapping[str, Any]) -> str:
@@ -101,14 +105,34 @@ def _relabelled(config: ModelConfig, count: int) -> ModelConfig:
     return config if count == config.num_labels else dataclasses.replace(config, labels=labels)
 
 
-def _tokenizer(directory: Path, config: ModelConfig) -> Tokenizer | None:
-    if not any((directory / file).is_file() for file in ("tokenizer.json", "vocab.txt")):
+def _reading(directory: Path, config: ModelConfig) -> dict[str, Any]:
+    """The parts of a handle that deal with text: tokenizers, and how text is written."""
+    if not isinstance(config, Seq2SeqConfig):
+        return {"tokenizer": _tokenizer(directory, "", config.vocab_size)}
+    parts = {"generation": generation_config.read(directory)}
+    if (directory / sentencepieces.SOURCE).is_file():
+        source, target = SentencePieces.from_dir(directory)
+        _check_size(directory, source, config.vocab_size)
+        _check_size(directory, target, config.target_size)
+        return {**parts, "tokenizer": source, "target_tokenizer": target}
+    source = _tokenizer(directory, "", config.vocab_size)
+    target = _tokenizer(directory, weights.TARGET_PREFIX, config.target_size)
+    return {**parts, "tokenizer": source, "target_tokenizer": target}
+
+
+def _tokenizer(directory: Path, prefix: str, size: int) -> Tokenizer | None:
+    names = ("tokenizer.json",) if prefix else ("tokenizer.json", "vocab.txt")
+    if not any((directory / f"{prefix}{file}").is_file() for file in names):
         return None
-    tokenizer = Tokenizer.from_dir(directory)
-    if tokenizer.vocab_size > config.vocab_size:
+    tokenizer = Tokenizer.from_dir(directory, prefix)
+    _check_size(directory, tokenizer, size)
+    return tokenizer
+
+
+def _check_size(directory: Path, tokenizer: Reader, size: int) -> None:
+    if tokenizer.vocab_size > size:
         raise CheckpointError(
             f"{directory}: the tokenizer has {tokenizer.vocab_size} pieces, config.json says "
-            f"vocab_size {config.vocab_size}.\n"
+            f"vocab_size {size}.\n"
             "Its files are not of one model; take them all from the same place."
         )
-    return tokenizer

@@ -7,34 +7,46 @@ This file puts the parts together; it computes nothing itself.
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import linen as nn
-from jaxtyping import Array, Float, Int
+from jaxtyping import Float, Int
+from tokenizers import decoders
 
-from flaxattn import inputs, positions
+from flaxattn import inputs, positions, weights
 from flaxattn.decoding import Decoding
+from flaxattn.encoded import Reader
 from flaxattn.errors import InputError
-from flaxattn.generate import Cache, Written, write
+from flaxattn.generation_config import decoding_fields
 from flaxattn.handle import Pretrained, run, see
 from flaxattn.kernels.contract import Capture
 from flaxattn.outputs import Seq2SeqOutput
-from flaxattn.pieces import readable, word_numbers
+from flaxattn.pieces import word_numbers
 from flaxattn.rnn_config import EncoderDecoderConfig
 from flaxattn.seq2seq import shifted_right
+from flaxattn.seq2seq_writing import lengths, shortened, write
+from flaxattn.tokens import Tokenizer
 from flaxattn.trace import Trace
 
 _WEIGHTS = Capture(weights=True)
 
 
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class PretrainedSeq2Seq(Pretrained):
-    """An encoder-decoder ready to use; its parts are described at `Pretrained`."""
+    """An encoder-decoder ready to use; its other parts are described at `Pretrained`.
+
+    Attributes:
+        target_tokenizer: Of the target side, where it has one of its own.
+        generation: Settings that the checkpoint wants text written with, as Hugging Face has them.
+    """
 
     config: EncoderDecoderConfig
+    target_tokenizer: Reader | None = None
+    generation: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def __call__(
         self,
@@ -112,7 +124,8 @@ class PretrainedSeq2Seq(Pretrained):
                 over the finished texts, which sees what the steps saw.
             capture: What the trace keeps.
             **settings: Fields of `flaxattn.decoding.Decoding`; what is left out is as the
-                checkpoint says. By default at most 50 tokens more than the source are written.
+                checkpoint's `generation_config.json` says. Where that names no length, about 50
+                tokens more than the source has are written at most.
 
         Returns:
             Texts for texts; for ids an array `[B R, T]` with the start token, as Hugging Face
@@ -132,13 +145,10 @@ class PretrainedSeq2Seq(Pretrained):
         if decoding.do_sample:
             each = jax.vmap(jax.random.fold_in, (None, 0))
             keys = each(jax.random.key(seed), jnp.arange(len(prompt)))
-        room = prompt.shape[1] + decoding.max_new_tokens
-        written = _write(
-            self.module.clone(cache_length=room), self.params, source, prompt, keys, decoding
-        )
+        written = write(self.module, self.params, source, prompt, decoding, keys)
         ids = np.asarray(written.ids)
-        flat = _shortened(ids.reshape(-1, ids.shape[-1]), prompt.shape[1], decoding)
-        told = flat if texts is None else [self._reader().decode(row) for row in flat]
+        flat = shortened(ids.reshape(-1, ids.shape[-1]), prompt.shape[1], decoding)
+        told = flat if texts is None else [self._writer().decode(row) for row in flat]
         if scores:
             told = told, np.asarray(written.scores).reshape(-1)
         if not trace:
@@ -176,7 +186,7 @@ class PretrainedSeq2Seq(Pretrained):
             ]
         source, pieces = self._sources(text, None, None, truncate)
         limit = self.config.max_position_embeddings
-        encoded = self._reader().encode(target, max_length=limit, truncate=truncate)
+        encoded = self._writer().encode(target, max_length=limit, truncate=truncate)
         if len(encoded.input_ids) != len(source["input_ids"]):
             raise InputError(
                 f"{len(source['input_ids'])} sources and {len(encoded.input_ids)} targets\n"
@@ -199,6 +209,30 @@ class PretrainedSeq2Seq(Pretrained):
             raise InputError(f'There is no {side!r} with positions.\nUse "encoder" or "decoder".')
         return table[positions.UNUSED_ROWS :]
 
+    def save_pretrained(self, directory: str | Path, dtype: str | None = None) -> None:
+        """Write a directory that `from_pretrained` and torch transformers open.
+
+        Args:
+            directory: Made where absent.
+            dtype: `float32` (as the parameters are), `float16` or `bfloat16` on disk.
+
+        Raises:
+            CheckpointError: If it cannot be written; then it is as it was before.
+        """
+        weights.save(
+            directory,
+            self.module,
+            self.params,
+            dtype=dtype,
+            tokenizer=self.tokenizer,
+            target_tokenizer=self.target_tokenizer,
+            generation=self.generation,
+        )
+
+    def _writer(self) -> Reader:
+        """The tokenizer of the target side."""
+        return self._reader() if self.target_tokenizer is None else self.target_tokenizer
+
     def _size(self) -> str:
         c = self.config
         return (
@@ -217,7 +251,7 @@ class PretrainedSeq2Seq(Pretrained):
             return given, {"tokens": self._pieces(np.asarray(given["input_ids"]))}
         limit = self.config.max_position_embeddings
         encoded = self._reader().encode(texts, max_length=limit, truncate=truncate)
-        decoder = self._reader().backend.decoder
+        decoder = _decoder(self._reader())
         rows = zip(encoded.tokens, encoded.special, strict=True)
         told = {
             "tokens": encoded.tokens,
@@ -233,12 +267,14 @@ class PretrainedSeq2Seq(Pretrained):
         c = self.config
         limit = c.max_position_embeddings - prompt
         told: dict[str, Any] = {
-            "max_new_tokens": max(1, min(limit, inputs.bucket(source + 50, limit))),
+            "max_new_tokens": inputs.bucket(source + 50, limit),
             "eos": (c.eos_token_id,),
             "pad": c.pad_token_id,
             "forced_first": c.forced_bos_token_id,
             "forced_last": c.forced_eos_token_id,
         }
+        told |= decoding_fields(self.generation, prompt)
+        told["max_new_tokens"] = max(1, min(limit, told["max_new_tokens"]))
         known = {field.name for field in dataclasses.fields(Decoding)}
         if unknown := sorted(set(settings) - known):
             raise InputError(
@@ -262,10 +298,8 @@ class PretrainedSeq2Seq(Pretrained):
         capture: Capture,
     ) -> Trace:
         """The trace of texts that were written."""
-        ids = _shortened(ids, prompt, decoding)
-        mask = (
-            np.arange(ids.shape[1] - 1)[None] < _lengths(ids, prompt, decoding)[:, None] - 1
-        ) + 0
+        ids = shortened(ids, prompt, decoding)
+        mask = (np.arange(ids.shape[1] - 1)[None] < lengths(ids, prompt, decoding)[:, None] - 1) + 0
         return self._see(source, pieces, ids[:, :-1], ids[:, 1:], mask, capture)
 
     def _see(
@@ -308,7 +342,7 @@ class PretrainedSeq2Seq(Pretrained):
     def _wrote(self, ids: Int[np.ndarray, "B T"], mask: Int[np.ndarray, "B T"]) -> dict[str, Any]:
         """What was written, and the word that each piece of it belongs to."""
         pieces = self._pieces(ids)
-        decoder = None if self.tokenizer is None else self.tokenizer.backend.decoder
+        decoder = None if self.tokenizer is None else _decoder(self._writer())
         added = np.isin(ids, self._added()) | (mask == 0)
         words = [
             word_numbers(row, extra, decoder) for row, extra in zip(pieces, added, strict=True)
@@ -326,9 +360,7 @@ class PretrainedSeq2Seq(Pretrained):
         """Readable pieces; the ids themselves where there is no tokenizer."""
         if self.tokenizer is None:
             return [[str(number) for number in row] for row in ids.tolist()]
-        backend = self.tokenizer.backend
-        rows = [[backend.id_to_token(i) or str(i) for i in row] for row in ids.tolist()]
-        return [readable(row, backend.decoder) for row in rows]
+        return [self._writer().pieces(row) for row in ids.tolist()]
 
     def _source(self, ids: Any, mask: Any) -> dict[str, Any]:
         """Checked arguments of the encoder; the mask is filled in, for one program to serve all."""
@@ -361,45 +393,6 @@ class PretrainedSeq2Seq(Pretrained):
         return {"decoder_attention_mask": ones} | arrays
 
 
-@functools.partial(jax.jit, static_argnames=("module", "decoding"))
-def _write(
-    module: nn.Module,
-    params: Any,
-    source: dict[str, Any],
-    prompt: Int[Array, "B P"],
-    keys: Array | None,
-    decoding: Decoding,
-) -> Written:
-    """The whole of generation in one program: the encoder, the prompts, and the loop."""
-    variables = {"params": params}
-    mask = source["attention_mask"]
-    encoded = module.apply(variables, source["input_ids"], mask, method="encode")
-
-    def read(ids: Array, cache: Cache, position: Array | None) -> tuple[Array, Cache]:
-        logits, state = module.apply(
-            {**variables, **cache},
-            ids,
-            encoded,
-            mask,
-            position_ids=position,
-            mutable=["cache"],
-            method="decode",
-        )
-        return logits[:, -1], {"cache": state["cache"]}
-
-    def follow(tokens: Array, position: Array, cache: Cache) -> tuple[Array, Cache]:
-        return read(tokens[:, None], cache, jnp.full((tokens.shape[0], 1), position))
-
-    first, cache = read(prompt, {}, None)
-    return write(follow, first, cache, prompt, decoding, keys)
-
-
-def _lengths(ids: Int[np.ndarray, "B T"], prompt: int, decoding: Decoding) -> np.ndarray:
-    """Tokens of every sequence up to its end, which is included."""
-    ends = np.isin(ids, decoding.eos) & (np.arange(ids.shape[1]) >= prompt)
-    return np.where(ends.any(1), ends.argmax(1) + 1, ids.shape[1])
-
-
-def _shortened(ids: Int[np.ndarray, "B T"], prompt: int, decoding: Decoding) -> np.ndarray:
-    """Without the columns that are padding in every sequence."""
-    return ids[:, : _lengths(ids, prompt, decoding).max()]
+def _decoder(tokenizer: Reader) -> Any:
+    """What tells how the pieces of a tokenizer form words."""
+    return tokenizer.backend.decoder if isinstance(tokenizer, Tokenizer) else decoders.Metaspace()

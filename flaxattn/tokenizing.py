@@ -82,13 +82,17 @@ def read_text(path: Path) -> str:
         ) from error
 
 
-def read_settings(folder: Path) -> dict[str, Any]:
+def read_settings(folder: Path, prefix: str = "") -> dict[str, Any]:
     """Content of `tokenizer_config.json`; empty where the directory has none.
+
+    Args:
+        folder: where it lies.
+        prefix: what its name begins with.
 
     Raises:
         CheckpointError: the file is no JSON object.
     """
-    path = folder / "tokenizer_config.json"
+    path = folder / f"{prefix}tokenizer_config.json"
     if not path.is_file():
         return {}
     try:

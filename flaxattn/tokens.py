@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 import tokenizers
-from jaxtyping import Bool, Int32
 from tokenizers import models, trainers
 
+from flaxattn.encoded import Encoded, tokens_to_cut
 from flaxattn.errors import CheckpointError, InputError
 from flaxattn.pieces import readable
 from flaxattn.tokenizing import (
@@ -26,36 +26,9 @@ from flaxattn.tokenizing import (
     read_settings,
     read_text,
     read_tokenizer_json,
-    shortened,
 )
 
 _UNLIMITED = 1_000_000  # Hugging Face writes int(1e30) as model_max_length for "no limit known"
-
-
-@dataclass(frozen=True)
-class Encoded:
-    """A batch of token sequences, padded on the right.
-
-    Attributes:
-        input_ids: token ids, `pad_id` where padded.
-        attention_mask: 1 on tokens, 0 on padding.
-        token_type_ids: 0 for the first text and its special tokens, 1 for the second.
-        tokens: one readable piece per position, padding included.
-        word_ids: index of the word a piece belongs to, counted within its own text; None for
-            special tokens and padding.
-        offsets: half-open character range of a piece in its own text; (0, 0) for special tokens.
-        special: True on special tokens and padding.
-        truncated: how many tokens were cut from each sequence.
-    """
-
-    input_ids: Int32[np.ndarray, "B S"]
-    attention_mask: Int32[np.ndarray, "B S"]
-    token_type_ids: Int32[np.ndarray, "B S"]
-    tokens: list[list[str]]
-    word_ids: list[list[int | None]]
-    offsets: list[list[tuple[int, int]]]
-    special: Bool[np.ndarray, "B S"]
-    truncated: list[int]
 
 
 @dataclass(frozen=True)
@@ -71,12 +44,13 @@ class Tokenizer:
     settings: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def from_dir(cls, path: str | Path) -> "Tokenizer":
+    def from_dir(cls, path: str | Path, prefix: str = "") -> "Tokenizer":
         """Open the tokenizer of a Hugging Face directory.
 
         Args:
             path: directory with `tokenizer.json`, or with `vocab.txt` and, where the defaults of
                 an uncased BERT do not fit, `tokenizer_config.json`.
+            prefix: what the names of these files begin with, as in `target_tokenizer.json`.
 
         Returns:
             The tokenizer, without any padding or truncation stored in the file.
@@ -85,9 +59,9 @@ class Tokenizer:
             CheckpointError: neither file is there, or one of them is damaged.
         """
         folder = Path(path)
-        settings = read_settings(folder)
-        if (folder / "tokenizer.json").is_file():
-            backend = read_tokenizer_json(folder / "tokenizer.json")
+        settings = read_settings(folder, prefix)
+        if (folder / f"{prefix}tokenizer.json").is_file():
+            backend = read_tokenizer_json(folder / f"{prefix}tokenizer.json")
         elif (folder / "vocab.txt").is_file():
             lines = read_text(folder / "vocab.txt").split("\n")
             vocabulary = {piece: number for number, piece in enumerate(lines) if piece}
@@ -102,18 +76,19 @@ class Tokenizer:
         backend.no_truncation()
         return cls(backend, settings)
 
-    def save(self, directory: str | Path) -> None:
+    def save(self, directory: str | Path, prefix: str = "") -> None:
         """Write files that `transformers.AutoTokenizer` opens with identical ids.
 
         Args:
             directory: made when absent; gets `tokenizer.json`, `tokenizer_config.json` and, for
                 WordPiece, `vocab.txt`.
+            prefix: what their names begin with, where a directory holds a second tokenizer.
         """
         folder = Path(directory)
         folder.mkdir(parents=True, exist_ok=True)
-        self.backend.save(str(folder / "tokenizer.json"))
+        self.backend.save(str(folder / f"{prefix}tokenizer.json"))
         text = json.dumps(self.settings, ensure_ascii=False, indent=2, sort_keys=True)
-        (folder / "tokenizer_config.json").write_text(text + "\n", encoding="utf-8")
+        (folder / f"{prefix}tokenizer_config.json").write_text(text + "\n", encoding="utf-8")
         if isinstance(self.backend.model, models.WordPiece):
             pieces = sorted(self.backend.get_vocab().items(), key=lambda item: item[1])
             text = "".join(piece + "\n" for piece, _ in pieces)
@@ -206,6 +181,11 @@ class Tokenizer:
         """Text of a sequence of ids, spaces as the tokenizer's decoder puts them."""
         return self.backend.decode([int(i) for i in ids], skip_special_tokens=skip_special_tokens)
 
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """A readable piece per id; the number itself where the vocabulary has none."""
+        found = [self.backend.id_to_token(int(i)) or str(i) for i in ids]
+        return readable(found, self.backend.decoder)
+
     def _special(self, name: str) -> int:
         token = self.settings.get(name, SPECIAL_TOKENS[name])
         token = token["content"] if isinstance(token, dict) else token
@@ -226,13 +206,7 @@ class Tokenizer:
         extra = self.backend.num_special_tokens_to_add(two is not None)
         lengths = (len(one), 0 if two is None else len(two))
         total = sum(lengths) + extra
-        removed = 0 if limit is None else max(0, total - limit)
-        if removed and (not truncate or limit is None or limit <= extra):
-            raise InputError(
-                f"text {number} is too long: {total} tokens, the limit is {limit}\n"
-                f"counted with {extra} special tokens: {shortened(text)}\n"
-                "shorten it, or pass truncate=True to cut it at the limit"
-            )
+        removed = tokens_to_cut(total, limit, extra, truncate, number, text)
         if removed:
             keep = longest_first(lengths, removed)
             one.truncate(keep[0])

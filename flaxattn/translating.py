@@ -13,9 +13,9 @@ import numpy as np
 from jaxtyping import Int
 
 from flaxattn import inputs
+from flaxattn.encoded import Reader
 from flaxattn.errors import InputError
 from flaxattn.seq2seq_handle import PretrainedSeq2Seq
-from flaxattn.tokens import Tokenizer
 from flaxattn.trace import Trace
 
 Row = Int[np.ndarray, " S"]
@@ -208,16 +208,16 @@ def traced(
     return [one for one in found if one is not None]
 
 
-def writer(model: PretrainedSeq2Seq) -> Tokenizer:
+def writer(model: PretrainedSeq2Seq) -> Reader:
     """The tokenizer of the target language, which may be that of the source.
 
     Raises:
         InputError: the model came without one.
     """
-    return getattr(model, "target_tokenizer", None) or _reader(model)
+    return _reader(model) if model.target_tokenizer is None else model.target_tokenizer
 
 
-def _reader(model: PretrainedSeq2Seq) -> Tokenizer:
+def _reader(model: PretrainedSeq2Seq) -> Reader:
     if model.tokenizer is None:
         raise InputError(
             f"the model {model.name!r} came without a tokenizer, so it cannot read text\n"

@@ -20,9 +20,10 @@ from flax import linen as nn
 from flax import traverse_util
 from jaxtyping import Array
 
-from flaxattn import matching, tensorfile
+from flaxattn import generation_config, matching, tensorfile
 from flaxattn.bert_names import BERT
 from flaxattn.config import BertConfig
+from flaxattn.encoded import Reader
 from flaxattn.errors import CheckpointError, InputError
 from flaxattn.files import written_whole
 from flaxattn.layers import ACTIVATIONS
@@ -34,6 +35,7 @@ from flaxattn.seq2seq_config import OWN, Seq2SeqConfig
 from flaxattn.seq2seq_names import SEQ2SEQ
 from flaxattn.tensorfile import TensorFiles
 
+TARGET_PREFIX = "target_"  # of the files of a second tokenizer
 STORED_DTYPES = ("float32", "float16", "bfloat16")
 ModelConfig = BertConfig | Seq2SeqConfig | RnnConfig
 # By Hugging Face's `model_type`; a config.json without one is an old BERT's.
@@ -83,8 +85,9 @@ def read_config(directory: str | Path) -> ModelConfig:
             f"{path} has a setting of the wrong type: {error}.\nCompare it with the original."
         ) from error
     if not isinstance(config, RnnConfig) and config.hidden_act not in ACTIVATIONS:
+        name = "hidden_act" if isinstance(config, BertConfig) else "activation_function"
         raise CheckpointError(
-            f"{path}: hidden_act is {config.hidden_act!r}; flaxattn has {', '.join(ACTIVATIONS)}."
+            f"{path}: {name} is {config.hidden_act!r}; flaxattn has {', '.join(ACTIVATIONS)}."
         )
     return config
 
@@ -128,7 +131,9 @@ def save(
     params: Any,
     *,
     dtype: str | None = None,
-    tokenizer: Any = None,
+    tokenizer: Reader | None = None,
+    target_tokenizer: Reader | None = None,
+    generation: Mapping[str, Any] | None = None,
 ) -> None:
     """Write a directory that `flaxattn.from_pretrained` and Hugging Face transformers open.
 
@@ -140,7 +145,9 @@ def save(
         module: The module the parameters belong to.
         params: Its parameter tree.
         dtype: `float32`, `float16` or `bfloat16` of the stored tensors; default as they are.
-        tokenizer: Anything with a method `save(directory)`.
+        tokenizer: Of the model.
+        target_tokenizer: Of the target side, where it has one of its own.
+        generation: Content of `generation_config.json`, where there is one.
 
     Raises:
         InputError: If the parameters do not fit the module, or do not fit in `dtype`.
@@ -154,10 +161,13 @@ def save(
     settings = {**config.to_hf(), "dtype": stored.pop() if len(stored) == 1 else "float32"}
     target = Path(directory)
     with written_whole(target, last=tensorfile.SINGLE) as folder:
-        text = json.dumps(settings, indent=2, sort_keys=True, ensure_ascii=False)
-        (folder / "config.json").write_text(text + "\n", encoding="utf-8")
+        _write_json(folder / "config.json", settings)
+        if generation:
+            _write_json(folder / generation_config.FILE, generation)
         if tokenizer is not None:
             tokenizer.save(folder)
+        if target_tokenizer is not None:
+            target_tokenizer.save(folder, prefix=TARGET_PREFIX)
         tensorfile.write(folder / tensorfile.SINGLE, tensors)
     _remove_shards(target)
 
@@ -197,6 +207,11 @@ def to_hf(module: nn.Module, params: Any, dtype: str | None = None) -> dict[str,
         if beside in tensors:
             tensors[copy] = tensors[original].copy()
     return tensors
+
+
+def _write_json(path: Path, content: Mapping[str, Any]) -> None:
+    text = json.dumps(content, indent=2, sort_keys=True, ensure_ascii=False)
+    path.write_text(text + "\n", encoding="utf-8")
 
 
 def _theirs(row: Row, array: np.ndarray) -> np.ndarray:

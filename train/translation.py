@@ -214,10 +214,8 @@ def _write(
 ) -> None:
     """The finished model with its card, the curves and the summary."""
     model = folder.path / "model"
-    second: dict[str, Any] = {}
-    if vocabularies.target:
-        second["target_tokenizer"] = vocabularies.target
-    weights.save(model, module, params, tokenizer=vocabularies.source, **second)
+    source, target = vocabularies
+    weights.save(model, module, params, tokenizer=source, target_tokenizer=target)
     result = {f"dev {name}": f"{value:.4g}" for name, value in summary["result"].items()}
     hidden = ("heldout", "version", "best", "result", "rows")
     facts = {**{k: v for k, v in summary.items() if k not in hidden}, **result}

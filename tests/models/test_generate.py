@@ -15,7 +15,7 @@ import pytest
 
 from flaxattn.decoding import Decoding, allowed
 from flaxattn.errors import InputError
-from flaxattn.generate import Written, write
+from flaxattn.generate import Written, begun, continued, widened, written
 
 SIZE, LENGTH, END = 5, 4, 1
 ALL = SIZE**LENGTH  # more beams than there are texts
@@ -53,7 +53,10 @@ def run(table: np.ndarray, seed: int = 0, **settings: object) -> Written:
             return scores, {**cache, "place": place[None]}
 
         cache = {"place": jnp.zeros((1, len(table)), int), "model": models[None]}
-        return write(follow, table[:, 0], cache, jnp.full((len(table), 1), 3), decoding, keys)
+        now = begun(table[:, 0], cache, jnp.full((len(table), 1), 3), decoding, keys)
+        for until in (2, LENGTH):  # stopped in between, as where a cache grows
+            now = continued(follow, widened(now, until), 1, decoding, keys, until)
+        return written(now, decoding)
 
     return go(jnp.asarray(table))
 

@@ -5,6 +5,7 @@
 Numbers against torch are in test_seq2seq_parity.py.
 """
 
+import functools
 import json
 from pathlib import Path
 from typing import Any
@@ -50,12 +51,30 @@ MASK = np.array([[1] * 9, [1] * 6 + [0] * 3])
 @pytest.fixture(scope="module", params=[{}, OWN], ids=["post-norm", "pre-norm"])
 def model(request: pytest.FixtureRequest) -> tuple[Seq2SeqLM, Any]:
     module = Seq2SeqLM(fa.Seq2SeqConfig(**SIZES, **request.param), cache_length=ROOM)
-    return module, module.init(jax.random.key(0), SOURCE, MASK, TARGET)
+    return module, jax.jit(module.init)(jax.random.key(0), SOURCE, MASK, TARGET)
+
+
+@functools.cache
+def compiled(module: Seq2SeqLM, mutable: tuple[str, ...], method: str) -> Any:
+    return jax.jit(functools.partial(module.apply, mutable=list(mutable), method=method))
+
+
+def apply(
+    module: Seq2SeqLM,
+    variables: Any,
+    *given: Any,
+    mutable: tuple[str, ...] = (),
+    method: str = "__call__",
+    **named: Any,
+) -> Any:
+    """`module.apply`, compiled; without the state where nothing is mutable."""
+    out, state = compiled(module, mutable, method)(variables, *given, **named)
+    return (out, state) if mutable else out
 
 
 def test_a_trace_has_three_sides(model: tuple[Seq2SeqLM, Any]) -> None:
     module, variables = model
-    _, state = module.apply(variables, SOURCE, MASK, TARGET, mutable=["intermediates"])
+    _, state = apply(module, variables, SOURCE, MASK, TARGET, mutable=("intermediates",))
     trace = fa.Trace.from_variables(state)
     shapes = [s.weights.shape for s in (trace.encoder, trace.decoder, trace.cross)]
     assert shapes == [(3, 2, 2, 9, 9), (2, 2, 4, 7, 7), (2, 2, 4, 7, 9)]
@@ -65,8 +84,8 @@ def test_a_trace_has_three_sides(model: tuple[Seq2SeqLM, Any]) -> None:
 
 def test_asking_changes_no_number(model: tuple[Seq2SeqLM, Any]) -> None:
     module, variables = model
-    plain = module.apply(variables, SOURCE, MASK, TARGET).logits
-    asked, _ = module.apply(variables, SOURCE, MASK, TARGET, mutable=["intermediates"])
+    plain = apply(module, variables, SOURCE, MASK, TARGET).logits
+    asked, _ = apply(module, variables, SOURCE, MASK, TARGET, mutable=("intermediates",))
     np.testing.assert_allclose(asked.logits, plain, rtol=0, atol=1e-5)
 
 
@@ -78,7 +97,7 @@ def test_a_future_token_changes_nothing_before_it(
     module, variables = model
     other = TARGET.copy()
     other[:, changed] = 3 + (other[:, changed] - 2) % 38
-    one, two = (module.apply(variables, SOURCE, MASK, t).logits for t in (TARGET, other))
+    one, two = (apply(module, variables, SOURCE, MASK, t).logits for t in (TARGET, other))
     assert (one[:, :changed] == two[:, :changed]).all()
     assert (one[:, changed] != two[:, changed]).any()
 
@@ -86,7 +105,7 @@ def test_a_future_token_changes_nothing_before_it(
 def test_padding_of_the_source_changes_nothing(model: tuple[Seq2SeqLM, Any]) -> None:
     module, variables = model
     other = np.where(MASK == 1, SOURCE, 5)
-    one, two = (module.apply(variables, s, MASK, TARGET).logits for s in (SOURCE, other))
+    one, two = (apply(module, variables, s, MASK, TARGET).logits for s in (SOURCE, other))
     np.testing.assert_array_equal(one, two)
 
 
@@ -94,20 +113,21 @@ def test_padding_of_the_source_changes_nothing(model: tuple[Seq2SeqLM, Any]) -> 
 def test_a_cache_changes_nothing(model: tuple[Seq2SeqLM, Any], first: int) -> None:
     """The first tokens at once, the others one by one; what attention saw is the same too."""
     module, variables = model
-    whole, state = module.apply(variables, SOURCE, MASK, TARGET, mutable=["intermediates"])
+    whole, state = apply(module, variables, SOURCE, MASK, TARGET, mutable=("intermediates",))
     seen = fa.Trace.from_variables(state)
-    encoded = module.apply(variables, SOURCE, MASK, method="encode")
+    encoded = apply(module, variables, SOURCE, MASK, method="encode")
     cache: dict[str, Any] = {}
     begin, scores = 0, []
     for end in [first, *range(first + 1, 8)]:
         places = np.broadcast_to(np.arange(begin, end), (2, end - begin))
-        logits, state = module.apply(
+        logits, state = apply(
+            module,
             {**variables, **cache},
             TARGET[:, begin:end],
             encoded,
             MASK,
             position_ids=places,
-            mutable=["cache", "intermediates"],
+            mutable=("cache", "intermediates"),
             method="decode",
         )
         cache = {"cache": state["cache"]}
@@ -126,25 +146,26 @@ def test_sequences_may_share_a_cached_source(model: tuple[Seq2SeqLM, Any]) -> No
     """Three continuations of each source, as beams: the same as with the source three times."""
     module, variables = model
     thrice = lambda a: np.repeat(a, 3, axis=0)  # noqa: E731
-    encoded = module.apply(variables, SOURCE, MASK, method="encode")
+    encoded = apply(module, variables, SOURCE, MASK, method="encode")
     start = TARGET[:, :1]
-    _, state = module.apply(variables, start, encoded, MASK, mutable=["cache"], method="decode")
+    _, state = apply(module, variables, start, encoded, MASK, mutable=("cache",), method="decode")
     paths = jax.tree_util.tree_map_with_path(
         lambda path, a: a if "cross" in str(path) or a.ndim < 2 else jnp.repeat(a, 3, axis=1),
         state["cache"],
     )
     following = np.arange(3, 9)[:, None]
-    step, _ = module.apply(
+    step, _ = apply(
+        module,
         {**variables, "cache": paths},
         following,
         encoded,
         MASK,
         position_ids=np.ones((6, 1), int),
-        mutable=["cache"],
+        mutable=("cache",),
         method="decode",
     )
     written = np.concatenate([thrice(start), following], axis=1)
-    whole = module.apply(variables, thrice(SOURCE), thrice(MASK), written).logits
+    whole = apply(module, variables, thrice(SOURCE), thrice(MASK), written).logits
     np.testing.assert_allclose(step[:, 0], whole[:, 1], rtol=0, atol=1e-5)
 
 
