@@ -24,10 +24,10 @@ _STDIN = "standard input"
 _EXCERPT = 60
 Seen = Callable[[int], object]
 
-Beam = Annotated[int, typer.Option("--beam", min=1, help="Hypotheses kept; 1 writes greedily.")]
-Batch = Annotated[int, typer.Option(min=1, help="Sentences per batch.")]
+Beam = Annotated[int, typer.Option("--beam", help="Hypotheses kept; 1 writes greedily.")]
+Batch = Annotated[int, typer.Option(help="Sentences per batch.")]
 MaxLength = Annotated[
-    int | None, typer.Option(min=1, help="Most tokens written; default 50 more than the source.")
+    int | None, typer.Option(help="Most tokens written; default 50 more than the source.")
 ]
 Penalty = Annotated[
     float | None,
@@ -44,7 +44,7 @@ def translate(
         str | None, typer.Option(help="Model directory, built-in name, or Hugging Face Hub id.")
     ] = None,
     beam: Beam = 4,
-    n_best: Annotated[int, typer.Option(min=1, help="Translations per line, with scores.")] = 1,
+    n_best: Annotated[int, typer.Option(help="Translations per line, with scores.")] = 1,
     batch: Batch = 32,
     max_length: MaxLength = None,
     length_penalty: Penalty = None,
@@ -62,6 +62,7 @@ def translate(
     With --n-best above 1 a line is `number ||| translation ||| score`, numbered from 0 as Moses
     does. Alignments are those of words parted by spaces: source word i, written word j.
     """
+    _check_counts(beam, batch, max_length, n_best)
     if n_best > beam:
         raise InputError(
             f"--n-best {n_best} needs as many hypotheses\n--beam is {beam}\nraise --beam"
@@ -134,6 +135,7 @@ def evaluate(
         commands = importlib.import_module("flaxattn.train.glue_commands")
         commands.evaluate(data, model, task, out, predictions, config, change, on_error)
         return
+    _check_counts(beam, batch, max_length)
     found: dict[str, Any] = {}
     if gold is not None:
         found |= _alignment_error(gold, alignment, model, source, reference, batch)
@@ -153,6 +155,16 @@ def evaluate(
     if out is not None:
         out.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
         typer.echo(f"wrote {out.resolve()}")
+
+
+def _check_counts(beam: int, batch: int, max_length: int | None, n_best: int = 1) -> None:
+    counts = {"--beam": beam, "--batch": batch, "--max-length": max_length, "--n-best": n_best}
+    for name, count in counts.items():
+        if count is not None and count < 1:
+            raise InputError(
+                f"{name} is {count}\nit must be at least 1"
+                + ("; a beam of 1 writes greedily" if name == "--beam" else "")
+            )
 
 
 def _settings(beam: int, max_length: int | None, penalty: float | None) -> dict[str, Any]:
