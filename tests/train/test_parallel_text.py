@@ -153,8 +153,8 @@ def test_bytes_that_are_no_utf_8(write: Write) -> None:
 def test_an_unknown_language(write: Write) -> None:
     row = json.dumps({"translation": {"de": "ja", "en": "yes", "fr": "oui"}})
     path = write("a.jsonl", row + "\n")
-    assert message(path, source="ge", target="en") == [
-        f"{path}, line 1: there is no language 'ge'; the nearest is 'de'; there are: de, en, fr",
+    assert message(path, source="deu", target="en") == [
+        f"{path}, line 1: there is no language 'deu'; the nearest is 'de'; there are: de, en, fr",
         "name a language that it has, or add the translation; --on-error skip goes on without",
     ]
     assert message(path, source="de", target="xx")[0] == (
