@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from flaxattn import kernels as kernels
+    from flaxattn.alignment_figure import plot_alignment as plot_alignment
     from flaxattn.config import BertConfig as BertConfig
     from flaxattn.figures import plot_heads as plot_heads
     from flaxattn.handle import Pretrained as Pretrained
     from flaxattn.kernels.contract import Capture as Capture
     from flaxattn.kernels.contract import Sieve as Sieve
     from flaxattn.loading import from_pretrained as from_pretrained
+    from flaxattn.position_figure import plot_positions as plot_positions
+    from flaxattn.rnn_config import RnnConfig as RnnConfig
     from flaxattn.seq2seq_config import Seq2SeqConfig as Seq2SeqConfig
     from flaxattn.trace import Trace as Trace
     from flaxattn.views.head import head_view as head_view
@@ -27,18 +30,22 @@ _HOMES = {
     "BertConfig": "flaxattn.config",
     "Capture": "flaxattn.kernels.contract",
     "Pretrained": "flaxattn.handle",
+    "RnnConfig": "flaxattn.rnn_config",
     "Seq2SeqConfig": "flaxattn.seq2seq_config",
     "Sieve": "flaxattn.kernels.contract",
     "Trace": "flaxattn.trace",
     "from_pretrained": "flaxattn.loading",
     "head_view": "flaxattn.views.head",
     "kernels": "flaxattn.kernels",
+    "plot_alignment": "flaxattn.alignment_figure",
     "plot_heads": "flaxattn.figures",
+    "plot_positions": "flaxattn.position_figure",
 }
 __all__ = [  # a list in this file, so that type checkers can read it
     "BertConfig",
     "Capture",
     "Pretrained",
+    "RnnConfig",
     "Seq2SeqConfig",
     "Sieve",
     "Trace",
@@ -46,7 +53,9 @@ __all__ = [  # a list in this file, so that type checkers can read it
     "from_pretrained",
     "head_view",
     "kernels",
+    "plot_alignment",
     "plot_heads",
+    "plot_positions",
 ]
 
 

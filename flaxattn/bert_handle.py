@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Float, Int
 
-from flaxattn import inputs
+from flaxattn import inputs, positions
 from flaxattn.config import BertConfig
 from flaxattn.encoded import Encoded
 from flaxattn.handle import Pretrained, run, see
@@ -136,6 +136,12 @@ class PretrainedBert(Pretrained):
         length = encoded.input_ids.shape[1]
         cut = functools.partial(inputs.cut, queries=length, keys=length)
         return dataclasses.replace(trace, encoder=trace.encoder.map(cut))
+
+    def positions(self) -> Float[np.ndarray, "P E"]:
+        """The learned table of positions, for `flaxattn.plot_positions`."""
+        table = positions.learned(self.params, "embeddings")
+        assert table is not None
+        return table
 
     def _size(self) -> str:
         return f"{self.config.num_hidden_layers} layers, {self.config.num_attention_heads} heads"

@@ -16,7 +16,7 @@ import typer
 from rich.console import Console
 from typer.core import TyperGroup
 
-from flaxattn import __version__
+from flaxattn import __version__, translate_commands
 from flaxattn.allocator import keep_freed_memory
 from flaxattn.errors import FlaxattnError, StopRequestedError
 
@@ -72,15 +72,23 @@ def demo(
 @app.command()
 def view(
     text: Annotated[str, typer.Argument(help="Text to read; - reads standard input.")],
-    text_b: Annotated[str | None, typer.Argument(help="Second text of a pair.")] = None,
+    text_b: Annotated[
+        str | None, typer.Argument(help="Second text of a pair; of a translation, its target.")
+    ] = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="The page.")] = Path("attention.html"),
     model: Model = "tiny-bert",
     view: Annotated[str, typer.Option("--view", help="Which view: head.")] = "head",
     layer: Annotated[int | None, typer.Option(help="Layer shown at first, from 0.")] = None,
     heads: Heads = None,
+    side: Annotated[
+        str | None, typer.Option(help="Shown at first: encoder, decoder, cross or all.")
+    ] = None,
     truncate: Annotated[bool, typer.Option(help="Cut text that is too long.")] = False,
 ) -> None:
-    """Write one offline page with the attention to a text, or to a pair of texts."""
+    """Write one offline page with the attention to a text, or to a pair of texts.
+
+    A model that translates writes the target itself where none is given.
+    """
     if view != "head":
         raise typer.BadParameter(f"{view!r} is not a view; choose head.", param_hint="--view")
     from flaxattn.loading import from_pretrained
@@ -90,7 +98,7 @@ def view(
         loaded = from_pretrained(model)
     with _out.status("reading the text"):
         trace = loaded.trace(_text(text), text_b, truncate=truncate)
-        page = head_view(trace, layer=layer, heads=_numbers(heads))
+        page = head_view(trace, layer=layer, heads=_numbers(heads), side=side)
         page.save(out)
     for cut in trace.truncated:
         if cut:
@@ -165,27 +173,8 @@ def _numbers(text: str | None) -> list[int] | None:
         ) from error
 
 
-@app.command()
-def evaluate(
-    data: Annotated[str, typer.Option(help="Folder of the task, or of all of GLUE.")],
-    model: Annotated[str, typer.Option(help="Directory of a fine-tuned model.")],
-    task: Annotated[str, typer.Option(help="cola sst2 mrpc stsb qqp mnli qnli rte wnli ax.")],
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="The metrics as JSON.")] = None,
-    predictions: Annotated[
-        Path | None, typer.Option(help="Folder for GLUE's files of the test sets.")
-    ] = None,
-    config: Annotated[Path | None, typer.Option(help="Recipe as YAML.")] = None,
-    change: Annotated[
-        list[str] | None, typer.Option("--set", help="One setting, such as seed=1; repeat.")
-    ] = None,
-    on_error: Annotated[
-        str | None, typer.Option(help="Rows that cannot be used: fail, skip or quarantine.")
-    ] = None,
-) -> None:
-    """Judge a fine-tuned model on a task of GLUE."""
-    commands = importlib.import_module("flaxattn.train.glue_commands")
-    commands.evaluate(data, model, task, out, predictions, config, change, on_error)
-
+app.command()(translate_commands.translate)
+app.command()(translate_commands.evaluate)
 
 _tokenizer = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(_tokenizer, name="tokenizer")

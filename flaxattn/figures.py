@@ -16,9 +16,10 @@ import numpy as np
 from jaxtyping import Float
 
 from flaxattn.errors import InputError
+from flaxattn.records import choose, layer_weights
 from flaxattn.trace import Trace
-from flaxattn.views.head import choose, layer_weights, one_sequence
 from flaxattn.views.payload import visible
+from flaxattn.views.sides import one_side
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,6 +38,8 @@ def plot_heads(
     heads: Sequence[int] | None = None,
     sequence: int = 0,
     ax: "Axes | None" = None,
+    *,
+    side: str | None = None,
 ) -> "Figure":
     """Draw attention maps, query by key, one row per layer and one column per head.
 
@@ -52,31 +55,29 @@ def plot_heads(
         heads: Heads to draw, by their numbers; default all.
         sequence: Which sequence of the batch; its padding is cut away.
         ax: Axes to draw a single map into, for figures of your own.
+        side: `encoder`, `decoder` or `cross`; default the first of them that has weights.
 
     Returns:
         The figure, to be shown or saved with `figure.savefig`.
 
     Raises:
-        InputError: If the trace holds no weights, there is no such layer, head or sequence, there
-            are too many maps for one figure, or `ax` is given for more than one map.
+        InputError: If the trace holds no weights, there is no such side, layer, head or sequence,
+            there are too many maps for one figure, or `ax` is given for more than one map.
     """
-    one, seen = one_sequence(trace, sequence)
+    seen, queries, keys = one_side(trace, sequence, side)
     chosen = choose(layers, seen.layers, "layer")
     columns = choose(heads, seen.heads, "head")
     _check_count(len(chosen), len(columns), ax)
     weights = layer_weights(seen, chosen)[:, [seen.heads.index(head) for head in columns]]
-    labels = [_shorten(drawable(token)) for token in one.tokens[0]]
-    axes = np.array([[ax]]) if ax is not None else _grid(len(chosen), len(columns), labels)
+    rows, across = token_labels(queries), token_labels(keys)
+    axes = np.array([[ax]]) if ax is not None else map_axes(rows, across, chosen, columns)
     for i, layer in enumerate(chosen):
         for j, head in enumerate(columns):
-            _draw_map(axes[i, j], weights[i, j], f"layer {layer}, head {head}")
-            _write_tokens(axes[i, j], labels, rows=j == 0, columns=i == len(chosen) - 1)
-    figure = axes[0, 0].figure
+            draw_map(axes[i, j], weights[i, j], f"layer {layer}, head {head}")
+            write_tokens(axes[i, j], rows, across, rows=j == 0, columns=i == len(chosen) - 1)
     if ax is None:
-        bar = figure.colorbar(axes[0, 0].images[0], ax=axes, shrink=0.5, aspect=30, pad=0.01)
-        bar.set_label("attention weight", fontsize=7)
-        bar.ax.tick_params(labelsize=7)
-    return figure
+        add_scale(axes)
+    return axes[0, 0].figure
 
 
 def drawable(token: str) -> str:
@@ -109,40 +110,80 @@ def _check_count(layers: int, heads: int, ax: "Axes | None") -> None:
         )
 
 
+def token_labels(tokens: Sequence[str]) -> list[str]:
+    """Tokens as a figure writes them: what can be drawn, and no more than 40 characters."""
+    return [_shorten(drawable(token)) for token in tokens]
+
+
 def _shorten(label: str) -> str:
     return label if len(label) <= _LONGEST_LABEL else f"{label[: _LONGEST_LABEL - 1]}…"
 
 
-def _grid(rows: int, columns: int, labels: Sequence[str]) -> np.ndarray:
+def map_axes(
+    queries: Sequence[str],
+    keys: Sequence[str],
+    rows: Sequence[int] = (0,),
+    columns: Sequence[int] = (0,),
+) -> np.ndarray:
     """Axes `[rows, columns]` of a new figure, sized so that token labels can be read."""
     import matplotlib.pyplot as plt
 
-    side = min(_SIDE[1], max(_SIDE[0], _TOKEN * len(labels)))
-    beside = _CHARACTER * max(map(len, labels)) + 0.4
-    size = (columns * side + beside + 0.8, rows * (side + 0.3) + beside)
+    token = min(_TOKEN, _SIDE[1] / max(len(queries), len(keys)))
+    width, height = (max(_SIDE[0], token * len(labels)) for labels in (keys, queries))
+    beside, below = (_CHARACTER * max(map(len, labels)) + 0.4 for labels in (queries, keys))
+    size = (len(columns) * width + beside + 0.8, len(rows) * (height + 0.3) + below)
     _, axes = plt.subplots(
-        rows, columns, figsize=size, sharex=True, sharey=True, squeeze=False, layout="constrained"
+        len(rows),
+        len(columns),
+        figsize=size,
+        sharex=True,
+        sharey=True,
+        squeeze=False,
+        layout="constrained",
     )
     return axes
 
 
-def _draw_map(ax: "Axes", weights: Float[np.ndarray, "Q K"], title: str) -> None:
+def draw_map(ax: "Axes", weights: Float[np.ndarray, "Q K"], title: str) -> None:
+    """Draw weights, white at 0 and dark blue at 1, a square for each."""
     ax.imshow(weights, cmap="Blues", vmin=0, vmax=1, interpolation="nearest", aspect="equal")
     ax.set_title(title, fontsize=8, parse_math=False)
 
 
-def _write_tokens(ax: "Axes", labels: Sequence[str], *, rows: bool, columns: bool) -> None:
+def write_tokens(
+    ax: "Axes",
+    queries: Sequence[str],
+    keys: Sequence[str],
+    *,
+    rows: bool = True,
+    columns: bool = True,
+    names: tuple[str, str] = ("attends from", "attended to"),
+) -> None:
     """Write tokens beside the rows and below the columns, each one or none."""
-    places = range(0, len(labels), math.ceil(len(labels) / _MOST_LABELS))
-    text = [labels[place] for place in places]
     style = {"fontsize": 7, "parse_math": False, "fontfamily": _families()}
+    places, text = _ticks(keys)
     ax.set_xticks(places, text, rotation=90, **style)
+    places, text = _ticks(queries)
     ax.set_yticks(places, text, **style)
     ax.tick_params(length=0, labelbottom=columns, labelleft=rows)
     if rows:
-        ax.set_ylabel("attends from", fontsize=7)
+        ax.set_ylabel(names[0], fontsize=7)
     if columns:
-        ax.set_xlabel("attended to", fontsize=7)
+        ax.set_xlabel(names[1], fontsize=7)
+
+
+def _ticks(labels: Sequence[str]) -> tuple[range, list[str]]:
+    """Places of labels, so few that each can be read, and what they say."""
+    places = range(0, len(labels), math.ceil(len(labels) / _MOST_LABELS))
+    return places, [labels[place] for place in places]
+
+
+def add_scale(axes: np.ndarray) -> None:
+    """Put the bar that explains the colours beside all axes of a new figure."""
+    first = axes.flat[0]
+    bar = first.figure.colorbar(first.images[0], ax=axes, shrink=0.5, aspect=30, pad=0.01)
+    bar.set_label("attention weight", fontsize=7)
+    bar.ax.tick_params(labelsize=7)
 
 
 @functools.cache

@@ -10,12 +10,13 @@ from typing import Any
 import jax.numpy as jnp
 from flax.typing import Dtype
 
-from flaxattn import bert, generation_config, hub, sentencepieces, seq2seq, weights
+from flaxattn import bert, generation_config, hub, rnn, sentencepieces, seq2seq, weights
 from flaxattn.bert_handle import PretrainedBert
 from flaxattn.config import BertConfig
 from flaxattn.encoded import Reader
 from flaxattn.errors import CheckpointError, InputError
 from flaxattn.handle import Pretrained
+from flaxattn.rnn_config import RnnConfig
 from flaxattn.sentencepieces import SentencePieces
 from flaxattn.seq2seq_config import Seq2SeqConfig
 from flaxattn.seq2seq_handle import PretrainedSeq2Seq
@@ -27,6 +28,7 @@ _DTYPES = ("float32", "bfloat16", "float16")
 _KINDS: Mapping[type[ModelConfig], tuple[Mapping[str, Any], type[Pretrained]]] = {
     BertConfig: (bert.ARCHITECTURES, PretrainedBert),
     Seq2SeqConfig: (seq2seq.ARCHITECTURES, PretrainedSeq2Seq),
+    RnnConfig: (rnn.ARCHITECTURES, PretrainedSeq2Seq),
 }
 
 

@@ -189,7 +189,8 @@ class Family:
 
     @property
     def _layer(self) -> re.Pattern[str]:
-        return re.compile(f"({'|'.join(map(re.escape, self.layers))})(\\d{{1,6}})\\.")
+        before = "|".join(map(re.escape, self.layers)) or "(?!)"  # no layers: nothing matches
+        return re.compile(f"({before})(\\d{{1,6}})\\.")
 
 
 def _spans(numbers: list[int]) -> str:

@@ -2,6 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tables of positions that are not learned, and how learned ones are laid out."""
 
+from typing import Any
+
+import jax
 import numpy as np
 from jaxtyping import Float
 
@@ -18,3 +21,20 @@ def sinusoids(length: int, width: int) -> Float[np.ndarray, "P E"]:
     rates = 10000.0 ** (-2 * np.arange(width // 2) / width)
     angles = np.arange(length)[:, None] * rates
     return np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype(np.float32)
+
+
+def learned(params: Any, owner: str) -> Float[np.ndarray, "P E"] | None:
+    """The position table that a module learned, as it is stored.
+
+    Args:
+        params: Parameters of a model.
+        owner: Name of the module that adds positions to word embeddings.
+
+    Returns:
+        The table, or None if the module learned none.
+    """
+    end = f"{owner}/position/embedding"
+    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
+        if jax.tree_util.keystr(path, simple=True, separator="/").endswith(end):
+            return np.asarray(leaf)
+    return None

@@ -21,6 +21,7 @@ from flaxattn.kernels.contract import NOTHING, Capture, Labels
 from flaxattn.layers import Dropout, FeedForward, MultiHeadAttention, layer_norm
 from flaxattn.outputs import Seq2SeqOutput
 from flaxattn.positions import UNUSED_ROWS, sinusoids
+from flaxattn.rnn_config import EncoderDecoderConfig
 from flaxattn.seq2seq_config import Seq2SeqConfig
 from flaxattn.stack import Model
 
@@ -364,7 +365,7 @@ class Seq2SeqLM(Model):
         return flat.reshape(*x.shape[:-1], -1)
 
 
-def shifted_right(ids: Int[Array, "B T"], config: Seq2SeqConfig) -> Int[Array, "B T"]:
+def shifted_right(ids: Int[Array, "B T"], config: EncoderDecoderConfig) -> Int[Array, "B T"]:
     """What a decoder reads to write `ids`: they come one position later, the start token first.
 
     Args:

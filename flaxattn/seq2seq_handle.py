@@ -14,9 +14,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Float, Int
+from tokenizers import decoders
 
-from flaxattn import inputs, weights
+from flaxattn import inputs, positions, weights
 from flaxattn.decoding import Decoding
 from flaxattn.encoded import Reader
 from flaxattn.errors import InputError
@@ -24,9 +25,11 @@ from flaxattn.generation_config import decoding_fields
 from flaxattn.handle import Pretrained, run, see
 from flaxattn.kernels.contract import Capture
 from flaxattn.outputs import Seq2SeqOutput
+from flaxattn.pieces import word_numbers
+from flaxattn.rnn_config import EncoderDecoderConfig
 from flaxattn.seq2seq import shifted_right
-from flaxattn.seq2seq_config import Seq2SeqConfig
 from flaxattn.seq2seq_writing import lengths, shortened, write
+from flaxattn.tokens import Tokenizer
 from flaxattn.trace import Trace
 
 _WEIGHTS = Capture(weights=True)
@@ -41,7 +44,7 @@ class PretrainedSeq2Seq(Pretrained):
         generation: Settings that the checkpoint wants text written with, as Hugging Face has them.
     """
 
-    config: Seq2SeqConfig
+    config: EncoderDecoderConfig
     target_tokenizer: Reader | None = None
     generation: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
@@ -86,10 +89,9 @@ class PretrainedSeq2Seq(Pretrained):
         if not output_attentions:
             return out
         trace = Trace.from_variables(seen)
+        sides = [side for side in ("encoder", "decoder", "cross") if getattr(trace, side)]
         return out.replace(
-            encoder_attentions=trace.encoder_attentions,
-            decoder_attentions=trace.decoder_attentions,
-            cross_attentions=trace.cross_attentions,
+            **{f"{side}_attentions": getattr(trace, f"{side}_attentions") for side in sides}
         )
 
     def generate(
@@ -101,6 +103,7 @@ class PretrainedSeq2Seq(Pretrained):
         decoder_input_ids: Int[Any, "B P"] | None = None,
         truncate: bool = False,
         seed: int = 0,
+        scores: bool = False,
         trace: bool = False,
         capture: Capture = _WEIGHTS,
         **settings: Any,
@@ -115,6 +118,8 @@ class PretrainedSeq2Seq(Pretrained):
                 token alone.
             truncate: Whether a source over the model's limit is cut.
             seed: With `do_sample`, of the draws; sequence i has its own.
+            scores: Whether to return the log-probability of every text too, `[B R]`; with beams
+                it is under the length penalty.
             trace: Whether to return a trace too: of the best text of each source, from one pass
                 over the finished texts, which sees what the steps saw.
             capture: What the trace keeps.
@@ -124,7 +129,8 @@ class PretrainedSeq2Seq(Pretrained):
 
         Returns:
             Texts for texts; for ids an array `[B R, T]` with the start token, as Hugging Face
-            returns; R = `num_return_sequences`. With `trace`, a pair of that and the trace.
+            returns; R = `num_return_sequences`. With `scores`, a pair of that and the scores; with
+            `trace`, a pair of all that and the trace.
 
         Raises:
             InputError: For a source or a setting that cannot be used.
@@ -143,6 +149,8 @@ class PretrainedSeq2Seq(Pretrained):
         ids = np.asarray(written.ids)
         flat = shortened(ids.reshape(-1, ids.shape[-1]), prompt.shape[1], decoding)
         told = flat if texts is None else [self._writer().decode(row) for row in flat]
+        if scores:
+            told = told, np.asarray(written.scores).reshape(-1)
         if not trace:
             return told
         return told, self._reread(source, pieces, ids[:, 0], prompt.shape[1], decoding, capture)
@@ -187,6 +195,20 @@ class PretrainedSeq2Seq(Pretrained):
         read = np.asarray(shifted_right(encoded.input_ids, self.config))
         return self._see(source, pieces, read, encoded.input_ids, encoded.attention_mask, capture)
 
+    def positions(self, side: str = "encoder") -> Float[np.ndarray, "P E"]:
+        """The table of positions, sinusoidal or learned, for `flaxattn.plot_positions`.
+
+        Args:
+            side: "encoder" or "decoder", which learn a table each.
+        """
+        c = self.config
+        if c.positions == "sinusoidal":
+            return positions.sinusoids(c.max_position_embeddings, c.d_model)
+        table = positions.learned(self.params, f"{side}_inputs")
+        if table is None:
+            raise InputError(f'There is no {side!r} with positions.\nUse "encoder" or "decoder".')
+        return table[positions.UNUSED_ROWS :]
+
     def save_pretrained(self, directory: str | Path, dtype: str | None = None) -> None:
         """Write a directory that `from_pretrained` and torch transformers open.
 
@@ -225,12 +247,15 @@ class PretrainedSeq2Seq(Pretrained):
         if (texts is None) == (ids is None):
             raise InputError("give either texts or input_ids")
         if texts is None:
-            return self._source(ids, mask), {}
+            given = self._source(ids, mask)
+            return given, {"tokens": self._pieces(np.asarray(given["input_ids"]))}
         limit = self.config.max_position_embeddings
         encoded = self._reader().encode(texts, max_length=limit, truncate=truncate)
+        decoder = _decoder(self._reader())
+        rows = zip(encoded.tokens, encoded.special, strict=True)
         told = {
             "tokens": encoded.tokens,
-            "words": encoded.word_ids,
+            "words": [word_numbers(row, added, decoder) for row, added in rows],
             "special": encoded.special,
             "texts": [(text,) for text in ([texts] if isinstance(texts, str) else texts)],
             "truncated": encoded.truncated,
@@ -301,8 +326,9 @@ class PretrainedSeq2Seq(Pretrained):
             **pieces,
             mask=source["attention_mask"] == 1,
             decoder_tokens=self._pieces(read),
-            written=self._pieces(wrote),
+            **self._wrote(wrote, mask),
             decoder_mask=mask == 1,
+            decoder_special=np.isin(read, self._added()) | (mask == 0),
             model=self.name,
         )
         cuts = {"encoder": (lengths[0],) * 2, "decoder": (lengths[1],) * 2, "cross": lengths[::-1]}
@@ -312,6 +338,23 @@ class PretrainedSeq2Seq(Pretrained):
             if (seen := getattr(trace, side)) is not None
         }
         return dataclasses.replace(trace, **sides)
+
+    def _wrote(self, ids: Int[np.ndarray, "B T"], mask: Int[np.ndarray, "B T"]) -> dict[str, Any]:
+        """What was written, and the word that each piece of it belongs to."""
+        pieces = self._pieces(ids)
+        decoder = None if self.tokenizer is None else _decoder(self._writer())
+        added = np.isin(ids, self._added()) | (mask == 0)
+        words = [
+            word_numbers(row, extra, decoder) for row, extra in zip(pieces, added, strict=True)
+        ]
+        return {"written": pieces, "decoder_words": words}
+
+    def _added(self) -> list[int]:
+        """Ids that stand for no text of a target."""
+        c = self.config
+        ids = (c.pad_token_id, c.bos_token_id, c.eos_token_id, c.decoder_start_token_id)
+        forced = (c.forced_bos_token_id, c.forced_eos_token_id)
+        return [i for i in (*ids, *forced) if i is not None]
 
     def _pieces(self, ids: Int[np.ndarray, "B T"]) -> list[list[str]]:
         """Readable pieces; the ids themselves where there is no tokenizer."""
@@ -348,3 +391,8 @@ class PretrainedSeq2Seq(Pretrained):
             )
         ones = np.ones(arrays["decoder_input_ids"].shape, np.int32)
         return {"decoder_attention_mask": ones} | arrays
+
+
+def _decoder(tokenizer: Reader) -> Any:
+    """What tells how the pieces of a tokenizer form words."""
+    return tokenizer.backend.decoder if isinstance(tokenizer, Tokenizer) else decoders.Metaspace()

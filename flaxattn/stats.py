@@ -59,10 +59,44 @@ class HeadMeasures:
             "own token": self.own,
             "delimiters": self.delimiter,
         }
-        best = max(named, key=lambda name: np.nan_to_num(named[name]))
-        if named[best] > _MAJORITY:
-            return best
-        return "broad" if self.relative_entropy > _BROAD else "mixed"
+        return _named(named, self.relative_entropy)
+
+
+@dataclasses.dataclass(frozen=True)
+class CrossMeasures:
+    """What one head of cross-attention reads from the source: shares, and an average.
+
+    Attributes:
+        layer: Number of the decoder layer.
+        head: Number of the head.
+        strongest: Share on the source piece that gets most (the confidence of Voita et al. 2019).
+        first: Share on the first source piece.
+        delimiter: Share on source pieces the model adds; nan if they are not known.
+        entropy: In nats.
+        relative_entropy: Entropy over its largest possible value, log of the source's length.
+    """
+
+    layer: int
+    head: int
+    strongest: float
+    first: float
+    delimiter: float
+    entropy: float
+    relative_entropy: float
+
+    @property
+    def does(self) -> str:
+        """What most of the attention goes to, in words; `broad` or `mixed` if to nothing named."""
+        if self.delimiter > _MAJORITY:
+            return "delimiters"
+        return _named({"one token": self.strongest}, self.relative_entropy)
+
+
+def _named(named: dict[str, float], relative_entropy: float) -> str:
+    best = max(named, key=lambda name: np.nan_to_num(named[name]))
+    if named[best] > _MAJORITY:
+        return best
+    return "broad" if relative_entropy > _BROAD else "mixed"
 
 
 def head_measures(trace: Trace) -> list[HeadMeasures]:
@@ -87,12 +121,69 @@ def head_measures(trace: Trace) -> list[HeadMeasures]:
     ]
 
 
+def cross_measures(trace: Trace) -> list[CrossMeasures]:
+    """Measure every recorded head of a trace's cross-attention.
+
+    Args:
+        trace: With `cross` weights. Padding is left out, of the source and of the target.
+
+    Returns:
+        One entry per head, by layer and then by head.
+
+    Raises:
+        InputError: If the trace has no such weights.
+    """
+    attentions = np.stack([np.asarray(layer) for layer in trace.cross_attentions])
+    assert trace.cross is not None
+    length, width = attentions.shape[3:]
+    rows = []
+    for b in range(attentions.shape[1]):
+        queries = _real(trace.decoder_mask, b, length)
+        keys = _real(trace.mask, b, width)
+        special = None if trace.special is None else np.asarray(trace.special)[b, keys]
+        rows.append(_measure_cross(attentions[:, b][:, :, queries][..., keys], special))
+    means = {name: np.mean([row[name] for row in rows], axis=0) for name in rows[0]}
+    return [
+        CrossMeasures(layer, head, **{name: float(m[i, j]) for name, m in means.items()})
+        for i, layer in enumerate(trace.cross.layers)
+        for j, head in enumerate(trace.cross.heads)
+    ]
+
+
+def _measure_cross(
+    weights: Float[np.ndarray, "L H T S"], special: Bool[np.ndarray, " S"] | None
+) -> dict[str, Float[np.ndarray, "L H"]]:
+    """Measures of one pair without padding, averaged over what was written."""
+    if not weights.size:
+        raise InputError("A sequence of the trace is all padding; there is nothing to measure.")
+    unknown = np.full(weights.shape[:2], np.nan)
+    entropy = _entropy(weights)
+    return {
+        "strongest": weights.max(-1).mean(-1),
+        "first": weights[..., 0].mean(-1),
+        "delimiter": unknown if special is None else weights[..., special].sum(-1).mean(-1),
+        "entropy": entropy,
+        "relative_entropy": entropy / np.log(max(weights.shape[-1], 2)),
+    }
+
+
+def _real(mask: Bool[np.ndarray, "B S"] | None, b: int, length: int) -> np.ndarray:
+    """Positions of a sequence that are no padding."""
+    return np.arange(length) if mask is None else np.flatnonzero(mask[b])
+
+
+def _entropy(weights: Float[np.ndarray, "*heads Q K"]) -> Float[np.ndarray, "*heads"]:
+    """Mean entropy of rows, in nats."""
+    logs = np.log(weights, out=np.zeros_like(weights), where=weights > 0)
+    return -np.sum(weights * logs, axis=-1).mean(-1)
+
+
 def _measure_sequence(
     trace: Trace, attentions: tuple[np.ndarray, ...], b: int
 ) -> dict[str, Float[np.ndarray, "L H"]]:
     """Measures of one sequence, each `[L, H]`."""
     length = attentions[0].shape[-1]
-    real = np.arange(length) if trace.mask is None else np.flatnonzero(trace.mask[b])
+    real = _real(trace.mask, b, length)
     if not len(real):
         raise InputError(f"Sequence {b} of the trace is all padding; there is nothing to measure.")
     weights = np.stack([np.asarray(layer)[b][:, real][:, :, real] for layer in attentions])
@@ -123,8 +214,7 @@ def measure(
     def share(chosen: Bool[np.ndarray, "#Q K"]) -> np.ndarray:
         return np.sum(weights, axis=-1, where=chosen).mean(-1)
 
-    logs = np.log(weights, out=np.zeros_like(weights), where=weights > 0)
-    entropy = -np.sum(weights * logs, axis=-1).mean(-1)
+    entropy = _entropy(weights)
     same = None if segments is None else segments == segments[:, None]
     return {
         "next": share(offset == 1),

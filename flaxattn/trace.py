@@ -138,7 +138,8 @@ class Trace:
         decoder_tokens: Pieces that the decoder read, one per position; beside an encoder only.
         written: Pieces that the decoder wrote there, each from the row of attention beside it.
         decoder_mask: True at real positions of the decoder.
-        decoder_special: True at pieces the model adds there, and at padding.
+        decoder_words: Number of the word each written piece belongs to; None for special pieces.
+        decoder_special: True at pieces of `decoder_tokens` that the model adds, and at padding.
         model: Name of the model, for titles and reports.
     """
 
@@ -155,6 +156,7 @@ class Trace:
     decoder_tokens: Sequence[Sequence[str]] = ()
     written: Sequence[Sequence[str]] = ()
     decoder_mask: Bool[np.ndarray, "B T"] | None = None
+    decoder_words: Sequence[Sequence[int | None]] = ()
     decoder_special: Bool[np.ndarray, "B T"] | None = None
     model: str = ""
 
@@ -201,30 +203,56 @@ class Trace:
         weights: Float[Any, "L B H Q K"] | None = None,
         tokens: Sequence[Sequence[str]] = (),
         *,
+        decoder_weights: Float[Any, "L B H T T"] | None = None,
+        cross_weights: Float[Any, "L B H T S"] | None = None,
+        decoder_tokens: Sequence[Sequence[str]] = (),
         stats: Mapping[str, Any] | None = None,
         layers: Sequence[int] | None = None,
         heads: Sequence[int] | None = None,
         **fields: Any,
     ) -> Self:
-        """Make a trace of anybody's self-attention.
+        """Make a trace of anybody's attention.
+
+        Weights are one array, or a sequence of L arrays `[B, H, Q, K]` as Hugging Face returns
+        them. Encoder and decoder may differ in L and H.
 
         Args:
-            weights: Attention, or a sequence of L arrays `[B, H, Q, K]` as Hugging Face returns.
-            tokens: One list of token strings per sequence, S each.
-            stats: Statistics by name, `[L, B, H, Q]` each.
-            layers: Number of the layer at each index; default 0, 1, ….
-            heads: Number of the head at each index; default 0, 1, ….
-            **fields: Other fields of a trace, such as `mask`, `special` and `segments`.
+            weights: Self-attention of an encoder.
+            tokens: One list of token strings per sequence, S each; sources where there is a
+                decoder.
+            decoder_weights: Self-attention of a decoder.
+            cross_weights: Attention of a decoder to its source.
+            decoder_tokens: What the decoder read, one list of T token strings per sequence.
+            stats: Statistics of the encoder by name, `[L, B, H, Q]` each.
+            layers: Number of the encoder's layer at each index; default 0, 1, ….
+            heads: Number of the encoder's head at each index; default 0, 1, ….
+            **fields: Other fields of a trace, such as `mask`, `special` and `written`.
 
         Returns:
-            A trace whose `encoder` holds the arrays.
+            A trace whose `encoder`, `decoder` and `cross` hold the arrays that were given.
 
         Raises:
             InputError: If shapes disagree with one another or with the tokens.
         """
-        if isinstance(weights, list | tuple):
-            weights = np.stack([np.asarray(layer) for layer in weights])
-        array = None if weights is None else jnp.asarray(weights)
+        given = {
+            "decoder": (decoder_weights, decoder_tokens, decoder_tokens),
+            "cross": (cross_weights, decoder_tokens, tokens),
+        }
+        sides = {
+            side: _given(f"{side}_weights", _stacked(arrays), queries, keys)
+            for side, (arrays, queries, keys) in given.items()
+            if arrays is not None
+        }
+        if weights is not None or stats or not sides:
+            sides["encoder"] = cls._given_encoder(weights, tokens, stats, layers, heads)
+        texts = {"tokens": tokens, "decoder_tokens": decoder_tokens}
+        texts = {name: [list(row) for row in rows] for name, rows in texts.items()}
+        return cls(**sides, **texts, **fields)
+
+    @staticmethod
+    def _given_encoder(weights: Any, tokens: Any, stats: Any, layers: Any, heads: Any) -> Seen:
+        """The record of an encoder's arrays, which fit each other and the tokens."""
+        array = None if weights is None else _stacked(weights)
         named = {name: jnp.asarray(value) for name, value in (stats or {}).items()}
         shapes = [a.shape for a in (array, *named.values()) if a is not None]
         if not shapes or len(shapes[0]) < 4 or (array is not None and array.ndim != 5):
@@ -239,13 +267,12 @@ class Trace:
                 f"Expected {batch} lists of {length} tokens for arrays of shape {shapes[0]}, "
                 f"received lengths {[len(row) for row in tokens]}."
             )
-        seen = Seen(
+        return Seen(
             weights=array,
             stats=named,
             layers=tuple(range(count) if layers is None else layers),
             heads=tuple(range(num_heads) if heads is None else heads),
         )
-        return cls(encoder=seen, tokens=[list(row) for row in tokens], **fields)
 
     @property
     def attentions(self) -> tuple[Any, ...]:
@@ -276,20 +303,23 @@ class Trace:
 
     @property
     def layers(self) -> tuple[int, ...]:
-        """Numbers of the recorded layers of the encoder, or of the decoder if there is none."""
-        seen = self.encoder or self.decoder
+        """Numbers of the recorded layers of the encoder; else of the decoder, else of `cross`."""
+        seen = self._first()
         return seen.layers if seen else ()
 
     @property
     def heads(self) -> tuple[int, ...]:
-        """Numbers of the recorded heads of the encoder, or of the decoder if there is none."""
-        seen = self.encoder or self.decoder
+        """Numbers of the recorded heads of the encoder; else of the decoder, else of `cross`."""
+        seen = self._first()
         return seen.heads if seen else ()
+
+    def _first(self) -> Seen | None:
+        return self.encoder or self.decoder or self.cross
 
     def __len__(self) -> int:
         if self.tokens:
             return len(self.tokens)
-        arrays = jax.tree.leaves(self.encoder or self.decoder or self.cross)
+        arrays = jax.tree.leaves(self._first())
         return arrays[0].shape[1] if arrays else 0
 
     def __getitem__(self, sequence: int) -> "Trace":
@@ -301,13 +331,10 @@ class Trace:
         Raises:
             InputError: If there is no such sequence.
         """
-        if not -len(self) <= sequence < len(self):
-            raise InputError(
-                f"The trace has sequences 0 to {len(self) - 1}; there is no {sequence}."
-            )
-        b = sequence % len(self)
+        b = self.place(sequence)
         real = _real(self.tokens[b], self.mask, b)
-        written = _real(self.decoder_tokens[b], self.decoder_mask, b) if self.cross else real
+        target = self.decoder_tokens or self.written
+        written = _real(target[b], self.decoder_mask, b) if target else real
         places = {"encoder": (real, real), "decoder": (written, written), "cross": (written, real)}
         sides = {
             side: seen.map(functools.partial(_one_sequence, sequence=b, queries=q, keys=k))
@@ -333,20 +360,57 @@ class Trace:
             truncated=self.truncated[b : b + 1],
             decoder_tokens=pick(self.decoder_tokens, written),
             written=pick(self.written, written),
+            decoder_words=pick(self.decoder_words, written),
             decoder_mask=cut(self.decoder_mask, written),
             decoder_special=cut(self.decoder_special, written),
         )
+
+    def place(self, sequence: int) -> int:
+        """Index of a sequence from the start; negative counts from the end.
+
+        Raises:
+            InputError: If there is no such sequence.
+        """
+        if not -len(self) <= sequence < len(self):
+            raise InputError(
+                f"The trace has sequences 0 to {len(self) - 1}; there is no {sequence}."
+            )
+        return sequence % len(self)
 
     def __iter__(self) -> Any:
         return (self[b] for b in range(len(self)))
 
     def __repr__(self) -> str:
-        seen = self.encoder or self.decoder or Seen()
+        seen = self._first() or Seen()
         fields = [n for n in _FIELDS if getattr(seen, n) is not None] + list(seen.stats)
         return (
             f"Trace({self.model or 'arrays'}: {len(self)} sequences, layers {list(seen.layers)}, "
             f"heads {list(seen.heads)}, {', '.join(fields)}; {seen.implementation or 'given'})"
         )
+
+
+def _stacked(weights: Any) -> Array:
+    """One array of all layers, of one array or of a sequence with one per layer."""
+    if isinstance(weights, list | tuple):
+        weights = np.stack([np.asarray(layer) for layer in weights])
+    return jnp.asarray(weights)
+
+
+def _given(
+    name: str, weights: Array, queries: Sequence[Sequence[str]], keys: Sequence[Sequence[str]]
+) -> Seen:
+    """The record of somebody's weights, which fit the tokens."""
+    sizes = [sorted({len(row) for row in rows}) for rows in (queries, keys)]
+    told = [len(queries), *sizes[0], *sizes[1]]
+    shape = list(weights.shape)
+    if len(shape) != 5 or len(queries) != len(keys) or [shape[1], *shape[3:]] != told:
+        raise InputError(
+            f"{name}: expected shape [L, B, H, Q, K] with B, Q, K those of the tokens, received "
+            f"{shape};\nthe tokens are {len(queries)} sequences of length {sizes[0]} that attend "
+            f"to {len(keys)} of length {sizes[1]}.\n"
+            "Give one list of tokens per sequence, padded to one length."
+        )
+    return Seen(weights=weights, layers=tuple(range(shape[0])), heads=tuple(range(shape[2])))
 
 
 def _real(tokens: Sequence[str], mask: Any, sequence: int) -> np.ndarray:

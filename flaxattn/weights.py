@@ -29,21 +29,28 @@ from flaxattn.files import written_whole
 from flaxattn.layers import ACTIVATIONS
 from flaxattn.matching import Report
 from flaxattn.names import Family, Row
+from flaxattn.rnn_config import RNN, RnnConfig
+from flaxattn.rnn_names import RNN_NAMES
 from flaxattn.seq2seq_config import OWN, Seq2SeqConfig
 from flaxattn.seq2seq_names import SEQ2SEQ
 from flaxattn.tensorfile import TensorFiles
 
 TARGET_PREFIX = "target_"  # of the files of a second tokenizer
 STORED_DTYPES = ("float32", "float16", "bfloat16")
-ModelConfig = BertConfig | Seq2SeqConfig
+ModelConfig = BertConfig | Seq2SeqConfig | RnnConfig
 # By Hugging Face's `model_type`; a config.json without one is an old BERT's.
 _CONFIGS: Mapping[str, type[ModelConfig]] = {
     "bert": BertConfig,
     "bart": Seq2SeqConfig,
     "marian": Seq2SeqConfig,
     OWN: Seq2SeqConfig,
+    RNN: RnnConfig,
 }
-_FAMILIES: Mapping[type[ModelConfig], Family] = {BertConfig: BERT, Seq2SeqConfig: SEQ2SEQ}
+_FAMILIES: Mapping[type[ModelConfig], Family] = {
+    BertConfig: BERT,
+    Seq2SeqConfig: SEQ2SEQ,
+    RnnConfig: RNN_NAMES,
+}
 
 
 def read_config(directory: str | Path) -> ModelConfig:
@@ -77,7 +84,7 @@ def read_config(directory: str | Path) -> ModelConfig:
         raise CheckpointError(
             f"{path} has a setting of the wrong type: {error}.\nCompare it with the original."
         ) from error
-    if config.hidden_act not in ACTIVATIONS:
+    if not isinstance(config, RnnConfig) and config.hidden_act not in ACTIVATIONS:
         name = "hidden_act" if isinstance(config, BertConfig) else "activation_function"
         raise CheckpointError(
             f"{path}: {name} is {config.hidden_act!r}; flaxattn has {', '.join(ACTIVATIONS)}."

@@ -104,6 +104,62 @@ def test_arrays_that_do_not_fit(arguments, message):
     assert len(str(caught.value).splitlines()) <= 3
 
 
+def shares(*shape):
+    return RNG.dirichlet(np.ones(shape[-1]), shape[:-1]).astype(np.float32)
+
+
+def test_three_sides_of_unequal_depth_are_taken():
+    encoder, decoder, cross = shares(3, 2, 2, 5, 5), shares(1, 2, 4, 3, 3), shares(2, 2, 4, 3, 5)
+    read = [["<s>", "a", "b"], ["<s>", "c", "<pad>"]]
+    trace = Trace.from_arrays(
+        encoder,
+        TOKENS[:2],
+        decoder_weights=list(decoder),
+        cross_weights=tuple(cross),
+        decoder_tokens=read,
+        written=[["a", "b", "</s>"], ["c", "</s>", "<pad>"]],
+        decoder_words=[[0, 1, None], [0, None, None]],
+        mask=MASK[:2],
+        decoder_mask=np.array([[1, 1, 1], [1, 1, 0]], bool),
+    )
+    for side, given in (("encoder", encoder), ("decoder", decoder), ("cross", cross)):
+        seen = getattr(trace, side)
+        np.testing.assert_array_equal(seen.weights, given)
+        assert (len(seen.layers), len(seen.heads)) == (given.shape[0], given.shape[2])
+    one = trace[1]
+    np.testing.assert_array_equal(one.cross.weights, cross[:, [1]][..., :2, :3])
+    assert (one.written, one.decoder_words) == ([["c", "</s>"]], [[0, None]])
+
+
+def test_cross_attention_stands_alone():
+    cross = shares(1, 3, 2, 4, 5)
+    trace = Trace.from_arrays(
+        cross_weights=cross, tokens=TOKENS, decoder_tokens=[list("abcd")] * 3, mask=MASK
+    )
+    assert (len(trace), trace.layers, trace.heads) == (3, (0,), (0, 1))
+    assert repr(trace).startswith("Trace(arrays: 3 sequences, layers [0], heads [0, 1], weights")
+    np.testing.assert_array_equal(trace[1].cross.weights, cross[:, [1]][..., :3])
+    written = Trace(cross=trace.cross, tokens=TOKENS, written=[list("abcd")] * 3)
+    np.testing.assert_array_equal(written[0].cross.weights, cross[:, [0]])
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        dict(cross_weights=np.ones((1, 3, 1, 4, 4)), decoder_tokens=[list("abcd")] * 3),
+        dict(cross_weights=np.ones((1, 3, 1, 4, 5)), decoder_tokens=[list("abcd")] * 2),
+        dict(cross_weights=np.ones((1, 3, 4, 5)), decoder_tokens=[list("abcd")] * 3),
+        dict(cross_weights=np.ones((1, 3, 1, 4, 5))),
+        dict(cross_weights=np.ones((1, 3, 1, 4, 5)), decoder_tokens=["abcd", "abcd", "abc"]),
+        dict(decoder_weights=np.ones((1, 3, 1, 4, 5)), decoder_tokens=[list("abcd")] * 3),
+    ],
+)
+def test_sides_that_do_not_fit_their_tokens(arguments):
+    with pytest.raises(InputError, match=r"_weights: expected shape \[L, B, H, Q, K\]") as caught:
+        Trace.from_arrays(tokens=TOKENS, **arguments)
+    assert len(str(caught.value).splitlines()) == 3
+
+
 def test_what_was_not_captured_is_said():
     trace = dataclasses.replace(full_trace(), encoder=Seen(stats={"lse": WEIGHTS[..., 0]}))
     with pytest.raises(InputError, match="holds no weights") as caught:

@@ -47,6 +47,8 @@ FIXES: Mapping[str, str] = {
     "not-text": "write the text in quotes",
     "nested": "give a plain value",
     "empty": "give it at least one word",
+    "language": "name a language that it has, or add the translation",
+    "over-long": "split the sentences, or raise max_length",
     "label": "correct the label",
     "label-range": "correct the label",
     "label-type": "correct the label",

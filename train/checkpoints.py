@@ -15,11 +15,12 @@ import json
 import os
 import shutil
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 
@@ -34,13 +35,22 @@ _OVERHEAD = 2**16  # bytes of a checkpoint beside its arrays, about
 class Checkpoints:
     """The checkpoints of one run; a context manager that waits for the last save."""
 
-    def __init__(self, run: RunFolder, keep: int) -> None:
+    def __init__(
+        self,
+        run: RunFolder,
+        keep: int,
+        eligible: Callable[[int], bool] = lambda step: True,
+        average: int = 1,
+    ) -> None:
         """Remove what a killed run left unfinished, and everything where the run is fresh.
 
         Args:
             run: where, and what to do about damage.
             keep: how many of the newest stay, beside the best.
+            eligible: the steps that a mean may be made of; of those `average` stay too.
+            average: how many are in the mean; 1 for no mean.
         """
+        self._eligible, self._average = eligible, average
         self._run, self._keep, self._folder = run, keep, run.checkpoints.absolute()
         self._orbax = ocp.AsyncCheckpointer(ocp.PyTreeCheckpointHandler())
         self._finishing: threading.Thread | None = None
@@ -152,6 +162,25 @@ class Checkpoints:
         self._last = step
         return state, progress
 
+    def averaged(self, like: Any, mesh: Any) -> Any:
+        """Mean of the parameters of the newest eligible checkpoints.
+
+        Args:
+            like: as for `newest`.
+            mesh: as for `newest`.
+
+        Raises:
+            CheckpointError: as for `newest`.
+        """
+        chosen = self._in_mean()
+        sums = self.load(chosen[0], like, mesh)[0].params
+        for step in chosen[1:]:
+            sums = jax.tree.map(jnp.add, sums, self.load(step, like, mesh)[0].params)
+        return jax.tree.map(lambda x: x / len(chosen), sums)
+
+    def _in_mean(self) -> list[int]:
+        return [step for step in self.steps() if self._eligible(step)][-self._average :]
+
     def _path(self, step: int) -> Path:
         return self._folder / f"step-{step:08}"
 
@@ -169,8 +198,9 @@ class Checkpoints:
             self._failure = self._unsaved(part, error)
 
     def _prune(self, best: int | None) -> None:
+        spared = {best, *(self._in_mean() if self._average > 1 else ())}
         for step in self.steps()[: -self._keep]:
-            if step != best:
+            if step not in spared:
                 _remove(self._path(step))
 
     def _check_space(self, state: Any) -> None:

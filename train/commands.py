@@ -14,6 +14,7 @@ import typer
 
 from flaxattn.train import options
 from flaxattn.train.glue_commands import glue
+from flaxattn.train.translation_commands import ManyFiles, translation
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
@@ -74,3 +75,4 @@ def bert_mlm(
 
 
 app.command("glue")(glue)
+app.command("translation", cls=ManyFiles)(translation)

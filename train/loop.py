@@ -70,6 +70,8 @@ class Task(NamedTuple):
         watch: the held-out metric that says which parameters are best.
         higher: whether more of it is better.
         keep_best: whether the result is the best parameters or the last ones.
+        average: the result is the mean of the parameters of so many last evaluations instead, each
+            of which is saved; 1 for no mean.
         flops: matrix multiplications' operations of one update on a batch, for MFU.
     """
 
@@ -81,6 +83,7 @@ class Task(NamedTuple):
     watch: str
     higher: bool = False
     keep_best: bool = False
+    average: int = 1
     flops: Callable[[Batch], float] | None = None
 
 
@@ -126,7 +129,8 @@ def run(task: Task, params: Params, recipe: Recipe, folder: RunFolder) -> Run:
     like = jax.eval_shape(start, params)
     layout = sharding.state_shardings(like, mesh)
     update = compile_update(task, recipe, layout, mesh)
-    saving = Checkpoints(folder, recipe.keep_checkpoints)
+    averaged = functools.partial(due_evaluation, recipe)
+    saving = Checkpoints(folder, recipe.keep_checkpoints, averaged, task.average)
     with jax.set_mesh(mesh), saving as saved, Stopping() as stop:
         if found := saved.newest(like, mesh):
             now = Run(found[0], **found[1])
@@ -134,7 +138,10 @@ def run(task: Task, params: Params, recipe: Recipe, folder: RunFolder) -> Run:
             now = Run(jax.jit(start, out_shardings=layout)(params))
         with Reporter(folder, recipe, int(now.state.step), task.flops) as report:
             train(task, recipe, mesh, update, now, report, saved, stop, folder)
-        if task.keep_best and now.best:
+        if task.average > 1:
+            saved.wait()
+            now.state = now.state._replace(params=saved.averaged(like, mesh))
+        elif task.keep_best and now.best:
             saved.wait()
             now.state = saved.load(now.best["step"], like, mesh)[0]
     return now
@@ -176,9 +183,10 @@ def train(
         report.count(batch)
         done, last = step + 1, step + 1 == recipe.steps
         logs = last or done % recipe.log_every == 0
-        evaluates = last or _due(done, recipe.evaluate_every)
+        evaluates = due_evaluation(recipe, done)
         asked = stop.asked(done)
         saves = last or asked or _due(done, recipe.checkpoint_every)
+        saves |= evaluates and task.average > 1
         if logs or evaluates or saves or report.late():
             fetch(now.pending)
             check(now.pending, done, task.feed, folder.path)
@@ -221,6 +229,11 @@ def judge(task: Task, now: Run, metrics: dict[str, float]) -> bool:
     if better:
         now.best = {"step": int(now.state.step), "value": value}
     return better
+
+
+def due_evaluation(recipe: Recipe, done: int) -> bool:
+    """Whether the state after so many updates is evaluated; not the one before the first."""
+    return done == recipe.steps or _due(done, recipe.evaluate_every)
 
 
 def ended_early(recipe: Recipe, now: Run) -> bool:

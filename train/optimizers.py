@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""BERT's AdamW as it was coded, LAMB, and their learning rates, as optax transformations.
+"""BERT's AdamW as it was coded, LAMB, Adam, and their learning rates, as optax transformations.
 
 What they apply to and how often is the loop's business.
 """
@@ -26,19 +26,19 @@ class AdamMoments(NamedTuple):
 
 
 def optimizer(recipe: Recipe) -> optax.GradientTransformation:
-    """What the recipe names: `bert_adamw` or `lamb`."""
-    return {"adamw": bert_adamw, "lamb": lamb}[recipe.optimizer](recipe)
+    """What the recipe names: `bert_adamw`, `lamb` or `adam`."""
+    return {"adamw": bert_adamw, "lamb": lamb, "adam": adam}[recipe.optimizer](recipe)
 
 
 def bert_adamw(recipe: Recipe) -> optax.GradientTransformation:
     """Clip by global norm, then AdamW as in the code of Devlin et al. 2019.
 
-    u = m / (sqrt(v) + 1e-6) + weight_decay * p, the second term only where `decays` says so;
+    u = m / (sqrt(v) + eps) + weight_decay * p, the second term only where `decays` says so;
     p -= lr(step) * u, where step counts from 0, so the first update changes nothing but m and v.
     """
     return optax.chain(
         optax.clip_by_global_norm(recipe.clip_norm),
-        scale_by_bert_adam(bias_correction=recipe.bias_correction),
+        _direction(recipe, recipe.bias_correction),
         optax.add_decayed_weights(recipe.weight_decay, decays),
         optax.scale_by_learning_rate(learning_rate(recipe)),
     )
@@ -53,20 +53,44 @@ def lamb(recipe: Recipe) -> optax.GradientTransformation:
     """
     return optax.chain(
         optax.clip_by_global_norm(recipe.clip_norm),
-        scale_by_bert_adam(bias_correction=recipe.bias_correction),
+        _direction(recipe, recipe.bias_correction),
         optax.add_decayed_weights(recipe.weight_decay, decays),
         scale_by_trust_ratio(),
         optax.scale_by_learning_rate(learning_rate(recipe)),
     )
 
 
+def adam(recipe: Recipe) -> optax.GradientTransformation:
+    """Clip by global norm, then Adam (Kingma & Ba 2015, algorithm 1), with decoupled weight decay.
+
+    Vaswani et al. 2017 §5.3 take b1 0.9, b2 0.98, eps 1e-9 and no decay.
+    """
+    return optax.chain(
+        optax.clip_by_global_norm(recipe.clip_norm),
+        _direction(recipe, bias_correction=True),
+        optax.add_decayed_weights(recipe.weight_decay, decays),
+        optax.scale_by_learning_rate(learning_rate(recipe)),
+    )
+
+
+def _direction(recipe: Recipe, bias_correction: bool) -> optax.GradientTransformation:
+    b1, b2, eps = recipe.adam_b1, recipe.adam_b2, recipe.adam_eps
+    return scale_by_bert_adam(b1, b2, eps, bias_correction=bias_correction)
+
+
 def learning_rate(recipe: Recipe) -> optax.Schedule:
     """Linear warm-up, then what `recipe.schedule` names; updates are counted from 0.
 
     "bert" is as coded for BERT: the decaying line starts at the peak in update 0, so that the rate
-    steps down to it at the end of the warm-up. "linear" starts at the end of the warm-up.
+    steps down to it at the end of the warm-up. "linear" starts at the end of the warm-up. "noam"
+    and "inverse-sqrt" count from 1, as published (Vaswani et al. 2017 §5.3):
+    peak * min(t / warmup, sqrt(warmup / t)).
     """
-    peak, warmup, steps = recipe.learning_rate, recipe.warmup_steps, max(recipe.steps, 1)
+    peak, warmup, steps = recipe.peak, recipe.warmup_steps, max(recipe.steps, 1)
+
+    def inverse_root(count: ArrayLike) -> Array:
+        step, begun = jnp.asarray(count, jnp.float32) + 1, max(warmup, 1)
+        return peak * jnp.minimum(step / begun, jnp.sqrt(begun / step))
 
     def rate(count: ArrayLike) -> Array:
         step = jnp.asarray(count, jnp.float32)
@@ -77,7 +101,7 @@ def learning_rate(recipe: Recipe) -> optax.Schedule:
         after = peak * (jnp.sqrt(left) if recipe.schedule == "polynomial" else left)
         return jnp.where(step < warmup, peak * step / max(warmup, 1), after)
 
-    return rate
+    return inverse_root if recipe.schedule in ("noam", "inverse-sqrt") else rate
 
 
 def scale_by_bert_adam(

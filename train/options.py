@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 Out = Annotated[Path | None, typer.Option(help="Run directory; the model ends up in its model/.")]
 Config = Annotated[
-    Path | None, typer.Option(help="Recipe as YAML, or bert-base-gpu, bert-base-v5e-256.")
+    Path | None, typer.Option(help="Recipe as YAML, or the name of one that comes with flaxattn.")
 ]
 Change = Annotated[
     list[str] | None, typer.Option("--set", help="One setting, such as steps=1000; repeat.")

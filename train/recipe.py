@@ -24,8 +24,13 @@ class Recipe:
         warmup_steps: updates of linear warm-up.
         schedule: after the warm-up, "bert": the line from the peak at update 0 to zero at the last
             one; "linear": from the peak at the end of the warm-up; "polynomial": the square root of
-            that line, as LAMB is used; "constant".
-        optimizer: "adamw" as BERT's code has it, or "lamb".
+            that line, as LAMB is used; "constant"; "inverse-sqrt": with the inverse square root of
+            the update; "noam": the same, its peak set by the width of the model, see
+            `TranslationRecipe`.
+        optimizer: "adamw" as BERT's code has it, "lamb", or "adam" as published (Kingma & Ba 2015).
+        adam_b1: decay of the mean of the gradients.
+        adam_b2: decay of the mean of their squares.
+        adam_eps: added to the root of the latter.
         bias_correction: divide Adam's means by what they lack at the start, as LAMB's paper does.
         weight_decay: on everything but norms and biases.
         clip_norm: largest global norm of a gradient.
@@ -51,8 +56,11 @@ class Recipe:
     accumulate: int = 1
     learning_rate: float = 1e-4
     warmup_steps: int = 1000
-    schedule: Literal["bert", "linear", "polynomial", "constant"] = "bert"
-    optimizer: Literal["adamw", "lamb"] = "adamw"
+    schedule: Literal["bert", "linear", "polynomial", "constant", "inverse-sqrt", "noam"] = "bert"
+    optimizer: Literal["adamw", "lamb", "adam"] = "adamw"
+    adam_b1: float = 0.9
+    adam_b2: float = 0.999
+    adam_eps: float = 1e-6
     bias_correction: bool = False
     weight_decay: float = 0.01
     clip_norm: float = 1.0
@@ -83,6 +91,16 @@ class Recipe:
                 f"recipe: a batch of {self.batch_size} sequences has no {self.accumulate} equal "
                 "parts\nchoose accumulate so that it divides batch_size"
             )
+
+    @property
+    def peak(self) -> float:
+        """The highest learning rate, at the end of the warm-up."""
+        if self.schedule == "noam":
+            raise InputError(
+                "recipe: schedule 'noam' goes by the width of a Transformer that translates\n"
+                "this recipe trains another model\nchoose schedule 'inverse-sqrt'"
+            )
+        return self.learning_rate
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for YAML or JSON."""

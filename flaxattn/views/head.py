@@ -2,22 +2,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """The head view: tokens on two sides, a line for every attention weight between them.
 
-This file chooses what the page holds and shapes it into a payload. How it looks and behaves is in
-`assets/`; it never imports a model.
+This file says what a page holds and how it starts; `sides.py` shapes it into a payload. How it
+looks and behaves is in `assets/`; it never imports a model.
 """
 
-import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-import numpy as np
-from jaxtyping import Float
-
 from flaxattn.errors import InputError
-from flaxattn.stats import HeadMeasures, head_measures
+from flaxattn.records import choose
 from flaxattn.trace import Seen, Trace
 from flaxattn.views.page import Page, build_page
-from flaxattn.views.payload import ERROR, Precision, choose_precision, encode_weights, visible
+from flaxattn.views.payload import Precision
+from flaxattn.views.sides import ALL, check_side, numbers, recorded, shape_sides, side_names
 
 _SCRIPTS = (
     "core.js",
@@ -25,11 +22,11 @@ _SCRIPTS = (
     "panel.js",
     "controls.js",
     "export.js",
+    "sides.js",
     "head_state.js",
     "head_page.js",
     "head.js",
 )
-_MEASURES = ("next", "previous", "own", "delimiter", "first", "same_segment", "entropy", "distance")
 
 
 def head_view(
@@ -39,6 +36,7 @@ def head_view(
     include_layers: Sequence[int] | None = None,
     sequence: int = 0,
     *,
+    side: str | None = None,
     precision: Precision | None = None,
     theme: Literal["auto", "light", "dark"] = "auto",
 ) -> Page:
@@ -47,12 +45,19 @@ def head_view(
     Every layer that is included travels with the page; layer, heads, sentence pair, opacity and
     much else are chosen in the browser (`?` lists it all). Padding is cut away.
 
+    Where a trace has cross-attention, the page holds all its sides, each with layers and heads of
+    its own. `cross` stands beside what the decoder wrote; `all` is the joined square of
+    Tensor2Tensor, source and target together on the left and on the right.
+
     Args:
         trace: With weights `[L, B, H, Q, K]`, of a model or from `Trace.from_arrays`.
-        layer: Layer that shows at first, by its number in the model; default the first included.
+        layer: Layer that shows at first, by its number in the model; default the first included,
+            of `cross` the last but one, as in `flaxattn.alignment`.
         heads: Heads that are on at first, by their numbers; default all.
         include_layers: Layers that travel with the page; default all of the trace.
         sequence: Which sequence of the batch.
+        side: What shows at first: `encoder`, `decoder`, `cross` or `all`; default `cross` where
+            there is any.
         precision: How weights are stored: `float16` (error at most 0.00025) or `uint8` (half the
             size, error at most 0.002 of the row's largest weight). None takes float16 up to 8 MB.
         theme: `auto` follows the reader's system; it can be changed in the page.
@@ -61,122 +66,68 @@ def head_view(
         The page: `.save("page.html")`, or leave it as the last line of a notebook cell.
 
     Raises:
-        InputError: If the trace holds no weights, there is no such layer, head or sequence, or the
-            page would be too large for a browser.
+        InputError: If the trace holds no weights, there is no such side, layer, head or sequence,
+            or the page would be too large for a browser.
     """
     if theme not in ("auto", "light", "dark"):
         raise InputError(f'Unknown theme {theme!r}.\nUse "auto", "light" or "dark".')
-    one, seen = one_sequence(trace, sequence)
-    layers = choose(include_layers, seen.layers, "layer")
+    recorded(trace)
+    one = trace[sequence]
+    found = recorded(one)
+    layers = _included(found, include_layers)
+    names = side_names(layers)
+    shown = check_side(side, names) or ("cross" if "cross" in names else names[0])
+    known = numbers(layers, shown)
+    usual = known[max(0, len(known) - 2)] if shown == "cross" else known[0]
     start = {
-        "layer": choose([layers[0] if layer is None else layer], layers, "layer")[0],
-        "heads": choose(heads, seen.heads, "head"),
+        "layer": choose([usual if layer is None else layer], known, "layer")[0],
+        "heads": choose(
+            heads, numbers({name: found[name].heads for name in layers}, shown), "head"
+        ),
         "theme": theme,
     }
-    payload = _text(one) | _numbers(one, seen, layers, precision) | {"start": start}
-    length = len(payload["tokens"])
-    size = f"{len(layers)} layers x {len(seen.heads)} heads, {payload['precision']}"
+    payload = shape_sides(one, found, layers, precision)
+    if "sides" in payload:
+        start["side"] = shown
     return build_page(
         "head",
         _SCRIPTS,
-        payload,
+        payload | {"start": start},
         title=" · ".join(part for part in ("Attention heads", one.model) if part),
-        summary=f"head view: {length} tokens, {size}",
-        height=min(900, max(560, 260 + 26 * length)),
+        summary=f"head view: {_summary(payload)}, {payload['precision']}",
+        height=min(900, max(560, 260 + 26 * _rows(payload, shown))),
     )
 
 
-def one_sequence(trace: Trace, sequence: int) -> tuple[Trace, Seen]:
-    """One sequence without its padding, and its record, which is sure to have weights.
-
-    Raises:
-        InputError: If there is no such sequence or the trace has no weights.
-    """
-    seen = trace.encoder
-    if seen is None or seen.weights is None:
-        held = f"only {', '.join(seen.stats)}" if seen and seen.stats else "nothing to draw"
-        raise InputError(
-            f"A view draws attention weights; this trace holds {held}.\n"
-            "Capture them: model.trace(text, capture=fa.Capture(weights=True))."
-        )
-    one = trace[sequence]
-    assert one.encoder is not None
-    return one, one.encoder
+def _included(found: Mapping[str, Seen], asked: Sequence[int] | None) -> dict[str, list[int]]:
+    """Layers that travel, by side; a side that has none of those asked for stays out."""
+    known = {side: seen.layers for side, seen in found.items()}
+    if asked is None:
+        return {side: list(layers) for side, layers in known.items()}
+    wanted = choose(asked, numbers(known, ALL), "layer")
+    chosen = {side: [n for n in wanted if n in layers] for side, layers in known.items()}
+    return {side: layers for side, layers in chosen.items() if layers}
 
 
-def choose(asked: Sequence[int] | None, known: Sequence[int], what: str) -> list[int]:
-    """The numbers asked for, each of which must be known; all known ones if None.
-
-    Raises:
-        InputError: If a number is unknown or nothing is asked for.
-    """
-    wanted = list(known if asked is None else asked)
-    missing = [number for number in wanted if number not in known]
-    if missing or not wanted:
-        what_is_wrong = (
-            f"There is no {what} {missing[0]}." if missing else f"No {what} was asked for."
-        )
-        raise InputError(f"{what_is_wrong}\nThere are {what}s {', '.join(map(str, known))}.")
-    return list(dict.fromkeys(int(number) for number in wanted))
-
-
-def layer_weights(seen: Seen, layers: Sequence[int]) -> Float[np.ndarray, "L H Q K"]:
-    """Weights of the first sequence in the chosen layers, as float32 between 0 and 1.
-
-    Raises:
-        InputError: If they are no attention weights: not finite, negative or above 1.
-    """
-    assert seen.weights is not None
-    stored = np.stack([np.asarray(seen.weights[seen.layers.index(n), 0]) for n in layers])
-    weights = stored.astype(np.float32) / (255 if stored.dtype == np.uint8 else 1)
-    low, high = float(weights.min()), float(weights.max())
-    if not (low >= 0 and high <= 1.001):
-        raise InputError(
-            f"Attention weights lie between 0 and 1; these range from {low:.4g} to {high:.4g}.\n"
-            "Apply the softmax over keys first."
-        )
-    return np.minimum(weights, 1)
+def _summary(payload: Mapping[str, Any]) -> str:
+    """Tokens, layers and heads in words."""
+    sizes = "{} layers x {} heads"
+    if "sides" not in payload:
+        size = sizes.format(len(payload["layers"]), len(payload["heads"]))
+        return f"{len(payload['tokens'])} tokens, {size}"
+    source, target = (len(payload["texts"][name]["tokens"]) for name in ("source", "written"))
+    parts = [
+        f"{side['name']} {sizes.format(len(side['layers']), len(side['heads']))}"
+        for side in payload["sides"]
+        if side["name"] != ALL
+    ]
+    return f"{source} + {target} tokens, {', '.join(parts)}"
 
 
-def _text(one: Trace) -> dict[str, Any]:
-    """What the page says about the text; tokens that draw nothing are made visible."""
-    return {
-        "model": visible(one.model),
-        "tokens": [visible(token) for token in one.tokens[0]],
-        "special": [] if one.special is None else np.flatnonzero(one.special[0]).tolist(),
-        "boundary": _boundary(one),
-        "truncated": int(one.truncated[0]) if one.truncated else 0,
-    }
-
-
-def _numbers(
-    one: Trace, seen: Seen, layers: Sequence[int], precision: Precision | None
-) -> dict[str, Any]:
-    """Weights and measures of the chosen layers, and how they are stored."""
-    weights = layer_weights(seen, layers)
-    stored = choose_precision(weights.shape, precision)
-    measured = {(m.layer, m.head): _measure(m) for m in head_measures(one)}
-    return {
-        "layers": layers,
-        "heads": list(seen.heads),
-        "precision": stored,
-        "error": ERROR[stored],
-        "weights": [encode_weights(layer, stored) for layer in weights],
-        "measures": [[measured[layer, head] for head in seen.heads] for layer in layers],
-    }
-
-
-def _boundary(one: Trace) -> int | None:
-    """Where sentence B begins; None if the text is not one A followed by one B."""
-    if one.segments is None:
-        return None
-    segments = one.segments[0]
-    boundary = int((segments == 0).sum())
-    in_order = (segments[:boundary] == 0).all() and (segments[boundary:] == 1).all()
-    return boundary if in_order and 0 < boundary < len(segments) else None
-
-
-def _measure(measure: HeadMeasures) -> dict[str, Any]:
-    """What a head does in this text; measures that this text does not have are left out."""
-    values = {name: round(float(getattr(measure, name)), 4) for name in _MEASURES}
-    return {"does": measure.does} | {n: v for n, v in values.items() if math.isfinite(v)}
+def _rows(payload: Mapping[str, Any], shown: str) -> int:
+    """How many tokens stand below each other at first."""
+    if "sides" not in payload:
+        return len(payload["tokens"])
+    texts = {name: len(text["tokens"]) for name, text in payload["texts"].items()}
+    (side,) = (side for side in payload["sides"] if side["name"] == shown)
+    return max(sum(texts[name] for name in side[column]) for column in ("left", "right"))

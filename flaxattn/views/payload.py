@@ -57,31 +57,40 @@ def payload_bytes(shape: Sequence[int], precision: Precision) -> int:
     return layers * -(-heads * queries * raw // 3) * 4
 
 
-def choose_precision(shape: Sequence[int], asked: Precision | None) -> Precision:
+def choose_precision(
+    shape: Sequence[int], asked: Precision | None, *others: Sequence[int]
+) -> Precision:
     """The precision the weights of a page are stored in.
 
     Args:
         shape: `[L, H, Q, K]`.
         asked: What the caller insists on; None chooses float16 while that is small.
+        *others: Shapes of further weights on the same page.
 
     Raises:
         InputError: If the precision is unknown or the page would be too large for a browser.
     """
     if asked not in (None, "float16", "uint8"):
         raise InputError(f'Unknown precision {asked!r}.\nUse "float16", "uint8" or None.')
-    small = payload_bytes(shape, "float16") <= FLOAT16_BYTES
+    shapes = [tuple(shape), *map(tuple, others)]
+    small = _total_bytes(shapes, "float16") <= FLOAT16_BYTES
     precision: Precision = asked or ("float16" if small else "uint8")
-    size = payload_bytes(shape, precision)
+    size = _total_bytes(shapes, precision)
     if size > PAGE_BYTES:
-        fits = PAGE_BYTES // payload_bytes((1, *shape[1:]), "uint8")
+        fits = PAGE_BYTES // _total_bytes([(1, *shape[1:]) for shape in shapes], "uint8")
         cure = f"at most {fits} layers (include_layers=[…])" if fits else "a shorter text"
-        if asked == "float16" and fits >= shape[0]:
+        if asked == "float16" and _total_bytes(shapes, "uint8") <= PAGE_BYTES:
             cure = 'precision="uint8"'
         raise InputError(
             f"The page would be {size / 1e6:,.0f} MB; browsers manage {PAGE_BYTES / 1e6:.0f} MB.\n"
-            f"Its weights have layers, heads, queries, keys = {tuple(shape)}.\nUse {cure}."
+            f"Its weights have layers, heads, queries, keys = {', '.join(map(str, shapes))}.\n"
+            f"Use {cure}."
         )
     return precision
+
+
+def _total_bytes(shapes: Sequence[Sequence[int]], precision: Precision) -> int:
+    return sum(payload_bytes(shape, precision) for shape in shapes)
 
 
 def encode_weights(weights: Float[np.ndarray, "H Q K"], precision: Precision) -> str:

@@ -82,12 +82,11 @@ function checkBox(name, report) {
 }
 
 /**
- * A column of tokens.
+ * A column of tokens; its name is given with its tokens.
  * @param {"left"|"right"} side
- * @param {string} label
  * @param {{point: (index: number|null) => void, hold: (index: number) => void}} report
  */
-function tokenColumn(side, label, report) {
+function tokenColumn(side, report) {
   const indexOf = (event) => {
     const token = event.target.closest("[data-index]");
     return token ? Number(token.dataset.index) : null;
@@ -98,7 +97,6 @@ function tokenColumn(side, label, report) {
   return element("ol", {
     class: `tokens ${side}`,
     role: "listbox",
-    "aria-label": label,
     mouseover: (event) => report.point(indexOf(event)),
     mouseleave: () => report.point(null),
     click: hold,

@@ -47,7 +47,8 @@ function svgTokens(tokens, places, x, anchor, ink) {
 /**
  * @param {Object} picture
  * @param {string} picture.caption
- * @param {string[]} picture.tokens
+ * @param {string[]} picture.left tokens
+ * @param {string[]} picture.right tokens
  * @param {Line[]} picture.lines
  * @param {Geometry} picture.geometry
  * @param {(head: number) => string} picture.colourOf
@@ -55,7 +56,7 @@ function svgTokens(tokens, places, x, anchor, ink) {
  * @param {string} picture.paper
  * @returns {string} an SVG document
  */
-function svgDocument({ caption, tokens, lines, geometry, colourOf, ink, paper }) {
+function svgDocument({ caption, left, right, lines, geometry, colourOf, ink, paper }) {
   const side = 170;
   const [width, height] = [geometry.width + 2 * side, geometry.height + 56];
   const root = svgElement("svg", {
@@ -68,8 +69,8 @@ function svgDocument({ caption, tokens, lines, geometry, colourOf, ink, paper })
   const drawing = svgElement("g", { transform: `translate(${side} 40)` });
   drawing.append(
     ...svgLines(lines, geometry, colourOf),
-    ...svgTokens(tokens, geometry.left, -10, "end", ink),
-    ...svgTokens(tokens, geometry.right, geometry.width + 10, "start", ink),
+    ...svgTokens(left, geometry.left, -10, "end", ink),
+    ...svgTokens(right, geometry.right, geometry.width + 10, "start", ink),
   );
   root.append(
     svgElement("title", {}, caption),

@@ -98,19 +98,22 @@ class HeadView {
 
   save() {
     const style = getComputedStyle(document.documentElement);
-    const { model, heads, tokens } = this.payload;
+    const { side } = this.state;
     const layer = this.state.layerNumber();
-    const chosen = this.state.heads.map((head) => heads[head]).join(" ");
+    const chosen = this.state.heads.map((head) => side.heads[head]).join(" ");
+    const parts = [this.payload.model, SIDES[side.name][0], `layer ${layer}`, `heads ${chosen}`];
     const text = svgDocument({
-      caption: `${model ? `${model}, ` : ""}layer ${layer}, heads ${chosen}`,
-      tokens,
+      caption: parts.filter(Boolean).join(", "),
+      left: side.left.tokens,
+      right: side.right.tokens,
       lines: this.drawing.lines,
       geometry: this.geometry,
       colourOf: (head) => this.colourOf(head),
       ink: style.getPropertyValue("--ink").trim(),
       paper: style.getPropertyValue("--paper").trim(),
     });
-    download(`attention-layer-${layer}.svg`, "image/svg+xml", text);
+    const prefix = side.name === "alone" ? "attention" : `attention-${side.name}`;
+    download(`${prefix}-layer-${layer}.svg`, "image/svg+xml", text);
   }
 
   // Showing
@@ -126,6 +129,8 @@ class HeadView {
 
   showControls() {
     const { state } = this;
+    this.page.fit(state.side);
+    this.page.sideList.value = state.side.name;
     this.page.layerList.value = String(state.layer);
     this.page.attentionList.value = state.attention;
     this.page.opacityList.value = state.opacity;
@@ -133,6 +138,8 @@ class HeadView {
     this.page.mass.output.textContent = formatShare(state.mass);
     this.page.specialBox.checked = state.hideSpecial;
     this.page.badge.hidden = !state.hideSpecial;
+    this.page.lacking.textContent = state.side.lacks(state.layer);
+    this.page.lacking.hidden = !this.page.lacking.textContent;
   }
 
   showHeads() {
@@ -147,15 +154,15 @@ class HeadView {
   }
 
   showTokens() {
-    const { tokens, boundary } = this.payload;
     const { queries, keys } = this.state.selection(null);
     const longest = Math.max(queries.length, keys.length);
     this.rowHeight = longest > 96 ? 18 : longest > 40 ? 21 : 26;
     this.root.style.setProperty("--row", `${this.rowHeight}px`);
     for (const [side, positions] of [["left", queries], ["right", keys]]) {
+      const { tokens, special, boundary } = this.state.side[side];
       const same = positions.join() === [...this.page.rows[side].keys()].join();
       if (same) continue;
-      const made = positions.map((i) => [i, tokenRow(tokens[i], i, this.state.special.has(i))]);
+      const made = positions.map((i) => [i, tokenRow(tokens[i], i, special.has(i))]);
       this.page.rows[side] = new Map(made);
       this.page.columns[side].replaceChildren(...this.page.rows[side].values());
       if (positions.includes(0) && this.page.rows[side].has(boundary)) {
@@ -233,7 +240,7 @@ class HeadView {
 
   showPanel(focus) {
     const { hover, pin, heads } = this.state;
-    const { tokens } = this.payload;
+    const { left, right } = this.state.side;
     if (!focus) {
       this.page.panel.replaceChildren(...headsPanel(this.state.layerNumber(), heads.map((head) => this.facts(head))));
       this.page.spoken.textContent = "";
@@ -244,16 +251,17 @@ class HeadView {
       const [query, key] = pin.side === "left" ? [pin.index, hover.index] : [hover.index, pin.index];
       const weights = others.has(hover.index) ? others.get(hover.index).weights : new Map();
       const facts = heads.map((head) => ({ head: this.facts(head), weight: weights.has(head) ? weights.get(head) : null }));
-      this.page.panel.replaceChildren(...pairPanel(tokens[query], tokens[key], facts));
+      this.page.panel.replaceChildren(...pairPanel(left.tokens[query], right.tokens[key], facts));
       return;
     }
+    const [own, other] = focus.side === "left" ? [left.tokens, right.tokens] : [right.tokens, left.tokens];
     const listed = [...others].map(([index, { weights, mean }]) => ({
-      token: tokens[index],
+      token: other[index],
       mean,
       parts: [...weights].sort((a, b) => a[0] - b[0]).map(([head, w]) => [w / heads.length, this.colourOf(head)]),
     }));
     listed.sort((a, b) => b.mean - a.mean);
-    this.page.panel.replaceChildren(...tokenPanel(tokens[focus.index], focus.side, listed, heads.length));
+    this.page.panel.replaceChildren(...tokenPanel(own[focus.index], focus.side, listed, heads.length));
     const best = listed.slice(0, 3).map(({ token, mean }) => `${token} ${formatWeight(mean)}`);
     this.page.spoken.textContent = pin ? `${this.page.panel.firstChild.textContent}: ${best.join(", ")}` : "";
   }
@@ -266,13 +274,15 @@ class HeadView {
     this.page.count.textContent = `${what} ${whose} · shown ${formatShare(share)} of attention mass`.replace("  ", " ");
     this.root.dataset.lines = String(lines.length);
     this.root.dataset.layer = String(this.state.layerNumber());
+    this.root.dataset.side = this.state.side.name;
   }
 
   pointAtLine(event) {
     const line = lineAt(this.drawing.lines, this.geometry, event.offsetX, event.offsetY);
     if (!line) return this.page.hideTip();
     const { number, colour } = this.facts(line.head);
-    const [query, key] = [this.payload.tokens[line.query], this.payload.tokens[line.key]];
+    const { left, right } = this.state.side;
+    const [query, key] = [left.tokens[line.query], right.tokens[line.key]];
     const pair = element("strong", {}, tokenText(query), " → ", tokenText(key));
     const head = element("span", { class: "value", text: `head ${number}: ${formatWeight(line.weight)}` });
     return this.page.showTip([pair, element("span", {}, swatch(colour), head)], event);
@@ -288,7 +298,7 @@ class HeadView {
     return {
       number: this.state.headNumber(head),
       colour: this.colourOf(head),
-      measure: this.payload.measures[this.state.layer][head],
+      measure: this.state.side.measure(this.state.layer, head),
     };
   }
 

@@ -19,7 +19,7 @@ class HeadPage {
   }
 
   build() {
-    this.help = helpDialog();
+    this.help = helpDialog(Object.keys(this.state.sides).length > 1);
     this.tip = element("div", { class: "tip", role: "tooltip", hidden: true });
     this.spoken = element("p", { class: "spoken", "aria-live": "polite" });
     this.panel = element("aside", { class: "panel", "aria-label": "Weights" });
@@ -52,14 +52,27 @@ class HeadPage {
   buildControls() {
     const { state } = this;
     const set = (name) => (value) => this.actions.update({ [name]: value });
-    const layers = this.payload.layers.map((number, i) => [String(i), String(number)]);
-    this.layerList = dropDown("layer", layers, (at) => this.actions.update({ layer: Number(at) }));
-    this.attentionList = dropDown("attention", state.pairs(), set("attention"));
+    const sides = Object.keys(state.sides).map((name) => [name, SIDES[name][0]]);
+    this.sideList = dropDown("side", sides, (name) => this.actions.step(() => state.turn(name)));
+    this.layerList = dropDown("layer", [], (at) => this.actions.update({ layer: Number(at) }));
+    this.attentionList = dropDown("attention", ATTENTION, set("attention"));
     this.opacityList = dropDown("opacity", OPACITY, set("opacity"));
     this.mass = percentSlider("mass", (percent) => this.actions.update({ mass: percent / 100 }));
     this.specialBox = checkBox("special", set("hideSpecial"));
     const step = (by) => () => this.actions.step(() => state.stepLayer(by));
-    const fields = [
+    this.pairField = field("Attention", this.attentionList);
+    this.specialField = element(
+      "label",
+      { class: "field" },
+      this.specialBox,
+      element("span", { text: "Hide special tokens" }),
+    );
+    const sideField = field("Side", this.sideList);
+    sideField.hidden = sides.length === 1;
+    return element(
+      "div",
+      { class: "controls" },
+      sideField,
       element(
         "div",
         { class: "stepper" },
@@ -67,49 +80,66 @@ class HeadPage {
         signButton("‹", "Previous layer", step(-1)),
         signButton("›", "Next layer", step(1)),
       ),
-      field("Attention", this.attentionList),
+      this.pairField,
       field("Opacity", this.opacityList),
       field("Mass", this.mass.input, this.mass.output),
-      element("label", { class: "field" }, this.specialBox, element("span", { text: "Hide special tokens" })),
-    ];
-    if (state.pairs().length === 1) fields[1].hidden = true;
-    if (!state.special.size) fields[4].hidden = true;
-    return element("div", { class: "controls" }, ...fields);
+      this.specialField,
+    );
   }
 
   buildHeads() {
-    this.squares = this.payload.heads.map((number, head) =>
-      headSquare(number, {
-        toggle: () => this.actions.step(() => this.state.toggleHead(head)),
-        solo: () => this.actions.step(() => this.state.soloHead(head)),
-        point: (event) => this.showTip(this.actions.headTip(head), event.target),
-        leave: () => this.hideTip(),
-      }),
-    );
-    return element(
-      "div",
-      { class: "heads", role: "group", "aria-label": "Heads" },
-      element("span", { class: "label", text: "Heads" }),
-      ...this.squares,
-    );
+    this.squares = [];
+    this.headGroup = element("div", { class: "heads", role: "group", "aria-label": "Heads" });
+    return this.headGroup;
+  }
+
+  buildSquare(number, head) {
+    return headSquare(number, {
+      toggle: () => this.actions.step(() => this.state.toggleHead(head)),
+      solo: () => this.actions.step(() => this.state.soloHead(head)),
+      point: (event) => this.showTip(this.actions.headTip(head), event.target),
+      leave: () => this.hideTip(),
+    });
+  }
+
+  /** Put up what differs from side to side: layers, heads, headings, and room for its tokens. */
+  fit(side) {
+    if (this.side === side) return;
+    this.side = side;
+    const layers = side.layers.map((number, i) => element("option", { value: i, text: number }));
+    this.layerList.replaceChildren(...layers);
+    this.squares = side.heads.map((number, head) => this.buildSquare(number, head));
+    this.headGroup.replaceChildren(element("span", { class: "label", text: "Heads" }), ...this.squares);
+    this.pairField.hidden = !side.paired;
+    this.specialField.hidden = !this.state.hasSpecial();
+    ["left", "right"].forEach((column, i) => {
+      const heading = SIDES[side.name][i + 1];
+      this.headings[column].textContent = heading;
+      this.columns[column].setAttribute("aria-label", heading);
+      this.columns[column].replaceChildren();
+      this.rows[column] = new Map();
+    });
   }
 
   buildStatus() {
     this.count = element("span");
     this.badge = element("span", { class: "badge", text: "renormalised", hidden: true });
     this.badge.title = "Special tokens are left out; the other weights of each row are scaled up to a sum of one.";
+    this.lacking = element("span", { class: "badge", hidden: true });
     this.cut = element("span", { class: "badge", hidden: true });
     if (this.payload.truncated) {
       this.cut.hidden = false;
       this.cut.textContent = `${this.payload.truncated} tokens were cut off to fit the model`;
     }
-    return element("p", { class: "status", role: "status" }, this.count, this.badge, this.cut);
+    return element("p", { class: "status", role: "status" }, this.count, this.badge, this.lacking, this.cut);
   }
 
   buildStage() {
     this.columns = {};
-    for (const [side, label] of [["left", "attends from"], ["right", "attended to"]]) {
-      this.columns[side] = tokenColumn(side, label, {
+    this.headings = {};
+    for (const side of ["left", "right"]) {
+      this.headings[side] = element("h2", { class: side });
+      this.columns[side] = tokenColumn(side, {
         point: (index) => this.actions.point(side, index),
         hold: (index) => this.actions.refocus(() => this.state.hold(side, index)),
       });
@@ -121,9 +151,9 @@ class HeadPage {
     return element(
       "div",
       { class: "stage" },
-      element("h2", { class: "left", text: "attends from" }),
+      this.headings.left,
       element("span", { class: "arrow", "aria-hidden": "true", text: "→" }),
-      element("h2", { class: "right", text: "attended to" }),
+      this.headings.right,
       this.columns.left,
       this.stage,
       this.columns.right,

@@ -27,9 +27,7 @@ class HeadState {
   /** @param {Object} payload as `head.py` makes it */
   constructor(payload) {
     this.payload = payload;
-    this.size = payload.tokens.length;
-    this.special = new Set(payload.special);
-    this.decoded = new Map();
+    this.sides = readSides(payload);
     this.reset({});
   }
 
@@ -40,10 +38,12 @@ class HeadState {
 
   /** The settings that Python asked for. */
   start() {
-    const { start, layers, heads } = this.payload;
+    const { start } = this.payload;
+    const side = this.sides[start.side || "alone"];
     return {
-      layer: layers.indexOf(start.layer),
-      heads: inOrder(start.heads.map((number) => heads.indexOf(number))),
+      side,
+      layer: side.layers.indexOf(start.layer),
+      heads: inOrder(start.heads.map((number) => side.heads.indexOf(number))),
       attention: "all",
       opacity: "absolute",
       mass: 1,
@@ -54,35 +54,63 @@ class HeadState {
     };
   }
 
+  /**
+   * What another side shows first: the same layer, or the nearest below; the same heads, or all if
+   * all were on or none is there.
+   * @param {{side: Side, layer: number, heads: number[]}} from
+   * @param {Side} side
+   */
+  carry(from, side) {
+    if (from.side === side) return { side, layer: from.layer, heads: from.heads };
+    const wanted = from.side.layers[from.layer];
+    const below = side.layers.filter((number) => number <= wanted);
+    const layer = below.length ? side.layers.indexOf(Math.max(...below)) : 0;
+    const every = side.heads.map((_, head) => head);
+    const same = from.heads.map((head) => side.heads.indexOf(from.side.heads[head]));
+    const heads = inOrder(same.filter((head) => head >= 0));
+    const all = from.heads.length === from.side.heads.length || !heads.length;
+    return { side, layer, heads: all ? every : heads, attention: "all", pin: null, hover: null };
+  }
+
+  /** Show another side. */
+  turn(name) {
+    Object.assign(this, this.carry(this, this.sides[name]));
+    if (!this.hasSpecial()) this.hideSpecial = false;
+  }
+
   /** Settings that an address holds; whatever does not fit this page is passed over. */
   settingsFrom(fragment) {
-    const { layers, heads } = this.payload;
-    const found = {};
-    const layer = layers.indexOf(Number(fragment.layer));
+    const named = Object.keys(this.sides).includes(fragment.side);
+    const found = named ? this.carry(this.start(), this.sides[fragment.side]) : {};
+    const side = found.side || this.start().side;
+    const layer = side.layers.indexOf(Number(fragment.layer));
     if ("layer" in fragment && layer >= 0) found.layer = layer;
     const numbers = (fragment.heads || "").split("-").filter(Boolean);
-    const chosen = numbers.map((number) => heads.indexOf(Number(number)));
+    const chosen = numbers.map((number) => side.heads.indexOf(Number(number)));
     if (chosen.length && !chosen.includes(-1)) found.heads = inOrder([...new Set(chosen)]);
     const known = (options, value) => options.some(([name]) => name === value);
-    if (known(this.pairs(), fragment.attention)) found.attention = fragment.attention;
+    if (known(this.pairs(side), fragment.attention)) found.attention = fragment.attention;
     if (known(OPACITY, fragment.opacity)) found.opacity = fragment.opacity;
     if (fragment.mass >= 5 && fragment.mass < 100) found.mass = Math.round(fragment.mass) / 100;
-    if (fragment.special === "hidden" && this.special.size) found.hideSpecial = true;
+    if (fragment.special === "hidden" && this.hasSpecial(side)) found.hideSpecial = true;
     if (THEMES.includes(fragment.theme)) found.theme = fragment.theme;
-    const [side, index] = (fragment.pin || "").split("-");
-    if (["left", "right"].includes(side) && Number(index) < this.size && /^\d+$/.test(index)) {
-      found.pin = { side, index: Number(index) };
+    const [column, index] = (fragment.pin || "").split("-");
+    const columns = ["left", "right"].includes(column) && /^\d+$/.test(index);
+    if (columns && Number(index) < side[column].tokens.length) {
+      found.pin = { side: column, index: Number(index) };
     }
     return found;
   }
 
   /** Settings as an address holds them, null where they are what the page starts with. */
   settings() {
-    const start = this.start();
+    const asked = this.start();
+    const start = { ...asked, ...this.carry(asked, this.side) };
     const unless = (same, value) => (same ? null : value);
-    const numbers = (heads) => heads.map((head) => this.payload.heads[head]).join("-");
+    const numbers = (heads) => heads.map((head) => this.side.heads[head]).join("-");
     return {
-      layer: unless(this.layer === start.layer, this.payload.layers[this.layer]),
+      side: unless(this.side === asked.side, this.side.name),
+      layer: unless(this.layer === start.layer, this.side.layers[this.layer]),
       heads: unless(numbers(this.heads) === numbers(start.heads), numbers(this.heads)),
       attention: unless(this.attention === "all", this.attention),
       opacity: unless(this.opacity === "absolute", this.opacity),
@@ -94,27 +122,27 @@ class HeadState {
   }
 
   /** The choices there are for this text: sentence pairs have five. */
-  pairs() {
-    return this.payload.boundary === null ? ATTENTION.slice(0, 1) : ATTENTION;
+  pairs(side = this.side) {
+    return side.paired ? ATTENTION : ATTENTION.slice(0, 1);
   }
 
-  /** @returns {Layer} the present layer, decoded once */
+  /** @returns {boolean} whether there is anything that could be hidden */
+  hasSpecial(side = this.side) {
+    return side.left.special.size + side.right.special.size > 0;
+  }
+
+  /** @returns {Layer} the present layer */
   layerWeights() {
-    const { weights, precision, heads } = this.payload;
-    const at = this.layer;
-    if (!this.decoded.has(at)) {
-      this.decoded.set(at, decodeWeights(weights[at], precision, heads.length * this.size, this.size));
-    }
-    return { weights: this.decoded.get(at), size: this.size };
+    return this.side.layerAt(this.layer);
   }
 
-  /** @returns {number[]} positions of sentence "a" or "b", or all, less the hidden ones */
-  positions(sentence) {
-    const { boundary } = this.payload;
+  /** @returns {number[]} positions of a column's sentence "a" or "b", or all, less the hidden ones */
+  positions(column, sentence) {
+    const { tokens, special, boundary } = this.side[column];
     const from = sentence === "b" ? boundary : 0;
-    const to = sentence === "a" ? boundary : this.size;
+    const to = sentence === "a" ? boundary : tokens.length;
     const all = Array.from({ length: to - from }, (_, i) => from + i);
-    return this.hideSpecial ? all.filter((position) => !this.special.has(position)) : all;
+    return this.hideSpecial ? all.filter((position) => !special.has(position)) : all;
   }
 
   /** @returns {Selection} */
@@ -122,9 +150,9 @@ class HeadState {
     const [left, right] = this.attention === "all" ? ["all", "all"] : this.attention;
     return {
       heads: this.heads,
-      queries: this.positions(left),
-      keys: this.positions(right),
-      hidden: this.hideSpecial ? this.special : null,
+      queries: this.positions("left", left),
+      keys: this.positions("right", right),
+      hidden: this.hideSpecial ? this.side.right.special : null,
       mass: this.mass,
       opacity: this.opacity,
       focus,
@@ -137,11 +165,11 @@ class HeadState {
   }
 
   layerNumber() {
-    return this.payload.layers[this.layer];
+    return this.side.layers[this.layer];
   }
 
   headNumber(head) {
-    return this.payload.heads[head];
+    return this.side.heads[head];
   }
 
   /** Switch a head on or off; the last one stays on. */
@@ -153,11 +181,11 @@ class HeadState {
   /** Only this head; all of them if it is the only one already. */
   soloHead(head) {
     const alone = this.heads.length === 1 && this.heads[0] === head;
-    this.heads = alone ? this.payload.heads.map((_, i) => i) : [head];
+    this.heads = alone ? this.side.heads.map((_, i) => i) : [head];
   }
 
   stepLayer(step) {
-    this.layer = Math.max(0, Math.min(this.payload.layers.length - 1, this.layer + step));
+    this.layer = Math.max(0, Math.min(this.side.layers.length - 1, this.layer + step));
   }
 
   /** Hold a token; the one that is held already is let go. */

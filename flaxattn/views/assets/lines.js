@@ -14,7 +14,10 @@ const STEPS = 16;
 /**
  * @typedef {Object} Layer weights of one layer
  * @property {Float32Array} weights `[head, query, key]`
- * @property {number} size number of tokens
+ * @property {number} rows number of queries
+ * @property {number} columns number of keys
+ * @property {(query: number) => [number, number][]} parts ranges of keys, half-open, over each of
+ *   which the weights of a row sum to one
  *
  * @typedef {Object} Selection what is to be drawn
  * @property {number[]} heads indices of the heads that are on
@@ -47,17 +50,29 @@ function total(values) {
 
 /** @returns {Float32Array} weights of one row, renormalised without the hidden keys */
 function readRow(layer, head, query, hidden) {
-  const start = (head * layer.size + query) * layer.size;
-  const row = layer.weights.slice(start, start + layer.size);
+  const start = (head * layer.rows + query) * layer.columns;
+  const row = layer.weights.slice(start, start + layer.columns);
   if (!hidden) return row;
   for (const key of hidden) row[key] = 0;
-  const rest = total(row);
-  return rest > 0 ? row.map((weight) => weight / rest) : row;
+  for (const [from, to] of layer.parts(query)) {
+    const part = row.subarray(from, to);
+    const rest = total(part);
+    if (rest > 0) part.set(part.map((weight) => weight / rest));
+  }
+  return row;
+}
+
+/** Put to zero, in each part of a row, all but the fewest weights that hold `mass` of it. */
+function keepMass(row, parts, mass) {
+  for (const [from, to] of parts) {
+    const part = row.subarray(from, to);
+    const floor = smallestKept(part, mass);
+    part.set(part.map((weight) => (weight >= floor ? weight : 0)));
+  }
 }
 
 /** @returns {number} smallest weight among the fewest keys that hold `mass` of the row */
 function smallestKept(row, mass) {
-  if (mass >= 1) return 0;
   const sorted = row.slice().sort();
   const wanted = mass * total(row);
   let sum = 0;
@@ -86,12 +101,11 @@ function scanRows(layer, selection, queries, keys) {
   let mass = 0;
   for (let at = 0; at < rows.length; at += 1) {
     const row = readRow(layer, ...rows[at], selection.hidden);
-    const floor = smallestKept(row, selection.mass);
     units[at] = opacityUnit(row, selection);
     mass += total(row);
+    if (selection.mass < 1) keepMass(row, layer.parts(rows[at][1]), selection.mass);
     for (let i = 0; i < keys.length; i += 1) {
-      const weight = row[keys[i]];
-      if (weight >= floor) opacities[at * keys.length + i] = weight / units[at];
+      opacities[at * keys.length + i] = row[keys[i]] / units[at];
     }
   }
   return { opacities, units, mass };

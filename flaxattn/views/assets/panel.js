@@ -8,6 +8,7 @@ const MEASURES = [
   ["next", "next token"],
   ["previous", "previous token"],
   ["own", "own token"],
+  ["strongest", "one token"],
   ["delimiter", "delimiters"],
   ["first", "first token"],
   ["same_segment", "own sentence"],
@@ -79,7 +80,8 @@ function headsPanel(layer, heads) {
 /** @returns {string} the number that a role rests on */
 function headlineOf(measure) {
   const found = MEASURES.find(([, label]) => label === measure.does);
-  return found ? formatShare(measure[found[0]]) : `${measure.entropy.toFixed(1)} nats`;
+  if (found) return formatShare(measure[found[0]]);
+  return "entropy" in measure ? `${measure.entropy.toFixed(1)} nats` : "";
 }
 
 /**
@@ -136,8 +138,12 @@ function pairPanel(query, key, weights) {
   ];
 }
 
-/** @returns {HTMLDialogElement} the list of everything that can be done */
-function helpDialog() {
+/**
+ * The list of everything that can be done.
+ * @param {boolean} several whether the page has more than one side
+ * @returns {HTMLDialogElement}
+ */
+function helpDialog(several) {
   const ways = [
     ["point at a token", "only its lines stay; numbers beside the other tokens"],
     ["point at a line", "its head and weight"],
@@ -159,6 +165,9 @@ function helpDialog() {
     "“Mass” keeps, for each query and head, the fewest keys that hold that share of its attention. “Hide special tokens” leaves out what the model adds, such as [CLS] and [SEP], and scales the rest of each row up to a sum of one.",
     "The address of the page holds the present settings. Attention shows where a head reads from; it does not by itself explain a prediction.",
   ];
+  if (several) {
+    notes.splice(1, 0, "“Side”: the encoder reads the source; the decoder reads what was written so far; cross-attention reads the source while it writes what stands on the left. “All” joins the three: layer and head of the same number on either side, and the parts of a row sum to one each.");
+  }
   const close = element("button", { type: "button", class: "sign", text: "Close" });
   const dialog = element(
     "dialog",

@@ -1,0 +1,191 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Sentences with their translations, from two files, tables, or JSONL as the Hub has it.
+
+    train.de train.en                   line i of one is the translation of line i of the other
+    pairs.tsv                           two columns; with names for them, a header
+    pairs.jsonl                         {"translation": {"de": …, "en": …}}, or {"de": …, "en": …}
+
+Text stays text here; `translation_data` makes batches of it.
+"""
+
+import difflib
+import hashlib
+import itertools
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from flaxattn.errors import InputError
+from flaxattn.train.bad_rows import BadRows, Problem, excerpt
+from flaxattn.train.lines import Line, kind_of, lines_of, refused
+from flaxattn.train.tables import Row, read_rows, text_of
+
+_TABLES = ("tsv", "csv", "jsonl", "parquet")
+_NESTED = "translation"
+_MOST = 0.1  # share of the pairs that may be held out
+
+
+class Pair(NamedTuple):
+    """A sentence with its translation, and where they come from; the file is the source's."""
+
+    source: str
+    target: str
+    file: str
+    line: int
+
+
+def read_pairs(files: Sequence[Path], source: str, target: str, bad: BadRows) -> list[Pair]:
+    """All usable pairs, in order.
+
+    Args:
+        files: two text files, source first, or tables (.tsv, .csv, .jsonl, .parquet), all of them
+            also with .gz.
+        source: the language that is read: a key of JSONL, a column of a table. May be empty for
+            text, and for tables without header.
+        target: the language that is written.
+        bad: takes what cannot be used.
+
+    Raises:
+        InputError: the files are no parallel text, or nothing is left of it; under the policy
+            "fail", for the first problem.
+    """
+    kinds = [kind_of(path) for path in files]
+    if files and all(kind in _TABLES for kind in kinds):
+        named = zip(files, kinds, strict=True)
+        pairs = [p for path, kind in named for p in _of_table(path, kind, source, target, bad)]
+    elif len(files) == 2 and not any(kind in _TABLES for kind in kinds):
+        pairs = list(_of_lines(files[0], files[1], bad))
+    else:
+        raise InputError(
+            "this is no parallel text\n"
+            f"received {', '.join(map(str, files)) or 'no file'}\n"
+            "name two text files, source first, or tables: .tsv .csv .jsonl .parquet"
+        )
+    if not pairs:
+        left_out = f", {sum(bad.counts.values())} problems" if bad.counts else ""
+        raise InputError(
+            f"no pair to learn from in {', '.join(map(str, files))}\n"
+            f"received {bad.seen} rows{left_out}\ngive files that hold sentences"
+        )
+    return pairs
+
+
+def held_out(pairs: Sequence[Pair], count: int) -> tuple[list[Pair], list[Pair]]:
+    """Pairs to learn from, and others to judge by; equal pairs stay on one side.
+
+    Args:
+        pairs: all of them.
+        count: how many to judge by, at most a tenth; at least one.
+    """
+    count = max(1, min(count, int(_MOST * len(pairs))))
+    ranks = [_digest(pair.source, pair.target) for pair in pairs]
+    limit = sorted(ranks)[count - 1]
+    sides: tuple[list[Pair], list[Pair]] = ([], [])
+    for pair, rank in zip(pairs, ranks, strict=True):
+        sides[rank <= limit].append(pair)
+    return sides
+
+
+def fingerprint(pairs: Sequence[Pair]) -> str:
+    """SHA-256 of the texts of pairs, in their order."""
+    return _digest(*(text for pair in pairs for text in pair[:2])).hex()
+
+
+def _digest(*texts: str) -> bytes:
+    digest = hashlib.sha256()
+    for text in texts:
+        digest.update(text.encode())
+        digest.update(b"\0")
+    return digest.digest()
+
+
+def _of_lines(first: Path, second: Path, bad: BadRows) -> Iterator[Pair]:
+    problems = [problem for path in (first, second) if (problem := refused(path, "txt"))]
+    for problem in problems:
+        bad.report(problem)
+    if problems:
+        return
+    _check_counts(first, second)
+    quiet = BadRows("skip")
+    paired = zip(lines_of(first, quiet), lines_of(second, quiet), strict=True)
+    for one, two in paired:
+        bad.seen += 1
+        problem = one.problem or two.problem or _emptiness(first, second, one, two)
+        if problem:
+            bad.report(problem)
+        else:
+            yield Pair(one.body.strip(), two.body.strip(), str(first), one.number)
+
+
+def _check_counts(first: Path, second: Path) -> None:
+    """Refuse two files with different numbers of lines, whatever is done with bad rows.
+
+    Raises:
+        InputError: with both numbers, and the first line that is empty in one file only.
+    """
+    fails = BadRows("fail")  # a file that cannot be read to its end has no number of lines
+    counts, differs = [0, 0], None
+    for rows in itertools.zip_longest(lines_of(first, fails), lines_of(second, fails)):
+        counts = [n + (row is not None) for n, row in zip(counts, rows, strict=True)]
+        one, two = rows
+        if differs is None and one and two and bool(one.body.strip()) != bool(two.body.strip()):
+            differs = one
+    if counts[0] == counts[1]:
+        return
+    where = "no line is empty in one of them only"
+    if differs is not None:
+        full, empty = (first, second) if differs.body.strip() else (second, first)
+        where = f"line {differs.number} is the first that is empty in {empty} and not in {full}"
+    raise InputError(
+        f"{first} has {counts[0]} lines, {second} has {counts[1]}\n{where}\n"
+        "line i of one must be the translation of line i of the other: repair the files"
+    )
+
+
+def _emptiness(first: Path, second: Path, one: Line, two: Line) -> Problem | None:
+    """What is wrong with a pair of lines of which one is empty, or both."""
+    filled = bool(one.body.strip()), bool(two.body.strip())
+    if all(filled):
+        return None
+    path, other = (second, first) if filled[0] else (first, second)
+    told = f"the line is empty, that of {other} is not"
+    if not any(filled):
+        told = f"the line is empty, as that of {other} is"
+    return Problem(str(path), one.number, "", "empty", told)
+
+
+def _of_table(path: Path, kind: str, source: str, target: str, bad: BadRows) -> Iterator[Pair]:
+    named = bool(source and target)
+    if not named and kind in ("jsonl", "parquet"):
+        raise InputError(
+            f"{path}: the languages are not named\n"
+            f"source is {source!r}, target is {target!r}\n"
+            "name both, for example --source-lang de --target-lang en"
+        )
+    names = (source, target) if named else ("source", "target")
+    wanted = names if kind in ("tsv", "csv") else None
+    for row in read_rows(path, wanted, bad, header=named):
+        values = _translations(row, names, bad)
+        read = values and text_of(values, names[0], bad)
+        wrote = values and read and text_of(values, names[1], bad)
+        if read and wrote:
+            yield Pair(read.strip(), wrote.strip(), row.file, row.line)
+
+
+def _translations(row: Row, names: tuple[str, str], bad: BadRows) -> Row | None:
+    """The row with both languages as its values; None, and a report, where one is missing."""
+    values: Any = row.values.get(_NESTED, row.values)
+    if not isinstance(values, dict):
+        message = f"expected an object of languages, received {type(values).__name__}"
+        bad.report(Problem(row.file, row.line, _NESTED, "language", message, excerpt(values)))
+        return None
+    for name in names:
+        if name not in values:
+            near = difflib.get_close_matches(name, list(values), 1)
+            told = f"the nearest is {near[0]!r}; " if near else ""
+            there = ", ".join(excerpt(str(key)) for key in list(values)[:8]) or "none"
+            message = f"there is no language {name!r}; {told}there are: {there}"
+            bad.report(Problem(row.file, row.line, "", "language", message))
+            return None
+    return row._replace(values=values)
