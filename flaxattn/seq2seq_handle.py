@@ -23,10 +23,11 @@ from flaxattn.generate import Cache, Written, write
 from flaxattn.handle import Pretrained, run, see
 from flaxattn.kernels.contract import Capture
 from flaxattn.outputs import Seq2SeqOutput
-from flaxattn.pieces import readable, word_numbers
+from flaxattn.pieces import readable
 from flaxattn.seq2seq import shifted_right
 from flaxattn.seq2seq_config import Seq2SeqConfig
 from flaxattn.trace import Trace
+from flaxattn.words import words_read, words_written
 
 _WEIGHTS = Capture(weights=True)
 
@@ -212,13 +213,13 @@ class PretrainedSeq2Seq(Pretrained):
             return given, {"tokens": self._pieces(np.asarray(given["input_ids"]))}
         limit = self.config.max_position_embeddings
         encoded = self._reader().encode(texts, max_length=limit, truncate=truncate)
-        decoder = self._reader().backend.decoder
-        rows = zip(encoded.tokens, encoded.special, strict=True)
+        rows = [(text,) for text in ([texts] if isinstance(texts, str) else texts)]
+        parts = zip(rows, encoded.offsets, encoded.special, strict=True)
         told = {
             "tokens": encoded.tokens,
-            "words": [word_numbers(row, added, decoder) for row, added in rows],
+            "words": [words_read(row[0], places, added) for row, places, added in parts],
             "special": encoded.special,
-            "texts": [(text,) for text in ([texts] if isinstance(texts, str) else texts)],
+            "texts": rows,
             "truncated": encoded.truncated,
         }
         return self._source(encoded.input_ids, encoded.attention_mask), told
@@ -302,13 +303,15 @@ class PretrainedSeq2Seq(Pretrained):
 
     def _wrote(self, ids: Int[np.ndarray, "B T"], mask: Int[np.ndarray, "B T"]) -> dict[str, Any]:
         """What was written, and the word that each piece of it belongs to."""
-        pieces = self._pieces(ids)
-        decoder = None if self.tokenizer is None else self.tokenizer.backend.decoder
+        reader = self.tokenizer
         added = np.isin(ids, self._added()) | (mask == 0)
-        words = [
-            word_numbers(row, extra, decoder) for row, extra in zip(pieces, added, strict=True)
-        ]
-        return {"written": pieces, "decoder_words": words}
+
+        def decode(row: Sequence[int]) -> str:
+            return " ".join(map(str, row)) if reader is None else reader.decode(row)
+
+        rows = zip(ids.tolist(), added, strict=True)
+        words = [words_written(row, extra, decode) for row, extra in rows]
+        return {"written": self._pieces(ids), "decoder_words": words}
 
     def _added(self) -> list[int]:
         """Ids that stand for no text of a target."""

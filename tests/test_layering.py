@@ -51,6 +51,7 @@ LEVELS = [
         "tokenizing",
         "tokens",
         "weights",
+        "words",
     },
     {"alignment", "records", "stats"},
     {"alignment_figure", "figures", "position_figure", "views"},
