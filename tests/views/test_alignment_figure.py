@@ -79,8 +79,12 @@ class TestAlignment:
             (*box.get_xy(), box.get_width(), box.get_height(), box.get_linestyle())
             for box in ax.patches
         }
-        pieces = {(-0.5, -0.5, 1, 1, "-"), (0.5, 0.5, 2, 2, "-"), (3.5, 0.5, 1, 2, ":")}
-        whole = {(-0.5, -0.5, 1, 1, "-"), (0.5, 0.5, 1, 1, "-"), (2.5, 0.5, 1, 1, ":")}
+        pieces = {
+            (-0.5, -0.5, 1, 1, "solid"),
+            (0.5, 0.5, 2, 2, "solid"),
+            (3.5, 0.5, 1, 2, "dotted"),
+        }
+        whole = {(-0.5, -0.5, 1, 1, "solid"), (0.5, 0.5, 1, 1, "solid"), (2.5, 0.5, 1, 1, "dotted")}
         assert boxes == (whole if words else pieces)
         pairs = plot_alignment(translation.trace, gold=[(0, 0), (1, 1)]).axes[0]
         assert len(pairs.patches) == 2

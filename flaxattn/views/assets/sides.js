@@ -87,6 +87,12 @@ class JoinedSide extends Side {
     this.sides = sides;
   }
 
+  /** @returns {Layer} as of any side, but only the last one is kept: squares are large */
+  layerAt(at) {
+    if (!this.decoded.has(at)) this.decoded.clear();
+    return super.layerAt(at);
+  }
+
   /** @returns {[Side, number, number, number][]} sides that have the layer at an index, their index
    *    of it, and their row and column in the square */
   blocks(at) {
