@@ -104,7 +104,7 @@ def test_ids_alone_give_a_trace_that_can_be_cut(model: PretrainedSeq2Seq) -> Non
 def test_tables_of_positions_are_those_that_are_added(side: str) -> None:
     np.testing.assert_array_equal(handle().positions(side), sinusoids(40, 16))
     learned = handle(positions="learned")
-    stored = learned.params[f"{side}_inputs"]["position"]["embedding"]
+    stored = learned.params["model"][f"{side}_inputs"]["position"]["embedding"]
     np.testing.assert_array_equal(learned.positions(side), stored[UNUSED_ROWS:])
     with pytest.raises(InputError, match="There is no 'source' with positions"):
         learned.positions("source")

@@ -142,7 +142,8 @@ class TestReading:
         assert f"one token{strongest:.2f}" in tip
         view.choose("side", "all")
         roles = view.texts(".panel .role")
-        assert [role.count(" · ") for role in roles] == [2, 2, 1, 1]
+        named = [[part.split(":")[0] for part in role.split(", ")] for role in roles]
+        assert named == [["encoder", "cross", "decoder"]] * 2 + [["cross", "decoder"]] * 2
 
     def test_a_token_is_let_go_when_the_page_turns(self, view, translation):
         view.open(translation.page, "pin=left-4")

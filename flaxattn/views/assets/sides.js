@@ -123,8 +123,8 @@ class JoinedSide extends Side {
 
   measure(at, head) {
     const known = this.blocks(at).filter(([side]) => side.heads.includes(this.heads[head]));
-    const roles = known.map(([side, index]) => side.measure(index, side.heads.indexOf(this.heads[head])).does);
-    return { does: roles.join(" · ") || "in no block" };
+    const role = ([side, index]) => side.measure(index, side.heads.indexOf(this.heads[head])).does;
+    return { does: known.map((block) => `${block[0].name}: ${role(block)}`).join(", ") || "in no block" };
   }
 
   lacks(at) {
