@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Traces of an encoder-decoder know the words of both texts, and models their positions."""
 
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -12,6 +13,7 @@ from tokenizers import decoders, models, pre_tokenizers, processors, trainers
 
 import flaxattn as fa
 from flaxattn.alignment import pharaoh, word_alignment
+from flaxattn.cli import main
 from flaxattn.errors import InputError
 from flaxattn.positions import UNUSED_ROWS, sinusoids
 from flaxattn.seq2seq import Seq2SeqLM
@@ -99,6 +101,19 @@ def test_ids_alone_give_a_trace_that_can_be_cut(model: PretrainedSeq2Seq) -> Non
     _, trace = model.generate(**given, max_new_tokens=5, trace=True)
     one = trace[0]
     assert one.cross.weights.shape[-1] == len(one.tokens[0]) == 3
+
+
+def test_the_command_shows_a_source_and_its_target(
+    model: PretrainedSeq2Seq, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model.save_pretrained(tmp_path / "model")
+    page = tmp_path / "page.html"
+    words = ["view", SOURCES[0], TARGETS[0], "--model", str(tmp_path / "model"), "-o", str(page)]
+    assert main([*words, "--side", "all", "--heads", "1,3"]) == 0
+    text = page.read_text(encoding="utf-8")
+    assert '"side":"all"' in text and '"heads":[1,3]' in text
+    assert main([*words, "--side", "none"]) == 2
+    assert "There is no side 'none'" in capsys.readouterr().err
 
 
 def test_tables_of_positions_are_those_that_are_added(model: PretrainedSeq2Seq) -> None:
