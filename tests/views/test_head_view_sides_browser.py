@@ -133,6 +133,17 @@ class TestReading:
         assert set(view.texts(".panel .other")) == set(translation.written)
         assert view.texts(".spoken")[0].startswith("<b>ein</b> is attended by: ")
 
+    def test_pointing_at_a_line_tells_its_weight(self, view, translation):
+        view.open(translation.page, "heads=1&pin=left-2")
+        key = int(translation.shares["cross"][0, 1, 2].argmax())
+        middle = "const g = view.geometry; return (g.left.get(2) + g.right.get(arguments[0])"
+        y = view.run(f"{middle} - g.height) / 2", key)
+        view.actions().move_to_element_with_offset(view.find(".lines"), 0, round(y)).perform()
+        (tip,) = view.texts(".tip")
+        weight = translation.shares["cross"][0, 1, 2, key]
+        pair = f"{translation.written[2]} → {translation.source[key]}"
+        assert tip == f"{pair}head 1: {weight:.3f}"
+
     def test_heads_say_what_they_read(self, view, translation):
         view.open(translation.page)
         view.point("button.head:nth-of-type(2)")
