@@ -38,7 +38,7 @@ def word_alignment(
         trace: With `cross` weights; `words` and `decoder_words` say how pieces form words.
             Without them each piece that is neither special nor padding is a word.
         layer: Number of a decoder layer, or several; default the last but one recorded, which
-            aligns best in Transformers (Garg et al. 2019, section 3; Kobayashi et al. 2020).
+            aligns best in Transformers of six (Garg et al. 2019; Kobayashi et al. 2020).
         heads: Numbers of heads; default all.
 
     Returns:
@@ -204,7 +204,7 @@ def alignment_error_rate(
     sure: Sequence[Iterable[Pair]],
     possible: Sequence[Iterable[Pair]] | None = None,
 ) -> float:
-    """Alignment error rate of a corpus (Och & Ney 2003, section 2.2).
+    """Alignment error rate of a corpus (Och & Ney 2003).
 
     1 - (|A ∩ S| + |A ∩ P|) / (|A| + |S|), the sizes counted over all sentences; 0 is best.
 

@@ -30,44 +30,6 @@ def readable(pieces: Sequence[str], decoder: Any = None) -> list[str]:
     return list(pieces)
 
 
-def word_numbers(
-    pieces: Sequence[str], special: Sequence[Any], decoder: Any = None
-) -> list[int | None]:
-    """Number of the whitespace word that each piece belongs to, as Pharaoh alignments count them.
-
-    A word starts at a piece that begins with a space or with SentencePiece's `▁`, at the first
-    piece and after a special piece or a blank one. WordPiece keeps no spaces: there every piece
-    without `##` starts a word. Where a tokenizer has no decoder its pieces are whole words.
-
-    Args:
-        pieces: what `readable` made of one sequence.
-        special: true at pieces the model adds, and at padding.
-        decoder: the decoder of the tokenizer.
-
-    Returns:
-        From 0; None for special pieces and for blank ones.
-    """
-    numbers: list[int | None] = []
-    word, inside = -1, False
-    for piece, added in zip(pieces, special, strict=True):
-        if added or not piece.strip(" \t\n▁"):
-            numbers.append(None)
-            inside = False
-            continue
-        word += not inside or _starts_word(piece, decoder)
-        inside = True
-        numbers.append(word)
-    return numbers
-
-
-def _starts_word(piece: str, decoder: Any) -> bool:
-    if decoder is None:
-        return True
-    if isinstance(decoder, decoders.WordPiece):
-        return not piece.startswith("##")
-    return piece[0] == "▁" or piece[0].isspace()
-
-
 def _byte_alphabet() -> dict[str, int]:
     plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
     table = {chr(byte): byte for byte in plain}

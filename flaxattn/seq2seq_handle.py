@@ -15,7 +15,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
-from tokenizers import decoders
 
 from flaxattn import inputs, positions, weights
 from flaxattn.decoding import Decoding
@@ -25,12 +24,11 @@ from flaxattn.generation_config import decoding_fields
 from flaxattn.handle import Pretrained, run, see
 from flaxattn.kernels.contract import Capture
 from flaxattn.outputs import Seq2SeqOutput
-from flaxattn.pieces import word_numbers
 from flaxattn.rnn_config import EncoderDecoderConfig
 from flaxattn.seq2seq import shifted_right
 from flaxattn.seq2seq_writing import lengths, shortened, write
-from flaxattn.tokens import Tokenizer
 from flaxattn.trace import Trace
+from flaxattn.words import words_read, words_written
 
 _WEIGHTS = Capture(weights=True)
 
@@ -248,16 +246,16 @@ class PretrainedSeq2Seq(Pretrained):
             raise InputError("give either texts or input_ids")
         if texts is None:
             given = self._source(ids, mask)
-            return given, {"tokens": self._pieces(np.asarray(given["input_ids"]))}
+            return given, {"tokens": _pieces(self.tokenizer, np.asarray(given["input_ids"]))}
         limit = self.config.max_position_embeddings
         encoded = self._reader().encode(texts, max_length=limit, truncate=truncate)
-        decoder = _decoder(self._reader())
-        rows = zip(encoded.tokens, encoded.special, strict=True)
+        rows = [(text,) for text in ([texts] if isinstance(texts, str) else texts)]
+        parts = zip(rows, encoded.offsets, encoded.special, strict=True)
         told = {
             "tokens": encoded.tokens,
-            "words": [word_numbers(row, added, decoder) for row, added in rows],
+            "words": [words_read(row[0], places, added) for row, places, added in parts],
             "special": encoded.special,
-            "texts": [(text,) for text in ([texts] if isinstance(texts, str) else texts)],
+            "texts": rows,
             "truncated": encoded.truncated,
         }
         return self._source(encoded.input_ids, encoded.attention_mask), told
@@ -325,7 +323,7 @@ class PretrainedSeq2Seq(Pretrained):
             seen,
             **pieces,
             mask=source["attention_mask"] == 1,
-            decoder_tokens=self._pieces(read),
+            decoder_tokens=_pieces(self.tokenizer and self._writer(), read),
             **self._wrote(wrote, mask),
             decoder_mask=mask == 1,
             decoder_special=np.isin(read, self._added()) | (mask == 0),
@@ -341,13 +339,15 @@ class PretrainedSeq2Seq(Pretrained):
 
     def _wrote(self, ids: Int[np.ndarray, "B T"], mask: Int[np.ndarray, "B T"]) -> dict[str, Any]:
         """What was written, and the word that each piece of it belongs to."""
-        pieces = self._pieces(ids)
-        decoder = None if self.tokenizer is None else _decoder(self._writer())
+        reader = None if self.tokenizer is None else self._writer()
         added = np.isin(ids, self._added()) | (mask == 0)
-        words = [
-            word_numbers(row, extra, decoder) for row, extra in zip(pieces, added, strict=True)
-        ]
-        return {"written": pieces, "decoder_words": words}
+
+        def decode(row: Sequence[int]) -> str:
+            return " ".join(map(str, row)) if reader is None else reader.decode(row)
+
+        rows = zip(ids.tolist(), added, strict=True)
+        words = [words_written(row, extra, decode) for row, extra in rows]
+        return {"written": _pieces(reader, ids), "decoder_words": words}
 
     def _added(self) -> list[int]:
         """Ids that stand for no text of a target."""
@@ -355,12 +355,6 @@ class PretrainedSeq2Seq(Pretrained):
         ids = (c.pad_token_id, c.bos_token_id, c.eos_token_id, c.decoder_start_token_id)
         forced = (c.forced_bos_token_id, c.forced_eos_token_id)
         return [i for i in (*ids, *forced) if i is not None]
-
-    def _pieces(self, ids: Int[np.ndarray, "B T"]) -> list[list[str]]:
-        """Readable pieces; the ids themselves where there is no tokenizer."""
-        if self.tokenizer is None:
-            return [[str(number) for number in row] for row in ids.tolist()]
-        return [self._writer().pieces(row) for row in ids.tolist()]
 
     def _source(self, ids: Any, mask: Any) -> dict[str, Any]:
         """Checked arguments of the encoder; the mask is filled in, for one program to serve all."""
@@ -393,6 +387,8 @@ class PretrainedSeq2Seq(Pretrained):
         return {"decoder_attention_mask": ones} | arrays
 
 
-def _decoder(tokenizer: Reader) -> Any:
-    """What tells how the pieces of a tokenizer form words."""
-    return tokenizer.backend.decoder if isinstance(tokenizer, Tokenizer) else decoders.Metaspace()
+def _pieces(reader: Reader | None, ids: Int[np.ndarray, "B T"]) -> list[list[str]]:
+    """Readable pieces; the ids themselves where there is no tokenizer."""
+    if reader is None:
+        return [[str(number) for number in row] for row in ids.tolist()]
+    return [reader.pieces(row) for row in ids.tolist()]

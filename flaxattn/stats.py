@@ -69,7 +69,8 @@ class CrossMeasures:
     Attributes:
         layer: Number of the decoder layer.
         head: Number of the head.
-        strongest: Share on the source piece that gets most (the confidence of Voita et al. 2019).
+        strongest: Share on the source piece that gets most: the confidence of Voita et al. 2019,
+            who left out the end of the text.
         first: Share on the first source piece.
         delimiter: Share on source pieces the model adds; nan if they are not known.
         entropy: In nats.

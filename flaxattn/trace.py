@@ -329,11 +329,17 @@ class Trace:
             sequence: Index; negative counts from the end.
 
         Raises:
-            InputError: If there is no such sequence.
+            InputError: If there is no such sequence, or the trace holds no tokens.
         """
         b = self.place(sequence)
-        real = _real(self.tokens[b], self.mask, b)
         target = self.decoder_tokens or self.written
+        if not self.tokens or (self.cross and not target):
+            name = "decoder_tokens" if self.tokens else "tokens"
+            raise InputError(
+                f"This trace holds no {name}, so no sequence can be told from its padding.\n"
+                f"Give them: Trace.from_variables(state, {name}=[[…], …])."
+            )
+        real = _real(self.tokens[b], self.mask, b)
         written = _real(target[b], self.decoder_mask, b) if target else real
         places = {"encoder": (real, real), "decoder": (written, written), "cross": (written, real)}
         sides = {

@@ -9,7 +9,6 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from flaxattn.alignment import (
     alignment_error_rate,
@@ -19,7 +18,6 @@ from flaxattn.alignment import (
     word_weights,
 )
 from flaxattn.errors import InputError
-from flaxattn.pieces import readable, word_numbers
 from flaxattn.trace import Seen, Trace
 
 # "ein Haus am See" read as ▁ein ▁Ha us ▁am ▁See </s>; "a lakehouse" written as ▁a ▁lake house </s>.
@@ -149,54 +147,6 @@ def test_a_trace_without_cross_attention_says_what_to_trace() -> None:
         "An alignment is read off cross-attention weights; this trace holds none.\n"
         "Trace an encoder-decoder: model.trace(source, capture=fa.Capture(weights=True))."
     )
-
-
-class TestWords:
-    TEXTS = ("The house's roof, 3.5 m high -- isn't blue.", "Über  den Wolken", "a")
-
-    def numbers(self, tokenizer: Tokenizer, text: str) -> tuple[list[str], list[Any]]:
-        pieces = readable(tokenizer.encode(text).tokens, tokenizer.decoder)
-        return pieces, word_numbers(pieces, [False] * len(pieces), tokenizer.decoder)
-
-    @pytest.mark.parametrize("kind", ["metaspace", "bytes", "unigram"])
-    @pytest.mark.parametrize("text", TEXTS)
-    def test_they_are_the_words_between_spaces(self, kind: str, text: str) -> None:
-        if kind == "unigram":
-            letters = [(letter, -3.0) for letter in sorted({*"".join(self.TEXTS), "▁"})]
-            vocabulary = [("<unk>", 0.0), *letters, ("▁h", -2.0), ("ou", -2.0)]
-            made = Tokenizer(models.Unigram(vocabulary, unk_id=0))
-        else:
-            made = Tokenizer(models.BPE())
-        if kind == "bytes":
-            made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-            made.decoder = decoders.ByteLevel()
-            alphabet = pre_tokenizers.ByteLevel.alphabet()
-        else:
-            made.pre_tokenizer = pre_tokenizers.Metaspace()
-            made.decoder = decoders.Metaspace()
-            alphabet = []
-        if kind != "unigram":
-            trainer = trainers.BpeTrainer(
-                vocab_size=300, initial_alphabet=alphabet, show_progress=False
-            )
-            made.train_from_iterator(self.TEXTS, trainer)
-        pieces, numbers = self.numbers(made, text)
-        joined = ["" for _ in text.split()]
-        for piece, number in zip(pieces, numbers, strict=True):
-            if number is not None:
-                joined[number] += piece.strip(" ▁")
-        assert joined == text.split()
-
-    def test_special_and_blank_pieces_are_in_none(self) -> None:
-        pieces = ["<s>", " a", "b", " ", "c", " d", "</s>", "<pad>"]
-        special = [True, False, False, False, False, False, True, True]
-        found = word_numbers(pieces, special, decoders.Metaspace())
-        assert found == [None, 0, 0, None, 1, 2, None, None]
-
-    def test_word_pieces_and_whole_words(self) -> None:
-        pieces = ["play", "##ing", ".", "x"]
-        assert word_numbers(pieces, [False] * 4, decoders.WordPiece()) == [0, 0, 1, 2]
-        assert word_numbers(["der", "Hund"], [False] * 2) == [0, 1]
 
 
 class TestPharaoh:

@@ -60,6 +60,7 @@ LEVELS = [
         "tokens",
         "translating",
         "weights",
+        "words",
     },
     {"alignment", "bleu", "records", "stats"},
     {"alignment_figure", "figures", "position_figure", "views"},

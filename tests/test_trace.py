@@ -160,6 +160,13 @@ def test_sides_that_do_not_fit_their_tokens(arguments):
     assert len(str(caught.value).splitlines()) == 3
 
 
+@pytest.mark.parametrize(("given", "name"), [((), "tokens"), (TOKENS, "decoder_tokens")])
+def test_a_trace_without_tokens_cannot_be_cut(given, name):
+    seen = Seen(weights=shares(1, 3, 2, 4, 5), layers=(0,), heads=(0, 1))
+    with pytest.raises(InputError, match=rf"This trace holds no {name}, so no sequence"):
+        Trace(cross=seen, tokens=given)[0]
+
+
 def test_what_was_not_captured_is_said():
     trace = dataclasses.replace(full_trace(), encoder=Seen(stats={"lse": WEIGHTS[..., 0]}))
     with pytest.raises(InputError, match="holds no weights") as caught:

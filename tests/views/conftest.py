@@ -199,8 +199,11 @@ def view(chromium: Any) -> View:
 def peaked() -> Callable[..., np.ndarray]:
     """Makes attention `[L, 1, H, Q, K]` with some large and many small weights."""
 
-    def make(layers: int, heads: int, length: int, seed: int = 0) -> np.ndarray:
-        scores = np.random.default_rng(seed).normal(size=(layers, 1, heads, length, length)) * 2
+    def make(
+        layers: int, heads: int, length: int, seed: int = 0, keys: int | None = None
+    ) -> np.ndarray:
+        shape = (layers, 1, heads, length, keys or length)
+        scores = np.random.default_rng(seed).normal(size=shape) * 2
         shares = np.exp(scores - scores.max(-1, keepdims=True))
         return (shares / shares.sum(-1, keepdims=True)).astype(np.float32)
 
@@ -241,3 +244,66 @@ def pair(peaked: Callable[..., np.ndarray], tmp_path_factory: pytest.TempPathFac
     page = head_view(trace).save(tmp_path_factory.mktemp("pair") / "pair.html")
     shares = np.asarray(trace.encoder.weights)[:, 0]
     return Pair(trace, shares, tokens, special[1] + 1, special, page)
+
+
+@dataclasses.dataclass(frozen=True)
+class Translation:
+    """A trace of a source and its target, unequal in depth and heads, and the page made of it."""
+
+    trace: Trace
+    shares: dict[str, np.ndarray]  # [L, H, Q, K] by side
+    source: list[str]
+    read: list[str]
+    written: list[str]
+    page: Path
+
+    def square(self, layer: int) -> np.ndarray:
+        """The joined weights `[H, S + T, S + T]` of a layer; zero where a block lacks it."""
+        s, t = len(self.source), len(self.written)
+        heads = max(array.shape[1] for array in self.shares.values())
+        joined = np.zeros((heads, s + t, s + t), np.float32)
+        for side, rows, columns in (
+            ("encoder", slice(s), slice(s)),
+            ("cross", slice(s, None), slice(s)),
+            ("decoder", slice(s, None), slice(s, None)),
+        ):
+            if layer < len(self.shares[side]):
+                block = self.shares[side][layer]
+                joined[: len(block), rows, columns] = block
+        return joined
+
+
+@pytest.fixture(scope="session")
+def translation(
+    peaked: Callable[..., np.ndarray], tmp_path_factory: pytest.TempPathFactory
+) -> Translation:
+    """Three encoder layers of two heads, two decoder layers of four; some padding on each side."""
+    source = ["<b>ein</b>", " Ha", "us", " am", " See", "</s>"]
+    written = [" a", " lake", "house", " &amp;", "</s>"]
+    read = ["<s>", *written[:-1]]
+    encoder = peaked(3, 2, 6)
+    cross = peaked(2, 4, 5, seed=1, keys=6)
+    decoder = np.tril(peaked(2, 4, 5, seed=2))
+    decoder /= decoder.sum(-1, keepdims=True)
+    padded = [np.zeros((a.shape[0], 1, a.shape[2], 7, 7), np.float32) for a in (encoder, decoder)]
+    padded.append(np.zeros((2, 1, 4, 7, 7), np.float32))
+    for whole, part in zip(padded, (encoder, decoder, cross), strict=True):
+        whole[..., : part.shape[3], : part.shape[4]] = part
+    trace = Trace.from_arrays(
+        padded[0],
+        [[*source, "<pad>"]],
+        decoder_weights=padded[1],
+        cross_weights=padded[2],
+        decoder_tokens=[[*read, "<pad>", "<pad>"]],
+        written=[[*written, "<pad>", "<pad>"]],
+        words=[[0, 1, 1, 2, 3, None, None]],
+        decoder_words=[[0, 1, 1, 2, None, None, None]],
+        special=np.array([[0, 0, 0, 0, 0, 1, 1]], bool),
+        decoder_special=np.array([[1, 0, 0, 0, 0, 1, 1]], bool),
+        mask=np.arange(7)[None] < 6,
+        decoder_mask=np.arange(7)[None] < 5,
+        model="tiny-de-en",
+    )
+    page = head_view(trace).save(tmp_path_factory.mktemp("sides") / "sides.html")
+    shares = {"encoder": encoder[:, 0], "decoder": decoder[:, 0], "cross": cross[:, 0]}
+    return Translation(trace, shares, source, read, written, page)

@@ -87,6 +87,12 @@ class JoinedSide extends Side {
     this.sides = sides;
   }
 
+  /** @returns {Layer} as of any side, but only the last one is kept: squares are large */
+  layerAt(at) {
+    if (!this.decoded.has(at)) this.decoded.clear();
+    return super.layerAt(at);
+  }
+
   /** @returns {[Side, number, number, number][]} sides that have the layer at an index, their index
    *    of it, and their row and column in the square */
   blocks(at) {
@@ -117,8 +123,8 @@ class JoinedSide extends Side {
 
   measure(at, head) {
     const known = this.blocks(at).filter(([side]) => side.heads.includes(this.heads[head]));
-    const roles = known.map(([side, index]) => side.measure(index, side.heads.indexOf(this.heads[head])).does);
-    return { does: roles.join(" · ") || "in no block" };
+    const role = ([side, index]) => side.measure(index, side.heads.indexOf(this.heads[head])).does;
+    return { does: known.map((block) => `${block[0].name}: ${role(block)}`).join(", ") || "in no block" };
   }
 
   lacks(at) {

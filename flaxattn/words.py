@@ -1,0 +1,62 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Which word each token belongs to, words being what spaces part, as alignments count them.
+
+Told from a text and offsets where a text was read, and from what a decoder makes of the ids where
+it was written, so it holds for any tokenizer. It knows none.
+"""
+
+import bisect
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+
+def words_read(
+    text: str, offsets: Sequence[tuple[int, int]], special: Sequence[Any]
+) -> list[int | None]:
+    """Number of the word that each token of a text belongs to.
+
+    A token of blank space belongs to the word after it.
+
+    Args:
+        text: What was read.
+        offsets: Half-open range of characters of each token.
+        special: True at tokens the model adds, at padding, and at a language tag.
+
+    Returns:
+        From 0, which is the first word after a language tag; None for special tokens.
+    """
+    starts = [word.start() for word in re.finditer(r"\S+", text)]
+    visible = re.compile(r"\S")
+    numbers: list[int | None] = []
+    for (start, _), added in zip(offsets, special, strict=True):
+        found = None if added else visible.search(text, start)
+        numbers.append(bisect.bisect_right(starts, found.start()) - 1 if found else None)
+    first = min((number for number in numbers if number is not None), default=0)
+    return [None if number is None else number - first for number in numbers]
+
+
+def words_written(
+    ids: Sequence[int], special: Sequence[Any], decode: Callable[[Sequence[int]], str]
+) -> list[int | None]:
+    """Number of the word that each token is part of in the text they are decoded to.
+
+    Args:
+        ids: What was written.
+        special: True at tokens that stand for no text, and at padding.
+        decode: Makes text of ids.
+
+    Returns:
+        From 0; None for special tokens, and for those that the text does not show.
+    """
+    numbers: list[int | None] = []
+    kept: list[int] = []
+    before = ""
+    for number, added in zip(ids, special, strict=True):
+        if not added:
+            kept.append(number)
+        text = before if added else decode(kept).strip()
+        numbers.append(None if text == before else len(text.split()) - 1)
+        before = text
+    return numbers

@@ -1,0 +1,179 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a page of several sides holds: texts, layers, heads, weights; and what it refuses."""
+
+import base64
+import dataclasses
+import json
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+from flaxattn.errors import InputError
+from flaxattn.stats import cross_measures
+from flaxattn.trace import Trace
+from flaxattn.views.head import head_view
+from flaxattn.views.page import Page
+from flaxattn.views.payload import choose_precision
+
+
+def payload_of(page: Page) -> dict[str, Any]:
+    """What the script of a page reads."""
+    found = re.search(r'class="flaxattn-payload">(.*?)</script>', page.html, re.DOTALL)
+    assert found is not None
+    return json.loads(found[1])
+
+
+def decoded(side: dict[str, Any], rows: int, columns: int) -> np.ndarray:
+    """Weights `[L, H, Q, K]` of a side stored as float16."""
+    layers = [np.frombuffer(base64.b64decode(text), "<f2") for text in side["weights"]]
+    return np.stack(layers).reshape(len(layers), len(side["heads"]), rows, columns)
+
+
+def test_every_side_travels_with_its_texts(translation):
+    payload = payload_of(head_view(translation.trace))
+    texts = payload["texts"]
+    assert texts["source"]["tokens"] == translation.source
+    assert texts["read"]["tokens"] == translation.read
+    assert texts["written"]["tokens"] == translation.written
+    assert [texts[name]["special"] for name in ("source", "read", "written")] == [[5], [0], [4]]
+    sides = {side["name"]: side for side in payload["sides"]}
+    assert list(sides) == ["encoder", "decoder", "cross", "all"]
+    for name, shares in translation.shares.items():
+        found = decoded(sides[name], *shares.shape[2:])
+        np.testing.assert_allclose(found, shares, atol=2**-11)
+        assert (sides[name]["layers"], sides[name]["heads"]) == (
+            list(range(shares.shape[0])),
+            list(range(shares.shape[1])),
+        )
+    columns = {name: (side["left"], side["right"]) for name, side in sides.items()}
+    assert columns == {
+        "encoder": (["source"], ["source"]),
+        "decoder": (["read"], ["read"]),
+        "cross": (["written"], ["source"]),
+        "all": (["source", "written"], ["source", "read"]),
+    }
+    assert (sides["all"]["layers"], sides["all"]["heads"]) == ([0, 1, 2], [0, 1, 2, 3])
+    assert "weights" not in sides["all"]
+
+
+def test_it_starts_with_the_cross_attention_that_aligns(translation):
+    start = payload_of(head_view(translation.trace))["start"]
+    assert start == {"layer": 0, "heads": [0, 1, 2, 3], "theme": "auto", "side": "cross"}
+    asked = payload_of(head_view(translation.trace, layer=2, heads=[1], side="encoder"))["start"]
+    assert asked == {"layer": 2, "heads": [1], "theme": "auto", "side": "encoder"}
+    assert payload_of(head_view(translation.trace, side="all"))["start"]["layer"] == 0
+
+
+def test_the_page_says_what_it_holds(translation):
+    assert repr(head_view(translation.trace)).startswith(
+        "Page(head view: 6 + 5 tokens, encoder 3 layers x 2 heads, decoder 2 layers x 4 heads, "
+        "cross 2 layers x 4 heads, float16, "
+    )
+
+
+def test_layers_are_included_by_number_where_a_side_has_them(translation):
+    payload = payload_of(head_view(translation.trace, include_layers=[1, 2]))
+    layers = {side["name"]: side["layers"] for side in payload["sides"]}
+    assert layers == {"encoder": [1, 2], "decoder": [1], "cross": [1], "all": [1, 2]}
+    deep = payload_of(head_view(translation.trace, include_layers=[2]))
+    assert (deep["layers"], deep["tokens"]) == ([2], translation.source)
+
+
+def test_a_page_of_one_side_is_as_it_was(pair, translation):
+    payload = payload_of(head_view(pair.trace))
+    assert not {"sides", "texts"} & set(payload)
+    assert "side" not in payload["start"]
+    decoder = dataclasses.replace(translation.trace, encoder=None, cross=None)
+    assert payload_of(head_view(decoder))["tokens"] == translation.read
+
+
+def test_cross_attention_alone_has_a_page(translation):
+    trace = dataclasses.replace(translation.trace, encoder=None, decoder=None)
+    payload = payload_of(head_view(trace))
+    assert [side["name"] for side in payload["sides"]] == ["cross"]
+    two = dataclasses.replace(translation.trace, encoder=None)
+    assert [side["name"] for side in payload_of(head_view(two))["sides"]] == ["decoder", "cross"]
+
+
+def test_what_is_read_stands_in_for_what_is_not_told(translation):
+    trace = dataclasses.replace(translation.trace, written=(), decoder_words=())
+    assert payload_of(head_view(trace))["texts"]["written"]["tokens"] == translation.read
+
+
+def test_blank_pieces_are_not_special(translation):
+    trace = dataclasses.replace(
+        translation.trace,
+        written=[[" a", " ", "house", "x", "</s>", "<pad>", "<pad>"]],
+        decoder_words=[[0, None, 1, 1, None, None, None]],
+    )
+    assert payload_of(head_view(trace))["texts"]["written"]["special"] == [4]
+
+
+def test_heads_of_cross_attention_are_measured(translation):
+    cross = {side["name"]: side for side in payload_of(head_view(translation.trace))["sides"]}
+    shares = translation.shares["cross"]
+    for layer, row in enumerate(cross["cross"]["measures"]):
+        for head, found in enumerate(row):
+            weights = shares[layer, head]
+            entropy = -(weights * np.log(weights)).sum(-1).mean()
+            assert found["strongest"] == pytest.approx(weights.max(-1).mean(), abs=1e-4)
+            assert found["delimiter"] == pytest.approx(weights[:, 5].mean(), abs=1e-4)
+            assert found["first"] == pytest.approx(weights[:, 0].mean(), abs=1e-4)
+            assert found["entropy"] == pytest.approx(entropy, abs=1e-4)
+            assert "next" not in found
+    assert "next" in cross["decoder"]["measures"][0][0]
+
+
+@pytest.mark.parametrize(
+    ("row", "does"),
+    [
+        ([0.8, 0.1, 0.1], "one token"),
+        ([0.1, 0.1, 0.8], "delimiters"),
+        ([0.35, 0.35, 0.3], "broad"),
+        ([0.5, 0.5, 0.0], "mixed"),
+    ],
+)
+def test_a_head_of_cross_attention_is_named(row, does):
+    trace = Trace.from_arrays(
+        cross_weights=np.tile(np.float32(row), (1, 1, 1, 2, 1)),
+        tokens=[["a", "b", "</s>"]],
+        decoder_tokens=[["x", "y"]],
+        special=np.array([[False, False, True]]),
+    )
+    (measured,) = cross_measures(trace)
+    assert measured.does == does
+
+
+def test_size_is_that_of_all_sides():
+    half = (12, 12, 128, 128)
+    assert choose_precision(half, None) == "float16"
+    assert choose_precision(half, None, half) == "uint8"
+    with pytest.raises(InputError, match=r"= \(6, 16, 512, 512\), \(6, 16, 512, 512\)\.\nUse at"):
+        choose_precision((6, 16, 512, 512), None, (6, 16, 512, 512))
+
+
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        (
+            {"side": "both"},
+            "There is no side 'both'.\nThis trace has encoder, decoder, cross, all.",
+        ),
+        ({"layer": 2}, "There is no layer 2.\nThere are layers 0, 1."),
+        ({"heads": [4]}, "There is no head 4.\nThere are heads 0, 1, 2, 3."),
+        ({"heads": [2], "side": "encoder"}, "There is no head 2.\nThere are heads 0, 1."),
+        ({"include_layers": [3]}, "There is no layer 3.\nThere are layers 0, 1, 2."),
+    ],
+)
+def test_what_is_not_there_is_named(translation, request_, message):
+    with pytest.raises(InputError) as caught:
+        head_view(translation.trace, **request_)
+    assert str(caught.value) == message
+
+
+def test_one_side_has_no_other(pair):
+    with pytest.raises(InputError, match=r"There is no side 'cross'\.\nThis trace has encoder\."):
+        head_view(pair.trace, side="cross")
