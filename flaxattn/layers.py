@@ -315,7 +315,7 @@ class Alignment(NamedTuple):
         batch, rows = self.keys.shape[0], states.shape[0]
         query = (states @ self.query).reshape(batch, -1, 1, self.query.shape[1])
         hidden = nn.tanh(query + self.keys[:, None])
-        exact = jnp.promote_types(hidden.dtype, jnp.float32)
+        exact = jnp.float64 if hidden.dtype == jnp.float64 else jnp.float32
         scores = jnp.einsum("bqka,a->bqk", hidden, self.score, preferred_element_type=exact)
         if self.mask is not None:
             scores = jnp.where(self.mask[:, None], scores, -jnp.inf)

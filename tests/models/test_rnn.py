@@ -7,6 +7,7 @@ sentence and one position at a time.
 """
 
 import dataclasses
+import functools
 import itertools
 import json
 from pathlib import Path
@@ -50,7 +51,9 @@ def drawn(module: RnnLM, seed: int = 0, scale: float = 0.7) -> Any:
     """Parameters far from their start, biases too: peaked attention, and every term matters."""
     rng = np.random.default_rng(seed)
     tree = jax.eval_shape(module.init, jax.random.key(0), SOURCE)["params"]
-    return jax.tree.map(lambda a: jnp.asarray(rng.normal(0, scale, a.shape), a.dtype), tree)
+    params = jax.tree.map(lambda a: jnp.asarray(rng.normal(0, scale, a.shape), a.dtype), tree)
+    params["decoder"]["cross_attention"]["score"] *= 3
+    return params
 
 
 MODULE = RnnLM(CONFIG, capture=WEIGHTS)
@@ -200,24 +203,30 @@ def test_a_future_token_changes_nothing_before_it() -> None:
         assert (one[:, changed] != two[:, changed]).any()
 
 
+@jax.jit
+def continued(cache: dict[str, Any], ids: Any, encoded: Any, places: Any) -> tuple[Any, Any]:
+    """The decoder on further tokens: scores, and the cache with what attention saw."""
+    return MODULE.clone(cache_length=7).apply(
+        {"params": PARAMS, **cache},
+        ids,
+        encoded,
+        MASK,
+        position_ids=places,
+        mutable=["cache", "intermediates"],
+        method="decode",
+    )
+
+
 @pytest.mark.parametrize("first", [1, 4])
 def test_a_cache_changes_nothing(first: int) -> None:
     """The first tokens at once, the others one by one; what attention saw is the same too."""
-    module, variables = MODULE.clone(cache_length=7), {"params": PARAMS}
     whole, seen = forward()
-    encoded = module.apply(variables, SOURCE, MASK, method="encode")
     cache: dict[str, Any] = {}
     begin = 0
     for end in [first, *range(first + 1, 8)]:
-        logits, state = module.apply(
-            {**variables, **cache},
-            TARGET[:, begin:end],
-            encoded if begin == 0 else jnp.zeros_like(encoded),
-            MASK,
-            position_ids=np.broadcast_to(np.arange(begin, end), (3, end - begin)),
-            mutable=["cache", "intermediates"],
-            method="decode",
-        )
+        encoded = jnp.zeros((3, 9, 16)) if cache else whole.encoder_last_hidden_state
+        places = np.broadcast_to(np.arange(begin, end), (3, end - begin))
+        logits, state = continued(cache, TARGET[:, begin:end], encoded, places)
         cache = {"cache": state["cache"]}
         np.testing.assert_allclose(logits, whole.logits[:, begin:end], rtol=0, atol=1e-5)
         step = fa.Trace.from_variables(state).cross.weights
@@ -226,11 +235,8 @@ def test_a_cache_changes_nothing(first: int) -> None:
 
 
 def test_the_cache_of_a_sequence_is_one_state() -> None:
-    module, variables = MODULE.clone(cache_length=7), {"params": PARAMS}
-    encoded = module.apply(variables, SOURCE, MASK, method="encode")
-    _, state = module.apply(
-        variables, TARGET[:, :1], encoded, MASK, mutable=["cache"], method="decode"
-    )
+    given = {}, TARGET[:, :1], jnp.zeros((3, 9, 16)), np.zeros((3, 1), int)
+    _, state = jax.eval_shape(continued, *given)
     leaves = jax.tree_util.tree_leaves_with_path(state["cache"])
     shapes = {jax.tree_util.keystr(p, simple=True, separator="/"): a.shape for p, a in leaves}
     assert shapes == {
@@ -285,10 +291,11 @@ def test_computing_steps_again_changes_no_gradient() -> None:
 
 def test_dropout_drops_only_when_asked() -> None:
     module = RnnLM(dataclasses.replace(CONFIG, dropout=0.5))
-    still = module.apply({"params": PARAMS}, **GIVEN).logits
+    still = run(module, PARAMS, GIVEN, False)[0].logits
     np.testing.assert_allclose(still, forward()[0].logits, atol=1e-6)
     rngs = {"dropout": jax.random.key(0)}
-    dropped = module.apply({"params": PARAMS}, **GIVEN, deterministic=False, rngs=rngs).logits
+    apply = jax.jit(functools.partial(module.apply, deterministic=False))
+    dropped = apply({"params": PARAMS}, **GIVEN, rngs=rngs).logits
     assert np.abs(dropped - still).max() > 0.1
 
 
@@ -342,8 +349,8 @@ def test_a_directory_comes_back_bit_by_bit(folder: Path, handle: Any) -> None:
 
 def test_the_hand_calls_it_as_any_encoder_decoder(handle: Any) -> None:
     out = handle(SOURCE, MASK, TARGET, output_attentions=True, output_hidden_states=True)
-    plain = handle.module.apply({"params": handle.params}, SOURCE, MASK, TARGET).logits
-    np.testing.assert_allclose(out.logits, plain, atol=1e-5)
+    truth = published(handle.params, SOURCE[1, :6], TARGET[1])
+    np.testing.assert_allclose(out.logits[1], truth["logits"], atol=1e-5)
     assert out.encoder_attentions is None and out.decoder_attentions is None
     assert [a.shape for a in out.cross_attentions] == [(3, 1, 7, 9)]
     assert [a.shape[-1] for a in out.decoder_hidden_states] == [6, 8, 5]
@@ -438,7 +445,7 @@ def test_the_published_size() -> None:
 
 
 def test_initial_recurrent_kernels_are_orthogonal() -> None:
-    params = MODULE.init(jax.random.key(0), SOURCE)["params"]
+    params = jax.jit(MODULE.init)(jax.random.key(0), SOURCE)["params"]
     kernels = [params["encoder"]["forward"], params["decoder"]["unit"]]
     for kernel in kernels:
         for block in np.split(np.asarray(kernel["recurrent"]), 3, axis=1):
@@ -464,6 +471,6 @@ def test_what_is_refused(folder: Path, handle: Any, tmp_path: Path) -> None:
     tensorfile.write(tmp_path / "model.safetensors", {"0.weight": tensors["output.weight"]})
     with pytest.raises(CheckpointError, match="lacks 22 tensors"):
         fa.from_pretrained(tmp_path)
-    tensorfile.write(tmp_path / "model.safetensors", {**tensors, "0.weight": np.zeros(1)})
+    tensorfile.write(tmp_path / "model.safetensors", {**tensors, "0.weight": np.zeros(1, "f4")})
     with pytest.warns(UserWarning, match=r"no flaxattn RNN has: 0\.weight"):
         fa.from_pretrained(tmp_path)
