@@ -66,18 +66,20 @@ class Dense(nn.Module):
         features: Width of the result.
         dtype: Computation dtype; parameters stay float32.
         initializer_range: Standard deviation of the initial kernel.
+        bias_init: The initial bias.
     """
 
     features: int
     dtype: Dtype = jnp.float32
     initializer_range: float = 0.02
+    bias_init: Callable[..., Array] = nn.initializers.zeros
 
     @nn.compact
     def __call__(self, x: Float[Array, "*tokens E"]) -> Float[Array, "*tokens F"]:
         """Project the last axis of `x`."""
         init = nn.initializers.truncated_normal(self.initializer_range)
         kernel = self.param("kernel", init, (x.shape[-1], self.features))
-        bias = self.param("bias", nn.initializers.zeros, (self.features,))
+        bias = self.param("bias", self.bias_init, (self.features,))
         x, kernel, bias = promote_dtype(x, kernel, bias, dtype=self.dtype)
         flat = x.reshape(-1, x.shape[-1]) @ kernel + bias[None]
         return flat.reshape(*x.shape[:-1], self.features)

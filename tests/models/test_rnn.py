@@ -437,7 +437,10 @@ def test_the_published_size() -> None:
 
 
 def test_initial_recurrent_kernels_are_orthogonal() -> None:
-    params = jax.jit(GatedUnit(8).init)(jax.random.key(0), jnp.zeros((1, 2, 6)))["params"]
+    params = jax.jit(GatedUnit(8, local=True).init)(jax.random.key(0), jnp.zeros((1, 2, 6)))[
+        "params"
+    ]
+    assert params["input"]["bias"].tolist() == [1] * 8 + [-1] * 8 + [0] * 8
     for block in np.split(np.asarray(params["recurrent"]), 3, axis=1):
         np.testing.assert_allclose(block @ block.T, np.eye(8), atol=1e-5)
 
