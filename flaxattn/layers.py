@@ -66,18 +66,20 @@ class Dense(nn.Module):
         features: Width of the result.
         dtype: Computation dtype; parameters stay float32.
         initializer_range: Standard deviation of the initial kernel.
+        bias_init: The initial bias.
     """
 
     features: int
     dtype: Dtype = jnp.float32
     initializer_range: float = 0.02
+    bias_init: Callable[..., Array] = nn.initializers.zeros
 
     @nn.compact
     def __call__(self, x: Float[Array, "*tokens E"]) -> Float[Array, "*tokens F"]:
         """Project the last axis of `x`."""
         init = nn.initializers.truncated_normal(self.initializer_range)
         kernel = self.param("kernel", init, (x.shape[-1], self.features))
-        bias = self.param("bias", nn.initializers.zeros, (self.features,))
+        bias = self.param("bias", self.bias_init, (self.features,))
         x, kernel, bias = promote_dtype(x, kernel, bias, dtype=self.dtype)
         flat = x.reshape(-1, x.shape[-1]) @ kernel + bias[None]
         return flat.reshape(*x.shape[:-1], self.features)
@@ -315,7 +317,7 @@ class Alignment(NamedTuple):
         batch, rows = self.keys.shape[0], states.shape[0]
         query = (states @ self.query).reshape(batch, -1, 1, self.query.shape[1])
         hidden = nn.tanh(query + self.keys[:, None])
-        exact = jnp.promote_types(hidden.dtype, jnp.float32)
+        exact = jnp.float64 if hidden.dtype == jnp.float64 else jnp.float32
         scores = jnp.einsum("bqka,a->bqk", hidden, self.score, preferred_element_type=exact)
         if self.mask is not None:
             scores = jnp.where(self.mask[:, None], scores, -jnp.inf)

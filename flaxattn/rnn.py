@@ -4,8 +4,8 @@
 
 RNNsearch: a bidirectional GRU reads, a GRU writes, and before each word it looks at the source.
 Formulas are those of the paper's appendix A. Here they differ in what the paper leaves open or
-does by hand: every sum has a bias, initial weights are larger, and dropout is possible. Loading,
-saving and generating text are not done here.
+does by hand: every sum has a bias, initial weights are larger, the encoder's gates begin open for
+its own words, and dropout is possible. Loading, saving and generating text are not done here.
 """
 
 import dataclasses
@@ -41,16 +41,21 @@ class GatedUnit(nn.Module):
     Attributes:
         features: N, width of the state.
         dtype: Computation dtype.
+        local: Whether the unit begins with gates that favour its own word over what it remembers
+            (biases 1 and -1). An encoder's positions then stand for their words, and what
+            attention looks at is where the word is, not a neighbour that remembers it.
     """
 
     features: int
     dtype: Dtype = jnp.float32
+    local: bool = False
 
     @nn.compact
     def __call__(self, x: Float[Array, "B S M"]) -> tuple[Float[Array, "B S 3*N"], Update]:
         """What all inputs bring, in one product, and the function that a scan applies to it."""
         n = self.features
-        given = _dense(3 * n, x, self.dtype, "input")(x)
+        bias = _local if self.local else nn.initializers.zeros
+        given = Dense(3 * n, self.dtype, x.shape[-1] ** -0.5, bias, name="input")(x)
         recurrent = self.param("recurrent", _orthogonal, (n, 3 * n))
         (recurrent,) = promote_dtype(recurrent, dtype=self.dtype)
         gates, candidate = recurrent[:, : 2 * n], recurrent[:, 2 * n :]
@@ -95,7 +100,8 @@ class Encoder(nn.Module):
     def _read(
         self, name: str, words: Array, mask: Array | None, reverse: bool = False
     ) -> Float[Array, "B S N"]:
-        given, update = GatedUnit(self.config.hidden_size, self.dtype, name=name)(words)
+        unit = GatedUnit(self.config.hidden_size, self.dtype, local=True, name=name)
+        given, update = unit(words)
 
         def step(state: Array, at: tuple[Array, Array | None]) -> tuple[Array, Array]:
             state = _kept(state, update(state, at[0]), at[1])
@@ -368,6 +374,12 @@ def _orthogonal(key: Array, shape: tuple[int, int]) -> Float[Array, "N 3*N"]:
     n, init = shape[0], nn.initializers.orthogonal()
     keys = jax.random.split(key, shape[1] // n)
     return jnp.concatenate([init(k, (n, n)) for k in keys], axis=1)
+
+
+def _local(key: Array, shape: tuple[int]) -> Float[Array, " 3*N"]:
+    """Biases of an open update gate, a closed reset gate and the candidate."""
+    del key
+    return jnp.repeat(jnp.array([1.0, -1.0, 0.0]), shape[0] // 3)
 
 
 def _without_layers(capture: Capture) -> Capture:
