@@ -9,7 +9,7 @@ formats write the same text for different dates, so what is ambiguous among peop
 - figures with slashes or hyphens and the year last are American, month before day;
 - figures with dots and the year last are German, day before month;
 - a year of two digits comes last and lies in 1969 to 2068 (POSIX);
-- a number of four digits that comes first is the year, and the month follows.
+- figures with the year first have all four digits of it, and the month next.
 
 Relative dates ("today"), years in words and times of day are not written here.
 """
@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from flaxattn.train.date_words import PIECES, TWO_DIGIT_YEARS, Piece, role
 
-_USUAL = frozenset({"weekday-comma", "capital"})
+_USUAL = frozenset({"weekday-comma", "en-weekday", "de-weekday", "capital"})
 _PROBE = datetime.date(2004, 3, 5)
 
 
@@ -58,7 +58,7 @@ class Format:
     Attributes:
         name: language, order, pieces, skeleton and dress, such as
             "en/dmy/nth-name-yyyy/the-of-comma/weekday-comma"; never changes its meaning.
-        language: "en", "de", or "any" for what both write.
+        language: "en", "de", or "any" for figures that both read alike.
         pattern: text with pieces of `date_words.PIECES` in braces.
         case: "" as the pattern and the words have it, "lower", "upper", or "capital", which
             only makes the first letter large.

@@ -29,6 +29,7 @@ from flaxattn.train.dates import (
     write,
 )
 
+FILES = ("source", "target", "format")
 BY_NAME = {one.name: one for one in formats()}
 SPLIT = split(formats())
 # Numbers that swap places and join up in every way: 1 and 11, 2 and 12, days, months and years.
@@ -99,8 +100,8 @@ def test_a_text_means_one_date() -> None:
 
 @pytest.mark.parametrize("pattern", ["{d}/{m}/{yyyy}", "{yy}.{m}.{d}", "{d}{m}{yyyy}", "{yy}-{mm}"])
 def test_an_ambiguous_format_would_be_found(pattern: str) -> None:
-    other = Format("any/other/x/y/z", "any", pattern)
-    assert contradictions([*formats(), other], CLOSED)
+    plain = [one for one in formats() if one.name.endswith("/plain")]
+    assert contradictions([*plain, Format("any/other/x/y/z", "any", pattern)], CLOSED)
 
 
 def test_strptime_reads_what_it_can() -> None:
@@ -133,7 +134,7 @@ def read_german(text: str) -> tuple[int, int, int]:
 def german_number(ordinal: str) -> int:
     small = "null erst zweit dritt viert fünft sechst siebt acht neunt zehnt elft zwölft".split()
     unit, und, _ = ordinal.partition("und")
-    if und or ordinal.endswith("sst") or ordinal == "zwanzigst":
+    if und or ordinal in ("zwanzigst", "dreissigst"):
         tens = 30 if "dreiss" in ordinal else 20
         names = "null ein zwei drei vier fünf sechs sieben acht neun".split()
         return tens + (names.index(unit) if und else 0)
@@ -300,18 +301,18 @@ def test_an_example_depends_on_its_number_only() -> None:
 
 
 def test_the_same_files_whatever_the_machine_is_set_to(tmp_path: Path) -> None:
-    contents = []
-    for number, locale in enumerate(("C", "de_DE.UTF-8")):
-        out = tmp_path / str(number)
-        environment = {**os.environ, "PYTHONHASHSEED": str(number), "LC_ALL": locale}
-        command = [sys.executable, "-m", "flaxattn.train.dates", out, "--count", "60"]
-        run = subprocess.run(
-            [*command, "--test-count", "30"], env=environment, capture_output=True, text=True
-        )
-        assert run.returncode == 0, run.stderr
-        assert run.stdout.splitlines()[-1] == f"wrote {out}"
-        contents.append({path.name: path.read_bytes() for path in out.iterdir()})
-    assert contents[0] == contents[1]
+    here, there = tmp_path / "here", tmp_path / "there"
+    write(here, 60, 30)
+    environment = {**os.environ, "PYTHONHASHSEED": "7", "LC_ALL": "de_DE.UTF-8"}
+    command = [sys.executable, "-m", "flaxattn.train.dates", str(there), "--count", "60"]
+    run = subprocess.run(
+        [*command, "--test-count", "30"], env=environment, capture_output=True, text=True
+    )
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.splitlines()[-1] == f"wrote {there}"
+    assert {path.name: path.read_bytes() for path in here.iterdir()} == {
+        path.name: path.read_bytes() for path in there.iterdir()
+    }
 
 
 def test_the_parts_are_parallel_and_apart(tmp_path: Path) -> None:
@@ -328,7 +329,9 @@ def test_the_parts_are_parallel_and_apart(tmp_path: Path) -> None:
         assert len(lines[".source"]) == len(lines[".target"]) == rows
         among = dates("heldout" if part == "unseen" else part)
         assert {datetime.date.fromisoformat(line) for line in lines[".target"]} <= set(among)
-        for text, iso, name in zip(*map(lines.get, sorted(lines)[1:]), lines.get(".format", [])):
+        if part == "train":
+            continue
+        for text, iso, name in zip(*(lines[f".{n}"] for n in FILES), strict=True):
             assert BY_NAME[name] in (names.unseen if part == "unseen" else names.seen)
             assert BY_NAME[name].render(datetime.date.fromisoformat(iso)) == text
     table = [line.split("\t") for line in (out / "formats.tsv").read_text("utf-8").splitlines()]
