@@ -16,6 +16,7 @@ import pytest
 
 from flaxattn.errors import InputError
 from flaxattn.train.date_formats import Format, Span, formats
+from flaxattn.train.date_words import PIECES
 from flaxattn.train.dates import (
     EVERYDAY,
     FIRST,
@@ -158,6 +159,27 @@ def test_a_reader_of_german_agrees() -> None:
                 expected = (date.year, date.month, date.day)
                 assert read_german(one.render(date)) == expected, one.render(date)
     assert read > 150
+
+
+def test_english_days_and_months() -> None:
+    english = PIECES["en"]
+    days = [datetime.date(2004, 1, day) for day in range(1, 32)]
+    months = [datetime.date(2004, month, 1) for month in range(1, 13)]
+    assert " ".join(map(english["nth"], days)) == (
+        "1st 2nd 3rd 4th 5th 6th 7th 8th 9th 10th 11th 12th 13th 14th 15th 16th 17th 18th 19th "
+        "20th 21st 22nd 23rd 24th 25th 26th 27th 28th 29th 30th 31st"
+    )
+    assert " ".join(map(english["ordinal"], days)) == (
+        "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth "
+        "thirteenth fourteenth fifteenth sixteenth seventeenth eighteenth nineteenth twentieth "
+        "twenty-first twenty-second twenty-third twenty-fourth twenty-fifth twenty-sixth "
+        "twenty-seventh twenty-eighth twenty-ninth thirtieth thirty-first"
+    )
+    for piece in ("dotted", "longer", "press"):
+        for date in months:
+            word, full = english[piece](date), date.strftime("%B")
+            assert word == full or full.startswith(word.rstrip(".")), word
+            assert word.endswith(".") == (piece != "longer" and word != full), word
 
 
 @pytest.mark.parametrize(
