@@ -24,7 +24,7 @@ from flaxattn.generation_config import decoding_fields
 from flaxattn.handle import Pretrained, run, see
 from flaxattn.kernels.contract import Capture
 from flaxattn.outputs import Seq2SeqOutput
-from flaxattn.rnn_config import EncoderDecoderConfig
+from flaxattn.rnn_config import EncoderDecoderConfig, RnnConfig
 from flaxattn.seq2seq import shifted_right
 from flaxattn.seq2seq_writing import lengths, shortened, write
 from flaxattn.trace import Trace
@@ -190,7 +190,7 @@ class PretrainedSeq2Seq(Pretrained):
                 f"{len(source['input_ids'])} sources and {len(encoded.input_ids)} targets\n"
                 "give every source its target"
             )
-        read = np.asarray(shifted_right(encoded.input_ids, self.config))
+        read = np.asarray(shifted_right(jnp.asarray(encoded.input_ids), self.config))
         return self._see(source, pieces, read, encoded.input_ids, encoded.attention_mask, capture)
 
     def positions(self, side: str = "encoder") -> Float[np.ndarray, "P E"]:
@@ -200,6 +200,8 @@ class PretrainedSeq2Seq(Pretrained):
             side: "encoder" or "decoder", which learn a table each.
         """
         c = self.config
+        if isinstance(c, RnnConfig):
+            raise InputError("A recurrent model has no table of positions.\nName a Transformer.")
         if c.positions == "sinusoidal":
             return positions.sinusoids(c.max_position_embeddings, c.d_model)
         table = positions.learned(self.params, f"{side}_inputs")

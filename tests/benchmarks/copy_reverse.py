@@ -9,7 +9,8 @@ A source is `copy` or `turn` and 3 to 12 letters; the target is the letters in t
 other. Judged on sequences that are not in the training set: the share of tokens and of whole
 sequences that greedy writing gets right, and the share of written letters whose largest
 cross-attention (mean over the heads of a layer) lies on the letter that is written, when the model
-reads the right target. The run's time counts from reading the files to the model on disk.
+reads the right target. The run's time counts from reading the files to the model on disk; beside it
+stands the processor time, which other work on the machine does not stretch.
 """
 
 import argparse
@@ -38,7 +39,7 @@ COMMON: dict[str, Any] = {
     "max_length": 16,
     "buckets": [16],
     "max_position_embeddings": 32,
-    "batch_tokens": 2048,
+    "batch_tokens": 1024,
     "dropout": 0.0,
     "label_smoothing": 0.0,
     "schedule": "inverse-sqrt",
@@ -59,7 +60,7 @@ SHAPES: dict[str, dict[str, Any]] = {
         "decoder_ffn_dim": 128,
         "learning_rate": 3e-3,
         "warmup_steps": 200,
-        "steps": 2500,
+        "steps": 2000,
     },
     "rnn": {
         "shared_vocabulary": False,
@@ -116,9 +117,9 @@ def main() -> None:
         files = [Path(folder) / name for name in ("source", "target")]
         for path, side in zip(files, zip(*learnt, strict=True), strict=True):
             path.write_text("".join(f"{text}\n" for text in side), encoding="utf-8")
-        started = time.monotonic()
+        started, worked = time.monotonic(), time.process_time()
         summary = train_translation(files, RunFolder(Path(folder) / "run"), recipe)
-        seconds = time.monotonic() - started
+        seconds, worked = time.monotonic() - started, time.process_time() - worked
         model = fa.from_pretrained(Path(folder) / "run" / "model")
     told = [one.texts[0] for one in translate(model, [source for source, _ in judged], batch=64)]
     tokens = [
@@ -132,6 +133,7 @@ def main() -> None:
         "parameters": summary["parameters"],
         "steps": summary["steps"],
         "seconds": round(seconds, 1),
+        "cpu_seconds": round(worked, 1),
         "tokens_right": round(float(np.mean(tokens)), 4),
         "sequences_right": round(float(np.mean(whole)), 4),
         "on_the_diagonal": on_the_diagonal(model, judged[:100]),
