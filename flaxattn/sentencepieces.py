@@ -160,11 +160,12 @@ class SentencePieces:
         tag = _LANGUAGE.match(text)
         start = tag.end() if tag else 0
         row = [_Piece(self._language(tag.group(), number), None, (0, 0))] if tag else []
-        word, unknown = -1, self._id("unk_token")
-        for piece in self.processor.encode(text[start:], out_type="immutable_proto").pieces:
+        raw, unknown, word = text[start:].encode(), self._id("unk_token"), -1
+        for piece in self.processor.encode(text[start:], out_type="proto").pieces:
             word += piece.piece.startswith(_SPACE) or word < 0
-            place = (start + piece.begin, start + piece.end)
-            row.append(_Piece(self.vocabulary.get(piece.piece, unknown), word, place))
+            begin, end = (len(raw[:at].decode()) for at in (piece.begin, piece.end))  # from bytes
+            found = self.vocabulary.get(piece.piece, unknown)
+            row.append(_Piece(found, word, (start + begin, start + end)))
         return row
 
     def _language(self, tag: str, number: int) -> int:

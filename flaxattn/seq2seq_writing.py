@@ -68,7 +68,7 @@ def _start(
 ) -> tuple[Writing, Array]:
     """Encoder, prompts, and as many tokens as the cache has room for."""
     mask, length = source["attention_mask"], prompt.shape[1]
-    encoded = module.apply({"params": params}, source["input_ids"], mask, method="encode")
+    encoded: Any = module.apply({"params": params}, source["input_ids"], mask, method="encode")
     first, cache = _read(module, params, encoded, mask, prompt, {}, None)
     now = generate.begun(first, cache, prompt, decoding, keys)
     follow = _follower(module, params, encoded, mask)

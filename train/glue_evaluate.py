@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from flaxattn import __version__
+from flaxattn.bert_handle import PretrainedBert
 from flaxattn.config import BertConfig
 from flaxattn.errors import InputError
 from flaxattn.loading import from_pretrained
@@ -54,6 +55,7 @@ def evaluate(
             f"expected a model that was fine-tuned on {task.folder}\n"
             f"flaxattn train glue --task {task.name} --model {recipe.model} makes one"
         )
+    assert isinstance(model, PretrainedBert)
     if model.tokenizer is None:
         raise InputError(f"{recipe.model} came without a tokenizer\nput tokenizer.json beside it")
     columns = columns_for(task, config.labels, recipe.model)

@@ -43,7 +43,7 @@ def load_base(task: GlueTask, recipe: GlueRecipe) -> PretrainedBert:
     found = weights.read_config(hub.find(recipe.model))
     if not isinstance(found, BertConfig):
         raise InputError(
-            f"recipe: model {recipe.model!r} is no BERT, but a {found.kind}\n"
+            f"recipe: model {recipe.model!r} is no BERT, but a {found.architectures[0]}\n"
             "GLUE's tasks are learnt by a classifier on an encoder\nname a BERT: --set model=…"
         )
     same = found.architectures[0] == _CLASSIFIER and found.labels == _config(task, found).labels
