@@ -177,6 +177,7 @@ def test_a_model_keeps_its_tokenizers(
 
 
 @pytest.mark.parity
+@pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
 @pytest.mark.parametrize("apart", [False, True])
 def test_transformers_reads_the_same(
     tmp_path: Path, models: tuple[bytes, bytes], apart: bool
