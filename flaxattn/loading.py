@@ -107,7 +107,7 @@ def _relabelled(config: ModelConfig, count: int) -> ModelConfig:
 
 def _reading(directory: Path, config: ModelConfig) -> dict[str, Any]:
     """The parts of a handle that deal with text: tokenizers, and how text is written."""
-    if not isinstance(config, Seq2SeqConfig):
+    if isinstance(config, BertConfig):
         return {"tokenizer": _tokenizer(directory, "", config.vocab_size)}
     parts = {"generation": generation_config.read(directory)}
     if (directory / sentencepieces.SOURCE).is_file():

@@ -292,19 +292,18 @@ def _aligned(
 
 @contextlib.contextmanager
 def _named(lines: Sequence[tuple[str, str]]) -> Iterator[None]:
-    """Call a source that is too long by its file and line."""
-    from flaxattn.translating import TooLongError
+    """Call a source that cannot be read by its file and line."""
+    from flaxattn.translating import SourceError
 
     try:
         yield
-    except TooLongError as error:
+    except SourceError as error:
         where, text = lines[error.number]
         flat = " ".join(text.split())
         flat = flat if len(flat) <= _EXCERPT else f"{flat[: _EXCERPT - 1]}…"
-        raise InputError(
-            f"{where}: {error.tokens} tokens, this model reads at most {error.limit}\n"
-            f"received: {flat}\nshorten it, or cut it with --truncate"
-        ) from error
+        first, *others = error.problem.splitlines()
+        received = [] if len(others) > 1 else [f"received: {flat}"]  # three lines at most
+        raise InputError("\n".join([f"{where} {first}", *received, *others])) from error
 
 
 def _print(written: Sequence[str], out: Path | None) -> None:

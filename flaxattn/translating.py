@@ -19,6 +19,7 @@ from flaxattn.seq2seq_handle import PretrainedSeq2Seq
 from flaxattn.trace import Trace
 
 Row = Int[np.ndarray, " S"]
+_TOGETHER = 1024  # texts per call of the tokenizer
 
 
 class Hypothesis(NamedTuple):
@@ -66,7 +67,8 @@ def translate(
         One per text, in order, each with `num_return_sequences` texts.
 
     Raises:
-        InputError: a text is over the limit, numbered from 0, or a setting cannot be used.
+        SourceError: the model cannot read a text; it is numbered from 0.
+        InputError: a setting cannot be used.
     """
     count = settings.get("num_return_sequences", 1)
     found = [Translation(("",) * count, (0.0,) * count) for _ in texts]
@@ -95,39 +97,52 @@ def encode(
         numbers: what to call each text in a message; default 0, 1, ….
 
     Raises:
-        InputError: the model has no tokenizer, or a text is over the limit.
+        SourceError: a text is over the limit, or is none that the tokenizer takes.
+        InputError: the model has no tokenizer.
     """
     limit, rows = model.config.max_position_embeddings, []
-    for start in range(0, len(texts), 1024):
-        some = texts[start : start + 1024]
-        encoded = _reader(model).encode(some, max_length=limit, truncate=True)
-        for place, cut in enumerate(encoded.truncated):
+    for start in range(0, len(texts), _TOGETHER):
+        some = texts[start : start + _TOGETHER]
+        named = range(start, start + len(some)) if numbers is None else numbers[start:]
+        try:
+            encoded = _reader(model).encode(some, max_length=limit, truncate=True)
+        except InputError as error:
+            raise _which(model, some, named) or error from error
+        for number, cut in zip(named, encoded.truncated, strict=False):
             if cut and not truncate:
-                number = start + place
-                told = number if numbers is None else numbers[number]
-                raise TooLongError(told, limit + cut, limit)
+                raise SourceError(
+                    number,
+                    f"has {limit + cut} tokens, this model reads at most {limit}\n"
+                    "shorten it, or cut it: truncate=True, on the command line --truncate",
+                )
         real = encoded.attention_mask == 1
         rows += [ids[mask] for ids, mask in zip(encoded.input_ids, real, strict=True)]
     return rows
 
 
-class TooLongError(InputError):
-    """A source has more tokens than the model can read; `number` says which, from 0."""
+def _which(
+    model: PretrainedSeq2Seq, texts: Sequence[str], numbers: Sequence[int]
+) -> "SourceError | None":
+    """The first text that the tokenizer refuses by itself."""
+    for number, text in zip(numbers, texts, strict=False):
+        try:
+            _reader(model).encode([text], truncate=True)
+        except InputError as error:
+            return SourceError(number, str(error).removeprefix("text 0 "))
+    return None
 
-    def __init__(self, number: int, tokens: int, limit: int, where: str = "") -> None:
-        """Say which text it is.
 
-        Args:
-            number: of the text.
-            tokens: how many it has.
-            limit: how many the model can read.
-            where: what to call the text, if not by its number.
-        """
-        self.number, self.tokens, self.limit = number, tokens, limit
-        super().__init__(
-            f"{where or f'text {number}'} is too long: {tokens} tokens, the limit is {limit}\n"
-            "shorten it, or cut it: truncate=True, or --truncate"
-        )
+class SourceError(InputError):
+    """A source that the model cannot read.
+
+    Attributes:
+        number: which one, from 0.
+        problem: what is wrong with it, a sentence without its subject.
+    """
+
+    def __init__(self, number: int, problem: str) -> None:
+        self.number, self.problem = number, problem
+        super().__init__(f"text {number} {problem}")
 
 
 def write(

@@ -20,8 +20,10 @@ import flaxattn as fa
 from flaxattn import cli, weights
 from flaxattn.alignment import pharaoh, word_alignment
 from flaxattn.bpe import train_bpe
+from flaxattn.errors import InputError
 from flaxattn.seq2seq import Seq2SeqLM
 from flaxattn.seq2seq_config import Seq2SeqConfig
+from flaxattn.tokens import Tokenizer
 from flaxattn.translating import translate, write
 
 LINES = ["a dog runs", "", "two old men sit here now", "a", "b c d e f g h a b c", "red"]
@@ -172,15 +174,15 @@ def test_the_page_of_the_first_sentence(run: Run, folder: Path, tmp_path: Path) 
             [],
             b"a\nb\n" + b"a " * 23 + b"a\n",
             [
-                "standard input, line 3: 25 tokens, this model reads at most 24",
+                "standard input, line 3 has 25 tokens, this model reads at most 24",
                 "received: a a a",
-                "shorten it, or cut it with --truncate",
+                "shorten it, or cut it: truncate=True, on the command line --truncate",
             ],
         ),
         (
             ["--align"],
             b"a\n\n" + b"a " * 23 + b"a\n",
-            ["standard input, line 3: 25 tokens, this model reads at most 24"],
+            ["standard input, line 3 has 25 tokens, this model reads at most 24"],
         ),
         (
             [],
@@ -198,6 +200,27 @@ def test_bad_input(run: Run, folder: Path, words: list[str], data: bytes, parts:
     message = err[err.index("error: ") :]
     assert all(part in message for part in parts), err
     assert len(message.splitlines()) <= 3
+
+
+def test_what_a_tokenizer_refuses_is_told_with_its_line(
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encode = Tokenizer.encode
+
+    def refusing(self: Tokenizer, texts: Any, *others: Any, **options: Any) -> Any:
+        for number, text in enumerate(texts):
+            if text.startswith(">>"):
+                raise InputError(f"text {number} begins with >>xx<<, an unknown language\nname one")
+        return encode(self, texts, *others, **options)
+
+    monkeypatch.setattr(Tokenizer, "encode", refusing)
+    code, out, err = run("translate", "--model", folder, stdin=b"a\n\n>>xx<< red\n")
+    assert (code, out) == (2, "")
+    assert err.splitlines()[1:] == [
+        "error: standard input, line 3 begins with >>xx<<, an unknown language",
+        "received: >>xx<< red",
+        "name one",
+    ]
 
 
 def test_a_source_that_is_too_long_may_be_cut(run: Run, folder: Path, model: fa.Pretrained) -> None:

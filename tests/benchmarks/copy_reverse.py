@@ -42,7 +42,7 @@ COMMON: dict[str, Any] = {
     "batch_tokens": 1024,
     "dropout": 0.0,
     "label_smoothing": 0.0,
-    "schedule": "inverse-sqrt",
+    "schedule": "linear",
     "watch": "loss",
     "bleu_sentences": 0,
     "evaluations": 4,

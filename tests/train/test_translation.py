@@ -213,10 +213,10 @@ def test_a_stopped_run_goes_on_as_if_nothing_had_happened(
 
 
 def test_pairs_may_be_held_out_and_evaluations_averaged(data: Path, tmp_path: Path) -> None:
-    """And the model may be recurrent."""
+    """And the model may be recurrent, with a vocabulary of each language."""
     shape = dict.fromkeys(("embedding_size", "hidden_size", "attention_size", "readout_size"), 8)
     changes = {"steps": 4, "evaluate_every": 2, "average_checkpoints": 2, "heldout_pairs": 20}
-    changes |= {**shape, "model_type": "rnn"}
+    changes |= {**shape, "model_type": "rnn", "shared_vocabulary": False}
     recipe = build(TranslationRecipe, {**SETTINGS, **changes, "bleu_sentences": 0, "watch": "loss"})
     files = [data / "train.de", data / "train.en"]
     done = train_translation(files, RunFolder(tmp_path), recipe)
@@ -229,6 +229,10 @@ def test_pairs_may_be_held_out_and_evaluations_averaged(data: Path, tmp_path: Pa
     ]
     model = fa.from_pretrained(tmp_path / "model")
     assert model.config.architectures == ("RnnLM",)
+    for name, reader in (("source", model.tokenizer), ("target", model.target_tokenizer)):
+        own = Tokenizer.from_dir(tmp_path / "vocabulary" / name)
+        assert reader.backend.to_str() == own.backend.to_str()
+    assert model.tokenizer.vocab_size > model.target_tokenizer.vocab_size
     assert "translates" in (tmp_path / "model" / "README.md").read_text()
 
 
