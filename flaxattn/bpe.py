@@ -19,7 +19,12 @@ SPECIAL_TOKENS = ("<pad>", "</s>", "<unk>")
 
 
 def train_bpe(
-    texts: Iterable[str], vocab_size: int, max_length: int = 512, *, show_progress: bool = False
+    texts: Iterable[str],
+    vocab_size: int,
+    max_length: int = 512,
+    *,
+    split_digits: bool = False,
+    show_progress: bool = False,
 ) -> Tokenizer:
     """Learn byte-pair encoding (Sennrich et al. 2016) on characters.
 
@@ -30,6 +35,7 @@ def train_bpe(
         texts: sentences; gone through once.
         vocab_size: most pieces, the three special ones counted; fewer where the texts have no more.
         max_length: limit that the tokenizer names to those who use it.
+        split_digits: every digit is a piece, so that a model sees what numbers are made of.
         show_progress: draw bars on standard error.
 
     Returns:
@@ -38,7 +44,7 @@ def train_bpe(
     Raises:
         InputError: there is no text, or the vocabulary does not hold its characters.
     """
-    backend = _backend()
+    backend = _backend(split_digits)
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size, special_tokens=list(SPECIAL_TOKENS), show_progress=show_progress
     )
@@ -64,12 +70,16 @@ def train_bpe(
     return Tokenizer(backend, _settings(max_length))
 
 
-def _backend() -> tokenizers.Tokenizer:
+def _backend(split_digits: bool) -> tokenizers.Tokenizer:
     """The pipeline around an empty vocabulary."""
     backend = tokenizers.Tokenizer(models.BPE(unk_token=SPECIAL_TOKENS[UNK], fuse_unk=True))
     space = normalizers.Replace(tokenizers.Regex(r"\s+"), " ")
     backend.normalizer = normalizers.Sequence([normalizers.NFC(), space, normalizers.Strip()])
-    backend.pre_tokenizer = pre_tokenizers.Metaspace()
+    words = pre_tokenizers.Metaspace()
+    if split_digits:  # a space stays with the digit behind it
+        digit = pre_tokenizers.Split(tokenizers.Regex(r"▁?\d"), "isolated")
+        words = pre_tokenizers.Sequence([words, digit])
+    backend.pre_tokenizer = words
     backend.decoder = decoders.Metaspace()
     eos = SPECIAL_TOKENS[EOS]
     backend.post_processor = processors.TemplateProcessing(

@@ -66,6 +66,18 @@ def test_any_text_of_known_characters_comes_back_but_for_white_space(text: str) 
     assert learnt.decode(learnt.ids([known])[0]) == " ".join(known.split())
 
 
+def test_digits_can_be_pieces_of_their_own() -> None:
+    dates = ["12 May 1999", "3.12.2004", "(20100712)"] * 5
+    learnt = train_bpe(dates, 60, split_digits=True)
+    pieces = learnt.pieces(learnt.ids(["12 May 1999"])[0])
+    assert [p for p in pieces if any(map(str.isdigit, p))] == [
+        *(" 1", "2"),
+        *(" 1", "9", "9", "9"),
+    ]
+    for text in dates[:3]:
+        assert learnt.decode(learnt.ids([text])[0]) == text
+
+
 def test_words_are_those_between_spaces(learnt: Tokenizer) -> None:
     for text in SENTENCES:
         encoded = learnt.encode(text)

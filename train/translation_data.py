@@ -5,6 +5,7 @@
 Every pair is seen exactly once per epoch. Nothing here reads a file: see `parallel_text`.
 """
 
+import functools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -115,11 +116,13 @@ def learn_vocabularies(pairs: Sequence[Pair], recipe: TranslationRecipe) -> Voca
         InputError: `vocab_size` does not hold the characters.
     """
     size, limit = recipe.vocab_size, recipe.max_position_embeddings
+    learn = functools.partial(
+        train_bpe, vocab_size=size, max_length=limit, split_digits=recipe.split_digits
+    )
     if recipe.shared_vocabulary:
         both = (text for pair in pairs for text in (pair.source, pair.target))
-        return Vocabularies(train_bpe(both, size, limit))
-    source = train_bpe((pair.source for pair in pairs), size, limit)
-    return Vocabularies(source, train_bpe((pair.target for pair in pairs), size, limit))
+        return Vocabularies(learn(both))
+    return Vocabularies(learn(pair.source for pair in pairs), learn(pair.target for pair in pairs))
 
 
 def encode_pairs(

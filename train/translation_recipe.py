@@ -27,6 +27,7 @@ class TranslationRecipe(Recipe):
         model_type: "transformer" (Vaswani et al. 2017), or "rnn", the bidirectional GRU encoder
             with additive attention (Bahdanau et al. 2015).
         vocab_size: pieces of a vocabulary learnt from the data; of each of both, if separate.
+        split_digits: every digit is a piece.
         shared_vocabulary: one vocabulary and one embedding for both languages.
         tie_word_embeddings: the output layer is the target embedding.
         d_model: E, width of the Transformer.
@@ -70,6 +71,7 @@ class TranslationRecipe(Recipe):
     target: str = ""
     model_type: Literal["transformer", "rnn"] = "transformer"
     vocab_size: int = 8000
+    split_digits: bool = False
     shared_vocabulary: bool = True
     tie_word_embeddings: bool = True
     d_model: int = 256
