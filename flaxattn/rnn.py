@@ -19,8 +19,9 @@ from flax.linen.dtypes import promote_dtype
 from flax.typing import Dtype
 from jaxtyping import Array, Bool, Float, Int
 
+from flaxattn.additive import AdditiveAttention, Alignment, Look
 from flaxattn.kernels.contract import NOTHING, Capture, Labels
-from flaxattn.layers import AdditiveAttention, Alignment, Dense, Dropout, Look, recording
+from flaxattn.layers import Dense, Dropout, recording
 from flaxattn.outputs import Seq2SeqOutput
 from flaxattn.rnn_config import RnnConfig
 from flaxattn.seq2seq import shifted_right

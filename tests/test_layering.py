@@ -18,6 +18,7 @@ import pytest
 LEVELS = [
     {"flaxattn.kernels"},
     {
+        "additive",
         "attentions",
         "bert",
         "config",
@@ -85,7 +86,12 @@ MODELS = {
 }
 NUMERICAL = {"jax", "jaxtyping", "numpy"}
 ATTENTION = re.compile(r"def .*dot_product|def attention\(|class \w*Attention(?!s\b)")
-ATTENTION_HOMES = {"flaxattn.kernels.attention", "flaxattn.kernels.reference", "flaxattn.layers"}
+ATTENTION_HOMES = {
+    "flaxattn.additive",
+    "flaxattn.kernels.attention",
+    "flaxattn.kernels.reference",
+    "flaxattn.layers",
+}
 LAZY = "flaxattn"
 
 
