@@ -19,6 +19,7 @@ BIN := $(abspath $(VENV))/bin
 PYTEST := PYTHONSAFEPATH=1 $(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile
 # Tests compile much and compute little: without LLVM's optimisations they take half the time. The
 # comparisons with torch run with them, as users do.
+UNMARKED := not slow and not browser and not aot and not gpu
 QUICK := JAX_DISABLE_MOST_OPTIMIZATIONS=1 $(PYTEST)
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
@@ -31,8 +32,8 @@ help:  ## show this list
 demo: $(VENV)/.base  ## the main job on the built-in model: extract, measure, write the page
 	$(BIN)/flaxattn demo $(ARGS)
 
-test: $(VENV)/.test  ## the tests that need neither torch nor an accelerator, but the slow ones
-	$(QUICK) -m "not slow and not aot and not gpu" $(ARGS)
+test: $(VENV)/.test  ## the tests that need no torch, accelerator or browser, but the slow ones
+	$(QUICK) -m "$(UNMARKED)" $(ARGS)
 
 slow: $(VENV)/.test  ## the slow tests: every case on the interpreted kernels
 	$(QUICK) --dist loadgroup -m slow $(ARGS)

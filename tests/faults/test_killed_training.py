@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Training that is killed, told to stop, or short of disk: real processes and real signals.
 
-`make test` makes few trials, `make faults` all of them.
+`make slow` makes few trials, `make faults` all of them.
 """
 
 import json
@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 FULL = os.environ.get("FLAXATTN_TRIALS") == "full"
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("killed")]
 
 SAVES = """
 import sys
@@ -112,7 +113,6 @@ def test_told_to_stop_it_saves_the_update_it_is_in(
     assert training.results(out) == training.results(undisturbed)
 
 
-@pytest.mark.slow
 def test_a_second_signal_ends_it_at_once(training, tmp_path: Path) -> None:
     out = tmp_path / "run"
     process = training.start(out, steps=100000)
@@ -125,7 +125,6 @@ def test_a_second_signal_ends_it_at_once(training, tmp_path: Path) -> None:
     assert code in (-signal.SIGTERM, -signal.SIGINT)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("trial", range(10 if FULL else 1))
 def test_a_full_disk_leaves_the_older_checkpoints(
     training, undisturbed: Path, tmp_path: Path, small_disk, trial: int
@@ -151,7 +150,6 @@ def test_a_full_disk_leaves_the_older_checkpoints(
     assert training.results(out) == training.results(undisturbed)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("number", range(10 if FULL else 1))
 def test_a_second_run_in_the_same_folder_is_refused(training, tmp_path: Path, number: int) -> None:
     """F17: the holder is named; when it is dead, the folder is free."""

@@ -160,7 +160,7 @@ def test_a_model_keeps_its_tokenizers(
         decoder_start_token_id=target.vocab_size - 1,
     )
     module = Seq2SeqLM(config)
-    params = module.init(jax.random.key(0), np.ones((1, 1), int))["params"]
+    params = jax.jit(module.init)(jax.random.key(0), np.ones((1, 1), int))["params"]
     weights.save(folder, module, params, tokenizer=source, target_tokenizer=target)
     model = fa.from_pretrained(folder)
     model.save_pretrained(tmp_path / "again")

@@ -32,7 +32,8 @@ MESH = sharding.make_mesh(Recipe(devices=8, model_parallel=2))
 @pytest.fixture(scope="module")
 def state():
     module = BertForPreTraining(CONFIG)
-    params = jax.jit(module.init)(jax.random.key(0), jnp.zeros((1, 8), jnp.int32))["params"]
+    shapes = jax.eval_shape(module.init, jax.random.key(0), jnp.zeros((1, 8), jnp.int32))["params"]
+    params = jax.tree.map(lambda leaf: jnp.ones(leaf.shape, leaf.dtype), shapes)
     return initial_state(params, bert_adamw(Recipe()))
 
 
