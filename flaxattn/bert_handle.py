@@ -168,6 +168,7 @@ class PretrainedBert(Pretrained):
         self, text: str | Sequence[str], text_b: str | Sequence[str] | None, truncate: bool
     ) -> Encoded:
         tokenizer = self._reader()
+        assert isinstance(tokenizer, Tokenizer)  # a BERT has no other
         limit = self.config.max_position_embeddings
         limit = min(limit, tokenizer.max_length or limit)
         return tokenizer.encode(text, text_b, max_length=limit, truncate=truncate)
