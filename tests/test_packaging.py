@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 FOLDERS = {"flaxattn": "flaxattn", "kernels": "flaxattn/kernels", "train": "flaxattn/train"}
-TINY_BERT = "flaxattn/pretrained/tiny-bert/"
+BUILT_IN = {"tiny-bert": 16, "tiny-dates": 8}  # most megabytes of each
 MEGABYTE = 2**20
 
 
@@ -56,11 +56,13 @@ def test_the_wheel_holds_the_files_of_the_folders(wheel: zipfile.ZipFile, reposi
     assert packed == expected
 
 
-def test_the_built_in_model_is_in_the_wheel_and_small(wheel: zipfile.ZipFile) -> None:
-    entries = [entry for entry in wheel.infolist() if entry.filename.startswith(TINY_BERT)]
-    names = {entry.filename.removeprefix(TINY_BERT) for entry in entries}
+@pytest.mark.parametrize("model", BUILT_IN)
+def test_built_in_models_are_in_the_wheel_and_small(wheel: zipfile.ZipFile, model: str) -> None:
+    folder = f"flaxattn/pretrained/{model}/"
+    entries = [entry for entry in wheel.infolist() if entry.filename.startswith(folder)]
+    names = {entry.filename.removeprefix(folder) for entry in entries}
     assert {"config.json", "model.safetensors", "tokenizer.json", "README.md"} <= names
-    assert sum(entry.file_size for entry in entries) <= 16 * MEGABYTE
+    assert sum(entry.file_size for entry in entries) <= BUILT_IN[model] * MEGABYTE
 
 
 def test_the_wheel_carries_licence_types_and_command(wheel: zipfile.ZipFile) -> None:
