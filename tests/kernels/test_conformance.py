@@ -34,7 +34,7 @@ QUICK = QUICK if jax.default_backend() == "cpu" else {}
 TPU = pltpu.InterpretParams(out_of_bounds_reads="raise", detect_races=True)
 GPU = compat.gpu_interpreter()
 # Interpreted in `make test`; `make slow` has the others.
-OF_TPU = ["seven", "dropout, causal 129"]
+OF_TPU = ["seven"]
 OF_GPU = ["seven"]
 SHORT = [name for name in NAMES if name != "padded 2048"]
 # Each is much like another case; `make slow` has them.

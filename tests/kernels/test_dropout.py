@@ -68,6 +68,7 @@ def identity_inputs(length=100):
     return q, k, v
 
 
+@pytest.mark.slow
 def test_every_implementation_and_chunking_drops_the_same(monkeypatch):
     q, k, v = identity_inputs()
     dropout = Dropout(0.25, KEY)

@@ -280,7 +280,7 @@ def agree(found, expected, tolerance):
     np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance * scale)
 
 
-LONG = ("segments, causal, padded", "bias of everything")
+LONG = ("segments, causal, padded", "bias of everything", "garbage in padding")
 
 
 @pytest.mark.parametrize(

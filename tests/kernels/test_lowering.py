@@ -24,7 +24,7 @@ CHOSEN = [
     "scores",
     "tails",
     "bias of positions",
-    "everything, depth 128",
+    pytest.param("everything, depth 128", marks=pytest.mark.slow),
     "dropout, causal 16384",
 ]
 

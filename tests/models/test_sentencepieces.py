@@ -155,6 +155,8 @@ def test_a_model_keeps_its_tokenizers(
         share_encoder_decoder_embeddings=not apart,
         tie_word_embeddings=not apart,
         d_model=16,
+        encoder_layers=1,
+        decoder_layers=1,
         pad_token_id=source.vocab_size - 1,
         eos_token_id=0,
         decoder_start_token_id=target.vocab_size - 1,

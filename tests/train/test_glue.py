@@ -275,6 +275,7 @@ def test_the_head_is_drawn_by_seed_or_kept(start: str, run: Path, recipe: GlueRe
     )
 
 
+@pytest.mark.slow
 def test_regression_stops_early(recipe: GlueRecipe, tmp_path: Path) -> None:
     pick = random.Random(2)
     for part, count in (("train", 64), ("dev", 30)):

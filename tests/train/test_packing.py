@@ -144,6 +144,7 @@ def one_by_one(batch: Batch, pad_id: int) -> Iterator[Batch]:
         )
 
 
+@pytest.mark.slow
 def test_a_pair_sees_what_it_sees_alone(feed: PretrainingFeed, tokenizer: Tokenizer) -> None:
     """Loss and gradient of packed rows are those of their pairs in rows of their own."""
     packed = feed[0]

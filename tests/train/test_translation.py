@@ -212,6 +212,7 @@ def test_a_stopped_run_goes_on_as_if_nothing_had_happened(
     assert again["result"] == summary["result"]
 
 
+@pytest.mark.slow
 def test_pairs_may_be_held_out_and_evaluations_averaged(data: Path, tmp_path: Path) -> None:
     """And the model may be recurrent, with a vocabulary of each language."""
     shape = dict.fromkeys(("embedding_size", "hidden_size", "attention_size", "readout_size"), 8)
