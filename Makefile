@@ -17,9 +17,10 @@ GPU_PYTHON ?= python3
 BIN := $(abspath $(VENV))/bin
 # One process per core, at most four; a file's tests share what they compiled, so they stay together.
 PYTEST := PYTHONSAFEPATH=1 $(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile
+# What `make test` leaves to targets of its own.
+UNMARKED := not slow and not parity and not browser and not aot and not gpu
 # Tests compile much and compute little: without LLVM's optimisations they take half the time. The
 # comparisons with torch run with them, as users do.
-UNMARKED := not slow and not browser and not aot and not gpu
 QUICK := JAX_DISABLE_MOST_OPTIMIZATIONS=1 $(PYTEST)
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 

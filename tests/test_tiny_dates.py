@@ -53,7 +53,7 @@ def test_attention_lies_on_the_part_that_is_written(model: PretrainedSeq2Seq) ->
     chosen = [one for one in formats() if one.layout in EVERYDAY and not one.two_digits]
     drawn = list(examples(200, 3, chosen, dates("heldout")))
     trace = model.trace([one.text for one in drawn], [one.iso for one in drawn])
-    offsets = model._reader().encode([one.text for one in drawn]).offsets
+    offsets = model.tokenizer.encode([one.text for one in drawn]).offsets
     hits = [
         [on_part(trace, b, one, offsets[b], layer) for layer in range(2)]
         for b, one in enumerate(drawn)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import flaxattn as fa
-from flaxattn import tensorfile
+from flaxattn import seq2seq_writing, tensorfile
 from flaxattn.errors import InputError
 
 NEW = golden.NEW_TOKENS
@@ -43,6 +43,19 @@ def test_every_token_is_torchs(models: dict[str, Any], name: str, way: str) -> N
         expected = texts[f"{name}/{way}"]
     sources = golden.sources(golden.CASES[name])
     ids = models[name].generate(**sources, max_new_tokens=NEW, **golden.WAYS[way])
+    np.testing.assert_array_equal(padded(ids), expected)
+
+
+@pytest.mark.parametrize("way", ["greedy", "beam"])
+def test_a_cache_that_grows_changes_no_token(
+    models: dict[str, Any], way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From room for 4 positions over 8 to all 15."""
+    monkeypatch.setattr(seq2seq_writing, "_FIRST_ROOM", 4)
+    with np.load(golden.GENERATED, allow_pickle=False) as texts:
+        expected = texts[f"bart/{way}"]
+    sources = golden.sources(golden.CASES["bart"])
+    ids = models["bart"].generate(**sources, max_new_tokens=NEW, **golden.WAYS[way])
     np.testing.assert_array_equal(padded(ids), expected)
 
 
