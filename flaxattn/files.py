@@ -1,15 +1,16 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Writing a folder whole or not at all. It does not know what is in the files."""
+"""Writing a folder or a text whole or not at all. It does not know what is in the files."""
 
 import os
+import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from flaxattn.errors import CheckpointError
+from flaxattn.errors import CheckpointError, InputError
 
 
 @contextmanager
@@ -94,3 +95,36 @@ def _flush_entry(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def write_text(path: str | os.PathLike[str], text: str, what: str = "a file") -> Path:
+    """Write a text as UTF-8. A file of that name is replaced at once or, on an error, stays.
+
+    Args:
+        path: Where to; its folder must exist.
+        text: What to write.
+        what: How to call it in a message.
+
+    Returns:
+        The path.
+
+    Raises:
+        InputError: If the folder is missing or the path is a folder.
+    """
+    target = Path(path)
+    if target.is_dir() or not target.parent.is_dir():
+        reason = "is a folder" if target.is_dir() else "is in a folder that does not exist"
+        raise InputError(
+            f"Cannot write {what}: {str(target)!r} {reason}.\n"
+            "Give a file name in a folder that exists."
+        )
+    draft = target.with_name(f".{secrets.token_hex(8)}.part")
+    try:
+        with open(draft, "x", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(draft, target)
+    finally:
+        draft.unlink(missing_ok=True)
+    return target

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from flaxattn.errors import InputError
+from flaxattn.files import write_text
 
 if TYPE_CHECKING:
     from flaxattn.seq2seq_handle import PretrainedSeq2Seq
 
 _STDIN = "standard input"
-_EXCERPT = 60
 Seen = Callable[[int], object]
 
 Beam = Annotated[int, typer.Option("--beam", help="Hypotheses kept; 1 writes greedily.")]
@@ -153,7 +153,7 @@ def evaluate(
         signature = f"  {entry['signature']}" if "signature" in entry else ""
         typer.echo(f"{name} {entry['value']:.{2 if signature else 4}f}{signature}")
     if out is not None:
-        out.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+        write_text(out, json.dumps(found, indent=2) + "\n", "the metrics")
         typer.echo(f"wrote {out.resolve()}")
 
 
@@ -293,16 +293,17 @@ def _aligned(
 @contextlib.contextmanager
 def _named(lines: Sequence[tuple[str, str]]) -> Iterator[None]:
     """Call a source that cannot be read by its file and line."""
+    from flaxattn.tokenizing import shortened
     from flaxattn.translating import SourceError
 
     try:
         yield
     except SourceError as error:
         where, text = lines[error.number]
-        flat = " ".join(text.split())
-        flat = flat if len(flat) <= _EXCERPT else f"{flat[: _EXCERPT - 1]}…"
         first, *others = error.problem.splitlines()
-        received = [] if len(others) > 1 else [f"received: {flat}"]  # three lines at most
+        received = (
+            [] if len(others) > 1 else [f"received: {shortened(text)}"]
+        )  # three lines at most
         raise InputError("\n".join([f"{where} {first}", *received, *others])) from error
 
 
@@ -311,7 +312,7 @@ def _print(written: Sequence[str], out: Path | None) -> None:
     if out is None:
         typer.echo(text, nl=False)
     else:
-        out.write_text(text, encoding="utf-8")
+        write_text(out, text, "the translations")
         typer.echo(f"wrote {out.resolve()}", err=True)
 
 

@@ -21,6 +21,7 @@ import jax
 
 from flaxattn import __version__
 from flaxattn.errors import CheckpointError, InputError
+from flaxattn.files import write_text
 from flaxattn.train.recipe import FREE, Recipe
 from flaxattn.train.settings import to_yaml
 
@@ -117,12 +118,7 @@ class RunFolder:
 
 def write_json(path: Path, value: Any) -> None:
     """Write JSON whole or not at all."""
-    partial = path.with_name(f".{path.name}.part")
-    with partial.open("w", encoding="utf-8") as file:
-        file.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
 def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

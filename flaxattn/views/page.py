@@ -12,13 +12,12 @@ import hashlib
 import html
 import os
 import re
-import secrets
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from flaxattn.errors import InputError
+from flaxattn.files import write_text
 from flaxattn.views.payload import script_json, visible
 
 
@@ -50,23 +49,7 @@ class Page:
         Raises:
             InputError: If the folder is missing or the path is a folder.
         """
-        target = Path(path)
-        if target.is_dir() or not target.parent.is_dir():
-            reason = "is a folder" if target.is_dir() else "is in a folder that does not exist"
-            raise InputError(
-                f"Cannot write a page: {str(target)!r} {reason}.\n"
-                "Give a file name in a folder that exists."
-            )
-        draft = target.with_name(f".{secrets.token_hex(8)}.part")
-        try:
-            with open(draft, "x", encoding="utf-8", newline="\n") as file:
-                file.write(self.html)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(draft, target)
-        finally:
-            draft.unlink(missing_ok=True)
-        return target
+        return write_text(path, self.html, "a page")
 
     def _repr_html_(self) -> str:
         """The page in a frame of its own: no script, style or id can clash with the notebook's."""
