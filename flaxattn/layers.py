@@ -127,6 +127,11 @@ def layer_norm(
     return norm(x.astype(jnp.float32)).astype(dtype)
 
 
+def real_positions(mask: Int[Array, "B S"] | None) -> Bool[Array, "B S"] | None:
+    """A Hugging Face attention mask, non-zero at real positions, as booleans; None stays None."""
+    return None if mask is None else jnp.asarray(mask) != 0
+
+
 def recording(module: nn.Module) -> bool:
     """Whether the caller asked for the `intermediates` collection; known at trace time.
 

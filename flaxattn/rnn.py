@@ -21,7 +21,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from flaxattn.additive import AdditiveAttention, Alignment, Look
 from flaxattn.kernels.contract import NOTHING, Capture, Labels
-from flaxattn.layers import Dense, Dropout, recording
+from flaxattn.layers import Dense, Dropout, real_positions, recording
 from flaxattn.outputs import Seq2SeqOutput
 from flaxattn.rnn_config import RnnConfig
 from flaxattn.seq2seq import shifted_right
@@ -319,7 +319,7 @@ class RnnLM(Model):
         self, ids: Array, mask: Array | None, deterministic: bool
     ) -> tuple[Float[Array, "B S M"], Float[Array, "B S 2*N"]]:
         words = self.dropout(self.words(ids), deterministic)
-        return words, self.encoder(words, _real(mask))
+        return words, self.encoder(words, real_positions(mask))
 
     def _decoded(
         self,
@@ -332,7 +332,7 @@ class RnnLM(Model):
         deterministic: bool = True,
     ) -> tuple[Float[Array, "R T M"], Float[Array, "R T N"], Float[Array, "R T O"]]:
         """Embedded words, states and readout; positions only say where in a mask the tokens are."""
-        mask, length = _real(decoder_attention_mask), decoder_input_ids.shape[1]
+        mask, length = real_positions(decoder_attention_mask), decoder_input_ids.shape[1]
         if mask is not None and mask.shape[1] != length:
             known = position_ids is not None
             mask = jnp.take_along_axis(mask, position_ids, 1) if known else mask[:, :length]
@@ -341,7 +341,7 @@ class RnnLM(Model):
             words,
             encoded,
             mask=mask,
-            context_mask=_real(attention_mask),
+            context_mask=real_positions(attention_mask),
             labels=Labels(query_mask=mask),
         )
         return words, states, self.dropout(x, deterministic)
@@ -359,10 +359,6 @@ def _over_time(
 def _kept(old: Array, new: Array, real: Array | None) -> Array:
     """The new state where a token is real, the old one at padding."""
     return new if real is None else jnp.where(real[:, None], new, old)
-
-
-def _real(mask: Int[Array, "B S"] | None) -> Bool[Array, "B S"] | None:
-    return None if mask is None else jnp.asarray(mask) != 0
 
 
 def _dense(features: int, x: Array, dtype: Dtype, name: str) -> Dense:

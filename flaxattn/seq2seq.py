@@ -18,7 +18,7 @@ from flax.typing import Dtype
 from jaxtyping import Array, Bool, Float, Int
 
 from flaxattn.kernels.contract import NOTHING, Capture, Labels
-from flaxattn.layers import Dropout, FeedForward, MultiHeadAttention, layer_norm
+from flaxattn.layers import Dropout, FeedForward, MultiHeadAttention, layer_norm, real_positions
 from flaxattn.outputs import Seq2SeqOutput
 from flaxattn.positions import UNUSED_ROWS, sinusoids
 from flaxattn.rnn_config import EncoderDecoderConfig
@@ -242,7 +242,7 @@ class Seq2Seq(Model):
         deterministic: bool = True,
     ) -> tuple[Float[Array, "B S E"], tuple[Float[Array, "B S E"], ...] | None]:
         """Run the encoder; arguments as for a call. Returns its output, and the hidden states."""
-        mask = _real(attention_mask)
+        mask = real_positions(attention_mask)
         embedded = self.encoder_inputs(self.words(input_ids), _counted(input_ids), deterministic)
         x, hidden = self.encoder(
             embedded,
@@ -283,7 +283,7 @@ class Seq2Seq(Model):
         Returns:
             The decoder's output, and the hidden states if kept.
         """
-        mask, context_mask = _real(decoder_attention_mask), _real(attention_mask)
+        mask, context_mask = real_positions(decoder_attention_mask), real_positions(attention_mask)
         words = self.words if self.config.share_encoder_decoder_embeddings else self.decoder_words
         positions = _counted(decoder_input_ids) if position_ids is None else position_ids
         embedded = self.decoder_inputs(words(decoder_input_ids), positions, deterministic)
@@ -378,10 +378,6 @@ def shifted_right(ids: Int[Array, "B T"], config: EncoderDecoderConfig) -> Int[A
 def _counted(ids: Int[Array, "B S"]) -> Int[Array, "B S"]:
     """Positions 0, 1, … of every sequence, also of those padded on the left, as published."""
     return jnp.broadcast_to(jnp.arange(ids.shape[1]), ids.shape)
-
-
-def _real(mask: Int[Array, "B S"] | None) -> Bool[Array, "B S"] | None:
-    return None if mask is None else jnp.asarray(mask) != 0
 
 
 def _states(embedded: Array, hidden: Array | None, last: Array) -> tuple[Array, ...] | None:
