@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from flaxattn.alignment_figure import plot_alignment as plot_alignment
     from flaxattn.config import BertConfig as BertConfig
     from flaxattn.figures import plot_heads as plot_heads
+    from flaxattn.gpt2_config import GPT2Config as GPT2Config
     from flaxattn.handle import Pretrained as Pretrained
     from flaxattn.kernels.contract import Capture as Capture
     from flaxattn.kernels.contract import Sieve as Sieve
@@ -29,6 +30,7 @@ __version__ = "0.1.0.dev0"
 _HOMES = {
     "BertConfig": "flaxattn.config",
     "Capture": "flaxattn.kernels.contract",
+    "GPT2Config": "flaxattn.gpt2_config",
     "Pretrained": "flaxattn.handle",
     "RnnConfig": "flaxattn.rnn_config",
     "Seq2SeqConfig": "flaxattn.seq2seq_config",
@@ -44,6 +46,7 @@ _HOMES = {
 __all__ = [  # a list in this file, so that type checkers can read it
     "BertConfig",
     "Capture",
+    "GPT2Config",
     "Pretrained",
     "RnnConfig",
     "Seq2SeqConfig",

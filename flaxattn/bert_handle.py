@@ -139,7 +139,7 @@ class PretrainedBert(Pretrained):
 
     def positions(self) -> Float[np.ndarray, "P E"]:
         """The learned table of positions, for `flaxattn.plot_positions`."""
-        table = positions.learned(self.params, "embeddings")
+        table = positions.learned(self.params, "embeddings/position")
         assert table is not None
         return table
 

@@ -133,6 +133,17 @@ def padded(inputs: Mapping[str, Any], limit: int) -> dict[str, Int[np.ndarray, "
     return {name: np.pad(array, ((0, 0), (0, extra))) for name, array in inputs.items()}
 
 
+def padded_left(inputs: Mapping[str, Any]) -> dict[str, Int[np.ndarray, "B S"]]:
+    """Pad on the left to one of a few lengths, as prompts are.
+
+    Args:
+        inputs: Arrays `[B, S]`; zeros are added to each, so the mask hides what is added.
+    """
+    length = next(iter(inputs.values())).shape[1]
+    extra = bucket(length, 2 * length) - length
+    return {name: np.pad(array, ((0, 0), (extra, 0))) for name, array in inputs.items()}
+
+
 def bucket(length: int, limit: int) -> int:
     """The length that is compiled: the next multiple of 32, above 128 of 64, above 512 of 256.
 
