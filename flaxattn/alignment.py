@@ -152,16 +152,17 @@ def chosen_maps(
 
 
 def cross(trace: Trace) -> Seen:
-    """The record of cross-attention, which is sure to have weights.
+    """The record of cross-attention, which is sure to have weights of all positions.
 
     Raises:
-        InputError: If the trace has none.
+        InputError: If the trace has none, or a window of them.
     """
     if trace.cross is None or trace.cross.weights is None:
         raise InputError(
             "An alignment is read off cross-attention weights; this trace holds none.\n"
             "Trace an encoder-decoder: model.trace(source, capture=fa.Capture(weights=True))."
         )
+    trace.cross.require_whole("An alignment")
     return trace.cross
 
 

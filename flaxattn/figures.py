@@ -46,8 +46,8 @@ def plot_heads(
     The colours run from white at 0 to dark blue at 1 in every map, so maps can be compared, also in
     grey and by the colour-blind. Tokens are written as they are: no `$` starts a formula, control
     characters are made visible, characters that no installed font has are drawn as their code
-    points. Above 40 characters a token is cut, above 128 tokens only some are written. The same
-    trace gives the same figure.
+    points. Above 40 characters a token is cut, above 128 tokens only some are written. Of a window
+    of weights, the tokens of the window are written. The same trace gives the same figure.
 
     Args:
         trace: With weights `[L, B, H, Q, K]`.

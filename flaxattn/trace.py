@@ -28,7 +28,7 @@ _FIELDS = tuple(_HEAD_AXIS)
 @functools.partial(
     jax.tree_util.register_dataclass,
     data_fields=[*_FIELDS, "stats"],
-    meta_fields=["layers", "heads", "implementation"],
+    meta_fields=["layers", "heads", "implementation", "query_window", "key_window"],
 )
 @dataclasses.dataclass(frozen=True)
 class Seen:
@@ -49,6 +49,8 @@ class Seen:
         layers: Number of the layer at each index of the leading axis.
         heads: Number of the head at each index of the head axis.
         implementation: Name of the attention kernel that ran.
+        query_window: `(start, stop)`, the queries that `weights` and `scores` hold; None for all.
+        key_window: `(start, stop)`, the keys that they hold of these; None for all.
     """
 
     weights: Array | None = None
@@ -61,6 +63,8 @@ class Seen:
     layers: tuple[int, ...] = ()
     heads: tuple[int, ...] = ()
     implementation: str = ""
+    query_window: tuple[int, int] | None = None
+    key_window: tuple[int, int] | None = None
 
     @classmethod
     def of(
@@ -90,6 +94,8 @@ class Seen:
             stats=saw.stats,
             heads=heads,
             implementation=saw.implementation,
+            query_window=capture.query_window,
+            key_window=capture.key_window,
         )
         return dataclasses.replace(seen, **kept)
 
@@ -118,6 +124,26 @@ class Seen:
         fields = {n: change(n, a) for n in _FIELDS if (a := getattr(self, n)) is not None}
         stats = {name: change(f"stats.{name}", array) for name, array in self.stats.items()}
         return dataclasses.replace(self, **fields, stats=stats)
+
+    def require_whole(self, reader: str) -> None:
+        """Check that the weights are those of all positions.
+
+        Args:
+            reader: What needs them, as the subject of a sentence.
+
+        Raises:
+            InputError: If they are a window.
+        """
+        if self.query_window is not None or self.key_window is not None:
+            held = (f"{n} {w[0]} to {w[1] - 1}" for n, w in self._windows().items() if w)
+            raise InputError(
+                f"{reader} needs the weights of all positions; this trace holds a window of them: "
+                f"{', '.join(held)}.\n"
+                "Capture without query_window and key_window, or read the `weights` themselves."
+            )
+
+    def _windows(self) -> dict[str, tuple[int, int] | None]:
+        return {"queries": self.query_window, "keys": self.key_window}
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -299,6 +325,7 @@ class Trace:
             raise InputError(
                 f"This trace holds no {what}.\nAsk for them: capture=Capture(weights=True)."
             )
+        seen.require_whole("This")
         return as_attentions(seen.weights)
 
     @property
@@ -343,7 +370,7 @@ class Trace:
         written = _real(target[b], self.decoder_mask, b) if target else real
         places = {"encoder": (real, real), "decoder": (written, written), "cross": (written, real)}
         sides = {
-            side: seen.map(functools.partial(_one_sequence, sequence=b, queries=q, keys=k))
+            side: _one_sequence(seen, b, q, k)
             for side, (q, k) in places.items()
             if (seen := getattr(self, side)) is not None
         }
@@ -424,15 +451,34 @@ def _real(tokens: Sequence[str], mask: Any, sequence: int) -> np.ndarray:
     return np.arange(len(tokens)) if mask is None else np.flatnonzero(mask[sequence])
 
 
-def _one_sequence(
-    name: str, array: Array, *, sequence: int, queries: np.ndarray, keys: np.ndarray
-) -> Array:
-    """Cut one sequence and its real positions out of a stacked field of a record."""
-    array = array[:, sequence : sequence + 1]
-    if _HEAD_AXIS.get(name) == 3:
-        return array[:, :, keys if name in ("key", "value") else queries]
-    array = array[:, :, :, keys if name == "stats.received" else queries]
-    return array[..., keys] if name in ("weights", "scores") else array
+def _one_sequence(seen: Seen, sequence: int, queries: np.ndarray, keys: np.ndarray) -> Seen:
+    """Cut one sequence and its real positions out of a stacked record.
+
+    A window then counts the positions that are left; one that held padding only is empty.
+    """
+    rows, query_window = _inside(seen.query_window, queries)
+    columns, key_window = _inside(seen.key_window, keys)
+
+    def cut(name: str, array: Array) -> Array:
+        array = array[:, sequence : sequence + 1]
+        if name in ("weights", "scores"):
+            return array[:, :, :, rows][..., columns]
+        if _HEAD_AXIS.get(name) == 3:
+            return array[:, :, keys if name in ("key", "value") else queries]
+        return array[:, :, :, keys if name == "stats.received" else queries]
+
+    return dataclasses.replace(seen.map(cut), query_window=query_window, key_window=key_window)
+
+
+def _inside(
+    window: tuple[int, int] | None, places: np.ndarray
+) -> tuple[np.ndarray, tuple[int, int] | None]:
+    """Where real positions are stored, and the window as it counts them."""
+    if window is None:
+        return places, None
+    chosen = places[(places >= window[0]) & (places < window[1])]
+    start = int((places < window[0]).sum())
+    return chosen - window[0], (start, start + len(chosen))
 
 
 def _natural(path: tuple[Any, ...]) -> list[Any]:

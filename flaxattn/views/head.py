@@ -66,12 +66,13 @@ def head_view(
         The page: `.save("page.html")`, or leave it as the last line of a notebook cell.
 
     Raises:
-        InputError: If the trace holds no weights, there is no such side, layer, head or sequence,
-            or the page would be too large for a browser.
+        InputError: If the trace holds no weights or a window of them, there is no such side, layer,
+            head or sequence, or the page would be too large for a browser.
     """
     if theme not in ("auto", "light", "dark"):
         raise InputError(f'Unknown theme {theme!r}.\nUse "auto", "light" or "dark".')
-    recorded(trace)
+    for seen in recorded(trace).values():
+        seen.require_whole("The head view")
     one = trace[sequence]
     found = recorded(one)
     layers = _included(found, include_layers)
