@@ -15,8 +15,9 @@ from jaxtyping import Bool, Float
 
 from flaxattn.errors import InputError
 from flaxattn.records import choose, layer_weights
+from flaxattn.seen import Seen
 from flaxattn.tokenizing import shortened
-from flaxattn.trace import Seen, Trace
+from flaxattn.trace import Trace
 
 Pair = tuple[int, int]
 _LINK = re.compile(r"(\d+)([-?p])(\d+)", re.ASCII)

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from flaxattn.errors import InputError
-from flaxattn.trace import Seen
+from flaxattn.seen import Seen
 
 
 def choose(asked: Sequence[int] | None, known: Sequence[int], what: str) -> list[int]:

@@ -12,8 +12,9 @@ import flaxattn as fa
 from flaxattn.alignment import piece_weights
 from flaxattn.errors import InputError
 from flaxattn.figures import plot_heads
+from flaxattn.seen import Seen
 from flaxattn.stats import cross_measures, head_measures
-from flaxattn.trace import Seen, Trace
+from flaxattn.trace import Trace
 
 RNG = np.random.default_rng(0)
 WEIGHTS = RNG.dirichlet(np.ones(7), (1, 3, 2, 7)).astype(np.float32)  # [L, B, H, Q, K]

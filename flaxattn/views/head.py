@@ -11,7 +11,8 @@ from typing import Any, Literal
 
 from flaxattn.errors import InputError
 from flaxattn.records import choose
-from flaxattn.trace import Seen, Trace
+from flaxattn.seen import Seen
+from flaxattn.trace import Trace
 from flaxattn.views.page import Page, build_page
 from flaxattn.views.payload import Precision
 from flaxattn.views.sides import ALL, check_side, numbers, recorded, shape_sides, side_names
