@@ -74,6 +74,7 @@ def test_a_figure_writes_the_tokens_of_the_window():
         (lambda: cross_measures(trace(cross=held())), "This"),
         (lambda: piece_weights(trace(cross=held())), "An alignment"),
         (lambda: fa.head_view(trace()), "The head view"),
+        (lambda: plot_heads(trace(), exclude_first=True), "Leaving out the first token"),
     ],
 )
 def test_what_reads_whole_rows_refuses_a_window(reader, name):
