@@ -262,7 +262,8 @@ def detect_heads(
         Scores of all layers and heads.
 
     Raises:
-        InputError: If the sequences are too long for the vocabulary or for the model.
+        InputError: If the sequences are too long for the vocabulary or for the model, or the model
+            has an encoder and a decoder.
     """
     config = model.config
     first = getattr(config, "bos_token_id", None) if first is None else first
@@ -284,4 +285,11 @@ def detect_heads(
     def see(params: Any, ids: Any) -> Any:
         return module.apply({"params": params}, ids, mutable=["intermediates"])[1]
 
-    return repeat_scores(Trace.from_variables(see(model.params, ids)), length, causal=causal)
+    trace = Trace.from_variables(see(model.params, ids))
+    if trace.cross is not None:
+        raise InputError(
+            "Heads are detected in a model that reads one text; this one has an encoder and a "
+            "decoder.\nName a decoder (GPT-2) or an encoder (BERT), or score a trace of your own: "
+            "repeat_scores(trace, length)."
+        )
+    return repeat_scores(trace, length, causal=causal)

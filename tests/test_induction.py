@@ -192,6 +192,25 @@ def test_a_model_is_scored_alike_by_its_statistics_and_by_its_weights(model):
     assert found.uniform == expected.uniform
 
 
+class Crossing(Tiny):
+    """Ids to attention within them and across."""
+
+    @nn.compact
+    def __call__(self, input_ids):
+        x = nn.Embed(20, 8)(input_ids)
+        attend = MultiHeadAttention(2, capture=self.capture, name="cross_attention")
+        return attend(x, x)
+
+
+def test_an_encoder_decoder_is_refused(model):
+    module = Crossing()
+    params = module.init(jax.random.key(0), jnp.zeros((1, 4), jnp.int32))["params"]
+    crossing = types.SimpleNamespace(module=module, params=params, config=model.config)
+    with pytest.raises(InputError, match="this one has an encoder and a decoder") as caught:
+        fa.detect_heads(crossing, sequences=1, length=N)
+    assert len(str(caught.value).splitlines()) == 2
+
+
 def test_a_figure_shows_the_scores():
     found = scores_of(looking_back(1), looking_back(N - 1))
     figure = fa.plot_head_scores(found, [PREVIOUS, INDUCTION])
