@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float
 from flaxattn.kernels.attention import attention
 from flaxattn.kernels.contract import NOTHING, Capture, Intermediates, Labels
 from flaxattn.layers import Dense, record
-from flaxattn.trace import Seen
+from flaxattn.seen import Seen
 
 
 class Look(NamedTuple):

@@ -21,7 +21,7 @@ from flaxattn.kernels import contract
 from flaxattn.kernels.attention import attention
 from flaxattn.kernels.contract import NOTHING, Capture, Labels
 from flaxattn.kernels.dropout import keep_mask
-from flaxattn.trace import Seen
+from flaxattn.seen import Seen
 
 
 def _gelu(x: Float[Array, "..."]) -> Float[Array, "..."]:

@@ -299,6 +299,7 @@ class PretrainedSeq2Seq(Pretrained):
         layers = max(c.encoder_layers, c.decoder_layers)
         heads = max(c.encoder_attention_heads, c.decoder_attention_heads)
         inputs.check_capture(capture, layers, heads)
+        inputs.check_window(capture, min(source["input_ids"].shape[1], read.shape[1]))
         target = {"decoder_input_ids": read, "decoder_attention_mask": mask}
         limit = c.max_position_embeddings
         given = inputs.padded(source, limit) | inputs.padded(target, limit)

@@ -21,7 +21,7 @@ from jaxtyping import Array, Float
 
 from flaxattn.kernels.contract import NOTHING, Capture
 from flaxattn.layers import record, recording
-from flaxattn.trace import Seen
+from flaxattn.seen import Seen
 
 
 class Stack(nn.Module):

@@ -30,6 +30,7 @@ LEVELS = [
         "positions",
         "rnn",
         "rnn_config",
+        "seen",
         "seq2seq",
         "seq2seq_config",
         "stack",
@@ -67,8 +68,8 @@ LEVELS = [
         "weights",
         "words",
     },
-    {"alignment", "bleu", "records", "stats"},
-    {"alignment_figure", "figures", "position_figure", "views"},
+    {"alignment", "bleu", "induction", "records", "stats"},
+    {"alignment_figure", "figures", "head_score_figure", "position_figure", "views"},
     {"allocator", "cli", "demo", "doctor", "translate_commands", "__main__"},
     {"flaxattn.train"},
 ]
