@@ -279,6 +279,7 @@ class PretrainedGPT2(Pretrained):
         """What attention saw of texts padded on the right."""
         c = self.config
         inputs.check_capture(capture, c.n_layer, c.n_head)
+        inputs.check_window(capture, ids.shape[1])
         added = np.isin(ids, [i for i in (c.bos_token_id, c.eos_token_id) if i is not None])
         special = added | (mask == 0)
         classes = (special & (mask == 1)).astype(np.int32) << SPECIAL
