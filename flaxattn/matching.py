@@ -85,7 +85,7 @@ def compare(
     if lost or wrong:
         raise CheckpointError(_mismatch(files, family, lost, wrong, list(causes)))
     idle = _idle(files, found, set(found) - used, family.idle(config, rows))
-    ignored = {name for name in found if name in family.buffers or name in idle} - used
+    ignored = {name for name in found if family.is_buffer(name) or name in idle} - used
     unexpected = sorted(set(found) - used - ignored, key=_natural)
     return Report(tuple(missing), tuple(unexpected), tuple(sorted(ignored)))
 

@@ -146,6 +146,14 @@ class Family:
                 found[match[1]].add(int(match[2]))
         return found
 
+    def is_buffer(self, name: str) -> bool:
+        """Whether a tensor of this name is a counter or a constant, not a weight.
+
+        Args:
+            name: A name as `canonical` gives it.
+        """
+        return self._layer.sub(r"\1*.", name) in self.buffers
+
     def is_known(self, name: str) -> bool:
         """Whether some model of the family, with whatever head, has a tensor of this name.
 

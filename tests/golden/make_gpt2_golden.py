@@ -62,8 +62,9 @@ CASES = {
     "without-head": _case(BASE, n_embd=20),
     "classifier": _case(CLASSIFIER, num_labels=3),
 }
-# Models that write, and how many prompts: each 64 tokens.
+# Models that write, how, and how many prompts: each 64 tokens.
 WRITERS = ("untied", "narrow-inner")
+WAYS = {"greedy": {}, "beam": {"num_beams": 3, "length_penalty": 0.6}}
 PROMPTS, NEW_TOKENS = 64, 64
 
 
@@ -172,13 +173,14 @@ def torch_outputs(case: Case) -> dict[str, np.ndarray]:
     return arrays
 
 
-def torch_written(case: Case) -> np.ndarray:
-    """Ids that torch's `generate` writes greedily, prompts included, padded to one length."""
+def torch_written(case: Case, way: str) -> np.ndarray:
+    """Ids that torch's `generate` writes, prompts included, padded to one length."""
     import torch
 
     given = {name: torch.from_numpy(array) for name, array in prompts(case).items()}
     with torch.no_grad():
-        ids = torch_model(case).generate(**given, max_new_tokens=NEW_TOKENS, do_sample=False)
+        settings = {"max_new_tokens": NEW_TOKENS, "do_sample": False, **WAYS[way]}
+        ids = torch_model(case).generate(**given, **settings)
     room = 12 + NEW_TOKENS - ids.shape[1]
     return np.pad(ids.numpy(), ((0, 0), (0, room)), constant_values=1).astype(np.uint8)
 
@@ -195,7 +197,7 @@ def main() -> None:
         for name, case in CASES.items()
         for field, array in stored(torch_outputs(case)).items()
     }
-    arrays |= {f"{name}/written": torch_written(CASES[name]) for name in WRITERS}
+    arrays |= {f"{n}/{way}": torch_written(CASES[n], way) for n in WRITERS for way in WAYS}
     np.savez_compressed(GOLDEN, **arrays)
     sys.stdout.write(f"{GOLDEN.name}: {len(arrays)} arrays, {GOLDEN.stat().st_size} bytes\n")
 

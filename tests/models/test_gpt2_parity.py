@@ -82,7 +82,7 @@ def check(case: Any, model: Any, expected: dict[str, np.ndarray]) -> None:
 def test_stored_numbers(
     name: str, models: dict[str, Any], stored: dict[str, dict[str, np.ndarray]]
 ) -> None:
-    fields = {n: a for n, a in stored[name].items() if n != "written"}
+    fields = {n: a for n, a in stored[name].items() if n not in golden.WAYS}
     assert "attentions" in fields and ("loss" in fields) == (golden.CASES[name].head == golden.LM)
     check(golden.CASES[name], models[name], fields)
 
@@ -109,30 +109,34 @@ def test_the_cases_are_worth_comparing(stored: dict[str, dict[str, np.ndarray]])
     for name, arrays in stored.items():
         assert arrays["attentions"].max(-1).mean() > 0.5, f"{name}: attention is nearly uniform"
     for name in golden.WRITERS:
-        texts = stored[name]["written"][:, 12:]
+        texts = stored[name]["greedy"][:, 12:]
+        assert (stored[name]["beam"][:, 12:] != texts).any(1).sum() > golden.PROMPTS / 8
         assert len({text.tobytes() for text in texts}) > 0.8 * golden.PROMPTS
         assert np.mean([len(set(text)) for text in texts.tolist()]) > 5
 
 
+@pytest.mark.parametrize("way", golden.WAYS)
 @pytest.mark.parametrize("name", golden.WRITERS)
 def test_every_piece_is_torchs(
-    name: str, models: dict[str, Any], stored: dict[str, dict[str, np.ndarray]]
+    name: str, way: str, models: dict[str, Any], stored: dict[str, dict[str, np.ndarray]]
 ) -> None:
     """64 prompts of 1 to 12 pieces in one batch, 64 pieces after each."""
     given = golden.prompts(golden.CASES[name])
-    ids = models[name].generate(**given, max_new_tokens=golden.NEW_TOKENS)
-    expected = stored[name]["written"]
+    ids = models[name].generate(**given, max_new_tokens=golden.NEW_TOKENS, **golden.WAYS[way])
+    expected = stored[name][way]
     padded = np.pad(ids, ((0, 0), (0, expected.shape[1] - ids.shape[1])), constant_values=1)
     np.testing.assert_array_equal(padded, expected)
 
 
 @pytest.mark.parity
+@pytest.mark.parametrize("way", golden.WAYS)
 @pytest.mark.parametrize("name", golden.WRITERS)
 def test_torch_still_writes_what_is_stored(
-    name: str, stored: dict[str, dict[str, np.ndarray]]
+    name: str, way: str, stored: dict[str, dict[str, np.ndarray]]
 ) -> None:
     pytest.importorskip("torch")
-    np.testing.assert_array_equal(golden.torch_written(golden.CASES[name]), stored[name]["written"])
+    found = golden.torch_written(golden.CASES[name], way)
+    np.testing.assert_array_equal(found, stored[name][way])
 
 
 @pytest.mark.parametrize("name", CASES)
