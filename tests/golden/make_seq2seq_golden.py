@@ -228,6 +228,12 @@ WAYS = {
     "beam": {"num_beams": 4, "length_penalty": 1.0},
     "beam-short": {"num_beams": 4, "length_penalty": 0.6},
 }
+# Rarer settings, of the first model only: our names, and torch's where they differ.
+RARE = {
+    "renormalized": {"num_beams": 4, "renormalize": True, "no_repeat_ngram_size": 2},
+    "never": {"num_beams": 3, "length_penalty": 2.0, "early_stopping": "never"},
+    "early": {"num_beams": 3, "early_stopping": True, "min_new_tokens": 3},
+}
 
 
 def sources(case: Case) -> dict[str, np.ndarray]:
@@ -261,8 +267,10 @@ def torch_written(case: Case, way: str) -> np.ndarray:
 
     given = {name: torch.from_numpy(array) for name, array in sources(case).items()}
     model = torch_model(case, writing_tensors(case))
+    settings = {**WAYS, **RARE}[way]
+    settings = {n.replace("renormalize", "renormalize_logits"): v for n, v in settings.items()}
     with torch.no_grad():
-        ids = model.generate(**given, max_new_tokens=NEW_TOKENS, do_sample=False, **WAYS[way])
+        ids = model.generate(**given, max_new_tokens=NEW_TOKENS, do_sample=False, **settings)
     room = NEW_TOKENS + 1 - ids.shape[1]
     return np.pad(ids.numpy(), ((0, 0), (0, room)), constant_values=1).astype(np.uint8)
 
@@ -282,6 +290,7 @@ def main() -> None:
     }
     np.savez_compressed(GOLDEN, **arrays)
     texts = {f"{n}/{way}": torch_written(CASES[n], way) for n in WRITERS for way in WAYS}
+    texts |= {f"{WRITERS[0]}/{way}": torch_written(CASES[WRITERS[0]], way) for way in RARE}
     np.savez_compressed(GENERATED, **texts)
     for path, held in ((GOLDEN, arrays), (GENERATED, texts)):
         sys.stdout.write(f"{path.name}: {len(held)} arrays, {path.stat().st_size} bytes\n")

@@ -46,6 +46,17 @@ def test_every_token_is_torchs(models: dict[str, Any], name: str, way: str) -> N
     np.testing.assert_array_equal(padded(ids), expected)
 
 
+@pytest.mark.parametrize("way", golden.RARE)
+def test_rare_settings_are_torchs_too(models: dict[str, Any], way: str) -> None:
+    with np.load(golden.GENERATED, allow_pickle=False) as texts:
+        expected = texts[f"{golden.WRITERS[0]}/{way}"]
+        assert (expected != texts[f"{golden.WRITERS[0]}/beam"]).any(1).sum() > golden.SOURCES / 8
+    sources = golden.sources(golden.CASES[golden.WRITERS[0]])
+    given = {"max_new_tokens": NEW, **golden.RARE[way]}
+    ids = models[golden.WRITERS[0]].generate(**sources, **given)
+    np.testing.assert_array_equal(padded(ids), expected)
+
+
 @pytest.mark.parametrize("way", ["greedy", "beam"])
 def test_a_cache_that_grows_changes_no_token(
     models: dict[str, Any], way: str, monkeypatch: pytest.MonkeyPatch
