@@ -38,6 +38,7 @@ LEVELS = [
         "bert_handle",
         "bert_names",
         "bpe",
+        "byte_bpe",
         "decoding",
         "encoded",
         "files",
