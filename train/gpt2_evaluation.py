@@ -149,7 +149,8 @@ class Samples:
         settings: dict[str, Any] = {"max_new_tokens": self._room}
         if recipe.sample_temperature:
             settings |= {"do_sample": True, "temperature": recipe.sample_temperature}
-        return model.generate(self._prompts, seed=recipe.seed, **settings)
+        told = model.generate(self._prompts, seed=recipe.seed, **settings)
+        return [text.removeprefix(given) for text, given in zip(told, self._prompts, strict=True)]
 
 
 def beginnings(corpus: Corpus, tokenizer: Tokenizer) -> list[str]:

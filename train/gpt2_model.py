@@ -136,18 +136,26 @@ def initial_parameters(module: GPT2LM, seed: int) -> Params:
         module: from `build_module`.
         seed: of the draws.
     """
+    config = module.config
+    shapes = jax.eval_shape(module.init, jax.random.key(0), jnp.zeros((1, 1), jnp.int32))["params"]
+    paths, tree = jax.tree_util.tree_flatten_with_path(shapes)
 
-    def start(key: Array) -> Params:
-        params = module.init(key, jnp.zeros((1, 1), jnp.int32))["params"]
-        scale = (2 * module.config.n_layer) ** -0.5
+    def draw(number: int, path: tuple[jax.tree_util.DictKey, ...], shape: tuple[int, ...]) -> Array:
+        name = "/".join(str(part.key) for part in path)
+        if name.endswith(("scale", "bias")):
+            return jnp.full(shape, float(name.endswith("scale")))
+        spread = config.initializer_range
+        if "positions" in name:
+            spread /= 2
+        if name.endswith(_RESIDUAL):
+            spread *= (2 * config.n_layer) ** -0.5
+        key = jax.random.fold_in(jax.random.key(seed), number)
+        return spread * jax.random.normal(key, shape)
 
-        def scaled(path: tuple[jax.tree_util.DictKey, ...], leaf: Array) -> Array:
-            name = "/".join(str(part.key) for part in path)
-            return leaf * scale if name.endswith(_RESIDUAL) else leaf
+    def draw_all() -> list[Array]:
+        return [draw(number, path, leaf.shape) for number, (path, leaf) in enumerate(paths)]
 
-        return jax.tree_util.tree_map_with_path(scaled, params)
-
-    return jax.jit(start)(jax.random.key(seed))
+    return jax.tree.unflatten(tree, jax.jit(draw_all)())
 
 
 def loss_function(module: GPT2LM) -> LossFunction:

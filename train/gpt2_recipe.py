@@ -14,7 +14,7 @@ from flaxattn.train.recipe import TextRecipe
 
 _AT_LEAST = {"block": 2, "pack": 1, "evaluations": 1, "n_layer": 1, "n_head": 1, "n_embd": 1}
 _NOT_NEGATIVE = ("stride", "evaluate_tokens", "sample_tokens", "sample_temperature", "epochs")
-_SHAPE = ("vocab_size", "n_layer", "n_head", "n_embd")
+_SHAPE = ("n_layer", "n_head", "n_embd")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -24,7 +24,7 @@ class Gpt2Recipe(TextRecipe):
     Attributes:
         model: what to go on from: built-in name, model directory or Hub id; it keeps its tokenizer
             and its config, dropout included. Empty for a new model.
-        vocab_size: pieces of a byte-level BPE vocabulary learnt from the data.
+        vocab_size: most pieces of a byte-level BPE vocabulary learnt from the data.
         n_layer: L of a new model.
         n_head: H of a new model.
         n_embd: E of a new model.
