@@ -101,7 +101,7 @@ def train_gpt2_lm(
         assert end is not None
         pieces = cut_pieces(data.training, recipe.block, recipe.block)
         rows = Rows(data.training, pieces, recipe.block, recipe.pack, end)
-        recipe = recipe.for_rows(len(rows))
+        recipe = recipe.for_rows(len(rows), data.config.n_embd)
         folder.claim(recipe, data.identity)
         module = build_module(data.config, recipe)
         task = build_task(module, recipe, data, rows, folder.path / "samples.jsonl")

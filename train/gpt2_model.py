@@ -6,6 +6,7 @@ What it learns from is not known here.
 """
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -140,7 +141,7 @@ def initial_parameters(module: GPT2LM, seed: int) -> Params:
     shapes = jax.eval_shape(module.init, jax.random.key(0), jnp.zeros((1, 1), jnp.int32))["params"]
     paths, tree = jax.tree_util.tree_flatten_with_path(shapes)
 
-    def draw(number: int, path: tuple[jax.tree_util.DictKey, ...], shape: tuple[int, ...]) -> Array:
+    def draw(number: int, path: tuple[Any, ...], shape: tuple[int, ...]) -> Array:
         name = "/".join(str(part.key) for part in path)
         if name.endswith(("scale", "bias")):
             return jnp.full(shape, float(name.endswith("scale")))

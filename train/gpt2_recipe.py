@@ -39,6 +39,7 @@ class Gpt2Recipe(TextRecipe):
             is told from at least `block` - `stride`; 0 for half of `block`.
         epochs: passes over the text; sets `steps` where that is 0.
         steps: updates in all; 0 lets `epochs` decide.
+        learning_rate: the peak; 0 for 0.2 / E, and half of that where a model is gone on from.
         warmup_share: share of the steps that warm up; sets `warmup_steps` where that is 0.
         evaluations: how many there are in all; sets `evaluate_every` where that is 0.
         evaluate_tokens: held-out tokens that an evaluation looks at, from the first on; 0 for all.
@@ -69,7 +70,7 @@ class Gpt2Recipe(TextRecipe):
     steps: int = 0
     warmup_share: float = 0.05
     warmup_steps: int = 0
-    learning_rate: float = 1e-3
+    learning_rate: float = 0.0
     schedule: Literal["bert", "linear", "polynomial", "constant", "inverse-sqrt", "noam"] = "linear"
     adam_b2: float = 0.95
     adam_eps: float = 1e-8
@@ -121,16 +122,18 @@ class Gpt2Recipe(TextRecipe):
         """Tokens between two windows of an evaluation."""
         return self.stride or self.block // 2
 
-    def for_rows(self, rows: int) -> "Gpt2Recipe":
-        """The recipe with `steps`, `warmup_steps` and `evaluate_every` filled in.
+    def for_rows(self, rows: int, width: int) -> "Gpt2Recipe":
+        """The recipe with what it leaves open filled in: steps, their rate, and evaluations.
 
         Args:
             rows: of an epoch.
+            width: E of the model.
         """
         steps = self.steps or max(1, round(self.epochs * rows / self.batch_size))
         return dataclasses.replace(
             self,
             steps=steps,
+            learning_rate=self.learning_rate or (0.1 if self.model else 0.2) / width,
             warmup_steps=self.warmup_steps or round(self.warmup_share * steps),
             evaluate_every=self.evaluate_every or max(1, steps // self.evaluations),
         )

@@ -281,9 +281,12 @@ def test_recipes_refused(changes: dict[str, Any], parts: list[str]) -> None:
 
 def test_what_a_recipe_leaves_open_follows_from_the_text() -> None:
     recipe = Gpt2Recipe(epochs=2.0, batch_size=16, warmup_share=0.1, evaluations=5)
-    found = recipe.for_rows(160)
+    found = recipe.for_rows(160, width=200)
     assert (found.steps, found.warmup_steps, found.evaluate_every) == (20, 2, 4)
-    assert Gpt2Recipe(steps=7, warmup_steps=3, evaluate_every=2).for_rows(160).steps == 7
+    assert found.learning_rate == pytest.approx(1e-3)
+    assert Gpt2Recipe(model="tiny-gpt2").for_rows(160, 200).learning_rate == pytest.approx(5e-4)
+    given = Gpt2Recipe(steps=7, learning_rate=0.1, warmup_steps=3, evaluate_every=2)
+    assert given.for_rows(160, 200) == given
     assert (recipe.step_of_windows, Gpt2Recipe(stride=64).step_of_windows) == (128, 64)
 
 

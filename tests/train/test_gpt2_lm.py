@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import safetensors.numpy
+from jax.sharding import PartitionSpec as P
 
 import flaxattn as fa
 from flaxattn.byte_bpe import END, train_byte_bpe
@@ -24,7 +25,7 @@ from flaxattn.cli import main
 from flaxattn.errors import CheckpointError, InputError
 from flaxattn.gpt2_config import GPT2Config
 from flaxattn.tokens import Tokenizer
-from flaxattn.train import loop
+from flaxattn.train import loop, sharding
 from flaxattn.train.corpus import Corpus
 from flaxattn.train.gpt2_data import Rows, TextBatch, cut_pieces
 from flaxattn.train.gpt2_evaluation import Samples
@@ -388,6 +389,19 @@ def test_a_new_model_starts_as_published() -> None:
     for path, decayed in jax.tree_util.tree_flatten_with_path(decays(params))[0]:
         name = jax.tree_util.keystr(path)
         assert decayed == ("norm" not in name and "bias" not in name), name
+
+
+def test_layers_are_shared_by_devices_as_those_of_bert_are() -> None:
+    config = GPT2Config(vocab_size=64, n_positions=8, n_embd=16, n_layer=2, n_head=2)
+    params = initial_parameters(build_module(config, Gpt2Recipe()), 0)
+    mesh = sharding.make_mesh(Gpt2Recipe(devices=8, model_parallel=2))
+    placed = sharding.state_shardings(params, mesh)["model"]
+    layers = placed["decoder"]["layers"]
+    for part in (layers["attention"]["query"], layers["feed_forward"]["up"]):
+        assert part["kernel"].spec == P(None, "data", "model")
+    for part in (layers["attention"]["output"], layers["feed_forward"]["down"]):
+        assert part["kernel"].spec == P(None, "model", "data")
+    assert placed["words"]["embedding"].spec == P(None, "data")
 
 
 def attempt(folder: Path, text: str, tokenizer: Path | None = None, **changes: Any) -> str:
