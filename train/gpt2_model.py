@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 
 from flaxattn import hub, weights
@@ -127,7 +128,7 @@ def build_module(config: GPT2Config, recipe: Gpt2Recipe) -> GPT2LM:
 
 
 def initial_parameters(module: GPT2LM, seed: int) -> Params:
-    """The parameters that a new model starts from.
+    """The parameters that a new model starts from, on the host.
 
     As published (Radford et al. 2019 §2.3, and their code): normal, of `initializer_range` and half
     of it for positions, where what a layer adds to the residual stream is scaled by 1 / sqrt(2 L);
@@ -137,26 +138,21 @@ def initial_parameters(module: GPT2LM, seed: int) -> Params:
         module: from `build_module`.
         seed: of the draws.
     """
-    config = module.config
+    config, random = module.config, np.random.default_rng(seed)
     shapes = jax.eval_shape(module.init, jax.random.key(0), jnp.zeros((1, 1), jnp.int32))["params"]
-    paths, tree = jax.tree_util.tree_flatten_with_path(shapes)
 
-    def draw(number: int, path: tuple[Any, ...], shape: tuple[int, ...]) -> Array:
+    def draw(path: tuple[Any, ...], leaf: jax.ShapeDtypeStruct) -> np.ndarray:
         name = "/".join(str(part.key) for part in path)
         if name.endswith(("scale", "bias")):
-            return jnp.full(shape, float(name.endswith("scale")))
-        spread = config.initializer_range
+            return np.full(leaf.shape, float(name.endswith("scale")), np.float32)
+        spread = np.float32(config.initializer_range)
         if "positions" in name:
             spread /= 2
         if name.endswith(_RESIDUAL):
-            spread *= (2 * config.n_layer) ** -0.5
-        key = jax.random.fold_in(jax.random.key(seed), number)
-        return spread * jax.random.normal(key, shape)
+            spread /= np.float32(2 * config.n_layer) ** 0.5
+        return np.float32(spread) * random.standard_normal(leaf.shape, np.float32)
 
-    def draw_all() -> list[Array]:
-        return [draw(number, path, leaf.shape) for number, (path, leaf) in enumerate(paths)]
-
-    return jax.tree.unflatten(tree, jax.jit(draw_all)())
+    return jax.tree_util.tree_map_with_path(draw, shapes)
 
 
 def loss_function(module: GPT2LM) -> LossFunction:
