@@ -27,7 +27,7 @@ def check_files(files: Sequence[Path]) -> None:
     missing = [path for path in files if not path.exists()]
     if missing or not files:
         raise InputError(
-            f"no such text file: {missing[0]}\nname existing files after --data"
+            f"no such text file: {missing[0]}\nname files that exist"
             if missing
             else "no text to train on\nname at least one file after --data"
         )
