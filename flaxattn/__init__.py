@@ -14,7 +14,10 @@ if TYPE_CHECKING:
     from flaxattn.alignment_figure import plot_alignment as plot_alignment
     from flaxattn.config import BertConfig as BertConfig
     from flaxattn.figures import plot_heads as plot_heads
+    from flaxattn.gpt2_config import GPT2Config as GPT2Config
     from flaxattn.handle import Pretrained as Pretrained
+    from flaxattn.head_score_figure import plot_head_scores as plot_head_scores
+    from flaxattn.induction import detect_heads as detect_heads
     from flaxattn.kernels.contract import Capture as Capture
     from flaxattn.kernels.contract import Sieve as Sieve
     from flaxattn.loading import from_pretrained as from_pretrained
@@ -29,31 +32,37 @@ __version__ = "0.1.0.dev0"
 _HOMES = {
     "BertConfig": "flaxattn.config",
     "Capture": "flaxattn.kernels.contract",
+    "GPT2Config": "flaxattn.gpt2_config",
     "Pretrained": "flaxattn.handle",
     "RnnConfig": "flaxattn.rnn_config",
     "Seq2SeqConfig": "flaxattn.seq2seq_config",
     "Sieve": "flaxattn.kernels.contract",
     "Trace": "flaxattn.trace",
+    "detect_heads": "flaxattn.induction",
     "from_pretrained": "flaxattn.loading",
     "head_view": "flaxattn.views.head",
     "kernels": "flaxattn.kernels",
     "plot_alignment": "flaxattn.alignment_figure",
+    "plot_head_scores": "flaxattn.head_score_figure",
     "plot_heads": "flaxattn.figures",
     "plot_positions": "flaxattn.position_figure",
 }
 __all__ = [  # a list in this file, so that type checkers can read it
     "BertConfig",
     "Capture",
+    "GPT2Config",
     "Pretrained",
     "RnnConfig",
     "Seq2SeqConfig",
     "Sieve",
     "Trace",
     "__version__",
+    "detect_heads",
     "from_pretrained",
     "head_view",
     "kernels",
     "plot_alignment",
+    "plot_head_scores",
     "plot_heads",
     "plot_positions",
 ]

@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float
 from flaxattn.kernels.attention import attention
 from flaxattn.kernels.contract import NOTHING, Capture, Intermediates, Labels
 from flaxattn.layers import Dense, record
-from flaxattn.trace import Seen
+from flaxattn.seen import Seen
 
 
 class Look(NamedTuple):
@@ -135,14 +135,14 @@ class AdditiveAttention(nn.Module):
         caching = self.cache_length > 0 and self.is_mutable_collection("cache")
         caching = caching and not self.is_initializing()
         if caching and self.has_variable("cache", "key"):
-            keys, values = (self.get_variable("cache", name)[0] for name in ("key", "value"))
+            keys, values = (self.get_variable("cache", name) for name in ("key", "value"))
         else:
             values = context.astype(self.dtype)
             scale = context.shape[-1] ** -0.5
             keys = Dense(self.features, self.dtype, scale, name="key")(values)
             if caching:
-                self.put_variable("cache", "key", keys[None])
-                self.put_variable("cache", "value", values[None])
+                self.put_variable("cache", "key", keys)
+                self.put_variable("cache", "value", values)
         return Alignment(query, score, keys, values, mask, self.implementation or "xla")
 
     def keep(self, source: Alignment, looks: Look, labels: Labels | None = None) -> None:

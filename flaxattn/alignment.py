@@ -15,8 +15,9 @@ from jaxtyping import Bool, Float
 
 from flaxattn.errors import InputError
 from flaxattn.records import choose, layer_weights
+from flaxattn.seen import Seen
 from flaxattn.tokenizing import shortened
-from flaxattn.trace import Seen, Trace
+from flaxattn.trace import Trace
 
 Pair = tuple[int, int]
 _LINK = re.compile(r"(\d+)([-?p])(\d+)", re.ASCII)
@@ -152,16 +153,17 @@ def chosen_maps(
 
 
 def cross(trace: Trace) -> Seen:
-    """The record of cross-attention, which is sure to have weights.
+    """The record of cross-attention, which is sure to have weights of all positions.
 
     Raises:
-        InputError: If the trace has none.
+        InputError: If the trace has none, or a window of them.
     """
     if trace.cross is None or trace.cross.weights is None:
         raise InputError(
             "An alignment is read off cross-attention weights; this trace holds none.\n"
             "Trace an encoder-decoder: model.trace(source, capture=fa.Capture(weights=True))."
         )
+    trace.cross.require_whole("An alignment")
     return trace.cross
 
 

@@ -15,6 +15,8 @@ from jaxtyping import Array, Bool, Float, Int
 
 from flaxattn.decoding import NEVER, Decoding, allowed
 
+_PART = 128  # pieces whose maximum is looked at as one
+
 
 class Beams(NamedTuple):
     """Hypotheses of B sequences, N open and N finished ones each; T = prompt and room for more.
@@ -24,6 +26,8 @@ class Beams(NamedTuple):
         running: Open hypotheses.
         scores: Their log-probabilities.
         parents: The open hypothesis before the last step that each one continues.
+        slots: The place among the hypotheses at which each token of an open one was read, in whose
+            row of a cache it therefore is; the prompt was read once, at 0.
         done: Finished hypotheses, the best first.
         done_scores: With the length penalty.
         is_done: Whether there is one at that place.
@@ -34,6 +38,7 @@ class Beams(NamedTuple):
     running: Int[Array, "B N T"]
     scores: Float[Array, "B N"]
     parents: Int[Array, "B N"]
+    slots: Int[Array, "B N T"]
     done: Int[Array, "B N T"]
     done_scores: Float[Array, "B N"]
     is_done: Bool[Array, "B N"]
@@ -56,6 +61,7 @@ def started(prompt: Int[Array, "B P"], decoding: Decoding) -> Beams:
         running=running,
         scores=jnp.full((batch, beams), NEVER).at[:, 0].set(0.0),
         parents=jnp.zeros((batch, beams), jnp.int32),
+        slots=jnp.zeros(running.shape, jnp.int32),
         done=running,
         done_scores=jnp.full((batch, beams), NEVER),
         is_done=jnp.zeros((batch, beams), bool),
@@ -98,11 +104,13 @@ def advanced(beams: Beams, logits: Float[Array, "B N V"], prompt: int, decoding:
     longest = jnp.int32(decoding.max_new_tokens) if reached else step
     hope = decoding.penalised(following[:, :1], longest) > worst
     still = beams.open & hope.any(1) & ~ends.all(1)
+    parents = _take(parents, order)
     return Beams(
         step=step,
         running=_take(grown, order),
         scores=following,
-        parents=_take(parents, order),
+        parents=parents,
+        slots=_take(beams.slots, parents).at[:, :, place].set(jnp.arange(count)[None]),
         done=_take(jnp.concatenate([beams.done, grown], 1), best),
         done_scores=done_scores,
         is_done=is_done,
@@ -118,9 +126,32 @@ def _best(
     First of each hypothesis, then of all: a tenth of the work of sorting N V numbers.
     """
     batch, _, size = steps.shape
-    each, tokens = jax.lax.top_k(steps + scores[..., None], min(count, size))
+    each, tokens = largest(steps + scores[..., None], min(count, size))
     best, index = jax.lax.top_k(each.reshape(batch, -1), count)
     return best, index // each.shape[2], _take(tokens.reshape(batch, -1), index)
+
+
+def largest(
+    scores: Float[Array, "B N V"], count: int
+) -> tuple[Float[Array, "B N C"], Int[Array, "B N C"]]:
+    """The largest scores and their places, as `jax.lax.top_k` has them, in a third of its time.
+
+    They are in the parts of the vocabulary with the largest maxima, so only those are sorted.
+
+    Args:
+        scores: Of every piece.
+        count: C, how many are wanted.
+    """
+    size = scores.shape[-1]
+    if size < 2 * count * _PART:
+        return jax.lax.top_k(scores, count)
+    room = [(0, 0), (0, 0), (0, -size % _PART)]
+    parts = jnp.pad(scores, room, constant_values=-jnp.inf)
+    parts = parts.reshape(*scores.shape[:2], -1, _PART)
+    where = jnp.sort(jax.lax.top_k(parts.max(-1), count)[1])  # in order, as ties go to the first
+    few = jnp.take_along_axis(parts, where[..., None], axis=2)
+    best, index = jax.lax.top_k(few.reshape(*scores.shape[:2], -1), count)
+    return best, jnp.take_along_axis(where, index // _PART, axis=2) * _PART + index % _PART
 
 
 def _take(array: Array, index: Int[Array, "B C"]) -> Array:

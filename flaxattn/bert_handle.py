@@ -105,12 +105,13 @@ class PretrainedBert(Pretrained):
             The trace of B sequences.
 
         Raises:
-            InputError: For an unknown layer or head, a model without tokenizer, an empty text, or
-                one over the limit.
+            InputError: For an unknown layer or head, a window beyond the text, a model without
+                tokenizer, an empty text, or one over the limit.
         """
         c = self.config
         inputs.check_capture(capture, c.num_hidden_layers, c.num_attention_heads)
         encoded = self._encode(text, text_b, truncate)
+        inputs.check_window(capture, encoded.input_ids.shape[1])
         given = inputs.padded(
             {
                 "input_ids": encoded.input_ids,
@@ -139,7 +140,7 @@ class PretrainedBert(Pretrained):
 
     def positions(self) -> Float[np.ndarray, "P E"]:
         """The learned table of positions, for `flaxattn.plot_positions`."""
-        table = positions.learned(self.params, "embeddings")
+        table = positions.learned(self.params, "embeddings/position")
         assert table is not None
         return table
 

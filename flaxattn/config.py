@@ -115,10 +115,8 @@ class BertConfig:
         check_supported("BERT", settings, _ONLY_SUPPORTED)
         known = {f.name for f in dataclasses.fields(cls)} - {"labels", "architectures"}
         values = {name: settings[name] for name in known if name in settings}
-        if names := settings.get("id2label"):
-            values["labels"] = tuple(names[key] for key in sorted(names, key=int))
-        elif count := settings.get("num_labels"):
-            values["labels"] = tuple(f"LABEL_{i}" for i in range(count))
+        if names := class_names(settings):
+            values["labels"] = names
         if classes := settings.get("architectures"):
             values["architectures"] = tuple(classes)
         return cls(**values)
@@ -150,6 +148,17 @@ def check_supported(kind: str, settings: Mapping[str, Any], supported: Mapping[s
                 f"config.json: {name} is {found!r}; flaxattn's {kind} implements {value!r}.\n"
                 "Choose a checkpoint of that kind."
             )
+
+
+def class_names(settings: Mapping[str, Any]) -> tuple[str, ...]:
+    """Class names of a classifier, in id order; empty where a `config.json` names none.
+
+    Args:
+        settings: Its content.
+    """
+    if names := settings.get("id2label"):
+        return tuple(names[key] for key in sorted(names, key=int))
+    return tuple(f"LABEL_{i}" for i in range(settings.get("num_labels") or 0))
 
 
 _SIZES = (

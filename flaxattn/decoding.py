@@ -25,7 +25,8 @@ class Decoding:
         max_new_tokens: Most tokens that are written.
         min_new_tokens: The text does not end before.
         num_beams: N, hypotheses kept per sequence; 1 writes greedily, or samples.
-        num_return_sequences: Best hypotheses that are returned; at most `num_beams`.
+        num_return_sequences: Best hypotheses that are returned, at most `num_beams`; with
+            `do_sample`, texts that are drawn.
         length_penalty: Exponent of the length that a hypothesis' log-probability is divided by.
         penalty: "power" divides by n ** length_penalty, as Hugging Face does, "gnmt" by
             ((5 + n) / 6) ** length_penalty, as Wu et al. 2016 and Vaswani et al. 2017 do.
@@ -76,7 +77,7 @@ class Decoding:
                 f"do_sample draws one hypothesis, num_beams is {self.num_beams}\n"
                 "leave out one of the two"
             )
-        if self.num_return_sequences > self.num_beams:
+        if self.num_return_sequences > self.num_beams and not self.do_sample:
             raise InputError(
                 f"num_return_sequences is {self.num_return_sequences}, but only num_beams "
                 f"{self.num_beams} hypotheses are kept\nraise num_beams"

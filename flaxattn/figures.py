@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Figures of attention for papers and reports, in matplotlib.
 
-A figure shows weights as they are: nothing is smoothed, scaled or left out. Pages to explore are in
-`flaxattn.views`.
+A figure shows weights as they are: nothing is smoothed, scaled or left out unless it is asked for
+and written on the figure. Pages to explore are in `flaxattn.views`.
 """
 
 import functools
@@ -16,7 +16,8 @@ import numpy as np
 from jaxtyping import Float
 
 from flaxattn.errors import InputError
-from flaxattn.records import choose, layer_weights
+from flaxattn.records import choose, layer_weights, without_first
+from flaxattn.seen import Seen
 from flaxattn.trace import Trace
 from flaxattn.views.payload import visible
 from flaxattn.views.sides import one_side
@@ -40,14 +41,15 @@ def plot_heads(
     ax: "Axes | None" = None,
     *,
     side: str | None = None,
+    exclude_first: bool = False,
 ) -> "Figure":
     """Draw attention maps, query by key, one row per layer and one column per head.
 
     The colours run from white at 0 to dark blue at 1 in every map, so maps can be compared, also in
     grey and by the colour-blind. Tokens are written as they are: no `$` starts a formula, control
     characters are made visible, characters that no installed font has are drawn as their code
-    points. Above 40 characters a token is cut, above 128 tokens only some are written. The same
-    trace gives the same figure.
+    points. Above 40 characters a token is cut, above 128 tokens only some are written. Of a window
+    of weights, the tokens of the window are written. The same trace gives the same figure.
 
     Args:
         trace: With weights `[L, B, H, Q, K]`.
@@ -56,28 +58,49 @@ def plot_heads(
         sequence: Which sequence of the batch; its padding is cut away.
         ax: Axes to draw a single map into, for figures of your own.
         side: `encoder`, `decoder` or `cross`; default the first of them that has weights.
+        exclude_first: Whether the first key is left out, where many heads leave what they have no
+            use for. The other weights of each row are scaled up to a sum of one, which the figure
+            says, with the share that was left out; a row that had everything there stays white.
 
     Returns:
         The figure, to be shown or saved with `figure.savefig`.
 
     Raises:
         InputError: If the trace holds no weights, there is no such side, layer, head or sequence,
-            there are too many maps for one figure, or `ax` is given for more than one map.
+            there are too many maps for one figure, `ax` is given for more than one map, or
+            `exclude_first` meets a window of keys.
     """
     seen, queries, keys = one_side(trace, sequence, side)
     chosen = choose(layers, seen.layers, "layer")
     columns = choose(heads, seen.heads, "head")
     _check_count(len(chosen), len(columns), ax)
     weights = layer_weights(seen, chosen)[:, [seen.heads.index(head) for head in columns]]
+    titles = [[f"layer {layer}, head {head}" for head in columns] for layer in chosen]
+    if exclude_first:
+        weights, titles = _without_first(seen, weights, titles)
     rows, across = token_labels(queries), token_labels(keys)
     axes = np.array([[ax]]) if ax is not None else map_axes(rows, across, chosen, columns)
-    for i, layer in enumerate(chosen):
-        for j, head in enumerate(columns):
-            draw_map(axes[i, j], weights[i, j], f"layer {layer}, head {head}")
+    for i in range(len(chosen)):
+        for j in range(len(columns)):
+            draw_map(axes[i, j], weights[i, j], titles[i][j])
             write_tokens(axes[i, j], rows, across, rows=j == 0, columns=i == len(chosen) - 1)
     if ax is None:
         add_scale(axes)
     return axes[0, 0].figure
+
+
+def _without_first(
+    seen: Seen, weights: Float[np.ndarray, "L H Q K"], titles: list[list[str]]
+) -> tuple[Float[np.ndarray, "L H Q K"], list[list[str]]]:
+    """Renormalised weights, and titles that say so."""
+    if seen.key_window is not None:
+        seen.require_whole("Leaving out the first token")
+    shares = weights[..., 0].mean(-1)
+    said = [
+        [f"{title}\nfirst token out ({share:.0%}),\nrenormalised" for title, share in pairs]
+        for pairs in (zip(*row, strict=True) for row in zip(titles, shares, strict=True))
+    ]
+    return without_first(weights), said
 
 
 def drawable(token: str) -> str:

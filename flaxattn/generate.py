@@ -17,8 +17,9 @@ from flaxattn.beams import Beams, advanced, started
 from flaxattn.decoding import Decoding, allowed, chosen
 
 Cache = Any
-# Next tokens [R], their position and the cache, to scores [R, V] and the cache.
-Follow = Callable[[Int[Array, " R"], Int[Array, ""], Cache], tuple[Float[Array, "R V"], Cache]]
+# Next tokens [R], their position, the cache, and with beams which cached positions each hypothesis
+# sees [R, N K], to scores [R, V] and the cache.
+Follow = Callable[[Array, Int[Array, ""], Cache, Array | None], tuple[Float[Array, "R V"], Cache]]
 
 
 class Written(NamedTuple):
@@ -72,7 +73,8 @@ def begun(
 
     Args:
         first: Scores of the token after each prompt.
-        cache: Of the prompts; leaves of cross-attention belong to sources, others to sequences.
+        cache: Of the prompts. What self-attention keeps, `[B, H, 1, K, D]`, gets a row for each
+            hypothesis, cross-attention's belongs to the source, and the rest moves with hypotheses.
         prompt: What was read.
         decoding: The settings.
         keys: With `do_sample`, a random key per sequence.
@@ -86,10 +88,12 @@ def begun(
     count = decoding.num_beams
     logits = jnp.broadcast_to(first[:, None], (batch, count, first.shape[-1]))
     beams = advanced(started(prompt, decoding), logits, length, decoding)
-    return Writing(beams, _by_sequence(cache, lambda leaf: jnp.repeat(leaf, count, axis=1)))
+    rows = [(0, 0), (0, 0), (0, count - 1), (0, 0), (0, 0)]
+    cache = _changed(cache, _KEPT, lambda leaf: jnp.pad(leaf, rows))
+    return Writing(beams, _changed(cache, _MOVED, lambda leaf: jnp.repeat(leaf, count, axis=0)))
 
 
-def unfinished(now: Writing, until: int) -> Bool[Array, ""]:
+def unfinished(now: Writing, until: int | Int[Array, ""]) -> Bool[Array, ""]:
     """Whether any sequence can go on.
 
     Args:
@@ -107,7 +111,8 @@ def continued(
     prompt: int,
     decoding: Decoding,
     keys: Array | None = None,
-    until: int | None = None,
+    until: int | Int[Array, ""] | None = None,
+    room: int | None = None,
 ) -> Writing:
     """Write on until every text is at its end.
 
@@ -118,21 +123,24 @@ def continued(
         decoding: The settings.
         keys: With `do_sample`, a random key per sequence.
         until: Stop at so many written tokens, at the latest; default the setting.
+        room: Positions that the cache holds; default all that can be needed.
     """
-    most = decoding.max_new_tokens if until is None else min(until, decoding.max_new_tokens)
+    limit = decoding.max_new_tokens
+    most = limit if until is None else jnp.minimum(until, limit)
+    held = prompt + limit if room is None else room
 
     def go_on(now: Writing) -> Writing:
         text, cache = now
         place = prompt + text.step - 1
         if isinstance(text, Line):
             last = jax.lax.dynamic_index_in_dim(text.ids, place, axis=1, keepdims=False)
-            logits, cache = follow(last, place, cache)
+            logits, cache = follow(last, place, cache, None)
             return Writing(_extended(text, logits, prompt, decoding, keys), cache)
         batch, count = text.parents.shape
         rows = (text.parents + jnp.arange(batch)[:, None] * count).reshape(-1)
-        cache = _by_sequence(cache, lambda leaf: jnp.take(leaf, rows, axis=1))
+        cache = _changed(cache, _MOVED, lambda leaf: jnp.take(leaf, rows, axis=0))
         last = jax.lax.dynamic_index_in_dim(text.running, place, axis=2, keepdims=False)
-        logits, cache = follow(last.reshape(-1), place, cache)
+        logits, cache = follow(last.reshape(-1), place, cache, _visible(text.slots[..., :held]))
         return Writing(advanced(text, logits.reshape(batch, count, -1), prompt, decoding), cache)
 
     return jax.lax.while_loop(lambda now: unfinished(now, most), go_on, now)
@@ -159,13 +167,10 @@ def widened(now: Writing, room: int) -> Writing:
         room: Positions that the cache shall hold.
     """
 
-    def wider(path: tuple[Any, ...], leaf: Array) -> Array:
-        if not _of_a_sequence(path, leaf) or path[-1].key not in ("key", "value"):
-            return leaf
-        extra = room - leaf.shape[2]
-        return jnp.pad(leaf, [(0, 0), (0, 0), (0, extra)] + [(0, 0)] * (leaf.ndim - 3))
+    def wider(leaf: Array) -> Array:
+        return jnp.pad(leaf, [(0, 0)] * 3 + [(0, room - leaf.shape[3]), (0, 0)])
 
-    return now._replace(cache=jax.tree_util.tree_map_with_path(wider, now.cache))
+    return now._replace(cache=_changed(now.cache, _KEPT, wider))
 
 
 def _extended(
@@ -188,15 +193,28 @@ def _extended(
     )
 
 
-def _by_sequence(cache: Cache, change: Callable[[Array], Array]) -> Cache:
-    """The cache with the leaves changed that hold one row per sequence."""
+# What a leaf of a cache is: kept where it was written, moved with its hypothesis, or neither.
+_KEPT, _MOVED, _SHARED = "kept", "moved", "shared"
+
+
+def _kind(path: tuple[Any, ...]) -> str:
+    text = jax.tree_util.keystr(path, simple=True, separator="/")
+    if "cross_attention" in text or text.endswith("length"):
+        return _SHARED
+    return _KEPT if text.endswith(("attention/key", "attention/value")) else _MOVED
+
+
+def _changed(cache: Cache, kind: str, change: Callable[[Array], Array]) -> Cache:
+    """The cache with the leaves of one kind changed."""
 
     def leaf(path: tuple[Any, ...], array: Array) -> Array:
-        return change(array) if _of_a_sequence(path, array) else array
+        return change(array) if _kind(path) == kind else array
 
     return jax.tree_util.tree_map_with_path(leaf, cache)
 
 
-def _of_a_sequence(path: tuple[Any, ...], leaf: Array) -> bool:
-    """Whether a leaf is `[L, R, …]` with a row per sequence, and not of a source or of all."""
-    return "cross_attention" not in jax.tree_util.keystr(path) and leaf.ndim > 1
+def _visible(slots: Int[Array, "B N K"]) -> Bool[Array, "R NK"]:
+    """Which positions of which rows of a cache belong to each hypothesis."""
+    batch, count, length = slots.shape
+    own = slots[:, :, None] == jnp.arange(count)[None, None, :, None]
+    return own.reshape(batch * count, count * length)

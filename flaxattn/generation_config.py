@@ -6,10 +6,12 @@ Old checkpoints have these settings in `config.json`. What would change the text
 implemented here is refused when text is written, not skipped.
 """
 
+import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from flaxattn.decoding import Decoding
 from flaxattn.errors import InputError
 from flaxattn.tensorfile import read_json
 
@@ -94,6 +96,39 @@ def decoding_fields(settings: Mapping[str, Any], prompt: int) -> dict[str, Any]:
     if "bad_words_ids" in given:
         fields["banned"] = tuple(_single(words) for words in given["bad_words_ids"])
     return fields
+
+
+def settled(
+    told: Mapping[str, Any],
+    stored: Mapping[str, Any],
+    given: Mapping[str, Any],
+    prompt: int,
+    limit: int,
+) -> Decoding:
+    """The settings of one call.
+
+    Args:
+        told: By the model's configuration, as fields of `Decoding`.
+        stored: What `read` returned; goes before `told`.
+        given: By the caller, as fields of `Decoding`; goes before both.
+        prompt: Tokens before those that are written.
+        limit: Most tokens that can be written after it.
+
+    Raises:
+        InputError: For a setting that there is not, or a length over the limit.
+    """
+    fields = {**told, **decoding_fields(stored, prompt)}
+    fields["max_new_tokens"] = max(1, min(limit, fields["max_new_tokens"]))
+    known = {field.name for field in dataclasses.fields(Decoding)}
+    if unknown := sorted(set(given) - known):
+        raise InputError(f"generate has no setting {unknown[0]}\nit has {', '.join(sorted(known))}")
+    decoding = Decoding(**{**fields, **given})
+    if decoding.max_new_tokens > limit:
+        raise InputError(
+            f"max_new_tokens is {decoding.max_new_tokens}; after a prompt of {prompt} this "
+            f"model has room for {limit}\nlower it"
+        )
+    return decoding
 
 
 def _single(words: list[int]) -> int:

@@ -121,6 +121,25 @@ def check_capture(capture: Capture, layers: int, heads: int) -> None:
             )
 
 
+def check_window(capture: Capture, length: int) -> None:
+    """Check that a request's windows end within the input, not in the padding behind it.
+
+    Args:
+        capture: The request.
+        length: Positions of the longest sequence; with two kinds of sequence, of the shorter kind.
+
+    Raises:
+        InputError: Naming the valid range.
+    """
+    for name in ("query_window", "key_window"):
+        window = getattr(capture, name)
+        if window is not None and window[1] > length:
+            raise InputError(
+                f"capture.{name} is {window}, but the input has {length} positions.\n"
+                f"Positions are counted from 0; {name}=None takes all."
+            )
+
+
 def padded(inputs: Mapping[str, Any], limit: int) -> dict[str, Int[np.ndarray, "B S"]]:
     """Pad on the right to one of a few lengths, so that most texts share a compiled program.
 
@@ -131,6 +150,17 @@ def padded(inputs: Mapping[str, Any], limit: int) -> dict[str, Int[np.ndarray, "
     length = next(iter(inputs.values())).shape[1]
     extra = bucket(length, limit) - length
     return {name: np.pad(array, ((0, 0), (0, extra))) for name, array in inputs.items()}
+
+
+def padded_left(inputs: Mapping[str, Any]) -> dict[str, Int[np.ndarray, "B S"]]:
+    """Pad on the left to one of a few lengths, as prompts are.
+
+    Args:
+        inputs: Arrays `[B, S]`; zeros are added to each, so the mask hides what is added.
+    """
+    length = next(iter(inputs.values())).shape[1]
+    extra = bucket(length, 2 * length) - length
+    return {name: np.pad(array, ((0, 0), (extra, 0))) for name, array in inputs.items()}
 
 
 def bucket(length: int, limit: int) -> int:

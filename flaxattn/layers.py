@@ -21,7 +21,7 @@ from flaxattn.kernels import contract
 from flaxattn.kernels.attention import attention
 from flaxattn.kernels.contract import NOTHING, Capture, Labels
 from flaxattn.kernels.dropout import keep_mask
-from flaxattn.trace import Seen
+from flaxattn.seen import Seen
 
 
 def _gelu(x: Float[Array, "..."]) -> Float[Array, "..."]:
@@ -85,6 +85,21 @@ class Dense(nn.Module):
         return flat.reshape(*x.shape[:-1], self.features)
 
 
+def vocabulary_scores(
+    x: Float[Array, "*tokens E"], embedding: Float[Array, "V E"]
+) -> Float[Array, "*tokens V"]:
+    """Scores of every piece: products with its embedding.
+
+    Args:
+        x: Outputs of a model.
+        embedding: Of the pieces.
+    """
+    flat = x.reshape(-1, x.shape[-1])
+    # XLA's product of a single row with a transposed matrix is many times slower on CPU.
+    scores = (embedding @ flat.T).T if len(flat) == 1 else flat @ embedding.T
+    return scores.reshape(*x.shape[:-1], -1)
+
+
 class Dropout(nn.Module):
     """Sets numbers to 0 with probability `rate`, the rest times 1 / (1 - rate).
 
@@ -129,7 +144,7 @@ def layer_norm(
 
 def real_positions(mask: Int[Array, "B S"] | None) -> Bool[Array, "B S"] | None:
     """A Hugging Face attention mask, non-zero at real positions, as booleans; None stays None."""
-    return None if mask is None else jnp.asarray(mask) != 0
+    return None if mask is None else jnp.asarray(mask).astype(bool)
 
 
 def recording(module: nn.Module) -> bool:
@@ -163,7 +178,8 @@ class MultiHeadAttention(nn.Module):
     With a `cache_length`, where the collection `cache` is mutable, keys and values are kept there
     for later calls with the positions that follow: self-attention appends to its own,
     cross-attention reads its context only once. A cached context may serve several sequences each,
-    which follow one another.
+    which follow one another; so may a cache of self-attention, where each of the N sequences of a
+    group appends to a row of its own and `mask [B N, N T]` says which of all rows it sees.
 
     Attributes:
         num_heads: H; must divide the width of the input.
@@ -201,7 +217,8 @@ class MultiHeadAttention(nn.Module):
         Args:
             x: Queries come from here.
             context: Keys and values come from here.
-            mask: True where a key may be attended; `[B, T]` with a cache of self-attention.
+            mask: True where a key may be attended; `[B, T]` with a cache of self-attention, the
+                rows of a group one after the other.
             segment_ids: Of packed sequences, which attend each to themselves.
             labels: What sieve statistics need to know about the positions.
             deterministic: Disables dropout; otherwise the rng stream `dropout` is used.
@@ -241,31 +258,50 @@ class MultiHeadAttention(nn.Module):
             return *self._cached(), mask, False
         source = x if context is None else context
         k, v = self._heads("key", source), self._heads("value", source)
-        if caching and context is not None:
-            self._cache(k, v)
-        if not caching or context is not None:
+        if not caching:
             return k, v, mask, self.causal and context is None
+        if context is not None:
+            self._cache(_by_head(k, 1), _by_head(v, 1))
+            return k, v, mask, False
         start = self.get_variable("cache", "length") if known else 0
         self.put_variable("cache", "length", jnp.int32(start + x.shape[1]))
         if not known:  # the first positions see only each other
-            room = ((0, 0), (0, self.cache_length - x.shape[1]), (0, 0), (0, 0))
-            self._cache(jnp.pad(k, room), jnp.pad(v, room))
+            room = [(0, 0)] * 3 + [(0, self.cache_length - x.shape[1]), (0, 0)]
+            self._cache(jnp.pad(_by_head(k, 1), room), jnp.pad(_by_head(v, 1), room))
             return k, v, None if mask is None else mask[:, : x.shape[1]], self.causal
-        old_k, old_v = self._cached()
-        k = jax.lax.dynamic_update_slice_in_dim(old_k, k, start, axis=1)
-        v = jax.lax.dynamic_update_slice_in_dim(old_v, v, start, axis=1)
-        self._cache(k, v)
-        seen = jnp.arange(k.shape[1])[None] <= start + jnp.arange(x.shape[1])[:, None]  # [Q, T]
-        visible = jnp.broadcast_to(seen, (x.shape[0], *seen.shape))
-        visible = visible if mask is None else visible & mask[:, None]
-        return k, v, visible[:, 0] if x.shape[1] == 1 else visible[:, None], False
+        self._append(k, v, start)
+        return *self._cached(), self._visible(x, mask, start), False
+
+    def _append(self, k: Array, v: Array, start: Array | int) -> None:
+        """Keys and values of the positions from `start` on into the cache."""
+        for name, new in {"key": k, "value": v}.items():
+            old = self.get_variable("cache", name)
+            new = _by_head(new, new.shape[0] // old.shape[0])
+            new = jax.lax.dynamic_update_slice_in_dim(old, new, start, axis=3)
+            self.put_variable("cache", name, new)
+
+    def _visible(self, x: Array, mask: Array | None, start: Array | int) -> Bool[Array, "..."]:
+        """Which cached keys each query sees: those up to itself, of the rows that `mask` names."""
+        groups, _, rows, room, _ = self.get_variable("cache", "key").shape
+        seen = jnp.arange(room)[None] <= start + jnp.arange(x.shape[1])[:, None]  # [Q, T]
+        seen = jnp.tile(seen, (1, rows))[None]
+        if rows == 1:
+            visible = jnp.broadcast_to(seen, (groups, *seen.shape[1:]))
+            visible = visible if mask is None else visible & mask[:, None]
+            return visible[:, 0] if x.shape[1] == 1 else visible[:, None]
+        if mask is None or x.shape[1] != 1:
+            raise ValueError("sequences that share a cache go on by one token, with a mask")
+        return (seen & mask[:, None]).reshape(groups, 1, rows, -1)
 
     def _cache(self, k: Array, v: Array) -> None:
         self.put_variable("cache", "key", k)
         self.put_variable("cache", "value", v)
 
-    def _cached(self) -> tuple[Array, Array]:
-        return self.get_variable("cache", "key"), self.get_variable("cache", "value")
+    def _cached(self) -> tuple[Float[Array, "B K H D"], Float[Array, "B K H D"]]:
+        """Keys and values of a group's rows, one row after the other."""
+        pair = (self.get_variable("cache", name) for name in ("key", "value"))
+        k, v = (a.reshape(*a.shape[:2], -1, a.shape[-1]).swapaxes(1, 2) for a in pair)
+        return k, v
 
     def _dense(self, name: str, features: int) -> Dense:
         return Dense(features, self.dtype, self.initializer_range, name=name)
@@ -278,6 +314,16 @@ class MultiHeadAttention(nn.Module):
         if deterministic or self.dropout_rate == 0.0:
             return None
         return contract.Dropout(self.dropout_rate, self.make_rng("dropout"))
+
+
+def _by_head(x: Float[Array, "R S H D"], rows: int) -> Float[Array, "B H N S D"]:
+    """As a cache holds them: in the order that attention reads, so that no step turns all of it.
+
+    Args:
+        x: Keys or values.
+        rows: N, sequences of a group.
+    """
+    return x.reshape(-1, rows, *x.shape[1:]).transpose(0, 3, 1, 2, 4)
 
 
 class FeedForward(nn.Module):

@@ -10,11 +10,13 @@ from typing import Any
 import jax.numpy as jnp
 from flax.typing import Dtype
 
-from flaxattn import bert, generation_config, hub, rnn, sentencepieces, seq2seq, weights
+from flaxattn import bert, generation_config, gpt2, hub, rnn, sentencepieces, seq2seq, weights
 from flaxattn.bert_handle import PretrainedBert
 from flaxattn.config import BertConfig
 from flaxattn.encoded import Reader
 from flaxattn.errors import CheckpointError, InputError
+from flaxattn.gpt2_config import GPT2Config
+from flaxattn.gpt2_handle import PretrainedGPT2
 from flaxattn.handle import Pretrained
 from flaxattn.rnn_config import RnnConfig
 from flaxattn.sentencepieces import SentencePieces
@@ -27,6 +29,7 @@ _DTYPES = ("float32", "bfloat16", "float16")
 # Modules by architecture, the one without head first, and the handle of each kind of model.
 _KINDS: Mapping[type[ModelConfig], tuple[Mapping[str, Any], type[Pretrained]]] = {
     BertConfig: (bert.ARCHITECTURES, PretrainedBert),
+    GPT2Config: (gpt2.ARCHITECTURES, PretrainedGPT2),
     Seq2SeqConfig: (seq2seq.ARCHITECTURES, PretrainedSeq2Seq),
     RnnConfig: (rnn.ARCHITECTURES, PretrainedSeq2Seq),
 }
@@ -97,9 +100,9 @@ def _architecture(head: str | None, config: ModelConfig, architectures: Mapping[
 
 
 def _relabelled(config: ModelConfig, count: int) -> ModelConfig:
-    if not isinstance(config, BertConfig):
+    if not isinstance(config, BertConfig | GPT2Config):
         raise InputError(
-            f"num_labels={count}: only a BERT has a classifier here.\nLeave num_labels out."
+            f"num_labels={count}: only BERT and GPT-2 have a classifier.\nLeave num_labels out."
         )
     labels = tuple(f"LABEL_{i}" for i in range(count))
     return config if count == config.num_labels else dataclasses.replace(config, labels=labels)
@@ -110,6 +113,8 @@ def _reading(directory: Path, config: ModelConfig) -> dict[str, Any]:
     if isinstance(config, BertConfig):
         return {"tokenizer": _tokenizer(directory, "", config.vocab_size)}
     parts = {"generation": generation_config.read(directory)}
+    if isinstance(config, GPT2Config):
+        return {**parts, "tokenizer": _tokenizer(directory, "", config.vocab_size)}
     if (directory / sentencepieces.SOURCE).is_file():
         source, target = SentencePieces.from_dir(directory)
         _check_size(directory, source, config.vocab_size)

@@ -70,7 +70,7 @@ def compare(
     _check_layers(files, found, family, config)
     missing, lost, wrong, used = [], [], [], set[str]()
     causes: dict[str, None] = {}
-    for row in rows.values():
+    for row in {row.theirs: row for row in rows.values()}.values():
         expected = family.shape(row, config)
         for name in family.numbered(row, config):
             if name not in found:

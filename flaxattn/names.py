@@ -22,13 +22,20 @@ class Row(NamedTuple):
         shape: Its axes there, in the letters of `Family.sizes`, or a digit.
         ours: Path in our parameter tree; with `*`, all layers are stacked on a leading axis.
         how: "=" for the same axes, "T" if ours has them the other way round, because torch keeps
-            `[out, in]`, "1" if ours lacks the first one, which is 1.
+            `[out, in]`, "1" if ours lacks the first one, which is 1, "0/3", "1/3" or "2/3" if ours
+            is that third of the last one.
     """
 
     theirs: str
     shape: str
     ours: str
     how: str
+
+    @property
+    def part(self) -> tuple[int, int] | None:
+        """Which part of the last axis ours is, and of how many; None if it is all of it."""
+        number, slash, count = self.how.partition("/")
+        return (int(number), int(count)) if slash else None
 
 
 def table(text: str) -> tuple[Row, ...]:

@@ -1,14 +1,24 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Tables of positions that are not learned, and how learned ones are laid out."""
+"""Tables of positions: those that follow from a formula, and how learned ones are laid out."""
 
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float, Int
 
 UNUSED_ROWS = 2  # at the start of BART's table: position 0 is its row 2
+
+
+def counted(ids: Int[Array, "B S"]) -> Int[Array, "B S"]:
+    """Positions 0, 1, … of every sequence, also of those padded on the left, as published.
+
+    Args:
+        ids: Tokens, of which only the shape counts.
+    """
+    return jnp.broadcast_to(jnp.arange(ids.shape[1]), ids.shape)
 
 
 def sinusoids(length: int, width: int) -> Float[np.ndarray, "P E"]:
@@ -23,17 +33,17 @@ def sinusoids(length: int, width: int) -> Float[np.ndarray, "P E"]:
     return np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype(np.float32)
 
 
-def learned(params: Any, owner: str) -> Float[np.ndarray, "P E"] | None:
+def learned(params: Any, module: str) -> Float[np.ndarray, "P E"] | None:
     """The position table that a module learned, as it is stored.
 
     Args:
         params: Parameters of a model.
-        owner: Name of the module that adds positions to word embeddings.
+        module: End of the path of the embedding of positions.
 
     Returns:
         The table, or None if the module learned none.
     """
-    end = f"{owner}/position/embedding"
+    end = f"{module}/embedding"
     for path, leaf in jax.tree_util.tree_leaves_with_path(params):
         if jax.tree_util.keystr(path, simple=True, separator="/").endswith(end):
             return np.asarray(leaf)

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from flaxattn.errors import InputError
-from flaxattn.trace import Seen
+from flaxattn.seen import Seen
 
 
 def choose(asked: Sequence[int] | None, known: Sequence[int], what: str) -> list[int]:
@@ -49,3 +49,21 @@ def layer_weights(
             "Apply the softmax over keys first."
         )
     return np.minimum(weights, 1)
+
+
+def without_first(weights: Float[np.ndarray, "*heads Q K"]) -> Float[np.ndarray, "*heads Q K"]:
+    """Weights without those on the first key, every row scaled up to a sum of one again.
+
+    Many heads of a language model leave most of their attention on the first token, whatever it
+    says, when they find nothing to look at (Vig & Belinkov 2019 leave it out as null attention).
+
+    Args:
+        weights: Whole rows.
+
+    Returns:
+        The first column is 0. A row that had everything there is 0 throughout.
+    """
+    rest = weights.copy()
+    rest[..., 0] = 0
+    total = rest.sum(axis=-1, keepdims=True)
+    return np.divide(rest, total, out=np.zeros_like(rest), where=total > 0)

@@ -163,7 +163,7 @@ class Decoder(nn.Module):
         source = attend(encoded, context_mask)
         last, looks, states = self._steps(words, source, self._start(encoded, context_mask), mask)
         if self._caching():
-            self.put_variable("cache", "state", last[None])
+            self.put_variable("cache", "state", last)
         if self._asked():
             attend.keep(source, looks, labels)
         seen = jnp.concatenate([states, words.astype(self.dtype), looks.context], axis=-1)
@@ -193,7 +193,7 @@ class Decoder(nn.Module):
     def _start(self, encoded: Array, mask: Array | None) -> Float[Array, "R N"]:
         """The state before the first word: from the backward state that has read all, or cached."""
         if self._caching() and self.has_variable("cache", "state"):
-            return self.get_variable("cache", "state")[0]
+            return self.get_variable("cache", "state")
         n, rows = self.config.hidden_size, jnp.arange(encoded.shape[0])
         first = jnp.zeros_like(rows) if mask is None else mask.argmax(axis=1)
         backward = encoded[rows, first, n:]
@@ -307,7 +307,18 @@ class RnnLM(Model):
         """
         return self.scores(self._decoded(*inputs, **options)[-1])
 
-    def scores(self, x: Float[Array, "R T O"]) -> Float[Array, "R T V"]:
+    def begin(self, input_ids: Array, attention_mask: Array) -> tuple[Array, Array]:
+        """What stays the same while a text is written: the encoder's states, and their mask."""
+        return self.encode(input_ids, attention_mask), attention_mask
+
+    def follow(
+        self, ids: Array, context: tuple[Array, Array], position_ids: Array | None, visible: None
+    ) -> Float[Array, "R V"]:
+        """Scores of the token after the last of `ids`; arguments as for `Seq2SeqLM.follow`."""
+        del position_ids, visible  # all that was read is in the state
+        return self.scores(self._decoded(ids, *context)[-1][:, -1])
+
+    def scores(self, x: Float[Array, "*tokens O"]) -> Float[Array, "*tokens V"]:
         """Scores over the target vocabulary.
 
         Args:

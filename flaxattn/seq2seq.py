@@ -18,12 +18,19 @@ from flax.typing import Dtype
 from jaxtyping import Array, Bool, Float, Int
 
 from flaxattn.kernels.contract import NOTHING, Capture, Labels
-from flaxattn.layers import Dropout, FeedForward, MultiHeadAttention, layer_norm, real_positions
+from flaxattn.layers import (
+    Dropout,
+    FeedForward,
+    MultiHeadAttention,
+    layer_norm,
+    real_positions,
+    vocabulary_scores,
+)
 from flaxattn.outputs import Seq2SeqOutput
-from flaxattn.positions import UNUSED_ROWS, sinusoids
+from flaxattn.positions import UNUSED_ROWS, counted, sinusoids
 from flaxattn.rnn_config import EncoderDecoderConfig
 from flaxattn.seq2seq_config import Seq2SeqConfig
-from flaxattn.stack import Model
+from flaxattn.stack import Model, hidden_states
 
 
 class Inputs(nn.Module):
@@ -243,7 +250,7 @@ class Seq2Seq(Model):
     ) -> tuple[Float[Array, "B S E"], tuple[Float[Array, "B S E"], ...] | None]:
         """Run the encoder; arguments as for a call. Returns its output, and the hidden states."""
         mask = real_positions(attention_mask)
-        embedded = self.encoder_inputs(self.words(input_ids), _counted(input_ids), deterministic)
+        embedded = self.encoder_inputs(self.words(input_ids), counted(input_ids), deterministic)
         x, hidden = self.encoder(
             embedded,
             mask=mask,
@@ -253,7 +260,7 @@ class Seq2Seq(Model):
         )
         if self.config.norm_first:
             x = self.encoder_norm(x).astype(self.dtype)
-        return x, _states(embedded, hidden, x)
+        return x, hidden_states(embedded, hidden, x)
 
     def decode(
         self,
@@ -285,7 +292,7 @@ class Seq2Seq(Model):
         """
         mask, context_mask = real_positions(decoder_attention_mask), real_positions(attention_mask)
         words = self.words if self.config.share_encoder_decoder_embeddings else self.decoder_words
-        positions = _counted(decoder_input_ids) if position_ids is None else position_ids
+        positions = counted(decoder_input_ids) if position_ids is None else position_ids
         embedded = self.decoder_inputs(words(decoder_input_ids), positions, deterministic)
         query_mask = mask if mask is not None and mask.shape == decoder_input_ids.shape else None
         labels = None
@@ -304,7 +311,7 @@ class Seq2Seq(Model):
         )
         if self.config.norm_first:
             x = self.decoder_norm(x).astype(self.dtype)
-        return x, _states(embedded, hidden, x)
+        return x, hidden_states(embedded, hidden, x)
 
     def target_embedding(self) -> Float[Array, "V E"]:
         """Word embedding of the target side."""
@@ -352,17 +359,39 @@ class Seq2SeqLM(Model):
         """Scores of the tokens after those given; arguments as for `Seq2Seq.decode`."""
         return self.scores(self.model.decode(*inputs, **options)[0])
 
-    def scores(self, x: Float[Array, "B T E"]) -> Float[Array, "B T V"]:
+    def begin(self, input_ids: Array, attention_mask: Array) -> tuple[Array, Array]:
+        """What stays the same while a text is written: the encoder's output, and its mask."""
+        return self.encode(input_ids, attention_mask), attention_mask
+
+    def follow(
+        self,
+        ids: Int[Array, "R T"],
+        context: tuple[Array, Array],
+        position_ids: Int[Array, "R T"] | None,
+        visible: Bool[Array, "R K"] | None,
+    ) -> Float[Array, "R V"]:
+        """Scores of the token after the last of `ids`, with `cache` mutable.
+
+        Args:
+            ids: The prompt, or one token of every sequence.
+            context: What `begin` returned.
+            position_ids: Of the tokens; None for the prompt.
+            visible: Which cached positions each sequence sees, where several share a cache.
+        """
+        x, _ = self.model.decode(ids, *context, visible, position_ids)
+        return self.scores(x[:, -1])
+
+    def scores(self, x: Float[Array, "*tokens E"]) -> Float[Array, "*tokens V"]:
         """Scores over the target vocabulary.
 
         Args:
             x: Output of the decoder.
         """
         tied = self.config.tie_word_embeddings
-        kernel = self.model.target_embedding().T if tied else self.output
-        x, kernel, bias = promote_dtype(x, kernel, self.logits_bias, dtype=self.dtype)
-        flat = x.reshape(-1, x.shape[-1]) @ kernel + bias[None]
-        return flat.reshape(*x.shape[:-1], -1)
+        embedding = self.model.target_embedding() if tied else self.output.T
+        x, embedding, bias = promote_dtype(x, embedding, self.logits_bias, dtype=self.dtype)
+        scores = vocabulary_scores(x, embedding)
+        return scores + bias.reshape(*[1] * (scores.ndim - 1), -1)
 
 
 def shifted_right(ids: Int[Array, "B T"], config: EncoderDecoderConfig) -> Int[Array, "B T"]:
@@ -373,16 +402,6 @@ def shifted_right(ids: Int[Array, "B T"], config: EncoderDecoderConfig) -> Int[A
         config: Says the start token.
     """
     return jnp.roll(ids, 1, axis=1).at[:, 0].set(config.decoder_start_token_id)
-
-
-def _counted(ids: Int[Array, "B S"]) -> Int[Array, "B S"]:
-    """Positions 0, 1, … of every sequence, also of those padded on the left, as published."""
-    return jnp.broadcast_to(jnp.arange(ids.shape[1]), ids.shape)
-
-
-def _states(embedded: Array, hidden: Array | None, last: Array) -> tuple[Array, ...] | None:
-    """Embeddings and layer outputs, the last one as it leaves the stack, as Hugging Face has it."""
-    return None if hidden is None else (embedded, *hidden[:-1], last)
 
 
 ARCHITECTURES: Mapping[str, type[nn.Module]] = {

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
@@ -20,15 +19,15 @@ from flaxattn import inputs, positions, weights
 from flaxattn.decoding import Decoding
 from flaxattn.encoded import Reader
 from flaxattn.errors import InputError
-from flaxattn.generation_config import decoding_fields
+from flaxattn.generation_config import settled
 from flaxattn.handle import Pretrained, run, see
 from flaxattn.kernels.contract import Capture
 from flaxattn.outputs import Seq2SeqOutput
 from flaxattn.rnn_config import EncoderDecoderConfig, RnnConfig
 from flaxattn.seq2seq import shifted_right
-from flaxattn.seq2seq_writing import lengths, shortened, write
 from flaxattn.trace import Trace
 from flaxattn.words import words_read, words_written
+from flaxattn.writing import lengths, sampled, shortened
 
 _WEIGHTS = Capture(weights=True)
 
@@ -115,7 +114,8 @@ class PretrainedSeq2Seq(Pretrained):
             decoder_input_ids: What every text begins with, the start token first; default that
                 token alone.
             truncate: Whether a source over the model's limit is cut.
-            seed: With `do_sample`, of the draws; sequence i has its own.
+            seed: With `do_sample`, of the draws. A text depends on it, its source and its number
+                among those of one source, and on nothing else in the batch.
             scores: Whether to return the log-probability of every text too, `[B R]`; with beams
                 it is under the length penalty.
             trace: Whether to return a trace too: of the best text of each source, from one pass
@@ -139,11 +139,7 @@ class PretrainedSeq2Seq(Pretrained):
             prompt = np.full((len(source["input_ids"]), 1), self.config.decoder_start_token_id)
         prompt = self._target(prompt, None, None, source)["decoder_input_ids"]
         decoding = self._decoding(source["input_ids"].shape[1], prompt.shape[1], settings)
-        keys = None
-        if decoding.do_sample:
-            each = jax.vmap(jax.random.fold_in, (None, 0))
-            keys = each(jax.random.key(seed), jnp.arange(len(prompt)))
-        written = write(self.module, self.params, source, prompt, decoding, keys)
+        written = sampled(self.module, self.params, source, prompt, decoding, seed)
         ids = np.asarray(written.ids)
         flat = shortened(ids.reshape(-1, ids.shape[-1]), prompt.shape[1], decoding)
         told = flat if texts is None else [self._writer().decode(row) for row in flat]
@@ -204,7 +200,7 @@ class PretrainedSeq2Seq(Pretrained):
             raise InputError("A recurrent model has no table of positions.\nName a Transformer.")
         if c.positions == "sinusoidal":
             return positions.sinusoids(c.max_position_embeddings, c.d_model)
-        table = positions.learned(self.params, f"{side}_inputs")
+        table = positions.learned(self.params, f"{side}_inputs/position")
         if table is None:
             raise InputError(f'There is no {side!r} with positions.\nUse "encoder" or "decoder".')
         return table[positions.UNUSED_ROWS :]
@@ -273,20 +269,7 @@ class PretrainedSeq2Seq(Pretrained):
             "forced_first": c.forced_bos_token_id,
             "forced_last": c.forced_eos_token_id,
         }
-        told |= decoding_fields(self.generation, prompt)
-        told["max_new_tokens"] = max(1, min(limit, told["max_new_tokens"]))
-        known = {field.name for field in dataclasses.fields(Decoding)}
-        if unknown := sorted(set(settings) - known):
-            raise InputError(
-                f"generate has no setting {unknown[0]}\nit has {', '.join(sorted(known))}"
-            )
-        decoding = Decoding(**{**told, **settings})
-        if decoding.max_new_tokens > limit:
-            raise InputError(
-                f"max_new_tokens is {decoding.max_new_tokens}; after a prompt of {prompt} this "
-                f"model has room for {limit}\nlower it"
-            )
-        return decoding
+        return settled(told, self.generation, settings, prompt, limit)
 
     def _reread(
         self,
@@ -316,6 +299,7 @@ class PretrainedSeq2Seq(Pretrained):
         layers = max(c.encoder_layers, c.decoder_layers)
         heads = max(c.encoder_attention_heads, c.decoder_attention_heads)
         inputs.check_capture(capture, layers, heads)
+        inputs.check_window(capture, min(source["input_ids"].shape[1], read.shape[1]))
         target = {"decoder_input_ids": read, "decoder_attention_mask": mask}
         limit = c.max_position_embeddings
         given = inputs.padded(source, limit) | inputs.padded(target, limit)

@@ -7,8 +7,9 @@ was asked for record it, the others never compute it. This file does not know wh
 """
 
 import dataclasses
+import functools
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import flax.core
@@ -20,7 +21,7 @@ from jaxtyping import Array, Float
 
 from flaxattn.kernels.contract import NOTHING, Capture
 from flaxattn.layers import record, recording
-from flaxattn.trace import Seen
+from flaxattn.seen import Seen
 
 
 class Stack(nn.Module):
@@ -30,8 +31,8 @@ class Stack(nn.Module):
     its dropout from the stack's rng folded with its layer number, so a capture request for some
     layers changes no mask.
 
-    Where the collection `cache` is mutable, every block gets and keeps its own, with the same
-    leading axis.
+    Where the collection `cache` is mutable, the blocks are laid out one by one, and `layers` there
+    is a tuple with what each of them keeps; `params` may be such a tuple too, see `apart`.
 
     Attributes:
         block: Block class, built as `block(config, dtype=, capture=, implementation=)`.
@@ -92,41 +93,63 @@ class Stack(nn.Module):
             rngs = jax.random.split(rng, self.num_layers)
             return jax.vmap(lambda r: block.init(r, x, **inputs)["params"])(rngs)
 
-        params = self.param("layers", init)
-        dropout = None if deterministic else self.make_rng("dropout")
+        params = self.get_variable("params", "layers")
         caching = self.is_mutable_collection("cache") and not self.is_initializing()
-        caches = self.get_variable("cache", "layers", {}) if caching else {}
-        seen, hidden, kept_caches = [], [], []
-        for start, stop, wanted in self._segments():
+        if not (caching or isinstance(params, tuple)):
+            params = self.param("layers", init)
+        dropout = None if deterministic else self.make_rng("dropout")
 
-            def apply(x: Array, layer: tuple[Any, Any, Array], wanted: bool = wanted) -> Any:
-                weights, cache, number = layer
-                rngs = None if dropout is None else {"dropout": jax.random.fold_in(dropout, number)}
-                x, state = block.apply(
-                    {"params": weights} | ({"cache": cache} if cache else {}),
-                    x,
-                    deterministic=deterministic,
-                    rngs=rngs,
-                    mutable=["intermediates"] * wanted + ["cache"] * caching,
-                    **inputs,
-                )
-                recorded, cache = state.get("intermediates", {}), state.get("cache", {})
-                return x, (recorded, x if keep_hidden else None, cache)
+        def apply(x: Array, layer: tuple[Any, Any, Any], wanted: bool, caching: bool) -> Any:
+            weights, number, cache = layer
+            rngs = None if dropout is None else {"dropout": jax.random.fold_in(dropout, number)}
+            x, state = block.apply(
+                {"params": weights} | ({"cache": cache} if cache else {}),
+                x,
+                deterministic=deterministic,
+                rngs=rngs,
+                mutable=["intermediates"] * wanted + ["cache"] * caching,
+                **inputs,
+            )
+            recorded, cache = state.get("intermediates", {}), state.get("cache", {})
+            return x, (recorded, x if keep_hidden else None, cache)
 
-            # Only the loop of a scan keeps every XLA from merging forward and recomputation.
-            unroll = 1 if self.remat else self.unroll
-            body = jax.checkpoint(apply, prevent_cse=False) if self.remat else apply
-            layers = (params, caches, jnp.arange(self.num_layers))
-            part = jax.tree.map(lambda p, a=start, b=stop: p[a:b], layers)
-            x, (recorded, kept, cache) = jax.lax.scan(body, x, part, unroll=unroll)
-            seen += [recorded] if wanted else []
-            hidden += [kept]
-            kept_caches += [cache]
-        if caching and kept_caches[0]:
-            self.put_variable("cache", "layers", jax.tree.map(_concatenate, *kept_caches))
+        run = self._one_by_one if caching or isinstance(params, tuple) else self._scanned
+        x, seen, hidden = run(apply, x, params)
         if seen:
             record(self, "layers", _join(seen, self._chosen()))
         return x, _concatenate(*hidden) if keep_hidden else None
+
+    def _scanned(self, apply: Callable[..., Any], x: Array, params: Any) -> Any:
+        """Output, records and outputs of the blocks, by segments."""
+        seen, hidden = [], []
+        for start, stop, wanted in self._segments():
+            # Only the loop of a scan keeps every XLA from merging forward and recomputation.
+            unroll = 1 if self.remat else self.unroll
+            body = functools.partial(apply, wanted=wanted, caching=False)
+            body = jax.checkpoint(body, prevent_cse=False) if self.remat else body
+            layers = (params, jnp.arange(self.num_layers), {})
+            part = jax.tree.map(lambda p, a=start, b=stop: p[a:b], layers)
+            x, (recorded, kept, _) = jax.lax.scan(body, x, part, unroll=unroll)
+            seen += [recorded] if wanted else []
+            hidden += [kept]
+        return x, seen, hidden
+
+    def _one_by_one(self, apply: Callable[..., Any], x: Array, params: Any) -> Any:
+        """The same, every block with a cache of its own; what it adds is written in place."""
+        caching = self.is_mutable_collection("cache")
+        caches = self.get_variable("cache", "layers") or ({},) * self.num_layers
+        layers = params if isinstance(params, tuple) else _apart(params)
+        seen, hidden, kept = [], [], []
+        for start, stop, wanted in self._segments():
+            for number in range(start, stop):
+                layer = (layers[number], number, caches[number] if caching else {})
+                x, (recorded, output, cache) = apply(x, layer, wanted, caching)
+                seen += [jax.tree.map(lambda a: a[None], recorded)] if wanted else []
+                hidden += [None if output is None else output[None]]
+                kept += [cache]
+        if caching and kept[0]:
+            self.put_variable("cache", "layers", tuple(kept))
+        return x, seen, hidden
 
     def _chosen(self) -> tuple[int, ...]:
         everything = tuple(range(self.num_layers))
@@ -196,6 +219,40 @@ class Model(nn.Module):
             options=flax.core.FrozenDict(options),
             name=name,
         )
+
+
+def apart(params: Any) -> Any:
+    """Parameters with the layers of every stack apart: a tuple in place of a leading axis.
+
+    For a program that runs a stack many times on little, as generation does: a layer taken out of
+    a stacked array is copied each time. Costs a copy of the layers' parameters.
+
+    Args:
+        params: Parameters of a model.
+    """
+    if not isinstance(params, Mapping):
+        return params
+    return {name: _apart(p) if name == "layers" else apart(p) for name, p in params.items()}
+
+
+def _apart(layers: Any) -> tuple[Any, ...]:
+    count = jax.tree.leaves(layers)[0].shape[0]
+    return tuple(jax.tree.map(lambda p, i=i: p[i], layers) for i in range(count))
+
+
+def hidden_states(
+    embedded: Float[Array, "B S E"],
+    hidden: Float[Array, "L B S E"] | None,
+    last: Float[Array, "B S E"],
+) -> tuple[Float[Array, "B S E"], ...] | None:
+    """Embeddings and layer outputs, the last one as it leaves the model, as Hugging Face has it.
+
+    Args:
+        embedded: Input of the first block.
+        hidden: What a stack kept; None where it kept nothing.
+        last: Output of the model.
+    """
+    return None if hidden is None else (embedded, *hidden[:-1], last)
 
 
 def _concatenate(*parts: Array) -> Array:

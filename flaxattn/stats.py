@@ -7,11 +7,13 @@ sequence, then over sequences. They describe; they test no hypothesis and name n
 """
 
 import dataclasses
+from collections.abc import Callable
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from flaxattn.errors import InputError
+from flaxattn.records import without_first
 from flaxattn.trace import Trace
 
 # A head is named after what more than half of its attention goes to.
@@ -36,6 +38,8 @@ class HeadMeasures:
         entropy: In nats.
         relative_entropy: Entropy over its largest possible value, log of the length.
         distance: Mean distance between query and key, in positions.
+        excludes_first: Whether the first position was left out and rows were renormalised; then
+            all of these but `first` are of what was left.
     """
 
     layer: int
@@ -49,6 +53,7 @@ class HeadMeasures:
     entropy: float
     relative_entropy: float
     distance: float
+    excludes_first: bool = False
 
     @property
     def does(self) -> str:
@@ -58,6 +63,7 @@ class HeadMeasures:
             "previous token": self.previous,
             "own token": self.own,
             "delimiters": self.delimiter,
+            "first token": 0.0 if self.excludes_first else self.first,
         }
         return _named(named, self.relative_entropy)
 
@@ -75,6 +81,8 @@ class CrossMeasures:
         delimiter: Share on source pieces the model adds; nan if they are not known.
         entropy: In nats.
         relative_entropy: Entropy over its largest possible value, log of the source's length.
+        excludes_first: Whether the first source piece was left out and rows were renormalised;
+            then all of these but `first` are of what was left.
     """
 
     layer: int
@@ -84,6 +92,7 @@ class CrossMeasures:
     delimiter: float
     entropy: float
     relative_entropy: float
+    excludes_first: bool = False
 
     @property
     def does(self) -> str:
@@ -100,11 +109,13 @@ def _named(named: dict[str, float], relative_entropy: float) -> str:
     return "broad" if relative_entropy > _BROAD else "mixed"
 
 
-def head_measures(trace: Trace) -> list[HeadMeasures]:
+def head_measures(trace: Trace, *, exclude_first: bool = False) -> list[HeadMeasures]:
     """Measure every recorded head of a trace's encoder (or decoder).
 
     Args:
         trace: With weights. Padding is left out, as query and as key.
+        exclude_first: Whether to leave out the first position as a key, where many heads leave
+            what they have no use for, and to renormalise rows, as `measure` says.
 
     Returns:
         One entry per head, by layer and then by head.
@@ -113,20 +124,28 @@ def head_measures(trace: Trace) -> list[HeadMeasures]:
         InputError: If the trace has no weights.
     """
     attentions = trace.attentions
-    rows = [_measure_sequence(trace, attentions, b) for b in range(len(attentions[0]))]
+    rows = [
+        _measure_sequence(trace, attentions, b, exclude_first) for b in range(len(attentions[0]))
+    ]
     means = {name: np.mean([row[name] for row in rows], axis=0) for name in rows[0]}
     return [
-        HeadMeasures(layer, head, **{name: float(m[i, j]) for name, m in means.items()})
+        HeadMeasures(
+            layer,
+            head,
+            **{name: float(m[i, j]) for name, m in means.items()},
+            excludes_first=exclude_first,
+        )
         for i, layer in enumerate(trace.layers)
         for j, head in enumerate(trace.heads)
     ]
 
 
-def cross_measures(trace: Trace) -> list[CrossMeasures]:
+def cross_measures(trace: Trace, *, exclude_first: bool = False) -> list[CrossMeasures]:
     """Measure every recorded head of a trace's cross-attention.
 
     Args:
         trace: With `cross` weights. Padding is left out, of the source and of the target.
+        exclude_first: Whether to leave out the first source piece, as `head_measures` does.
 
     Returns:
         One entry per head, by layer and then by head.
@@ -142,29 +161,39 @@ def cross_measures(trace: Trace) -> list[CrossMeasures]:
         queries = _real(trace.decoder_mask, b, length)
         keys = _real(trace.mask, b, width)
         special = None if trace.special is None else np.asarray(trace.special)[b, keys]
-        rows.append(_measure_cross(attentions[:, b][:, :, queries][..., keys], special))
+        weights = attentions[:, b][:, :, queries][..., keys]
+        rows.append(_measure_cross(weights, special, exclude_first))
     means = {name: np.mean([row[name] for row in rows], axis=0) for name in rows[0]}
     return [
-        CrossMeasures(layer, head, **{name: float(m[i, j]) for name, m in means.items()})
+        CrossMeasures(
+            layer,
+            head,
+            **{name: float(m[i, j]) for name, m in means.items()},
+            excludes_first=exclude_first,
+        )
         for i, layer in enumerate(trace.cross.layers)
         for j, head in enumerate(trace.cross.heads)
     ]
 
 
 def _measure_cross(
-    weights: Float[np.ndarray, "L H T S"], special: Bool[np.ndarray, " S"] | None
+    weights: Float[np.ndarray, "L H T S"],
+    special: Bool[np.ndarray, " S"] | None,
+    exclude_first: bool,
 ) -> dict[str, Float[np.ndarray, "L H"]]:
     """Measures of one pair without padding, averaged over what was written."""
     if not weights.size:
         raise InputError("A sequence of the trace is all padding; there is nothing to measure.")
     unknown = np.full(weights.shape[:2], np.nan)
-    entropy = _entropy(weights)
+    first = weights[..., 0].mean(-1)
+    weights, mean = _rows(weights, exclude_first)
+    entropy = mean(_entropies(weights))
     return {
-        "strongest": weights.max(-1).mean(-1),
-        "first": weights[..., 0].mean(-1),
-        "delimiter": unknown if special is None else weights[..., special].sum(-1).mean(-1),
+        "strongest": mean(weights.max(-1)),
+        "first": first,
+        "delimiter": unknown if special is None else mean(weights[..., special].sum(-1)),
         "entropy": entropy,
-        "relative_entropy": entropy / np.log(max(weights.shape[-1], 2)),
+        "relative_entropy": entropy / np.log(max(weights.shape[-1] - exclude_first, 2)),
     }
 
 
@@ -173,14 +202,26 @@ def _real(mask: Bool[np.ndarray, "B S"] | None, b: int, length: int) -> np.ndarr
     return np.arange(length) if mask is None else np.flatnonzero(mask[b])
 
 
-def _entropy(weights: Float[np.ndarray, "*heads Q K"]) -> Float[np.ndarray, "*heads"]:
-    """Mean entropy of rows, in nats."""
+def _rows(
+    weights: Float[np.ndarray, "*heads Q K"], exclude_first: bool
+) -> tuple[Float[np.ndarray, "*heads Q K"], Callable[[np.ndarray], np.ndarray]]:
+    """The rows to measure, and the mean over those that have any attention left."""
+    if not exclude_first:
+        return weights, lambda of_rows: of_rows.mean(-1)
+    weights = without_first(weights)
+    counted = weights.any(-1)
+    count = np.maximum(counted.sum(-1), 1)
+    return weights, lambda of_rows: np.sum(of_rows, axis=-1, where=counted) / count
+
+
+def _entropies(weights: Float[np.ndarray, "*heads Q K"]) -> Float[np.ndarray, "*heads Q"]:
+    """Entropy of each row, in nats."""
     logs = np.log(weights, out=np.zeros_like(weights), where=weights > 0)
-    return -np.sum(weights * logs, axis=-1).mean(-1)
+    return -np.sum(weights * logs, axis=-1)
 
 
 def _measure_sequence(
-    trace: Trace, attentions: tuple[np.ndarray, ...], b: int
+    trace: Trace, attentions: tuple[np.ndarray, ...], b: int, exclude_first: bool
 ) -> dict[str, Float[np.ndarray, "L H"]]:
     """Measures of one sequence, each `[L, H]`."""
     length = attentions[0].shape[-1]
@@ -190,13 +231,15 @@ def _measure_sequence(
     weights = np.stack([np.asarray(layer)[b][:, real][:, :, real] for layer in attentions])
     special = None if trace.special is None else np.asarray(trace.special)[b, real]
     segments = None if trace.segments is None else np.asarray(trace.segments)[b, real]
-    return measure(weights, special, segments)
+    return measure(weights, special, segments, exclude_first=exclude_first)
 
 
 def measure(
     weights: Float[np.ndarray, "*heads Q K"],
     special: Bool[np.ndarray, " K"] | None = None,
     segments: Int[np.ndarray, " K"] | None = None,
+    *,
+    exclude_first: bool = False,
 ) -> dict[str, Float[np.ndarray, "*heads"]]:
     """Measure square attention maps of one sequence without padding.
 
@@ -204,6 +247,9 @@ def measure(
         weights: Rows sum to one; any axes before the last two.
         special: True at pieces the model adds.
         segments: Segment of each position.
+        exclude_first: Whether the first key is left out of all measures but `first`, the other
+            weights of each row scaled up to a sum of one. A row that has everything there is left
+            out of the means; where no row has anything else, they are 0.
 
     Returns:
         The measures of `HeadMeasures` by name, averaged over queries.
@@ -211,20 +257,22 @@ def measure(
     length = weights.shape[-1]
     offset = np.arange(length) - np.arange(length)[:, None]
     unknown = np.full(weights.shape[:-2], np.nan)
+    first = weights[..., 0].mean(-1)
+    weights, mean = _rows(weights, exclude_first)
 
     def share(chosen: Bool[np.ndarray, "#Q K"]) -> np.ndarray:
-        return np.sum(weights, axis=-1, where=chosen).mean(-1)
+        return mean(np.sum(weights, axis=-1, where=chosen))
 
-    entropy = _entropy(weights)
+    entropy = mean(_entropies(weights))
     same = None if segments is None else segments == segments[:, None]
     return {
         "next": share(offset == 1),
         "previous": share(offset == -1),
         "own": share(offset == 0),
-        "first": share((np.arange(length) == 0)[None]),
+        "first": first,
         "delimiter": unknown if special is None else share(special[None]),
         "same_segment": unknown if same is None else share(same),
         "entropy": entropy,
-        "relative_entropy": entropy / np.log(max(length, 2)),
-        "distance": np.sum(weights * np.abs(offset), axis=-1).mean(-1),
+        "relative_entropy": entropy / np.log(max(length - exclude_first, 2)),
+        "distance": mean(np.sum(weights * np.abs(offset), axis=-1)),
     }

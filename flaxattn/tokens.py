@@ -107,8 +107,10 @@ class Tokenizer:
 
     @property
     def pad_id(self) -> int:
-        """Id of the padding token."""
-        return self._special("pad_token")
+        """Id of the padding token; 0 where there is none, as padding is masked."""
+        token = self.settings.get("pad_token")
+        known = self.backend.token_to_id(SPECIAL_TOKENS["pad_token"]) is not None
+        return self._special("pad_token") if token or known else 0
 
     @property
     def unk_id(self) -> int:

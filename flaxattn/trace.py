@@ -1,12 +1,11 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a forward pass saw: `Seen`, one stack's record, and `Trace`, the tree a person works with.
+"""What a forward pass saw: `Trace`, the tree a person works with, made of `Seen` records.
 
 Every consumer (measures, figures, pages) reads a `Trace`; none of them ever meets a model.
 """
 
 import dataclasses
-import functools
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
@@ -18,106 +17,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from flaxattn.attentions import as_attentions
 from flaxattn.errors import InputError
-from flaxattn.kernels.contract import Capture, Intermediates
-
-# Axis, counted in a stacked record, that runs over heads; statistics share the layout of weights.
-_HEAD_AXIS = {"weights": 2, "scores": 2, "query": 3, "key": 3, "value": 3, "head_output": 3}
-_FIELDS = tuple(_HEAD_AXIS)
-
-
-@functools.partial(
-    jax.tree_util.register_dataclass,
-    data_fields=[*_FIELDS, "stats"],
-    meta_fields=["layers", "heads", "implementation"],
-)
-@dataclasses.dataclass(frozen=True)
-class Seen:
-    """What one attention stack saw. A pytree; fields that were not asked for are None.
-
-    The leading axis runs over `layers`. A record sown by a single module has no such axis and an
-    empty `layers`.
-
-    Attributes:
-        weights: Attention before dropout, in the dtype asked for; uint8 holds round(255 p).
-        scores: Scaled and biased q k, -inf where masked; float32.
-        query: Projected queries.
-        key: Projected keys.
-        value: Projected values.
-        head_output: Weighted sums of values, before the output projection.
-        stats: Statistics by name, mostly per query and float32; `received` is per key, `topk_*`
-            have a last axis R.
-        layers: Number of the layer at each index of the leading axis.
-        heads: Number of the head at each index of the head axis.
-        implementation: Name of the attention kernel that ran.
-    """
-
-    weights: Array | None = None
-    scores: Array | None = None
-    query: Array | None = None
-    key: Array | None = None
-    value: Array | None = None
-    head_output: Array | None = None
-    stats: Mapping[str, Array] = dataclasses.field(default_factory=dict)
-    layers: tuple[int, ...] = ()
-    heads: tuple[int, ...] = ()
-    implementation: str = ""
-
-    @classmethod
-    def of(
-        cls, capture: Capture, saw: Intermediates, **projections: Float[Array, "B S H D"]
-    ) -> Self:
-        """Join what the kernel handed back with what only the attention module knows.
-
-        Args:
-            capture: The request; decides which projections are kept, and of which heads.
-            saw: The kernel's record.
-            **projections: `query`, `key`, `value` and `head_output`, with all heads.
-
-        Returns:
-            The record of one layer.
-        """
-        everything = range(projections["query"].shape[2])
-        heads = tuple(everything) if capture.heads is None else capture.heads
-        chosen = np.asarray(heads)
-        kept = {
-            name: value if capture.heads is None else value[:, :, chosen]
-            for name, value in projections.items()
-            if getattr(capture, name)
-        }
-        seen = cls(
-            weights=saw.weights,
-            scores=saw.scores,
-            stats=saw.stats,
-            heads=heads,
-            implementation=saw.implementation,
-        )
-        return dataclasses.replace(seen, **kept)
-
-    @classmethod
-    def stack(cls, records: Sequence[Self]) -> Self:
-        """Put records of single layers on a leading layer axis, numbered in the given order.
-
-        Args:
-            records: At least one, all with the same fields and shapes.
-
-        Returns:
-            One record with `layers` 0, 1, ….
-        """
-        joined = jax.tree.map(lambda *leaves: jnp.stack(leaves), *records)
-        return dataclasses.replace(joined, layers=tuple(range(len(records))))
-
-    def map(self, change: Any) -> Self:
-        """A copy with `change(name, array)` in place of every array that is there.
-
-        Args:
-            change: Called with the field's name, or `stats` for a statistic.
-
-        Returns:
-            A record with the same layers, heads and implementation.
-        """
-        fields = {n: change(n, a) for n in _FIELDS if (a := getattr(self, n)) is not None}
-        stats = {name: change(f"stats.{name}", array) for name, array in self.stats.items()}
-        return dataclasses.replace(self, **fields, stats=stats)
+from flaxattn.seen import FIELDS, Seen, one_sequence
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -299,6 +199,7 @@ class Trace:
             raise InputError(
                 f"This trace holds no {what}.\nAsk for them: capture=Capture(weights=True)."
             )
+        seen.require_whole("This")
         return as_attentions(seen.weights)
 
     @property
@@ -343,7 +244,7 @@ class Trace:
         written = _real(target[b], self.decoder_mask, b) if target else real
         places = {"encoder": (real, real), "decoder": (written, written), "cross": (written, real)}
         sides = {
-            side: seen.map(functools.partial(_one_sequence, sequence=b, queries=q, keys=k))
+            side: one_sequence(seen, b, q, k)
             for side, (q, k) in places.items()
             if (seen := getattr(self, side)) is not None
         }
@@ -388,7 +289,7 @@ class Trace:
 
     def __repr__(self) -> str:
         seen = self._first() or Seen()
-        fields = [n for n in _FIELDS if getattr(seen, n) is not None] + list(seen.stats)
+        fields = [n for n in FIELDS if getattr(seen, n) is not None] + list(seen.stats)
         return (
             f"Trace({self.model or 'arrays'}: {len(self)} sequences, layers {list(seen.layers)}, "
             f"heads {list(seen.heads)}, {', '.join(fields)}; {seen.implementation or 'given'})"
@@ -422,17 +323,6 @@ def _given(
 def _real(tokens: Sequence[str], mask: Any, sequence: int) -> np.ndarray:
     """Positions of a sequence that are no padding."""
     return np.arange(len(tokens)) if mask is None else np.flatnonzero(mask[sequence])
-
-
-def _one_sequence(
-    name: str, array: Array, *, sequence: int, queries: np.ndarray, keys: np.ndarray
-) -> Array:
-    """Cut one sequence and its real positions out of a stacked field of a record."""
-    array = array[:, sequence : sequence + 1]
-    if _HEAD_AXIS.get(name) == 3:
-        return array[:, :, keys if name in ("key", "value") else queries]
-    array = array[:, :, :, keys if name == "stats.received" else queries]
-    return array[..., keys] if name in ("weights", "scores") else array
 
 
 def _natural(path: tuple[Any, ...]) -> list[Any]:

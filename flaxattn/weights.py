@@ -26,6 +26,8 @@ from flaxattn.config import BertConfig
 from flaxattn.encoded import Reader
 from flaxattn.errors import CheckpointError, InputError
 from flaxattn.files import written_whole
+from flaxattn.gpt2_config import GPT2Config
+from flaxattn.gpt2_names import GPT2_NAMES
 from flaxattn.layers import ACTIVATIONS
 from flaxattn.matching import Report
 from flaxattn.names import Family, Row
@@ -37,10 +39,11 @@ from flaxattn.tensorfile import TensorFiles
 
 TARGET_PREFIX = "target_"  # of the files of a second tokenizer
 STORED_DTYPES = ("float32", "float16", "bfloat16")
-ModelConfig = BertConfig | Seq2SeqConfig | RnnConfig
+ModelConfig = BertConfig | GPT2Config | Seq2SeqConfig | RnnConfig
 # By Hugging Face's `model_type`; a config.json without one is an old BERT's.
 _CONFIGS: Mapping[str, type[ModelConfig]] = {
     "bert": BertConfig,
+    "gpt2": GPT2Config,
     "bart": Seq2SeqConfig,
     "marian": Seq2SeqConfig,
     OWN: Seq2SeqConfig,
@@ -48,6 +51,7 @@ _CONFIGS: Mapping[str, type[ModelConfig]] = {
 }
 _FAMILIES: Mapping[type[ModelConfig], Family] = {
     BertConfig: BERT,
+    GPT2Config: GPT2_NAMES,
     Seq2SeqConfig: SEQ2SEQ,
     RnnConfig: RNN_NAMES,
 }
@@ -196,13 +200,19 @@ def to_hf(module: nn.Module, params: Any, dtype: str | None = None) -> dict[str,
             f"first {wrong[0]}.\nExpected shape {expected}, received {found}."
         )
     tensors: dict[str, np.ndarray] = {}
+    parts: dict[str, list[np.ndarray]] = {}  # of tensors that hold several parameters, in order
     family = _FAMILIES[type(module.config)]
     for path, row in family.rows_of(shapes, module.config).items():
         name = family.full_name(row, path)
         array = _cast(name, np.asarray(flat[path]), dtype)
         layers = enumerate(array) if "*" in name else [(0, array)]
         for number, one in layers:
-            tensors[name.replace("*", str(number))] = _theirs(row, one)
+            whole = name.replace("*", str(number))
+            if row.part:
+                parts.setdefault(whole, [one] * row.part[1])[row.part[0]] = one
+            else:
+                tensors[whole] = _theirs(row, one)
+    tensors |= {name: np.concatenate(pieces, axis=-1) for name, pieces in parts.items()}
     for copy, (original, beside) in family.written.items():
         if beside in tensors:
             tensors[copy] = tensors[original].copy()
@@ -223,6 +233,8 @@ def _theirs(row: Row, array: np.ndarray) -> np.ndarray:
 def _ours(row: Row, array: np.ndarray) -> np.ndarray:
     if row.how == "1":
         return array[0]
+    if row.part:
+        return np.split(array, row.part[1], axis=-1)[row.part[0]]
     return array.T if row.how == "T" else array
 
 

@@ -37,6 +37,27 @@ def words_read(
     return [None if number is None else number - first for number in numbers]
 
 
+def words_spaced(pieces: Sequence[str], special: Sequence[Any]) -> list[int | None]:
+    """Number of the word that each piece is part of, where pieces hold the blanks between words.
+
+    A blank piece belongs to the word after it.
+
+    Args:
+        pieces: Of a text, as a person reads them.
+        special: True at pieces that stand for no text, and at padding.
+
+    Returns:
+        From 0; None for special pieces.
+    """
+    numbers: list[int | None] = []
+    number, apart, blank = -1, True, False
+    for piece, added in zip(pieces, special, strict=True):
+        number += not (added or blank) and (apart or piece[:1].isspace())
+        numbers.append(None if added else number)
+        apart, blank = bool(added), not (added or piece.strip())
+    return numbers
+
+
 def words_written(
     ids: Sequence[int], special: Sequence[Any], decode: Callable[[Sequence[int]], str]
 ) -> list[int | None]:

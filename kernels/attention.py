@@ -70,7 +70,8 @@ def attention(
         labels: what sieves and ``received`` need to know about positions.
         capture: what to hand back, static. Memory on top of the output: ``weights``
             B·H·Q·K entries of ``capture.dtype``, ``scores`` the same in float32, each row
-            statistic 4·B·H·Q bytes. Without weights and scores nothing of size Q·K is stored.
+            statistic 4·B·H·Q bytes. Without weights and scores nothing of size Q·K is stored, nor
+            with a window of them.
         implementation: "mosaic_gpu" (Hopper GPUs), "tpu", "cudnn" (other NVIDIA GPUs; few
             statistics), "xla" or "reference" (anywhere). None chooses while tracing, by device
             and request: the first of these that both allow. The device is that of q when q is
@@ -82,8 +83,8 @@ def attention(
 
     Returns:
         The output, in q's dtype, and the `Intermediates`, whose ``implementation`` names the one
-        that ran. Gradients flow from the output, float weights, scores and all statistics
-        except indices.
+        that ran; a window of weights is worked out beside it, in plain JAX. Gradients flow from
+        the output, float weights, scores and all statistics except indices.
 
     Raises:
         ValueError: shapes that do not fit, heads or labels that are missing, an unknown

@@ -37,6 +37,7 @@ def checked(call: Call) -> Call:
     labels = Labels(*(None if label is None else jnp.asarray(label) for label in labels))
     _check_labels(labels, shape)
     _check_capture(call.capture, labels, heads)
+    _check_windows(call.capture, queries, k.shape[1])
     return call._replace(
         q=q,
         k=k,
@@ -190,6 +191,16 @@ def _check_capture(capture: Capture, labels: Labels, heads: int) -> None:
                 f"attention: sieve {sieve.name!r} needs labels.{' and labels.'.join(missing)}, "
                 f"which {'is' if len(missing) == 1 else 'are'} not given.\n"
                 f"Fix: labels=Labels({'=..., '.join(missing)}=...)."
+            )
+
+
+def _check_windows(capture: Capture, queries: int, keys: int) -> None:
+    for what, length in (("query", queries), ("key", keys)):
+        window = getattr(capture, f"{what}_window")
+        if window is not None and window[1] > length:
+            raise ValueError(
+                f"attention: capture.{what}_window is {window}, but positions end at {length}.\n"
+                f"Fix: {what}_window=(start, stop) with stop <= {length}."
             )
 
 

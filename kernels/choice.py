@@ -4,14 +4,19 @@
 
 Two things decide, and each can refuse with a reason: the device (see devices.py) and the call
 (each implementation's ``refusal``). No array is computed here.
+
+A window of weights is asked of no implementation: each runs the rest of the call, as it does for
+somebody who asks for no weights, and the rows of the window are worked out beside it by xla.py.
 """
 
 import difflib
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from flaxattn.kernels import devices, reference, sharded, xla
 from flaxattn.kernels.contract import Call
 from flaxattn.kernels.devices import Device
+from flaxattn.kernels.parts import without_window
 
 NAMES = ("mosaic_gpu", "tpu", "cudnn", "xla", "reference")
 """Every implementation, the preferred ones first."""
@@ -71,7 +76,7 @@ def call_refusal(name: str, call: Call) -> str | None:
     Returns:
         The reason, None when it can.
     """
-    return None if name in _ANYWHERE else _module(name).refusal(call)
+    return None if name in _ANYWHERE else _module(name).refusal(without_window(call))
 
 
 def _module(name: str) -> Any:
@@ -119,6 +124,9 @@ def run(name: str | None, call: Call) -> Any:
         ValueError: there is no implementation of that name.
         NotImplementedError: the named implementation cannot run this call, or not here.
     """
+    if call.capture.windowed and name != "reference":
+        output, seen = run(name, without_window(call))
+        return output, replace(seen, **xla.window(call))
     device = devices.current(call.q)
     if name is None:
         name = choose(call, device).name

@@ -42,6 +42,7 @@ Statistics, in nats and tokens, from the weights *before* dropout, in float32 (f
 """
 
 import difflib
+import operator
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -127,10 +128,15 @@ class Capture:
         heads: heads to record, in this order, all when None. Everything captured, statistics
             too, then has ``len(heads)`` in place of H.
         dtype: of ``weights``: float32, bfloat16, float16, or uint8 holding round(255 p).
+        query_window: ``(start, stop)``, the queries whose weights and scores are wanted, all when
+            None. These then have ``stop - start`` in place of Q, and cost no more memory than that.
+            Statistics are of all queries.
+        key_window: ``(start, stop)``, the keys that are wanted of these rows, the same way. A
+            weight is a share of its whole row, whatever part of the row is wanted.
 
     Raises:
         ValueError: unknown or repeated statistic, unknown dtype, negative or repeated number in
-            ``layers`` or ``heads``.
+            ``layers`` or ``heads``, an empty window, or one without weights and scores.
     """
 
     weights: bool = False
@@ -143,12 +149,26 @@ class Capture:
     layers: tuple[int, ...] | None = None
     heads: tuple[int, ...] | None = None
     dtype: str = "float32"
+    query_window: tuple[int, int] | None = None
+    key_window: tuple[int, int] | None = None
 
     def __post_init__(self):
         object.__setattr__(self, "stats", _statistics(self.stats))
         object.__setattr__(self, "layers", _numbers("layers", self.layers))
         object.__setattr__(self, "heads", _numbers("heads", self.heads))
         object.__setattr__(self, "dtype", _weight_dtype(self.dtype))
+        for name in ("query_window", "key_window"):
+            object.__setattr__(self, name, _window(name, getattr(self, name)))
+        if self.windowed and not (self.weights or self.scores):
+            raise ValueError(
+                "Capture: a window is a part of weights or scores, and neither is asked.\n"
+                "Fix: weights=True; statistics are always of whole rows."
+            )
+
+    @property
+    def windowed(self) -> bool:
+        """Whether weights and scores of some positions only are asked."""
+        return self.query_window is not None or self.key_window is not None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -217,6 +237,21 @@ def _numbers(what: str, numbers: Iterable[int] | None) -> tuple[int, ...] | None
     return numbers
 
 
+def _window(name: str, window: Any) -> tuple[int, int] | None:
+    if window is None:
+        return None
+    try:
+        start, stop = (operator.index(end) for end in window)
+    except (TypeError, ValueError):
+        start, stop = 0, 0
+    if not 0 <= start < stop:
+        raise ValueError(
+            f"Capture: {name} is {window!r}, expected (start, stop) with 0 <= start < stop.\n"
+            f"Fix: {name}=None takes all positions."
+        )
+    return start, stop
+
+
 def _weight_dtype(dtype: Any) -> str:
     try:
         name = jnp.dtype(dtype).name
@@ -273,8 +308,8 @@ class Intermediates:
     """What one call of attention saw. Fields that were not asked are None.
 
     Attributes:
-        weights: before dropout, in the dtype asked.
-        scores: scaled and biased, ``-inf`` where masked, float32.
+        weights: before dropout, in the dtype asked; of the window where one was asked.
+        scores: scaled and biased, ``-inf`` where masked, float32; of the window, too.
         stats: the statistics by name, see the table of this module.
         implementation: the one that ran.
     """

@@ -19,6 +19,7 @@ from jaxtyping import Array, Float
 
 from flaxattn.kernels import compat
 from flaxattn.kernels.contract import Call, Intermediates
+from flaxattn.kernels.parts import some_heads
 from flaxattn.kernels.plan import HALF, LOG2E, Operands, Plan, pack, stack
 
 
@@ -158,24 +159,13 @@ def _attend_some(
     others = tuple(head for head in range(call.q.shape[2]) if head not in heads)
     everything = replace(call.capture, heads=None)
     run = functools.partial(attend, kernels=kernels, block_q=block_q, block_k=block_k)
-    output, seen = run(_take_heads(call, heads)._replace(capture=everything))
+    output, seen = run(some_heads(call, heads)._replace(capture=everything))
     if others:
         nothing = type(everything)()
-        rest, _ = run(_take_heads(call, others)._replace(capture=nothing))
+        rest, _ = run(some_heads(call, others)._replace(capture=nothing))
         output = jnp.concatenate([output, rest], axis=2)
     order = [(*heads, *others).index(head) for head in range(call.q.shape[2])]
     return output[:, :, jnp.asarray(order)], seen
-
-
-def _take_heads(call: Call, heads: tuple[int, ...]) -> Call:
-    """The part of a call that belongs to some heads."""
-    index = jnp.asarray(heads)
-
-    def of_heads(array: Array | None) -> Array | None:
-        return array if array is None or array.shape[1] == 1 else array[:, index]
-
-    q, k, v = (array[:, :, index] for array in (call.q, call.k, call.v))
-    return call._replace(q=q, k=k, v=v, mask=of_heads(call.mask), bias=of_heads(call.bias))
 
 
 def _run_kernels(kernels: Kernels, plan: Plan, operands: Operands, counted: Array | None) -> Result:

@@ -61,9 +61,11 @@ def attention(
     output = _output(call, weights, values)
     seen = slice(None) if capture.heads is None else list(capture.heads)
     scores, weights = scores[:, seen], weights[:, seen]
+    rows, columns = slice(*capture.query_window or (None,)), slice(*capture.key_window or (None,))
+    window = (..., rows, columns)
     return output.astype(call.q.dtype), Intermediates(
-        weights=_in_dtype(weights, capture.dtype) if capture.weights else None,
-        scores=scores if capture.scores else None,
+        weights=_in_dtype(weights[window], capture.dtype) if capture.weights else None,
+        scores=scores[window] if capture.scores else None,
         stats=_statistics(call, scores, weights),
         implementation="reference",
     )

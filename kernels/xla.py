@@ -7,16 +7,18 @@ scores exist at a time; the backward pass computes them again. Nothing here is d
 fused kernels have files of their own.
 """
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, UInt32
+from jaxtyping import Array, Bool, Float, Int, Shaped, UInt32
 
 from flaxattn.kernels import reductions
-from flaxattn.kernels.contract import Call, Capture, Intermediates
+from flaxattn.kernels.contract import Call, Capture, Intermediates, Labels
 from flaxattn.kernels.dropout import keep_block, row_words
 from flaxattn.kernels.masks import allowed_pairs, quarantine, restricted, sieve_block
+from flaxattn.kernels.parts import some_heads
 
 BLOCK_ROWS = 64
 """Query rows of a block. Measured on CPU: 32 to 128 are equal, 16 and whole matrices slower."""
@@ -85,6 +87,51 @@ def attend(call: Call) -> tuple[Float[Array, "B Q H D"], Intermediates]:
     )
 
 
+def window(call: Call) -> dict[str, Shaped[Array, "B H Q K"]]:
+    """Weights and scores of a window, whatever implementation makes the output.
+
+    The rows of the window are worked out whole, block by block, and only their part is kept: the
+    weights are those that asking for all would give, and S x S never exists.
+
+    Args:
+        call: a checked call with a window; its dropout, labels and statistics are not looked at.
+
+    Returns:
+        "weights" and "scores", those that were asked, with the sizes of the window for Q and K.
+    """
+    capture = call.capture
+    if capture.heads is not None:
+        call = some_heads(call, capture.heads)
+    call = call._replace(dropout=None, labels=Labels(), capture=replace(capture, heads=None))
+    start, stop = capture.query_window or (0, call.q.shape[1])
+    queries, keys = _sides(call)
+    queries = Queries._make(
+        array if array is None else jax.lax.slice_in_dim(array, start, stop, axis=axis)
+        for array, axis in zip(queries, _AXES, strict=True)
+    )
+    size = block_rows(call._replace(q=call.q[:, start:stop]))
+    count = -(-(stop - start) // size)
+    if count == 1:
+        return _window_block(call, queries, keys)
+    # Inside a loop nothing can be merged across forward and backward, so no barriers are needed.
+    one = jax.checkpoint(lambda block: _window_block(call, block, keys), prevent_cse=False)
+    maps = jax.lax.map(one, _split_all(queries, size, count))
+    return {name: _join(array, stop - start) for name, array in maps.items()}
+
+
+def _window_block(call: Call, queries: Queries, keys: Keys) -> dict[str, Array]:
+    """One block of the rows of a window: the columns of the window."""
+    capture, columns = call.capture, slice(*call.capture.key_window or (None,))
+    rows = reductions.exponentiate(_scores(call, queries, keys))
+    maps = {}
+    if capture.weights:
+        weights = rows.exponentials[..., columns] * reductions.inverse_total(rows)[..., None]
+        maps["weights"] = _in_dtype(weights, capture)
+    if capture.scores:
+        maps["scores"] = rows.scores[..., columns]
+    return maps
+
+
 def block_rows(call: Call) -> int:
     """Rows of a block, so that S x S never exists when only statistics are asked.
 
@@ -144,10 +191,7 @@ def _blocks(call: Call, queries: Queries, keys: Keys, size: int, count: int):
     length = call.q.shape[1]
     if "received" in call.capture.names and queries.counted is None:
         queries = queries._replace(counted=jnp.ones((call.q.shape[0], length), bool))
-    blocks = Queries._make(
-        array if array is None else _split(array, axis, size, count)
-        for array, axis in zip(queries, _AXES, strict=True)
-    )
+    blocks = _split_all(queries, size, count)
     # Inside a scan nothing can be merged across forward and backward, so no barriers are needed.
     one = jax.checkpoint(lambda block, keys: _block(call, block, keys), prevent_cse=False)
     first = jax.tree.map(lambda array: array[0], blocks)
@@ -173,6 +217,14 @@ def _blocks(call: Call, queries: Queries, keys: Keys, size: int, count: int):
     )
     rows = jax.tree.map(lambda array: _join(array, length), rows)
     return rows, {name: array[:, :, :length] for name, array in full.items()}, total
+
+
+def _split_all(queries: Queries, size: int, count: int) -> Queries:
+    """The query side in blocks, on a new leading dimension."""
+    return Queries._make(
+        array if array is None else _split(array, axis, size, count)
+        for array, axis in zip(queries, _AXES, strict=True)
+    )
 
 
 def _split(array: Array, axis: int, size: int, count: int) -> Array:

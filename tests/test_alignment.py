@@ -18,7 +18,8 @@ from flaxattn.alignment import (
     word_weights,
 )
 from flaxattn.errors import InputError
-from flaxattn.trace import Seen, Trace
+from flaxattn.seen import Seen
+from flaxattn.trace import Trace
 
 # "ein Haus am See" read as ▁ein ▁Ha us ▁am ▁See </s>; "a lakehouse" written as ▁a ▁lake house </s>.
 SOURCE = [" ein", " Ha", "us", " am", " See", "</s>"]

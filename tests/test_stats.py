@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flaxattn.errors import InputError
-from flaxattn.stats import head_measures, measure
+from flaxattn.records import without_first
+from flaxattn.stats import cross_measures, head_measures, measure
 from flaxattn.trace import Trace
 
 LENGTH = 9
@@ -154,3 +155,75 @@ def test_a_sequence_of_padding_only_is_refused():
     trace = trace_of(UNIFORM, mask=np.zeros((1, LENGTH), bool))
     with pytest.raises(InputError, match="Sequence 0 of the trace is all padding"):
         head_measures(trace)
+
+
+def test_most_attention_on_the_first_token_has_a_name():
+    sink = np.zeros((LENGTH, LENGTH), np.float32)
+    sink[:, 0] = 1
+    (measures,) = head_measures(trace_of(sink))
+    assert (measures.does, measures.first, measures.excludes_first) == ("first token", 1, False)
+    (measures,) = head_measures(trace_of(sink, special=SPECIAL))
+    assert measures.does == "delimiters"  # `[CLS]` is one
+
+
+def draw_rows(data):
+    """Maps of two heads, `[2, S, S]`; some rows have everything on the first key."""
+    size = data.draw(st.integers(2, 9))
+    draws = np.random.default_rng(data.draw(st.integers(0, 10**6)))
+    weights = draws.dirichlet(np.full(size, 0.3), (2, size))
+    alone = np.array(data.draw(st.lists(st.booleans(), min_size=size, max_size=size)))
+    weights[:, alone] = np.eye(size)[0]
+    return weights
+
+
+@given(data=st.data())
+def test_without_the_first_token_what_is_left_is_measured(data):
+    """A loop over rows, each renormalised by itself."""
+    weights = draw_rows(data)
+    size = weights.shape[-1]
+    found = measure(weights, exclude_first=True)
+    for head, rows in enumerate(weights):
+        kept = [(i, row[1:] / row[1:].sum()) for i, row in enumerate(rows) if row[1:].any()]
+        count = max(len(kept), 1)
+        own = sum(row[i - 1] for i, row in kept if i > 0) / count
+        far = sum(abs(j + 1 - i) * p for i, row in kept for j, p in enumerate(row)) / count
+        entropy = sum(-p * math.log(p) for _, row in kept for p in row if p > 0) / count
+        assert found["own"][head] == pytest.approx(own)
+        assert found["distance"][head] == pytest.approx(far)
+        assert found["entropy"][head] == pytest.approx(entropy, abs=1e-9)
+        assert found["relative_entropy"][head] <= 1 + 1e-9 or size == 2
+        assert found["first"][head] == pytest.approx(rows[:, 0].mean())
+    np.testing.assert_array_equal(measure(weights)["first"], found["first"])
+
+
+@given(data=st.data())
+def test_renormalised_rows_sum_to_one_or_are_empty(data):
+    weights = draw_rows(data)
+    rest = without_first(weights)
+    sums = rest.sum(-1)
+    np.testing.assert_allclose(sums, np.where(weights[..., 1:].any(-1), 1, 0))
+    assert not rest[..., 0].any()
+    np.testing.assert_allclose(rest * (1 - weights[..., :1]), weights * (rest > 0), atol=1e-12)
+
+
+def test_a_sink_that_takes_everything_measures_nothing_else_and_no_nan():
+    sink = np.zeros((LENGTH, LENGTH), np.float32)
+    sink[:, 0] = 1
+    trace = trace_of(sink, pattern(-1) * 0.4 + sink * 0.6, special=SPECIAL)
+    empty, previous = head_measures(trace, exclude_first=True)
+    assert (empty.first, empty.own, empty.entropy, empty.relative_entropy) == (1, 0, 0, 0)
+    assert (empty.does, previous.does) == ("mixed", "previous token")
+    assert previous.previous == pytest.approx(1, abs=1e-6)  # rows 0 and 1 have nothing else
+    assert previous.excludes_first
+    assert head_measures(trace)[1].does == "delimiters"
+
+
+def test_a_first_source_piece_is_left_out_of_cross_attention():
+    shares = np.array([[0.6, 0.1, 0.3], [0.9, 0.1, 0.0], [1.0, 0.0, 0.0]], np.float32)
+    trace = Trace.from_arrays(
+        tokens=[["x"] * 3], decoder_tokens=[["y"] * 3], cross_weights=shares[None, None, None]
+    )
+    (found,) = cross_measures(trace, exclude_first=True)
+    assert found.strongest == pytest.approx((0.75 + 1) / 2)
+    assert found.first == pytest.approx(2.5 / 3)
+    assert (found.excludes_first, cross_measures(trace)[0].excludes_first) == (True, False)

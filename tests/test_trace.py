@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from flaxattn.errors import InputError
-from flaxattn.trace import Seen, Trace
+from flaxattn.seen import Seen
+from flaxattn.trace import Trace
 
 RNG = np.random.default_rng(0)
 WEIGHTS = RNG.dirichlet(np.ones(5), (2, 3, 4, 5)).astype(np.float32)  # [L, B, H, Q, K]

@@ -11,7 +11,8 @@ from typing import Any, Literal
 
 from flaxattn.errors import InputError
 from flaxattn.records import choose
-from flaxattn.trace import Seen, Trace
+from flaxattn.seen import Seen
+from flaxattn.trace import Trace
 from flaxattn.views.page import Page, build_page
 from flaxattn.views.payload import Precision
 from flaxattn.views.sides import ALL, check_side, numbers, recorded, shape_sides, side_names
@@ -66,12 +67,13 @@ def head_view(
         The page: `.save("page.html")`, or leave it as the last line of a notebook cell.
 
     Raises:
-        InputError: If the trace holds no weights, there is no such side, layer, head or sequence,
-            or the page would be too large for a browser.
+        InputError: If the trace holds no weights or a window of them, there is no such side, layer,
+            head or sequence, or the page would be too large for a browser.
     """
     if theme not in ("auto", "light", "dark"):
         raise InputError(f'Unknown theme {theme!r}.\nUse "auto", "light" or "dark".')
-    recorded(trace)
+    for seen in recorded(trace).values():
+        seen.require_whole("The head view")
     one = trace[sequence]
     found = recorded(one)
     layers = _included(found, include_layers)

@@ -15,8 +15,9 @@ import numpy as np
 
 from flaxattn.errors import InputError
 from flaxattn.records import layer_weights
+from flaxattn.seen import Seen
 from flaxattn.stats import CrossMeasures, HeadMeasures, cross_measures, head_measures
-from flaxattn.trace import Seen, Trace
+from flaxattn.trace import Trace
 from flaxattn.views.payload import ERROR, Precision, choose_precision, encode_weights, visible
 
 ALL = "all"
@@ -64,13 +65,16 @@ def one_side(
 ) -> tuple[Seen, list[str], list[str]]:
     """One side of a sequence without its padding, the tokens of its rows and of its columns.
 
+    Of a window of weights, the tokens are those of the window.
+
     Args:
         trace: With weights.
         sequence: Which sequence of the batch.
         side: `encoder`, `decoder` or `cross`; None takes the first of them that has weights.
 
     Raises:
-        InputError: If there is no such sequence or no such side with weights.
+        InputError: If there is no such sequence or no such side with weights, or their window
+            holds nothing of the sequence.
     """
     found = recorded(trace)
     name = check_side(side, list(found)) or next(iter(found))
@@ -78,7 +82,15 @@ def one_side(
     texts = {"source": one.tokens, "read": one.decoder_tokens or one.written}
     texts["written"] = one.written or one.decoder_tokens
     queries, keys = (texts[text] or one.tokens for (text,) in _TEXTS[name])
-    return recorded(one)[name], list(queries[0]), list(keys[0])
+    seen = recorded(one)[name]
+    rows = list(queries[0])[slice(*seen.query_window or (None,))]
+    columns = list(keys[0])[slice(*seen.key_window or (None,))]
+    if not rows or not columns:
+        raise InputError(
+            f"The window of weights holds no position of sequence {sequence}, only padding.\n"
+            "Choose another sequence, or capture a window within it."
+        )
+    return seen, rows, columns
 
 
 def check_side(asked: str | None, names: Sequence[str]) -> str | None:

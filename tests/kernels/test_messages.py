@@ -60,6 +60,11 @@ def call(q=Q, k=K, v=K, **options):
             ("sieve 'same' needs labels.query_token and labels.key_token", "Fix: labels=Labels("),
         ),
         (call(capture=Capture(heads=(1, 4))), ("head 4", "4 heads, numbered 0 to 3")),
+        (
+            call(capture=Capture(weights=True, query_window=(4, 6))),
+            ("capture.query_window is (4, 6)", "positions end at 5", "Fix: query_window="),
+        ),
+        (call(capture=Capture(scores=True, key_window=(0, 8))), ("key_window", "end at 7")),
         (call(implementation="xlaa"), ("unknown implementation 'xlaa'", "Did you mean 'xla'?")),
     ],
 )
@@ -100,6 +105,9 @@ def test_wrong_types_are_named(make, parts):
         (lambda: Capture(dtype="int8"), ("'int8'", "float32, bfloat16, float16, uint8")),
         (lambda: Capture(heads=(-1,)), ("heads is (-1,)", "counted from 0")),
         (lambda: Capture(layers=(1, 1)), ("layers is (1, 1)", "layers=None records all")),
+        (lambda: Capture(weights=True, query_window=(3, 3)), ("(3, 3)", "0 <= start < stop")),
+        (lambda: Capture(weights=True, key_window=7), ("key_window is 7", "takes all positions")),
+        (lambda: Capture(key_window=(0, 1)), ("neither is asked", "Fix: weights=True")),
         (lambda: Sieve("x"), ("'x' has no condition", "offsets")),
         (lambda: Sieve("lse", offsets=(0, 0)), ("'lse' is the name of a statistic",)),
         (lambda: Sieve("", offsets=(0, 0)), ("non-empty",)),

@@ -17,7 +17,8 @@ from flaxattn.config import BertConfig
 from flaxattn.errors import InputError
 from flaxattn.kernels.contract import Capture, Sieve
 from flaxattn.layers import MultiHeadAttention
-from flaxattn.trace import Seen, Trace
+from flaxattn.seen import Seen
+from flaxattn.trace import Trace
 
 CONFIG = BertConfig(
     vocab_size=50,

@@ -47,12 +47,12 @@ def run(table: np.ndarray, seed: int = 0, **settings: object) -> Written:
 
     @jax.jit
     def go(table: jax.Array) -> Written:
-        def follow(tokens, position, cache):
-            place = cache["place"][0] * SIZE + tokens + 1
-            scores = table[cache["model"][0], jnp.minimum(place, table.shape[1] - 1)]
-            return scores, {**cache, "place": place[None]}
+        def follow(tokens, position, cache, visible):
+            place = cache["place"] * SIZE + tokens + 1
+            scores = table[cache["model"], jnp.minimum(place, table.shape[1] - 1)]
+            return scores, {**cache, "place": place}
 
-        cache = {"place": jnp.zeros((1, len(table)), int), "model": models[None]}
+        cache = {"place": jnp.zeros(len(table), int), "model": models}
         now = begun(table[:, 0], cache, jnp.full((len(table), 1), 3), decoding, keys)
         for until in (2, LENGTH):  # stopped in between, as where a cache grows
             now = continued(follow, widened(now, until), 1, decoding, keys, until)

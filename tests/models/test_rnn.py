@@ -240,9 +240,9 @@ def test_the_cache_of_a_sequence_is_one_state() -> None:
     leaves = jax.tree_util.tree_leaves_with_path(state["cache"])
     shapes = {jax.tree_util.keystr(p, simple=True, separator="/"): a.shape for p, a in leaves}
     assert shapes == {
-        "decoder/cross_attention/key": (1, 3, 9, 7),
-        "decoder/cross_attention/value": (1, 3, 9, 16),
-        "decoder/state": (1, 3, 8),
+        "decoder/cross_attention/key": (3, 9, 7),
+        "decoder/cross_attention/value": (3, 9, 16),
+        "decoder/state": (3, 8),
     }
 
 

@@ -143,14 +143,20 @@ def test_a_cache_changes_nothing(model: tuple[Seq2SeqLM, Any], first: int) -> No
 
 
 def test_sequences_may_share_a_cached_source(model: tuple[Seq2SeqLM, Any]) -> None:
-    """Three continuations of each source, as beams: the same as with the source three times."""
+    """Three continuations of each source, as beams: the same as with the source three times.
+
+    All see the start token, which was read once, and each its own token after it.
+    """
     module, variables = model
     thrice = lambda a: np.repeat(a, 3, axis=0)  # noqa: E731
+    rows = lambda a: jnp.pad(a, [(0, 0), (0, 0), (0, 2), (0, 0), (0, 0)])  # noqa: E731
+    visible = np.zeros((2, 3, 3, ROOM), bool)
+    visible[:, :, 0, 0] = visible[:, range(3), range(3), 1] = True
     encoded = apply(module, variables, SOURCE, MASK, method="encode")
     start = TARGET[:, :1]
     _, state = apply(module, variables, start, encoded, MASK, mutable=("cache",), method="decode")
     paths = jax.tree_util.tree_map_with_path(
-        lambda path, a: a if "cross" in str(path) or a.ndim < 2 else jnp.repeat(a, 3, axis=1),
+        lambda path, a: a if "cross" in str(path) or a.ndim < 2 else rows(a),
         state["cache"],
     )
     following = np.arange(3, 9)[:, None]
@@ -160,6 +166,7 @@ def test_sequences_may_share_a_cached_source(model: tuple[Seq2SeqLM, Any]) -> No
         following,
         encoded,
         MASK,
+        visible.reshape(6, -1),
         position_ids=np.ones((6, 1), int),
         mutable=("cache",),
         method="decode",
@@ -279,5 +286,5 @@ def test_copies_of_older_versions_are_compared(tmp_path: Path) -> None:
 
 
 def test_num_labels_is_for_classifiers(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="only a BERT has a classifier here"):
+    with pytest.raises(InputError, match="only BERT and GPT-2 have a classifier"):
         fa.from_pretrained(written(golden.CASES["marian"], tmp_path), num_labels=3)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import flaxattn as fa
-from flaxattn import seq2seq_writing, tensorfile
+from flaxattn import tensorfile, writing
 from flaxattn.errors import InputError
 
 NEW = golden.NEW_TOKENS
@@ -51,7 +51,7 @@ def test_a_cache_that_grows_changes_no_token(
     models: dict[str, Any], way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From room for 4 positions over 8 to all 15."""
-    monkeypatch.setattr(seq2seq_writing, "_FIRST_ROOM", 4)
+    monkeypatch.setattr(writing, "_FIRST_ROOM", 4)
     with np.load(golden.GENERATED, allow_pickle=False) as texts:
         expected = texts[f"bart/{way}"]
     sources = golden.sources(golden.CASES["bart"])

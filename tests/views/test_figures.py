@@ -126,3 +126,19 @@ def test_too_many_maps_are_refused(peaked):
         InputError, match=r"^24 layers x 16 heads are too many maps; a figure takes"
     ):
         plot_heads(trace)
+
+
+def test_the_first_token_is_left_out_and_the_figure_says_so(peaked):
+    weights = np.tril(peaked(1, 2, 4))
+    weights /= weights.sum(-1, keepdims=True)
+    trace = Trace.from_arrays(weights, [list("abcd")])
+    figure = plot_heads(trace, exclude_first=True)
+    for head, ax in enumerate(figure.axes[:2]):
+        share = weights[0, 0, head, :, 0].mean()
+        name = f"layer 0, head {head}\nfirst token out ({share:.0%}),\nrenormalised"
+        assert ax.get_title() == name
+        shown = np.asarray(ax.images[0].get_array())
+        rest = weights[0, 0, head, 1:, 1:]
+        np.testing.assert_allclose(shown[1:, 1:], rest / rest.sum(-1, keepdims=True), rtol=1e-6)
+        assert not shown[:, 0].any() and not shown[0].any()
+    pixels(figure)

@@ -101,7 +101,9 @@ class HeadView {
     const { side } = this.state;
     const layer = this.state.layerNumber();
     const chosen = this.state.heads.map((head) => side.heads[head]).join(" ");
+    const left = this.state.leftOut();
     const parts = [this.payload.model, SIDES[side.name][0], `layer ${layer}`, `heads ${chosen}`];
+    if (left) parts.push(`renormalised without ${left}`);
     const text = svgDocument({
       caption: parts.filter(Boolean).join(", "),
       left: side.left.tokens,
@@ -137,7 +139,9 @@ class HeadView {
     this.page.mass.input.value = String(Math.round(100 * state.mass));
     this.page.mass.output.textContent = formatShare(state.mass);
     this.page.specialBox.checked = state.hideSpecial;
-    this.page.badge.hidden = !state.hideSpecial;
+    this.page.firstBox.checked = state.hideFirst;
+    this.page.badge.hidden = !state.leftOut();
+    this.page.badge.title = `Weights on ${state.leftOut()} are left out; the others of each row are scaled up to a sum of one. What a head does is told by all weights.`;
     this.page.lacking.textContent = state.side.lacks(state.layer);
     this.page.lacking.hidden = !this.page.lacking.textContent;
   }
@@ -168,6 +172,9 @@ class HeadView {
       if (positions.includes(0) && this.page.rows[side].has(boundary)) {
         this.page.rows[side].get(boundary).classList.add("boundary");
       }
+    }
+    for (const [index, row] of this.page.rows.right) {
+      row.classList.toggle("out", this.state.hideFirst && this.state.side.firsts.has(index));
     }
     const { pin } = this.state;
     if (pin && !this.page.rows[pin.side].has(pin.index)) this.state.pin = null;
@@ -261,7 +268,8 @@ class HeadView {
       parts: [...weights].sort((a, b) => a[0] - b[0]).map(([head, w]) => [w / heads.length, this.colourOf(head)]),
     }));
     listed.sort((a, b) => b.mean - a.mean);
-    this.page.panel.replaceChildren(...tokenPanel(own[focus.index], focus.side, listed, heads.length));
+    const onFirst = focus.side === "left" ? meanOn(this.state.layerWeights(), heads, focus.index, this.state.side.firsts) : null;
+    this.page.panel.replaceChildren(...tokenPanel(own[focus.index], focus.side, listed, heads.length, onFirst));
     const best = listed.slice(0, 3).map(({ token, mean }) => `${token} ${formatWeight(mean)}`);
     this.page.spoken.textContent = pin ? `${this.page.panel.firstChild.textContent}: ${best.join(", ")}` : "";
   }
@@ -271,7 +279,8 @@ class HeadView {
     const count = lines.length.toLocaleString("en");
     const what = lines.length < found ? `The strongest ${count} of ${found.toLocaleString("en")} lines` : `${count} lines`;
     const whose = this.state.focus() ? "of this token" : "";
-    this.page.count.textContent = `${what} ${whose} · shown ${formatShare(share)} of attention mass`.replace("  ", " ");
+    const mass = this.state.leftOut() ? "the attention mass that is left" : "attention mass";
+    this.page.count.textContent = `${what} ${whose} · shown ${formatShare(share)} of ${mass}`.replace("  ", " ");
     this.root.dataset.lines = String(lines.length);
     this.root.dataset.layer = String(this.state.layerNumber());
     this.root.dataset.side = this.state.side.name;

@@ -59,6 +59,7 @@ class HeadPage {
     this.opacityList = dropDown("opacity", OPACITY, set("opacity"));
     this.mass = percentSlider("mass", (percent) => this.actions.update({ mass: percent / 100 }));
     this.specialBox = checkBox("special", set("hideSpecial"));
+    this.firstBox = checkBox("first", set("hideFirst"));
     const step = (by) => () => this.actions.step(() => state.stepLayer(by));
     this.pairField = field("Attention", this.attentionList);
     this.specialField = element(
@@ -84,6 +85,7 @@ class HeadPage {
       field("Opacity", this.opacityList),
       field("Mass", this.mass.input, this.mass.output),
       this.specialField,
+      element("label", { class: "field" }, this.firstBox, element("span", { text: "Hide first token" })),
     );
   }
 
@@ -124,7 +126,6 @@ class HeadPage {
   buildStatus() {
     this.count = element("span");
     this.badge = element("span", { class: "badge", text: "renormalised", hidden: true });
-    this.badge.title = "Special tokens are left out; the other weights of each row are scaled up to a sum of one.";
     this.lacking = element("span", { class: "badge", hidden: true });
     this.cut = element("span", { class: "badge", hidden: true });
     if (this.payload.truncated) {

@@ -48,6 +48,7 @@ class HeadState {
       opacity: "absolute",
       mass: 1,
       hideSpecial: false,
+      hideFirst: false,
       theme: start.theme,
       pin: null,
       hover: null,
@@ -93,6 +94,7 @@ class HeadState {
     if (known(OPACITY, fragment.opacity)) found.opacity = fragment.opacity;
     if (fragment.mass >= 5 && fragment.mass < 100) found.mass = Math.round(fragment.mass) / 100;
     if (fragment.special === "hidden" && this.hasSpecial(side)) found.hideSpecial = true;
+    if (fragment.first === "hidden") found.hideFirst = true;
     if (THEMES.includes(fragment.theme)) found.theme = fragment.theme;
     const [column, index] = (fragment.pin || "").split("-");
     const columns = ["left", "right"].includes(column) && /^\d+$/.test(index);
@@ -116,6 +118,7 @@ class HeadState {
       opacity: unless(this.opacity === "absolute", this.opacity),
       mass: unless(this.mass === 1, Math.round(100 * this.mass)),
       special: unless(!this.hideSpecial, "hidden"),
+      first: unless(!this.hideFirst, "hidden"),
       theme: unless(this.theme === start.theme, this.theme),
       pin: unless(!this.pin, this.pin && `${this.pin.side}-${this.pin.index}`),
     };
@@ -145,6 +148,20 @@ class HeadState {
     return this.hideSpecial ? all.filter((position) => !special.has(position)) : all;
   }
 
+  /** @returns {Set<number>|null} keys that are left out of every row */
+  hiddenKeys() {
+    const special = this.hideSpecial ? [...this.side.right.special] : [];
+    const first = this.hideFirst ? [...this.side.firsts] : [];
+    return special.length + first.length ? new Set([...special, ...first]) : null;
+  }
+
+  /** @returns {string} what is left out, in words; empty if nothing */
+  leftOut() {
+    const first = this.side.firsts.size > 1 ? "the first tokens" : "the first token";
+    const parts = [this.hideSpecial ? "special tokens" : "", this.hideFirst ? first : ""];
+    return parts.filter(Boolean).join(" and ");
+  }
+
   /** @returns {Selection} */
   selection(focus) {
     const [left, right] = this.attention === "all" ? ["all", "all"] : this.attention;
@@ -152,7 +169,7 @@ class HeadState {
       heads: this.heads,
       queries: this.positions("left", left),
       keys: this.positions("right", right),
-      hidden: this.hideSpecial ? this.side.right.special : null,
+      hidden: this.hiddenKeys(),
       mass: this.mass,
       opacity: this.opacity,
       focus,

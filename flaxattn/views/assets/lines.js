@@ -62,6 +62,15 @@ function readRow(layer, head, query, hidden) {
   return row;
 }
 
+/** @returns {number} mean weight, over heads, that a query gives to some keys */
+function meanOn(layer, heads, query, keys) {
+  const shares = heads.map((head) => {
+    const start = (head * layer.rows + query) * layer.columns;
+    return total([...keys].map((key) => layer.weights[start + key]));
+  });
+  return total(shares) / heads.length;
+}
+
 /** Put to zero, in each part of a row, all but the fewest weights that hold `mass` of it. */
 function keepMass(row, parts, mass) {
   for (const [from, to] of parts) {

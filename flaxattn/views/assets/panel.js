@@ -68,10 +68,12 @@ function headsPanel(layer, heads) {
       element("span", { class: "number", text: head.number }),
       element("span", { class: "role", text: head.measure.does }),
       element("span", { class: "value", text: headlineOf(head.measure) }),
+      element("span", { class: "value first", text: firstShareOf(head.measure) }),
     ),
   );
   return [
     element("h2", { text: `Layer ${layer}: what its heads do here` }),
+    element("p", { class: "hint over", text: heads.some((head) => "first" in head.measure) ? "on the first token" : "" }),
     element("ol", { class: "facts" }, ...items),
     element("p", { class: "hint", text: "Point at a token or a line for its weights. Click a token to hold it." }),
   ];
@@ -84,15 +86,21 @@ function headlineOf(measure) {
   return "entropy" in measure ? `${measure.entropy.toFixed(1)} nats` : "";
 }
 
+/** @returns {string} the share of attention that a head leaves on the first token */
+function firstShareOf(measure) {
+  return "first" in measure ? formatShare(measure.first) : "";
+}
+
 /**
  * Where one token looks, or who looks at it.
  * @param {string} token
  * @param {"left"|"right"} side
  * @param {{token: string, mean: number, parts: [number, string][]}[]} others strongest first
  * @param {number} heads how many heads the means are over
+ * @param {number|null} onFirst mean weight on the first token, hidden or not; null if unknown
  * @returns {Node[]}
  */
-function tokenPanel(token, side, others, heads) {
+function tokenPanel(token, side, others, heads, onFirst) {
   const longest = others.length ? others[0].mean : 1;
   const items = others.slice(0, LISTED).map((other) =>
     element(
@@ -110,6 +118,7 @@ function tokenPanel(token, side, others, heads) {
     element("h2", {}, tokenText(token), relation),
     element("ol", { class: "facts" }, ...items),
     element("p", { class: "hint", text: others.length ? rest + unit : "Nothing is shown for it." }),
+    element("p", { class: "hint", text: onFirst === null ? "" : `${formatShare(onFirst)} of its attention is on the first token.` }),
   ];
 }
 
@@ -163,6 +172,7 @@ function helpDialog(several) {
   const notes = [
     "Left: tokens that attend (queries). Right: tokens attended to (keys). A line's opacity is its weight, or its weight divided by the largest of its row, or by the number of heads that are on.",
     "“Mass” keeps, for each query and head, the fewest keys that hold that share of its attention. “Hide special tokens” leaves out what the model adds, such as [CLS] and [SEP], and scales the rest of each row up to a sum of one.",
+    "Heads that find nothing to look at often leave their attention on the first token, whatever it says. “Hide first token” leaves out the weights on it, and scales the rest of each row up to a sum of one; a row that has everything there shows nothing.",
     "The address of the page holds the present settings. Attention shows where a head reads from; it does not by itself explain a prediction.",
   ];
   if (several) {

@@ -53,6 +53,8 @@ class Side {
     this.right = joinTexts(about.right.map((name) => payload.texts[name]));
     /** Whether the text is a sentence pair, whose sentences can be drawn apart. */
     this.paired = about.left.length === 1 && this.left.boundary !== null;
+    /** Positions on the right of the first token of each text, where heads leave unused attention. */
+    this.firsts = new Set([0]);
     this.decoded = new Map();
   }
 
@@ -85,6 +87,7 @@ class JoinedSide extends Side {
   constructor(payload, about, sides) {
     super(payload, about);
     this.sides = sides;
+    this.firsts.add(this.right.boundary);
   }
 
   /** @returns {Layer} as of any side, but only the last one is kept: squares are large */

@@ -1,0 +1,310 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""A GPT-2 in the hand: called with ids, going on with texts, and traced while it reads them.
+
+This file puts the parts together; it computes nothing itself.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from flaxattn import inputs, positions, weights
+from flaxattn.decoding import Decoding
+from flaxattn.errors import InputError
+from flaxattn.generation_config import settled
+from flaxattn.gpt2_config import GPT2Config
+from flaxattn.handle import Pretrained, run, see
+from flaxattn.kernels.contract import Capture
+from flaxattn.outputs import ModelOutput
+from flaxattn.tokens import Tokenizer
+from flaxattn.trace import Trace
+from flaxattn.words import words_spaced
+from flaxattn.writing import lengths, sampled
+
+# Bits of the key classes that `trace` hands to sieves: Sieve("x", key_class=FIRST).
+SPECIAL, FIRST = range(2)
+_WEIGHTS = Capture(weights=True)
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class PretrainedGPT2(Pretrained):
+    """A GPT-2 ready to use; its other parts are described at `Pretrained`.
+
+    Attributes:
+        generation: Settings that the checkpoint wants text written with, as Hugging Face has them.
+    """
+
+    config: GPT2Config
+    tokenizer: Tokenizer | None
+    generation: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def __call__(
+        self,
+        input_ids: Int[Any, "B S"],
+        attention_mask: Int[Any, "B S"] | None = None,
+        position_ids: Int[Any, "B S"] | None = None,
+        *,
+        output_attentions: bool = False,
+        output_hidden_states: bool = False,
+    ) -> ModelOutput:
+        """Run the model, with the argument and field names of Hugging Face, without dropout.
+
+        The program is compiled once for each shape.
+
+        Args:
+            input_ids: Pieces; NumPy, JAX or nested lists, like the other arrays.
+            attention_mask: 1 at real positions, 0 at padding; default 1.
+            position_ids: Default 0, 1, …, also for texts padded on the left, as published.
+            output_attentions: Whether to return `attentions`: per layer float32 `[B, H, Q, K]`,
+                NumPy arrays that torch's functions and BertViz take too.
+            output_hidden_states: Whether to return `hidden_states`: the embeddings and each
+                layer's output, the last one normalised.
+
+        Returns:
+            The fields that the architecture has.
+
+        Raises:
+            InputError: For a wrong shape or dtype, an id out of range, a length over the limit.
+        """
+        given = self._checked(input_ids, attention_mask, position_ids)
+        capture = Capture(weights=output_attentions)
+        module = self.module.clone(capture=capture, keep_hidden=output_hidden_states)
+        out, seen = run(module, self.params, given, output_attentions)
+        if not output_attentions:
+            return out
+        return out.replace(attentions=Trace.from_variables(seen).attentions)
+
+    def generate(
+        self,
+        texts: str | Sequence[str] | None = None,
+        *,
+        input_ids: Int[Any, "B P"] | None = None,
+        attention_mask: Int[Any, "B P"] | None = None,
+        seed: int = 0,
+        scores: bool = False,
+        trace: bool = False,
+        capture: Capture = _WEIGHTS,
+        **settings: Any,
+    ) -> Any:
+        """Go on with every text.
+
+        Args:
+            texts: Prompts; or give `input_ids`.
+            input_ids: Pieces of the prompts, padded on the left.
+            attention_mask: 1 at real positions of the prompts.
+            seed: With `do_sample`, of the draws. A text depends on it, its prompt and its number
+                among those of one prompt, and on nothing else in the batch.
+            scores: Whether to return the log-probability of what was written too, `[B R]`; with
+                beams it is under the length penalty.
+            trace: Whether to return a trace too: of the best text of each prompt, from one pass
+                over the finished texts, which sees what the steps saw.
+            capture: What the trace keeps.
+            **settings: Fields of `flaxattn.decoding.Decoding`; what is left out is as the
+                checkpoint's `generation_config.json` says.
+
+        Returns:
+            Prompts with what follows them, texts for texts; for ids an array `[B R, T]` with the
+            prompts and their padding, as Hugging Face returns; R = `num_return_sequences`. With
+            `scores`, a pair of that and the scores; with `trace`, a pair of all that and the trace.
+
+        Raises:
+            InputError: For a prompt or a setting that cannot be used.
+        """
+        prompt, mask = self._prompts(texts, input_ids, attention_mask)
+        decoding = self.decoding(int(mask.sum(1).max()), settings)
+        wide = inputs.padded_left({"input_ids": prompt, "attention_mask": mask})
+        given = {"attention_mask": wide["attention_mask"]}
+        written = sampled(self.module, self.params, given, wide["input_ids"], decoding, seed)
+        extra = wide["input_ids"].shape[1] - prompt.shape[1]
+        ids = np.asarray(written.ids)[..., extra:]
+        flat = ids.reshape(-1, ids.shape[-1])
+        sizes = lengths(flat, prompt.shape[1], decoding)
+        told: Any = flat[:, : sizes.max()]
+        if texts is not None:
+            told = self._continued(texts, flat, sizes, prompt.shape[1], decoding)
+        if scores:
+            told = told, np.asarray(written.scores).reshape(-1)
+        if not trace:
+            return told
+        best = slice(None, None, ids.shape[1])
+        return told, self._reread(flat[best], sizes[best], mask, capture)
+
+    def decoding(self, prompt: int, settings: Mapping[str, Any]) -> Decoding:
+        """The settings of generation, those of the checkpoint in place of those left out.
+
+        Args:
+            prompt: Length of the longest prompt.
+            settings: Fields of `Decoding`.
+
+        Raises:
+            InputError: For a setting that there is not, or more pieces than the model has room for.
+        """
+        c = self.config
+        limit = c.n_positions - prompt
+        if limit < 1:
+            raise InputError(
+                f"a prompt has {prompt} pieces, the model has room for {c.n_positions} in all\n"
+                "shorten it, so that something can follow"
+            )
+        ends = () if c.eos_token_id is None else (c.eos_token_id,)
+        pad = next((i for i in (c.pad_token_id, c.eos_token_id) if i is not None), 0)
+        told = {"max_new_tokens": 64, "eos": ends, "pad": pad}
+        return settled(told, self.generation, settings, prompt, limit)
+
+    def trace(
+        self,
+        text: str | Sequence[str],
+        *,
+        capture: Capture = _WEIGHTS,
+        truncate: bool = False,
+    ) -> Trace:
+        """Read texts, and keep what attention saw.
+
+        Args:
+            text: A text, or B of them.
+            capture: What to keep, of which layers and heads.
+            truncate: Whether a text over the model's limit is cut, which the trace then tells in
+                `truncated`; otherwise it is an error.
+
+        Returns:
+            The trace of B texts; self-attention is its `decoder`.
+
+        Raises:
+            InputError: For an unknown layer or head, a model without tokenizer, an empty text, or
+                one over the limit.
+        """
+        texts = [text] if isinstance(text, str) else list(text)
+        limit = self.config.n_positions
+        encoded = self._reader().encode(texts, max_length=limit, truncate=truncate)
+        return self._see(encoded.input_ids, encoded.attention_mask, capture, encoded.truncated)
+
+    def positions(self) -> Float[np.ndarray, "P E"]:
+        """The learned table of positions, for `flaxattn.plot_positions`."""
+        table = positions.learned(self.params, "positions")
+        assert table is not None
+        return table
+
+    def save_pretrained(self, directory: str | Path, dtype: str | None = None) -> None:
+        """Write a directory that `from_pretrained` and torch transformers open.
+
+        Args:
+            directory: Made where absent.
+            dtype: `float32` (as the parameters are), `float16` or `bfloat16` on disk.
+
+        Raises:
+            CheckpointError: If it cannot be written; then it is as it was before.
+        """
+        weights.save(
+            directory,
+            self.module,
+            self.params,
+            dtype=dtype,
+            tokenizer=self.tokenizer,
+            generation=self.generation,
+        )
+
+    def _size(self) -> str:
+        return f"{self.config.n_layer} layers, {self.config.n_head} heads"
+
+    def _checked(self, ids: Any, mask: Any, places: Any) -> dict[str, Any]:
+        """Arguments of a call, with the defaults filled in: a program for some serves all."""
+        c = self.config
+        ranges = {
+            "input_ids": (c.vocab_size, "vocab_size"),
+            "attention_mask": inputs.MASK,
+            "position_ids": (c.n_positions, "n_positions"),
+        }
+        given = {"input_ids": ids, "attention_mask": mask, "position_ids": places}
+        arrays = inputs.checked(given, ranges, c.n_positions)
+        shape = arrays["input_ids"].shape
+        return {
+            "attention_mask": np.ones(shape, np.int32),
+            "position_ids": np.broadcast_to(np.arange(shape[1], dtype=np.int32), shape),
+        } | arrays
+
+    def _prompts(self, texts: Any, ids: Any, mask: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Ids and mask of prompts, padded on the left."""
+        if (texts is None) == (ids is None):
+            raise InputError("give either texts or input_ids")
+        if texts is not None:
+            encoded = self._reader().encode(texts, max_length=self.config.n_positions)
+            ids, mask = encoded.input_ids, encoded.attention_mask
+            shift = (mask == 0).sum(1, keepdims=True)
+            order = (np.arange(mask.shape[1])[None] - shift) % mask.shape[1]
+            ids, mask = (np.take_along_axis(array, order, axis=1) for array in (ids, mask))
+        given = self._checked(ids, mask, None)
+        mask = np.asarray(given["attention_mask"] != 0, np.int32)
+        if (np.diff(mask, axis=1) < 0).any() or not mask[:, -1].all():
+            raise InputError(
+                "attention_mask: a prompt ends in padding, after which nothing can be written\n"
+                "pad prompts on the left"
+            )
+        return np.asarray(given["input_ids"]), mask
+
+    def _continued(
+        self, texts: Any, ids: np.ndarray, sizes: np.ndarray, prompt: int, decoding: Decoding
+    ) -> list[str]:
+        """Prompts with what follows; a prompt is told as it was given."""
+        texts = [texts] if isinstance(texts, str) else list(texts)
+        per, reader = len(ids) // len(texts), self._reader()
+        return [
+            texts[row // per] + reader.decode([i for i in ids[row, prompt:size]])
+            for row, size in enumerate(sizes)
+        ]
+
+    def _reread(
+        self, ids: np.ndarray, sizes: np.ndarray, mask: np.ndarray, capture: Capture
+    ) -> Trace:
+        """The trace of prompts with what follows them, moved to the left."""
+        starts = (mask == 0).sum(1)
+        width = (sizes - starts).max()
+        places = starts[:, None] + np.arange(width)[None]
+        real = places < sizes[:, None]
+        moved = np.take_along_axis(ids, np.minimum(places, ids.shape[1] - 1), axis=1)
+        return self._see(np.where(real, moved, 0), real.astype(np.int32), capture)
+
+    def _see(
+        self,
+        ids: Int[np.ndarray, "B S"],
+        mask: Int[np.ndarray, "B S"],
+        capture: Capture,
+        truncated: Sequence[int] = (),
+    ) -> Trace:
+        """What attention saw of texts padded on the right."""
+        c = self.config
+        inputs.check_capture(capture, c.n_layer, c.n_head)
+        added = np.isin(ids, [i for i in (c.bos_token_id, c.eos_token_id) if i is not None])
+        special = added | (mask == 0)
+        classes = (special & (mask == 1)).astype(np.int32) << SPECIAL
+        classes[:, 0] |= 1 << FIRST
+        given = {"input_ids": ids, "attention_mask": mask, "key_classes": classes}
+        given = inputs.padded(given, c.n_positions)
+        seen = see(self.module.clone(capture=capture, keep_hidden=False), self.params, given)
+        trace = Trace.from_variables(
+            seen,
+            **self._told(ids, mask, special),
+            mask=mask == 1,
+            special=special,
+            truncated=truncated,
+            model=self.name,
+        )
+        assert trace.decoder is not None
+        length = ids.shape[1]
+        cut = functools.partial(inputs.cut, queries=length, keys=length)
+        return dataclasses.replace(trace, decoder=trace.decoder.map(cut))
+
+    def _told(self, ids: np.ndarray, mask: np.ndarray, special: np.ndarray) -> dict[str, Any]:
+        """Pieces as a person reads them, words and texts; numbers where there is no tokenizer."""
+        if self.tokenizer is None:
+            return {"tokens": [[str(i) for i in row] for row in ids.tolist()]}
+        tokens = [self.tokenizer.pieces(row) for row in ids.tolist()]
+        rows = [row[real == 1].tolist() for row, real in zip(ids, mask, strict=True)]
+        texts = [self.tokenizer.decode(row, skip_special_tokens=False) for row in rows]
+        words = [words_spaced(row, added) for row, added in zip(tokens, special, strict=True)]
+        return {"tokens": tokens, "words": words, "texts": [(text,) for text in texts]}

@@ -1,0 +1,181 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""What one attention stack saw: `Seen`, the record that modules sow and that a trace is made of.
+
+It knows layers, heads and positions, no text: that is beside it in `flaxattn.trace`.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from flaxattn.errors import InputError
+from flaxattn.kernels.contract import Capture, Intermediates
+
+# Axis, counted in a stacked record, that runs over heads; statistics share the layout of weights.
+_HEAD_AXIS = {"weights": 2, "scores": 2, "query": 3, "key": 3, "value": 3, "head_output": 3}
+FIELDS = tuple(_HEAD_AXIS)
+"""Arrays of a record beside its statistics."""
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=[*FIELDS, "stats"],
+    meta_fields=["layers", "heads", "implementation", "query_window", "key_window"],
+)
+@dataclasses.dataclass(frozen=True)
+class Seen:
+    """What one attention stack saw. A pytree; fields that were not asked for are None.
+
+    The leading axis runs over `layers`. A record sown by a single module has no such axis and an
+    empty `layers`.
+
+    Attributes:
+        weights: Attention before dropout, in the dtype asked for; uint8 holds round(255 p).
+        scores: Scaled and biased q k, -inf where masked; float32.
+        query: Projected queries.
+        key: Projected keys.
+        value: Projected values.
+        head_output: Weighted sums of values, before the output projection.
+        stats: Statistics by name, mostly per query and float32; `received` is per key, `topk_*`
+            have a last axis R.
+        layers: Number of the layer at each index of the leading axis.
+        heads: Number of the head at each index of the head axis.
+        implementation: Name of the attention kernel that ran.
+        query_window: `(start, stop)`, the queries that `weights` and `scores` hold; None for all.
+        key_window: `(start, stop)`, the keys that they hold of these; None for all.
+    """
+
+    weights: Array | None = None
+    scores: Array | None = None
+    query: Array | None = None
+    key: Array | None = None
+    value: Array | None = None
+    head_output: Array | None = None
+    stats: Mapping[str, Array] = dataclasses.field(default_factory=dict)
+    layers: tuple[int, ...] = ()
+    heads: tuple[int, ...] = ()
+    implementation: str = ""
+    query_window: tuple[int, int] | None = None
+    key_window: tuple[int, int] | None = None
+
+    @classmethod
+    def of(
+        cls, capture: Capture, saw: Intermediates, **projections: Float[Array, "B S H D"]
+    ) -> Self:
+        """Join what the kernel handed back with what only the attention module knows.
+
+        Args:
+            capture: The request; decides which projections are kept, and of which heads.
+            saw: The kernel's record.
+            **projections: `query`, `key`, `value` and `head_output`, with all heads.
+
+        Returns:
+            The record of one layer.
+        """
+        everything = range(projections["query"].shape[2])
+        heads = tuple(everything) if capture.heads is None else capture.heads
+        chosen = np.asarray(heads)
+        kept = {
+            name: value if capture.heads is None else value[:, :, chosen]
+            for name, value in projections.items()
+            if getattr(capture, name)
+        }
+        seen = cls(
+            weights=saw.weights,
+            scores=saw.scores,
+            stats=saw.stats,
+            heads=heads,
+            implementation=saw.implementation,
+            query_window=capture.query_window,
+            key_window=capture.key_window,
+        )
+        return dataclasses.replace(seen, **kept)
+
+    @classmethod
+    def stack(cls, records: Sequence[Self]) -> Self:
+        """Put records of single layers on a leading layer axis, numbered in the given order.
+
+        Args:
+            records: At least one, all with the same fields and shapes.
+
+        Returns:
+            One record with `layers` 0, 1, ….
+        """
+        joined = jax.tree.map(lambda *leaves: jnp.stack(leaves), *records)
+        return dataclasses.replace(joined, layers=tuple(range(len(records))))
+
+    def map(self, change: Any) -> Self:
+        """A copy with `change(name, array)` in place of every array that is there.
+
+        Args:
+            change: Called with the field's name, or `stats` for a statistic.
+
+        Returns:
+            A record with the same layers, heads and implementation.
+        """
+        fields = {n: change(n, a) for n in FIELDS if (a := getattr(self, n)) is not None}
+        stats = {name: change(f"stats.{name}", array) for name, array in self.stats.items()}
+        return dataclasses.replace(self, **fields, stats=stats)
+
+    def require_whole(self, reader: str) -> None:
+        """Check that the weights are those of all positions.
+
+        Args:
+            reader: What needs them, as the subject of a sentence.
+
+        Raises:
+            InputError: If they are a window.
+        """
+        if self.query_window is not None or self.key_window is not None:
+            held = (f"{n} {w[0]} to {w[1] - 1}" for n, w in self._windows().items() if w)
+            raise InputError(
+                f"{reader} needs the weights of all positions; this trace holds a window of them: "
+                f"{', '.join(held)}.\n"
+                "Capture without query_window and key_window, or read the `weights` themselves."
+            )
+
+    def _windows(self) -> dict[str, tuple[int, int] | None]:
+        return {"queries": self.query_window, "keys": self.key_window}
+
+
+def one_sequence(seen: Seen, sequence: int, queries: np.ndarray, keys: np.ndarray) -> Seen:
+    """Cut one sequence and its real positions out of a stacked record.
+
+    A window then counts the positions that are left; one that held padding only is empty.
+
+    Args:
+        seen: Of B sequences.
+        sequence: Index of one.
+        queries: Its real positions, as they are counted among queries.
+        keys: As they are counted among keys.
+    """
+    rows, query_window = _inside(seen.query_window, queries)
+    columns, key_window = _inside(seen.key_window, keys)
+
+    def cut(name: str, array: Array) -> Array:
+        array = array[:, sequence : sequence + 1]
+        if name in ("weights", "scores"):
+            return array[:, :, :, rows][..., columns]
+        if _HEAD_AXIS.get(name) == 3:
+            return array[:, :, keys if name in ("key", "value") else queries]
+        return array[:, :, :, keys if name == "stats.received" else queries]
+
+    return dataclasses.replace(seen.map(cut), query_window=query_window, key_window=key_window)
+
+
+def _inside(
+    window: tuple[int, int] | None, places: np.ndarray
+) -> tuple[np.ndarray, tuple[int, int] | None]:
+    """Where real positions are stored, and the window as it counts them."""
+    if window is None:
+        return places, None
+    chosen = places[(places >= window[0]) & (places < window[1])]
+    start = int((places < window[0]).sum())
+    return chosen - window[0], (start, start + len(chosen))

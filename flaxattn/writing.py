@@ -1,0 +1,232 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Generation with a model: compiled programs around the loops of `generate`.
+
+The cache begins small and doubles while texts are open, so that attention at every step runs over
+few more positions than there are tokens, whatever the limit. Texts and tokenizers are not known
+here.
+"""
+
+import collections
+import functools
+import zlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import linen as nn
+from jaxtyping import Array, Int
+
+from flaxattn import generate
+from flaxattn.decoding import Decoding
+from flaxattn.generate import Cache, Follow, Writing, Written
+from flaxattn.stack import apart
+
+_FIRST_ROOM = 32  # positions of the first cache
+
+
+def write(
+    module: nn.Module,
+    params: Any,
+    given: Mapping[str, Int[Any, "B S"]],
+    prompt: Int[Any, "B P"],
+    decoding: Decoding,
+    keys: Array | None = None,
+) -> Written:
+    """Write a text for every prompt.
+
+    Args:
+        module: With the methods `begin` and `follow`, and an attribute `cache_length`.
+        params: Its parameters.
+        given: Arguments of `begin`: the sources, or the mask of the prompts.
+        prompt: What every text begins with.
+        decoding: The settings.
+        keys: With `do_sample`, a random key per sequence.
+
+    Returns:
+        What was written. Memory: the parameters of all layers a second time, and the cache of B N
+        hypotheses, twice while it grows.
+    """
+    limit = prompt.shape[1] + decoding.max_new_tokens
+    passed = stages(module, params, given, prompt, decoding, keys, limit)
+    return generate.written(collections.deque(passed, maxlen=1).pop(), decoding)
+
+
+def stages(
+    module: nn.Module,
+    params: Any,
+    given: Mapping[str, Int[Any, "B S"]],
+    prompt: Int[Any, "B P"],
+    decoding: Decoding,
+    keys: Array | None,
+    step: int,
+) -> Iterator[Writing]:
+    """Write, and stop now and then to be looked at; arguments as for `write`.
+
+    Args:
+        module: With the methods `begin` and `follow`, and an attribute `cache_length`.
+        params: Its parameters.
+        given: Arguments of `begin`.
+        prompt: What every text begins with.
+        decoding: The settings.
+        keys: With `do_sample`, a random key per sequence.
+        step: Most tokens between two stops.
+
+    Yields:
+        Where writing stands, at last at its end; its arrays are gone when the next one comes.
+    """
+    length, most = prompt.shape[1], decoding.max_new_tokens
+    room = min(length + most, max(_FIRST_ROOM, 2 * length))
+    wide, layers = module.clone(cache_length=room), _apart(params)
+    until = min(step, room - length)
+    now, context = _start(wide, layers, dict(given), prompt, keys, until, decoding)
+    while until < most and bool(generate.unfinished(now, most)):
+        yield now
+        if until == room - length:
+            room = min(length + most, 2 * room)
+            wide, now = module.clone(cache_length=room), _widened(now, room)
+        until = min(until + step, room - length)
+        now = _go_on(wide, layers, context, now, keys, until, decoding, length)
+    yield now
+
+
+@jax.jit
+def _apart(params: Any) -> Any:
+    return apart(params)
+
+
+@functools.partial(jax.jit, static_argnames="room")
+def _widened(now: Writing, room: int) -> Writing:
+    return generate.widened(now, room)
+
+
+@functools.partial(jax.jit, static_argnames=("module", "decoding"))
+def _start(
+    module: nn.Module,
+    params: Any,
+    given: dict[str, Any],
+    prompt: Int[Array, "B P"],
+    keys: Array | None,
+    until: Int[Array, ""],
+    decoding: Decoding,
+) -> tuple[Writing, Any]:
+    """Sources, prompts, and tokens up to a stop."""
+    variables, length = {"params": params}, prompt.shape[1]
+    context = module.apply(variables, **given, method="begin")
+    first, cache = _read(module, params, context, prompt, {}, None, None)
+    now = generate.begun(first, cache, prompt, decoding, keys)
+    follow, room = _follower(module, params, context), module.cache_length
+    return generate.continued(follow, now, length, decoding, keys, until, room), context
+
+
+@functools.partial(jax.jit, static_argnames=("module", "decoding", "length"), donate_argnums=3)
+def _go_on(
+    module: nn.Module,
+    params: Any,
+    context: Any,
+    now: Writing,
+    keys: Array | None,
+    until: Int[Array, ""],
+    decoding: Decoding,
+    length: int,
+) -> Writing:
+    """Up to the next stop."""
+    follow, room = _follower(module, params, context), module.cache_length
+    return generate.continued(follow, now, length, decoding, keys, until, room)
+
+
+def _follower(module: nn.Module, params: Any, context: Any) -> Follow:
+    """The model on one more token of every hypothesis."""
+
+    def follow(
+        tokens: Array, position: Array, cache: Cache, visible: Array | None
+    ) -> tuple[Array, Cache]:
+        places = jnp.full((tokens.shape[0], 1), position)
+        return _read(module, params, context, tokens[:, None], cache, places, visible)
+
+    return follow
+
+
+def _read(
+    module: nn.Module,
+    params: Any,
+    context: Any,
+    ids: Array,
+    cache: Cache,
+    places: Array | None,
+    visible: Array | None,
+) -> tuple[Array, Cache]:
+    """Scores of the token after the last one, and the cache."""
+    scores, state = module.apply(
+        {"params": params, **cache},
+        ids,
+        context,
+        places,
+        visible,
+        mutable=["cache"],
+        method="follow",
+    )
+    return scores, {"cache": state["cache"]}
+
+
+def sampled(
+    module: nn.Module,
+    params: Any,
+    given: Mapping[str, Int[Any, "B S"]],
+    prompt: Int[Any, "B P"],
+    decoding: Decoding,
+    seed: int,
+) -> Written:
+    """`write`, with random keys and as many texts of each prompt as are asked for.
+
+    Args:
+        module: As for `write`, like what is not described here.
+        params: Its parameters.
+        given: Arguments of `begin`.
+        prompt: What every text begins with.
+        decoding: The settings.
+        seed: Of the draws.
+    """
+    if not decoding.do_sample:
+        return write(module, params, given, prompt, decoding)
+    count = decoding.num_return_sequences
+    ids = given.get("input_ids", prompt)
+    keys = random_keys(seed, ids, given["attention_mask"], count)
+    rows = {name: np.repeat(array, count, axis=0) for name, array in given.items()}
+    found = write(module, params, rows, np.repeat(prompt, count, axis=0), decoding, keys)
+    return Written(*(part.reshape(len(prompt), count, *part.shape[2:]) for part in found))
+
+
+def random_keys(seed: int, ids: Int[Any, "B S"], mask: Int[Any, "B S"], samples: int) -> Array:
+    """A random key per text that is drawn, whatever else is drawn beside it.
+
+    Args:
+        seed: Of all of them.
+        ids: What each text is made from.
+        mask: Non-zero at its real positions.
+        samples: Texts that are drawn from each.
+    """
+    rows = zip(np.asarray(ids, "<i4"), np.asarray(mask) != 0, strict=True)
+    marks = jnp.array([zlib.crc32(row[real].tobytes()) for row, real in rows], jnp.uint32)
+    fold = jax.vmap(jax.random.fold_in, (None, 0))
+    sources = fold(jax.random.key(seed), marks)
+    return jax.vmap(fold, (0, None))(sources, jnp.arange(samples)).reshape(-1)
+
+
+def lengths(ids: Int[np.ndarray, "B T"], prompt: int, decoding: Decoding) -> Int[np.ndarray, " B"]:
+    """Tokens of every sequence up to its end, which is included.
+
+    Args:
+        ids: Prompt and what was written.
+        prompt: Length of the prompt.
+        decoding: Says what ends a text.
+    """
+    ends = np.isin(ids, decoding.eos) & (np.arange(ids.shape[1]) >= prompt)
+    return np.where(ends.any(1), ends.argmax(1) + 1, ids.shape[1])
+
+
+def shortened(ids: Int[np.ndarray, "B T"], prompt: int, decoding: Decoding) -> np.ndarray:
+    """Without the columns that are padding in every sequence; arguments as for `lengths`."""
+    return ids[:, : lengths(ids, prompt, decoding).max()]

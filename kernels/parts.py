@@ -1,0 +1,44 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Parts of a call: some of its heads, and the call without its window. Nothing is computed here."""
+
+from dataclasses import replace
+
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from flaxattn.kernels.contract import Call
+
+
+def some_heads(call: Call, heads: tuple[int, ...]) -> Call:
+    """The part of a call that belongs to some heads.
+
+    Args:
+        call: a checked call.
+        heads: their numbers.
+
+    Returns:
+        A call with ``len(heads)`` heads and the same request.
+    """
+    index = jnp.asarray(heads)
+
+    def of_heads(array: Array | None) -> Array | None:
+        return array if array is None or array.shape[1] == 1 else array[:, index]
+
+    q, k, v = (array[:, :, index] for array in (call.q, call.k, call.v))
+    return call._replace(q=q, k=k, v=v, mask=of_heads(call.mask), bias=of_heads(call.bias))
+
+
+def without_window(call: Call) -> Call:
+    """What is left of a call when the weights and scores of a window come from elsewhere.
+
+    Args:
+        call: a checked call.
+
+    Returns:
+        The call itself when it asks for no window.
+    """
+    if not call.capture.windowed:
+        return call
+    rest = replace(call.capture, weights=False, scores=False, query_window=None, key_window=None)
+    return call._replace(capture=rest)
