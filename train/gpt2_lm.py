@@ -115,7 +115,7 @@ def train_gpt2_lm(
             "filled": round(float(pieces.size.sum()) / (len(rows) * recipe.block), 4),
         }
         if jax.process_index() == 0:
-            _write(folder, module, trained, data.tokenizer, recipe, summary, command)
+            _write(folder, module, trained, data, recipe, summary, command)
     return summary
 
 
@@ -279,14 +279,21 @@ def _write(
     folder: RunFolder,
     module: GPT2LM,
     params: Params,
-    tokenizer: Tokenizer,
+    data: Prepared,
     recipe: Gpt2Recipe,
     summary: Mapping[str, Any],
     command: str,
 ) -> None:
     """The finished model with its card, the curves and the summary."""
     model = folder.path / "model"
-    weights.save(model, module, params, tokenizer=tokenizer, dtype=recipe.save_dtype)
+    weights.save(
+        model,
+        module,
+        params,
+        dtype=recipe.save_dtype,
+        tokenizer=data.tokenizer,
+        generation=None if data.base is None else data.base.generation,
+    )
     result = {f"held-out {name}": f"{value:.4g}" for name, value in summary["result"].items()}
     hidden = ("heldout", "version", "best", "result", "rows", "start")
     facts = {**{k: v for k, v in summary.items() if k not in hidden}, **result}

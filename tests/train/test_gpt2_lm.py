@@ -317,6 +317,8 @@ def test_it_goes_on_from_a_model(run: Path, summary: dict[str, Any], tmp_path: P
     for name, count in (("train", 60), ("heldout", 12)):
         text = "\n".join(lines(count, len(name), step=-1))
         (tmp_path / f"{name}.txt").write_text(text, encoding="utf-8")
+    shutil.copytree(run / "model", tmp_path / "start")
+    (tmp_path / "start" / "generation_config.json").write_text('{"max_new_tokens": 7}')
     changes = {
         "steps": 20,
         "evaluate_every": 20,
@@ -326,20 +328,18 @@ def test_it_goes_on_from_a_model(run: Path, summary: dict[str, Any], tmp_path: P
     }
     command = ["train", "gpt2-lm", "--data", str(tmp_path / "train.txt")]
     command += ["--heldout", str(tmp_path / "heldout.txt"), "--out", str(tmp_path / "run")]
-    command += ["--model", str(run / "model"), *words({**SETTINGS, **changes})]
+    command += ["--model", str(tmp_path / "start"), *words({**SETTINGS, **changes})]
     assert main(command) == 0
     found = json.loads((tmp_path / "run" / "summary.json").read_text())
     before, after = found["heldout"][0], found["result"]
     assert before["perplexity"] > 3 * summary["result"]["perplexity"]
     assert after["perplexity"] < 0.5 * before["perplexity"]
-    kept = ("config.json", "tokenizer.json", "tokenizer_config.json")
-    for name in kept[1:]:
-        ours, theirs = (folder / "model" / name for folder in (tmp_path / "run", run))
-        assert ours.read_bytes() == theirs.read_bytes()
-    config, old = (
-        json.loads((folder / "model" / kept[0]).read_text()) for folder in (tmp_path / "run", run)
-    )
-    assert config == {**old, "dtype": "float16"}
+    ours, theirs = tmp_path / "run" / "model", tmp_path / "start"
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        assert (ours / name).read_bytes() == (theirs / name).read_bytes()
+    for name, change in (("config.json", {"dtype": "float16"}), ("generation_config.json", {})):
+        one, other = (json.loads((folder / name).read_text()) for folder in (ours, theirs))
+        assert one == {**other, **change}
     assert not (tmp_path / "run" / "tokenizer").exists()
     assert not (tmp_path / "run" / "samples.jsonl").exists()
     assert {array.dtype.name for array in tensors(tmp_path / "run").values()} == {"float16"}
