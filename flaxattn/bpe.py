@@ -48,7 +48,7 @@ def train_bpe(
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size, special_tokens=list(SPECIAL_TOKENS), show_progress=show_progress
     )
-    counted = _Counted(texts)
+    counted = Counted(texts)
     words = backend.pre_tokenizer
     # Merges learnt from parted punctuation never cross it, so that later a word need not be parted,
     # and is one word to whoever asks which pieces belong together.
@@ -99,7 +99,7 @@ def _settings(max_length: int) -> dict[str, object]:
     }
 
 
-class _Counted:
+class Counted:
     """Texts one at a time, and whether any of them holds something."""
 
     def __init__(self, texts: Iterable[str]) -> None:

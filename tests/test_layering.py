@@ -41,6 +41,7 @@ LEVELS = [
         "bert_handle",
         "bert_names",
         "bpe",
+        "byte_bpe",
         "decoding",
         "encoded",
         "files",

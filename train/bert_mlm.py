@@ -12,7 +12,6 @@ The recipe of the built-in model is `flaxattn/pretrained/tiny-bert/recipe.yaml`;
 beside it names data, commands, hardware, time and results.
 """
 
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,18 +25,17 @@ from rich.console import Console
 from flaxattn import __version__, weights
 from flaxattn.bert import BertForPreTraining
 from flaxattn.config import BertConfig
-from flaxattn.errors import InputError
 from flaxattn.kernels.contract import NOTHING, Capture
 from flaxattn.outputs import ModelOutput
 from flaxattn.tokens import Tokenizer, train_wordpiece
 from flaxattn.trace import Trace
 from flaxattn.train import loop, sharding
 from flaxattn.train.bad_rows import BadRows
-from flaxattn.train.card import write_card
+from flaxattn.train.card import hardware, write_card
 from flaxattn.train.corpus import Corpus, count_tokens, unigram_loss
 from flaxattn.train.corpus_writer import build_corpus, tokenizer_digest
 from flaxattn.train.curves import draw_curves
-from flaxattn.train.documents import Paragraphs
+from flaxattn.train.documents import Paragraphs, check_files
 from flaxattn.train.flops import bert_flops
 from flaxattn.train.initial import initial_parameters
 from flaxattn.train.objectives import Metrics, Totals, pretraining_loss, pretraining_totals
@@ -47,6 +45,7 @@ from flaxattn.train.recipe import PretrainRecipe
 from flaxattn.train.report import read_metrics
 from flaxattn.train.run_folder import RunFolder, write_json
 from flaxattn.train.state import LossFunction, Params
+from flaxattn.train.tokenizer_training import learn_once
 
 
 def pretrain(
@@ -75,7 +74,7 @@ def pretrain(
         CheckpointError: what an earlier run left does not fit.
         StopRequestedError: SIGTERM came; the state is saved.
     """
-    _look_for(files)
+    check_files(files)
     with folder.held():
         bad = BadRows(recipe.on_error, folder.path)
         pieces = _tokenizer(files, folder, recipe, tokenizer)
@@ -264,35 +263,16 @@ class Evaluation:
         return {"length": length, **loop.mean(rows)}
 
 
-def _look_for(files: Sequence[Path]) -> None:
-    missing = [path for path in files if not path.exists()]
-    if missing or not files:
-        raise InputError(
-            f"no such text file: {missing[0]}\nname existing files after --data"
-            if missing
-            else "no text to train on\nname at least one file after --data"
-        )
-
-
 def _tokenizer(
     files: Sequence[Path], folder: RunFolder, recipe: PretrainRecipe, given: Path | None
 ) -> Tokenizer:
     if given is not None:
         return Tokenizer.from_dir(given)
-    own = folder.path / "tokenizer"
-    if (own / "tokenizer.json").is_file() and not folder.fresh:
-        return Tokenizer.from_dir(own)
-    if jax.process_index() == 0:
-        bad = BadRows("fail" if recipe.on_error == "fail" else "skip")
-        text, length = Paragraphs(files, recipe, bad), recipe.max_position_embeddings
-        with Console(stderr=True).status("learning a vocabulary"):
-            train_wordpiece(text, recipe.vocab_size, recipe.lowercase, length).save(own)
-    deadline = time.monotonic() + 3600
-    while not (own / "tokenizer.json").is_file():  # the first host is at it
-        if time.monotonic() > deadline:
-            raise InputError(f"no tokenizer appeared in {own}\nall hosts need the same --out")
-        time.sleep(1)
-    return Tokenizer.from_dir(own)
+    bad = BadRows("fail" if recipe.on_error == "fail" else "skip")
+    text, length = Paragraphs(files, recipe, bad), recipe.max_position_embeddings
+    return learn_once(
+        folder, lambda: train_wordpiece(text, recipe.vocab_size, recipe.lowercase, length)
+    )
 
 
 def _write(
@@ -308,8 +288,7 @@ def _write(
     model = folder.path / "model"
     weights.save(model, module, params, tokenizer=tokenizer)
     facts = {k: v for k, v in summary.items() if k not in ("heldout", "version", "best")}
-    device = jax.devices()[0]
-    facts["hardware"] = f"{jax.device_count()} x {device.device_kind}, jax {jax.__version__}"
+    facts["hardware"] = hardware()
     write_card(model, "BERT pretrained with flaxattn", command, recipe, facts, summary["heldout"])
     draw_curves(folder.metrics, folder.path / "curves.png")
     write_json(folder.path / "summary.json", summary)

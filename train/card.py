@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import jax
+
 from flaxattn import __version__
 from flaxattn.train.recipe import Recipe
 from flaxattn.train.settings import to_yaml
@@ -42,6 +44,12 @@ def write_card(
         f"## Recipe\n\n```yaml\n{to_yaml(recipe)}```\n"
     )
     (folder / "README.md").write_text(text, encoding="utf-8")
+
+
+def hardware() -> str:
+    """The devices that a run had, and the jax that drove them."""
+    kind = jax.devices()[0].device_kind
+    return f"{jax.device_count()} x {kind}, jax {jax.__version__}"
 
 
 def _results(heldout: Sequence[Mapping[str, Any]]) -> str:

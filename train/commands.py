@@ -14,6 +14,7 @@ import typer
 
 from flaxattn.train import options
 from flaxattn.train.glue_commands import glue
+from flaxattn.train.gpt2_commands import gpt2_lm
 from flaxattn.train.translation_commands import ManyFiles, translation
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
@@ -75,4 +76,5 @@ def bert_mlm(
 
 
 app.command("glue")(glue)
+app.command("gpt2-lm", cls=ManyFiles)(gpt2_lm)
 app.command("translation", cls=ManyFiles)(translation)

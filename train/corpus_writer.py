@@ -23,21 +23,23 @@ from flaxattn.tokens import Tokenizer
 from flaxattn.train.columns import Column, locked, remove_abandoned, sha256_of
 from flaxattn.train.corpus import COLUMNS, INDEX, Corpus
 from flaxattn.train.documents import read_documents
-from flaxattn.train.recipe import PretrainRecipe
+from flaxattn.train.recipe import TextRecipe
 from flaxattn.train.tables import BadRows
 
 Note = Callable[[str], None]
+Read = Callable[[Sequence[Path], Any, BadRows], Iterable[list[str]]]
 _VERSION = 1  # of the store's layout
 _AT_ONCE = 2**20  # characters tokenised together
-_FEWEST = 4
 
 
 def build_corpus(
     files: Sequence[Path],
     tokenizer: Tokenizer,
-    recipe: PretrainRecipe,
+    recipe: TextRecipe,
     folder: Path,
     *,
+    read: Read = read_documents,
+    fewest: int = 4,
     bad: BadRows | None = None,
     rebuild: bool = False,
     note: Note | None = None,
@@ -51,6 +53,8 @@ def build_corpus(
         tokenizer: gives the ids.
         recipe: how documents are cut.
         folder: of the store; nothing else should be kept in it.
+        read: makes documents of the files, as the recipe says.
+        fewest: documents that are enough.
         bad: takes lines and rows that cannot be used; by default the first one is an error. Not
             asked where the corpus is used again: its `index` tells what was left out.
         rebuild: replace the corpus of other files, settings or tokenizer.
@@ -60,7 +64,7 @@ def build_corpus(
         All documents; see `Corpus.split`.
 
     Raises:
-        InputError: a row cannot be used, there are fewer than four documents, or the folder holds
+        InputError: a row cannot be used, there are too few documents, or the folder holds
             another corpus.
         CheckpointError: it cannot be written.
     """
@@ -71,12 +75,12 @@ def build_corpus(
             remove_abandoned(place, f".{folder.name}.*.part")
         made_of = _fingerprint(files, tokenizer, recipe)
         if not _fits(folder, made_of, rebuild):
-            documents = read_documents(files, recipe, bad := bad or BadRows("fail"))
+            documents = read(files, recipe, bad := bad or BadRows("fail"))
             try:
                 with written_whole(folder, last=INDEX) as staging:
                     counts = _write(documents, tokenizer, staging, note)
-                    if counts["documents"] < _FEWEST:
-                        raise _too_little(counts["documents"], len(files))
+                    if counts["documents"] < fewest:
+                        raise _too_little(counts["documents"], len(files), fewest)
                     digests = {name: sha256_of(staging / name) for name in COLUMNS}
                     index = {**made_of, **counts, "rows": bad.summary(), "files": digests}
                     text = json.dumps(index, indent=2, ensure_ascii=False) + "\n"
@@ -87,11 +91,12 @@ def build_corpus(
     return Corpus(folder)
 
 
-def _too_little(documents: int, files: int) -> InputError:
+def _too_little(documents: int, files: int, fewest: int) -> InputError:
+    shared = ": 2 to learn from and 2 held out" if fewest == 4 else ""
     return InputError(
         f"too little text: {documents} documents in {files} files\n"
-        "next-sentence pairs need 2 for training and 2 held out\n"
-        "add text, or lower paragraphs_per_document"
+        f"it takes {fewest}{shared}\n"
+        "add text, or cut it into more documents: lower paragraphs_per_document, or set documents"
     )
 
 
@@ -100,14 +105,11 @@ def tokenizer_digest(tokenizer: Tokenizer) -> str:
     return hashlib.sha256(tokenizer.backend.to_str().encode()).hexdigest()
 
 
-def _fingerprint(
-    files: Sequence[Path], tokenizer: Tokenizer, recipe: PretrainRecipe
-) -> dict[str, Any]:
-    names = ("documents", "paragraphs_per_document", "text_column")
+def _fingerprint(files: Sequence[Path], tokenizer: Tokenizer, recipe: TextRecipe) -> dict[str, Any]:
     return {
         "version": _VERSION,
         "tokenizer": tokenizer_digest(tokenizer),
-        "settings": {name: getattr(recipe, name) for name in names},
+        "settings": {name: getattr(recipe, name) for name in recipe.cutting},
         "inputs": [{"name": p.name, "sha256": sha256_of(p) if p.is_file() else ""} for p in files],
     }
 

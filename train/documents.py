@@ -9,17 +9,31 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from flaxattn.errors import InputError
 from flaxattn.train.lines import kind_of
-from flaxattn.train.recipe import PretrainRecipe
+from flaxattn.train.recipe import TextRecipe
 from flaxattn.train.sentences import paragraphs, split_sentences
 from flaxattn.train.tables import BadRows, read_rows, text_of
 
 _LONGEST_BLOCK = 2**24  # characters; a block of lines without a blank one is cut after as many
 
 
-def read_documents(
-    files: Iterable[Path], recipe: PretrainRecipe, bad: BadRows
-) -> Iterator[list[str]]:
+def check_files(files: Sequence[Path]) -> None:
+    """Refuse to begin without text.
+
+    Raises:
+        InputError: no file is named, or one is missing.
+    """
+    missing = [path for path in files if not path.exists()]
+    if missing or not files:
+        raise InputError(
+            f"no such text file: {missing[0]}\nname files that exist"
+            if missing
+            else "no text to train on\nname at least one file after --data"
+        )
+
+
+def read_documents(files: Iterable[Path], recipe: TextRecipe, bad: BadRows) -> Iterator[list[str]]:
     """Documents in the order of the files; none crosses a file's end, none is empty.
 
     Args:
@@ -41,17 +55,24 @@ def read_documents(
 
 
 def read_texts(
-    files: Iterable[Path], recipe: PretrainRecipe, bad: BadRows
+    files: Iterable[Path], recipe: TextRecipe, bad: BadRows, *, as_written: bool = False
 ) -> Iterator[Sequence[str]]:
-    """The same documents as lists of paragraphs, each on one line."""
+    """The same documents as lists of paragraphs, each on one line.
+
+    Args:
+        files: as above.
+        recipe: as above.
+        bad: as above.
+        as_written: keep lines and white space; a row of JSONL or Parquet is then one paragraph.
+    """
     for path in files:
         if kind_of(path) == "txt":
             lines = (row.values["text"] for row in read_rows(path, ["text"], bad))
-            yield from _cut(lines, recipe)
+            yield from _cut(lines, recipe, as_written)
             continue
         for row in read_rows(path, [recipe.text_column], bad):
             if text := text_of(row, recipe.text_column, bad):
-                yield paragraphs(text)
+                yield [text] if as_written else paragraphs(text)
 
 
 class Paragraphs:
@@ -63,7 +84,7 @@ class Paragraphs:
         bad: takes what cannot be used, the first time.
     """
 
-    def __init__(self, files: Sequence[Path], recipe: PretrainRecipe, bad: BadRows) -> None:
+    def __init__(self, files: Sequence[Path], recipe: TextRecipe, bad: BadRows) -> None:
         self._files, self._recipe, self._bad = files, recipe, bad
 
     def __iter__(self) -> Iterator[str]:
@@ -72,24 +93,29 @@ class Paragraphs:
             yield from text
 
 
-def _cut(lines: Iterable[str], recipe: PretrainRecipe) -> Iterator[list[str]]:
+def _cut(lines: Iterable[str], recipe: TextRecipe, as_written: bool = False) -> Iterator[list[str]]:
     if recipe.documents == "lines":
-        yield from ([flat] for line in lines if (flat := " ".join(line.split())))
+        yield from ([line if as_written else flat] for line in lines if (flat := _flat(line)))
         return
-    size = recipe.paragraphs_per_document if recipe.documents == "paragraphs" else 1
-    blocks = _blocks(lines)
-    while group := list(itertools.islice(blocks, size)):
+    sizes = {"paragraphs": recipe.paragraphs_per_document, "blank-lines": 1, "files": None}
+    blocks = _blocks(lines, as_written)
+    while group := list(itertools.islice(blocks, sizes[recipe.documents])):
         yield group
 
 
-def _blocks(lines: Iterable[str]) -> Iterator[str]:
-    """Blank-line separated blocks, each on one line."""
+def _blocks(lines: Iterable[str], as_written: bool = False) -> Iterator[str]:
+    """Blank-line separated blocks, each on one line unless kept as written."""
     block: list[str] = []
     size = 0
     for line in itertools.chain(lines, [""]):
-        if words := line.split():
-            block.append(" ".join(words))
+        if flat := _flat(line):
+            block.append(line if as_written else flat)
             size += len(block[-1])
-        if block and (not words or size > _LONGEST_BLOCK):
-            yield " ".join(block)
+        if block and (not flat or size > _LONGEST_BLOCK):
+            yield ("\n" if as_written else " ").join(block)
             block, size = [], 0
+
+
+def _flat(line: str) -> str:
+    """A line with single spaces; empty if there is nothing else in it."""
+    return " ".join(line.split())

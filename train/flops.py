@@ -9,6 +9,7 @@ recomputed layer counts once, an addition never.
 import jax
 
 from flaxattn.config import BertConfig
+from flaxattn.gpt2_config import GPT2Config
 
 # Dense bfloat16 operations per second of one device as jax.devices() lists them, as their makers
 # state them without sparsity. jax lists a TPU v4 or later by chip.
@@ -42,6 +43,23 @@ def bert_flops(config: BertConfig, rows: int, length: int, scored: int) -> float
         scored: positions of a sequence that get a score for every word; 0 for a classifier.
     """
     width, inner = config.hidden_size, config.intermediate_size
-    layer = 4 * width * width + 2 * width * inner + 2 * length * width
+    layers = config.num_hidden_layers * _layer(width, inner, length)
     head = scored * (width * width + width * config.vocab_size)
-    return 6.0 * rows * (length * config.num_hidden_layers * layer + head + width * width)
+    return 6.0 * rows * (length * layers + head + width * width)
+
+
+def gpt2_flops(config: GPT2Config, rows: int, length: int) -> float:
+    """Operations of one update of GPT-2, which scores every position.
+
+    Args:
+        config: shape of the model.
+        rows: B.
+        length: S; attention counts as if it looked ahead too, as in the literature.
+    """
+    layers = config.n_layer * _layer(config.n_embd, config.inner_size, length)
+    return 6.0 * rows * length * (layers + config.n_embd * config.vocab_size)
+
+
+def _layer(width: int, inner: int, length: int) -> int:
+    """Multiplications of a position in a layer."""
+    return 4 * width * width + 2 * width * inner + 2 * length * width

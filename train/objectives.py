@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""What training minimises: masked words with next sentences, labels of a task, or translations.
+"""What training minimises: masked words with next sentences, labels of a task, or written tokens.
 
 Functions of logits and labels; this file runs no model. Every sum is divided by `totals` that the
 caller computed from the whole batch, so that the losses of its parts add up to the batch's loss.
@@ -83,14 +83,16 @@ def cross_entropy(
     return jax.nn.logsumexp(scores, axis=-1) - picked
 
 
-def translation_loss(
+def token_loss(
     logits: Float[Array, "B T V"],
     labels: Int[Array | np.ndarray, "B T"],
     label_mask: Float[Array | np.ndarray, "B T"],
     totals: Totals,
     smoothing: float = 0.0,
 ) -> tuple[Float[Array, ""], Metrics]:
-    """Mean cross-entropy of target tokens against smoothed labels, padding left out.
+    """Mean cross-entropy of tokens against smoothed labels, padding left out.
+
+    Of a translation's target, or of the token that follows each of a text.
 
     The label distribution is (1 - smoothing) on the right token plus smoothing / V on every token
     of the vocabulary, the right one and the special ones included (Szegedy et al. 2016 §7, cited
@@ -98,9 +100,9 @@ def translation_loss(
     over the other V - 1 tokens instead and subtracts the entropy of the labels.
 
     Args:
-        logits: scores of the token at each target position.
-        labels: the tokens.
-        label_mask: 1 at real target positions, 0 at padding.
+        logits: scores of the token that is due at each position.
+        labels: these tokens.
+        label_mask: 1 where one counts, 0 at padding.
         totals: `words`, the sum of the mask over the whole batch.
         smoothing: share of the probability that is spread.
 
@@ -110,8 +112,10 @@ def translation_loss(
     """
     scores = logits.astype(jnp.float32)
     nll = cross_entropy(scores, labels)
-    spread = jax.nn.logsumexp(scores, axis=-1) - scores.mean(-1)
-    smooth = (1 - smoothing) * nll + smoothing * spread
+    smooth = nll
+    if smoothing:
+        spread = jax.nn.logsumexp(scores, axis=-1) - scores.mean(-1)
+        smooth = (1 - smoothing) * nll + smoothing * spread
     hits = (scores.argmax(-1) == labels).astype(jnp.float32)
     found = {"loss": smooth, "nll": nll, "accuracy": hits}
     metrics = {name: (label_mask * x).sum() / totals["words"] for name, x in found.items()}

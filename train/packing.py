@@ -114,10 +114,21 @@ def lengths(pairs: np.ndarray) -> Int32[np.ndarray, " n"]:
 def find_places(rows: np.ndarray) -> Places:
     """Where the pairs of rows `[B, N]` of `PAIR` lie, one after the other from the left."""
     row, number = np.nonzero(rows["first_length"])
-    size = lengths(rows[row, number])
-    before = np.cumsum(size) - size
-    first_of_row = before[np.searchsorted(row, row)]
-    return Places(row, number, before - first_of_row)
+    return places_of(row, number, lengths(rows[row, number]))
+
+
+def places_of(
+    row: Int[np.ndarray, " n"], number: Int[np.ndarray, " n"], sizes: Int[np.ndarray, " n"]
+) -> Places:
+    """Where n stretches of tokens lie, one after the other from the left of each row.
+
+    Args:
+        row: of each, ascending.
+        number: in its row, from 0.
+        sizes: tokens of each.
+    """
+    before = np.cumsum(sizes) - sizes
+    return Places(row, number, before - before[np.searchsorted(row, row)])
 
 
 def spread(

@@ -132,7 +132,36 @@ FREE = frozenset(
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PretrainRecipe(Recipe):
+class TextRecipe(Recipe):
+    """What every run on running text has: how files become documents, and who judges.
+
+    Attributes:
+        documents: how text files are cut: "paragraphs" groups blank-line separated paragraphs,
+            "blank-lines" takes each of them for a document, "lines" each line, "files" each file,
+            which is then held in memory.
+        paragraphs_per_document: paragraphs in a group.
+        text_column: of JSONL and Parquet, one document per row.
+        heldout_fraction: share of documents kept for evaluation, chosen by their hash.
+    """
+
+    cutting = ("documents", "paragraphs_per_document", "text_column")  # what makes the documents
+
+    documents: Literal["paragraphs", "blank-lines", "lines", "files"] = "paragraphs"
+    paragraphs_per_document: int = 40
+    text_column: str = "text"
+    heldout_fraction: float = 0.02
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.paragraphs_per_document < 1:
+            raise InputError(
+                "recipe: paragraphs_per_document must be at least 1, got "
+                f"{self.paragraphs_per_document}"
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PretrainRecipe(TextRecipe):
     """BERT pretraining; the defaults are the built-in model's shape on BERT's settings.
 
     Attributes:
@@ -155,11 +184,6 @@ class PretrainRecipe(Recipe):
         hidden_dropout_prob: dropout on embeddings and sub-layer outputs.
         attention_probs_dropout_prob: dropout on attention weights.
         max_position_embeddings: longest input of the model.
-        documents: how text files are cut: "paragraphs" groups blank-line separated paragraphs,
-            "blank-lines" takes each of them for a document, "lines" each line.
-        paragraphs_per_document: paragraphs in a group.
-        text_column: of JSONL and Parquet, one document per row.
-        heldout_fraction: share of documents kept for evaluation, chosen by their hash.
         lengths: sequence length of each phase of training.
         length_shares: share of the steps each phase gets; they add up to 1.
         short_sequence_prob: share of documents cut to a random shorter length.
@@ -188,10 +212,6 @@ class PretrainRecipe(Recipe):
     hidden_dropout_prob: float = 0.1
     attention_probs_dropout_prob: float = 0.1
     max_position_embeddings: int = 128
-    documents: Literal["paragraphs", "blank-lines", "lines"] = "paragraphs"
-    paragraphs_per_document: int = 40
-    text_column: str = "text"
-    heldout_fraction: float = 0.02
     lengths: tuple[int, ...] = (128,)
     length_shares: tuple[float, ...] = (1.0,)
     short_sequence_prob: float = 0.1
@@ -215,7 +235,7 @@ class PretrainRecipe(Recipe):
                 f"max_position_embeddings is {self.max_position_embeddings}\n"
                 "raise max_position_embeddings, or shorten lengths"
             )
-        for name in ("steps", "evaluate_batches", "paragraphs_per_document", "pack"):
+        for name in ("steps", "evaluate_batches", "pack"):
             if getattr(self, name) < 1:
                 raise InputError(f"recipe: {name} must be at least 1, got {getattr(self, name)}")
 

@@ -25,8 +25,8 @@ def read_recipe(kind: type[R], path: Path | None, overrides: Sequence[str] = ())
     Args:
         kind: which recipe.
         path: YAML mapping of some or all settings, or the name of one that comes with flaxattn:
-            bert-base-gpu, bert-base-v5e-256, multi30k-transformer, multi30k-rnn. None for the
-            defaults.
+            bert-base-gpu, bert-base-v5e-256, gpt2-lm, tiny-gpt2, multi30k-transformer,
+            multi30k-rnn. None for the defaults.
         overrides: pairs such as `steps=100` or `lengths=[64,128]`; later ones win.
 
     Raises:

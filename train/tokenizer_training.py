@@ -2,11 +2,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """What `flaxattn tokenizer train` does: a WordPiece vocabulary out of files, written to a folder.
 
-The learning itself is `flaxattn.tokens.train_wordpiece`.
+And how the hosts of a run come to one vocabulary. The learning itself is in `flaxattn.tokens` and
+`flaxattn.byte_bpe`.
 """
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
+
+import jax
+from rich.console import Console
 
 from flaxattn.errors import InputError
 from flaxattn.files import written_whole
@@ -14,6 +19,7 @@ from flaxattn.tokenizing import SPECIAL_TOKENS
 from flaxattn.tokens import Tokenizer, train_wordpiece
 from flaxattn.train.documents import Paragraphs
 from flaxattn.train.recipe import PretrainRecipe
+from flaxattn.train.run_folder import RunFolder
 from flaxattn.train.tables import BadRows
 
 
@@ -68,3 +74,27 @@ def learn_tokenizer(
     with written_whole(out) as staging:
         tokenizer.save(staging)
     return tokenizer, bad
+
+
+def learn_once(folder: RunFolder, learn: Callable[[], Tokenizer]) -> Tokenizer:
+    """The tokenizer of a run: that of an earlier start, or one that the first host learns.
+
+    Args:
+        folder: of the run; gets `tokenizer/`.
+        learn: makes it.
+
+    Raises:
+        InputError: another host's does not appear within an hour.
+    """
+    own = folder.path / "tokenizer"
+    if (own / "tokenizer.json").is_file() and not folder.fresh:
+        return Tokenizer.from_dir(own)
+    if jax.process_index() == 0:
+        with Console(stderr=True).status("learning a vocabulary"):
+            learn().save(own)
+    deadline = time.monotonic() + 3600
+    while not (own / "tokenizer.json").is_file():
+        if time.monotonic() > deadline:
+            raise InputError(f"no tokenizer appeared in {own}\nall hosts need the same --out")
+        time.sleep(1)
+    return Tokenizer.from_dir(own)

@@ -22,7 +22,7 @@ from flaxattn.errors import InputError
 from flaxattn.tokens import Tokenizer
 from flaxattn.train import loop, sharding
 from flaxattn.train.bad_rows import BadRows
-from flaxattn.train.card import write_card
+from flaxattn.train.card import hardware, write_card
 from flaxattn.train.curves import draw_curves
 from flaxattn.train.optimizers import optimizer
 from flaxattn.train.parallel_text import Pair, fingerprint, held_out, read_pairs
@@ -219,8 +219,7 @@ def _write(
     result = {f"dev {name}": f"{value:.4g}" for name, value in summary["result"].items()}
     hidden = ("heldout", "version", "best", "result", "rows")
     facts = {**{k: v for k, v in summary.items() if k not in hidden}, **result}
-    device = jax.devices()[0]
-    facts["hardware"] = f"{jax.device_count()} x {device.device_kind}, jax {jax.__version__}"
+    facts["hardware"] = hardware()
     languages = " to ".join(filter(None, (recipe.source, recipe.target)))
     title = f"A {recipe.model_type} that translates{' ' + languages if languages else ''}"
     write_card(model, title, command, recipe, facts, summary["heldout"])

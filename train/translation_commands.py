@@ -20,11 +20,11 @@ Data = Annotated[
     list[Path] | None,
     typer.Option(help="Two text files, source first, or tables: .tsv .csv .jsonl .parquet."),
 ]
-_MANY = ("--data", "--dev")
+_MANY = ("--data", "--dev", "--heldout")
 
 
 class ManyFiles(TyperCommand):
-    """A command of which `--data A B` means `--data A --data B`, and `--dev` likewise."""
+    """A command of which `--data A B` means `--data A --data B`; `--dev`, `--heldout` likewise."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Repeat the option before every further file."""

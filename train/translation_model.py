@@ -19,7 +19,7 @@ from flaxattn.rnn import RnnLM
 from flaxattn.rnn_config import RnnConfig
 from flaxattn.seq2seq import Seq2SeqLM, shifted_right
 from flaxattn.seq2seq_config import Seq2SeqConfig
-from flaxattn.train.objectives import Metrics, Totals, translation_loss
+from flaxattn.train.objectives import Metrics, Totals, token_loss
 from flaxattn.train.state import LossFunction, Params
 from flaxattn.train.translation_data import TranslationBatch, Vocabularies
 from flaxattn.train.translation_recipe import TranslationRecipe
@@ -93,7 +93,7 @@ def loss_function(module: Any, smoothing: float) -> LossFunction:
 
     Args:
         module: the model.
-        smoothing: of the labels, see `translation_loss`.
+        smoothing: of the labels, see `token_loss`.
     """
 
     def loss(
@@ -110,7 +110,7 @@ def loss_function(module: Any, smoothing: float) -> LossFunction:
         )
         assert isinstance(out, Seq2SeqOutput)
         assert out.logits is not None
-        return translation_loss(out.logits, labels, batch.label_mask, totals, smoothing)
+        return token_loss(out.logits, labels, batch.label_mask, totals, smoothing)
 
     return loss
 

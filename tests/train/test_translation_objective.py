@@ -11,7 +11,7 @@ import optax
 import pytest
 
 from flaxattn.train.checkpoints import Checkpoints
-from flaxattn.train.objectives import translation_loss
+from flaxattn.train.objectives import token_loss
 from flaxattn.train.optimizers import learning_rate, optimizer
 from flaxattn.train.recipe import Recipe
 from flaxattn.train.run_folder import RunFolder
@@ -41,7 +41,7 @@ def totals(mask: np.ndarray) -> dict[str, jax.Array]:
 def test_the_stored_example_of_torch() -> None:
     logits, labels, mask = example()
     for smoothing, expected in zip(SMOOTHINGS, OF_TORCH, strict=True):
-        loss, _ = translation_loss(jnp.asarray(logits), labels, mask, totals(mask), smoothing)
+        loss, _ = token_loss(jnp.asarray(logits), labels, mask, totals(mask), smoothing)
         assert float(loss) == pytest.approx(expected, abs=1e-5)
 
 
@@ -67,7 +67,7 @@ def test_smoothed_labels_by_their_definition(smoothing: float) -> None:
     wanted = smoothing / 7 + (1 - smoothing) * np.eye(7)[labels]
     np.testing.assert_allclose(wanted.sum(-1), 1)
     real = mask == 1
-    loss, metrics = translation_loss(jnp.asarray(logits), labels, mask, totals(mask), smoothing)
+    loss, metrics = token_loss(jnp.asarray(logits), labels, mask, totals(mask), smoothing)
     assert float(loss) == pytest.approx(-(wanted * logs).sum(-1)[real].mean(), rel=1e-6)
     picked = np.take_along_axis(logs, labels[..., None], -1)[..., 0]
     assert float(metrics["nll"]) == pytest.approx(-picked[real].mean(), rel=1e-6)
@@ -80,9 +80,7 @@ def test_padding_is_left_out_and_parts_add_up() -> None:
     whole = totals(mask)
 
     def loss(rows: slice, logits: np.ndarray) -> float:
-        return float(
-            translation_loss(jnp.asarray(logits[rows]), labels[rows], mask[rows], whole, 0.1)[0]
-        )
+        return float(token_loss(jnp.asarray(logits[rows]), labels[rows], mask[rows], whole, 0.1)[0])
 
     everything = slice(0, 2)
     spoiled = np.where(mask[..., None] == 1, logits, 99.0).astype(np.float32)

@@ -1,0 +1,248 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""From documents to rows of tokens for next-word prediction: cut, packed, dealt out by number.
+
+Documents share rows and do not see each other: each has a segment of its own and counts its
+positions from 0. What a token has to predict comes as a label, so the last token of a document has
+the end of the text for one, and the last of a cut-off piece the token that goes on. No token
+predicts anything of another document. This file knows no model.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float32, Int, Int32, Int64
+from tokenizers import decoders
+
+from flaxattn.tokens import Tokenizer
+from flaxattn.train.bad_rows import BadRows
+from flaxattn.train.corpus import Corpus
+from flaxattn.train.documents import read_texts
+from flaxattn.train.gpt2_recipe import Gpt2Recipe
+from flaxattn.train.packing import AnyArray, packing_of, places_of, share_rows, spread
+
+_WINDOW = 2**15  # pieces that rows are made of together
+
+
+class TextBatch(NamedTuple):
+    """B rows of S tokens; a row holds documents, or pieces of them, one after the other.
+
+    Attributes:
+        input_ids: tokens.
+        attention_mask: 1 on tokens, 0 on padding.
+        position_ids: place within the piece.
+        segment_ids: number of the piece in its row, from 1; 0 on padding.
+        labels: the token that follows each in its document; after the last one the end of the text.
+        label_mask: 1 where a prediction counts.
+    """
+
+    input_ids: Int32[AnyArray, "B S"]
+    attention_mask: Int32[AnyArray, "B S"]
+    position_ids: Int32[AnyArray, "B S"]
+    segment_ids: Int32[AnyArray, "B S"]
+    labels: Int32[AnyArray, "B S"]
+    label_mask: Float32[AnyArray, "B S"]
+
+
+class Pieces(NamedTuple):
+    """n stretches of tokens of a corpus, each of one document.
+
+    Attributes:
+        start: first token in the corpus.
+        size: how many tokens.
+        skipped: how many of the first ones only give context: their predictions count elsewhere.
+        last: whether the document ends with it.
+    """
+
+    start: Int64[np.ndarray, " n"]
+    size: Int64[np.ndarray, " n"]
+    skipped: Int64[np.ndarray, " n"]
+    last: Bool[np.ndarray, " n"]
+
+    def first(self, tokens: int) -> "Pieces":
+        """The first pieces, as many as it takes for so many predictions; 0 for all."""
+        counted = np.cumsum(self.size - self.skipped)
+        stop = int(np.searchsorted(counted, tokens)) + 1 if tokens else len(counted)
+        return Pieces(*(column[:stop] for column in self))
+
+
+def read_plain(files: Sequence[Path], recipe: Gpt2Recipe, bad: BadRows) -> Iterator[list[str]]:
+    """Documents as they are to be learnt, each a list of one text.
+
+    Args:
+        files: see `flaxattn.train.documents.read_documents`.
+        recipe: how to cut, and `reflow`.
+        bad: takes lines and rows that cannot be used.
+    """
+    apart = "\n" if recipe.reflow else "\n\n"
+    for text in read_texts(files, recipe, bad, as_written=not recipe.reflow):
+        if text:
+            yield [apart.join(text)]
+
+
+def cut_pieces(corpus: Corpus, block: int, stride: int) -> Pieces:
+    """Windows of documents that predict each token after the first of a document exactly once.
+
+    Args:
+        corpus: one side of the documents; each is cut for itself, in order.
+        block: S, most tokens of a window.
+        stride: tokens from the beginning of a window to that of the next, at most `block`. Windows
+            overlap by `block` - `stride`, of which the later one predicts nothing, so each token
+            is told from at least that many before it, or from all there are.
+    """
+    starts = corpus.sentences[corpus.documents]
+    begin, end = starts[corpus.members], starts[corpus.members + 1]
+    length = end - begin
+    windows = 1 + np.maximum(0, -((block - length) // stride))
+    number = np.arange(windows.sum()) - np.repeat(np.cumsum(windows) - windows, windows)
+    offset = number * stride
+    left = np.repeat(length, windows) - offset
+    return Pieces(
+        start=np.repeat(begin, windows) + offset,
+        size=np.minimum(block, left),
+        skipped=np.where(number > 0, block - stride, 0),
+        last=left <= block,
+    )
+
+
+class Rows:
+    """Pieces of a corpus in rows of S tokens, any of which come as a batch.
+
+    Memory: 48 bytes per piece; the tokens stay on disk.
+    """
+
+    def __init__(self, corpus: Corpus, pieces: Pieces, block: int, most: int, end_id: int) -> None:
+        """Pack.
+
+        Args:
+            corpus: what the pieces are of.
+            pieces: at least one, of at most `block` tokens each.
+            block: S.
+            most: pieces that a row may hold.
+            end_id: id of the end of a text.
+        """
+        self.block, self.pieces = block, pieces
+        self._corpus, self._most, self._end = corpus, most, end_id
+        order, counts = [], [np.zeros(1, np.int64)]
+        for first in range(0, len(pieces.size), _WINDOW):
+            table = share_rows(pieces.size[first : first + _WINDOW], block, most)
+            order.append(table[table >= 0] + first)
+            counts.append((table >= 0).sum(1))
+        self._order, self._firsts = np.concatenate(order), np.cumsum(np.concatenate(counts))
+
+    def __len__(self) -> int:
+        return len(self._firsts) - 1
+
+    def batch(self, numbers: Int[np.ndarray, " b"], count: int | None = None) -> TextBatch:
+        """Some rows.
+
+        Args:
+            numbers: which.
+            count: B, at least as many; empty rows fill up.
+        """
+        rows = len(numbers) if count is None else count
+        row, number, piece = self._of(numbers)
+        found = Pieces(*(column[piece] for column in self.pieces))
+        sizes, place = found.size.astype(np.int32), np.arange(self.block)
+        places = places_of(row, number, sizes)
+        index = np.minimum(found.start[:, None] + place, len(self._corpus.tokens) - 1)
+        ids = self._corpus.tokens[index].astype(np.int32)
+        after = np.minimum(found.start + found.size, len(self._corpus.tokens) - 1)
+        labels = np.roll(ids, -1, axis=1)
+        closing = np.where(found.last, self._end, self._corpus.tokens[after])
+        labels[np.arange(len(sizes)), sizes - 1] = closing
+        scored = (place >= found.skipped[:, None]).astype(np.int32)
+        packing = packing_of(sizes, places, (rows, self.block, self._most))
+        ids, labels, scored = (spread(x, sizes, places, rows) for x in (ids, labels, scored))
+        return TextBatch(
+            ids,
+            (np.asarray(packing.segment_ids) > 0).astype(np.int32),
+            packing.position_ids,
+            packing.segment_ids,
+            labels,
+            scored.astype(np.float32),
+        )
+
+    def names(self, numbers: Int[np.ndarray, " b"]) -> list[str]:
+        """What some rows hold, for a person to find it."""
+        piece = self._of(numbers)[2]
+        starts = self._corpus.sentences[self._corpus.documents]
+        found = []
+        for start, size in zip(self.pieces.start[piece], self.pieces.size[piece], strict=True):
+            document = int(np.searchsorted(starts, start, side="right")) - 1
+            first = start - starts[document]
+            found.append(f"document {document}, tokens {first} to {first + size - 1}")
+        return found
+
+    def _of(
+        self, numbers: Int[np.ndarray, " b"]
+    ) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, " n"], Int[np.ndarray, " n"]]:
+        """Row, number in the row, and number of each piece of some rows."""
+        firsts = self._firsts[numbers]
+        counts = self._firsts[np.asarray(numbers) + 1] - firsts
+        row = np.repeat(np.arange(len(numbers)), counts)
+        number = np.arange(len(row)) - np.searchsorted(row, row)
+        return row, number, self._order[firsts[row] + number]
+
+
+class TextFeed:
+    """Batches by number, as `loop.Feed` wants them.
+
+    Rows are shuffled anew in every epoch, by (seed, epoch) alone; a batch may hold the last rows of
+    one and the first of the next.
+    """
+
+    def __init__(self, rows: Rows, recipe: Gpt2Recipe, part: int = 0, parts: int = 1) -> None:
+        """Take the rows of all hosts, of which this one gets a part of each batch.
+
+        Args:
+            rows: at least one.
+            recipe: with `steps` filled in.
+            part: number of this host.
+            parts: hosts.
+        """
+        self._rows, self._recipe, self._part, self._parts = rows, recipe, part, parts
+        self._orders: dict[int, Int[np.ndarray, " R"]] = {}
+
+    def __len__(self) -> int:
+        return self._recipe.steps
+
+    def __getitem__(self, step: int) -> TextBatch:
+        numbers = self._numbers(step)
+        size = len(numbers)
+        mine = slice(self._part * size // self._parts, (self._part + 1) * size // self._parts)
+        return self._rows.batch(numbers[mine])
+
+    def names(self, step: int) -> list[str]:
+        """Document and tokens of every piece of the batch."""
+        return self._rows.names(self._numbers(step))
+
+    def _numbers(self, step: int) -> Int[np.ndarray, " B"]:
+        size = self._recipe.batch_size
+        epochs, places = np.divmod(np.arange(step * size, (step + 1) * size), len(self._rows))
+        known = self._orders
+        self._orders = {e: known[e] if e in known else self._order(e) for e in set(epochs.tolist())}
+        found = [self._orders[epoch][place] for epoch, place in zip(epochs, places, strict=True)]
+        return np.array(found)
+
+    def _order(self, epoch: int) -> Int[np.ndarray, " R"]:
+        return np.random.default_rng([self._recipe.seed, epoch]).permutation(len(self._rows))
+
+
+def bytes_of_pieces(tokenizer: Tokenizer) -> Int64[np.ndarray, " V"]:
+    """How many bytes of UTF-8 each piece of a vocabulary stands for; special ones none.
+
+    Exact for byte-level pieces; of other tokenizers, what decoding each piece by itself gives.
+    """
+    backend = tokenizer.backend
+    added = backend.get_added_tokens_decoder()
+    exact = isinstance(backend.decoder, decoders.ByteLevel)
+    sizes = np.zeros(tokenizer.vocab_size, np.int64)
+    for piece, number in backend.get_vocab().items():
+        if number in added:
+            sizes[number] = 0 if added[number].special else len(piece.encode())
+        else:  # a byte-level piece has a letter for each byte
+            sizes[number] = len(piece) if exact else len(backend.decode([number]).encode())
+    return sizes

@@ -1,0 +1,160 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""How well a GPT-2 in training tells held-out text, in numbers and in texts that it writes.
+
+Numbers come from windows that overlap, see `gpt2_data.cut_pieces`: each token is told once.
+"""
+
+import json
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+
+from flaxattn.errors import InputError
+from flaxattn.files import write_text
+from flaxattn.gpt2 import GPT2LM
+from flaxattn.gpt2_handle import PretrainedGPT2
+from flaxattn.tokens import Tokenizer
+from flaxattn.train import loop, sharding
+from flaxattn.train.corpus import Corpus
+from flaxattn.train.gpt2_data import Rows, bytes_of_pieces
+from flaxattn.train.gpt2_recipe import Gpt2Recipe
+from flaxattn.train.state import LossFunction, Params
+
+_BEGINNINGS, _WORDS = 3, 8  # held-out documents that are continued, and tokens given of each
+_LARGEST = 100.0  # nats; the exponential of more is no news
+
+
+class Evaluation:
+    """Metrics on held-out rows, as `loop.Task` wants them."""
+
+    def __init__(
+        self,
+        loss: LossFunction,
+        rows: Rows,
+        tokenizer: Tokenizer,
+        recipe: Gpt2Recipe,
+        mesh: Mesh,
+        samples: "Samples | None" = None,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            loss: what is minimised.
+            rows: of held-out text, cut with the recipe's stride.
+            tokenizer: tells how many bytes a token stands for.
+            recipe: rows per batch.
+            mesh: devices that share a batch.
+            samples: what is written at each evaluation.
+        """
+        self._rows, self._recipe, self._mesh, self._samples = rows, recipe, mesh, samples
+        self._bytes = bytes_of_pieces(tokenizer)
+        one = {"words": jnp.ones(())}
+        self._sums = jax.jit(lambda params, batch: loss(params, batch, None, one)[1])
+
+    def __call__(self, params: Params, step: int) -> dict[str, float]:
+        """Held-out metrics after `step` updates; samples are told and kept.
+
+        Returns:
+            `loss` and `nll` in nats per token, which are the same here, `accuracy`, `perplexity`,
+            and `bits_per_byte`: the nll of all tokens in bits by the bytes of UTF-8 they stand for.
+            The end of each document counts among the tokens; its first token is told from nothing
+            and counts nowhere.
+        """
+        sums, words, length = [], 0.0, 0
+        size = self._recipe.batch_size
+        part, parts = jax.process_index(), jax.process_count()
+        mine = slice(part * size // parts, (part + 1) * size // parts)
+        for first in range(0, len(self._rows), size):
+            numbers = np.arange(first, min(first + size, len(self._rows)))
+            batch = self._rows.batch(numbers, size)
+            real = np.asarray(batch.label_mask) > 0
+            words += int(real.sum())
+            length += int(self._bytes[np.asarray(batch.labels)[real]].sum())
+            local = type(batch)(*(array[mine] for array in batch))
+            sums.append(self._sums(params, sharding.place_batch(local, self._mesh)))
+        loop.fetch(sums)
+        found = {name: sum(row[name] for row in sums) / words for name in sums[0]}
+        if self._samples is not None:
+            self._samples(params, step)
+        return {
+            **found,
+            "perplexity": math.exp(min(found["nll"], _LARGEST)),
+            "bits_per_byte": found["nll"] * words / math.log(2) / max(length, 1),
+        }
+
+
+class Samples:
+    """Continuations of the same prompts at each evaluation, on standard error and in a file."""
+
+    def __init__(
+        self, module: GPT2LM, tokenizer: Tokenizer, recipe: Gpt2Recipe, heldout: Corpus, path: Path
+    ) -> None:
+        """Prepare.
+
+        Args:
+            module: the model.
+            tokenizer: of the model.
+            recipe: prompts, how much is written, and the seed.
+            heldout: documents whose beginnings are the prompts, where the recipe names none.
+            path: a JSONL file of `step`, `prompt` and `text`.
+
+        Raises:
+            InputError: a prompt is as long as the model's context.
+        """
+        self._module, self._tokenizer, self._recipe, self._path = module, tokenizer, recipe, path
+        self._prompts = list(recipe.prompts) or beginnings(heldout, tokenizer)
+        longest = max((len(ids) for ids in tokenizer.ids(self._prompts)), default=0)
+        self._room = min(recipe.sample_tokens, module.config.n_positions - longest)
+        if self._room < 1:
+            raise InputError(
+                "recipe: one of the prompts leaves no room for an answer\n"
+                f"it has {longest} tokens, the model reads up to {module.config.n_positions}\n"
+                "shorten it, or raise block"
+            )
+
+    def __call__(self, params: Params, step: int) -> list[str]:
+        """Write, tell and keep a continuation of each prompt; the same for the same parameters."""
+        local = jax.tree.map(jnp.asarray, sharding.gather(params))
+        if jax.process_index():
+            return []
+        texts = self._write(local)
+        rows = [
+            {"step": step, "prompt": prompt, "text": text}
+            for prompt, text in zip(self._prompts, texts, strict=True)
+        ]
+        kept = [*self._before(step), *(json.dumps(row, ensure_ascii=False) for row in rows)]
+        write_text(self._path, "".join(line + "\n" for line in kept))
+        for row in rows:
+            told = " ".join(f"{row['prompt']}|{row['text']}".split())
+            print(f"step {step}  {told}", file=sys.stderr, flush=True)
+        return texts
+
+    def _before(self, step: int) -> list[str]:
+        """What an earlier start of the run wrote, up to where this one is."""
+        if not self._path.is_file():
+            return []
+        lines = self._path.read_text(encoding="utf-8").split("\n")
+        return [line for line in lines if line and json.loads(line)["step"] < step]
+
+    def _write(self, params: Params) -> list[str]:
+        recipe, module = self._recipe, self._module
+        model = PretrainedGPT2(module, params, self._tokenizer, module.config, "in training")
+        settings: dict[str, Any] = {"max_new_tokens": self._room}
+        if recipe.sample_temperature:
+            settings |= {"do_sample": True, "temperature": recipe.sample_temperature}
+        told = model.generate(self._prompts, seed=recipe.seed, **settings)
+        return [text.removeprefix(given) for text, given in zip(told, self._prompts, strict=True)]
+
+
+def beginnings(corpus: Corpus, tokenizer: Tokenizer) -> list[str]:
+    """The first few tokens of the first few documents, as text."""
+    found = (corpus.document(n)[:_WORDS] for n in range(min(_BEGINNINGS, len(corpus))))
+    texts = (tokenizer.decode(ids.tolist()).rstrip("\ufffd \n") for ids in found)
+    return [text for text in dict.fromkeys(texts) if text.strip()]

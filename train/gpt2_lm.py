@@ -1,0 +1,304 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Teach a GPT-2 to write like some text: from files to a model that opens.
+
+    flaxattn train gpt2-lm --data book.txt --out RUN --model tiny-gpt2
+
+Everything happens in one go: documents are cut and packed into rows, a vocabulary is learnt for a
+new model, the model is trained with `flaxattn.train.loop`, judged on held-out documents by
+perplexity and bits per byte, and written to RUN/model as a Hugging Face directory. What it wrote as
+it learnt is in RUN/samples.jsonl. A killed run goes on where its last checkpoint stands when the
+same command is given again.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from rich.console import Console
+
+from flaxattn import __version__, weights
+from flaxattn.byte_bpe import train_byte_bpe
+from flaxattn.errors import InputError
+from flaxattn.gpt2 import GPT2LM
+from flaxattn.gpt2_config import GPT2Config
+from flaxattn.gpt2_handle import PretrainedGPT2
+from flaxattn.tokens import Tokenizer
+from flaxattn.train import loop, sharding
+from flaxattn.train.bad_rows import BadRows
+from flaxattn.train.card import hardware, write_card
+from flaxattn.train.corpus import Corpus, count_tokens, unigram_loss
+from flaxattn.train.corpus_writer import build_corpus, tokenizer_digest
+from flaxattn.train.curves import draw_curves
+from flaxattn.train.documents import check_files
+from flaxattn.train.flops import gpt2_flops
+from flaxattn.train.gpt2_data import Rows, TextBatch, TextFeed, cut_pieces, read_plain
+from flaxattn.train.gpt2_evaluation import Evaluation, Samples
+from flaxattn.train.gpt2_model import (
+    batch_totals,
+    build_module,
+    choose_config,
+    initial_parameters,
+    load_base,
+    loss_function,
+)
+from flaxattn.train.gpt2_recipe import Gpt2Recipe
+from flaxattn.train.optimizers import optimizer
+from flaxattn.train.report import read_metrics
+from flaxattn.train.run_folder import RunFolder, write_json
+from flaxattn.train.state import Params
+from flaxattn.train.tokenizer_training import learn_once
+
+
+class Prepared(NamedTuple):
+    """What a run learns from and is judged by, the model it trains, and where that starts."""
+
+    training: Corpus
+    heldout: Corpus
+    tokenizer: Tokenizer
+    config: GPT2Config
+    base: PretrainedGPT2 | None
+    identity: Mapping[str, str]
+
+
+def train_gpt2_lm(
+    files: Sequence[Path],
+    folder: RunFolder,
+    recipe: Gpt2Recipe,
+    heldout_files: Sequence[Path] = (),
+    *,
+    tokenizer: Path | None = None,
+    command: str = "flaxattn train gpt2-lm",
+) -> dict[str, Any]:
+    """Run everything from text files to a Hugging Face directory.
+
+    Args:
+        files: text, JSONL or Parquet; the recipe's `documents` says how text is cut.
+        folder: of the run; gets `tokenizer/`, `corpus/`, metrics, samples, checkpoints, and at the
+            end `model/`, `curves.png` and `summary.json`.
+        recipe: every number of the run, and the model to go on from.
+        heldout_files: text to judge by; default a part of the documents of `files`.
+        tokenizer: directory of an existing one; None for the model's own, or to learn one.
+        command: what was typed, for the model card.
+
+    Returns:
+        The content of `summary.json`.
+
+    Raises:
+        InputError: the text is missing, unreadable or too little, the tokenizer does not fit the
+            model, or settings contradict it; the loss became NaN.
+        CheckpointError: there is no such model, or what an earlier run left does not fit.
+        StopRequestedError: SIGTERM came; the state is saved.
+    """
+    check_files([*files, *heldout_files] if files else ())
+    with folder.held():
+        bad = BadRows(recipe.on_error, folder.path)
+        data = prepare(files, heldout_files, folder, recipe, bad, tokenizer)
+        end = data.config.eos_token_id
+        assert end is not None
+        pieces = cut_pieces(data.training, recipe.block, recipe.block)
+        rows = Rows(data.training, pieces, recipe.block, recipe.pack, end)
+        recipe = recipe.for_rows(len(rows), data.config.n_embd)
+        folder.claim(recipe, data.identity)
+        module = build_module(data.config, recipe)
+        task = build_task(module, recipe, data, rows, folder.path / "samples.jsonl")
+        start = initial_parameters(module, recipe.seed) if data.base is None else data.base.params
+        done = loop.run(task, start, recipe, folder)
+        trained = sharding.gather(done.state.params)
+        summary = {
+            **_summary(data, recipe, done, folder),
+            "parameters": sum(leaf.size for leaf in jax.tree.leaves(trained)),
+            "rows_of_tokens": len(rows),
+            "filled": round(float(pieces.size.sum()) / (len(rows) * recipe.block), 4),
+        }
+        if jax.process_index() == 0:
+            _write(folder, module, trained, data, recipe, summary, command)
+    return summary
+
+
+def prepare(
+    files: Sequence[Path],
+    heldout_files: Sequence[Path],
+    folder: RunFolder,
+    recipe: Gpt2Recipe,
+    bad: BadRows,
+    given: Path | None = None,
+) -> Prepared:
+    """Load the model to go on from, find or learn a tokenizer, and tokenise the text once.
+
+    Args:
+        files: text to learn from.
+        heldout_files: text to judge by; where there is none, documents are held out.
+        folder: of the run, for tokens and tokenizer.
+        recipe: every number.
+        bad: takes lines and rows that cannot be used.
+        given: directory of a tokenizer.
+
+    Raises:
+        InputError: see `train_gpt2_lm`.
+    """
+    base = load_base(recipe)
+    tokenizer = _tokenizer(files, folder, recipe, given, base)
+    config = choose_config(recipe, tokenizer, base)
+    rebuild = folder.fresh or folder.allow_changes
+
+    def store(name: str, files: Sequence[Path], fewest: int) -> Corpus:
+        with Console(stderr=True).status("reading text") as shown:
+            return build_corpus(
+                files,
+                tokenizer,
+                recipe,
+                folder.path / name,
+                read=read_plain,
+                fewest=fewest,
+                bad=bad,
+                rebuild=rebuild,
+                note=shown.update,
+            )
+
+    if heldout_files:
+        training, heldout = store("corpus", files, 1), store("heldout", heldout_files, 1)
+    else:
+        training, heldout = store("corpus", files, 4).split(recipe.heldout_fraction)
+    tokens = int(count_tokens(training, tokenizer.vocab_size).sum())
+    if tokens < recipe.block:
+        raise InputError(
+            f"too little text for one block: {tokens} tokens to learn from\n"
+            f"a row takes block {recipe.block} of them\n"
+            "add text, or lower block"
+        )
+    identity = {
+        "data": training.digest,
+        "heldout_data": heldout.digest,
+        "tokenizer": tokenizer_digest(tokenizer),
+        "start": "" if base is None else _digest(base.params),
+    }
+    return Prepared(training, heldout, tokenizer, config, base, identity)
+
+
+def build_task(
+    module: GPT2LM, recipe: Gpt2Recipe, data: Prepared, rows: Rows, samples: Path
+) -> loop.Task:
+    """What the loop needs: loss, optimiser, batches and evaluation.
+
+    Args:
+        module: the model.
+        recipe: with `steps` filled in.
+        data: what is learnt.
+        rows: of the training text.
+        samples: file for what the model writes.
+    """
+    assert data.config.eos_token_id is not None
+    loss, block = loss_function(module), recipe.block
+    pieces = cut_pieces(data.heldout, block, recipe.step_of_windows)
+    heldout = Rows(
+        data.heldout,
+        pieces.first(recipe.evaluate_tokens),
+        block,
+        recipe.pack,
+        data.config.eos_token_id,
+    )
+    writing = None
+    if recipe.sample_tokens:
+        writing = Samples(module, data.tokenizer, recipe, data.heldout, samples)
+
+    def flops(batch: TextBatch) -> float:
+        return gpt2_flops(module.config, *batch.input_ids.shape)
+
+    mesh = sharding.make_mesh(recipe)
+    return loop.Task(
+        loss=loss,
+        totals=batch_totals,
+        optimizer=optimizer(recipe),
+        feed=TextFeed(rows, recipe, jax.process_index(), jax.process_count()),
+        evaluate=Evaluation(loss, heldout, data.tokenizer, recipe, mesh, writing),
+        watch="nll",
+        keep_best=True,
+        flops=flops,
+    )
+
+
+def _tokenizer(
+    files: Sequence[Path],
+    folder: RunFolder,
+    recipe: Gpt2Recipe,
+    given: Path | None,
+    base: PretrainedGPT2 | None,
+) -> Tokenizer:
+    if given is not None:
+        return Tokenizer.from_dir(given)
+    if base is not None:
+        if not isinstance(base.tokenizer, Tokenizer):
+            raise InputError(
+                f"the model {recipe.model!r} came without a tokenizer, so it cannot read text\n"
+                "expected tokenizer.json in its directory\n"
+                "put it there, or name the tokenizer's directory with --tokenizer"
+            )
+        return base.tokenizer
+    bad = BadRows("fail" if recipe.on_error == "fail" else "skip")
+    texts = (text for document in read_plain(files, recipe, bad) for text in document)
+    return learn_once(folder, lambda: train_byte_bpe(texts, recipe.vocab_size, recipe.block))
+
+
+def _digest(params: Params) -> str:
+    """SHA-256 of arrays."""
+    digest = hashlib.sha256()
+    for leaf in jax.tree.leaves(params):
+        digest.update(np.asarray(leaf).tobytes())
+    return digest.hexdigest()
+
+
+def _summary(
+    data: Prepared, recipe: Gpt2Recipe, done: loop.Run, folder: RunFolder
+) -> dict[str, Any]:
+    heldout = [row for row in read_metrics(folder.metrics) if row["kind"] == "heldout"]
+    assert done.best is not None
+    best = next(row for row in heldout if row["step"] == done.best["step"])
+    size = data.tokenizer.vocab_size
+    return {
+        "version": __version__,
+        "steps": int(done.state.step),
+        "tokens": done.tokens,
+        "seconds": round(done.seconds, 1),
+        "seed": recipe.seed,
+        **data.identity,
+        "training_tokens": int(count_tokens(data.training, size).sum()),
+        "heldout_tokens": int(count_tokens(data.heldout, size).sum()),
+        "rows": data.training.index["rows"],
+        "unigram_loss": unigram_loss(data.training, data.heldout, size),
+        "best": done.best,
+        "result": {name: value for name, value in best.items() if name not in ("step", "kind")},
+        "heldout": heldout,
+    }
+
+
+def _write(
+    folder: RunFolder,
+    module: GPT2LM,
+    params: Params,
+    data: Prepared,
+    recipe: Gpt2Recipe,
+    summary: Mapping[str, Any],
+    command: str,
+) -> None:
+    """The finished model with its card, the curves and the summary."""
+    model = folder.path / "model"
+    weights.save(
+        model,
+        module,
+        params,
+        dtype=recipe.save_dtype,
+        tokenizer=data.tokenizer,
+        generation=None if data.base is None else data.base.generation,
+    )
+    result = {f"held-out {name}": f"{value:.4g}" for name, value in summary["result"].items()}
+    hidden = ("heldout", "version", "best", "result", "rows", "start")
+    facts = {**{k: v for k, v in summary.items() if k not in hidden}, **result}
+    facts["hardware"] = hardware()
+    title = f"{recipe.model} fine-tuned on text" if recipe.model else "A GPT-2 trained on text"
+    write_card(model, title, command, recipe, facts, summary["heldout"])
+    draw_curves(folder.metrics, folder.path / "curves.png")
+    write_json(folder.path / "summary.json", summary)

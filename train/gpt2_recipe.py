@@ -1,0 +1,164 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Every number of a run that teaches a GPT-2 to write: shape, data, and how it is judged.
+
+What every run has is in `recipe`; nothing here reads a file or builds a model.
+"""
+
+import dataclasses
+from typing import Literal
+
+from flaxattn.errors import InputError
+from flaxattn.gpt2_config import GPT2Config
+from flaxattn.train.recipe import TextRecipe
+
+_AT_LEAST = {"block": 2, "pack": 1, "evaluations": 1, "n_layer": 1, "n_head": 1, "n_embd": 1}
+_NOT_NEGATIVE = ("stride", "evaluate_tokens", "sample_tokens", "sample_temperature", "epochs")
+_SHAPE = ("n_layer", "n_head", "n_embd")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Gpt2Recipe(TextRecipe):
+    """Next-word prediction; the defaults suit a small model and a few megabytes of text.
+
+    Attributes:
+        model: what to go on from: built-in name, model directory or Hub id; it keeps its tokenizer
+            and its config, dropout included. Empty for a new model.
+        vocab_size: most pieces of a byte-level BPE vocabulary learnt from the data.
+        n_layer: L of a new model.
+        n_head: H of a new model.
+        n_embd: E of a new model.
+        dropout: of a new model: on embeddings, attention weights and sub-layer outputs.
+        initializer_range: standard deviation of a new model's weights. Its positions get half of
+            it, and what a layer adds to the residual stream is scaled by 1 / sqrt(2 L).
+        block: S, tokens of a row, and the context of a new model.
+        reflow: put each paragraph on one line, for text with hard line breaks; else lines and white
+            space stay as written, and only blank lines between paragraphs count as one.
+        pack: most documents that share a row.
+        stride: tokens between two windows of an evaluation, so that each token but the first ones
+            is told from at least `block` - `stride`; 0 for half of `block`.
+        epochs: passes over the text; sets `steps` where that is 0.
+        steps: updates in all; 0 lets `epochs` decide.
+        learning_rate: the peak; 0 for 0.2 / E, and half of that where a model is gone on from.
+        warmup_share: share of the steps that warm up; sets `warmup_steps` where that is 0.
+        evaluations: how many there are in all; sets `evaluate_every` where that is 0.
+        evaluate_tokens: held-out tokens that an evaluation looks at, from the first on; 0 for all.
+        prompts: texts that are continued at every evaluation; none for the beginnings of the first
+            held-out documents.
+        sample_tokens: most tokens of a continuation; 0 for none.
+        sample_temperature: of the draws; 0 takes the likeliest token.
+        save_dtype: of the parameters in the finished model.
+    """
+
+    cutting = (*TextRecipe.cutting, "reflow")
+
+    model: str = ""
+    vocab_size: int = 8192
+    n_layer: int = 4
+    n_head: int = 6
+    n_embd: int = 192
+    dropout: float = 0.1
+    initializer_range: float = 0.02
+    block: int = 256
+    reflow: bool = False
+    paragraphs_per_document: int = 20
+    heldout_fraction: float = 0.05
+    pack: int = 64
+    stride: int = 0
+    batch_size: int = 16
+    epochs: float = 5.0
+    steps: int = 0
+    warmup_share: float = 0.05
+    warmup_steps: int = 0
+    learning_rate: float = 0.0
+    schedule: Literal["bert", "linear", "polynomial", "constant", "inverse-sqrt", "noam"] = "linear"
+    adam_b2: float = 0.95
+    adam_eps: float = 1e-8
+    bias_correction: bool = True
+    weight_decay: float = 0.1
+    evaluations: int = 10
+    evaluate_every: int = 0
+    evaluate_tokens: int = 50_000
+    checkpoint_every: int = 0
+    prompts: tuple[str, ...] = ()
+    sample_tokens: int = 40
+    sample_temperature: float = 0.8
+    save_dtype: Literal["float32", "float16", "bfloat16"] = "float32"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        least = _AT_LEAST | dict.fromkeys(_NOT_NEGATIVE, 0)
+        for name, smallest in least.items():
+            if getattr(self, name) < smallest:
+                raise InputError(
+                    f"recipe: {name} must be at least {smallest}, got {getattr(self, name)}"
+                )
+        for name in ("dropout", "warmup_share", "heldout_fraction"):
+            if not 0 <= getattr(self, name) < 1:
+                raise InputError(
+                    f"recipe: {name} must be in [0, 1), got {getattr(self, name)}\n"
+                    "it is a share, such as 0.1"
+                )
+        if self.stride > self.block:
+            raise InputError(
+                f"recipe: stride {self.stride} would leave tokens out between two windows\n"
+                f"block is {self.block}, and a window has so many tokens\n"
+                f"lower stride to at most {self.block}, or raise block"
+            )
+        if self.n_embd % self.n_head:
+            raise InputError(
+                f"recipe: n_embd {self.n_embd} is not a multiple of n_head {self.n_head}\n"
+                "every head gets n_embd / n_head dimensions\nchange one of them"
+            )
+        if "" in (prompt.strip() for prompt in self.prompts):
+            raise InputError(
+                "recipe: one of the prompts is empty\n"
+                f"received {list(self.prompts)}\n"
+                "give it a word, or no prompts for the beginnings of held-out documents"
+            )
+
+    @property
+    def step_of_windows(self) -> int:
+        """Tokens between two windows of an evaluation."""
+        return self.stride or self.block // 2
+
+    def for_rows(self, rows: int, width: int) -> "Gpt2Recipe":
+        """The recipe with what it leaves open filled in: steps, their rate, and evaluations.
+
+        Args:
+            rows: of an epoch.
+            width: E of the model.
+        """
+        steps = self.steps or max(1, round(self.epochs * rows / self.batch_size))
+        return dataclasses.replace(
+            self,
+            steps=steps,
+            learning_rate=self.learning_rate or (0.1 if self.model else 0.2) / width,
+            warmup_steps=self.warmup_steps or round(self.warmup_share * steps),
+            evaluate_every=self.evaluate_every or max(1, steps // self.evaluations),
+        )
+
+    def check_model(self, config: GPT2Config) -> None:
+        """Refuse settings that a given model contradicts.
+
+        Args:
+            config: of the model that the run goes on from.
+
+        Raises:
+            InputError: `block` is over its context, or its shape was asked to be another one.
+        """
+        if self.block > config.n_positions:
+            raise InputError(
+                f"recipe: block {self.block} does not fit the model\n"
+                f"{self.model} reads up to {config.n_positions} tokens\n"
+                f"lower it: --set block={config.n_positions}"
+            )
+        defaults = {field.name: field.default for field in dataclasses.fields(self)}
+        for name in _SHAPE:
+            asked, has = getattr(self, name), getattr(config, name)
+            if asked not in (defaults[name], has):
+                raise InputError(
+                    f"recipe: {name} {asked} contradicts model {self.model!r}\n"
+                    f"it has {name} {has}, and keeps its shape\n"
+                    f"leave {name} out, or train a new model without --model"
+                )
