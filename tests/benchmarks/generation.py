@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Translating with Marian-base: flaxattn beside torch's `generate`, in one run.
+"""Translating with Marian-base: flaxattn beside torch's `generate`, or CTranslate2, in one run.
 
     python tests/benchmarks/generation.py greedy beam greedy-trace beam-trace \
         --rounds 5 --torch-python TORCH_PYTHON
@@ -8,9 +8,11 @@
 The shape of the published Opus-MT models (6 + 6 layers, width 512, 58,101 pieces) with random
 weights, 16 sources of 8 to 24 tokens, 32 new tokens each: the end of the text is banned on both
 sides, so that both write as many. Float32. With `-trace` ours hands back every attention of all
-three kinds besides; torch is asked for none. `side_by_side.py` says how they are timed.
+three kinds besides; torch is asked for none. With `-ctranslate2` the other side is CTranslate2 on
+the same weights in float32, from the Python of torch. `side_by_side.py` says how they are timed.
 """
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -66,6 +68,45 @@ def torch_side(folder, way):
     return work
 
 
+def ctranslate2_side(folder, way):
+    """The same model in CTranslate2, which takes words for tokens and writes as many."""
+    import ctranslate2
+    import transformers
+    from ctranslate2.converters.transformers import MarianMTLoader
+
+    torch_side(folder, way)
+    words = [f"t{number}" for number in range(PAD)]
+
+    class Loader(MarianMTLoader):
+        def get_vocabulary(self, model, tokenizer):
+            return words
+
+        def set_config(self, config, model, tokenizer):
+            config.eos_token = config.decoder_start_token = words[END]
+            config.unk_token = words[1]
+
+    spec = Loader()(transformers.MarianMTModel.from_pretrained(folder), None)
+    spec.validate()
+    spec.optimize(quantization=None)
+    made = Path(folder) / "ctranslate2"
+    made.mkdir()
+    spec.save(str(made))
+    model = ctranslate2.Translator(str(made), device="cpu", intra_threads=os.cpu_count())
+    given = sources()
+    rows = zip(given["input_ids"], given["attention_mask"] == 1, strict=True)
+    texts = [[words[number] for number in row[real]] for row, real in rows]
+    lengths = {"max_decoding_length": NEW, "min_decoding_length": NEW}
+
+    def work():
+        return model.translate_batch(
+            texts, beam_size=WAYS[way], **lengths, suppress_sequences=[[words[END]]]
+        )
+
+    ids = [[PAD] + [int(word[1:]) for word in found.hypotheses[0]] for found in work()]
+    np.save(Path(folder) / "torch.npy", ids)
+    return work
+
+
 def our_side(folder, way, traced):
     """The same in flaxattn."""
     import jax
@@ -95,11 +136,12 @@ def main():
     """Compare, or serve one side."""
     options = side_by_side.parser(__doc__).parse_args()
     kind = options.dtypes[0]
-    way, traced = kind.removesuffix("-trace"), kind.endswith("-trace")
+    way, _, extra = kind.partition("-")
     if options.serve == "torch":
-        side_by_side.serve("torch", torch_side(options.folder, way))
+        side = ctranslate2_side if extra == "ctranslate2" else torch_side
+        side_by_side.serve("torch", side(options.folder, way))
     elif options.serve:
-        side_by_side.serve("flaxattn", our_side(options.folder, way, traced))
+        side_by_side.serve("flaxattn", our_side(options.folder, way, extra == "trace"))
     else:
         for kind in options.dtypes:
             row = side_by_side.compare(__file__, options, [kind], difference)
