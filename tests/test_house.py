@@ -19,7 +19,14 @@ def parse(path: Path) -> ast.Module:
 
 
 # Parameters of a command are its options, typed one by one and by name.
-COMMANDS = {"cli", "commands", "glue_commands", "translate_commands", "translation_commands"}
+COMMANDS = {
+    "cli",
+    "commands",
+    "generate_commands",
+    "glue_commands",
+    "translate_commands",
+    "translation_commands",
+}
 
 
 def parameters(function: Function) -> list[ast.arg]:
