@@ -114,7 +114,7 @@ def reciter(tmp_path_factory: pytest.TempPathFactory) -> Reciter:
     config = GPT2Config.tiny(
         vocab_size=len(pieces),
         n_embd=64,
-        n_layer=2,
+        n_layer=1,
         n_head=2,
         n_positions=128,
         bos_token_id=0,
