@@ -192,7 +192,7 @@ def test_what_cannot_be_used(
 def test_what_a_checkpoint_says_of_drawing_is_no_contradiction(reciter: Any) -> None:
     found = fa.from_pretrained(reciter.folder)
     assert isinstance(found, PretrainedGPT2)
-    found.generation["top_k"] = 3  # pyright: ignore[reportIndexIssue] # as the file would say
+    found.generation["top_k"] = 3  # as the file would say
     assert found.decoding(5, {}).top_k == 3
     with pytest.raises(InputError, match="top_k says how a token is drawn"):
         found.decoding(5, {"top_k": 3})
@@ -200,7 +200,7 @@ def test_what_a_checkpoint_says_of_drawing_is_no_contradiction(reciter: Any) -> 
 
 def test_streams_are_of_one_text(model: PretrainedGPT2) -> None:
     with pytest.raises(InputError, match="stream goes on with one text, received list"):
-        model.stream(["a"])  # pyright: ignore[reportArgumentType] # what is tested
+        model.stream(["a"])
     for settings in ({"num_beams": 2}, {"do_sample": True, "num_return_sequences": 2}):
         with pytest.raises(InputError) as error:
             model.stream("a", **settings)
