@@ -57,8 +57,10 @@ def stages(
     length, most = prompt.shape[1], decoding.max_new_tokens
     room = min(length + most, max(_FIRST_ROOM, 2 * length))
     wide, layers = module.clone(cache_length=room), _apart(params)
+    now, context = _start(wide, layers, dict(given), prompt, keys, decoding)
     until = min(step, room - length)
-    now, context = _start(wide, layers, dict(given), prompt, keys, until, decoding)
+    if until > 1:
+        now = _go_on(wide, layers, context, now, keys, until, decoding, length)
     while until < most and bool(generate.unfinished(now, most)):
         yield now
         if until == room - length:
@@ -86,16 +88,12 @@ def _start(
     given: dict[str, Any],
     prompt: Int[Array, "B P"],
     keys: Array | None,
-    until: Int[Array, ""],
     decoding: Decoding,
 ) -> tuple[Writing, Any]:
-    """Sources, prompts, and tokens up to a stop."""
-    variables, length = {"params": params}, prompt.shape[1]
-    context = module.apply(variables, **given, method="begin")
+    """Sources, prompts, and the first token."""
+    context = module.apply({"params": params}, **given, method="begin")
     first, cache = _read(module, params, context, prompt, {}, None, None)
-    now = generate.begun(first, cache, prompt, decoding, keys)
-    follow, room = _follower(module, params, context), module.cache_length
-    return generate.continued(follow, now, length, decoding, keys, until, room), context
+    return generate.begun(first, cache, prompt, decoding, keys), context
 
 
 @functools.partial(jax.jit, static_argnames=("module", "decoding", "length"), donate_argnums=3)
