@@ -16,9 +16,10 @@ import typer
 from rich.console import Console
 from typer.core import TyperGroup
 
-from flaxattn import __version__, translate_commands
+from flaxattn import __version__, generate_commands, translate_commands
 from flaxattn.allocator import keep_freed_memory
 from flaxattn.errors import FlaxattnError, StopRequestedError
+from flaxattn.standard_input import given_text
 
 app = typer.Typer(
     name="flaxattn",
@@ -97,7 +98,7 @@ def view(
     with _out.status(f"loading {model}"):
         loaded = from_pretrained(model)
     with _out.status("reading the text"):
-        trace = loaded.trace(_text(text), text_b, truncate=truncate)
+        trace = loaded.trace(given_text(text), text_b, truncate=truncate)
         page = head_view(trace, layer=layer, heads=_numbers(heads), side=side)
         page.save(out)
     for cut in trace.truncated:
@@ -147,21 +148,6 @@ def bench(
     benchmark.measure(settings, out, typer.echo)
 
 
-def _text(argument: str) -> str:
-    """The argument itself, or standard input for `-`."""
-    if argument != "-":
-        return argument
-    data = sys.stdin.buffer.read()
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = data[: error.start].count(b"\n") + 1
-        raise typer.BadParameter(
-            f"standard input, line {line}: byte 0x{data[error.start]:02x} is not valid UTF-8.\n"
-            "Convert the text first, for example: iconv -f latin1 -t utf-8"
-        ) from error
-
-
 def _numbers(text: str | None) -> list[int] | None:
     if text is None:
         return None
@@ -173,6 +159,7 @@ def _numbers(text: str | None) -> list[int] | None:
         ) from error
 
 
+app.command()(generate_commands.generate)
 app.command()(translate_commands.translate)
 app.command()(translate_commands.evaluate)
 

@@ -75,7 +75,7 @@ class Decoding:
         if self.do_sample and self.num_beams > 1:
             raise InputError(
                 f"do_sample draws one hypothesis, num_beams is {self.num_beams}\n"
-                "leave out one of the two"
+                "give num_beams=1 to draw, do_sample=False to keep beams"
             )
         if self.num_return_sequences > self.num_beams and not self.do_sample:
             raise InputError(
@@ -85,7 +85,8 @@ class Decoding:
         if self.temperature <= 0 or not 0 < self.top_p <= 1:
             raise InputError(
                 "temperature must be above 0 and top_p in (0, 1], received "
-                f"{self.temperature} and {self.top_p}"
+                f"{self.temperature} and {self.top_p}\n"
+                "for the best token at every step, leave them and do_sample out"
             )
 
     def penalised(self, score: Float[Array, "..."], length: Int[Array, ""]) -> Float[Array, "..."]:

@@ -26,6 +26,7 @@ _SAME = (
     "top_k",
     "top_p",
 )
+_DRAWING = ("temperature", "top_k", "top_p")  # they say how a token is drawn
 _LENGTHS = ("max_length", "max_new_tokens", "min_length", "min_new_tokens")
 # Settings that are not implemented, with the values under which they do nothing.
 _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
@@ -115,7 +116,8 @@ def settled(
         limit: Most tokens that can be written after it.
 
     Raises:
-        InputError: For a setting that there is not, or a length over the limit.
+        InputError: For a setting that there is not, one that the caller gave and that does nothing
+            under the others, or a length over the limit.
     """
     fields = {**told, **decoding_fields(stored, prompt)}
     fields["max_new_tokens"] = max(1, min(limit, fields["max_new_tokens"]))
@@ -123,6 +125,13 @@ def settled(
     if unknown := sorted(set(given) - known):
         raise InputError(f"generate has no setting {unknown[0]}\nit has {', '.join(sorted(known))}")
     decoding = Decoding(**{**fields, **given})
+    idle = [name for name in _DRAWING if name in given]
+    if idle and not decoding.do_sample:
+        raise InputError(
+            f"{idle[0]} says how a token is drawn, but none is drawn\n"
+            f"received {idle[0]}={given[idle[0]]} without do_sample\n"
+            f"add do_sample=True, or leave {' and '.join(idle)} out"
+        )
     if decoding.max_new_tokens > limit:
         raise InputError(
             f"max_new_tokens is {decoding.max_new_tokens}; after a prompt of {prompt} this "

@@ -7,17 +7,19 @@ This file puts the parts together; it computes nothing itself.
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
-from flaxattn import inputs, positions, weights
+from flaxattn import inputs, positions, prompts, streaming, weights
 from flaxattn.decoding import Decoding
 from flaxattn.errors import InputError
 from flaxattn.generation_config import settled
+from flaxattn.gpt2 import GPT2LM
 from flaxattn.gpt2_config import GPT2Config
 from flaxattn.handle import Pretrained, run, see
 from flaxattn.kernels.contract import Capture
@@ -25,7 +27,7 @@ from flaxattn.outputs import ModelOutput
 from flaxattn.tokens import Tokenizer
 from flaxattn.trace import Trace
 from flaxattn.words import words_spaced
-from flaxattn.writing import lengths, sampled
+from flaxattn.writing import lengths, sampled, sampled_stages, so_far
 
 # Bits of the key classes that `trace` hands to sieves: Sieve("x", key_class=FIRST).
 SPECIAL, FIRST = range(2)
@@ -87,6 +89,7 @@ class PretrainedGPT2(Pretrained):
         input_ids: Int[Any, "B P"] | None = None,
         attention_mask: Int[Any, "B P"] | None = None,
         seed: int = 0,
+        stop: str | Sequence[str] = (),
         scores: bool = False,
         trace: bool = False,
         capture: Capture = _WEIGHTS,
@@ -100,8 +103,11 @@ class PretrainedGPT2(Pretrained):
             attention_mask: 1 at real positions of the prompts.
             seed: With `do_sample`, of the draws. A text depends on it, its prompt and its number
                 among those of one prompt, and on nothing else in the batch.
+            stop: Strings before the first of which a text ends; the prompt is not searched. Ids
+                and the trace go as far as the piece that completes it. Beams are compared with
+                what they wrote behind it.
             scores: Whether to return the log-probability of what was written too, `[B R]`; with
-                beams it is under the length penalty.
+                beams it is under the length penalty. Not together with `stop`.
             trace: Whether to return a trace too: of the best text of each prompt, from one pass
                 over the finished texts, which sees what the steps saw.
             capture: What the trace keeps.
@@ -116,24 +122,65 @@ class PretrainedGPT2(Pretrained):
         Raises:
             InputError: For a prompt or a setting that cannot be used.
         """
-        prompt, mask = self._prompts(texts, input_ids, attention_mask)
-        decoding = self.decoding(int(mask.sum(1).max()), settings)
-        wide = inputs.padded_left({"input_ids": prompt, "attention_mask": mask})
-        given = {"attention_mask": wide["attention_mask"]}
-        written = sampled(self.module, self.params, given, wide["input_ids"], decoding, seed)
-        extra = wide["input_ids"].shape[1] - prompt.shape[1]
-        ids = np.asarray(written.ids)[..., extra:]
+        stops = streaming.stop_strings(stop)
+        if stops and scores:
+            raise InputError(
+                "scores are of all that was written, which stop cuts\nleave out one of the two"
+            )
+        mask, given, prompt, decoding = self._begun(texts, input_ids, attention_mask, settings)
+        enough = functools.partial(self._stopped, stops) if stops else None
+        written = sampled(self.module, self.params, given, prompt, decoding, seed, enough)
+        start = mask.shape[1]
+        ids = np.asarray(written.ids)[..., prompt.shape[1] - start :]
         flat = ids.reshape(-1, ids.shape[-1])
-        sizes = lengths(flat, prompt.shape[1], decoding)
+        sizes = lengths(flat, start, decoding)
+        if stops:
+            sizes = self._needed(flat, start, sizes, stops)
+            flat = np.where(np.arange(flat.shape[1]) < sizes[:, None], flat, decoding.pad)
         told: Any = flat[:, : sizes.max()]
         if texts is not None:
-            told = self._continued(texts, flat, sizes, prompt.shape[1], decoding)
+            told = self._continued(texts, flat, start, sizes, stops)
         if scores:
             told = told, np.asarray(written.scores).reshape(-1)
         if not trace:
             return told
         best = slice(None, None, ids.shape[1])
         return told, self._reread(flat[best], sizes[best], mask, capture)
+
+    def stream(
+        self, text: str, *, seed: int = 0, stop: str | Sequence[str] = (), **settings: Any
+    ) -> Iterator[str]:
+        """Go on with a text, and tell it while it is written.
+
+        Args:
+            text: The prompt.
+            seed: As for `generate`, like what follows.
+            stop: Strings before the first of which the text ends.
+            **settings: Fields of `flaxattn.decoding.Decoding`, but for beams and several texts.
+
+        Returns:
+            The prompt, then what each piece adds to it; a character is told when it is complete,
+            what a stop string may begin with when it has not become one. Joined they are what
+            `generate` returns.
+
+        Raises:
+            InputError: For a prompt or a setting that cannot be used.
+        """
+        stops = streaming.stop_strings(stop)
+        if not isinstance(text, str):
+            raise InputError(
+                f"stream goes on with one text, received {type(text).__name__}\n"
+                "generate takes several"
+            )
+        _, given, prompt, decoding = self._begun(text, None, None, settings)
+        if decoding.num_beams > 1 or decoding.num_return_sequences > 1:
+            raise InputError(
+                "stream tells one text while it is written, the best of several is known at the "
+                f"end\nnum_beams is {decoding.num_beams}, num_return_sequences "
+                f"{decoding.num_return_sequences}\nset both to 1, or call generate"
+            )
+        texts = self._growing(given, prompt, decoding, seed)
+        return itertools.chain([text], streaming.grown(texts, stops))
 
     def decoding(self, prompt: int, settings: Mapping[str, Any]) -> Decoding:
         """The settings of generation, those of the checkpoint in place of those left out.
@@ -228,33 +275,63 @@ class PretrainedGPT2(Pretrained):
             "position_ids": np.broadcast_to(np.arange(shape[1], dtype=np.int32), shape),
         } | arrays
 
+    def _begun(
+        self, texts: Any, ids: Any, mask: Any, settings: Mapping[str, Any]
+    ) -> tuple[np.ndarray, dict[str, np.ndarray], np.ndarray, Decoding]:
+        """Mask of the prompts; of what is compiled: arguments of `begin`, prompts, settings."""
+        if not isinstance(self.module, GPT2LM):
+            raise InputError(
+                f"the model {self.name!r} is a {self.config.architectures[0]}, which writes no "
+                'text\nname a GPT2LMHeadModel, or load this one with head="GPT2LMHeadModel"'
+            )
+        ids, mask = self._prompts(texts, ids, mask)
+        decoding = self.decoding(int(mask.sum(1).max()), settings)
+        wide = inputs.padded_left({"input_ids": ids, "attention_mask": mask})
+        return mask, {"attention_mask": wide["attention_mask"]}, wide["input_ids"], decoding
+
     def _prompts(self, texts: Any, ids: Any, mask: Any) -> tuple[np.ndarray, np.ndarray]:
         """Ids and mask of prompts, padded on the left."""
         if (texts is None) == (ids is None):
             raise InputError("give either texts or input_ids")
         if texts is not None:
-            encoded = self._reader().encode(texts, max_length=self.config.n_positions)
-            ids, mask = encoded.input_ids, encoded.attention_mask
-            shift = (mask == 0).sum(1, keepdims=True)
-            order = (np.arange(mask.shape[1])[None] - shift) % mask.shape[1]
-            ids, mask = (np.take_along_axis(array, order, axis=1) for array in (ids, mask))
+            c = self.config
+            ids, mask = prompts.encoded(texts, self._reader(), c.n_positions, c.eos_token_id)
         given = self._checked(ids, mask, None)
         mask = np.asarray(given["attention_mask"] != 0, np.int32)
-        if (np.diff(mask, axis=1) < 0).any() or not mask[:, -1].all():
-            raise InputError(
-                "attention_mask: a prompt ends in padding, after which nothing can be written\n"
-                "pad prompts on the left"
-            )
+        prompts.check_left(mask)
         return np.asarray(given["input_ids"]), mask
 
+    def _growing(
+        self, given: dict[str, np.ndarray], prompt: np.ndarray, decoding: Decoding, seed: int
+    ) -> Iterator[str]:
+        """What was written after a prompt, whenever a piece came to it."""
+        decode, start = self._reader().decode, prompt.shape[1]
+        for now in sampled_stages(self.module, self.params, given, prompt, decoding, seed, 1):
+            yield decode(so_far(now, start)[0].tolist())
+
+    def _stopped(
+        self, stops: Sequence[str], ids: Int[np.ndarray, "R T"], ended: Bool[np.ndarray, " R"]
+    ) -> bool:
+        """Whether every text is at its end, or has a stop string."""
+        decode, open_ones = self._reader().decode, ids[~ended].tolist()
+        return all(streaming.certain(decode(row), stops)[1] for row in open_ones)
+
+    def _needed(
+        self, ids: np.ndarray, start: int, sizes: np.ndarray, stops: Sequence[str]
+    ) -> Int[np.ndarray, " R"]:
+        """Sizes of texts with their prompts, those with a stop string no longer than they must."""
+        decode = self._reader().decode
+        rows = (row[start:size].tolist() for row, size in zip(ids, sizes, strict=True))
+        return np.array([start + streaming.pieces_needed(row, decode, stops) for row in rows])
+
     def _continued(
-        self, texts: Any, ids: np.ndarray, sizes: np.ndarray, prompt: int, decoding: Decoding
+        self, texts: Any, ids: np.ndarray, start: int, sizes: np.ndarray, stops: Sequence[str]
     ) -> list[str]:
         """Prompts with what follows; a prompt is told as it was given."""
         texts = [texts] if isinstance(texts, str) else list(texts)
-        per, reader = len(ids) // len(texts), self._reader()
+        per, decode = len(ids) // len(texts), self._reader().decode
         return [
-            texts[row // per] + reader.decode([i for i in ids[row, prompt:size]])
+            texts[row // per] + streaming.cut(decode(ids[row, start:size].tolist()), stops)
             for row, size in enumerate(sizes)
         ]
 

@@ -7,10 +7,9 @@ few more positions than there are tokens, whatever the limit. Texts and tokenize
 here.
 """
 
-import collections
 import functools
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -20,38 +19,13 @@ from flax import linen as nn
 from jaxtyping import Array, Int
 
 from flaxattn import generate
+from flaxattn.beams import Beams
 from flaxattn.decoding import Decoding
-from flaxattn.generate import Cache, Follow, Writing, Written
+from flaxattn.generate import Cache, Follow, Line, Writing, Written
 from flaxattn.stack import apart
 
 _FIRST_ROOM = 32  # positions of the first cache
-
-
-def write(
-    module: nn.Module,
-    params: Any,
-    given: Mapping[str, Int[Any, "B S"]],
-    prompt: Int[Any, "B P"],
-    decoding: Decoding,
-    keys: Array | None = None,
-) -> Written:
-    """Write a text for every prompt.
-
-    Args:
-        module: With the methods `begin` and `follow`, and an attribute `cache_length`.
-        params: Its parameters.
-        given: Arguments of `begin`: the sources, or the mask of the prompts.
-        prompt: What every text begins with.
-        decoding: The settings.
-        keys: With `do_sample`, a random key per sequence.
-
-    Returns:
-        What was written. Memory: the parameters of all layers a second time, and the cache of B N
-        hypotheses, twice while it grows.
-    """
-    limit = prompt.shape[1] + decoding.max_new_tokens
-    passed = stages(module, params, given, prompt, decoding, keys, limit)
-    return generate.written(collections.deque(passed, maxlen=1).pop(), decoding)
+_LOOK = 16  # tokens between two looks at texts that may have to stop
 
 
 def stages(
@@ -63,12 +37,15 @@ def stages(
     keys: Array | None,
     step: int,
 ) -> Iterator[Writing]:
-    """Write, and stop now and then to be looked at; arguments as for `write`.
+    """Write a text for every prompt, and stop now and then to be looked at.
+
+    Memory: the parameters of all layers a second time, and the cache of B N hypotheses, twice while
+    it grows.
 
     Args:
         module: With the methods `begin` and `follow`, and an attribute `cache_length`.
         params: Its parameters.
-        given: Arguments of `begin`.
+        given: Arguments of `begin`: the sources, or the mask of the prompts.
         prompt: What every text begins with.
         decoding: The settings.
         keys: With `do_sample`, a random key per sequence.
@@ -80,8 +57,10 @@ def stages(
     length, most = prompt.shape[1], decoding.max_new_tokens
     room = min(length + most, max(_FIRST_ROOM, 2 * length))
     wide, layers = module.clone(cache_length=room), _apart(params)
+    now, context = _start(wide, layers, dict(given), prompt, keys, decoding)
     until = min(step, room - length)
-    now, context = _start(wide, layers, dict(given), prompt, keys, until, decoding)
+    if until > 1:
+        now = _go_on(wide, layers, context, now, keys, until, decoding, length)
     while until < most and bool(generate.unfinished(now, most)):
         yield now
         if until == room - length:
@@ -109,16 +88,12 @@ def _start(
     given: dict[str, Any],
     prompt: Int[Array, "B P"],
     keys: Array | None,
-    until: Int[Array, ""],
     decoding: Decoding,
 ) -> tuple[Writing, Any]:
-    """Sources, prompts, and tokens up to a stop."""
-    variables, length = {"params": params}, prompt.shape[1]
-    context = module.apply(variables, **given, method="begin")
+    """Sources, prompts, and the first token."""
+    context = module.apply({"params": params}, **given, method="begin")
     first, cache = _read(module, params, context, prompt, {}, None, None)
-    now = generate.begun(first, cache, prompt, decoding, keys)
-    follow, room = _follower(module, params, context), module.cache_length
-    return generate.continued(follow, now, length, decoding, keys, until, room), context
+    return generate.begun(first, cache, prompt, decoding, keys), context
 
 
 @functools.partial(jax.jit, static_argnames=("module", "decoding", "length"), donate_argnums=3)
@@ -178,25 +153,77 @@ def sampled(
     prompt: Int[Any, "B P"],
     decoding: Decoding,
     seed: int,
+    enough: Callable[[np.ndarray, np.ndarray], bool] | None = None,
 ) -> Written:
-    """`write`, with random keys and as many texts of each prompt as are asked for.
+    """Write, with random keys and as many texts of each prompt as are asked for.
 
     Args:
-        module: As for `write`, like what is not described here.
+        module: As for `stages`, like what is not described here.
         params: Its parameters.
         given: Arguments of `begin`.
         prompt: What every text begins with.
         decoding: The settings.
         seed: Of the draws.
+        enough: Asked every few tokens whether that is enough: is given what was written,
+            `[R, T]`, and which texts are at their end, `[R]`. Not asked about beams, of which the
+            best is known at the end only.
+    """
+    length = prompt.shape[1]
+    step = length + decoding.max_new_tokens if enough is None else _LOOK
+    now = None
+    for now in sampled_stages(module, params, given, prompt, decoding, seed, step):
+        if enough is None or isinstance(now.text, Beams):
+            continue
+        if enough(so_far(now, length), np.asarray(now.text.ended)):
+            break
+    assert now is not None
+    rows = generate.written(now, decoding)
+    return Written(*(part.reshape(len(prompt), -1, *part.shape[2:]) for part in rows))
+
+
+def sampled_stages(
+    module: nn.Module,
+    params: Any,
+    given: Mapping[str, Int[Any, "B S"]],
+    prompt: Int[Any, "B P"],
+    decoding: Decoding,
+    seed: int,
+    step: int,
+) -> Iterator[Writing]:
+    """`stages`, with random keys and as many texts of each prompt as are asked for.
+
+    Args:
+        module: As for `stages`, like what is not described here.
+        params: Its parameters.
+        given: Arguments of `begin`.
+        prompt: What every text begins with.
+        decoding: The settings.
+        seed: Of the draws.
+        step: Most tokens between two stops.
+
+    Yields:
+        Where writing stands.
     """
     if not decoding.do_sample:
-        return write(module, params, given, prompt, decoding)
+        yield from stages(module, params, given, prompt, decoding, None, step)
+        return
     count = decoding.num_return_sequences
     ids = given.get("input_ids", prompt)
     keys = random_keys(seed, ids, given["attention_mask"], count)
     rows = {name: np.repeat(array, count, axis=0) for name, array in given.items()}
-    found = write(module, params, rows, np.repeat(prompt, count, axis=0), decoding, keys)
-    return Written(*(part.reshape(len(prompt), count, *part.shape[2:]) for part in found))
+    prompts = np.repeat(prompt, count, axis=0)
+    yield from stages(module, params, rows, prompts, decoding, keys, step)
+
+
+def so_far(now: Writing, prompt: int) -> Int[np.ndarray, "R T"]:
+    """What was written after the prompts, where each is followed by one text.
+
+    Args:
+        now: Where writing stands; what is returned is gone with it.
+        prompt: Length of the prompts.
+    """
+    assert isinstance(now.text, Line)
+    return np.asarray(now.text.ids)[:, prompt : prompt + int(now.text.step)]
 
 
 def random_keys(seed: int, ids: Int[Any, "B S"], mask: Int[Any, "B S"], samples: int) -> Array:

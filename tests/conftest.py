@@ -9,6 +9,7 @@ checks of `flaxattn.kernels` are on; both are switched in `pyproject.toml`.
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 # Read by XLA and matplotlib when they are first imported, so set before any test module is.
 os.environ["XLA_FLAGS"] = (
@@ -74,6 +75,67 @@ def sources() -> dict[str, Path]:
             parts = path.relative_to(REPOSITORY / folder).with_suffix("").parts
             found[".".join((package, *parts)).removesuffix(".__init__")] = path
     return found
+
+
+class Reciter(NamedTuple):
+    """A GPT-2 that knows one text by heart, each byte being a piece of its vocabulary.
+
+    After n bytes of whatever prompt, the byte of the text at n is the likeliest one; attention is
+    random. The text is followed by the piece that ends texts.
+    """
+
+    folder: Path
+    text: str
+
+
+@pytest.fixture(scope="session")
+def reciter(tmp_path_factory: pytest.TempPathFactory) -> Reciter:
+    """The directory of a model that makes every piece of a text predictable."""
+    import jax.numpy as jnp
+    import numpy as np
+    import tokenizers
+    from tokenizers import decoders, models, pre_tokenizers
+
+    from flaxattn import weights
+    from flaxattn.gpt2 import GPT2LM
+    from flaxattn.gpt2_config import GPT2Config
+    from flaxattn.tokens import Tokenizer
+
+    text, mark = (
+        "Plain words; é, ü, a 😀, 漢字.\n\nA second part: stop here, or go on.",
+        "<|endoftext|>",
+    )
+    pieces = [mark, *sorted(pre_tokenizers.ByteLevel.alphabet())]
+    backend = tokenizers.Tokenizer(models.BPE({piece: n for n, piece in enumerate(pieces)}, []))
+    backend.add_special_tokens([tokenizers.AddedToken(mark, special=True)])
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    tokenizer = Tokenizer(backend, {"eos_token": mark})
+    config = GPT2Config.tiny(
+        vocab_size=len(pieces),
+        n_embd=64,
+        n_layer=1,
+        n_head=2,
+        n_positions=128,
+        bos_token_id=0,
+        eos_token_id=0,
+    )
+    module, noise = GPT2LM(config), np.random.default_rng(3)
+    shapes = jax.eval_shape(module.init, jax.random.key(0), jnp.zeros((1, 4), jnp.int32))["params"]
+    params = jax.tree.map(lambda leaf: np.zeros(leaf.shape, np.float32), shapes)["model"]
+    layers, words = params["decoder"]["layers"], params["words"]["embedding"]
+    params["norm"]["scale"] += 1
+    layers["attention_norm"]["scale"] += 1
+    for name in ("query", "key"):
+        kernel = layers["attention"][name]["kernel"]
+        kernel += 0.3 * noise.standard_normal(kernel.shape, np.float32)
+    words += noise.standard_normal(words.shape, np.float32)
+    words /= np.linalg.norm(words, axis=1, keepdims=True)
+    ids = [*tokenizer.ids([text])[0], 0]
+    params["positions"]["embedding"][: len(ids) - 1] = 4 * words[ids[1:]]
+    folder = tmp_path_factory.mktemp("reciter")
+    weights.save(folder, module, {"model": params}, tokenizer=tokenizer)
+    return Reciter(folder, text)
 
 
 @pytest.fixture(scope="session")

@@ -22,6 +22,8 @@ def parse(path: Path) -> ast.Module:
 COMMANDS = {
     "cli",
     "commands",
+    "evaluate_commands",
+    "generate_commands",
     "glue_commands",
     "gpt2_commands",
     "translate_commands",
