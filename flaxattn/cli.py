@@ -16,7 +16,7 @@ import typer
 from rich.console import Console
 from typer.core import TyperGroup
 
-from flaxattn import __version__, translate_commands
+from flaxattn import __version__, evaluate_commands, translate_commands
 from flaxattn.allocator import keep_freed_memory
 from flaxattn.errors import FlaxattnError, StopRequestedError
 
@@ -174,7 +174,7 @@ def _numbers(text: str | None) -> list[int] | None:
 
 
 app.command()(translate_commands.translate)
-app.command()(translate_commands.evaluate)
+app.command()(evaluate_commands.evaluate)
 
 _tokenizer = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(_tokenizer, name="tokenizer")

@@ -24,6 +24,7 @@ COMMANDS = {
     "commands",
     "glue_commands",
     "gpt2_commands",
+    "evaluate_commands",
     "translate_commands",
     "translation_commands",
 }

@@ -71,7 +71,16 @@ LEVELS = [
     },
     {"alignment", "bleu", "induction", "records", "stats"},
     {"alignment_figure", "figures", "head_score_figure", "position_figure", "views"},
-    {"allocator", "cli", "demo", "doctor", "translate_commands", "__main__"},
+    {
+        "allocator",
+        "cli",
+        "demo",
+        "doctor",
+        "evaluate_commands",
+        "text_lines",
+        "translate_commands",
+        "__main__",
+    },
     {"flaxattn.train"},
 ]
 # What turns text or ids into attention: analysis and views read its traces, never itself.
