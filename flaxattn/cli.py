@@ -16,7 +16,7 @@ import typer
 from rich.console import Console
 from typer.core import TyperGroup
 
-from flaxattn import __version__, generate_commands, translate_commands
+from flaxattn import __version__, evaluate_commands, generate_commands, translate_commands
 from flaxattn.allocator import keep_freed_memory
 from flaxattn.errors import FlaxattnError, StopRequestedError
 from flaxattn.standard_input import given_text
@@ -161,7 +161,7 @@ def _numbers(text: str | None) -> list[int] | None:
 
 app.command()(generate_commands.generate)
 app.command()(translate_commands.translate)
-app.command()(translate_commands.evaluate)
+app.command()(evaluate_commands.evaluate)
 
 _tokenizer = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(_tokenizer, name="tokenizer")

@@ -1,0 +1,86 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Lines of text files, as commands read them: each knows where it stands. No model is here."""
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import typer
+
+from flaxattn.errors import InputError
+
+_STDIN = "standard input"
+Seen = Callable[[int], object]
+
+
+def read_lines(files: Sequence[Path]) -> list[tuple[str, str]]:
+    """Where each line stands, and the line, of all files or of standard input.
+
+    Args:
+        files: UTF-8; none of them means standard input.
+
+    Raises:
+        InputError: there is no such file, or a line is not UTF-8.
+    """
+    found = []
+    for path in files or [None]:
+        name = _STDIN if path is None else str(path)
+        try:
+            data = sys.stdin.buffer.read() if path is None else path.read_bytes()
+        except OSError as error:
+            raise InputError(f"cannot read {name}\n{error.strerror}\nname a text file") from error
+        raw = data.removeprefix(b"\xef\xbb\xbf").split(b"\n")
+        for number, line in enumerate(raw[:-1] if raw[-1] == b"" else raw, 1):
+            where = f"{name}, line {number}"
+            try:
+                found.append((where, line.decode("utf-8").removesuffix("\r")))
+            except UnicodeDecodeError as error:
+                raise InputError(
+                    f"{where}: byte {line[error.start]:#04x} at position {error.start + 1} is not "
+                    "UTF-8\nconvert the text first, for example: iconv -f latin1 -t utf-8"
+                ) from error
+    return found
+
+
+def read_texts(path: Path) -> list[str]:
+    """The lines of one file.
+
+    Args:
+        path: As for `read_lines`.
+    """
+    return [text for _, text in read_lines([path])]
+
+
+def tell_empty(lines: Sequence[tuple[str, str]]) -> None:
+    """Say on standard error which lines are empty.
+
+    Args:
+        lines: What `read_lines` returned.
+    """
+    empty = [where for where, text in lines if not text.strip()]
+    if empty:
+        more = f" and {len(empty) - 1} more" if len(empty) > 1 else ""
+        typer.echo(f"{empty[0]}{more}: empty, so its translation is empty", err=True)
+
+
+@contextlib.contextmanager
+def progress(what: str, total: int) -> Iterator[Seen]:
+    """A bar on standard error where that is a terminal.
+
+    Args:
+        what: Is being done.
+        total: How often it is.
+
+    Yields:
+        What is to be told how many more were done.
+    """
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    console = Console(stderr=True)
+    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+        shown = bar.add_task(what, total=total)
+        yield lambda count: bar.advance(shown, count)
