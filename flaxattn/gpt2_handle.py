@@ -27,7 +27,7 @@ from flaxattn.outputs import ModelOutput
 from flaxattn.tokens import Tokenizer
 from flaxattn.trace import Trace
 from flaxattn.words import words_spaced
-from flaxattn.writing import lengths, sampled, sampled_stages, so_far
+from flaxattn.writing import lengths, so_far, stages, write
 
 # Bits of the key classes that `trace` hands to sieves: Sieve("x", key_class=FIRST).
 SPECIAL, FIRST = range(2)
@@ -129,7 +129,7 @@ class PretrainedGPT2(Pretrained):
             )
         mask, given, prompt, decoding = self._begun(texts, input_ids, attention_mask, settings)
         enough = functools.partial(self._stopped, stops) if stops else None
-        written = sampled(self.module, self.params, given, prompt, decoding, seed, enough)
+        written = write(self.module, self.params, given, prompt, decoding, seed, enough)
         start = mask.shape[1]
         ids = np.asarray(written.ids)[..., prompt.shape[1] - start :]
         flat = ids.reshape(-1, ids.shape[-1])
@@ -306,7 +306,7 @@ class PretrainedGPT2(Pretrained):
     ) -> Iterator[str]:
         """What was written after a prompt, whenever a piece came to it."""
         decode, start = self._reader().decode, prompt.shape[1]
-        for now in sampled_stages(self.module, self.params, given, prompt, decoding, seed, 1):
+        for now in stages(self.module, self.params, given, prompt, decoding, seed, 1):
             yield decode(so_far(now, start)[0].tolist())
 
     def _stopped(

@@ -159,7 +159,7 @@ def padded_left(inputs: Mapping[str, Any]) -> dict[str, Int[np.ndarray, "B S"]]:
         inputs: Arrays `[B, S]`; zeros are added to each, so the mask hides what is added.
     """
     length = next(iter(inputs.values())).shape[1]
-    extra = bucket(length, 2 * length) - length
+    extra = bucket(length, 1 << 30) - length  # no limit: positions are counted without padding
     return {name: np.pad(array, ((0, 0), (extra, 0))) for name, array in inputs.items()}
 
 

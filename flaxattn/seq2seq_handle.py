@@ -27,7 +27,7 @@ from flaxattn.rnn_config import EncoderDecoderConfig, RnnConfig
 from flaxattn.seq2seq import shifted_right
 from flaxattn.trace import Trace
 from flaxattn.words import words_read, words_written
-from flaxattn.writing import lengths, sampled, shortened
+from flaxattn.writing import lengths, shortened, write
 
 _WEIGHTS = Capture(weights=True)
 
@@ -139,7 +139,7 @@ class PretrainedSeq2Seq(Pretrained):
             prompt = np.full((len(source["input_ids"]), 1), self.config.decoder_start_token_id)
         prompt = self._target(prompt, None, None, source)["decoder_input_ids"]
         decoding = self._decoding(source["input_ids"].shape[1], prompt.shape[1], settings)
-        written = sampled(self.module, self.params, source, prompt, decoding, seed)
+        written = write(self.module, self.params, source, prompt, decoding, seed)
         ids = np.asarray(written.ids)
         flat = shortened(ids.reshape(-1, ids.shape[-1]), prompt.shape[1], decoding)
         told = flat if texts is None else [self._writer().decode(row) for row in flat]

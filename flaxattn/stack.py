@@ -31,8 +31,9 @@ class Stack(nn.Module):
     its dropout from the stack's rng folded with its layer number, so a capture request for some
     layers changes no mask.
 
-    Where the collection `cache` is mutable, the blocks are laid out one by one, and `layers` there
-    is a tuple with what each of them keeps; `params` may be such a tuple too, see `apart`.
+    Where the collection `cache` is mutable, `layers` there is a tuple with what each block keeps.
+    Blocks that go on with it are laid out one by one; their parameters may be such a tuple too, see
+    `apart`.
 
     Attributes:
         block: Block class, built as `block(config, dtype=, capture=, implementation=)`.
@@ -113,7 +114,8 @@ class Stack(nn.Module):
             recorded, cache = state.get("intermediates", {}), state.get("cache", {})
             return x, (recorded, x if keep_hidden else None, cache)
 
-        run = self._one_by_one if caching or isinstance(params, tuple) else self._scanned
+        alone = isinstance(params, tuple) or (caching and self.has_variable("cache", "layers"))
+        run = self._one_by_one if alone else self._scanned
         x, seen, hidden = run(apply, x, params)
         if seen:
             record(self, "layers", _join(seen, self._chosen()))
@@ -121,17 +123,21 @@ class Stack(nn.Module):
 
     def _scanned(self, apply: Callable[..., Any], x: Array, params: Any) -> Any:
         """Output, records and outputs of the blocks, by segments."""
-        seen, hidden = [], []
+        caching = self.is_mutable_collection("cache") and not self.is_initializing()
+        seen, hidden, caches = [], [], []
         for start, stop, wanted in self._segments():
             # Only the loop of a scan keeps every XLA from merging forward and recomputation.
             unroll = 1 if self.remat else self.unroll
-            body = functools.partial(apply, wanted=wanted, caching=False)
+            body = functools.partial(apply, wanted=wanted, caching=caching)
             body = jax.checkpoint(body, prevent_cse=False) if self.remat else body
             layers = (params, jnp.arange(self.num_layers), {})
             part = jax.tree.map(lambda p, a=start, b=stop: p[a:b], layers)
-            x, (recorded, kept, _) = jax.lax.scan(body, x, part, unroll=unroll)
+            x, (recorded, kept, cache) = jax.lax.scan(body, x, part, unroll=unroll)
             seen += [recorded] if wanted else []
             hidden += [kept]
+            caches += _apart(cache) if caching and cache else []
+        if caches:
+            self.put_variable("cache", "layers", tuple(caches))
         return x, seen, hidden
 
     def _one_by_one(self, apply: Callable[..., Any], x: Array, params: Any) -> Any:

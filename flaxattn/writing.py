@@ -28,7 +28,7 @@ _FIRST_ROOM = 32  # positions of the first cache
 _LOOK = 16  # tokens between two looks at texts that may have to stop
 
 
-def stages(
+def _stages(
     module: nn.Module,
     params: Any,
     given: Mapping[str, Int[Any, "B S"]],
@@ -57,7 +57,7 @@ def stages(
     length, most = prompt.shape[1], decoding.max_new_tokens
     room = min(length + most, max(_FIRST_ROOM, 2 * length))
     wide, layers = module.clone(cache_length=room), _apart(params)
-    now, context = _start(wide, layers, dict(given), prompt, keys, decoding)
+    now, context = _start(wide, params, dict(given), prompt, keys, decoding)
     until = min(step, room - length)
     if until > 1:
         now = _go_on(wide, layers, context, now, keys, until, decoding, length)
@@ -146,7 +146,7 @@ def _read(
     return scores, {"cache": state["cache"]}
 
 
-def sampled(
+def write(
     module: nn.Module,
     params: Any,
     given: Mapping[str, Int[Any, "B S"]],
@@ -158,7 +158,7 @@ def sampled(
     """Write, with random keys and as many texts of each prompt as are asked for.
 
     Args:
-        module: As for `stages`, like what is not described here.
+        module: As for `_stages`, like what is not described here.
         params: Its parameters.
         given: Arguments of `begin`.
         prompt: What every text begins with.
@@ -171,7 +171,7 @@ def sampled(
     length = prompt.shape[1]
     step = length + decoding.max_new_tokens if enough is None else _LOOK
     now = None
-    for now in sampled_stages(module, params, given, prompt, decoding, seed, step):
+    for now in stages(module, params, given, prompt, decoding, seed, step):
         if enough is None or isinstance(now.text, Beams):
             continue
         if enough(so_far(now, length), np.asarray(now.text.ended)):
@@ -181,7 +181,7 @@ def sampled(
     return Written(*(part.reshape(len(prompt), -1, *part.shape[2:]) for part in rows))
 
 
-def sampled_stages(
+def stages(
     module: nn.Module,
     params: Any,
     given: Mapping[str, Int[Any, "B S"]],
@@ -190,10 +190,10 @@ def sampled_stages(
     seed: int,
     step: int,
 ) -> Iterator[Writing]:
-    """`stages`, with random keys and as many texts of each prompt as are asked for.
+    """`_stages`, with random keys and as many texts of each prompt as are asked for.
 
     Args:
-        module: As for `stages`, like what is not described here.
+        module: As for `_stages`, like what is not described here.
         params: Its parameters.
         given: Arguments of `begin`.
         prompt: What every text begins with.
@@ -205,14 +205,14 @@ def sampled_stages(
         Where writing stands.
     """
     if not decoding.do_sample:
-        yield from stages(module, params, given, prompt, decoding, None, step)
+        yield from _stages(module, params, given, prompt, decoding, None, step)
         return
     count = decoding.num_return_sequences
     ids = given.get("input_ids", prompt)
     keys = random_keys(seed, ids, given["attention_mask"], count)
     rows = {name: np.repeat(array, count, axis=0) for name, array in given.items()}
     prompts = np.repeat(prompt, count, axis=0)
-    yield from stages(module, params, rows, prompts, decoding, keys, step)
+    yield from _stages(module, params, rows, prompts, decoding, keys, step)
 
 
 def so_far(now: Writing, prompt: int) -> Int[np.ndarray, "R T"]:

@@ -26,7 +26,6 @@ COMMANDS = {
     "generate_commands",
     "glue_commands",
     "gpt2_commands",
-    "evaluate_commands",
     "translate_commands",
     "translation_commands",
 }

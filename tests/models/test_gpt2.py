@@ -212,7 +212,7 @@ def test_what_is_refused(model: Any, given: dict[str, Any], message: str) -> Non
 
 
 def test_empty_prompts_are_refused(reader: Any) -> None:
-    with pytest.raises(InputError, match="text 1 is empty"):
+    with pytest.raises(InputError, match="prompt 1 is empty"):
         reader.generate(["a", ""])
 
 
