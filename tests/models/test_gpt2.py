@@ -96,7 +96,14 @@ def test_a_future_piece_changes_nothing_before_it(model: Any) -> None:
     assert (one[:, :8] == two[:, :8]).all() and (one[:, 8] != two[:, 8]).any()
 
 
-@pytest.mark.parametrize("settings", [{}, {"num_beams": 3}, {"do_sample": True}])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param({}, marks=pytest.mark.slow),
+        pytest.param({"num_beams": 3}, marks=pytest.mark.slow),
+        {"do_sample": True},
+    ],
+)
 def test_neighbours_change_nothing(model: Any, settings: dict[str, Any]) -> None:
     """A prompt among others, and alone without its padding; drawn texts too."""
     given = golden.prompts(CASE)
@@ -138,6 +145,7 @@ def test_a_trace_is_that_of_reading_the_text(model: Any, way: str) -> None:
             assert np.abs(ours - theirs).max() < 1e-5
 
 
+@pytest.mark.slow
 def test_a_cache_that_grows_changes_no_piece(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     given = {name: array[:6] for name, array in golden.prompts(CASE).items()}
     for settings in ({}, {"num_beams": 3}):

@@ -122,7 +122,7 @@ def test_n_best_come_in_order_with_the_best_first(models: dict[str, Any]) -> Non
     assert all(len({row.tobytes() for row in rows}) == 3 for rows in several.reshape(4, 3, -1))
 
 
-@pytest.mark.parametrize("way", golden.WAYS)
+@pytest.mark.parametrize("way", ["beam", pytest.param("greedy", marks=pytest.mark.slow)])
 def test_neighbours_and_padding_change_nothing(models: dict[str, Any], way: str) -> None:
     model, given = models["marian"], golden.sources(golden.CASES["marian"])
     settings = {"max_new_tokens": NEW, **golden.WAYS[way]}

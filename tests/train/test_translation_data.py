@@ -167,7 +167,7 @@ def test_wrong_settings(pair: str, parts: list[str]) -> None:
 @pytest.mark.parametrize("name", ["multi30k-transformer", "multi30k-rnn"])
 def test_recipes_that_come_with_it(name: str) -> None:
     recipe = read_recipe(TranslationRecipe, Path(name))
-    assert recipe.vocab_size == 8000
+    assert recipe.vocab_size == 5000
     assert recipe.model_type == name.split("-")[1]
 
 
