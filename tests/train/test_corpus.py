@@ -3,6 +3,7 @@
 """From files to ids on disk: what is read, what is refused, and what a killed writer leaves."""
 
 import copy
+import gc
 import gzip
 import json
 import os
@@ -279,16 +280,17 @@ def test_memory_does_not_grow_with_the_text(
 ) -> None:
     monkeypatch.setattr(corpus_writer, "_AT_ONCE", 2**13)
     peaks, content = [], "".join(text_of(number, 6) + "\n" for number in range(200))
-    for times in (1, 8):
+    for times in (1, 16):
         path = tmp_path / f"{times}.txt"
         path.write_text(content * times, encoding="utf-8")
+        gc.collect()  # what other tests left counts for neither
         tracemalloc.start()
         corpus = build_corpus([path], tokenizer, LINES, tmp_path / f"corpus{times}")
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
         assert len(corpus) == 200 * times
     assert path.stat().st_size > 200_000
-    assert peaks[1] < peaks[0] * 1.1 + 20_000
+    assert peaks[1] < 1.5 * peaks[0]
 
 
 def test_progress_is_told(lines: Path, tmp_path: Path, tokenizer: Tokenizer) -> None:
