@@ -12,7 +12,6 @@ from typing import Any
 
 import jax.numpy as jnp
 from flax import linen as nn
-from flax.linen.dtypes import promote_dtype
 from flax.typing import Dtype
 from jaxtyping import Array, Bool, Float, Int
 
@@ -25,6 +24,7 @@ from flaxattn.layers import (
     MultiHeadAttention,
     activation,
     layer_norm,
+    vocabulary_scores,
 )
 from flaxattn.outputs import ModelOutput
 from flaxattn.stack import Model
@@ -233,9 +233,7 @@ class MaskedLMHead(nn.Module):
             shape = (c.hidden_size, c.vocab_size)
             embedding = self.param("decoder", lambda rng: {"kernel": init(rng, shape)})["kernel"].T
         bias = self.param("bias", nn.initializers.zeros, (c.vocab_size,))
-        x, embedding, bias = promote_dtype(x, embedding, bias, dtype=self.dtype)
-        scores = x.reshape(-1, x.shape[-1]) @ embedding.T + bias[None]
-        return scores.reshape(*x.shape[:-1], c.vocab_size)
+        return vocabulary_scores(x, embedding, bias, dtype=self.dtype)
 
 
 def _at(x: Float[Array, "B S E"], positions: Int[Array, "B P"] | None) -> Float[Array, "B P E"]:

@@ -233,8 +233,7 @@ class GPT2LM(Model):
         """
         tied = self.config.tie_word_embeddings
         embedding = self.model.words.embedding if tied else self.output.T
-        x, embedding = promote_dtype(x, embedding, dtype=self.dtype)
-        return vocabulary_scores(x, embedding)
+        return vocabulary_scores(x, embedding, dtype=self.dtype)
 
 
 class GPT2ForSequenceClassification(Model):

@@ -9,13 +9,12 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from flaxattn import inputs, positions, prompts, streaming, weights
+from flaxattn import inputs, positions, prompts, streaming
 from flaxattn.decoding import Decoding
 from flaxattn.errors import InputError
 from flaxattn.generation_config import settled
@@ -237,24 +236,8 @@ class PretrainedGPT2(Pretrained):
         assert table is not None
         return table
 
-    def save_pretrained(self, directory: str | Path, dtype: str | None = None) -> None:
-        """Write a directory that `from_pretrained` and torch transformers open.
-
-        Args:
-            directory: Made where absent.
-            dtype: `float32` (as the parameters are), `float16` or `bfloat16` on disk.
-
-        Raises:
-            CheckpointError: If it cannot be written; then it is as it was before.
-        """
-        weights.save(
-            directory,
-            self.module,
-            self.params,
-            dtype=dtype,
-            tokenizer=self.tokenizer,
-            generation=self.generation,
-        )
+    def _beside(self) -> dict[str, Any]:
+        return super()._beside() | {"generation": self.generation}
 
     def _size(self) -> str:
         return f"{self.config.n_layer} layers, {self.config.n_head} heads"

@@ -61,7 +61,11 @@ class Pretrained(abc.ABC):
         Raises:
             CheckpointError: If it cannot be written; then it is as it was before.
         """
-        weights.save(directory, self.module, self.params, dtype=dtype, tokenizer=self.tokenizer)
+        weights.save(directory, self.module, self.params, dtype=dtype, **self._beside())
+
+    def _beside(self) -> dict[str, Any]:
+        """What is saved beside the weights: arguments of `weights.save`."""
+        return {"tokenizer": self.tokenizer}
 
     def __repr__(self) -> str:
         count = sum(leaf.size for leaf in jax.tree.leaves(self.params))

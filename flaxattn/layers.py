@@ -86,17 +86,25 @@ class Dense(nn.Module):
 
 
 def vocabulary_scores(
-    x: Float[Array, "*tokens E"], embedding: Float[Array, "V E"]
+    x: Float[Array, "*tokens E"],
+    embedding: Float[Array, "V E"],
+    bias: Float[Array, " V"] | None = None,
+    *,
+    dtype: Dtype | None = None,
 ) -> Float[Array, "*tokens V"]:
-    """Scores of every piece: products with its embedding.
+    """Scores of every piece: products with its embedding, and its bias.
 
     Args:
         x: Outputs of a model.
         embedding: Of the pieces.
+        bias: Of the pieces.
+        dtype: Computation dtype; None for that of the arguments.
     """
+    x, embedding, bias = promote_dtype(x, embedding, bias, dtype=dtype)
     flat = x.reshape(-1, x.shape[-1])
     # XLA's product of a single row with a transposed matrix is many times slower on CPU.
     scores = (embedding @ flat.T).T if len(flat) == 1 else flat @ embedding.T
+    scores = scores if bias is None else scores + bias[None]
     return scores.reshape(*x.shape[:-1], -1)
 
 

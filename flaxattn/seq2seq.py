@@ -13,7 +13,6 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
-from flax.linen.dtypes import promote_dtype
 from flax.typing import Dtype
 from jaxtyping import Array, Bool, Float, Int
 
@@ -389,9 +388,7 @@ class Seq2SeqLM(Model):
         """
         tied = self.config.tie_word_embeddings
         embedding = self.model.target_embedding() if tied else self.output.T
-        x, embedding, bias = promote_dtype(x, embedding, self.logits_bias, dtype=self.dtype)
-        scores = vocabulary_scores(x, embedding)
-        return scores + bias.reshape(*[1] * (scores.ndim - 1), -1)
+        return vocabulary_scores(x, embedding, self.logits_bias, dtype=self.dtype)
 
 
 def shifted_right(ids: Int[Array, "B T"], config: EncoderDecoderConfig) -> Int[Array, "B T"]:

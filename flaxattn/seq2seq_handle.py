@@ -8,14 +8,13 @@ This file puts the parts together; it computes nothing itself.
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
-from flaxattn import inputs, positions, weights
+from flaxattn import inputs, positions
 from flaxattn.decoding import Decoding
 from flaxattn.encoded import Reader
 from flaxattn.errors import InputError
@@ -205,25 +204,11 @@ class PretrainedSeq2Seq(Pretrained):
             raise InputError(f'There is no {side!r} with positions.\nUse "encoder" or "decoder".')
         return table[positions.UNUSED_ROWS :]
 
-    def save_pretrained(self, directory: str | Path, dtype: str | None = None) -> None:
-        """Write a directory that `from_pretrained` and torch transformers open.
-
-        Args:
-            directory: Made where absent.
-            dtype: `float32` (as the parameters are), `float16` or `bfloat16` on disk.
-
-        Raises:
-            CheckpointError: If it cannot be written; then it is as it was before.
-        """
-        weights.save(
-            directory,
-            self.module,
-            self.params,
-            dtype=dtype,
-            tokenizer=self.tokenizer,
-            target_tokenizer=self.target_tokenizer,
-            generation=self.generation,
-        )
+    def _beside(self) -> dict[str, Any]:
+        return super()._beside() | {
+            "target_tokenizer": self.target_tokenizer,
+            "generation": self.generation,
+        }
 
     def _writer(self) -> Reader:
         """The tokenizer of the target side."""

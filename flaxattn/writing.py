@@ -28,49 +28,6 @@ _FIRST_ROOM = 32  # positions of the first cache
 _LOOK = 16  # tokens between two looks at texts that may have to stop
 
 
-def _stages(
-    module: nn.Module,
-    params: Any,
-    given: Mapping[str, Int[Any, "B S"]],
-    prompt: Int[Any, "B P"],
-    decoding: Decoding,
-    keys: Array | None,
-    step: int,
-) -> Iterator[Writing]:
-    """Write a text for every prompt, and stop now and then to be looked at.
-
-    Memory: the parameters of all layers a second time, and the cache of B N hypotheses, twice while
-    it grows.
-
-    Args:
-        module: With the methods `begin` and `follow`, and an attribute `cache_length`.
-        params: Its parameters.
-        given: Arguments of `begin`: the sources, or the mask of the prompts.
-        prompt: What every text begins with.
-        decoding: The settings.
-        keys: With `do_sample`, a random key per sequence.
-        step: Most tokens between two stops.
-
-    Yields:
-        Where writing stands, at last at its end; its arrays are gone when the next one comes.
-    """
-    length, most = prompt.shape[1], decoding.max_new_tokens
-    room = min(length + most, max(_FIRST_ROOM, 2 * length))
-    wide, layers = module.clone(cache_length=room), _apart(params)
-    now, context = _start(wide, params, dict(given), prompt, keys, decoding)
-    until = min(step, room - length)
-    if until > 1:
-        now = _go_on(wide, layers, context, now, keys, until, decoding, length)
-    while until < most and bool(generate.unfinished(now, most)):
-        yield now
-        if until == room - length:
-            room = min(length + most, 2 * room)
-            wide, now = module.clone(cache_length=room), _widened(now, room)
-        until = min(until + step, room - length)
-        now = _go_on(wide, layers, context, now, keys, until, decoding, length)
-    yield now
-
-
 @jax.jit
 def _apart(params: Any) -> Any:
     return apart(params)
@@ -158,7 +115,7 @@ def write(
     """Write, with random keys and as many texts of each prompt as are asked for.
 
     Args:
-        module: As for `_stages`, like what is not described here.
+        module: As for `stages`, like what is not described here.
         params: Its parameters.
         given: Arguments of `begin`.
         prompt: What every text begins with.
@@ -190,29 +147,52 @@ def stages(
     seed: int,
     step: int,
 ) -> Iterator[Writing]:
-    """`_stages`, with random keys and as many texts of each prompt as are asked for.
+    """Write for every prompt as many texts as are asked for, and stop now and then to be looked at.
+
+    Memory: the parameters of all layers a second time, and the cache of B N hypotheses, twice while
+    it grows.
 
     Args:
-        module: As for `_stages`, like what is not described here.
+        module: With the methods `begin` and `follow`, and an attribute `cache_length`.
         params: Its parameters.
-        given: Arguments of `begin`.
+        given: Arguments of `begin`: the sources, or the mask of the prompts.
         prompt: What every text begins with.
         decoding: The settings.
         seed: Of the draws.
         step: Most tokens between two stops.
 
     Yields:
-        Where writing stands.
+        Where writing stands, at last at its end; its arrays are gone when the next one comes.
     """
+    given, prompt, keys = _drawn(given, prompt, decoding, seed)
+    length, most = prompt.shape[1], decoding.max_new_tokens
+    room = min(length + most, max(_FIRST_ROOM, 2 * length))
+    wide, layers = module.clone(cache_length=room), _apart(params)
+    now, context = _start(wide, params, given, prompt, keys, decoding)
+    until = min(step, room - length)
+    if until > 1:
+        now = _go_on(wide, layers, context, now, keys, until, decoding, length)
+    while until < most and bool(generate.unfinished(now, most)):
+        yield now
+        if until == room - length:
+            room = min(length + most, 2 * room)
+            wide, now = module.clone(cache_length=room), _widened(now, room)
+        until = min(until + step, room - length)
+        now = _go_on(wide, layers, context, now, keys, until, decoding, length)
+    yield now
+
+
+def _drawn(
+    given: Mapping[str, Int[Any, "B S"]], prompt: Int[Any, "B P"], decoding: Decoding, seed: int
+) -> tuple[dict[str, Any], Int[Any, "R P"], Array | None]:
+    """Sources and prompts once per text that is drawn, each with a random key; else as given."""
     if not decoding.do_sample:
-        yield from _stages(module, params, given, prompt, decoding, None, step)
-        return
+        return dict(given), prompt, None
     count = decoding.num_return_sequences
     ids = given.get("input_ids", prompt)
     keys = random_keys(seed, ids, given["attention_mask"], count)
     rows = {name: np.repeat(array, count, axis=0) for name, array in given.items()}
-    prompts = np.repeat(prompt, count, axis=0)
-    yield from _stages(module, params, rows, prompts, decoding, keys, step)
+    return rows, np.repeat(prompt, count, axis=0), keys
 
 
 def so_far(now: Writing, prompt: int) -> Int[np.ndarray, "R T"]:

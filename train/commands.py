@@ -5,8 +5,6 @@
 `flaxattn.cli` loads this file only when one of them is asked for.
 """
 
-import shlex
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -52,27 +50,24 @@ def bert_mlm(
     from flaxattn.train.recipe import PretrainRecipe
     from flaxattn.train.settings import read_recipe, to_yaml
 
-    changes = [*(change or []), *([f"on_error={on_error}"] if on_error else [])]
+    changes = options.changes(change, on_error=on_error)
     recipe = read_recipe(PretrainRecipe, config, changes)
     if print_config:
         typer.echo(to_yaml(recipe), nl=False)
         return
     folder = options.run_folder(out, fresh, fallback, allow_changes, tensorboard)
     options.required("--data", data)
-    from flaxattn.train.launch import Hosts, join
-
-    join(Hosts(distributed, coordinator, processes, process))
+    options.join_hosts(distributed, coordinator, processes, process)
     from flaxattn.train.bert_mlm import pretrain
 
     files = [*(data or []), *(more or [])]
-    command = shlex.join(["flaxattn", *sys.argv[1:]])
-    summary = pretrain(files, folder, recipe, tokenizer=tokenizer, command=command)
+    summary = pretrain(files, folder, recipe, tokenizer=tokenizer, command=options.command_line())
     typer.echo(
         f"held-out masked-LM loss {summary['heldout'][0]['mlm_loss']:.3f} before, "
         f"{summary['heldout'][-1]['mlm_loss']:.3f} after "
         f"{summary['steps']} steps; without context {summary['unigram_loss']:.3f}"
     )
-    typer.echo(f"wrote {(folder.path / 'model').resolve()}")
+    options.print_end(summary, folder)
 
 
 app.command("glue")(glue)

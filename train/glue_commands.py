@@ -5,8 +5,6 @@
 Everything heavy is imported when one of them runs.
 """
 
-import shlex
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -57,20 +55,14 @@ def glue(
     folder = options.run_folder(out, fresh, fallback, allow_changes, tensorboard)
     options.required("--data", data)
     assert data is not None
-    from flaxattn.train.launch import Hosts, join
-
-    join(Hosts(distributed, coordinator, processes, process))
+    options.join_hosts(distributed, coordinator, processes, process)
     from flaxattn.train.glue import finetune
 
-    command = shlex.join(["flaxattn", *sys.argv[1:]])
-    summary = finetune(data, folder, recipe, trace_before_after, command=command)
+    summary = finetune(data, folder, recipe, trace_before_after, command=options.command_line())
     for name, value in summary["metrics"].items():
         spread = "" if value["deviation"] is None else f" ± {value['deviation']:.4f}"
         typer.echo(f"{name} {value['mean']:.4f}{spread}")
-    lost = summary["rows"]["rows"] - summary["rows"]["kept"]
-    if lost:
-        typer.echo(f"left out {lost} bad rows of {summary['rows']['rows']}")
-    typer.echo(f"wrote {(folder.path / 'model').resolve()}")
+    options.print_end(summary, folder)
 
 
 def evaluate(

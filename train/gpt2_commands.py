@@ -5,8 +5,6 @@
 Everything heavy is imported when it runs.
 """
 
-import shlex
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -47,22 +45,23 @@ def gpt2_lm(
     from flaxattn.train.gpt2_recipe import Gpt2Recipe
     from flaxattn.train.settings import read_recipe, to_yaml
 
-    named = {"model": model, "on_error": on_error}
-    changes = [*(change or []), *(f"{name}={value!r}" for name, value in named.items() if value)]
+    changes = options.changes(change, model=model, on_error=on_error)
     recipe = read_recipe(Gpt2Recipe, config, changes)
     if print_config:
         typer.echo(to_yaml(recipe), nl=False)
         return
     folder = options.run_folder(out, fresh, fallback, allow_changes, tensorboard)
     options.required("--data", data)
-    from flaxattn.train.launch import Hosts, join
-
-    join(Hosts(distributed, coordinator, processes, process))
+    options.join_hosts(distributed, coordinator, processes, process)
     from flaxattn.train.gpt2_lm import train_gpt2_lm
 
-    command = shlex.join(["flaxattn", *sys.argv[1:]])
     summary = train_gpt2_lm(
-        data or [], folder, recipe, heldout or [], tokenizer=tokenizer, command=command
+        data or [],
+        folder,
+        recipe,
+        heldout or [],
+        tokenizer=tokenizer,
+        command=options.command_line(),
     )
     before, after = summary["heldout"][0], summary["result"]
     typer.echo(
@@ -70,7 +69,4 @@ def gpt2_lm(
         f"bits per byte {before['bits_per_byte']:.3f} before, {after['bits_per_byte']:.3f} after "
         f"{summary['best']['step']} of {summary['steps']} steps"
     )
-    lost = summary["rows"]["rows"] - summary["rows"]["kept"]
-    if lost:
-        typer.echo(f"left out {lost} bad rows of {summary['rows']['rows']}")
-    typer.echo(f"wrote {(folder.path / 'model').resolve()}")
+    options.print_end(summary, folder)

@@ -2,11 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The options that every command under `flaxattn train` has, with their help.
 
-Types only, and what is made of them; no command.
+Types, what is made of them, and what every command says at its end; no command.
 """
 
+import shlex
+import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -65,3 +68,30 @@ def run_folder(
     return RunFolder(
         out, fresh=fresh, fallback=fallback, allow_changes=allow_changes, tensorboard=tensorboard
     )
+
+
+def changes(change: list[str] | None, **named: object) -> list[str]:
+    """The pairs of `--set`, and then those of options with names of their own that were given."""
+    return [*(change or []), *(f"{name}={value!r}" for name, value in named.items() if value)]
+
+
+def join_hosts(
+    distributed: bool, coordinator: str | None, processes: int | None, process: int | None
+) -> None:
+    """Become one of several processes, where the options say so; before jax is used."""
+    from flaxattn.train.launch import Hosts, join
+
+    join(Hosts(distributed, coordinator, processes, process))
+
+
+def command_line() -> str:
+    """The command as it was typed, for the model's card."""
+    return shlex.join(["flaxattn", *sys.argv[1:]])
+
+
+def print_end(summary: Mapping[str, Any], folder: "RunFolder") -> None:
+    """Say how many rows were left out, and where the model is."""
+    lost = summary["rows"]["rows"] - summary["rows"]["kept"]
+    if lost:
+        typer.echo(f"left out {lost} bad rows of {summary['rows']['rows']}")
+    typer.echo(f"wrote {(folder.path / 'model').resolve()}")

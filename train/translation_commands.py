@@ -6,8 +6,6 @@ Everything heavy is imported when it runs. What a trained model is used with is 
 `flaxattn.translate_commands`.
 """
 
-import shlex
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -69,28 +67,23 @@ def translation(
     from flaxattn.train.settings import read_recipe, to_yaml
     from flaxattn.train.translation_recipe import TranslationRecipe
 
-    named = {"source": source_lang, "target": target_lang, "on_error": on_error}
-    changes = [*(change or []), *(f"{name}={value!r}" for name, value in named.items() if value)]
+    changes = options.changes(change, source=source_lang, target=target_lang, on_error=on_error)
     recipe = read_recipe(TranslationRecipe, config, changes)
     if print_config:
         typer.echo(to_yaml(recipe), nl=False)
         return
     folder = options.run_folder(out, fresh, fallback, allow_changes, tensorboard)
     options.required("--data", data)
-    from flaxattn.train.launch import Hosts, join
-
-    join(Hosts(distributed, coordinator, processes, process))
+    options.join_hosts(distributed, coordinator, processes, process)
     from flaxattn.train.translation import train_translation
 
-    command = shlex.join(["flaxattn", *sys.argv[1:]])
-    summary = train_translation(data or [], folder, recipe, dev or [], command=command)
+    summary = train_translation(
+        data or [], folder, recipe, dev or [], command=options.command_line()
+    )
     result = summary["result"]
     told = f"BLEU {result['bleu']:.2f} ({summary['bleu_signature']})  " if "bleu" in result else ""
     typer.echo(
         f"dev: {told}perplexity {result['perplexity']:.3f}  accuracy {result['accuracy']:.1%} "
         f"after {summary['steps']} steps"
     )
-    lost = summary["rows"]["rows"] - summary["rows"]["kept"]
-    if lost:
-        typer.echo(f"left out {lost} bad rows of {summary['rows']['rows']}")
-    typer.echo(f"wrote {(folder.path / 'model').resolve()}")
+    options.print_end(summary, folder)

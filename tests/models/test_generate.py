@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from flaxattn.beams import largest
 from flaxattn.decoding import Decoding, allowed
 from flaxattn.errors import InputError
 from flaxattn.generate import Written, begun, continued, widened, written
@@ -190,3 +191,17 @@ def test_settings_that_are_refused(settings: dict[str, object], message: str) ->
     with pytest.raises(InputError) as error:
         Decoding(**settings)  # pyright: ignore[reportArgumentType]
     assert message in str(error.value)
+
+
+@pytest.mark.parametrize("size", [1152, 2048, 2500])
+def test_the_largest_scores_are_those_of_top_k(size: int) -> None:
+    random = np.random.default_rng(size)
+    tied = random.integers(0, 3, (16, 3, size)).astype(np.float32)
+    rare = np.where(random.random(tied.shape) < 0.995, -np.inf, tied)
+    for scores in (random.standard_normal(tied.shape), tied, rare, np.full_like(tied, -np.inf)):
+        scores = jnp.asarray(scores, jnp.float32)
+        best, places = largest(scores, 4)
+        expected, where = jax.lax.top_k(scores, 4)
+        np.testing.assert_array_equal(best, expected)
+        finite = np.isfinite(expected)
+        np.testing.assert_array_equal(places[finite], where[finite])
