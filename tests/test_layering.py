@@ -37,6 +37,7 @@ LEVELS = [
         "trace",
     },
     {
+        "bad_rows",
         "beams",
         "bert_handle",
         "bert_names",
@@ -52,6 +53,7 @@ LEVELS = [
         "handle",
         "hub",
         "inputs",
+        "lines",
         "loading",
         "matching",
         "names",
@@ -63,6 +65,7 @@ LEVELS = [
         "seq2seq_handle",
         "seq2seq_names",
         "streaming",
+        "tables",
         "tensorfile",
         "tokenizing",
         "tokens",

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from flaxattn.train.bad_rows import BadRows, Problem, excerpt
+from flaxattn.bad_rows import BadRows, Problem, excerpt
 
 KINDS = {".txt": "txt", ".tsv": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".parquet": "parquet"}
 LONGEST = 64 * 2**20  # bytes of a line

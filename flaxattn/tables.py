@@ -17,8 +17,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from flaxattn.train.bad_rows import POLICIES, WHOLE_FILE, BadRows, Problem, excerpt
-from flaxattn.train.lines import LONGEST, Line, kind_of, lines_of, refused, sound
+from flaxattn.bad_rows import POLICIES, WHOLE_FILE, BadRows, Problem, excerpt
+from flaxattn.lines import LONGEST, Line, kind_of, lines_of, refused, sound
 
 __all__ = ["POLICIES", "WHOLE_FILE", "BadRows", "Problem", "Row", "excerpt", "read_rows", "text_of"]
 
