@@ -43,6 +43,7 @@ LEVELS = [
         "bert_names",
         "bpe",
         "byte_bpe",
+        "columnar",
         "decoding",
         "encoded",
         "files",
