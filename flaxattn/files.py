@@ -1,7 +1,11 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Writing a folder or a text whole or not at all. It does not know what is in the files."""
+"""Writing a folder or a text whole or not at all, and the digest of a file.
 
+It does not know what is in the files.
+"""
+
+import hashlib
 import os
 import secrets
 import shutil
@@ -128,3 +132,9 @@ def write_text(path: str | os.PathLike[str], text: str, what: str = "a file") ->
     finally:
         draft.unlink(missing_ok=True)
     return target
+
+
+def sha256_of(path: Path) -> str:
+    """Hexadecimal digest of a file's content."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -47,6 +47,7 @@ LEVELS = [
         "decoding",
         "encoded",
         "files",
+        "folder_lock",
         "generate",
         "gpt2_handle",
         "gpt2_names",
