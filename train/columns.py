@@ -6,16 +6,11 @@ Plain .npy files without objects; a half-written one is never given its final na
 `flaxattn.files`.
 """
 
-import contextlib
-import shutil
-import time
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import numpy as np
-
-_ABANDONED = 3600.0  # seconds
 
 
 class Column:
@@ -61,12 +56,3 @@ def mapped(path: Path) -> np.ndarray:
     """The content of a .npy file, read from the disk where it is looked at; cannot be written."""
     array = np.load(path, mmap_mode="r", allow_pickle=False)
     return array.view(np.ndarray)
-
-
-def remove_abandoned(folder: Path, pattern: str) -> None:
-    """Remove half-written folders to which nobody has added for an hour: who did was killed."""
-    for part in folder.glob(pattern):
-        with contextlib.suppress(OSError):  # it may get its final name at this moment
-            newest = max(path.stat().st_mtime for path in (part, *part.iterdir()))
-            if time.time() - newest > _ABANDONED:
-                shutil.rmtree(part)

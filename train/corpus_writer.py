@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 
 from flaxattn.errors import CheckpointError, InputError
-from flaxattn.files import sha256_of, written_whole
+from flaxattn.files import remove_abandoned, sha256_of, written_whole
 from flaxattn.folder_lock import locked
 from flaxattn.tables import BadRows
 from flaxattn.tokens import Tokenizer
-from flaxattn.train.columns import Column, remove_abandoned
+from flaxattn.train.columns import Column
 from flaxattn.train.corpus import COLUMNS, INDEX, Corpus
 from flaxattn.train.documents import read_documents
 from flaxattn.train.recipe import TextRecipe
