@@ -58,6 +58,10 @@ class Reader(Protocol):
         """Turn texts into one padded batch."""
         ...
 
+    def count(self, texts: Sequence[str]) -> list[int]:
+        """Tokens of each text, special ones counted, before any is cut."""
+        ...
+
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
         """Text of a sequence of ids."""
         ...

@@ -1,16 +1,23 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Writing a folder or a text whole or not at all. It does not know what is in the files."""
+"""Writing a folder or a text whole or not at all, what is left of that, the digest of a file.
 
+It does not know what is in the files.
+"""
+
+import hashlib
 import os
 import secrets
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from flaxattn.errors import CheckpointError, InputError
+
+_ABANDONED = 3600.0  # seconds
 
 
 @contextmanager
@@ -128,3 +135,18 @@ def write_text(path: str | os.PathLike[str], text: str, what: str = "a file") ->
     finally:
         draft.unlink(missing_ok=True)
     return target
+
+
+def sha256_of(path: Path) -> str:
+    """Hexadecimal digest of a file's content."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def remove_abandoned(folder: Path, pattern: str) -> None:
+    """Remove half-written folders to which nobody has added for an hour: who did was killed."""
+    for part in folder.glob(pattern):
+        with suppress(OSError):  # it may get its final name at this moment
+            newest = max(path.stat().st_mtime for path in (part, *part.iterdir()))
+            if time.time() - newest > _ABANDONED:
+                shutil.rmtree(part)

@@ -141,6 +141,17 @@ class SentencePieces:
             truncated=cut,
         )
 
+    def count(self, texts: Sequence[str]) -> list[int]:
+        """How many tokens each text has, the closing one counted, before any is cut.
+
+        Args:
+            texts: checked ones, see `encode`.
+
+        Raises:
+            InputError: a text has the tag of a language that the model does not know.
+        """
+        return [len(self._cut_up(text, number)) + 1 for number, text in enumerate(texts)]
+
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
         """Text of a sequence of ids."""
         special = {self._id(name) for name in _SPECIAL}

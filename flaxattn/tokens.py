@@ -174,10 +174,22 @@ class Tokenizer:
             cut.append(removed)
         return self._batch(rows, cut, pad_to)
 
+    def count(self, texts: Sequence[str], pairs: Sequence[str] | None = None) -> list[int]:
+        """How many tokens each text or pair has, special ones counted, before any is cut.
+
+        Args:
+            texts: checked ones, see `encode`.
+            pairs: the second text of each pair.
+        """
+        extra = self.backend.num_special_tokens_to_add(pairs is not None)
+        counts = [extra + len(row) for row in self._fast(texts)]
+        if pairs is None:
+            return counts
+        return [n + len(row) for n, row in zip(counts, self._fast(pairs), strict=True)]
+
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
         """Ids of each text without special tokens, in one parallel pass: for building data."""
-        rows = self.backend.encode_batch_fast(list(texts), add_special_tokens=False)
-        return [row.ids for row in rows]
+        return [row.ids for row in self._fast(texts)]
 
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
         """Text of a sequence of ids, spaces as the tokenizer's decoder puts them."""
@@ -199,6 +211,9 @@ class Tokenizer:
                 "name the right token there, or add it to the vocabulary"
             )
         return number
+
+    def _fast(self, texts: Sequence[str]) -> list[tokenizers.Encoding]:
+        return self.backend.encode_batch_fast(list(texts), add_special_tokens=False)
 
     def _one(
         self, text: str, second: str | None, limit: int | None, truncate: bool, number: int

@@ -23,6 +23,7 @@ from jaxtyping import Array, Float
 from rich.console import Console
 
 from flaxattn import __version__, weights
+from flaxattn.bad_rows import BadRows
 from flaxattn.bert import BertForPreTraining
 from flaxattn.config import BertConfig
 from flaxattn.kernels.contract import NOTHING, Capture
@@ -30,7 +31,6 @@ from flaxattn.outputs import ModelOutput
 from flaxattn.tokens import Tokenizer, train_wordpiece
 from flaxattn.trace import Trace
 from flaxattn.train import loop, sharding
-from flaxattn.train.bad_rows import BadRows
 from flaxattn.train.card import hardware, write_card
 from flaxattn.train.corpus import Corpus, count_tokens, unigram_loss
 from flaxattn.train.corpus_writer import build_corpus, tokenizer_digest

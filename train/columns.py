@@ -6,19 +6,11 @@ Plain .npy files without objects; a half-written one is never given its final na
 `flaxattn.files`.
 """
 
-import contextlib
-import fcntl
-import hashlib
-import shutil
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import numpy as np
-
-_ABANDONED = 3600.0  # seconds
 
 
 class Column:
@@ -64,32 +56,3 @@ def mapped(path: Path) -> np.ndarray:
     """The content of a .npy file, read from the disk where it is looked at; cannot be written."""
     array = np.load(path, mmap_mode="r", allow_pickle=False)
     return array.view(np.ndarray)
-
-
-def sha256_of(path: Path) -> str:
-    """Hexadecimal digest of a file's content."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-@contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Wait until no other process of this machine holds the same lock file.
-
-    Where the file system has no locks it does not wait; what is written then must be the same
-    whoever writes it.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a", encoding="utf-8") as file:
-        with contextlib.suppress(OSError):
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
-def remove_abandoned(folder: Path, pattern: str) -> None:
-    """Remove half-written folders to which nobody has added for an hour: who did was killed."""
-    for part in folder.glob(pattern):
-        with contextlib.suppress(OSError):  # it may get its final name at this moment
-            newest = max(path.stat().st_mtime for path in (part, *part.iterdir()))
-            if time.time() - newest > _ABANDONED:
-                shutil.rmtree(part)

@@ -18,13 +18,14 @@ from typing import Any
 import numpy as np
 
 from flaxattn.errors import CheckpointError, InputError
-from flaxattn.files import written_whole
+from flaxattn.files import remove_abandoned, sha256_of, written_whole
+from flaxattn.folder_lock import locked
+from flaxattn.tables import BadRows
 from flaxattn.tokens import Tokenizer
-from flaxattn.train.columns import Column, locked, remove_abandoned, sha256_of
+from flaxattn.train.columns import Column
 from flaxattn.train.corpus import COLUMNS, INDEX, Corpus
 from flaxattn.train.documents import read_documents
 from flaxattn.train.recipe import TextRecipe
-from flaxattn.train.tables import BadRows
 
 Note = Callable[[str], None]
 Read = Callable[[Sequence[Path], Any, BadRows], Iterable[list[str]]]

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from flaxattn.errors import InputError
-from flaxattn.train.lines import kind_of
+from flaxattn.lines import kind_of
+from flaxattn.tables import BadRows, read_rows, text_of
 from flaxattn.train.recipe import TextRecipe
 from flaxattn.train.sentences import paragraphs, split_sentences
-from flaxattn.train.tables import BadRows, read_rows, text_of
 
 _LONGEST_BLOCK = 2**24  # characters; a block of lines without a blank one is cut after as many
 

@@ -22,12 +22,12 @@ import optax
 from jax.sharding import Mesh
 
 from flaxattn import __version__, weights
+from flaxattn.bad_rows import BadRows
 from flaxattn.bert import BertForSequenceClassification
 from flaxattn.bert_handle import PretrainedBert
 from flaxattn.errors import InputError
 from flaxattn.kernels.contract import Capture
 from flaxattn.train import loop, sharding
-from flaxattn.train.bad_rows import BadRows
 from flaxattn.train.card import write_card
 from flaxattn.train.curves import draw_curves
 from flaxattn.train.flops import bert_flops

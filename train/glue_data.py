@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from flaxattn.bad_rows import BadRows, Problem, excerpt
 from flaxattn.tokens import Tokenizer, longest_first
-from flaxattn.train.bad_rows import BadRows, Problem, excerpt
 from flaxattn.train.glue_files import Example
 from flaxattn.train.recipe import GlueRecipe
 

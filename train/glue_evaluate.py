@@ -13,12 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from flaxattn import __version__
+from flaxattn.bad_rows import BadRows
 from flaxattn.bert_handle import PretrainedBert
 from flaxattn.config import BertConfig
 from flaxattn.errors import InputError
 from flaxattn.loading import from_pretrained
 from flaxattn.train import sharding
-from flaxattn.train.bad_rows import BadRows
 from flaxattn.train.glue_data import encode
 from flaxattn.train.glue_files import read_parts
 from flaxattn.train.glue_tasks import find_task

@@ -14,11 +14,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from flaxattn.bad_rows import BadRows, Problem, excerpt
 from flaxattn.errors import InputError, UnavailableError
-from flaxattn.train.bad_rows import BadRows, Problem, excerpt
+from flaxattn.tables import Row, read_rows, text_of
 from flaxattn.train.glue_tasks import PART_NAMES, GlueTask, Layout
 from flaxattn.train.recipe import GlueRecipe
-from flaxattn.train.tables import Row, read_rows, text_of
 
 DEV_SHARE = 0.1  # of the training examples, where there is no dev part
 HUB = "datasets:"  # prefix of a name that the `datasets` package loads; alone, of GLUE

@@ -21,6 +21,7 @@ import numpy as np
 from rich.console import Console
 
 from flaxattn import __version__, weights
+from flaxattn.bad_rows import BadRows
 from flaxattn.byte_bpe import train_byte_bpe
 from flaxattn.errors import InputError
 from flaxattn.gpt2 import GPT2LM
@@ -28,7 +29,6 @@ from flaxattn.gpt2_config import GPT2Config
 from flaxattn.gpt2_handle import PretrainedGPT2
 from flaxattn.tokens import Tokenizer
 from flaxattn.train import loop, sharding
-from flaxattn.train.bad_rows import BadRows
 from flaxattn.train.card import hardware, write_card
 from flaxattn.train.corpus import Corpus, count_tokens, unigram_loss
 from flaxattn.train.corpus_writer import build_corpus, tokenizer_digest

@@ -18,8 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from flaxattn.files import written_whole
-from flaxattn.train.columns import locked, mapped, remove_abandoned, sha256_of
+from flaxattn.files import remove_abandoned, sha256_of, written_whole
+from flaxattn.folder_lock import locked
+from flaxattn.train.columns import mapped
 from flaxattn.train.corpus import Corpus
 from flaxattn.train.instances import write_plan
 from flaxattn.train.packing import write_packed

@@ -8,19 +8,16 @@ It knows nothing of arrays; `flaxattn.train.checkpoints` fills checkpoints/.
 """
 
 import dataclasses
-import fcntl
 import json
-import os
-import socket
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import jax
 
-from flaxattn import __version__
-from flaxattn.errors import CheckpointError, InputError
+from flaxattn import __version__, folder_lock
+from flaxattn.errors import CheckpointError
 from flaxattn.files import write_text
 from flaxattn.train.recipe import FREE, Recipe
 from flaxattn.train.settings import to_yaml
@@ -58,34 +55,10 @@ class RunFolder:
     def held(self) -> Iterator[None]:
         """Make the folder and keep other runs out of it.
 
-        The lock is the operating system's: it is gone with the process that held it.
-
         Raises:
             InputError: the folder cannot be written to, or another run is at work in it.
         """
-        if jax.process_index():
-            yield
-            return
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            lock = (self.path / ".lock").open("a+", encoding="utf-8")
-        except OSError as error:
-            raise InputError(
-                f"cannot write to {self.path}\n{error.strerror}\nname another folder after --out"
-            ) from error
-        with lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                lock.seek(0)
-                raise InputError(
-                    f"another run is at work in {self.path}\n"
-                    f"{lock.read().strip()} holds it\n"
-                    "wait for it, or name another folder after --out"
-                ) from error
-            lock.truncate(0)
-            lock.write(f"process {os.getpid()} on {socket.gethostname()}")
-            lock.flush()
+        with nullcontext() if jax.process_index() else folder_lock.held(self.path):
             yield
 
     def claim(self, recipe: Recipe, identity: Mapping[str, str]) -> None:

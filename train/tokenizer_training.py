@@ -15,12 +15,12 @@ from rich.console import Console
 
 from flaxattn.errors import InputError
 from flaxattn.files import written_whole
+from flaxattn.tables import BadRows
 from flaxattn.tokenizing import SPECIAL_TOKENS
 from flaxattn.tokens import Tokenizer, train_wordpiece
 from flaxattn.train.documents import Paragraphs
 from flaxattn.train.recipe import PretrainRecipe
 from flaxattn.train.run_folder import RunFolder
-from flaxattn.train.tables import BadRows
 
 
 def learn_tokenizer(

@@ -18,10 +18,10 @@ import jax
 from jax.sharding import Mesh
 
 from flaxattn import __version__, weights
+from flaxattn.bad_rows import BadRows
 from flaxattn.errors import InputError
 from flaxattn.tokens import Tokenizer
 from flaxattn.train import loop, sharding
-from flaxattn.train.bad_rows import BadRows
 from flaxattn.train.card import hardware, write_card
 from flaxattn.train.curves import draw_curves
 from flaxattn.train.optimizers import optimizer

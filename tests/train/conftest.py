@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flaxattn.train.columns import Column, sha256_of
+from flaxattn.files import sha256_of
+from flaxattn.train.columns import Column
 from flaxattn.train.corpus import COLUMNS, INDEX, Corpus
 
 Documents = Sequence[Sequence[Sequence[int]]]

@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from flaxattn.errors import CheckpointError, InputError
+from flaxattn.tables import BadRows
 from flaxattn.tokenizing import bert_backend
 from flaxattn.tokens import SPECIAL_TOKENS, Tokenizer, train_wordpiece
 from flaxattn.train import corpus as corpus_module
@@ -33,7 +34,6 @@ from flaxattn.train.corpus_writer import build_corpus
 from flaxattn.train.documents import read_documents
 from flaxattn.train.recipe import PretrainRecipe
 from flaxattn.train.sentences import paragraphs, split_sentences
-from flaxattn.train.tables import BadRows
 
 LINES = PretrainRecipe(documents="lines")
 WORDS = "the cat sat on a mat and saw nine dogs run past it".split()

@@ -9,9 +9,9 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from flaxattn.bad_rows import BadRows
 from flaxattn.errors import InputError
 from flaxattn.tokens import Tokenizer, train_wordpiece
-from flaxattn.train.bad_rows import BadRows
 from flaxattn.train.glue_data import Encoded, GlueFeed, encode
 from flaxattn.train.glue_files import Example
 from flaxattn.train.recipe import GlueRecipe

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from flaxattn.bad_rows import BadRows
 from flaxattn.errors import InputError
-from flaxattn.train.bad_rows import BadRows
 from flaxattn.train.parallel_text import Pair, fingerprint, held_out, read_pairs
 
 GERMAN = ["Ein Hund läuft .", "Zwei Männer", "Guten Tag"]

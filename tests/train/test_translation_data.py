@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from flaxattn.bad_rows import BadRows
 from flaxattn.bpe import EOS, PAD
 from flaxattn.errors import InputError
-from flaxattn.train.bad_rows import BadRows
 from flaxattn.train.parallel_text import Pair
 from flaxattn.train.recipe import GlueRecipe
 from flaxattn.train.settings import read_recipe

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Rows out of text, TSV, CSV, JSONL and Parquet files, each with the line it came from.
+"""Rows out of text, TSV, CSV, JSONL, Parquet and Arrow files, each with the line it came from.
 
 A row that cannot be read is reported to `BadRows` and left out; the rows around it are exactly
 those of a file without it. What the columns mean is not known here.
@@ -17,8 +17,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from flaxattn.train.bad_rows import POLICIES, WHOLE_FILE, BadRows, Problem, excerpt
-from flaxattn.train.lines import LONGEST, Line, kind_of, lines_of, refused, sound
+from flaxattn.bad_rows import POLICIES, WHOLE_FILE, BadRows, Problem, excerpt
+from flaxattn.columnar import UnusableFileError, opened
+from flaxattn.lines import LONGEST, Line, kind_of, lines_of, refused, sound
 
 __all__ = ["POLICIES", "WHOLE_FILE", "BadRows", "Problem", "Row", "excerpt", "read_rows", "text_of"]
 
@@ -44,7 +45,8 @@ def read_rows(
     """The usable rows of a file, in order.
 
     Args:
-        path: `.txt`, `.tsv`, `.csv`, `.jsonl`, each also with `.gz`, or `.parquet`.
+        path: `.txt`, `.tsv`, `.csv`, `.jsonl`, each also with `.gz` or `.zst`, or `.parquet`, or
+            `.arrow`.
         columns: columns that a row must have, and gets; None for all. A text file has one, which
             gets this name, or `text`.
         bad: takes the problems.
@@ -61,8 +63,8 @@ def read_rows(
     if problem := refused(path, kind):
         return bad.report(problem)
     kind = kind or kind_of(path)
-    if kind == "parquet":
-        yield from _parquet(path, columns, bad)
+    if kind in ("parquet", "arrow"):
+        yield from _columnar(path, columns, bad, kind)
     elif kind == "txt":
         yield from _text(path, columns, bad)
     elif kind == "jsonl":
@@ -287,29 +289,23 @@ def _quoted(path: Path, bad: BadRows) -> Iterator[tuple[Line, list[str]]]:
             yield source.taken[-1]._replace(number=first.number), fields
 
 
-def _parquet(path: Path, columns: Sequence[str] | None, bad: BadRows) -> Iterator[Row]:
-    """Rows of a Parquet file, read in batches; the line is the number of the row."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
+def _columnar(path: Path, columns: Sequence[str] | None, bad: BadRows, kind: str) -> Iterator[Row]:
+    """Rows of a Parquet or Arrow file, read in batches; the line is the number of the row."""
     number = 0
     try:
-        with pq.ParquetFile(path) as file:
-            names = file.schema_arrow.names
-            if _absent(path, columns or names, names, bad):
+        with opened(path, kind, columns) as file:
+            if _absent(path, columns or file.names, file.names, bad):
                 return
-            if not file.metadata.num_rows:
-                bad.report(Problem(str(path), 0, "", "empty-file", "the file has no rows"))
-            wanted = list(columns) if columns else None
-            for batch in file.iter_batches(batch_size=1024, columns=wanted):
+            for batch in file.batches:
                 for row in range(batch.num_rows):
                     number += 1
                     bad.seen += 1
                     if (values := _cells(path, number, batch, row, bad)) is not None:
                         yield Row(str(path), number, values)
-    except (pa.ArrowException, OSError) as error:
-        message = f"the file cannot be read: {str(error).splitlines()[0]}"
-        bad.report(Problem(str(path), 0, "", "damaged", message))
+        if not number:
+            bad.report(Problem(str(path), 0, "", "empty-file", "the file has no rows"))
+    except UnusableFileError as error:
+        bad.report(Problem(str(path), 0, "", *error.args))
 
 
 def _cells(path: Path, number: int, batch: Any, row: int, bad: BadRows) -> dict[str, Any] | None:

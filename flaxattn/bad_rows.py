@@ -24,8 +24,9 @@ FIXES: Mapping[str, str] = {
     "directory": "name the files in it",
     "not-a-file": "write the data to a regular file first",
     "unreadable": "change its permissions, or copy it to where it can be read",
-    "wrong-extension": "name it as it is: .txt .tsv .csv .jsonl, also with .gz, or .parquet",
+    "wrong-extension": "name it as it is: .txt .tsv .csv .jsonl (also .gz .zst), .parquet .arrow",
     "empty-file": "name a file that holds rows",
+    "pickled": "write the column as a plain type; a pickle can run any program",
     "damaged": "copy or download the file again",
     "truncated-file": "copy or download the file again: it was cut short",
     "truncated": "copy or download the file again: it was cut short",
@@ -48,6 +49,8 @@ FIXES: Mapping[str, str] = {
     "nested": "give a plain value",
     "empty": "give it at least one word",
     "language": "name a language that it has, or add the translation",
+    "duplicate-id": "give every row an id of its own, or leave out the id column",
+    "too-many-tokens": "shorten the text, or let --truncate cut it",
     "over-long": "split the sentences, or raise max_length",
     "label": "correct the label",
     "label-range": "correct the label",
@@ -58,7 +61,7 @@ FIXES: Mapping[str, str] = {
 WHOLE_FILE = frozenset(
     (
         *("missing-file", "dangling-link", "directory", "not-a-file", "unreadable"),
-        *("wrong-extension", "empty-file", "damaged", "truncated-file", "utf-16"),
+        *("wrong-extension", "empty-file", "pickled", "damaged", "truncated-file", "utf-16"),
         *("missing-header", "duplicate-column"),
     )
 )

@@ -2,23 +2,44 @@
 # SPDX-License-Identifier: Apache-2.0
 """The lines of a file, each with its number, and why a file or a line cannot be read.
 
-Lines end with LF, CRLF or CR; text is UTF-8, with or without a byte order mark, plain or gzipped.
+Lines end with LF, CRLF or CR; text is UTF-8, with or without a byte order mark, plain or
+compressed by gzip or Zstandard.
 What a line means is not known here: see `tables`.
 """
 
 import gzip
+import io
 import os
 import stat
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from flaxattn.train.bad_rows import BadRows, Problem, excerpt
+from flaxattn.bad_rows import BadRows, Problem, excerpt
 
-KINDS = {".txt": "txt", ".tsv": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".parquet": "parquet"}
+KINDS = {
+    ".txt": "txt",
+    ".tsv": "tsv",
+    ".csv": "csv",
+    ".jsonl": "jsonl",
+    ".parquet": "parquet",
+    ".arrow": "arrow",
+}
+BINARY = ("parquet", "arrow")
 LONGEST = 64 * 2**20  # bytes of a line
-_MAGIC = {b"PAR1": "Parquet", b"\x1f\x8b": "gzip", b"PK\x03\x04": "a zip archive"}
+_COMPRESSED = {".gz": "gzip", ".zst": "Zstandard"}
+_MAGIC = {
+    b"PAR1": "Parquet",
+    b"ARROW1": "Arrow",
+    b"\xff\xff\xff\xff": "Arrow",
+    b"\x1f\x8b": "gzip",
+    b"\x28\xb5\x2f\xfd": "Zstandard",
+    b"PK\x03\x04": "a zip archive",
+    b"\x93NUMPY": "a NumPy array",
+    **{bytes((0x80, version)): "a pickle" for version in range(2, 6)},
+}
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _BOM = b"\xef\xbb\xbf"
 
@@ -43,8 +64,8 @@ class Line(NamedTuple):
 
 def kind_of(path: Path) -> str:
     """The kind of a file by its name, a value of `KINDS`; empty where the name does not tell."""
-    name = path.name.lower().removesuffix(".gz")
-    return KINDS.get(Path(name).suffix, "")
+    name = Path(path.name.lower())
+    return KINDS.get(Path(name.stem if name.suffix in _COMPRESSED else name).suffix, "")
 
 
 def refused(path: Path, kind: str | None) -> Problem | None:
@@ -60,7 +81,7 @@ def refused(path: Path, kind: str | None) -> Problem | None:
         if not stat.S_ISREG(status.st_mode):
             return problem("not-a-file", "this is a pipe, socket or device, expected a file")
         with open(path, "rb") as file:
-            start = file.read(4)
+            start = file.read(8)
     except FileNotFoundError:
         if path.is_symlink():
             return problem("dangling-link", f"this link points to nothing: {os.readlink(path)}")
@@ -68,38 +89,55 @@ def refused(path: Path, kind: str | None) -> Problem | None:
     except OSError as error:
         return problem("unreadable", f"the file cannot be opened: {error.strerror or error}")
     kind = kind or kind_of(path)
-    if not kind or (kind == "parquet" and _is_gz(path)):
+    packed = _compression(path)
+    if not kind or (kind in BINARY and packed):
         return problem("wrong-extension", f"files of kind {path.suffix or 'none'!r} are not read")
     if not start:
         return problem("empty-file", "the file is empty")
-    due = "gzip" if _is_gz(path) else "Parquet" if kind == "parquet" else "text"
+    due = packed or {"parquet": "Parquet", "arrow": "Arrow"}.get(kind, "text")
     found = next((name for magic, name in _MAGIC.items() if start.startswith(magic)), "text")
     if due == found or (due == "text" and start.startswith(_UTF16)):
         return None
     return problem("wrong-extension", f"by its name this is {due}, by its content {found}")
 
 
-def _is_gz(path: Path) -> bool:
-    return path.name.lower().endswith(".gz")
+def _compression(path: Path) -> str:
+    """What a file is compressed with, by its name; empty where it is not."""
+    return _COMPRESSED.get(path.suffix.lower(), "")
+
+
+@contextmanager
+def _plain(path: Path) -> Iterator[BinaryIO | gzip.GzipFile]:
+    """The bytes of a file, decompressed."""
+    packed = _compression(path)
+    if packed == "Zstandard":
+        import pyarrow as pa  # imports slowly, and few files are compressed
+
+        with pa.OSFile(str(path)) as file, pa.CompressedInputStream(file, "zstd") as stream:
+            yield io.BufferedReader(stream)
+        return
+    with gzip.open(path, "rb") if packed else open(path, "rb") as file:
+        yield file
 
 
 def lines_of(path: Path, bad: BadRows) -> Iterator[Line]:
     """The lines of a text file; those that are no UTF-8 come with their problem."""
     number = 0
     try:
-        with gzip.open(path, "rb") if _is_gz(path) else open(path, "rb") as file:
+        with _plain(path) as file:
             for raw in _raw_lines(file):
                 number += 1
                 if number == 1 and raw.startswith(_UTF16):
                     message = "the file is UTF-16, expected UTF-8"
                     return bad.report(Problem(str(path), 0, "", "utf-16", message))
                 yield _decoded(path, number, raw.removeprefix(_BOM) if number == 1 else raw)
-    except EOFError:
-        message = "the compressed file ends too early"
-        bad.report(Problem(str(path), number + 1, "", "truncated-file", message))
-    except (OSError, zlib.error) as error:
-        message = f"the file cannot be read on: {error}"
-        bad.report(Problem(str(path), number + 1, "", "damaged", message))
+    except (EOFError, OSError, zlib.error) as error:
+        cut = isinstance(error, EOFError) or "Truncated" in str(error)  # gzip's, Zstandard's
+        code = "truncated-file" if cut else "damaged"
+        told = (
+            "the compressed file ends too early" if cut else f"the file cannot be read on: {error}"
+        )
+        bad.report(Problem(str(path), number + 1, "", code, told))
     return None
 
 

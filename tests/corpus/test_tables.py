@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from flaxattn.bad_rows import FIXES, WHOLE_FILE
 from flaxattn.errors import InputError
-from flaxattn.train.bad_rows import FIXES, WHOLE_FILE
-from flaxattn.train.tables import BadRows, Problem, excerpt, read_rows, text_of
+from flaxattn.tables import BadRows, Problem, excerpt, read_rows, text_of
 
 Write = Callable[..., Path]
 GOOD = [b"a one\tb one\t0", b"a two\tb two\t1", b"a three\tb three\t0"]
@@ -61,9 +61,12 @@ def test_the_same_rows_from_every_kind(write: Write, tmp_path: Path) -> None:
     lines = "".join(json.dumps({"text": t, "label": n}) + "\n" for t, n in rows)
     write("a.jsonl", b"\xef\xbb\xbf" + lines.encode())
     write("a.jsonl.gz", gzip.compress(lines.encode()))
+    write("a.jsonl.zst", pa.compress(lines.encode(), "zstd", asbytes=True))
     table = pa.table({"text": [r[0] for r in rows], "label": [r[1] for r in rows]})
     pq.write_table(table, tmp_path / "a.parquet")
-    for kind in ("tsv", "csv", "jsonl", "jsonl.gz", "parquet"):
+    with pa.ipc.new_stream(tmp_path / "a.arrow", table.schema) as stream:
+        stream.write_table(table, max_chunksize=1)
+    for kind in ("tsv", "csv", "jsonl", "jsonl.gz", "jsonl.zst", "parquet", "arrow"):
         assert values(tmp_path / f"a.{kind}", ["text", "label"]) == rows, kind
         assert values(tmp_path / f"a.{kind}", ["label"]) == [["0"], ["1"]], kind
     assert values(tmp_path / "a.tsv", ["t", "n"], header=False)[1:] == rows
@@ -167,10 +170,16 @@ def test_lines_of_json_that_cannot_be_used(line: str, code: str, write: Write) -
 def test_a_file_that_ends_too_early(write: Write) -> None:
     assert codes(write("a.jsonl", '{"a": 1}\n{"a": ')) == (1, {"truncated": 1})
     assert codes(write("a.tsv", "a\tb\n1\t2\n3")) == (1, {"truncated": 1})
-    whole = gzip.compress("".join(f"{os.urandom(20).hex()}\n" for _ in range(5000)).encode())
-    kept, found = codes(write("a.txt.gz", whole[: len(whole) // 2]))
-    assert 0 < kept < 5000
-    assert found == {"truncated-file": 1}
+    lines = "".join(f"{os.urandom(20).hex()}\n" for _ in range(20000)).encode()
+    whole = gzip.compress(lines)
+    for name, packed in (
+        ("a.txt.gz", whole),
+        ("a.txt.zst", pa.compress(lines, "zstd", asbytes=True)),
+    ):
+        kept, found = codes(write(name, packed[: len(packed) // 2]))
+        assert 0 < kept < 20000
+        assert found == {"truncated-file": 1}
+        assert codes(write(name, packed[:-1]))[1] == {"truncated-file": 1}
     damaged = bytearray(whole)
     damaged[len(whole) // 2] ^= 255
     assert codes(write("b.txt.gz", bytes(damaged)))[1].keys() <= {"damaged", "encoding", "nul"}
@@ -210,7 +219,14 @@ def test_files_that_are_none(write: Write, tmp_path: Path, monkeypatch: pytest.M
     write("text.parquet", b"a,b\n")
     write("text.tsv.gz", b"a\tb\n")
     write("gz.tsv", gzip.compress(b"a\tb\n"))
+    write("zst.jsonl", pa.compress(b"{}", "zstd", asbytes=True))
+    write("gz.jsonl.zst", gzip.compress(b"{}"))
     write("sheet.xlsx", b"x")
+    write("array.txt", b"\x93NUMPY\x01\0v\0{'descr': '|O'")
+    write("array.npy", b"\x93NUMPY\x01\0v\0{'descr': '|O'")
+    write("pickle.jsonl", b"\x80\x04\x95\n")
+    write("pickle.pkl", b"\x80\x04\x95\n")
+    write("text.arrow", b"a,b\n")
     write("wide.tsv", "a\tb\n".encode("utf-16"))
     write("broken.parquet", (tmp_path / "none.parquet").read_bytes()[:-20] + b"PAR1")
     expected = {
@@ -225,7 +241,14 @@ def test_files_that_are_none(write: Write, tmp_path: Path, monkeypatch: pytest.M
         "text.parquet": "wrong-extension",
         "text.tsv.gz": "wrong-extension",
         "gz.tsv": "wrong-extension",
+        "zst.jsonl": "wrong-extension",
+        "gz.jsonl.zst": "wrong-extension",
         "sheet.xlsx": "wrong-extension",
+        "array.txt": "wrong-extension",
+        "array.npy": "wrong-extension",
+        "pickle.jsonl": "wrong-extension",
+        "pickle.pkl": "wrong-extension",
+        "text.arrow": "wrong-extension",
         "wide.tsv": "utf-16",
         "broken.parquet": "damaged",
     }
@@ -237,7 +260,7 @@ def test_files_that_are_none(write: Write, tmp_path: Path, monkeypatch: pytest.M
     def refuse(*_: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("flaxattn.train.lines.open", refuse, raising=False)
+    monkeypatch.setattr("flaxattn.lines.open", refuse, raising=False)
     assert codes(write("shut.tsv", "a\n")) == (0, {"unreadable": 1})
 
 
@@ -249,7 +272,7 @@ def test_parquet_text_that_is_not_utf8(tmp_path: Path) -> None:
 
 
 def test_a_line_that_is_too_long(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flaxattn.train.lines.LONGEST", 100)
+    monkeypatch.setattr("flaxattn.lines.LONGEST", 100)
     path = write("a.txt", "short\n" + "x" * 1000 + "\nlast\n")
     bad = BadRows("skip")
     assert [row.values["text"] for row in read_rows(path, None, bad)] == ["short", "last"]

@@ -1,0 +1,101 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Batches of rows out of Parquet and Arrow files, and what forbids to open one.
+
+An Arrow file is a stream, as Hugging Face's `save_to_disk` writes, or has a footer. A column of a
+type that Python would have to unpickle is refused before pyarrow sees it. What the columns mean is
+not known here: see `tables`.
+"""
+
+import base64
+import binascii
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+_PICKLED = b"arrow.py_extension_type"
+_FOOTER = b"ARROW1"
+_END = b"\xff\xff\xff\xff\0\0\0\0"  # of a stream that was closed
+_AT_ONCE = 1024
+
+
+class UnusableFileError(Exception):
+    """A file that cannot be read; its arguments are a code of `bad_rows.FIXES` and a message."""
+
+
+class Columnar(NamedTuple):
+    """An open file: the names of its columns, how many rows where it says so, and the rows."""
+
+    names: list[str]
+    rows: int | None
+    batches: Iterator[Any]
+
+
+@contextmanager
+def opened(path: Path, kind: str, columns: Sequence[str] | None) -> Iterator[Columnar]:
+    """A file whose batches are read one after another, never all of them.
+
+    Args:
+        path: of the file.
+        kind: "parquet" or "arrow".
+        columns: those that batches get; None for all. Unknown ones are left out.
+
+    Raises:
+        UnusableFileError: it is damaged, cut short, or holds pickles; while batches are read too.
+    """
+    import pyarrow as pa
+
+    try:
+        with (_parquet if kind == "parquet" else _arrow)(path, columns) as found:
+            yield found
+    except (pa.ArrowException, OSError) as error:
+        told = (str(error).splitlines() or [type(error).__name__])[0]
+        raise UnusableFileError("damaged", f"the file cannot be read: {told}") from error
+
+
+@contextmanager
+def _parquet(path: Path, columns: Sequence[str] | None) -> Iterator[Columnar]:
+    import pyarrow.parquet as pq
+
+    stored = (pq.read_metadata(path).metadata or {}).get(b"ARROW:schema", b"")
+    try:
+        _refuse_pickles(base64.b64decode(stored))
+    except binascii.Error as error:
+        raise UnusableFileError("damaged", f"its schema cannot be read: {error}") from error
+    with pq.ParquetFile(path, page_checksum_verification=True) as file:
+        names = file.schema_arrow.names
+        wanted = None if columns is None else [name for name in columns if name in names]
+        batches = file.iter_batches(batch_size=_AT_ONCE, columns=wanted)
+        yield Columnar(names, file.metadata.num_rows, batches)
+
+
+@contextmanager
+def _arrow(path: Path, columns: Sequence[str] | None) -> Iterator[Columnar]:
+    import pyarrow as pa
+
+    with pa.memory_map(str(path)) as file:
+        if footed := file.read(len(_FOOTER)) == _FOOTER:
+            file.seek(8)  # behind the magic and its padding
+        else:
+            file.seek(max(0, file.size() - len(_END)))
+            if file.read() != _END:
+                raise UnusableFileError("truncated-file", "the stream has no end")
+            file.seek(0)
+        _refuse_pickles(pa.ipc.read_message(file).metadata.to_pybytes())
+        file.seek(0)
+        if footed:
+            reader = pa.ipc.open_file(file)
+            whole = (reader.get_batch(n) for n in range(reader.num_record_batches))
+        else:
+            reader = whole = pa.ipc.open_stream(file)
+        names = reader.schema.names
+        wanted = names if columns is None else [name for name in columns if name in names]
+        yield Columnar(names, None, (batch.select(wanted) for batch in whole))
+
+
+def _refuse_pickles(schema: bytes) -> None:
+    """Look for the name of the type in a schema as it is stored, which nobody has to interpret."""
+    if _PICKLED in schema:
+        told = "a column has an extension type that is a pickle, which is never opened"
+        raise UnusableFileError("pickled", told)
