@@ -173,7 +173,7 @@ class Store:
         head: Numbers = None,
         *,
         raw: bool = False,
-    ) -> Shaped[np.ndarray, "*heads rows ..."]:
+    ) -> Shaped[np.ndarray, "..."]:
         """Anything that was captured of one text.
 
         Args:
@@ -205,7 +205,9 @@ class Store:
         else:
             held = [f"{s}.{n}" for s, t in shard.sides.items() for n in (*t["arrays"], *t["stats"])]
             raise InputError(f"{self.path} holds no {name}\nit holds {', '.join(held)}")
-        axes = tuple(i for i, asked in enumerate((layer, head)) if isinstance(asked, int))
+        axes = tuple(
+            i for i, asked in enumerate((layer, head)) if asked is not None and not np.ndim(asked)
+        )
         return found.squeeze(axes)
 
     def __getitem__(self, example: int) -> Trace:
@@ -340,7 +342,7 @@ def read_plan(path: Path) -> tuple[dict[str, Any], str]:
 
 def _indices(asked: Numbers, known: Sequence[int], what: str, name: str) -> list[int]:
     """Places of the numbers asked for."""
-    wanted = known if asked is None else [asked] if isinstance(asked, int) else asked
+    wanted = known if asked is None else np.atleast_1d(asked).tolist()
     if missing := [number for number in wanted if number not in known]:
         raise InputError(
             f"{name} of {what} {missing[0]} was not captured\n"

@@ -50,7 +50,7 @@ class Manifest:
     def to_bytes(self) -> bytes:
         """The file's content."""
         body = {"format": FORMAT, **dataclasses.asdict(self)}
-        text = json.dumps(body, ensure_ascii=False, sort_keys=True)
+        text = json.dumps(body, ensure_ascii=False)
         digest = hashlib.sha256(text.encode()).hexdigest()
         return f'{{"sha256": "{digest}", "shard": {text}}}\n'.encode()
 
