@@ -126,8 +126,16 @@ class Store:
             raise damaged(shard.folder / MANIFEST, f"the plan says that the shard has {examples}")
         return shard
 
-    def _of(self, example: int) -> tuple[int, Shard]:
-        """An example's number from the start, and its shard."""
+    def shard_of(self, example: int) -> tuple[int, Shard]:
+        """An example's number from the start, and its shard, opened for reading.
+
+        Args:
+            example: The text; negative counts from the end.
+
+        Raises:
+            InputError: If there is no such example.
+            StoreError: If the shard is not there yet, or damaged.
+        """
         if not -len(self) <= example < len(self):
             raise InputError(
                 f"{self.path} has examples 0 to {len(self) - 1}; there is no {example}"
@@ -161,7 +169,7 @@ class Store:
             StoreError: If the shard is not there yet, or something read is damaged.
             InputError: If there is no such example, or it was not captured.
         """
-        _, shard = self._of(example)
+        _, shard = self.shard_of(example)
         side = side or next((s for s in SIDES if s in shard.sides), SIDES[0])
         return self.array(f"{side}.weights", example, layer, head, raw=raw)
 
@@ -190,7 +198,7 @@ class Store:
         Raises:
             StoreError: As for `weights`.
         """
-        example, shard = self._of(example)
+        example, shard = self.shard_of(example)
         side, _, field = name.partition(".")
         said = shard.sides.get(side, {"arrays": {}, "stats": {}, "layers": [], "heads": []})
         layers = _indices(layer, said["layers"], "layer", name)
@@ -201,7 +209,7 @@ class Store:
         elif field in said["arrays"]:
             found = shard.values(name, example, layers, heads)
             if not raw:
-                found = _as_float32(found, field)
+                found = as_float32(found, field)
         else:
             held = [f"{s}.{n}" for s, t in shard.sides.items() for n in (*t["arrays"], *t["stats"])]
             raise InputError(f"{self.path} holds no {name}\nit holds {', '.join(held)}")
@@ -216,7 +224,7 @@ class Store:
         Raises:
             StoreError: As for `weights`, like InputError.
         """
-        example, shard = self._of(example)
+        example, shard = self.shard_of(example)
         return shard.trace(example)
 
     def __iter__(self) -> Iterator[Trace]:
@@ -351,8 +359,13 @@ def _indices(asked: Numbers, known: Sequence[int], what: str, name: str) -> list
     return [known.index(number) for number in wanted]
 
 
-def _as_float32(values: np.ndarray, field: str) -> np.ndarray:
-    """Values as float32; weights of uint8 as shares between 0 and 1."""
+def as_float32(values: np.ndarray, field: str) -> np.ndarray:
+    """Values as float32; weights of uint8 as shares between 0 and 1.
+
+    Args:
+        values: As they are stored.
+        field: Of a record, such as `weights`.
+    """
     scale = np.float32(255) if values.dtype == np.uint8 and field in OF_MAPS else None
     whole = values.astype(np.float32)
     return whole if scale is None else whole / scale

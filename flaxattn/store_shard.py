@@ -229,12 +229,12 @@ class Shard:
         """The record of one side."""
         said = self.sides[side]
         every = range(len(said["layers"])), range(len(said["heads"]))
-        arrays = {}
+        arrays: dict[str, Any] = {}
         for name in said["arrays"]:
             array = self.values(f"{side}.{name}", example, *every, whole)
             arrays[name] = array[:, None] if name in OF_MAPS else array.swapaxes(1, 2)[:, None]
-        stats = {name: self.statistic(tokens, side, name)[:, None] for name in said["stats"]}
-        windows = {
+        stats: Any = {name: self.statistic(tokens, side, name)[:, None] for name in said["stats"]}
+        windows: dict[str, Any] = {
             f"{axis}_window": (start, start + row[f"{side}_{count}"])
             for axis, count in (("query", "queries"), ("key", "keys"))
             if (start := row.get(f"{side}_{axis}_start")) is not None

@@ -342,7 +342,7 @@ def parquet(table: pa.Table, bound: dict[str, str]) -> bytes:
         bound: Said in the file's metadata: which plan and shard it belongs to.
     """
     width = max(1, table.nbytes // max(1, len(table)))
-    words = [field.name for field in table.schema if not pa.types.is_nested(field.type)]
+    words: Any = [field.name for field in table.schema if not pa.types.is_nested(field.type)]
     sink = pa.BufferOutputStream()
     pq.write_table(
         table.replace_schema_metadata({f"flaxattn.{k}": v for k, v in bound.items()}),

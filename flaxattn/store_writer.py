@@ -160,7 +160,7 @@ def commit(store: Path, number: int, files: Mapping[str, bytes]) -> bool:
     with parted(store, number, needed) as part:
         for name, data in files.items():
             _write(part / name, data)
-        _flush_folders(part)
+        flush_folders(part)
         return named(store, number, part)
 
 
@@ -232,7 +232,7 @@ def named(store: Path, number: int, part: Path) -> bool:
             raise
         _same(store, number, manifest)
         return False
-    _flush(target.parent)
+    flush(target.parent)
     return True
 
 
@@ -271,18 +271,19 @@ def _write(path: Path, data: bytes) -> None:
         os.close(handle)
 
 
-def _flush(folder: Path) -> None:
-    """Make the names in a folder durable."""
-    handle = os.open(folder, os.O_RDONLY)
+def flush(path: Path) -> None:
+    """See the content of a file, or the names in a folder, on the disk."""
+    handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:
         os.close(handle)
 
 
-def _flush_folders(folder: Path) -> None:
+def flush_folders(folder: Path) -> None:
+    """See the names in a folder and in those inside it on the disk."""
     for path in [folder, *(p for p in folder.rglob("*") if p.is_dir())]:
-        _flush(path)
+        flush(path)
 
 
 def _not_written(target: Path, needed: int, error: OSError) -> StoreError:

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A stored text as an xarray Dataset. xarray is optional and imported here only."""
 
+import importlib
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ def dataset(trace: Trace) -> Any:
         UnavailableError: If xarray is not installed.
     """
     try:
-        import xarray
+        xarray = importlib.import_module("xarray")
     except ImportError as error:
         raise UnavailableError(
             "to_xarray needs the package xarray, which is not installed\npip install xarray"
