@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from flaxattn.position_figure import plot_positions as plot_positions
     from flaxattn.rnn_config import RnnConfig as RnnConfig
     from flaxattn.seq2seq_config import Seq2SeqConfig as Seq2SeqConfig
+    from flaxattn.store import open_store as open_store
     from flaxattn.trace import Trace as Trace
     from flaxattn.views.head import head_view as head_view
 
@@ -42,6 +43,7 @@ _HOMES = {
     "from_pretrained": "flaxattn.loading",
     "head_view": "flaxattn.views.head",
     "kernels": "flaxattn.kernels",
+    "open_store": "flaxattn.store",
     "plot_alignment": "flaxattn.alignment_figure",
     "plot_head_scores": "flaxattn.head_score_figure",
     "plot_heads": "flaxattn.figures",
@@ -61,6 +63,7 @@ __all__ = [  # a list in this file, so that type checkers can read it
     "from_pretrained",
     "head_view",
     "kernels",
+    "open_store",
     "plot_alignment",
     "plot_head_scores",
     "plot_heads",

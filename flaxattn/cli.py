@@ -16,7 +16,13 @@ import typer
 from rich.console import Console
 from typer.core import TyperGroup
 
-from flaxattn import __version__, evaluate_commands, generate_commands, translate_commands
+from flaxattn import (
+    __version__,
+    evaluate_commands,
+    generate_commands,
+    store_commands,
+    translate_commands,
+)
 from flaxattn.allocator import keep_freed_memory
 from flaxattn.errors import FlaxattnError, StopRequestedError
 from flaxattn.standard_input import given_text
@@ -162,6 +168,7 @@ def _numbers(text: str | None) -> list[int] | None:
 app.command()(generate_commands.generate)
 app.command()(translate_commands.translate)
 app.command()(evaluate_commands.evaluate)
+app.add_typer(store_commands.app, name="store")
 
 _tokenizer = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(_tokenizer, name="tokenizer")

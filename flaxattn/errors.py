@@ -26,6 +26,10 @@ class CheckpointError(FlaxattnError):
     """A model directory that is missing, incomplete, damaged, or does not match its config."""
 
 
+class StoreError(FlaxattnError):
+    """A store of attention that is damaged or unfinished, or a shard that cannot be written."""
+
+
 class UnavailableError(FlaxattnError):
     """What was named cannot run here: no such device, package, network or implementation."""
 

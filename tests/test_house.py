@@ -26,6 +26,7 @@ COMMANDS = {
     "generate_commands",
     "glue_commands",
     "gpt2_commands",
+    "store_commands",
     "translate_commands",
     "translation_commands",
 }
