@@ -58,6 +58,7 @@ LEVELS = [
         "nnx",
         "pieces",
         "prompts",
+        "reading",
         "rnn_names",
         "sentencepieces",
         "seq2seq_handle",
