@@ -133,7 +133,10 @@ class PretrainedSeq2Seq(Pretrained):
             InputError: For a source or a setting that cannot be used.
         """
         source = self._sources(texts, input_ids, attention_mask, truncate)
-        prompt = self._prompt(source, decoder_input_ids)
+        prompt = decoder_input_ids
+        if prompt is None:
+            prompt = np.full((len(source.told), 1), self.config.decoder_start_token_id)
+        prompt = self._target(prompt, None, None, source.given)["decoder_input_ids"]
         decoding = self.decoding(source.lengths[0], prompt.shape[1], settings)
         written = write(self.module, self.params, source.given, prompt, decoding, seed)
         ids = np.asarray(written.ids)
@@ -146,17 +149,26 @@ class PretrainedSeq2Seq(Pretrained):
         reading = self._reread(source, ids[:, 0], prompt.shape[1], decoding)
         return told, self.seen(reading, capture)
 
-    def with_targets(self, source: Reading, decoding: Decoding, seed: int = 0) -> Reading:
-        """Sources that were read, with the best target that the model writes for each.
+    def with_targets(
+        self,
+        sources: Sequence[Reading],
+        given: Mapping[str, Int[np.ndarray, "B S"]],
+        decoding: Decoding,
+        seed: int = 0,
+    ) -> list[Reading]:
+        """Sources that were read, each with the best target that the model writes for it.
 
         Args:
-            source: From `read`; may be padded further.
-            decoding: From `decoding`, for the longest source.
+            sources: Of one text each.
+            given: Arguments of all of them, padded.
+            decoding: From `decoding`.
             seed: As for `generate`.
         """
-        prompt = self._prompt(source, None)
-        written = write(self.module, self.params, source.given, prompt, decoding, seed)
-        return self._reread(source, np.asarray(written.ids)[:, 0], prompt.shape[1], decoding)
+        prompt = np.full((len(given["input_ids"]), 1), self.config.decoder_start_token_id, np.int32)
+        written = write(self.module, self.params, given, prompt, decoding, seed)
+        ids = np.asarray(written.ids)[:, :1]
+        rows = zip(sources, ids, strict=False)
+        return [self._reread(source, row, 1, decoding) for source, row in rows]
 
     def trace(
         self,
@@ -184,16 +196,12 @@ class PretrainedSeq2Seq(Pretrained):
                 one over the limit.
         """
         if target is None:
-            return self.generate(text, truncate=truncate, trace=True, capture=capture, **settings)[
-                1
-            ]
+            told = {"trace": True, "capture": capture, **settings}
+            return self.generate(text, truncate=truncate, **told)[1]
         return self.seen(self.read(text, target, truncate=truncate), capture)
 
     def read(self, text: Any, text_b: Any = None, *, truncate: bool = False) -> Reading:
-        """What the model is fed for sources and targets, or for sources alone.
-
-        See `Pretrained.read`; to sources alone, `with_targets` adds what the model writes.
-        """
+        """What the model is fed for sources, and for targets if given; see `Pretrained.read`."""
         source = self._sources(text, None, None, truncate)
         if text_b is None:
             return source
@@ -307,12 +315,6 @@ class PretrainedSeq2Seq(Pretrained):
                 "truncated": encoded.truncated,
             }
         return Reading(given, Trace(**told, mask=given["attention_mask"] == 1, model=self.name))
-
-    def _prompt(self, source: Reading, ids: Any) -> Int[np.ndarray, "B P"]:
-        """What every text begins with, by default the start token."""
-        if ids is None:
-            ids = np.full((len(source.told), 1), self.config.decoder_start_token_id)
-        return self._target(ids, None, None, source.given)["decoder_input_ids"]
 
     def _reread(
         self, source: Reading, ids: Int[np.ndarray, "B T"], prompt: int, decoding: Decoding
