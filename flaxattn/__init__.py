@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from flaxattn import kernels as kernels
     from flaxattn.alignment_figure import plot_alignment as plot_alignment
     from flaxattn.config import BertConfig as BertConfig
+    from flaxattn.extraction import extract as extract
+    from flaxattn.extraction import extract_models as extract_models
     from flaxattn.figures import plot_heads as plot_heads
     from flaxattn.gpt2_config import GPT2Config as GPT2Config
     from flaxattn.handle import Pretrained as Pretrained
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from flaxattn.loading import from_pretrained as from_pretrained
     from flaxattn.position_figure import plot_positions as plot_positions
     from flaxattn.rnn_config import RnnConfig as RnnConfig
+    from flaxattn.running import Running as Running
     from flaxattn.seq2seq_config import Seq2SeqConfig as Seq2SeqConfig
     from flaxattn.store import open_store as open_store
     from flaxattn.trace import Trace as Trace
@@ -36,10 +39,13 @@ _HOMES = {
     "GPT2Config": "flaxattn.gpt2_config",
     "Pretrained": "flaxattn.handle",
     "RnnConfig": "flaxattn.rnn_config",
+    "Running": "flaxattn.running",
     "Seq2SeqConfig": "flaxattn.seq2seq_config",
     "Sieve": "flaxattn.kernels.contract",
     "Trace": "flaxattn.trace",
     "detect_heads": "flaxattn.induction",
+    "extract": "flaxattn.extraction",
+    "extract_models": "flaxattn.extraction",
     "from_pretrained": "flaxattn.loading",
     "head_view": "flaxattn.views.head",
     "kernels": "flaxattn.kernels",
@@ -55,11 +61,14 @@ __all__ = [  # a list in this file, so that type checkers can read it
     "GPT2Config",
     "Pretrained",
     "RnnConfig",
+    "Running",
     "Seq2SeqConfig",
     "Sieve",
     "Trace",
     "__version__",
     "detect_heads",
+    "extract",
+    "extract_models",
     "from_pretrained",
     "head_view",
     "kernels",

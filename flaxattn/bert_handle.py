@@ -5,8 +5,6 @@
 This file puts the parts together; it computes nothing itself.
 """
 
-import dataclasses
-import functools
 import unicodedata
 from collections.abc import Sequence
 from typing import Any
@@ -17,9 +15,10 @@ from jaxtyping import Float, Int
 from flaxattn import inputs, positions
 from flaxattn.config import BertConfig
 from flaxattn.encoded import Encoded
-from flaxattn.handle import Pretrained, run, see
+from flaxattn.handle import Pretrained, run
 from flaxattn.kernels.contract import Capture
 from flaxattn.outputs import ModelOutput
+from flaxattn.reading import Reading
 from flaxattn.tokens import Tokenizer
 from flaxattn.trace import Trace
 
@@ -108,22 +107,19 @@ class PretrainedBert(Pretrained):
             InputError: For an unknown layer or head, a window beyond the text, a model without
                 tokenizer, an empty text, or one over the limit.
         """
-        c = self.config
-        inputs.check_capture(capture, c.num_hidden_layers, c.num_attention_heads)
+        inputs.check_capture(capture, *self.counts())
+        return self.seen(self.read(text, text_b, truncate=truncate), capture)
+
+    def read(self, text: Any, text_b: Any = None, *, truncate: bool = False) -> Reading:
+        """What the model is fed for texts or pairs of them; see `Pretrained.read`."""
         encoded = self._encode(text, text_b, truncate)
-        inputs.check_window(capture, encoded.input_ids.shape[1])
-        given = inputs.padded(
-            {
-                "input_ids": encoded.input_ids,
-                "attention_mask": encoded.attention_mask,
-                "token_type_ids": encoded.token_type_ids,
-                "key_classes": self._key_classes(encoded),
-            },
-            c.max_position_embeddings,
-        )
-        seen = see(self.module.clone(capture=capture, keep_hidden=False), self.params, given)
-        trace = Trace.from_variables(
-            seen,
+        given = {
+            "input_ids": encoded.input_ids,
+            "attention_mask": encoded.attention_mask,
+            "token_type_ids": encoded.token_type_ids,
+            "key_classes": self._key_classes(encoded),
+        }
+        told = Trace(
             tokens=encoded.tokens,
             mask=encoded.attention_mask == 1,
             segments=encoded.token_type_ids,
@@ -133,10 +129,16 @@ class PretrainedBert(Pretrained):
             truncated=encoded.truncated,
             model=self.name,
         )
-        assert trace.encoder is not None
-        length = encoded.input_ids.shape[1]
-        cut = functools.partial(inputs.cut, queries=length, keys=length)
-        return dataclasses.replace(trace, encoder=trace.encoder.map(cut))
+        return Reading(given, told)
+
+    @property
+    def limit(self) -> int:
+        """Most positions of a sequence."""
+        return self.config.max_position_embeddings
+
+    def counts(self) -> tuple[int, int]:
+        """Layers, and heads of a layer."""
+        return self.config.num_hidden_layers, self.config.num_attention_heads
 
     def positions(self) -> Float[np.ndarray, "P E"]:
         """The learned table of positions, for `flaxattn.plot_positions`."""

@@ -20,9 +20,10 @@ from flaxattn.errors import InputError
 from flaxattn.generation_config import settled
 from flaxattn.gpt2 import GPT2LM
 from flaxattn.gpt2_config import GPT2Config
-from flaxattn.handle import Pretrained, run, see
+from flaxattn.handle import Pretrained, run
 from flaxattn.kernels.contract import Capture
 from flaxattn.outputs import ModelOutput
+from flaxattn.reading import Reading
 from flaxattn.tokens import Tokenizer
 from flaxattn.trace import Trace
 from flaxattn.words import words_spaced
@@ -225,10 +226,26 @@ class PretrainedGPT2(Pretrained):
             InputError: For an unknown layer or head, a model without tokenizer, an empty text, or
                 one over the limit.
         """
-        texts = [text] if isinstance(text, str) else list(text)
-        limit = self.config.n_positions
-        encoded = self._reader().encode(texts, max_length=limit, truncate=truncate)
-        return self._see(encoded.input_ids, encoded.attention_mask, capture, encoded.truncated)
+        return self.seen(self.read(text, truncate=truncate), capture)
+
+    def read(self, text: Any, text_b: Any = None, *, truncate: bool = False) -> Reading:
+        """What the model is fed for texts; see `Pretrained.read`. There is no second text."""
+        if text_b is not None:
+            raise InputError(
+                f"{self.name!r} reads single texts, received pairs\n"
+                "join each pair into one text, as the model saw them in training"
+            )
+        encoded = self._reader().encode(text, max_length=self.limit, truncate=truncate)
+        return self._reading(encoded.input_ids, encoded.attention_mask, encoded.truncated)
+
+    @property
+    def limit(self) -> int:
+        """Most positions of a sequence."""
+        return self.config.n_positions
+
+    def counts(self) -> tuple[int, int]:
+        """Layers, and heads of a layer."""
+        return self.config.n_layer, self.config.n_head
 
     def positions(self) -> Float[np.ndarray, "P E"]:
         """The learned table of positions, for `flaxattn.plot_positions`."""
@@ -327,38 +344,30 @@ class PretrainedGPT2(Pretrained):
         places = starts[:, None] + np.arange(width)[None]
         real = places < sizes[:, None]
         moved = np.take_along_axis(ids, np.minimum(places, ids.shape[1] - 1), axis=1)
-        return self._see(np.where(real, moved, 0), real.astype(np.int32), capture)
+        reading = self._reading(np.where(real, moved, 0), real.astype(np.int32))
+        return self.seen(reading, capture)
 
-    def _see(
+    def _reading(
         self,
         ids: Int[np.ndarray, "B S"],
         mask: Int[np.ndarray, "B S"],
-        capture: Capture,
         truncated: Sequence[int] = (),
-    ) -> Trace:
-        """What attention saw of texts padded on the right."""
+    ) -> Reading:
+        """Texts of ids padded on the right."""
         c = self.config
-        inputs.check_capture(capture, c.n_layer, c.n_head)
-        inputs.check_window(capture, ids.shape[1])
         added = np.isin(ids, [i for i in (c.bos_token_id, c.eos_token_id) if i is not None])
         special = added | (mask == 0)
         classes = (special & (mask == 1)).astype(np.int32) << SPECIAL
         classes[:, 0] |= 1 << FIRST
         given = {"input_ids": ids, "attention_mask": mask, "key_classes": classes}
-        given = inputs.padded(given, c.n_positions)
-        seen = see(self.module.clone(capture=capture, keep_hidden=False), self.params, given)
-        trace = Trace.from_variables(
-            seen,
+        told = Trace(
             **self._told(ids, mask, special),
             mask=mask == 1,
             special=special,
             truncated=truncated,
             model=self.name,
         )
-        assert trace.decoder is not None
-        length = ids.shape[1]
-        cut = functools.partial(inputs.cut, queries=length, keys=length)
-        return dataclasses.replace(trace, decoder=trace.decoder.map(cut))
+        return Reading(given, told)
 
     def _told(self, ids: np.ndarray, mask: np.ndarray, special: np.ndarray) -> dict[str, Any]:
         """Pieces as a person reads them, words and texts; numbers where there is no tokenizer."""

@@ -15,10 +15,12 @@ from typing import Any
 import jax
 from flax import linen as nn
 
-from flaxattn import weights
+from flaxattn import inputs, weights
 from flaxattn.encoded import Reader
 from flaxattn.errors import InputError
+from flaxattn.kernels.contract import Capture
 from flaxattn.matching import Report
+from flaxattn.reading import Reading, joined, sides_of
 from flaxattn.trace import Trace
 from flaxattn.weights import ModelConfig
 
@@ -50,6 +52,50 @@ class Pretrained(abc.ABC):
     @abc.abstractmethod
     def trace(self, *texts: Any, **options: Any) -> Trace:
         """Read texts and keep what attention saw."""
+
+    @abc.abstractmethod
+    def read(self, text: Any, text_b: Any = None, *, truncate: bool = False) -> Reading:
+        """What the model is fed for texts, and what a trace tells of them.
+
+        Neither the module nor the parameters are used, so a copy without them does too.
+
+        Args:
+            text: A text, or B texts.
+            text_b: The second text, or the target, of each.
+            truncate: Whether a text over the model's limit is cut, which is told in `truncated`;
+                otherwise it is an error.
+
+        Raises:
+            InputError: For a model without tokenizer, an empty text, or one over the limit.
+        """
+
+    @property
+    @abc.abstractmethod
+    def limit(self) -> int:
+        """Most positions of a sequence."""
+
+    @abc.abstractmethod
+    def counts(self) -> tuple[int, int]:
+        """Layers, and heads of a layer, of the side that has more of them."""
+
+    def seen(self, reading: Reading, capture: Capture) -> Trace:
+        """What attention saw of texts that were read.
+
+        Args:
+            reading: From `read`, with targets where the model is an encoder-decoder.
+            capture: What to keep.
+
+        Returns:
+            The trace of B texts, padded to the longest of them.
+
+        Raises:
+            InputError: For an unknown layer or head, or a window beyond the text.
+        """
+        inputs.check_capture(capture, *self.counts())
+        inputs.check_window(capture, min(reading.lengths))
+        module = self.module.clone(capture=capture, keep_hidden=False)
+        state = see(module, self.params, reading.padded(self.limit))
+        return joined(reading.told, sides_of(Trace.from_variables(state)), reading.lengths)
 
     def save_pretrained(self, directory: str | Path, dtype: str | None = None) -> None:
         """Write a directory that `from_pretrained` and torch transformers open.

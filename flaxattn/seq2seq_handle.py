@@ -6,11 +6,9 @@ This file puts the parts together; it computes nothing itself.
 """
 
 import dataclasses
-import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
@@ -19,9 +17,10 @@ from flaxattn.decoding import Decoding
 from flaxattn.encoded import Reader
 from flaxattn.errors import InputError
 from flaxattn.generation_config import settled
-from flaxattn.handle import Pretrained, run, see
+from flaxattn.handle import Pretrained, run
 from flaxattn.kernels.contract import Capture
 from flaxattn.outputs import Seq2SeqOutput
+from flaxattn.reading import Reading
 from flaxattn.rnn_config import EncoderDecoderConfig, RnnConfig
 from flaxattn.seq2seq import shifted_right
 from flaxattn.trace import Trace
@@ -132,13 +131,13 @@ class PretrainedSeq2Seq(Pretrained):
         Raises:
             InputError: For a source or a setting that cannot be used.
         """
-        source, pieces = self._sources(texts, input_ids, attention_mask, truncate)
+        source = self._sources(texts, input_ids, attention_mask, truncate)
         prompt = decoder_input_ids
         if prompt is None:
-            prompt = np.full((len(source["input_ids"]), 1), self.config.decoder_start_token_id)
-        prompt = self._target(prompt, None, None, source)["decoder_input_ids"]
-        decoding = self._decoding(source["input_ids"].shape[1], prompt.shape[1], settings)
-        written = write(self.module, self.params, source, prompt, decoding, seed)
+            prompt = np.full((len(source.told), 1), self.config.decoder_start_token_id)
+        prompt = self._target(prompt, None, None, source.given)["decoder_input_ids"]
+        decoding = self.decoding(source.lengths[0], prompt.shape[1], settings)
+        written = write(self.module, self.params, source.given, prompt, decoding, seed)
         ids = np.asarray(written.ids)
         flat = shortened(ids.reshape(-1, ids.shape[-1]), prompt.shape[1], decoding)
         told = flat if texts is None else [self._writer().decode(row) for row in flat]
@@ -146,7 +145,29 @@ class PretrainedSeq2Seq(Pretrained):
             told = told, np.asarray(written.scores).reshape(-1)
         if not trace:
             return told
-        return told, self._reread(source, pieces, ids[:, 0], prompt.shape[1], decoding, capture)
+        reading = self._reread(source, ids[:, 0], prompt.shape[1], decoding)
+        return told, self.seen(reading, capture)
+
+    def with_targets(
+        self,
+        sources: Sequence[Reading],
+        given: Mapping[str, Int[np.ndarray, "B S"]],
+        decoding: Decoding,
+        seed: int = 0,
+    ) -> list[Reading]:
+        """Sources that were read, each with the best target that the model writes for it.
+
+        Args:
+            sources: Of one text each.
+            given: Arguments of all of them, padded.
+            decoding: From `decoding`.
+            seed: As for `generate`.
+        """
+        prompt = np.full((len(given["input_ids"]), 1), self.config.decoder_start_token_id, np.int32)
+        written = write(self.module, self.params, given, prompt, decoding, seed)
+        ids = np.asarray(written.ids)[:, :1]
+        rows = zip(sources, ids, strict=False)
+        return [self._reread(source, row, 1, decoding) for source, row in rows]
 
     def trace(
         self,
@@ -174,19 +195,57 @@ class PretrainedSeq2Seq(Pretrained):
                 one over the limit.
         """
         if target is None:
-            return self.generate(text, truncate=truncate, trace=True, capture=capture, **settings)[
-                1
-            ]
-        source, pieces = self._sources(text, None, None, truncate)
-        limit = self.config.max_position_embeddings
-        encoded = self._writer().encode(target, max_length=limit, truncate=truncate)
-        if len(encoded.input_ids) != len(source["input_ids"]):
+            told = {"trace": True, "capture": capture, **settings}
+            return self.generate(text, truncate=truncate, **told)[1]
+        return self.seen(self.read(text, target, truncate=truncate), capture)
+
+    def read(self, text: Any, text_b: Any = None, *, truncate: bool = False) -> Reading:
+        """What the model is fed for sources, and for targets if given; see `Pretrained.read`."""
+        source = self._sources(text, None, None, truncate)
+        if text_b is None:
+            return source
+        encoded = self._writer().encode(text_b, max_length=self.limit, truncate=truncate)
+        if len(encoded.input_ids) != len(source.told):
             raise InputError(
-                f"{len(source['input_ids'])} sources and {len(encoded.input_ids)} targets\n"
+                f"{len(source.told)} sources and {len(encoded.input_ids)} targets\n"
                 "give every source its target"
             )
-        read = np.asarray(shifted_right(jnp.asarray(encoded.input_ids), self.config))
-        return self._see(source, pieces, read, encoded.input_ids, encoded.attention_mask, capture)
+        ids, start = encoded.input_ids, self.config.decoder_start_token_id
+        read = np.insert(ids[:, :-1], 0, start, axis=1)
+        return self._paired(source, read, ids, encoded.attention_mask)
+
+    @property
+    def limit(self) -> int:
+        """Most positions of a source, and of a target."""
+        return self.config.max_position_embeddings
+
+    def counts(self) -> tuple[int, int]:
+        """Layers, and heads of a layer, of the side that has more of them."""
+        c = self.config
+        layers = max(c.encoder_layers, c.decoder_layers)
+        return layers, max(c.encoder_attention_heads, c.decoder_attention_heads)
+
+    def decoding(self, source: int, prompt: int, settings: Mapping[str, Any]) -> Decoding:
+        """The settings of generation, with the checkpoint's and the defaults in place of others.
+
+        Args:
+            source: Length of the longest source, on which the default of the longest text depends.
+            prompt: Length of what every text begins with.
+            settings: Fields of `Decoding`.
+
+        Raises:
+            InputError: For a setting that there is not, or more tokens than there is room for.
+        """
+        c = self.config
+        room = self.limit - prompt
+        told: dict[str, Any] = {
+            "max_new_tokens": inputs.bucket(source + 50, room),
+            "eos": (c.eos_token_id,),
+            "pad": c.pad_token_id,
+            "forced_first": c.forced_bos_token_id,
+            "forced_last": c.forced_eos_token_id,
+        }
+        return settled(told, self.generation, settings, prompt, room)
 
     def positions(self, side: str = "encoder") -> Float[np.ndarray, "P E"]:
         """The table of positions, sinusoidal or learned, for `flaxattn.plot_positions`.
@@ -221,92 +280,52 @@ class PretrainedSeq2Seq(Pretrained):
             f"{c.encoder_attention_heads} and {c.decoder_attention_heads} heads"
         )
 
-    def _sources(
-        self, texts: Any, ids: Any, mask: Any, truncate: bool
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _sources(self, texts: Any, ids: Any, mask: Any, truncate: bool) -> Reading:
         """Checked arguments of the encoder, and what a trace tells of the texts."""
         if (texts is None) == (ids is None):
             raise InputError("give either texts or input_ids")
         if texts is None:
             given = self._source(ids, mask)
-            return given, {"tokens": _pieces(self.tokenizer, np.asarray(given["input_ids"]))}
-        limit = self.config.max_position_embeddings
-        encoded = self._reader().encode(texts, max_length=limit, truncate=truncate)
-        rows = [(text,) for text in ([texts] if isinstance(texts, str) else texts)]
-        parts = zip(rows, encoded.offsets, encoded.special, strict=True)
-        told = {
-            "tokens": encoded.tokens,
-            "words": [words_read(row[0], places, added) for row, places, added in parts],
-            "special": encoded.special,
-            "texts": rows,
-            "truncated": encoded.truncated,
-        }
-        return self._source(encoded.input_ids, encoded.attention_mask), told
-
-    def _decoding(self, source: int, prompt: int, settings: dict[str, Any]) -> Decoding:
-        """The settings, with the checkpoint's and the defaults in place of those left out."""
-        c = self.config
-        limit = c.max_position_embeddings - prompt
-        told: dict[str, Any] = {
-            "max_new_tokens": inputs.bucket(source + 50, limit),
-            "eos": (c.eos_token_id,),
-            "pad": c.pad_token_id,
-            "forced_first": c.forced_bos_token_id,
-            "forced_last": c.forced_eos_token_id,
-        }
-        return settled(told, self.generation, settings, prompt, limit)
+            told: dict[str, Any] = {"tokens": _pieces(self.tokenizer, given["input_ids"])}
+        else:
+            encoded = self._reader().encode(texts, max_length=self.limit, truncate=truncate)
+            given = self._source(encoded.input_ids, encoded.attention_mask)
+            rows = [(text,) for text in ([texts] if isinstance(texts, str) else texts)]
+            parts = zip(rows, encoded.offsets, encoded.special, strict=True)
+            told = {
+                "tokens": encoded.tokens,
+                "words": [words_read(row[0], places, added) for row, places, added in parts],
+                "special": encoded.special,
+                "texts": rows,
+                "truncated": encoded.truncated,
+            }
+        return Reading(given, Trace(**told, mask=given["attention_mask"] == 1, model=self.name))
 
     def _reread(
-        self,
-        source: dict[str, Any],
-        pieces: dict[str, Any],
-        ids: Int[np.ndarray, "B T"],
-        prompt: int,
-        decoding: Decoding,
-        capture: Capture,
-    ) -> Trace:
-        """The trace of texts that were written."""
+        self, source: Reading, ids: Int[np.ndarray, "B T"], prompt: int, decoding: Decoding
+    ) -> Reading:
+        """Sources with the targets that were written for them."""
         ids = shortened(ids, prompt, decoding)
         mask = (np.arange(ids.shape[1] - 1)[None] < lengths(ids, prompt, decoding)[:, None] - 1) + 0
-        return self._see(source, pieces, ids[:, :-1], ids[:, 1:], mask, capture)
+        return self._paired(source, ids[:, :-1], ids[:, 1:], mask)
 
-    def _see(
+    def _paired(
         self,
-        source: dict[str, Any],
-        pieces: dict[str, Any],
+        source: Reading,
         read: Int[np.ndarray, "B T"],
         wrote: Int[np.ndarray, "B T"],
         mask: Int[np.ndarray, "B T"],
-        capture: Capture,
-    ) -> Trace:
-        """What attention saw when the decoder read `read`, and wrote `wrote`."""
-        c = self.config
-        layers = max(c.encoder_layers, c.decoder_layers)
-        heads = max(c.encoder_attention_heads, c.decoder_attention_heads)
-        inputs.check_capture(capture, layers, heads)
-        inputs.check_window(capture, min(source["input_ids"].shape[1], read.shape[1]))
-        target = {"decoder_input_ids": read, "decoder_attention_mask": mask}
-        limit = c.max_position_embeddings
-        given = inputs.padded(source, limit) | inputs.padded(target, limit)
-        seen = see(self.module.clone(capture=capture, keep_hidden=False), self.params, given)
-        lengths = source["input_ids"].shape[1], read.shape[1]
-        trace = Trace.from_variables(
-            seen,
-            **pieces,
-            mask=source["attention_mask"] == 1,
+    ) -> Reading:
+        """Sources with targets: the decoder reads `read`, and writes `wrote`."""
+        told = dataclasses.replace(
+            source.told,
             decoder_tokens=_pieces(self.tokenizer and self._writer(), read),
             **self._wrote(wrote, mask),
             decoder_mask=mask == 1,
             decoder_special=np.isin(read, self._added()) | (mask == 0),
-            model=self.name,
         )
-        cuts = {"encoder": (lengths[0],) * 2, "decoder": (lengths[1],) * 2, "cross": lengths[::-1]}
-        sides = {
-            side: seen.map(functools.partial(inputs.cut, queries=q, keys=k))
-            for side, (q, k) in cuts.items()
-            if (seen := getattr(trace, side)) is not None
-        }
-        return dataclasses.replace(trace, **sides)
+        target = {"decoder_input_ids": read, "decoder_attention_mask": mask}
+        return Reading({**source.given, **target}, told)
 
     def _wrote(self, ids: Int[np.ndarray, "B T"], mask: Int[np.ndarray, "B T"]) -> dict[str, Any]:
         """What was written, and the word that each piece of it belongs to."""
@@ -335,7 +354,9 @@ class PretrainedSeq2Seq(Pretrained):
         arrays = inputs.checked(given, ranges, c.max_position_embeddings)
         return {"attention_mask": np.ones(arrays["input_ids"].shape, np.int32)} | arrays
 
-    def _target(self, ids: Any, mask: Any, labels: Any, source: dict[str, Any]) -> dict[str, Any]:
+    def _target(
+        self, ids: Any, mask: Any, labels: Any, source: Mapping[str, Any]
+    ) -> dict[str, Any]:
         """Checked arguments of the decoder."""
         c = self.config
         meaning = (c.target_size, "size of the target vocabulary")
