@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from flaxattn import kernels as kernels
     from flaxattn.alignment_figure import plot_alignment as plot_alignment
     from flaxattn.config import BertConfig as BertConfig
+    from flaxattn.extract_run import extract_to as extract_to
     from flaxattn.extraction import extract as extract
     from flaxattn.extraction import extract_models as extract_models
     from flaxattn.figures import plot_heads as plot_heads
@@ -46,6 +47,7 @@ _HOMES = {
     "detect_heads": "flaxattn.induction",
     "extract": "flaxattn.extraction",
     "extract_models": "flaxattn.extraction",
+    "extract_to": "flaxattn.extract_run",
     "from_pretrained": "flaxattn.loading",
     "head_view": "flaxattn.views.head",
     "kernels": "flaxattn.kernels",
@@ -69,6 +71,7 @@ __all__ = [  # a list in this file, so that type checkers can read it
     "detect_heads",
     "extract",
     "extract_models",
+    "extract_to",
     "from_pretrained",
     "head_view",
     "kernels",

@@ -29,16 +29,21 @@ class Chunk(NamedTuple):
         texts: The texts.
         text_b: The second text, or the target, of each.
         truncate: Whether those over the model's limit are cut.
+        places: Where the first and the last one stand, if that is known.
     """
 
     first: int
     texts: Sequence[str]
     text_b: Sequence[str] | None
     truncate: bool
+    places: tuple[str, str] | None = None
 
     def __str__(self) -> str:
         last = self.first + len(self.texts) - 1
-        return f"text {last}" if last == self.first else f"texts {self.first} to {last}"
+        if last == self.first:
+            return f"text {last}" + (f" ({self.places[0]})" if self.places else "")
+        told = f" ({self.places[0]} to {self.places[1]})" if self.places else ""
+        return f"texts {self.first} to {last}{told}"
 
 
 class TextError(InputError):
@@ -69,7 +74,11 @@ class Batch(NamedTuple):
 
 
 def chunks(
-    texts: Sequence[str], text_b: Sequence[str] | None, truncate: bool, first: int = 0
+    texts: Sequence[str],
+    text_b: Sequence[str] | None,
+    truncate: bool,
+    first: int = 0,
+    places: Sequence[str] | None = None,
 ) -> Iterator[Chunk]:
     """Texts in chunks.
 
@@ -78,11 +87,13 @@ def chunks(
         text_b: The second text of each.
         truncate: Whether those over the model's limit are cut.
         first: Number of the first text.
+        places: Where each one stands, if that is known.
     """
     for start in range(0, len(texts), TOGETHER):
         part = slice(start, start + TOGETHER)
         seconds = None if text_b is None else text_b[part]
-        yield Chunk(first + start, texts[part], seconds, truncate)
+        ends = None if places is None else (places[part][0], places[part][-1])
+        yield Chunk(first + start, texts[part], seconds, truncate, ends)
 
 
 def read_chunk(model: Pretrained, chunk: Chunk) -> list[Reading]:

@@ -49,10 +49,14 @@ class Texts(NamedTuple):
     Attributes:
         texts: At least one.
         text_b: The second text, or the target, of each.
+        first: Number of the first one in errors; by default they are counted through all shards.
+        places: Where each one stands, for errors about many.
     """
 
     texts: Sequence[str]
     text_b: Sequence[str] | None = None
+    first: int | None = None
+    places: Sequence[str] | None = None
 
 
 class Shard(NamedTuple):
@@ -183,17 +187,16 @@ def extract_shards(
             parameters.
     """
     engine = _Engine(models, options)
-    sizes: collections.deque[int] = collections.deque()
+    spans: collections.deque[tuple[int, int]] = collections.deque()
     with Ahead(models[0], options.workers) as ahead:
-        rows = ahead.read(_all_chunks(shards, options.truncate, sizes))
+        rows = ahead.read(_all_chunks(shards, options.truncate, spans))
         held: list[Reading] = []
-        first = 0
         for some in rows:
             held += some
-            while sizes and len(held) >= sizes[0]:
-                size = sizes.popleft()
+            while spans and len(held) >= spans[0][1]:
+                first, size = spans.popleft()
                 yield engine.shard(held[:size], first)
-                held, first = held[size:], first + size
+                held = held[size:]
 
 
 def extract_shard(
@@ -339,14 +342,15 @@ def _row(seen: Seen, place: slice) -> Seen:
 
 
 def _all_chunks(
-    shards: Iterable[Texts], truncate: bool, sizes: collections.deque[int]
+    shards: Iterable[Texts], truncate: bool, spans: collections.deque[tuple[int, int]]
 ) -> Iterator[Chunk]:
-    """Chunks of all shards, none of which is of two; sizes of shards are told as they begin."""
-    first = 0
-    for texts, text_b in shards:
-        sizes.append(len(texts))
-        yield from chunks(texts, text_b, truncate, first)
-        first += len(texts)
+    """Chunks of all shards, none of which is of two; first number and size of each as it begins."""
+    following = 0
+    for texts, text_b, told, places in shards:
+        first = following if told is None else told
+        spans.append((first, len(texts)))
+        yield from chunks(texts, text_b, truncate, first, places)
+        following = first + len(texts)
 
 
 def _check_sequences(texts: Sequence[str], text_b: Sequence[str] | None) -> None:

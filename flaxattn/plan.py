@@ -35,6 +35,7 @@ class Settings:
         on_error: "fail", "skip" or "quarantine", see `bad_rows`.
         seed: of anything that is drawn.
         max_texts: take no more than so many.
+        reduce: moments that are kept of each shard, kinds of `running.Running`.
         shard_bytes: a shard takes texts while its arrays have no more bytes than this before
             compression; one text may have more.
         shard_texts: nor has it more texts than this.
@@ -44,8 +45,12 @@ class Settings:
     on_error: str = "fail"
     seed: int = 0
     max_texts: int | None = None
+    reduce: tuple[str, ...] = ()
     shard_bytes: int = 128 * 2**20
     shard_texts: int = 4096
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "reduce", tuple(self.reduce))
 
 
 @dataclass(frozen=True)

@@ -23,9 +23,9 @@ from flaxattn.errors import InputError
 from flaxattn.files import remove_abandoned, written_whole
 from flaxattn.folder_lock import locked
 from flaxattn.plan import PLAN, Plan, Shard, read_plan
+from flaxattn.store_layout import INPUTS
 from flaxattn.text_sizes import Measure, Size
 
-INPUTS = "inputs.parquet"
 _ASKED = b"flaxattn.asked"
 _CHARACTERS = 2**18  # tokenised together
 _ROWS = 1024

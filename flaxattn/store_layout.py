@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where things are in a store of attention: names of files, arrays and columns, shapes, chunks.
 
-    plan.json  errors.jsonl  shards/00000/{manifest.json, texts.parquet, tokens.parquet,
-    heads.parquet, reductions.parquet, maps.zarr/}
+    plan.json  errors.jsonl  inputs.parquet  shards/00000/{manifest.json, texts.parquet,
+    tokens.parquet, heads.parquet, reductions.parquet, maps.zarr/}
 
 Pure functions: nothing here opens a file. What is in the tables is in `flaxattn.store_tables`.
 """
@@ -17,7 +17,7 @@ import ml_dtypes
 import numpy as np
 
 FORMAT = 1
-PLAN, ERRORS, SHARDS = "plan.json", "errors.jsonl", "shards"
+PLAN, ERRORS, INPUTS, SHARDS = "plan.json", "errors.jsonl", "inputs.parquet", "shards"
 MANIFEST, TEXTS, TOKENS, HEADS = "manifest.json", "texts.parquet", "tokens.parquet", "heads.parquet"
 REDUCTIONS, MAPS = "reductions.parquet", "maps.zarr"
 SIDES = ("encoder", "decoder", "cross")

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from flaxattn.errors import InputError, StoreError
 from flaxattn.store import Store
-from flaxattn.store_layout import ERRORS, MANIFEST, PLAN, shard_folder
+from flaxattn.store_layout import ERRORS, INPUTS, MANIFEST, PLAN, shard_folder
 from flaxattn.store_seals import read_manifest
 from flaxattn.store_verify import check_shard
 from flaxattn.store_writer import flush, flush_folders, named, parted
@@ -85,7 +85,7 @@ def _fill(draft: Path, stores: Sequence[Store], copy: bool) -> int:
     """Make the new store under its first name; the number of files that were copied."""
     draft.mkdir(parents=True)
     copied = 0
-    for name in (PLAN, ERRORS):
+    for name in (PLAN, ERRORS, INPUTS):
         for store in stores:
             if (store.path / name).is_file():
                 copied += _take(store.path / name, draft / name, True)
