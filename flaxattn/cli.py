@@ -19,6 +19,7 @@ from typer.core import TyperGroup
 from flaxattn import (
     __version__,
     evaluate_commands,
+    extract_commands,
     generate_commands,
     store_commands,
     translate_commands,
@@ -165,6 +166,7 @@ def _numbers(text: str | None) -> list[int] | None:
         ) from error
 
 
+app.command()(extract_commands.extract)
 app.command()(generate_commands.generate)
 app.command()(translate_commands.translate)
 app.command()(evaluate_commands.evaluate)

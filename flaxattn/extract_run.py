@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import os
 import shutil
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,7 +20,7 @@ from typing import Any
 import jax
 
 from flaxattn import inputs as requests
-from flaxattn.bad_rows import POLICIES
+from flaxattn.bad_rows import POLICIES, BadRows
 from flaxattn.corpus_files import InputFile, find_inputs, fingerprint
 from flaxattn.corpus_texts import Columns
 from flaxattn.errors import InputError, StoreError
@@ -31,7 +32,7 @@ from flaxattn.handle import Pretrained
 from flaxattn.kernels.contract import Capture
 from flaxattn.model_mark import mark
 from flaxattn.plan import Plan, Settings, Shard, read_plan
-from flaxattn.planning import prepare
+from flaxattn.planning import check_same, make_plan, prepare
 from flaxattn.running import KINDS, Running
 from flaxattn.safe_text import safe_name
 from flaxattn.store_writer import ShardReport
@@ -230,19 +231,9 @@ def run(
         for name, one in _folders(models).items()
     ]
     plan = works[0].plan
+    report = _report(store, works)
     mine = range(*(part or (0, 1))[:1], len(plan.shards), (part or (0, 1))[1])
     todo = [number for number in mine if any(work.lacks(number) for work in works)]
-    before = sum(not any(w.lacks(n) for w in works) for n in range(len(plan.shards)))
-    report = Report(
-        store=store,
-        texts=plan.texts,
-        tokens=plan.tokens,
-        bytes=plan.bytes * len(works),
-        shards=len(plan.shards),
-        rows=plan.rows,
-        truncated=plan.truncated,
-        there=before,
-    )
     free = _room(store, works, todo)
     watcher.planned(report, [plan.shards[number] for number in todo], free)
     written = []
@@ -314,12 +305,68 @@ def prepare_arguments(
     return plan, measure, lambda size: raw_bytes(asked.capture, which, size)
 
 
+def survey(
+    store: Path, model: Models, asked: Asked, watcher: Watcher | None = None
+) -> tuple[Report, int]:
+    """What a job would do. Nothing is written but temporary files; the store is not claimed.
+
+    Args:
+        store: its folder, there or not.
+        model: or several.
+        asked: what to do.
+        watcher: is told how far planning is.
+
+    Returns:
+        A report of what is there and what is missing, and the bytes free where the store goes.
+
+    Raises:
+        InputError: as `extract_to`.
+    """
+    started, watcher = time.monotonic(), watcher or Watcher()
+    models = {"": model} if isinstance(model, Pretrained) else model
+    check_request(list(models.values()), asked)
+    name, first = next(iter(_folders(models).items()))
+    whole = store / name if name else store
+    with tempfile.TemporaryDirectory() as folder:
+        kept = store if any(store.glob("stdin.*")) else Path(folder)
+        files = find_inputs(asked.inputs, folder=kept, kind=asked.kind)
+        plan, measure, size = prepare_arguments(first, asked, files)
+        if found := read_plan(whole):
+            check_same(whole, found, plan)
+            plan = found
+        else:
+            bad = BadRows(asked.settings.on_error, Path(folder))
+            plan = make_plan(plan, files, measure, size, bad, note=watcher.planning)
+    works = [Work(store / name if name else store, plan, one) for name, one in models.items()]
+    report = _report(store, works, time.monotonic() - started)
+    place = next(path for path in (store, *store.absolute().parents) if path.exists())
+    return report, shutil.disk_usage(place).free
+
+
 def _folders(models: Mapping[str, Pretrained]) -> dict[str, Pretrained]:
     """Models by the folder of their store; one alone has the whole folder."""
     found = {safe_name(name) if name else "": model for name, model in models.items()}
     if len(models) > 1 and "" in found:
         raise InputError("a model has an empty name\nname every model, its store is called so")
     return found
+
+
+def _report(store: Path, works: Sequence[Work], seconds: float = 0.0) -> Report:
+    """What there is before anything is computed."""
+    plan = works[0].plan
+    missing = sum(any(w.lacks(n) for w in works) for n in range(len(plan.shards)))
+    return Report(
+        store=store,
+        texts=plan.texts,
+        tokens=plan.tokens,
+        bytes=plan.bytes * len(works),
+        shards=len(plan.shards),
+        rows=plan.rows,
+        truncated=plan.truncated,
+        there=len(plan.shards) - missing,
+        missing=missing,
+        seconds=seconds,
+    )
 
 
 def _room(store: Path, works: Sequence[Work], todo: Sequence[int]) -> int:

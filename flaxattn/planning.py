@@ -68,7 +68,7 @@ def prepare(
     """
     with locked(store / ".plan.lock"):
         if found := read_plan(store):
-            _check_same(store, found, asked)
+            check_same(store, found, asked)
             return found
         remove_abandoned(store, f".{store.name}.*.part")  # see `written_whole`
         with written_whole(store, last=PLAN) as staging:
@@ -175,7 +175,17 @@ def _unusable(path: Path, reason: str) -> InputError:
     )
 
 
-def _check_same(store: Path, found: Plan, asked: Plan) -> None:
+def check_same(store: Path, found: Plan, asked: Plan) -> None:
+    """Refuse to go on with a store of another plan.
+
+    Args:
+        store: its folder.
+        found: the plan that is there.
+        asked: one without shards.
+
+    Raises:
+        InputError: with what differs.
+    """
     if changes := found.compare(asked):
         more = f" and {len(changes) - 4} more" if len(changes) > 4 else ""
         raise InputError(

@@ -23,6 +23,7 @@ COMMANDS = {
     "cli",
     "commands",
     "evaluate_commands",
+    "extract_commands",
     "generate_commands",
     "glue_commands",
     "gpt2_commands",

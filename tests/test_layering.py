@@ -113,6 +113,8 @@ LEVELS = [
         "demo",
         "doctor",
         "evaluate_commands",
+        "extract_commands",
+        "extract_progress",
         "generate_commands",
         "standard_input",
         "store_commands",
