@@ -24,7 +24,7 @@ from flaxattn.errors import InputError, StopRequestedError
 from flaxattn.folder_lock import held
 
 if TYPE_CHECKING:
-    from flaxattn.extract_run import Report
+    from flaxattn.extract_job import Report
     from flaxattn.handle import Pretrained
     from flaxattn.kernels.contract import Capture
 
@@ -156,9 +156,9 @@ class _Request:
     engine: str
 
     def asked(self) -> Any:
-        """The same for `extract_run`."""
+        """The same as `extract_job` has it."""
         from flaxattn.corpus_texts import Columns
-        from flaxattn.extract_run import Asked
+        from flaxattn.extract_job import Asked
         from flaxattn.plan import Settings
 
         return Asked(
@@ -217,7 +217,7 @@ def _run(out: Path, request: _Request, part: tuple[int, int] | None, fresh: bool
 
 def _surveyed(out: Path, request: _Request, as_json: bool) -> None:
     from flaxattn.extract_progress import Shown
-    from flaxattn.extract_run import survey
+    from flaxattn.extract_survey import survey
 
     asked = request.asked()
     with Shown(Console(stderr=True)) as watcher:

@@ -7,7 +7,7 @@ written, the device works on the next one. Which shards are whose is decided in 
 """
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
@@ -63,7 +63,7 @@ def options_of(plan: Plan, model: Pretrained, options: Options) -> Options:
 
 def commit_shards(
     works: Sequence[Work], numbers: Iterable[int], options: Options
-) -> Iterator[list[ShardReport]]:
+) -> Generator[list[ShardReport], None, None]:
     """Compute shards and put them into their stores; those that are there are passed over.
 
     Memory: the traces of two shards, and a shard while it is compressed.

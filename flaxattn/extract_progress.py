@@ -13,7 +13,7 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
-from flaxattn.extract_run import Report, Watcher
+from flaxattn.extract_job import Report, Watcher
 from flaxattn.plan import Shard
 from flaxattn.store_writer import ShardReport
 
