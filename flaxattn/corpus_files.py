@@ -74,8 +74,9 @@ def find_inputs(
             "no text to read\nname at least one file, pattern or folder, or - for a pipe"
         )
     paths: list[Path] = []
-    for item in map(os.fspath, named):
-        paths += [_spooled(folder, kind or "txt")] if item == STDIN else _expanded(item)
+    for item in named:
+        text = os.fspath(item)
+        paths += [_spooled(folder, kind or "txt")] if text == STDIN else _expanded(text)
     names = _names(paths)
     kinds = [kind_of(path) or kind or "" for path in paths]
     triples = zip(paths, names, kinds, strict=True)

@@ -8,8 +8,7 @@ told and compared, and nothing is ever named after them.
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 
 from flaxattn.bad_rows import BadRows, Problem, excerpt
 from flaxattn.corpus_files import InputFile
@@ -36,7 +35,8 @@ class Columns:
         return list(dict.fromkeys(n for n in (self.text, self.pair, self.id) if n is not None))
 
 
-class Text(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Text:
     """A text, or a pair of texts.
 
     Attributes:
@@ -79,7 +79,7 @@ def read_texts(files: Iterable[InputFile], columns: Columns, bad: BadRows) -> It
                 continue
             for row in read_rows(file.path, columns.names, bad, kind=file.kind):
                 if text := _text(row, file.name, columns, bad, is_new):
-                    yield text._replace(index=index)
+                    yield replace(text, index=index)
                     index += 1
 
 

@@ -11,6 +11,7 @@ with the corpus. Nothing is computed here: see `extract`.
 
 import dataclasses
 import itertools
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -30,6 +31,7 @@ _ASKED = b"flaxattn.asked"
 _CHARACTERS = 2**18  # tokenised together
 _ROWS = 1024
 _LONGEST_SHARD = 2**26  # characters
+_FIELDS = tuple(field.name for field in dataclasses.fields(Text))
 Bytes = Callable[[Size], int]
 Note = Callable[[int, int], object]
 
@@ -163,7 +165,7 @@ def shard_texts(store: Path, plan: Plan, number: int) -> list[Planned]:
     if [row["index"] for row in rows] != list(range(shard.start, shard.stop)):
         raise _unusable(path, f"shard {number} has other texts than the plan says")
     return [
-        Planned(Text(*(row[f] for f in Text._fields)), Size(*(row[f] for f in Size._fields)))
+        Planned(Text(**{f: row[f] for f in _FIELDS}), Size(*(row[f] for f in Size._fields)))
         for row in rows
     ]
 
@@ -207,7 +209,7 @@ def _measured(
             if problem := _unfit(asked, paths[text.file], text, size):
                 bad.report(problem)
             else:
-                yield Planned(text._replace(index=index), size)
+                yield Planned(dataclasses.replace(text, index=index), size)
                 index += 1
 
 
@@ -277,14 +279,15 @@ def _kept(path: Path, asked: Plan) -> Iterator[Callable[[Sequence[Planned]], Non
     import pyarrow.parquet as pq
 
     strings = ("id", "text", "text_b", "file")
-    fields = [(name, pa.string() if name in strings else pa.int64()) for name in Text._fields]
+    fields = [(name, pa.string() if name in strings else pa.int64()) for name in _FIELDS]
     fields += [(name, pa.int64()) for name in Size._fields]
     schema = pa.schema(fields, metadata={_ASKED: asked.asked_sha256.encode()})
+    values = operator.attrgetter(*_FIELDS)
     options: dict[str, Any] = {"compression": "zstd", "write_page_checksum": True}
     with pq.ParquetWriter(path, schema, **options) as writer:
 
         def write(members: Sequence[Planned]) -> None:
-            rows = zip(*((*text, *size) for text, size in members), strict=True)
+            rows = zip(*((*values(text), *size) for text, size in members), strict=True)
             table = pa.table([list(column) for column in rows], schema=schema)
             writer.write_table(table, row_group_size=len(members))
 

@@ -77,6 +77,7 @@ def test_ids_are_those_of_the_pieces(
         vocabulary = json.loads((folder / file).read_text(encoding="utf-8"))
         processor = sentencepiece.SentencePieceProcessor(model_proto=model)
         found = reader.encode(TEXTS)
+        assert reader.count(TEXTS) == found.attention_mask.sum(1).tolist()
         for row, text in enumerate(TEXTS):
             pieces = processor.encode(text, out_type=str)
             expected = [vocabulary.get(piece, vocabulary["<unk>"]) for piece in pieces]
