@@ -13,7 +13,7 @@ import fcntl
 import os
 import secrets
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -314,7 +314,7 @@ def remove_leftovers(store: Path, number: int) -> int:
         Folders removed. Those of writers at work are locked, and stay.
     """
     removed = 0
-    for part in _parts(store, number):
+    for part in list((store / SHARDS).glob(f"{part_prefix(number)}*.part")):
         try:
             handle = os.open(part, os.O_RDONLY)
         except OSError:
@@ -328,7 +328,3 @@ def remove_leftovers(store: Path, number: int) -> int:
         finally:
             os.close(handle)
     return removed
-
-
-def _parts(store: Path, number: int) -> Iterable[Path]:
-    return list((store / SHARDS).glob(f"{part_prefix(number)}*.part"))
