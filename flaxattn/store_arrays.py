@@ -22,7 +22,7 @@ import tensorstore as ts
 from jaxtyping import Shaped
 
 from flaxattn.store_layout import (
-    MAPS,
+    GROUP,
     chunk_count,
     chunk_shape,
     chunks_path,
@@ -79,7 +79,7 @@ def encode(
 def group_file(attributes: Mapping[str, Any]) -> dict[str, bytes]:
     """The file that makes the arrays' folder a Zarr group."""
     group = {"zarr_format": 3, "node_type": "group", "attributes": dict(attributes)}
-    return {f"{MAPS}/zarr.json": json.dumps(group).encode()}
+    return {GROUP: json.dumps(group).encode()}
 
 
 class StoredArray:
@@ -93,8 +93,8 @@ class StoredArray:
         self._grid = tuple(-(-n // c) for n, c in zip(self.shape, self._chunk, strict=True))
         self._path = folder / chunks_path(name, len(self.shape))
         self._size = manifest.files[chunks_path(name, len(self.shape))]["size"] if self.size else 0
-        described = f"{zarr_path(name)}/zarr.json"
-        content(folder, described, manifest.files[described])
+        for described in (GROUP, f"{zarr_path(name)}/zarr.json"):  # what plain Zarr goes by
+            content(folder, described, manifest.files[described])
 
     @property
     def size(self) -> int:

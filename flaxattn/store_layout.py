@@ -20,6 +20,7 @@ FORMAT = 1
 PLAN, ERRORS, INPUTS, SHARDS = "plan.json", "errors.jsonl", "inputs.parquet", "shards"
 MANIFEST, TEXTS, TOKENS, HEADS = "manifest.json", "texts.parquet", "tokens.parquet", "heads.parquet"
 REDUCTIONS, MAPS = "reductions.parquet", "maps.zarr"
+GROUP = f"{MAPS}/zarr.json"
 SIDES = ("encoder", "decoder", "cross")
 OF_MAPS = ("weights", "scores")
 """Arrays of a side with one value for each query and key; others have one row per position."""

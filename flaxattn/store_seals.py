@@ -80,17 +80,31 @@ def read_manifest(store: Path, number: int) -> Manifest:
     Raises:
         StoreError: If it is missing, damaged, or another shard's.
     """
-    path = shard_folder(store, number) / MANIFEST
+    folder = shard_folder(store, number)
+    manifest = manifest_in(folder)
+    if manifest.shard != number:
+        what = f"it is the manifest of shard {shard_name(manifest.shard)}"
+        raise damaged(folder / MANIFEST, what)
+    return manifest
+
+
+def manifest_in(folder: Path) -> Manifest:
+    """The manifest in a folder, whatever the folder is called.
+
+    Args:
+        folder: With the files of a shard.
+
+    Raises:
+        StoreError: If it is missing or damaged.
+    """
+    path = folder / MANIFEST
     try:
-        manifest = Manifest.from_bytes(path.read_bytes())
+        return Manifest.from_bytes(path.read_bytes())
     except OSError as error:
         raise damaged(path, error.strerror or str(error)) from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         reason = str(error) if type(error) is ValueError else "it is no manifest"
         raise damaged(path, reason) from error
-    if manifest.shard != number:
-        raise damaged(path, f"it is the manifest of shard {shard_name(manifest.shard)}")
-    return manifest
 
 
 def damaged(path: Path, what: str) -> StoreError:

@@ -13,7 +13,7 @@ import fcntl
 import os
 import secrets
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,7 +31,7 @@ from flaxattn.store_layout import (
     part_prefix,
     shard_folder,
 )
-from flaxattn.store_seals import Manifest, content, read_manifest, seal
+from flaxattn.store_seals import Manifest, content, manifest_in, read_manifest, seal
 from flaxattn.store_tables import (
     Item,
     arrays,
@@ -223,8 +223,15 @@ def named(store: Path, number: int, part: Path) -> bool:
         OSError: If renaming fails.
     """
     target = shard_folder(store, number)
-    manifest = Manifest.from_bytes((part / MANIFEST).read_bytes())
-    _check_all(part, manifest)
+    try:
+        manifest = manifest_in(part)
+        _check_all(part, manifest)
+    except StoreError as error:
+        raise StoreError(
+            f"could not write {target}: what is on the disk is not what was written\n"
+            f"{str(error).splitlines()[0]}\n"
+            "no part of the shard was kept; check disk and memory, and run the same command again"
+        ) from error
     try:
         os.rename(part, target)
     except OSError as error:
@@ -307,7 +314,7 @@ def remove_leftovers(store: Path, number: int) -> int:
         Folders removed. Those of writers at work are locked, and stay.
     """
     removed = 0
-    for part in _parts(store, number):
+    for part in list((store / SHARDS).glob(f"{part_prefix(number)}*.part")):
         try:
             handle = os.open(part, os.O_RDONLY)
         except OSError:
@@ -321,7 +328,3 @@ def remove_leftovers(store: Path, number: int) -> int:
         finally:
             os.close(handle)
     return removed
-
-
-def _parts(store: Path, number: int) -> Iterable[Path]:
-    return list((store / SHARDS).glob(f"{part_prefix(number)}*.part"))

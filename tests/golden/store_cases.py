@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stores of random attention: traces of every kind of model and capture, and how to write them."""
 
+import dataclasses
 import hashlib
 import itertools
 import json
@@ -11,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from flaxattn.seen import Seen
+from flaxattn.store import open_store
 from flaxattn.store_layout import value_dtype
 from flaxattn.store_writer import Item, write_shard
 from flaxattn.trace import Trace
@@ -167,3 +169,65 @@ def same(one: Trace, other: Trace) -> None:
 
 def _plain(rows):
     return rows if isinstance(rows, str) else [list(r) if not np.isscalar(r) else r for r in rows]
+
+
+def read_everything(path: Path) -> list[Trace]:
+    """Every array and every table of a store, one text at a time and shard by shard."""
+    store = open_store(path)
+    found = [store[example] for example in range(len(store))]
+    for one, other in zip(found, store, strict=True):
+        same(one, other)
+    for table in ("texts", "tokens", "heads"):
+        for _ in store.batches(table):
+            pass
+    return found
+
+
+def damage(path: Path, trial: int) -> str:
+    """Hurt a store in one of many ways; says which file, as a path inside the store."""
+    rng = np.random.default_rng(trial)
+    files = sorted(p for p in path.rglob("*") if p.is_file())
+    file = files[trial % len(files)]
+    data = bytearray(file.read_bytes())
+    match ("bit", "bit", "bit", "missing", "cut", "between", "inside")[trial % 7]:
+        case "missing":
+            file.unlink()
+        case "cut":
+            file.write_bytes(data[: int(rng.integers(len(data)))])
+        case "between" if others := _namesakes(file, files):
+            other = others[int(rng.integers(len(others)))]
+            other_data = other.read_bytes()
+            other.write_bytes(data)
+            file.write_bytes(other_data)
+        case "inside" if file.parts[-2:] == ("0", "0") and _swap_chunks(data, rng):
+            file.write_bytes(data)
+        case _:
+            place = int(rng.integers(len(data)))
+            data[place] ^= 1 << int(rng.integers(8))
+            file.write_bytes(data)
+    return file.relative_to(path).as_posix()
+
+
+def _namesakes(file: Path, files: Sequence[Path]) -> list[Path]:
+    """Files of other shards under the same name, with another content."""
+    data = file.read_bytes()
+    inside = file.parts[file.parts.index("shards") + 2 :] if "shards" in file.parts else ()
+    return [
+        p for p in files if inside and p.parts[-len(inside) :] == inside and p.read_bytes() != data
+    ]
+
+
+def _swap_chunks(data: bytearray, rng) -> bool:
+    """Exchange two chunks of one size, or what the index says of two: all checksums still hold."""
+    index = np.frombuffer(bytes(data[-4 - 16 * 4 : -4]), "<u8").reshape(-1, 2)
+    a, b = rng.choice(len(index), 2, replace=False).tolist()
+    (x, size), (y, other) = index[a].tolist(), index[b].tolist()
+    if size != other or data[x : x + size] == data[y : y + size]:
+        return False
+    data[x : x + size], data[y : y + size] = data[y : y + size], data[x : x + size]
+    return True
+
+
+def with_weights(record: Seen, weights) -> Seen:
+    """A record with other weights."""
+    return dataclasses.replace(record, weights=weights)
