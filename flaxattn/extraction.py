@@ -284,8 +284,9 @@ class _Engine:
             except InputError as error:
                 raise TextError(number, f"text is too short\n{error}") from None
         lengths = [row.lengths for row in rows]
-        widths = self._options.widths or chosen_widths(lengths, model.limit)
-        batches = planned(lengths, (*widths, model.limit), self._tokens, self._step.parts)
+        chosen = self._options.widths or chosen_widths(lengths, model.limit)
+        widths = sorted({model.limit, *(min(width, model.limit) for width in chosen)})
+        batches = planned(lengths, widths, self._tokens, self._step.parts)
         kinds = self._options.reduce
         totals = [Running(*kinds) if kinds else None for _ in self._models]
         traces: list[list[Trace | None]] = [[None] * len(rows) for _ in self._models]
@@ -348,6 +349,8 @@ def _all_chunks(
     """Chunks of all shards, none of which is of two; sizes of shards are told as they begin."""
     first = 0
     for texts, text_b in shards:
+        if not len(texts):
+            raise InputError("a shard has no texts\nleave it out")
         sizes.append(len(texts))
         yield from chunks(texts, text_b, truncate, first)
         first += len(texts)

@@ -298,7 +298,7 @@ def test_out_of_memory_halves_the_batch(bert, texts, alone, scarce) -> None:
     found = fa.extract(bert, texts, capture=MAPS, devices=jax.devices()[:1])
     for one, other in zip(found, alone, strict=True):
         check_same(one, other)
-    assert tried[0] > 16 and max(tried[4:]) <= 4
+    assert tried[:3] == [16, 8, 4] and max(tried[3:]) == 4
 
 
 def test_out_of_memory_when_results_are_fetched(bert, texts, alone, monkeypatch) -> None:
@@ -319,14 +319,16 @@ def test_out_of_memory_when_results_are_fetched(bert, texts, alone, monkeypatch)
 
 def test_after_four_halvings_it_stops(bert, texts, scarce) -> None:
     tried = scarce(0)
-    with pytest.raises(UnavailableError, match="halving the batch 4 times") as caught:
+    with pytest.raises(
+        UnavailableError, match="batch of 1 x 32, after halving it 4 times"
+    ) as caught:
         fa.extract(bert, texts, capture=MAPS, devices=jax.devices()[:1])
     assert len(tried) == 5
     lines = str(caught.value).splitlines()
     assert len(lines) <= 3
-    # Weights, entropy, received and the sieve of 2 texts, 2 layers and 2 heads.
-    assert f"{2 * 4 * (32 * 32 + 3 * 32) * 4:,} bytes" in lines[0]
-    assert "layers, heads, statistics" in lines[1]
+    # Weights, entropy, received and the sieve of 2 layers and 2 heads.
+    assert f"takes {4 * (32 * 32 + 3 * 32) * 4:,} bytes" in lines[0]
+    assert "fewer layers or heads, statistics" in lines[1]
 
 
 def test_other_failures_are_told_as_they_are(bert, monkeypatch) -> None:
@@ -375,6 +377,8 @@ def test_texts_are_numbered_over_shards_and_chunks(bert, monkeypatch) -> None:
     shards = iter([Texts(["a"] * 3), Texts(["a", " "])])
     with pytest.raises(TextError, match="text 4 is empty"):
         list(extract_shards([bert], shards, Options()))
+    with pytest.raises(InputError, match="a shard has no texts"):
+        list(extract_shards([bert], iter([Texts([])]), Options()))
 
 
 @pytest.mark.parametrize(
