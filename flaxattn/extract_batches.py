@@ -6,6 +6,7 @@ What is in a batch follows from the lengths of a shard's texts and from nothing 
 that is computed again is computed in the same way. NumPy only; nothing here runs a model.
 """
 
+import bisect
 import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -18,6 +19,7 @@ from flaxattn.handle import Pretrained
 from flaxattn.inputs import bucket
 from flaxattn.reading import Reading
 
+COMPILING = 8192  # positions that a processor computes while it compiles a shape, roughly
 TOGETHER = 64  # texts that are read at a time, and named when something happens to their reader
 
 
@@ -134,15 +136,40 @@ def _name_text(model: Pretrained, chunk: Chunk) -> None:
             raise problems[0] from error
 
 
-def width(length: int, limit: int) -> int:
-    """The length that is compiled for texts of a length: about an eighth longer at most.
+def chosen_widths(
+    lengths: Sequence[tuple[int, ...]], limit: int, compiling: int = COMPILING
+) -> tuple[int, ...]:
+    """The lengths that are worth a compiled shape: the least padding and compiling together.
 
-    Finer than `inputs.bucket`, as a corpus has texts enough for every shape.
+    Few texts share one or two shapes; many have one for every multiple of 8, further apart above
+    64.
 
     Args:
-        length: Positions that are needed.
+        lengths: Of every row, one number per side.
         limit: Longest length the model takes.
+        compiling: Positions that could be computed while a shape is compiled.
+
+    Returns:
+        Ascending; the last one holds the longest row.
     """
+    every = sorted(n for row in lengths for n in row)
+    ladder = sorted({_rounded(n, limit) for n in every})
+    held = [bisect.bisect_right(every, n) for n in ladder]
+    # best[i]: cost of all rows up to ladder[i], where that is the last width, and the one before.
+    best: list[tuple[int, int]] = []
+    for i, n in enumerate(ladder):
+        before = [(best[j][0] + (held[i] - held[j]) * n, j) for j in range(i)]
+        cost, j = min([(held[i] * n, -1), *before])
+        best.append((cost + compiling, j))
+    found, place = [], len(ladder) - 1
+    while place >= 0:
+        found.append(ladder[place])
+        place = best[place][1]
+    return tuple(reversed(found))
+
+
+def _rounded(length: int, limit: int) -> int:
+    """The finest width for a length, about an eighth longer at most."""
     if length > 256:
         return bucket(length, limit)
     step = 8 if length <= 64 else 16 if length <= 128 else 32
@@ -150,7 +177,7 @@ def width(length: int, limit: int) -> int:
 
 
 def planned(
-    lengths: Sequence[tuple[int, ...]], limit: int, batch_tokens: int, parts: int = 1
+    lengths: Sequence[tuple[int, ...]], widths: Sequence[int], batch_tokens: int, parts: int = 1
 ) -> list[Batch]:
     """Batches of about as many tokens each, of texts of like lengths, the longest first.
 
@@ -158,11 +185,11 @@ def planned(
 
     Args:
         lengths: Of every row, one number per side.
-        limit: Longest length the model takes.
+        widths: Lengths that may be compiled, ascending; the last one holds every row.
         batch_tokens: Positions of a batch, padding counted.
         parts: The number of rows is a multiple of this: devices that share a batch.
     """
-    wide = [tuple(width(n, limit) for n in row) for row in lengths]
+    wide = [tuple(widths[bisect.bisect_left(widths, n)] for n in row) for row in lengths]
     # Sorted by the source's width first, then by the target's length, both descending.
     order = sorted(range(len(wide)), key=lambda i: (wide[i][0], lengths[i][-1]), reverse=True)
     found, start = [], 0

@@ -166,7 +166,8 @@ def run(
     ]
     plan = works[0].plan
     report = report_of(store, works)
-    mine = range(*(part or (0, 1))[:1], len(plan.shards), (part or (0, 1))[1])
+    first, step = part or (0, 1)
+    mine = range(first, len(plan.shards), step)
     todo = [number for number in mine if any(work.lacks(number) for work in works)]
     free = _room(store, works, todo)
     watcher.planned(report, [plan.shards[number] for number in todo], free)

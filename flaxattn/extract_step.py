@@ -196,12 +196,12 @@ class Step:
             self.halvings += 1
             return
         widths = sorted({array.shape[1] for array in given.values()}, reverse=True)
+        shape = " x ".join(str(n) for n in (size, *widths))
         raise UnavailableError(
-            f"out of memory with {size} texts of {' and '.join(map(str, widths))} positions, after "
-            f"halving the batch {self.halvings} times; what is kept of them takes "
-            f"{self._bytes(given, size):,} bytes\nask for less: layers, heads, statistics instead "
-            'of weights, dtype="uint8"; or shorter texts\n'
-            "a lower batch_tokens from the start leaves more room for the rest"
+            f"out of memory with a batch of {shape}, after halving it {self.halvings} times; what "
+            f"is kept of it takes {self._bytes(given, size):,} bytes\n"
+            "ask for less: fewer layers or heads, statistics instead of weights, dtype=uint8\n"
+            "or give shorter texts, or a lower batch_tokens from the start"
         ) from error
 
     def _bytes(self, given: Arguments, rows: int) -> int:

@@ -23,6 +23,7 @@ from flaxattn.extract_batches import (
     Batch,
     Chunk,
     TextError,
+    chosen_widths,
     chunks,
     planned,
     stacked,
@@ -73,7 +74,7 @@ class Shard(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Options:
-    """How texts are extracted. What comes out does not depend on the fields from `mesh` on.
+    """How texts are extracted. What comes out does not depend on the fields from `batch_tokens` on.
 
     Attributes:
         capture: What to keep, of which layers and heads.
@@ -83,7 +84,9 @@ class Options:
             need not be captured for that. See `Running`.
         settings: Of `generate`, where an encoder-decoder writes its targets; `seed` too.
         batch_tokens: Positions of a batch, padding counted; default 2,048 per CPU and 16,384 per
-            accelerator. Results agree to 1e-6, as the compiler orders sums by shape.
+            accelerator. It changes results by rounding, as the compiler orders sums by shape.
+        widths: Lengths that are compiled, ascending; default those that `chosen_widths` finds for
+            each shard. With many shards, choose them once for all.
         mesh: Devices with an axis "data" that share every batch.
         devices: Devices to make such a mesh of; default all of this process.
         workers: Processes that read texts; 0 reads in a thread, which is enough but for fast
@@ -95,6 +98,7 @@ class Options:
     reduce: tuple[str, ...] = ()
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     batch_tokens: int | None = None
+    widths: tuple[int, ...] = ()
     mesh: Mesh | None = None
     devices: Sequence[Any] | None = None
     workers: int = 0
@@ -282,9 +286,10 @@ class _Engine:
                 inputs.check_window(self._options.capture, min(row.lengths))
             except InputError as error:
                 raise TextError(number, f"text is too short\n{error}") from None
-        batches = planned(
-            [row.lengths for row in rows], model.limit, self._tokens, self._step.parts
-        )
+        lengths = [row.lengths for row in rows]
+        chosen = self._options.widths or chosen_widths(lengths, model.limit)
+        widths = sorted({model.limit, *(min(width, model.limit) for width in chosen)})
+        batches = planned(lengths, widths, self._tokens, self._step.parts)
         kinds = self._options.reduce
         totals = [Running(*kinds) if kinds else None for _ in self._models]
         traces: list[list[Trace | None]] = [[None] * len(rows) for _ in self._models]
@@ -347,6 +352,8 @@ def _all_chunks(
     """Chunks of all shards, none of which is of two; first number and size of each as it begins."""
     following = 0
     for texts, text_b, told, places in shards:
+        if not len(texts):
+            raise InputError("a shard has no texts\nleave it out")
         first = following if told is None else told
         spans.append((first, len(texts)))
         yield from chunks(texts, text_b, truncate, first, places)

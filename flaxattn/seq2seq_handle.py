@@ -165,8 +165,7 @@ class PretrainedSeq2Seq(Pretrained):
         """
         prompt = np.full((len(given["input_ids"]), 1), self.config.decoder_start_token_id, np.int32)
         written = write(self.module, self.params, given, prompt, decoding, seed)
-        ids = np.asarray(written.ids)[:, :1]
-        rows = zip(sources, ids, strict=False)
+        rows = zip(sources, np.asarray(written.ids)[:, :1], strict=False)
         return [self._reread(source, row, 1, decoding) for source, row in rows]
 
     def trace(

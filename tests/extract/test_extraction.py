@@ -3,6 +3,7 @@
 """Whatever the batches, devices and workers, a text's trace is the one it has by itself."""
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ import flaxattn as fa
 from flaxattn import extract_step
 from flaxattn.bert_handle import PUNCTUATION, SEPARATOR
 from flaxattn.errors import InputError, UnavailableError
-from flaxattn.extract_batches import TextError, planned, width
+from flaxattn.extract_batches import TextError, chosen_widths, planned
 from flaxattn.extraction import Options, Texts, extract_shard, extract_shards
 from flaxattn.reading import sides_of
 from flaxattn.trace import Trace
@@ -85,9 +86,7 @@ def mesh() -> Any:
         lambda: {"devices": jax.devices()[:3], "batch_tokens": 300},
         lambda: {},
         lambda: {"mesh": mesh(), "batch_tokens": 256},
-        pytest.param(
-            lambda: {"workers": 2, "devices": jax.devices()[:1]}, marks=pytest.mark.slow
-        ),
+        pytest.param(lambda: {"workers": 2, "devices": jax.devices()[:1]}, marks=pytest.mark.slow),
     ],
     ids=["one", "single rows", "three devices", "all devices", "mesh", "workers"],
 )
@@ -207,7 +206,7 @@ def test_models_that_differ_cannot_run_as_one(bert, gpt2, seq2seq) -> None:
         fa.extract_models({"b": bert, "g": gpt2}, ["a"])
     assert len(str(caught.value).splitlines()) <= 3
     other = dataclasses.replace(bert, tokenizer=gpt2.tokenizer, name="other")
-    with pytest.raises(InputError, match="'other' and 'b' cannot run as one.*tokenizer"):
+    with pytest.raises(InputError, match=r"'other' and 'b' cannot run as one.*tokenizer"):
         fa.extract_models({"b": bert, "o": other}, ["a"])
     with pytest.raises(InputError, match="several models write different targets"):
         fa.extract_models({"s": seq2seq, "t": seq2seq}, ["a"])
@@ -216,18 +215,23 @@ def test_models_that_differ_cannot_run_as_one(bert, gpt2, seq2seq) -> None:
 def test_few_shapes_are_compiled(bert) -> None:
     rng = np.random.default_rng(3)
     texts = [" ".join(rng.choice(["a", "b", "."], n)) for n in rng.integers(1, 30, 300)]
-    capture = fa.Capture(stats=("max",))
+    capture, one = fa.Capture(stats=("max",)), jax.devices()[:1]
     before = extract_step.see._cache_size()
-    fa.extract(bert, texts, capture=capture, batch_tokens=512, devices=jax.devices()[:1])
-    assert extract_step.see._cache_size() - before <= 5  # widths 8 to 32, and the last batch
-    fa.extract(bert, texts[::-1], capture=capture, batch_tokens=512, devices=jax.devices()[:1])
-    assert extract_step.see._cache_size() - before <= 5
+    fa.extract(bert, texts, capture=capture, batch_tokens=512, devices=one)
+    assert extract_step.see._cache_size() - before <= 2  # of one width, and the last batch
+    fa.extract(bert, texts[::-1], capture=capture, batch_tokens=512, devices=one)
+    assert extract_step.see._cache_size() - before <= 2
+
+
+def drawn_lengths(count: int, longest: int = 512) -> list[tuple[int]]:
+    rng = np.random.default_rng(0)
+    return [(int(n),) for n in np.minimum(rng.geometric(0.05, count) + 2, longest)]
 
 
 def test_batches_have_each_row_once_and_little_padding() -> None:
-    rng = np.random.default_rng(0)
-    lengths = [(int(n),) for n in np.minimum(rng.geometric(0.05, 5000) + 2, 512)]
-    batches = planned(lengths, 512, 2048, 4)
+    lengths = drawn_lengths(5000)
+    widths = chosen_widths(lengths, 512, compiling=500)
+    batches = planned(lengths, widths, 2048, 4)
     assert sorted(i for b in batches for i in b.members) == list(range(5000))
     for batch in batches:
         assert batch.rows % 4 == 0 and len(batch.members) <= batch.rows
@@ -237,10 +241,36 @@ def test_batches_have_each_row_once_and_little_padding() -> None:
     assert len({(b.rows, b.widths) for b in batches}) < 30
 
 
-@pytest.mark.parametrize("length", [1, 8, 9, 64, 65, 128, 129, 256, 257, 511, 512, 513, 1000])
-def test_widths_hold_their_length_and_no_more_than_the_limit(length) -> None:
-    assert length <= width(length, 1000) <= 1000
-    assert width(length, 4096) - length < max(8, length / 4 if length <= 512 else length / 2)
+def test_targets_longer_than_their_sources_have_room() -> None:
+    rng = np.random.default_rng(2)
+    lengths = [(int(a), int(b)) for a, b in rng.integers(1, 100, (300, 2))]
+    for batch in planned(lengths, chosen_widths(lengths, 128), 1024, 1):
+        for i in batch.members:
+            assert all(n <= w for n, w in zip(lengths[i], batch.widths, strict=True))
+
+
+def test_widths_are_the_cheapest_of_all_choices() -> None:
+    lengths = drawn_lengths(200, 60)
+    every = [n for (n,) in lengths]
+    ladder = sorted({-(-n // 8) * 8 for n in every})
+
+    def cost(widths: Sequence[int], compiling: int) -> int:
+        return sum(min(w for w in widths if w >= n) for n in every) + compiling * len(widths)
+
+    for compiling in (0, 100, 400, 10**6):
+        choices = [
+            (*some, ladder[-1])
+            for size in range(len(ladder))
+            for some in itertools.combinations(ladder[:-1], size)
+        ]
+        best = min(cost(widths, compiling) for widths in choices)
+        assert cost(chosen_widths(lengths, 60 + 4, compiling), compiling) == best
+
+
+def test_widths_stay_within_the_limit() -> None:
+    assert chosen_widths([(45,)], 48) == (48,)
+    assert chosen_widths([(50,)], 50) == (50,)
+    assert chosen_widths([(300,), (700,)], 1000, 0) == (320, 768)
 
 
 @pytest.fixture
@@ -268,7 +298,7 @@ def test_out_of_memory_halves_the_batch(bert, texts, alone, scarce) -> None:
     found = fa.extract(bert, texts, capture=MAPS, devices=jax.devices()[:1])
     for one, other in zip(found, alone, strict=True):
         check_same(one, other)
-    assert tried[0] > 16 and max(tried[4:]) <= 4
+    assert tried[:3] == [16, 8, 4] and max(tried[3:]) == 4
 
 
 def test_out_of_memory_when_results_are_fetched(bert, texts, alone, monkeypatch) -> None:
@@ -289,14 +319,16 @@ def test_out_of_memory_when_results_are_fetched(bert, texts, alone, monkeypatch)
 
 def test_after_four_halvings_it_stops(bert, texts, scarce) -> None:
     tried = scarce(0)
-    with pytest.raises(UnavailableError, match="halving the batch 4 times") as caught:
+    with pytest.raises(
+        UnavailableError, match="batch of 1 x 32, after halving it 4 times"
+    ) as caught:
         fa.extract(bert, texts, capture=MAPS, devices=jax.devices()[:1])
     assert len(tried) == 5
     lines = str(caught.value).splitlines()
     assert len(lines) <= 3
-    # Weights, entropy, received and the sieve of 2 texts, 2 layers and 2 heads.
-    assert f"{2 * 4 * (32 * 32 + 3 * 32) * 4:,} bytes" in lines[0]
-    assert "layers, heads, statistics" in lines[1]
+    # Weights, entropy, received and the sieve of 2 layers and 2 heads.
+    assert f"takes {4 * (32 * 32 + 3 * 32) * 4:,} bytes" in lines[0]
+    assert "fewer layers or heads, statistics" in lines[1]
 
 
 def test_other_failures_are_told_as_they_are(bert, monkeypatch) -> None:
@@ -345,6 +377,8 @@ def test_texts_are_numbered_over_shards_and_chunks(bert, monkeypatch) -> None:
     shards = iter([Texts(["a"] * 3), Texts(["a", " "])])
     with pytest.raises(TextError, match="text 4 is empty"):
         list(extract_shards([bert], shards, Options()))
+    with pytest.raises(InputError, match="a shard has no texts"):
+        list(extract_shards([bert], iter([Texts([])]), Options()))
 
 
 @pytest.mark.parametrize(
