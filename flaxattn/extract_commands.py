@@ -102,6 +102,7 @@ def extract(
     shard: Annotated[
         str | None, typer.Option(help="i/N: only shards i, i+N, i+2N, …; i counts from 0.")
     ] = None,
+    shard_texts: Annotated[int, typer.Option(min=1, help="Most texts of a shard.")] = 4096,
     fresh: Annotated[
         bool, typer.Option("--fresh/--resume", help="Refuse a folder with an extraction.")
     ] = False,
@@ -121,6 +122,7 @@ def extract(
         "seed": seed,
         "max_texts": max_texts,
         "reduce": tuple(_words(reduce)),
+        "shard_texts": shard_texts,
     }
     asked = _Request(
         tuple(inputs),
