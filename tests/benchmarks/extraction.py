@@ -1,0 +1,222 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Attention of a corpus to files: `fa.extract_to` beside the loop that people write with torch.
+
+    python tests/benchmarks/extraction.py en_ewt-ud-dev.conllu --torch-python /a/python/with/torch
+    python tests/benchmarks/extraction.py en_ewt-ud-dev.conllu --memory
+    python tests/benchmarks/extraction.py en_ewt-ud-dev.conllu --sizes
+
+A BERT-base-shaped model with random weights reads the sentences of a file (.conllu, or a text per
+line), float32 on the CPU, and all weights are stored in float16. The loop takes batches of 16 in
+file order, pads to the longest and saves an array per text. Both sides work in turns; their weights
+are compared before anything is timed. `--memory`: peak memory over the texts, tenfold texts.
+"""
+
+import argparse
+import json
+import os
+import re
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import side_by_side
+
+STATISTICS = ("lse", "entropy", "max", "distance")
+WORK = ("weights", "statistics")
+COMPARED = 40  # texts whose weights are compared
+
+
+def sentences(path):
+    """Sentences of a treebank, or lines of a text."""
+    text = Path(path).read_text(encoding="utf-8")
+    if Path(path).suffix == ".conllu":
+        return re.findall(r"^# text = (.+)$", text, flags=re.MULTILINE)
+    return [line for line in text.splitlines() if line.strip()]
+
+
+def prepare(folder, texts):
+    """The corpus, and a model with a vocabulary learnt from it, as a Hugging Face directory."""
+    import jax
+
+    import flaxattn as fa
+    from flaxattn import weights
+    from flaxattn.bert import Bert
+    from flaxattn.tokens import train_wordpiece
+
+    (folder / "corpus.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
+    tokenizer = train_wordpiece(texts, 30522, True, 512)
+    module = Bert(fa.BertConfig())
+    shapes = jax.eval_shape(module.init, jax.random.key(0), np.ones((1, 2), np.int32))["params"]
+    draw = np.random.default_rng(0)
+    params = jax.tree.map(lambda s: draw.normal(0, 0.05, s.shape).astype(np.float32), shapes)
+    weights.save(folder / "model", module, params, tokenizer=tokenizer)
+
+
+def torch_side(prepared, texts, out):
+    """The loop; returns a function of a number of texts."""
+    import torch
+    import transformers
+
+    read = transformers.AutoTokenizer.from_pretrained(prepared / "model")
+    model = transformers.BertModel.from_pretrained(
+        prepared / "model", attn_implementation="eager", add_pooling_layer=False
+    ).eval()
+
+    def loop(count, kind):
+        for start in range(0, count, 16):
+            batch = read(texts[start : min(start + 16, count)], padding=True, return_tensors="pt")
+            with torch.no_grad():
+                attentions = model(**batch, output_attentions=True).attentions
+            weights = torch.stack(attentions, 1).to(torch.float16).numpy()
+            for row, mask in enumerate(batch["attention_mask"]):
+                n = int(mask.sum())
+                np.save(out / f"{start + row}.npy", weights[row, :, :, :n, :n])
+
+    return loop, lambda number: np.load(out / f"{number}.npy")
+
+
+def flaxattn_side(prepared, texts, out):
+    """`fa.extract_to`; returns a function of a number of texts."""
+    import flaxattn as fa
+
+    model = fa.from_pretrained(prepared / "model")
+
+    def store(count, kind):
+        shutil.rmtree(out, ignore_errors=True)
+        capture = fa.Capture(weights=True, dtype="float16")
+        if kind == "statistics":
+            capture = fa.Capture(stats=STATISTICS)
+        fa.extract_to(out, model, prepared / "corpus.txt", capture=capture, max_texts=count)
+
+    return store, lambda number: fa.open_store(out).weights(number)
+
+
+SIDES = {"torch": torch_side, "flaxattn": flaxattn_side}
+
+
+def serve(options):
+    """A process of one side: leaves the weights of some texts, then times rounds."""
+    folder, prepared = Path(options.folder), Path(options.prepared)
+    texts = (prepared / "corpus.txt").read_text(encoding="utf-8").splitlines()
+    out = folder / f"{options.serve}-out"
+    out.mkdir()
+    work, read = SIDES[options.serve](prepared, texts, out)
+    work(COMPARED, "weights")
+    found = [np.asarray(read(n), np.float32).ravel() for n in range(COMPARED)]
+    np.save(folder / f"{options.serve}.npy", np.concatenate(found))
+    side_by_side.serve(options.serve, lambda: work(options.texts, options.kind))
+
+
+def difference(folder):
+    """Largest difference of stored weights."""
+    torch, ours = (np.load(folder / f"{side}.npy") for side in SIDES)
+    return float(np.abs(torch - ours).max())
+
+
+def compare(options, prepared):
+    """Time both sides, once for stored weights and once for statistics."""
+    side_by_side.WARM_UP = options.warm_up
+    for kind in options.kinds:
+        words = ["--prepared", str(prepared), "--texts", str(options.texts), "--kind", kind]
+        row = side_by_side.compare(__file__, options, [options.file, *words], difference)
+        side_by_side.show(kind, {"kind": kind, "texts": options.texts} | row)
+
+
+def peak(options):
+    """In a process of its own: peak memory of one extraction, in MB."""
+    import flaxattn as fa
+
+    capture = fa.Capture(stats=STATISTICS)
+    if options.kind == "weights":
+        capture = fa.Capture(weights=True, dtype="float16", layers=(0,), heads=(0,))
+    texts = sentences(options.file)
+    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+        corpus = Path(folder) / "corpus.txt"
+        with corpus.open("w", encoding="utf-8") as file:
+            for number in range(options.texts):
+                file.write(texts[number % len(texts)] + "\n")
+        model = fa.from_pretrained("tiny-bert")
+        report = fa.extract_to(Path(folder) / "store", model, corpus, capture=capture)
+    used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    seconds = round(report.seconds, 1)
+    print(json.dumps({"texts": report.texts, "peak_mb": round(used), "seconds": seconds}))
+
+
+def memory(options):
+    """Peak memory at 10,000 and 100,000 texts of tiny-bert."""
+    for kind in options.kinds:
+        rows = []
+        for texts in (options.texts, 10 * options.texts):
+            words = [options.file, "--serve", "memory", "--texts", str(texts), "--kind", kind]
+            command = [sys.executable, __file__, *words, "--folder", options.folder or "."]
+            environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
+            done = subprocess.run(command, env=environment, capture_output=True, check=True)
+            rows.append(json.loads(done.stdout.splitlines()[-1]))
+        ratio = rows[1]["peak_mb"] / rows[0]["peak_mb"]
+        print(json.dumps({"memory": kind, "rows": rows, "ratio": round(ratio, 3)}), flush=True)
+
+
+def sizes(options, prepared):
+    """Bytes per text on the disk, of several captures and of BertViz's JSON."""
+    import flaxattn as fa
+
+    model = fa.from_pretrained(prepared / "model")
+    captures = {
+        "float16": fa.Capture(weights=True, dtype="float16"),
+        "uint8": fa.Capture(weights=True, dtype="uint8"),
+        "top 8": fa.Capture(stats=("topk(8)",)),
+        "statistics": fa.Capture(stats=STATISTICS),
+    }
+    found = {}
+    for name, capture in captures.items():
+        store = prepared / name
+        where = dict(capture=capture, max_texts=options.texts)
+        report = fa.extract_to(store, model, prepared / "corpus.txt", **where)
+        found[name] = round(report.written_bytes / report.texts)
+    opened = fa.open_store(prepared / "float16")
+    told = [opened.weights(n).tolist() for n in range(min(COMPARED, options.texts))]
+    found["BertViz JSON"] = round(sum(len(json.dumps(weights)) for weights in told) / len(told))
+    print(json.dumps({"texts": options.texts, "bytes_per_text": found}), flush=True)
+
+
+def parser():
+    """The command line."""
+    made = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    made.add_argument("file", help="a treebank, or a text per line")
+    made.add_argument("--texts", type=int, help="default all; for --memory 10,000 and ten times it")
+    made.add_argument("--rounds", type=int, default=3)
+    made.add_argument("--warm-up", type=int, default=1, help="rounds that do not count")
+    made.add_argument("--kinds", nargs="+", choices=WORK, default=WORK)
+    made.add_argument("--torch-python", default=sys.executable, help="Python that has torch")
+    made.add_argument("--memory", action="store_true", help="peak memory instead")
+    made.add_argument("--sizes", action="store_true", help="bytes per text instead")
+    made.add_argument("--folder", help="where stores are made; default a temporary folder")
+    for hidden in ("--serve", "--prepared", "--kind"):
+        made.add_argument(hidden, help=argparse.SUPPRESS)
+    return made
+
+
+def main():
+    """Measure what was asked."""
+    options = parser().parse_args()
+    if options.serve:
+        (peak if options.serve == "memory" else serve)(options)
+        return
+    if options.memory:
+        options.texts = options.texts or 10_000
+        memory(options)
+        return
+    texts = sentences(options.file)
+    options.texts = min(options.texts or len(texts), len(texts))
+    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+        prepare(Path(folder), texts)
+        (sizes if options.sizes else compare)(options, Path(folder))
+
+
+if __name__ == "__main__":
+    main()
