@@ -39,7 +39,7 @@ test: $(VENV)/.test  ## the tests that need no torch, accelerator or browser, bu
 slow: $(VENV)/.test  ## the slow tests: every case on the interpreted kernels
 	$(QUICK) --dist loadgroup -m slow $(ARGS)
 
-faults: $(VENV)/.test  ## training killed, stopped, starved and damaged: every trial (half an hour)
+faults: $(VENV)/.test  ## training and stores killed, stopped, starved and damaged: every trial (half an hour)
 	FLAXATTN_TRIALS=full $(PYTEST) tests/faults tests/train/test_checkpoints.py tests/train/test_loop.py $(ARGS)
 
 lint: $(VENV)/.dev  ## ruff, format check and pyright, as in continuous integration

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A store of attention: milliseconds to read one map of many texts, and bytes per text.
 
-    python tests/benchmarks/store_reads.py FOLDER [--texts 100000] [--conllu FILE]
+    python tests/benchmarks/store_reads.py FOLDER [--texts 100000] [--conllu FILE --sentences 500]
 
 The store of the first part has 2 layers x 2 heads of random float16 weights, texts of 5 to 45
 tokens, 4,096 to a shard; it is made in FOLDER unless it is there. A cold read opens the store anew
@@ -121,7 +121,7 @@ CAPTURES = {
 }
 
 
-def sizes(conllu, folder, count=500):
+def sizes(conllu, folder, count):
     """Bytes per text of each capture, and of what others write."""
     lines = conllu.read_text(encoding="utf-8").splitlines()
     sentences = [line[9:] for line in lines if line.startswith("# text = ")][:count]
@@ -160,6 +160,7 @@ def main():
     parser.add_argument("folder", type=Path)
     parser.add_argument("--texts", type=int, default=100_000)
     parser.add_argument("--conllu", type=Path)
+    parser.add_argument("--sentences", type=int, default=500)
     asked = parser.parse_args()
     path = asked.folder / f"random-{asked.texts}"
     if not path.exists():
@@ -176,7 +177,7 @@ def main():
             f"{worked:5.2f} and {most[1]:5.2f} ms; of {len(times)}"
         )
     if asked.conllu:
-        sizes(asked.conllu, asked.folder / "sizes")
+        sizes(asked.conllu, asked.folder / "sizes", asked.sentences)
 
 
 if __name__ == "__main__":
