@@ -32,7 +32,7 @@ from flaxattn.store_layout import (
 from flaxattn.store_seals import content, damaged, read_manifest
 from flaxattn.trace import Trace
 
-_NOT_PLACES = ("line", "truncated")  # numbers of a text that say nothing of where it is
+_SIZES = ("_tokens", "_queries", "_keys", "_start")
 
 
 class Shard:
@@ -66,16 +66,16 @@ class Shard:
 
     @cached_property
     def _numbers(self) -> dict[str, np.ndarray]:
-        """The numbers in the table of texts, which say where everything is."""
+        """Sizes from the table of texts, and where each text's tokens and maps begin."""
         with self._opened(TEXTS) as file:
-            kinds = file.schema_arrow
-            wanted = [f.name for f in kinds if pa.types.is_integer(f.type)]
-            table = self._read(file, TEXTS, [n for n in wanted if n not in _NOT_PLACES])
-        numbers = {name: table[name].to_numpy() for name in table.column_names}
-        span = np.arange(self.manifest.start, self.manifest.stop)
-        if not np.array_equal(numbers.get("example", ()), span):
-            raise damaged(self.folder / TEXTS, "it is not the table of this shard's texts")
-        return numbers
+            names = [n for n in file.schema_arrow.names if n.endswith(_SIZES)]
+            table = self._read(file, TEXTS, names)
+        numbers = {name: table[name].to_numpy() for name in names}
+        areas = {kind: numbers[f"{kind}_tokens"] for kind in ("source", "target")}
+        for side in self.sides:
+            areas[side] = numbers[f"{side}_queries"] * numbers[f"{side}_keys"]
+        # Summing up is quicker than reading the offsets that the table has for other programs.
+        return numbers | {f"{n}_offset": np.cumsum(area) - area for n, area in areas.items()}
 
     def _opened(self, name: str) -> pq.ParquetFile:
         """A table whose file was checked once."""
