@@ -183,7 +183,7 @@ def test_sources_with_targets(seq2seq, texts) -> None:
     ids=["beams", "defaults", "drawn"],
 )
 def test_sources_for_which_the_model_writes(seq2seq, settings) -> None:
-    sources = ["a b c d e", "the", "cat is sad , very", "h"]
+    sources = ["a b c d e", "the", "h"]
     found = fa.extract(seq2seq, sources, devices=jax.devices()[:1], **settings)
     for source, one in zip(sources, found, strict=True):
         check_same(one, seq2seq.trace(source, **settings))
