@@ -19,6 +19,7 @@ from jax.sharding import Mesh
 from flaxattn import inputs
 from flaxattn.errors import InputError
 from flaxattn.extract_ahead import Ahead
+from flaxattn.extract_alike import check_alike
 from flaxattn.extract_batches import (
     Batch,
     Chunk,
@@ -28,8 +29,8 @@ from flaxattn.extract_batches import (
     planned,
     stacked,
 )
-from flaxattn.extract_models import check_alike, with_targets
 from flaxattn.extract_step import Begun, Sides, Step, mesh_of
+from flaxattn.extract_targets import with_targets
 from flaxattn.handle import Pretrained
 from flaxattn.kernels.contract import NOTHING, Capture
 from flaxattn.reading import Reading, joined

@@ -173,12 +173,20 @@ def test_sources_with_targets(seq2seq, texts) -> None:
         check_same(one, seq2seq.trace(source, target, capture=capture))
 
 
-def test_sources_for_which_the_model_writes(seq2seq, texts) -> None:
-    some = texts[:6]
-    for settings in ({}, {"max_new_tokens": 5, "num_beams": 2}, {"do_sample": True, "seed": 3}):
-        found = fa.extract(seq2seq, some, devices=jax.devices()[:1], **settings)
-        for source, one in zip(some, found, strict=True):
-            check_same(one, seq2seq.trace(source, **settings))
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"max_new_tokens": 5, "num_beams": 2},
+        pytest.param({}, marks=pytest.mark.slow),  # as long as each source allows
+        pytest.param({"do_sample": True, "seed": 3}, marks=pytest.mark.slow),
+    ],
+    ids=["beams", "defaults", "drawn"],
+)
+def test_sources_for_which_the_model_writes(seq2seq, settings) -> None:
+    sources = ["a b c d e", "the", "h"]
+    found = fa.extract(seq2seq, sources, devices=jax.devices()[:1], **settings)
+    for source, one in zip(sources, found, strict=True):
+        check_same(one, seq2seq.trace(source, **settings))
 
 
 def test_settings_of_writing_where_nothing_is_written(bert) -> None:
