@@ -130,7 +130,7 @@ def test_doctor(capsys):
     assert code == 0
     assert facts["versions"]["flaxattn"] == __version__
     assert facts["kernels"][facts["chosen"]] is None
-    assert facts["models"] == ["tiny-bert", "tiny-dates"]
+    assert facts["models"] == ["tiny-bert", "tiny-dates", "tiny-gpt2"]
     code, out, _ = run(capsys, "doctor")
     assert code == 0
     for name, reason in facts["kernels"].items():

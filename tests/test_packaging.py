@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 FOLDERS = {"flaxattn": "flaxattn", "kernels": "flaxattn/kernels", "train": "flaxattn/train"}
-BUILT_IN = {"tiny-bert": 16, "tiny-dates": 8}  # most megabytes of each
+BUILT_IN = {"tiny-bert": 16, "tiny-dates": 8, "tiny-gpt2": 12}  # most megabytes of each
 MEGABYTE = 2**20
 
 
