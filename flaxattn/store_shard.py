@@ -32,6 +32,8 @@ from flaxattn.store_layout import (
 from flaxattn.store_seals import content, damaged, read_manifest
 from flaxattn.trace import Trace
 
+_SIZES = ("_tokens", "_queries", "_keys", "_start")
+
 
 class Shard:
     """A committed shard. Many threads may read it; no file stays open.
@@ -64,17 +66,16 @@ class Shard:
 
     @cached_property
     def _numbers(self) -> dict[str, np.ndarray]:
-        """The numbers in the table of texts, which say where everything is."""
-        table = self.table(TEXTS)
-        numbers = {
-            name: table[name].to_numpy()
-            for name, kind in zip(table.column_names, table.schema.types, strict=True)
-            if pa.types.is_integer(kind) and not table[name].null_count
-        }
-        span = np.arange(self.manifest.start, self.manifest.stop)
-        if not np.array_equal(numbers.get("example", ()), span):
-            raise damaged(self.folder / TEXTS, "it is not the table of this shard's texts")
-        return numbers
+        """Sizes from the table of texts, and where each text's tokens and maps begin."""
+        with self._opened(TEXTS) as file:
+            names = [n for n in file.schema_arrow.names if n.endswith(_SIZES)]
+            table = self._read(file, TEXTS, names)
+        numbers = {name: table[name].to_numpy() for name in names}
+        areas = {kind: numbers[f"{kind}_tokens"] for kind in ("source", "target")}
+        for side in self.sides:
+            areas[side] = numbers[f"{side}_queries"] * numbers[f"{side}_keys"]
+        # Summing up is quicker than reading the offsets that the table has for other programs.
+        return numbers | {f"{n}_offset": np.cumsum(area) - area for n, area in areas.items()}
 
     def _opened(self, name: str) -> pq.ParquetFile:
         """A table whose file was checked once."""
@@ -108,19 +109,29 @@ class Shard:
             StoreError: If the file is missing or damaged.
         """
         with self._opened(name) as file:
-            try:
-                if rows is None:
-                    return file.read(columns, use_threads=False)
-                sizes = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
-                ends = np.cumsum(sizes)
-                first = int(np.searchsorted(ends, rows[0], side="right"))
-                last = int(np.searchsorted(ends, max(rows[1] - 1, rows[0]), side="right"))
-                groups = range(first, min(last + 1, len(sizes)))
-                start = rows[0] - int(ends[first] - sizes[first])
-                found = file.read_row_groups(list(groups), columns, use_threads=False)
-                return found.slice(start, rows[1] - rows[0])
-            except (OSError, pa.ArrowException) as error:
-                raise damaged(self.folder / name, str(error).splitlines()[0]) from error
+            return self._read(file, name, columns, rows)
+
+    def _read(
+        self,
+        file: pq.ParquetFile,
+        name: str,
+        columns: Sequence[str] | None,
+        rows: tuple[int, int] | None = None,
+    ) -> pa.Table:
+        """Rows of an opened table."""
+        try:
+            if rows is None:
+                return file.read(columns, use_threads=False)
+            sizes = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
+            ends = np.cumsum(sizes)
+            first = int(np.searchsorted(ends, rows[0], side="right"))
+            last = int(np.searchsorted(ends, max(rows[1] - 1, rows[0]), side="right"))
+            groups = range(first, min(last + 1, len(sizes)))
+            start = rows[0] - int(ends[first] - sizes[first])
+            found = file.read_row_groups(list(groups), columns, use_threads=False)
+            return found.slice(start, rows[1] - rows[0])
+        except (OSError, pa.ArrowException) as error:
+            raise damaged(self.folder / name, str(error).splitlines()[0]) from error
 
     def row(self, example: int) -> dict[str, int]:
         """The numbers of a text: how many tokens, where they and the maps begin."""
