@@ -40,7 +40,8 @@ class Ahead:
 
     def __init__(self, model: Pretrained, workers: int = 0, patience: float = PATIENCE) -> None:
         # A reader needs no parameters, so none are sent to a process.
-        self._model = dataclasses.replace(model, module=None, params=None)  # type: ignore[arg-type]
+        nothing: Any = None
+        self._model = dataclasses.replace(model, module=nothing, params=nothing)
         self._workers, self._patience = workers, patience
         self._pool = ThreadPoolExecutor(max(workers, 1), thread_name_prefix="flaxattn-read")
         self._mine = threading.local()

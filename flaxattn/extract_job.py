@@ -16,8 +16,8 @@ from flaxattn.bad_rows import POLICIES
 from flaxattn.corpus_files import InputFile, fingerprint
 from flaxattn.corpus_texts import Columns
 from flaxattn.errors import InputError
+from flaxattn.extract_alike import check_alike
 from flaxattn.extract_commit import Work
-from flaxattn.extract_models import check_alike
 from flaxattn.handle import Pretrained
 from flaxattn.kernels.contract import Capture
 from flaxattn.model_mark import mark

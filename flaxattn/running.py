@@ -28,9 +28,9 @@ _COLUMNS = ("side", "statistic", "layer", "head", "offset", "count", "mean", "m2
 
 
 class Moments(NamedTuple):
-    """Count, mean and sum of squared differences from it, elementwise."""
+    """Counts, means and sums of squared differences from them, elementwise."""
 
-    count: Int[np.ndarray, "*shape"]
+    counts: Int[np.ndarray, "*shape"]
     mean: Float[np.ndarray, "*shape"]
     m2: Float[np.ndarray, "*shape"]
 
@@ -45,7 +45,7 @@ class _Block(NamedTuple):
 
     def merged(self, other: "_Block") -> "_Block":
         """Both together, with all layers, heads and offsets of either."""
-        width, its = self.moments.count.shape[2], other.moments.count.shape[2]
+        width, its = self.moments.counts.shape[2], other.moments.counts.shape[2]
         if (*self[:3], width) != (*other[:3], its):
             layers = tuple(sorted({*self.layers, *other.layers}))
             heads = tuple(sorted({*self.heads, *other.heads}))
@@ -64,7 +64,7 @@ class _Block(NamedTuple):
         places = np.ix_(
             [layers.index(layer) for layer in self.layers],
             [heads.index(head) for head in self.heads],
-            np.arange(self.moments.count.shape[2]) + self.low - low,
+            np.arange(self.moments.counts.shape[2]) + self.low - low,
         )
 
         def widen(part: np.ndarray) -> np.ndarray:
@@ -137,7 +137,7 @@ class Running:
 
         rows: list[tuple[Any, ...]] = []
         for (side, name), block in sorted(self._found.items()):
-            for place in np.argwhere(block.moments.count).tolist():
+            for place in np.argwhere(block.moments.counts).tolist():
                 i, j, k = place
                 offset = block.low + k if name == _WEIGHT else None
                 numbers = [part[i, j, k].item() for part in block.moments]
@@ -215,12 +215,12 @@ def merged(one: Moments, other: Moments) -> Moments:
         one: Of some.
         other: Of others, the same shape. A count of 0 changes nothing.
     """
-    count = one.count + other.count
+    count = one.counts + other.counts
     total = np.maximum(count, 1)
-    apart = np.where((one.count > 0) & (other.count > 0), other.mean - one.mean, 0.0)
-    share = other.count / total
-    mean = np.where(one.count > 0, one.mean + apart * share, other.mean)
-    return Moments(count, mean, one.m2 + other.m2 + apart * apart * one.count * share)
+    apart = np.where((one.counts > 0) & (other.counts > 0), other.mean - one.mean, 0.0)
+    share = other.counts / total
+    mean = np.where(one.counts > 0, one.mean + apart * share, other.mean)
+    return Moments(count, mean, one.m2 + other.m2 + apart * apart * one.counts * share)
 
 
 def by_offset(weights: Float[np.ndarray, "*heads Q K"]) -> Moments:
