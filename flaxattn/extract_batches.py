@@ -19,7 +19,6 @@ from flaxattn.handle import Pretrained
 from flaxattn.inputs import bucket
 from flaxattn.reading import Reading
 
-COMPILING = 8192  # positions that a processor computes while it compiles a shape, roughly
 TOGETHER = 64  # texts that are read at a time, and named when something happens to their reader
 
 
@@ -137,12 +136,12 @@ def _name_text(model: Pretrained, chunk: Chunk) -> None:
 
 
 def chosen_widths(
-    lengths: Sequence[tuple[int, ...]], limit: int, compiling: int = COMPILING
+    lengths: Sequence[tuple[int, ...]], limit: int, compiling: int
 ) -> tuple[int, ...]:
     """The lengths that are worth a compiled shape: the least padding and compiling together.
 
-    Few texts share one or two shapes; many have one for every multiple of 8, further apart above
-    64.
+    Few texts share one or two shapes; many have one for every multiple of 4, further apart above
+    32.
 
     Args:
         lengths: Of every row, one number per side.
@@ -172,7 +171,7 @@ def _rounded(length: int, limit: int) -> int:
     """The finest width for a length, about an eighth longer at most."""
     if length > 256:
         return bucket(length, limit)
-    step = 8 if length <= 64 else 16 if length <= 128 else 32
+    step = 4 if length <= 32 else 8 if length <= 64 else 16 if length <= 128 else 32
     return min(-(-length // step) * step, limit)
 
 

@@ -98,7 +98,6 @@ def extract(
     workers: Annotated[
         int, typer.Option(min=0, help="Processes that read texts; 0 reads in a thread.")
     ] = 0,
-    engine: Annotated[str, typer.Option(help="local, or ray: a fleet of workers.")] = "local",
     shard: Annotated[
         str | None, typer.Option(help="i/N: only shards i, i+N, i+2N, …; i counts from 0.")
     ] = None,
@@ -132,7 +131,6 @@ def extract(
         settings,
         {"batch_tokens": batch_tokens, "workers": workers},
         tuple(model or ["tiny-bert"]),
-        _engine(engine),
     )
     if dry_run:
         _surveyed(out, asked, as_json)
@@ -155,7 +153,6 @@ class _Request:
     settings: Mapping[str, Any]
     options: Mapping[str, Any]
     models: tuple[str, ...]
-    engine: str
 
     def asked(self) -> Any:
         """The same as `extract_job` has it."""
@@ -202,19 +199,9 @@ def _run(out: Path, request: _Request, part: tuple[int, int] | None, fresh: bool
 
     if fresh:
         extract_run.refuse_started(out)
-    asked, engine = request.asked(), extract_run.commit_shards
-    if request.engine == "ray":
-        raise InputError("not yet")
+    asked, how = request.asked(), Options(**request.options)
     with Shown(Console(stderr=True)) as watcher:
-        return extract_run.run(
-            out,
-            request.load(),
-            asked,
-            Options(**request.options),
-            part=part,
-            watcher=watcher,
-            engine=engine,
-        )
+        return extract_run.run(out, request.load(), asked, how, part=part, watcher=watcher)
 
 
 def _surveyed(out: Path, request: _Request, as_json: bool) -> None:
@@ -284,14 +271,6 @@ def _part(text: str | None) -> tuple[int, int] | None:
             param_hint="--shard",
         )
     return int(found[1]), int(found[2])
-
-
-def _engine(name: str) -> str:
-    if name not in ("local", "ray"):
-        raise typer.BadParameter(
-            f"{name!r} is no engine; choose local or ray.", param_hint="--engine"
-        )
-    return name
 
 
 @contextmanager

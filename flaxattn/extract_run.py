@@ -12,7 +12,7 @@ import dataclasses
 import os
 import shutil
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,9 +43,6 @@ from flaxattn.store_writer import ShardReport
 
 _SETTINGS = {field.name for field in dataclasses.fields(Settings)}
 _OPTIONS = {"batch_tokens", "mesh", "devices", "workers"}
-Engine = Callable[
-    [Sequence[Work], Iterable[int], Options], Generator[list[ShardReport], None, None]
-]
 
 
 def extract_to(
@@ -143,7 +140,6 @@ def run(
     *,
     part: tuple[int, int] | None = None,
     watcher: Watcher | None = None,
-    engine: Engine = commit_shards,
 ) -> Report:
     """A job in a folder that the caller has claimed; see `extract_to`.
 
@@ -154,7 +150,6 @@ def run(
         options: devices, workers and sizes of batches.
         part: number of the part and their count.
         watcher: is told how it goes.
-        engine: what computes and commits.
     """
     started, watcher = time.monotonic(), watcher or Watcher()
     models = folders(model)
@@ -172,7 +167,7 @@ def run(
     free = _room(store, works, todo)
     watcher.planned(report, [plan.shards[number] for number in todo], free)
     written = []
-    with contextlib.closing(engine(works, todo, options)) as found:
+    with contextlib.closing(commit_shards(works, todo, options)) as found:
         for reports in found:
             if reports:
                 watcher.committed(plan.shards[reports[0].number], reports)

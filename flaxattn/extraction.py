@@ -39,8 +39,11 @@ from flaxattn.seen import Seen
 from flaxattn.trace import Trace
 
 _WEIGHTS = Capture(weights=True)
-_TOKENS = {"cpu": 2048}  # positions of a batch by default, on each device
+_TOKENS = {"cpu": 1024}  # positions of a batch by default, on each device
 _MANY_TOKENS = 16384  # on accelerators
+# Positions times parameters that a device computes while a shape is compiled, roughly.
+_COMPILING = {"cpu": 3e11}
+_MUCH_COMPILING = 1e13  # accelerators
 _WINDOW = 4096  # texts that `extract` sorts by length together
 _AHEAD = 2  # batches that the device has been given
 
@@ -84,7 +87,7 @@ class Options:
         reduce: Moments over the texts: `statistics` of those captured, `offsets` of weights, which
             need not be captured for that. See `Running`.
         settings: Of `generate`, where an encoder-decoder writes its targets; `seed` too.
-        batch_tokens: Positions of a batch, padding counted; default 2,048 per CPU and 16,384 per
+        batch_tokens: Positions of a batch, padding counted; default 1,024 per CPU and 16,384 per
             accelerator. It changes results by rounding, as the compiler orders sums by shape.
         widths: Lengths that are compiled, ascending; default those that `chosen_widths` finds for
             each shard. With many shards, choose them once for all.
@@ -277,6 +280,9 @@ class _Engine:
         if tokens < 1:
             raise InputError(f"batch_tokens is {tokens}, expected at least 1")
         self._tokens = tokens
+        size = sum(leaf.size for leaf in jax.tree.leaves(model.params))
+        work = _COMPILING.get(jax.default_backend(), _MUCH_COMPILING)
+        self._compiling = int(work / (size * len(models)))
 
     def shard(self, rows: Sequence[Reading], first: int) -> list[Shard]:
         """What each model saw of these rows, of which the first is text number `first`."""
@@ -288,7 +294,7 @@ class _Engine:
             except InputError as error:
                 raise TextError(number, f"text is too short\n{error}") from None
         lengths = [row.lengths for row in rows]
-        chosen = self._options.widths or chosen_widths(lengths, model.limit)
+        chosen = self._options.widths or chosen_widths(lengths, model.limit, self._compiling)
         widths = sorted({model.limit, *(min(width, model.limit) for width in chosen)})
         batches = planned(lengths, widths, self._tokens, self._step.parts)
         kinds = self._options.reduce

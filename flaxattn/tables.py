@@ -153,7 +153,7 @@ class _BadJsonError(ValueError):
 def _object(path: Path, line: Line, bad: BadRows) -> dict[str, Any] | None:
     """The object of a line; None, and a report, where there is none."""
     try:
-        values = json.loads(line.body, object_pairs_hook=_unique, parse_constant=_refuse)
+        values = _JSON.decode(line.body)
         if isinstance(values, dict):
             return values
         code, message = "json", f"expected an object, received a {type(values).__name__}"
@@ -181,6 +181,9 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _refuse(literal: str) -> Any:
     raise _BadJsonError("nan-literal", f"{literal} is no JSON")
+
+
+_JSON = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_refuse)
 
 
 def _known(wanted: str, names: Sequence[str]) -> str:

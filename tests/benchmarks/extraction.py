@@ -39,7 +39,7 @@ def sentences(path):
     return [line for line in text.splitlines() if line.strip()]
 
 
-def prepare(folder, texts):
+def prepare(folder, texts, layers):
     """The corpus, and a model with a vocabulary learnt from it, as a Hugging Face directory."""
     import jax
 
@@ -50,7 +50,7 @@ def prepare(folder, texts):
 
     (folder / "corpus.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
     tokenizer = train_wordpiece(texts, 30522, True, 512)
-    module = Bert(fa.BertConfig())
+    module = Bert(fa.BertConfig(num_hidden_layers=layers))
     shapes = jax.eval_shape(module.init, jax.random.key(0), np.ones((1, 2), np.int32))["params"]
     draw = np.random.default_rng(0)
     params = jax.tree.map(lambda s: draw.normal(0, 0.05, s.shape).astype(np.float32), shapes)
@@ -189,6 +189,7 @@ def parser():
     made = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     made.add_argument("file", help="a treebank, or a text per line")
     made.add_argument("--texts", type=int, help="default all; for --memory 10,000 and ten times it")
+    made.add_argument("--layers", type=int, default=12, help="of the model; fewer for a trial")
     made.add_argument("--rounds", type=int, default=3)
     made.add_argument("--warm-up", type=int, default=1, help="rounds that do not count")
     made.add_argument("--kinds", nargs="+", choices=WORK, default=WORK)
@@ -214,7 +215,7 @@ def main():
     texts = sentences(options.file)
     options.texts = min(options.texts or len(texts), len(texts))
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-        prepare(Path(folder), texts)
+        prepare(Path(folder), texts, options.layers)
         (sizes if options.sizes else compare)(options, Path(folder))
 
 

@@ -199,7 +199,6 @@ def test_several_models(run: Run, bert, folder: Path, tmp_path: Path) -> None:
         (["--dtype", "int4"], "'int4'"),
         (["--reduce", "means"], "'means' is no reduction"),
         (["--shard", "3/3"], "'3/3' is no part of a job; expected i/N"),
-        (["--engine", "spark"], "'spark' is no engine"),
         (["--on-error", "ignore"], "'ignore' is unknown"),
         (["--model", "no-such-model"], "no-such-model"),
         (["--pair-column", "b"], "plain text has no columns"),
