@@ -42,8 +42,8 @@ _WEIGHTS = Capture(weights=True)
 _TOKENS = {"cpu": 1024}  # positions of a batch by default, on each device
 _MANY_TOKENS = 16384  # on accelerators
 # Positions times parameters that a device computes while a shape is compiled, roughly.
-_COMPILING = {"cpu": 3e11}
-_MUCH_COMPILING = 1e13  # accelerators
+_COMPILING = {"cpu": 5e10}
+_MUCH_COMPILING = 1e14  # accelerators
 _WINDOW = 4096  # texts that `extract` sorts by length together
 _AHEAD = 2  # batches that the device has been given
 
