@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The `flaxattn` command: parses, calls, prints. It computes nothing.
 
-Exit codes: 0 done, 1 something failed on the way (a full disk, say), 2 wrong use or input that
-cannot be used, 75 stopped by SIGTERM with its state saved, so that the same command goes on, 130
-interrupted. An error is at most three lines; `--debug` shows the traceback.
+Exit codes: 0 done, 1 damage found or a failure that nobody foresaw, 2 wrong use, or input or a
+place that cannot be used (a full disk, say), 75 stopped by SIGTERM with its state saved, so that
+the same command goes on, 130 interrupted. An error is at most three lines; `--debug` shows the
+traceback.
 """
 
 import importlib
