@@ -54,7 +54,6 @@ def test_it_goes_on_with_words(model: PretrainedGPT2) -> None:
     drawn = model.generate(prompts, max_new_tokens=24, do_sample=True, temperature=0.7)
     for prompt, text in zip(prompts, drawn, strict=True):
         assert text.startswith(prompt + " ") and len(text.split()) > 10
-    assert model.generate(prompts, max_new_tokens=4) == model.generate(prompts, max_new_tokens=4)
 
 
 def test_a_head_prefers_the_previous_token(model: PretrainedGPT2) -> None:

@@ -107,6 +107,7 @@ def test_lines_come_out_as_they_went_in(
     assert (code, said, (tmp_path / "out.txt").read_text()) == (0, "", out)
 
 
+@pytest.mark.slow
 def test_the_best_of_a_beam_with_their_scores(
     run: Run, folder: Path, model: fa.Pretrained, source: Path
 ) -> None:

@@ -176,7 +176,7 @@ def test_sources_with_targets(seq2seq, texts) -> None:
 @pytest.mark.parametrize(
     "settings",
     [
-        {"max_new_tokens": 5, "num_beams": 2},
+        pytest.param({"max_new_tokens": 5, "num_beams": 2}, marks=pytest.mark.slow),
         pytest.param({}, marks=pytest.mark.slow),  # as long as each source allows
         pytest.param({"do_sample": True, "seed": 3}, marks=pytest.mark.slow),
     ],

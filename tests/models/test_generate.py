@@ -107,7 +107,8 @@ def test_greedy_takes_the_best_token_of_each_step() -> None:
         assert score == pytest.approx(every_text(model)[text], abs=1e-5)
 
 
-@pytest.mark.parametrize("exponent", [pytest.param(0.0, marks=pytest.mark.slow), 1.0])
+@pytest.mark.slow
+@pytest.mark.parametrize("exponent", [0.0, 1.0])
 def test_the_score_never_decreases_with_the_width(exponent: float) -> None:
     """On 100 random models, from one width to the next."""
     table = tables(100, seed=1)

@@ -259,6 +259,7 @@ def true_cost(params: Any) -> float:
     return np.mean([t["logits"] ** 2 for t in truths]) + np.mean(entropies)
 
 
+@pytest.mark.slow
 def test_gradients_are_those_of_the_formulas() -> None:
     """Along random directions of each parameter, against differences of float64.
 

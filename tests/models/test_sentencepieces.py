@@ -144,7 +144,8 @@ def test_damaged_files_are_refused(
     assert message in str(error.value) and len(str(error.value).splitlines()) <= 3
 
 
-@pytest.mark.parametrize("apart", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.slow
+@pytest.mark.parametrize("apart", [False, True])
 def test_a_model_keeps_its_tokenizers(
     tmp_path: Path, models: tuple[bytes, bytes], apart: bool
 ) -> None:

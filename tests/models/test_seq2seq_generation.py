@@ -18,6 +18,12 @@ from flaxattn import tensorfile, writing
 from flaxattn.errors import InputError
 
 NEW = golden.NEW_TOKENS
+WRITERS = [  # those that are not written in `make test` are in `make slow`
+    pytest.param(
+        name, marks=() if name in ("marian-two-vocabularies", "bart") else pytest.mark.slow
+    )
+    for name in golden.WRITERS
+]
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +43,7 @@ def padded(ids: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("way", golden.WAYS)
-@pytest.mark.parametrize("name", golden.WRITERS)
+@pytest.mark.parametrize("name", WRITERS)
 def test_every_token_is_torchs(models: dict[str, Any], name: str, way: str) -> None:
     with np.load(golden.GENERATED, allow_pickle=False) as texts:
         expected = texts[f"{name}/{way}"]
@@ -57,7 +63,7 @@ def test_rare_settings_are_torchs_too(models: dict[str, Any], way: str) -> None:
     np.testing.assert_array_equal(padded(ids), expected)
 
 
-@pytest.mark.parametrize("way", ["greedy", "beam"])
+@pytest.mark.parametrize("way", [pytest.param("greedy", marks=pytest.mark.slow), "beam"])
 def test_a_cache_that_grows_changes_no_token(
     models: dict[str, Any], way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -91,7 +97,7 @@ def test_the_texts_are_worth_comparing() -> None:
     assert len(lengths) > 3
 
 
-@pytest.mark.parametrize("way", ["greedy", "beam"])
+@pytest.mark.parametrize("way", ["greedy", pytest.param("beam", marks=pytest.mark.slow)])
 def test_a_trace_is_that_of_reading_the_text(models: dict[str, Any], way: str) -> None:
     """Of the winning text, as if it had been given; rows of attention stand beside its tokens."""
     model = models["bart"]
@@ -122,7 +128,8 @@ def test_n_best_come_in_order_with_the_best_first(models: dict[str, Any]) -> Non
     assert all(len({row.tobytes() for row in rows}) == 3 for rows in several.reshape(4, 3, -1))
 
 
-@pytest.mark.parametrize("way", ["beam", pytest.param("greedy", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["beam", "greedy"])
 def test_neighbours_and_padding_change_nothing(models: dict[str, Any], way: str) -> None:
     model, given = models["marian"], golden.sources(golden.CASES["marian"])
     settings = {"max_new_tokens": NEW, **golden.WAYS[way]}

@@ -48,7 +48,8 @@ def test_the_layout_changes_no_gradient(params, remat):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6 * largest)
 
 
-@pytest.mark.parametrize("unroll", [pytest.param(1, marks=pytest.mark.slow), True])
+@pytest.mark.slow
+@pytest.mark.parametrize("unroll", [1, True])
 def test_recomputing_saves_memory(params, unroll):
     whole, remat = (
         compiled(params, unroll=unroll, remat=remat).memory_analysis().temp_size_in_bytes
