@@ -11,24 +11,24 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from flaxattn import kernels as kernels
-    from flaxattn.alignment_figure import plot_alignment as plot_alignment
     from flaxattn.config import BertConfig as BertConfig
-    from flaxattn.extract_run import extract_to as extract_to
-    from flaxattn.extraction import extract as extract
-    from flaxattn.extraction import extract_models as extract_models
-    from flaxattn.figures import plot_heads as plot_heads
+    from flaxattn.extraction.extract import extract as extract
+    from flaxattn.extraction.extract import extract_models as extract_models
+    from flaxattn.extraction.run import extract_to as extract_to
+    from flaxattn.figures.alignment import plot_alignment as plot_alignment
+    from flaxattn.figures.head_scores import plot_head_scores as plot_head_scores
+    from flaxattn.figures.heads import plot_heads as plot_heads
+    from flaxattn.figures.positions import plot_positions as plot_positions
     from flaxattn.gpt2_config import GPT2Config as GPT2Config
     from flaxattn.handle import Pretrained as Pretrained
-    from flaxattn.head_score_figure import plot_head_scores as plot_head_scores
-    from flaxattn.induction import detect_heads as detect_heads
+    from flaxattn.heads.induction import detect_heads as detect_heads
     from flaxattn.kernels.contract import Capture as Capture
     from flaxattn.kernels.contract import Sieve as Sieve
     from flaxattn.loading import from_pretrained as from_pretrained
-    from flaxattn.position_figure import plot_positions as plot_positions
     from flaxattn.rnn_config import RnnConfig as RnnConfig
     from flaxattn.running import Running as Running
     from flaxattn.seq2seq_config import Seq2SeqConfig as Seq2SeqConfig
-    from flaxattn.store import open_store as open_store
+    from flaxattn.store.store import open_store as open_store
     from flaxattn.trace import Trace as Trace
     from flaxattn.views.head import head_view as head_view
 
@@ -44,18 +44,18 @@ _HOMES = {
     "Seq2SeqConfig": "flaxattn.seq2seq_config",
     "Sieve": "flaxattn.kernels.contract",
     "Trace": "flaxattn.trace",
-    "detect_heads": "flaxattn.induction",
-    "extract": "flaxattn.extraction",
-    "extract_models": "flaxattn.extraction",
-    "extract_to": "flaxattn.extract_run",
+    "detect_heads": "flaxattn.heads.induction",
+    "extract": "flaxattn.extraction.extract",
+    "extract_models": "flaxattn.extraction.extract",
+    "extract_to": "flaxattn.extraction.run",
     "from_pretrained": "flaxattn.loading",
     "head_view": "flaxattn.views.head",
     "kernels": "flaxattn.kernels",
-    "open_store": "flaxattn.store",
-    "plot_alignment": "flaxattn.alignment_figure",
-    "plot_head_scores": "flaxattn.head_score_figure",
-    "plot_heads": "flaxattn.figures",
-    "plot_positions": "flaxattn.position_figure",
+    "open_store": "flaxattn.store.store",
+    "plot_alignment": "flaxattn.figures.alignment",
+    "plot_head_scores": "flaxattn.figures.head_scores",
+    "plot_heads": "flaxattn.figures.heads",
+    "plot_positions": "flaxattn.figures.positions",
 }
 __all__ = [  # a list in this file, so that type checkers can read it
     "BertConfig",

@@ -17,17 +17,11 @@ import typer
 from rich.console import Console
 from typer.core import TyperGroup
 
-from flaxattn import (
-    __version__,
-    evaluate_commands,
-    extract_commands,
-    generate_commands,
-    store_commands,
-    translate_commands,
-)
+from flaxattn import __version__
 from flaxattn.allocator import keep_freed_memory
+from flaxattn.commands import evaluate, extract, generate, store, translate
+from flaxattn.commands.standard_input import given_text
 from flaxattn.errors import FlaxattnError, StopRequestedError
-from flaxattn.standard_input import given_text
 
 app = typer.Typer(
     name="flaxattn",
@@ -73,7 +67,7 @@ def demo(
     model: Model = "tiny-bert",
 ) -> None:
     """Extract, measure and show attention on a few built-in sentences."""
-    from flaxattn.demo import run
+    from flaxattn.commands.demo import run
 
     run(out, model, _out)
 
@@ -120,7 +114,7 @@ def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a list.")] = False,
 ) -> None:
     """Print versions, devices, and which attention kernel would run and why."""
-    from flaxattn import doctor as report
+    from flaxattn.commands import doctor as report
 
     typer.echo(report.as_json() if as_json else report.as_text())
 
@@ -167,11 +161,11 @@ def _numbers(text: str | None) -> list[int] | None:
         ) from error
 
 
-app.command()(extract_commands.extract)
-app.command()(generate_commands.generate)
-app.command()(translate_commands.translate)
-app.command()(evaluate_commands.evaluate)
-app.add_typer(store_commands.app, name="store")
+app.command()(extract.extract)
+app.command()(generate.generate)
+app.command()(translate.translate)
+app.command()(evaluate.evaluate)
+app.add_typer(store.app, name="store")
 
 _tokenizer = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(_tokenizer, name="tokenizer")

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from flaxattn.alignment import (
+from flaxattn.errors import InputError
+from flaxattn.heads.alignment import (
     alignment_error_rate,
     pharaoh,
     read_pharaoh,
     word_alignment,
     word_weights,
 )
-from flaxattn.errors import InputError
 from flaxattn.seen import Seen
 from flaxattn.trace import Trace
 

@@ -72,7 +72,7 @@ def test_debug_shows_where(monkeypatch):
     def broken(*_):
         raise InputError("no")
 
-    monkeypatch.setattr("flaxattn.demo.run", broken)
+    monkeypatch.setattr("flaxattn.commands.demo.run", broken)
     assert cli.main(["demo"]) == 2
     with pytest.raises(InputError):
         cli.main(["--debug", "demo"])
@@ -90,7 +90,7 @@ def test_failures_on_the_way(capsys, monkeypatch, error, code, message):
     def broken(*_):
         raise error
 
-    monkeypatch.setattr("flaxattn.demo.run", broken)
+    monkeypatch.setattr("flaxattn.commands.demo.run", broken)
     got, _, err = run(capsys, "demo")
     assert got == code
     assert message in err

@@ -12,7 +12,8 @@ import jax
 import pytest
 
 import flaxattn as fa
-from flaxattn import cli, generate_commands
+from flaxattn import cli
+from flaxattn.commands import generate
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -42,8 +43,8 @@ def test_a_text_is_shown_while_it_is_written(
     run: Run, reciter: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[str] = []
-    say = generate_commands._say
-    monkeypatch.setattr(generate_commands, "_say", lambda part: said.append(part) or say(part))
+    say = generate._say
+    monkeypatch.setattr(generate, "_say", lambda part: said.append(part) or say(part))
     code, out, err = run("Plain")
     assert (code, err) == (0, "")
     assert out == f"{reciter.text}\n"

@@ -22,13 +22,8 @@ def parse(path: Path) -> ast.Module:
 COMMANDS = {
     "cli",
     "commands",
-    "evaluate_commands",
-    "extract_commands",
-    "generate_commands",
     "glue_commands",
     "gpt2_commands",
-    "store_commands",
-    "translate_commands",
     "translation_commands",
 }
 
@@ -68,7 +63,7 @@ def test_no_function_is_long_or_takes_many_arguments(sources: dict[str, Path]) -
                 where = f"{path.name}:{node.lineno} {node.name}"
                 assert size <= MAX_FUNCTION, f"{where}: {size} lines"
                 count = len(parameters(node))
-                if path.stem not in COMMANDS:
+                if path.stem not in COMMANDS and path.parent.name != "commands":
                     assert count <= MAX_PARAMETERS, f"{where}: {count} parameters"
 
 

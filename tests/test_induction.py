@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import flaxattn as fa
 from flaxattn.errors import InputError
-from flaxattn.induction import (
+from flaxattn.heads.induction import (
     DUPLICATE,
     INDUCTION,
     KINDS,

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flaxattn.errors import InputError
+from flaxattn.heads.stats import cross_measures, head_measures, measure
 from flaxattn.records import without_first
-from flaxattn.stats import cross_measures, head_measures, measure
 from flaxattn.trace import Trace
 
 LENGTH = 9

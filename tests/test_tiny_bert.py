@@ -13,7 +13,7 @@ import pytest
 
 import flaxattn as fa
 from flaxattn.handle import Pretrained
-from flaxattn.stats import HeadMeasures, head_measures
+from flaxattn.heads.stats import HeadMeasures, head_measures
 from flaxattn.trace import Trace
 
 PASSAGES = [

@@ -14,7 +14,7 @@ import pytest
 
 import flaxattn as fa
 from flaxattn.gpt2_handle import PretrainedGPT2
-from flaxattn.induction import INDUCTION, PREVIOUS
+from flaxattn.heads.induction import INDUCTION, PREVIOUS
 from flaxattn.train.gpt2_lm import train_gpt2_lm
 from flaxattn.train.gpt2_recipe import Gpt2Recipe
 from flaxattn.train.run_folder import RunFolder

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import flaxattn as fa
-from flaxattn.alignment import piece_weights
 from flaxattn.errors import InputError
-from flaxattn.figures import plot_heads
+from flaxattn.figures.heads import plot_heads
+from flaxattn.heads.alignment import piece_weights
+from flaxattn.heads.stats import cross_measures, head_measures
 from flaxattn.seen import Seen
-from flaxattn.stats import cross_measures, head_measures
 from flaxattn.trace import Trace
 
 RNG = np.random.default_rng(0)

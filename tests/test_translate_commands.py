@@ -18,9 +18,9 @@ import sacrebleu
 
 import flaxattn as fa
 from flaxattn import cli, weights
-from flaxattn.alignment import pharaoh, word_alignment
 from flaxattn.bpe import train_bpe
 from flaxattn.errors import InputError
+from flaxattn.heads.alignment import pharaoh, word_alignment
 from flaxattn.seq2seq import Seq2SeqLM
 from flaxattn.seq2seq_config import Seq2SeqConfig
 from flaxattn.tokens import Tokenizer

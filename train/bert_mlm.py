@@ -23,9 +23,9 @@ from jaxtyping import Array, Float
 from rich.console import Console
 
 from flaxattn import __version__, weights
-from flaxattn.bad_rows import BadRows
 from flaxattn.bert import BertForPreTraining
 from flaxattn.config import BertConfig
+from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.kernels.contract import NOTHING, Capture
 from flaxattn.outputs import ModelOutput
 from flaxattn.tokens import Tokenizer, train_wordpiece

@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
+from flaxattn.corpus.tables import BadRows
 from flaxattn.errors import CheckpointError, InputError
 from flaxattn.files import remove_abandoned, sha256_of, written_whole
 from flaxattn.folder_lock import locked
-from flaxattn.tables import BadRows
 from flaxattn.tokens import Tokenizer
 from flaxattn.train.columns import Column
 from flaxattn.train.corpus import COLUMNS, INDEX, Corpus

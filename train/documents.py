@@ -9,9 +9,9 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from flaxattn.corpus.lines import kind_of
+from flaxattn.corpus.tables import BadRows, read_rows, text_of
 from flaxattn.errors import InputError
-from flaxattn.lines import kind_of
-from flaxattn.tables import BadRows, read_rows, text_of
 from flaxattn.train.recipe import TextRecipe
 from flaxattn.train.sentences import paragraphs, split_sentences
 

@@ -22,9 +22,9 @@ import optax
 from jax.sharding import Mesh
 
 from flaxattn import __version__, weights
-from flaxattn.bad_rows import BadRows
 from flaxattn.bert import BertForSequenceClassification
 from flaxattn.bert_handle import PretrainedBert
+from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.errors import InputError
 from flaxattn.kernels.contract import Capture
 from flaxattn.train import loop, sharding

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from flaxattn.bad_rows import BadRows, Problem, excerpt
+from flaxattn.corpus.bad_rows import BadRows, Problem, excerpt
 from flaxattn.tokens import Tokenizer, longest_first
 from flaxattn.train.glue_files import Example
 from flaxattn.train.recipe import GlueRecipe

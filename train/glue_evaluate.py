@@ -13,9 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from flaxattn import __version__
-from flaxattn.bad_rows import BadRows
 from flaxattn.bert_handle import PretrainedBert
 from flaxattn.config import BertConfig
+from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.errors import InputError
 from flaxattn.loading import from_pretrained
 from flaxattn.train import sharding

@@ -14,9 +14,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from flaxattn.bad_rows import BadRows, Problem, excerpt
+from flaxattn.corpus.bad_rows import BadRows, Problem, excerpt
+from flaxattn.corpus.tables import Row, read_rows, text_of
 from flaxattn.errors import InputError, UnavailableError
-from flaxattn.tables import Row, read_rows, text_of
 from flaxattn.train.glue_tasks import PART_NAMES, GlueTask, Layout
 from flaxattn.train.recipe import GlueRecipe
 

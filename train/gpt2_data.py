@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Bool, Float32, Int, Int32, Int64
 from tokenizers import decoders
 
-from flaxattn.bad_rows import BadRows
+from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.tokens import Tokenizer
 from flaxattn.train.corpus import Corpus
 from flaxattn.train.documents import read_texts

@@ -21,8 +21,8 @@ import numpy as np
 from rich.console import Console
 
 from flaxattn import __version__, weights
-from flaxattn.bad_rows import BadRows
 from flaxattn.byte_bpe import train_byte_bpe
+from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.errors import InputError
 from flaxattn.gpt2 import GPT2LM
 from flaxattn.gpt2_config import GPT2Config

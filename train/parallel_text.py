@@ -16,10 +16,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from flaxattn.bad_rows import BadRows, Problem, excerpt
+from flaxattn.corpus.bad_rows import BadRows, Problem, excerpt
+from flaxattn.corpus.lines import Line, kind_of, lines_of, refused
+from flaxattn.corpus.tables import Row, read_rows, text_of
 from flaxattn.errors import InputError
-from flaxattn.lines import Line, kind_of, lines_of, refused
-from flaxattn.tables import Row, read_rows, text_of
 
 _TABLES = ("tsv", "csv", "jsonl", "parquet")
 _NESTED = "translation"

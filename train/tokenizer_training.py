@@ -13,9 +13,9 @@ from pathlib import Path
 import jax
 from rich.console import Console
 
+from flaxattn.corpus.tables import BadRows
 from flaxattn.errors import InputError
 from flaxattn.files import written_whole
-from flaxattn.tables import BadRows
 from flaxattn.tokenizing import SPECIAL_TOKENS
 from flaxattn.tokens import Tokenizer, train_wordpiece
 from flaxattn.train.documents import Paragraphs

@@ -18,7 +18,7 @@ import jax
 from jax.sharding import Mesh
 
 from flaxattn import __version__, weights
-from flaxattn.bad_rows import BadRows
+from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.errors import InputError
 from flaxattn.tokens import Tokenizer
 from flaxattn.train import loop, sharding

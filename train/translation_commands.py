@@ -3,7 +3,7 @@
 """`flaxattn train translation`: it parses, calls and prints.
 
 Everything heavy is imported when it runs. What a trained model is used with is in
-`flaxattn.translate_commands`.
+`flaxattn.commands.translate`.
 """
 
 from pathlib import Path

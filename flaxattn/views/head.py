@@ -53,7 +53,7 @@ def head_view(
     Args:
         trace: With weights `[L, B, H, Q, K]`, of a model or from `Trace.from_arrays`.
         layer: Layer that shows at first, by its number in the model; default the first included,
-            of `cross` the last but one, as in `flaxattn.alignment`.
+            of `cross` the last but one, as in `flaxattn.heads.alignment`.
         heads: Heads that are on at first, by their numbers; default all.
         include_layers: Layers that travel with the page; default all of the trace.
         sequence: Which sequence of the batch.

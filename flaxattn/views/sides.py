@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from flaxattn.errors import InputError
+from flaxattn.heads.stats import CrossMeasures, HeadMeasures, cross_measures, head_measures
 from flaxattn.records import layer_weights
 from flaxattn.seen import Seen
-from flaxattn.stats import CrossMeasures, HeadMeasures, cross_measures, head_measures
 from flaxattn.trace import Trace
 from flaxattn.views.payload import ERROR, Precision, choose_precision, encode_weights, visible
 

@@ -21,7 +21,7 @@ from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
 
 from flaxattn.allocator import keep_freed_memory
-from flaxattn.bad_rows import BadRows
+from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.train.glue import finetune
 from flaxattn.train.glue_files import read_parts
 from flaxattn.train.glue_tasks import TASKS

@@ -28,7 +28,7 @@ import numpy as np
 
 import flaxattn as fa
 from flaxattn.seen import Seen
-from flaxattn.store_writer import Item, write_shard
+from flaxattn.store.writer import Item, write_shard
 from flaxattn.trace import Trace
 
 LAYERS = HEADS = 2

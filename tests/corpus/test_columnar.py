@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from flaxattn.bad_rows import FIXES, WHOLE_FILE, BadRows
+from flaxattn.corpus.bad_rows import FIXES, WHOLE_FILE, BadRows
+from flaxattn.corpus.tables import read_rows
 from flaxattn.errors import InputError
-from flaxattn.tables import read_rows
 
 TABLE = pa.table({"text": [f"text {n}" for n in range(5000)], "n": range(5000)})
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from flaxattn.corpus_files import Fingerprint, find_inputs, fingerprint
+from flaxattn.corpus.files import Fingerprint, find_inputs, fingerprint
 from flaxattn.errors import InputError
 
 ROWS = pa.table({"text": ["one", "two", "three"]})

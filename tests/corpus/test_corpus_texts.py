@@ -18,9 +18,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from flaxattn.bad_rows import FIXES, BadRows
-from flaxattn.corpus_files import find_inputs
-from flaxattn.corpus_texts import Columns, Text, read_texts
+from flaxattn.corpus.bad_rows import FIXES, BadRows
+from flaxattn.corpus.files import find_inputs
+from flaxattn.corpus.texts import Columns, Text, read_texts
 from flaxattn.errors import InputError
 
 PAIRS = Columns("text", "other", "id")

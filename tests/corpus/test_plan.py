@@ -12,12 +12,12 @@ import pytest
 from hypothesis import strategies as st
 
 from flaxattn.capture_json import capture_from_json, capture_to_json
-from flaxattn.corpus_files import Fingerprint
-from flaxattn.corpus_texts import Columns
+from flaxattn.corpus.files import Fingerprint
+from flaxattn.corpus.texts import Columns
 from flaxattn.errors import InputError
+from flaxattn.extraction.model_mark import ModelMark
+from flaxattn.extraction.plan import Plan, Settings, Shard, read_plan
 from flaxattn.kernels.contract import WEIGHT_DTYPES, Capture, Sieve
-from flaxattn.model_mark import ModelMark
-from flaxattn.plan import Plan, Settings, Shard, read_plan
 
 NUMBERS = st.lists(st.integers(0, 99), min_size=1, unique=True).map(tuple) | st.none()
 SIEVES = st.builds(

@@ -14,15 +14,15 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from flaxattn.bad_rows import BadRows
-from flaxattn.corpus_files import find_inputs, fingerprint
-from flaxattn.corpus_texts import Columns
+from flaxattn.corpus.bad_rows import BadRows
+from flaxattn.corpus.files import find_inputs, fingerprint
+from flaxattn.corpus.texts import Columns
 from flaxattn.errors import CheckpointError, InputError
+from flaxattn.extraction.model_mark import ModelMark
+from flaxattn.extraction.plan import Plan, Settings, read_plan
+from flaxattn.extraction.planning import make_plan, prepare, shard_texts
+from flaxattn.extraction.text_sizes import Size
 from flaxattn.kernels.contract import Capture
-from flaxattn.model_mark import ModelMark
-from flaxattn.plan import Plan, Settings, read_plan
-from flaxattn.planning import make_plan, prepare, shard_texts
-from flaxattn.text_sizes import Size
 
 MARK = ModelMark("m", "Model", "float32", "a", "b", "c")
 TEXT = Columns()

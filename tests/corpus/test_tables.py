@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from flaxattn.bad_rows import FIXES, WHOLE_FILE
+from flaxattn.corpus.bad_rows import FIXES, WHOLE_FILE
+from flaxattn.corpus.tables import BadRows, Problem, excerpt, read_rows, text_of
 from flaxattn.errors import InputError
-from flaxattn.tables import BadRows, Problem, excerpt, read_rows, text_of
 
 Write = Callable[..., Path]
 GOOD = [b"a one\tb one\t0", b"a two\tb two\t1", b"a three\tb three\t0"]
@@ -260,7 +260,7 @@ def test_files_that_are_none(write: Write, tmp_path: Path, monkeypatch: pytest.M
     def refuse(*_: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("flaxattn.lines.open", refuse, raising=False)
+    monkeypatch.setattr("flaxattn.corpus.lines.open", refuse, raising=False)
     assert codes(write("shut.tsv", "a\n")) == (0, {"unreadable": 1})
 
 
@@ -272,7 +272,7 @@ def test_parquet_text_that_is_not_utf8(tmp_path: Path) -> None:
 
 
 def test_a_line_that_is_too_long(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flaxattn.lines.LONGEST", 100)
+    monkeypatch.setattr("flaxattn.corpus.lines.LONGEST", 100)
     path = write("a.txt", "short\n" + "x" * 1000 + "\nlast\n")
     bad = BadRows("skip")
     assert [row.values["text"] for row in read_rows(path, None, bad)] == ["short", "last"]

@@ -12,10 +12,10 @@ import pytest
 
 import flaxattn as fa
 from flaxattn.errors import InputError
+from flaxattn.extraction.model_mark import mark
+from flaxattn.extraction.text_sizes import Size, measure_for, raw_bytes, sides
 from flaxattn.handle import Pretrained
 from flaxattn.kernels.contract import Capture, Sieve
-from flaxattn.model_mark import mark
-from flaxattn.text_sizes import Size, measure_for, raw_bytes, sides
 
 TEXTS = ["A cat.", "The cat is very sad, unbelievably so.", "é 漢字 \u202e x"]
 PAIRS = ["It sat.", "Because it found no food.", "!"]

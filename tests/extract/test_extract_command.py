@@ -19,10 +19,10 @@ from rich.console import Console
 
 import flaxattn as fa
 from flaxattn import cli
-from flaxattn.extract_job import Report
-from flaxattn.extract_progress import Shown, amount, duration
-from flaxattn.plan import Shard
-from flaxattn.store_writer import ShardReport
+from flaxattn.commands.extract_progress import Shown, amount, duration
+from flaxattn.extraction.job import Report
+from flaxattn.extraction.plan import Shard
+from flaxattn.store.writer import ShardReport
 
 Run = Callable[..., tuple[int, str, str]]
 TEXTS = ["the cat is sad", "a b", "very very sad", "c d e", "the end ."]

@@ -23,9 +23,9 @@ import store_cases
 
 import flaxattn as fa
 from flaxattn.errors import InputError, StoreError, UnavailableError
-from flaxattn.extract_run import Watcher, claimed
-from flaxattn.store_merge import merge
-from flaxattn.store_verify import verify
+from flaxattn.extraction.run import Watcher, claimed
+from flaxattn.store.merge import merge
+from flaxattn.store.verify import verify
 
 MAPS = fa.Capture(weights=True, stats=("entropy", "argmax"))
 Extract = Callable[..., Any]
@@ -307,10 +307,10 @@ def test_a_second_job_in_the_folder_is_refused(extract: Extract, tmp_path: Path)
 def test_too_small_a_disk_is_told_before_anything_is_computed(
     extract: Extract, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    never = "flaxattn.extract_run.commit_shards"
+    never = "flaxattn.extraction.run.commit_shards"
     usage = SimpleNamespace(free=1000)
     with monkeypatch.context() as patch:
-        patch.setattr("flaxattn.extract_run.shutil.disk_usage", lambda _: usage)
+        patch.setattr("flaxattn.extraction.run.shutil.disk_usage", lambda _: usage)
         patch.setattr(never, None)
         with pytest.raises(StoreError) as error:
             extract(tmp_path / "s")
@@ -357,9 +357,9 @@ def test_too_little_memory_halves_batches_and_stores_the_same(
     extract: Extract, undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """F12: the device refuses batches of more than two rows."""
-    from flaxattn import extract_step
+    from flaxattn.extraction import step
 
-    see, sizes = extract_step.see, []
+    see, sizes = step.see, []
 
     def scarce(module: Any, params: Any, given: Any, several: bool) -> Any:
         sizes.append(len(given["input_ids"]))
@@ -367,7 +367,7 @@ def test_too_little_memory_halves_batches_and_stores_the_same(
             raise MemoryError("RESOURCE_EXHAUSTED: out of memory")
         return see(module, params, given, several)
 
-    monkeypatch.setattr(extract_step, "see", scarce)
+    monkeypatch.setattr(step, "see", scarce)
     extract(tmp_path / "s")
     assert max(sizes) > 2 >= sizes[-1]
     check_close(tmp_path / "s", list(fa.open_store(undisturbed)))

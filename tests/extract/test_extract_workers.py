@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import pytest
 
 from flaxattn.errors import UnavailableError
-from flaxattn.extract_ahead import PATIENCE, Ahead
-from flaxattn.extract_batches import Chunk, TextError, chunks
+from flaxattn.extraction.ahead import PATIENCE, Ahead
+from flaxattn.extraction.batches import Chunk, TextError, chunks
 
 # Starting a process imports jax, which takes seconds.
 pytestmark = pytest.mark.slow

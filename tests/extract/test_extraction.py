@@ -13,11 +13,11 @@ import pytest
 from jax.sharding import AxisType
 
 import flaxattn as fa
-from flaxattn import extract_step
 from flaxattn.bert_handle import PUNCTUATION, SEPARATOR
 from flaxattn.errors import InputError, UnavailableError
-from flaxattn.extract_batches import TextError, chosen_widths, planned
-from flaxattn.extraction import Options, Texts, extract_shard, extract_shards
+from flaxattn.extraction import step
+from flaxattn.extraction.batches import TextError, chosen_widths, planned
+from flaxattn.extraction.extract import Options, Texts, extract_shard, extract_shards
 from flaxattn.reading import sides_of
 from flaxattn.trace import Trace
 
@@ -107,8 +107,8 @@ def test_the_order_of_texts_changes_nothing(bert, texts, alone) -> None:
 
 
 def test_windows_and_shards_are_put_together_in_order(bert, texts, alone, monkeypatch) -> None:
-    monkeypatch.setattr("flaxattn.extraction._WINDOW", 5)
-    monkeypatch.setattr("flaxattn.extract_batches.TOGETHER", 3)
+    monkeypatch.setattr("flaxattn.extraction.extract._WINDOW", 5)
+    monkeypatch.setattr("flaxattn.extraction.batches.TOGETHER", 3)
     for one, other in zip(fa.extract(bert, texts, capture=MAPS), alone, strict=True):
         check_same(one, other)
     shards = [Texts(texts[:1]), Texts(texts[1:9]), Texts(texts[9:])]
@@ -224,11 +224,11 @@ def test_few_shapes_are_compiled(bert) -> None:
     rng = np.random.default_rng(3)
     texts = [" ".join(rng.choice(["a", "b", "."], n)) for n in rng.integers(1, 30, 300)]
     capture, one = fa.Capture(stats=("max",)), jax.devices()[:1]
-    before = extract_step.see._cache_size()
+    before = step.see._cache_size()
     fa.extract(bert, texts, capture=capture, batch_tokens=512, devices=one)
-    assert extract_step.see._cache_size() - before <= 2  # of one width, and the last batch
+    assert step.see._cache_size() - before <= 2  # of one width, and the last batch
     fa.extract(bert, texts[::-1], capture=capture, batch_tokens=512, devices=one)
-    assert extract_step.see._cache_size() - before <= 2
+    assert step.see._cache_size() - before <= 2
 
 
 def drawn_lengths(count: int, longest: int = 512) -> list[tuple[int]]:
@@ -287,7 +287,7 @@ def scarce(monkeypatch) -> Callable[[int], list[int]]:
 
     def at_most(rows: int) -> list[int]:
         tried: list[int] = []
-        run = extract_step.Step._run
+        run = step.Step._run
 
         def limited(self: Any, given: Any) -> Any:
             tried.append(len(given["input_ids"]))
@@ -295,7 +295,7 @@ def scarce(monkeypatch) -> Callable[[int], list[int]]:
                 raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 1 bytes.")
             return run(self, given)
 
-        monkeypatch.setattr(extract_step.Step, "_run", limited)
+        monkeypatch.setattr(step.Step, "_run", limited)
         return tried
 
     return at_most
@@ -310,7 +310,7 @@ def test_out_of_memory_halves_the_batch(bert, texts, alone, scarce) -> None:
 
 
 def test_out_of_memory_when_results_are_fetched(bert, texts, alone, monkeypatch) -> None:
-    fetched, failed = extract_step.Step._fetched, []
+    fetched, failed = step.Step._fetched, []
 
     def once(self: Any, seen: Any, first: int) -> Any:
         if not failed:
@@ -318,7 +318,7 @@ def test_out_of_memory_when_results_are_fetched(bert, texts, alone, monkeypatch)
             raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory while computing.")
         return fetched(self, seen, first)
 
-    monkeypatch.setattr(extract_step.Step, "_fetched", once)
+    monkeypatch.setattr(step.Step, "_fetched", once)
     found = fa.extract(bert, texts, capture=MAPS, batch_tokens=256, devices=jax.devices()[:2])
     for one, other in zip(found, alone, strict=True):
         check_same(one, other)
@@ -343,7 +343,7 @@ def test_other_failures_are_told_as_they_are(bert, monkeypatch) -> None:
     def broken(self: Any, given: Any) -> Any:
         raise RuntimeError("INTERNAL: something else")
 
-    monkeypatch.setattr(extract_step.Step, "_run", broken)
+    monkeypatch.setattr(step.Step, "_run", broken)
     with pytest.raises(RuntimeError, match="INTERNAL: something else"):
         fa.extract(bert, ["a"])
 
@@ -377,7 +377,7 @@ def test_bad_texts_are_named(bert, given: Sequence[Any], message: str) -> None:
 
 
 def test_texts_are_numbered_over_shards_and_chunks(bert, monkeypatch) -> None:
-    monkeypatch.setattr("flaxattn.extract_batches.TOGETHER", 2)
+    monkeypatch.setattr("flaxattn.extraction.batches.TOGETHER", 2)
     with pytest.raises(TextError, match="text 8 is empty"):
         fa.extract(bert, [*["a"] * 8, " ", "b"])
     with pytest.raises(TextError, match="second text 3 is empty"):

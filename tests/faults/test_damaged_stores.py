@@ -13,7 +13,7 @@ import zarr
 
 import flaxattn as fa
 from flaxattn.errors import StoreError
-from flaxattn.store_verify import verify
+from flaxattn.store.verify import verify
 from flaxattn.trace import Trace
 
 TRIALS = 300 if os.environ.get("FLAXATTN_TRIALS") == "full" else 35

@@ -22,10 +22,10 @@ import pytest
 import store_cases as cases
 
 import flaxattn as fa
-from flaxattn import store_writer
 from flaxattn.errors import StoreError
-from flaxattn.store_verify import verify
-from flaxattn.store_writer import commit, remove_leftovers, shard_files, write_shard
+from flaxattn.store import writer
+from flaxattn.store.verify import verify
+from flaxattn.store.writer import commit, remove_leftovers, shard_files, write_shard
 from flaxattn.trace import Trace
 
 FULL = os.environ.get("FLAXATTN_TRIALS") == "full"
@@ -82,7 +82,7 @@ def faults(files: dict[str, bytes], store: Path) -> Iterator[tuple[str, int, str
     """Every call of a commit with everything that may go wrong there."""
     counting = Failing()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(store_writer, "os", counting)
+        patch.setattr(writer, "os", counting)
         commit(store, 1, files)
     kinds = {"write": ("EIO", "ENOSPC", "EINTR", "short", "flip"), "rename": ("EIO", "done")}
     for call, count in counting.counts.items():
@@ -101,7 +101,7 @@ def test_no_failing_call_loses_or_half_writes_a_shard(
     for call, number, fault in trials if FULL else trials[::9]:
         failing, where = Failing(call, number, fault), (call, number, fault)
         with monkeypatch.context() as patch:
-            patch.setattr(store_writer, "os", failing)
+            patch.setattr(writer, "os", failing)
             try:
                 done = commit(store, 1, files)
             except StoreError as error:
@@ -151,12 +151,12 @@ KILLS = """
 import os, signal, sys
 from pathlib import Path
 import store_cases as cases
-from flaxattn import store_writer
+from flaxattn.store import writer
 
 texts = cases.traces("seq2seq", 4, "float16", seed=9)
 store, step = Path(sys.argv[1]), int(sys.argv[2])
 shards, sha256 = cases.plan(store, 4, 2)
-files = store_writer.shard_files(sha256, 1, (2, 4), cases.items(texts[2:], 2))
+files = writer.shard_files(sha256, 1, (2, 4), cases.items(texts[2:], 2))
 
 class Killing:
     def __init__(self, number):
@@ -172,8 +172,8 @@ number = 1
 while True:
     child = os.fork()
     if not child:
-        store_writer.os = Killing(number)
-        store_writer.commit(store, 1, files)
+        writer.os = Killing(number)
+        writer.commit(store, 1, files)
         os._exit(0)
     _, status = os.waitpid(child, 0)
     names = sorted(p.name for p in (store / "shards").iterdir() if p.name[0] != ".")

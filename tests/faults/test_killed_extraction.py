@@ -24,7 +24,7 @@ import pytest
 import flaxattn as fa
 from flaxattn import weights
 from flaxattn.bert import Bert
-from flaxattn.store_verify import verify
+from flaxattn.store.verify import verify
 from flaxattn.tokens import train_wordpiece
 
 FULL = os.environ.get("FLAXATTN_TRIALS") == "full"

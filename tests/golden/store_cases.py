@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from flaxattn.seen import Seen
-from flaxattn.store import open_store
-from flaxattn.store_layout import value_dtype
-from flaxattn.store_writer import Item, write_shard
+from flaxattn.store.layout import value_dtype
+from flaxattn.store.store import open_store
+from flaxattn.store.writer import Item, write_shard
 from flaxattn.trace import Trace
 
 LAYERS, HEADS = (0, 3), (1, 2)

@@ -18,7 +18,7 @@ import flaxattn as fa
 from flaxattn import streaming
 from flaxattn.errors import InputError
 from flaxattn.gpt2_handle import PretrainedGPT2
-from flaxattn.stats import head_measures
+from flaxattn.heads.stats import head_measures
 
 DRAWN = {"do_sample": True, "temperature": 1.3, "max_new_tokens": 32}
 

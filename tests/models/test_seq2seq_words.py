@@ -12,9 +12,9 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, pre_tokenizers, processors, trainers
 
 import flaxattn as fa
-from flaxattn.alignment import pharaoh, word_alignment
 from flaxattn.cli import main
 from flaxattn.errors import InputError
+from flaxattn.heads.alignment import pharaoh, word_alignment
 from flaxattn.positions import UNUSED_ROWS, sinusoids
 from flaxattn.seq2seq import Seq2SeqLM
 from flaxattn.seq2seq_handle import PretrainedSeq2Seq

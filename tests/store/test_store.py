@@ -17,7 +17,7 @@ import zarr
 
 import flaxattn as fa
 from flaxattn.errors import InputError, StoreError
-from flaxattn.store_writer import Item, write_shard
+from flaxattn.store.writer import Item, write_shard
 from flaxattn.trace import Trace
 
 

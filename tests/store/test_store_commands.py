@@ -14,12 +14,12 @@ import store_cases as cases
 
 import flaxattn as fa
 from flaxattn.cli import main
+from flaxattn.corpus.safe_text import csv_cell, printable, safe_name
 from flaxattn.errors import CheckpointError, InputError, StoreError
-from flaxattn.safe_text import csv_cell, printable, safe_name
-from flaxattn.store_export import export
-from flaxattn.store_merge import merge
-from flaxattn.store_verify import verify
-from flaxattn.store_writer import write_shard
+from flaxattn.store.export import export
+from flaxattn.store.merge import merge
+from flaxattn.store.verify import verify
+from flaxattn.store.writer import write_shard
 from flaxattn.trace import Trace
 
 # F26: what an id, or the name of a file, may try.

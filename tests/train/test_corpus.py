@@ -22,8 +22,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from flaxattn.corpus.tables import BadRows
 from flaxattn.errors import CheckpointError, InputError
-from flaxattn.tables import BadRows
 from flaxattn.tokenizing import bert_backend
 from flaxattn.tokens import SPECIAL_TOKENS, Tokenizer, train_wordpiece
 from flaxattn.train import corpus as corpus_module

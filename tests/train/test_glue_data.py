@@ -9,7 +9,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from flaxattn.bad_rows import BadRows
+from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.errors import InputError
 from flaxattn.tokens import Tokenizer, train_wordpiece
 from flaxattn.train.glue_data import Encoded, GlueFeed, encode

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from flaxattn.bad_rows import BadRows
+from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.errors import InputError, UnavailableError
 from flaxattn.train.glue_files import read_parts, split
 from flaxattn.train.glue_tasks import TASKS, find_task

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flaxattn.bad_rows import BadRows
 from flaxattn.byte_bpe import END, train_byte_bpe
+from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.errors import InputError
 from flaxattn.tokens import Tokenizer
 from flaxattn.train.corpus import Corpus

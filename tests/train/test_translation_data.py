@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flaxattn.bad_rows import BadRows
 from flaxattn.bpe import EOS, PAD
+from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.errors import InputError
 from flaxattn.train.parallel_text import Pair
 from flaxattn.train.recipe import GlueRecipe

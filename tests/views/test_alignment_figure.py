@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import flaxattn as fa
-from flaxattn.alignment import word_weights
-from flaxattn.alignment_figure import plot_alignment
 from flaxattn.errors import InputError
-from flaxattn.figures import plot_heads
-from flaxattn.position_figure import plot_positions
+from flaxattn.figures.alignment import plot_alignment
+from flaxattn.figures.heads import plot_heads
+from flaxattn.figures.positions import plot_positions
+from flaxattn.heads.alignment import word_weights
 from flaxattn.positions import sinusoids
 from flaxattn.trace import Trace
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from flaxattn.errors import InputError
-from flaxattn.figures import drawable, plot_heads
+from flaxattn.figures.heads import drawable, plot_heads
 from flaxattn.trace import Trace
 
 HOSTILE = ["$x_1$", "$", "\\frac{", "_", "😀", "日本", "\u202eש", "a\nb\x00", "\ud800", "", "</b>"]

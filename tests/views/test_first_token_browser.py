@@ -12,8 +12,8 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+from flaxattn.heads.stats import head_measures
 from flaxattn.records import without_first
-from flaxattn.stats import head_measures
 from flaxattn.trace import Trace
 from flaxattn.views.head import head_view
 

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from flaxattn.stats import head_measures
+from flaxattn.heads.stats import head_measures
 from flaxattn.trace import Trace
 from flaxattn.views.head import head_view
 

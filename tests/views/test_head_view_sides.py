@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from flaxattn.errors import InputError
-from flaxattn.stats import cross_measures
+from flaxattn.heads.stats import cross_measures
 from flaxattn.trace import Trace
 from flaxattn.views.head import head_view
 from flaxattn.views.page import Page

@@ -1,0 +1,100 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""`flaxattn demo`: the main job, start to end, on sentences written for it.
+
+Extract attention, measure every head, write a page, a figure and the numbers.
+"""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from flaxattn import __version__
+from flaxattn.figures.heads import plot_heads
+from flaxattn.files import written_whole
+from flaxattn.heads.stats import HeadMeasures, head_measures
+from flaxattn.loading import from_pretrained
+from flaxattn.views.head import head_view
+
+PAIRS = (
+    ("The cat is very sad.", "Because it could not find food to eat."),
+    (
+        "The old man walked slowly down to the river, and he sat upon the bank.",
+        "The water was high, for it had rained all night in the hills.",
+    ),
+    (
+        "My sister wrote me a long letter from the city last week.",
+        "She said that the house was small, but that she was happy in it.",
+    ),
+    (
+        "When the door opened at last, nobody came in.",
+        "There was only the wind, and a little snow upon the step.",
+    ),
+)
+
+
+def run(out: Path, model: str, console: Console) -> None:
+    """Do the whole job and print what came of it.
+
+    Args:
+        out: Folder to write to; made if it is not there.
+        model: Built-in name, model directory or Hub id.
+        console: Where the table and the paths are printed.
+
+    Raises:
+        FlaxattnError: If the model cannot be loaded.
+        OSError: If the folder cannot be written.
+    """
+    columns = (TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task(f"loading {model}", total=None)
+        loaded = from_pretrained(model)
+        progress.update(task, description=f"extracting attention from {len(PAIRS)} pairs")
+        first, second = (list(side) for side in zip(*PAIRS, strict=True))
+        trace = loaded.trace(first, second)
+        progress.update(task, description="measuring heads")
+        measures = head_measures(trace)
+        progress.update(task, description="writing the page")
+        with written_whole(out) as folder:
+            head_view(trace).save(folder / "heads.html")
+            plot_heads(trace).savefig(folder / "heads.png", dpi=150)
+            results = json.dumps(_results(model, measures), indent=2)
+            (folder / "heads.json").write_text(results, encoding="utf-8")
+    console.print(_table(measures))
+    for what, name in (("page", "heads.html"), ("figure", "heads.png"), ("numbers", "heads.json")):
+        console.print(f"{what:<8} {(out / name).resolve()}")
+    console.print("Open the page in a browser; it needs no network.")
+
+
+def _results(model: str, measures: Sequence[HeadMeasures]) -> dict[str, object]:
+    """The measures, with what is needed to get them again."""
+    text = json.dumps(PAIRS).encode()
+    return {
+        "flaxattn": __version__,
+        "model": model,
+        "data_sha256": hashlib.sha256(text).hexdigest(),
+        "sequences": len(PAIRS),
+        "heads": [{**asdict(m), "does": m.does} for m in measures],
+    }
+
+
+def _table(measures: Sequence[HeadMeasures]) -> Table:
+    title = "What the heads do: shares of attention, mean over the sentences"
+    table = Table(title=title, caption="entropy in nats, distance in tokens")
+    table.add_column("head", justify="right")
+    table.add_column("mostly attends to", no_wrap=True)
+    names = ("next", "previous", "own", "delimiter")
+    for name in (*names, "entropy", "distance"):
+        table.add_column(name, justify="right")
+    for m in measures:
+        shares = [getattr(m, name) for name in names]
+        cells = [f"[bold]{share:.0%}[/bold]" if share > 0.5 else f"{share:.0%}" for share in shares]
+        averages = (f"{m.entropy:.2f}", f"{m.distance:.1f}")
+        table.add_row(f"{m.layer}.{m.head}", m.does, *cells, *averages)
+    return table

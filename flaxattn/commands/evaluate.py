@@ -1,0 +1,170 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""`flaxattn evaluate`: translations, alignments, and models on tasks of GLUE are judged.
+
+Everything heavy is imported when it runs. `flaxattn.cli` registers it.
+"""
+
+import importlib
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from flaxattn.commands.text_lines import progress, read_lines, read_texts, tell_empty
+from flaxattn.commands.translate import (
+    Batch,
+    Beam,
+    MaxLength,
+    Penalty,
+    Truncate,
+    check_counts,
+    load,
+    settings_of,
+    translated,
+)
+from flaxattn.errors import InputError
+from flaxattn.files import write_text
+
+
+def evaluate(
+    model: Annotated[str | None, typer.Option(help="Directory of the model to judge.")] = None,
+    reference: Annotated[Path | None, typer.Option(help="Right translations, by line.")] = None,
+    source: Annotated[Path | None, typer.Option(help="What --model translates, by line.")] = None,
+    hypothesis: Annotated[
+        Path | None, typer.Option(help="Translations, by line, instead of --model.")
+    ] = None,
+    gold: Annotated[
+        Path | None, typer.Option(help="Right alignments, by line: i-j sure, i?j possible.")
+    ] = None,
+    alignment: Annotated[
+        Path | None, typer.Option(help="Found alignments, by line, instead of --model.")
+    ] = None,
+    beam: Beam = 4,
+    batch: Batch = 32,
+    max_length: MaxLength = None,
+    length_penalty: Penalty = None,
+    tokenize: Annotated[str, typer.Option(help="sacrebleu's tokeniser for BLEU.")] = "13a",
+    lowercase: Annotated[bool, typer.Option("--lowercase", help="BLEU without case.")] = False,
+    truncate: Truncate = False,
+    data: Annotated[
+        str | None, typer.Option(help="GLUE: folder of the task, or of all of GLUE.")
+    ] = None,
+    task: Annotated[
+        str | None, typer.Option(help="GLUE: cola sst2 mrpc stsb qqp mnli qnli rte wnli ax.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="The metrics as JSON.")] = None,
+    predictions: Annotated[
+        Path | None, typer.Option(help="GLUE: folder for its files of the test sets.")
+    ] = None,
+    config: Annotated[Path | None, typer.Option(help="GLUE: recipe as YAML.")] = None,
+    change: Annotated[
+        list[str] | None, typer.Option("--set", help="GLUE: one setting, such as seed=1; repeat.")
+    ] = None,
+    on_error: Annotated[
+        str | None, typer.Option(help="GLUE: bad rows: fail, skip or quarantine.")
+    ] = None,
+) -> None:
+    """Judge translations (BLEU, chrF), alignments (AER), or a model on a task of GLUE.
+
+    Translations: --reference with --hypothesis, or with --model and --source. Alignments: --gold
+    with --alignment, or with --model, --source and --reference, which it then reads. GLUE: --data,
+    --task and --model.
+    """
+    if data is not None or task is not None:
+        for name, value in (("--data", data), ("--task", task), ("--model", model)):
+            if value is None:
+                raise typer.BadParameter("it is missing.", param_hint=name)
+        commands = importlib.import_module("flaxattn.train.glue_commands")
+        commands.evaluate(data, model, task, out, predictions, config, change, on_error)
+        return
+    check_counts(beam, batch, max_length)
+    found: dict[str, Any] = {}
+    if gold is not None:
+        found |= _alignment_error(gold, alignment, model, source, reference, batch)
+    if reference is not None and (hypothesis is not None or gold is None):
+        settings = settings_of(beam, max_length, length_penalty)
+        told = _told(hypothesis, model, source, batch, truncate, settings)
+        found |= _scores(told, read_texts(reference), tokenize, lowercase)
+    if not found:
+        raise InputError(
+            "there is nothing to judge\n"
+            "translations take --reference, alignments --gold, a task of GLUE --data and --task\n"
+            "see flaxattn evaluate --help"
+        )
+    for name, entry in found.items():
+        signature = f"  {entry['signature']}" if "signature" in entry else ""
+        typer.echo(f"{name} {entry['value']:.{2 if signature else 4}f}{signature}")
+    if out is not None:
+        write_text(out, json.dumps(found, indent=2) + "\n", "the metrics")
+        typer.echo(f"wrote {out.resolve()}")
+
+
+def _told(
+    hypothesis: Path | None,
+    model: str | None,
+    source: Path | None,
+    batch: int,
+    truncate: bool,
+    settings: dict[str, Any],
+) -> list[str]:
+    """Translations of a file, or of a model."""
+    if hypothesis is not None:
+        return read_texts(hypothesis)
+    if model is None or source is None:
+        raise InputError(
+            "there are no translations to judge\n"
+            "received --reference alone\ngive --hypothesis, or --model and --source"
+        )
+    lines = read_lines([source])
+    tell_empty(lines)
+    with progress("translating", len(lines)) as seen:
+        return translated(load(model), lines, batch, truncate, seen, settings)
+
+
+def _scores(
+    told: list[str], references: list[str], tokenize: str, lowercase: bool
+) -> dict[str, dict[str, Any]]:
+    from flaxattn.bleu import bleu, chrf
+
+    scores = {
+        "BLEU": bleu(told, references, tokenize=tokenize, lowercase=lowercase),
+        "chrF2": chrf(told, references),
+    }
+    return {name: score._asdict() for name, score in scores.items()}
+
+
+def _alignment_error(
+    gold: Path,
+    alignment: Path | None,
+    model: str | None,
+    source: Path | None,
+    reference: Path | None,
+    batch: int,
+) -> dict[str, dict[str, Any]]:
+    """AER of the alignments of a file, or of those that a model reads off its attention."""
+    from flaxattn.heads.alignment import alignment_error_rate, read_pharaoh, word_alignment
+
+    right = [read_pharaoh(line) for line in read_texts(gold)]
+    if alignment is not None:
+        found = [read_pharaoh(line)[0] for line in read_texts(alignment)]
+    elif model is not None and source is not None and reference is not None:
+        from flaxattn.translating import traced
+
+        texts, targets = read_texts(source), read_texts(reference)
+        if not len(texts) == len(targets) == len(right):
+            raise InputError(
+                f"{source} has {len(texts)} lines, {reference} has {len(targets)}, {gold} has "
+                f"{len(right)}\nline i of all three must belong to one sentence"
+            )
+        with progress("aligning", len(texts)) as seen:
+            traces = traced(load(model), texts, targets, batch=batch, seen=seen)
+        found = [set(word_alignment(trace)[0]) for _, trace in traces]
+    else:
+        raise InputError(
+            "there are no alignments to judge\n"
+            "received --gold alone\ngive --alignment, or --model, --source and --reference"
+        )
+    error = alignment_error_rate(found, [sure for sure, _ in right], [p for _, p in right])
+    return {"AER": {"value": error}}

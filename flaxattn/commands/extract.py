@@ -1,0 +1,325 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""`flaxattn extract`: parses, calls, prints. Everything heavy is imported when it runs.
+
+The output folder is claimed before a model is loaded. `flaxattn.cli` registers the command.
+"""
+
+import dataclasses
+import json
+import re
+import signal
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from flaxattn.errors import InputError, StopRequestedError
+from flaxattn.folder_lock import held
+
+if TYPE_CHECKING:
+    from flaxattn.extraction.job import Report
+    from flaxattn.handle import Pretrained
+    from flaxattn.kernels.contract import Capture
+
+_FIELDS = ("weights", "scores", "query", "key", "value", "head_output", "stats")
+_STATS = "entropy,max,distance"
+
+
+def extract(
+    inputs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="INPUT...",
+            help="txt, jsonl, csv, tsv, parquet or arrow, also .gz and .zst; patterns; folders of "
+            "a data set; - reads standard input.",
+        ),
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the store.")],
+    model: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Built-in name, model directory, or Hugging Face Hub id; default tiny-bert. "
+            "Several of one configuration run as one, and each gets a store inside --out."
+        ),
+    ] = None,
+    text_column: Annotated[str, typer.Option(help="Column or key of the text.")] = "text",
+    pair_column: Annotated[
+        str | None, typer.Option(help="Of the second text, or of a translation's target.")
+    ] = None,
+    id_column: Annotated[
+        str | None, typer.Option(help="Of what texts are called; default FILE:LINE.")
+    ] = None,
+    input_format: Annotated[
+        str | None, typer.Option(help="Of standard input and files without an ending; default txt.")
+    ] = None,
+    capture: Annotated[
+        str | None,
+        typer.Option(
+            help=f"Of {', '.join(_FIELDS)}, with commas; default weights, with --stats or "
+            "--reduce only what these need."
+        ),
+    ] = None,
+    stats: Annotated[
+        str | None,
+        typer.Option(
+            help="Of lse, entropy, max, argmax, topk(k), distance, sum_sq, received, with commas; "
+            f"default {_STATS}."
+        ),
+    ] = None,
+    layers: Annotated[str | None, typer.Option(help="Such as 0,5-9; default all.")] = None,
+    heads: Annotated[str | None, typer.Option(help="Such as 0,5-9; default all.")] = None,
+    dtype: Annotated[
+        str, typer.Option(help="Of weights: float32, float16, bfloat16 or uint8.")
+    ] = "float16",
+    reduce: Annotated[
+        str | None,
+        typer.Option(
+            help="Means over the corpus: statistics, offsets (key minus query position), or both."
+        ),
+    ] = None,
+    truncate: Annotated[
+        bool, typer.Option("--truncate", help="Cut texts over the model's limit.")
+    ] = False,
+    on_error: Annotated[
+        str, typer.Option(help="Rows that cannot be used: fail, skip or quarantine.")
+    ] = "fail",
+    max_texts: Annotated[int | None, typer.Option(min=1, help="Take no more than these.")] = None,
+    seed: Annotated[int, typer.Option(help="Of targets that are drawn.")] = 0,
+    batch_tokens: Annotated[
+        int | None, typer.Option(min=1, help="Positions of a batch, padding counted.")
+    ] = None,
+    workers: Annotated[
+        int, typer.Option(min=0, help="Processes that read texts; 0 reads in a thread.")
+    ] = 0,
+    shard: Annotated[
+        str | None, typer.Option(help="i/N: only shards i, i+N, i+2N, …; i counts from 0.")
+    ] = None,
+    shard_texts: Annotated[int, typer.Option(min=1, help="Most texts of a shard.")] = 4096,
+    fresh: Annotated[
+        bool, typer.Option("--fresh/--resume", help="Refuse a folder with an extraction.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be written; write nothing.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """Extract the attention to every text of a corpus into a store; the same command resumes.
+
+    Read it with flaxattn.open_store, with plain zarr and with pyarrow.
+    """
+    part = _part(shard)
+    settings = {
+        "truncate": truncate,
+        "on_error": on_error,
+        "seed": seed,
+        "max_texts": max_texts,
+        "reduce": tuple(_words(reduce)),
+        "shard_texts": shard_texts,
+    }
+    asked = _Request(
+        tuple(inputs),
+        input_format,
+        (text_column, pair_column, id_column),
+        _captured(_fields(capture, stats, reduce), stats, layers=layers, heads=heads, dtype=dtype),
+        settings,
+        {"batch_tokens": batch_tokens, "workers": workers},
+        tuple(model or ["tiny-bert"]),
+    )
+    if dry_run:
+        _surveyed(out, asked, as_json)
+        return
+    with _stoppable(), held(out, part):
+        report = _run(out, asked, part, fresh)
+    _tell(dataclasses.asdict(report), as_json)
+    if report.missing and not as_json:
+        typer.echo(f"{report.missing} shards are left to others; the store is not complete yet")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Request:
+    """The command line, sorted by who wants to know."""
+
+    inputs: tuple[str, ...]
+    kind: str | None
+    columns: tuple[str, str | None, str | None]
+    capture: Mapping[str, Any]
+    settings: Mapping[str, Any]
+    options: Mapping[str, Any]
+    models: tuple[str, ...]
+
+    def asked(self) -> Any:
+        """The same as `extraction.job` has it."""
+        from flaxattn.corpus.texts import Columns
+        from flaxattn.extraction.job import Asked
+        from flaxattn.extraction.plan import Settings
+
+        return Asked(
+            self.inputs,
+            self.request(),
+            Columns(*self.columns),
+            Settings(**self.settings),
+            self.kind,
+        )
+
+    def request(self) -> "Capture":
+        """What to keep."""
+        from flaxattn.kernels.contract import Capture
+
+        try:
+            return Capture(**self.capture)
+        except ValueError as error:
+            raise InputError(str(error)) from error
+
+    def load(self) -> "Pretrained | dict[str, Pretrained]":
+        """The model, or several by name."""
+        from flaxattn.loading import from_pretrained
+
+        if len(self.models) == 1:
+            return from_pretrained(self.models[0])
+        names = [Path(model).name for model in self.models]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise InputError(
+                f"two models are called {twice[0]!r}, and so would their stores be\n"
+                "rename a directory, or extract one after the other"
+            )
+        return {n: from_pretrained(m) for n, m in zip(names, self.models, strict=True)}
+
+
+def _run(out: Path, request: _Request, part: tuple[int, int] | None, fresh: bool) -> "Report":
+    from flaxattn.commands.extract_progress import Shown
+    from flaxattn.extraction import run
+    from flaxattn.extraction.extract import Options
+
+    if fresh:
+        run.refuse_started(out)
+    asked, how = request.asked(), Options(**request.options)
+    with Shown(Console(stderr=True)) as watcher:
+        return run.run(out, request.load(), asked, how, part=part, watcher=watcher)
+
+
+def _surveyed(out: Path, request: _Request, as_json: bool) -> None:
+    from flaxattn.commands.extract_progress import Shown
+    from flaxattn.extraction.survey import survey
+
+    asked = request.asked()
+    with Shown(Console(stderr=True)) as watcher:
+        report, free = survey(out, request.load(), asked, watcher)
+    told = dataclasses.asdict(report)
+    told = {name: value for name, value in told.items() if not name.startswith("written")}
+    _tell({**told, "free": free}, as_json)
+
+
+def _fields(capture: str | None, stats: str | None, reduce: str | None) -> list[str]:
+    """What to keep; where nobody says, no more than the rest of the command needs."""
+    fields = _words(capture)
+    if unknown := [name for name in fields if name not in _FIELDS]:
+        raise typer.BadParameter(
+            f"{unknown[0]!r} is none of {', '.join(_FIELDS)}.", param_hint="--capture"
+        )
+    if stats or (not fields and "statistics" in _words(reduce)):
+        fields.append("stats")
+    return fields if fields or reduce else ["weights"]
+
+
+def _captured(
+    fields: list[str], stats: str | None, *, layers: str | None, heads: str | None, dtype: str
+) -> dict[str, Any]:
+    """Arguments of a `Capture`."""
+    names = _words(stats) or _words(_STATS)
+    return {
+        **{name: True for name in fields if name != "stats"},
+        "stats": tuple(names) if "stats" in fields else (),
+        "layers": _numbers(layers, "--layers"),
+        "heads": _numbers(heads, "--heads"),
+        "dtype": dtype,
+    }
+
+
+def _words(text: str | None) -> list[str]:
+    return [word.strip() for word in (text or "").split(",") if word.strip()]
+
+
+def _numbers(text: str | None, option: str) -> tuple[int, ...] | None:
+    """The numbers in a list such as 0,5-9."""
+    if text is None:
+        return None
+    found: list[int] = []
+    for part in text.split(","):
+        ends = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", part, re.ASCII)
+        if not ends:
+            raise typer.BadParameter(
+                f"{text!r} is not a list of numbers such as 0,5-9.", param_hint=option
+            )
+        found += range(int(ends[1]), int(ends[2] or ends[1]) + 1)
+    return tuple(found)
+
+
+def _part(text: str | None) -> tuple[int, int] | None:
+    if text is None:
+        return None
+    found = re.fullmatch(r"(\d+)/(\d+)", text, re.ASCII)
+    if not found or int(found[1]) >= int(found[2]):
+        raise typer.BadParameter(
+            f"{text!r} is no part of a job; expected i/N with i from 0 to N - 1, such as 0/4.",
+            param_hint="--shard",
+        )
+    return int(found[1]), int(found[2])
+
+
+@contextmanager
+def _stoppable() -> Iterator[None]:
+    """SIGTERM ends the job at once; a shard that is being written is finished first."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        signal.signal(number, signal.SIG_DFL)  # a second one is meant
+        raise StopRequestedError(
+            "stopped; finished shards are in the store, and the same command goes on"
+        )
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _tell(said: Mapping[str, Any], as_json: bool) -> None:
+    """What became of a job, as JSON or as a table."""
+    if as_json:
+        typer.echo(json.dumps(said, default=str, indent=2))
+        return
+    from flaxattn.commands.extract_progress import amount, duration
+    from flaxattn.corpus.safe_text import printable
+
+    table = Table(show_header=False)
+    rows = dict(said["rows"])
+    bad = rows.pop("bad", {})
+    left_out = {f"left out: {code}": count for code, count in bad.items()}
+    shown = {**said, "rows": rows.get("rows", 0), **left_out}
+    for name, value in shown.items():
+        if name in ("bytes", "written_bytes", "free"):
+            value = amount(value)
+        elif name == "seconds":
+            value = duration(value)
+        elif isinstance(value, int):
+            value = f"{value:,}"
+        table.add_row(_label(name), Text(printable(str(value))))
+    Console(highlight=False).print(table)
+
+
+def _label(name: str) -> str:
+    return {
+        "bytes": "bytes before compression",
+        "there": "shards that were there",
+        "written": "shards written",
+        "missing": "shards missing",
+        "truncated": "texts cut",
+        "rows": "rows found",
+    }.get(name, name.replace("_", " "))

@@ -1,0 +1,170 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""`flaxattn generate`: it parses, calls and prints what a model writes, while it writes.
+
+Everything heavy is imported when it runs. `flaxattn.cli` registers it.
+"""
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from flaxattn.commands.standard_input import given_text
+from flaxattn.errors import InputError
+
+if TYPE_CHECKING:
+    from flaxattn.gpt2_handle import PretrainedGPT2
+    from flaxattn.trace import Trace
+
+MODEL = "tiny-gpt2"
+_PAGE = Path("attention.html")
+_ESCAPES = {"n": "\n", "t": "\t", "\\": "\\"}
+
+
+def generate(
+    prompt: Annotated[
+        str,
+        typer.Argument(help="Text to go on with; - reads standard input, less its last newline."),
+    ],
+    model: Annotated[
+        str, typer.Option(help="Built-in name, model directory, or Hugging Face Hub id.")
+    ] = MODEL,
+    max_new_tokens: Annotated[
+        int | None, typer.Option(min=1, help="Most pieces written; default the model's, or 64.")
+    ] = None,
+    samples: Annotated[int, typer.Option(min=1, help="How many texts to draw.")] = 1,
+    seed: Annotated[int | None, typer.Option(help="Of the draws; default 0.")] = None,
+    temperature: Annotated[
+        float | None, typer.Option(help="Below 1 the likely is drawn more often, above 1 less.")
+    ] = None,
+    top_k: Annotated[
+        int | None, typer.Option(help="Draw from so many likeliest pieces; 0 for all.")
+    ] = None,
+    top_p: Annotated[
+        float | None, typer.Option(help="Draw from the likeliest pieces of this probability.")
+    ] = None,
+    num_beams: Annotated[
+        int, typer.Option(min=1, help="Texts kept while looking for the likeliest one.")
+    ] = 1,
+    stop: Annotated[
+        list[str] | None,
+        typer.Option(help=r"End before this string, in which \n is a line break; repeat."),
+    ] = None,
+    view: Annotated[
+        bool, typer.Option("--view", help="Write a page with the attention of the first text.")
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help=f"That page; default {_PAGE}.")
+    ] = None,
+) -> None:
+    """Go on with a text; it is shown while it is written.
+
+    Without more the likeliest piece is taken at every step, unless the model's
+    generation_config.json says otherwise. Pieces are drawn where --samples, --seed, --temperature,
+    --top-k or --top-p are given.
+    """
+    settings = _settings(
+        {"temperature": temperature, "top_k": top_k, "top_p": top_p}, samples, seed, num_beams
+    )
+    if max_new_tokens is not None:
+        settings["max_new_tokens"] = max_new_tokens
+    settings |= {"seed": seed or 0, "stop": [_unescaped(one) for one in stop or ()]}
+    text = given_text(prompt)
+    text = text if prompt != "-" else text.removesuffix("\n").removesuffix("\r")
+    seen = view or out is not None
+    if samples > 1 or num_beams > 1:
+        trace = _write(_load(model), text, settings, seen)
+    else:
+        trace = _stream(_load(model), text, settings, seen)
+    if trace is not None:
+        _show(trace, out or _PAGE)
+
+
+def _settings(
+    drawing: dict[str, Any], samples: int, seed: int | None, num_beams: int
+) -> dict[str, Any]:
+    """Settings of generation; what was not given is left to the model."""
+    drawing = {name: value for name, value in drawing.items() if value is not None}
+    reasons = [f"--{name.replace('_', '-')}" for name in drawing]
+    reasons += ["--samples"] * (samples > 1) + ["--seed"] * (seed is not None)
+    if reasons and num_beams > 1:
+        raise InputError(
+            f"{reasons[0]} draws pieces, --num-beams {num_beams} looks for the likeliest text\n"
+            "leave out one of the two"
+        )
+    if reasons:
+        return {**drawing, "do_sample": True, "num_beams": 1, "num_return_sequences": samples}
+    return {"num_beams": 1} if num_beams == 1 else {"num_beams": num_beams, "do_sample": False}
+
+
+def _unescaped(text: str) -> str:
+    r"""A stop string as meant: a shell hands on `\n` as two characters."""
+    return re.sub(r"\\([nt\\])", lambda found: _ESCAPES[found[1]], text)
+
+
+def _load(name: str) -> "PretrainedGPT2":
+    from flaxattn.gpt2_handle import PretrainedGPT2
+    from flaxattn.loading import from_pretrained
+    from flaxattn.seq2seq_handle import PretrainedSeq2Seq
+
+    with _status(f"loading {name}"):
+        loaded = from_pretrained(name)
+    if not isinstance(loaded, PretrainedGPT2):
+        command = "translate" if isinstance(loaded, PretrainedSeq2Seq) else "view"
+        raise InputError(
+            f"the model {name!r} does not go on with texts: it is a "
+            f"{loaded.config.architectures[0]}\n"
+            f"name a GPT-2, or use this one with flaxattn {command}"
+        )
+    return loaded
+
+
+def _stream(
+    model: "PretrainedGPT2", text: str, settings: dict[str, Any], seen: bool
+) -> "Trace | None":
+    """Print one text while it is written."""
+    parts = model.stream(text, **settings)  # what cannot be used is told before anything is shown
+    try:
+        for part in parts:
+            _say(part)
+    finally:
+        _say("\n")
+    if not seen:
+        return None
+    with _status("reading the text again"):
+        return model.generate(text, trace=True, **settings)[1]
+
+
+def _write(
+    model: "PretrainedGPT2", text: str, settings: dict[str, Any], seen: bool
+) -> "Trace | None":
+    """Print texts when all of them are written."""
+    with _status("writing"):
+        told = model.generate(text, trace=seen, **settings)
+    texts, trace = told if seen else (told, None)
+    for number, one in enumerate(texts, 1):
+        if len(texts) > 1:
+            _say(f"--- {number} of {len(texts)} ---\n")
+        _say(f"{one}\n")
+    return trace
+
+
+def _say(text: str) -> None:
+    """Print at once; with color, so that a pipe gets what a model wrote, whatever that is."""
+    typer.echo(text, nl=False, color=True)
+
+
+def _show(trace: "Trace", path: Path) -> None:
+    from flaxattn.views.head import head_view
+
+    head_view(trace).save(path)
+    typer.echo(f"wrote {path.resolve()} ({path.stat().st_size / 1e3:.0f} kB)", err=True)
+
+
+def _status(what: str) -> Any:
+    """A sign of life on standard error where that is a terminal."""
+    from rich.console import Console
+
+    return Console(stderr=True).status(what)

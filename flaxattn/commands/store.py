@@ -1,0 +1,167 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""`flaxattn store info|verify|merge|export`: parses, calls, prints. It reads no file itself."""
+
+import itertools
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+
+_Store = Annotated[Path, typer.Argument(help="Folder that `flaxattn extract` wrote.")]
+_Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+_Out = Annotated[Path, typer.Option("--out", "-o", help="Folder to write to.")]
+_DAMAGED = 1
+
+
+@app.callback()
+def store() -> None:
+    """Look into stored attention, check it, put stores together, hand it to other programs."""
+
+
+@app.command()
+def info(
+    store: _Store,
+    example: Annotated[int | None, typer.Option(help="Show the tokens of this text.")] = None,
+    as_json: _Json = False,
+) -> None:
+    """Say what a store holds, or what one of its texts is."""
+    from flaxattn.store.info import describe, describe_text
+    from flaxattn.store.store import open_store
+
+    opened = open_store(store)
+    said = describe(opened) if example is None else describe_text(opened, example)
+    _tell(said, as_json, str(store) if example is None else f"example {example}")
+
+
+@app.command()
+def verify(store: _Store, as_json: _Json = False) -> None:
+    """Read every byte of a store; exit code 1 and the names of the files if any is damaged."""
+    from flaxattn.store.verify import verify as find
+
+    with _progress("shards") as seen:
+        found = find(store, seen)
+    if as_json:
+        damage = [entry._asdict() for entry in found.damage]
+        typer.echo(json.dumps({**found._asdict(), "damage": damage}, indent=2))
+    else:
+        table = Table("file", "damage")
+        for entry in found.damage:
+            table.add_row(_shown(entry.file), _shown(entry.what))
+        if found.damage:
+            _console().print(table)
+        missing = f"; {len(found.missing)} shards are not there yet" if found.missing else ""
+        verdict = f"{len(found.damage)} damaged" if found.damage else "all are as written"
+        size = f"{found.bytes / 1e6:.1f} MB in {found.files} files of {found.shards} shards"
+        typer.echo(f"{size}: {verdict}{missing}")
+    if found.damage:
+        raise typer.Exit(_DAMAGED)
+
+
+@app.command()
+def merge(
+    stores: Annotated[list[Path], typer.Argument(help="Stores of one plan.")],
+    out: _Out,
+    copy: Annotated[bool, typer.Option("--copy", help="Copy files instead of links.")] = False,
+    as_json: _Json = False,
+) -> None:
+    """Put stores of one plan together, such as those of `--shard i/N` on several machines."""
+    from flaxattn.store.merge import merge as put_together
+
+    found = put_together(stores, out, copy=copy)
+    if as_json:
+        typer.echo(json.dumps(found._asdict()))
+        return
+    typer.echo(f"wrote {out.resolve()} with {found.shards} shards")
+    if found.missing:
+        typer.echo(f"{len(found.missing)} shards are not there yet: run `flaxattn extract` on it")
+
+
+@app.command()
+def export(
+    store: _Store,
+    out: _Out,
+    form: Annotated[str, typer.Option("--format", help="npz, npy, bertviz or csv.")] = "npz",
+    examples: Annotated[str | None, typer.Option(help="Texts, such as 0,5-9; default all.")] = None,
+    as_json: _Json = False,
+) -> None:
+    """Write attention for other programs: npz, Hugging Face's tuples as npy, BertViz, CSV."""
+    from flaxattn.store.export import export as write
+    from flaxattn.store.store import open_store
+
+    opened = open_store(store)
+    with _progress("texts") as seen:
+        names = write(opened, out, form, _numbers(examples), seen)
+    if as_json:
+        typer.echo(json.dumps({"out": str(out.resolve()), "files": names}, indent=1))
+    else:
+        typer.echo(f"wrote {len(names)} files to {out.resolve()}")
+
+
+def _numbers(text: str | None) -> list[int] | None:
+    """The numbers in a list such as 0,5-9."""
+    if text is None:
+        return None
+    try:
+        ends = [[int(end) for end in part.split("-")] for part in text.split(",")]
+        return [number for low, *high in ends for number in range(low, (*high, low)[0] + 1)]
+    except ValueError as error:
+        raise typer.BadParameter(
+            f"{text!r} is not a list of numbers such as 0,5-9.", param_hint="--examples"
+        ) from error
+
+
+@contextmanager
+def _progress(what: str) -> Iterator[Callable[[int], None]]:
+    """Count what was seen on a terminal, and nowhere else."""
+    status, count = Console(stderr=True).status(f"0 {what}"), itertools.count(1)
+
+    def seen(number: int) -> None:
+        del number
+        status.update(f"{next(count)} {what}")
+
+    if not sys.stderr.isatty():
+        yield seen
+        return
+    with status:
+        yield seen
+
+
+def _tell(said: dict[str, Any], as_json: bool, title: str) -> None:
+    """Facts as JSON or as a table; lists of records as tables of their own."""
+    if as_json:
+        typer.echo(json.dumps(said, indent=2))
+        return
+    table = Table(title=_shown(title), show_header=False, title_justify="left")
+    for name, value in said.items():
+        if not isinstance(value, list):
+            table.add_row(_shown(name), _shown(str(value)))
+    _console().print(table)
+    for name, rows in said.items():
+        if isinstance(rows, list) and rows:
+            table = Table(title=_shown(name), title_justify="left")
+            for column in rows[0]:
+                table.add_column(_shown(column))
+            for row in rows:
+                table.add_row(*(_shown("" if v is None else str(v)) for v in row.values()))
+            _console().print(table)
+
+
+def _console() -> Console:
+    return Console(soft_wrap=False, highlight=False)
+
+
+def _shown(text: str) -> Text:
+    """Text that is neither markup nor an order to the terminal."""
+    from flaxattn.corpus.safe_text import printable
+
+    return Text(printable(text))

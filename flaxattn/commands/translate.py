@@ -1,0 +1,240 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""`flaxattn translate`: it parses, reads lines, calls and prints.
+
+Everything heavy is imported when it runs. `flaxattn.cli` registers it.
+"""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from flaxattn.commands.text_lines import Seen, progress, read_lines, tell_empty
+from flaxattn.errors import InputError
+from flaxattn.files import write_text
+
+if TYPE_CHECKING:
+    from flaxattn.seq2seq_handle import PretrainedSeq2Seq
+
+Beam = Annotated[int, typer.Option("--beam", help="Hypotheses kept; 1 writes greedily.")]
+Batch = Annotated[int, typer.Option(help="Sentences per batch.")]
+MaxLength = Annotated[
+    int | None, typer.Option(help="Most tokens written; default 50 more than the source.")
+]
+Penalty = Annotated[
+    float | None,
+    typer.Option("--length-penalty", help="Exponent of the length; default the model's."),
+]
+Truncate = Annotated[bool, typer.Option("--truncate", help="Cut sources that are too long.")]
+
+
+def translate(
+    files: Annotated[
+        list[Path] | None, typer.Argument(help="Text, a sentence per line; default standard input.")
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Model directory, built-in name, or Hugging Face Hub id.")
+    ] = None,
+    beam: Beam = 4,
+    n_best: Annotated[int, typer.Option(help="Translations per line, with scores.")] = 1,
+    batch: Batch = 32,
+    max_length: MaxLength = None,
+    length_penalty: Penalty = None,
+    align: Annotated[
+        bool, typer.Option("--align", help="Print Pharaoh alignments i-j behind a tab.")
+    ] = False,
+    view: Annotated[
+        Path | None, typer.Option(help="Page with the attention to the first sentence.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="File to write to.")] = None,
+    truncate: Truncate = False,
+) -> None:
+    """Translate text line by line; as many lines come out as go in, in their order.
+
+    With --n-best above 1 a line is `number ||| translation ||| score`, numbered from 0 as Moses
+    does. Alignments are those of words parted by spaces: source word i, written word j.
+    """
+    check_counts(beam, batch, max_length, n_best)
+    if n_best > beam:
+        raise InputError(
+            f"--n-best {n_best} needs as many hypotheses\n--beam is {beam}\nraise --beam"
+        )
+    if align and n_best > 1:
+        raise InputError("--align is of the best translation\nleave out --n-best")
+    lines = read_lines(files or [])
+    loaded = load(model)
+    texts = [text for _, text in lines]
+    settings = {**settings_of(beam, max_length, length_penalty), "num_return_sequences": n_best}
+    tell_empty(lines)
+    with progress("translating", len(lines)) as seen:
+        if align:
+            written = _aligned(loaded, lines, batch, truncate, seen, settings)
+        else:
+            written = translated(loaded, lines, batch, truncate, seen, settings)
+    _print(written, out)
+    if view is not None:
+        _write_view(loaded, texts, view, truncate, settings)
+
+
+def check_counts(beam: int, batch: int, max_length: int | None, n_best: int = 1) -> None:
+    """Refuse counts below 1.
+
+    Args:
+        beam: Hypotheses kept.
+        batch: Sentences per batch.
+        max_length: Most tokens written, where given.
+        n_best: Translations per line.
+
+    Raises:
+        InputError: Naming the option.
+    """
+    counts = {"--beam": beam, "--batch": batch, "--max-length": max_length, "--n-best": n_best}
+    for name, count in counts.items():
+        if count is not None and count < 1:
+            raise InputError(
+                f"{name} is {count}\nit must be at least 1"
+                + ("; a beam of 1 writes greedily" if name == "--beam" else "")
+            )
+
+
+def settings_of(beam: int, max_length: int | None, penalty: float | None) -> dict[str, Any]:
+    """Settings of generation; what was not given is left to the model.
+
+    Args:
+        beam: Hypotheses kept.
+        max_length: Most tokens written.
+        penalty: Exponent of the length.
+    """
+    given = {"max_new_tokens": max_length, "length_penalty": penalty}
+    return {"num_beams": beam, **{name: v for name, v in given.items() if v is not None}}
+
+
+def load(name: str | None) -> "PretrainedSeq2Seq":
+    """The model that translates.
+
+    Args:
+        name: What the command was given.
+
+    Raises:
+        InputError: It is none that translates.
+    """
+    if name is None:
+        raise typer.BadParameter("it is missing: which model?", param_hint="--model")
+    from flaxattn.loading import from_pretrained
+    from flaxattn.seq2seq_handle import PretrainedSeq2Seq
+
+    loaded = from_pretrained(name)
+    if not isinstance(loaded, PretrainedSeq2Seq):
+        raise InputError(
+            f"the model {name!r} does not translate: it is a {loaded.config.architectures[0]}\n"
+            "name an encoder-decoder, such as one from flaxattn train translation"
+        )
+    return loaded
+
+
+def translated(
+    model: "PretrainedSeq2Seq",
+    lines: Sequence[tuple[str, str]],
+    batch: int,
+    truncate: bool,
+    seen: Seen,
+    settings: dict[str, Any],
+) -> list[str]:
+    """The lines to print.
+
+    Args:
+        model: That translates.
+        lines: Sources, and where they stand.
+        batch: Sentences per batch.
+        truncate: Whether sources that are too long are cut.
+        seen: Is told how many were done.
+        settings: Of generation.
+    """
+    from flaxattn import translating
+
+    texts = [text for _, text in lines]
+    with named(lines):
+        found = translating.translate(
+            model, texts, batch=batch, truncate=truncate, seen=seen, **settings
+        )
+    if settings.get("num_return_sequences", 1) == 1:
+        return [one.texts[0] for one in found]
+    return [
+        f"{number} ||| {text} ||| {score:.4f}"
+        for number, one in enumerate(found)
+        for text, score in zip(one.texts, one.scores, strict=True)
+    ]
+
+
+def _aligned(
+    model: "PretrainedSeq2Seq",
+    lines: Sequence[tuple[str, str]],
+    batch: int,
+    truncate: bool,
+    seen: Seen,
+    settings: dict[str, Any],
+) -> list[str]:
+    """The lines to print: a translation, a tab, and its alignment."""
+    from flaxattn import translating
+    from flaxattn.heads.alignment import pharaoh, word_alignment
+
+    texts = [text for _, text in lines]
+    filled = [number for number, text in enumerate(texts) if text.strip()]
+    seen(len(texts) - len(filled))
+    some = [texts[number] for number in filled]
+    with named(lines):
+        translating.encode(model, some, truncate, filled)  # tells which line is too long
+        found = translating.traced(
+            model, some, batch=batch, truncate=truncate, seen=seen, **settings
+        )
+    written = ["\t"] * len(texts)
+    for number, (text, trace) in zip(filled, found, strict=True):
+        written[number] = f"{text}\t{pharaoh(word_alignment(trace)[0])}"
+    return written
+
+
+def _print(written: Sequence[str], out: Path | None) -> None:
+    text = "".join(f"{line}\n" for line in written)
+    if out is None:
+        typer.echo(text, nl=False)
+    else:
+        write_text(out, text, "the translations")
+        typer.echo(f"wrote {out.resolve()}", err=True)
+
+
+def _write_view(
+    model: "PretrainedSeq2Seq",
+    texts: Sequence[str],
+    path: Path,
+    truncate: bool,
+    settings: dict[str, Any],
+) -> None:
+    from flaxattn.views.head import head_view
+
+    first = next((text for text in texts if text.strip()), None)
+    if first is None:
+        raise InputError("every line is empty\n--view shows the first that is not")
+    best = {**settings, "num_return_sequences": 1}
+    _, trace = model.generate([first], trace=True, truncate=truncate, **best)
+    head_view(trace).save(path)
+    typer.echo(f"wrote {path.resolve()}", err=True)
+
+
+@contextlib.contextmanager
+def named(lines: Sequence[tuple[str, str]]) -> Iterator[None]:
+    """Call a source that cannot be read by its file and line."""
+    from flaxattn.tokenizing import shortened
+    from flaxattn.translating import SourceError
+
+    try:
+        yield
+    except SourceError as error:
+        where, text = lines[error.number]
+        first, *others = error.problem.splitlines()
+        received = (
+            [] if len(others) > 1 else [f"received: {shortened(text)}"]
+        )  # three lines at most
+        raise InputError("\n".join([f"{where} {first}", *received, *others])) from error

@@ -1,0 +1,183 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""From what was named on a command line to the files of a corpus, in their order.
+
+Paths, patterns, folders of a data set, and standard input. What stands in the files is the business
+of `texts`; here they are only found and fingerprinted.
+"""
+
+import glob
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from flaxattn.corpus.bad_rows import Problem
+from flaxattn.corpus.lines import kind_of, refused
+from flaxattn.errors import InputError
+from flaxattn.files import sha256_of
+
+STDIN = "-"
+_IN_FOLDERS = ("parquet", "jsonl", "arrow")
+_SPLITS, _SAVED = "dataset_dict.json", "state.json"  # of Hugging Face's save_to_disk
+
+
+class InputFile(NamedTuple):
+    """A file of a corpus.
+
+    Attributes:
+        path: where it is.
+        name: what it is called in ids and in the plan: short, and the same wherever it lies.
+        kind: a value of `lines.KINDS`; empty where nobody knows.
+        problem: what forbids to read it.
+    """
+
+    path: Path
+    name: str
+    kind: str
+    problem: Problem | None
+
+
+class Fingerprint(NamedTuple):
+    """Name, size and digest of a file as it is on the disk."""
+
+    name: str
+    bytes: int
+    sha256: str
+
+
+def find_inputs(
+    named: Sequence[str | os.PathLike[str]], *, folder: Path | None = None, kind: str | None = None
+) -> list[InputFile]:
+    """The files that were named, in that order; sorted inside a pattern or a folder.
+
+    Args:
+        named: paths; patterns with `*`, `?`, `[…]` or `**`; folders that `save_to_disk` wrote or
+            that hold Parquet, JSONL or Arrow files; `-` for standard input.
+        folder: where standard input is kept, so that a job can be started again.
+        kind: a value of `lines.KINDS` for standard input (`txt` if None) and for files whose name
+            does not tell.
+
+    Returns:
+        Files, each with what forbids to read it: `texts.read_texts` reports that.
+
+    Raises:
+        InputError: a pattern or folder yields nothing or is ambiguous, or a file is named twice.
+    """
+    if not named:
+        raise InputError(
+            "no text to read\nname at least one file, pattern or folder, or - for a pipe"
+        )
+    paths: list[Path] = []
+    for item in named:
+        text = os.fspath(item)
+        paths += [_spooled(folder, kind or "txt")] if text == STDIN else _expanded(text)
+    names = _names(paths)
+    kinds = [kind_of(path) or kind or "" for path in paths]
+    triples = zip(paths, names, kinds, strict=True)
+    return [InputFile(path, name, k, refused(path, k or None)) for path, name, k in triples]
+
+
+def fingerprint(files: Iterable[InputFile]) -> tuple[Fingerprint, ...]:
+    """Fingerprints of those files that can be read. Reads each of them once.
+
+    Args:
+        files: what `find_inputs` found.
+    """
+    usable = [file for file in files if file.problem is None]
+    return tuple(Fingerprint(f.name, f.path.stat().st_size, sha256_of(f.path)) for f in usable)
+
+
+def _expanded(item: str) -> list[Path]:
+    path = Path(item).expanduser()
+    if path.is_dir():
+        return _in_folder(path)
+    if os.path.lexists(path) or not glob.has_magic(item):
+        return [path]
+    found = sorted(p for p in map(Path, glob.glob(str(path), recursive=True)) if not p.is_dir())
+    if not found:
+        raise InputError(f"no file matches {item}\ncorrect the pattern, or name the files")
+    return found
+
+
+def _in_folder(folder: Path) -> list[Path]:
+    """Files of a data set."""
+    if (folder / _SPLITS).is_file():
+        splits = sorted(p.name for p in folder.iterdir() if p.is_dir())
+        raise InputError(
+            f"{folder} holds several splits: {', '.join(splits[:8])}\n"
+            f"name one of them, for example {folder / (splits or ['train'])[0]}"
+        )
+    if (folder / _SAVED).is_file():
+        return _saved(folder)
+    by_kind: dict[str, list[Path]] = {}
+    for path in sorted(folder.rglob("*")):
+        hidden = any(part.startswith((".", "_")) for part in path.relative_to(folder).parts)
+        if path.is_file() and not hidden:
+            by_kind.setdefault(kind_of(path), []).append(path)
+    kinds = [kind for kind in _IN_FOLDERS if kind in by_kind]
+    if len(kinds) != 1:
+        held = f"files of several kinds: {', '.join(kinds)}" if kinds else "none of these"
+        raise InputError(
+            f"{folder} is a folder\nexpected Parquet, JSONL or Arrow files in it, found {held}\n"
+            f"name the files, for example '{folder / '*.jsonl'}'"
+        )
+    return by_kind[kinds[0]]
+
+
+def _saved(folder: Path) -> list[Path]:
+    """Files that the index of a saved data set lists, in its order; they lie beside it."""
+    path = folder / _SAVED
+    try:
+        index = json.loads(path.read_text(encoding="utf-8"))
+        names = [entry["filename"] for entry in index["_data_files"]]
+        if not names or any(Path(name).name != name for name in names):
+            raise ValueError("it lists no file, or one that is not in this folder")
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise InputError(
+            f"{path} is not the index of a saved data set\n{str(error).splitlines()[0]}\n"
+            "save the data set again, or name its files"
+        ) from error
+    return [folder / name for name in names]
+
+
+def _names(paths: Sequence[Path]) -> list[str]:
+    """File names where they are all different, else paths below the folder they share."""
+    whole = [Path(os.path.abspath(path)) for path in paths]
+    if twice := next((path for path, count in Counter(whole).items() if count > 1), None):
+        raise InputError(f"{twice} is named twice\nname every file once")
+    shared = os.path.commonpath([path.parent for path in whole])
+    names = [path.name for path in whole]
+    if len(set(names)) < len(names):
+        names = [path.relative_to(shared).as_posix() for path in whole]
+    return [os.fsencode(name).decode("utf-8", "backslashreplace") for name in names]
+
+
+def _spooled(folder: Path | None, kind: str) -> Path:
+    """Standard input as a file, written whole; kept where it was read before and is empty now."""
+    if folder is None:
+        raise InputError("standard input cannot be read here\nname a file")
+    target = folder / f"stdin.{kind}"
+    handle, draft = tempfile.mkstemp(prefix=".stdin.", suffix=".part", dir=folder)
+    try:
+        with open(handle, "wb") as file:
+            shutil.copyfileobj(sys.stdin.buffer, file, 2**20)
+            file.flush()
+            os.fsync(file.fileno())
+        there = target.is_file()
+        if not there or Path(draft).stat().st_size:
+            if there and sha256_of(target) != sha256_of(Path(draft)):
+                raise InputError(
+                    f"standard input is not what {target} was made of\n"
+                    "give the same input, or none to go on with that file,"
+                    " or name another folder after --out"
+                )
+            os.replace(draft, target)
+    finally:
+        Path(draft).unlink(missing_ok=True)
+    return target

@@ -1,0 +1,177 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""The lines of a file, each with its number, and why a file or a line cannot be read.
+
+Lines end with LF, CRLF or CR; text is UTF-8, with or without a byte order mark, plain or
+compressed by gzip or Zstandard.
+What a line means is not known here: see `tables`.
+"""
+
+import gzip
+import io
+import os
+import stat
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from flaxattn.corpus.bad_rows import BadRows, Problem, excerpt
+
+KINDS = {
+    ".txt": "txt",
+    ".tsv": "tsv",
+    ".csv": "csv",
+    ".jsonl": "jsonl",
+    ".parquet": "parquet",
+    ".arrow": "arrow",
+}
+BINARY = ("parquet", "arrow")
+LONGEST = 64 * 2**20  # bytes of a line
+_COMPRESSED = {".gz": "gzip", ".zst": "Zstandard"}
+_MAGIC = {
+    b"PAR1": "Parquet",
+    b"ARROW1": "Arrow",
+    b"\xff\xff\xff\xff": "Arrow",
+    b"\x1f\x8b": "gzip",
+    b"\x28\xb5\x2f\xfd": "Zstandard",
+    b"PK\x03\x04": "a zip archive",
+    b"\x93NUMPY": "a NumPy array",
+    **{bytes((0x80, version)): "a pickle" for version in range(2, 6)},
+}
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+_BOM = b"\xef\xbb\xbf"
+
+
+class Line(NamedTuple):
+    """A line with its end, and what is wrong with it."""
+
+    number: int
+    text: str
+    problem: Problem | None = None
+
+    @property
+    def body(self) -> str:
+        """The line without its end."""
+        return self.text.rstrip("\r\n")
+
+    @property
+    def ended(self) -> bool:
+        """Whether the line has an end; the last one of a file may have none."""
+        return self.text.endswith(("\n", "\r"))
+
+
+def kind_of(path: Path) -> str:
+    """The kind of a file by its name, a value of `KINDS`; empty where the name does not tell."""
+    name = Path(path.name.lower())
+    return KINDS.get(Path(name.stem if name.suffix in _COMPRESSED else name).suffix, "")
+
+
+def refused(path: Path, kind: str | None) -> Problem | None:
+    """What forbids to read a file at all; a FIFO is not opened, for that could wait for ever."""
+
+    def problem(code: str, message: str) -> Problem:
+        return Problem(str(path), 0, "", code, message)
+
+    try:
+        status = os.stat(path)
+        if stat.S_ISDIR(status.st_mode):
+            return problem("directory", "this is a directory, expected a file")
+        if not stat.S_ISREG(status.st_mode):
+            return problem("not-a-file", "this is a pipe, socket or device, expected a file")
+        with open(path, "rb") as file:
+            start = file.read(8)
+    except FileNotFoundError:
+        if path.is_symlink():
+            return problem("dangling-link", f"this link points to nothing: {os.readlink(path)}")
+        return problem("missing-file", "there is no such file")
+    except OSError as error:
+        return problem("unreadable", f"the file cannot be opened: {error.strerror or error}")
+    kind = kind or kind_of(path)
+    packed = _compression(path)
+    if not kind or (kind in BINARY and packed):
+        return problem("wrong-extension", f"files of kind {path.suffix or 'none'!r} are not read")
+    if not start:
+        return problem("empty-file", "the file is empty")
+    due = packed or {"parquet": "Parquet", "arrow": "Arrow"}.get(kind, "text")
+    found = next((name for magic, name in _MAGIC.items() if start.startswith(magic)), "text")
+    if due == found or (due == "text" and start.startswith(_UTF16)):
+        return None
+    return problem("wrong-extension", f"by its name this is {due}, by its content {found}")
+
+
+def _compression(path: Path) -> str:
+    """What a file is compressed with, by its name; empty where it is not."""
+    return _COMPRESSED.get(path.suffix.lower(), "")
+
+
+@contextmanager
+def _plain(path: Path) -> Iterator[BinaryIO | gzip.GzipFile]:
+    """The bytes of a file, decompressed."""
+    packed = _compression(path)
+    if packed == "Zstandard":
+        import pyarrow as pa  # imports slowly, and few files are compressed
+
+        with pa.OSFile(str(path)) as file, pa.CompressedInputStream(file, "zstd") as stream:
+            yield io.BufferedReader(stream)
+        return
+    with gzip.open(path, "rb") if packed else open(path, "rb") as file:
+        yield file
+
+
+def lines_of(path: Path, bad: BadRows) -> Iterator[Line]:
+    """The lines of a text file; those that are no UTF-8 come with their problem."""
+    number = 0
+    try:
+        with _plain(path) as file:
+            for raw in _raw_lines(file):
+                number += 1
+                if number == 1 and raw.startswith(_UTF16):
+                    message = "the file is UTF-16, expected UTF-8"
+                    return bad.report(Problem(str(path), 0, "", "utf-16", message))
+                yield _decoded(path, number, raw.removeprefix(_BOM) if number == 1 else raw)
+    except (EOFError, OSError, zlib.error) as error:
+        cut = isinstance(error, EOFError) or "Truncated" in str(error)  # gzip's, Zstandard's
+        code = "truncated-file" if cut else "damaged"
+        told = (
+            "the compressed file ends too early" if cut else f"the file cannot be read on: {error}"
+        )
+        bad.report(Problem(str(path), number + 1, "", code, told))
+    return None
+
+
+def _raw_lines(file: BinaryIO | gzip.GzipFile) -> Iterator[bytes]:
+    """Lines with their ends, LF, CRLF or CR; only the beginning of one that is too long."""
+    while raw := file.readline(LONGEST + 1):
+        over = len(raw) > LONGEST and not raw.endswith(b"\n")
+        while over and (more := file.readline(LONGEST)):
+            over = not more.endswith(b"\n")
+        yield from raw.splitlines(keepends=True) if b"\r" in raw else (raw,)
+
+
+def _decoded(path: Path, number: int, raw: bytes) -> Line:
+    def line(code: str, message: str) -> Line:
+        text = raw.decode("utf-8", "replace")
+        return Line(number, text, Problem(str(path), number, "", code, message, excerpt(text)))
+
+    if len(raw) > LONGEST:
+        return line("too-long", f"the line has more than {LONGEST} bytes")
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        byte, place = raw[error.start], error.start + 1
+        return line("encoding", f"byte {byte:#04x} at position {place} is not UTF-8")
+    if "\0" in text:
+        return line("nul", f"there is a NUL character at position {text.index(chr(0)) + 1}")
+    return Line(number, text)
+
+
+def sound(lines: Iterator[Line], bad: BadRows) -> Iterator[Line]:
+    """Only the lines that could be decoded; the others are reported."""
+    for line in lines:
+        if line.problem is None:
+            yield line
+        else:
+            bad.seen += 1
+            bad.report(line.problem)

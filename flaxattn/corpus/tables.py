@@ -1,0 +1,323 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Rows out of text, TSV, CSV, JSONL, Parquet and Arrow files, each with the line it came from.
+
+A row that cannot be read is reported to `BadRows` and left out; the rows around it are exactly
+those of a file without it. What the columns mean is not known here.
+
+Lines end with LF, CRLF or CR. Blank lines are rows of a text file only. TSV is read as GLUE has it:
+a quote is a character like any other. Everything is UTF-8, with or without a byte order mark.
+"""
+
+import csv
+import difflib
+import json
+from collections import deque
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from flaxattn.corpus.bad_rows import POLICIES, WHOLE_FILE, BadRows, Problem, excerpt
+from flaxattn.corpus.columnar import UnusableFileError, opened
+from flaxattn.corpus.lines import LONGEST, Line, kind_of, lines_of, refused, sound
+
+__all__ = ["POLICIES", "WHOLE_FILE", "BadRows", "Problem", "Row", "excerpt", "read_rows", "text_of"]
+
+_CONTINUED = 1000  # lines that one quoted field of a CSV may span
+
+
+class Row(NamedTuple):
+    """One row: where it stands, and its values by column."""
+
+    file: str
+    line: int
+    values: dict[str, Any]
+
+
+def read_rows(
+    path: Path,
+    columns: Sequence[str] | None,
+    bad: BadRows,
+    *,
+    kind: str | None = None,
+    header: bool = True,
+) -> Iterator[Row]:
+    """The usable rows of a file, in order.
+
+    Args:
+        path: `.txt`, `.tsv`, `.csv`, `.jsonl`, each also with `.gz` or `.zst`, or `.parquet`, or
+            `.arrow`.
+        columns: columns that a row must have, and gets; None for all. A text file has one, which
+            gets this name, or `text`.
+        bad: takes the problems.
+        kind: a value of `lines.KINDS`, where the name of the file does not tell.
+        header: whether the first line of a TSV or CSV names the columns; if not, `columns` names
+            all of them in order.
+
+    Yields:
+        One row at a time; a file is never held in memory.
+
+    Raises:
+        InputError: under the policy "fail", for the first problem.
+    """
+    if problem := refused(path, kind):
+        return bad.report(problem)
+    kind = kind or kind_of(path)
+    if kind in ("parquet", "arrow"):
+        yield from _columnar(path, columns, bad, kind)
+    elif kind == "txt":
+        yield from _text(path, columns, bad)
+    elif kind == "jsonl":
+        yield from _jsonl(path, columns, bad)
+    else:
+        yield from _table(path, columns, bad, kind, header)
+    return None
+
+
+def text_of(row: Row, column: str, bad: BadRows, *, empty: bool = False) -> str | None:
+    """A value that must be text.
+
+    Args:
+        row: the row.
+        column: name of the column.
+        bad: takes the problem.
+        empty: whether nothing but white space is allowed.
+
+    Returns:
+        The text, or None if it is none, which was reported.
+    """
+    value = row.values[column]
+    if isinstance(value, str):
+        if value.isascii() and "\0" not in value and (empty or value.strip()):
+            return value
+        code, message = _flaw(value, empty)
+        if not code:
+            return value
+    elif value is None:
+        code, message = "null", "there is no value"
+    else:
+        code = "nested" if isinstance(value, dict | list) else "not-text"
+        message = f"expected text, received {type(value).__name__}"
+    bad.report(Problem(row.file, row.line, column, code, message, excerpt(value)))
+    return None
+
+
+def _flaw(text: str, empty: bool) -> tuple[str, str]:
+    """Code and message of what is wrong with a text; empty where nothing is."""
+    if "\0" in text:
+        return "nul", "the text holds a NUL character"
+    if not _is_unicode(text):
+        return "surrogate", "the text holds half of a surrogate pair"
+    if not empty and not text.strip():
+        return "empty", "the text is empty"
+    return "", ""
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _text(path: Path, columns: Sequence[str] | None, bad: BadRows) -> Iterator[Row]:
+    column = columns[0] if columns else "text"
+    for line in sound(lines_of(path, bad), bad):
+        bad.seen += 1
+        yield Row(str(path), line.number, {column: line.body})
+
+
+def _jsonl(path: Path, columns: Sequence[str] | None, bad: BadRows) -> Iterator[Row]:
+    for line in sound(lines_of(path, bad), bad):
+        if not line.body.strip():
+            continue
+        bad.seen += 1
+        values = _object(path, line, bad)
+        if values is None:
+            continue
+        missing = [name for name in columns or () if name not in values]
+        if missing:
+            message = f"there is no such key; {_known(missing[0], list(values))}"
+            found = excerpt(line.body)
+            problem = Problem(str(path), line.number, missing[0], "missing-column", message, found)
+            bad.report(problem)
+            continue
+        yield Row(str(path), line.number, {n: values[n] for n in columns} if columns else values)
+
+
+class _BadJsonError(ValueError):
+    """A code, and the message."""
+
+
+def _object(path: Path, line: Line, bad: BadRows) -> dict[str, Any] | None:
+    """The object of a line; None, and a report, where there is none."""
+    try:
+        values = _JSON.decode(line.body)
+        if isinstance(values, dict):
+            return values
+        code, message = "json", f"expected an object, received a {type(values).__name__}"
+    except _BadJsonError as error:
+        code, message = error.args
+    except json.JSONDecodeError as error:
+        cut = not line.ended
+        code = "truncated" if cut else "json"
+        message = f"this is no JSON: {error.msg} at position {error.colno}"
+        message = "the file ends in the middle of an object" if cut else message
+    except (ValueError, RecursionError) as error:
+        code, message = "json", f"this is no JSON: {str(error).splitlines()[0]}"
+    bad.report(Problem(str(path), line.number, "", code, message, excerpt(line.body)))
+    return None
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in values if names.count(name) > 1)
+        raise _BadJsonError("duplicate-key", f"the key {excerpt(twice)!r} occurs twice")
+    return values
+
+
+def _refuse(literal: str) -> Any:
+    raise _BadJsonError("nan-literal", f"{literal} is no JSON")
+
+
+_JSON = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_refuse)
+
+
+def _known(wanted: str, names: Sequence[str]) -> str:
+    """What there is instead of a column, the nearest name first."""
+    near = difflib.get_close_matches(wanted, names, 1, 0.5)
+    listed = ", ".join(excerpt(name) for name in names[:8]) + (", …" if len(names) > 8 else "")
+    return (f"the nearest is {near[0]!r}; " if near else "") + f"there are: {listed or 'none'}"
+
+
+def _absent(path: Path, wanted: Sequence[str], names: Sequence[str], bad: BadRows) -> bool:
+    """Whether the header lacks a column, or has one of them twice; reported."""
+    for name in wanted:
+        if names.count(name) != 1:
+            code = "duplicate-column" if name in names else "missing-header"
+            what = "the header has this column twice" if name in names else "no such column"
+            message = f"{what}; {_known(name, names)}"
+            bad.report(Problem(str(path), 1, name, code, message))
+            return True
+    return False
+
+
+def _table(
+    path: Path, columns: Sequence[str] | None, bad: BadRows, kind: str, header: bool
+) -> Iterator[Row]:
+    """Rows of a TSV or CSV, whose first record names the columns where there is a header."""
+    records = (_quoted if kind == "csv" else _split)(path, bad)
+    names: list[str] | None = None if header else list(columns or ())
+    for line, fields in records:
+        if names is None:
+            names = fields
+            if _absent(path, columns or names, names, bad):
+                return
+            continue
+        bad.seen += 1
+        if len(fields) != len(names):
+            bad.report(_width(path, line, fields, names))
+            continue
+        values = dict(zip(names, fields, strict=True))
+        wanted = {name: values[name] for name in columns} if columns else values
+        yield Row(str(path), line.number, wanted)
+
+
+def _width(path: Path, line: Line, fields: list[str], names: list[str]) -> Problem:
+    short = len(fields) < len(names)
+    code = "truncated" if short and not line.ended else "short-row" if short else "long-row"
+    message = f"expected {len(names)} fields, received {len(fields)}"
+    return Problem(str(path), line.number, "", code, message, excerpt(line.body))
+
+
+def _split(path: Path, bad: BadRows) -> Iterator[tuple[Line, list[str]]]:
+    for line in sound(lines_of(path, bad), bad):
+        if line.body:
+            yield line, line.body.split("\t")
+
+
+class _Rewinding:
+    """Lines for the csv module, which can be taken back when a quote turns out to be open."""
+
+    def __init__(self, lines: Iterator[Line]) -> None:
+        self._lines, self._back = lines, deque[Line]()
+        self.taken: list[Line] = []
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        if len(self.taken) > _CONTINUED:
+            raise StopIteration
+        line = self._back.popleft() if self._back else next(self._lines)
+        self.taken.append(line)
+        return line.text
+
+    def give_back(self) -> None:
+        """Take back all lines of the record but its first."""
+        self._back.extendleft(reversed(self.taken[1:]))
+        del self.taken[1:]
+
+
+def _quoted(path: Path, bad: BadRows) -> Iterator[tuple[Line, list[str]]]:
+    """Records of a CSV. A line that is not UTF-8 may be part of a quoted field, so it stays in."""
+    csv.field_size_limit(max(csv.field_size_limit(), LONGEST))
+    source, width = _Rewinding(lines_of(path, bad)), 0
+    while True:
+        source.taken = []
+        try:
+            fields, wrong = next(csv.reader(source, strict=True)), ""
+        except StopIteration:
+            return
+        except csv.Error as error:
+            fields, wrong = [], str(error)
+        first = source.taken[0]
+        if len(source.taken) > 1 and (wrong or (width and len(fields) != width)):
+            source.give_back()
+            wrong = "a quote is opened and never closed"
+        elif wrong.startswith("unexpected end"):
+            wrong = "a quote is opened and never closed"
+        problem = next((line.problem for line in source.taken if line.problem), None)
+        if wrong and not problem:
+            found = excerpt(first.body)
+            problem = Problem(str(path), first.number, "", "unclosed-quote", wrong, found)
+        if problem:
+            bad.seen += 1
+            bad.report(problem)
+        elif fields:
+            width = width or len(fields)
+            yield source.taken[-1]._replace(number=first.number), fields
+
+
+def _columnar(path: Path, columns: Sequence[str] | None, bad: BadRows, kind: str) -> Iterator[Row]:
+    """Rows of a Parquet or Arrow file, read in batches; the line is the number of the row."""
+    number = 0
+    try:
+        with opened(path, kind, columns) as file:
+            if _absent(path, columns or file.names, file.names, bad):
+                return
+            for batch in file.batches:
+                for row in range(batch.num_rows):
+                    number += 1
+                    bad.seen += 1
+                    if (values := _cells(path, number, batch, row, bad)) is not None:
+                        yield Row(str(path), number, values)
+        if not number:
+            bad.report(Problem(str(path), 0, "", "empty-file", "the file has no rows"))
+    except UnusableFileError as error:
+        bad.report(Problem(str(path), 0, "", *error.args))
+
+
+def _cells(path: Path, number: int, batch: Any, row: int, bad: BadRows) -> dict[str, Any] | None:
+    values: dict[str, Any] = {}
+    for name in batch.schema.names:
+        try:
+            values[name] = batch.column(name)[row].as_py()
+        except (UnicodeDecodeError, ValueError) as error:
+            message = f"the value cannot be read: {str(error).splitlines()[0]}"
+            bad.report(Problem(str(path), number, name, "encoding", message))
+            return None
+    return values

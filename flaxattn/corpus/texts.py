@@ -1,0 +1,132 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""The texts of a corpus, or its pairs of texts, one at a time and numbered.
+
+What a row is decides `tables`; how many tokens a text has is not known here. Ids are data: they are
+told and compared, and nothing is ever named after them.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+
+from flaxattn.corpus.bad_rows import BadRows, Problem, excerpt
+from flaxattn.corpus.files import InputFile
+from flaxattn.corpus.tables import Row, read_rows, text_of
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which columns of a table or keys of JSONL are read; plain text has none.
+
+    Attributes:
+        text: the text, or the first of a pair.
+        pair: the second text of a pair, or the target of a source.
+        id: what a text is called; without one, by its file and line.
+    """
+
+    text: str = "text"
+    pair: str | None = None
+    id: str | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """Those that are wanted, each once."""
+        return list(dict.fromkeys(n for n in (self.text, self.pair, self.id) if n is not None))
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A text, or a pair of texts.
+
+    Attributes:
+        index: its number among the usable ones, from 0.
+        id: what it is called, `FILE:LINE` unless a column says otherwise; different for each.
+        text: as it is written.
+        text_b: the second text, if there is one.
+        file: name of its file, see `files.InputFile`.
+        line: of that file; of Parquet and Arrow, the row; from 1.
+    """
+
+    index: int
+    id: str
+    text: str
+    text_b: str | None
+    file: str
+    line: int
+
+
+def read_texts(files: Iterable[InputFile], columns: Columns, bad: BadRows) -> Iterator[Text]:
+    """The usable texts of a corpus, in order; those of a corpus without the bad rows.
+
+    Args:
+        files: what `find_inputs` found.
+        columns: where the texts stand.
+        bad: takes files and rows that cannot be used.
+
+    Yields:
+        One text at a time. Memory does not grow with the corpus: ids that were seen are kept in a
+        temporary file.
+
+    Raises:
+        InputError: under the policy "fail", for the first problem.
+    """
+    index = 0
+    with _ids() as is_new:
+        for file in files:
+            if problem := file.problem or _without_columns(file, columns):
+                bad.report(problem)
+                continue
+            for row in read_rows(file.path, columns.names, bad, kind=file.kind):
+                if text := _text(row, file.name, columns, bad, is_new):
+                    yield replace(text, index=index)
+                    index += 1
+
+
+def _without_columns(file: InputFile, columns: Columns) -> Problem | None:
+    """What is wrong with plain text where columns are wanted."""
+    wanted = columns.pair or columns.id
+    if file.kind != "txt" or not wanted:
+        return None
+    message = "plain text has no columns, a line is a text"
+    return Problem(str(file.path), 0, wanted, "missing-header", message)
+
+
+def _text(
+    row: Row, file: str, columns: Columns, bad: BadRows, is_new: Callable[[str], bool]
+) -> Text | None:
+    """The text of a row; None, and a report, where there is none."""
+    text = text_of(row, columns.text, bad)
+    if text is None:
+        return None
+    second = None
+    if columns.pair is not None and (second := text_of(row, columns.pair, bad)) is None:
+        return None
+    if columns.id is None:
+        return Text(0, f"{file}:{row.line}", text, second, file, row.line)
+    number = row.values[columns.id]
+    whole = isinstance(number, int) and not isinstance(number, bool)
+    name = str(number) if whole else text_of(row, columns.id, bad)
+    if name is None:
+        return None
+    if not is_new(name):
+        message = "another row has this id"
+        problem = (row.file, row.line, columns.id, "duplicate-id", message, excerpt(name))
+        bad.report(Problem(*problem))
+        return None
+    return Text(0, name, text, second, file, row.line)
+
+
+@contextmanager
+def _ids() -> Iterator[Callable[[str], bool]]:
+    """Whether an id is new, asked for one after another.
+
+    They are kept in a temporary data base of which little is in memory.
+    """
+    import sqlite3  # few corpora have a column of ids
+
+    with closing(sqlite3.connect("", isolation_level=None)) as base:
+        base.execute("CREATE TABLE ids (id TEXT PRIMARY KEY) WITHOUT ROWID")
+        base.execute("BEGIN")
+        insert = "INSERT OR IGNORE INTO ids VALUES (?)"
+        yield lambda name: base.execute(insert, (name,)).rowcount > 0

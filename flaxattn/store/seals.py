@@ -1,0 +1,190 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Seals of a shard's files: what `manifest.json` says of them, and whether they are still so.
+
+A manifest names every file with its size and sha256 and, of a file of Zarr chunks, the sha256 of
+its index and the crc32 of each chunk as it lies on disk: so one chunk is checked without reading
+the others, and one that was swapped for another is told from the right one. It carries its own
+sha256. Nothing here knows what the files mean.
+"""
+
+import dataclasses
+import hashlib
+import json
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from jaxtyping import UInt32, UInt64
+
+from flaxattn.errors import StoreError
+from flaxattn.store.layout import FORMAT, MANIFEST, shard_folder, shard_name
+
+_CRC32C = 4  # bytes after an index
+
+
+@dataclasses.dataclass(frozen=True)
+class Manifest:
+    """What a shard is and what its files must be.
+
+    Attributes:
+        plan: sha256 of the plan it was made under.
+        shard: Its number.
+        start: Its first example.
+        stop: The example after its last.
+        traces: What its traces have in common: model, fields, sides, arrays and statistics.
+        files: Size and sha256 of each file by its path inside the shard.
+        arrays: Shape, chunk, dtype and seals of each Zarr array by name.
+    """
+
+    plan: str
+    shard: int
+    start: int
+    stop: int
+    traces: Mapping[str, Any]
+    files: Mapping[str, Mapping[str, Any]]
+    arrays: Mapping[str, Mapping[str, Any]]
+
+    def to_bytes(self) -> bytes:
+        """The file's content."""
+        body = {"format": FORMAT, **dataclasses.asdict(self)}
+        text = json.dumps(body, ensure_ascii=False)
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        return f'{{"sha256": "{digest}", "shard": {text}}}\n'.encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """Read a file's content.
+
+        Raises:
+            ValueError: If it is not what `to_bytes` wrote, bit by bit, or of another format.
+        """
+        body = json.loads(data)["shard"]
+        if body.pop("format") != FORMAT:
+            raise ValueError("it is of another version of flaxattn")
+        manifest = cls(**body)
+        if manifest.to_bytes() != data:
+            raise ValueError("its content does not match its own sha256")
+        return manifest
+
+
+def read_manifest(store: Path, number: int) -> Manifest:
+    """The manifest of a committed shard.
+
+    Args:
+        store: Folder of the store.
+        number: Of the shard.
+
+    Raises:
+        StoreError: If it is missing, damaged, or another shard's.
+    """
+    folder = shard_folder(store, number)
+    manifest = manifest_in(folder)
+    if manifest.shard != number:
+        what = f"it is the manifest of shard {shard_name(manifest.shard)}"
+        raise damaged(folder / MANIFEST, what)
+    return manifest
+
+
+def manifest_in(folder: Path) -> Manifest:
+    """The manifest in a folder, whatever the folder is called.
+
+    Args:
+        folder: With the files of a shard.
+
+    Raises:
+        StoreError: If it is missing or damaged.
+    """
+    path = folder / MANIFEST
+    try:
+        return Manifest.from_bytes(path.read_bytes())
+    except OSError as error:
+        raise damaged(path, error.strerror or str(error)) from error
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        reason = str(error) if type(error) is ValueError else "it is no manifest"
+        raise damaged(path, reason) from error
+
+
+def damaged(path: Path, what: str) -> StoreError:
+    """The error that a file in a shard is not as it was written.
+
+    Args:
+        path: The file.
+        what: What is wrong with it.
+    """
+    shard = next((p for p in path.parents if p.name.isdigit()), path.parent)
+    return StoreError(
+        f"{path} is damaged: {what}\n"
+        f"nothing was read from it; `flaxattn store verify` lists all damage of a store\n"
+        f"delete the folder {shard} and run the same `flaxattn extract` again"
+    )
+
+
+def seal(data: bytes) -> dict[str, Any]:
+    """Size and sha256 of a file's content."""
+    return {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+
+
+def content(folder: Path, name: str, sealed: Mapping[str, Any]) -> bytes:
+    """Read a file and check all of it.
+
+    Args:
+        folder: Of the shard.
+        name: The file's path inside it.
+        sealed: What the manifest says of it.
+
+    Raises:
+        StoreError: If it is missing or not what was written.
+    """
+    try:
+        data = (folder / name).read_bytes()
+    except OSError as error:
+        raise damaged(folder / name, error.strerror or str(error)) from error
+    if len(data) != sealed["size"]:
+        raise damaged(folder / name, f"it has {len(data)} bytes instead of {sealed['size']}")
+    if hashlib.sha256(data).hexdigest() != sealed["sha256"]:
+        raise damaged(folder / name, "its content is not what was written (sha256)")
+    return data
+
+
+def index_size(chunks: int) -> int:
+    """Bytes at the end of a file of chunks: offset and size of each, and a checksum."""
+    return 16 * chunks + _CRC32C
+
+
+def read_index(data: bytes) -> UInt64[np.ndarray, "N 2"]:
+    """Offset and size of each chunk.
+
+    Args:
+        data: The end of a file of chunks, `index_size` bytes.
+    """
+    return np.frombuffer(data[:-_CRC32C], "<u8").reshape(-1, 2)
+
+
+def seal_chunks(data: bytes, chunks: int) -> dict[str, str]:
+    """Seals of the index and of each chunk.
+
+    Args:
+        data: A whole file of chunks.
+        chunks: How many there are.
+
+    Raises:
+        ValueError: If one is missing, or they do not fill the file.
+    """
+    tail = data[-index_size(chunks) :]
+    index = read_index(tail)
+    if int(index[:, 1].sum()) + len(tail) != len(data):
+        raise ValueError(f"{chunks} chunks were expected to fill {len(data)} bytes, and do not")
+    view = memoryview(data)
+    sums = [zlib.crc32(view[start : start + size]) for start, size in index.tolist()]
+    return {
+        "index": hashlib.sha256(tail).hexdigest(),
+        "crc32": np.array(sums, "<u4").tobytes().hex(),
+    }
+
+
+def chunk_sums(sealed: Mapping[str, Any]) -> UInt32[np.ndarray, " N"]:
+    """The crc32 of each chunk, as a manifest names them."""
+    return np.frombuffer(bytes.fromhex(sealed["crc32"]), "<u4")

@@ -1,0 +1,282 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""One committed shard, opened for reading: its tables, its arrays, the traces of its texts.
+
+A table is checked when it is first read, an array chunk by chunk. Which shard an example is in,
+`flaxattn.store.store` knows.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from jaxtyping import Shaped
+
+from flaxattn.errors import StoreError
+from flaxattn.seen import Seen
+from flaxattn.store.arrays import StoredArray
+from flaxattn.store.layout import (
+    OF_MAPS,
+    PLAN,
+    SIDES,
+    TEXTS,
+    TOKENS,
+    places,
+    rows_of,
+    shard_folder,
+)
+from flaxattn.store.seals import content, damaged, read_manifest
+from flaxattn.trace import Trace
+
+_SIZES = ("_tokens", "_queries", "_keys", "_start")
+
+
+class Shard:
+    """A committed shard. Many threads may read it; no file stays open.
+
+    Attributes:
+        manifest: What it is and what its files must be.
+        folder: Where it is.
+    """
+
+    def __init__(self, store: Path, number: int, plan_sha256: str) -> None:
+        self.manifest = read_manifest(store, number)
+        self.folder = shard_folder(store, number)
+        if self.manifest.plan != plan_sha256:
+            raise StoreError(
+                f"{self.folder} was made under another plan than {store / PLAN}\n"
+                f"it names the plan {self.manifest.plan[:12]}…, the file is {plan_sha256[:12]}…\n"
+                "put back the plan.json it was made under, or delete the folder and extract again"
+            )
+        self._checked: set[str] = set()
+        self._arrays: dict[str, StoredArray] = {}
+
+    @property
+    def sides(self) -> Mapping[str, Any]:
+        """Layers, heads, arrays and statistics of each side."""
+        return self.manifest.traces["sides"]
+
+    def __contains__(self, name: str) -> bool:
+        """Whether it has a file of this name."""
+        return name in self.manifest.files
+
+    @cached_property
+    def _numbers(self) -> dict[str, np.ndarray]:
+        """Sizes from the table of texts, and where each text's tokens and maps begin."""
+        with self._opened(TEXTS) as file:
+            names = [n for n in file.schema_arrow.names if n.endswith(_SIZES)]
+            table = self._read(file, TEXTS, names)
+        numbers = {name: table[name].to_numpy() for name in names}
+        areas = {kind: numbers[f"{kind}_tokens"] for kind in ("source", "target")}
+        for side in self.sides:
+            areas[side] = numbers[f"{side}_queries"] * numbers[f"{side}_keys"]
+        # Summing up is quicker than reading the offsets that the table has for other programs.
+        return numbers | {f"{n}_offset": np.cumsum(area) - area for n, area in areas.items()}
+
+    def _opened(self, name: str) -> pq.ParquetFile:
+        """A table whose file was checked once."""
+        path = self.folder / name
+        if name in self._checked:
+            try:
+                return pq.ParquetFile(path, page_checksum_verification=True)
+            except OSError as error:
+                raise damaged(path, str(error).splitlines()[0]) from error
+        data = content(self.folder, name, self.manifest.files[name])
+        self._checked.add(name)
+        return pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
+
+    def table(
+        self,
+        name: str,
+        columns: Sequence[str] | None = None,
+        rows: tuple[int, int] | None = None,
+    ) -> pa.Table:
+        """Read a table.
+
+        Args:
+            name: Of the file.
+            columns: Those that are wanted, all when None.
+            rows: First row, and the one after the last; all when None.
+
+        Returns:
+            The rows. Cost: at first the file is read and hashed, later only what was asked.
+
+        Raises:
+            StoreError: If the file is missing or damaged.
+        """
+        with self._opened(name) as file:
+            return self._read(file, name, columns, rows)
+
+    def _read(
+        self,
+        file: pq.ParquetFile,
+        name: str,
+        columns: Sequence[str] | None,
+        rows: tuple[int, int] | None = None,
+    ) -> pa.Table:
+        """Rows of an opened table."""
+        try:
+            if rows is None:
+                return file.read(columns, use_threads=False)
+            sizes = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
+            ends = np.cumsum(sizes)
+            first = int(np.searchsorted(ends, rows[0], side="right"))
+            last = int(np.searchsorted(ends, max(rows[1] - 1, rows[0]), side="right"))
+            groups = range(first, min(last + 1, len(sizes)))
+            start = rows[0] - int(ends[first] - sizes[first])
+            found = file.read_row_groups(list(groups), columns, use_threads=False)
+            return found.slice(start, rows[1] - rows[0])
+        except (OSError, pa.ArrowException) as error:
+            raise damaged(self.folder / name, str(error).splitlines()[0]) from error
+
+    def row(self, example: int) -> dict[str, int]:
+        """The numbers of a text: how many tokens, where they and the maps begin."""
+        place = example - self.manifest.start
+        return {name: int(column[place]) for name, column in self._numbers.items()}
+
+    def array(self, name: str) -> StoredArray:
+        """An array by name, such as `encoder.weights`."""
+        if name not in self._arrays:
+            self._arrays[name] = StoredArray(self.folder, name, self.manifest)
+        return self._arrays[name]
+
+    def values(
+        self,
+        name: str,
+        example: int,
+        layers: Sequence[int],
+        heads: Sequence[int],
+        whole: Mapping[str, np.ndarray] | None = None,
+    ) -> Shaped[np.ndarray, "L H *rest"]:
+        """An array's part of one text.
+
+        Args:
+            name: Of the array.
+            example: The text.
+            layers: Indices of layers, as the shard counts them.
+            heads: Indices of heads.
+            whole: Arrays that were read whole, by name; they are cut instead.
+
+        Returns:
+            `[L, H, Q, K]` of weights and scores, `[L, H, positions, D]` of others.
+        """
+        row, (side, _, field) = self.row(example), name.partition(".")
+        if field in OF_MAPS:
+            shape = (row[f"{side}_queries"], row[f"{side}_keys"])
+            start, count = row[f"{side}_offset"], shape[0] * shape[1]
+        else:
+            kind = rows_of(field, places(side, self._with_target))
+            start, count = row[f"{kind}_offset"], row[f"{kind}_tokens"]
+            shape = (count,)
+        if whole is None:
+            found = self.array(name).read(layers, heads, start, start + count)
+        else:
+            found = whole[name][:, :, start : start + count][np.ix_(layers, heads)]
+        return found.reshape(*found.shape[:2], *shape, *found.shape[3:])
+
+    @property
+    def _with_target(self) -> bool:
+        fields = self.manifest.traces["fields"]
+        return "decoder_tokens" in fields or "written" in fields
+
+    def tokens(self, example: int, columns: Sequence[str] | None = None) -> dict[str, pa.Table]:
+        """A text's rows of the table of tokens, of source and target."""
+        row = self.row(example)
+        start = row["source_offset"] + row["target_offset"]
+        source, target = row["source_tokens"], row["target_tokens"]
+        found = self.table(TOKENS, columns, (start, start + source + target))
+        return {"source": found.slice(0, source), "target": found.slice(source)}
+
+    def statistic(
+        self, tokens: Mapping[str, pa.Table], side: str, name: str
+    ) -> Shaped[np.ndarray, "L H Q *R"]:
+        """A statistic of one text.
+
+        Args:
+            tokens: Its rows of the table of tokens.
+            side: `encoder`, `decoder` or `cross`.
+            name: Of the statistic.
+        """
+        said = self.sides[side]
+        kind = rows_of(name, places(side, self._with_target))
+        column = tokens[kind][f"{side}.{name}"].combine_chunks()
+        heads = (len(said["layers"]), len(said["heads"]), *said["stats"][name][1:])
+        values = column.flatten().to_numpy(zero_copy_only=False)
+        return np.moveaxis(values.reshape(len(column), *heads), 0, 2)
+
+    def trace(self, example: int, whole: Mapping[str, np.ndarray] | None = None) -> Trace:
+        """The trace of one text, as it was stored, with NumPy arrays.
+
+        Args:
+            example: The text.
+            whole: Arrays that were read whole, by name; default reads what is needed.
+        """
+        tokens, held = self.tokens(example), self.manifest.traces["fields"]
+        place = example - self.manifest.start
+        (text,) = self.table(TEXTS, rows=(place, place + 1)).to_pylist()
+        fields = {name: _beside(name, tokens, text) for name in held}
+        row = self.row(example)
+        sides = {
+            side: self._seen(side, example, row, tokens, text[f"{side}_implementation"], whole)
+            for side in SIDES
+            if side in self.sides
+        }
+        source = tokens["source"]["token"].to_pylist()
+        return Trace(**sides, tokens=[source], **fields, model=self.manifest.traces["model"])
+
+    def _seen(
+        self,
+        side: str,
+        example: int,
+        row: Mapping[str, int],
+        tokens: Mapping[str, pa.Table],
+        implementation: str,
+        whole: Mapping[str, np.ndarray] | None,
+    ) -> Seen:
+        """The record of one side."""
+        said = self.sides[side]
+        every = range(len(said["layers"])), range(len(said["heads"]))
+        arrays: dict[str, Any] = {}
+        for name in said["arrays"]:
+            array = self.values(f"{side}.{name}", example, *every, whole)
+            arrays[name] = array[:, None] if name in OF_MAPS else array.swapaxes(1, 2)[:, None]
+        stats: Any = {name: self.statistic(tokens, side, name)[:, None] for name in said["stats"]}
+        windows: dict[str, Any] = {
+            f"{axis}_window": (start, start + row[f"{side}_{count}"])
+            for axis, count in (("query", "queries"), ("key", "keys"))
+            if (start := row.get(f"{side}_{axis}_start")) is not None
+        }
+        return Seen(
+            **arrays,
+            stats=stats,
+            layers=tuple(said["layers"]),
+            heads=tuple(said["heads"]),
+            implementation=implementation,
+            **windows,
+        )
+
+
+def _beside(name: str, tokens: Mapping[str, pa.Table], text: Mapping[str, Any]) -> Any:
+    """A field of a trace beside its records."""
+    rows = tokens["target" if name.startswith("decoder_") or name == "written" else "source"]
+    match name.removeprefix("decoder_"):
+        case "mask":
+            return np.ones((1, len(rows)), bool)
+        case "segments":
+            return rows["segment"].to_numpy()[None]
+        case "special":
+            return rows["special"].to_numpy()[None]
+        case "words":
+            return [rows["word"].to_pylist()]
+        case "tokens":
+            return [rows["token"].to_pylist()]
+        case "written":
+            return [rows["written"].to_pylist()]
+        case "truncated":
+            return (text["truncated"],)
+        case _:
+            return [tuple(text[n] for n in ("text", "text_b") if text[n] is not None)]
