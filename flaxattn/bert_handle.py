@@ -131,6 +131,10 @@ class PretrainedBert(Pretrained):
         )
         return Reading(given, told)
 
+    def packs(self, capture: Capture) -> bool:
+        """Whether texts may share a row: not where a window of each row is asked."""
+        return not capture.windowed
+
     @property
     def limit(self) -> int:
         """Most positions of a sequence."""

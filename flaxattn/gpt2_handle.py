@@ -243,6 +243,11 @@ class PretrainedGPT2(Pretrained):
         """Most positions of a sequence."""
         return self.config.n_positions
 
+    def packs(self, capture: Capture) -> bool:
+        """Whether texts may share a row: not for a window of each, nor where segments matter."""
+        segments = any(sieve.same_segment is not None for sieve in capture.sieves)
+        return not (capture.windowed or segments)
+
     def counts(self) -> tuple[int, int]:
         """Layers, and heads of a layer."""
         return self.config.n_layer, self.config.n_head

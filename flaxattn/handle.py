@@ -78,6 +78,15 @@ class Pretrained(abc.ABC):
     def counts(self) -> tuple[int, int]:
         """Layers, and heads of a layer, of the side that has more of them."""
 
+    def packs(self, capture: Capture) -> bool:
+        """Whether several texts may share a row, told apart by `segment_ids`, for this request.
+
+        Args:
+            capture: What is asked.
+        """
+        del capture
+        return False
+
     def seen(self, reading: Reading, capture: Capture) -> Trace:
         """What attention saw of texts that were read.
 

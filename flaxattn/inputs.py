@@ -172,21 +172,3 @@ def bucket(length: int, limit: int) -> int:
     """
     step = 32 if length <= 128 else 64 if length <= 512 else 256
     return min(-(-length // step) * step, limit)
-
-
-def cut(name: str, array: Array, queries: int, keys: int) -> Array:
-    """Cut the padding that `padded` added off a field of a record.
-
-    Args:
-        name: Of the field, as in `Seen.map`.
-        array: `[L, B, H, Q, …]`, or a projection `[L, B, S, H, D]`.
-        queries: Q without padding.
-        keys: K without padding.
-    """
-    if name in ("query", "head_output"):
-        return array[:, :, :queries]
-    if name in ("key", "value"):
-        return array[:, :, :keys]
-    if name in ("weights", "scores"):
-        return array[..., :queries, :keys]
-    return array[:, :, :, : keys if name == "stats.received" else queries]

@@ -7,14 +7,13 @@ into rows that it puts together by length. NumPy only: no model and no tokenizer
 """
 
 import dataclasses
-import functools
 from collections.abc import Mapping
 
 import numpy as np
 from jaxtyping import Int
 
 from flaxattn import inputs
-from flaxattn.seen import Seen
+from flaxattn.seen import Seen, cut
 from flaxattn.trace import Trace
 
 _TARGET = "decoder_"  # begins the names of the decoder's arguments, where there is an encoder
@@ -67,22 +66,25 @@ class Reading:
         return (self.given[mask] != 0).sum(1).tolist() if mask in self.given else []
 
 
-def joined(told: Trace, sides: Mapping[str, Seen], lengths: tuple[int, ...]) -> Trace:
+def joined(
+    told: Trace, sides: Mapping[str, Seen], lengths: tuple[int, ...], start: int = 0
+) -> Trace:
     """A trace of what was told and what attention saw, cut to the lengths without padding.
 
     Args:
         told: Of B texts.
         sides: Records of the encoder, the decoder and cross-attention, as many as there are.
         lengths: S, and T where an encoder has a decoder beside it.
+        start: First position of the text, where it shares a row.
     """
-    source, target = lengths[0], lengths[-1]
+    source, target = (slice(start, start + n) for n in (lengths[0], lengths[-1]))
     extents = {"encoder": (source, source), "decoder": (target, target), "cross": (target, source)}
-    cut = {
-        side: seen.map(functools.partial(inputs.cut, queries=queries, keys=keys))
+    found = {
+        side: cut(seen, queries, keys)
         for side, (queries, keys) in extents.items()
         if (seen := sides.get(side)) is not None
     }
-    return dataclasses.replace(told, **cut)
+    return dataclasses.replace(told, **found)
 
 
 def sides_of(trace: Trace) -> dict[str, Seen]:

@@ -20,6 +20,7 @@ from flaxattn.kernels.contract import Capture, Intermediates
 
 # Axis, counted in a stacked record, that runs over heads; statistics share the layout of weights.
 _HEAD_AXIS = {"weights": 2, "scores": 2, "query": 3, "key": 3, "value": 3, "head_output": 3}
+_KEY_NUMBERS = ("stats.argmax", "stats.topk_indices")  # -1 where a row sees no key
 FIELDS = tuple(_HEAD_AXIS)
 """Arrays of a record beside its statistics."""
 
@@ -158,16 +159,46 @@ def one_sequence(seen: Seen, sequence: int, queries: np.ndarray, keys: np.ndarra
     """
     rows, query_window = _inside(seen.query_window, queries)
     columns, key_window = _inside(seen.key_window, keys)
+    places = np.full(max(keys, default=0) + 2, -1, np.int32)  # the last one is that of key -1
+    places[keys] = np.arange(len(keys))
 
-    def cut(name: str, array: Array) -> Array:
+    def one(name: str, array: Array) -> Array:
         array = array[:, sequence : sequence + 1]
         if name in ("weights", "scores"):
             return array[:, :, :, rows][..., columns]
-        if _HEAD_AXIS.get(name) == 3:
-            return array[:, :, keys if name in ("key", "value") else queries]
-        return array[:, :, :, keys if name == "stats.received" else queries]
+        array = _at(name, array, queries, keys)
+        if name not in _KEY_NUMBERS:
+            return array
+        return (places if isinstance(array, np.ndarray) else jnp.asarray(places))[array]
 
-    return dataclasses.replace(seen.map(cut), query_window=query_window, key_window=key_window)
+    return dataclasses.replace(seen.map(one), query_window=query_window, key_window=key_window)
+
+
+def cut(seen: Seen, queries: slice, keys: slice) -> Seen:
+    """Cut a text that shares rows, or padding, off a record; key numbers count from its start.
+
+    Args:
+        seen: With all positions or a window of them, which padding behind it does not change.
+        queries: Positions that are kept.
+        keys: Those of the keys.
+    """
+
+    def positions(name: str, array: Array) -> Array:
+        if name in ("weights", "scores"):
+            return array[..., queries, keys]
+        array = _at(name, array, queries, keys)
+        if name not in _KEY_NUMBERS or not keys.start:
+            return array
+        return array - (array >= 0).astype(array.dtype) * keys.start
+
+    return seen.map(positions)
+
+
+def _at(name: str, array: Array, queries: Any, keys: Any) -> Array:
+    """A projection or a statistic at some positions."""
+    if _HEAD_AXIS.get(name) == 3:
+        return array[:, :, keys if name in ("key", "value") else queries]
+    return array[:, :, :, keys if name == "stats.received" else queries]
 
 
 def _inside(

@@ -7,6 +7,7 @@ checks of `flaxattn.kernels` are on; both are switched in `pyproject.toml`.
 """
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -19,6 +20,10 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # Threads of XLA on the CPU: those of an interpreted GPU kernel wait for each other.
 os.environ.setdefault("NPROC", "32")
 os.environ.setdefault("MPLBACKEND", "Agg")
+
+# A job that was begun in the background ignores Ctrl-C, and so would each process that it starts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import hypothesis
 import jax

@@ -69,6 +69,24 @@ def test_one_sequence_has_its_real_positions_and_no_others(b):
     assert (one.layers, one.heads, len(one)) == ((4, 6), (0, 1, 2, 3), 1)
 
 
+def test_keys_are_numbered_as_the_sequence_counts_them():
+    """Padding on the left moves the numbers of keys; a row that sees none keeps its -1."""
+    weights = np.where(MASK[None, :, None, None], WEIGHTS, 0)
+    best = weights.argmax(-1).astype(np.int32)
+    best[0, 2, 0, 3] = -1
+    both = np.stack([best, weights.argsort(-1)[..., -2]], -1)
+    stats = {"argmax": best, "topk_indices": both}
+    trace = dataclasses.replace(
+        full_trace(), encoder=dataclasses.replace(full_trace().encoder, stats=stats)
+    )
+    one = trace[2].encoder
+    expected = weights[:, [2]][..., 2:, 2:].argmax(-1)
+    expected[0, 0, 0, 1] = -1
+    np.testing.assert_array_equal(one.stats["argmax"], expected)
+    np.testing.assert_array_equal(one.stats["topk_indices"][..., 0], expected)
+    assert one.stats["argmax"].dtype == np.int32
+
+
 def test_iteration_and_negative_indices():
     trace = full_trace()
     assert [len(one.tokens[0]) for one in trace] == [5, 3, 3]

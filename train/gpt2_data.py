@@ -21,7 +21,7 @@ from flaxattn.tokens import Tokenizer
 from flaxattn.train.corpus import Corpus
 from flaxattn.train.documents import read_texts
 from flaxattn.train.gpt2_recipe import Gpt2Recipe
-from flaxattn.train.packing import AnyArray, packing_of, places_of, share_rows, spread
+from flaxattn.train.packing import AnyArray, packing_of, places_of, row_table, spread
 
 _WINDOW = 2**15  # pieces that rows are made of together
 
@@ -127,7 +127,7 @@ class Rows:
         self._corpus, self._most, self._end = corpus, most, end_id
         order, counts = [], [np.zeros(1, np.int64)]
         for first in range(0, len(pieces.size), _WINDOW):
-            table = share_rows(pieces.size[first : first + _WINDOW], block, most)
+            table = row_table(pieces.size[first : first + _WINDOW], block, most)
             order.append(table[table >= 0] + first)
             counts.append((table >= 0).sum(1))
         self._order, self._firsts = np.concatenate(order), np.cumsum(np.concatenate(counts))

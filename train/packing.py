@@ -1,18 +1,18 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Several short pairs in one row: which of them share one, and where in it each lies.
+"""Several short pairs in one row, and where in it each lies.
 
 As for BERT in Krell et al. 2021 (arXiv:2107.02027): a pair attends to itself only, counts its
 positions from 0 and is pooled at its own [CLS], so it sees what it would see in a row of its own.
 """
 
-from bisect import bisect_left, insort
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Array, Float32, Int, Int32
 
+from flaxattn.packing import share_rows
 from flaxattn.train.columns import Column, mapped
 from flaxattn.train.draws import raw_draws
 from flaxattn.train.instances import PAIR, SPECIAL_TOKENS
@@ -46,39 +46,18 @@ class Places(NamedTuple):
     start: Int[np.ndarray, " n"]
 
 
-def share_rows(sizes: Int[np.ndarray, " n"], length: int, most: int) -> Int[np.ndarray, "R most"]:
-    """Put pairs into few rows: best fit, the longest first.
+def row_table(sizes: Int[np.ndarray, " n"], length: int, most: int) -> Int[np.ndarray, "R most"]:
+    """Numbers of the pairs of each row of `flaxattn.packing.share_rows`, -1 where there is none.
 
     Args:
         sizes: tokens of each pair, at most `length`.
         length: S, room of a row.
         most: pairs a row may hold.
-
-    Returns:
-        Numbers of the pairs of each row, -1 where there is none.
     """
-    rows: list[list[int]] = []
-    with_room: dict[int, list[int]] = {}  # rows that may take another pair, by free positions
-    rooms: list[int] = []  # its keys, ascending
-    for pair in np.argsort(-sizes, kind="stable").tolist():
-        size = int(sizes[pair])
-        at = bisect_left(rooms, size)
-        if at == len(rooms):
-            room, row = length, len(rows)
-            rows.append([])
-        else:
-            room = rooms[at]
-            row = with_room[room].pop()
-            if not with_room[room]:
-                del with_room[room], rooms[at]
-        rows[row].append(pair)
-        if len(rows[row]) < most and room > size:
-            if room - size not in with_room:
-                insort(rooms, room - size)
-            with_room.setdefault(room - size, []).append(row)
+    rows = share_rows(sizes.tolist(), (length,), most)
     table = np.full((len(rows), most), -1)
-    for row, pairs in zip(table, rows, strict=True):
-        row[: len(pairs)] = pairs
+    for entries, row in zip(table, rows, strict=True):
+        entries[: len(row.members)] = row.members
     return table
 
 
@@ -99,7 +78,7 @@ def write_packed(source: Path, target: Path, length: int, most: int, key: str) -
     with Column(target, PAIR) as column:
         for window, start in enumerate(range(0, len(pairs), _WINDOW)):
             some = np.append(pairs[start : start + _WINDOW], np.zeros(1, PAIR))  # -1 is empty
-            table = share_rows(lengths(some[:-1]), length, most)
+            table = row_table(lengths(some[:-1]), length, most)
             draws = raw_draws(f"{key}/rows/{window}", 0, 1, len(table))[0]
             column.extend(some[table[np.argsort(draws, kind="stable")]].reshape(-1))
             count += len(table)

@@ -4,7 +4,7 @@
 
 A worker that dies, fails or says nothing for too long ends the work with an error that names its
 texts; nothing waits forever. Each process is served by a thread of its own, so that it is known at
-any time which texts it has. What a text becomes is decided in `batches`.
+any time which texts it has. What a text becomes is decided in `chunks`.
 """
 
 import collections
@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from flaxattn.errors import UnavailableError
-from flaxattn.extraction.batches import Chunk, TextError, read_chunk
+from flaxattn.extraction.chunks import Chunk, TextError, read_chunk
 from flaxattn.handle import Pretrained
 from flaxattn.reading import Reading
 

@@ -1,225 +1,187 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Texts to batches of few shapes: read in chunks, sorted by length, padded as little as can be.
+"""Texts to batches of few shapes: each in a row of its own, or several in a row, as costs less.
 
 What is in a batch follows from the lengths of a shard's texts and from nothing else, so a shard
 that is computed again is computed in the same way. NumPy only; nothing here runs a model.
 """
 
 import bisect
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Int
 
-from flaxattn.errors import InputError
-from flaxattn.handle import Pretrained
-from flaxattn.inputs import bucket
+from flaxattn.extraction.widths import Cost, widths_alone, widths_shared
+from flaxattn.packing import share_rows
 from flaxattn.reading import Reading
 
-TOGETHER = 64  # texts that are read at a time, and named when something happens to their reader
 
+class Place(NamedTuple):
+    """Where a text lies in a batch: its number, its row, and its first position there."""
 
-class Chunk(NamedTuple):
-    """Some texts of a corpus.
-
-    Attributes:
-        first: Number of the first one.
-        texts: The texts.
-        text_b: The second text, or the target, of each.
-        truncate: Whether those over the model's limit are cut.
-        places: Where the first and the last one stand, if that is known.
-    """
-
-    first: int
-    texts: Sequence[str]
-    text_b: Sequence[str] | None
-    truncate: bool
-    places: tuple[str, str] | None = None
-
-    def __str__(self) -> str:
-        last = self.first + len(self.texts) - 1
-        if last == self.first:
-            return f"text {last}" + (f" ({self.places[0]})" if self.places else "")
-        told = f" ({self.places[0]} to {self.places[1]})" if self.places else ""
-        return f"texts {self.first} to {last}{told}"
-
-
-class TextError(InputError):
-    """A text that cannot be read, or is of no use for what was asked.
-
-    Attributes:
-        number: Which one, from 0.
-        problem: What is wrong with it: its subject without a number, and the rest.
-    """
-
-    def __init__(self, number: int, problem: str) -> None:
-        self.number, self.problem = number, problem
-        super().__init__(re.sub(r"^(second text|text|target)", rf"\1 {number}", problem))
+    text: int
+    row: int
+    start: int = 0
 
 
 class Batch(NamedTuple):
     """Rows that are computed together.
 
     Attributes:
-        members: Their numbers, the longest first.
-        rows: Rows of the compiled shape, at least as many.
+        places: Of the texts, by row.
+        rows: Rows of the compiled shape, at least as many as are used.
         widths: What each side is padded to: S, and T where an encoder has a decoder beside it.
+        packed: Whether rows are shared: their texts are told apart by segment ids.
     """
 
-    members: tuple[int, ...]
+    places: tuple[Place, ...]
     rows: int
     widths: tuple[int, ...]
+    packed: bool = False
 
 
-def chunks(
-    texts: Sequence[str],
-    text_b: Sequence[str] | None,
-    truncate: bool,
-    first: int = 0,
-    places: Sequence[str] | None = None,
-) -> Iterator[Chunk]:
-    """Texts in chunks.
+class Room(NamedTuple):
+    """How large a batch is, and what it costs.
 
-    Args:
-        texts: In order.
-        text_b: The second text of each.
-        truncate: Whether those over the model's limit are cut.
-        first: Number of the first text.
-        places: Where each one stands, if that is known.
+    Attributes:
+        tokens: Positions of a batch, padding counted.
+        parts: The number of rows is a multiple of this: devices that share a batch.
+        cost: What is made least.
+        packs: Whether texts may share rows.
     """
-    for start in range(0, len(texts), TOGETHER):
-        part = slice(start, start + TOGETHER)
-        seconds = None if text_b is None else text_b[part]
-        ends = None if places is None else (places[part][0], places[part][-1])
-        yield Chunk(first + start, texts[part], seconds, truncate, ends)
 
-
-def read_chunk(model: Pretrained, chunk: Chunk) -> list[Reading]:
-    """Each text of a chunk as the model takes it, without padding.
-
-    Args:
-        model: Its module and its parameters are not used.
-        chunk: The texts.
-
-    Raises:
-        TextError: Naming the first text that cannot be read.
-        InputError: The model has no tokenizer, or takes no pairs.
-    """
-    try:
-        return model.read(chunk.texts, chunk.text_b, truncate=chunk.truncate).rows()
-    except Exception as error:
-        _name_text(model, chunk)
-        raise error
-
-
-def _name_text(model: Pretrained, chunk: Chunk) -> None:
-    """Raise for the text that fails by itself, unless the first does for a reason of all."""
-    problems: list[TextError] = []
-    for place, text in enumerate(chunk.texts):
-        second = None if chunk.text_b is None else [chunk.text_b[place]]
-        try:
-            model.read([text], second, truncate=chunk.truncate)
-        except InputError as error:
-            named = re.match(r"(second text|text|target) 0 ", str(error))
-            if named:
-                raise TextError(
-                    chunk.first + place, str(error).replace(f"{named[1]} 0 ", f"{named[1]} ", 1)
-                ) from None
-            return
-        except Exception as error:
-            told = f"text cannot be read\n{type(error).__name__}: {error}\nleave it out"
-            problems.append(TextError(chunk.first + place, told))
-            raise problems[0] from error
-
-
-def chosen_widths(
-    lengths: Sequence[tuple[int, ...]], limit: int, compiling: int
-) -> tuple[int, ...]:
-    """The lengths that are worth a compiled shape: the least padding and compiling together.
-
-    Few texts share one or two shapes; many have one for every multiple of 4, further apart above
-    32.
-
-    Args:
-        lengths: Of every row, one number per side.
-        limit: Longest length the model takes.
-        compiling: Positions that could be computed while a shape is compiled.
-
-    Returns:
-        Ascending; the last one holds the longest row.
-    """
-    every = sorted(n for row in lengths for n in row)
-    ladder = sorted({_rounded(n, limit) for n in every})
-    held = [bisect.bisect_right(every, n) for n in ladder]
-    # best[i]: cost of all rows up to ladder[i], where that is the last width, and the one before.
-    best: list[tuple[int, int]] = []
-    for i, n in enumerate(ladder):
-        before = [(best[j][0] + (held[i] - held[j]) * n, j) for j in range(i)]
-        cost, j = min([(held[i] * n, -1), *before])
-        best.append((cost + compiling, j))
-    found, place = [], len(ladder) - 1
-    while place >= 0:
-        found.append(ladder[place])
-        place = best[place][1]
-    return tuple(reversed(found))
-
-
-def _rounded(length: int, limit: int) -> int:
-    """The finest width for a length, about an eighth longer at most."""
-    if length > 256:
-        return bucket(length, limit)
-    step = 4 if length <= 32 else 8 if length <= 64 else 16 if length <= 128 else 32
-    return min(-(-length // step) * step, limit)
+    tokens: int
+    parts: int
+    cost: Cost
+    packs: bool
 
 
 def planned(
-    lengths: Sequence[tuple[int, ...]], widths: Sequence[int], batch_tokens: int, parts: int = 1
+    lengths: Sequence[tuple[int, ...]], limit: int, room: Room, widths: Sequence[int] = ()
 ) -> list[Batch]:
-    """Batches of about as many tokens each, of texts of like lengths, the longest first.
-
-    Every batch but the last is full, so there is about one shape per width.
+    """The batches of a shard, those with the longest texts first.
 
     Args:
-        lengths: Of every row, one number per side.
-        widths: Lengths that may be compiled, ascending; the last one holds every row.
-        batch_tokens: Positions of a batch, padding counted.
-        parts: The number of rows is a multiple of this: devices that share a batch.
+        lengths: Of every text, one number per side.
+        limit: Longest length the model takes.
+        room: How large a batch is.
+        widths: Lengths that may be compiled; default those that cost the least.
+
+    Returns:
+        Batches that have each text once.
     """
-    wide = [tuple(widths[bisect.bisect_left(widths, n)] for n in row) for row in lengths]
+    given = tuple(sorted({limit, *(min(width, limit) for width in widths)}))
+    own = given if widths else widths_alone(lengths, limit, room.cost)
+    alone = one_each(lengths, own, room.tokens, room.parts)
+    if not room.packs:
+        return alone
+    singles = [n for (n,) in lengths]
+    common = given if widths else widths_shared(singles, limit, room.cost)
+    return min(alone, shared(singles, common, room), key=lambda found: _cost(found, room.cost))
+
+
+def one_each(
+    lengths: Sequence[tuple[int, ...]], widths: Sequence[int], tokens: int, parts: int = 1
+) -> list[Batch]:
+    """Batches of rows with one text each.
+
+    Args:
+        lengths: Of every text, one number per side.
+        widths: Lengths that may be compiled, ascending; the last one holds every text.
+        tokens: Positions of a batch, padding counted.
+        parts: The number of rows is a multiple of this.
+    """
+    wide = [tuple(widths[bisect.bisect_left(widths, n)] for n in text) for text in lengths]
     # Sorted by the source's width first, then by the target's length, both descending.
     order = sorted(range(len(wide)), key=lambda i: (wide[i][0], lengths[i][-1]), reverse=True)
     found, start = [], 0
     while start < len(order):
-        sides = wide[order[start]]
-        most = max(batch_tokens // sum(sides) // parts, 1) * parts
-        members = tuple(order[start : start + most])
+        most = _most(wide[order[start]], tokens, parts)
+        members = order[start : start + most]
         # Targets of texts with shorter sources may be longer than that of the first.
         sides = tuple(max(side) for side in zip(*(wide[i] for i in members), strict=True))
-        rows = parts
-        while rows < len(members):
-            rows *= 2
-        found.append(Batch(members, min(rows, most), sides))
+        places = tuple(Place(text, row) for row, text in enumerate(members))
+        found.append(Batch(places, _filled(len(members), most, parts), sides))
         start += most
     return found
+
+
+def shared(lengths: Sequence[int], widths: Sequence[int], room: Room) -> list[Batch]:
+    """Batches of rows that several texts share, of one width each.
+
+    Args:
+        lengths: Of every text.
+        widths: Lengths that may be compiled, ascending; the last one holds every text.
+        room: How large a batch is.
+    """
+    rows = sorted(share_rows(lengths, widths), key=lambda row: -row.room)
+    found, start = [], 0
+    while start < len(rows):
+        width = rows[start].room
+        most = _most((width,), room.tokens, room.parts)
+        some = rows[start : start + most]
+        places = []
+        for number, row in enumerate(some):
+            first = 0
+            for text in row.members:
+                places.append(Place(text, number, first))
+                first += lengths[text]
+        filled = _filled(len(some), most, room.parts)
+        found.append(Batch(tuple(places), filled, (width,), packed=True))
+        start += most
+    return found
+
+
+def _most(sides: tuple[int, ...], tokens: int, parts: int) -> int:
+    """Rows of a full batch."""
+    return max(tokens // sum(sides) // parts, 1) * parts
+
+
+def _filled(count: int, most: int, parts: int) -> int:
+    """Rows of a batch that has `count` to compute: few numbers, so that few shapes are compiled."""
+    rows = parts
+    while rows < count:
+        rows *= 2
+    return min(rows, most)
+
+
+def _cost(batches: Sequence[Batch], cost: Cost) -> float:
+    shapes = {(batch.rows, batch.widths) for batch in batches}
+    computed = sum(b.rows * sum(cost.row(width) for width in b.widths) for b in batches)
+    return computed + cost.compiling * len(shapes)
 
 
 def stacked(rows: Sequence[Reading], batch: Batch) -> dict[str, Int[np.ndarray, "B S"]]:
     """Arguments of the module for a batch; rows that are missing repeat the last one.
 
     Args:
-        rows: All that members of batches are numbers of.
+        rows: All that texts of batches are numbers of.
         batch: The batch.
+
+    Returns:
+        Those of the texts; where rows are shared also `segment_ids`, from 1, and 0 at padding, and
+        `position_ids`, which start anew with each text.
     """
-    members = [rows[i].given for i in batch.members]
     given = {}
-    for name in members[0]:
+    for name in rows[batch.places[0].text].given:
         side = batch.widths[-1] if name.startswith("decoder_") else batch.widths[0]
-        array = np.zeros((batch.rows, side), np.int32)
-        for place, row in enumerate(members):
-            array[place, : row[name].shape[1]] = row[name][0]
-        array[len(members) :] = array[len(members) - 1]
-        given[name] = array
+        parts = [rows[place.text].given[name][0] for place in batch.places]
+        given[name] = _laid_out(parts, batch, side)
+    if batch.packed:
+        sizes = [rows[place.text].lengths[0] for place in batch.places]
+        marks = [np.full(n, i, np.int32) for i, n in enumerate(sizes, 1)]
+        given["segment_ids"] = _laid_out(marks, batch, batch.widths[0])
+        counts = [np.arange(n, dtype=np.int32) for n in sizes]
+        given["position_ids"] = _laid_out(counts, batch, batch.widths[0])
     return given
+
+
+def _laid_out(parts: Sequence[np.ndarray], batch: Batch, width: int) -> Int[np.ndarray, "B S"]:
+    array = np.zeros((batch.rows, width), np.int32)
+    for place, part in zip(batch.places, parts, strict=True):
+        array[place.row, place.start : place.start + len(part)] = part
+    used = batch.places[-1].row + 1
+    array[used:] = array[used - 1]
+    return array

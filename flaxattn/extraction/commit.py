@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from flaxattn.corpus.safe_text import printable
 from flaxattn.errors import InputError
-from flaxattn.extraction.batches import TextError
+from flaxattn.extraction.chunks import TextError
 from flaxattn.extraction.extract import Options, Texts, extract_shards
 from flaxattn.extraction.extract import Shard as Computed
 from flaxattn.extraction.plan import Plan

@@ -20,17 +20,12 @@ from flaxattn import inputs
 from flaxattn.errors import InputError
 from flaxattn.extraction.ahead import Ahead
 from flaxattn.extraction.alike import check_alike
-from flaxattn.extraction.batches import (
-    Batch,
-    Chunk,
-    TextError,
-    chosen_widths,
-    chunks,
-    planned,
-    stacked,
-)
+from flaxattn.extraction.batches import Batch, Place, Room, planned, stacked
+from flaxattn.extraction.chunks import Chunk, TextError, chunks
 from flaxattn.extraction.step import Begun, Sides, Step, mesh_of
 from flaxattn.extraction.targets import with_targets
+from flaxattn.extraction.text_sizes import sides
+from flaxattn.extraction.widths import Cost
 from flaxattn.handle import Pretrained
 from flaxattn.kernels.contract import NOTHING, Capture
 from flaxattn.reading import Reading, joined
@@ -279,35 +274,34 @@ class _Engine:
         tokens = each * self._step.parts if options.batch_tokens is None else options.batch_tokens
         if tokens < 1:
             raise InputError(f"batch_tokens is {tokens}, expected at least 1")
-        self._tokens = tokens
         size = sum(leaf.size for leaf in jax.tree.leaves(model.params))
         work = _COMPILING.get(jax.default_backend(), _MUCH_COMPILING)
-        self._compiling = int(work / (size * len(models)))
+        side = sides(model.config)[0]
+        cost = Cost(int(work / (size * len(models))), side.heads * side.depth)
+        self._room = Room(tokens, self._step.parts, cost, model.packs(capture))
 
     def shard(self, rows: Sequence[Reading], first: int) -> list[Shard]:
         """What each model saw of these rows, of which the first is text number `first`."""
         model = self._models[0]
-        rows = with_targets(self._models, rows, self._options.settings, self._tokens)
+        rows = with_targets(self._models, rows, self._options.settings, self._room.tokens)
         for number, row in enumerate(rows, first):
             try:
                 inputs.check_window(self._options.capture, min(row.lengths))
             except InputError as error:
                 raise TextError(number, f"text is too short\n{error}") from None
         lengths = [row.lengths for row in rows]
-        chosen = self._options.widths or chosen_widths(lengths, model.limit, self._compiling)
-        widths = sorted({model.limit, *(min(width, model.limit) for width in chosen)})
-        batches = planned(lengths, widths, self._tokens, self._step.parts)
+        batches = planned(lengths, model.limit, self._room, self._options.widths)
         kinds = self._options.reduce
         totals = [Running(*kinds) if kinds else None for _ in self._models]
         traces: list[list[Trace | None]] = [[None] * len(rows) for _ in self._models]
-        for place, which, sides in self._computed(rows, batches):
-            row = rows[place]
-            trace = joined(row.told, sides, row.lengths)
+        for place, which, seen in self._computed(rows, batches):
+            row = rows[place.text]
+            trace = joined(row.told, seen, row.lengths, place.start)
             trace = dataclasses.replace(trace, model=self._models[which].name)
             total = totals[which]
             if total is not None:
                 total.add(trace)
-            traces[which][place] = self._kept(trace)
+            traces[which][place.text] = self._kept(trace)
         return [
             Shard([trace for trace in mine if trace is not None], total)
             for mine, total in zip(traces, totals, strict=True)
@@ -315,8 +309,8 @@ class _Engine:
 
     def _computed(
         self, rows: Sequence[Reading], batches: Sequence[Batch]
-    ) -> Iterator[tuple[int, int, Sides]]:
-        """Number of a row, number of a model, and records of that row still padded."""
+    ) -> Iterator[tuple[Place, int, Sides]]:
+        """Where a text lies, number of a model, and records of the row that it lies in."""
         begun: collections.deque[tuple[Batch, Begun]] = collections.deque()
         for batch in [*batches, *[None] * _AHEAD]:
             if batch is not None:
@@ -324,15 +318,14 @@ class _Engine:
             if begun and (batch is None or len(begun) > _AHEAD):
                 yield from self._cut(*begun.popleft())
 
-    def _cut(self, batch: Batch, begun: Begun) -> Iterator[tuple[int, int, Sides]]:
+    def _cut(self, batch: Batch, begun: Begun) -> Iterator[tuple[Place, int, Sides]]:
         for part in self._step.end(begun):
-            for place in range(part.rows):
-                if part.first + place >= len(batch.members):
-                    break
-                number = batch.members[part.first + place]
-                one = slice(place, place + 1)
-                for which, sides in enumerate(part.models):
-                    yield number, which, {s: _row(seen, one) for s, seen in sides.items()}
+            for place in batch.places:
+                row = place.row - part.first
+                if 0 <= row < part.rows:
+                    for which, sides in enumerate(part.models):
+                        one = {s: _row(seen, slice(row, row + 1)) for s, seen in sides.items()}
+                        yield place, which, one
 
     def _kept(self, trace: Trace) -> Trace:
         """The trace with arrays of its own: views would keep whole batches, and their padding."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flaxattn.errors import InputError
-from flaxattn.extraction.batches import Batch, stacked
+from flaxattn.extraction.batches import Batch, Place, stacked
 from flaxattn.handle import Pretrained
 from flaxattn.inputs import bucket
 from flaxattn.reading import Reading
@@ -62,7 +62,8 @@ def with_targets(
         for start in range(0, len(members), most):
             some = members[start : start + most]
             # At most two shapes per group: full batches, and one for the rest.
-            batch = Batch(tuple(some), min(most, 1 << (len(some) - 1).bit_length()), (width,))
+            places = tuple(Place(text, row) for row, text in enumerate(some))
+            batch = Batch(places, min(most, 1 << (len(some) - 1).bit_length()), (width,))
             given = stacked(rows, batch)
             sources = [rows[i] for i in some]
             for i, row in zip(

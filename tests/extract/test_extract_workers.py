@@ -12,7 +12,7 @@ import pytest
 
 from flaxattn.errors import UnavailableError
 from flaxattn.extraction.ahead import PATIENCE, Ahead
-from flaxattn.extraction.batches import Chunk, TextError, chunks
+from flaxattn.extraction.chunks import Chunk, TextError, chunks
 
 # Starting a process imports jax, which takes seconds.
 pytestmark = pytest.mark.slow

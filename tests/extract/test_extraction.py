@@ -16,8 +16,10 @@ import flaxattn as fa
 from flaxattn.bert_handle import PUNCTUATION, SEPARATOR
 from flaxattn.errors import InputError, UnavailableError
 from flaxattn.extraction import step
-from flaxattn.extraction.batches import TextError, chosen_widths, planned
+from flaxattn.extraction.batches import Room, planned
+from flaxattn.extraction.chunks import TextError
 from flaxattn.extraction.extract import Options, Texts, extract_shard, extract_shards
+from flaxattn.extraction.widths import Cost, widths_alone, widths_shared
 from flaxattn.reading import sides_of
 from flaxattn.trace import Trace
 
@@ -108,7 +110,7 @@ def test_the_order_of_texts_changes_nothing(bert, texts, alone) -> None:
 
 def test_windows_and_shards_are_put_together_in_order(bert, texts, alone, monkeypatch) -> None:
     monkeypatch.setattr("flaxattn.extraction.extract._WINDOW", 5)
-    monkeypatch.setattr("flaxattn.extraction.batches.TOGETHER", 3)
+    monkeypatch.setattr("flaxattn.extraction.chunks.TOGETHER", 3)
     for one, other in zip(fa.extract(bert, texts, capture=MAPS), alone, strict=True):
         check_same(one, other)
     shards = [Texts(texts[:1]), Texts(texts[1:9]), Texts(texts[9:])]
@@ -237,24 +239,38 @@ def drawn_lengths(count: int, longest: int = 512) -> list[tuple[int]]:
 
 
 def test_batches_have_each_row_once_and_little_padding() -> None:
-    lengths = drawn_lengths(5000)
-    widths = chosen_widths(lengths, 512, compiling=500)
-    batches = planned(lengths, widths, 2048, 4)
-    assert sorted(i for b in batches for i in b.members) == list(range(5000))
-    for batch in batches:
-        assert batch.rows % 4 == 0 and len(batch.members) <= batch.rows
-        assert all(lengths[i][0] <= batch.widths[0] for i in batch.members)
-    computed = sum(b.rows * b.widths[0] for b in batches)
-    assert computed < 1.25 * sum(n for (n,) in lengths)
-    assert len({(b.rows, b.widths) for b in batches}) < 30
+    lengths, cost = drawn_lengths(5000), Cost(compiling=500, attending=10**6)
+    for packs, padding, shapes in ((False, 1.25, 30), (True, 1.03, 12)):
+        batches = planned(lengths, 512, Room(2048, 4, cost, packs))
+        assert sorted(place.text for b in batches for place in b.places) == list(range(5000))
+        for batch in batches:
+            used = np.zeros((batch.rows, batch.widths[0]), int)
+            for text, row, start in batch.places:
+                assert start + lengths[text][0] <= batch.widths[0]
+                used[row, start : start + lengths[text][0]] += 1
+            assert used.max() == 1  # nothing lies on another text
+            assert batch.rows % 4 == 0 and batch.packed == packs
+        computed = sum(b.rows * b.widths[0] for b in batches)
+        assert computed < padding * sum(n for (n,) in lengths)
+        assert len({(b.rows, b.widths) for b in batches}) < shapes
+
+
+@pytest.mark.parametrize("length", [300, 40])
+def test_rows_are_shared_only_where_that_costs_less(length: int) -> None:
+    """Two texts of 300 tokens need a row of 600, in which each attends to twice as many keys."""
+    room = Room(1024, 1, Cost(compiling=500, attending=64), packs=True)
+    (batch, *_) = planned([(length,)] * 40, 2048, room)
+    assert batch.packed == (length == 40) or batch.widths == (length,)
+    assert not batch.packed or length == 40
 
 
 def test_targets_longer_than_their_sources_have_room() -> None:
     rng = np.random.default_rng(2)
     lengths = [(int(a), int(b)) for a, b in rng.integers(1, 100, (300, 2))]
-    for batch in planned(lengths, chosen_widths(lengths, 128, 500), 1024, 1):
-        for i in batch.members:
-            assert all(n <= w for n, w in zip(lengths[i], batch.widths, strict=True))
+    for batch in planned(lengths, 128, Room(1024, 1, Cost(500, 64), packs=False)):
+        for text, _, start in batch.places:
+            assert not start
+            assert all(n <= w for n, w in zip(lengths[text], batch.widths, strict=True))
 
 
 def test_widths_are_the_cheapest_of_all_choices() -> None:
@@ -262,8 +278,9 @@ def test_widths_are_the_cheapest_of_all_choices() -> None:
     every = [n for (n,) in lengths]
     ladder = sorted({-(-n // 4) * 4 for n in every})
 
-    def cost(widths: Sequence[int], compiling: int) -> int:
-        return sum(min(w for w in widths if w >= n) for n in every) + compiling * len(widths)
+    def cost(widths: Sequence[int], compiling: int) -> float:
+        rows = [min(w for w in widths if w >= n) for n in every]
+        return sum(w * (1 + w / 48) for w in rows) + compiling * len(widths)
 
     for compiling in (0, 100, 400, 10**6):
         choices = [
@@ -272,13 +289,20 @@ def test_widths_are_the_cheapest_of_all_choices() -> None:
             for some in itertools.combinations(ladder[:-1], size)
         ]
         best = min(cost(widths, compiling) for widths in choices)
-        assert cost(chosen_widths(lengths, 32, compiling), compiling) == best
+        chosen = widths_alone(lengths, 32, Cost(compiling, 48))
+        assert cost(chosen, compiling) == pytest.approx(best)
 
 
 def test_widths_stay_within_the_limit() -> None:
-    assert chosen_widths([(45,)], 48, 9) == (48,)
-    assert chosen_widths([(50,)], 50, 9) == (50,)
-    assert chosen_widths([(300,), (700,)], 1000, 0) == (320, 768)
+    cost, free = Cost(9, 64), Cost(0, 64)
+    assert widths_alone([(45,)], 48, cost) == (48,)
+    assert widths_alone([(50,)], 50, cost) == (50,)
+    assert widths_alone([(300,), (700,)], 1000, free) == (320, 768)
+    assert widths_shared([5, 4], 512, free) == (12,)
+    assert widths_shared([5] * 100, 512, free) == (64,)
+    assert widths_shared([45] * 100, 50, free) == (50,)
+    assert widths_shared([5] * 100 + [700], 1000, free) == (64, 768)
+    assert widths_shared([5] * 100 + [700], 1000, Cost(10**6, 64)) == (768,)
 
 
 @pytest.fixture
@@ -303,8 +327,9 @@ def scarce(monkeypatch) -> Callable[[int], list[int]]:
 
 def test_out_of_memory_halves_the_batch(bert, texts, alone, scarce) -> None:
     tried = scarce(4)
-    found = fa.extract(bert, texts, capture=MAPS, devices=jax.devices()[:1])
-    for one, other in zip(found, alone, strict=True):
+    one_device = jax.devices()[:1]
+    found = fa.extract(bert, texts * 8, capture=MAPS, batch_tokens=768, devices=one_device)
+    for one, other in zip(found, alone * 8, strict=True):
         check_same(one, other)
     assert tried[:3] == [16, 8, 4] and max(tried[3:]) == 4
 
@@ -328,14 +353,14 @@ def test_out_of_memory_when_results_are_fetched(bert, texts, alone, monkeypatch)
 def test_after_four_halvings_it_stops(bert, texts, scarce) -> None:
     tried = scarce(0)
     with pytest.raises(
-        UnavailableError, match="batch of 1 x 32, after halving it 4 times"
+        UnavailableError, match="batch of 1 x 48, after halving it 4 times"
     ) as caught:
-        fa.extract(bert, texts, capture=MAPS, devices=jax.devices()[:1])
+        fa.extract(bert, texts * 8, capture=MAPS, batch_tokens=768, devices=jax.devices()[:1])
     assert len(tried) == 5
     lines = str(caught.value).splitlines()
     assert len(lines) <= 3
     # Weights, entropy, received and the sieve of 2 layers and 2 heads.
-    assert f"takes {4 * (32 * 32 + 3 * 32) * 4:,} bytes" in lines[0]
+    assert f"takes {4 * (48 * 48 + 3 * 48) * 4:,} bytes" in lines[0]
     assert "fewer layers or heads, statistics" in lines[1]
 
 
@@ -377,7 +402,7 @@ def test_bad_texts_are_named(bert, given: Sequence[Any], message: str) -> None:
 
 
 def test_texts_are_numbered_over_shards_and_chunks(bert, monkeypatch) -> None:
-    monkeypatch.setattr("flaxattn.extraction.batches.TOGETHER", 2)
+    monkeypatch.setattr("flaxattn.extraction.chunks.TOGETHER", 2)
     with pytest.raises(TextError, match="text 8 is empty"):
         fa.extract(bert, [*["a"] * 8, " ", "b"])
     with pytest.raises(TextError, match="second text 3 is empty"):

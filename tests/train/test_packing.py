@@ -16,7 +16,7 @@ from flaxattn.tokens import Tokenizer, train_wordpiece
 from flaxattn.train import bert_mlm
 from flaxattn.train.corpus import Corpus
 from flaxattn.train.initial import initial_parameters
-from flaxattn.train.packing import lengths, share_rows
+from flaxattn.train.packing import lengths, row_table
 from flaxattn.train.pretraining_data import Batch, PretrainingFeed
 from flaxattn.train.recipe import PretrainRecipe
 from flaxattn.train.state import initial_state, update_function
@@ -75,7 +75,7 @@ def fewest(sizes: tuple[int, ...], room: int, rows: tuple[int, ...] = ()) -> int
 
 @given(st.lists(st.integers(5, 32), min_size=1, max_size=60), st.integers(1, 8))
 def test_each_pair_gets_one_place_in_a_row_that_holds_it(sizes: list[int], most: int) -> None:
-    table = share_rows(np.array(sizes), 32, most)
+    table = row_table(np.array(sizes), 32, most)
     assert table.shape[1] == most
     assert sorted(table[table >= 0].tolist()) == list(range(len(sizes)))
     used = np.append(sizes, 0)[table].sum(1)
@@ -86,7 +86,7 @@ def test_each_pair_gets_one_place_in_a_row_that_holds_it(sizes: list[int], most:
 @given(st.lists(st.integers(5, 32), min_size=1, max_size=7))
 def test_rows_are_few(sizes: list[int]) -> None:
     """Best fit, the longest first, needs at most 11/9 of the fewest rows, and 6/9."""
-    rows = len(share_rows(np.array(sizes), 32, 7))
+    rows = len(row_table(np.array(sizes), 32, 7))
     assert rows <= (11 * fewest(tuple(sizes), 32) + 6) / 9
 
 
