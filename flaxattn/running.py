@@ -6,7 +6,6 @@
 in both (Chan, Golub & LeVeque 1979), whatever the order. Float64 on the host; jax is not used.
 """
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -163,16 +162,13 @@ class Running:
                 f"expected {', '.join(_COLUMNS)}, received {', '.join(table.column_names)}"
             )
         found = cls(*KINDS)
-        columns = [table[name].to_pylist() for name in _COLUMNS]
-        rows: dict[tuple[str, str, int], list[tuple[Any, ...]]] = {}
-        times: Counter[tuple[Any, ...]] = Counter()
+        merged = summed(table)
+        columns = [merged[name].to_pylist() for name in _COLUMNS]
+        rows: dict[tuple[str, str], list[tuple[Any, ...]]] = {}
         for side, name, *row in zip(*columns, strict=True):
-            place = (side, name, *row[:3])
-            rows.setdefault((side, name, times[place]), []).append(tuple(row))
-            times[place] += 1
-        for (side, name, _), numbers in rows.items():
-            found._put((side, name), _block(numbers))
-        names = {name for _, name, _ in rows}
+            rows.setdefault((side, name), []).append(tuple(row))
+        found._found = {key: _block(numbers) for key, numbers in rows.items()}
+        names = {name for _, name in rows}
         held = {"statistics": bool(names - {_WEIGHT}), "offsets": _WEIGHT in names}
         found.kinds = tuple(kind for kind in KINDS if held[kind])
         return found
@@ -221,6 +217,38 @@ def merged(one: Moments, other: Moments) -> Moments:
     share = other.counts / total
     mean = np.where(one.counts > 0, one.mean + apart * share, other.mean)
     return Moments(count, mean, one.m2 + other.m2 + apart * apart * one.counts * share)
+
+
+def summed(table: "pa.Table") -> "pa.Table":
+    """Moments of several tables, one after the other, as those of all their observations.
+
+    In two passes rather than pairwise: a difference from the mean of all is exact to rounding,
+    however many tables there are.
+
+    Args:
+        table: Columns as of `Running.table`.
+
+    Returns:
+        The same columns, one row for each side, statistic, layer, head and offset, in the order
+        in which they first stood.
+    """
+    import pyarrow as pa
+
+    codes = np.zeros(len(table), np.int64)
+    keys = list(_COLUMNS[:5])
+    for name in keys:
+        column = table[name].combine_chunks().dictionary_encode(null_encoding="encode")
+        codes = codes * len(column.dictionary) + column.indices.to_numpy()
+    _, first, group = np.unique(codes, return_index=True, return_inverse=True)
+    count, mean, m2 = (table[name].to_numpy() for name in _COLUMNS[5:])
+    total = np.bincount(group, count)
+    means = np.bincount(group, count * mean) / np.maximum(total, 1)
+    apart = np.bincount(group, m2 + count * (mean - means[group]) ** 2)
+    order = np.argsort(first)
+    found = table.select(keys).take(first[order]).combine_chunks()
+    for name, values in (("count", total.astype(count.dtype)), ("mean", means), ("m2", apart)):
+        found = found.append_column(name, pa.array(values[order]))
+    return found
 
 
 def by_offset(weights: Float[np.ndarray, "*heads Q K"]) -> Moments:

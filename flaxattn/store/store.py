@@ -19,6 +19,7 @@ import pyarrow as pa
 from jaxtyping import Shaped
 
 from flaxattn.errors import InputError, StoreError
+from flaxattn.running import summed
 from flaxattn.store.layout import (
     HEADS,
     MANIFEST,
@@ -38,7 +39,6 @@ from flaxattn.store.shard import Shard
 from flaxattn.trace import Trace
 
 _OPEN = 128  # shards whose manifests and offsets are kept in memory
-_KEYS = ["side", "statistic", "layer", "head", "offset"]
 _TABLES = {"texts": TEXTS, "tokens": TOKENS, "heads": HEADS}
 
 Numbers = int | Sequence[int] | None
@@ -301,7 +301,7 @@ class Store:
         tables = [shard.table(REDUCTIONS) for shard in shards if REDUCTIONS in shard]
         if not tables:
             raise InputError(f"{self.path} holds no reductions\nextract with --reduce")
-        return _merged(tables)
+        return summed(pa.concat_tables(tables))
 
     def to_xarray(self, example: int) -> Any:
         """One text as an xarray Dataset, with layers, heads and tokens as coordinates.
@@ -369,26 +369,3 @@ def as_float32(values: np.ndarray, field: str) -> np.ndarray:
     scale = np.float32(255) if values.dtype == np.uint8 and field in OF_MAPS else None
     whole = values.astype(np.float32)
     return whole if scale is None else whole / scale
-
-
-def _merged(tables: Sequence[pa.Table]) -> pa.Table:
-    """Counts, means and m2 of several tables as those of all observations together.
-
-    In two passes over shards rather than pairwise: a difference from the mean of all is exact to
-    rounding, however many shards there are.
-    """
-    every = pa.concat_tables(tables)
-    codes = np.zeros(len(every), np.int64)
-    for name in _KEYS:
-        column = every[name].combine_chunks().dictionary_encode(null_encoding="encode")
-        codes = codes * len(column.dictionary) + column.indices.to_numpy()
-    _, first, group = np.unique(codes, return_index=True, return_inverse=True)
-    count, mean, m2 = (every[name].to_numpy() for name in ("count", "mean", "m2"))
-    total = np.bincount(group, count)
-    means = np.bincount(group, count * mean) / np.maximum(total, 1)
-    apart = np.bincount(group, m2 + count * (mean - means[group]) ** 2)
-    order = np.argsort(first)
-    found = every.select(_KEYS).take(first[order]).combine_chunks()
-    for name, values in (("count", total.astype(count.dtype)), ("mean", means), ("m2", apart)):
-        found = found.append_column(name, pa.array(values[order]))
-    return found
