@@ -37,6 +37,7 @@ LEVELS = [
         "trace",
     },
     {
+        "ablation",
         "beams",
         "bert_handle",
         "bert_names",
@@ -54,6 +55,7 @@ LEVELS = [
         "gpt2_names",
         "generation_config",
         "handle",
+        "head_losses",
         "hub",
         "inputs",
         "loading",
@@ -62,6 +64,7 @@ LEVELS = [
         "nnx",
         "pieces",
         "prompts",
+        "pruning",
         "reading",
         "rnn_names",
         "running",
@@ -91,11 +94,13 @@ LEVELS = [
 # What turns text or ids into attention: analysis and views read its traces, never itself.
 MODELS = {
     "bert",
+    "ablation",
     "bert_handle",
     "extraction",
     "gpt2",
     "gpt2_handle",
     "handle",
+    "head_losses",
     "hub",
     "layers",
     "loading",
