@@ -125,8 +125,9 @@ def head_importance(
     found, base = [], []
     for batch in task.batches:
         losses, slopes = _slopes(task.losses, task.params, dict(batch.given), _names(task.sizes))
-        rows = [np.abs(np.asarray(s))[:, : batch.texts].swapaxes(1, 2) for s in slopes.values()]
-        found.append(np.concatenate([r.reshape(-1, batch.texts) for r in rows]).astype(np.float64))
+        sizes = [np.abs(np.asarray(slopes[name]))[:, : batch.texts] for name in task.sizes]
+        rows = [size.swapaxes(1, 2).reshape(-1, batch.texts) for size in sizes]
+        found.append(np.concatenate(rows).astype(np.float64))
         base.append(np.asarray(losses)[: batch.texts].astype(np.float64))
         progress(batch.texts)
     return _effects("importance", task.sizes, np.concatenate(found, 1), np.concatenate(base))

@@ -17,6 +17,7 @@ from jaxtyping import Float
 from flaxattn.errors import InputError
 
 _TOLERANCE = 1e-6
+_ROUNDING = 1e-12  # what a cosine of float64 vectors is off by, and more
 
 
 def weighed_vectors(
@@ -148,15 +149,14 @@ def value_zeroing(
         Rows sum to one, or are zero where nothing turns.
     """
     _check(weights, vectors)
-    whole = np.asarray(finish(attended))
+    whole = np.asarray(finish(attended), np.float64)
     found = np.zeros((attended.shape[0], vectors.shape[1]))
     for key in range(vectors.shape[1]):
         part = np.einsum("hq,he->qe", weights[..., key], vectors[:, key])
-        without = np.asarray(finish(attended - part.astype(attended.dtype)))
-        cosine = (whole * without).sum(-1) / np.maximum(
-            np.linalg.norm(whole, axis=-1) * np.linalg.norm(without, axis=-1), 1e-30
-        )
-        found[:, key] = np.maximum(1 - cosine, 0)
+        without = np.asarray(finish(attended - part.astype(attended.dtype)), np.float64)
+        lengths = np.linalg.norm(whole, axis=-1) * np.linalg.norm(without, axis=-1)
+        distance = 1 - (whole * without).sum(-1) / np.maximum(lengths, _ROUNDING)
+        found[:, key] = np.where(distance > _ROUNDING, distance, 0)
     total = found.sum(-1, keepdims=True)
     return np.divide(found, total, out=np.zeros_like(found), where=total > 0)
 
