@@ -276,6 +276,24 @@ def test_the_head_is_drawn_by_seed_or_kept(start: str, run: Path, recipe: GlueRe
 
 
 @pytest.mark.slow
+def test_gates_close_heads_that_the_task_does_not_need(
+    data: Path, recipe: GlueRecipe, tmp_path: Path
+) -> None:
+    """What is saved lacks these heads, and says what the gated model said at the end."""
+    gated = dataclasses.replace(recipe, gate_price=0.1, gate_speed=100.0, seeds=(1,))
+    summary = glue.finetune(data, RunFolder(tmp_path / "run"), gated)
+    closed = summary["runs"][0]["closed_heads"]
+    assert len(closed) == 1 and summary["metrics"]["accuracy"]["mean"] > 0.9
+    model = fa.from_pretrained(tmp_path / "run" / "model")
+    assert model.config.pruned_heads == ((closed[0][1],),)
+    rows = read_metrics(tmp_path / "run" / "seed-1" / "metrics.jsonl")
+    open_heads = [row["open_heads"] for row in rows if "open_heads" in row]
+    assert open_heads[0] > 1.9 and open_heads[-1] < 1.2
+    judged = evaluate(data, dataclasses.replace(recipe, model=str(tmp_path / "run" / "model")))
+    found = judged["metrics"]["dev"]["accuracy"]
+    assert found == pytest.approx(summary["metrics"]["accuracy"]["mean"])
+
+
 def test_regression_stops_early(recipe: GlueRecipe, tmp_path: Path) -> None:
     pick = random.Random(2)
     for part, count in (("train", 64), ("dev", 30)):
