@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from flaxattn.handle import Pretrained as Pretrained
     from flaxattn.head_losses import HeadTask as HeadTask
     from flaxattn.head_losses import head_task as head_task
+    from flaxattn.heads.flow import attention_flow as attention_flow
+    from flaxattn.heads.flow import rollout as rollout
     from flaxattn.heads.induction import detect_heads as detect_heads
     from flaxattn.kernels.contract import Capture as Capture
     from flaxattn.kernels.contract import Sieve as Sieve
@@ -51,6 +53,7 @@ _HOMES = {
     "Sieve": "flaxattn.kernels.contract",
     "Trace": "flaxattn.trace",
     "ablate": "flaxattn.ablation",
+    "attention_flow": "flaxattn.heads.flow",
     "detect_heads": "flaxattn.heads.induction",
     "extract": "flaxattn.extraction.extract",
     "extract_models": "flaxattn.extraction.extract",
@@ -66,6 +69,7 @@ _HOMES = {
     "plot_heads": "flaxattn.figures.heads",
     "plot_positions": "flaxattn.figures.positions",
     "pruning_curve": "flaxattn.ablation",
+    "rollout": "flaxattn.heads.flow",
 }
 __all__ = [  # a list in this file, so that type checkers can read it
     "BertConfig",
@@ -80,6 +84,7 @@ __all__ = [  # a list in this file, so that type checkers can read it
     "Trace",
     "__version__",
     "ablate",
+    "attention_flow",
     "detect_heads",
     "extract",
     "extract_models",
@@ -95,6 +100,7 @@ __all__ = [  # a list in this file, so that type checkers can read it
     "plot_heads",
     "plot_positions",
     "pruning_curve",
+    "rollout",
 ]
 
 

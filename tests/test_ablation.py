@@ -254,3 +254,33 @@ def test_no_texts_and_single_pieces() -> None:
         fa.head_task(model(), "a text by itself")
     with pytest.raises(InputError, match=r"Text 1 \(from 0\) is a single piece"):
         fa.head_task(model("tiny-gpt2", None), ["two words", "a"])
+
+
+@pytest.mark.slow
+def test_an_encoder_decoder_is_judged_by_its_targets() -> None:
+    """Three kinds of heads, each silenced by the mask of its name."""
+    whole = fa.from_pretrained("tiny-dates")
+    sources, targets = ["May 3, 1999", "12.VII.2010"], ["1999-05-03", "2010-07-12"]
+    judged = fa.head_task(whole, sources, targets, batch=2)
+    effects, importance = fa.ablate(judged), fa.head_importance(judged)
+    assert {name: m.shape for name, m in effects.means.items()} == whole.masks()
+    names = ("input_ids", "attention_mask", "decoder_input_ids", "decoder_attention_mask")
+    given = {name: judged.batches[0].given[name] for name in names}
+    ids, real = np.asarray(given[names[2]])[:, 1:], np.asarray(given[names[3]])[:, 1:]
+
+    def losses(**masks: Any) -> np.ndarray:
+        logs = jax.nn.log_softmax(whole(**given, **masks).logits[:, :-1])
+        each = -np.take_along_axis(np.asarray(logs), ids[..., None], -1)[..., 0]
+        return (each * real).sum(1) / real.sum(1)
+
+    assert effects.loss == pytest.approx(losses().mean(), abs=1e-4)
+    for name, (layers, heads) in whole.masks().items():
+        mask = np.ones((layers, heads), np.float32)
+        mask[1, 2] = 0
+        expected = (losses(**{name: mask}) - losses()).mean()
+        assert effects.means[name][1, 2] == pytest.approx(expected, abs=1e-3)
+        mask[1, 2] = 1.02
+        slope = np.abs((losses(**{name: mask}) - losses()) / 0.02).mean()
+        assert importance.means[name][1, 2] == pytest.approx(slope, rel=0.2, abs=5e-3)
+    with pytest.raises(InputError, match="received sources alone"):
+        fa.head_task(whole, sources)

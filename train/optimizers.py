@@ -160,7 +160,8 @@ def scale_by_trust_ratio() -> optax.GradientTransformation:
         def rescale(path: tuple[Any, ...], change: Array, weight: Array) -> Array:
             if not _decays(path):
                 return change
-            axes = tuple(range(1 if "layers" in _names(path) else 0, weight.ndim))
+            stacked = "layers" in _names(path) and not any(map(_is_number, path))
+            axes = tuple(range(1 if stacked else 0, weight.ndim))
             size = jnp.sqrt(jnp.sum(weight**2, axes, keepdims=True))
             step = jnp.sqrt(jnp.sum(change**2, axes, keepdims=True))
             safe = jnp.where(step > 0, step, 1.0)
@@ -182,4 +183,9 @@ def _decays(path: tuple[Any, ...]) -> bool:
 
 
 def _names(path: tuple[Any, ...]) -> list[str]:
-    return [str(part.key) for part in path]
+    return [str(part.idx if _is_number(part) else part.key) for part in path]
+
+
+def _is_number(part: Any) -> bool:
+    """Whether a step of a path is into a tuple, as into the layers of a pruned model."""
+    return isinstance(part, jax.tree_util.SequenceKey)

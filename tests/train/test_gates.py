@@ -107,7 +107,7 @@ def test_gates_are_not_decayed_and_move_at_their_own_speed() -> None:
     tree = {"bert": {"kernel": jnp.ones((2, 2))}, gates.NAME: {"log_odds": jnp.ones((2, 2))}}
     assert decays(tree) == {"bert": {"kernel": True}, gates.NAME: {"log_odds": False}}
     quick = faster(optax.sgd(0.1), gates.NAME, 50.0)
-    changes, _ = quick.update(tree, quick.init(tree), tree)
+    changes: Any = quick.update(tree, quick.init(tree), tree)[0]
     np.testing.assert_allclose(changes["bert"]["kernel"], -0.1)
     np.testing.assert_allclose(changes[gates.NAME]["log_odds"], -5)
 

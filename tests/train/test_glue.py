@@ -277,10 +277,11 @@ def test_the_head_is_drawn_by_seed_or_kept(start: str, run: Path, recipe: GlueRe
 
 @pytest.mark.slow
 def test_gates_close_heads_that_the_task_does_not_need(
-    data: Path, recipe: GlueRecipe, tmp_path: Path
+    run: Path, data: Path, recipe: GlueRecipe, tmp_path: Path
 ) -> None:
-    """What is saved lacks these heads, and says what the gated model said at the end."""
-    gated = dataclasses.replace(recipe, gate_price=0.1, gate_speed=100.0, seeds=(1,))
+    """From a model that has learnt the task; what is saved lacks heads, and says the same."""
+    settings = {"model": str(run / "model"), "gate_price": 0.1, "gate_speed": 50.0, "seeds": (1,)}
+    gated = dataclasses.replace(recipe, **settings)
     summary = glue.finetune(data, RunFolder(tmp_path / "run"), gated)
     closed = summary["runs"][0]["closed_heads"]
     assert len(closed) == 1 and summary["metrics"]["accuracy"]["mean"] > 0.9
