@@ -114,8 +114,8 @@ def _losses(
 ) -> Float[Array, " B"]:
     """The losses of a model's texts."""
     extra = ("labels", "targets", "chosen")
-    told = {name: array for name, array in given.items() if name not in extra}
-    out: Any = module.apply({"params": params}, **told, **masks)
+    told: dict[str, Any] = {n: array for n, array in given.items() if n not in extra}
+    out: Any = module.apply({"params": params}, **told | dict(masks))
     if isinstance(module, _CLASSIFIERS):
         return _likelihoods(out.logits, given["labels"])
     if isinstance(module, _MASKED_LM):

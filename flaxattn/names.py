@@ -134,8 +134,8 @@ class Family:
     def _size(self, letter: str, config: Any, layer: int) -> int:
         if letter.isdigit():
             return int(letter)
-        size = getattr(config, self.sizes[letter])
-        return (size(layer) if callable(size) else size) + self.extra.get(letter, 0)
+        size: Any = getattr(config, self.sizes[letter])
+        return int(size(layer) if callable(size) else size) + self.extra.get(letter, 0)
 
     def layer_numbers(self, names: Iterable[str]) -> dict[str, set[int]]:
         """Numbers of the layers that occur, by what stands before them.

@@ -28,6 +28,7 @@ def output_projections(model: Pretrained) -> dict[str, Float[np.ndarray, "L H D 
         as its values are in a trace. Empty for a model without heads.
     """
     found = {}
+    kernel: Any
     for path, kernel in traverse_util.flatten_dict(dict(model.params), sep="/").items():
         before, layers, name = path.partition("/layers")
         if layers and isinstance(kernel, tuple):

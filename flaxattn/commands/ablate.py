@@ -107,8 +107,8 @@ def ablate(
         "loss": next(iter(effects.values())).loss,
         "curve": [point.__dict__ for point in curve],
     }
-    points = zip(*[(p.share, p.loss, p.error) for p in curve], strict=True)
-    figures = {"ablate.png": figure, "curve.png": plot_pruning_curve(*points)}
+    shares, losses, errors = ([getattr(p, n) for p in curve] for n in ("share", "loss", "error"))
+    figures = {"ablate.png": figure, "curve.png": plot_pruning_curve(shares, losses, errors)}
     write_report(out, "ablate", settings, corpus, results, _rows(effects), figures)
     _tell(effects, curve, out)
 

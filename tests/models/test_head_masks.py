@@ -132,8 +132,10 @@ def test_no_mask_costs_nothing(family: str) -> None:
     handle = model(family)
 
     def text(**masks: Any) -> str:
-        run = functools.partial(handle.module.apply, {"params": handle.params}, IDS)
-        return jax.jit(lambda m: run(**m).last_hidden_state).lower(masks).as_text()
+        def run(params: Any, masks: Any) -> Any:
+            return handle.module.apply({"params": params}, IDS, **masks).last_hidden_state
+
+        return jax.jit(run).lower(handle.params, masks).as_text()
 
     masks = {name: np.ones(size, np.float32) for name, size in handle.masks().items()}
     assert text() == text(**dict.fromkeys(masks, None))
