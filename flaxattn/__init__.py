@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from flaxattn import kernels as kernels
+    from flaxattn.ablation import ablate as ablate
+    from flaxattn.ablation import head_importance as head_importance
+    from flaxattn.ablation import pruning_curve as pruning_curve
     from flaxattn.config import BertConfig as BertConfig
     from flaxattn.extraction.extract import extract as extract
     from flaxattn.extraction.extract import extract_models as extract_models
@@ -21,6 +24,10 @@ if TYPE_CHECKING:
     from flaxattn.figures.positions import plot_positions as plot_positions
     from flaxattn.gpt2_config import GPT2Config as GPT2Config
     from flaxattn.handle import Pretrained as Pretrained
+    from flaxattn.head_losses import HeadTask as HeadTask
+    from flaxattn.head_losses import head_task as head_task
+    from flaxattn.heads.flow import attention_flow as attention_flow
+    from flaxattn.heads.flow import rollout as rollout
     from flaxattn.heads.induction import detect_heads as detect_heads
     from flaxattn.kernels.contract import Capture as Capture
     from flaxattn.kernels.contract import Sieve as Sieve
@@ -38,17 +45,22 @@ _HOMES = {
     "BertConfig": "flaxattn.config",
     "Capture": "flaxattn.kernels.contract",
     "GPT2Config": "flaxattn.gpt2_config",
+    "HeadTask": "flaxattn.head_losses",
     "Pretrained": "flaxattn.handle",
     "RnnConfig": "flaxattn.rnn_config",
     "Running": "flaxattn.running",
     "Seq2SeqConfig": "flaxattn.seq2seq_config",
     "Sieve": "flaxattn.kernels.contract",
     "Trace": "flaxattn.trace",
+    "ablate": "flaxattn.ablation",
+    "attention_flow": "flaxattn.heads.flow",
     "detect_heads": "flaxattn.heads.induction",
     "extract": "flaxattn.extraction.extract",
     "extract_models": "flaxattn.extraction.extract",
     "extract_to": "flaxattn.extraction.run",
     "from_pretrained": "flaxattn.loading",
+    "head_importance": "flaxattn.ablation",
+    "head_task": "flaxattn.head_losses",
     "head_view": "flaxattn.views.head",
     "kernels": "flaxattn.kernels",
     "open_store": "flaxattn.store.store",
@@ -56,11 +68,14 @@ _HOMES = {
     "plot_head_scores": "flaxattn.figures.head_scores",
     "plot_heads": "flaxattn.figures.heads",
     "plot_positions": "flaxattn.figures.positions",
+    "pruning_curve": "flaxattn.ablation",
+    "rollout": "flaxattn.heads.flow",
 }
 __all__ = [  # a list in this file, so that type checkers can read it
     "BertConfig",
     "Capture",
     "GPT2Config",
+    "HeadTask",
     "Pretrained",
     "RnnConfig",
     "Running",
@@ -68,11 +83,15 @@ __all__ = [  # a list in this file, so that type checkers can read it
     "Sieve",
     "Trace",
     "__version__",
+    "ablate",
+    "attention_flow",
     "detect_heads",
     "extract",
     "extract_models",
     "extract_to",
     "from_pretrained",
+    "head_importance",
+    "head_task",
     "head_view",
     "kernels",
     "open_store",
@@ -80,6 +99,8 @@ __all__ = [  # a list in this file, so that type checkers can read it
     "plot_head_scores",
     "plot_heads",
     "plot_positions",
+    "pruning_curve",
+    "rollout",
 ]
 
 

@@ -27,7 +27,7 @@ from flaxattn.layers import (
     vocabulary_scores,
 )
 from flaxattn.outputs import ModelOutput
-from flaxattn.stack import Model
+from flaxattn.stack import Model, masks_of_heads
 
 
 class Embeddings(nn.Module):
@@ -72,12 +72,14 @@ class BertLayer(nn.Module):
         dtype: Computation dtype.
         capture: What attention records.
         implementation: Name of the attention kernel; None chooses.
+        pruned: Numbers of heads that the layer lacks.
     """
 
     config: BertConfig
     dtype: Dtype = jnp.float32
     capture: Capture = NOTHING
     implementation: str | None = None
+    pruned: tuple[int, ...] = ()
 
     @nn.compact
     def __call__(
@@ -87,10 +89,12 @@ class BertLayer(nn.Module):
         mask: Bool[Array, "B S"] | Bool[Array, "B 1 S S"] | None = None,
         segment_ids: Int[Array, "B S"] | None = None,
         labels: Labels | None = None,
+        head_mask: Float[Array, "*B H"] | None = None,
         deterministic: bool = True,
     ) -> Float[Array, "B S E"]:
         """Apply the layer."""
         c = self.config
+        given = {"mask": mask, "segment_ids": segment_ids, "labels": labels, "head_mask": head_mask}
         dropout = functools.partial(Dropout(c.hidden_dropout_prob), deterministic=deterministic)
         norm = functools.partial(layer_norm, epsilon=c.layer_norm_eps, dtype=self.dtype)
         attended = MultiHeadAttention(
@@ -100,8 +104,9 @@ class BertLayer(nn.Module):
             initializer_range=c.initializer_range,
             capture=self.capture,
             implementation=self.implementation,
+            pruned=self.pruned,
             name="attention",
-        )(x, mask=mask, segment_ids=segment_ids, labels=labels, deterministic=deterministic)
+        )(x, **given, deterministic=deterministic)
         x = norm(x + dropout(attended), name="attention_norm")
         fed = FeedForward(
             c.intermediate_size, c.hidden_act, self.dtype, c.initializer_range, name="feed_forward"
@@ -142,6 +147,7 @@ class Bert(_Model):
         segment_ids: Int[Array, "B S"] | None = None,
         starts: Int[Array, "B N"] | None = None,
         key_classes: Int[Array, "B S"] | None = None,
+        head_mask: Float[Array, "..."] | None = None,
         deterministic: bool = True,
     ) -> ModelOutput:
         """Run the model.
@@ -155,6 +161,8 @@ class Bert(_Model):
                 those of its own only. Give `position_ids` with it, which start anew in each.
             starts: First position of each packed sequence, where it is pooled; default 0.
             key_classes: Bitmask of each position's classes, for sieve statistics.
+            head_mask: Factors on the outputs of heads, `[H]`, `[L, H]` or `[L, B, H]`: 1 leaves a
+                head as it is, 0 silences it. What attention saw is recorded all the same.
             deterministic: Disables dropout; otherwise the rng stream `dropout` is used.
 
         Returns:
@@ -176,13 +184,17 @@ class Bert(_Model):
         embedded = Embeddings(self.config, self.dtype, name="embeddings")(
             input_ids, token_type_ids, position_ids, deterministic
         )
-        x, hidden = self.stack(BertLayer, self.config.num_hidden_layers, name="encoder")(
+        c = self.config
+        masks = masks_of_heads(head_mask, c.num_hidden_layers, c.num_attention_heads)
+        layers = self.stack(BertLayer, c.num_hidden_layers, "encoder", c.pruned_heads)
+        x, hidden = layers(
             embedded,
             mask=mask[:, None] if mask is not None and mask.ndim == 3 else mask,
             segment_ids=segment_ids,
             labels=labels,
             deterministic=deterministic,
             keep_hidden=self.keep_hidden,
+            by_layer={"head_mask": masks},
         )
         pool = Pooler(self.config, self.dtype, name="pooler") if self.add_pooling else None
         pooled = None if pool is None else pool(x[:, 0] if starts is None else _at(x, starts))

@@ -6,7 +6,7 @@ This file puts the parts together; it computes nothing itself.
 """
 
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,6 +39,7 @@ class PretrainedBert(Pretrained):
         attention_mask: Int[Any, "B S"] | None = None,
         token_type_ids: Int[Any, "B S"] | None = None,
         position_ids: Int[Any, "B S"] | None = None,
+        head_mask: Float[Any, "..."] | None = None,
         *,
         output_attentions: bool = False,
         output_hidden_states: bool = False,
@@ -52,6 +53,8 @@ class PretrainedBert(Pretrained):
             attention_mask: 1 at real positions, 0 at padding; default 1.
             token_type_ids: 0 for sentence A, 1 for sentence B; default 0.
             position_ids: Default 0, 1, …, also for sequences padded on the left, as published.
+            head_mask: Factors on the outputs of heads, `[H]` for all layers or `[L, H]`: 0
+                silences a head, 1 leaves it. `attentions` are those before it.
             output_attentions: Whether to return `attentions`: per layer float32 `[B, H, Q, K]`,
                 NumPy arrays that torch's functions and BertViz take too.
             output_hidden_states: Whether to return `hidden_states`: the embeddings and each
@@ -70,7 +73,7 @@ class PretrainedBert(Pretrained):
                 "token_type_ids": token_type_ids,
                 "position_ids": position_ids,
             }
-        )
+        ) | self._masked(head_mask=head_mask)
         module = self.module.clone(
             capture=Capture(weights=output_attentions), keep_hidden=output_hidden_states
         )
@@ -143,6 +146,10 @@ class PretrainedBert(Pretrained):
     def counts(self) -> tuple[int, int]:
         """Layers, and heads of a layer."""
         return self.config.num_hidden_layers, self.config.num_attention_heads
+
+    def masks(self) -> Mapping[str, tuple[int, int]]:
+        """Arguments of a call that mask heads, and of how many layers and heads each does."""
+        return {"head_mask": self.counts()}
 
     def positions(self) -> Float[np.ndarray, "P E"]:
         """The learned table of positions, for `flaxattn.plot_positions`."""

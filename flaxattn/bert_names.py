@@ -14,13 +14,13 @@ embeddings.position_embeddings.weight              PE    embeddings/position/emb
 embeddings.token_type_embeddings.weight            TE    embeddings/token_type/embedding        =
 embeddings.LayerNorm.weight                        E     embeddings/norm/scale                  =
 embeddings.LayerNorm.bias                          E     embeddings/norm/bias                   =
-encoder.layer.*.attention.self.query.weight        EE    encoder/layers/attention/query/kernel  T
-encoder.layer.*.attention.self.query.bias          E     encoder/layers/attention/query/bias    =
-encoder.layer.*.attention.self.key.weight          EE    encoder/layers/attention/key/kernel    T
-encoder.layer.*.attention.self.key.bias            E     encoder/layers/attention/key/bias      =
-encoder.layer.*.attention.self.value.weight        EE    encoder/layers/attention/value/kernel  T
-encoder.layer.*.attention.self.value.bias          E     encoder/layers/attention/value/bias    =
-encoder.layer.*.attention.output.dense.weight      EE    encoder/layers/attention/output/kernel T
+encoder.layer.*.attention.self.query.weight        AE    encoder/layers/attention/query/kernel  T
+encoder.layer.*.attention.self.query.bias          A     encoder/layers/attention/query/bias    =
+encoder.layer.*.attention.self.key.weight          AE    encoder/layers/attention/key/kernel    T
+encoder.layer.*.attention.self.key.bias            A     encoder/layers/attention/key/bias      =
+encoder.layer.*.attention.self.value.weight        AE    encoder/layers/attention/value/kernel  T
+encoder.layer.*.attention.self.value.bias          A     encoder/layers/attention/value/bias    =
+encoder.layer.*.attention.output.dense.weight      EA    encoder/layers/attention/output/kernel T
 encoder.layer.*.attention.output.dense.bias        E     encoder/layers/attention/output/bias   =
 encoder.layer.*.attention.output.LayerNorm.weight  E     encoder/layers/attention_norm/scale    =
 encoder.layer.*.attention.output.LayerNorm.bias    E     encoder/layers/attention_norm/bias     =
@@ -73,6 +73,7 @@ BERT = Family(
         "E": "hidden_size",
         "F": "intermediate_size",
         "C": "num_labels",
+        "A": "attention_size",
     },
     core=("embeddings.", "encoder."),
     buffers=frozenset({"embeddings.position_ids", "embeddings.token_type_ids"}),

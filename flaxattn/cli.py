@@ -19,7 +19,7 @@ from typer.core import TyperGroup
 
 from flaxattn import __version__
 from flaxattn.allocator import keep_freed_memory
-from flaxattn.commands import evaluate, extract, generate, store, translate
+from flaxattn.commands import ablate, compare, evaluate, extract, generate, store, translate
 from flaxattn.commands.standard_input import given_text
 from flaxattn.errors import FlaxattnError, StopRequestedError
 
@@ -162,6 +162,8 @@ def _numbers(text: str | None) -> list[int] | None:
 
 
 app.command()(extract.extract)
+app.command()(compare.compare)
+app.command()(ablate.ablate)
 app.command()(generate.generate)
 app.command()(translate.translate)
 app.command()(evaluate.evaluate)

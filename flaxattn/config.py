@@ -18,6 +18,9 @@ _ONLY_SUPPORTED: Mapping[str, Any] = {
     "add_cross_attention": False,
 }
 
+READ_APART = frozenset({"labels", "architectures", "pruned_heads"})
+"""Fields that a `config.json` has in another form."""
+
 
 @dataclasses.dataclass(frozen=True)
 class BertConfig:
@@ -42,6 +45,7 @@ class BertConfig:
         problem_type: Hugging Face's hint for the loss of a sequence classifier, kept as it is.
         labels: Class names of a classifier, in id order.
         architectures: Hugging Face class names; the first one says which head a checkpoint has.
+        pruned_heads: Numbers of the heads that each layer lacks; empty if none lacks any.
     """
 
     vocab_size: int = 30522
@@ -62,6 +66,7 @@ class BertConfig:
     problem_type: str | None = None
     labels: tuple[str, ...] = ("LABEL_0", "LABEL_1")
     architectures: tuple[str, ...] = ("BertModel",)
+    pruned_heads: tuple[tuple[int, ...], ...] = ()
 
     def __post_init__(self) -> None:
         if self.hidden_size % self.num_attention_heads:
@@ -73,11 +78,17 @@ class BertConfig:
         for name in _SIZES:
             if getattr(self, name) < 1:
                 raise CheckpointError(f"{name} must be at least 1, got {getattr(self, name)}.")
+        check_pruned(self.pruned_heads, self.num_hidden_layers, self.num_attention_heads)
 
     @property
     def head_size(self) -> int:
         """D, the depth of one head."""
         return self.hidden_size // self.num_attention_heads
+
+    def attention_size(self, layer: int) -> int:
+        """Width of a layer's queries, keys and values: D for each head that it has."""
+        lacking = len(self.pruned_heads[layer]) if self.pruned_heads else 0
+        return self.head_size * (self.num_attention_heads - lacking)
 
     @property
     def num_labels(self) -> int:
@@ -113,8 +124,10 @@ class BertConfig:
             CheckpointError: For another model type, or a setting that BERT here does not implement.
         """
         check_supported("BERT", settings, _ONLY_SUPPORTED)
-        known = {f.name for f in dataclasses.fields(cls)} - {"labels", "architectures"}
+        known = {f.name for f in dataclasses.fields(cls)} - READ_APART
         values = {name: settings[name] for name in known if name in settings}
+        count = values.get("num_hidden_layers", cls.num_hidden_layers)
+        values["pruned_heads"] = pruned_from_hf(settings.get("pruned_heads"), count)
         if names := class_names(settings):
             values["labels"] = names
         if classes := settings.get("architectures"):
@@ -124,6 +137,7 @@ class BertConfig:
     def to_hf(self) -> dict[str, Any]:
         """The content of a Hugging Face `config.json`; `from_hf` reads it back unchanged."""
         settings = {"model_type": "bert", **dataclasses.asdict(self)}
+        settings |= pruned_to_hf(settings.pop("pruned_heads"))
         names = settings.pop("labels")
         settings["id2label"] = {str(i): name for i, name in enumerate(names)}
         settings["label2id"] = {name: i for i, name in enumerate(names)}
@@ -148,6 +162,64 @@ def check_supported(kind: str, settings: Mapping[str, Any], supported: Mapping[s
                 f"config.json: {name} is {found!r}; flaxattn's {kind} implements {value!r}.\n"
                 "Choose a checkpoint of that kind."
             )
+
+
+def check_pruned(pruned: tuple[tuple[int, ...], ...], layers: int, heads: int) -> None:
+    """Check that the heads that layers lack are heads, and that every layer has one left.
+
+    Args:
+        pruned: For each layer the numbers of its heads that were removed; or empty.
+        layers: L.
+        heads: H.
+
+    Raises:
+        CheckpointError: They are not.
+    """
+    if pruned and len(pruned) != layers:
+        raise CheckpointError(
+            f"pruned_heads names {len(pruned)} layers, the model has {layers}.\n"
+            "Name the heads that each layer lacks; none is an empty list."
+        )
+    for layer, lacking in enumerate(pruned):
+        if list(lacking) != sorted({head for head in lacking if 0 <= head < heads}):
+            raise CheckpointError(
+                f"pruned_heads of layer {layer} are {list(lacking)}, expected numbers from 0 to "
+                f"{heads - 1} in order.\nCompare config.json with the original."
+            )
+        if len(lacking) == heads:
+            raise CheckpointError(
+                f"pruned_heads leaves layer {layer} without any of its {heads} heads.\n"
+                "Every layer keeps one head at least."
+            )
+
+
+def pruned_from_hf(setting: Any, layers: int) -> tuple[tuple[int, ...], ...]:
+    """Heads that each layer lacks, from `pruned_heads` of a `config.json`.
+
+    Args:
+        setting: Lists of heads by the number of their layer, or None.
+        layers: L.
+
+    Raises:
+        CheckpointError: It names a layer that there is not.
+    """
+    named = {int(layer): tuple(sorted(heads)) for layer, heads in (setting or {}).items()}
+    if unknown := sorted(set(named) - set(range(layers))):
+        raise CheckpointError(
+            f"config.json: pruned_heads names layer {unknown[0]}, the model has layers 0 to "
+            f"{layers - 1}.\nCompare it with the original."
+        )
+    return tuple(named.get(n, ()) for n in range(layers)) if any(named.values()) else ()
+
+
+def pruned_to_hf(pruned: tuple[tuple[int, ...], ...]) -> dict[str, dict[str, list[int]]]:
+    """The setting `pruned_heads` of a `config.json`; nothing if no layer lacks a head.
+
+    Args:
+        pruned: For each layer the numbers of its heads that were removed.
+    """
+    named = {str(layer): list(heads) for layer, heads in enumerate(pruned) if heads}
+    return {"pruned_heads": named} if named else {}
 
 
 def class_names(settings: Mapping[str, Any]) -> tuple[str, ...]:

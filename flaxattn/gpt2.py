@@ -26,7 +26,7 @@ from flaxattn.layers import (
 )
 from flaxattn.outputs import ModelOutput
 from flaxattn.positions import counted
-from flaxattn.stack import Model, hidden_states
+from flaxattn.stack import Model, hidden_states, masks_of_heads
 
 
 class GPT2Layer(nn.Module):
@@ -38,6 +38,7 @@ class GPT2Layer(nn.Module):
         capture: What attention records.
         implementation: Name of the attention kernel; None chooses.
         cache_length: Positions that a cache has room for.
+        pruned: Numbers of heads that the layer lacks.
     """
 
     config: GPT2Config
@@ -45,6 +46,7 @@ class GPT2Layer(nn.Module):
     capture: Capture = NOTHING
     implementation: str | None = None
     cache_length: int = 0
+    pruned: tuple[int, ...] = ()
 
     @nn.compact
     def __call__(
@@ -54,6 +56,7 @@ class GPT2Layer(nn.Module):
         mask: Bool[Array, "B S"] | None = None,
         segment_ids: Int[Array, "B S"] | None = None,
         labels: Labels | None = None,
+        head_mask: Float[Array, "*B H"] | None = None,
         deterministic: bool = True,
     ) -> Float[Array, "B S E"]:
         """Apply the layer."""
@@ -67,6 +70,7 @@ class GPT2Layer(nn.Module):
             capture=self.capture,
             implementation=self.implementation,
             cache_length=self.cache_length,
+            pruned=self.pruned,
             name="attention",
         )
         feed_forward = FeedForward(
@@ -77,7 +81,7 @@ class GPT2Layer(nn.Module):
             name="feed_forward",
         )
         dropout = Dropout(c.resid_pdrop)
-        given = {"mask": mask, "segment_ids": segment_ids, "labels": labels}
+        given = {"mask": mask, "segment_ids": segment_ids, "labels": labels, "head_mask": head_mask}
         attended = attend(self._norm("attention", x), **given, deterministic=deterministic)
         x = x + dropout(attended, deterministic)
         fed = feed_forward(self._norm("feed_forward", x), deterministic)
@@ -105,7 +109,8 @@ class GPT2(Model):
         # Half as wide, as in the code released with the paper.
         self.positions = self._embedding(c.n_positions, c.initializer_range / 2)
         self.dropout = Dropout(c.embd_pdrop)
-        self.decoder = self.stack(GPT2Layer, c.n_layer, cache_length=self.cache_length)
+        lacking = {"pruned": c.pruned_heads, "cache_length": self.cache_length}
+        self.decoder = self.stack(GPT2Layer, c.n_layer, **lacking)
         self.norm = nn.LayerNorm(
             epsilon=c.layer_norm_epsilon, dtype=jnp.float32, use_fast_variance=False
         )
@@ -118,6 +123,7 @@ class GPT2(Model):
         *,
         segment_ids: Int[Array, "B S"] | None = None,
         key_classes: Int[Array, "B S"] | None = None,
+        head_mask: Float[Array, "..."] | None = None,
         deterministic: bool = True,
     ) -> ModelOutput:
         """Run the model.
@@ -133,6 +139,8 @@ class GPT2(Model):
             segment_ids: Of packed texts: a position attends only to those of its own. Give
                 `position_ids` with it, which start anew in each.
             key_classes: Bitmask of each position's classes, for sieve statistics.
+            head_mask: Factors on the outputs of heads, `[H]`, `[L, H]` or `[L, B, H]`: 1 leaves a
+                head as it is, 0 silences it. What attention saw is recorded all the same.
             deterministic: Disables dropout; otherwise the rng stream `dropout` is used.
 
         Returns:
@@ -159,6 +167,9 @@ class GPT2(Model):
             labels=labels,
             deterministic=deterministic,
             keep_hidden=self.keep_hidden,
+            by_layer={
+                "head_mask": masks_of_heads(head_mask, self.config.n_layer, self.config.n_head)
+            },
         )
         x = self.norm(x.astype(jnp.float32)).astype(self.dtype)
         return ModelOutput(last_hidden_state=x, hidden_states=hidden_states(embedded, hidden, x))

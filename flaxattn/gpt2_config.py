@@ -9,7 +9,14 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Self
 
-from flaxattn.config import check_supported, class_names
+from flaxattn.config import (
+    READ_APART,
+    check_pruned,
+    check_supported,
+    class_names,
+    pruned_from_hf,
+    pruned_to_hf,
+)
 from flaxattn.errors import CheckpointError
 
 # Hugging Face settings that would change the arithmetic, with the one value we implement.
@@ -44,6 +51,7 @@ class GPT2Config:
         problem_type: Hugging Face's hint for the loss of a classifier, kept as it is.
         labels: Class names of a classifier, in id order.
         architectures: Hugging Face class names; the first one says which head a checkpoint has.
+        pruned_heads: Numbers of the heads that each layer lacks; empty if none lacks any.
     """
 
     vocab_size: int = 50257
@@ -65,6 +73,7 @@ class GPT2Config:
     problem_type: str | None = None
     labels: tuple[str, ...] = ("LABEL_0", "LABEL_1")
     architectures: tuple[str, ...] = ("GPT2LMHeadModel",)
+    pruned_heads: tuple[tuple[int, ...], ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("vocab_size", "n_positions", "n_embd", "n_layer", "n_head", "inner_size"):
@@ -75,16 +84,21 @@ class GPT2Config:
                 f"n_embd {self.n_embd} is not a multiple of n_head {self.n_head}.\n"
                 "Every head gets n_embd / n_head dimensions; change one of them."
             )
+        check_pruned(self.pruned_heads, self.n_layer, self.n_head)
 
     @property
     def inner_size(self) -> int:
         """F, width of the feed-forward layer."""
         return 4 * self.n_embd if self.n_inner is None else self.n_inner
 
-    @property
-    def fused_size(self) -> int:
-        """3 E: queries, keys and values, which checkpoints keep in one tensor."""
-        return 3 * self.n_embd
+    def attention_size(self, layer: int) -> int:
+        """Width of a layer's queries, keys and values: D for each head that it has."""
+        lacking = len(self.pruned_heads[layer]) if self.pruned_heads else 0
+        return self.n_embd // self.n_head * (self.n_head - lacking)
+
+    def fused_size(self, layer: int) -> int:
+        """Width of queries, keys and values together: checkpoints keep them in one tensor."""
+        return 3 * self.attention_size(layer)
 
     @property
     def hidden_act(self) -> str:
@@ -129,8 +143,10 @@ class GPT2Config:
             CheckpointError: For a setting that is not implemented here.
         """
         check_supported("GPT-2", settings, _ONLY_SUPPORTED)
-        known = {f.name for f in dataclasses.fields(cls)} - {"labels", "architectures"}
+        known = {f.name for f in dataclasses.fields(cls)} - READ_APART
         values = {name: settings[name] for name in known if name in settings}
+        count = values.get("n_layer", cls.n_layer)
+        values["pruned_heads"] = pruned_from_hf(settings.get("pruned_heads"), count)
         if names := class_names(settings):
             values["labels"] = names
         if isinstance(values.get("eos_token_id"), list):
@@ -142,6 +158,7 @@ class GPT2Config:
     def to_hf(self) -> dict[str, Any]:
         """The content of a Hugging Face `config.json`; `from_hf` reads it back unchanged."""
         settings = {"model_type": "gpt2", **dataclasses.asdict(self)}
+        settings |= pruned_to_hf(settings.pop("pruned_heads"))
         names = settings.pop("labels")
         settings["id2label"] = {str(i): name for i, name in enumerate(names)}
         settings["label2id"] = {name: i for i, name in enumerate(names)}

@@ -51,6 +51,7 @@ class PretrainedGPT2(Pretrained):
         input_ids: Int[Any, "B S"],
         attention_mask: Int[Any, "B S"] | None = None,
         position_ids: Int[Any, "B S"] | None = None,
+        head_mask: Float[Any, "..."] | None = None,
         *,
         output_attentions: bool = False,
         output_hidden_states: bool = False,
@@ -63,6 +64,8 @@ class PretrainedGPT2(Pretrained):
             input_ids: Pieces; NumPy, JAX or nested lists, like the other arrays.
             attention_mask: 1 at real positions, 0 at padding; default 1.
             position_ids: Default 0, 1, …, also for texts padded on the left, as published.
+            head_mask: Factors on the outputs of heads, `[H]` for all layers or `[L, H]`: 0
+                silences a head, 1 leaves it. `attentions` are those before it.
             output_attentions: Whether to return `attentions`: per layer float32 `[B, H, Q, K]`,
                 NumPy arrays that torch's functions and BertViz take too.
             output_hidden_states: Whether to return `hidden_states`: the embeddings and each
@@ -75,6 +78,7 @@ class PretrainedGPT2(Pretrained):
             InputError: For a wrong shape or dtype, an id out of range, a length over the limit.
         """
         given = self._checked(input_ids, attention_mask, position_ids)
+        given |= self._masked(head_mask=head_mask)
         capture = Capture(weights=output_attentions)
         module = self.module.clone(capture=capture, keep_hidden=output_hidden_states)
         out, seen = run(module, self.params, given, output_attentions)
@@ -251,6 +255,10 @@ class PretrainedGPT2(Pretrained):
     def counts(self) -> tuple[int, int]:
         """Layers, and heads of a layer."""
         return self.config.n_layer, self.config.n_head
+
+    def masks(self) -> Mapping[str, tuple[int, int]]:
+        """Arguments of a call that mask heads, and of how many layers and heads each does."""
+        return {"head_mask": self.counts()}
 
     def positions(self) -> Float[np.ndarray, "P E"]:
         """The learned table of positions, for `flaxattn.plot_positions`."""

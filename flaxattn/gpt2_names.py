@@ -22,7 +22,7 @@ h.*.attn.c_attn.weight    EA    decoder/layers/attention/value/kernel    2/3
 h.*.attn.c_attn.bias      A     decoder/layers/attention/query/bias      0/3
 h.*.attn.c_attn.bias      A     decoder/layers/attention/key/bias        1/3
 h.*.attn.c_attn.bias      A     decoder/layers/attention/value/bias      2/3
-h.*.attn.c_proj.weight    EE    decoder/layers/attention/output/kernel   =
+h.*.attn.c_proj.weight    IE    decoder/layers/attention/output/kernel   =
 h.*.attn.c_proj.bias      E     decoder/layers/attention/output/bias     =
 h.*.ln_2.weight           E     decoder/layers/feed_forward_norm/scale   =
 h.*.ln_2.bias             E     decoder/layers/feed_forward_norm/bias    =
@@ -55,6 +55,7 @@ GPT2_NAMES = Family(
         "E": "n_embd",
         "F": "inner_size",
         "A": "fused_size",
+        "I": "attention_size",
         "C": "num_labels",
     },
     core=("wte.", "wpe.", "h.", "ln_f."),

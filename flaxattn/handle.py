@@ -9,18 +9,23 @@ What it is called with differs from family to family: `bert_handle`, `seq2seq_ha
 import abc
 import dataclasses
 import functools
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import jax
 from flax import linen as nn
 
 from flaxattn import inputs, weights
+from flaxattn.config import BertConfig
 from flaxattn.encoded import Reader
 from flaxattn.errors import InputError
+from flaxattn.gpt2_config import GPT2Config
 from flaxattn.kernels.contract import Capture
 from flaxattn.matching import Report
+from flaxattn.pruning import Heads, chosen_heads, pruned_config, pruned_parameters
 from flaxattn.reading import Reading, joined, sides_of
+from flaxattn.stack import masks_of_heads
 from flaxattn.trace import Trace
 from flaxattn.weights import ModelConfig
 
@@ -86,6 +91,55 @@ class Pretrained(abc.ABC):
         """
         del capture
         return False
+
+    def masks(self) -> Mapping[str, tuple[int, int]]:
+        """Arguments of a call that mask heads, and of how many layers and heads each does."""
+        return {}
+
+    def prune(self, heads: Heads) -> Self:
+        """The same model without some of its heads: fewer parameters, the outputs of a mask.
+
+        The heads that are left keep their numbers: in `capture.heads`, in `head_mask` and in
+        traces, where a removed head attends to nothing. Layers whose heads differ are laid out one
+        by one. A checkpoint has `pruned_heads` in its config.json, which opens here and in torch
+        transformers before 5.0; later versions do not know it.
+
+        Args:
+            heads: Pairs (layer, head), or lists of heads by layer as Hugging Face has them,
+                counted from 0.
+
+        Returns:
+            A model of its own; what is not of attention is shared with this one.
+
+        Raises:
+            InputError: For a head that there is not, a layer without heads, or a model of another
+                family than BERT and GPT-2, for which checkpoints have no such form.
+        """
+        config = self.config
+        if not isinstance(config, BertConfig | GPT2Config):
+            raise InputError(
+                f"{self.name!r} is a {config.architectures[0]}, whose checkpoints cannot say that "
+                "heads are missing.\nSilence heads with masks: "
+                f"{', '.join(self.masks()) or 'this model has none'}."
+            )
+        (layers, count), *_ = self.masks().values()
+        gone = chosen_heads(heads, layers, count)
+        pruned = pruned_config(config.pruned_heads, gone, count)
+        changed = dataclasses.replace(config, pruned_heads=pruned)
+        params = pruned_parameters(self.params, config, changed)
+        module = self.module.clone(config=changed)
+        return dataclasses.replace(self, module=module, params=params, config=changed)
+
+    def _masked(self, **given: Any) -> dict[str, Any]:
+        """Masks of heads as a module takes them; those that are None are left out."""
+        found = {name: value for name, value in given.items() if value is not None}
+        for name, value in found.items():
+            if name not in self.masks():
+                raise InputError(
+                    f"{name}: {self.name!r} has no heads that can be masked.\nLeave it out."
+                )
+            found[name] = masks_of_heads(inputs.numbers(name, value), *self.masks()[name], name)
+        return found
 
     def seen(self, reading: Reading, capture: Capture) -> Trace:
         """What attention saw of texts that were read.

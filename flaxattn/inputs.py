@@ -84,6 +84,27 @@ def whole(name: str, value: Any) -> Any:
     return array.astype(np.int32)
 
 
+def numbers(name: str, value: Any) -> Any:
+    """The value as float32, without infinity and NaN.
+
+    Args:
+        name: Of the argument.
+        value: NumPy, JAX or nested lists; traced arrays are not looked at.
+
+    Raises:
+        InputError: For anything else.
+    """
+    if isinstance(value, Tracer):
+        return value
+    try:
+        array = np.asarray(value, np.float32)
+    except (ValueError, TypeError) as error:
+        raise InputError(f"{name}: expected numbers: {error}.\nPass an array of floats.") from error
+    if not np.isfinite(array).all():
+        raise InputError(f"{name}: expected finite numbers, received others.")
+    return array
+
+
 def _check(name: str, array: Any, shape: tuple[int, ...], ids: str, end: int, meaning: str) -> None:
     if array.shape != shape:
         raise InputError(

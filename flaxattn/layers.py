@@ -12,6 +12,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import linen as nn
 from flax.linen.dtypes import promote_dtype
 from flax.typing import Dtype
@@ -21,7 +22,7 @@ from flaxattn.kernels import contract
 from flaxattn.kernels.attention import attention
 from flaxattn.kernels.contract import NOTHING, Capture, Labels
 from flaxattn.kernels.dropout import keep_mask
-from flaxattn.seen import Seen
+from flaxattn.seen import Seen, among_heads, with_pruned
 
 
 def _gelu(x: Float[Array, "..."]) -> Float[Array, "..."]:
@@ -198,6 +199,8 @@ class MultiHeadAttention(nn.Module):
         capture: What to record, as `Seen`, when `intermediates` is mutable.
         implementation: Name of the kernel; None chooses.
         cache_length: T, positions that a cache of self-attention has room for; 0 for no cache.
+        pruned: Numbers of heads that were removed; the others keep their numbers, in requests, in
+            masks and in what is recorded, where a removed head saw nothing.
     """
 
     num_heads: int
@@ -208,6 +211,7 @@ class MultiHeadAttention(nn.Module):
     capture: Capture = NOTHING
     implementation: str | None = None
     cache_length: int = 0
+    pruned: tuple[int, ...] = ()
 
     @nn.compact
     def __call__(
@@ -218,6 +222,7 @@ class MultiHeadAttention(nn.Module):
         mask: Bool[Array, "B K"] | Bool[Array, "B #H Q K"] | None = None,
         segment_ids: Int[Array, "B S"] | None = None,
         labels: Labels | None = None,
+        head_mask: Float[Array, " H"] | Float[Array, "B H"] | None = None,
         deterministic: bool = True,
     ) -> Float[Array, "B Q E"]:
         """Attend from `x` to `context` (default: to itself).
@@ -229,6 +234,7 @@ class MultiHeadAttention(nn.Module):
                 rows of a group one after the other.
             segment_ids: Of packed sequences, which attend each to themselves.
             labels: What sieve statistics need to know about the positions.
+            head_mask: Factor on the output of each head, before it is projected; 0 silences it.
             deterministic: Disables dropout; otherwise the rng stream `dropout` is used.
 
         Returns:
@@ -237,7 +243,7 @@ class MultiHeadAttention(nn.Module):
         q = self._heads("query", x)
         k, v, mask, causal = self._keys(x, context, mask)
         shared = q.shape[0] // k.shape[0]  # sequences per cached context
-        wanted = self.capture if recording(self) else NOTHING
+        wanted = among_heads(self.capture, self._present()) if recording(self) else NOTHING
         output, saw = attention(
             q if shared == 1 else q.reshape(k.shape[0], -1, *q.shape[2:]),
             k,
@@ -252,8 +258,23 @@ class MultiHeadAttention(nn.Module):
         )
         if wanted != NOTHING:
             seen = Seen.of(wanted, saw, query=q, key=k, value=v, head_output=output)
+            if self.pruned:
+                seen = with_pruned(seen, self._present(), self.capture.heads, self.num_heads)
             record(self, "seen", seen)
-        return self._dense("output", x.shape[-1])(output.reshape(x.shape))
+        output = output.reshape(*x.shape[:-1], *output.shape[2:])
+        if head_mask is not None:
+            output = output * self._factors(head_mask).astype(output.dtype)
+        return self._dense("output", x.shape[-1])(output.reshape(*x.shape[:-1], -1))
+
+    def _present(self) -> tuple[int, ...]:
+        """Numbers of the heads that there are."""
+        return tuple(head for head in range(self.num_heads) if head not in self.pruned)
+
+    def _factors(self, head_mask: Array) -> Float[Array, "#B 1 H 1"]:
+        """Factors on the outputs of the heads that there are."""
+        rows = head_mask if head_mask.ndim == 2 else head_mask[None]
+        rows = rows[:, np.asarray(self._present())] if self.pruned else rows
+        return rows[:, None, :, None]
 
     def _keys(
         self, x: Array, context: Array | None, mask: Array | None
@@ -315,8 +336,9 @@ class MultiHeadAttention(nn.Module):
         return Dense(features, self.dtype, self.initializer_range, name=name)
 
     def _heads(self, name: str, x: Array) -> Float[Array, "B S H D"]:
-        projected = self._dense(name, x.shape[-1])(x)
-        return projected.reshape(*x.shape[:-1], self.num_heads, -1)
+        heads, width = len(self._present()), x.shape[-1]
+        projected = self._dense(name, width // self.num_heads * heads)(x)
+        return projected.reshape(*x.shape[:-1], heads, -1)
 
     def _dropout(self, deterministic: bool) -> contract.Dropout | None:
         if deterministic or self.dropout_rate == 0.0:

@@ -71,8 +71,8 @@ def compare(
     missing, lost, wrong, used = [], [], [], set[str]()
     causes: dict[str, None] = {}
     for row in {row.theirs: row for row in rows.values()}.values():
-        expected = family.shape(row, config)
-        for name in family.numbered(row, config):
+        for layer, name in enumerate(family.numbered(row, config)):
+            expected = family.shape(row, config, layer)
             if name not in found:
                 if name not in family.silent:
                     (lost if name.startswith(family.core) else missing).append(name)
@@ -81,7 +81,7 @@ def compare(
             shape = files.shapes[found[name]]
             if shape != expected:
                 wrong.append(f"{name} {list(shape)} instead of {list(expected)}")
-                causes |= _causes(family, row, shape, expected)
+                causes |= _causes(family, row, shape, expected, config)
     if lost or wrong:
         raise CheckpointError(_mismatch(files, family, lost, wrong, list(causes)))
     idle = _idle(files, found, set(found) - used, family.idle(config, rows))
@@ -132,13 +132,17 @@ def _idle(
 
 
 def _causes(
-    family: Family, row: Row, found: tuple[int, ...], expected: tuple[int, ...]
+    family: Family, row: Row, found: tuple[int, ...], expected: tuple[int, ...], config: Any
 ) -> dict[str, None]:
     if len(found) != len(expected):
         return {}
     causes: dict[str, None] = {}
+    by_layer = {letter for letter, name in family.sizes.items() if callable(getattr(config, name))}
+    differ = {c for c, *sizes in zip(row.shape, expected, found, strict=True) if len({*sizes}) > 1}
+    if differ <= by_layer and len(row.shape) > 1:
+        causes["pruned_heads of config.json are not the heads that the tensors lack"] = None
     for letter, here, there in zip(row.shape, expected, found, strict=True):
-        if here != there and letter in family.sizes:
+        if here != there and letter in family.sizes and letter not in by_layer:
             config, tensors = (size - family.extra.get(letter, 0) for size in (here, there))
             name = family.sizes[letter]
             causes[f"{name} is {config} in config.json, {tensors} in the tensors"] = None

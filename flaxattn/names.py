@@ -56,7 +56,8 @@ class Family:
         rows: The table; several rows may describe one parameter, for different configurations.
         prefix: What a task model puts before the names of the backbone: theirs and ours.
         layers: Field of the configuration that counts the layers, by what stands before a number.
-        sizes: Field of the configuration that a letter of a shape stands for.
+        sizes: Field of the configuration that a letter of a shape stands for, or its method that
+            tells the size in a layer.
         core: Beginnings of names that a checkpoint must have; others are freshly initialised.
         silent: Names that may be missing without a word; they begin as zeros.
         buffers: Names that some versions wrote: counters and constants, not weights.
@@ -120,19 +121,21 @@ class Family:
         count = getattr(config, self.layers[before])
         return [row.theirs.replace("*", str(number)) for number in range(count)]
 
-    def shape(self, row: Row, config: Any) -> tuple[int, ...]:
+    def shape(self, row: Row, config: Any, layer: int = 0) -> tuple[int, ...]:
         """The shape a row's tensor has in a checkpoint.
 
         Args:
             row: A row of the table.
             config: Says the sizes.
+            layer: Number of the layer that it is of.
         """
-        return tuple(self._size(letter, config) for letter in row.shape)
+        return tuple(self._size(letter, config, layer) for letter in row.shape)
 
-    def _size(self, letter: str, config: Any) -> int:
+    def _size(self, letter: str, config: Any, layer: int) -> int:
         if letter.isdigit():
             return int(letter)
-        return getattr(config, self.sizes[letter]) + self.extra.get(letter, 0)
+        size: Any = getattr(config, self.sizes[letter])
+        return int(size(layer) if callable(size) else size) + self.extra.get(letter, 0)
 
     def layer_numbers(self, names: Iterable[str]) -> dict[str, set[int]]:
         """Numbers of the layers that occur, by what stands before them.

@@ -210,3 +210,56 @@ def _inside(
     chosen = places[(places >= window[0]) & (places < window[1])]
     start = int((places < window[0]).sum())
     return chosen - window[0], (start, start + len(chosen))
+
+
+def among_heads(capture: Capture, present: tuple[int, ...]) -> Capture:
+    """A request put to attention that has only some of the heads.
+
+    Args:
+        capture: Names heads by their numbers in a whole layer.
+        present: Numbers of the heads that there are, in order.
+
+    Returns:
+        The request of those it names and there are, by their places; of one, if there are none.
+    """
+    if capture.heads is None:
+        return capture
+    places = tuple(present.index(head) for head in capture.heads if head in present)
+    return dataclasses.replace(capture, heads=places or (0,))
+
+
+def with_pruned(
+    seen: Seen, present: tuple[int, ...], asked: tuple[int, ...] | None, count: int
+) -> Seen:
+    """A record in which heads that were removed have a place too: that of one that sees nothing.
+
+    So layers with different heads go into one record, and numbers mean the same heads as before.
+    What a head without any key to attend to has is said in `flaxattn.kernels.contract`.
+
+    Args:
+        seen: Of one layer, asked for with `among_heads`.
+        present: Numbers of the heads that there are.
+        asked: Numbers of the heads that were asked for; None for all.
+        count: H, heads of a whole layer.
+    """
+    heads = tuple(range(count)) if asked is None else asked
+    held = [head for head in heads if head in present]
+    places = np.array([held.index(head) if head in present else 0 for head in heads])
+    there = np.array([head in present for head in heads])
+
+    def spread(name: str, array: Array) -> Array:
+        axis = _HEAD_AXIS.get(name, 2) - 1
+        kept = there.reshape([-1 if a == axis else 1 for a in range(array.ndim)])
+        return jnp.where(kept, array.take(places, axis), _nothing(name, array))
+
+    return dataclasses.replace(seen.map(spread), heads=heads)
+
+
+def _nothing(name: str, array: Array) -> Array:
+    """What a field holds of a head that has no key to attend to."""
+    value = 0.0
+    if name in ("scores", "stats.lse"):
+        value = -jnp.inf
+    elif name in ("stats.argmax", "stats.topk_indices"):
+        value = -1
+    return jnp.asarray(value, array.dtype)

@@ -29,7 +29,7 @@ from flaxattn.outputs import Seq2SeqOutput
 from flaxattn.positions import UNUSED_ROWS, counted, sinusoids
 from flaxattn.rnn_config import EncoderDecoderConfig
 from flaxattn.seq2seq_config import Seq2SeqConfig
-from flaxattn.stack import Model, hidden_states
+from flaxattn.stack import Model, hidden_states, masks_of_heads
 
 
 class Inputs(nn.Module):
@@ -131,10 +131,12 @@ class EncoderLayer(_Layer):
         *,
         mask: Bool[Array, "B S"] | None = None,
         labels: Labels | None = None,
+        head_mask: Float[Array, "*B H"] | None = None,
         deterministic: bool = True,
     ) -> Float[Array, "B S E"]:
         """Apply the layer."""
-        c, given = self.config, {"labels": labels, "deterministic": deterministic}
+        c = self.config
+        given = {"labels": labels, "head_mask": head_mask, "deterministic": deterministic}
         attend = self._attention("attention", c.encoder_attention_heads)
         feed = self._feed_forward(c.encoder_ffn_dim)
         x = self._add("attention", x, lambda y: attend(y, mask=mask, **given), deterministic)
@@ -154,6 +156,8 @@ class DecoderLayer(_Layer):
         context_mask: Bool[Array, "B S"] | None = None,
         labels: Labels | None = None,
         context_labels: Labels | None = None,
+        head_mask: Float[Array, "*B H"] | None = None,
+        cross_head_mask: Float[Array, "*B H"] | None = None,
         deterministic: bool = True,
     ) -> Float[Array, "B T E"]:
         """Apply the layer."""
@@ -163,10 +167,11 @@ class DecoderLayer(_Layer):
         feed = self._feed_forward(c.decoder_ffn_dim)
 
         def own(y: Array) -> Array:
-            return attend(y, mask=mask, labels=labels, deterministic=deterministic)
+            given = {"mask": mask, "labels": labels, "head_mask": head_mask}
+            return attend(y, **given, deterministic=deterministic)
 
         def across(y: Array) -> Array:
-            given = {"mask": context_mask, "labels": context_labels}
+            given = {"mask": context_mask, "labels": context_labels, "head_mask": cross_head_mask}
             return attend_across(y, context, **given, deterministic=deterministic)
 
         x = self._add("attention", x, own, deterministic)
@@ -206,6 +211,9 @@ class Seq2Seq(Model):
         decoder_input_ids: Int[Array, "B T"] | None = None,
         decoder_attention_mask: Int[Array, "B T"] | None = None,
         *,
+        head_mask: Float[Array, "..."] | None = None,
+        decoder_head_mask: Float[Array, "..."] | None = None,
+        cross_attn_head_mask: Float[Array, "..."] | None = None,
         deterministic: bool = True,
     ) -> Seq2SeqOutput:
         """Run the model.
@@ -216,6 +224,11 @@ class Seq2Seq(Model):
             decoder_input_ids: Target tokens, after the one the decoder reads first; default the
                 source tokens shifted by one position, as BART is pretrained.
             decoder_attention_mask: Non-zero at target positions that later ones may attend.
+            head_mask: Factors on the outputs of the encoder's heads, `[H]`, `[L, H]` or
+                `[L, B, H]`: 1 leaves a head as it is, 0 silences it. What attention saw is recorded
+                all the same.
+            decoder_head_mask: The same of the decoder's attention to what it wrote.
+            cross_attn_head_mask: The same of its attention to the source.
             deterministic: Disables dropout; otherwise the rng stream `dropout` is used.
 
         Returns:
@@ -224,13 +237,15 @@ class Seq2Seq(Model):
         if decoder_input_ids is None:
             decoder_input_ids = shifted_right(input_ids, self.config)
         encoded, encoder_hidden = self.encode(
-            input_ids, attention_mask, deterministic=deterministic
+            input_ids, attention_mask, head_mask=head_mask, deterministic=deterministic
         )
         decoded, decoder_hidden = self.decode(
             decoder_input_ids,
             encoded,
             attention_mask,
             decoder_attention_mask,
+            head_mask=decoder_head_mask,
+            cross_attn_head_mask=cross_attn_head_mask,
             deterministic=deterministic,
         )
         return Seq2SeqOutput(
@@ -245,9 +260,11 @@ class Seq2Seq(Model):
         input_ids: Int[Array, "B S"],
         attention_mask: Int[Array, "B S"] | None = None,
         *,
+        head_mask: Float[Array, "..."] | None = None,
         deterministic: bool = True,
     ) -> tuple[Float[Array, "B S E"], tuple[Float[Array, "B S E"], ...] | None]:
         """Run the encoder; arguments as for a call. Returns its output, and the hidden states."""
+        c = self.config
         mask = real_positions(attention_mask)
         embedded = self.encoder_inputs(self.words(input_ids), counted(input_ids), deterministic)
         x, hidden = self.encoder(
@@ -256,6 +273,9 @@ class Seq2Seq(Model):
             labels=Labels(query_token=input_ids, key_token=input_ids, query_mask=mask),
             deterministic=deterministic,
             keep_hidden=self.keep_hidden,
+            by_layer={
+                "head_mask": masks_of_heads(head_mask, c.encoder_layers, c.encoder_attention_heads)
+            },
         )
         if self.config.norm_first:
             x = self.encoder_norm(x).astype(self.dtype)
@@ -269,6 +289,8 @@ class Seq2Seq(Model):
         decoder_attention_mask: Int[Array, "B T"] | None = None,
         position_ids: Int[Array, "B T"] | None = None,
         *,
+        head_mask: Float[Array, "..."] | None = None,
+        cross_attn_head_mask: Float[Array, "..."] | None = None,
         deterministic: bool = True,
     ) -> tuple[Float[Array, "B T E"], tuple[Float[Array, "B T E"], ...] | None]:
         """Run the decoder on what `encode` returned.
@@ -284,12 +306,15 @@ class Seq2Seq(Model):
             attention_mask: Non-zero at real source positions; default everywhere.
             decoder_attention_mask: Non-zero at target positions that later ones may attend.
             position_ids: Default 0, 1, ….
+            head_mask: Factors on the outputs of heads, as for a call.
+            cross_attn_head_mask: The same of cross-attention.
             deterministic: Disables dropout; otherwise the rng stream `dropout` is used.
 
         Returns:
             The decoder's output, and the hidden states if kept.
         """
         mask, context_mask = real_positions(decoder_attention_mask), real_positions(attention_mask)
+        counts = (self.config.decoder_layers, self.config.decoder_attention_heads)
         words = self.words if self.config.share_encoder_decoder_embeddings else self.decoder_words
         positions = counted(decoder_input_ids) if position_ids is None else position_ids
         embedded = self.decoder_inputs(words(decoder_input_ids), positions, deterministic)
@@ -307,6 +332,12 @@ class Seq2Seq(Model):
             context_labels=Labels(query_mask=query_mask),
             deterministic=deterministic,
             keep_hidden=self.keep_hidden,
+            by_layer={
+                "head_mask": masks_of_heads(head_mask, *counts, "decoder_head_mask"),
+                "cross_head_mask": masks_of_heads(
+                    cross_attn_head_mask, *counts, "cross_attn_head_mask"
+                ),
+            },
         )
         if self.config.norm_first:
             x = self.decoder_norm(x).astype(self.dtype)

@@ -49,6 +49,9 @@ class PretrainedSeq2Seq(Pretrained):
         attention_mask: Int[Any, "B S"] | None = None,
         decoder_input_ids: Int[Any, "B T"] | None = None,
         decoder_attention_mask: Int[Any, "B T"] | None = None,
+        head_mask: Float[Any, "..."] | None = None,
+        decoder_head_mask: Float[Any, "..."] | None = None,
+        cross_attn_head_mask: Float[Any, "..."] | None = None,
         *,
         labels: Int[Any, "B T"] | None = None,
         output_attentions: bool = False,
@@ -64,6 +67,10 @@ class PretrainedSeq2Seq(Pretrained):
             decoder_input_ids: What the decoder reads, the start token first; default the source
                 shifted by one position.
             decoder_attention_mask: 1 at real target positions; default 1.
+            head_mask: Factors on the outputs of the encoder's heads, `[H]` for all layers or
+                `[L, H]`: 0 silences a head, 1 leaves it. Attentions are returned as before it.
+            decoder_head_mask: The same of the decoder's attention to what it wrote.
+            cross_attn_head_mask: The same of its attention to the source.
             labels: What the decoder shall write, instead of what it reads; -100 is padding.
             output_attentions: Whether to return `encoder_attentions`, `decoder_attentions` and
                 `cross_attentions`: per layer float32 `[B, H, Q, K]`, NumPy arrays that torch's
@@ -78,6 +85,11 @@ class PretrainedSeq2Seq(Pretrained):
         """
         given = self._source(input_ids, attention_mask)
         given |= self._target(decoder_input_ids, decoder_attention_mask, labels, given)
+        given |= self._masked(
+            head_mask=head_mask,
+            decoder_head_mask=decoder_head_mask,
+            cross_attn_head_mask=cross_attn_head_mask,
+        )
         capture = Capture(weights=output_attentions)
         module = self.module.clone(capture=capture, keep_hidden=output_hidden_states)
         out, seen = run(module, self.params, given, output_attentions)
@@ -223,6 +235,19 @@ class PretrainedSeq2Seq(Pretrained):
         c = self.config
         layers = max(c.encoder_layers, c.decoder_layers)
         return layers, max(c.encoder_attention_heads, c.decoder_attention_heads)
+
+    def masks(self) -> Mapping[str, tuple[int, int]]:
+        """Arguments of a call that mask heads, and of how many layers and heads each does."""
+        c = self.config
+        if isinstance(c, RnnConfig):
+            return {}
+        encoder = (c.encoder_layers, c.encoder_attention_heads)
+        decoder = (c.decoder_layers, c.decoder_attention_heads)
+        return {
+            "head_mask": encoder,
+            "decoder_head_mask": decoder,
+            "cross_attn_head_mask": decoder,
+        }
 
     def decoding(self, source: int, prompt: int, settings: Mapping[str, Any]) -> Decoding:
         """The settings of generation, with the checkpoint's and the defaults in place of others.

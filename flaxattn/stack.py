@@ -19,6 +19,7 @@ from flax import linen as nn
 from flax.typing import Dtype
 from jaxtyping import Array, Float
 
+from flaxattn.errors import InputError
 from flaxattn.kernels.contract import NOTHING, Capture
 from flaxattn.layers import record, recording
 from flaxattn.seen import Seen
@@ -46,6 +47,8 @@ class Stack(nn.Module):
         unroll: Blocks laid out per scan iteration; True for all. Compiles longer, runs faster.
             With `remat` blocks are always scanned.
         options: Further attributes of a block.
+        pruned: Numbers of the heads that each block lacks, told to it as its attribute `pruned`.
+            Where there are any, parameters are a tuple with the tree of each block.
     """
 
     block: type[nn.Module]
@@ -57,6 +60,7 @@ class Stack(nn.Module):
     remat: bool = False
     unroll: int | bool = 1
     options: Mapping[str, Any] = flax.core.FrozenDict()
+    pruned: tuple[tuple[int, ...], ...] = ()
 
     @nn.compact
     def __call__(
@@ -65,6 +69,7 @@ class Stack(nn.Module):
         *,
         deterministic: bool = True,
         keep_hidden: bool = False,
+        by_layer: Mapping[str, Array | None] = flax.core.FrozenDict(),
         **inputs: Any,
     ) -> tuple[Float[Array, "B S E"], Float[Array, "L B S E"] | None]:
         """Run all blocks.
@@ -73,6 +78,8 @@ class Stack(nn.Module):
             x: Input of the first block.
             deterministic: Disables dropout; otherwise the rng stream `dropout` is used.
             keep_hidden: Whether to return every block's output too.
+            by_layer: Arrays with a leading axis L, of which every block gets its own part, such as
+                a mask of heads; those that are None are left out.
             **inputs: Arrays every block gets unchanged, such as the mask.
 
         Returns:
@@ -81,17 +88,15 @@ class Stack(nn.Module):
         Raises:
             ValueError: If `capture.layers` names a layer the stack does not have.
         """
-        block = self.block(
-            self.config,
-            dtype=self.dtype,
-            capture=dataclasses.replace(self.capture, layers=None),
-            implementation=self.implementation,
-            parent=None,
-            **self.options,
-        )
+        block, uneven = self._block(), any(self.pruned)
+        given = {name: array for name, array in by_layer.items() if array is not None}
 
         def init(rng: Array) -> Any:
             rngs = jax.random.split(rng, self.num_layers)
+            if uneven:
+                blocks = [block.clone(pruned=heads) for heads in self.pruned]
+                pairs = zip(blocks, rngs, strict=True)
+                return tuple(b.init(r, x, **inputs)["params"] for b, r in pairs)
             return jax.vmap(lambda r: block.init(r, x, **inputs)["params"])(rngs)
 
         params = self.get_variable("params", "layers")
@@ -100,8 +105,8 @@ class Stack(nn.Module):
             params = self.param("layers", init)
         dropout = None if deterministic else self.make_rng("dropout")
 
-        def apply(x: Array, layer: tuple[Any, Any, Any], wanted: bool, caching: bool) -> Any:
-            weights, number, cache = layer
+        def apply(x: Array, layer: Any, wanted: bool, caching: bool, block: Any = block) -> Any:
+            weights, number, cache, own = layer
             rngs = None if dropout is None else {"dropout": jax.random.fold_in(dropout, number)}
             x, state = block.apply(
                 {"params": weights} | ({"cache": cache} if cache else {}),
@@ -110,18 +115,30 @@ class Stack(nn.Module):
                 rngs=rngs,
                 mutable=["intermediates"] * wanted + ["cache"] * caching,
                 **inputs,
+                **own,
             )
             recorded, cache = state.get("intermediates", {}), state.get("cache", {})
             return x, (recorded, x if keep_hidden else None, cache)
 
         alone = isinstance(params, tuple) or (caching and self.has_variable("cache", "layers"))
         run = self._one_by_one if alone else self._scanned
-        x, seen, hidden = run(apply, x, params)
+        x, seen, hidden = run(apply, x, params, given)
         if seen:
             record(self, "layers", _join(seen, self._chosen()))
         return x, _concatenate(*hidden) if keep_hidden else None
 
-    def _scanned(self, apply: Callable[..., Any], x: Array, params: Any) -> Any:
+    def _block(self) -> nn.Module:
+        """The block, as those are that lack no head."""
+        return self.block(
+            self.config,
+            dtype=self.dtype,
+            capture=dataclasses.replace(self.capture, layers=None),
+            implementation=self.implementation,
+            parent=None,
+            **self.options,
+        )
+
+    def _scanned(self, apply: Callable[..., Any], x: Array, params: Any, given: Any) -> Any:
         """Output, records and outputs of the blocks, by segments."""
         caching = self.is_mutable_collection("cache") and not self.is_initializing()
         seen, hidden, caches = [], [], []
@@ -130,7 +147,7 @@ class Stack(nn.Module):
             unroll = 1 if self.remat else self.unroll
             body = functools.partial(apply, wanted=wanted, caching=caching)
             body = jax.checkpoint(body, prevent_cse=False) if self.remat else body
-            layers = (params, jnp.arange(self.num_layers), {})
+            layers = (params, jnp.arange(self.num_layers), {}, given)
             part = jax.tree.map(lambda p, a=start, b=stop: p[a:b], layers)
             x, (recorded, kept, cache) = jax.lax.scan(body, x, part, unroll=unroll)
             seen += [recorded] if wanted else []
@@ -140,16 +157,21 @@ class Stack(nn.Module):
             self.put_variable("cache", "layers", tuple(caches))
         return x, seen, hidden
 
-    def _one_by_one(self, apply: Callable[..., Any], x: Array, params: Any) -> Any:
-        """The same, every block with a cache of its own; what it adds is written in place."""
+    def _one_by_one(self, apply: Callable[..., Any], x: Array, params: Any, given: Any) -> Any:
+        """The same, every block by itself: with its cache, which is written in place, its heads."""
         caching = self.is_mutable_collection("cache")
         caches = self.get_variable("cache", "layers") or ({},) * self.num_layers
-        layers = params if isinstance(params, tuple) else _apart(params)
+        layers = _apart(params)
+        blocks = [self._block().clone(pruned=heads) if heads else None for heads in self.pruned]
         seen, hidden, kept = [], [], []
         for start, stop, wanted in self._segments():
             for number in range(start, stop):
-                layer = (layers[number], number, caches[number] if caching else {})
-                x, (recorded, output, cache) = apply(x, layer, wanted, caching)
+                own = {name: array[number] for name, array in given.items()}
+                layer = (layers[number], number, caches[number] if caching else {}, own)
+                pruned = {"block": blocks[number]} if blocks and blocks[number] else {}
+                body = functools.partial(apply, wanted=wanted, caching=caching, **pruned)
+                body = jax.checkpoint(body) if self.remat else body
+                x, (recorded, output, cache) = body(x, layer)
                 seen += [jax.tree.map(lambda a: a[None], recorded)] if wanted else []
                 hidden += [None if output is None else output[None]]
                 kept += [cache]
@@ -203,7 +225,12 @@ class Model(nn.Module):
         return {name: getattr(self, name) for name in names}
 
     def stack(
-        self, block: type[nn.Module], num_layers: int, name: str | None = None, **options: Any
+        self,
+        block: type[nn.Module],
+        num_layers: int,
+        name: str | None = None,
+        pruned: tuple[tuple[int, ...], ...] = (),
+        **options: Any,
     ) -> Stack:
         """Blocks with this model's settings.
 
@@ -211,6 +238,7 @@ class Model(nn.Module):
             block: As for `Stack`.
             num_layers: L.
             name: Of the stack, where it is made in a compact method.
+            pruned: Numbers of the heads that each block lacks.
             **options: Further attributes of a block.
         """
         return Stack(
@@ -223,6 +251,7 @@ class Model(nn.Module):
             remat=self.remat,
             unroll=self.unroll,
             options=flax.core.FrozenDict(options),
+            pruned=pruned,
             name=name,
         )
 
@@ -231,7 +260,8 @@ def apart(params: Any) -> Any:
     """Parameters with the layers of every stack apart: a tuple in place of a leading axis.
 
     For a program that runs a stack many times on little, as generation does: a layer taken out of
-    a stacked array is copied each time. Costs a copy of the layers' parameters.
+    a stacked array is copied each time. Costs a copy of the layers' parameters;
+    nothing where they are apart already.
 
     Args:
         params: Parameters of a model.
@@ -242,8 +272,40 @@ def apart(params: Any) -> Any:
 
 
 def _apart(layers: Any) -> tuple[Any, ...]:
+    if isinstance(layers, tuple):
+        return layers
     count = jax.tree.leaves(layers)[0].shape[0]
     return tuple(jax.tree.map(lambda p, i=i: p[i], layers) for i in range(count))
+
+
+def masks_of_heads(
+    head_mask: Float[Array, " H"] | Float[Array, "L H"] | Float[Array, "L B H"] | None,
+    layers: int,
+    heads: int,
+    name: str = "head_mask",
+) -> Float[Array, "L H"] | Float[Array, "L B H"] | None:
+    """Factors on the output of every head: those of one layer are meant for all.
+
+    Args:
+        head_mask: 1 leaves a head as it is, 0 silences it; with an axis B for each sequence.
+        layers: L.
+        heads: H.
+        name: Of the argument.
+
+    Raises:
+        InputError: For another shape.
+    """
+    if head_mask is None:
+        return None
+    mask = jnp.asarray(head_mask, jnp.float32)
+    mask = jnp.broadcast_to(mask[None], (layers, *mask.shape)) if mask.ndim == 1 else mask
+    if mask.ndim not in (2, 3) or mask.shape[0] != layers or mask.shape[-1] != heads:
+        raise InputError(
+            f"{name}: expected shape [H], [L, H] or [L, B, H] with L = {layers} layers and H = "
+            f"{heads} heads, received {list(jnp.shape(head_mask))}.\n"
+            "1 leaves a head as it is, 0 silences it."
+        )
+    return mask
 
 
 def hidden_states(

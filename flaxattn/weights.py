@@ -126,7 +126,7 @@ def load(directory: str | Path, module: nn.Module, seed: int = 0) -> tuple[Any, 
     flat = {p: _read(files, names, rows[p], shapes[p]) for p, names in held.items() if names}
     flat |= _fresh(module, set(rows) - set(flat), seed)
     _warn(files, report, family)
-    return traverse_util.unflatten_dict(flat, sep="/"), report
+    return _nested(flat), report
 
 
 def save(
@@ -191,7 +191,7 @@ def to_hf(module: nn.Module, params: Any, dtype: str | None = None) -> dict[str,
         InputError: If the parameters do not fit the module, or do not fit in `dtype`.
     """
     shapes = _parameter_shapes(module)
-    flat = traverse_util.flatten_dict(params, sep="/")
+    flat = _flat(params)
     wrong = [p for p in sorted({*shapes, *flat}) if _shape(flat.get(p)) != _shape(shapes.get(p))]
     if wrong:
         found, expected = _shape(flat.get(wrong[0])), _shape(shapes.get(wrong[0]))
@@ -204,9 +204,9 @@ def to_hf(module: nn.Module, params: Any, dtype: str | None = None) -> dict[str,
     family = _FAMILIES[type(module.config)]
     for path, row in family.rows_of(shapes, module.config).items():
         name = family.full_name(row, path)
-        array = _cast(name, np.asarray(flat[path]), dtype)
-        layers = enumerate(array) if "*" in name else [(0, array)]
-        for number, one in layers:
+        arrays = flat[path] if isinstance(flat[path], tuple) else np.asarray(flat[path])
+        for number, one in enumerate(arrays) if "*" in name else [(0, arrays)]:
+            one = _cast(name, np.asarray(one), dtype)
             whole = name.replace("*", str(number))
             if row.part:
                 parts.setdefault(whole, [one] * row.part[1])[row.part[0]] = one
@@ -251,22 +251,54 @@ def _cast(name: str, array: np.ndarray, dtype: str | None) -> np.ndarray:
     return cast
 
 
-def _shape(leaf: Any) -> tuple[int, ...] | None:
+def _shape(leaf: Any) -> Any:
+    if isinstance(leaf, tuple):
+        return [_shape(one) for one in leaf]
     return None if leaf is None else tuple(leaf.shape)
+
+
+def _flat(params: Any) -> dict[str, Any]:
+    """Leaves by path; those of a stack with its layers apart are a tuple, of each layer one."""
+    found: dict[str, Any] = {}
+    for path, leaf in traverse_util.flatten_dict(params, sep="/").items():
+        if not isinstance(leaf, tuple):
+            found[path] = leaf
+            continue
+        layers = [traverse_util.flatten_dict(layer, sep="/") for layer in leaf]
+        found |= {f"{path}/{name}": tuple(layer[name] for layer in layers) for name in layers[0]}
+    return found
+
+
+def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameter tree that `_flat` takes apart."""
+    apart: dict[str, dict[str, Any]] = {}
+    whole: dict[str, Any] = {}
+    for path, leaf in flat.items():
+        before, _, name = path.partition("/layers/")
+        if isinstance(leaf, tuple):
+            apart.setdefault(f"{before}/layers", {})[name] = leaf
+        else:
+            whole[path] = leaf
+    for path, leaves in apart.items():
+        count = len(next(iter(leaves.values())))
+        layers = ({name: leaf[n] for name, leaf in leaves.items()} for n in range(count))
+        whole[path] = tuple(traverse_util.unflatten_dict(layer, sep="/") for layer in layers)
+    return traverse_util.unflatten_dict(whole, sep="/")
 
 
 @functools.lru_cache(maxsize=64)
 def _parameter_shapes(module: nn.Module) -> dict[str, Any]:
     """Shape of every parameter by path, without computing any."""
     ids = jnp.zeros((1, 1), jnp.int32)
-    tree = jax.eval_shape(module.init, jax.random.key(0), ids)["params"]
-    return traverse_util.flatten_dict(tree, sep="/")
+    return _flat(jax.eval_shape(module.init, jax.random.key(0), ids)["params"])
 
 
-def _read(files: TensorFiles, names: list[str], row: Row, shape: jax.ShapeDtypeStruct) -> Array:
+def _read(files: TensorFiles, names: list[str], row: Row, shape: Any) -> Any:
     """One parameter; the layers of a stack are read one by one into their place."""
     if "*" not in row.theirs:
         return jnp.asarray(_ours(row, files.read(names[0])), jnp.float32)
+    if isinstance(shape, tuple):
+        return tuple(jnp.asarray(_ours(row, files.read(name)), jnp.float32) for name in names)
     stacked = np.empty(shape.shape, np.float32)
     for number, name in enumerate(names):
         stacked[number] = _ours(row, files.read(name))
@@ -280,7 +312,7 @@ def _fresh(module: nn.Module, paths: set[str], seed: int) -> dict[str, Array]:
 
     def init(key: Array) -> dict[str, Any]:
         tree = module.init(key, jnp.zeros((1, 1), jnp.int32))["params"]
-        flat = traverse_util.flatten_dict(tree, sep="/")
+        flat = _flat(tree)
         return {path: flat[path] for path in paths}
 
     return jax.jit(init)(jax.random.key(seed))

@@ -27,7 +27,7 @@ from flaxattn.bert_handle import PretrainedBert
 from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.errors import InputError
 from flaxattn.kernels.contract import Capture
-from flaxattn.train import loop, sharding
+from flaxattn.train import gates, loop, sharding
 from flaxattn.train.card import write_card
 from flaxattn.train.curves import draw_curves
 from flaxattn.train.flops import bert_flops
@@ -43,7 +43,7 @@ from flaxattn.train.glue_model import (
 from flaxattn.train.glue_tasks import GlueTask, find_task
 from flaxattn.train.glue_traces import save_trace
 from flaxattn.train.metrics import over_seeds
-from flaxattn.train.optimizers import optimizer
+from flaxattn.train.optimizers import faster, optimizer
 from flaxattn.train.predictions import judge, predict, write_submissions
 from flaxattn.train.recipe import GlueRecipe
 from flaxattn.train.report import read_metrics
@@ -86,12 +86,20 @@ class FineTuning:
     @functools.cached_property
     def loss(self) -> LossFunction:
         """What is minimised; one object for all seeds, so that it is compiled once."""
-        return loss_function(self.module, self.task)
+        return loss_function(self.module, self.task, self.recipe.gate_price)
 
     @functools.cached_property
     def optimizer(self) -> optax.GradientTransformation:
         """What updates the parameters; one object, as the loss is."""
-        return optimizer(self.recipe)
+        whole = optimizer(self.recipe)
+        if not self.recipe.gate_price:
+            return whole
+        return faster(whole, gates.NAME, self.recipe.gate_speed)
+
+    def start(self, seed: int) -> Params:
+        """The parameters that a seed starts from, with gates where their price is named."""
+        params = initial_parameters(self.task, self.base, seed)
+        return gates.with_gates(params, self.module.config) if self.recipe.gate_price else params
 
 
 def finetune(
@@ -181,7 +189,7 @@ def one_seed(shared: FineTuning, seed: int, folder: RunFolder) -> Judged:
     """
     recipe = dataclasses.replace(shared.recipe, seed=seed, seeds=(seed,))
     own = dataclasses.replace(folder, path=folder.path / f"seed-{seed}")
-    task, module, mesh = shared.task, shared.module, sharding.make_mesh(recipe)
+    module, mesh = shared.module, sharding.make_mesh(recipe)
     evaluate = functools.partial(_evaluate, shared, mesh)
     training = loop.Task(
         loss=shared.loss,
@@ -191,28 +199,34 @@ def one_seed(shared: FineTuning, seed: int, folder: RunFolder) -> Judged:
         evaluate=lambda params, step: evaluate(params),
         watch="score",
         higher=True,
-        keep_best=True,
+        keep_best=not recipe.gate_price,  # gates close in the course of training
         flops=lambda batch: bert_flops(module.config, *_shape(batch), scored=0),
     )
     with own.held():
         own.claim(recipe, shared.identity)
-        done = loop.run(training, initial_parameters(task, shared.base, seed), recipe, own)
+        done = loop.run(training, shared.start(seed), recipe, own)
         metrics = evaluate(done.state.params)
         if jax.process_index() == 0:
             draw_curves(own.metrics, own.path / "curves.png")
     facts = {
-        "best_step": done.best["step"] if done.best else recipe.steps,
+        "best_step": done.best["step"] if done.best and training.keep_best else recipe.steps,
         "tokens": done.tokens,
         "seconds": round(done.seconds, 1),
     }
-    return Judged(seed, sharding.gather(done.state.params), metrics, facts)
+    params = sharding.gather(done.state.params)
+    if recipe.gate_price:
+        facts["closed_heads"] = gates.closed_heads(params)
+    return Judged(seed, gates.folded(params), metrics, facts)
 
 
 def write_model(shared: FineTuning, best: Judged, folder: RunFolder, command: str) -> None:
     """Write the best seed's Hugging Face directory, with a model card."""
     model, task = folder.path / "model", shared.task
     recipe = dataclasses.replace(shared.recipe, seed=best.seed)
-    weights.save(model, shared.module, best.params, tokenizer=shared.base.tokenizer)
+    closed = best.facts.get("closed_heads", [])
+    params, config = gates.without_closed(best.params, shared.module.config, closed)
+    module = shared.module.clone(config=config)
+    weights.save(model, module, params, tokenizer=shared.base.tokenizer)
     rows = read_metrics(folder.path / f"seed-{best.seed}" / "metrics.jsonl")
     heldout = [row for row in rows if row["kind"] == "heldout"]
     facts = {**shared.identity, "examples": shared.data["train"].size, **best.facts}
@@ -252,9 +266,10 @@ def _trainable(name: str) -> GlueTask:
 def _evaluate(shared: FineTuning, mesh: Mesh, params: Params) -> dict[str, float]:
     """Metrics on every dev part; those of the second one get its name."""
     found: dict[str, float] = {}
+    whole = gates.folded(params)
     for part in shared.task.dev_parts:
         if part in shared.data:
-            logits = predict(shared.module, params, shared.data[part], shared.recipe, mesh)
+            logits = predict(shared.module, whole, shared.data[part], shared.recipe, mesh)
             values = judge(shared.task, logits, shared.data[part].label)
             prefix = part.removeprefix("dev").lstrip("_")
             found |= {f"{prefix}_{name}" if prefix else name: v for name, v in values.items()}

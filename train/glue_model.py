@@ -19,12 +19,14 @@ from flaxattn.errors import InputError
 from flaxattn.kernels.contract import NOTHING
 from flaxattn.loading import from_pretrained
 from flaxattn.outputs import ModelOutput
+from flaxattn.train import gates
 from flaxattn.train.glue_data import GlueBatch
 from flaxattn.train.glue_tasks import GlueTask
 from flaxattn.train.objectives import Metrics, Totals, classification_loss, regression_loss
 from flaxattn.train.recipe import GlueRecipe
 from flaxattn.train.state import LossFunction, Params
 
+_GATES = 1 << 20  # apart from the numbers that dropout's keys are folded with
 _CLASSIFIER = "BertForSequenceClassification"
 _HEAD_STDDEV = 0.02  # of a new classifier, whatever the model's own initializer_range
 
@@ -91,23 +93,28 @@ def initial_parameters(task: GlueTask, base: PretrainedBert, seed: int) -> Param
     return {"bert": base.params, "classifier": head}
 
 
-def loss_function(module: BertForSequenceClassification, task: GlueTask) -> LossFunction:
+def loss_function(
+    module: BertForSequenceClassification, task: GlueTask, gate_price: float = 0.0
+) -> LossFunction:
     """Loss of the module on a batch, in the form the loop takes.
 
     Args:
         module: the classifier.
         task: cross-entropy, or the squared error of a regression.
+        gate_price: of every open gate, where the parameters have gates.
     """
     objective = regression_loss if task.is_regression else classification_loss
 
     def loss(
         params: Params, batch: GlueBatch, dropout: Array | None, totals: Totals
     ) -> tuple[Array, Metrics]:
+        odds = params[gates.NAME]["log_odds"] if gates.NAME in params else None
         out = module.apply(
-            {"params": params},
+            {"params": {name: part for name, part in params.items() if name != gates.NAME}},
             batch.input_ids,
             batch.attention_mask,
             batch.token_type_ids,
+            head_mask=None if odds is None else _gates(odds, dropout),
             deterministic=dropout is None,
             rngs=None if dropout is None else {"dropout": dropout},
         )
@@ -115,9 +122,20 @@ def loss_function(module: BertForSequenceClassification, task: GlueTask) -> Loss
         assert out.logits is not None
         value, metrics = objective(out.logits, batch.label, batch.weight, totals)
         metrics["tokens"] = (batch.attention_mask * batch.weight[:, None]).sum()
+        if odds is not None:
+            share = batch.weight.sum() / totals["weight"]  # of the batch, where it is in parts
+            metrics["open_heads"] = share * gates.open_probability(odds).sum()
+            value = value + gate_price * metrics["open_heads"]
         return value, metrics
 
     return loss
+
+
+def _gates(log_odds: Array, dropout: Array | None) -> Array:
+    """Drawn while training, with a key of their own; settled otherwise."""
+    if dropout is None:
+        return gates.settled(log_odds)
+    return gates.drawn(log_odds, jax.random.fold_in(dropout, _GATES))
 
 
 def batch_totals(batch: GlueBatch) -> Totals:

@@ -281,6 +281,9 @@ class GlueRecipe(Recipe):
         pair_column: of the second text.
         label_column: of the label.
         predict_batch: sequences per batch of an evaluation.
+        gate_price: added to the loss for every head whose gate is open (Voita et al. 2019): heads
+            that are not worth it close, and are removed from what is saved; 0 for no gates.
+        gate_speed: how many times the learning rate gates are moved with.
     """
 
     task: str = "sst2"
@@ -301,9 +304,16 @@ class GlueRecipe(Recipe):
     pair_column: str = ""
     label_column: str = ""
     predict_batch: int = 64
+    gate_price: float = 0.0
+    gate_speed: float = 1000.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.gate_price < 0 or self.gate_speed <= 0:
+            raise InputError(
+                "recipe: gate_price must be at least 0 and gate_speed above 0, got "
+                f"{self.gate_price} and {self.gate_speed}"
+            )
         if not self.seeds or not self.buckets:
             raise InputError("recipe: seeds and buckets need at least one entry each")
         if max(self.buckets) < self.max_length:

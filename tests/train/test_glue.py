@@ -276,6 +276,25 @@ def test_the_head_is_drawn_by_seed_or_kept(start: str, run: Path, recipe: GlueRe
 
 
 @pytest.mark.slow
+def test_gates_close_heads_that_the_task_does_not_need(
+    run: Path, data: Path, recipe: GlueRecipe, tmp_path: Path
+) -> None:
+    """From a model that has learnt the task; what is saved lacks heads, and says the same."""
+    settings = {"model": str(run / "model"), "gate_price": 0.1, "gate_speed": 50.0, "seeds": (1,)}
+    gated = dataclasses.replace(recipe, **settings)
+    summary = glue.finetune(data, RunFolder(tmp_path / "run"), gated)
+    closed = summary["runs"][0]["closed_heads"]
+    assert len(closed) == 1 and summary["metrics"]["accuracy"]["mean"] > 0.9
+    model = fa.from_pretrained(tmp_path / "run" / "model")
+    assert model.config.pruned_heads == ((closed[0][1],),)
+    rows = read_metrics(tmp_path / "run" / "seed-1" / "metrics.jsonl")
+    open_heads = [row["open_heads"] for row in rows if "open_heads" in row]
+    assert open_heads[0] > 1.9 and open_heads[-1] < 1.2
+    judged = evaluate(data, dataclasses.replace(recipe, model=str(tmp_path / "run" / "model")))
+    found = judged["metrics"]["dev"]["accuracy"]
+    assert found == pytest.approx(summary["metrics"]["accuracy"]["mean"])
+
+
 def test_regression_stops_early(recipe: GlueRecipe, tmp_path: Path) -> None:
     pick = random.Random(2)
     for part, count in (("train", 64), ("dev", 30)):

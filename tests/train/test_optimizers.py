@@ -147,3 +147,21 @@ def test_norms_and_biases_do_not_decay() -> None:
         "feed_forward_norm": {"scale": False},
         "mlm_head": {"bias": False, "dense": {"kernel": True}},
     }
+
+
+def test_lamb_rescales_layers_apart_as_it_does_stacked_ones() -> None:
+    """A pruned model has its layers in a tuple; each tensor keeps a norm of its own."""
+    rng = np.random.default_rng(0)
+    kernels, grads = rng.standard_normal((2, 3, 4, 5)).astype(np.float32)
+    stacked = {"layers": {"kernel": jnp.asarray(kernels)}}, {"layers": {"kernel": grads}}
+    apart = tuple({"layers": tuple({"kernel": a} for a in x)} for x in (kernels, grads))
+    recipe = Recipe(warmup_steps=0, optimizer="lamb", schedule="constant")
+    told = []
+    for params, gradient in (stacked, apart):
+        transformation = lamb(recipe)
+        state = transformation.init(params)
+        for _ in range(2):
+            changes, state = transformation.update(gradient, state, params)
+        told.append([np.asarray(leaf) for leaf in jax.tree.leaves(changes)])
+    np.testing.assert_allclose(told[0][0], np.stack(told[1]), rtol=1e-6)
+    assert np.abs(told[0][0]).max() > 0
