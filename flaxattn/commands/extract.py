@@ -102,6 +102,25 @@ def extract(
         str | None, typer.Option(help="i/N: only shards i, i+N, i+2N, …; i counts from 0.")
     ] = None,
     shard_texts: Annotated[int, typer.Option(min=1, help="Most texts of a shard.")] = 4096,
+    engine: Annotated[
+        str, typer.Option(help="local, or ray: by the workers of a Ray cluster.")
+    ] = "local",
+    ray_address: Annotated[
+        str | None,
+        typer.Option(
+            help="HOST:PORT of a cluster's head, auto, or local; default $RAY_ADDRESS, else local."
+        ),
+    ] = None,
+    ray_workers: Annotated[
+        int | None, typer.Option(min=1, help="Default: one for each GPU, or each machine.")
+    ] = None,
+    ray_gpus: Annotated[
+        int | None, typer.Option(min=0, help="Of each worker; default 1 where there are any.")
+    ] = None,
+    ray_cpus: Annotated[
+        float | None, typer.Option(min=0, help="Of each worker, as Ray counts; default 1.")
+    ] = None,
+    ray_logs: Annotated[bool, typer.Option("--ray-logs", help="Show Ray's own messages.")] = False,
     fresh: Annotated[
         bool, typer.Option("--fresh/--resume", help="Refuse a folder with an extraction.")
     ] = False,
@@ -131,6 +150,14 @@ def extract(
         settings,
         {"batch_tokens": batch_tokens, "workers": workers},
         tuple(model or ["tiny-bert"]),
+        engine,
+        _given(
+            address=ray_address,
+            workers=ray_workers,
+            gpus=ray_gpus,
+            cpus=ray_cpus,
+            logs=ray_logs or None,
+        ),
     )
     if dry_run:
         _surveyed(out, asked, as_json)
@@ -153,6 +180,8 @@ class _Request:
     settings: Mapping[str, Any]
     options: Mapping[str, Any]
     models: tuple[str, ...]
+    engine: str
+    ray: Mapping[str, Any]
 
     def asked(self) -> Any:
         """The same as `extraction.job` has it."""
@@ -195,13 +224,21 @@ class _Request:
 def _run(out: Path, request: _Request, part: tuple[int, int] | None, fresh: bool) -> "Report":
     from flaxattn.commands.extract_progress import Shown
     from flaxattn.extraction import run
+    from flaxattn.extraction.engines import engine_of
     from flaxattn.extraction.extract import Options
 
     if fresh:
         run.refuse_started(out)
+    if request.engine != "local":
+        import jax
+
+        jax.config.update("jax_platforms", "cpu")  # accelerators here belong to the workers
     asked, how = request.asked(), Options(**request.options)
-    with Shown(Console(stderr=True)) as watcher:
-        return run.run(out, request.load(), asked, how, part=part, watcher=watcher)
+    with (
+        engine_of(request.engine, request.ray, how) as commit,
+        Shown(Console(stderr=True)) as watcher,
+    ):
+        return run.run(out, request.load(), asked, how, part=part, watcher=watcher, commit=commit)
 
 
 def _surveyed(out: Path, request: _Request, as_json: bool) -> None:
@@ -214,6 +251,11 @@ def _surveyed(out: Path, request: _Request, as_json: bool) -> None:
     told = dataclasses.asdict(report)
     told = {name: value for name, value in told.items() if not name.startswith("written")}
     _tell({**told, "free": free}, as_json)
+
+
+def _given(**options: Any) -> dict[str, Any]:
+    """The options that somebody typed."""
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def _fields(capture: str | None, stats: str | None, reduce: str | None) -> list[str]:
