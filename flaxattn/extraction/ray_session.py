@@ -83,8 +83,8 @@ def size_of(nodes: Sequence[Mapping[str, Any]], options: RayOptions) -> Size:
     if not able:
         raise UnavailableError(
             f"no machine of the Ray cluster has {gpus} GPUs and {options.cpus:g} CPUs for a worker"
-            f"\nthe most that one of its {len(machines)} has: {most['GPU']:g} GPUs, "
-            f"{most['CPU']:g} CPUs\nask for less, or add machines"
+            f"\nof {len(machines)}, the largest has {most['GPU']:g} GPUs, {most['CPU']:g} CPUs\n"
+            "ask for less, or add machines"
         )
     room = sum(_room(machine, gpus, options.cpus) for machine in able)
     return Size(options.workers or room, gpus, options.cpus)

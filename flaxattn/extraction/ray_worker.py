@@ -113,7 +113,7 @@ def ready(errand: Errand) -> list[Work]:
         if found != plan.model:
             wrong = [k for k, v in dataclasses.asdict(found).items() if v != getattr(plan.model, k)]
             raise UnavailableError(
-                f"the model {plan.model.name!r} is another one when it was saved and loaded\n"
+                f"the model {plan.model.name!r} is another one after it was saved and loaded\n"
                 f"these differ: {', '.join(wrong)}\n"
                 "extract with the local engine, or from a directory that from_pretrained opens"
             )
