@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from flaxattn.commands import ray_flags
 from flaxattn.errors import InputError, StopRequestedError
 from flaxattn.folder_lock import held
 
@@ -102,25 +103,12 @@ def extract(
         str | None, typer.Option(help="i/N: only shards i, i+N, i+2N, …; i counts from 0.")
     ] = None,
     shard_texts: Annotated[int, typer.Option(min=1, help="Most texts of a shard.")] = 4096,
-    engine: Annotated[
-        str, typer.Option(help="local, or ray: by the workers of a Ray cluster.")
-    ] = "local",
-    ray_address: Annotated[
-        str | None,
-        typer.Option(
-            help="HOST:PORT of a cluster's head, auto, or local; default $RAY_ADDRESS, else local."
-        ),
-    ] = None,
-    ray_workers: Annotated[
-        int | None, typer.Option(min=1, help="Default: one for each GPU, or each machine.")
-    ] = None,
-    ray_gpus: Annotated[
-        int | None, typer.Option(min=0, help="Of each worker; default 1 where there are any.")
-    ] = None,
-    ray_cpus: Annotated[
-        float | None, typer.Option(min=0, help="Of each worker, as Ray counts; default 1.")
-    ] = None,
-    ray_logs: Annotated[bool, typer.Option("--ray-logs", help="Show Ray's own messages.")] = False,
+    engine: ray_flags.Engine = "local",
+    ray_address: ray_flags.Address = None,
+    ray_workers: ray_flags.Workers = None,
+    ray_gpus: ray_flags.Gpus = None,
+    ray_cpus: ray_flags.Cpus = None,
+    ray_logs: ray_flags.Logs = False,
     fresh: Annotated[
         bool, typer.Option("--fresh/--resume", help="Refuse a folder with an extraction.")
     ] = False,
@@ -151,13 +139,7 @@ def extract(
         {"batch_tokens": batch_tokens, "workers": workers},
         tuple(model or ["tiny-bert"]),
         engine,
-        _given(
-            address=ray_address,
-            workers=ray_workers,
-            gpus=ray_gpus,
-            cpus=ray_cpus,
-            logs=ray_logs or None,
-        ),
+        ray_flags.given(ray_address, ray_workers, ray_gpus, ray_cpus, ray_logs),
     )
     if dry_run:
         _surveyed(out, asked, as_json)
@@ -251,11 +233,6 @@ def _surveyed(out: Path, request: _Request, as_json: bool) -> None:
     told = dataclasses.asdict(report)
     told = {name: value for name, value in told.items() if not name.startswith("written")}
     _tell({**told, "free": free}, as_json)
-
-
-def _given(**options: Any) -> dict[str, Any]:
-    """The options that somebody typed."""
-    return {name: value for name, value in options.items() if value is not None}
 
 
 def _fields(capture: str | None, stats: str | None, reduce: str | None) -> list[str]:

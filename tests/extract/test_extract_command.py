@@ -278,3 +278,20 @@ def test_amounts_as_people_say_them() -> None:
         "2.0 TB",
     ]
     assert [duration(n) for n in (0, 59.4, 60, 5400)] == ["0 s", "59 s", "1.0 min", "1.5 h"]
+
+
+def test_the_engine_ray_is_refused_where_it_cannot_work(
+    run: Run, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, _, err = run(folder / "a.txt", "--ray-workers", 2, "--ray-logs")
+    assert code == 2 and err.splitlines() == [
+        "error: options of Ray are given, but the engine is local",
+        "received logs, workers",
+        "choose the engine ray, or leave them out",
+    ]
+    monkeypatch.setitem(sys.modules, "ray", None)
+    code, _, err = run(folder / "a.txt", "--engine", "ray")
+    assert code == 2 and err.splitlines()[2] == "pip install 'flaxattn[ray]'"
+    code, _, err = run(folder / "a.txt", "--engine", "beam")
+    assert code == 2 and err.splitlines()[1] == "choose one of local, ray"
+    assert not (tmp_path / "store/plan.json").exists()
