@@ -58,6 +58,26 @@ if __name__ == "__main__":
     sys.exit(cli.main(sys.argv[1:]))
 """
 
+# Two machines; one is lost when there are argv[1] shards in the store argv[2].
+MACHINES = """
+import os, subprocess, sys, time
+from pathlib import Path
+os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+from ray.cluster_utils import Cluster
+
+head = {"num_cpus": 0, "include_dashboard": False, "object_store_memory": 2**27}
+cluster = Cluster(initialize_head=True, head_node_args=head)
+one, two = (cluster.add_node(num_cpus=1, object_store_memory=2**27) for _ in range(2))
+command = [*sys.argv[3:], "--ray-address", cluster.address]
+with subprocess.Popen(command) as job:
+    shards = Path(sys.argv[2]) / "shards"
+    while job.poll() is None and len(list(shards.glob("[0-9]*"))) < int(sys.argv[1]):
+        time.sleep(0.01)
+    cluster.remove_node(two, allow_graceful=False)
+cluster.shutdown()
+sys.exit(job.returncode)
+"""
+
 
 class Cluster:
     """Starts `flaxattn extract` on a generated corpus of 32 shards."""
@@ -82,10 +102,18 @@ class Cluster:
 
     def start(self, store: Path, *words: Any, module: str = "flaxattn") -> "subprocess.Popen[str]":
         """A process that extracts."""
+        return self.begin([*self.command(store, module), *map(str, words)])
+
+    def command(self, store: Path, module: str = "flaxattn") -> list[str]:
+        """What a person types."""
         command = [sys.executable, "-P", "-m", module, "extract", str(self.corpus), "--json"]
         command += ["--out", str(store), "--shard-texts", str(SHARD), "--batch-tokens", "256"]
+        return command
+
+    def begin(self, command: list[str]) -> "subprocess.Popen[str]":
+        """A process that knows where things are."""
         return subprocess.Popen(
-            [*command, *map(str, words)],
+            command,
             env=self.environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -184,6 +212,18 @@ def test_a_driver_that_is_killed_is_no_loss(
     assert list(store.glob(".ray.*")), "it was killed in the middle"
     report = cluster.finish(store, *ON_RAY)
     assert report["there"] + report["written"] == SHARDS and report["there"]
+    check_whole(store, undisturbed)
+
+
+def test_a_machine_that_is_lost_is_no_loss(
+    cluster: Cluster, undisturbed: Path, tmp_path: Path
+) -> None:
+    """By default each machine has a worker; the one that is left does the rest."""
+    store = tmp_path / "store"
+    command = [sys.executable, "-P", "-c", MACHINES, "8", str(store)]
+    code, out, said = ended(cluster.begin([*command, *cluster.command(store), *ON_RAY[:2]]))
+    assert code == 0, said
+    assert json.loads(out[out.index("{") :])["written"] == SHARDS
     check_whole(store, undisturbed)
 
 
