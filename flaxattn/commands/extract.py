@@ -9,7 +9,7 @@ import dataclasses
 import json
 import re
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 
 _FIELDS = ("weights", "scores", "query", "key", "value", "head_output", "stats")
 _STATS = "entropy,max,distance"
+_PairFiles = Annotated[
+    list[str] | None,
+    typer.Option(help="Text file whose line i belongs to line i of the input; one for each."),
+]
 
 
 def extract(
@@ -54,6 +58,7 @@ def extract(
     pair_column: Annotated[
         str | None, typer.Option(help="Of the second text, or of a translation's target.")
     ] = None,
+    pair_file: _PairFiles = None,
     id_column: Annotated[
         str | None, typer.Option(help="Of what texts are called; default FILE:LINE.")
     ] = None,
@@ -131,7 +136,7 @@ def extract(
         "shard_texts": shard_texts,
     }
     asked = _Request(
-        tuple(inputs),
+        _paired(inputs, pair_file or []),
         input_format,
         (text_column, pair_column, id_column),
         _captured(_fields(capture, stats, reduce), stats, layers=layers, heads=heads, dtype=dtype),
@@ -155,7 +160,7 @@ def extract(
 class _Request:
     """The command line, sorted by who wants to know."""
 
-    inputs: tuple[str, ...]
+    inputs: Sequence[str | tuple[str, str]]
     kind: str | None
     columns: tuple[str, str | None, str | None]
     capture: Mapping[str, Any]
@@ -233,6 +238,19 @@ def _surveyed(out: Path, request: _Request, as_json: bool) -> None:
     told = dataclasses.asdict(report)
     told = {name: value for name, value in told.items() if not name.startswith("written")}
     _tell({**told, "free": free}, as_json)
+
+
+def _paired(inputs: list[str], partners: list[str]) -> list[str] | list[tuple[str, str]]:
+    """Inputs, with the files beside them where there are any."""
+    if not partners:
+        return inputs
+    if len(inputs) != len(partners):
+        raise InputError(
+            f"{len(inputs)} inputs and {len(partners)} files after --pair-file\n"
+            "each input must have one of its own, in the same order\n"
+            "name the files one by one, patterns and folders cannot be paired"
+        )
+    return list(zip(inputs, partners, strict=True))
 
 
 def _fields(capture: str | None, stats: str | None, reduce: str | None) -> list[str]:

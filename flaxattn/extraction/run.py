@@ -18,7 +18,7 @@ from typing import Any
 
 import jax
 
-from flaxattn.corpus.files import InputFile, find_inputs
+from flaxattn.corpus.files import InputFile, Name, find_inputs
 from flaxattn.corpus.texts import Columns
 from flaxattn.errors import InputError, StoreError
 from flaxattn.extraction.commit import Commit, Work, commit_shards
@@ -47,9 +47,9 @@ _OPTIONS = {"batch_tokens", "mesh", "devices", "workers"}
 
 
 def extract_to(
-    store: str | os.PathLike[str],
+    store: Name,
     model: Models,
-    inputs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    inputs: Name | Sequence[Name | tuple[Name, Name]],
     *,
     capture: Capture = WEIGHTS,
     text_column: str = "text",
