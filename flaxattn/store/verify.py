@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finding every damage of a store: each file of each shard against its manifest and the plan.
 
-The list of rows that were left out is compared with its seal, too. Reading finds damage too, but only in what it reads. Nothing is repaired here.
+The list of rows that were left out is compared with its seal. Reading finds damage too, but only in
+what it reads. Nothing is repaired here.
 """
 
 from collections import Counter

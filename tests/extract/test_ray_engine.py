@@ -11,6 +11,7 @@ import itertools
 import json
 import logging
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -195,6 +196,11 @@ def test_other_families_and_several_models(
     assert len(stores) == (2 if family == "gpt2" else 1)
     for store in stores:
         assert content(store) == content(tmp_path / "ray" / store.relative_to(tmp_path / "local"))
+    (hurt, *_) = sorted(path.parent for path in (tmp_path / "ray").rglob("plan.json"))
+    lost = sum(p.stat().st_size for p in (hurt / "shards/00000").rglob("*") if p.is_file())
+    shutil.rmtree(hurt / "shards/00000")
+    report = extract(tmp_path / "ray", models, engine="ray", **settings)
+    assert (report.written, report.written_bytes) == (1, lost), "only what one store lacked"
 
 
 def test_of_two_workers_that_hold_one_shard_one_writes_it(
