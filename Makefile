@@ -18,14 +18,14 @@ BIN := $(abspath $(VENV))/bin
 # One process per core, at most four; a file's tests share what they compiled, so they stay together.
 PYTEST := PYTHONSAFEPATH=1 $(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile
 # What `make test` leaves to targets of its own.
-UNMARKED := not slow and not parity and not browser and not aot and not gpu
+UNMARKED := not slow and not parity and not browser and not aot and not gpu and not ray
 # Tests compile much and compute little: without LLVM's optimisations they take half the time. The
 # comparisons with torch run with them, as users do.
 QUICK := JAX_DISABLE_MOST_OPTIMIZATIONS=1 $(PYTEST)
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test slow faults lint parity compare browser aot ahead gpu bench bench-train clean
+.PHONY: help demo test slow faults lint parity compare browser ray aot ahead gpu bench bench-train clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -55,6 +55,9 @@ compare: $(VENV)/.oracle
 
 browser: $(VENV)/.test  ## the pages in headless Chromium; fails where there is none
 	FLAXATTN_MUST_RUN=browser $(PYTEST) -m browser $(ARGS)
+
+ray: $(VENV)/.ray  ## the engine ray on a cluster of this machine: workers and drivers killed
+	FLAXATTN_MUST_RUN=ray $(QUICK) -m ray $(ARGS)
 
 aot:  ## compiles every kernel for sm_90a and TPU v5e, from wheels, without a device (heavy)
 	@$(MAKE) --no-print-directory ahead VENV=$(AOT_VENV)
@@ -120,6 +123,11 @@ $(VENV)/.test: $(VENV)/.base
 $(VENV)/.dev: $(VENV)/.base
 	@echo "Installing the development tools into $(VENV)"
 	@$(PIP) --editable '.[dev]'
+	@touch $@
+
+$(VENV)/.ray: $(VENV)/.test
+	@echo "Installing Ray into $(VENV) (large)"
+	@$(PIP) --editable '.[ray]'
 	@touch $@
 
 $(VENV)/.aot: $(VENV)/.test

@@ -11,13 +11,13 @@ Text stays text here; `translation_data` makes batches of it.
 
 import difflib
 import hashlib
-import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from flaxattn.corpus.bad_rows import BadRows, Problem, excerpt
-from flaxattn.corpus.lines import Line, kind_of, lines_of, refused
+from flaxattn.corpus.lines import kind_of
+from flaxattn.corpus.parallel import read_parallel
 from flaxattn.corpus.tables import Row, read_rows, text_of
 from flaxattn.errors import InputError
 
@@ -101,58 +101,8 @@ def _digest(*texts: str) -> bytes:
 
 
 def _of_lines(first: Path, second: Path, bad: BadRows) -> Iterator[Pair]:
-    problems = [problem for path in (first, second) if (problem := refused(path, "txt"))]
-    for problem in problems:
-        bad.report(problem)
-    if problems:
-        return
-    _check_counts(first, second)
-    quiet = BadRows("skip")
-    paired = zip(lines_of(first, quiet), lines_of(second, quiet), strict=True)
-    for one, two in paired:
-        bad.seen += 1
-        problem = one.problem or two.problem or _emptiness(first, second, one, two)
-        if problem:
-            bad.report(problem)
-        else:
-            yield Pair(one.body.strip(), two.body.strip(), str(first), one.number)
-
-
-def _check_counts(first: Path, second: Path) -> None:
-    """Refuse two files with different numbers of lines, whatever is done with bad rows.
-
-    Raises:
-        InputError: with both numbers, and the first line that is empty in one file only.
-    """
-    fails = BadRows("fail")  # a file that cannot be read to its end has no number of lines
-    counts, differs = [0, 0], None
-    for rows in itertools.zip_longest(lines_of(first, fails), lines_of(second, fails)):
-        counts = [n + (row is not None) for n, row in zip(counts, rows, strict=True)]
-        one, two = rows
-        if differs is None and one and two and bool(one.body.strip()) != bool(two.body.strip()):
-            differs = one
-    if counts[0] == counts[1]:
-        return
-    where = "no line is empty in one of them only"
-    if differs is not None:
-        full, empty = (first, second) if differs.body.strip() else (second, first)
-        where = f"line {differs.number} is the first that is empty in {empty} and not in {full}"
-    raise InputError(
-        f"{first} has {counts[0]} lines, {second} has {counts[1]}\n{where}\n"
-        "line i of one must be the translation of line i of the other: repair the files"
-    )
-
-
-def _emptiness(first: Path, second: Path, one: Line, two: Line) -> Problem | None:
-    """What is wrong with a pair of lines of which one is empty, or both."""
-    filled = bool(one.body.strip()), bool(two.body.strip())
-    if all(filled):
-        return None
-    path, other = (second, first) if filled[0] else (first, second)
-    told = f"the line is empty, that of {other} is not"
-    if not any(filled):
-        told = f"the line is empty, as that of {other} is"
-    return Problem(str(path), one.number, "", "empty", told)
+    for one, two in read_parallel(first, second, bad):
+        yield Pair(one.body.strip(), two.body.strip(), str(first), one.number)
 
 
 def _of_table(path: Path, kind: str, source: str, target: str, bad: BadRows) -> Iterator[Pair]:

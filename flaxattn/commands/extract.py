@@ -9,7 +9,7 @@ import dataclasses
 import json
 import re
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from flaxattn.commands import ray_flags
 from flaxattn.errors import InputError, StopRequestedError
 from flaxattn.folder_lock import held
 
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
 
 _FIELDS = ("weights", "scores", "query", "key", "value", "head_output", "stats")
 _STATS = "entropy,max,distance"
+_PairFiles = Annotated[
+    list[str] | None,
+    typer.Option(help="Text file whose line i belongs to line i of the input; one for each."),
+]
 
 
 def extract(
@@ -53,6 +58,7 @@ def extract(
     pair_column: Annotated[
         str | None, typer.Option(help="Of the second text, or of a translation's target.")
     ] = None,
+    pair_file: _PairFiles = None,
     id_column: Annotated[
         str | None, typer.Option(help="Of what texts are called; default FILE:LINE.")
     ] = None,
@@ -102,6 +108,12 @@ def extract(
         str | None, typer.Option(help="i/N: only shards i, i+N, i+2N, …; i counts from 0.")
     ] = None,
     shard_texts: Annotated[int, typer.Option(min=1, help="Most texts of a shard.")] = 4096,
+    engine: ray_flags.Engine = "local",
+    ray_address: ray_flags.Address = None,
+    ray_workers: ray_flags.Workers = None,
+    ray_gpus: ray_flags.Gpus = None,
+    ray_cpus: ray_flags.Cpus = None,
+    ray_logs: ray_flags.Logs = False,
     fresh: Annotated[
         bool, typer.Option("--fresh/--resume", help="Refuse a folder with an extraction.")
     ] = False,
@@ -124,13 +136,15 @@ def extract(
         "shard_texts": shard_texts,
     }
     asked = _Request(
-        tuple(inputs),
+        _paired(inputs, pair_file or []),
         input_format,
         (text_column, pair_column, id_column),
         _captured(_fields(capture, stats, reduce), stats, layers=layers, heads=heads, dtype=dtype),
         settings,
         {"batch_tokens": batch_tokens, "workers": workers},
         tuple(model or ["tiny-bert"]),
+        engine,
+        ray_flags.given(ray_address, ray_workers, ray_gpus, ray_cpus, ray_logs),
     )
     if dry_run:
         _surveyed(out, asked, as_json)
@@ -146,13 +160,15 @@ def extract(
 class _Request:
     """The command line, sorted by who wants to know."""
 
-    inputs: tuple[str, ...]
+    inputs: Sequence[str | tuple[str, str]]
     kind: str | None
     columns: tuple[str, str | None, str | None]
     capture: Mapping[str, Any]
     settings: Mapping[str, Any]
     options: Mapping[str, Any]
     models: tuple[str, ...]
+    engine: str
+    ray: Mapping[str, Any]
 
     def asked(self) -> Any:
         """The same as `extraction.job` has it."""
@@ -195,13 +211,21 @@ class _Request:
 def _run(out: Path, request: _Request, part: tuple[int, int] | None, fresh: bool) -> "Report":
     from flaxattn.commands.extract_progress import Shown
     from flaxattn.extraction import run
+    from flaxattn.extraction.engines import engine_of
     from flaxattn.extraction.extract import Options
 
     if fresh:
         run.refuse_started(out)
+    if request.engine != "local":
+        import jax
+
+        jax.config.update("jax_platforms", "cpu")  # accelerators here belong to the workers
     asked, how = request.asked(), Options(**request.options)
-    with Shown(Console(stderr=True)) as watcher:
-        return run.run(out, request.load(), asked, how, part=part, watcher=watcher)
+    with (
+        engine_of(request.engine, request.ray, how) as commit,
+        Shown(Console(stderr=True)) as watcher,
+    ):
+        return run.run(out, request.load(), asked, how, part=part, watcher=watcher, commit=commit)
 
 
 def _surveyed(out: Path, request: _Request, as_json: bool) -> None:
@@ -214,6 +238,19 @@ def _surveyed(out: Path, request: _Request, as_json: bool) -> None:
     told = dataclasses.asdict(report)
     told = {name: value for name, value in told.items() if not name.startswith("written")}
     _tell({**told, "free": free}, as_json)
+
+
+def _paired(inputs: list[str], partners: list[str]) -> list[str] | list[tuple[str, str]]:
+    """Inputs, with the files beside them where there are any."""
+    if not partners:
+        return inputs
+    if len(inputs) != len(partners):
+        raise InputError(
+            f"{len(inputs)} inputs and {len(partners)} files after --pair-file\n"
+            "each input must have one of its own, in the same order\n"
+            "name the files one by one, patterns and folders cannot be paired"
+        )
+    return list(zip(inputs, partners, strict=True))
 
 
 def _fields(capture: str | None, stats: str | None, reduce: str | None) -> list[str]:

@@ -15,7 +15,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Optional
 
 from flaxattn.corpus.bad_rows import Problem
 from flaxattn.corpus.lines import kind_of, refused
@@ -23,6 +23,7 @@ from flaxattn.errors import InputError
 from flaxattn.files import sha256_of
 
 STDIN = "-"
+Name = str | os.PathLike[str]
 _IN_FOLDERS = ("parquet", "jsonl", "arrow")
 _SPLITS, _SAVED = "dataset_dict.json", "state.json"  # of Hugging Face's save_to_disk
 
@@ -34,13 +35,15 @@ class InputFile(NamedTuple):
         path: where it is.
         name: what it is called in ids and in the plan: short, and the same wherever it lies.
         kind: a value of `lines.KINDS`; empty where nobody knows.
-        problem: what forbids to read it.
+        problem: what forbids to read it, or its partner.
+        pair: the file whose line i belongs to line i of this one.
     """
 
     path: Path
     name: str
     kind: str
     problem: Problem | None
+    pair: Optional["InputFile"] = None
 
 
 class Fingerprint(NamedTuple):
@@ -52,13 +55,17 @@ class Fingerprint(NamedTuple):
 
 
 def find_inputs(
-    named: Sequence[str | os.PathLike[str]], *, folder: Path | None = None, kind: str | None = None
+    named: Sequence[Name | tuple[Name, Name]],
+    *,
+    folder: Path | None = None,
+    kind: str | None = None,
 ) -> list[InputFile]:
     """The files that were named, in that order; sorted inside a pattern or a folder.
 
     Args:
         named: paths; patterns with `*`, `?`, `[…]` or `**`; folders that `save_to_disk` wrote or
-            that hold Parquet, JSONL or Arrow files; `-` for standard input.
+            that hold Parquet, JSONL or Arrow files; `-` for standard input; two parallel text
+            files, of which line i belongs to line i.
         folder: where standard input is kept, so that a job can be started again.
         kind: a value of `lines.KINDS` for standard input (`txt` if None) and for files whose name
             does not tell.
@@ -73,14 +80,36 @@ def find_inputs(
         raise InputError(
             "no text to read\nname at least one file, pattern or folder, or - for a pipe"
         )
-    paths: list[Path] = []
+    groups: list[tuple[Path, ...]] = []
     for item in named:
+        if isinstance(item, tuple):
+            groups.append(_parallel(item))
+            continue
         text = os.fspath(item)
-        paths += [_spooled(folder, kind or "txt")] if text == STDIN else _expanded(text)
-    names = _names(paths)
-    kinds = [kind_of(path) or kind or "" for path in paths]
-    triples = zip(paths, names, kinds, strict=True)
-    return [InputFile(path, name, k, refused(path, k or None)) for path, name, k in triples]
+        paths = [_spooled(folder, kind or "txt")] if text == STDIN else _expanded(text)
+        groups += [(path,) for path in paths]
+    names = iter(_names([path for group in groups for path in group]))
+    return [_found(group, [next(names) for _ in group], kind) for group in groups]
+
+
+def _found(group: Sequence[Path], names: Sequence[str], kind: str | None) -> InputFile:
+    """A file, or two that are parallel: text, however their names end."""
+    kinds = [kind_of(path) or kind or ("txt" if len(group) > 1 else "") for path in group]
+    triples = zip(group, names, kinds, strict=True)
+    first, *rest = [InputFile(path, name, k, refused(path, k or None)) for path, name, k in triples]
+    return first._replace(problem=first.problem or rest[0].problem, pair=rest[0]) if rest else first
+
+
+def _parallel(pair: tuple[Name, Name]) -> tuple[Path, ...]:
+    paths = tuple(Path(item).expanduser() for item in pair)
+    tables = [path for path in paths if kind_of(path) not in ("", "txt")]
+    if len(paths) != 2 or tables or STDIN in map(str, paths):
+        raise InputError(
+            f"{' and '.join(map(str, paths))} are no parallel text\n"
+            "expected two text files, of which line i belongs to line i\n"
+            "of a table, name the column of the second text: pair_column, --pair-column"
+        )
+    return paths
 
 
 def fingerprint(files: Iterable[InputFile]) -> tuple[Fingerprint, ...]:
@@ -89,7 +118,8 @@ def fingerprint(files: Iterable[InputFile]) -> tuple[Fingerprint, ...]:
     Args:
         files: what `find_inputs` found.
     """
-    usable = [file for file in files if file.problem is None]
+    every = [one for file in files for one in (file, file.pair) if one is not None]
+    usable = [file for file in every if file.problem is None]
     return tuple(Fingerprint(f.name, f.path.stat().st_size, sha256_of(f.path)) for f in usable)
 
 

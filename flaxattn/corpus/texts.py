@@ -12,12 +12,15 @@ from dataclasses import dataclass, replace
 
 from flaxattn.corpus.bad_rows import BadRows, Problem, excerpt
 from flaxattn.corpus.files import InputFile
+from flaxattn.corpus.parallel import read_parallel
 from flaxattn.corpus.tables import Row, read_rows, text_of
 
 
 @dataclass(frozen=True)
 class Columns:
     """Which columns of a table or keys of JSONL are read; plain text has none.
+
+    Of two parallel text files the second has what the column `pair` has elsewhere.
 
     Attributes:
         text: the text, or the first of a pair.
@@ -77,6 +80,12 @@ def read_texts(files: Iterable[InputFile], columns: Columns, bad: BadRows) -> It
             if problem := file.problem or _without_columns(file, columns):
                 bad.report(problem)
                 continue
+            if file.pair is not None:
+                for one, two in read_parallel(file.path, file.pair.path, bad):
+                    name = f"{file.name}:{one.number}"
+                    yield Text(index, name, one.body, two.body, file.name, one.number)
+                    index += 1
+                continue
             for row in read_rows(file.path, columns.names, bad, kind=file.kind):
                 if text := _text(row, file.name, columns, bad, is_new):
                     yield replace(text, index=index)
@@ -85,7 +94,7 @@ def read_texts(files: Iterable[InputFile], columns: Columns, bad: BadRows) -> It
 
 def _without_columns(file: InputFile, columns: Columns) -> Problem | None:
     """What is wrong with plain text where columns are wanted."""
-    wanted = columns.pair or columns.id
+    wanted = columns.id if file.pair is not None else columns.pair or columns.id
     if file.kind != "txt" or not wanted:
         return None
     message = "plain text has no columns, a line is a text"

@@ -7,7 +7,7 @@ written, the device works on the next one. Which shards are whose is decided in 
 """
 
 import dataclasses
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
@@ -41,6 +41,12 @@ class Work(NamedTuple):
     def lacks(self, number: int) -> bool:
         """Whether a shard is not there yet."""
         return not shard_folder(self.store, number).is_dir()
+
+
+# What `commit_shards` is, and what computes shards elsewhere.
+Commit = Callable[
+    [Sequence[Work], Iterable[int], Options], Generator[list[ShardReport], None, None]
+]
 
 
 def options_of(plan: Plan, model: Pretrained, options: Options) -> Options:

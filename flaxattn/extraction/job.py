@@ -6,14 +6,13 @@ How a job runs is in `run`; a plan is made by `planning`.
 """
 
 import dataclasses
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from flaxattn import inputs as requests
 from flaxattn.corpus.bad_rows import POLICIES
-from flaxattn.corpus.files import InputFile, fingerprint
+from flaxattn.corpus.files import InputFile, Name, fingerprint
 from flaxattn.corpus.safe_text import safe_name
 from flaxattn.corpus.texts import Columns
 from flaxattn.errors import InputError
@@ -36,18 +35,22 @@ class Asked:
     """What a job is to do.
 
     Attributes:
-        inputs: files, patterns, folders, or `-` for standard input.
+        inputs: files, patterns, folders, `-` for standard input, or two parallel text files.
         capture: what to keep.
         columns: where the texts stand.
         settings: what else decides the content.
         kind: of standard input, and of files whose name does not tell, see `corpus.lines.KINDS`.
     """
 
-    inputs: Sequence[str | os.PathLike[str]]
+    inputs: Sequence[Name | tuple[Name, Name]]
     capture: Capture = WEIGHTS
     columns: Columns = dataclasses.field(default_factory=Columns)
     settings: Settings = dataclasses.field(default_factory=Settings)
     kind: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.columns.pair is None and any(isinstance(item, tuple) for item in self.inputs):
+            object.__setattr__(self, "columns", dataclasses.replace(self.columns, pair="pair"))
 
 
 @dataclasses.dataclass(frozen=True)

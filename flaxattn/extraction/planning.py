@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Going once over a corpus: its texts measured, cut into shards and put into the store.
 
-    plan.json  errors.jsonl  inputs.parquet
+    plan.json  errors.jsonl  errors.sha256  inputs.parquet
 
 `inputs.parquet` has the texts of a shard in a row group of that number. So a shard is read without
 the texts before it, and stays what it was when a file of the corpus changes. Memory does not grow
@@ -23,9 +23,9 @@ from flaxattn.corpus.texts import Text, read_texts
 from flaxattn.errors import InputError
 from flaxattn.extraction.plan import PLAN, Plan, Shard, read_plan
 from flaxattn.extraction.text_sizes import Measure, Size
-from flaxattn.files import remove_abandoned, written_whole
+from flaxattn.files import remove_abandoned, sha256_of, written_whole
 from flaxattn.folder_lock import locked
-from flaxattn.store.layout import INPUTS
+from flaxattn.store.layout import ERRORS, ERRORS_SEAL, INPUTS
 
 _ASKED = b"flaxattn.asked"
 _CHARACTERS = 2**18  # tokenised together
@@ -76,6 +76,9 @@ def prepare(
         with written_whole(store, last=PLAN) as staging:
             bad = BadRows(asked.settings.on_error, staging)
             plan = make_plan(asked, files, measure, bytes_of, bad, keep=staging / INPUTS, note=note)
+            if (staging / ERRORS).is_file():
+                seal = f"{sha256_of(staging / ERRORS)}  {ERRORS}\n"
+                (staging / ERRORS_SEAL).write_text(seal, encoding="ascii")
             (staging / PLAN).write_text(plan.text, encoding="utf-8")
     return plan
 

@@ -12,16 +12,17 @@ import dataclasses
 import os
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
 
-from flaxattn.corpus.files import InputFile, find_inputs
+from flaxattn.corpus.files import InputFile, Name, find_inputs
 from flaxattn.corpus.texts import Columns
 from flaxattn.errors import InputError, StoreError
-from flaxattn.extraction.commit import Work, commit_shards
+from flaxattn.extraction.commit import Commit, Work, commit_shards
+from flaxattn.extraction.engines import engine_of
 from flaxattn.extraction.extract import Options
 from flaxattn.extraction.job import (
     WEIGHTS,
@@ -46,9 +47,9 @@ _OPTIONS = {"batch_tokens", "mesh", "devices", "workers"}
 
 
 def extract_to(
-    store: str | os.PathLike[str],
+    store: Name,
     model: Models,
-    inputs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    inputs: Name | Sequence[Name | tuple[Name, Name]],
     *,
     capture: Capture = WEIGHTS,
     text_column: str = "text",
@@ -56,6 +57,8 @@ def extract_to(
     id_column: str | None = None,
     shard: tuple[int, int] | None = None,
     watcher: Watcher | None = None,
+    engine: str = "local",
+    ray_options: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Report:
     """What attention saw of a corpus, in a store that `fa.open_store` reads.
@@ -79,6 +82,13 @@ def extract_to(
         shard: `(i, n)`: only the shards i, i + n, i + 2 n, …, for jobs beside each other; by
             default all, or with `jax.distributed` those of this process.
         watcher: Is told how it goes.
+        engine: `local`, in this process, or `ray`: by the workers of a Ray cluster, which see the
+            store under the same path. A worker that is lost is replaced, and its shards are done
+            by another. Settings of jax made in Python do not reach workers; those of their
+            environment count. Leave accelerators of this machine to them: `JAX_PLATFORMS=cpu` in
+            this process alone.
+        ray_options: Fields of `ray_session.RayOptions`: `address`, `workers`, `gpus` and `cpus` of
+            each, `logs`.
         **options: `truncate`, `on_error`, `seed`, `max_texts`, `reduce`, `shard_bytes` and
             `shard_texts` as in `plan.Settings`; `batch_tokens`, `mesh`, `devices` and `workers` as
             in `extract.Options`.
@@ -91,7 +101,7 @@ def extract_to(
         InputError: The input, the request or the folder cannot be used, or the folder holds
             another extraction; told before anything is computed wherever that is possible.
         StoreError: The disk has too little room, or a shard cannot be written.
-        UnavailableError: Memory does not suffice, or a worker was lost.
+        UnavailableError: Memory does not suffice, or a worker was lost; the engine cannot be used.
     """
     if unknown := sorted(options.keys() - _SETTINGS - _OPTIONS):
         known = ", ".join(sorted(_SETTINGS | _OPTIONS))
@@ -101,9 +111,9 @@ def extract_to(
     named = [inputs] if isinstance(inputs, str | os.PathLike) else inputs
     columns = Columns(text_column, pair_column, id_column)
     part = shard_of_process() if shard is None else shard
-    with claimed(Path(store), part):
+    with claimed(Path(store), part), engine_of(engine, ray_options, how) as commit:
         asked = Asked(named, capture, columns, settings)
-        return run(Path(store), model, asked, how, part=part, watcher=watcher)
+        return run(Path(store), model, asked, how, part=part, watcher=watcher, commit=commit)
 
 
 def shard_of_process() -> tuple[int, int] | None:
@@ -140,6 +150,7 @@ def run(
     *,
     part: tuple[int, int] | None = None,
     watcher: Watcher | None = None,
+    commit: Commit = commit_shards,
 ) -> Report:
     """A job in a folder that the caller has claimed; see `extract_to`.
 
@@ -150,6 +161,7 @@ def run(
         options: devices, workers and sizes of batches.
         part: number of the part and their count.
         watcher: is told how it goes.
+        commit: computes the shards, see `engines`.
     """
     started, watcher = time.monotonic(), watcher or Watcher()
     models = folders(model)
@@ -167,7 +179,7 @@ def run(
     free = _room(store, works, todo)
     watcher.planned(report, [plan.shards[number] for number in todo], free)
     written = []
-    with contextlib.closing(commit_shards(works, todo, options)) as found:
+    with contextlib.closing(commit(works, todo, options)) as found:
         for reports in found:
             if reports:
                 watcher.committed(plan.shards[reports[0].number], reports)

@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where things are in a store of attention: names of files, arrays and columns, shapes, chunks.
 
-    plan.json  errors.jsonl  inputs.parquet  shards/00000/{manifest.json, texts.parquet,
-    tokens.parquet, heads.parquet, reductions.parquet, maps.zarr/}
+    plan.json  errors.jsonl  errors.sha256  inputs.parquet
+    shards/00000/{manifest.json, texts.parquet, tokens.parquet, heads.parquet, reductions.parquet,
+    maps.zarr/}
 
 Pure functions: nothing here opens a file. What is in the tables is in `flaxattn.store.tables`.
 """
@@ -18,6 +19,7 @@ import numpy as np
 
 FORMAT = 1
 PLAN, ERRORS, INPUTS, SHARDS = "plan.json", "errors.jsonl", "inputs.parquet", "shards"
+ERRORS_SEAL = "errors.sha256"  # as sha256sum writes and checks it
 MANIFEST, TEXTS, TOKENS, HEADS = "manifest.json", "texts.parquet", "tokens.parquet", "heads.parquet"
 REDUCTIONS, MAPS = "reductions.parquet", "maps.zarr"
 GROUP = f"{MAPS}/zarr.json"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from flaxattn.errors import InputError, StoreError
-from flaxattn.store.layout import ERRORS, INPUTS, MANIFEST, PLAN, shard_folder
+from flaxattn.store.layout import ERRORS, ERRORS_SEAL, INPUTS, MANIFEST, PLAN, shard_folder
 from flaxattn.store.seals import read_manifest
 from flaxattn.store.store import Store
 from flaxattn.store.verify import check_shard
@@ -85,11 +85,11 @@ def _fill(draft: Path, stores: Sequence[Store], copy: bool) -> int:
     """Make the new store under its first name; the number of files that were copied."""
     draft.mkdir(parents=True)
     copied = 0
-    for name in (PLAN, ERRORS, INPUTS):
-        for store in stores:
-            if (store.path / name).is_file():
-                copied += _take(store.path / name, draft / name, True)
-                break
+    for name, *seals in ((PLAN,), (ERRORS, ERRORS_SEAL), (INPUTS,)):
+        having = (store.path for store in stores if (store.path / name).is_file())
+        if source := next(having, None):
+            names = [name, *(seal for seal in seals if (source / seal).is_file())]
+            copied += sum(_take(source / one, draft / one, True) for one in names)
     for number in sorted(_every(stores)):
         source = _sound([s.path for s in stores if number in s.shards], number)
         folder, manifest = shard_folder(source, number), read_manifest(source, number)

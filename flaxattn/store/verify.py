@@ -2,17 +2,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finding every damage of a store: each file of each shard against its manifest and the plan.
 
-Reading finds damage too, but only in what it reads. Nothing is repaired here.
+The list of rows that were left out is compared with its seal. Reading finds damage too, but only in
+what it reads. Nothing is repaired here.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from flaxattn.errors import StoreError
+from flaxattn.files import sha256_of
 from flaxattn.store.arrays import damaged_chunks
 from flaxattn.store.layout import (
+    ERRORS,
+    ERRORS_SEAL,
     MANIFEST,
     PLAN,
     SHARDS,
@@ -95,6 +99,7 @@ def verify(store: Path, seen: Callable[[int], Any] = lambda number: None) -> Fin
         seen(number)
     if plan is not None:
         damage += _plans(plans, sha256)
+        damage += _listed(store, plan)
     missing = sorted({*range(len(spans))} - {*numbers})
     return Findings(len(numbers), missing, files, size, damage)
 
@@ -153,6 +158,23 @@ def _against(manifest: Manifest, spans: list[dict[str, int]]) -> Iterator[Damage
         span["stop"],
     ):
         yield Damage(file, f"the plan says examples {span['start']} to {span['stop'] - 1}")
+
+
+def _listed(store: Path, plan: Mapping[str, Any]) -> Iterator[Damage]:
+    """What of the list of rows that were left out is not as it was written."""
+    settings, rows = (plan.get(name) for name in ("settings", "rows"))
+    quarantined = isinstance(settings, dict) and settings.get("on_error") == "quarantine"
+    due = quarantined and isinstance(rows, dict) and bool(rows.get("bad"))
+    if not due and not (store / ERRORS_SEAL).exists():
+        return
+    name = ERRORS_SEAL
+    try:
+        seal = (store / name).read_bytes()
+        name = ERRORS
+        if seal != f"{sha256_of(store / name)}  {ERRORS}\n".encode():
+            yield Damage(ERRORS, f"it does not match {ERRORS_SEAL}")
+    except OSError as error:
+        yield Damage(name, error.strerror or str(error))
 
 
 def _plans(plans: dict[int, str], sha256: str) -> Iterator[Damage]:

@@ -272,3 +272,50 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path: Path) -> None:
     peak(100, tmp_path)  # imports
     # A set of the ids would take 540 kB more.
     assert peak(10_000, tmp_path) < peak(1_000, tmp_path) + 2**18
+
+
+def test_two_text_files_are_pairs_of_lines(tmp_path: Path) -> None:
+    """However their names end, compressed or not; a text beside them keeps its place."""
+    (tmp_path / "train.de").write_bytes(b"ein\r\nzwei  \n\ndrei")
+    with gzip.open(tmp_path / "train.en.gz", "wb") as file:
+        file.write("one\n\ufefftwo\n \nthree\n".encode())
+    files = find_inputs([(tmp_path / "train.de", str(tmp_path / "train.en.gz"))])
+    bad = BadRows("skip")
+    found = list(read_texts(files, Columns(pair="pair"), bad))
+    assert found == [
+        Text(0, "train.de:1", "ein", "one", "train.de", 1),
+        Text(1, "train.de:2", "zwei  ", "\ufefftwo", "train.de", 2),
+        Text(2, "train.de:4", "drei", "three", "train.de", 4),
+    ]
+    assert bad.summary() == {"rows": 4, "kept": 3, "bad": {"empty": 1}}
+
+
+@pytest.mark.parametrize("policy", ["fail", "skip"])
+def test_parallel_files_of_unequal_length_are_refused_whatever_the_policy(
+    tmp_path: Path, policy: str
+) -> None:
+    (tmp_path / "a.txt").write_text("a\nb\nc\n")
+    (tmp_path / "b.txt").write_text("a\n\nb\nc\n")
+    files = find_inputs([(tmp_path / "a.txt", tmp_path / "b.txt")])
+    with pytest.raises(InputError) as error:
+        list(read_texts(files, Columns(pair="pair"), BadRows(policy)))
+    one, two, three = str(error.value).splitlines()
+    assert one == f"{tmp_path / 'a.txt'} has 3 lines, {tmp_path / 'b.txt'} has 4"
+    assert two.startswith("line 2 is the first that is empty in ") and "repair the files" in three
+
+
+def test_files_that_make_no_parallel_text(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("a\n")
+    (tmp_path / "b.tsv").write_text("a\tb\n")
+    for pair in ((tmp_path / "a.txt", tmp_path / "b.tsv"), ("-", "a.txt")):
+        with pytest.raises(InputError, match="are no parallel text\nexpected two text files"):
+            find_inputs([pair])
+    with pytest.raises(InputError, match="is named twice"):
+        find_inputs([(tmp_path / "a.txt", tmp_path / "a.txt")])
+    (file,) = find_inputs([(tmp_path / "a.txt", tmp_path / "gone.txt")])
+    with pytest.raises(InputError, match=r"gone.txt: there is no such file"):
+        list(read_texts([file], Columns(pair="pair"), BadRows()))
+    (tmp_path / "b.txt").write_text("b\n")
+    (file,) = find_inputs([(tmp_path / "a.txt", tmp_path / "b.txt")])
+    with pytest.raises(InputError, match="column 'name': plain text has no columns"):
+        list(read_texts([file], Columns(pair="pair", id="name"), BadRows()))

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """From a corpus to a plan and the texts of its shards: every text once, in order, bound to it."""
 
+import hashlib
 import json
 import os
 import subprocess
@@ -23,6 +24,7 @@ from flaxattn.extraction.plan import Plan, Settings, read_plan
 from flaxattn.extraction.planning import make_plan, prepare, shard_texts
 from flaxattn.extraction.text_sizes import Size
 from flaxattn.kernels.contract import Capture
+from flaxattn.store.verify import verify
 
 MARK = ModelMark("m", "Model", "float32", "a", "b", "c")
 TEXT = Columns()
@@ -176,6 +178,25 @@ def test_pairs_and_targets(tmp_path: Path) -> None:
     assert plan.tokens == 3 + 2 + 3 + 1
 
 
+def check_sealed(store: Path) -> None:
+    """Any bit of the list, or of its seal, and either file when it is gone: verify names it."""
+    assert not verify(store).damage
+    seal, names = store / "errors.sha256", ("errors.jsonl", "errors.sha256")
+    digest = hashlib.sha256((store / "errors.jsonl").read_bytes()).hexdigest()
+    assert seal.read_text() == f"{digest}  errors.jsonl\n"
+    for name in names:
+        whole = (store / name).read_bytes()
+        for bit in range(0, 8 * len(whole), 8 * len(whole) // 40 + 1):
+            hurt = bytearray(whole)
+            hurt[bit // 8] ^= 1 << bit % 8
+            (store / name).write_bytes(hurt)
+            assert verify(store).damage == [("errors.jsonl", "it does not match errors.sha256")]
+        (store / name).unlink()
+        assert verify(store).damage == [(name, "No such file or directory")]
+        (store / name).write_bytes(whole)
+    assert not verify(store).damage
+
+
 def test_bad_rows_and_files_are_left_out_and_listed_with_the_plan(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     folder.mkdir()
@@ -194,6 +215,7 @@ def test_bad_rows_and_files_are_left_out_and_listed_with_the_plan(tmp_path: Path
     assert plan.rows == {"rows": 5, "kept": 3, "bad": problems}
     listed = (tmp_path / "store/errors.jsonl").read_text().splitlines()
     assert [json.loads(row)["code"] for row in listed] == ["empty", "truncated", "empty-file"]
+    check_sealed(tmp_path / "store")
     (folder / "a.jsonl").write_text("[]\n")
     (folder / "c.jsonl").write_text("[]\n")
     with pytest.raises(InputError) as error:

@@ -278,3 +278,48 @@ def test_amounts_as_people_say_them() -> None:
         "2.0 TB",
     ]
     assert [duration(n) for n in (0, 59.4, 60, 5400)] == ["0 s", "59 s", "1.0 min", "1.5 h"]
+
+
+def test_the_engine_ray_is_refused_where_it_cannot_work(
+    run: Run, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, _, err = run(folder / "a.txt", "--ray-workers", 2, "--ray-logs")
+    assert code == 2 and err.splitlines() == [
+        "error: options of Ray are given, but the engine is local",
+        "received logs, workers",
+        "choose the engine ray, or leave them out",
+    ]
+    monkeypatch.setitem(sys.modules, "ray", None)
+    code, _, err = run(folder / "a.txt", "--engine", "ray")
+    assert code == 2 and err.splitlines()[2] == "pip install 'flaxattn[ray]'"
+    code, _, err = run(folder / "a.txt", "--engine", "beam")
+    assert code == 2 and err.splitlines()[1] == "choose one of local, ray"
+    assert not (tmp_path / "store/plan.json").exists()
+
+
+def test_two_parallel_text_files_are_pairs(run: Run, bert, folder: Path, tmp_path: Path) -> None:
+    """What is stored is what a table of the same pairs stores; the partner's content counts."""
+    rows = list(zip(TEXTS, reversed(TEXTS), strict=True))
+    (tmp_path / "b.txt").write_text("".join(f"{b}\n" for _, b in rows))
+    lines = [json.dumps({"text": a, "pair": b}) for a, b in rows]
+    (tmp_path / "pairs.jsonl").write_text("\n".join(lines) + "\n")
+    assert run(folder / "a.txt", "--pair-file", tmp_path / "b.txt")[0] == 0
+    table = tmp_path / "table"
+    assert run(tmp_path / "pairs.jsonl", "--pair-column", "pair", "--out", table)[0] == 0
+    ours, theirs = fa.open_store(tmp_path / "store"), fa.open_store(table)
+    assert len(ours) == len(rows)
+    for number, (first, second) in enumerate(rows):
+        found = ours.weights(number, layer=1, head=1)
+        np.testing.assert_array_equal(found, theirs.weights(number, layer=1, head=1))
+        assert len(found) == len(bert.trace(first, second).tokens[0])
+    plan = json.loads((tmp_path / "store/plan.json").read_text())
+    assert [file["name"] for file in plan["files"]] == ["a.txt", "b.txt"]
+    (tmp_path / "b.txt").write_text("".join(f"{a}\n" for a, _ in rows))
+    code, _, err = run(folder / "a.txt", "--pair-file", tmp_path / "b.txt")
+    assert code == 2 and "changed: file b.txt" in err
+    code, _, err = run(folder / "a.txt", folder / "a.jsonl", "--pair-file", tmp_path / "b.txt")
+    assert code == 2 and err.splitlines()[0] == "error: 2 inputs and 1 files after --pair-file"
+    (tmp_path / "b.txt").write_text("one\n")
+    words = ["--pair-file", tmp_path / "b.txt", "--dry-run"]
+    code, _, err = run(folder / "a.txt", *words, "--out", tmp_path / "new")
+    assert code == 2 and "a.txt has 5 lines, " in err and "b.txt has 1" in err
