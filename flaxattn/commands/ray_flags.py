@@ -20,7 +20,8 @@ Workers = Annotated[
     int | None, typer.Option(min=1, help="Default: one for each GPU, or each machine.")
 ]
 Gpus = Annotated[
-    int | None, typer.Option(min=0, help="Of each worker; default 1 where there are any.")
+    int | None,
+    typer.Option(min=0, help="Of each worker; default 1 where there are any; 0 uses the CPU."),
 ]
 Cpus = Annotated[
     float | None, typer.Option(min=0, help="Of each worker, as Ray counts; default 1.")

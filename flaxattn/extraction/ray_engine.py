@@ -83,7 +83,7 @@ def commit_on_ray(
     if not todo:
         return
     with _scratch(works[0].store.absolute()) as scratch:
-        errand = _errand(works, scratch, options)
+        errand = _errand(works, scratch, options)._replace(on_cpu=size.on_cpu)
         rows = _rows(ray, size, errand, _tasks(todo, size.workers))
         with contextlib.closing(rows):
             for row in rows:

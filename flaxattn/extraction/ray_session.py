@@ -38,7 +38,7 @@ class RayOptions:
             `local`, a cluster of this machine for the time of the job. By default what RAY_ADDRESS
             says, or else `local`.
         workers: how many; by default one for each of the cluster's GPUs, or for each machine.
-        gpus: of each worker; by default 1 where the cluster has any.
+        gpus: of each worker; by default 1 where the cluster has any. 0 keeps workers to the CPU.
         cpus: of each worker, as Ray counts them; jax takes what the machine has all the same.
         logs: whether Ray's own messages are shown, and those of its workers.
     """
@@ -59,11 +59,19 @@ class RayOptions:
 
 
 class Size(NamedTuple):
-    """Workers, and what Ray gives each of them."""
+    """Workers, and what Ray gives each of them.
+
+    Attributes:
+        workers: how many.
+        gpus: of each.
+        cpus: of each.
+        on_cpu: whether a worker leaves accelerators alone: Ray hides none that it did not count.
+    """
 
     workers: int
     gpus: int
     cpus: float
+    on_cpu: bool = False
 
 
 def size_of(nodes: Sequence[Mapping[str, Any]], options: RayOptions) -> Size:
@@ -87,7 +95,7 @@ def size_of(nodes: Sequence[Mapping[str, Any]], options: RayOptions) -> Size:
             "ask for less, or add machines"
         )
     room = sum(_room(machine, gpus, options.cpus) for machine in able)
-    return Size(options.workers or room, gpus, options.cpus)
+    return Size(options.workers or room, gpus, options.cpus, options.gpus == 0)
 
 
 def _room(machine: Mapping[str, float], gpus: int, cpus: float) -> int:

@@ -40,6 +40,7 @@ class Errand(NamedTuple):
         tries: folder that counts how often shards were begun.
         batch_tokens: positions of a batch, as in `extract.Options`.
         readers: processes that read texts, `workers` there.
+        on_cpu: whether accelerators are left alone.
         versions: of the process that planned.
     """
 
@@ -49,6 +50,7 @@ class Errand(NamedTuple):
     tries: str
     batch_tokens: int | None
     readers: int
+    on_cpu: bool = False
     versions: str = VERSIONS
 
 
@@ -105,6 +107,8 @@ def ready(errand: Errand) -> list[Work]:
             f"expected {errand.versions}; it has {VERSIONS}\n"
             "install the same on all machines of the cluster"
         )
+    if errand.on_cpu:
+        jax.config.update("jax_platforms", "cpu")
     works = []
     for store, sha256, model in zip(errand.stores, errand.plans, errand.models, strict=True):
         plan = _plan(Path(store), sha256)

@@ -285,6 +285,8 @@ def test_shards_that_end_worker_after_worker_are_given_up(errand: Errand, tmp_pa
     lines = str(error.value).splitlines()
     assert lines[0] == "5 workers were lost, one after the other, over shards 3 to 4"
     assert len(lines) == 3
+    answers = [Worker(errand)(asked(1))["error"] for _ in range(6)]
+    assert answers == [""] * 5 + ["UnavailableError"]
 
 
 def test_what_a_worker_raises_is_raised_here_and_the_rest_is_kept(
@@ -336,7 +338,7 @@ def test_folders_of_killed_jobs_are_swept_away_and_no_others(tmp_path: Path) -> 
         ([{"CPU": 8}, {"CPU": 4}, {"CPU": 0}], {"cpus": 4}, Size(2, 0, 4)),
         ([{"CPU": 64, "GPU": 8}, {"CPU": 2, "GPU": 4}, {"CPU": 8}], {}, Size(10, 1, 1)),
         ([{"CPU": 64, "GPU": 8}], {"gpus": 3}, Size(2, 3, 1)),
-        ([{"CPU": 64, "GPU": 8}], {"gpus": 0, "workers": 5}, Size(5, 0, 1)),
+        ([{"CPU": 64, "GPU": 8}], {"gpus": 0, "workers": 5}, Size(5, 0, 1, True)),
         ([{"CPU": 1, "GPU": 2}], {"cpus": 0}, Size(2, 1, 0)),
     ],
 )
@@ -344,6 +346,20 @@ def test_one_worker_for_each_gpu_or_each_machine(machines, options, expected) ->
     nodes = [{"Alive": True, "Resources": machine} for machine in machines]
     dead = {"Alive": False, "Resources": {"CPU": 512, "GPU": 64}}
     assert size_of([*nodes, dead], RayOptions(**options)) == expected
+
+
+def test_workers_without_gpus_leave_them_alone(
+    extract, errand: Errand, tmp_path: Path, ray: Inline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[Any] = []
+    config = SimpleNamespace(update=lambda *words: told.append(words))
+    monkeypatch.setattr(
+        ray_worker, "jax", SimpleNamespace(config=config, device_put=jax.device_put)
+    )
+    ray_worker.ready(errand)
+    assert not told
+    extract(tmp_path / "s", engine="ray", ray_options={"gpus": 0}, max_texts=1)
+    assert told == [("jax_platforms", "cpu")]
 
 
 def test_no_room_for_a_worker() -> None:

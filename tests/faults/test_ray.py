@@ -49,6 +49,8 @@ def dying(store, number, part):
 
 class Fragile(ray_worker.Worker):
     def __call__(self, row):
+        devices = Path(os.environ["FRAGILE"]).with_name("devices")
+        (devices / str(os.getpid())).write_text(str(os.environ.get("CUDA_VISIBLE_DEVICES")))
         writer.named = dying
         return super().__call__(row)
 
@@ -58,22 +60,24 @@ if __name__ == "__main__":
     sys.exit(cli.main(sys.argv[1:]))
 """
 
-# Two machines; one is lost when there are argv[1] shards in the store argv[2].
+# Two machines; one is lost when there are argv[1] shards in the store argv[2]. Each has argv[3].
 MACHINES = """
-import os, subprocess, sys, time
+import json, os, subprocess, sys, time
 from pathlib import Path
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 from ray.cluster_utils import Cluster
 
 head = {"num_cpus": 0, "include_dashboard": False, "object_store_memory": 2**27}
 cluster = Cluster(initialize_head=True, head_node_args=head)
-one, two = (cluster.add_node(num_cpus=1, object_store_memory=2**27) for _ in range(2))
-command = [*sys.argv[3:], "--ray-address", cluster.address]
+has = {"object_store_memory": 2**27, **json.loads(sys.argv[3])}
+one, two = (cluster.add_node(**has) for _ in range(2))
+command = [*sys.argv[4:], "--ray-address", cluster.address]
 with subprocess.Popen(command) as job:
     shards = Path(sys.argv[2]) / "shards"
     while job.poll() is None and len(list(shards.glob("[0-9]*"))) < int(sys.argv[1]):
         time.sleep(0.01)
-    cluster.remove_node(two, allow_graceful=False)
+    if job.poll() is None:
+        cluster.remove_node(two, allow_graceful=False)
 cluster.shutdown()
 sys.exit(job.returncode)
 """
@@ -89,6 +93,7 @@ class Cluster:
         self.corpus.write_text("\n".join(lines) + "\n")
         (folder / "fragile.py").write_text(FRAGILE)
         (folder / "lives").mkdir()
+        (folder / "devices").mkdir()
         paths = [str(folder), os.environ.get("PYTHONPATH", "")]
         self.environment = {  # what one process compiled, the next one need not
             **os.environ,
@@ -220,10 +225,27 @@ def test_a_machine_that_is_lost_is_no_loss(
 ) -> None:
     """By default each machine has a worker; the one that is left does the rest."""
     store = tmp_path / "store"
-    command = [sys.executable, "-P", "-c", MACHINES, "8", str(store)]
+    command = [sys.executable, "-P", "-c", MACHINES, "8", str(store), json.dumps({"num_cpus": 1})]
     code, out, said = ended(cluster.begin([*command, *cluster.command(store), *ON_RAY[:2]]))
     assert code == 0, said
     assert json.loads(out[out.index("{") :])["written"] == SHARDS
+    check_whole(store, undisturbed)
+
+
+def test_each_worker_has_a_gpu_of_its_own(
+    cluster: Cluster, undisturbed: Path, tmp_path: Path
+) -> None:
+    """Two machines with two GPUs each, as Ray counts them, and three workers."""
+    store, devices = tmp_path / "store", cluster.folder / "devices"
+    for path in devices.iterdir():
+        path.unlink()
+    has = json.dumps({"num_cpus": 2, "num_gpus": 2})
+    command = [sys.executable, "-P", "-c", MACHINES, str(SHARDS + 1), str(store), has]
+    job = [*cluster.command(store, "fragile"), *ON_RAY[:2], "--ray-workers", "3"]
+    code, _, said = ended(cluster.begin([*command, *job]))
+    assert code == 0, said
+    seen = {path.read_text() for path in devices.iterdir()}
+    assert seen and seen <= {"0", "1"}, "a worker that comes up late may find nothing to do"
     check_whole(store, undisturbed)
 
 
