@@ -237,6 +237,7 @@ class MultiHeadAttention(nn.Module):
         q = self._heads("query", x)
         k, v, mask, causal = self._keys(x, context, mask)
         shared = q.shape[0] // k.shape[0]  # sequences per cached context
+        scale = q.shape[-1] ** -0.5
         wanted = self.capture if recording(self) else NOTHING
         output, saw = attention(
             q if shared == 1 else q.reshape(k.shape[0], -1, *q.shape[2:]),
@@ -245,13 +246,14 @@ class MultiHeadAttention(nn.Module):
             mask=mask,
             segment_ids=segment_ids,
             causal=causal,
+            scale=scale,
             dropout=self._dropout(deterministic),
             labels=labels,
             capture=wanted,
             implementation=self.implementation,
         )
         if wanted != NOTHING:
-            seen = Seen.of(wanted, saw, query=q, key=k, value=v, head_output=output)
+            seen = Seen.of(wanted, saw, scale, query=q, key=k, value=v, head_output=output)
             record(self, "seen", seen)
         return self._dense("output", x.shape[-1])(output.reshape(x.shape))
 

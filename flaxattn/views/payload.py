@@ -111,5 +111,17 @@ def encode_weights(weights: Float[np.ndarray, "H Q K"], precision: Precision) ->
     return _base64(peaks, np.minimum(steps, 255).astype(np.uint8))
 
 
+class Blocks:
+    """Bytes of a page by name."""
+
+    def __init__(self) -> None:
+        self.texts: dict[str, str] = {}
+
+    def add(self, name: str, *arrays: np.ndarray) -> str:
+        """Put arrays one after the other; returns the name."""
+        self.texts[name] = _base64(*arrays)
+        return name
+
+
 def _base64(*arrays: np.ndarray) -> str:
     return base64.b64encode(b"".join(array.tobytes() for array in arrays)).decode("ascii")
