@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes numbers and text fit to travel inside a page: quantised weights, safe JSON, visible text.
 
-It knows nothing of a view or of HTML tags; `page.py` does the wrapping, `assets/core.js` decodes.
+It knows nothing of a level or of HTML tags; `page.py` does the wrapping, `assets/decoding.js`
+decodes.
 """
 
 import base64
@@ -112,14 +113,39 @@ def encode_weights(weights: Float[np.ndarray, "H Q K"], precision: Precision) ->
 
 
 class Blocks:
-    """Bytes of a page by name."""
+    """The binary part of a payload: bytes by name, as base64.
+
+    Attributes:
+        data: Text by name, as it stands in the page.
+    """
 
     def __init__(self) -> None:
-        self.texts: dict[str, str] = {}
+        self.data: dict[str, str] = {}
 
     def add(self, name: str, *arrays: np.ndarray) -> str:
-        """Put arrays one after the other; returns the name."""
-        self.texts[name] = _base64(*arrays)
+        """Store arrays one after the other, little-endian.
+
+        Args:
+            name: Of the block; new.
+            *arrays: Of any dtype that the browser reads: uint8, float16, ….
+
+        Returns:
+            The name.
+        """
+        return self.put(name, _base64(*(a.astype(a.dtype.newbyteorder("<")) for a in arrays)))
+
+    def put(self, name: str, text: str) -> str:
+        """Store what is base64 already.
+
+        Args:
+            name: Of the block; new.
+            text: Its bytes.
+
+        Returns:
+            The name.
+        """
+        assert name not in self.data, name
+        self.data[name] = text
         return name
 
 

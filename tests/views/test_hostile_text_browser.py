@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from flaxattn.trace import Trace
-from flaxattn.views.head import head_view
+from flaxattn.views.doors import head_view
 from flaxattn.views.payload import visible
 
 pytestmark = pytest.mark.browser
@@ -91,11 +91,11 @@ def test_text_appears_as_written_in_every_place(view, page):
     assert view.texts(".model") == [MODEL]
     shown = view.run(
         "const read = (selector) => document.querySelector(selector).textContent;"
-        "return view.payload.tokens.map((_, index) => {"
+        "return view.state.side.left.tokens.map((_, index) => {"
         "  view.state.letGo();"
-        "  view.refocus(() => view.state.hold('left', index));"
+        "  page.hold('left', index);"
         "  const [heading, spoken] = [read('.panel h2'), read('.spoken')];"
-        "  view.point('right', index);"
+        "  page.point('right', index);"
         "  return [heading, spoken.split(' attends to: ')[0], read('.panel h2')];"
         "});"
     )
@@ -111,11 +111,11 @@ def test_nothing_of_it_runs_or_asks_for_anything(view, page):
         "for (const token of document.querySelectorAll('.token')) {"
         "  token.dispatchEvent(new MouseEvent('mouseover', { bubbles: true }));"
         "}"
-        "view.point('left', null);"
-        "return view.payload.tokens.map((_, index) => {"
+        "page.point('left', null);"
+        "return view.state.side.left.tokens.map((_, index) => {"
         "  const offsetY = (index + 0.5) * view.rowHeight;"
         "  view.pointAtLine({ offsetX: 3, offsetY, clientX: 9, clientY: 9 });"
-        "  return view.page.tip.textContent.split(' → ')[0];"
+        "  return page.tip.textContent.split(' → ')[0];"
         "});"
     )
     assert tips == WRITTEN

@@ -39,7 +39,7 @@ def sides_of(trace, layers=None):
         about = shape_neuron(seen, one, side, layers or seen.layers, blocks, f"0/{side}")
         for name in ("query", "key", "value", "bias"):
             if about and about[name]:
-                about[name] = [blocks.texts[block] for block in about[name]]
+                about[name] = [blocks.data[block] for block in about[name]]
         shaped[side] = about
     return recorded(one), shaped
 

@@ -16,7 +16,7 @@ const STEPS = 16;
  * @property {Float32Array} weights `[head, query, key]`
  * @property {number} rows number of queries
  * @property {number} columns number of keys
- * @property {(query: number) => [number, number][]} parts ranges of keys, half-open, over each of
+ * @property {(query: number) => number[][]} parts ranges of keys, half-open, over each of
  *   which the weights of a row sum to one
  *
  * @typedef {Object} Selection what is to be drawn
@@ -25,7 +25,7 @@ const STEPS = 16;
  * @property {number[]} keys positions on the right
  * @property {Set<number>|null} hidden keys whose weight is shared out among the others
  * @property {number} mass share of each row to show, strongest keys first
- * @property {"absolute"|"row"|"heads"} opacity
+ * @property {string} opacity absolute, row or heads
  * @property {{side: "left"|"right", index: number}|null} focus token whose lines alone are drawn
  *
  * @typedef {Object} Line
@@ -42,14 +42,14 @@ const STEPS = 16;
  */
 
 /** @returns {number} sum of an array */
-function total(values) {
+export function total(values) {
   let sum = 0;
   for (let i = 0; i < values.length; i += 1) sum += values[i];
   return sum;
 }
 
 /** @returns {Float32Array} weights of one row, renormalised without the hidden keys */
-function readRow(layer, head, query, hidden) {
+export function readRow(layer, head, query, hidden) {
   const start = (head * layer.rows + query) * layer.columns;
   const row = layer.weights.slice(start, start + layer.columns);
   if (!hidden) return row;
@@ -63,7 +63,7 @@ function readRow(layer, head, query, hidden) {
 }
 
 /** @returns {number} mean weight, over heads, that a query gives to some keys */
-function meanOn(layer, heads, query, keys) {
+export function meanOn(layer, heads, query, keys) {
   const shares = heads.map((head) => {
     const start = (head * layer.rows + query) * layer.columns;
     return total([...keys].map((key) => layer.weights[start + key]));
@@ -72,7 +72,7 @@ function meanOn(layer, heads, query, keys) {
 }
 
 /** Put to zero, in each part of a row, all but the fewest weights that hold `mass` of it. */
-function keepMass(row, parts, mass) {
+export function keepMass(row, parts, mass) {
   for (const [from, to] of parts) {
     const part = row.subarray(from, to);
     const floor = smallestKept(part, mass);
@@ -137,7 +137,7 @@ function strongest(values, limit) {
  * @param {Selection} selection
  * @returns {Drawing}
  */
-function selectLines(layer, selection) {
+export function selectLines(layer, selection) {
   const { focus, heads } = selection;
   const only = (side, all) => (focus && focus.side === side ? [focus.index] : all);
   const queries = only("left", selection.queries);
@@ -155,7 +155,7 @@ function selectLines(layer, selection) {
   });
   lines.sort((a, b) => a.opacity - b.opacity);
   const shown = lines.reduce((sum, line) => sum + line.weight, 0);
-  const found = opacities.reduce((count, opacity) => count + (opacity > 0), 0);
+  const found = opacities.reduce((count, opacity) => count + Number(opacity > 0), 0);
   return { lines, found, share: mass > 0 ? Math.min(1, shown / mass) : 0 };
 }
 
@@ -173,7 +173,7 @@ function selectLines(layer, selection) {
  * @param {number} rowHeight
  * @returns {Geometry}
  */
-function layOut(selection, width, rowHeight) {
+export function layOut(selection, width, rowHeight) {
   const place = (positions) => new Map(positions.map((p, i) => [p, (i + 0.5) * rowHeight]));
   const count = selection.heads.length;
   const gap = Math.min(2.5, (0.7 * rowHeight) / count);
@@ -187,7 +187,7 @@ function layOut(selection, width, rowHeight) {
 }
 
 /** @returns {[number, number]} vertical start and end of a line */
-function lineEnds(line, geometry) {
+export function lineEnds(line, geometry) {
   const shift = geometry.shift.get(line.head);
   return [geometry.left.get(line.query) + shift, geometry.right.get(line.key) + shift];
 }
@@ -222,7 +222,7 @@ function tracePath(pen, from, to, width, smooth) {
  * @param {Geometry} geometry
  * @param {(head: number) => string} colourOf
  */
-function paintLines(canvas, lines, geometry, colourOf) {
+export function paintLines(canvas, lines, geometry, colourOf) {
   const { width, height } = geometry;
   const scale = Math.min(window.devicePixelRatio || 1, 16000 / Math.max(width, height));
   canvas.width = Math.round(width * scale);
@@ -245,7 +245,7 @@ function paintLines(canvas, lines, geometry, colourOf) {
  * The line under a point, the strongest of those within a few pixels.
  * @returns {Line|null}
  */
-function lineAt(lines, geometry, x, y) {
+export function lineAt(lines, geometry, x, y) {
   let t = x / geometry.width;
   for (let i = 0; i < 8; i += 1) {
     t -= (across(t) - x / geometry.width) / (1.5 - 3 * t + 3 * t * t);

@@ -11,7 +11,7 @@ import { matrixPicture } from "./matrix_picture.js";
 import { CanvasPen, sizeCanvas } from "./pens.js";
 
 const LARGEST_CELL = 28;
-const TALLEST = 680;
+const TALLEST_MATRIX = 680;
 const OVERVIEW = 132;
 /** Room on the right, for the last token above. */
 const MARGIN = 36;
@@ -26,12 +26,14 @@ export class Matrix {
    * @param {any} actions the shell
    */
   constructor(root, state, actions) {
-    Object.assign(this, { root, state, actions });
+    this.root = root;
+    this.state = state;
+    this.actions = actions;
     this.cells = element("canvas", { class: "cells" });
     this.cross = element("canvas", { class: "cross" });
     this.buffer = document.createElement("canvas");
     const keys = "Arrow keys move, Enter holds the query, plus and minus zoom, 0 shows all.";
-    const stage = { class: "matrix-stage", tabindex: "0", role: "application", "aria-label": `Matrix of attention weights. ${keys}` };
+    const stage = { class: "matrix-board", tabindex: "0", role: "application", "aria-label": `Matrix of attention weights. ${keys}` };
     this.stage = element("div", stage, this.cells, this.cross);
     this.overview = element("canvas", { class: "matrix-overview", "aria-hidden": "true" });
     this.legend = element("div", { class: "matrix-legend" });
@@ -50,6 +52,12 @@ export class Matrix {
     this.window = null;
     /** @type {{query: number, key: number}|null} row and column under the pointer */
     this.cell = null;
+    // What has been read: whose weights, and which of them.
+    /** @type {import("./lines.js").Layer} */
+    this.layer = null;
+    this.head = 0;
+    /** @type {import("./lines.js").Selection} */
+    this.selection = null;
     this.reading = "";
     this.listen();
   }
@@ -90,7 +98,10 @@ export class Matrix {
   read(layer, head, selection, reading) {
     const { queries, keys, opacity } = selection;
     const same = this.grid && this.grid.rows === queries.length && this.grid.columns === keys.length;
-    Object.assign(this, { layer, head, reading, selection });
+    this.layer = layer;
+    this.head = head;
+    this.selection = selection;
+    this.reading = reading;
     this.grid = readGrid(layer, head, selection);
     this.pyramid = new Pyramid(opacity === "row" ? byRow(this.grid) : this.grid);
     this.cell = null;
@@ -101,14 +112,14 @@ export class Matrix {
   arrange() {
     const { rows, columns } = this.grid;
     const width = Math.max(200, this.root.clientWidth);
-    const fit = (edges) => Math.min(LARGEST_CELL, (width - edges.left - MARGIN) / columns, TALLEST / rows);
+    const fit = (edges) => Math.min(LARGEST_CELL, (width - edges.left - MARGIN) / columns, TALLEST_MATRIX / rows);
     const beside = fit(edgesOf(LARGEST_CELL)); // with tokens on the edges
     this.fitting = edgesOf(beside).left === edgesOf(LARGEST_CELL).left ? beside : Math.min(fit(edgesOf(0)), READABLE - 0.01);
     if (!this.window || this.window.size < this.fitting) this.window = { row: 0, column: 0, size: this.fitting };
     const whole = this.window.size <= this.fitting;
     const edges = edgesOf(this.window.size);
     const room = width - edges.left - MARGIN - (whole ? 0 : OVERVIEW + 16);
-    const sides = [Math.min(room, columns * this.window.size), Math.min(TALLEST, rows * this.window.size)];
+    const sides = [Math.min(room, columns * this.window.size), Math.min(TALLEST_MATRIX, rows * this.window.size)];
     this.place = { ...edges, width: sides[0], height: sides[1] };
     this.side.hidden = whole;
     this.within();
@@ -373,16 +384,31 @@ export class Matrix {
   /** What is on the canvas, by the numbers of the model. */
   drawn() {
     const { selection, window, place, grid, shades } = this;
-    const times = this.pyramid.times(window.size * (globalThis.devicePixelRatio || 1));
     const numbers = { head: this.state.headNumber(this.head), layer: this.state.layerNumber() };
     const cell = this.cell && { query: selection.queries[this.cell.query], key: selection.keys[this.cell.key], weight: this.weightAt(this.cell) };
-    const size = { rows: grid.rows, columns: grid.columns, pooled: 2 ** times };
+    const size = { rows: grid.rows, columns: grid.columns, pooled: this.pooled() };
     return { ...numbers, queries: selection.queries, keys: selection.keys, window, place, cell, shades, ...size };
   }
 
-  /** @returns {string} what is seen, as an SVG document */
-  svg() {
-    const caption = `layer ${this.state.layerNumber()}, head ${this.state.headNumber(this.head)}`;
+  /** @returns {string} how much is shown */
+  status() {
+    const { rows, columns } = this.grid;
+    const pooled = this.pooled();
+    const each = pooled > 1 ? `, a pixel is the largest of up to ${pooled} × ${pooled}` : "";
+    const size = `${rows.toLocaleString("en")} × ${columns.toLocaleString("en")}`;
+    return `Head ${this.state.headNumber(this.head)}: ${size} weights${each}`;
+  }
+
+  /** @returns {number} weights on either side of a cell that is painted */
+  pooled() {
+    return 2 ** this.pyramid.times(this.window.size * (globalThis.devicePixelRatio || 1));
+  }
+
+  /**
+   * @param {string} caption
+   * @returns {string} what is seen, as an SVG document
+   */
+  svg(caption) {
     const colours = { ink: this.actions.style("--ink"), paper: this.actions.style("--paper") };
     return matrixPicture(this, caption, MARGIN, colours);
   }

@@ -13,7 +13,7 @@ import { CanvasPen, sizeCanvas, SvgPen, svgPicture } from "./pens.js";
 /** So many dimensions are shown where only those that add most are. */
 const TOP_DIMENSIONS = 16;
 const SPOKEN_DIMENSIONS = 3;
-const TALLEST = 620;
+const TALLEST_TABLE = 620;
 /** A picture holds every key of a text so long, and of longer ones those in sight. */
 const PICTURED = 96;
 
@@ -25,7 +25,10 @@ export class NeuronLevel {
    * @param {any} actions the shell
    */
   constructor(root, payload, state, actions) {
-    Object.assign(this, { root, payload, state, actions });
+    this.root = root;
+    this.payload = payload;
+    this.state = state;
+    this.actions = actions;
     /** Strips that are folded up. */
     this.closed = new Set();
     this.note = element("p", { class: "neuron-note", role: "note" });
@@ -171,6 +174,7 @@ export class NeuronLevel {
       values: terms.output ? chosen(terms.output) : [],
       numbers: state.numbers === "on",
     });
+    /** @type {Object<string, number>} */
     const sizes = { ...head.sizes, product: usualSize(terms.products), contributions: usualSize(contributions) };
     if (terms.output) sizes.output = usualSize(terms.output);
     const colours = new Diverging(...["--paper", "--negative", "--positive"].map((name) => this.actions.style(name)));
@@ -215,7 +219,7 @@ export class NeuronLevel {
   paint() {
     const { scene, scroller, space } = this;
     const { layout, keys } = scene;
-    const height = Math.min(TALLEST, TOP + keys.length * ROW + 2);
+    const height = Math.min(TALLEST_TABLE, TOP + keys.length * ROW + 2);
     scroller.style.setProperty("height", `${height + (layout.width > this.root.clientWidth ? 16 : 0)}px`);
     space.style.setProperty("width", `${layout.width}px`);
     space.style.setProperty("height", `${TOP + keys.length * ROW}px`);
@@ -325,13 +329,13 @@ export class NeuronLevel {
     const whole = scene.keys.length <= PICTURED;
     const [first, last] = whole ? [0, scene.keys.length] : [seen.first, seen.last];
     const pen = new SvgPen();
-    const colours = Object.fromEntries(["ink", "soft", "accent", "paper"].map((name) => [name, this.actions.style(`--${name}`)]));
-    paintPicture(pen, scene, first, last, { left: this.side.left.tokens, right: this.side.right.tokens, ...colours });
+    const [ink, soft, accent, paper] = ["--ink", "--soft", "--accent", "--paper"].map((name) => this.actions.style(name));
+    paintPicture(pen, scene, first, last, { left: this.side.left.tokens, right: this.side.right.tokens, ink, soft, accent });
     const [layer, head] = [state.layerNumber(), state.headNumber(state.oneHead())];
     const caption = [this.payload.model, this.side.titles[0], `layer ${layer}`, `head ${head}`].filter(Boolean).join(", ");
     const height = TOP + (last - first) * ROW + 12;
     const prefix = this.side.alone ? "neurons" : `neurons-${this.side.name}`;
-    return { name: `${prefix}-layer-${layer}-head-${head}`, svg: svgPicture(caption, scene.layout.width + 24, height, colours, pen.group) };
+    return { name: `${prefix}-layer-${layer}-head-${head}`, svg: svgPicture(caption, scene.layout.width + 24, height, { ink, paper }, pen.group) };
   }
 
   destroy() {

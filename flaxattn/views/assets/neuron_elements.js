@@ -5,7 +5,7 @@
 
 import { element, swatch, tokenText } from "./elements.js";
 import { formatFactor, ROW, STRIPS, TITLES, TOP } from "./neuron_layout.js";
-import { CAPTIONS, formatNumber, numbersOf, stripOfKey, stripOfQuery } from "./neuron_paint.js";
+import { CAPTIONS, formatExactly, formatNumber, numbersOf, stripOfKey, stripOfQuery } from "./neuron_paint.js";
 import { formatWeight } from "./numbers.js";
 
 /** The longest bar, in percent of its column; the number stands beside it. */
@@ -124,7 +124,7 @@ export function legendNodes({ sizes, colours, head }) {
  */
 export function cellTip(scene, { column, dimension, key }, tokens, held) {
   const title = element("strong", { text: `dimension ${dimension}` });
-  const number = (value) => element("b", { class: "value", text: formatNumber(value) });
+  const number = (value) => element("b", { class: "value", text: formatExactly(value) });
   if (key === null) {
     const value = stripOfQuery(scene, column.name)(dimension);
     return [title, element("span", {}, `${captionOf(column.name, held)}: `, number(value))];
@@ -134,5 +134,5 @@ export function cellTip(scene, { column, dimension, key }, tokens, held) {
     return [title, element("span", {}, `${STRIPS[column.name]} of `, tokenText(tokens[key]), ": ", number(value))];
   }
   const [q, k] = [scene.terms.q[dimension], scene.head.vector("key", key)[dimension]];
-  return [title, element("span", {}, tokenText(tokens[key]), `: ${formatNumber(q)} × ${formatNumber(k)} = `, number(value))];
+  return [title, element("span", {}, tokenText(tokens[key]), `: ${formatExactly(q)} × ${formatExactly(k)} = `, number(value))];
 }

@@ -8,12 +8,12 @@ export const ROW = 24;
 export const TITLES = 28;
 export const QUERY_ROW = 46;
 export const TOP = TITLES + QUERY_ROW;
-const TOKEN = 136;
-const NUMBER = 70;
-const WEIGHT = 124;
-const NORM = 62;
+const TOKEN = 124;
+const NUMBER = 60;
+const WEIGHT = 112;
+const NORM = 48;
 const CLOSED = 34;
-const GAP = 14;
+const GAP = 12;
 const NARROWEST = 90;
 const WIDEST_CELL = 18;
 /** A cell with a number in it. */
@@ -51,7 +51,7 @@ function listColumns(about, closed) {
     strip("product"),
     { name: "dot", title: "q·k", width: NUMBER },
     { name: "bias", title: "bias", width: NUMBER },
-    { name: "score", title: score, width: about.bias ? NUMBER + 50 : NUMBER + 6 },
+    { name: "score", title: score, width: about.bias ? NUMBER + 50 : NUMBER + 4 },
     { name: "weight", title: "softmax", width: WEIGHT },
     strip("value"),
     { name: "norm", title: "‖v‖", width: NORM },
@@ -77,6 +77,7 @@ export function layOutNeurons({ about, width, closed, dimensions, values, number
   const share = Math.max(NARROWEST, (width - taken) / Math.max(1, open.length));
   let x = 0;
   const placed = columns.map((column) => {
+    /** @type {Column} */
     const made = { ...column, x };
     if (!column.width) {
       made.dimensions = column.name === "value" ? values : dimensions;

@@ -10,28 +10,33 @@ import { formatWeight } from "./numbers.js";
 const STRIP = 16;
 /** The query's own cells stand below a line that says what they are. */
 const CAPTION = 22;
-const SHADES = 96;
+const HUE_STEPS = 96;
 /** What the row of the query shows in each strip. */
 export const CAPTIONS = { key: "q of the query", product: "what tells keys apart", value: "output: Σ weight × v" };
 
-/** @returns {string} a number with about three digits and a true minus sign */
+/** @returns {string} a number of a column, with two decimals where it is small and a true minus sign */
 export function formatNumber(value) {
   if (value === -Infinity) return "masked";
   const size = Math.abs(value);
-  const digits = size >= 100 ? 0 : size >= 10 ? 1 : size > 0 && size < 0.095 ? 3 : 2;
-  return value.toFixed(digits).replace("-", "−");
+  return value.toFixed(size >= 1000 ? 0 : size >= 100 ? 1 : 2).replace("-", "−");
+}
+
+/** @returns {string} a number with four digits */
+export function formatExactly(value) {
+  if (value === -Infinity) return "masked";
+  return String(Number(value.toPrecision(4))).replace(/-/g, "−");
 }
 
 /** Colours around zero: one hue below, one above, the paper at zero. */
 export class Diverging {
   constructor(paper, negative, positive) {
-    const side = (end) => Array.from({ length: SHADES + 1 }, (_, i) => blendColours(paper, end, i / SHADES));
+    const side = (end) => Array.from({ length: HUE_STEPS + 1 }, (_, i) => blendColours(paper, end, i / HUE_STEPS));
     this.sides = { below: side(negative), above: side(positive) };
   }
 
   /** @returns {string} the colour of a number, full at a size */
   of(value, size) {
-    const step = Math.min(SHADES, Math.round((SHADES * Math.abs(value)) / size));
+    const step = Math.min(HUE_STEPS, Math.round((HUE_STEPS * Math.abs(value)) / size));
     return (value < 0 ? this.sides.below : this.sides.above)[step];
   }
 }
@@ -108,7 +113,7 @@ export function numbersOf({ head, terms }, key) {
     dot: formatNumber(terms.dots[key]),
     bias: bias === null ? "" : formatNumber(bias),
     score: formatNumber(terms.scaled[key]),
-    weight: formatWeight(terms.weights[key]),
+    weight: terms.scaled[key] === -Infinity ? "0" : formatWeight(terms.weights[key]),
     norm: head.value ? formatNumber(head.norm(key)) : "",
   };
 }
