@@ -86,7 +86,7 @@ class View:
 
     def run(self, script: str, *arguments: Any) -> Any:
         """Run a function body; `page` is the object behind the page, `view` its open level."""
-        start = "const page = document.querySelector('main').flaxattn, view = page.level;"
+        start = "const page = document.querySelector('main').flaxattn, view = page && page.level;"
         return self.browser.execute_script(start + script, *arguments)
 
     def until(self, condition: str, *arguments: Any) -> None:

@@ -21,7 +21,7 @@ class TestNumbers:
         view.open(pair.page).assert_draws(pair.shares[0])
         drawn = view.run("return view.drawn().lines.map((l) => [l.layer, l.weight - l.opacity])")
         assert drawn == [[0, 0]] * 3 * pair.length**2
-        assert view.find("section.head").get_attribute("data-lines") == str(3 * pair.length**2)
+        assert view.find("#level-head").get_attribute("data-lines") == str(3 * pair.length**2)
 
     def test_eight_bit_weights_stay_within_their_bound(self, view, pair, tmp_path):
         drawn = view.open(

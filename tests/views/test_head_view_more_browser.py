@@ -259,6 +259,7 @@ class TestPlace:
             found, (pair.shares[0], peaked(1, 2, 5, seed=1)[0, 0]), strict=True
         ):
             view.browser.switch_to.frame(frame)
+            view.until("Boolean(page)")
             view.assert_draws(shares)
             view.click("button.head")
             view.click(view.token("right", 3))

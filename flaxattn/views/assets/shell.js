@@ -182,7 +182,7 @@ export class Shell {
   }
 
   open(name) {
-    const section = element("section", { id: `level-${name}`, class: name, role: "tabpanel", "aria-label": this.kinds[name].label });
+    const section = element("section", { id: `level-${name}`, class: "level", role: "tabpanel", "aria-label": this.kinds[name].label });
     this.stage.append(section);
     this.levels[name] = new this.kinds[name].make(section, this.payload, this.state, this);
   }
