@@ -19,6 +19,12 @@ const CLOSEST = 40;
 /** The pointer may move so far, in pixels, between pressing and letting go of a click. */
 const STILL = 4;
 
+/** @returns {number} a size of cells, at most so large, that makes all painted cells equal */
+function evenSize(size) {
+  const painted = 2 ** Math.max(0, Math.ceil(-Math.log2(size)));
+  return Math.floor(size * painted) / painted;
+}
+
 export class Matrix {
   /**
    * @param {HTMLElement} root an empty element, whose width is what there is
@@ -37,6 +43,7 @@ export class Matrix {
     this.stage = element("div", stage, this.cells, this.cross);
     this.overview = element("canvas", { class: "matrix-overview", "aria-hidden": "true" });
     this.legend = element("div", { class: "matrix-legend" });
+    this.pooling = element("span", { class: "matrix-pooling" });
     const button = (name, text, act) => element("button", { type: "button", class: "sign", "aria-label": name, title: name, text, click: act });
     this.tools = element(
       "div",
@@ -115,6 +122,7 @@ export class Matrix {
     const fit = (edges) => Math.min(LARGEST_CELL, (width - edges.left - MARGIN) / columns, TALLEST_MATRIX / rows);
     const beside = fit(edgesOf(LARGEST_CELL)); // with tokens on the edges
     this.fitting = edgesOf(beside).left === edgesOf(LARGEST_CELL).left ? beside : Math.min(fit(edgesOf(0)), READABLE - 0.01);
+    this.fitting = evenSize(this.fitting);
     if (!this.window || this.window.size < this.fitting) this.window = { row: 0, column: 0, size: this.fitting };
     const whole = this.window.size <= this.fitting;
     const edges = edgesOf(this.window.size);
@@ -143,6 +151,8 @@ export class Matrix {
     writeEdges(new CanvasPen(context), this.window, place, this.named(), this.actions.style("--ink"));
     context.strokeStyle = this.actions.style("--rule");
     context.strokeRect(place.left - 0.5, place.top - 0.5, place.width + 1, place.height + 1);
+    const pooled = this.pooled();
+    this.pooling.textContent = pooled > 1 ? `a pixel is the largest of ${pooled} × ${pooled}; ` : "";
     this.paintOverview();
     this.focus();
   }
@@ -211,7 +221,7 @@ export class Matrix {
       box.style.setProperty("background-color", colourOfWeight(this.shades, weight));
       return element("span", { class: "matrix-mark" }, box, String(weight));
     });
-    this.legend.replaceChildren(element("span", { text: unit }), ...marks);
+    this.legend.replaceChildren(this.pooling, element("span", { text: unit }), ...marks);
   }
 
   // Pointing
@@ -393,10 +403,8 @@ export class Matrix {
   /** @returns {string} how much is shown */
   status() {
     const { rows, columns } = this.grid;
-    const pooled = this.pooled();
-    const each = pooled > 1 ? `, a pixel is the largest of up to ${pooled} × ${pooled}` : "";
     const size = `${rows.toLocaleString("en")} × ${columns.toLocaleString("en")}`;
-    return `Head ${this.state.headNumber(this.head)}: ${size} weights${each}`;
+    return `Head ${this.state.headNumber(this.head)}: ${size} weights`;
   }
 
   /** @returns {number} weights on either side of a cell that is painted */

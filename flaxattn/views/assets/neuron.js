@@ -232,8 +232,8 @@ export class NeuronLevel {
     space.style.setProperty("--scrolled", `${left}px`);
     const strips = sizeCanvas(this.strips, width, TOP);
     strips.translate(-left, 0);
-    paintQuery(new CanvasPen(strips), scene, TITLES);
-    const context = sizeCanvas(this.canvas, width, height - TOP);
+    paintQuery(new CanvasPen(strips), scene, TITLES, this.actions.style("--soft"));
+    const context = sizeCanvas(this.canvas, width, height - TOP - 2);
     context.translate(-left, 0);
     paintKeys(new CanvasPen(context), scene, first, last, first * ROW - top);
     if (this.range === `${first} ${last}`) return;

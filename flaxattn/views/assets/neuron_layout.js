@@ -6,7 +6,7 @@
 export const ROW = 24;
 /** Titles of columns, and below them the row of the query. */
 export const TITLES = 28;
-export const QUERY_ROW = 46;
+export const QUERY_ROW = 54;
 export const TOP = TITLES + QUERY_ROW;
 const TOKEN = 124;
 const NUMBER = 60;
@@ -15,7 +15,7 @@ const NORM = 48;
 const CLOSED = 34;
 const GAP = 12;
 const NARROWEST = 90;
-const WIDEST_CELL = 18;
+const WIDEST_CELL = 20;
 /** A cell with a number in it. */
 export const NUMBERED_CELL = 38;
 

@@ -10,6 +10,8 @@ import { formatWeight } from "./numbers.js";
 const STRIP = 16;
 /** The query's own cells stand below a line that says what they are. */
 const CAPTION = 22;
+/** A cell so wide has the number of its dimension below it. */
+const NAMED_CELL = 13;
 const HUE_STEPS = 96;
 /** What the row of the query shows in each strip. */
 export const CAPTIONS = { key: "q of the query", product: "what tells keys apart", value: "output: Σ weight × v" };
@@ -18,7 +20,8 @@ export const CAPTIONS = { key: "q of the query", product: "what tells keys apart
 export function formatNumber(value) {
   if (value === -Infinity) return "masked";
   const size = Math.abs(value);
-  return value.toFixed(size >= 1000 ? 0 : size >= 100 ? 1 : 2).replace("-", "−");
+  const text = size.toFixed(size >= 1000 ? 0 : size >= 100 ? 1 : 2);
+  return value < 0 && Number(text) > 0 ? `−${text}` : text;
 }
 
 /** @returns {string} a number with four digits */
@@ -86,12 +89,17 @@ export function stripTop(y) {
   return y + (ROW - STRIP) / 2;
 }
 
-/** Paint the strips of the query. */
-export function paintQuery(pen, scene, y) {
+/** Paint the strips of the query, and below them the numbers of dimensions where there is room. */
+export function paintQuery(pen, scene, y, ink) {
   const { layout, sizes, colours } = scene;
   for (const column of layout.columns.filter(({ dimensions }) => dimensions)) {
     const size = { key: sizes.query, product: sizes.contributions, value: sizes.output }[column.name];
     paintStrip(pen, column, y + CAPTION, stripOfQuery(scene, column.name), size, colours);
+    if (column.cell < NAMED_CELL) continue;
+    column.dimensions.forEach((d, i) => {
+      const middle = column.x + (i + 0.5) * column.cell;
+      pen.write(String(d), middle, y + CAPTION + STRIP + 7, { colour: ink, size: 9, anchor: "middle" });
+    });
   }
 }
 
@@ -134,7 +142,7 @@ export function paintPicture(pen, scene, first, last, { left, right, ink, soft, 
     if (column.dimensions) pen.write(CAPTIONS[column.name], column.x, TITLES + CAPTION / 2, { colour: soft, size: 10 });
   }
   pen.write(left[terms.query], 0, TITLES + QUERY_ROW / 2 + 6, { colour: ink, size: 13 });
-  paintQuery(pen, scene, TITLES);
+  paintQuery(pen, scene, TITLES, soft);
   paintKeys(pen, scene, first, last, TOP);
   for (let at = first; at < last; at += 1) {
     const middle = TOP + (at - first + 0.5) * ROW;
