@@ -104,7 +104,7 @@ def _levels(inputs: Sequence[Mapping[str, Any]]) -> list[str]:
     """Levels that there is data for, in the order of their tabs."""
     sides = [side for shaped in inputs for side in shaped["sides"]]
     weights = any("weights" in side for side in sides)
-    there = {"atlas": False, "model": False, "head": weights, "neuron": False}
+    there = {"atlas": True, "model": weights, "head": weights, "neuron": False}
     return [name for name in LEVELS if there[name]]
 
 
