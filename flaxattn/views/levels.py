@@ -105,7 +105,7 @@ def _levels(inputs: Sequence[Mapping[str, Any]]) -> list[str]:
     sides = [side for shaped in inputs for side in shaped["sides"]]
     weights = any("weights" in side for side in sides)
     vectors = any("neuron" in side for side in sides)
-    there = {"atlas": False, "model": False, "head": weights, "neuron": vectors}
+    there = {"atlas": True, "model": weights, "head": weights, "neuron": vectors}
     return [name for name in LEVELS if there[name]]
 
 

@@ -28,13 +28,16 @@ def joined(**files: str) -> str:
 
 
 def test_a_module_follows_those_it_imports():
+    imports = 'import {\n  two,\n  three,\n} from "./b.js";\nimport { one } from "./a.js";\n'
     text = joined(
-        main='import {\n  two,\n  three,\n} from "./b.js";\nimport { one } from "./a.js";\nstart(one, two);\n',
+        main=f"{imports}start(one, two);\n",
         a="export const one = 1;\n",
-        b='import { one } from "./a.js";\n\n/** Two. */\nexport function two() {}\nexport class three {}\n',
+        b='import { one } from "./a.js";\n\n/** Two. */\nexport function two() {}\n'
+        "export class three {}\n",
     )
     assert text == (
-        '"use strict";\nconst one = 1;\n\nfunction two() {}\nclass three {}\n\nstart(one, two);\n'
+        '"use strict";\nconst one = 1;\n\n'
+        "function two() {}\nclass three {}\n\nstart(one, two);\n"
     )
 
 

@@ -7,7 +7,7 @@ import { inkOn } from "./colours.js";
 import { checkBox, dropDown, field, headSquare, percentSlider, signButton } from "./controls.js";
 import { element } from "./elements.js";
 import { formatShare } from "./numbers.js";
-import { headTip } from "./panel.js";
+import { headTip, measureLabel } from "./panel.js";
 import { ATTENTION } from "./state.js";
 
 const OPACITY = [
@@ -18,6 +18,11 @@ const OPACITY = [
 const DRAWING = [
   ["lines", "Lines"],
   ["matrix", "Matrix"],
+];
+const ORDER = [
+  ["grid", "by layer"],
+  ["value", "by number"],
+  ["cluster", "by likeness"],
 ];
 /** So many texts are listed; the others are found by searching. */
 const LISTED_TEXTS = 200;
@@ -78,6 +83,8 @@ export class Bar {
     this.attentionList = dropDown("attention", ATTENTION, set("attention"));
     this.opacityList = dropDown("opacity", OPACITY, set("opacity"));
     this.drawingList = dropDown("drawing", DRAWING, set("drawing"));
+    this.measureList = dropDown("measure", [], set("measure"));
+    this.orderList = dropDown("order", ORDER, set("order"));
     this.mass = percentSlider("mass", (percent) => actions.update({ mass: percent / 100 }));
     this.specialBox = box("special", "hidden", "shown");
     this.firstBox = box("first", "hidden", "shown");
@@ -93,6 +100,8 @@ export class Bar {
         signButton("‹", "Previous layer", step(-1)),
         signButton("›", "Next layer", step(1)),
       ),
+      measure: field("Number", this.measureList),
+      order: field("Order", this.orderList),
       drawing: field("Drawn as", this.drawingList),
       attention: field("Attention", this.attentionList),
       opacity: field("Opacity", this.opacityList),
@@ -174,6 +183,8 @@ export class Bar {
     this.sideList.replaceChildren(...choices);
     const layers = state.side.layers.map((number, i) => element("option", { value: i, text: number }));
     this.layerList.replaceChildren(...layers);
+    const measures = state.measures().map((name) => element("option", { value: name, text: measureLabel(name) }));
+    this.measureList.replaceChildren(...measures);
     this.squares = state.side.heads.map((number, head) => this.buildSquare(number, head));
     this.headGroup.replaceChildren(element("span", { class: "label", text: "Heads" }), ...this.squares);
     this.listTexts();
@@ -188,6 +199,8 @@ export class Bar {
     this.layerList.value = String(state.layer);
     this.attentionList.value = state.attention;
     this.opacityList.value = state.opacity;
+    this.measureList.value = state.measure;
+    this.orderList.value = state.order;
     this.drawingList.value = state.drawing;
     this.mass.input.value = String(Math.round(100 * state.mass));
     this.mass.output.textContent = formatShare(state.mass);

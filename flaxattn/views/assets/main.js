@@ -2,8 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where a page begins: the table of its levels, and the message where they cannot be shown.
 
+import { AtlasLevel } from "./atlas.js";
 import { element } from "./elements.js";
 import { HeadLevel } from "./head.js";
+import { ModelLevel } from "./model.js";
 import { NeuronLevel } from "./neuron.js";
 import { Shell } from "./shell.js";
 
@@ -18,6 +20,12 @@ import { Shell } from "./shell.js";
 
 /** @type {Object<string, Kind>} */
 const LEVELS = {
+  atlas: { make: AtlasLevel, label: "Atlas", fields: ["text", "side", "measure", "order"] },
+  model: {
+    make: ModelLevel,
+    label: "Model",
+    fields: ["text", "side", "attention", "opacity", "special", "first", "unit"],
+  },
   head: {
     make: HeadLevel,
     label: "Head",

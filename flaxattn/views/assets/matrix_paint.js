@@ -12,7 +12,7 @@ export const READABLE = 11;
 const LETTERS = 11;
 const LONGEST = 16;
 /** Degrees by which the tokens above the matrix are turned. */
-const TURN = -60;
+const TILT = -60;
 /** Where cells are too small for tokens, so many pixels lie between two numbers. */
 const NUMBERED = 56;
 
@@ -139,7 +139,7 @@ export function writeEdges(pen, window, place, { queries, keys, left, right }, i
   for (let column = columns.first; column < columns.last; column += 1) {
     const x = place.left + (column + 0.5 - window.column) * window.size;
     if (column % step || x < place.left || x > place.left + place.width) continue;
-    if (readable) pen.write(shorten(right[keys[column]]), x, place.top - 5, { ...writing, turn: TURN });
+    if (readable) pen.write(shorten(right[keys[column]]), x, place.top - 5, { ...writing, turn: TILT });
     else pen.write(String(keys[column]), x, place.top - 9, { ...writing, anchor: "middle" });
   }
 }

@@ -6,8 +6,8 @@
 import { element, swatch, tokenText } from "./elements.js";
 import { formatShare, formatWeight } from "./numbers.js";
 
-/** How the measures of a head read, in the order shown; the last two are no shares. */
-export const MEASURES = [
+/** How the measures of a head read, in the order shown. */
+const MEASURES = [
   ["next", "next token"],
   ["previous", "previous token"],
   ["own", "own token"],
@@ -17,8 +17,17 @@ export const MEASURES = [
   ["same_segment", "own sentence"],
   ["entropy", "entropy, nats"],
   ["distance", "distance, tokens"],
+  ["max", "largest weight"],
+  ["sum_sq", "sum of squares"],
+  ["lse", "log-sum-exp"],
 ];
 const LISTED = 10;
+
+/** @returns {string} how a measure reads */
+export function measureLabel(name) {
+  const known = MEASURES.find(([other]) => other === name);
+  return known ? known[1] : name;
+}
 
 /** @returns {HTMLElement} a bar whose parts are `[share, colour]` of its width */
 export function bar(parts) {
@@ -45,7 +54,7 @@ export function headTip(layer, head) {
     element("dt", { text: label }),
     element("dd", { text: head.measure[name].toFixed(2) }),
   ]);
-  const title = element("strong", { text: `Layer ${layer}, head ${head.number}: ${head.measure.does}` });
+  const title = element("strong", { text: [`Layer ${layer}, head ${head.number}`, head.measure.does].filter(Boolean).join(": ") });
   return [title, element("dl", {}, ...rows)];
 }
 
