@@ -25,7 +25,8 @@ export function matrixPicture(matrix, caption, margin, colours) {
   if (few) fillCells(pen, matrix, rows, columns);
   else pen.group.append(cellsAsImage(matrix));
   writeEdges(pen, window, place, matrix.named(), colours.ink);
-  return svgPicture(caption, place.left + place.width + margin, place.top + place.height + 12, colours, pen.group);
+  const text = svgPicture(caption, place.left + place.width + margin, place.top + place.height + 12, colours, pen.group);
+  return text.replace("<image data-href=", "<image href=");
 }
 
 /** One rectangle per visible cell that is not empty. */
@@ -42,11 +43,11 @@ function fillCells(pen, { place, window, pyramid, shades }, rows, columns) {
   }
 }
 
-/** @returns {SVGElement} */
+/** @returns {SVGElement} an image that the page itself, which may load nothing, does not load */
 function cellsAsImage({ place, window, pyramid, pixels, buffer }) {
   const canvas = document.createElement("canvas");
   const context = sizeCanvas(canvas, place.width, place.height);
   paintCells(context, pyramid, window, { ...place, left: 0, top: 0 }, pixels, buffer);
   const size = { x: place.left, y: place.top, width: place.width, height: place.height };
-  return svgElement("image", { ...size, href: canvas.toDataURL("image/png") });
+  return svgElement("image", { "data-href": canvas.toDataURL("image/png"), ...size });
 }
