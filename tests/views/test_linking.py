@@ -36,8 +36,7 @@ def test_a_module_follows_those_it_imports():
         "export class three {}\n",
     )
     assert text == (
-        '"use strict";\nconst one = 1;\n\n'
-        "function two() {}\nclass three {}\n\nstart(one, two);\n"
+        '"use strict";\nconst one = 1;\n\nfunction two() {}\nclass three {}\n\nstart(one, two);\n'
     )
 
 
