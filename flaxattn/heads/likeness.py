@@ -10,7 +10,6 @@ import dataclasses
 import numpy as np
 from jaxtyping import Float, Int
 from scipy.cluster.hierarchy import fcluster, leaves_list, linkage
-from scipy.special import xlogy
 
 # So many terms of entropies are summed at most; of longer texts, queries are taken evenly spaced.
 TERMS = 60_000_000
@@ -58,7 +57,8 @@ def head_distances(weights: Float[np.ndarray, "N Q K"]) -> Float[np.ndarray, " P
 
 def _entropies(rows: Float[np.ndarray, "*heads K"]) -> Float[np.ndarray, "*heads"]:
     """Entropy of each row, in bits."""
-    return -xlogy(rows, rows).sum(-1) / np.float32(np.log(2))
+    # A weight too small for a logarithm adds nothing; this is much faster than a special case.
+    return -np.einsum("...k,...k", rows, np.log2(np.maximum(rows, np.float32(1e-30))))
 
 
 def head_likeness(weights: Float[np.ndarray, "N Q K"], groups: int = 8) -> Likeness:

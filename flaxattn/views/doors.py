@@ -63,7 +63,7 @@ def head_view(
     """
     return open_page(
         trace,
-        "head" if state is None else str(state.get("level", "head")),
+        None,
         layer=layer,
         heads=heads,
         include_layers=include_layers,

@@ -37,7 +37,7 @@ TITLES = {
 
 def open_page(
     trace: Trace,
-    level: str,
+    level: str | None,
     *,
     layer: int | None = None,
     heads: Sequence[int] | None = None,
@@ -52,7 +52,7 @@ def open_page(
 
     Args:
         trace: With weights; the atlas alone does with statistics.
-        level: `atlas`, `model`, `head` or `neuron`.
+        level: `atlas`, `model`, `head` or `neuron`; None for that of the state, else `head`.
         layer: As all that follow, as in `flaxattn.views.doors.head_view`.
         heads: Heads that are on at first.
         include_layers: Layers that travel with the page.
@@ -68,6 +68,7 @@ def open_page(
     if theme not in (None, "auto", "light", "dark"):
         raise InputError(f'Unknown theme {theme!r}.\nUse "auto", "light" or "dark".')
     known = check_state(state)
+    level = level or known.get("level", "head")
     for seen in recorded(trace, numbers_do=level == "atlas").values():
         seen.require_whole("A page")
     ones = [trace[b] for b in _sequences(trace, sequence)]

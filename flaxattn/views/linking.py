@@ -21,8 +21,8 @@ _LINE = re.compile(r"^[ \t]*//.*\n", re.MULTILINE)
 def link(entry: str, read: Callable[[str], str]) -> str:
     """One strict script with everything that a module needs, each module after those it imports.
 
-    Whole lines of comment are left out. All top-level names share one scope, so each may be
-    declared once only, exported or not.
+    Whole lines of comment and indentation are left out. All top-level names share one scope, so
+    each may be declared once only, exported or not.
 
     Args:
         entry: Name of the module to begin with.
@@ -79,4 +79,4 @@ def _plain(name: str, body: str) -> str:
     left = _LEFT.search(text)
     if left:
         raise ValueError(f"{name}: {left[0]!r} is not understood here.")
-    return text.strip("\n") + "\n"
+    return re.sub(r"^[ \t]+", "", text.strip("\n"), flags=re.M) + "\n"

@@ -187,7 +187,9 @@ export class ModelLevel {
       const canvas = element("canvas");
       paintWeights(canvas, poolHead(side.layerAt(layer), head, selection, SMALL_SIDE), this.colours);
       const place = { x: edge + head * (size + gap), y: edge + 24 + layer * (tall + gap), width: size, height: tall };
-      root.append(svgElement("image", { ...place, href: canvas.toDataURL(), preserveAspectRatio: "none", style: "image-rendering:pixelated" }));
+      const image = svgElement("image", { ...place, href: canvas.toDataURL(), preserveAspectRatio: "none" });
+      image.style.setProperty("image-rendering", "pixelated");
+      root.append(image);
     }
     return { name: side.alone ? "attention-model" : `attention-model-${side.name}`, svg: new XMLSerializer().serializeToString(root) };
   }
