@@ -13,6 +13,9 @@ import { layOut, lineAt, meanOn, paintLines, selectLines } from "./lines.js";
 import { formatShare, formatWeight } from "./numbers.js";
 import { headsPanel, pairPanel, tokenPanel } from "./panel.js";
 
+/** A stripe fainter than this is not seen. */
+const FAINTEST = 1 / 255;
+
 export class HeadLevel {
   /**
    * @param {HTMLElement} root
@@ -26,6 +29,8 @@ export class HeadLevel {
     this.state = state;
     this.actions = actions;
     this.page = new HeadPage(root, payload, state, actions);
+    /** What each row shows of the token in focus. */
+    this.marks = new WeakMap();
     this.page.stage.addEventListener("mousemove", (event) => this.pointAtLine(event));
     this.page.stage.addEventListener("mouseleave", () => actions.hideTip());
   }
@@ -160,11 +165,16 @@ export class HeadLevel {
         const chosen = Boolean(focus) && focus.side === side && focus.index === index;
         const held = (side === "left" ? this.state.query : this.state.key) === index;
         const found = focus && focus.side !== side ? others.get(index) : undefined;
+        const text = found ? formatWeight(found.mean) : "";
+        const stripes = found && Math.max(...found.weights.values()) >= FAINTEST ? this.stripes(found.weights) : "";
+        const shown = `${chosen} ${held} ${text} ${stripes}`;
+        if (this.marks.get(row) === shown) continue; // in a long text, few rows change
+        this.marks.set(row, shown);
         row.classList.toggle("chosen", chosen);
         row.classList.toggle("held", held);
         row.setAttribute("aria-selected", String(held));
-        row.style.setProperty("background-image", found ? this.stripes(found.weights) : "");
-        row.lastChild.textContent = found ? formatWeight(found.mean) : "";
+        row.style.setProperty("background-image", stripes);
+        row.lastChild.textContent = text;
       }
       this.page.columns[side].querySelectorAll("[tabindex]").forEach((row) => row.removeAttribute("tabindex"));
       const pinned = side === "left" ? this.state.query : this.state.key;
