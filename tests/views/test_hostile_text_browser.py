@@ -146,6 +146,48 @@ def test_the_policy_would_have_reported_it(view, page, tmp_path):
     assert "alert" not in seen
 
 
+def test_text_appears_as_written_in_the_other_levels(view, page):
+    view.open(page, "level=model")
+    shown = view.run(
+        "return view.state.side.left.tokens.map((_, index) => {"
+        "  const cell = view.grid.cells[1];"
+        "  const box = cell.button.getBoundingClientRect();"
+        "  const place = (index + 0.5) / view.state.side.left.tokens.length;"
+        "  const clientX = box.left + place * box.width;"
+        "  view.point(cell, {clientX, clientY: box.top + place * box.height});"
+        "  return [...page.tip.querySelectorAll('.piece')].map((piece) => piece.textContent);"
+        "});"
+    )
+    assert shown == [[token, token] for token in WRITTEN]
+    for level in ("atlas", "model"):
+        view.open(page, f"level={level}&order=cluster&measure=<b>&side='\"")
+        title = ElementTree.fromstring(view.svg())[0].text
+        assert title is not None and title.startswith(MODEL)
+        view.click("button.copy")
+        assert view.run("return window.seen") == []
+        assert view.run("return document.querySelectorAll('img, iframe, object, svg').length") == 0
+
+
+def test_a_list_of_hostile_texts_is_a_list_of_texts(view, peaked, tmp_path):
+    tokens = [[token, "x"] for token in HOSTILE]
+    weights = np.repeat(peaked(1, 1, 2), len(tokens), axis=1)
+    trace = Trace.from_arrays(weights, tokens, words=[[0, 0]] * len(tokens), model=MODEL)
+    view.open(head_view(trace).save(tmp_path / "texts.html"), "unit=words")
+    written = [f"{i + 1}: {token} x" for i, token in enumerate(WRITTEN)]
+    assert view.texts("[name=sequence] option") == written
+    for number in (1, 3, 5, 20):
+        view.choose("sequence", str(number))
+        assert view.texts(".left .piece") == [f"{WRITTEN[number]}x"]
+    box = view.find("[name=search]")
+    box.send_keys("</script><script>")
+    assert view.texts("[name=sequence] option")[0] == written[1]
+    box.clear()
+    box.send_keys("[(.*")
+    assert len(view.texts("[name=sequence] option")) == 1
+    assert view.run("return window.seen") == []
+    assert view.run("return document.scripts.length") == 2
+
+
 def test_svg_of_it_is_text_too(view, page):
     view.open(page)
     root = ElementTree.fromstring(view.svg())

@@ -194,7 +194,7 @@ export class AtlasLevel {
   /** The cells in their present places. */
   picture() {
     const box = this.grid.root.getBoundingClientRect();
-    const [width, height] = [Math.ceil(box.width), Math.ceil(box.height) + 40];
+    const [width, height] = [Math.ceil(box.width), Math.ceil(box.height) + 48];
     const ink = this.actions.style("--ink");
     const caption = [this.payload.model, this.side.titles[0], measureLabel(this.state.measure)].filter(Boolean).join(", ");
     const root = svgElement("svg", { width, height, viewBox: `0 0 ${width} ${height}`, "font-family": "system-ui, sans-serif", "font-size": 12 });

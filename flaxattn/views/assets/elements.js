@@ -22,8 +22,10 @@ export function element(tag, options = {}, ...children) {
   return made;
 }
 
+/** Where drawings for files are made: a document that shows nothing and loads nothing. */
+const DRAWINGS = new DOMParser().parseFromString("<svg></svg>", "text/html");
 /** The SVG namespace, asked of the browser, so that no address stands in this file. */
-const SVG = new DOMParser().parseFromString("<svg></svg>", "text/html").querySelector("svg").namespaceURI;
+const SVG = DRAWINGS.querySelector("svg").namespaceURI;
 
 /**
  * @param {string} tag
@@ -32,7 +34,7 @@ const SVG = new DOMParser().parseFromString("<svg></svg>", "text/html").querySel
  * @returns {SVGElement}
  */
 export function svgElement(tag, attributes, text = null) {
-  const made = /** @type {SVGElement} */ (document.createElementNS(SVG, tag));
+  const made = /** @type {SVGElement} */ (DRAWINGS.createElementNS(SVG, tag));
   for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, String(value));
   if (text !== null) made.textContent = text;
   return made;

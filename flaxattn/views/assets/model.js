@@ -175,7 +175,7 @@ export class ModelLevel {
     const selection = this.state.selection(null);
     const [size, gap, edge] = [72, 6, 40];
     const tall = Math.round(size * Number(this.grid.root.style.getPropertyValue("--tall")));
-    const [width, height] = [edge + side.heads.length * (size + gap), edge + 24 + side.layers.length * (tall + gap)];
+    const [width, height] = [edge + side.heads.length * (size + gap) + gap, edge + 24 + side.layers.length * (tall + gap) + gap];
     const ink = this.actions.style("--ink");
     const caption = [this.payload.model, side.titles[0], "all heads"].filter(Boolean).join(", ");
     const root = svgElement("svg", { width, height, viewBox: `0 0 ${width} ${height}`, "font-family": "system-ui, sans-serif", "font-size": 12 });

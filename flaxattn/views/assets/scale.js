@@ -29,15 +29,16 @@ export function evenColour(colours, share) {
 }
 
 /**
- * Paint weights, one pixel each.
+ * Paint weights, one pixel each. Where all are hidden, one empty pixel is left.
  * @param {HTMLCanvasElement} canvas
  * @param {{values: Float32Array, rows: number, columns: number}} picture
  * @param {string[]} colours
  */
 export function paintWeights(canvas, { values, rows, columns }, colours) {
   const parts = colours.map(colourParts);
-  canvas.width = columns;
-  canvas.height = rows;
+  canvas.width = Math.max(1, columns);
+  canvas.height = Math.max(1, rows);
+  if (!values.length) return;
   const pen = canvas.getContext("2d");
   const image = pen.createImageData(columns, rows);
   values.forEach((weight, i) => image.data.set([...parts[weightStep(weight)], 255], 4 * i));
