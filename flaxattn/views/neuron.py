@@ -101,7 +101,8 @@ def shape_neuron(
     """
     if seen.query is None or seen.key is None:
         return None
-    precision = _choose_precision(seen, one, side, layers)
+    taken = sum(len(text) for name, text in blocks.data.items() if _is_vector(name))
+    precision = _choose_precision(seen, one, side, layers, taken)
     parts: dict[str, Any] = {
         name: _stored(vectors(seen, name, layers), precision) for name in _held(seen)
     }
@@ -122,6 +123,11 @@ def shape_neuron(
     distances = _distances(_scored(shown["query"], shown["key"], again), seen, layers)
     error = max(float(layer.max()) for layer in distances)
     return shaped | {"scale": terms.scale, "mask": terms.mask, "error": error, "problem": ""}
+
+
+def _is_vector(block: str) -> bool:
+    """Whether a block was put here, by its name: `0/encoder/query/3`."""
+    return block.split("/")[2] in _PROJECTIONS
 
 
 def _held(seen: Seen) -> list[Projection]:
@@ -237,8 +243,8 @@ def _softmax(scores: Float[np.ndarray, "H Q K"]) -> Float[np.ndarray, "H Q K"]:
     return shares / np.where(total > 0, total, 1)
 
 
-def _choose_precision(seen: Seen, one: Trace, side: str, layers: Sequence[int]) -> str:
-    """How numbers are stored: exactly where they are few.
+def _choose_precision(seen: Seen, one: Trace, side: str, layers: Sequence[int], taken: int) -> str:
+    """How numbers are stored beside those that have taken room already: exactly where they are few.
 
     Raises:
         InputError: If they are too many.
@@ -246,13 +252,14 @@ def _choose_precision(seen: Seen, one: Trace, side: str, layers: Sequence[int]) 
     counts = {name: int(np.prod(getattr(seen, name).shape[2:])) for name in _held(seen)}
     each = 8 * sum(counts.values()) // 3  # characters of a layer in float16
     size = each * len(layers)
-    if size > VECTORS_BYTES:
-        fits = VECTORS_BYTES // each
-        cure = f"include_layers=[…] with at most {fits}" if fits else "a shorter text"
+    if taken + size > VECTORS_BYTES:
+        fits = (VECTORS_BYTES - taken) // each
+        cure = f"include_layers=[…] with at most {fits}" if fits > 0 else "a shorter text"
+        cure = "one text, sequence=0" if taken and fits <= 0 else cure
         raise InputError(
-            f"{', '.join(counts)} of the {side} would take {size / 1e6:,.0f} MB of the page; at "
-            f"most {VECTORS_BYTES / 1e6:.0f} MB travel.\n"
+            f"{', '.join(counts)} of the {side} would take {size / 1e6:,.0f} MB of the page; "
+            f"{max(0, VECTORS_BYTES - taken) / 1e6:.0f} MB are left for them.\n"
             f"The text has {len(one.tokens[0])} tokens, and {len(layers)} layers are to travel.\n"
             f"Use {cure}, or capture fewer heads, or no values."
         )
-    return "float32" if 2 * size <= _EXACT_BYTES else "float16"
+    return "float32" if taken + 2 * size <= _EXACT_BYTES else "float16"

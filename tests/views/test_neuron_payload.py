@@ -207,13 +207,23 @@ def test_a_trace_without_keys_says_how_to_capture_them(traces):
 
 @pytest.mark.parametrize(
     ("limit", "cure"),
-    [(0, "a shorter text"), (100_000, "include_layers=[…] with at most 1")],
+    [(0, "a shorter text"), (100_000, "include_layers=[…] with at most 3")],
 )
 def test_too_many_numbers_are_refused_with_a_way_out(traces, monkeypatch, limit, cure):
     monkeypatch.setattr("flaxattn.views.neuron.VECTORS_BYTES", limit)
     with pytest.raises(InputError) as caught:
         sides_of(traces["tiny-bert"])
     first, second, third = str(caught.value).splitlines()
-    assert first.startswith("query, key, value of the encoder would take 0 MB of the page; at most")
+    assert first.startswith("query, key, value of the encoder would take 0 MB of the page; 0 MB")
     assert second == "The text has 14 tokens, and 4 layers are to travel."
     assert third == f"Use {cure}, or capture fewer heads, or no values."
+
+
+def test_several_texts_share_the_room(traces, monkeypatch):
+    one, blocks = traces["tiny-bert"][0], Blocks()
+    (seen,) = recorded(one).values()
+    shape_neuron(seen, one, "encoder", seen.layers, blocks, "0/encoder")
+    taken = sum(map(len, blocks.data.values()))
+    monkeypatch.setattr("flaxattn.views.neuron.VECTORS_BYTES", taken + 1)
+    with pytest.raises(InputError, match="Use one text, sequence=0, or capture fewer heads"):
+        shape_neuron(seen, one, "encoder", seen.layers, blocks, "1/encoder")

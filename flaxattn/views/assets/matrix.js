@@ -5,7 +5,7 @@
 
 import { element, tokenText } from "./elements.js";
 import { byRow, Pyramid, readGrid } from "./matrix_grid.js";
-import { asPixels, colourOfWeight, edgesOf, paintCells, READABLE, shadesBetween, writeEdges } from "./matrix_paint.js";
+import { asPixels, colourOfWeight, NUMBER_EDGES, paintCells, READABLE, shadesBetween, tokenEdges, writeEdges } from "./matrix_paint.js";
 import { formatWeight } from "./numbers.js";
 import { matrixPicture } from "./matrix_picture.js";
 import { CanvasPen, sizeCanvas } from "./pens.js";
@@ -110,6 +110,8 @@ export class Matrix {
     this.selection = selection;
     this.reading = reading;
     this.grid = readGrid(layer, head, selection);
+    const named = this.named();
+    this.edges = tokenEdges(queries.map((query) => named.left[query]), keys.map((key) => named.right[key]));
     this.pyramid = new Pyramid(opacity === "row" ? byRow(this.grid) : this.grid);
     this.cell = null;
     if (!same) this.window = null;
@@ -120,12 +122,12 @@ export class Matrix {
     const { rows, columns } = this.grid;
     const width = Math.max(200, this.root.clientWidth);
     const fit = (edges) => Math.min(LARGEST_CELL, (width - edges.left - MARGIN) / columns, TALLEST_MATRIX / rows);
-    const beside = fit(edgesOf(LARGEST_CELL)); // with tokens on the edges
-    this.fitting = edgesOf(beside).left === edgesOf(LARGEST_CELL).left ? beside : Math.min(fit(edgesOf(0)), READABLE - 0.01);
+    const beside = fit(this.edges); // with tokens on the edges
+    this.fitting = beside >= READABLE ? beside : Math.min(fit(NUMBER_EDGES), READABLE - 0.01);
     this.fitting = evenSize(this.fitting);
     if (!this.window || this.window.size < this.fitting) this.window = { row: 0, column: 0, size: this.fitting };
     const whole = this.window.size <= this.fitting;
-    const edges = edgesOf(this.window.size);
+    const edges = this.window.size >= READABLE ? this.edges : NUMBER_EDGES;
     const room = width - edges.left - MARGIN - (whole ? 0 : OVERVIEW + 16);
     const sides = [Math.min(room, columns * this.window.size), Math.min(TALLEST_MATRIX, rows * this.window.size)];
     this.place = { ...edges, width: sides[0], height: sides[1] };

@@ -4,6 +4,7 @@
 // visible of the matrix, and where, is handed in.
 
 import { blendColours, colourParts } from "./colours.js";
+import { FONT } from "./pens.js";
 
 /** Steps of the colour scale; each is well below what an eye tells apart. */
 const SHADES = 1024;
@@ -13,8 +14,10 @@ const LETTERS = 11;
 const LONGEST = 16;
 /** Degrees by which the tokens above the matrix are turned. */
 const TILT = -60;
-/** Where cells are too small for tokens, so many pixels lie between two numbers. */
+/** Where cells are too small for tokens, so many pixels lie between two numbers of positions. */
 const NUMBERED = 56;
+/** Room for these numbers. */
+export const NUMBER_EDGES = { left: 44, top: 24 };
 
 /**
  * What is visible of a matrix.
@@ -111,9 +114,17 @@ export function numberStep(size) {
   return Math.max(1, [1, 2, 5, 10].map((factor) => factor * power).find((step) => step >= least));
 }
 
-/** @returns {{left: number, top: number}} room for tokens, or for the numbers of positions */
-export function edgesOf(size) {
-  return size >= READABLE ? { left: 118, top: 96 } : { left: 44, top: 24 };
+/**
+ * Room that tokens take along the edges.
+ * @param {string[]} left
+ * @param {string[]} right
+ * @returns {{left: number, top: number}}
+ */
+export function tokenEdges(left, right) {
+  const context = document.createElement("canvas").getContext("2d");
+  context.font = `${LETTERS}px ${FONT}`;
+  const longest = (tokens) => tokens.reduce((most, token) => Math.max(most, context.measureText(shorten(token)).width), 20);
+  return { left: longest(left) + 14, top: longest(right) * Math.sin((-TILT * Math.PI) / 180) + 16 };
 }
 
 /**

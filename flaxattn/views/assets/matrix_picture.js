@@ -25,8 +25,7 @@ export function matrixPicture(matrix, caption, margin, colours) {
   if (few) fillCells(pen, matrix, rows, columns);
   else pen.group.append(cellsAsImage(matrix));
   writeEdges(pen, window, place, matrix.named(), colours.ink);
-  const text = svgPicture(caption, place.left + place.width + margin, place.top + place.height + 12, colours, pen.group);
-  return text.replace("<image data-href=", "<image href=");
+  return svgPicture(caption, place.left + place.width + margin, place.top + place.height + 12, colours, pen.group);
 }
 
 /** One rectangle per visible cell that is not empty. */
@@ -43,11 +42,11 @@ function fillCells(pen, { place, window, pyramid, shades }, rows, columns) {
   }
 }
 
-/** @returns {SVGElement} an image that the page itself, which may load nothing, does not load */
+/** @returns {SVGElement} the visible cells, a pixel each or more */
 function cellsAsImage({ place, window, pyramid, pixels, buffer }) {
   const canvas = document.createElement("canvas");
   const context = sizeCanvas(canvas, place.width, place.height);
   paintCells(context, pyramid, window, { ...place, left: 0, top: 0 }, pixels, buffer);
   const size = { x: place.left, y: place.top, width: place.width, height: place.height };
-  return svgElement("image", { "data-href": canvas.toDataURL("image/png"), ...size });
+  return svgElement("image", { ...size, href: canvas.toDataURL("image/png") });
 }

@@ -17,7 +17,7 @@ import { svgElement } from "./elements.js";
  * @property {(text: string, x: number, y: number, writing: Writing) => void} write y is the middle
  */
 
-const FONT = "system-ui, sans-serif";
+export const FONT = "system-ui, sans-serif";
 /** From the middle of a line of letters to its base, by their size. */
 const BASE = 0.35;
 
