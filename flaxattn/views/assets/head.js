@@ -8,7 +8,7 @@ import { tokenRow } from "./controls.js";
 import { element, swatch, tokenText } from "./elements.js";
 import { svgDocument } from "./export.js";
 import { HeadPage } from "./head_page.js";
-import { layOut, lineAt, meanOn, paintLines, selectLines } from "./lines.js";
+import { layOut, lineAt, lineLimit, meanOn, paintLines, selectLines } from "./lines.js";
 import { formatShare, formatWeight } from "./numbers.js";
 import { headsPanel, pairPanel, tokenPanel } from "./panel.js";
 
@@ -97,7 +97,8 @@ export class HeadLevel {
   showAllLines() {
     const selection = this.state.selection(null);
     this.geometry = layOut(selection, this.page.stage.clientWidth, this.rowHeight);
-    this.everything = selectLines(this.state.layerWeights(), selection);
+    const limit = lineLimit(this.geometry.width, this.geometry.height);
+    this.everything = selectLines(this.state.layerWeights(), { ...selection, limit });
     this.page.stage.style.setProperty("height", `${this.geometry.height}px`);
     paintLines(this.page.canvas, this.everything.lines, this.geometry, (head) => this.actions.colourOf(head));
   }
@@ -125,7 +126,8 @@ export class HeadLevel {
         const found = focus && focus.side !== side ? others.get(index) : undefined;
         row.classList.toggle("chosen", chosen);
         row.classList.toggle("held", held);
-        row.setAttribute("aria-selected", String(held));
+        if (row.getAttribute("aria-selected") !== String(held)) row.setAttribute("aria-selected", String(held));
+        if (!found && !row.lastChild.textContent) continue;
         row.style.setProperty("background-image", found ? this.stripes(found.weights) : "");
         row.lastChild.textContent = found ? formatWeight(found.mean) : "";
       }

@@ -5,6 +5,8 @@
 
 /** More lines than this only slow the page down; the strongest stay, and the status line says so. */
 const LINE_LIMIT = 40000;
+/** So many pixels of lines take a browser about a second; of a high picture fewer lines are drawn. */
+const INK_LIMIT = 60e6;
 
 /** So many of the strongest lines are wide and smooth; a browser takes ten times longer for one. */
 const WIDE_LIMIT = 800;
@@ -27,6 +29,7 @@ const STEPS = 16;
  * @property {number} mass share of each row to show, strongest keys first
  * @property {string} opacity absolute, row or heads
  * @property {{side: "left"|"right", index: number}|null} focus token whose lines alone are drawn
+ * @property {number} [limit] of lines
  *
  * @typedef {Object} Line
  * @property {number} head index of the head
@@ -48,11 +51,11 @@ export function total(values) {
   return sum;
 }
 
-/** @returns {Float32Array} weights of one row, renormalised without the hidden keys */
+/** @returns {Float32Array} weights of one row, not to be changed, renormalised without hidden keys */
 export function readRow(layer, head, query, hidden) {
   const start = (head * layer.rows + query) * layer.columns;
+  if (!hidden) return layer.weights.subarray(start, start + layer.columns);
   const row = layer.weights.slice(start, start + layer.columns);
-  if (!hidden) return row;
   for (const key of hidden) row[key] = 0;
   for (const [from, to] of layer.parts(query)) {
     const part = row.subarray(from, to);
@@ -71,13 +74,15 @@ export function meanOn(layer, heads, query, keys) {
   return total(shares) / heads.length;
 }
 
-/** Put to zero, in each part of a row, all but the fewest weights that hold `mass` of it. */
-function keepMass(row, parts, mass) {
+/** @returns {Float32Array} a row in each part of which only the fewest weights that hold `mass` are */
+export function keepMass(whole, parts, mass) {
+  const row = whole.slice();
   for (const [from, to] of parts) {
     const part = row.subarray(from, to);
     const floor = smallestKept(part, mass);
     part.set(part.map((weight) => (weight >= floor ? weight : 0)));
   }
+  return row;
 }
 
 /** @returns {number} smallest weight among the fewest keys that hold `mass` of the row */
@@ -109,10 +114,10 @@ function scanRows(layer, selection, queries, keys) {
   const units = new Float32Array(rows.length);
   let mass = 0;
   for (let at = 0; at < rows.length; at += 1) {
-    const row = readRow(layer, ...rows[at], selection.hidden);
+    let row = readRow(layer, ...rows[at], selection.hidden);
     units[at] = opacityUnit(row, selection);
     mass += total(row);
-    if (selection.mass < 1) keepMass(row, layer.parts(rows[at][1]), selection.mass);
+    if (selection.mass < 1) row = keepMass(row, layer.parts(rows[at][1]), selection.mass);
     for (let i = 0; i < keys.length; i += 1) {
       opacities[at * keys.length + i] = row[keys[i]] / units[at];
     }
@@ -120,9 +125,33 @@ function scanRows(layer, selection, queries, keys) {
   return { opacities, units, mass };
 }
 
+/** @returns {number} how many lines are drawn at most in a picture of that size */
+export function lineLimit(width, height) {
+  const usual = width + height / 3;
+  return Math.max(1000, Math.min(LINE_LIMIT, Math.floor(INK_LIMIT / usual)));
+}
+
+/**
+ * The value that `limit` values reach, found by counting: the upper half of the bits of a positive
+ * number of single precision grows with it.
+ * @param {Float32Array} values not negative
+ * @param {number} limit
+ */
+function limitValue(values, limit) {
+  const bits = new Uint32Array(values.buffer, values.byteOffset, values.length);
+  const counts = new Uint32Array(65536);
+  for (let i = 0; i < bits.length; i += 1) counts[bits[i] >>> 16] += 1;
+  let [bucket, above] = [65535, 0];
+  while (bucket > 0 && above + counts[bucket] < limit) {
+    above += counts[bucket];
+    bucket -= 1;
+  }
+  return values.filter((_, i) => bits[i] >>> 16 === bucket).sort().reverse()[limit - above - 1];
+}
+
 /** @returns {number[]} indices of the `limit` largest values above 0, in order of index */
 function strongest(values, limit) {
-  const faintest = values.length > limit ? values.slice().sort()[values.length - limit] : 0;
+  const faintest = values.length > limit ? limitValue(values, limit) : 0;
   const chosen = [];
   const ties = [];
   for (let i = 0; i < values.length; i += 1) {
@@ -143,7 +172,7 @@ export function selectLines(layer, selection) {
   const queries = only("left", selection.queries);
   const keys = only("right", selection.keys);
   const { opacities, units, mass } = scanRows(layer, selection, queries, keys);
-  const lines = strongest(opacities, LINE_LIMIT).map((i) => {
+  const lines = strongest(opacities, selection.limit || LINE_LIMIT).map((i) => {
     const row = Math.floor(i / keys.length);
     return {
       head: heads[Math.floor(row / queries.length)],
