@@ -126,8 +126,7 @@ export class HeadLevel {
         const found = focus && focus.side !== side ? others.get(index) : undefined;
         row.classList.toggle("chosen", chosen);
         row.classList.toggle("held", held);
-        if (row.getAttribute("aria-selected") !== String(held)) row.setAttribute("aria-selected", String(held));
-        if (!found && !row.lastChild.textContent) continue;
+        row.setAttribute("aria-selected", String(held));
         row.style.setProperty("background-image", found ? this.stripes(found.weights) : "");
         row.lastChild.textContent = found ? formatWeight(found.mean) : "";
       }

@@ -26,7 +26,9 @@ export function poolHead(layer, head, selection, limit) {
   const chosen = Uint32Array.from(keys);
   // Plain loops over typed arrays: of a long text, these are tens of millions of weights.
   for (let i = 0; i < queries.length; i += 1) {
-    const row = readRow(layer, head, queries[i], hidden);
+    const from = (head * layer.rows + queries[i]) * layer.columns;
+    const whole = layer.weights.subarray(from, from + layer.columns);
+    const row = hidden ? readRow(layer, head, queries[i], hidden) : whole;
     const unit = opacity === "row" ? Math.max(...row) || 1 : 1;
     const start = Math.floor((i * rows) / queries.length) * columns;
     for (let j = 0; j < chosen.length; j += 1) {
