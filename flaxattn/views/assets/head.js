@@ -8,7 +8,7 @@ import { tokenRow } from "./controls.js";
 import { element, swatch, tokenText } from "./elements.js";
 import { svgDocument } from "./export.js";
 import { HeadPage } from "./head_page.js";
-import { layOut, lineAt, lineLimit, meanOn, paintLines, selectLines } from "./lines.js";
+import { layOut, lineAt, meanOn, paintLines, selectLines } from "./lines.js";
 import { formatShare, formatWeight } from "./numbers.js";
 import { headsPanel, pairPanel, tokenPanel } from "./panel.js";
 
@@ -97,8 +97,7 @@ export class HeadLevel {
   showAllLines() {
     const selection = this.state.selection(null);
     this.geometry = layOut(selection, this.page.stage.clientWidth, this.rowHeight);
-    const limit = lineLimit(this.geometry.width, this.geometry.height);
-    this.everything = selectLines(this.state.layerWeights(), { ...selection, limit });
+    this.everything = selectLines(this.state.layerWeights(), { ...selection, limit: this.geometry.limit });
     this.page.stage.style.setProperty("height", `${this.geometry.height}px`);
     paintLines(this.page.canvas, this.everything.lines, this.geometry, (head) => this.actions.colourOf(head));
   }

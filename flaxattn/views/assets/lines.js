@@ -5,8 +5,6 @@
 
 /** More lines than this only slow the page down; the strongest stay, and the status line says so. */
 const LINE_LIMIT = 40000;
-/** So many pixels of lines take a browser about a second; of a high picture fewer lines are drawn. */
-const INK_LIMIT = 60e6;
 
 /** So many of the strongest lines are wide and smooth; a browser takes ten times longer for one. */
 const WIDE_LIMIT = 800;
@@ -144,12 +142,6 @@ function largestAt(values, count) {
   return alike[alike.length - left];
 }
 
-/** @returns {number} how many lines are drawn at most in a picture of that size */
-export function lineLimit(width, height) {
-  const usual = width + height / 3;
-  return Math.max(1000, Math.min(LINE_LIMIT, Math.floor(INK_LIMIT / usual)));
-}
-
 /** @returns {number[]} indices of the `limit` largest values above 0, in order of index */
 function strongest(values, limit) {
   const faintest = values.length > limit ? largestAt(values, limit) : 0;
@@ -197,6 +189,7 @@ export function selectLines(layer, selection) {
  * @property {Map<number, number>} left vertical centre by query
  * @property {Map<number, number>} right vertical centre by key
  * @property {Map<number, number>} shift vertical distance from the centre, by head
+ * @property {number} limit of lines that are drawn at most
  *
  * @param {Selection} selection
  * @param {number} width
@@ -207,9 +200,11 @@ export function layOut(selection, width, rowHeight) {
   const place = (positions) => new Map(positions.map((p, i) => [p, (i + 0.5) * rowHeight]));
   const count = selection.heads.length;
   const gap = Math.min(2.5, (0.7 * rowHeight) / count);
+  const height = rowHeight * Math.max(selection.queries.length, selection.keys.length);
   return {
     width,
-    height: rowHeight * Math.max(selection.queries.length, selection.keys.length),
+    height,
+    limit: Math.max(1000, Math.min(LINE_LIMIT, Math.floor(INK_LIMIT / (width + height / 3)))),
     left: place(selection.queries),
     right: place(selection.keys),
     shift: new Map(selection.heads.map((head, i) => [head, (i - (count - 1) / 2) * gap])),
@@ -313,3 +308,6 @@ export function lineAt(lines, geometry, x, y) {
   }
   return null;
 }
+
+/** So many pixels of lines take a browser about a second; of a high picture fewer lines are drawn. */
+const INK_LIMIT = 60e6;
