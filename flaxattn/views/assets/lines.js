@@ -181,6 +181,9 @@ export function selectLines(layer, selection) {
   return { lines, found, share: mass > 0 ? Math.min(1, shown / mass) : 0 };
 }
 
+/** So many pixels of lines take a browser about a second; of a high picture fewer lines are drawn. */
+const INK_LIMIT = 60e6;
+
 /**
  * Where lines run. Heads are set apart a little, so that lines of one pair lie side by side.
  * @typedef {Object} Geometry
@@ -308,6 +311,3 @@ export function lineAt(lines, geometry, x, y) {
   }
   return null;
 }
-
-/** So many pixels of lines take a browser about a second; of a high picture fewer lines are drawn. */
-const INK_LIMIT = 60e6;
