@@ -128,7 +128,7 @@ export class HeadLevel {
   showAllLines() {
     const selection = this.state.selection(null);
     this.geometry = layOut(selection, this.page.stage.clientWidth, this.rowHeight);
-    this.everything = selectLines(this.state.layerWeights(), selection);
+    this.everything = selectLines(this.state.layerWeights(), { ...selection, limit: this.geometry.limit });
     this.page.stage.style.setProperty("height", `${this.geometry.height}px`);
     paintLines(this.page.canvas, this.everything.lines, this.geometry, (head) => this.actions.colourOf(head));
   }

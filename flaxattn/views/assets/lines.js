@@ -27,6 +27,7 @@ const STEPS = 16;
  * @property {number} mass share of each row to show, strongest keys first
  * @property {string} opacity absolute, row or heads
  * @property {{side: "left"|"right", index: number}|null} focus token whose lines alone are drawn
+ * @property {number} [limit] of lines
  *
  * @typedef {Object} Line
  * @property {number} head index of the head
@@ -164,7 +165,7 @@ export function selectLines(layer, selection) {
   const queries = only("left", selection.queries);
   const keys = only("right", selection.keys);
   const { opacities, units, mass } = scanRows(layer, selection, queries, keys);
-  const lines = strongest(opacities, LINE_LIMIT).map((i) => {
+  const lines = strongest(opacities, selection.limit || LINE_LIMIT).map((i) => {
     const row = Math.floor(i / keys.length);
     return {
       head: heads[Math.floor(row / queries.length)],
@@ -180,6 +181,9 @@ export function selectLines(layer, selection) {
   return { lines, found, share: mass > 0 ? Math.min(1, shown / mass) : 0 };
 }
 
+/** So many pixels of lines take a browser about a second; of a high picture fewer lines are drawn. */
+const INK_LIMIT = 60e6;
+
 /**
  * Where lines run. Heads are set apart a little, so that lines of one pair lie side by side.
  * @typedef {Object} Geometry
@@ -188,6 +192,7 @@ export function selectLines(layer, selection) {
  * @property {Map<number, number>} left vertical centre by query
  * @property {Map<number, number>} right vertical centre by key
  * @property {Map<number, number>} shift vertical distance from the centre, by head
+ * @property {number} limit of lines that are drawn at most
  *
  * @param {Selection} selection
  * @param {number} width
@@ -198,9 +203,11 @@ export function layOut(selection, width, rowHeight) {
   const place = (positions) => new Map(positions.map((p, i) => [p, (i + 0.5) * rowHeight]));
   const count = selection.heads.length;
   const gap = Math.min(2.5, (0.7 * rowHeight) / count);
+  const height = rowHeight * Math.max(selection.queries.length, selection.keys.length);
   return {
     width,
-    height: rowHeight * Math.max(selection.queries.length, selection.keys.length),
+    height,
+    limit: Math.max(1000, Math.min(LINE_LIMIT, Math.floor(INK_LIMIT / (width + height / 3)))),
     left: place(selection.queries),
     right: place(selection.keys),
     shift: new Map(selection.heads.map((head, i) => [head, (i - (count - 1) / 2) * gap])),

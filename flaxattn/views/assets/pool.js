@@ -22,15 +22,21 @@ export function poolHead(layer, head, selection, limit) {
   const rows = Math.min(queries.length, limit);
   const columns = Math.min(keys.length, limit);
   const values = new Float32Array(rows * columns);
-  queries.forEach((query, i) => {
-    const row = readRow(layer, head, query, hidden);
+  const places = Uint32Array.from(keys, (_, j) => Math.floor((j * columns) / keys.length));
+  const chosen = Uint32Array.from(keys);
+  // Plain loops over typed arrays: of a long text, these are tens of millions of weights.
+  for (let i = 0; i < queries.length; i += 1) {
+    const from = (head * layer.rows + queries[i]) * layer.columns;
+    const whole = layer.weights.subarray(from, from + layer.columns);
+    const row = hidden ? readRow(layer, head, queries[i], hidden) : whole;
     const unit = opacity === "row" ? Math.max(...row) || 1 : 1;
     const start = Math.floor((i * rows) / queries.length) * columns;
-    keys.forEach((key, j) => {
-      const at = start + Math.floor((j * columns) / keys.length);
-      values[at] = Math.max(values[at], row[key] / unit);
-    });
-  });
+    for (let j = 0; j < chosen.length; j += 1) {
+      const at = start + places[j];
+      const value = row[chosen[j]] / unit;
+      if (value > values[at]) values[at] = value;
+    }
+  }
   return { values, rows, columns };
 }
 

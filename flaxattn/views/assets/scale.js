@@ -35,13 +35,17 @@ export function evenColour(colours, share) {
  * @param {string[]} colours
  */
 export function paintWeights(canvas, { values, rows, columns }, colours) {
-  const parts = colours.map(colourParts);
+  const parts = Uint8ClampedArray.from(colours.flatMap(colourParts));
   canvas.width = Math.max(1, columns);
   canvas.height = Math.max(1, rows);
   if (!values.length) return;
   const pen = canvas.getContext("2d");
   const image = pen.createImageData(columns, rows);
-  values.forEach((weight, i) => image.data.set([...parts[weightStep(weight)], 255], 4 * i));
+  for (let i = 0; i < values.length; i += 1) {
+    const at = 3 * weightStep(values[i]);
+    for (let part = 0; part < 3; part += 1) image.data[4 * i + part] = parts[at + part];
+    image.data[4 * i + 3] = 255;
+  }
   pen.putImageData(image, 0, 0);
 }
 
