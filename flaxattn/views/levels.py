@@ -98,6 +98,7 @@ def open_page(
         title=" · ".join(part for part in (TITLES[level], trace.model) if part),
         summary=f"{level} view: {_summary(inputs)}, {stored}",
         height=_height(inputs[start["sequence"]], start["side"]),
+        entry="main_neuron.js" if "neuron" in payload["levels"] else "main.js",
     )
 
 

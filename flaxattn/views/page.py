@@ -78,19 +78,21 @@ def build_page(
     title: str,
     summary: str,
     height: int,
+    entry: str = "main.js",
 ) -> Page:
     """Wrap a payload into a page.
 
     Args:
-        payload: What `assets/main.js` reads; anything JSON can hold.
+        payload: What the script reads; anything JSON can hold.
         title: Title of the document, plain text.
         summary: What the page holds, in a few words.
         height: Height in CSS pixels that it takes in a notebook.
+        entry: The script of `assets/` to begin with; what it imports comes along.
 
     Returns:
         The page. The same arguments give the same bytes.
     """
-    script, style = link("main.js", _asset), _style()
+    script, style = link(entry, _asset), _style()
     parts = {
         "title": html.escape(visible(title)),
         "payload": script_json(payload),

@@ -67,12 +67,14 @@ def test_what_cannot_be_joined_is_refused(files, message):
         joined(**files)
 
 
-def test_every_asset_is_in_the_page(repository: Path):
+def test_every_asset_is_in_a_page_that_needs_it(repository: Path):
     folder = repository / "flaxattn/views/assets"
     modules = {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.js")}
-    asked: list[str] = []
-    link("main.js", lambda name: asked.append(name) or modules[name])
-    assert set(asked) == set(modules) - {"types.js"}
+    asked: dict[str, list[str]] = {"main.js": [], "main_neuron.js": []}
+    for entry, names in asked.items():
+        link(entry, lambda name, names=names: names.append(name) or modules[name])
+    assert set(asked["main_neuron.js"]) == set(modules) - {"types.js"}
+    assert {name for name in modules if "neuron" in name}.isdisjoint(asked["main.js"])
 
 
 def test_python_and_the_page_know_the_same_settings(repository: Path):

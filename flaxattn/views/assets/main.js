@@ -6,7 +6,6 @@ import { AtlasLevel } from "./atlas.js";
 import { element } from "./elements.js";
 import { HeadLevel } from "./head.js";
 import { ModelLevel } from "./model.js";
-import { NeuronLevel } from "./neuron.js";
 import { Shell } from "./shell.js";
 
 /**
@@ -19,7 +18,7 @@ import { Shell } from "./shell.js";
  */
 
 /** @type {Object<string, Kind>} */
-const LEVELS = {
+export const LEVELS = {
   atlas: { make: AtlasLevel, label: "Atlas", fields: ["text", "side", "measure", "order"] },
   model: {
     make: ModelLevel,
@@ -31,13 +30,6 @@ const LEVELS = {
     label: "Head",
     fields: ["text", "side", "layer", "drawing", "attention", "opacity", "mass", "special", "first", "unit"],
     heads: true,
-  },
-  neuron: {
-    make: NeuronLevel,
-    label: "Neurons",
-    fields: ["text", "side", "layer"],
-    heads: true,
-    oneHead: true,
   },
 };
 
