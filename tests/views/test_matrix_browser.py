@@ -236,7 +236,7 @@ def test_the_picture_has_a_rectangle_per_weight_and_tokens_as_text(view, tmp_pat
     assert picture["name"] == "attention-layer-0-head-0"
     root = ElementTree.fromstring(picture["svg"])
     kinds = [node.tag.split("}")[1] for node in root.iter()]
-    assert kinds.count("rect") == 16 + 1 and "script" not in kinds
+    assert kinds.count("rect") == 16 + 2 and "script" not in kinds
     texts = [node.text for node in root.iter() if node.tag.endswith("}text")]
     assert texts.count("\u202egnp") == texts.count("&lt;") == 2
     assert [text for text in texts if text and text.startswith("</text>")] == [

@@ -35,6 +35,8 @@ export function helpDialog(several) {
     "“Mass” keeps, for each query and head, the fewest keys that hold that share of its attention. “Hide special tokens” leaves out what the model adds, such as [CLS] and [SEP], and scales the rest of each row up to a sum of one.",
     "Heads that find nothing to look at often leave their attention on the first token, whatever it says. “Hide first token” leaves out the weights on it, and scales the rest of each row up to a sum of one; a row that has everything there shows nothing.",
     "Atlas: a cell for each head, coloured by a number. “By likeness” puts heads side by side that attend alike, by Jensen–Shannon distance: 0 for the same attention, 1 for no key in common. Model: each head as a picture, queries downwards and keys to the right; where weights are more than pixels, the largest shows. “Words” joins the pieces of a word: attention to it is the sum, attention from it the mean.",
+    "Matrix: one head, a cell for each weight; faint ones are drawn stronger than they are, as its scale says. The wheel with Ctrl zooms, dragging and the small picture move; with the keyboard, arrows move a crosshair, Enter holds its query, + and − zoom, 0 shows all.",
+    "Neurons, of traces with queries and keys: a row for each key of one query, with every number between the vectors and the weight. Below the titles stand the query itself, what each dimension adds to the scores of attended keys over the mean of all keys, and the output. Click a key to see its own sum; titles fold up.",
     "The address of the page holds the present settings, the button with braces gives them to Python. Attention shows where a head reads from; it does not by itself explain a prediction.",
   ];
   if (several) {

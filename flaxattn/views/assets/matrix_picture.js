@@ -28,9 +28,10 @@ export function matrixPicture(matrix, caption, margin, colours) {
   return svgPicture(caption, place.left + place.width + margin, place.top + place.height + 12, colours, pen.group);
 }
 
-/** One rectangle per visible cell that is not empty. */
+/** One rectangle per visible cell that is not empty, on one for all. */
 function fillCells(pen, { place, window, pyramid, shades }, rows, columns) {
   const shown = pyramid.level(0);
+  pen.fill(place.left, place.top, place.width, place.height, shades[0]);
   for (let row = rows.first; row < rows.last; row += 1) {
     for (let column = columns.first; column < columns.last; column += 1) {
       const weight = shown.values[row * shown.columns + column];

@@ -16,6 +16,7 @@ const SPOKEN_DIMENSIONS = 3;
 const TALLEST_TABLE = 620;
 /** A picture holds every key of a text so long, and of longer ones those in sight. */
 const PICTURED = 96;
+const MARGIN_OF_PICTURE = 16;
 
 export class NeuronLevel {
   /**
@@ -32,7 +33,7 @@ export class NeuronLevel {
     /** Strips that are folded up. */
     this.closed = new Set();
     this.note = element("p", { class: "neuron-note", role: "note" });
-    this.queries = element("ol", { class: "neuron-queries left", "aria-label": "Queries" });
+    this.queries = element("ol", { class: "neuron-queries left", role: "listbox", "aria-label": "Queries" });
     this.formula = element("p", { class: "neuron-formula" });
     this.titles = element("div", { class: "neuron-titles", role: "row" });
     this.strips = element("canvas", { class: "neuron-strips", "aria-hidden": "true" });
@@ -141,7 +142,7 @@ export class NeuronLevel {
     this.named = this.side;
     const { tokens, special } = this.side.left;
     const made = tokens.map((token, index) =>
-      element("li", { class: special.has(index) ? "token special" : "token", "data-index": index, role: "button", tabindex: "0" }, tokenText(token)),
+      element("li", { class: special.has(index) ? "token special" : "token", "data-index": index, role: "option" }, tokenText(token)),
     );
     this.queries.replaceChildren(...made);
   }
@@ -196,7 +197,8 @@ export class NeuronLevel {
       const chosen = Number(token.dataset.index) === shown;
       token.classList.toggle("chosen", chosen);
       token.classList.toggle("held", chosen && held);
-      token.setAttribute("aria-pressed", String(chosen && held));
+      token.setAttribute("aria-selected", String(chosen && held));
+      token.tabIndex = chosen ? 0 : -1;
     }
   }
 
@@ -240,6 +242,8 @@ export class NeuronLevel {
     this.range = `${first} ${last}`;
     const rows = keys.slice(first, last).map((key, i) => keyRow(scene, key, first + i, this.side.right, this.held));
     this.list.replaceChildren(...rows);
+    const entry = rows.find((row) => Number(row.dataset.index) === this.held) || rows[0];
+    if (entry) entry.tabIndex = 0;
   }
 
   /** Tell a screen reader what is held. */
@@ -332,10 +336,11 @@ export class NeuronLevel {
     const [ink, soft, accent, paper] = ["--ink", "--soft", "--accent", "--paper"].map((name) => this.actions.style(name));
     paintPicture(pen, scene, first, last, { left: this.side.left.tokens, right: this.side.right.tokens, ink, soft, accent });
     const [layer, head] = [state.layerNumber(), state.headNumber(state.oneHead())];
+    pen.group.setAttribute("transform", `translate(${MARGIN_OF_PICTURE} 0)`);
     const caption = [this.payload.model, this.side.titles[0], `layer ${layer}`, `head ${head}`].filter(Boolean).join(", ");
     const height = TOP + (last - first) * ROW + 12;
     const prefix = this.side.alone ? "neurons" : `neurons-${this.side.name}`;
-    return { name: `${prefix}-layer-${layer}-head-${head}`, svg: svgPicture(caption, scene.layout.width + 24, height, { ink, paper }, pen.group) };
+    return { name: `${prefix}-layer-${layer}-head-${head}`, svg: svgPicture(caption, scene.layout.width + 2 * MARGIN_OF_PICTURE, height, { ink, paper }, pen.group) };
   }
 
   destroy() {

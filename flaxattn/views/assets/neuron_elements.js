@@ -71,7 +71,7 @@ export function keyRow(scene, key, at, right, held) {
   const masked = terms.scaled[key] === -Infinity;
   const kinds = { special: right.special.has(key), held: key === held, masked };
   const classes = ["neuron-row", "token", ...Object.keys(kinds).filter((kind) => kinds[kind])].join(" ");
-  const made = element("div", { class: classes, role: "row", tabindex: "0", "data-index": key, "aria-rowindex": at + 2 });
+  const made = element("div", { class: classes, role: "row", tabindex: "-1", "data-index": key, "aria-rowindex": at + 2 });
   made.style.setProperty("top", `${TOP + at * ROW}px`);
   const token = element("span", { class: "neuron-key", role: "rowheader" }, tokenText(right.tokens[key]));
   made.append(placeIn(token, layout.columns[0], 0));

@@ -4,7 +4,7 @@
 // file the texts that the page writes as elements.
 
 import { blendColours, inkOn } from "./colours.js";
-import { NUMBERED_CELL, QUERY_ROW, ROW, TITLES, TOP } from "./neuron_layout.js";
+import { NUMBERED_CELL, ROW, TITLES, TOP } from "./neuron_layout.js";
 import { formatWeight } from "./numbers.js";
 
 const STRIP = 16;
@@ -138,10 +138,13 @@ export function paintPicture(pen, scene, first, last, { left, right, ink, soft, 
   const { layout, keys, terms } = scene;
   const find = (name) => layout.columns.find((column) => column.name === name);
   for (const column of layout.columns) {
-    pen.write(column.title, column.x, TITLES / 2, { colour: soft, size: 12 });
+    const numbers = !column.name.match(/token|key|product|value/);
+    const x = numbers ? column.x + column.width : column.x;
+    pen.write(column.title, x, TITLES / 2, { colour: soft, size: 12, anchor: numbers ? "end" : "start" });
     if (column.dimensions) pen.write(CAPTIONS[column.name], column.x, TITLES + CAPTION / 2, { colour: soft, size: 10 });
   }
-  pen.write(left[terms.query], 0, TITLES + QUERY_ROW / 2 + 6, { colour: ink, size: 13 });
+  pen.write("query", 0, TITLES + CAPTION / 2, { colour: soft, size: 10 });
+  pen.write(left[terms.query], 0, TITLES + CAPTION + STRIP / 2, { colour: ink, size: 13 });
   paintQuery(pen, scene, TITLES, soft);
   paintKeys(pen, scene, first, last, TOP);
   for (let at = first; at < last; at += 1) {
