@@ -3,6 +3,7 @@
 """The neuron level in a headless Chromium: numbers and colours are those of the trace."""
 
 import dataclasses
+import re
 from xml.etree import ElementTree
 
 import numpy as np
@@ -333,3 +334,15 @@ def test_the_other_doors_have_the_level_too(view, tmp_path):
         4,
         1,
     ]
+
+
+def test_weights_are_those_stored_where_vectors_are_rounded_more(view, tmp_path):
+    text = neuron_view(trace()).html
+    (said,) = re.findall(r'"error":([^,]+),"problem"', text)
+    assert float(said) < 1e-6
+    page = tmp_path / "page.html"
+    page.write_text(text.replace(f'"error":{said},"problem"', '"error":0.01,"problem"'))
+    view.open(page, "layer=1&heads=0&query=4")
+    stored = record()[0].weights[1, 0, 0, 4].astype(np.float16)
+    assert np.abs(view.run("return [...view.terms.weights]") - stored).max() < 1e-7
+    assert "is further than 0.01 from the model’s" in view.texts(".neuron-formula")[0]

@@ -38,8 +38,7 @@ export function bySize(numbers) {
  * @property {Float32Array} products q × k, `[K, D]`
  * @property {Float32Array} dots q·k, `[K]`
  * @property {Float32Array} scaled scale q·k + bias, -Infinity where masked
- * @property {Float32Array} shares their softmax
- * @property {Float32Array} weights as the model computed them
+ * @property {Float32Array} weights their softmax; as the page holds it where that is closer
  * @property {Float32Array|null} output sum of the values, weighted
  */
 
@@ -56,6 +55,8 @@ export class HeadTerms {
     this.about = about;
     this.layer = side.layerAt(layer);
     this.head = head;
+    /** Whether the softmax of these vectors is closer to the model's weights than those stored. */
+    this.exact = about.error <= payload.error;
     this.rows = this.layer.rows;
     this.columns = this.layer.columns;
     const read = (name, size) => {
@@ -99,10 +100,15 @@ export class HeadTerms {
       dots[key] = sum;
       scaled[key] = this.masked(query, key) ? -Infinity : scale * sum + (this.biasAt(query, key) || 0);
     }
-    const start = (this.head * this.rows + query) * this.columns;
-    const weights = this.layer.weights.subarray(start, start + this.columns);
+    const weights = this.exact ? softmax(scaled) : this.stored(query);
     const output = this.value ? this.mix(weights) : null;
-    return { query, q, products, dots, scaled, shares: softmax(scaled), weights, output };
+    return { query, q, products, dots, scaled, weights, output };
+  }
+
+  /** @returns {Float32Array} weights of a query as the page holds them, rounded */
+  stored(query) {
+    const start = (this.head * this.rows + query) * this.columns;
+    return this.layer.weights.subarray(start, start + this.columns);
   }
 
   /** @returns {number|null} what is added to a scaled product; null where nothing ever is */
