@@ -143,11 +143,13 @@ def test_the_atlas_shows_each_number_and_its_colour(view, pair):
         scale = steps(view)
         for cell, value in zip(cells, wanted, strict=True):
             painted = [int(part) for part in cell["colour"][4:-1].split(",")]
-            step = 255 * value / max(wanted)
+            low = min(wanted) if name in ("entropy", "distance") else 0
+            step = 255 * (value - low) / (max(wanted) - low)
             near = scale[[max(0, int(step) - 1), min(255, int(step) + 2)]]
             assert (near.min(0) <= painted).all() and (painted <= near.max(0)).all()
         marks = view.texts("#level-atlas .legend-mark")
-        assert float(marks[-1]) == pytest.approx(max(wanted), abs=0.0051)
+        ends = [0 if name in ("previous", "delimiter") else min(wanted), max(wanted)]
+        assert [float(marks[0]), float(marks[-1])] == pytest.approx(ends, abs=0.0051)
 
 
 def test_heads_are_sorted_by_the_number(view, pair):
