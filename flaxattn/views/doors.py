@@ -8,7 +8,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from flaxattn.store.store import Store
 from flaxattn.trace import Trace
+from flaxattn.views.corpus import open_corpus
 from flaxattn.views.levels import Theme, open_page
 from flaxattn.views.neuron import require_neuron
 from flaxattn.views.page import Page
@@ -110,7 +112,7 @@ def neuron_view(trace: Trace, **request: Any) -> Page:
     return open_page(trace, "neuron", **request)
 
 
-def atlas_view(trace: Trace, **request: Any) -> Page:
+def atlas_view(trace: Trace | Store, **request: Any) -> Page:
     """Draw a map of all heads, layer by layer, coloured by a number: the page opened there.
 
     The numbers are those of `flaxattn.heads.stats`, and the means over queries of statistics that
@@ -119,13 +121,17 @@ def atlas_view(trace: Trace, **request: Any) -> Page:
 
     Args:
         trace: With weights `[L, B, H, Q, K]`, or with statistics `[L, B, H, Q]` only; then the page
-            has no other level.
-        **request: The other arguments of `head_view`.
+            has no other level. Of a store, the page shows means over its texts, and nothing else.
+        **request: The other arguments of `head_view`; of a store `layer`, `heads`, `side`, `theme`
+            and `state`.
 
     Returns:
         The page.
 
     Raises:
-        InputError: As `head_view` does.
+        InputError: As `head_view` does, or if a store holds no statistics.
+        StoreError: If a store is damaged.
     """
+    if isinstance(trace, Store):
+        return open_corpus(trace, **request)
     return open_page(trace, "atlas", **request)

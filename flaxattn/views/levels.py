@@ -68,7 +68,7 @@ def open_page(
     if theme not in (None, "auto", "light", "dark"):
         raise InputError(f'Unknown theme {theme!r}.\nUse "auto", "light" or "dark".')
     known = check_state(state)
-    level = level or known.get("level", "head")
+    level = str(level or known.get("level", "head"))
     for seen in recorded(trace, numbers_do=level == "atlas").values():
         seen.require_whole("A page")
     ones = [trace[b] for b in _sequences(trace, sequence)]

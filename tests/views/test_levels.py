@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import store_cases as cases
 from scipy.spatial.distance import squareform
 
 import flaxattn as fa
@@ -194,6 +195,33 @@ def test_a_bert_base_of_64_tokens_is_less_than_a_megabyte(peaked):
     )
     page = fa.head_view(trace, precision="uint8")
     assert len(page.html.encode()) <= 1_000_000
+
+
+def test_a_store_has_an_atlas_of_means_over_its_texts(tmp_path):
+    texts = cases.traces("statistics", 5)
+    store = fa.open_store(cases.write(tmp_path / "store", texts))
+    payload = payload_of(fa.atlas_view(store, layer=3))
+    assert payload["levels"] == ["atlas"] and payload["blocks"] == {}
+    assert payload["note"] == "Means over 5 texts, each the mean over its tokens."
+    table = store.stats()
+    for side in payload["inputs"][0]["sides"]:
+        rows = [row for row in table.to_pylist() if row["side"] == side["name"]]
+        for i, layer in enumerate(side["layers"]):
+            for j, head in enumerate(side["heads"]):
+                of_head = [row for row in rows if (row["layer"], row["head"]) == (layer, head)]
+                assert len(of_head) == 5
+                found = side["measures"][i][j]
+                wanted = np.mean([row["entropy"] for row in of_head])
+                assert found["entropy"] == pytest.approx(wanted, abs=6e-5)
+                assert not [name for name in found if name.startswith("topk")]
+    with pytest.raises(InputError, match="There is no layer 9"):
+        fa.atlas_view(store, layer=9)
+
+
+def test_a_store_without_statistics_says_what_to_extract(tmp_path):
+    store = fa.open_store(cases.write(tmp_path / "store", cases.traces("decoder", 2)))
+    with pytest.raises(InputError, match="extract with --stats entropy,distance"):
+        fa.atlas_view(store)
 
 
 def test_odd_traces_make_a_page(peaked):

@@ -7,6 +7,7 @@ In a headless Chromium, from a file, without a network.
 
 import numpy as np
 import pytest
+import store_cases as cases
 from scipy.spatial.distance import squareform
 
 import flaxattn as fa
@@ -143,11 +144,13 @@ def test_the_atlas_shows_each_number_and_its_colour(view, pair):
         scale = steps(view)
         for cell, value in zip(cells, wanted, strict=True):
             painted = [int(part) for part in cell["colour"][4:-1].split(",")]
-            step = 255 * value / max(wanted)
+            low = min(wanted) if name in ("entropy", "distance") else 0
+            step = 255 * (value - low) / (max(wanted) - low)
             near = scale[[max(0, int(step) - 1), min(255, int(step) + 2)]]
             assert (near.min(0) <= painted).all() and (painted <= near.max(0)).all()
         marks = view.texts("#level-atlas .legend-mark")
-        assert float(marks[-1]) == pytest.approx(max(wanted), abs=0.0051)
+        ends = [0 if name in ("previous", "delimiter") else min(wanted), max(wanted)]
+        assert [float(marks[0]), float(marks[-1])] == pytest.approx(ends, abs=0.0051)
 
 
 def test_heads_are_sorted_by_the_number(view, pair):
@@ -196,6 +199,22 @@ def test_statistics_without_weights_have_an_atlas(view, tmp_path):
     view.choose("order", "cluster")
     view.choose("order", "value")
     assert view.texts("#level-atlas .cell-name") == ["0.0", "0.1", "0.2", "1.0", "1.1", "1.2"]
+    assert view.run("return window.seen") == []
+
+
+def test_a_store_is_shown_with_what_its_numbers_are(view, tmp_path):
+    store = fa.open_store(cases.write(tmp_path / "store", cases.traces("statistics", 3)))
+    view.open(fa.atlas_view(store).save(tmp_path / "store.html"))
+    (side,) = {row["side"] for row in store.stats().to_pylist()}
+    rows = [row["entropy"] for row in store.stats().to_pylist() if row["side"] == side]
+    count = len(rows) // 3
+    means = np.reshape(rows, (3, count)).mean(0)
+    cells = view.run("return view.drawn()")
+    assert [float(cell["text"]) for cell in cells] == pytest.approx(means, abs=0.0051)
+    assert view.texts("footer") == ["Means over 3 texts, each the mean over its tokens."]
+    for order in ("value", "cluster", "grid"):
+        view.choose("order", order)
+    view.press("ARROW_DOWN", "3", "]", "ESCAPE")
     assert view.run("return window.seen") == []
 
 

@@ -7,7 +7,7 @@ import { inkOn } from "./colours.js";
 import { decodeBase64 } from "./decoding.js";
 import { element, svgElement } from "./elements.js";
 import { HeadGrid } from "./grid.js";
-import { headTip, measureLabel } from "./panel.js";
+import { headTip, isShare, measureLabel } from "./panel.js";
 import { evenColour, legend, scaleColours } from "./scale.js";
 
 /** How many of the heads most like one are named. */
@@ -82,8 +82,9 @@ export class AtlasLevel {
     const roles = members.map((at) => this.side.measure(...place(at)).does);
     const count = (role) => roles.filter((other) => other === role).length;
     const common = roles.reduce((best, role) => (count(role) > count(best) ? role : best), roles[0]);
-    const share = count(common) > roles.length / 2 ? `, mostly ${common}` : "";
-    return `Group ${group + 1}: ${members.length} ${members.length === 1 ? "head" : "heads"}${share}`;
+    if (members.length === 1) return `Group ${group + 1}: ${[common, "1 head"].find(Boolean)}`;
+    const share = common && count(common) > roles.length / 2 ? `, mostly ${common}` : "";
+    return `Group ${group + 1}: ${members.length} heads${share}`;
   }
 
   /** @returns {number|undefined} the chosen number of a head; undefined if it has none */
@@ -91,11 +92,12 @@ export class AtlasLevel {
     return this.side.measure(layer, head)[this.state.measure];
   }
 
-  /** @returns {[number, number]} the ends of the scale: 0, and the largest number of any head */
+  /** @returns {[number, number]} the ends of the scale: the smallest, or 0 for shares, and the largest */
   findRange() {
     const values = this.grid.cells.map(({ layer, head }) => this.valueOf(layer, head)).filter((value) => value !== undefined);
-    const [low, high] = [Math.min(0, ...values), Math.max(...values)];
-    return [low, values.length && high > low ? high : low + 1];
+    if (!values.length) return [0, 1];
+    const [low, high] = [isShare(this.state.measure) ? 0 : Math.min(...values), Math.max(...values)];
+    return [low, high > low ? high : low + 1];
   }
 
   showStatus() {

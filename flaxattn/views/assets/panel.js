@@ -8,20 +8,25 @@ import { formatShare, formatWeight } from "./numbers.js";
 
 /** How the measures of a head read, in the order shown. */
 const MEASURES = [
-  ["next", "next token"],
-  ["previous", "previous token"],
-  ["own", "own token"],
-  ["strongest", "one token"],
-  ["delimiter", "delimiters"],
-  ["first", "first token"],
-  ["same_segment", "own sentence"],
+  ["next", "next token", "share"],
+  ["previous", "previous token", "share"],
+  ["own", "own token", "share"],
+  ["strongest", "one token", "share"],
+  ["delimiter", "delimiters", "share"],
+  ["first", "first token", "share"],
+  ["same_segment", "own sentence", "share"],
   ["entropy", "entropy, nats"],
   ["distance", "distance, tokens"],
-  ["max", "largest weight"],
+  ["max", "largest weight", "share"],
   ["sum_sq", "sum of squares"],
   ["lse", "log-sum-exp"],
 ];
 const LISTED = 10;
+
+/** @returns {boolean} whether a measure is a share of something, so that 0 means none of it */
+export function isShare(name) {
+  return MEASURES.some(([other, , kind]) => other === name && kind === "share");
+}
 
 /** @returns {string} how a measure reads */
 export function measureLabel(name) {

@@ -49,7 +49,8 @@ export class Shell {
   }
 
   buildFooter() {
-    const { precision, error } = this.payload;
+    const { precision, error, note, blocks } = this.payload;
+    if (note || !Object.keys(blocks).length) return element("footer", { text: note || "Numbers are means over the tokens of this text." });
     const scale = precision === "uint8" ? " of the largest in its row" : "";
     const text = `Weights are stored as ${precision}; each is within ${error.toPrecision(2)}${scale}.`;
     return element("footer", { text });

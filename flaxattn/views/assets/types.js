@@ -33,6 +33,7 @@
  * @property {string[]} levels those there is data for
  * @property {InputAbout[]} inputs
  * @property {Object<string, string>} blocks base64 by name
+ * @property {string} [note] what stands at the foot of the page
  */
 
 export {};
