@@ -25,7 +25,7 @@ QUICK := JAX_DISABLE_MOST_OPTIMIZATIONS=1 $(PYTEST)
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test slow faults lint parity compare browser ray aot ahead gpu bench bench-train clean
+.PHONY: help demo test slow faults lint browser-types parity compare browser ray aot ahead gpu bench bench-train clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,10 +42,16 @@ slow: $(VENV)/.test  ## the slow tests: every case on the interpreted kernels
 faults: $(VENV)/.test  ## training and extraction killed, starved, damaged: every trial (an hour)
 	FLAXATTN_TRIALS=full $(PYTEST) tests/faults tests/train/test_checkpoints.py tests/train/test_loop.py $(ARGS)
 
-lint: $(VENV)/.dev  ## ruff, format check and pyright, as in continuous integration
+lint: $(VENV)/.dev browser-types  ## ruff, format check and pyright, as in continuous integration
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
+
+# The types of flaxattn/views/assets, told in JSDoc. Where npm is not, nothing is checked.
+browser-types:
+	@if command -v npm >/dev/null; then cd tests/views && npm install --silent --no-audit --no-fund \
+	  --no-package-lock && node_modules/.bin/tsc -p jsconfig.json; \
+	  else echo "npm is not here: the types of the browser code are not checked"; fi
 
 parity:  ## the comparisons with torch transformers and BertViz, on Python 3.11 (heavy)
 	@$(MAKE) --no-print-directory compare VENV=$(PARITY_VENV) VERSION=3.11

@@ -37,7 +37,10 @@ if TYPE_CHECKING:
     from flaxattn.seq2seq_config import Seq2SeqConfig as Seq2SeqConfig
     from flaxattn.store.store import open_store as open_store
     from flaxattn.trace import Trace as Trace
-    from flaxattn.views.head import head_view as head_view
+    from flaxattn.views.doors import atlas_view as atlas_view
+    from flaxattn.views.doors import head_view as head_view
+    from flaxattn.views.doors import model_view as model_view
+    from flaxattn.views.doors import neuron_view as neuron_view
 
 __version__ = "0.1.0.dev0"
 
@@ -54,6 +57,7 @@ _HOMES = {
     "Trace": "flaxattn.trace",
     "ablate": "flaxattn.ablation",
     "attention_flow": "flaxattn.heads.flow",
+    "atlas_view": "flaxattn.views.doors",
     "detect_heads": "flaxattn.heads.induction",
     "extract": "flaxattn.extraction.extract",
     "extract_models": "flaxattn.extraction.extract",
@@ -61,8 +65,10 @@ _HOMES = {
     "from_pretrained": "flaxattn.loading",
     "head_importance": "flaxattn.ablation",
     "head_task": "flaxattn.head_losses",
-    "head_view": "flaxattn.views.head",
+    "head_view": "flaxattn.views.doors",
     "kernels": "flaxattn.kernels",
+    "model_view": "flaxattn.views.doors",
+    "neuron_view": "flaxattn.views.doors",
     "open_store": "flaxattn.store.store",
     "plot_alignment": "flaxattn.figures.alignment",
     "plot_head_scores": "flaxattn.figures.head_scores",
@@ -84,6 +90,7 @@ __all__ = [  # a list in this file, so that type checkers can read it
     "Trace",
     "__version__",
     "ablate",
+    "atlas_view",
     "attention_flow",
     "detect_heads",
     "extract",
@@ -94,6 +101,8 @@ __all__ = [  # a list in this file, so that type checkers can read it
     "head_task",
     "head_view",
     "kernels",
+    "model_view",
+    "neuron_view",
     "open_store",
     "plot_alignment",
     "plot_head_scores",

@@ -95,7 +95,7 @@ def view(
     if view != "head":
         raise typer.BadParameter(f"{view!r} is not a view; choose head.", param_hint="--view")
     from flaxattn.loading import from_pretrained
-    from flaxattn.views.head import head_view
+    from flaxattn.views.doors import head_view
 
     with _out.status(f"loading {model}"):
         loaded = from_pretrained(model)

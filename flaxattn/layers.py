@@ -243,6 +243,7 @@ class MultiHeadAttention(nn.Module):
         q = self._heads("query", x)
         k, v, mask, causal = self._keys(x, context, mask)
         shared = q.shape[0] // k.shape[0]  # sequences per cached context
+        scale = q.shape[-1] ** -0.5
         wanted = among_heads(self.capture, self._present()) if recording(self) else NOTHING
         output, saw = attention(
             q if shared == 1 else q.reshape(k.shape[0], -1, *q.shape[2:]),
@@ -251,13 +252,14 @@ class MultiHeadAttention(nn.Module):
             mask=mask,
             segment_ids=segment_ids,
             causal=causal,
+            scale=scale,
             dropout=self._dropout(deterministic),
             labels=labels,
             capture=wanted,
             implementation=self.implementation,
         )
         if wanted != NOTHING:
-            seen = Seen.of(wanted, saw, query=q, key=k, value=v, head_output=output)
+            seen = Seen.of(wanted, saw, scale, query=q, key=k, value=v, head_output=output)
             if self.pruned:
                 seen = with_pruned(seen, self._present(), self.capture.heads, self.num_heads)
             record(self, "seen", seen)

@@ -28,7 +28,7 @@ FIELDS = tuple(_HEAD_AXIS)
 @functools.partial(
     jax.tree_util.register_dataclass,
     data_fields=[*FIELDS, "stats"],
-    meta_fields=["layers", "heads", "implementation", "query_window", "key_window"],
+    meta_fields=["layers", "heads", "implementation", "query_window", "key_window", "scale"],
 )
 @dataclasses.dataclass(frozen=True)
 class Seen:
@@ -51,6 +51,8 @@ class Seen:
         implementation: Name of the attention kernel that ran.
         query_window: `(start, stop)`, the queries that `weights` and `scores` hold; None for all.
         key_window: `(start, stop)`, the keys that they hold of these; None for all.
+        scale: Factor on q·k that the kernel was given; None where scores are no products, as in
+            additive attention, or where the record does not say.
     """
 
     weights: Array | None = None
@@ -65,16 +67,22 @@ class Seen:
     implementation: str = ""
     query_window: tuple[int, int] | None = None
     key_window: tuple[int, int] | None = None
+    scale: float | None = None
 
     @classmethod
     def of(
-        cls, capture: Capture, saw: Intermediates, **projections: Float[Array, "B S H D"]
+        cls,
+        capture: Capture,
+        saw: Intermediates,
+        scale: float | None = None,
+        **projections: Float[Array, "B S H D"],
     ) -> Self:
         """Join what the kernel handed back with what only the attention module knows.
 
         Args:
             capture: The request; decides which projections are kept, and of which heads.
             saw: The kernel's record.
+            scale: Factor on q·k; None where scores are no products.
             **projections: `query`, `key`, `value` and `head_output`, with all heads.
 
         Returns:
@@ -96,6 +104,7 @@ class Seen:
             implementation=saw.implementation,
             query_window=capture.query_window,
             key_window=capture.key_window,
+            scale=scale,
         )
         return dataclasses.replace(seen, **kept)
 

@@ -236,9 +236,9 @@ def test_browser_code_names_no_address_and_evaluates_nothing(repository: Path) -
     assert assets
     for path in assets:
         text = path.read_text(encoding="utf-8")
-        assert not re.search(r"https?:|\bimport\s*\(|\bfetch\s*\(|XMLHttpRequest|@import", text), (
-            path
-        )
+        assert not re.search(r"https?:|\bfetch\s*\(|XMLHttpRequest|@import", text), path
+        code = re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)  # types are imported in comments
+        assert not re.search(r"\bimport\s*\(", code), path
         assert not re.search(r"\beval\s*\(|new Function|document\.write|\.innerHTML\b", text), path
 
 

@@ -20,7 +20,7 @@ from flaxattn.figures.heads import plot_heads
 from flaxattn.files import written_whole
 from flaxattn.heads.stats import HeadMeasures, head_measures
 from flaxattn.loading import from_pretrained
-from flaxattn.views.head import head_view
+from flaxattn.views.doors import head_view
 
 PAIRS = (
     ("The cat is very sad.", "Because it could not find food to eat."),

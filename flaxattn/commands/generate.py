@@ -157,7 +157,7 @@ def _say(text: str) -> None:
 
 
 def _show(trace: "Trace", path: Path) -> None:
-    from flaxattn.views.head import head_view
+    from flaxattn.views.doors import head_view
 
     head_view(trace).save(path)
     typer.echo(f"wrote {path.resolve()} ({path.stat().st_size / 1e3:.0f} kB)", err=True)

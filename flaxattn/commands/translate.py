@@ -212,7 +212,7 @@ def _write_view(
     truncate: bool,
     settings: dict[str, Any],
 ) -> None:
-    from flaxattn.views.head import head_view
+    from flaxattn.views.doors import head_view
 
     first = next((text for text in texts if text.strip()), None)
     if first is None:

@@ -12,12 +12,13 @@ import hashlib
 import html
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from flaxattn.files import write_text
+from flaxattn.views.linking import link
 from flaxattn.views.payload import script_json, visible
 
 
@@ -72,32 +73,28 @@ def readable_size(count: int) -> str:
 
 
 def build_page(
-    view: str,
-    scripts: Sequence[str],
     payload: Mapping[str, Any],
     *,
     title: str,
     summary: str,
     height: int,
+    entry: str = "main.js",
 ) -> Page:
     """Wrap a payload into a page.
 
     Args:
-        view: Name of the view; `assets/core.js` starts the script that registered under it.
-        scripts: Files of `assets/`, in the order they are to run.
         payload: What the script reads; anything JSON can hold.
         title: Title of the document, plain text.
         summary: What the page holds, in a few words.
         height: Height in CSS pixels that it takes in a notebook.
+        entry: The script of `assets/` to begin with; what it imports comes along.
 
     Returns:
         The page. The same arguments give the same bytes.
     """
-    script = "\n".join(_asset(name) for name in scripts)
-    style = _asset("view.css")
+    script, style = link(entry, _asset), _style()
     parts = {
         "title": html.escape(visible(title)),
-        "view": html.escape(view),
         "payload": script_json(payload),
         "script": script,
         "style": style,
@@ -111,6 +108,15 @@ def build_page(
 def _asset(name: str) -> str:
     text = (resources.files("flaxattn.views") / "assets" / name).read_text(encoding="utf-8")
     return text.replace("\r\n", "\n")
+
+
+def _style() -> str:
+    """All style sheets, `view.css` with its colours first."""
+    folder = resources.files("flaxattn.views") / "assets"
+    names = sorted(file.name for file in folder.iterdir() if file.name.endswith(".css"))
+    names.sort(key=lambda name: name != "view.css")
+    text = "".join(_asset(name) for name in names)
+    return re.sub(r"^/\*.*?\*/\n", "", text, flags=re.MULTILINE | re.DOTALL)
 
 
 def _hash(text: str) -> str:

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes numbers and text fit to travel inside a page: quantised weights, safe JSON, visible text.
 
-It knows nothing of a view or of HTML tags; `page.py` does the wrapping, `assets/core.js` decodes.
+It knows nothing of a level or of HTML tags; `page.py` does the wrapping, `assets/decoding.js`
+decodes.
 """
 
 import base64
@@ -109,6 +110,43 @@ def encode_weights(weights: Float[np.ndarray, "H Q K"], precision: Precision) ->
     divisor = np.where(peaks > 0, peaks, 1).astype(np.float32)
     steps = np.rint(255 * (weights / divisor))
     return _base64(peaks, np.minimum(steps, 255).astype(np.uint8))
+
+
+class Blocks:
+    """The binary part of a payload: bytes by name, as base64.
+
+    Attributes:
+        data: Text by name, as it stands in the page.
+    """
+
+    def __init__(self) -> None:
+        self.data: dict[str, str] = {}
+
+    def add(self, name: str, *arrays: np.ndarray) -> str:
+        """Store arrays one after the other, little-endian.
+
+        Args:
+            name: Of the block; new.
+            *arrays: Of any dtype that the browser reads: uint8, float16, ….
+
+        Returns:
+            The name.
+        """
+        return self.put(name, _base64(*(a.astype(a.dtype.newbyteorder("<")) for a in arrays)))
+
+    def put(self, name: str, text: str) -> str:
+        """Store what is base64 already.
+
+        Args:
+            name: Of the block; new.
+            text: Its bytes.
+
+        Returns:
+            The name.
+        """
+        assert name not in self.data, name
+        self.data[name] = text
+        return name
 
 
 def _base64(*arrays: np.ndarray) -> str:

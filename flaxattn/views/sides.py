@@ -2,9 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The sides of a trace as a page knows them: what attends to what, where, and under which text.
 
-An encoder's or a decoder's self-attention stands alone on a page, as it always did. Where a trace
-has cross-attention, a page holds all its sides, and joined ones if there are three. It shapes
-payloads; `head.py` says what a page is asked for.
+Where a trace has cross-attention, a page holds all its sides, and joined ones if there are three.
+It shapes payloads; `levels.py` says what a page is asked for.
 """
 
 import math
@@ -14,11 +13,13 @@ from typing import Any
 import numpy as np
 
 from flaxattn.errors import InputError
+from flaxattn.heads.likeness import head_likeness
 from flaxattn.heads.stats import CrossMeasures, HeadMeasures, cross_measures, head_measures
 from flaxattn.records import layer_weights
 from flaxattn.seen import Seen
 from flaxattn.trace import Trace
-from flaxattn.views.payload import ERROR, Precision, choose_precision, encode_weights, visible
+from flaxattn.views.neuron import shape_neuron
+from flaxattn.views.payload import Blocks, Precision, encode_weights, visible
 
 ALL = "all"
 # Texts on the left (queries) and on the right (keys) of each side. A row of cross-attention stands
@@ -42,14 +43,21 @@ _MEASURES = (
 )
 
 
-def recorded(trace: Trace) -> dict[str, Seen]:
+def recorded(trace: Trace, *, numbers_do: bool = False) -> dict[str, Seen]:
     """The sides of a trace that have weights, by name.
+
+    Args:
+        trace: Of any side.
+        numbers_do: Whether statistics are enough where no side has weights.
 
     Raises:
         InputError: If none has.
     """
     sides = {"encoder": trace.encoder, "decoder": trace.decoder, "cross": trace.cross}
     found = {name: seen for name, seen in sides.items() if seen and seen.weights is not None}
+    told = {name: seen for name, seen in sides.items() if seen and _told_of(seen)}
+    if numbers_do and told and not found:
+        return told
     if not found:
         held = next((", ".join(seen.stats) for seen in sides.values() if seen and seen.stats), "")
         raise InputError(
@@ -114,67 +122,100 @@ def numbers(found: Mapping[str, Sequence[int]], side: str) -> list[int]:
     return sorted(set().union(*found.values())) if side == ALL else list(found[side])
 
 
-def shape_sides(
+def shape_input(
     one: Trace,
     found: Mapping[str, Seen],
     layers: Mapping[str, Sequence[int]],
-    precision: Precision | None,
+    precision: Precision,
+    blocks: Blocks,
+    number: int,
 ) -> dict[str, Any]:
-    """The texts of one sequence, and the weights and measures of its sides.
+    """One sequence as a page holds it: its texts, and weights and measures of its sides.
 
     Args:
         one: A sequence without padding.
         found: Its sides; only those of `layers` are taken.
         layers: Layers that travel with the page, by side.
-        precision: How weights are stored; None chooses.
+        precision: How weights are stored.
+        blocks: Where weights are put, as `0/encoder/weights/3`.
+        number: Of the sequence among those of the page.
 
     Returns:
-        A payload without `start`. Self-attention alone has everything at the top; else there are
-        `texts` by name, and `sides`, each naming the texts on its left and right.
+        `truncated`, `texts` by name, and `sides`, each naming the texts on its left and right.
 
     Raises:
-        InputError: If these are no attention weights, or too many for a browser.
+        InputError: If these are no attention weights.
     """
-    weights = {side: layer_weights(found[side], chosen) for side, chosen in layers.items()}
-    first, *others = (array.shape for array in weights.values())
-    stored = choose_precision(first, precision, *others)
-    page = {
-        "model": visible(one.model),
-        "truncated": int(one.truncated[0]) if one.truncated else 0,
-        "precision": stored,
-        "error": ERROR[stored],
-    }
     sides = {
-        side: {
-            "layers": list(layers[side]),
-            "heads": list(found[side].heads),
-            "weights": [encode_weights(layer, stored) for layer in weights[side]],
-            "measures": _measures(one, side, found[side], layers[side]),
-        }
-        for side in weights
+        side: _shape_side(one, side, found[side], chosen, precision, blocks, f"{number}/{side}")
+        for side, chosen in layers.items()
     }
-    if list(sides) in (["encoder"], ["decoder"]):
-        text = _read(one) if "decoder" in sides and one.decoder_tokens else _source(one)
-        return page | text | next(iter(sides.values()))
     heads = {side: found[side].heads for side in sides}
     joined = {"layers": numbers(layers, ALL), "heads": numbers(heads, ALL)}
-    return page | {
-        "texts": {"source": _source(one), "read": _read(one), "written": _written(one)},
+    named = side_names(sides)
+    makers = {"source": _source, "read": _read, "written": _written}
+    used = {text for side in named for column in _TEXTS[side] for text in column}
+    return {
+        "truncated": int(one.truncated[0]) if one.truncated else 0,
+        "texts": {name: make(one) for name, make in makers.items() if name in used},
         "sides": [
             {"name": side, "left": _TEXTS[side][0], "right": _TEXTS[side][1]}
             | sides.get(side, joined)
-            for side in side_names(sides)
+            for side in named
         ],
     }
 
 
+def _shape_side(
+    one: Trace,
+    side: str,
+    seen: Seen,
+    layers: Sequence[int],
+    precision: Precision,
+    blocks: Blocks,
+    prefix: str,
+) -> dict[str, Any]:
+    """Weights of the chosen layers, what each head does, and how alike the heads are."""
+    about: dict[str, Any] = {"layers": list(layers), "heads": list(seen.heads)}
+    if seen.weights is None:
+        return about | {"measures": _told(seen, layers)}
+    weights = layer_weights(seen, layers)
+    about["weights"] = [
+        blocks.put(f"{prefix}/weights/{number}", encode_weights(layer, precision))
+        for number, layer in zip(layers, weights, strict=True)
+    ]
+    about["measures"] = _measures(one, side, seen, layers)
+    alike = head_likeness(weights.reshape(-1, *weights.shape[2:]))
+    steps = np.rint(255 * alike.distances).astype(np.uint8)
+    about["likeness"] = {
+        "order": alike.order.tolist(),
+        "groups": alike.groups.tolist(),
+        "distances": blocks.add(f"{prefix}/distances", steps),
+    }
+    neuron = shape_neuron(seen, one, side, layers, blocks, prefix)
+    return about | ({"neuron": neuron} if neuron else {})
+
+
 def _source(one: Trace) -> dict[str, Any]:
-    return _text(one.tokens[0], None if one.special is None else one.special[0], _boundary(one))
+    special = None if one.special is None else one.special[0]
+    return _text(one.tokens[0], special, _boundary(one), one.words[0] if one.words else None)
 
 
 def _read(one: Trace) -> dict[str, Any]:
+    """What a decoder read; without an encoder, that is the text itself."""
+    tokens = one.decoder_tokens or one.written
+    if not tokens:
+        return _source(one)
     special = None if one.decoder_special is None else one.decoder_special[0]
-    return _text((one.decoder_tokens or one.written)[0], special)
+    return _text(tokens[0], special, words=_read_words(one))
+
+
+def _read_words(one: Trace) -> list[int | None] | None:
+    """Words of what was read: what was written, one position later."""
+    if not one.decoder_words or not one.decoder_tokens or not one.written:
+        return None
+    later = one.decoder_tokens[0][1:] == one.written[0][:-1]
+    return [None, *one.decoder_words[0][:-1]] if later else None
 
 
 def _written(one: Trace) -> dict[str, Any]:
@@ -185,15 +226,22 @@ def _written(one: Trace) -> dict[str, Any]:
     words = one.decoder_words[0] if one.decoder_words else [0] * len(pieces)
     blank = [not piece.strip(" ▁") for piece in pieces]
     special = [w is None and not b for w, b in zip(words, blank, strict=True)]
-    return _text(pieces, np.array(special, bool))
+    known = one.decoder_words[0] if one.decoder_words else None
+    return _text(pieces, np.array(special, bool), words=known)
 
 
-def _text(tokens: Sequence[str], special: Any, boundary: int | None = None) -> dict[str, Any]:
+def _text(
+    tokens: Sequence[str],
+    special: Any,
+    boundary: int | None = None,
+    words: Sequence[int | None] | None = None,
+) -> dict[str, Any]:
     """What the page says about a text; tokens that draw nothing are made visible."""
     return {
         "tokens": [visible(token) for token in tokens],
         "special": [] if special is None else np.flatnonzero(special).tolist(),
         "boundary": boundary,
+        "words": None if words is None else [None if w is None else int(w) for w in words],
     }
 
 
@@ -218,11 +266,38 @@ def _measures(
     else:
         found = head_measures(one)
     measured = {(m.layer, m.head): _measure(m) for m in found}
-    return [[measured[layer, head] for head in seen.heads] for layer in layers]
+    told = _told(seen, layers)
+    return [
+        [extra | measured[layer, head] for head, extra in zip(seen.heads, row, strict=True)]
+        for layer, row in zip(layers, told, strict=True)
+    ]
+
+
+def _told_of(seen: Seen) -> list[str]:
+    """Statistics with a number per query, whose mean tells something of a head."""
+    return [n for n in ("entropy", "max", "distance", "sum_sq", "lse") if n in seen.stats]
+
+
+def _told(seen: Seen, layers: Sequence[int]) -> list[list[dict[str, Any]]]:
+    """Means over queries of the statistics that a trace of one sequence has."""
+    stats = {name: np.asarray(seen.stats[name], np.float32)[:, 0] for name in _told_of(seen)}
+    means = {name: values.mean(-1) for name, values in stats.items()}
+    rows = [seen.layers.index(number) for number in layers]
+    known = [
+        [
+            {name: float(mean[row, head]) for name, mean in means.items()}
+            for head in range(len(seen.heads))
+        ]
+        for row in rows
+    ]
+    return [[{"does": ""} | _finite(values) for values in heads] for heads in known]
+
+
+def _finite(values: Mapping[str, float]) -> dict[str, float]:
+    return {name: round(v, 4) for name, v in values.items() if math.isfinite(v)}
 
 
 def _measure(measure: CrossMeasures | HeadMeasures) -> dict[str, Any]:
     """What a head does in this text; measures that this text does not have are left out."""
     known = [name for name in _MEASURES if hasattr(measure, name)]
-    values = {name: round(float(getattr(measure, name)), 4) for name in known}
-    return {"does": measure.does} | {n: v for n, v in values.items() if math.isfinite(v)}
+    return {"does": measure.does} | _finite({name: getattr(measure, name) for name in known})

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from flaxattn.trace import Trace
-from flaxattn.views.head import head_view
+from flaxattn.views.doors import head_view
 from flaxattn.views.payload import ERROR
 
 FLAGS = (
@@ -85,8 +85,8 @@ class View:
         return self
 
     def run(self, script: str, *arguments: Any) -> Any:
-        """Run a function body; `view` is the object behind the page."""
-        start = "const view = document.querySelector('main').flaxattn;"
+        """Run a function body; `page` is the object behind the page, `view` its open level."""
+        start = "const page = document.querySelector('main').flaxattn, view = page && page.level;"
         return self.browser.execute_script(start + script, *arguments)
 
     def until(self, condition: str, *arguments: Any) -> None:

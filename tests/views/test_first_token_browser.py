@@ -15,7 +15,7 @@ import pytest
 from flaxattn.heads.stats import head_measures
 from flaxattn.records import without_first
 from flaxattn.trace import Trace
-from flaxattn.views.head import head_view
+from flaxattn.views.doors import head_view
 
 pytestmark = pytest.mark.browser
 TOKENS = ["<|endoftext|>", "The", " cat", " sat", "."]
@@ -78,7 +78,7 @@ def test_hiding_it_renormalises_and_says_so(view, sink):
 
 
 def test_a_token_tells_what_was_hidden_of_it(view, sink):
-    view.open(sink.page, "first=hidden&pin=left-3")
+    view.open(sink.page, "first=hidden&query=3")
     share = sink.weights[:, 3, 0].mean()
     hint = f"{100 * share:.0f} % of its attention is on the first token."
     assert view.texts(".panel .hint")[-1] == hint

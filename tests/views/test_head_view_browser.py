@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from flaxattn.trace import Trace
-from flaxattn.views.head import head_view
+from flaxattn.views.doors import head_view
 from flaxattn.views.payload import ERROR
 
 pytestmark = pytest.mark.browser
@@ -21,7 +21,7 @@ class TestNumbers:
         view.open(pair.page).assert_draws(pair.shares[0])
         drawn = view.run("return view.drawn().lines.map((l) => [l.layer, l.weight - l.opacity])")
         assert drawn == [[0, 0]] * 3 * pair.length**2
-        assert view.find("main").get_attribute("data-lines") == str(3 * pair.length**2)
+        assert view.find("#level-head").get_attribute("data-lines") == str(3 * pair.length**2)
 
     def test_eight_bit_weights_stay_within_their_bound(self, view, pair, tmp_path):
         drawn = view.open(
@@ -130,4 +130,4 @@ class TestBertVizInteractions:
         assert view.heads_on() == ["0", "2"]
         view.assert_draws(pair.shares[1], heads=[0, 2])
         assert view.texts("select[name=layer] option") == ["1"]
-        assert view.run("return view.payload.weights.length") == 1
+        assert view.run("return page.payload.inputs[0].sides[0].weights.length") == 1

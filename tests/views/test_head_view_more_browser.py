@@ -12,7 +12,7 @@ import pytest
 
 from flaxattn.heads.stats import head_measures
 from flaxattn.trace import Trace
-from flaxattn.views.head import head_view
+from flaxattn.views.doors import head_view
 
 pytestmark = pytest.mark.browser
 
@@ -29,7 +29,7 @@ class TestReading:
         assert f"own sentence{measured.same_segment:.2f}" in tip
 
     def test_pointing_at_a_line_tells_its_weight(self, view, pair):
-        view.open(pair.page, "heads=1&pin=left-2")
+        view.open(pair.page, "heads=1&query=2")
         key = int(pair.shares[0, 1, 2].argmax())
         middle = "const g = view.geometry; return (g.left.get(2) + g.right.get(arguments[0])"
         y = view.run(f"{middle} - g.height) / 2", key)
@@ -186,15 +186,15 @@ class TestAddress:
         view.slide(90)
         view.click(view.token("left", 2))
         settings = view.browser.current_url.split("#")[1]
-        assert settings == "layer=1&heads=0-2&attention=ab&mass=90&pin=left-2"
+        assert settings == "layer=1&heads=0-2&attention=ab&mass=90&query=2"
         before = view.lines()
         assert view.open(pair.page, settings).lines() == before
 
     @pytest.mark.parametrize(
         "settings",
         [
-            "layer=9&heads=7&attention=zz&opacity=x&mass=0&pin=left-99&theme=pink",
-            "heads=-&pin=-",
+            "layer=9&heads=7&attention=zz&opacity=x&mass=0&query=99&theme=pink",
+            "heads=-&query=-",
             "%",
         ],
     )
@@ -211,7 +211,7 @@ class TestAddress:
 
 class TestPlace:
     def test_svg_holds_what_is_drawn(self, view, pair):
-        view.open(pair.page, "heads=0-2&pin=left-2")
+        view.open(pair.page, "heads=0-2&query=2")
         root = ElementTree.fromstring(view.svg())
         space = root.tag.removesuffix("svg")
         opacities = [float(path.get("stroke-opacity", "")) for path in root.iter(f"{space}path")]
@@ -259,6 +259,7 @@ class TestPlace:
             found, (pair.shares[0], peaked(1, 2, 5, seed=1)[0, 0]), strict=True
         ):
             view.browser.switch_to.frame(frame)
+            view.until("Boolean(page)")
             view.assert_draws(shares)
             view.click("button.head")
             view.click(view.token("right", 3))

@@ -14,7 +14,7 @@ import pytest
 from flaxattn.errors import InputError
 from flaxattn.heads.stats import cross_measures
 from flaxattn.trace import Trace
-from flaxattn.views.head import head_view
+from flaxattn.views.doors import head_view
 from flaxattn.views.page import Page
 from flaxattn.views.payload import choose_precision
 
@@ -26,23 +26,30 @@ def payload_of(page: Page) -> dict[str, Any]:
     return json.loads(found[1])
 
 
-def decoded(side: dict[str, Any], rows: int, columns: int) -> np.ndarray:
+def sides_of(page: Page) -> dict[str, Any]:
+    """The sides of the one text of a page, by name."""
+    (shaped,) = payload_of(page)["inputs"]
+    return {side["name"]: side for side in shaped["sides"]}
+
+
+def decoded(payload: dict[str, Any], side: dict[str, Any], rows: int, columns: int) -> np.ndarray:
     """Weights `[L, H, Q, K]` of a side stored as float16."""
-    layers = [np.frombuffer(base64.b64decode(text), "<f2") for text in side["weights"]]
+    stored = [base64.b64decode(payload["blocks"][name]) for name in side["weights"]]
+    layers = [np.frombuffer(raw, "<f2") for raw in stored]
     return np.stack(layers).reshape(len(layers), len(side["heads"]), rows, columns)
 
 
 def test_every_side_travels_with_its_texts(translation):
     payload = payload_of(head_view(translation.trace))
-    texts = payload["texts"]
+    texts = payload["inputs"][0]["texts"]
     assert texts["source"]["tokens"] == translation.source
     assert texts["read"]["tokens"] == translation.read
     assert texts["written"]["tokens"] == translation.written
     assert [texts[name]["special"] for name in ("source", "read", "written")] == [[5], [0], [4]]
-    sides = {side["name"]: side for side in payload["sides"]}
+    sides = {side["name"]: side for side in payload["inputs"][0]["sides"]}
     assert list(sides) == ["encoder", "decoder", "cross", "all"]
     for name, shares in translation.shares.items():
-        found = decoded(sides[name], *shares.shape[2:])
+        found = decoded(payload, sides[name], *shares.shape[2:])
         np.testing.assert_allclose(found, shares, atol=2**-11)
         assert (sides[name]["layers"], sides[name]["heads"]) == (
             list(range(shares.shape[0])),
@@ -61,9 +68,10 @@ def test_every_side_travels_with_its_texts(translation):
 
 def test_it_starts_with_the_cross_attention_that_aligns(translation):
     start = payload_of(head_view(translation.trace))["start"]
-    assert start == {"layer": 0, "heads": [0, 1, 2, 3], "theme": "auto", "side": "cross"}
+    here = {"level": "head", "sequence": 0, "theme": "auto"}
+    assert start == here | {"layer": 0, "heads": [0, 1, 2, 3], "side": "cross"}
     asked = payload_of(head_view(translation.trace, layer=2, heads=[1], side="encoder"))["start"]
-    assert asked == {"layer": 2, "heads": [1], "theme": "auto", "side": "encoder"}
+    assert asked == here | {"layer": 2, "heads": [1], "side": "encoder"}
     assert payload_of(head_view(translation.trace, side="all"))["start"]["layer"] == 0
 
 
@@ -76,31 +84,37 @@ def test_the_page_says_what_it_holds(translation):
 
 def test_layers_are_included_by_number_where_a_side_has_them(translation):
     payload = payload_of(head_view(translation.trace, include_layers=[1, 2]))
-    layers = {side["name"]: side["layers"] for side in payload["sides"]}
+    layers = {side["name"]: side["layers"] for side in payload["inputs"][0]["sides"]}
     assert layers == {"encoder": [1, 2], "decoder": [1], "cross": [1], "all": [1, 2]}
     deep = payload_of(head_view(translation.trace, include_layers=[2]))
-    assert (deep["layers"], deep["tokens"]) == ([2], translation.source)
+    (only,) = deep["inputs"][0]["sides"]
+    assert (only["name"], only["layers"]) == ("encoder", [2])
 
 
-def test_a_page_of_one_side_is_as_it_was(pair, translation):
-    payload = payload_of(head_view(pair.trace))
-    assert not {"sides", "texts"} & set(payload)
-    assert "side" not in payload["start"]
+def test_a_page_of_one_side_holds_one_text(pair, translation):
+    (shaped,) = payload_of(head_view(pair.trace))["inputs"]
+    assert list(shaped["texts"]) == ["source"]
     decoder = dataclasses.replace(translation.trace, encoder=None, cross=None)
-    assert payload_of(head_view(decoder))["tokens"] == translation.read
+    (shaped,) = payload_of(head_view(decoder))["inputs"]
+    assert {n: text["tokens"] for n, text in shaped["texts"].items()} == {"read": translation.read}
 
 
 def test_cross_attention_alone_has_a_page(translation):
     trace = dataclasses.replace(translation.trace, encoder=None, decoder=None)
     payload = payload_of(head_view(trace))
-    assert [side["name"] for side in payload["sides"]] == ["cross"]
+    assert [side["name"] for side in payload["inputs"][0]["sides"]] == ["cross"]
     two = dataclasses.replace(translation.trace, encoder=None)
-    assert [side["name"] for side in payload_of(head_view(two))["sides"]] == ["decoder", "cross"]
+    assert list(sides_of(head_view(two))) == [
+        "decoder",
+        "cross",
+    ]
 
 
 def test_what_is_read_stands_in_for_what_is_not_told(translation):
     trace = dataclasses.replace(translation.trace, written=(), decoder_words=())
-    assert payload_of(head_view(trace))["texts"]["written"]["tokens"] == translation.read
+    assert (
+        payload_of(head_view(trace))["inputs"][0]["texts"]["written"]["tokens"] == translation.read
+    )
 
 
 def test_blank_pieces_are_not_special(translation):
@@ -109,11 +123,14 @@ def test_blank_pieces_are_not_special(translation):
         written=[[" a", " ", "house", "x", "</s>", "<pad>", "<pad>"]],
         decoder_words=[[0, None, 1, 1, None, None, None]],
     )
-    assert payload_of(head_view(trace))["texts"]["written"]["special"] == [4]
+    assert payload_of(head_view(trace))["inputs"][0]["texts"]["written"]["special"] == [4]
 
 
 def test_heads_of_cross_attention_are_measured(translation):
-    cross = {side["name"]: side for side in payload_of(head_view(translation.trace))["sides"]}
+    cross = {
+        side["name"]: side
+        for side in payload_of(head_view(translation.trace))["inputs"][0]["sides"]
+    }
     shares = translation.shares["cross"]
     for layer, row in enumerate(cross["cross"]["measures"]):
         for head, found in enumerate(row):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from flaxattn.trace import Trace
-from flaxattn.views.head import head_view
+from flaxattn.views.doors import head_view
 from flaxattn.views.payload import ERROR
 
 pytestmark = pytest.mark.browser
@@ -98,7 +98,7 @@ class TestSides:
         colours = []
         for side in ("encoder", "decoder", "all"):
             view.choose("side", side)
-            colours.append(view.run("return [0, 1].map((head) => view.colourOf(head))"))
+            colours.append(view.run("return [0, 1].map((head) => page.colourOf(head))"))
         assert colours[0] == colours[1] == colours[2]
 
     def test_cross_attention_alone_has_no_list(self, view, translation, tmp_path):
@@ -134,7 +134,7 @@ class TestReading:
         assert view.texts(".spoken")[0].startswith("<b>ein</b> is attended by: ")
 
     def test_pointing_at_a_line_tells_its_weight(self, view, translation):
-        view.open(translation.page, "heads=1&pin=left-2")
+        view.open(translation.page, "heads=1&query=2")
         key = int(translation.shares["cross"][0, 1, 2].argmax())
         middle = "const g = view.geometry; return (g.left.get(2) + g.right.get(arguments[0])"
         y = view.run(f"{middle} - g.height) / 2", key)
@@ -157,7 +157,7 @@ class TestReading:
         assert named == [["encoder", "cross", "decoder"]] * 2 + [["cross", "decoder"]] * 2
 
     def test_a_token_is_let_go_when_the_page_turns(self, view, translation):
-        view.open(translation.page, "pin=left-4")
+        view.open(translation.page, "query=4")
         view.choose("side", "encoder")
         assert_lines(view, translation.shares["encoder"][0])
 
@@ -201,13 +201,13 @@ class TestPlace:
         view.head(1)
         view.click(view.token("right", 5))
         settings = view.browser.current_url.split("#")[1]
-        assert settings == "side=encoder&layer=2&heads=0&pin=right-5"
+        assert settings == "side=encoder&layer=2&heads=0&key=5"
         before = view.lines()
         assert view.open(translation.page, settings).lines() == before
         view.choose("side", "cross")
         assert view.browser.current_url.split("#")[1] == "layer=1&heads=0"
 
-    @pytest.mark.parametrize("settings", ["side=both", "side=constructor", "pin=left-5&layer=2"])
+    @pytest.mark.parametrize("settings", ["side=both", "side=constructor", "query=5&layer=2"])
     def test_nonsense_in_it_is_passed_over(self, view, translation, settings):
         view.open(translation.page, settings)
         assert_lines(view, translation.shares["cross"][0])
@@ -245,11 +245,11 @@ class TestPlace:
         assert {"Side", "Layer", "target, as written", "source"} <= set(names)
 
     def test_arrow_keys_step_through_a_column(self, view, translation):
-        view.open(translation.page, "side=all&pin=left-10")
+        view.open(translation.page, "side=all&query=10")
         view.press("ARROW_DOWN")
-        assert view.run("return view.state.pin.index") == 10
+        assert view.run("return view.state.query") == 10
         view.press("ARROW_UP", "ARROW_RIGHT")
-        assert view.run("return [view.state.pin.index, view.state.layer]") == [9, 1]
+        assert view.run("return [view.state.query, view.state.layer]") == [9, 1]
 
     def test_a_long_target_beside_a_short_source(self, view, peaked, tmp_path):
         long = [f" {'wort' * (i % 9)}{i}" for i in range(150)]

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from flaxattn.trace import Trace
-from flaxattn.views.head import head_view
+from flaxattn.views.doors import head_view
 from flaxattn.views.payload import visible
 
 pytestmark = pytest.mark.browser
@@ -91,11 +91,11 @@ def test_text_appears_as_written_in_every_place(view, page):
     assert view.texts(".model") == [MODEL]
     shown = view.run(
         "const read = (selector) => document.querySelector(selector).textContent;"
-        "return view.payload.tokens.map((_, index) => {"
+        "return view.state.side.left.tokens.map((_, index) => {"
         "  view.state.letGo();"
-        "  view.refocus(() => view.state.hold('left', index));"
+        "  page.hold('left', index);"
         "  const [heading, spoken] = [read('.panel h2'), read('.spoken')];"
-        "  view.point('right', index);"
+        "  page.point('right', index);"
         "  return [heading, spoken.split(' attends to: ')[0], read('.panel h2')];"
         "});"
     )
@@ -111,11 +111,11 @@ def test_nothing_of_it_runs_or_asks_for_anything(view, page):
         "for (const token of document.querySelectorAll('.token')) {"
         "  token.dispatchEvent(new MouseEvent('mouseover', { bubbles: true }));"
         "}"
-        "view.point('left', null);"
-        "return view.payload.tokens.map((_, index) => {"
+        "page.point('left', null);"
+        "return view.state.side.left.tokens.map((_, index) => {"
         "  const offsetY = (index + 0.5) * view.rowHeight;"
         "  view.pointAtLine({ offsetX: 3, offsetY, clientX: 9, clientY: 9 });"
-        "  return view.page.tip.textContent.split(' → ')[0];"
+        "  return page.tip.textContent.split(' → ')[0];"
         "});"
     )
     assert tips == WRITTEN
@@ -144,6 +144,48 @@ def test_the_policy_would_have_reported_it(view, page, tmp_path):
     assert any(report.startswith("script-src") for report in seen), seen
     assert any(report.startswith("img-src") for report in seen), seen
     assert "alert" not in seen
+
+
+def test_text_appears_as_written_in_the_other_levels(view, page):
+    view.open(page, "level=model")
+    shown = view.run(
+        "return view.state.side.left.tokens.map((_, index) => {"
+        "  const cell = view.grid.cells[1];"
+        "  const box = cell.button.getBoundingClientRect();"
+        "  const place = (index + 0.5) / view.state.side.left.tokens.length;"
+        "  const clientX = box.left + place * box.width;"
+        "  view.point(cell, {clientX, clientY: box.top + place * box.height});"
+        "  return [...page.tip.querySelectorAll('.piece')].map((piece) => piece.textContent);"
+        "});"
+    )
+    assert shown == [[token, token] for token in WRITTEN]
+    for level in ("atlas", "model"):
+        view.open(page, f"level={level}&order=cluster&measure=<b>&side='\"")
+        title = ElementTree.fromstring(view.svg())[0].text
+        assert title is not None and title.startswith(MODEL)
+        view.click("button.copy")
+        assert view.run("return window.seen") == []
+        assert view.run("return document.querySelectorAll('img, iframe, object, svg').length") == 0
+
+
+def test_a_list_of_hostile_texts_is_a_list_of_texts(view, peaked, tmp_path):
+    tokens = [[token, "x"] for token in HOSTILE]
+    weights = np.repeat(peaked(1, 1, 2), len(tokens), axis=1)
+    trace = Trace.from_arrays(weights, tokens, words=[[0, 0]] * len(tokens), model=MODEL)
+    view.open(head_view(trace).save(tmp_path / "texts.html"), "unit=words")
+    written = [f"{i + 1}: {token} x" for i, token in enumerate(WRITTEN)]
+    assert view.texts("[name=sequence] option") == written
+    for number in (1, 3, 5, 20):
+        view.choose("sequence", str(number))
+        assert view.texts(".left .piece") == [f"{WRITTEN[number]}x"]
+    box = view.find("[name=search]")
+    box.send_keys("</script><script>")
+    assert view.texts("[name=sequence] option")[0] == written[1]
+    box.clear()
+    box.send_keys("[(.*")
+    assert len(view.texts("[name=sequence] option")) == 1
+    assert view.run("return window.seen") == []
+    assert view.run("return document.scripts.length") == 2
 
 
 def test_svg_of_it_is_text_too(view, page):

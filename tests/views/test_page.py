@@ -17,7 +17,7 @@ import pytest
 
 from flaxattn.errors import InputError
 from flaxattn.trace import Trace
-from flaxattn.views.head import head_view
+from flaxattn.views.doors import head_view
 from flaxattn.views.page import Page, build_page, readable_size
 
 # Linear RGB under the three kinds of dichromacy (Machado et al. 2009, severity 1), row by row.
@@ -90,7 +90,7 @@ class TestDocument:
 
     def test_hostile_names_end_no_element_and_fill_no_slot(self):
         evil = "</title></script></style>@{script}@{nothing}\x00<!--"
-        page = build_page("head", ("core.js",), {"a": evil}, title=evil, summary="", height=1)
+        page = build_page({"a": evil}, title=evil, summary="", height=1)
         for tag in ("title", "script", "style"):
             assert page.html.count(f"</{tag}>") == (2 if tag == "script" else 1)
         found = parts(page.html)
@@ -100,21 +100,22 @@ class TestDocument:
 
     def test_pairs_and_repeats_add_no_weights(self, pair):
         payload = payload_of(head_view(pair.trace))
-        assert payload["boundary"] == pair.boundary
+        assert payload["inputs"][0]["texts"]["source"]["boundary"] == pair.boundary
         raw = 2 * 3 * pair.length**2
-        assert [len(base64.b64decode(text)) for text in payload["weights"]] == [raw, raw]
+        stored = [n for n in payload["blocks"] if "/weights/" in n]
+        assert [len(base64.b64decode(payload["blocks"][n])) for n in stored] == [raw, raw]
 
     def test_padding_stays_out(self, peaked):
         mask = np.arange(5)[None] < 3
         trace = Trace.from_arrays(peaked(1, 2, 5), [["a", "b", "c", "[PAD]", "[PAD]"]], mask=mask)
         payload = payload_of(head_view(trace))
-        assert payload["tokens"] == ["a", "b", "c"]
-        assert len(base64.b64decode(payload["weights"][0])) == 2 * 2 * 3 * 3
+        assert payload["inputs"][0]["texts"]["source"]["tokens"] == ["a", "b", "c"]
+        assert len(base64.b64decode(payload["blocks"]["0/encoder/weights/0"])) == 2 * 2 * 3 * 3
 
     def test_captured_bytes_are_shares(self, pair):
         shares = np.rint(255 * np.asarray(pair.trace.encoder.weights)).astype(np.uint8)
         payload = payload_of(head_view(Trace.from_arrays(shares, [pair.tokens])))
-        stored = np.frombuffer(base64.b64decode(payload["weights"][0]), "<f2")
+        stored = np.frombuffer(base64.b64decode(payload["blocks"]["0/encoder/weights/0"]), "<f2")
         assert stored.reshape(3, pair.length, -1) == pytest.approx(pair.shares[0], abs=0.003)
 
 
@@ -213,8 +214,16 @@ class TestRequests:
     def test_numbers_of_layers_and_heads_are_the_models(self, peaked):
         trace = Trace.from_arrays(peaked(2, 2, 3), [list("abc")], layers=[8, 10], heads=[3, 5])
         payload = payload_of(head_view(trace, layer=10, heads=[5]))
-        assert (payload["layers"], payload["heads"]) == ([8, 10], [3, 5])
-        assert payload["start"] == {"layer": 10, "heads": [5], "theme": "auto"}
+        (side,) = payload["inputs"][0]["sides"]
+        assert (side["layers"], side["heads"]) == ([8, 10], [3, 5])
+        assert payload["start"] == {
+            "level": "head",
+            "sequence": 0,
+            "side": "encoder",
+            "layer": 10,
+            "heads": [5],
+            "theme": "auto",
+        }
 
 
 class TestColours:

@@ -1,28 +1,30 @@
 // SPDX-FileCopyrightText: 2026 The flaxattn authors
 // SPDX-License-Identifier: Apache-2.0
-// The controls above a view. Each shows a value that it is given and reports a new one; none keeps
+// The controls of the page. Each shows a value that it is given and reports a new one; none keeps
 // state of its own.
 
+import { element, tokenText } from "./elements.js";
+
 /** @returns {HTMLElement} a control with its label before it */
-function field(label, ...controls) {
+export function field(label, ...controls) {
   return element("label", { class: "field" }, element("span", { text: label }), ...controls);
 }
 
 /**
  * A drop-down list.
  * @param {string} name
- * @param {[string, string][]} options values and what they read
+ * @param {string[][]} options values and what they read
  * @param {(value: string) => void} report
  * @returns {HTMLSelectElement}
  */
-function dropDown(name, options, report) {
+export function dropDown(name, options, report) {
   const made = element("select", { name, change: (event) => report(event.target.value) });
   made.append(...options.map(([value, text]) => element("option", { value, text })));
   return made;
 }
 
 /** @returns {HTMLButtonElement} a small button with a sign on it */
-function signButton(sign, label, report, name = "") {
+export function signButton(sign, label, report, name = "") {
   return element("button", {
     type: "button",
     class: `sign ${name}`,
@@ -38,7 +40,7 @@ function signButton(sign, label, report, name = "") {
  * @param {number} number
  * @param {{toggle: Function, solo: Function, point: Function, leave: Function}} report
  */
-function headSquare(number, report) {
+export function headSquare(number, report) {
   return element("button", {
     type: "button",
     class: "head",
@@ -63,7 +65,7 @@ function headSquare(number, report) {
  * @param {(percent: number) => void} report
  * @returns {{input: HTMLInputElement, output: HTMLElement}}
  */
-function percentSlider(name, report) {
+export function percentSlider(name, report) {
   const input = element("input", {
     type: "range",
     name,
@@ -76,7 +78,7 @@ function percentSlider(name, report) {
 }
 
 /** @returns {HTMLInputElement} */
-function checkBox(name, report) {
+export function checkBox(name, report) {
   const change = (event) => report(event.target.checked);
   return element("input", { type: "checkbox", name, change });
 }
@@ -86,7 +88,7 @@ function checkBox(name, report) {
  * @param {"left"|"right"} side
  * @param {{point: (index: number|null) => void, hold: (index: number) => void}} report
  */
-function tokenColumn(side, report) {
+export function tokenColumn(side, report) {
   const indexOf = (event) => {
     const token = event.target.closest("[data-index]");
     return token ? Number(token.dataset.index) : null;
@@ -109,7 +111,7 @@ function tokenColumn(side, report) {
 }
 
 /** @returns {HTMLElement} one token of a column, with room for a number */
-function tokenRow(token, index, special) {
+export function tokenRow(token, index, special) {
   return element(
     "li",
     { role: "option", "data-index": index, class: special ? "token special" : "token", title: token },

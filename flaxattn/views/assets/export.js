@@ -1,18 +1,10 @@
 // SPDX-FileCopyrightText: 2026 The flaxattn authors
 // SPDX-License-Identifier: Apache-2.0
-// The present drawing as an SVG file for papers and slides: the same lines in the same places as on
-// the page.
+// Lines and tokens as an SVG file for papers and slides: the same lines in the same places as on the
+// page.
 
-/** The SVG namespace, asked of the browser, so that no address stands in this file. */
-const SVG = new DOMParser().parseFromString("<svg></svg>", "text/html").querySelector("svg").namespaceURI;
-
-/** @returns {SVGElement} */
-function svgElement(tag, attributes, text = null) {
-  const made = document.createElementNS(SVG, tag);
-  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-  if (text !== null) made.textContent = text;
-  return made;
-}
+import { svgElement } from "./elements.js";
+import { lineEnds } from "./lines.js";
 
 /** @returns {SVGElement[]} the lines, one group per head */
 function svgLines(lines, geometry, colourOf) {
@@ -49,14 +41,14 @@ function svgTokens(tokens, places, x, anchor, ink) {
  * @param {string} picture.caption
  * @param {string[]} picture.left tokens
  * @param {string[]} picture.right tokens
- * @param {Line[]} picture.lines
- * @param {Geometry} picture.geometry
+ * @param {import("./lines.js").Line[]} picture.lines
+ * @param {import("./lines.js").Geometry} picture.geometry
  * @param {(head: number) => string} picture.colourOf
  * @param {string} picture.ink
  * @param {string} picture.paper
  * @returns {string} an SVG document
  */
-function svgDocument({ caption, left, right, lines, geometry, colourOf, ink, paper }) {
+export function svgDocument({ caption, left, right, lines, geometry, colourOf, ink, paper }) {
   const side = 170;
   const [width, height] = [geometry.width + 2 * side, geometry.height + 56];
   const root = svgElement("svg", {

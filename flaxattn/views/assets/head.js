@@ -1,173 +1,117 @@
 // SPDX-FileCopyrightText: 2026 The flaxattn authors
 // SPDX-License-Identifier: Apache-2.0
-// The head view: listens, changes the state, and shows it, one method per part of the page.
-// `root.flaxattn.drawn()` hands out what is on the canvas, for tests and scripts.
+// The head level: lines between two columns of tokens, one method per part of it. `drawn()` hands out
+// what is on the canvas, for tests and scripts.
 
-class HeadView {
+import { fade } from "./colours.js";
+import { tokenRow } from "./controls.js";
+import { element, swatch, tokenText } from "./elements.js";
+import { svgDocument } from "./export.js";
+import { HeadPage } from "./head_page.js";
+import { Matrix } from "./matrix.js";
+import { layOut, lineAt, meanOn, paintLines, selectLines } from "./lines.js";
+import { formatShare, formatWeight } from "./numbers.js";
+import { headsPanel, pairPanel, tokenPanel } from "./panel.js";
+
+/** A stripe fainter than this is not seen. */
+const FAINTEST = 1 / 255;
+
+export class HeadLevel {
   /**
    * @param {HTMLElement} root
-   * @param {Object} payload as `head.py` makes it
+   * @param {import("./types.js").Payload} payload
+   * @param {import("./state.js").State} state
+   * @param {import("./shell.js").Shell} actions
    */
-  constructor(root, payload) {
+  constructor(root, payload, state, actions) {
     this.root = root;
     this.payload = payload;
-    this.state = new HeadState(payload);
-    this.state.reset(readFragment());
-    this.page = new HeadPage(root, payload, this.state, this);
-    this.setTheme(this.state.theme);
-    this.listen();
-  }
-
-  listen() {
-    document.addEventListener("keydown", (event) => this.onKey(event));
+    this.state = state;
+    this.actions = actions;
+    this.page = new HeadPage(root, payload, state, actions);
+    /** What each row shows of the token in focus. */
+    this.marks = new WeakMap();
     this.page.stage.addEventListener("mousemove", (event) => this.pointAtLine(event));
-    this.page.stage.addEventListener("mouseleave", () => this.page.hideTip());
-    window.addEventListener("hashchange", () => {
-      this.state.reset(readFragment());
-      this.setTheme(this.state.theme);
-    });
-    const system = matchMedia("(prefers-color-scheme: dark)");
-    system.addEventListener("change", () => this.setTheme(this.state.theme));
-    const resized = () => this.page.stage.clientWidth !== this.geometry.width && this.show();
-    new ResizeObserver(resized).observe(this.page.stage);
+    this.page.stage.addEventListener("mouseleave", () => actions.hideTip());
   }
 
-  // Changes
-
-  /** Change settings and show them. */
-  update(settings) {
-    this.step(() => Object.assign(this.state, settings));
+  destroy() {
+    if (this.matrix) this.matrix.destroy();
+    this.page = null;
   }
 
-  /** Change the state and show it. */
-  step(change) {
-    change();
-    this.show();
-    writeFragment(this.state.settings());
+  draw() {
+    this.page.fit(this.state.side);
+    this.showBadges();
+    this.showDrawing();
+    if (this.asMatrix) {
+      this.matrix.draw();
+    } else {
+      this.showTokens();
+      this.showAllLines();
+    }
+    this.focus();
   }
 
-  /** Hold a token or let it go: what is drawn for all tokens stays as it is. */
-  refocus(change) {
-    change();
-    this.showFocus();
-    writeFragment(this.state.settings());
+  get asMatrix() {
+    return this.state.drawing === "matrix";
   }
 
-  point(side, index) {
-    if (this.state.point(side, index)) this.showFocus();
+  /** Lines, or one head as a matrix. */
+  showDrawing() {
+    this.page.lines.hidden = this.asMatrix;
+    this.page.matrix.hidden = !this.asMatrix;
+    if (this.asMatrix && !this.matrix) this.matrix = new Matrix(this.page.matrix, this.state, this.actions);
   }
 
-  nextTheme() {
-    this.setTheme(THEMES[(THEMES.indexOf(this.state.theme) + 1) % THEMES.length]);
+  /** @returns {number[]} the heads that are drawn */
+  get heads() {
+    return this.asMatrix ? [this.state.oneHead()] : this.state.heads;
   }
 
-  setTheme(theme) {
-    applyTheme(this.root, theme);
-    this.page.themeButton.setAttribute("aria-label", `Theme: ${theme}`);
-    this.page.themeButton.title = `Theme: ${theme}`;
-    this.colours = headColours();
-    this.update({ theme });
-  }
-
-  onKey(event) {
-    if (event.ctrlKey || event.metaKey || event.altKey || this.page.help.open) return;
-    if (event.key !== "Escape" && event.target.closest && event.target.closest("select, input")) return;
-    const ways = {
-      ArrowLeft: () => this.step(() => this.state.stepLayer(-1)),
-      ArrowRight: () => this.step(() => this.state.stepLayer(1)),
-      ArrowUp: () => this.stepToken(-1),
-      ArrowDown: () => this.stepToken(1),
-      Escape: () => this.refocus(() => this.state.letGo()),
-      "?": () => this.page.help.showModal(),
-    };
-    if (!(event.key in ways)) return;
-    event.preventDefault();
-    ways[event.key]();
-  }
-
-  /** Hold the token above or below the one that is held; the first one if none is. */
-  stepToken(by) {
-    const { pin } = this.state;
-    const side = pin ? pin.side : "left";
-    const places = [...this.page.rows[side].keys()];
-    const index = places[pin ? places.indexOf(pin.index) + by : 0];
-    if (index === undefined) return;
-    this.refocus(() => this.state.hold(side, index));
-    this.page.rows[side].get(index).scrollIntoView({ block: "nearest" });
-  }
-
-  save() {
-    const style = getComputedStyle(document.documentElement);
+  /** What is seen, as a file. */
+  picture() {
     const { side } = this.state;
     const layer = this.state.layerNumber();
-    const chosen = this.state.heads.map((head) => side.heads[head]).join(" ");
+    const chosen = this.heads.map((head) => side.heads[head]).join(" ");
     const left = this.state.leftOut();
-    const parts = [this.payload.model, SIDES[side.name][0], `layer ${layer}`, `heads ${chosen}`];
+    const parts = [this.payload.model, side.titles[0], `layer ${layer}`, `heads ${chosen}`];
     if (left) parts.push(`renormalised without ${left}`);
-    const text = svgDocument({
-      caption: parts.filter(Boolean).join(", "),
+    const caption = parts.filter(Boolean).join(", ");
+    const name = `${side.alone ? "attention" : `attention-${side.name}`}-layer-${layer}`;
+    if (this.asMatrix) return { name: `${name}-head-${chosen}`, svg: this.matrix.svg(caption) };
+    const svg = svgDocument({
+      caption,
       left: side.left.tokens,
       right: side.right.tokens,
       lines: this.drawing.lines,
       geometry: this.geometry,
-      colourOf: (head) => this.colourOf(head),
-      ink: style.getPropertyValue("--ink").trim(),
-      paper: style.getPropertyValue("--paper").trim(),
+      colourOf: (head) => this.actions.colourOf(head),
+      ink: this.actions.style("--ink"),
+      paper: this.actions.style("--paper"),
     });
-    const prefix = side.name === "alone" ? "attention" : `attention-${side.name}`;
-    download(`${prefix}-layer-${layer}.svg`, "image/svg+xml", text);
+    return { name, svg };
   }
 
-  // Showing
-
-  show() {
-    this.page.hideTip();
-    this.showControls();
-    this.showHeads();
-    this.showTokens();
-    this.showAllLines();
-    this.showFocus();
-  }
-
-  showControls() {
+  showBadges() {
     const { state } = this;
-    this.page.fit(state.side);
-    this.page.sideList.value = state.side.name;
-    this.page.layerList.value = String(state.layer);
-    this.page.attentionList.value = state.attention;
-    this.page.opacityList.value = state.opacity;
-    this.page.mass.input.value = String(Math.round(100 * state.mass));
-    this.page.mass.output.textContent = formatShare(state.mass);
-    this.page.specialBox.checked = state.hideSpecial;
-    this.page.firstBox.checked = state.hideFirst;
     this.page.badge.hidden = !state.leftOut();
     this.page.badge.title = `Weights on ${state.leftOut()} are left out; the others of each row are scaled up to a sum of one. What a head does is told by all weights.`;
     this.page.lacking.textContent = state.side.lacks(state.layer);
     this.page.lacking.hidden = !this.page.lacking.textContent;
   }
 
-  showHeads() {
-    this.page.squares.forEach((square, head) => {
-      const { number, colour, measure } = this.facts(head);
-      const on = this.state.heads.includes(head);
-      square.setAttribute("aria-pressed", String(on));
-      square.setAttribute("aria-label", `Head ${number}, ${measure.does}`);
-      square.style.setProperty("--colour", colour);
-      square.style.setProperty("color", on ? inkOn(colour) : "");
-    });
-  }
-
   showTokens() {
     const { queries, keys } = this.state.selection(null);
     const longest = Math.max(queries.length, keys.length);
     this.rowHeight = longest > 96 ? 18 : longest > 40 ? 21 : 26;
-    this.root.style.setProperty("--row", `${this.rowHeight}px`);
-    for (const [side, positions] of [["left", queries], ["right", keys]]) {
+    this.page.lines.style.setProperty("--row", `${this.rowHeight}px`);
+    for (const [side, positions] of Object.entries({ left: queries, right: keys })) {
       const { tokens, special, boundary } = this.state.side[side];
       const same = positions.join() === [...this.page.rows[side].keys()].join();
       if (same) continue;
-      const made = positions.map((i) => [i, tokenRow(tokens[i], i, special.has(i))]);
-      this.page.rows[side] = new Map(made);
+      this.page.rows[side] = new Map();
+      for (const i of positions) this.page.rows[side].set(i, tokenRow(tokens[i], i, special.has(i)));
       this.page.columns[side].replaceChildren(...this.page.rows[side].values());
       if (positions.includes(0) && this.page.rows[side].has(boundary)) {
         this.page.rows[side].get(boundary).classList.add("boundary");
@@ -176,29 +120,41 @@ class HeadView {
     for (const [index, row] of this.page.rows.right) {
       row.classList.toggle("out", this.state.hideFirst && this.state.side.firsts.has(index));
     }
-    const { pin } = this.state;
-    if (pin && !this.page.rows[pin.side].has(pin.index)) this.state.pin = null;
+    const { state } = this;
+    if (!this.page.rows.left.has(state.query)) state.query = null;
+    if (!this.page.rows.right.has(state.key)) state.key = null;
   }
 
   showAllLines() {
     const selection = this.state.selection(null);
     this.geometry = layOut(selection, this.page.stage.clientWidth, this.rowHeight);
-    this.everything = selectLines(this.state.layerWeights(), selection);
+    this.everything = selectLines(this.state.layerWeights(), { ...selection, limit: this.geometry.limit });
     this.page.stage.style.setProperty("height", `${this.geometry.height}px`);
-    paintLines(this.page.canvas, this.everything.lines, this.geometry, (head) => this.colourOf(head));
+    paintLines(this.page.canvas, this.everything.lines, this.geometry, (head) => this.actions.colourOf(head));
   }
 
-  showFocus() {
+  focus() {
     const focus = this.state.focus();
+    if (this.asMatrix) return this.focusMatrix(focus);
     this.drawing = this.everything;
     if (focus) {
       this.drawing = selectLines(this.state.layerWeights(), this.state.selection(focus));
-      paintLines(this.page.overlay, this.drawing.lines, this.geometry, (head) => this.colourOf(head));
+      paintLines(this.page.overlay, this.drawing.lines, this.geometry, (head) => this.actions.colourOf(head));
     }
-    this.root.classList.toggle("focused", Boolean(focus));
+    this.page.lines.classList.toggle("focused", Boolean(focus));
     this.showRows(focus);
     this.showPanel(focus);
-    this.showStatus();
+    return this.showStatus();
+  }
+
+  /** The crosshair of the matrix, and beside it what the lines of that token would say. */
+  focusMatrix(focus) {
+    this.matrix.focus();
+    const selection = { ...this.state.selection(focus), heads: this.heads };
+    this.drawing = focus ? selectLines(this.state.layerWeights(), selection) : null;
+    this.showPanel(focus);
+    this.page.count.textContent = this.matrix.status();
+    this.root.dataset.lines = "0";
   }
 
   /** The token in focus, and on the other side one stripe per head and the mean weight. */
@@ -207,17 +163,22 @@ class HeadView {
     for (const side of ["left", "right"]) {
       for (const [index, row] of this.page.rows[side]) {
         const chosen = Boolean(focus) && focus.side === side && focus.index === index;
-        const held = chosen && this.state.pin !== null;
+        const held = (side === "left" ? this.state.query : this.state.key) === index;
         const found = focus && focus.side !== side ? others.get(index) : undefined;
+        const text = found ? formatWeight(found.mean) : "";
+        const stripes = found && Math.max(...found.weights.values()) >= FAINTEST ? this.stripes(found.weights) : "";
+        const shown = `${chosen} ${held} ${text} ${stripes}`;
+        if (this.marks.get(row) === shown) continue; // in a long text, few rows change
+        this.marks.set(row, shown);
         row.classList.toggle("chosen", chosen);
         row.classList.toggle("held", held);
         row.setAttribute("aria-selected", String(held));
-        row.style.setProperty("background-image", found ? this.stripes(found.weights) : "");
-        row.lastChild.textContent = found ? formatWeight(found.mean) : "";
+        row.style.setProperty("background-image", stripes);
+        row.lastChild.textContent = text;
       }
       this.page.columns[side].querySelectorAll("[tabindex]").forEach((row) => row.removeAttribute("tabindex"));
-      const { pin } = this.state;
-      const entry = pin && pin.side === side ? this.page.rows[side].get(pin.index) : this.page.columns[side].firstChild;
+      const pinned = side === "left" ? this.state.query : this.state.key;
+      const entry = pinned === null ? this.page.columns[side].firstChild : this.page.rows[side].get(pinned);
       if (entry) entry.tabIndex = 0;
     }
   }
@@ -231,7 +192,7 @@ class HeadView {
       if (!found.has(index)) found.set(index, { weights: new Map(), mean: 0 });
       const other = found.get(index);
       other.weights.set(line.head, line.weight);
-      other.mean += line.weight / this.state.heads.length;
+      other.mean += line.weight / this.heads.length;
     }
     return found;
   }
@@ -239,39 +200,41 @@ class HeadView {
   stripes(weights) {
     const { heads } = this.state;
     const stops = heads.map((head, i) => {
-      const colour = fade(this.colourOf(head), weights.get(head) || 0);
+      const colour = fade(this.actions.colourOf(head), weights.get(head) || 0);
       return `${colour} ${(100 * i) / heads.length}% ${(100 * (i + 1)) / heads.length}%`;
     });
     return `linear-gradient(90deg, ${stops.join(", ")})`;
   }
 
   showPanel(focus) {
-    const { hover, pin, heads } = this.state;
+    const { heads } = this;
     const { left, right } = this.state.side;
     if (!focus) {
-      this.page.panel.replaceChildren(...headsPanel(this.state.layerNumber(), heads.map((head) => this.facts(head))));
-      this.page.spoken.textContent = "";
+      this.page.panel.replaceChildren(...headsPanel(this.state.layerNumber(), heads.map((head) => this.actions.facts(head))));
+      this.actions.speak("");
       return;
     }
     const others = this.others(focus);
-    if (pin && hover && hover.side !== pin.side) {
-      const [query, key] = pin.side === "left" ? [pin.index, hover.index] : [hover.index, pin.index];
-      const weights = others.has(hover.index) ? others.get(hover.index).weights : new Map();
-      const facts = heads.map((head) => ({ head: this.facts(head), weight: weights.has(head) ? weights.get(head) : null }));
-      this.page.panel.replaceChildren(...pairPanel(left.tokens[query], right.tokens[key], facts));
+    const pair = this.state.pair();
+    if (pair) {
+      const found = others.get(focus.side === "left" ? pair.key : pair.query);
+      const weightOf = (head) => (found && found.weights.has(head) ? found.weights.get(head) : null);
+      const facts = heads.map((head) => ({ head: this.actions.facts(head), weight: weightOf(head) }));
+      this.page.panel.replaceChildren(...pairPanel(left.tokens[pair.query], right.tokens[pair.key], facts));
       return;
     }
     const [own, other] = focus.side === "left" ? [left.tokens, right.tokens] : [right.tokens, left.tokens];
     const listed = [...others].map(([index, { weights, mean }]) => ({
       token: other[index],
       mean,
-      parts: [...weights].sort((a, b) => a[0] - b[0]).map(([head, w]) => [w / heads.length, this.colourOf(head)]),
+      parts: [...weights].sort((a, b) => a[0] - b[0]).map(([head, w]) => [w / heads.length, this.actions.colourOf(head)]),
     }));
     listed.sort((a, b) => b.mean - a.mean);
     const onFirst = focus.side === "left" ? meanOn(this.state.layerWeights(), heads, focus.index, this.state.side.firsts) : null;
     this.page.panel.replaceChildren(...tokenPanel(own[focus.index], focus.side, listed, heads.length, onFirst));
     const best = listed.slice(0, 3).map(({ token, mean }) => `${token} ${formatWeight(mean)}`);
-    this.page.spoken.textContent = pin ? `${this.page.panel.firstChild.textContent}: ${best.join(", ")}` : "";
+    const pinned = this.state.query !== null || this.state.key !== null;
+    this.actions.speak(pinned ? `${this.page.panel.firstChild.textContent}: ${best.join(", ")}` : "");
   }
 
   showStatus() {
@@ -282,37 +245,17 @@ class HeadView {
     const mass = this.state.leftOut() ? "the attention mass that is left" : "attention mass";
     this.page.count.textContent = `${what} ${whose} · shown ${formatShare(share)} of ${mass}`.replace("  ", " ");
     this.root.dataset.lines = String(lines.length);
-    this.root.dataset.layer = String(this.state.layerNumber());
-    this.root.dataset.side = this.state.side.name;
   }
 
   pointAtLine(event) {
     const line = lineAt(this.drawing.lines, this.geometry, event.offsetX, event.offsetY);
-    if (!line) return this.page.hideTip();
-    const { number, colour } = this.facts(line.head);
+    if (!line) return this.actions.hideTip();
+    const { number, colour } = this.actions.facts(line.head);
     const { left, right } = this.state.side;
     const [query, key] = [left.tokens[line.query], right.tokens[line.key]];
     const pair = element("strong", {}, tokenText(query), " → ", tokenText(key));
     const head = element("span", { class: "value", text: `head ${number}: ${formatWeight(line.weight)}` });
-    return this.page.showTip([pair, element("span", {}, swatch(colour), head)], event);
-  }
-
-  /** @returns {Node[]} */
-  headTip(head) {
-    return headTip(this.state.layerNumber(), this.facts(head));
-  }
-
-  /** @returns {HeadFacts} */
-  facts(head) {
-    return {
-      number: this.state.headNumber(head),
-      colour: this.colourOf(head),
-      measure: this.state.side.measure(this.state.layer, head),
-    };
-  }
-
-  colourOf(head) {
-    return this.colours[this.state.headNumber(head) % COLOURS];
+    return this.actions.showTip([pair, element("span", {}, swatch(colour), head)], event);
   }
 
   /** What is on the canvas, by the numbers of the model. */
@@ -323,5 +266,3 @@ class HeadView {
     return { lines: numbered, found, share };
   }
 }
-
-VIEWS.head = (root, payload) => new HeadView(root, payload);

@@ -16,7 +16,7 @@ const STEPS = 16;
  * @property {Float32Array} weights `[head, query, key]`
  * @property {number} rows number of queries
  * @property {number} columns number of keys
- * @property {(query: number) => [number, number][]} parts ranges of keys, half-open, over each of
+ * @property {(query: number) => number[][]} parts ranges of keys, half-open, over each of
  *   which the weights of a row sum to one
  *
  * @typedef {Object} Selection what is to be drawn
@@ -25,8 +25,9 @@ const STEPS = 16;
  * @property {number[]} keys positions on the right
  * @property {Set<number>|null} hidden keys whose weight is shared out among the others
  * @property {number} mass share of each row to show, strongest keys first
- * @property {"absolute"|"row"|"heads"} opacity
+ * @property {string} opacity absolute, row or heads
  * @property {{side: "left"|"right", index: number}|null} focus token whose lines alone are drawn
+ * @property {number} [limit] of lines
  *
  * @typedef {Object} Line
  * @property {number} head index of the head
@@ -42,14 +43,14 @@ const STEPS = 16;
  */
 
 /** @returns {number} sum of an array */
-function total(values) {
+export function total(values) {
   let sum = 0;
   for (let i = 0; i < values.length; i += 1) sum += values[i];
   return sum;
 }
 
 /** @returns {Float32Array} weights of one row, renormalised without the hidden keys */
-function readRow(layer, head, query, hidden) {
+export function readRow(layer, head, query, hidden) {
   const start = (head * layer.rows + query) * layer.columns;
   const row = layer.weights.slice(start, start + layer.columns);
   if (!hidden) return row;
@@ -63,7 +64,7 @@ function readRow(layer, head, query, hidden) {
 }
 
 /** @returns {number} mean weight, over heads, that a query gives to some keys */
-function meanOn(layer, heads, query, keys) {
+export function meanOn(layer, heads, query, keys) {
   const shares = heads.map((head) => {
     const start = (head * layer.rows + query) * layer.columns;
     return total([...keys].map((key) => layer.weights[start + key]));
@@ -72,7 +73,7 @@ function meanOn(layer, heads, query, keys) {
 }
 
 /** Put to zero, in each part of a row, all but the fewest weights that hold `mass` of it. */
-function keepMass(row, parts, mass) {
+export function keepMass(row, parts, mass) {
   for (const [from, to] of parts) {
     const part = row.subarray(from, to);
     const floor = smallestKept(part, mass);
@@ -120,9 +121,30 @@ function scanRows(layer, selection, queries, keys) {
   return { opacities, units, mass };
 }
 
+/**
+ * The value that so many are at least as large as. No value is negative, so that their bits are in
+ * the same order; only those that share the first 16 bits with it are sorted.
+ * @param {Float32Array} values
+ * @param {number} count
+ * @returns {number}
+ */
+function largestAt(values, count) {
+  const bits = new Uint32Array(values.buffer, values.byteOffset, values.length);
+  const counts = new Uint32Array(2 ** 16);
+  for (let i = 0; i < bits.length; i += 1) counts[bits[i] >>> 16] += 1;
+  let start = counts.length - 1;
+  let left = count;
+  while (counts[start] < left) {
+    left -= counts[start];
+    start -= 1;
+  }
+  const alike = values.filter((_, i) => bits[i] >>> 16 === start).sort();
+  return alike[alike.length - left];
+}
+
 /** @returns {number[]} indices of the `limit` largest values above 0, in order of index */
 function strongest(values, limit) {
-  const faintest = values.length > limit ? values.slice().sort()[values.length - limit] : 0;
+  const faintest = values.length > limit ? largestAt(values, limit) : 0;
   const chosen = [];
   const ties = [];
   for (let i = 0; i < values.length; i += 1) {
@@ -137,13 +159,13 @@ function strongest(values, limit) {
  * @param {Selection} selection
  * @returns {Drawing}
  */
-function selectLines(layer, selection) {
+export function selectLines(layer, selection) {
   const { focus, heads } = selection;
   const only = (side, all) => (focus && focus.side === side ? [focus.index] : all);
   const queries = only("left", selection.queries);
   const keys = only("right", selection.keys);
   const { opacities, units, mass } = scanRows(layer, selection, queries, keys);
-  const lines = strongest(opacities, LINE_LIMIT).map((i) => {
+  const lines = strongest(opacities, selection.limit || LINE_LIMIT).map((i) => {
     const row = Math.floor(i / keys.length);
     return {
       head: heads[Math.floor(row / queries.length)],
@@ -155,9 +177,12 @@ function selectLines(layer, selection) {
   });
   lines.sort((a, b) => a.opacity - b.opacity);
   const shown = lines.reduce((sum, line) => sum + line.weight, 0);
-  const found = opacities.reduce((count, opacity) => count + (opacity > 0), 0);
+  const found = opacities.reduce((count, opacity) => count + Number(opacity > 0), 0);
   return { lines, found, share: mass > 0 ? Math.min(1, shown / mass) : 0 };
 }
+
+/** So many pixels of lines take a browser about a second; of a high picture fewer lines are drawn. */
+const INK_LIMIT = 60e6;
 
 /**
  * Where lines run. Heads are set apart a little, so that lines of one pair lie side by side.
@@ -167,19 +192,22 @@ function selectLines(layer, selection) {
  * @property {Map<number, number>} left vertical centre by query
  * @property {Map<number, number>} right vertical centre by key
  * @property {Map<number, number>} shift vertical distance from the centre, by head
+ * @property {number} limit of lines that are drawn at most
  *
  * @param {Selection} selection
  * @param {number} width
  * @param {number} rowHeight
  * @returns {Geometry}
  */
-function layOut(selection, width, rowHeight) {
+export function layOut(selection, width, rowHeight) {
   const place = (positions) => new Map(positions.map((p, i) => [p, (i + 0.5) * rowHeight]));
   const count = selection.heads.length;
   const gap = Math.min(2.5, (0.7 * rowHeight) / count);
+  const height = rowHeight * Math.max(selection.queries.length, selection.keys.length);
   return {
     width,
-    height: rowHeight * Math.max(selection.queries.length, selection.keys.length),
+    height,
+    limit: Math.max(1000, Math.min(LINE_LIMIT, Math.floor(INK_LIMIT / (width + height / 3)))),
     left: place(selection.queries),
     right: place(selection.keys),
     shift: new Map(selection.heads.map((head, i) => [head, (i - (count - 1) / 2) * gap])),
@@ -187,7 +215,7 @@ function layOut(selection, width, rowHeight) {
 }
 
 /** @returns {[number, number]} vertical start and end of a line */
-function lineEnds(line, geometry) {
+export function lineEnds(line, geometry) {
   const shift = geometry.shift.get(line.head);
   return [geometry.left.get(line.query) + shift, geometry.right.get(line.key) + shift];
 }
@@ -203,8 +231,7 @@ function blend(t) {
 }
 
 /** Add a line to the pen's path: as a smooth curve, or as short straight pieces. */
-function tracePath(pen, from, to, width, smooth) {
-  pen.beginPath();
+function tracePath(pen, [from, to], width, smooth) {
   pen.moveTo(0, from);
   if (smooth) {
     pen.bezierCurveTo(width / 2, from, width / 2, to, width, to);
@@ -222,7 +249,7 @@ function tracePath(pen, from, to, width, smooth) {
  * @param {Geometry} geometry
  * @param {(head: number) => string} colourOf
  */
-function paintLines(canvas, lines, geometry, colourOf) {
+export function paintLines(canvas, lines, geometry, colourOf) {
   const { width, height } = geometry;
   const scale = Math.min(window.devicePixelRatio || 1, 16000 / Math.max(width, height));
   canvas.width = Math.round(width * scale);
@@ -231,21 +258,49 @@ function paintLines(canvas, lines, geometry, colourOf) {
   const pen = canvas.getContext("2d");
   pen.scale(scale, scale);
   pen.lineWidth = 1 / scale;
-  lines.forEach((line, i) => {
-    const smooth = i >= lines.length - WIDE_LIMIT;
-    if (i === lines.length - WIDE_LIMIT || (i === 0 && smooth)) pen.lineWidth = WIDTH;
+  const wide = Math.max(0, lines.length - WIDE_LIMIT);
+  paintFaint(pen, lines.slice(0, wide), geometry, colourOf);
+  pen.lineWidth = WIDTH;
+  for (const line of lines.slice(wide)) {
     pen.strokeStyle = colourOf(line.head);
     pen.globalAlpha = line.opacity;
-    tracePath(pen, ...lineEnds(line, geometry), width, smooth);
+    pen.beginPath();
+    tracePath(pen, lineEnds(line, geometry), width, true);
     pen.stroke();
-  });
+  }
+}
+
+/** Paint thin lines, those of a head and of one opacity at once: a browser is much faster so. */
+function paintFaint(pen, lines, geometry, colourOf) {
+  let at = lines.findIndex((line) => alphaOf(line) > 0);
+  while (at >= 0 && at < lines.length) {
+    const alpha = alphaOf(lines[at]);
+    const heads = new Map();
+    for (; at < lines.length && alphaOf(lines[at]) === alpha; at += 1) {
+      const { head } = lines[at];
+      if (!heads.has(head)) heads.set(head, []);
+      heads.get(head).push(lines[at]);
+    }
+    pen.globalAlpha = alpha / 255;
+    for (const [head, alike] of heads) {
+      pen.strokeStyle = colourOf(head);
+      pen.beginPath();
+      for (const line of alike) tracePath(pen, lineEnds(line, geometry), geometry.width, false);
+      pen.stroke();
+    }
+  }
+}
+
+/** @returns {number} the opacity of a line in the 255 steps that a screen has */
+function alphaOf(line) {
+  return Math.round(255 * line.opacity);
 }
 
 /**
  * The line under a point, the strongest of those within a few pixels.
  * @returns {Line|null}
  */
-function lineAt(lines, geometry, x, y) {
+export function lineAt(lines, geometry, x, y) {
   let t = x / geometry.width;
   for (let i = 0; i < 8; i += 1) {
     t -= (across(t) - x / geometry.width) / (1.5 - 3 * t + 3 * t * t);

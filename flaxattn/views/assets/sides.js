@@ -3,8 +3,10 @@
 // The sides of a trace: what stands on the left and on the right of each, and its weights, decoded
 // when a layer is first shown. Nothing is drawn here.
 
-/** How a side reads in its list, and over its two columns. A page with one side has the last. */
-const SIDES = {
+import { decodeWeights, readBlock } from "./decoding.js";
+
+/** How a side reads in its list, and over its two columns. Self-attention by itself has the last. */
+export const SIDES = {
   encoder: ["Encoder", "source, attends from", "source, attended to"],
   decoder: ["Decoder", "target, as read", "target, as read"],
   cross: ["Cross", "target, as written", "source"],
@@ -13,10 +15,12 @@ const SIDES = {
 };
 /** The blocks of the joined square, each with its corner: 0, or 1 for the length of the source. */
 const BLOCKS = [
-  ["encoder", 0, 0],
-  ["cross", 1, 0],
-  ["decoder", 1, 1],
+  { name: "encoder", row: 0, column: 0 },
+  { name: "cross", row: 1, column: 0 },
+  { name: "decoder", row: 1, column: 1 },
 ];
+/** So many weights of a side stay decoded; of larger sides only the last layer does. */
+const KEPT_WEIGHTS = 2 ** 24;
 
 /**
  * One column of tokens.
@@ -24,6 +28,7 @@ const BLOCKS = [
  * @property {string[]} tokens
  * @property {Set<number>} special positions of what the model adds
  * @property {number|null} boundary where the second text begins
+ * @property {(string|null)[]|null} words a name for the word of each token; null if unknown
  */
 
 /** @returns {Column} texts of a payload, one below the other */
@@ -35,22 +40,32 @@ function joinTexts(texts) {
     text.special.forEach((position) => special.add(from + position));
     from += text.tokens.length;
   }
-  return { tokens, special, boundary: texts.length > 1 ? texts[0].tokens.length : texts[0].boundary };
+  const named = (text, i) => text.words.map((word) => (word === null ? null : `${i}.${word}`));
+  const known = texts.every((text) => text.words);
+  return {
+    tokens,
+    special,
+    boundary: texts.length > 1 ? texts[0].tokens.length : texts[0].boundary,
+    words: known ? texts.flatMap(named) : null,
+  };
 }
 
-class Side {
+export class Side {
   /**
-   * @param {Object} payload as `sides.py` makes it
-   * @param {Object} about the side's part of it
+   * @param {import("./types.js").Payload} payload
+   * @param {import("./types.js").InputAbout} input
+   * @param {import("./types.js").SideAbout} about the side's part of it
    */
-  constructor(payload, about) {
+  constructor(payload, input, about) {
+    this.payload = payload;
     this.name = about.name;
     this.layers = about.layers;
     this.heads = about.heads;
     this.about = about;
-    this.precision = payload.precision;
-    this.left = joinTexts(about.left.map((name) => payload.texts[name]));
-    this.right = joinTexts(about.right.map((name) => payload.texts[name]));
+    this.left = joinTexts(about.left.map((name) => input.texts[name]));
+    this.right = joinTexts(about.right.map((name) => input.texts[name]));
+    /** Whether it is self-attention of a page with no other side. */
+    this.alone = input.sides.length === 1 && about.name !== "cross";
     /** Whether the text is a sentence pair, whose sentences can be drawn apart. */
     this.paired = about.left.length === 1 && this.left.boundary !== null;
     /** Positions on the right of the first token of each text, where heads leave unused attention. */
@@ -58,25 +73,46 @@ class Side {
     this.decoded = new Map();
   }
 
-  /** @returns {Layer} the layer at an index, decoded once */
+  /** @returns {Side} the side in pieces, as the model saw it */
+  get pieces() {
+    return this;
+  }
+
+  /** @returns {string[]} how it reads in a list, and over its columns */
+  get titles() {
+    return SIDES[this.alone ? "alone" : this.name];
+  }
+
+  /** @returns {import("./lines.js").Layer} the layer at an index, decoded once where that is small */
   layerAt(at) {
-    if (!this.decoded.has(at)) this.decoded.set(at, this.decode(at));
+    if (!this.decoded.has(at)) {
+      const layer = this.decode(at);
+      if (this.layers.length * layer.weights.length > KEPT_WEIGHTS) this.decoded.clear();
+      this.decoded.set(at, layer);
+    }
     return this.decoded.get(at);
   }
 
+  /** @returns {import("./lines.js").Layer} */
   decode(at) {
     const [rows, columns] = [this.left.tokens.length, this.right.tokens.length];
-    const weights = decodeWeights(this.about.weights[at], this.precision, this.heads.length * rows, columns);
+    const bytes = readBlock(this.payload, this.about.weights[at]);
+    const weights = decodeWeights(bytes, this.payload.precision, this.heads.length * rows, columns);
     return { weights, rows, columns, parts: () => [[0, columns]] };
   }
 
-  /** @returns {Object<string, number|string>} what a head does */
+  /** @returns {Object<string, any>} what a head does, in words and numbers */
   measure(at, head) {
     return this.about.measures[at][head];
   }
 
+  /** @returns {boolean} whether there is such a head in the layer at an index */
+  has(at, head) {
+    return Boolean(this.measure(at, head));
+  }
+
   /** @returns {string} what the side lacks of a layer, empty if nothing */
-  lacks() {
+  lacks(at) {
     return "";
   }
 }
@@ -84,33 +120,26 @@ class Side {
 /** Source and target together: the encoder's square, cross-attention and the decoder's square. */
 class JoinedSide extends Side {
   /** @param {Object<string, Side>} sides by name */
-  constructor(payload, about, sides) {
-    super(payload, about);
+  constructor(payload, input, about, sides) {
+    super(payload, input, about);
     this.sides = sides;
     this.firsts.add(this.right.boundary);
   }
 
-  /** @returns {Layer} as of any side, but only the last one is kept: squares are large */
-  layerAt(at) {
-    if (!this.decoded.has(at)) this.decoded.clear();
-    return super.layerAt(at);
-  }
-
-  /** @returns {[Side, number, number, number][]} sides that have the layer at an index, their index
-   *    of it, and their row and column in the square */
+  /** Sides that have the layer at an index, their index of it, and their corner in the square. */
   blocks(at) {
     const length = this.left.boundary;
-    const found = BLOCKS.map(([name, row, column]) => {
+    return BLOCKS.map(({ name, row, column }) => {
       const side = this.sides[name];
-      return [side, side.layers.indexOf(this.layers[at]), row * length, column * length];
-    });
-    return found.filter(([, index]) => index >= 0);
+      const index = side.layers.indexOf(this.layers[at]);
+      return { side, index, row: row * length, column: column * length };
+    }).filter(({ index }) => index >= 0);
   }
 
   decode(at) {
     const [rows, columns, length] = [this.left.tokens.length, this.right.tokens.length, this.left.boundary];
     const weights = new Float32Array(this.heads.length * rows * columns);
-    for (const [side, index, row, column] of this.blocks(at)) {
+    for (const { side, index, row, column } of this.blocks(at)) {
       const block = side.layerAt(index);
       side.heads.forEach((number, head) => {
         const top = this.heads.indexOf(number) * rows + row;
@@ -125,28 +154,28 @@ class JoinedSide extends Side {
   }
 
   measure(at, head) {
-    const known = this.blocks(at).filter(([side]) => side.heads.includes(this.heads[head]));
-    const role = ([side, index]) => side.measure(index, side.heads.indexOf(this.heads[head])).does;
-    return { does: known.map((block) => `${block[0].name}: ${role(block)}`).join(", ") || "in no block" };
+    const known = this.blocks(at).filter(({ side }) => side.heads.includes(this.heads[head]));
+    const role = ({ side, index }) => side.measure(index, side.heads.indexOf(this.heads[head])).does;
+    return { does: known.map((block) => `${block.side.name}: ${role(block)}`).join(", ") || "in no block" };
+  }
+
+  has(at, head) {
+    return this.blocks(at).some(({ side }) => side.heads.includes(this.heads[head]));
   }
 
   lacks(at) {
-    const known = this.blocks(at).map(([side]) => side.name);
-    const missing = BLOCKS.map(([name]) => name).filter((name) => !known.includes(name));
+    const known = this.blocks(at).map(({ side }) => side.name);
+    const missing = BLOCKS.map(({ name }) => name).filter((name) => !known.includes(name));
     return missing.length ? `no layer ${this.layers[at]} in ${missing.join(", ")}` : "";
   }
 }
 
-/** @returns {Object<string, Side>} the sides of a payload by name, in the order of its list */
-function readSides(payload) {
-  if (!payload.sides) {
-    const alone = { ...payload, name: "alone", left: ["text"], right: ["text"] };
-    return { alone: new Side({ ...payload, texts: { text: payload } }, alone) };
-  }
+/** @returns {Object<string, Side>} the sides of a text by name, in the order of its list */
+export function readSides(payload, input) {
   const sides = {};
-  for (const about of payload.sides) {
+  for (const about of input.sides) {
     const joined = about.name === "all";
-    sides[about.name] = joined ? new JoinedSide(payload, about, sides) : new Side(payload, about);
+    sides[about.name] = joined ? new JoinedSide(payload, input, about, sides) : new Side(payload, input, about);
   }
   return sides;
 }

@@ -1,0 +1,220 @@
+// SPDX-FileCopyrightText: 2026 The flaxattn authors
+// SPDX-License-Identifier: Apache-2.0
+// The atlas level: a cell for every head, coloured by a number that is measured of it; by layer,
+// sorted by that number, or with like heads side by side.
+
+import { inkOn } from "./colours.js";
+import { decodeBase64 } from "./decoding.js";
+import { element, svgElement } from "./elements.js";
+import { HeadGrid } from "./grid.js";
+import { headTip, isShare, measureLabel } from "./panel.js";
+import { evenColour, legend, scaleColours } from "./scale.js";
+
+/** How many of the heads most like one are named. */
+const NEAREST = 4;
+/** A cell so wide, in CSS pixels, has room for what its head does. */
+const ROOM_FOR_ROLE = 96;
+
+export class AtlasLevel {
+  /**
+   * @param {HTMLElement} root
+   * @param {import("./types.js").Payload} payload
+   * @param {import("./state.js").State} state
+   * @param {import("./shell.js").Shell} actions
+   */
+  constructor(root, payload, state, actions) {
+    this.root = root;
+    this.payload = payload;
+    this.state = state;
+    this.actions = actions;
+    this.grid = new HeadGrid("All heads", {
+      open: (cell) => this.open(cell),
+      point: (cell) => this.showPanel(cell),
+      leave: () => {},
+    });
+    this.status = element("p", { class: "status", role: "status" });
+    this.panel = element("aside", { class: "panel", "aria-label": "Head" });
+    this.axes = element("p", { class: "axes" });
+    root.replaceChildren(this.status, element("div", { class: "body" }, element("div", {}, this.axes, this.grid.root), this.panel));
+  }
+
+  destroy() {
+    this.side = null;
+  }
+
+  draw() {
+    const { state } = this;
+    this.colours = scaleColours();
+    if (this.side !== state.side || this.order !== state.order || (this.order === "value" && this.measure !== state.measure)) this.fit();
+    this.measure = state.measure;
+    this.range = this.findRange();
+    this.showStatus();
+    this.grid.cells.forEach((cell) => this.fill(cell));
+    this.grid.mark(state);
+    this.showPanel(null);
+  }
+
+  /** Put the heads in their order. */
+  fit() {
+    const { side, order, measure } = this.state;
+    this.side = side;
+    this.order = order;
+    this.measure = measure;
+    this.distances = null;
+    const likeness = side.about.likeness;
+    this.axes.textContent = { grid: "layers ↓ heads →", value: "from the largest to the smallest", cluster: "like heads side by side" }[order];
+    if (order === "grid" || (order === "cluster" && !likeness)) return this.grid.layOutByLayer(side);
+    const count = side.heads.length;
+    const place = (at) => /** @type {[number, number]} */ ([Math.floor(at / count), at % count]);
+    const every = side.layers.flatMap((_, layer) => side.heads.map((__, head) => layer * count + head));
+    if (order === "value") {
+      const value = (at) => this.valueOf(...place(at)) ?? -Infinity;
+      const sorted = every.filter((at) => side.has(...place(at))).sort((a, b) => value(b) - value(a) || a - b);
+      return this.grid.layOutInGroups([{ title: "", heads: sorted.map(place) }]);
+    }
+    const groups = [...new Set(likeness.order.map((at) => likeness.groups[at]))];
+    const members = (group) => likeness.order.filter((at) => likeness.groups[at] === group);
+    return this.grid.layOutInGroups(groups.map((group) => ({ title: this.groupTitle(group, members(group), place), heads: members(group).map(place) })));
+  }
+
+  /** @returns {string} the number of a group, and what most of its heads do */
+  groupTitle(group, members, place) {
+    const roles = members.map((at) => this.side.measure(...place(at)).does);
+    const count = (role) => roles.filter((other) => other === role).length;
+    const common = roles.reduce((best, role) => (count(role) > count(best) ? role : best), roles[0]);
+    if (members.length === 1) return `Group ${group + 1}: ${[common, "1 head"].find(Boolean)}`;
+    const share = common && count(common) > roles.length / 2 ? `, mostly ${common}` : "";
+    return `Group ${group + 1}: ${members.length} heads${share}`;
+  }
+
+  /** @returns {number|undefined} the chosen number of a head; undefined if it has none */
+  valueOf(layer, head) {
+    return this.side.measure(layer, head)[this.state.measure];
+  }
+
+  /** @returns {[number, number]} the ends of the scale: the smallest, or 0 for shares, and the largest */
+  findRange() {
+    const values = this.grid.cells.map(({ layer, head }) => this.valueOf(layer, head)).filter((value) => value !== undefined);
+    if (!values.length) return [0, 1];
+    const [low, high] = [isShare(this.state.measure) ? 0 : Math.min(...values), Math.max(...values)];
+    return [low, high > low ? high : low + 1];
+  }
+
+  showStatus() {
+    const [low, high] = this.range;
+    const marks = [0, 0.5, 1].map((share) => [share, (low + share * (high - low)).toFixed(2)]);
+    const none = this.state.measures().length ? "" : "This side has no numbers of its own: choose another.";
+    this.status.replaceChildren(
+      element("span", { text: none || measureLabel(this.state.measure) }),
+      none ? "" : legend(this.colours, /** @type {any} */ (marks)),
+    );
+  }
+
+  fill({ layer, head, button }) {
+    const value = this.valueOf(layer, head);
+    const [low, high] = this.range;
+    const colour = value === undefined ? "" : evenColour(this.colours, (value - low) / (high - low));
+    const text = value === undefined ? "–" : value.toFixed(2);
+    const number = `${this.side.layers[layer]}.${this.side.heads[head]}`;
+    const { does } = this.side.measure(layer, head);
+    const parts = [element("span", { class: "cell-value", text })];
+    if (this.order !== "grid") parts.unshift(element("span", { class: "cell-name", text: number }));
+    if (does && button.clientWidth >= ROOM_FOR_ROLE) parts.push(element("span", { class: "cell-role", text: does }));
+    button.replaceChildren(...parts);
+    button.style.setProperty("background-color", colour);
+    button.style.setProperty("color", colour ? inkOn(colour) : "");
+    const [name, what] = [`Layer ${this.side.layers[layer]}, head ${this.side.heads[head]}`, measureLabel(this.state.measure)];
+    button.setAttribute("aria-label", [name, `${what} ${text}`, does].filter(Boolean).join(", "));
+  }
+
+  /** The numbers of one head, and the heads most like it; without one, what to do. */
+  showPanel(cell) {
+    if (!cell) {
+      const text = this.state.levels.includes("head") ? " Click it to see its lines." : "";
+      this.panel.replaceChildren(
+        element("h2", { text: "What heads do here" }),
+        element("ol", { class: "facts" }, ...this.roles()),
+        element("p", { class: "hint", text: `Point at a head for all its numbers.${text}` }),
+      );
+      return;
+    }
+    const facts = { number: this.side.heads[cell.head], colour: "", measure: this.side.measure(cell.layer, cell.head) };
+    const near = this.nearest(cell).map(({ name, distance }) =>
+      element("li", { class: "fact" }, element("span", { class: "number", text: name }), element("span", { class: "value", text: distance.toFixed(2) })),
+    );
+    this.panel.replaceChildren(...headTip(this.side.layers[cell.layer], facts));
+    if (near.length) this.panel.append(element("h3", { text: "Most like it, by distance" }), element("ol", { class: "facts" }, ...near));
+  }
+
+  /** @returns {HTMLElement[]} how many heads do what, the most frequent first */
+  roles() {
+    const counts = new Map();
+    for (const { layer, head } of this.grid.cells) {
+      const { does } = this.side.measure(layer, head);
+      if (does) counts.set(does, (counts.get(does) || 0) + 1);
+    }
+    const sorted = [...counts].sort((a, b) => b[1] - a[1]);
+    return sorted.map(([does, count]) =>
+      element("li", { class: "fact" }, element("span", { class: "role", text: does }), element("span", { class: "value", text: count })),
+    );
+  }
+
+  /** @returns {{name: string, distance: number}[]} the heads that attend most alike */
+  nearest({ layer, head }) {
+    const { likeness } = this.side.about;
+    if (!likeness) return [];
+    this.distances = this.distances || decodeBase64(this.payload.blocks[likeness.distances]);
+    const [count, size] = [this.side.heads.length, likeness.order.length];
+    const at = layer * count + head;
+    const pair = (i, j) => this.distances[size * i - (i * (i + 1)) / 2 + j - i - 1] / 255;
+    const others = [...Array(size).keys()].filter((other) => other !== at);
+    const named = others.map((other) => ({
+      name: `${this.side.layers[Math.floor(other / count)]}.${this.side.heads[other % count]}`,
+      distance: pair(Math.min(at, other), Math.max(at, other)),
+    }));
+    return named.sort((a, b) => a.distance - b.distance).slice(0, NEAREST);
+  }
+
+  open({ layer, head }) {
+    if (this.state.levels.includes("head")) this.actions.go({ level: "head", layer, heads: [head] });
+  }
+
+  key(event) {
+    return this.grid.key(event);
+  }
+
+  /** What each cell shows, by the numbers of the model. */
+  drawn() {
+    return this.grid.cells.map(({ layer, head, button }) => ({
+      layer: this.side.layers[layer],
+      head: this.side.heads[head],
+      text: button.querySelector(".cell-value").textContent,
+      colour: button.style.getPropertyValue("background-color"),
+    }));
+  }
+
+  /** The cells in their present places. */
+  picture() {
+    const box = this.grid.root.getBoundingClientRect();
+    const [width, height] = [Math.ceil(box.width), Math.ceil(box.height) + 48];
+    const ink = this.actions.style("--ink");
+    const caption = [this.payload.model, this.side.titles[0], measureLabel(this.state.measure)].filter(Boolean).join(", ");
+    const root = svgElement("svg", { width, height, viewBox: `0 0 ${width} ${height}`, "font-family": "system-ui, sans-serif", "font-size": 12 });
+    root.append(
+      svgElement("title", {}, caption),
+      svgElement("rect", { width, height, fill: this.actions.style("--paper") }),
+      svgElement("text", { x: width / 2, y: 20, "text-anchor": "middle", fill: ink }, caption),
+    );
+    for (const part of this.grid.root.querySelectorAll("button.cell, .grid-label, h3")) {
+      const place = part.getBoundingClientRect();
+      const [x, y] = [place.left - box.left, place.top - box.top + 40];
+      const { color } = getComputedStyle(part);
+      const fill = /** @type {HTMLElement} */ (part).style.getPropertyValue("background-color");
+      if (fill) root.append(svgElement("rect", { x, y, width: place.width, height: place.height, rx: 4, fill }));
+      const shown = part.matches("button") ? [...part.children].map((child) => child.textContent).join(" ") : part.textContent;
+      const middle = { x: x + place.width / 2, y: y + place.height / 2 + 4, "text-anchor": "middle", fill: color };
+      if (shown) root.append(svgElement("text", part.matches("h3") ? { x, y: y + 14, fill: color } : middle, shown));
+    }
+    return { name: this.side.alone ? "attention-atlas" : `attention-atlas-${this.side.name}`, svg: new XMLSerializer().serializeToString(root) };
+  }
+}

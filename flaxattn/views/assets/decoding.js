@@ -1,0 +1,50 @@
+// SPDX-FileCopyrightText: 2026 The flaxattn authors
+// SPDX-License-Identifier: Apache-2.0
+// From the blocks of a payload to numbers, as `payload.py` encodes them.
+
+/** @returns {Uint8Array} the bytes behind base64 text */
+export function decodeBase64(text) {
+  const binary = atob(text);
+  const bytes = new Uint8Array(binary.length);
+  for (let i = 0; i < binary.length; i += 1) bytes[i] = binary.charCodeAt(i);
+  return bytes;
+}
+
+/** @returns {Uint8Array} the bytes of a block, decoded at every call */
+export function readBlock(payload, name) {
+  return decodeBase64(payload.blocks[name]);
+}
+
+/** @returns {number} the value of an IEEE half given its sixteen bits */
+export function halfToNumber(bits) {
+  const exponent = (bits >> 10) & 31;
+  const fraction = bits & 1023;
+  let size = exponent === 0 ? fraction * 2 ** -24 : (1024 + fraction) * 2 ** (exponent - 25);
+  if (exponent === 31) size = fraction ? NaN : Infinity;
+  return bits & 0x8000 ? -size : size;
+}
+
+/** @returns {Float32Array} little-endian IEEE halves as numbers */
+export function decodeHalves(bytes) {
+  const halves = new Uint16Array(bytes.buffer, bytes.byteOffset, bytes.length >> 1);
+  return Float32Array.from(halves, halfToNumber);
+}
+
+/**
+ * Decode one layer.
+ * @param {Uint8Array} bytes
+ * @param {"float16"|"uint8"} precision
+ * @param {number} rows heads × queries
+ * @param {number} keys
+ * @returns {Float32Array} rows × keys weights
+ */
+export function decodeWeights(bytes, precision, rows, keys) {
+  if (precision === "float16") return decodeHalves(bytes);
+  const weights = new Float32Array(rows * keys);
+  const peaks = new Uint16Array(bytes.buffer, 0, rows);
+  for (let row = 0; row < rows; row += 1) {
+    const step = halfToNumber(peaks[row]) / 255;
+    for (let i = row * keys; i < (row + 1) * keys; i += 1) weights[i] = bytes[2 * rows + i] * step;
+  }
+  return weights;
+}

@@ -1,0 +1,56 @@
+// SPDX-FileCopyrightText: 2026 The flaxattn authors
+// SPDX-License-Identifier: Apache-2.0
+// What the page can do, told in the page.
+
+import { element } from "./elements.js";
+
+/**
+ * The list of everything that can be done.
+ * @param {boolean} several whether the page has more than one side
+ * @returns {HTMLDialogElement}
+ */
+export function helpDialog(several) {
+  const ways = [
+    ["point at a token", "only its lines stay; numbers beside the other tokens"],
+    ["point at a line", "its head and weight"],
+    ["click a token", "hold it; then point at one on the other side, or click it, for each head's weight"],
+    ["click a head", "switch it on or off; one always stays on"],
+    ["double-click a head", "only this head; once more: all heads"],
+    ["click a small picture or a cell", "see that head; Back returns"],
+    ["1 2 3 …", "atlas, model, head and further levels, as their tabs stand"],
+    ["← →", "previous, next layer; among pictures and cells: previous, next head"],
+    ["↑ ↓", "previous, next token; among pictures and cells: layer above, below"],
+    ["[ ]", "previous, next head by itself"],
+    ["Shift + Enter on a head", "only this head; once more: all heads"],
+    [".", "next theme"],
+    ["Esc", "let go of the tokens"],
+    ["?", "this list"],
+  ];
+  const rows = ways.flatMap(([way, effect]) => [
+    element("dt", { text: way }),
+    element("dd", { text: effect }),
+  ]);
+  const notes = [
+    "Left: tokens that attend (queries). Right: tokens attended to (keys). A line's opacity is its weight, or its weight divided by the largest of its row, or by the number of heads that are on.",
+    "“Mass” keeps, for each query and head, the fewest keys that hold that share of its attention. “Hide special tokens” leaves out what the model adds, such as [CLS] and [SEP], and scales the rest of each row up to a sum of one.",
+    "Heads that find nothing to look at often leave their attention on the first token, whatever it says. “Hide first token” leaves out the weights on it, and scales the rest of each row up to a sum of one; a row that has everything there shows nothing.",
+    "Atlas: a cell for each head, coloured by a number. “By likeness” puts heads side by side that attend alike, by Jensen–Shannon distance: 0 for the same attention, 1 for no key in common. Model: each head as a picture, queries downwards and keys to the right; where weights are more than pixels, the largest shows. “Words” joins the pieces of a word: attention to it is the sum, attention from it the mean.",
+    "Matrix: one head, a cell for each weight; faint ones are drawn stronger than they are, as its scale says. The wheel with Ctrl zooms, dragging and the small picture move; with the keyboard, arrows move a crosshair, Enter holds its query, + and − zoom, 0 shows all.",
+    "Neurons, of traces with queries and keys: a row for each key of one query, with every number between the vectors and the weight. Below the titles stand the query itself, what each dimension adds to the scores of attended keys over the mean of all keys, and the output. Click a key to see its own sum; titles fold up.",
+    "The address of the page holds the present settings, the button with braces gives them to Python. Attention shows where a head reads from; it does not by itself explain a prediction.",
+  ];
+  if (several) {
+    notes.splice(1, 0, "“Side”: the encoder reads the source; the decoder reads what was written so far; cross-attention reads the source while it writes what stands on the left. “All” joins the three: layer and head of the same number on either side, and the parts of a row sum to one each.");
+  }
+  const close = element("button", { type: "button", class: "sign", text: "Close" });
+  const dialog = element(
+    "dialog",
+    { class: "help", "aria-label": "Help" },
+    element("h2", { text: "What you can do" }),
+    element("dl", {}, ...rows),
+    ...notes.map((text) => element("p", { text })),
+    close,
+  );
+  close.addEventListener("click", () => dialog.close());
+  return dialog;
+}

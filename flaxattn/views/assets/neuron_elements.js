@@ -1,0 +1,138 @@
+// SPDX-FileCopyrightText: 2026 The flaxattn authors
+// SPDX-License-Identifier: Apache-2.0
+// The elements of the neuron level: titles, the row of the query, rows of keys, the legend and the
+// tooltip. They show a scene that is handed in and keep nothing.
+
+import { element, swatch, tokenText } from "./elements.js";
+import { formatFactor, ROW, STRIPS, TITLES, TOP } from "./neuron_layout.js";
+import { CAPTIONS, formatExactly, formatNumber, numbersOf, stripOfKey, stripOfQuery } from "./neuron_paint.js";
+import { formatWeight } from "./numbers.js";
+
+/** The longest bar, in percent of its column; the number stands beside it. */
+const BAR = 58;
+
+/** Put an element into a column. */
+function placeIn(made, { x, width }, top) {
+  made.style.setProperty("left", `${x}px`);
+  made.style.setProperty("width", `${width}px`);
+  made.style.setProperty("top", `${top}px`);
+  return made;
+}
+
+/** @returns {string} what the row of the query shows in a strip */
+export function captionOf(name, held) {
+  return name === "product" && held !== null ? "scaled, of the key held" : CAPTIONS[name];
+}
+
+/** @returns {Node[]} the title of a column; of a strip, a button that folds it up, and a caption */
+function columnTitle(column, closed, held, fold) {
+  const { name, title } = column;
+  const head = element("span", { class: `neuron-title ${name}`, role: "columnheader" });
+  if (!STRIPS[name]) {
+    head.textContent = title;
+    return [placeIn(head, column, 0)];
+  }
+  const open = !closed.has(name);
+  const options = { type: "button", class: "neuron-fold", "aria-expanded": String(open), click: () => fold(name) };
+  const told = { title: open ? `Fold up ${title}` : `Show ${title}`, "aria-label": title };
+  head.append(element("button", { ...options, ...told }, open ? `▾ ${title}` : `▸ ${title.split(" ").pop()}`));
+  const caption = open ? [placeIn(element("small", { class: "neuron-caption", text: captionOf(name, held) }), column, TITLES)] : [];
+  return [placeIn(head, column, 0), ...caption];
+}
+
+/**
+ * @param {import("./neuron_paint.js").Scene} scene
+ * @param {string} query token
+ * @param {Set<string>} closed
+ * @param {number|null} held key
+ * @param {(name: string) => void} fold
+ * @returns {Node[]} titles, and the row of the query
+ */
+export function headerNodes({ layout, terms }, query, closed, held, fold) {
+  const titles = layout.columns.flatMap((column) => columnTitle(column, closed, held, fold));
+  const name = element("span", { class: "neuron-query" }, element("small", { text: "query" }), tokenText(query));
+  const sum = element("span", { class: "neuron-total", text: `Σ ${formatWeight(terms.weights.reduce((a, b) => a + b, 0))}` });
+  const weight = layout.columns.find((column) => column.name === "weight");
+  return [...titles, placeIn(name, layout.columns[0], TITLES), placeIn(sum, weight, TITLES)];
+}
+
+/**
+ * The texts of a key.
+ * @param {import("./neuron_paint.js").Scene} scene
+ * @param {number} key
+ * @param {number} at its place in the order shown
+ * @param {import("./sides.js").Column} right
+ * @param {number|null} held key
+ * @returns {HTMLElement}
+ */
+export function keyRow(scene, key, at, right, held) {
+  const { layout, terms } = scene;
+  const numbers = numbersOf(scene, key);
+  const masked = terms.scaled[key] === -Infinity;
+  const kinds = { special: right.special.has(key), held: key === held, masked };
+  const classes = ["neuron-row", "token", ...Object.keys(kinds).filter((kind) => kinds[kind])].join(" ");
+  const made = element("div", { class: classes, role: "row", tabindex: "-1", "data-index": key, "aria-rowindex": at + 2 });
+  made.style.setProperty("top", `${TOP + at * ROW}px`);
+  const token = element("span", { class: "neuron-key", role: "rowheader" }, tokenText(right.tokens[key]));
+  made.append(placeIn(token, layout.columns[0], 0));
+  for (const column of layout.columns.filter(({ name }) => numbers[name] !== undefined)) {
+    const cell = element("span", { class: `neuron-cell ${column.name}`, role: "cell", text: numbers[column.name] });
+    if (column.name === "weight") cell.prepend(weightBar(terms.weights[key]));
+    made.append(placeIn(cell, column, 0));
+  }
+  return made;
+}
+
+/** @returns {HTMLElement} */
+function weightBar(weight) {
+  const bar = element("span", { class: "neuron-bar", "aria-hidden": "true" });
+  bar.style.setProperty("width", `${BAR * Math.min(1, weight)}%`);
+  return bar;
+}
+
+/** @returns {(Node|string)[]} how weights come about, and how well the page's numbers give them */
+export function formulaNodes(about) {
+  const factor = formatFactor(about.scale);
+  const inner = about.bias ? `${factor} × q·k + bias` : `${factor} × q·k`;
+  const mask = about.mask === "causal" ? " Keys after the query are masked." : "";
+  const error = about.error < 1e-6 ? "0.000001" : String(Number(about.error.toPrecision(1)));
+  const told = ` Computed again from the numbers on this page, no weight of this side is further than ${error} from the model’s.`;
+  return [element("b", { text: `weight = softmax( ${inner} )` }), `.${mask}${told}`];
+}
+
+/** @returns {Node[]} what the colours mean */
+export function legendNodes({ sizes, colours, head }) {
+  const names = [["query", "q"], ["key", "k"], ["product", "q × k"], ["value", "v"]].filter(([name]) => sizes[name]);
+  const shades = [-1, -0.5, 0, 0.5, 1].map((part) => swatch(colours.of(part, 1)));
+  const ends = names.map(([name, title]) => `${title} ±${formatNumber(sizes[name])}`).join(", ");
+  const halves = head.about.precision === "float16" ? " Numbers are stored as float16: about three digits." : "";
+  return [
+    element("span", { text: "negative" }),
+    ...shades,
+    element("span", { text: "positive" }),
+    element("span", { class: "neuron-ends", text: `full colour at ${ends}.${halves}` }),
+  ];
+}
+
+/**
+ * What a cell stands for.
+ * @param {import("./neuron_paint.js").Scene} scene
+ * @param {{column: any, dimension: number, key: number|null}} cell
+ * @param {string[]} tokens of keys
+ * @param {number|null} held key
+ * @returns {Node[]}
+ */
+export function cellTip(scene, { column, dimension, key }, tokens, held) {
+  const title = element("strong", { text: `dimension ${dimension}` });
+  const number = (value) => element("b", { class: "value", text: formatExactly(value) });
+  if (key === null) {
+    const value = stripOfQuery(scene, column.name)(dimension);
+    return [title, element("span", {}, `${captionOf(column.name, held)}: `, number(value))];
+  }
+  const value = stripOfKey(scene, column.name, key)(dimension);
+  if (column.name !== "product") {
+    return [title, element("span", {}, `${STRIPS[column.name]} of `, tokenText(tokens[key]), ": ", number(value))];
+  }
+  const [q, k] = [scene.terms.q[dimension], scene.head.vector("key", key)[dimension]];
+  return [title, element("span", {}, tokenText(tokens[key]), `: ${formatExactly(q)} × ${formatExactly(k)} = `, number(value))];
+}

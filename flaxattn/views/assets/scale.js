@@ -1,0 +1,68 @@
+// SPDX-FileCopyrightText: 2026 The flaxattn authors
+// SPDX-License-Identifier: Apache-2.0
+// Numbers as colours of one hue, and the legend that tells which is which.
+
+import { blendColours, colourParts, styleValue } from "./colours.js";
+import { element } from "./elements.js";
+
+/** How many colours there are between nothing and all. */
+const STEPS_OF_COLOUR = 256;
+
+/** @returns {string[]} the colours of the present theme, from the least to the most */
+export function scaleColours() {
+  const [low, high] = [styleValue("--scale-low"), styleValue("--scale-high")];
+  return Array.from({ length: STEPS_OF_COLOUR }, (_, i) => blendColours(low, high, i / (STEPS_OF_COLOUR - 1)));
+}
+
+/**
+ * Which colour a weight has: by its square root, so that faint weights can be told from none.
+ * @param {number} weight between 0 and 1
+ * @returns {number} index
+ */
+export function weightStep(weight) {
+  return Math.round((STEPS_OF_COLOUR - 1) * Math.sqrt(Math.max(0, Math.min(1, weight))));
+}
+
+/** @returns {string} the colour of a number on a scale that is even */
+export function evenColour(colours, share) {
+  return colours[Math.round((colours.length - 1) * Math.max(0, Math.min(1, share)))];
+}
+
+/**
+ * Paint weights, one pixel each. Where all are hidden, one empty pixel is left.
+ * @param {HTMLCanvasElement} canvas
+ * @param {{values: Float32Array, rows: number, columns: number}} picture
+ * @param {string[]} colours
+ */
+export function paintWeights(canvas, { values, rows, columns }, colours) {
+  const parts = Uint8ClampedArray.from(colours.flatMap(colourParts));
+  canvas.width = Math.max(1, columns);
+  canvas.height = Math.max(1, rows);
+  if (!values.length) return;
+  const pen = canvas.getContext("2d");
+  const image = pen.createImageData(columns, rows);
+  for (let i = 0; i < values.length; i += 1) {
+    const at = 3 * weightStep(values[i]);
+    for (let part = 0; part < 3; part += 1) image.data[4 * i + part] = parts[at + part];
+    image.data[4 * i + 3] = 255;
+  }
+  pen.putImageData(image, 0, 0);
+}
+
+/**
+ * A bar of colours with numbers below it.
+ * @param {string[]} colours
+ * @param {[number, string][]} marks places between 0 and 1, and what stands there
+ * @returns {HTMLElement}
+ */
+export function legend(colours, marks) {
+  const stops = [0, 64, 128, 192, 255].map((i) => colours[i]).join(", ");
+  const bar = element("span", { class: "legend-bar" });
+  bar.style.setProperty("background-image", `linear-gradient(90deg, ${stops})`);
+  const labels = marks.map(([place, text]) => {
+    const made = element("span", { class: "legend-mark", text });
+    made.style.setProperty("left", `${100 * place}%`);
+    return made;
+  });
+  return element("span", { class: "legend" }, bar, ...labels);
+}

@@ -1,0 +1,39 @@
+// SPDX-FileCopyrightText: 2026 The flaxattn authors
+// SPDX-License-Identifier: Apache-2.0
+// The payload that Python hands to a page, as types. No code.
+
+/**
+ * @typedef {Object} TextAbout
+ * @property {string[]} tokens
+ * @property {number[]} special positions of what the model adds
+ * @property {number|null} boundary where the second text of a pair begins
+ * @property {(number|null)[]|null} words number of the word each token belongs to
+ *
+ * @typedef {Object} SideAbout
+ * @property {string} name encoder, decoder, cross or all
+ * @property {string[]} left names of the texts that stand on the left
+ * @property {string[]} right names of the texts that stand on the right
+ * @property {number[]} layers numbers of layers
+ * @property {number[]} heads numbers of heads
+ * @property {string[]} [weights] names of blocks, one per layer; none of the joined square
+ * @property {Object<string, any>[][]} [measures] what each head of each layer does
+ * @property {{order: number[], groups: number[], distances: string}} [likeness]
+ * @property {any} [neuron] what the neuron level shows of the side
+ *
+ * @typedef {Object} InputAbout
+ * @property {number} truncated how many tokens were cut off
+ * @property {Object<string, TextAbout>} texts by name
+ * @property {SideAbout[]} sides
+ *
+ * @typedef {Object} Payload
+ * @property {string} model
+ * @property {"float16"|"uint8"} precision
+ * @property {number} error
+ * @property {Object<string, any>} start a state, as `State.json` gives it
+ * @property {string[]} levels those there is data for
+ * @property {InputAbout[]} inputs
+ * @property {Object<string, string>} blocks base64 by name
+ * @property {string} [note] what stands at the foot of the page
+ */
+
+export {};

@@ -1,0 +1,109 @@
+// SPDX-FileCopyrightText: 2026 The flaxattn authors
+// SPDX-License-Identifier: Apache-2.0
+// A side in words in place of pieces. Attention to a word is the sum over its pieces, attention from
+// a word the mean over its pieces (Clark et al. 2019, section 4.1), so that rows still sum to one.
+
+import { Side } from "./sides.js";
+
+/** @returns {[number, number][]} ranges of positions, half-open, one per word or special token */
+function groupWords(words) {
+  const groups = [];
+  words.forEach((word, i) => {
+    const last = groups[groups.length - 1];
+    if (last && word !== null && words[i - 1] === word) last[1] = i + 1;
+    else groups.push([i, i + 1]);
+  });
+  return groups;
+}
+
+/** @returns {string} pieces as the word they are part of */
+function joinPieces(pieces) {
+  return pieces.map((piece, i) => (i && piece.startsWith("##") ? piece.slice(2) : piece)).join("");
+}
+
+/** @returns {import("./sides.js").Column} a column with one token per word */
+function wordColumn(column, groups) {
+  const at = (position) => groups.findIndex(([from, to]) => from <= position && position < to);
+  const special = [...column.special].map(at);
+  return {
+    tokens: groups.map(([from, to]) => joinPieces(column.tokens.slice(from, to))),
+    special: new Set(special),
+    boundary: column.boundary === null ? null : at(column.boundary),
+    words: column.words,
+  };
+}
+
+class WordSide extends Side {
+  /** @param {Side} base @param {import("./types.js").InputAbout} input */
+  constructor(base, input) {
+    super(base.payload, input, base.about);
+    this.base = base;
+    this.groups = { left: groupWords(base.left.words), right: groupWords(base.right.words) };
+    this.left = wordColumn(base.left, this.groups.left);
+    this.right = wordColumn(base.right, this.groups.right);
+    this.firsts = new Set([...base.firsts].map((position) => this.columnOf(position)));
+  }
+
+  get pieces() {
+    return this.base;
+  }
+
+  /** @returns {number} index of the word on the right that a position is in */
+  columnOf(position) {
+    return this.groups.right.findIndex(([from, to]) => from <= position && position < to);
+  }
+
+  decode(at) {
+    const layer = this.base.layerAt(at);
+    const { left, right } = this.groups;
+    const weights = new Float32Array(this.heads.length * left.length * right.length);
+    for (let head = 0; head < this.heads.length; head += 1) {
+      for (let row = 0; row < left.length; row += 1) {
+        const start = (head * left.length + row) * right.length;
+        this.addRows(layer, head, left[row], weights.subarray(start, start + right.length));
+      }
+    }
+    const ranges = (query) =>
+      layer.parts(left[query][0]).map(([from, to]) => [this.columnOf(from), this.columnOf(to - 1) + 1]);
+    return { weights, rows: left.length, columns: right.length, parts: ranges };
+  }
+
+  /** Add the mean of some rows to one row of words. */
+  addRows(layer, head, [first, last], row) {
+    for (let query = first; query < last; query += 1) {
+      const start = (head * layer.rows + query) * layer.columns;
+      this.groups.right.forEach(([from, to], word) => {
+        for (let key = from; key < to; key += 1) row[word] += layer.weights[start + key] / (last - first);
+      });
+    }
+  }
+
+  measure(at, head) {
+    return this.base.measure(at, head);
+  }
+
+  has(at, head) {
+    return this.base.has(at, head);
+  }
+
+  lacks(at) {
+    return this.base.lacks(at);
+  }
+}
+
+/** @returns {boolean} whether it is known which pieces of a side make a word */
+function hasWords(side) {
+  return Boolean(side.left.words && side.right.words);
+}
+
+/** @returns {boolean} whether any side reads otherwise in words than in pieces */
+export function knowsWords(sides) {
+  const merges = (column) => groupWords(column.words).length < column.tokens.length;
+  return Object.values(sides).some((side) => hasWords(side) && (merges(side.left) || merges(side.right)));
+}
+
+/** @returns {Object<string, Side>} the same sides in words, where words are known */
+export function inWords(sides, input) {
+  const change = ([name, side]) => [name, hasWords(side) ? new WordSide(side, input) : side];
+  return Object.fromEntries(Object.entries(sides).map(change));
+}

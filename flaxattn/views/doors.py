@@ -1,0 +1,137 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""The four doors to the page of a trace: each opens it at another level.
+
+`levels.py` makes the page. Nothing here ever imports a model.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from flaxattn.store.store import Store
+from flaxattn.trace import Trace
+from flaxattn.views.corpus import open_corpus
+from flaxattn.views.levels import Theme, open_page
+from flaxattn.views.neuron import require_neuron
+from flaxattn.views.page import Page
+from flaxattn.views.payload import Precision
+
+
+def head_view(
+    trace: Trace,
+    layer: int | None = None,
+    heads: Sequence[int] | None = None,
+    include_layers: Sequence[int] | None = None,
+    sequence: int | Sequence[int] | None = None,
+    *,
+    side: str | None = None,
+    precision: Precision | None = None,
+    theme: Theme | None = None,
+    state: Mapping[str, Any] | None = None,
+) -> Page:
+    """Draw the attention heads of a layer as a page to explore: tokens, and lines between them.
+
+    Every layer that is included travels with the page, and every level that the trace has numbers
+    for; layer, heads, sentence pair, opacity and much else are chosen in the browser (`?` lists it
+    all). Padding is cut away.
+
+    Where a trace has cross-attention, the page holds all its sides, each with layers and heads of
+    its own. `cross` stands beside what the decoder wrote; `all` is the joined square of
+    Tensor2Tensor, source and target together on the left and on the right.
+
+    Args:
+        trace: With weights `[L, B, H, Q, K]`, of a model or from `Trace.from_arrays`.
+        layer: Layer that shows at first, by its number in the model; default the first included,
+            of `cross` the last but one, as in `flaxattn.heads.alignment`.
+        heads: Heads that are on at first, by their numbers; default all.
+        include_layers: Layers that travel with the page; default all of the trace.
+        sequence: Which sequence of the batch travels, or which; default all, the first being
+            shown. The page searches them.
+        side: What shows at first: `encoder`, `decoder`, `cross` or `all`; default `cross` where
+            there is any.
+        precision: How weights are stored: `float16` (error at most 0.00025) or `uint8` (half the
+            size, error at most 0.002 of the row's largest weight). None takes float16 up to 8 MB.
+        theme: `auto` follows the reader's system; it can be changed in the page.
+        state: The state of a page, as its button with braces gives it in JSON, or part of one. The
+            page opens as that one looked; the arguments above come before it. `sequence` in it
+            counts the sequences that travel.
+
+    Returns:
+        The page: `.save("page.html")`, or leave it as the last line of a notebook cell.
+
+    Raises:
+        InputError: If the trace holds no weights or a window of them, there is no such side, layer,
+            head, sequence or token, or the page would be too large for a browser.
+    """
+    return open_page(
+        trace,
+        None,
+        layer=layer,
+        heads=heads,
+        include_layers=include_layers,
+        sequence=sequence,
+        side=side,
+        precision=precision,
+        theme=theme,
+        state=state,
+    )
+
+
+def model_view(trace: Trace, **request: Any) -> Page:
+    """Draw all heads of all layers as small pictures: the page of `head_view`, opened there.
+
+    Args:
+        trace: With weights `[L, B, H, Q, K]`.
+        **request: The other arguments of `head_view`.
+
+    Returns:
+        The page.
+
+    Raises:
+        InputError: As `head_view` does.
+    """
+    return open_page(trace, "model", **request)
+
+
+def neuron_view(trace: Trace, **request: Any) -> Page:
+    """Draw how a query of a head comes to its weights: the page of `head_view`, opened there.
+
+    Query and key by dimension, their products, q·k, what makes a score of it, softmax, and values.
+
+    Args:
+        trace: With weights, queries and keys, and values where these are to be shown.
+        **request: The other arguments of `head_view`.
+
+    Returns:
+        The page.
+
+    Raises:
+        InputError: As `head_view` does, or if the trace holds no queries or no keys.
+    """
+    require_neuron(trace)
+    return open_page(trace, "neuron", **request)
+
+
+def atlas_view(trace: Trace | Store, **request: Any) -> Page:
+    """Draw a map of all heads, layer by layer, coloured by a number: the page opened there.
+
+    The numbers are those of `flaxattn.heads.stats`, and the means over queries of statistics that
+    the trace holds. Heads can be sorted by them, and put side by side with those like them, by
+    Jensen-Shannon distance (`flaxattn.heads.likeness`).
+
+    Args:
+        trace: With weights `[L, B, H, Q, K]`, or with statistics `[L, B, H, Q]` only; then the page
+            has no other level. Of a store, the page shows means over its texts, and nothing else.
+        **request: The other arguments of `head_view`; of a store `layer`, `heads`, `side`, `theme`
+            and `state`.
+
+    Returns:
+        The page.
+
+    Raises:
+        InputError: As `head_view` does, or if a store holds no statistics.
+        StoreError: If a store is damaged.
+    """
+    if isinstance(trace, Store):
+        return open_corpus(trace, **request)
+    return open_page(trace, "atlas", **request)

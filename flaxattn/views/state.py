@@ -1,0 +1,80 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""The state of a page as JSON: what it shows, by the numbers of the model.
+
+A page gives it to copy, and takes it to begin with. What it means is in `assets/state.js`, whose
+table of settings this one repeats; a test compares the two.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from flaxattn.errors import InputError
+
+LEVELS = ("atlas", "model", "head", "neuron")
+SETTINGS = {
+    "attention": ("all", "aa", "bb", "ab", "ba"),
+    "opacity": ("absolute", "row", "heads"),
+    "special": ("shown", "hidden"),
+    "first": ("shown", "hidden"),
+    "unit": ("pieces", "words"),
+    "drawing": ("lines", "matrix"),
+    "order": ("grid", "value", "cluster"),
+    "dimensions": ("all", "top"),
+    "numbers": ("off", "on"),
+    "sorting": ("position", "weight"),
+    "theme": ("auto", "light", "dark"),
+}
+PLACES = ("level", "sequence", "side", "layer", "heads", "query", "key", "mass", "measure")
+
+
+def check_state(state: Mapping[str, Any] | None) -> dict[str, Any]:
+    """A state whose names are known and whose settings have a value of theirs.
+
+    Args:
+        state: As the page gives it, or part of that; None for nothing.
+
+    Returns:
+        What is not None in it. Numbers of layers, heads and tokens are not looked at.
+
+    Raises:
+        InputError: If it is no such mapping.
+    """
+    if state is not None and not isinstance(state, Mapping):
+        raise InputError(
+            f"state: expected a mapping such as {{'layer': 3}}, received {type(state).__name__}.\n"
+            "Read the JSON of a page first: json.loads(text)."
+        )
+    found = {name: value for name, value in (state or {}).items() if value is not None}
+    unknown = [name for name in found if name not in (*PLACES, *SETTINGS)]
+    if unknown:
+        raise InputError(
+            f"state: there is no setting {unknown[0]!r}.\n"
+            f"There are {', '.join((*PLACES, *SETTINGS))}."
+        )
+    for name, values in {"level": LEVELS, **SETTINGS}.items():
+        if name in found and found[name] not in values:
+            what = ", ".join(f'"{value}"' for value in values)
+            raise InputError(f"state: {name} is {found[name]!r}.\nUse one of {what}.")
+    mass = found.get("mass", 100)
+    if not isinstance(mass, int) or not 5 <= mass <= 100:
+        raise InputError(f"state: mass is {mass!r}.\nUse a whole number of percent from 5 to 100.")
+    return found
+
+
+def check_position(state: Mapping[str, Any], name: str, length: int) -> None:
+    """Check that a pinned token is there.
+
+    Args:
+        state: As `check_state` returns it.
+        name: `query` or `key`.
+        length: Of the column it is in.
+
+    Raises:
+        InputError: If it is not.
+    """
+    place = state.get(name)
+    if place is not None and not (isinstance(place, int) and 0 <= place < length):
+        raise InputError(
+            f"state: {name} is {place!r}.\nThere are positions 0 to {length - 1} on that side."
+        )
