@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from flaxattn.gpt2_config import GPT2Config as GPT2Config
     from flaxattn.handle import Pretrained as Pretrained
     from flaxattn.heads.induction import detect_heads as detect_heads
+    from flaxattn.imports import from_huggingface as from_huggingface
+    from flaxattn.imports import from_transformer_lens as from_transformer_lens
+    from flaxattn.inseq import from_inseq as from_inseq
     from flaxattn.kernels.contract import Capture as Capture
     from flaxattn.kernels.contract import Sieve as Sieve
     from flaxattn.loading import from_pretrained as from_pretrained
@@ -48,7 +51,10 @@ _HOMES = {
     "extract": "flaxattn.extraction.extract",
     "extract_models": "flaxattn.extraction.extract",
     "extract_to": "flaxattn.extraction.run",
+    "from_huggingface": "flaxattn.imports",
+    "from_inseq": "flaxattn.inseq",
     "from_pretrained": "flaxattn.loading",
+    "from_transformer_lens": "flaxattn.imports",
     "head_view": "flaxattn.views.head",
     "kernels": "flaxattn.kernels",
     "open_store": "flaxattn.store.store",
@@ -72,7 +78,10 @@ __all__ = [  # a list in this file, so that type checkers can read it
     "extract",
     "extract_models",
     "extract_to",
+    "from_huggingface",
+    "from_inseq",
     "from_pretrained",
+    "from_transformer_lens",
     "head_view",
     "kernels",
     "open_store",

@@ -83,7 +83,8 @@ def read(path: str | os.PathLike[str]) -> Trace:
     try:
         with safetensors.safe_open(file, framework="np") as handle:
             said = (handle.metadata() or {}).get(_KEY)
-            tensors = {} if said is None else {n: handle.get_tensor(n) for n in handle.keys()}
+            names = [] if said is None else list(handle.keys())
+            tensors = {name: handle.get_tensor(name) for name in names}
     except (safetensors.SafetensorError, OSError, ValueError) as error:
         raise _damaged(file, str(error).splitlines()[0]) from error
     if said is None:
