@@ -16,11 +16,18 @@ if TYPE_CHECKING:
     from flaxattn.extraction.extract import extract_models as extract_models
     from flaxattn.extraction.run import extract_to as extract_to
     from flaxattn.figures.alignment import plot_alignment as plot_alignment
+    from flaxattn.figures.atlas import plot_atlas as plot_atlas
+    from flaxattn.figures.compare import plot_compare as plot_compare
     from flaxattn.figures.head_scores import plot_head_scores as plot_head_scores
     from flaxattn.figures.heads import plot_heads as plot_heads
+    from flaxattn.figures.model import plot_model as plot_model
+    from flaxattn.figures.neuron import plot_neuron as plot_neuron
     from flaxattn.figures.positions import plot_positions as plot_positions
+    from flaxattn.figures.saving import save_figure as save_figure
+    from flaxattn.figures.state import plot_state as plot_state
     from flaxattn.gpt2_config import GPT2Config as GPT2Config
     from flaxattn.handle import Pretrained as Pretrained
+    from flaxattn.heads.divergence import compare_traces as compare_traces
     from flaxattn.heads.induction import detect_heads as detect_heads
     from flaxattn.imports import from_huggingface as from_huggingface
     from flaxattn.imports import from_transformer_lens as from_transformer_lens
@@ -47,6 +54,7 @@ _HOMES = {
     "Seq2SeqConfig": "flaxattn.seq2seq_config",
     "Sieve": "flaxattn.kernels.contract",
     "Trace": "flaxattn.trace",
+    "compare_traces": "flaxattn.heads.divergence",
     "detect_heads": "flaxattn.heads.induction",
     "extract": "flaxattn.extraction.extract",
     "extract_models": "flaxattn.extraction.extract",
@@ -59,9 +67,15 @@ _HOMES = {
     "kernels": "flaxattn.kernels",
     "open_store": "flaxattn.store.store",
     "plot_alignment": "flaxattn.figures.alignment",
+    "plot_atlas": "flaxattn.figures.atlas",
+    "plot_compare": "flaxattn.figures.compare",
     "plot_head_scores": "flaxattn.figures.head_scores",
     "plot_heads": "flaxattn.figures.heads",
+    "plot_model": "flaxattn.figures.model",
+    "plot_neuron": "flaxattn.figures.neuron",
     "plot_positions": "flaxattn.figures.positions",
+    "plot_state": "flaxattn.figures.state",
+    "save_figure": "flaxattn.figures.saving",
 }
 __all__ = [  # a list in this file, so that type checkers can read it
     "BertConfig",
@@ -74,6 +88,7 @@ __all__ = [  # a list in this file, so that type checkers can read it
     "Sieve",
     "Trace",
     "__version__",
+    "compare_traces",
     "detect_heads",
     "extract",
     "extract_models",
@@ -86,9 +101,15 @@ __all__ = [  # a list in this file, so that type checkers can read it
     "kernels",
     "open_store",
     "plot_alignment",
+    "plot_atlas",
+    "plot_compare",
     "plot_head_scores",
     "plot_heads",
+    "plot_model",
+    "plot_neuron",
     "plot_positions",
+    "plot_state",
+    "save_figure",
 ]
 
 

@@ -74,7 +74,7 @@ def plot_atlas(
         {"grid": "head", "value": "heads by value", "cluster": "like heads"}[order], fontsize=8
     )
     if roles:
-        _mark(own, found, places, roles)
+        _mark(own, found, places, roles, outside=ax is None)
     if ax is None:
         add_bar(own, image, unit(measure))
     figure: Any = own.figure
@@ -145,6 +145,8 @@ def _mark(
     found: HeadValues,
     places: Int[np.ndarray, "L H"],
     roles: Mapping[tuple[int, int], str],
+    *,
+    outside: bool,
 ) -> None:
     """A mark in the corner of each head that has a role, and what the marks mean."""
     names = list(dict.fromkeys(roles[key] for key in sorted(roles)))
@@ -172,7 +174,12 @@ def _mark(
         ax.scatter(
             across, down, s=18, marker=mark, label=name, c="#d1480f", edgecolors="white", lw=0.5
         )
-    legend = ax.legend(fontsize=7, ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.12))
+    figure: Any = ax.figure
+    names_of_marks = {"fontsize": 7, "ncols": 3}
+    if outside:
+        legend = figure.legend(loc="outside lower center", **names_of_marks)
+    else:
+        legend = ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.12), **names_of_marks)
     for text in legend.get_texts():
         text.set_parse_math(False)
 
@@ -184,5 +191,6 @@ def _told(numbers: Sequence[int]) -> str:
 def _axes(layers: int, heads: int) -> "Axes":
     import matplotlib.pyplot as plt
 
-    size = (max(2.4, _INCH * heads) + 1.4, max(1.4, _INCH * layers) + 0.9)
+    inch = max(_INCH, 1.8 / max(layers, heads))
+    size = (inch * heads + 1.4, inch * layers + 0.9)
     return plt.subplots(figsize=size, layout="constrained")[1]

@@ -3,7 +3,7 @@
 """Figures of two attentions beside each other and of their difference, such as of two checkpoints.
 
 Heads are ranked by `flaxattn.heads.divergence`. The difference is orange where the second has less
-and blue where it has more.
+and purple where it has more.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _MOST = 24  # heads of one figure
-_APART = "PuOr"  # orange below 0, purple-blue above; also for the colour-blind
+_APART = "PuOr"  # orange below 0, purple above; also for the colour-blind
 
 
 def plot_compare(

@@ -156,7 +156,7 @@ def _headings(neuron: Neuron, scale: float | None) -> list[str]:
 def _draw(ax: "Axes", neuron: Neuron) -> list[float]:
     """Draw the six columns into one pair of axes; where their middles are."""
     depth, count = len(neuron.query), len(neuron.keys)
-    narrow, gap = max(1.0, 0.45 * depth), max(0.5, 0.08 * depth)
+    narrow, gap = max(1.0, 0.3 * depth), max(0.5, 0.06 * depth)
     repeated = np.broadcast_to(neuron.query, (count, depth))
     limit = max(float(np.abs(np.concatenate([repeated, neuron.keys])).max()), 1e-6)
     columns = [
@@ -167,7 +167,6 @@ def _draw(ax: "Axes", neuron: Neuron) -> list[float]:
         (neuron.scaled[:, None], narrow, None),
         (neuron.softmax[:, None], narrow, None),
     ]
-    ax.set_facecolor(_HIDDEN)
     left, middles = 0.0, []
     for number, (values, width, bound) in enumerate(columns):
         extent = (left, left + width, count - 0.5, -0.5)
@@ -176,8 +175,9 @@ def _draw(ax: "Axes", neuron: Neuron) -> list[float]:
         low, high, colours = (0, 1, "Blues") if last else (-most, most, "RdBu_r")
         image = ax.imshow(values, colours, vmin=low, vmax=high, extent=extent, aspect="auto")
         image.set_interpolation("nearest")
+        image.set_cmap(image.get_cmap().with_extremes(bad=_HIDDEN))
         if number > 2 and count <= _MOST_NUMBERS:
-            _write_numbers(ax, values[:, 0], left + width / 2, most)
+            _write_numbers(ax, values[:, 0], left + width / 2, high)
         middles.append(left + width / 2)
         left += width + gap
     ax.set_xlim(0, left - gap)
@@ -197,5 +197,5 @@ def _axes(neuron: Neuron, labels: Sequence[str]) -> "Axes":
     import matplotlib.pyplot as plt
 
     height = min(12.0, max(1.6, 0.17 * len(neuron.keys)))
-    width = min(12.0, 3.0 + 0.05 * 4 * len(neuron.query)) + 0.065 * max(map(len, labels))
+    width = min(9.0, 4.5 + 0.05 * len(neuron.query)) + 0.065 * max(map(len, labels))
     return plt.subplots(figsize=(width, height + 0.8), layout="constrained")[1]

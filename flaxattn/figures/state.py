@@ -8,7 +8,7 @@ figure. How a state is made and read in the browser is in `views/assets/state.js
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from flaxattn.figures.neuron import plot_neuron
 from flaxattn.records import choose, layer_weights
 from flaxattn.seen import Seen
 from flaxattn.trace import Trace
-from flaxattn.views.sides import one_side
+from flaxattn.views.sides import one_side, recorded
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,7 +36,6 @@ _SENTENCES = {"a": 0, "b": 1}
 class _Selected:
     """Weights as a page shows them, and which tokens they are between."""
 
-    seen: Seen
     weights: Float[np.ndarray, "L H q k"]
     queries: list[str]
     keys: list[str]
@@ -134,9 +133,9 @@ def _selected(
     layers = list(seen.layers) if whole else [_layer(told, seen, side)]
     heads = choose(None if whole else told.get("heads"), seen.heads, "head")
     weights = layer_weights(seen, layers)[:, [seen.heads.index(head) for head in heads]].copy()
-    one, said = trace[sequence], []
-    rows, columns = _positions(one, seen, told, queries, keys, said)
-    if hidden := sorted(_hidden(one, seen, told, said)):
+    one, own, said = trace[sequence], side or next(iter(recorded(trace))), []
+    rows, columns = _positions(one, own, told, (len(queries), len(keys)), said)
+    if hidden := sorted(_hidden(one, own, told, said)):
         weights[..., hidden] = 0
         total = weights.sum(-1, keepdims=True)
         weights = np.divide(weights, total, out=np.zeros_like(weights), where=total > 0)
@@ -153,7 +152,6 @@ def _selected(
             "Take back a filter or a pin in the page."
         )
     return _Selected(
-        seen,
         weights[:, :, rows][..., columns],
         [queries[i] for i in rows],
         [keys[i] for i in columns],
@@ -164,42 +162,40 @@ def _selected(
 
 
 def _positions(
-    one: Trace,
-    seen: Seen,
-    told: Mapping[str, Any],
-    queries: Sequence[str],
-    keys: Sequence[str],
-    said: list[str],
+    one: Trace, side: str, told: Mapping[str, Any], sizes: tuple[int, int], said: list[str]
 ) -> tuple[list[int], list[int]]:
     """Positions on the left and on the right that the filters leave."""
-    places = [list(range(len(queries))), list(range(len(keys)))]
+    left, right = (list(range(size)) for size in sizes)
     pair = str(told.get("attention", "all"))
-    if pair != "all" and one.segments is not None and seen is one.encoder:
+    if pair != "all" and one.segments is not None and side == "encoder":
         segments = np.asarray(one.segments[0])
-        places = [np.flatnonzero(segments == _SENTENCES[name]).tolist() for name in pair]
+        left, right = (np.flatnonzero(segments == _SENTENCES[name]).tolist() for name in pair)
         said.append(f"sentence {pair[0].upper()} → {pair[1].upper()}")
     if told.get("special") == "hidden":
-        for place, special in zip(places, _specials(one, seen), strict=True):
-            place[:] = [i for i in place if i not in special]
-    return places[0], places[1]
+        of_queries, of_keys = _specials(one, side)
+        left = [i for i in left if i not in of_queries]
+        right = [i for i in right if i not in of_keys]
+    return left, right
 
 
-def _specials(one: Trace, seen: Seen) -> tuple[set[int], set[int]]:
+def _specials(one: Trace, side: str) -> tuple[set[int], set[int]]:
     """Positions of special pieces on the left and on the right of a side."""
     source = set() if one.special is None else set(np.flatnonzero(one.special[0]).tolist())
+    if side == "encoder" or not (one.decoder_tokens or one.written):
+        return source, source
     read = one.decoder_special
     target = set() if read is None else set(np.flatnonzero(read[0]).tolist())
-    if one.written and seen is one.cross and one.decoder_words:
-        words, pieces = one.decoder_words[0], one.written[0]
-        target = {i for i, w in enumerate(words) if w is None and pieces[i].strip(" ▁")}
-    if seen is one.encoder or (not one.decoder_tokens and not one.written):
-        return source, source
-    return target, source if seen is one.cross else target
+    if side == "decoder":
+        return target, target
+    if one.written:
+        pieces, words = one.written[0], one.decoder_words[0] if one.decoder_words else []
+        target = {i for i, word in enumerate(words) if word is None and pieces[i].strip(" ▁")}
+    return target, source
 
 
-def _hidden(one: Trace, seen: Seen, told: Mapping[str, Any], said: list[str]) -> set[int]:
+def _hidden(one: Trace, side: str, told: Mapping[str, Any], said: list[str]) -> set[int]:
     """Keys whose weight is shared out among the others."""
-    special = _specials(one, seen)[1] if told.get("special") == "hidden" else set()
+    special = _specials(one, side)[1] if told.get("special") == "hidden" else set()
     first = {0} if told.get("first") == "hidden" else set()
     named = [name for name, keys in (("special tokens", special), ("first token", first)) if keys]
     if named:
