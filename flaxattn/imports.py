@@ -78,7 +78,7 @@ def from_huggingface(
     whole = {name: _layers(name, value) for name, value in given.items()}
     rows, read = _lists(tokens), _lists(decoder_tokens)
     masks = {"mask": _mask(mask), "decoder_mask": _mask(decoder_mask)}
-    sides = {}
+    sides: dict[str, Any] = {}
     for name, weights in whole.items():
         own = _HUGGING_FACE[name] if name != "attentions" else side or _side_of(weights, masks)
         sides[own] = weights
@@ -89,8 +89,8 @@ def from_huggingface(
         real = masks["mask"] if queries is rows else masks["decoder_mask"]
         _check_tokens(own, weights.shape, queries, keys)
         _check_rows(own, weights, real)
-    records = {own: _record(weights=weights) for own, weights in sides.items()}
-    kept = {name: value for name, value in masks.items() if value is not None}
+    records: dict[str, Any] = {own: _record(weights=weights) for own, weights in sides.items()}
+    kept: dict[str, Any] = {name: value for name, value in masks.items() if value is not None}
     return Trace(**records, tokens=rows, decoder_tokens=read, **kept, **fields)
 
 
@@ -119,7 +119,7 @@ def from_transformer_lens(
     found = _hooks(cache)
     rows, read = _lists(tokens), _lists(decoder_tokens)
     mask = _mask(fields.pop("mask", None))
-    records: dict[str, Seen] = {}
+    records: dict[str, Any] = {}
     for (stack, kind), layers in found.items():
         record = _lens_record(f"{stack}.*.{kind}", layers)
         cross = kind == "cross_attn"
@@ -272,7 +272,9 @@ def _lens_record(where: str, layers: Mapping[int, Mapping[str, Any]]) -> Seen:
                 f"{_some(list(layers))} were cached.\n"
                 "Cache the same hooks in every layer you want, or drop the layers without them."
             )
-    stacked = {n: _batched(f"{where} {n}", [f[n] for f in layers.values()]) for n in names}
+    stacked: dict[str, Any] = {
+        n: _batched(f"{where} {n}", [f[n] for f in layers.values()]) for n in names
+    }
     heads = stacked["weights"].shape[2]
     for name in _OF_HEADS:
         if name in stacked and stacked[name].shape[3] != heads:

@@ -139,7 +139,7 @@ def _decoder(file: Path, text: Mapping[str, Any], target: list[str], model: str)
     return Trace(decoder=record, tokens=[target], model=model)
 
 
-def _record(weights: Float[np.ndarray, "L B H Q K"], **numbers: Any) -> Seen:
+def _record(weights: Any, **numbers: Any) -> Seen:
     layers, heads = range(weights.shape[0]), range(weights.shape[2])
     return Seen(weights=weights, layers=tuple(layers), heads=tuple(heads), **numbers)
 

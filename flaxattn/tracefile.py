@@ -155,16 +155,18 @@ def _damaged(file: Path, reason: str) -> InputError:
 
 
 def _trace(head: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> Trace:
-    sides = {}
+    sides: dict[str, Any] = {}
     for side, numbers in head["sides"].items():
         own = {
             n.removeprefix(f"{side}."): a for n, a in tensors.items() if n.startswith(f"{side}.")
         }
         stats = {name: own[f"stats.{name}"] for name in numbers["stats"]}
-        kept = {n: tuple(v) if isinstance(v, list) else v for n, v in numbers.items()}
-        fields = {n: a for n, a in own.items() if n in FIELDS}
+        kept: dict[str, Any] = {
+            n: tuple(v) if isinstance(v, list) else v for n, v in numbers.items()
+        }
+        fields: dict[str, Any] = {n: a for n, a in own.items() if n in FIELDS}
         sides[side] = Seen(**fields, **kept | {"stats": stats})
     text = dict(head["text"])
     text["texts"] = [tuple(pair) for pair in text["texts"]]
-    arrays = {name: tensors[name] for name in _ARRAYS if name in tensors}
+    arrays: dict[str, Any] = {name: tensors[name] for name in _ARRAYS if name in tensors}
     return Trace(**sides, **text, **arrays, model=head["model"])

@@ -8,6 +8,7 @@ It gathers what others computed: statistics come from the kernel, measures from
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -109,7 +110,7 @@ def _measures(
     if side == "cross":
         return cross_measures(trace)
     if side == "decoder" and trace.decoder_tokens:
-        beside = {"mask": trace.decoder_mask, "special": trace.decoder_special}
+        beside: dict[str, Any] = {"mask": trace.decoder_mask, "special": trace.decoder_special}
         return head_measures(Trace(decoder=seen, **beside))
     return head_measures(trace)
 
