@@ -10,7 +10,7 @@ every tensor and of itself. There is no pickle. `Trace.save` and `Trace.load` ar
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +115,7 @@ def _plain(rows: Any) -> Any:
     """Lists of what JSON knows; numbers of NumPy become Python's."""
     if isinstance(rows, str) or rows is None:
         return rows
-    return int(rows) if np.isscalar(rows) else [_plain(row) for row in rows]
+    return [_plain(row) for row in rows] if isinstance(rows, Iterable) else int(rows)
 
 
 def _digest(array: np.ndarray) -> str:
@@ -164,8 +164,8 @@ def _trace(head: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> Trace:
         kept: dict[str, Any] = {
             n: tuple(v) if isinstance(v, list) else v for n, v in numbers.items()
         }
-        fields: dict[str, Any] = {n: a for n, a in own.items() if n in FIELDS}
-        sides[side] = Seen(**fields, **kept | {"stats": stats})
+        kept |= {n: a for n, a in own.items() if n in FIELDS} | {"stats": stats}
+        sides[side] = Seen(**kept)
     text = dict(head["text"])
     text["texts"] = [tuple(pair) for pair in text["texts"]]
     arrays: dict[str, Any] = {name: tensors[name] for name in _ARRAYS if name in tensors}

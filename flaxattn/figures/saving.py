@@ -22,7 +22,7 @@ _METADATA: dict[str, dict[str, Any]] = {
     "pdf": {"CreationDate": None, "ModDate": None, "Producer": "flaxattn", "Creator": "flaxattn"},
     "png": {"Software": "flaxattn"},
 }
-_SETTINGS = {
+_SETTINGS: dict[Any, Any] = {
     "svg.hashsalt": "flaxattn",  # else the ids in an SVG are random
     "svg.fonttype": "path",  # looks the same where the fonts are missing
     "pdf.fonttype": 42,  # text stays text; publishers refuse the default, Type 3

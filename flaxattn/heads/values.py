@@ -122,7 +122,7 @@ def _of_store(store: Store, name: str, side: str | None) -> HeadValues:
     known = [n for n in table.column_names if n not in ("example", "side", "layer", "head")]
     if name not in known or pa.types.is_nested(table.schema.field(name).type):
         raise _unknown(name, own, known)
-    rows = table.filter(pa.compute.equal(sides, own)).select(["layer", "head", name])
+    rows = table.filter(pa.array(sides.to_numpy() == own)).select(["layer", "head", name])
     means = rows.group_by(["layer", "head"]).aggregate([(name, "mean")]).to_pydict()
     layers, heads = (tuple(sorted(set(means[axis]))) for axis in ("layer", "head"))
     values = np.full((len(layers), len(heads)), np.nan)

@@ -104,8 +104,9 @@ def _tables(store: Store, start: int, count: int | None) -> Iterator[pa.Table]:
 
 def _contain(table: pa.Table, words: str) -> pa.ChunkedArray:
     """Which rows contain what is searched."""
-    columns = [
-        pc.fill_null(pc.match_substring(table[name], words, ignore_case=True), False)
-        for name in _SEARCHED
-    ]
-    return pc.or_(pc.or_(columns[0], columns[1]), columns[2])
+    contains = pc.MatchSubstringOptions(words, ignore_case=True)
+    found = None
+    for name in _SEARCHED:
+        own = pc.fill_null(pc.call_function("match_substring", [table[name]], contains), False)
+        found = own if found is None else pc.call_function("or", [found, own])
+    return found
