@@ -11,13 +11,7 @@ from hypothesis import strategies as st
 from scipy.spatial import distance
 
 from flaxattn.errors import InputError
-from flaxattn.heads.divergence import (
-    alike_order,
-    compare_traces,
-    cosine,
-    head_distances,
-    jensen_shannon,
-)
+from flaxattn.heads.divergence import compare_traces, cosine, jensen_shannon
 from flaxattn.trace import Trace
 
 LOG2 = np.log(2)
@@ -133,16 +127,3 @@ def test_other_texts_are_refused_with_the_place():
         compare_traces(one, trace(random_weights(shape=(2, 2, 3, 3, 3))))
     with pytest.raises(InputError, match="have no weights of cross in common; both have encoder"):
         compare_traces(one, one, side="cross")
-
-
-def test_distances_between_heads_and_their_order():
-    weights = random_weights(shape=(1, 1, 6, 5, 5))[0, 0]
-    weights[3], weights[5] = weights[0], weights[1]
-    found = head_distances(weights)
-    for i, j in np.ndindex(6, 6):
-        wanted = jensen_shannon(weights[i], weights[j]).mean()
-        assert found[i, j] == pytest.approx(wanted, abs=1e-12)
-    order = alike_order(found)
-    assert sorted(order) == list(range(6))
-    assert abs(order.index(0) - order.index(3)) == abs(order.index(1) - order.index(5)) == 1
-    assert alike_order(found[:2, :2]) == [0, 1]

@@ -13,11 +13,10 @@ import numpy as np
 import pytest
 import store_cases
 
-from flaxattn import cli
+from flaxattn import cli, head_view
 from flaxattn.commands.view import VIEWS
 from flaxattn.store.store import open_store
 from flaxattn.trace import Trace
-from flaxattn.views.head import head_view
 
 
 def run(capsys, *words):
@@ -43,7 +42,7 @@ def test_a_trace_file_becomes_the_page_that_python_makes(capsys, places, tmp_pat
     code, out, _ = run(capsys, "view", places / "two.safetensors", "-o", page)
     assert code == 0 and str(page) in out
     trace = Trace.load(places / "two.safetensors")
-    assert page.read_text(encoding="utf-8") == head_view(trace[0]).html
+    assert page.read_text(encoding="utf-8") == head_view(trace).html
     words = ("--example", 1, "--layers", "1", "--heads", "0-1", "-o", page)
     assert run(capsys, "view", places / "two.safetensors", *words)[0] == 0
     wanted = head_view(trace[1], include_layers=[1], heads=[0, 1]).html

@@ -37,7 +37,7 @@ class View(NamedTuple):
         return _named(self.figure)
 
 
-VIEWS = {"head": View("flaxattn.views.head.head_view", "flaxattn.figures.heads.plot_heads")}
+VIEWS = {"head": View("flaxattn.head_view", "flaxattn.plot_heads")}
 _FIGURES = (".svg", ".pdf", ".png")
 _TRACE = ".safetensors"
 
@@ -108,7 +108,7 @@ def view(
     kind = _kind(source)
     _check_source(kind, text_b=text_b, example=example, name=name, serve=serve)
     if serve:
-        _serve(source, port)
+        _serve(source, VIEWS[view], port)
         return
     if kind == "store":
         traces = _stored(source, example, name)
@@ -179,11 +179,13 @@ def _read(
 
 
 def _saved(path: str, examples: Sequence[int] | None) -> Iterator[tuple[int | None, "Trace"]]:
-    """Texts of a trace file; the first by default."""
+    """Texts of a trace file; by default all as one trace."""
     from flaxattn.trace import Trace
 
     trace = Trace.load(path)
-    wanted = [trace.place(number) for number in examples or [0]]
+    if not examples:
+        yield None, trace
+    wanted = [trace.place(number) for number in examples or ()]
     for number in wanted:
         yield number if len(wanted) > 1 else None, trace[number]
 
@@ -222,7 +224,7 @@ def _write(
     page.save(out)
     _tell(out)
     if figure is not None:
-        _named("flaxattn.figures.saving.save_figure")(drawn, figure)
+        _named("flaxattn.save_figure")(drawn, figure)
         _tell(figure)
 
 
@@ -242,13 +244,13 @@ def _tell(path: Path) -> None:
     typer.echo(f"wrote {path.resolve()} ({path.stat().st_size / 1e3:.0f} kB)")
 
 
-def _serve(path: str, port: int) -> None:
+def _serve(path: str, view: View, port: int) -> None:
     """Hand out the pages of a store until somebody presses Ctrl-C."""
     from flaxattn.store.store import open_store
     from flaxattn.views.serving import TextServer
 
     store: Store = open_store(path)
-    with TextServer(store, port) as server:
+    with TextServer(store, view.make_page(), port) as server:
         typer.echo(f"{len(store):,} texts at {server.address} for this machine only; Ctrl-C stops")
         try:
             server.serve_forever()

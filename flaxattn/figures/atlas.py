@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The atlas: a square for every head of a model, coloured by one number, marked by its role.
 
-The numbers come from `flaxattn.heads.values`, the order of like heads from
-`flaxattn.heads.divergence`; nothing is measured here.
+The numbers come from `flaxattn.heads.values`, groups of like heads from `flaxattn.heads.likeness`;
+nothing is measured here. Orders are those of the page's atlas.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from flaxattn.errors import InputError
-from flaxattn.heads.divergence import alike_order, head_distances
+from flaxattn.heads.likeness import head_likeness
 from flaxattn.heads.values import HeadValues, head_values
 from flaxattn.records import layer_weights
 from flaxattn.store.store import Store
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 Order = Literal["grid", "value", "cluster"]
 
 _INCH = 0.36  # that a square takes
+_NARROWEST = 8  # squares in a row of groups, at least
+_SORTED = {"value": "from the largest to the smallest", "cluster": "like heads side by side"}
 _MARKS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
 _UNITS = {"entropy": "nats", "lse": "nats", "distance": "positions"}
 
@@ -48,9 +50,9 @@ def plot_atlas(
         ax: Axes to draw into, for figures of your own.
         side: `encoder`, `decoder` or `cross`; default the first there is.
         roles: Name of a role by (layer, head); at most ten names, each with a mark of its own.
-        order: `grid` puts heads where their numbers say; `value` sorts the heads of each layer, the
-            largest first; `cluster` puts heads of a layer beside each other that attend alike, by
-            Jensen–Shannon divergence. Head numbers then stand in the squares.
+        order: `grid` puts heads where their numbers say; `value` sorts them all, the largest
+            first; `cluster` puts heads that attend alike into groups, by Jensen–Shannon distance
+            on the first text. Layer and head then stand in the squares.
 
     Returns:
         The figure, to be shown or saved.
@@ -61,18 +63,21 @@ def plot_atlas(
         StoreError: If the store is damaged.
     """
     found = head_values(source, measure, side)
-    places = _places(source, found, order)
-    own = ax if ax is not None else _axes(*found.values.shape)
-    image = _squares(own, np.take_along_axis(found.values, places, 1), found)
+    places, starts = _places(source, found, order)
+    own = ax if ax is not None else _axes(*places.shape)
+    values = np.where(places >= 0, found.values.ravel()[places], np.nan)
+    image = _squares(own, values)
     own.set_title(f"{found.side}: {measure}", fontsize=8, parse_math=False)
     if order == "grid":
         own.set_xticks(range(len(found.heads)), [str(head) for head in found.heads])
+        own.set_yticks(range(len(found.layers)), [str(layer) for layer in found.layers])
+        own.set_xlabel("head", fontsize=8)
+        own.set_ylabel("layer", fontsize=8)
     else:
         own.set_xticks([])
+        own.set_yticks(starts, [f"group {n + 1}" for n in range(len(starts))])
+        own.set_xlabel(_SORTED[order], fontsize=8)
         _write_heads(own, found, places)
-    own.set_xlabel(
-        {"grid": "head", "value": "heads by value", "cluster": "like heads"}[order], fontsize=8
-    )
     if roles:
         _mark(own, found, places, roles, outside=ax is None)
     if ax is None:
@@ -94,13 +99,16 @@ def add_bar(ax: "Axes", image: Any, label: str) -> None:
     bar.ax.tick_params(labelsize=7)
 
 
-def _places(source: Trace | Store, found: HeadValues, order: Order) -> Int[np.ndarray, "L H"]:
-    """Index of the head at each place of each layer."""
-    count = len(found.heads)
+def _places(
+    source: Trace | Store, found: HeadValues, order: Order
+) -> tuple[Int[np.ndarray, "Y X"], list[int]]:
+    """Which head, counted layer by layer, each square is (-1 for none); rows that begin groups."""
+    count, width = found.values.size, len(found.heads)
     if order == "grid":
-        return np.tile(np.arange(count), (len(found.layers), 1))
+        return np.arange(count).reshape(-1, width), []
     if order == "value":
-        return np.argsort(-np.nan_to_num(found.values, nan=-np.inf), axis=1, kind="stable")
+        known = np.nan_to_num(found.values.ravel(), nan=-np.inf)
+        return np.argsort(-known, kind="stable").reshape(-1, width), []
     if order != "cluster":
         raise InputError(f'Unknown order {order!r}.\nUse "grid", "value" or "cluster".')
     if isinstance(source, Store):
@@ -114,36 +122,51 @@ def _places(source: Trace | Store, found: HeadValues, order: Order) -> Int[np.nd
             "Heads are clustered by their weights; this trace holds none.\n"
             "Capture them: model.trace(text, capture=fa.Capture(weights=True))."
         )
+    seen.require_whole("Clustering heads")
     maps = layer_weights(seen, found.layers)
-    return np.array([alike_order(head_distances(layer)) for layer in maps])
+    alike = head_likeness(maps.reshape(-1, *maps.shape[2:]))
+    return _in_groups(alike.order, alike.groups, max(width, _NARROWEST))
 
 
-def _squares(ax: "Axes", values: Float[np.ndarray, "L H"], found: HeadValues) -> Any:
-    """Draw the squares; heads without a value are grey."""
-    most = float(np.nanmax(values)) if np.isfinite(values).any() else 1.0
-    least = min(0.0, float(np.nanmin(values))) if np.isfinite(values).any() else 0.0
+def _in_groups(
+    order: Int[np.ndarray, " N"], groups: Int[np.ndarray, " N"], width: int
+) -> tuple[Int[np.ndarray, "Y X"], list[int]]:
+    """Heads in rows of a width, each group beginning a row."""
+    rows, starts = [], []
+    for group in dict.fromkeys(groups[order].tolist()):
+        starts.append(len(rows))
+        members = [head for head in order.tolist() if groups[head] == group]
+        rows += [members[i : i + width] for i in range(0, len(members), width)]
+    across = max(map(len, rows))
+    return np.array([row + [-1] * (across - len(row)) for row in rows]), starts
+
+
+def _squares(ax: "Axes", values: Float[np.ndarray, "Y X"]) -> Any:
+    """Draw the squares; where there is no value, there is none."""
+    known = values[np.isfinite(values)]
+    least, most = min(0.0, known.min(initial=0)), known.max(initial=0)
     image = ax.imshow(values, cmap="Blues", vmin=least, vmax=most if most > least else least + 1)
     image.set_interpolation("nearest")
-    ax.set_facecolor("#d8d8d8")
-    ax.set_yticks(range(len(found.layers)), [str(layer) for layer in found.layers])
     ax.tick_params(length=0, labelsize=7)
-    ax.set_ylabel("layer", fontsize=8)
     return image
 
 
-def _write_heads(ax: "Axes", found: HeadValues, places: Int[np.ndarray, "L H"]) -> None:
-    """The number of the head in each square."""
-    middle = np.nanmax(found.values) / 2 if np.isfinite(found.values).any() else 0
-    for (row, column), head in np.ndenumerate(places):
-        ink = "white" if found.values[row, head] > middle else "black"
-        number = str(found.heads[head])
-        ax.text(float(column), float(row), number, ha="center", va="center", fontsize=6, color=ink)
+def _write_heads(ax: "Axes", found: HeadValues, places: Int[np.ndarray, "Y X"]) -> None:
+    """The numbers of layer and head in each square."""
+    low, high = ax.images[0].get_clim()
+    for (row, column), place in np.ndenumerate(places):
+        if place < 0:
+            continue
+        layer, head = divmod(int(place), len(found.heads))
+        ink = "white" if found.values[layer, head] > (low + high) / 2 else "black"
+        name = f"{found.layers[layer]}.{found.heads[head]}"
+        ax.text(float(column), float(row), name, ha="center", va="center", fontsize=6, color=ink)
 
 
 def _mark(
     ax: "Axes",
     found: HeadValues,
-    places: Int[np.ndarray, "L H"],
+    places: Int[np.ndarray, "Y X"],
     roles: Mapping[tuple[int, int], str],
     *,
     outside: bool,
@@ -163,17 +186,10 @@ def _mark(
             )
     for name, mark in zip(names, _MARKS, strict=False):
         own = [key for key, role in sorted(roles.items()) if role == name]
-        rows = [found.layers.index(layer) for layer, _ in own]
-        columns = [
-            int(np.flatnonzero(places[row] == found.heads.index(head))[0])
-            for row, (_, head) in zip(rows, own, strict=True)
-        ]
-        across, down = (
-            np.array(places) + shift for places, shift in ((columns, 0.3), (rows, -0.3))
-        )
-        ax.scatter(
-            across, down, s=18, marker=mark, label=name, c="#d1480f", edgecolors="white", lw=0.5
-        )
+        flat = [found.layers.index(n) * len(found.heads) + found.heads.index(h) for n, h in own]
+        rows, columns = np.nonzero(np.isin(places, flat))
+        marks = {"s": 18, "c": "#d1480f", "edgecolors": "white", "lw": 0.5}
+        ax.scatter(columns + 0.3, rows - 0.3, marker=mark, label=name, **marks)
     figure: Any = ax.figure
     names_of_marks = {"fontsize": 7, "ncols": 3}
     if outside:

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""How far apart two attentions are: of the same head in two traces, or of two heads in one.
+"""How far apart the attention of the same head is in two traces, such as of two checkpoints.
 
 Jensen–Shannon divergence in nats, between 0 and log 2, and cosine, both a mean over rows. They
-describe one text or a few; tests over many texts are another matter. Weights come in as arrays or
-traces, of whatever model.
+describe one text or a few; tests over many texts are another matter. How alike the heads of one
+trace are is in `flaxattn.heads.likeness`.
 """
 
 import dataclasses
@@ -102,39 +102,6 @@ def compare_traces(first: Trace, second: Trace, *, side: str | None = None) -> l
         for row in _compared(name, _pairs(first, second, name))
     ]
     return sorted(found, key=lambda row: -row.divergence)
-
-
-def head_distances(weights: Float[np.ndarray, "N Q K"]) -> Float[np.ndarray, "N N"]:
-    """Divergence between each two heads on one text, a mean over queries.
-
-    Args:
-        weights: Of N heads, which may be of several layers.
-
-    Returns:
-        Nats: symmetric, with zeros on the diagonal. Cost: N²/2 logarithms of a map.
-    """
-    rows = np.asarray(weights, np.float64)
-    found = np.zeros((len(rows), len(rows)))
-    for n in range(len(rows) - 1):
-        apart = jensen_shannon(rows[n][None], rows[n + 1 :]).mean(-1)
-        found[n, n + 1 :] = found[n + 1 :, n] = apart
-    return found
-
-
-def alike_order(distances: Float[np.ndarray, "N N"]) -> list[int]:
-    """An order in which heads that are alike stand together: the leaves of average linkage.
-
-    Args:
-        distances: Symmetric, with zeros on the diagonal.
-    """
-    from scipy.cluster.hierarchy import leaves_list, linkage, optimal_leaf_ordering
-    from scipy.spatial.distance import squareform
-
-    if len(distances) < 3:
-        return list(range(len(distances)))
-    condensed = squareform(distances, checks=False)
-    tree = optimal_leaf_ordering(linkage(condensed, "average"), condensed)
-    return leaves_list(tree).tolist()
 
 
 def _check_texts(first: Trace, second: Trace) -> None:

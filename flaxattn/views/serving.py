@@ -10,6 +10,7 @@ out pages of strangers that point a name of their own at this machine.
 import functools
 import html
 import re
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -17,7 +18,8 @@ from urllib.parse import parse_qs, urlsplit
 from flaxattn.errors import FlaxattnError, InputError, StoreError
 from flaxattn.store.find import find_texts
 from flaxattn.store.store import Store
-from flaxattn.views.head import head_view
+from flaxattn.trace import Trace
+from flaxattn.views.page import Page
 from flaxattn.views.texts_page import PAGE, texts_page, texts_policy
 
 HOST = "127.0.0.1"
@@ -35,7 +37,7 @@ _ALWAYS = {
 
 
 class TextServer(ThreadingHTTPServer):
-    """Hands out the pages of one store.
+    """Hands out the pages of one store, each made by a view such as `head_view`.
 
     Attributes:
         store: The store.
@@ -45,7 +47,7 @@ class TextServer(ThreadingHTTPServer):
     daemon_threads = True
     allow_reuse_address = False  # on Windows it would let another program listen here too
 
-    def __init__(self, store: Store, port: int = 0) -> None:
+    def __init__(self, store: Store, view: Callable[[Trace], Page], port: int = 0) -> None:
         try:
             super().__init__((HOST, port), _Handler)
         except (OSError, OverflowError) as error:
@@ -53,7 +55,7 @@ class TextServer(ThreadingHTTPServer):
                 f"Port {port} of {HOST} cannot be used: {error}.\n"
                 "Choose another, or 0 for any that is free: --port 0"
             ) from error
-        self.store = store
+        self.store, self._view = store, view
         self.page = functools.lru_cache(_KEPT)(self._page)
         self.hosts = {f"{name}:{self.server_port}" for name in (HOST, "localhost")}
 
@@ -63,7 +65,7 @@ class TextServer(ThreadingHTTPServer):
         return f"http://{HOST}:{self.server_port}/"
 
     def _page(self, example: int) -> str:
-        return head_view(self.store[example]).html
+        return self._view(self.store[example]).html
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A browser that went away is no error worth a traceback."""

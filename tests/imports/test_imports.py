@@ -12,10 +12,10 @@ from collections import UserDict
 import numpy as np
 import pytest
 
+from flaxattn import head_view
 from flaxattn.errors import InputError
 from flaxattn.imports import from_huggingface, from_transformer_lens
 from flaxattn.trace import Trace
-from flaxattn.views.head import head_view
 
 RNG = np.random.default_rng(0)
 

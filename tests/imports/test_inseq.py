@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
+from flaxattn import head_view
 from flaxattn.errors import InputError
 from flaxattn.figures.heads import plot_heads
 from flaxattn.inseq import from_inseq
-from flaxattn.views.head import head_view
 
 RNG = np.random.default_rng(0)
 LAYERS, HEADS = 2, 3

@@ -17,7 +17,8 @@ from flaxattn.figures.heads import plot_heads
 from flaxattn.figures.model import plot_model
 from flaxattn.figures.neuron import plot_neuron
 from flaxattn.figures.saving import save_figure
-from flaxattn.heads.divergence import compare_traces, head_distances
+from flaxattn.heads.divergence import compare_traces
+from flaxattn.heads.likeness import head_likeness
 from flaxattn.heads.stats import head_measures
 from flaxattn.heads.values import head_values
 from flaxattn.seen import Seen
@@ -158,17 +159,20 @@ def test_an_atlas_of_a_captured_statistic_and_of_a_store(tmp_path):
 def test_an_atlas_sorts_and_clusters_heads_and_writes_their_numbers(pair):
     found = head_values(pair.trace, "entropy")
     ax = plot_atlas(pair.trace, "entropy", order="value").axes[0]
-    np.testing.assert_array_equal(array_of(ax.images[0]), -np.sort(-found.values, axis=1))
-    numbers = [int(text.get_text()) for text in ax.texts]
-    assert numbers == np.argsort(-found.values, axis=1).ravel().tolist()
+    np.testing.assert_array_equal(array_of(ax.images[0]).ravel(), -np.sort(-found.values.ravel()))
+    order = np.argsort(-found.values.ravel()).tolist()
+    assert [text.get_text() for text in ax.texts] == [f"{n // 3}.{n % 3}" for n in order]
     ax = plot_atlas(pair.trace, "entropy", order="cluster").axes[0]
-    for layer in range(2):
-        order = [int(text.get_text()) for text in ax.texts[3 * layer : 3 * layer + 3]]
-        apart = head_distances(pair.shares[layer])
-        ends = apart[order[0], order[2]]
-        assert ends >= min(apart[order[0], order[1]], apart[order[1], order[2]])
-        drawn = array_of(ax.images[0])[layer]
-        np.testing.assert_array_equal(drawn, found.values[layer, order])
+    alike = head_likeness(pair.shares.reshape(6, pair.length, pair.length))
+    drawn, places = array_of(ax.images[0]), ax.get_yticks().tolist()
+    shown = [text.get_text() for text in ax.texts]
+    assert shown == [f"{n // 3}.{n % 3}" for n in alike.order]
+    assert len(places) == alike.groups.max() + 1
+    np.testing.assert_array_equal(drawn[~np.isnan(drawn)], found.values.ravel()[alike.order])
+    rows = {text.get_text(): round(text.get_position()[1]) for text in ax.texts}
+    for one, other in np.ndindex(6, 6):
+        same = rows[f"{one // 3}.{one % 3}"] == rows[f"{other // 3}.{other % 3}"]
+        assert same == (alike.groups[one] == alike.groups[other])
 
 
 def test_roles_are_marked_at_their_heads(pair):

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import store_cases
 
+from flaxattn import head_view
 from flaxattn.errors import InputError
 from flaxattn.store.find import example_of, find_texts
 from flaxattn.store.shard import Shard
@@ -53,7 +54,7 @@ def store(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def server(store):
-    server = TextServer(open_store(store))
+    server = TextServer(open_store(store), head_view)
     thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     yield server
@@ -203,7 +204,7 @@ def test_a_store_that_is_not_whole_or_damaged_is_told(tmp_path):
     path = store_cases.write(tmp_path / "store", texts, only={0, 2})
     store = open_store(path)
     assert [text.example for text in find_texts(store)] == [0, 1, 2, 6]
-    server = TextServer(store)
+    server = TextServer(store, head_view)
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     try:
         status, _, text = ask(server, "/text/4")
@@ -218,7 +219,7 @@ def test_a_store_that_is_not_whole_or_damaged_is_told(tmp_path):
 
 def test_texts_without_weights_say_what_they_lack(tmp_path):
     texts = store_cases.traces("statistics", count=1)
-    server = TextServer(open_store(store_cases.write(tmp_path / "store", texts)))
+    server = TextServer(open_store(store_cases.write(tmp_path / "store", texts)), head_view)
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     try:
         status, _, text = ask(server, "/text/0")
@@ -230,9 +231,9 @@ def test_texts_without_weights_say_what_they_lack(tmp_path):
 
 def test_a_port_that_is_taken_is_told(server):
     with pytest.raises(InputError, match=r"cannot be used: .*\nChoose another, or 0"):
-        TextServer(server.store, server.server_port)
+        TextServer(server.store, head_view, server.server_port)
     with pytest.raises(InputError, match="Port 99999 of"):
-        TextServer(server.store, 99999)
+        TextServer(server.store, head_view, 99999)
 
 
 def test_a_text_is_found_by_its_id(store):

@@ -81,7 +81,9 @@ def test_other_levels_draw_their_figures(pair):
     for ours, theirs in zip(figure.axes, same.axes, strict=True):
         assert [t.get_text() for t in ours.texts] == [t.get_text() for t in theirs.texts]
     drawn = np.asarray(figure.axes[0].images[0].get_array())
-    np.testing.assert_array_equal(drawn, -np.sort(-head_values(pair.trace, "own").values))
+    np.testing.assert_array_equal(
+        drawn, -np.sort(-head_values(pair.trace, "own").values.ravel()).reshape(2, 3)
+    )
     model = plot_state(pair.trace, {"level": "model", "first": "hidden"}).axes[0]
     assert model.get_title() == "first token out, renormalised"
     corner = np.asarray(model.images[0].get_array())[: pair.length, : pair.length]
