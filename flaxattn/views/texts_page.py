@@ -29,7 +29,9 @@ input,button{font:inherit;padding:.3rem .6rem}
 table{border-collapse:collapse;width:100%}
 th,td{text-align:left;vertical-align:top;padding:.35rem .6rem;border-bottom:1px solid var(--rule)}
 td{overflow-wrap:anywhere}
-td:nth-child(1),td:nth-child(3){text-align:right;font-variant-numeric:tabular-nums}
+th:nth-child(-n+3),td:nth-child(-n+3){width:1%;white-space:nowrap}
+td:nth-child(2){white-space:normal;min-width:8rem}
+:is(th,td):is(:nth-child(1),:nth-child(3)){text-align:right;font-variant-numeric:tabular-nums}
 .second{opacity:.75}
 nav{display:flex;gap:1.5rem;padding:1rem 0}
 """
@@ -77,10 +79,11 @@ def _escaped(text: str) -> str:
 
 
 def _said(total: int, found: Sequence[Found], words: str) -> str:
-    what = f" with {words!r}" if words else ""
+    what = f" with “{words}”" if words else ""
     if not found:
         return f"No text{what} from here on; the store has {total:,}."
-    return f"{found[0].example} to {found[-1].example} of {total:,} texts{what}"
+    count = f"{len(found)} text{'' if len(found) == 1 else 's'}{what}"
+    return f"{count}, numbers {found[0].example} to {found[-1].example} of {total:,}"
 
 
 def _row(text: Found) -> str:
