@@ -50,10 +50,11 @@ def plot_compare(
     Args:
         first: A trace, or with `measure` a store with statistics.
         second: Another of the same texts.
-        count: How many heads are drawn.
+        count: How many heads are drawn, at most.
         sequence: Which text of the batch is drawn.
         axes: Three axes for each row to draw into, for figures of your own.
-        side: `encoder`, `decoder` or `cross`; default all sides, or with `measure` the first.
+        side: `encoder`, `decoder` or `cross`; default that of the head that differs most, or with
+            `measure` the first.
         measure: A statistic or measure to compare in place of maps.
         names: What the two are called above their columns.
 
@@ -73,10 +74,8 @@ def plot_compare(
         )
     if not 1 <= count <= _MOST:
         raise InputError(f"plot_compare draws 1 to {_MOST} heads, received count={count}.")
-    ranked = compare_traces(first, second, side=side)[:count]
-    sides = {row.side for row in ranked}
-    if len(sides) > 1 and axes is None:
-        ranked = [row for row in ranked if row.side == ranked[0].side]
+    ranked = compare_traces(first, second, side=side)
+    ranked = [row for row in ranked if row.side == ranked[0].side][:count]
     parts = [_maps(first, second, sequence, row) for row in ranked]
     queries, keys = parts[0][1]
     grid = _grid(axes, len(parts), (queries, keys))

@@ -210,6 +210,14 @@ def test_a_comparison_ranks_heads_and_draws_their_difference(pair):
     np.testing.assert_array_equal(drawn[0], head_values(pair.trace, "entropy").values)
 
 
+def test_a_comparison_draws_the_side_that_differs_most():
+    one = store_cases.trace(np.random.default_rng(0), "seq2seq", "float32")
+    turned = store_cases.with_weights(one.cross, one.cross.weights[..., ::-1])
+    figure = plot_compare(one, dataclasses.replace(one, cross=turned), count=9)
+    titles = [ax.get_title() for ax in figure.axes[:12:3]]
+    assert len(titles) == 4 and all(title.startswith("cross ") for title in titles)
+
+
 def test_what_cannot_be_compared_is_said(pair, tmp_path):
     store = open_store(store_cases.write(tmp_path / "store", store_cases.traces("statistics")))
     with pytest.raises(InputError, match="Stores are compared by a measure"):
