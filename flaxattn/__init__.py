@@ -19,16 +19,26 @@ if TYPE_CHECKING:
     from flaxattn.extraction.extract import extract_models as extract_models
     from flaxattn.extraction.run import extract_to as extract_to
     from flaxattn.figures.alignment import plot_alignment as plot_alignment
+    from flaxattn.figures.atlas import plot_atlas as plot_atlas
+    from flaxattn.figures.compare import plot_compare as plot_compare
     from flaxattn.figures.head_scores import plot_head_scores as plot_head_scores
     from flaxattn.figures.heads import plot_heads as plot_heads
+    from flaxattn.figures.model import plot_model as plot_model
+    from flaxattn.figures.neuron import plot_neuron as plot_neuron
     from flaxattn.figures.positions import plot_positions as plot_positions
+    from flaxattn.figures.saving import save_figure as save_figure
+    from flaxattn.figures.state import plot_state as plot_state
     from flaxattn.gpt2_config import GPT2Config as GPT2Config
     from flaxattn.handle import Pretrained as Pretrained
     from flaxattn.head_losses import HeadTask as HeadTask
     from flaxattn.head_losses import head_task as head_task
+    from flaxattn.heads.divergence import compare_traces as compare_traces
     from flaxattn.heads.flow import attention_flow as attention_flow
     from flaxattn.heads.flow import rollout as rollout
     from flaxattn.heads.induction import detect_heads as detect_heads
+    from flaxattn.imports import from_huggingface as from_huggingface
+    from flaxattn.imports import from_transformer_lens as from_transformer_lens
+    from flaxattn.inseq import from_inseq as from_inseq
     from flaxattn.kernels.contract import Capture as Capture
     from flaxattn.kernels.contract import Sieve as Sieve
     from flaxattn.loading import from_pretrained as from_pretrained
@@ -58,24 +68,34 @@ _HOMES = {
     "ablate": "flaxattn.ablation",
     "attention_flow": "flaxattn.heads.flow",
     "atlas_view": "flaxattn.views.doors",
+    "compare_traces": "flaxattn.heads.divergence",
     "detect_heads": "flaxattn.heads.induction",
     "extract": "flaxattn.extraction.extract",
     "extract_models": "flaxattn.extraction.extract",
     "extract_to": "flaxattn.extraction.run",
+    "from_huggingface": "flaxattn.imports",
+    "from_inseq": "flaxattn.inseq",
     "from_pretrained": "flaxattn.loading",
     "head_importance": "flaxattn.ablation",
     "head_task": "flaxattn.head_losses",
     "head_view": "flaxattn.views.doors",
+    "from_transformer_lens": "flaxattn.imports",
     "kernels": "flaxattn.kernels",
     "model_view": "flaxattn.views.doors",
     "neuron_view": "flaxattn.views.doors",
     "open_store": "flaxattn.store.store",
     "plot_alignment": "flaxattn.figures.alignment",
+    "plot_atlas": "flaxattn.figures.atlas",
+    "plot_compare": "flaxattn.figures.compare",
     "plot_head_scores": "flaxattn.figures.head_scores",
     "plot_heads": "flaxattn.figures.heads",
+    "plot_model": "flaxattn.figures.model",
+    "plot_neuron": "flaxattn.figures.neuron",
     "plot_positions": "flaxattn.figures.positions",
     "pruning_curve": "flaxattn.ablation",
     "rollout": "flaxattn.heads.flow",
+    "plot_state": "flaxattn.figures.state",
+    "save_figure": "flaxattn.figures.saving",
 }
 __all__ = [  # a list in this file, so that type checkers can read it
     "BertConfig",
@@ -92,11 +112,15 @@ __all__ = [  # a list in this file, so that type checkers can read it
     "ablate",
     "atlas_view",
     "attention_flow",
+    "compare_traces",
     "detect_heads",
     "extract",
     "extract_models",
     "extract_to",
+    "from_huggingface",
+    "from_inseq",
     "from_pretrained",
+    "from_transformer_lens",
     "head_importance",
     "head_task",
     "head_view",
@@ -105,11 +129,17 @@ __all__ = [  # a list in this file, so that type checkers can read it
     "neuron_view",
     "open_store",
     "plot_alignment",
+    "plot_atlas",
+    "plot_compare",
     "plot_head_scores",
     "plot_heads",
+    "plot_model",
+    "plot_neuron",
     "plot_positions",
+    "plot_state",
     "pruning_curve",
     "rollout",
+    "save_figure",
 ]
 
 

@@ -19,8 +19,7 @@ from typer.core import TyperGroup
 
 from flaxattn import __version__
 from flaxattn.allocator import keep_freed_memory
-from flaxattn.commands import ablate, compare, evaluate, extract, generate, store, translate
-from flaxattn.commands.standard_input import given_text
+from flaxattn.commands import ablate, compare, evaluate, extract, generate, store, translate, view
 from flaxattn.errors import FlaxattnError, StopRequestedError
 
 app = typer.Typer(
@@ -36,9 +35,6 @@ _out = Console(soft_wrap=True, highlight=False)
 
 Model = Annotated[
     str, typer.Option("--model", help="Built-in name, model directory, or Hugging Face Hub id.")
-]
-Heads = Annotated[
-    str | None, typer.Option(help="Heads shown at first, such as 0,2,5; default all.")
 ]
 
 
@@ -70,43 +66,6 @@ def demo(
     from flaxattn.commands.demo import run
 
     run(out, model, _out)
-
-
-@app.command()
-def view(
-    text: Annotated[str, typer.Argument(help="Text to read; - reads standard input.")],
-    text_b: Annotated[
-        str | None, typer.Argument(help="Second text of a pair; of a translation, its target.")
-    ] = None,
-    out: Annotated[Path, typer.Option("--out", "-o", help="The page.")] = Path("attention.html"),
-    model: Model = "tiny-bert",
-    view: Annotated[str, typer.Option("--view", help="Which view: head.")] = "head",
-    layer: Annotated[int | None, typer.Option(help="Layer shown at first, from 0.")] = None,
-    heads: Heads = None,
-    side: Annotated[
-        str | None, typer.Option(help="Shown at first: encoder, decoder, cross or all.")
-    ] = None,
-    truncate: Annotated[bool, typer.Option(help="Cut text that is too long.")] = False,
-) -> None:
-    """Write one offline page with the attention to a text, or to a pair of texts.
-
-    A model that translates writes the target itself where none is given.
-    """
-    if view != "head":
-        raise typer.BadParameter(f"{view!r} is not a view; choose head.", param_hint="--view")
-    from flaxattn.loading import from_pretrained
-    from flaxattn.views.doors import head_view
-
-    with _out.status(f"loading {model}"):
-        loaded = from_pretrained(model)
-    with _out.status("reading the text"):
-        trace = loaded.trace(given_text(text), text_b, truncate=truncate)
-        page = head_view(trace, layer=layer, heads=_numbers(heads), side=side)
-        page.save(out)
-    for cut in trace.truncated:
-        if cut:
-            typer.echo(f"cut {cut} tokens to fit the model's limit")
-    typer.echo(f"wrote {out.resolve()} ({out.stat().st_size / 1e3:.0f} kB)")
 
 
 @app.command()
@@ -150,17 +109,7 @@ def bench(
     benchmark.measure(settings, out, typer.echo)
 
 
-def _numbers(text: str | None) -> list[int] | None:
-    if text is None:
-        return None
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError as error:
-        raise typer.BadParameter(
-            f"{text!r} is not a list of head numbers such as 0,2,5.", param_hint="--heads"
-        ) from error
-
-
+app.command()(view.view)
 app.command()(extract.extract)
 app.command()(compare.compare)
 app.command()(ablate.ablate)

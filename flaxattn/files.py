@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Writing a folder or a text whole or not at all, what is left of that, the digest of a file.
+"""Writing a folder or a file whole or not at all, what is left of that, the digest of a file.
 
 It does not know what is in the files.
 """
@@ -118,6 +118,23 @@ def write_text(path: str | os.PathLike[str], text: str, what: str = "a file") ->
     Raises:
         InputError: If the folder is missing or the path is a folder.
     """
+    return write_bytes(path, text.encode("utf-8"), what)
+
+
+def write_bytes(path: str | os.PathLike[str], data: bytes, what: str = "a file") -> Path:
+    """Write a file. One of that name is replaced at once or, on an error, stays.
+
+    Args:
+        path: Where to; its folder must exist.
+        data: What to write.
+        what: How to call it in a message.
+
+    Returns:
+        The path.
+
+    Raises:
+        InputError: If the folder is missing or the path is a folder.
+    """
     target = Path(path)
     if target.is_dir() or not target.parent.is_dir():
         reason = "is a folder" if target.is_dir() else "is in a folder that does not exist"
@@ -127,8 +144,8 @@ def write_text(path: str | os.PathLike[str], text: str, what: str = "a file") ->
         )
     draft = target.with_name(f".{secrets.token_hex(8)}.part")
     try:
-        with open(draft, "x", encoding="utf-8", newline="\n") as file:
-            file.write(text)
+        with open(draft, "xb") as file:
+            file.write(data)
             file.flush()
             os.fsync(file.fileno())
         os.replace(draft, target)

@@ -6,9 +6,10 @@ Every consumer (measures, figures, pages) reads a `Trace`; none of them ever mee
 """
 
 import dataclasses
+import os
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +19,10 @@ from jaxtyping import Array, Bool, Float, Int
 from flaxattn.attentions import as_attentions
 from flaxattn.errors import InputError
 from flaxattn.seen import FIELDS, Seen, one_sequence
+from flaxattn.tensors import stacked
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -114,7 +119,8 @@ class Trace:
         """Make a trace of anybody's attention.
 
         Weights are one array, or a sequence of L arrays `[B, H, Q, K]` as Hugging Face returns
-        them. Encoder and decoder may differ in L and H.
+        them, of NumPy, JAX or torch. Encoder and decoder may differ in L and H. What whole
+        programs hand out, `flaxattn.imports` and `flaxattn.inseq` read.
 
         Args:
             weights: Self-attention of an encoder.
@@ -139,7 +145,7 @@ class Trace:
             "cross": (cross_weights, decoder_tokens, tokens),
         }
         sides = {
-            side: _given(f"{side}_weights", _stacked(arrays), queries, keys)
+            side: _given(f"{side}_weights", _stacked(f"{side}_weights", arrays), queries, keys)
             for side, (arrays, queries, keys) in given.items()
             if arrays is not None
         }
@@ -152,7 +158,7 @@ class Trace:
     @staticmethod
     def _given_encoder(weights: Any, tokens: Any, stats: Any, layers: Any, heads: Any) -> Seen:
         """The record of an encoder's arrays, which fit each other and the tokens."""
-        array = None if weights is None else _stacked(weights)
+        array = None if weights is None else _stacked("weights", weights)
         named = {name: jnp.asarray(value) for name, value in (stats or {}).items()}
         shapes = [a.shape for a in (array, *named.values()) if a is not None]
         if not shapes or len(shapes[0]) < 4 or (array is not None and array.ndim != 5):
@@ -287,6 +293,39 @@ class Trace:
     def __iter__(self) -> Any:
         return (self[b] for b in range(len(self)))
 
+    def save(self, path: str | os.PathLike[str]) -> "Path":
+        """Write the trace as one safetensors file, whole or not at all.
+
+        Any safetensors reader opens it; the same trace gives the same bytes. See
+        `flaxattn.tracefile`.
+
+        Args:
+            path: Such as `cat.safetensors`; its folder must exist. A file there is replaced.
+
+        Returns:
+            The path.
+
+        Raises:
+            InputError: If the folder is missing, the path is a folder, or there is nothing to save.
+        """
+        from flaxattn.tracefile import write
+
+        return write(self, path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "Trace":
+        """Read what `save` wrote, with NumPy arrays; every byte is compared with its checksum.
+
+        Args:
+            path: The file.
+
+        Raises:
+            InputError: If there is no such file, it is no trace, or it is damaged.
+        """
+        from flaxattn.tracefile import read
+
+        return read(path)
+
     def __repr__(self) -> str:
         seen = self._first() or Seen()
         fields = [n for n in FIELDS if getattr(seen, n) is not None] + list(seen.stats)
@@ -296,11 +335,16 @@ class Trace:
         )
 
 
-def _stacked(weights: Any) -> Array:
+def _stacked(name: str, weights: Any) -> Array:
     """One array of all layers, of one array or of a sequence with one per layer."""
-    if isinstance(weights, list | tuple):
-        weights = np.stack([np.asarray(layer) for layer in weights])
-    return jnp.asarray(weights)
+    try:
+        return jnp.asarray(stacked(weights))
+    except ValueError as error:
+        shapes = [tuple(np.shape(layer)) for layer in weights]
+        raise InputError(
+            f"{name}: expected layers of one shape [B, H, Q, K], received {shapes}.\n"
+            "Take the layers of one forward pass; put encoder and decoder in sides of their own."
+        ) from error
 
 
 def _given(

@@ -83,7 +83,7 @@ class Shard:
         if name in self._checked:
             try:
                 return pq.ParquetFile(path, page_checksum_verification=True)
-            except OSError as error:
+            except (OSError, pa.ArrowException) as error:
                 raise damaged(path, str(error).splitlines()[0]) from error
         data = content(self.folder, name, self.manifest.files[name])
         self._checked.add(name)

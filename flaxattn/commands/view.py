@@ -1,0 +1,275 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""`flaxattn view`: parses, calls, prints. Everything heavy is imported when it runs.
+
+A source is a text, a trace file or a store; each becomes traces, and each trace a page. A new view
+is a row in `VIEWS`.
+"""
+
+import importlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+from rich.console import Console
+
+from flaxattn.commands.standard_input import given_text
+
+if TYPE_CHECKING:
+    from flaxattn.store.store import Store
+    from flaxattn.trace import Trace
+
+
+class View(NamedTuple):
+    """What `--view` chooses: a function that makes the page, one that draws the figure."""
+
+    page: str
+    figure: str
+
+    def make_page(self) -> Callable[..., Any]:
+        """The function that makes a page."""
+        return _named(self.page)
+
+    def make_figure(self) -> Callable[..., Any]:
+        """The function that draws a figure."""
+        return _named(self.figure)
+
+
+VIEWS = {"head": View("flaxattn.head_view", "flaxattn.plot_heads")}
+_FIGURES = (".svg", ".pdf", ".png")
+_TRACE = ".safetensors"
+
+
+def view(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="SOURCE",
+            help="Text to read; - reads standard input. Or a file that trace.save wrote, or the "
+            "folder of a store.",
+        ),
+    ],
+    text_b: Annotated[
+        str | None, typer.Argument(help="Second text of a pair; of a translation, its target.")
+    ] = None,
+    out: Annotated[
+        Path,
+        typer.Option("--out", "-o", help="The page; of several texts the number is added."),
+    ] = Path("attention.html"),
+    model: Annotated[
+        str, typer.Option("--model", help="Built-in name, model directory, or Hugging Face Hub id.")
+    ] = "tiny-bert",
+    view: Annotated[str, typer.Option("--view", help=f"Which view: {', '.join(VIEWS)}.")] = "head",
+    layers: Annotated[
+        str | None, typer.Option(help="Layers in the page, such as 0,4-7; default all.")
+    ] = None,
+    layer: Annotated[int | None, typer.Option(help="Layer shown at first, from 0.")] = None,
+    heads: Annotated[
+        str | None, typer.Option(help="Heads shown at first, such as 0,2,5; default all.")
+    ] = None,
+    side: Annotated[
+        str | None, typer.Option(help="Shown at first: encoder, decoder, cross or all.")
+    ] = None,
+    example: Annotated[
+        list[int] | None, typer.Option(help="Number of a text of a store or file; repeat.")
+    ] = None,
+    name: Annotated[
+        list[str] | None, typer.Option("--id", help="Id of a text of a store; repeat.")
+    ] = None,
+    save_figure: Annotated[
+        Path | None, typer.Option(help="Also write a figure, as svg, pdf or png.")
+    ] = None,
+    truncate: Annotated[bool, typer.Option(help="Cut text that is too long.")] = False,
+    serve: Annotated[
+        bool, typer.Option("--serve", help="Show a store to this machine's browser, until Ctrl-C.")
+    ] = False,
+    port: Annotated[int, typer.Option(help="Of --serve; 0 takes any that is free.")] = 8000,
+) -> None:
+    """Write one offline page with the attention to a text, a pair of texts, or a stored text.
+
+    A model that translates writes the target itself where none is given.
+    """
+    if view not in VIEWS:
+        raise typer.BadParameter(
+            f"{view!r} is not a view; choose {', '.join(VIEWS)}.", param_hint="--view"
+        )
+    if save_figure is not None and save_figure.suffix.lower() not in _FIGURES:
+        raise typer.BadParameter(
+            f"{str(save_figure)!r} is none of {', '.join(_FIGURES)}.", param_hint="--save-figure"
+        )
+    chosen = {
+        "layer": layer,
+        "layers": _numbers(layers, "layer", "--layers"),
+        "heads": _numbers(heads, "head", "--heads"),
+        "side": side,
+    }
+    kind = _kind(source)
+    _check_source(kind, text_b=text_b, example=example, name=name, serve=serve)
+    if serve:
+        _serve(source, VIEWS[view], port)
+        return
+    if kind == "store":
+        traces = _stored(source, example, name)
+    elif kind == "trace":
+        traces = _saved(source, example)
+    else:
+        traces = _read(source, text_b, model, truncate)
+    for number, trace in traces:
+        _write(VIEWS[view], trace, chosen, (out, save_figure), number)
+
+
+def _named(path: str) -> Callable[..., Any]:
+    """A function by its full name."""
+    module, _, function = path.rpartition(".")
+    return getattr(importlib.import_module(module), function)
+
+
+def _kind(source: str) -> str:
+    """What a source is; os.path answers also for a text that no file could be called."""
+    if os.path.isdir(source):
+        return "store"
+    if source.endswith(_TRACE):
+        return "trace"
+    if not os.path.isfile(source):
+        return "text"
+    with open(source, "rb") as file:
+        if file.read(9)[8:] == b"{":  # where the header of a safetensors file begins
+            return "trace"
+    raise typer.BadParameter(
+        f"the file {source!r} is no trace. To read the text in it: flaxattn view - < FILE",
+        param_hint="SOURCE",
+    )
+
+
+def _check_source(kind: str, *, text_b: Any, example: Any, name: Any, serve: bool) -> None:
+    """See that options and source belong together."""
+    wrong = {
+        "TEXT_B": text_b is not None and kind != "text",
+        "--example": bool(example) and kind == "text",
+        "--id": bool(name) and kind != "store",
+        "--serve": serve and kind != "store",
+    }
+    wants = {"TEXT_B": "a text", "--example": "a store or a trace file"}
+    for option, is_wrong in wrong.items():
+        if is_wrong:
+            told = {"store": "a folder", "trace": "a file", "text": "a text"}[kind]
+            raise typer.BadParameter(
+                f"it goes with {wants.get(option, 'a store')}; the source is {told}.",
+                param_hint=option,
+            )
+
+
+def _read(
+    text: str, text_b: str | None, model: str, truncate: bool
+) -> Iterator[tuple[int | None, "Trace"]]:
+    """The trace of a text under a model."""
+    from flaxattn.loading import from_pretrained
+
+    console = _console()
+    with console.status(f"loading {model}"):
+        loaded = from_pretrained(model)
+    with console.status("reading the text"):
+        trace = loaded.trace(given_text(text), text_b, truncate=truncate)
+    for cut in trace.truncated:
+        if cut:
+            typer.echo(f"cut {cut} tokens to fit the model's limit")
+    yield None, trace
+
+
+def _saved(path: str, examples: Sequence[int] | None) -> Iterator[tuple[int | None, "Trace"]]:
+    """Texts of a trace file; by default all as one trace."""
+    from flaxattn.trace import Trace
+
+    trace = Trace.load(path)
+    if not examples:
+        yield None, trace
+    wanted = [trace.place(number) for number in examples or ()]
+    for number in wanted:
+        yield number if len(wanted) > 1 else None, trace[number]
+
+
+def _stored(
+    path: str, examples: Sequence[int] | None, names: Sequence[str] | None
+) -> Iterator[tuple[int | None, "Trace"]]:
+    """Texts of a store; the first by default."""
+    from flaxattn.store.find import example_of
+    from flaxattn.store.store import open_store
+
+    store = open_store(path)
+    wanted = [store.shard_of(number)[0] for number in examples or ()]
+    wanted += [example_of(store, name) for name in names or ()]
+    wanted = list(dict.fromkeys(wanted)) or [0]
+    for number in wanted:
+        yield number if len(wanted) > 1 else None, store[number]
+
+
+def _write(
+    view: View,
+    trace: "Trace",
+    chosen: dict[str, Any],
+    files: tuple[Path, Path | None],
+    number: int | None,
+) -> None:
+    """The page of a trace, and the figure if one was asked for."""
+    out, figure = (None if path is None else _numbered(path, number) for path in files)
+    asked = dict(chosen)
+    layers, layer = asked.pop("layers"), asked.pop("layer")
+    page = view.make_page()(trace, layer=layer, include_layers=layers, **asked)
+    assert out is not None
+    drawn = None
+    if figure is not None:
+        drawn = _drawn(view, trace, layers if layer is None else [layer], asked)
+    page.save(out)
+    _tell(out)
+    if figure is not None:
+        _named("flaxattn.save_figure")(drawn, figure)
+        _tell(figure)
+
+
+def _drawn(view: View, trace: "Trace", layers: Sequence[int] | None, asked: dict[str, Any]) -> Any:
+    """The figure of a trace."""
+    import matplotlib
+
+    matplotlib.use("Agg")  # no window, whatever the settings of the user
+    return view.make_figure()(trace, layers=layers, **asked)
+
+
+def _numbered(path: Path, number: int | None) -> Path:
+    return path if number is None else path.with_name(f"{path.stem}-{number}{path.suffix}")
+
+
+def _tell(path: Path) -> None:
+    typer.echo(f"wrote {path.resolve()} ({path.stat().st_size / 1e3:.0f} kB)")
+
+
+def _serve(path: str, view: View, port: int) -> None:
+    """Hand out the pages of a store until somebody presses Ctrl-C."""
+    from flaxattn.store.store import open_store
+    from flaxattn.views.serving import TextServer
+
+    store: Store = open_store(path)
+    with TextServer(store, view.make_page(), port) as server:
+        typer.echo(f"{len(store):,} texts at {server.address} for this machine only; Ctrl-C stops")
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            typer.echo("stopped")
+
+
+def _console() -> Console:
+    return Console(soft_wrap=True, highlight=False)
+
+
+def _numbers(text: str | None, what: str, option: str) -> list[int] | None:
+    """The numbers in a list such as 0,5-9."""
+    if text is None:
+        return None
+    try:
+        ends = [[int(end) for end in part.split("-")] for part in text.split(",")]
+        return [number for low, *high in ends for number in range(low, (*high, low)[0] + 1)]
+    except ValueError as error:
+        raise typer.BadParameter(
+            f"{text!r} is not a list of {what} numbers such as 0,2-5.", param_hint=option
+        ) from error

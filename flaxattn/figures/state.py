@@ -1,0 +1,228 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""The figure of what a page shows: its state, copied in the browser, picks the same picture.
+
+Filters that the page applies to weights are applied here to the same end; each is named on the
+figure. How a state is made and read in the browser is in `views/assets/state.js`.
+"""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float
+
+from flaxattn.errors import InputError
+from flaxattn.figures.atlas import plot_atlas
+from flaxattn.figures.heads import plot_heads
+from flaxattn.figures.model import draw_thumbnails
+from flaxattn.figures.neuron import plot_neuron
+from flaxattn.records import choose, layer_weights
+from flaxattn.seen import Seen
+from flaxattn.trace import Trace
+from flaxattn.views.sides import one_side, recorded
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_LEVELS = ("atlas", "model", "head", "neuron")
+_SENTENCES = {"a": 0, "b": 1}
+
+
+@dataclasses.dataclass(frozen=True)
+class _Selected:
+    """Weights as a page shows them, and which tokens they are between."""
+
+    weights: Float[np.ndarray, "L H q k"]
+    queries: list[str]
+    keys: list[str]
+    layers: list[int]
+    heads: list[int]
+    said: list[str]
+
+
+def plot_state(trace: Trace, state: Mapping[str, Any] | str, ax: "Axes | None" = None) -> "Figure":
+    """Draw what a page shows of a trace.
+
+    Level, text, side, layer and heads choose the figure: `plot_atlas`, thumbnails of all heads,
+    maps of the heads that are on, or `plot_neuron`. Pinned tokens, the sentence pair, hidden
+    special or first tokens and the slider of mass change its weights as in the page.
+
+    Args:
+        trace: The one the page was made of.
+        state: What "copy state" gave, as JSON or as the object it holds. Everything may be left
+            out: then the head level, the first text, side and layer, and all heads.
+        ax: Axes to draw into, of a state that shows one picture.
+
+    Returns:
+        The figure, to be shown or saved.
+
+    Raises:
+        InputError: If the state is no JSON object, names what the trace has not, or shows what no
+            figure draws: words in place of pieces, or all sides in one square.
+    """
+    told = _read(state)
+    level = str(told.get("level", "head"))
+    if level not in _LEVELS:
+        raise InputError(f"There is no level {level!r}.\nLevels are {', '.join(_LEVELS)}.")
+    sequence = int(told.get("sequence", 0))
+    side = _side(trace, told)
+    if level == "atlas":
+        measure, order = told.get("measure") or "entropy", told.get("order", "grid")
+        return plot_atlas(trace[sequence], measure, ax, side=side, order=order)
+    if level == "neuron":
+        seen, _, _ = one_side(trace, sequence, side)
+        heads = choose(told.get("heads"), seen.heads, "head")
+        layer = _layer(told, seen, side)
+        return plot_neuron(trace, layer, heads[0], told.get("query") or 0, sequence, ax, side=side)
+    chosen = _selected(trace, told, sequence, side, whole=level == "model")
+    if level == "model":
+        title = ", ".join(chosen.said)
+        return draw_thumbnails(chosen.weights, chosen.layers, chosen.heads, title, ax)
+    return _heads(chosen, ax)
+
+
+def _read(state: Mapping[str, Any] | str) -> Mapping[str, Any]:
+    try:
+        told = json.loads(state) if isinstance(state, str) else state
+    except ValueError as error:
+        raise InputError(
+            f"This state is no JSON: {error}.\nCopy it whole from the page."
+        ) from error
+    if not isinstance(told, Mapping):
+        raise InputError(
+            f"A state is a JSON object, received {type(told).__name__}.\n"
+            "Copy it from the page, or write one: {'level': 'head', 'layer': 3}."
+        )
+    if told.get("unit", "pieces") != "pieces":
+        raise InputError(
+            "This state shows words; figures draw the pieces a model reads.\n"
+            "Turn words off in the page, or leave out the state's 'unit'."
+        )
+    return told
+
+
+def _side(trace: Trace, told: Mapping[str, Any]) -> str | None:
+    """The side the state names; None where a trace has one side only."""
+    name = told.get("side")
+    if name == "all":
+        raise InputError(
+            "This state shows all sides in one square, which no figure draws.\n"
+            "Choose encoder, decoder or cross in the page."
+        )
+    held = [n for n in ("encoder", "decoder", "cross") if getattr(trace, n) is not None]
+    return None if name is None or (name not in held and len(held) == 1) else str(name)
+
+
+def _layer(told: Mapping[str, Any], seen: Seen, side: str | None) -> int:
+    """The layer that is shown; by default the one the page begins with."""
+    usual = seen.layers[max(0, len(seen.layers) - 2) if side == "cross" else 0]
+    asked = told.get("layer")
+    return choose([usual if asked is None else int(asked)], seen.layers, "layer")[0]
+
+
+def _selected(
+    trace: Trace, told: Mapping[str, Any], sequence: int, side: str | None, *, whole: bool
+) -> _Selected:
+    """The weights a page shows, of all layers and heads or of those that are on."""
+    seen, queries, keys = one_side(trace, sequence, side)
+    seen.require_whole("Drawing a state")
+    layers = list(seen.layers) if whole else [_layer(told, seen, side)]
+    heads = choose(None if whole else told.get("heads"), seen.heads, "head")
+    weights = layer_weights(seen, layers)[:, [seen.heads.index(head) for head in heads]].copy()
+    one, own, said = trace[sequence], side or next(iter(recorded(trace))), []
+    rows, columns = _positions(one, own, told, (len(queries), len(keys)), said)
+    if hidden := sorted(_hidden(one, own, told, said)):
+        weights[..., hidden] = 0
+        total = weights.sum(-1, keepdims=True)
+        weights = np.divide(weights, total, out=np.zeros_like(weights), where=total > 0)
+    if (mass := float(told.get("mass", 100)) / 100) < 1:
+        said.append(f"{mass:.0%} of each row's mass")
+        weights = _heaviest(weights, mass)
+    for name, axis in (("query", rows), ("key", columns)):
+        if (pinned := told.get(name)) is not None and not whole:
+            axis[:] = [place for place in axis if place == pinned]
+            said.append(f"{name} {pinned}")
+    if not rows or not columns:
+        raise InputError(
+            "This state shows no position of the text: all are filtered away.\n"
+            "Take back a filter or a pin in the page."
+        )
+    return _Selected(
+        weights[:, :, rows][..., columns],
+        [queries[i] for i in rows],
+        [keys[i] for i in columns],
+        layers,
+        heads,
+        said,
+    )
+
+
+def _positions(
+    one: Trace, side: str, told: Mapping[str, Any], sizes: tuple[int, int], said: list[str]
+) -> tuple[list[int], list[int]]:
+    """Positions on the left and on the right that the filters leave."""
+    left, right = (list(range(size)) for size in sizes)
+    pair = str(told.get("attention", "all"))
+    if pair != "all" and one.segments is not None and side == "encoder":
+        segments = np.asarray(one.segments[0])
+        left, right = (np.flatnonzero(segments == _SENTENCES[name]).tolist() for name in pair)
+        said.append(f"sentence {pair[0].upper()} → {pair[1].upper()}")
+    if told.get("special") == "hidden":
+        of_queries, of_keys = _specials(one, side)
+        left = [i for i in left if i not in of_queries]
+        right = [i for i in right if i not in of_keys]
+    return left, right
+
+
+def _specials(one: Trace, side: str) -> tuple[set[int], set[int]]:
+    """Positions of special pieces on the left and on the right of a side."""
+    source = set() if one.special is None else set(np.flatnonzero(one.special[0]).tolist())
+    if side == "encoder" or not (one.decoder_tokens or one.written):
+        return source, source
+    read = one.decoder_special
+    target = set() if read is None else set(np.flatnonzero(read[0]).tolist())
+    if side == "decoder":
+        return target, target
+    if one.written:
+        pieces, words = one.written[0], one.decoder_words[0] if one.decoder_words else []
+        target = {i for i, word in enumerate(words) if word is None and pieces[i].strip(" ▁")}
+    return target, source
+
+
+def _hidden(one: Trace, side: str, told: Mapping[str, Any], said: list[str]) -> set[int]:
+    """Keys whose weight is shared out among the others."""
+    special = _specials(one, side)[1] if told.get("special") == "hidden" else set()
+    first = {0} if told.get("first") == "hidden" else set()
+    named = [name for name, keys in (("special tokens", special), ("first token", first)) if keys]
+    if named:
+        said.append(f"{' and '.join(named)} out, renormalised")
+    return special | first
+
+
+def _heaviest(weights: Float[np.ndarray, "L H Q K"], mass: float) -> Float[np.ndarray, "L H Q K"]:
+    """Zeros in place of all but the fewest weights that hold a share of their row."""
+    ordered = -np.sort(-weights, axis=-1)
+    enough = ordered.cumsum(-1) >= mass * weights.sum(-1, keepdims=True) - 1e-6
+    smallest = np.take_along_axis(ordered, enough.argmax(-1)[..., None], -1)
+    return np.where(weights >= smallest, weights, 0)
+
+
+def _heads(chosen: _Selected, ax: "Axes | None") -> "Figure":
+    """Maps of the heads that are on, of what is selected."""
+    record = Seen(
+        weights=chosen.weights[:, None],  # pyright: ignore[reportArgumentType]  # NumPy will do
+        layers=tuple(chosen.layers),
+        heads=tuple(chosen.heads),
+    )
+    shown = Trace(cross=record, tokens=[chosen.keys], written=[chosen.queries])
+    figure = plot_heads(shown, ax=ax)
+    if chosen.said:
+        maps: Any = figure.axes[: len(chosen.heads)] if ax is None else [ax]
+        for one in maps:
+            title = f"{one.get_title()}\n{', '.join(chosen.said)}"
+            one.set_title(title, fontsize=8, parse_math=False)
+    return figure

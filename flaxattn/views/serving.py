@@ -1,0 +1,172 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""The pages of a store, made when a browser on this machine asks: a list of texts, and each text.
+
+Loopback only and read-only. An address names a text by its number and nothing else, so no path of a
+file can be asked for; other methods than GET and other hosts than this one are refused, which keeps
+out pages of strangers that point a name of their own at this machine.
+"""
+
+import functools
+import html
+import re
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from flaxattn.errors import FlaxattnError, InputError, StoreError
+from flaxattn.store.find import find_texts
+from flaxattn.store.store import Store
+from flaxattn.trace import Trace
+from flaxattn.views.page import Page
+from flaxattn.views.texts_page import PAGE, texts_page, texts_policy
+
+HOST = "127.0.0.1"
+_KEPT = 8  # pages of texts that are kept in memory
+_PATIENCE = 30.0  # seconds that a browser may take for a request
+_LONGEST = 200  # characters of a search
+_POLICY = re.compile(r'http-equiv="Content-Security-Policy" content="([^"]*)"')
+_ALWAYS = {
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+
+class TextServer(ThreadingHTTPServer):
+    """Hands out the pages of one store, each made by a view such as `head_view`.
+
+    Attributes:
+        store: The store.
+        page: Makes the page of a text, by its number.
+    """
+
+    daemon_threads = True
+    allow_reuse_address = False  # on Windows it would let another program listen here too
+
+    def __init__(self, store: Store, view: Callable[[Trace], Page], port: int = 0) -> None:
+        try:
+            super().__init__((HOST, port), _Handler)
+        except (OSError, OverflowError) as error:
+            raise InputError(
+                f"Port {port} of {HOST} cannot be used: {error}.\n"
+                "Choose another, or 0 for any that is free: --port 0"
+            ) from error
+        self.store, self._view = store, view
+        self.page = functools.lru_cache(_KEPT)(self._page)
+        self.hosts = {f"{name}:{self.server_port}" for name in (HOST, "localhost")}
+
+    @property
+    def address(self) -> str:
+        """Where a browser finds it."""
+        return f"http://{HOST}:{self.server_port}/"
+
+    def _page(self, example: int) -> str:
+        return self._view(self.store[example]).html
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A browser that went away is no error worth a traceback."""
+
+
+class _Refused(Exception):  # noqa: N818  # an answer, not an error
+    """An answer other than 200: its status and what is said."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """Answers one request."""
+
+    server: TextServer  # pyright: ignore[reportIncompatibleVariableOverride]  # always ours
+    protocol_version = "HTTP/1.1"
+    server_version, sys_version = "flaxattn", ""
+    timeout = _PATIENCE
+
+    def do_GET(self) -> None:  # the name http.server calls
+        """Send a page, or say why not."""
+        try:
+            self._check_host()
+            page, policy = self._asked()
+        except _Refused as refused:
+            self._refuse(refused.status, str(refused))
+        except StoreError as error:
+            self._refuse(500, str(error))
+        except FlaxattnError as error:
+            self._refuse(422, str(error))
+        except Exception as error:  # one text that nobody foresaw must not end the others
+            self._refuse(500, f"This page could not be made ({type(error).__name__}).")
+        else:
+            self._send(200, page, policy)
+
+    def _only_get(self) -> None:
+        self.close_connection = True  # what follows may be a body that nobody reads
+        self._refuse(405, "This server only hands out pages: GET.", {"Allow": "GET"})
+
+    do_HEAD = do_POST = do_PUT = do_DELETE = do_PATCH = do_OPTIONS = do_TRACE = _only_get  # noqa: N815  # names http.server calls
+    do_CONNECT = _only_get  # noqa: N815  # as above
+
+    def _check_host(self) -> None:
+        if self.headers.get_all("Host", []) not in [[host] for host in self.server.hosts]:
+            self.close_connection = True
+            raise _Refused(421, f"This server answers to {self.server.address} only.")
+
+    def _asked(self) -> tuple[str, str]:
+        """The page that an address names, and its policy."""
+        parts = urlsplit(self.path)
+        if parts.scheme or parts.netloc:
+            raise _Refused(400, "Ask for a path.")
+        if parts.path == "/":
+            return self._list(parts.query), texts_policy()
+        match = re.fullmatch(r"/text/(\d{1,12})", parts.path, re.ASCII)
+        if not match or int(match[1]) >= len(self.server.store):
+            raise _Refused(404, "There is no such page.")
+        page = self.server.page(int(match[1]))
+        policy = _POLICY.search(page)
+        own = html.unescape(policy[1]) if policy else "default-src 'none'"
+        return page, f"{own.rstrip('; ')}; frame-ancestors 'none'"
+
+    def _list(self, query: str) -> str:
+        try:
+            asked = parse_qs(query, max_num_fields=8, errors="strict")
+            words, start = asked.get("q", [""])[0], int(asked.get("from", ["0"])[0])
+        except ValueError as error:
+            raise _Refused(400, "This address cannot be read.") from error
+        if len(words) > _LONGEST or not 0 <= start < 1 << 40:
+            raise _Refused(400, f"Search for at most {_LONGEST} characters.")
+        store = self.server.store
+        found = find_texts(store, start, PAGE + 1, words)
+        more = len(found) > PAGE
+        name = store.path.resolve().name
+        return texts_page(name, len(store), found[:PAGE], start=start, words=words, more=more)
+
+    def _refuse(self, status: int, reason: str, headers: dict[str, str] | None = None) -> None:
+        text = f"<!doctype html><meta charset=utf-8><title>{status}</title>"
+        text += f"<pre>{html.escape(reason)}</pre><a href=/>All texts</a>"
+        self._send(status, text, "default-src 'none'; frame-ancestors 'none'", headers)
+
+    def _send(
+        self, status: int, page: str, policy: str, headers: dict[str, str] | None = None
+    ) -> None:
+        data = page.encode("utf-8")
+        self.send_response(status)
+        given = {"Content-Type": "text/html; charset=utf-8", "Content-Length": str(len(data))}
+        for name, value in {**given, "Content-Security-Policy": policy, **_ALWAYS}.items():
+            self.send_header(name, value)
+        for name, value in (headers or {}).items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(data)
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """What http.server refuses itself, such as a line that is no request."""
+        self.close_connection = True
+        self._refuse(int(code), message or "This request cannot be read.")
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Requests are not told: what a browser sends does not belong on a terminal."""

@@ -1,0 +1,247 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""A store is served to this machine's browser only, page by page; nothing else is handed out."""
+
+import base64
+import hashlib
+import html
+import http.client
+import re
+import socket
+import threading
+
+import numpy as np
+import pytest
+import store_cases
+
+from flaxattn import head_view
+from flaxattn.errors import InputError
+from flaxattn.store.find import example_of, find_texts
+from flaxattn.store.shard import Shard
+from flaxattn.store.store import open_store
+from flaxattn.store.writer import Item, write_shard
+from flaxattn.trace import Trace
+from flaxattn.views.serving import TextServer
+
+COUNT, PER_SHARD = 2000, 100
+EVIL = "</td><script>alert(1)</script>\x1b[31m\u202e & \"'"
+
+
+def words_of(n):
+    return EVIL if n == 1234 else f"text number {n} is {'odd' if n % 2 else 'even'}"
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    """2,000 tiny texts in 20 shards."""
+    path = tmp_path_factory.mktemp("many") / "store"
+    shards, sha256 = store_cases.plan(path, COUNT, PER_SHARD)
+    weights = np.full((1, 1, 1, 2, 2), 0.5, np.float16)
+    for number, span in enumerate(shards):
+        items = [
+            Item(
+                n,
+                f"corpus.txt:{n + 1}",
+                "corpus.txt",
+                n + 1,
+                Trace.from_arrays(weights, [["a", f"b{n}"]], texts=[(words_of(n), "Zweiter")]),
+            )
+            for n in range(span["start"], span["stop"])
+        ]
+        write_shard(path, sha256, number, span, items)
+    return path
+
+
+@pytest.fixture(scope="module")
+def server(store):
+    server = TextServer(open_store(store), head_view)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+    thread.start()
+    yield server
+    server.shutdown()
+    server.server_close()
+    thread.join(5)
+
+
+def ask(server, path, method="GET", **headers):
+    """Status, headers and text of an answer."""
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=20)
+    try:
+        connection.putrequest(method, path, skip_host="Host" in headers)
+        for name, value in headers.items():
+            connection.putheader(name, value)
+        connection.endheaders()
+        answer = connection.getresponse()
+        return answer.status, answer.headers, answer.read().decode()
+    finally:
+        connection.close()
+
+
+def rows(text):
+    return [int(n) for n in re.findall(r'<a href="/text/(\d+)">', text)]
+
+
+@pytest.fixture
+def reads(monkeypatch):
+    """Every reading of a table: (shard, rows)."""
+    seen, real = [], Shard.table
+
+    def counted(self, name, columns=None, rows=None):
+        seen.append((int(self.folder.name), rows))
+        return real(self, name, columns, rows)
+
+    monkeypatch.setattr(Shard, "table", counted)
+    return seen
+
+
+def test_a_page_of_texts_reads_its_own_rows_only(server, reads):
+    status, _, text = ask(server, "/")
+    assert (status, rows(text)) == (200, list(range(50)))
+    assert reads == [(0, (0, 51))]
+    assert 'href="/?from=50"' in text and "Back" not in text
+    reads.clear()
+    assert rows(ask(server, "/?from=1980")[2]) == list(range(1980, 2000))
+    assert reads == [(19, (80, 100))]
+    reads.clear()
+    text = ask(server, "/?from=80")[2]
+    assert rows(text) == list(range(80, 130))
+    assert reads == [(0, (80, 100)), (1, (0, 51))]
+    assert 'href="/?from=30"' in text and 'href="/?from=130"' in text
+
+
+def test_a_search_reads_no_further_than_it_must(server, reads):
+    text = ask(server, "/?q=IS+odd&from=300")[2]
+    assert rows(text) == list(range(301, 401, 2))
+    assert [shard for shard, _ in reads] == [3, 4]
+    assert 'href="/?q=IS+odd&amp;from=400"' in text
+    assert rows(ask(server, "/?q=corpus.txt:77")[2])[:2] == [76, 769]
+    assert rows(ask(server, "/?q=zweiter")[2]) == list(range(50))
+    empty = ask(server, "/?q=.*")[2]
+    assert rows(empty) == [] and "No text with" in empty
+
+
+def test_a_text_opens_the_page_of_its_attention(server):
+    status, headers, text = ask(server, "/text/7")
+    assert status == 200 and headers["Content-Type"] == "text/html; charset=utf-8"
+    assert text == server.page(7)
+    assert "b7" in text
+    assert "script-src 'sha256-" in headers["Content-Security-Policy"]
+    assert headers["Content-Security-Policy"].endswith("frame-ancestors 'none'")
+
+
+def test_hostile_texts_are_shown_and_not_run(server):
+    _, headers, text = ask(server, "/?from=1234")
+    assert "<script" not in text and "\x1b" not in text
+    assert html.escape("</td><script>alert(1)</script>␛[31m\u202e & \"'") in text
+    style = re.search(r"<style>(.*?)</style>", text, re.DOTALL)[1]
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    policy = headers["Content-Security-Policy"]
+    assert f"default-src 'none'; style-src 'sha256-{digest}'; form-action 'self'" in policy
+    _, _, text = ask(server, "/?q=%22%3E%3Cscript%3E%00")
+    assert "<script" not in text and 'value="&quot;&gt;&lt;script&gt;␀"' in text
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/plan.json",
+        "/../plan.json",
+        "/..%2f..%2fetc/passwd",
+        "/text/../../plan.json",
+        "/text/7/../8",
+        "/text/-1",
+        "/text/2000",
+        "/text/999999999999",
+        "/text/7%00",
+        "/text/7/",
+        "/text/%D9%A7",
+        "/text/0x7",
+        "//127.0.0.1/text/7",
+        "/shards/00000/texts.parquet",
+        "/favicon.ico",
+    ],
+)
+def test_nothing_but_texts_can_be_asked_for(server, path):
+    status, headers, text = ask(server, path)
+    assert status in (400, 404)
+    assert headers["Content-Security-Policy"] == "default-src 'none'; frame-ancestors 'none'"
+    assert "sha256" not in text and "root:" not in text
+
+
+@pytest.mark.parametrize(
+    "query", ["from=x", "from=-1", "from=" + "9" * 20, "q=" + "a" * 201, "q=%ff", "a=b&" * 9]
+)
+def test_an_address_that_makes_no_sense_is_refused(server, query):
+    assert ask(server, f"/?{query}")[0] == 400
+
+
+@pytest.mark.parametrize("method", ["HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE"])
+def test_only_get_is_answered(server, method):
+    status, headers, _ = ask(server, "/", method)
+    assert (status, headers["Allow"]) == (405, "GET")
+
+
+def test_other_methods_and_no_requests_are_refused(server):
+    assert ask(server, "/", "BREW")[0] == 501
+    with socket.create_connection(("127.0.0.1", server.server_port), 10) as plain:
+        plain.sendall(b"\x00\x01\x02 nonsense\r\n\r\n")
+        assert b"400" in plain.recv(4096)
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1", "localhost:1", "", "127.0.0.1:80 "])
+def test_other_hosts_are_refused(server, host):
+    assert ask(server, "/", Host=host)[0] == 421
+
+
+def test_this_host_is_answered_and_reachable_from_this_machine_only(server):
+    for name in ("127.0.0.1", "localhost"):
+        assert ask(server, "/", Host=f"{name}:{server.server_port}")[0] == 200
+    assert server.socket.getsockname()[0] == "127.0.0.1"
+
+
+def test_a_store_that_is_not_whole_or_damaged_is_told(tmp_path):
+    texts = store_cases.traces("encoder")
+    path = store_cases.write(tmp_path / "store", texts, only={0, 2})
+    store = open_store(path)
+    assert [text.example for text in find_texts(store)] == [0, 1, 2, 6]
+    server = TextServer(store, head_view)
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    try:
+        status, _, text = ask(server, "/text/4")
+        assert status == 500 and "does not hold shard 00001 yet" in text
+        (path / "shards/00002/texts.parquet").write_bytes(b"PAR1")
+        assert ask(server, "/?from=6")[0] == 500
+        assert ask(server, "/text/1")[0] == 200
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_texts_without_weights_say_what_they_lack(tmp_path):
+    texts = store_cases.traces("statistics", count=1)
+    server = TextServer(open_store(store_cases.write(tmp_path / "store", texts)), head_view)
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    try:
+        status, _, text = ask(server, "/text/0")
+        assert status == 422 and "A view draws attention weights" in text
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_a_port_that_is_taken_is_told(server):
+    with pytest.raises(InputError, match=r"cannot be used: .*\nChoose another, or 0"):
+        TextServer(server.store, head_view, server.server_port)
+    with pytest.raises(InputError, match="Port 99999 of"):
+        TextServer(server.store, head_view, 99999)
+
+
+def test_a_text_is_found_by_its_id(store):
+    opened = open_store(store)
+    assert example_of(opened, "corpus.txt:1235") == 1234
+    with pytest.raises(InputError) as caught:
+        example_of(opened, "none")
+    assert str(caught.value) == (
+        f"No text of {store} has the id 'none'.\n"
+        "Its first ids are 'corpus.txt:1', 'corpus.txt:2', 'corpus.txt:3'."
+    )
