@@ -43,7 +43,10 @@ def test_every_command_explains_itself_on_one_screen(capsys, words):
         (["view"], "Missing argument"),
         (["view", "hi", "--layer", "x"], "Invalid value for '--layer'"),
         (["view", "hi", "--heads", "1,b"], "'1,b' is not a list of head numbers"),
-        (["view", "hi", "--view", "tail"], "'tail' is not a view; choose head"),
+        (
+            ["view", "hi", "--view", "tail"],
+            "'tail' is not a view; choose head, model, neuron, atlas, all",
+        ),
         (["view", "hi", "--layer", "99"], "99"),
         (["view", "hi", "--heads", "99"], "99"),
         (["view", "hi", "--model", "no such model"], "No model 'no such model' was found"),

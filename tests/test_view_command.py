@@ -3,6 +3,7 @@
 """`flaxattn view` of trace files and stores: the same page as from Python, figures beside it."""
 
 import http.client
+import json
 import os
 import re
 import signal
@@ -99,9 +100,16 @@ def test_wrong_use_is_told_in_three_lines(capsys, places, monkeypatch, words, me
     assert len(err.splitlines()) <= 3 and err.startswith("error: ")
 
 
-def test_every_view_has_a_page_and_a_figure():
-    for view in VIEWS.values():
-        assert callable(view.make_page()) and callable(view.make_figure())
+@pytest.mark.parametrize("view", VIEWS)
+def test_every_view_of_a_text_has_a_page_and_a_figure(capsys, tmp_path, view):
+    page, figure = tmp_path / "a.html", tmp_path / "a.png"
+    words = ("--view", view, "--layer", 1, "-o", page, "--save-figure", figure)
+    assert run(capsys, "view", "The cat is very sad.", *words)[0] == 0
+    text = page.read_text(encoding="utf-8")
+    level = "atlas" if view == "all" else view
+    assert re.search(rf'"level":"{level}"', text) and figure.read_bytes().startswith(b"\x89PNG")
+    levels = ["atlas", "model", "head", *(["neuron"] if view in ("neuron", "all") else [])]
+    assert f'"levels":{json.dumps(levels, separators=(",", ":"))}' in text
 
 
 def test_a_store_is_served_until_somebody_stops_it(places):

@@ -23,21 +23,30 @@ if TYPE_CHECKING:
 
 
 class View(NamedTuple):
-    """What `--view` chooses: a function that makes the page, one that draws the figure."""
+    """What `--view` chooses.
+
+    Attributes:
+        page: Name of the function that makes the page; every page has every level it has data for.
+        level: Of a page's state, whose figure is drawn.
+        vectors: Whether queries, keys and values are captured for it.
+    """
 
     page: str
-    figure: str
+    level: str
+    vectors: bool = False
 
     def make_page(self) -> Callable[..., Any]:
         """The function that makes a page."""
         return _named(self.page)
 
-    def make_figure(self) -> Callable[..., Any]:
-        """The function that draws a figure."""
-        return _named(self.figure)
 
-
-VIEWS = {"head": View("flaxattn.head_view", "flaxattn.plot_heads")}
+VIEWS = {
+    "head": View("flaxattn.head_view", "head"),
+    "model": View("flaxattn.model_view", "model"),
+    "neuron": View("flaxattn.neuron_view", "neuron", vectors=True),
+    "atlas": View("flaxattn.atlas_view", "atlas"),
+    "all": View("flaxattn.atlas_view", "atlas", vectors=True),
+}
 _FIGURES = (".svg", ".pdf", ".png")
 _TRACE = ".safetensors"
 
@@ -61,7 +70,9 @@ def view(
     model: Annotated[
         str, typer.Option("--model", help="Built-in name, model directory, or Hugging Face Hub id.")
     ] = "tiny-bert",
-    view: Annotated[str, typer.Option("--view", help=f"Which view: {', '.join(VIEWS)}.")] = "head",
+    view: Annotated[
+        str, typer.Option("--view", help=f"Shown at first: {', '.join(VIEWS)}.")
+    ] = "head",
     layers: Annotated[
         str | None, typer.Option(help="Layers in the page, such as 0,4-7; default all.")
     ] = None,
@@ -115,7 +126,7 @@ def view(
     elif kind == "trace":
         traces = _saved(source, example)
     else:
-        traces = _read(source, text_b, model, truncate)
+        traces = _read(source, text_b, model, truncate, VIEWS[view].vectors)
     for number, trace in traces:
         _write(VIEWS[view], trace, chosen, (out, save_figure), number)
 
@@ -162,16 +173,18 @@ def _check_source(kind: str, *, text_b: Any, example: Any, name: Any, serve: boo
 
 
 def _read(
-    text: str, text_b: str | None, model: str, truncate: bool
+    text: str, text_b: str | None, model: str, truncate: bool, vectors: bool
 ) -> Iterator[tuple[int | None, "Trace"]]:
     """The trace of a text under a model."""
+    from flaxattn.kernels.contract import Capture
     from flaxattn.loading import from_pretrained
 
+    asked = Capture(weights=True, query=vectors, key=vectors, value=vectors)
     console = _console()
     with console.status(f"loading {model}"):
         loaded = from_pretrained(model)
     with console.status("reading the text"):
-        trace = loaded.trace(given_text(text), text_b, truncate=truncate)
+        trace = loaded.trace(given_text(text), text_b, truncate=truncate, capture=asked)
     for cut in trace.truncated:
         if cut:
             typer.echo(f"cut {cut} tokens to fit the model's limit")
@@ -229,11 +242,14 @@ def _write(
 
 
 def _drawn(view: View, trace: "Trace", layers: Sequence[int] | None, asked: dict[str, Any]) -> Any:
-    """The figure of a trace."""
+    """The figure of a trace: several layers of the head level, or what the page shows at first."""
     import matplotlib
 
     matplotlib.use("Agg")  # no window, whatever the settings of the user
-    return view.make_figure()(trace, layers=layers, **asked)
+    if view.level == "head":
+        return _named("flaxattn.plot_heads")(trace, layers=layers, **asked)
+    state = {"level": view.level, "layer": layers[0] if layers else None, **asked}
+    return _named("flaxattn.plot_state")(trace, state)
 
 
 def _numbered(path: Path, number: int | None) -> Path:
