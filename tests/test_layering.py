@@ -46,7 +46,6 @@ LEVELS = [
         "corpus",
         "decoding",
         "encoded",
-        "extraction",
         "files",
         "folder_lock",
         "generate",
@@ -80,6 +79,7 @@ LEVELS = [
     },
     {"bleu", "heads", "records"},
     {"figures", "views"},
+    {"extraction"},
     {
         "allocator",
         "cli",

@@ -275,14 +275,7 @@ class _Engine:
             dataclasses.replace(capture, weights=True) if self._drops else capture,
             mesh,
         )
-        each = _TOKENS.get(jax.default_backend(), _MANY_TOKENS)
-        tokens = each * self._step.parts if options.batch_tokens is None else options.batch_tokens
-        if tokens < 1:
-            raise InputError(f"batch_tokens is {tokens}, expected at least 1")
-        self._tokens = tokens
-        size = sum(leaf.size for leaf in jax.tree.leaves(model.params))
-        work = _COMPILING.get(jax.default_backend(), _MUCH_COMPILING)
-        self._compiling = int(work / (size * len(models)))
+        self._tokens, self._compiling = paces(models, self._step.parts, options.batch_tokens)
 
     def shard(self, rows: Sequence[Reading], first: int) -> list[Shard]:
         """What each model saw of these rows, of which the first is text number `first`."""
@@ -347,6 +340,28 @@ class _Engine:
                 seen = dataclasses.replace(seen, weights=None) if self._drops else seen
                 sides[side] = seen.map(kept)
         return dataclasses.replace(trace, **sides)
+
+
+def paces(
+    models: Sequence[Pretrained], parts: int, batch_tokens: int | None = None
+) -> tuple[int, int]:
+    """Positions of a batch, and how many could be computed while a shape is compiled.
+
+    Args:
+        models: That run as one.
+        parts: Devices that share a batch.
+        batch_tokens: Positions of a batch, where somebody said; padding counted.
+
+    Raises:
+        InputError: If they are fewer than one.
+    """
+    each = _TOKENS.get(jax.default_backend(), _MANY_TOKENS)
+    tokens = each * parts if batch_tokens is None else batch_tokens
+    if tokens < 1:
+        raise InputError(f"batch_tokens is {tokens}, expected at least 1")
+    size = sum(leaf.size for leaf in jax.tree.leaves(models[0].params))
+    work = _COMPILING.get(jax.default_backend(), _MUCH_COMPILING)
+    return tokens, int(work / (size * len(models)))
 
 
 def _row(seen: Seen, place: slice) -> Seen:
