@@ -91,19 +91,18 @@ class Layout:
                 `relations`.
             relations: What `any` stands for.
         """
-        names = tuple(relations) if asked == "any" else (asked,)
+        names = {*relations} if asked == "any" else {asked}
         return [
             arc
             for arc in self.arcs
-            if any(arc.relation == name or arc.relation.startswith(f"{name}:") for name in names)
+            if (arc.relation in names or arc.relation.split(":")[0] in names)
             and self.apart(arc.dependent, arc.governor)
         ]
 
     def apart(self, word: int, other: int) -> bool:
         """Whether two annotated words have pieces, none of them in common."""
-        pieces = self.words[word]
-        others = self.words[other]
-        return bool(pieces) and bool(others) and not {*pieces} & {*others}
+        one, two = self.words[word], self.words[other]
+        return bool(one) and bool(two) and (one[-1] < two[0] or two[-1] < one[0])
 
 
 def layout_of(

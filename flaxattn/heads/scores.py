@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""The numbers of every head on every text, and their moments over a corpus: `Scores`, `Tally`.
+"""The numbers of every head on every text, their moments and intervals: `Scores`, `Tally`.
 
 They are read off traces here; extraction makes the same of texts without keeping a map. What they
 mean for a role is decided in `roles` and `patterns`.
@@ -121,6 +121,11 @@ def gathered(
             counts[role][place] = count
             offsets[role].update(terms.offsets[role])
     lengths = np.array([len(layout) for layout, _, _ in found], int)
+    values[Column("mean", "other segment")] = 1 - values[Column("mean", "own segment")]
+    for role in pairs:
+        control = values.get(Column("control", role))
+        if control is not None:
+            values[Column("beyond", role)] = values[Column("score", role)] - control
     return Scores(layers, heads, values, lengths, ceilings, counts, offsets)
 
 
@@ -159,18 +164,38 @@ def scores_of(
 
 
 class Tally:
-    """Count, mean and M2 of every column over texts, in float64; merges in any order.
+    """What is left of scores where texts are many: moments over them, merged in any order.
 
     Attributes:
         layers: Number of the layer at each index.
         heads: Number of the head at each index.
-        moments: By column, `[L, H]` each.
+        moments: By column, `[L, H]` each, float64.
+        lengths: N of each text.
+        ceilings: The highest score a head could have, of every text by role.
+        hits: Related words that are strongest keys, `[L, H]`, and how many there are, by role.
+        offsets: How often related words are so many words apart, by role.
     """
 
     def __init__(self) -> None:
         self.layers: tuple[int, ...] = ()
         self.heads: tuple[int, ...] = ()
         self.moments: dict[Column, Moments] = {}
+        self.lengths = np.zeros(0, int)
+        self.ceilings: dict[str, np.ndarray] = {}
+        self.hits: dict[str, tuple[np.ndarray, int]] = {}
+        self.offsets: dict[str, Counter[int]] = {}
+
+    @classmethod
+    def of(cls, *parts: Scores) -> Self:
+        """The tally of some scores of one model.
+
+        Args:
+            *parts: The scores.
+        """
+        tally = cls()
+        for part in parts:
+            tally.add(part)
+        return tally
 
     def add(self, scores: Scores) -> None:
         """Take in some texts.
@@ -178,9 +203,15 @@ class Tally:
         Args:
             scores: Of the same model.
         """
-        self.layers, self.heads = scores.layers, scores.heads
-        for column, values in scores.values.items():
-            self._put(column, moments_of(values))
+        one = type(self)()
+        one.layers, one.heads, one.lengths = scores.layers, scores.heads, scores.lengths
+        one.moments = {column: moments_of(values) for column, values in scores.values.items()}
+        one.ceilings = dict(scores.ceilings)
+        one.offsets = {role: Counter(offsets) for role, offsets in scores.offsets.items()}
+        for role, counts in scores.counts.items():
+            shares = np.nan_to_num(scores.values[Column("hit", role)].astype(np.float64))
+            one.hits[role] = np.tensordot(counts.astype(np.float64), shares, 1), int(counts.sum())
+        self.merge(one)
 
     def merge(self, other: Self) -> None:
         """Take in all that another tally took in.
@@ -190,11 +221,16 @@ class Tally:
         """
         self.layers, self.heads = other.layers or self.layers, other.heads or self.heads
         for column, moments in other.moments.items():
-            self._put(column, moments)
-
-    def _put(self, column: Column, moments: Moments) -> None:
-        before = self.moments.get(column)
-        self.moments[column] = moments if before is None else merged(before, moments)
+            before = self.moments.get(column)
+            self.moments[column] = moments if before is None else merged(before, moments)
+        self.lengths = np.concatenate([self.lengths, other.lengths])
+        for role, values in other.ceilings.items():
+            self.ceilings[role] = np.concatenate([self.ceilings.get(role, values[:0]), values])
+        for role, (hits, count) in other.hits.items():
+            mine, number = self.hits.get(role, (np.zeros_like(hits), 0))
+            self.hits[role] = mine + hits, number + count
+        for role, offsets in other.offsets.items():
+            self.offsets[role] = self.offsets.get(role, Counter()) + offsets
 
 
 def moments_of(values: Float[np.ndarray, "T *shape"]) -> Moments:
@@ -211,29 +247,45 @@ def moments_of(values: Float[np.ndarray, "T *shape"]) -> Moments:
     return Moments(count, mean, m2.sum(0))
 
 
-def interval(
-    values: Float[np.ndarray, "T *heads"], *, level: float = 0.95, draws: int = 1000, seed: int = 0
-) -> tuple[Float[np.ndarray, "*heads"], Float[np.ndarray, "*heads"]]:
-    """Bootstrap interval of the mean over texts: percentiles of means of texts drawn anew.
+def intervals(
+    scores: Scores, *, level: float = 0.95, draws: int = 1000, seed: int = 0
+) -> dict[Column, tuple[Float[np.ndarray, "L H"], Float[np.ndarray, "L H"]]]:
+    """Bootstrap intervals of the means over texts: percentiles of means of texts drawn anew.
 
-    The same draws serve all heads, so a matrix product gives all means at once; `scipy.stats`'
-    bootstrap gives the same interval one head at a time.
+    The same draws serve all heads and all columns that have values for the same texts, so that a
+    matrix product gives their means at once; `scipy.stats.bootstrap` gives the same interval one
+    head at a time. Cost: `draws` times the number of values.
 
     Args:
-        values: Of T texts; those that are nan are left out, for all heads alike.
+        scores: Of T texts.
         level: Of confidence.
         draws: How many means are drawn.
         seed: Of the draws.
 
     Returns:
-        Lower and upper end; nan where there are fewer than two texts.
+        Lower and upper end by column; nan where there are fewer than two texts.
     """
-    shape = values.shape[1:]
-    flat = values.reshape(len(values), -1).astype(np.float64)
-    flat = flat[~np.isnan(flat).any(1)]
-    count = len(flat)
+    alike: dict[bytes, list[Column]] = {}
+    for column, values in scores.values.items():
+        alike.setdefault((~np.isnan(values).any((1, 2))).tobytes(), []).append(column)
+    found = {}
+    for there, columns in alike.items():
+        rows = np.frombuffer(there, bool)
+        for start in range(0, len(columns), 16):  # 16 T L H numbers at a time
+            some = columns[start : start + 16]
+            values = np.stack([scores.values[column][rows] for column in some], 1)
+            low, high = _interval(values.astype(np.float64), level, draws, seed)
+            found |= {column: (low[i], high[i]) for i, column in enumerate(some)}
+    return found
+
+
+def _interval(
+    values: Float[np.ndarray, "T *shape"], level: float, draws: int, seed: int
+) -> tuple[Float[np.ndarray, "*shape"], Float[np.ndarray, "*shape"]]:
+    count, shape = len(values), values.shape[1:]
     if count < 2:
         return np.full(shape, np.nan), np.full(shape, np.nan)
+    flat = values.reshape(count, -1)
     random = np.random.default_rng(seed)
     means = np.empty((draws, flat.shape[1]))
     for start in range(0, draws, 128):  # counts of all draws at once would take T x draws numbers

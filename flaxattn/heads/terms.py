@@ -45,8 +45,8 @@ class Column(NamedTuple):
 
     The kinds are `mean` (statistics, averaged over queries), `tag` (mass on a part of speech),
     `score` and `mass` of a role (lift, and share of attention), `control` (the score of pairs of
-    unrelated words as far apart), `pattern`, `strongest` (shares of queries) and `hit` (share of
-    related words).
+    unrelated words as far apart), `beyond` (the difference of the two), `pattern`, `strongest`
+    (shares of queries) and `hit` (share of related words).
     """
 
     kind: str
@@ -236,6 +236,7 @@ def _add_patterns(terms: Terms, layout: Layout) -> None:
     for name, neighbour in (("next", after), ("previous", before)):
         add(name, name, plain & neighbour)
         add(f"{name} strongest", f"argmax {name}", plain & neighbour)
+    add("own", "own", plain)
     same = (layout.tokens[:, None] == layout.tokens) & plain[:, None] & plain
     many = same.sum(1)
     terms_of_same = plain & (many > 1)
@@ -255,20 +256,23 @@ def _add_patterns(terms: Terms, layout: Layout) -> None:
 
 def _add_pieces(terms: Terms, layout: Layout) -> None:
     """Other pieces of the same word, and those of them that are no neighbours."""
+    words: dict[int, list[int]] = {}
+    for place, word in enumerate(layout.spelt.tolist()):
+        words.setdefault(word, []).append(place)
+    words.pop(-1, None)
     found = [
-        (i, j)
-        for i in np.flatnonzero(layout.spelt >= 0).tolist()
-        for j in np.flatnonzero(layout.spelt == layout.spelt[i]).tolist()
+        (i, j, 1 / (len(pieces) - 1))
+        for pieces in words.values()
+        for i in pieces
+        for j in pieces
         if i != j
     ]
-    queries = len({i for i, _ in found})
-    if queries:
-        share = 1 / queries
-        several = {i: sum(1 for k, _ in found if k == i) for i, _ in found}
+    if found:
+        share = 1 / len({i for i, _, _ in found})
         lift = len(layout) * share
-        terms.pairs[Column("pattern", "word")] = [(i, j, share) for i, j in found]
-        terms.pairs[Column("pattern", "word, score")] = [(i, j, lift / several[i]) for i, j in found]
-        far = [(i, j, share) for i, j in found if abs(i - j) > 1]
+        terms.pairs[Column("pattern", "word")] = [(i, j, share) for i, j, _ in found]
+        terms.pairs[Column("pattern", "word, score")] = [(i, j, lift * c) for i, j, c in found]
+        far = [(i, j, share) for i, j, _ in found if abs(i - j) > 1]
         terms.pairs[Column("pattern", "word, apart")] = far
 
 
@@ -326,12 +330,13 @@ def _unrelated(
 ) -> Arc | None:
     """Two words of the text as far apart, in the same order, that no arc links."""
     offset = arc.governor - arc.dependent
-    free = [
-        Arc(word, word + offset, "")
-        for word in range(max(0, -offset), len(layout.words) - max(0, offset))
-        if (word, word + offset) not in links and layout.apart(word, word + offset)
-    ]
-    return free[int(draws.integers(len(free)))] if free else None
+    places = range(max(0, -offset), len(layout.words) - max(0, offset))
+    free = [word for word in places if (word, word + offset) not in links]
+    while free:
+        word = free.pop(int(draws.integers(len(free))))
+        if layout.apart(word, word + offset):
+            return Arc(word, word + offset, "")
+    return None
 
 
 def _first_occurrences(layout: Layout) -> Int[np.ndarray, " N"]:
