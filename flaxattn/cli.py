@@ -19,7 +19,7 @@ from typer.core import TyperGroup
 
 from flaxattn import __version__
 from flaxattn.allocator import keep_freed_memory
-from flaxattn.commands import evaluate, extract, generate, store, translate
+from flaxattn.commands import evaluate, extract, generate, roles, stats, store, translate
 from flaxattn.commands.standard_input import given_text
 from flaxattn.errors import FlaxattnError, StopRequestedError
 
@@ -165,6 +165,8 @@ app.command()(extract.extract)
 app.command()(generate.generate)
 app.command()(translate.translate)
 app.command()(evaluate.evaluate)
+app.command()(stats.stats)
+app.command()(roles.roles)
 app.add_typer(store.app, name="store")
 
 _tokenizer = typer.Typer(no_args_is_help=True, rich_markup_mode=None)

@@ -202,9 +202,7 @@ def _one_line(message: str) -> str:
     return "".join(c if c.isprintable() else " " for c in message)
 
 
-def _bad_range(
-    file: str, name: str, rows: Sequence[dict[str, Any]], count: int
-) -> Problem | None:
+def _bad_range(file: str, name: str, rows: Sequence[dict[str, Any]], count: int) -> Problem | None:
     """A multi-word token that is out of place."""
     covered = 0
     for place, row in enumerate(rows):

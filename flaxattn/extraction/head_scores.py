@@ -73,9 +73,7 @@ class Read(NamedTuple):
 
 def subject_of(sentence: Sentence) -> Subject:
     """A sentence with its tree as something to score heads on."""
-    return Subject(
-        sentence.id, sentence.text, None, sentence, sentence.file, sentence.line
-    )
+    return Subject(sentence.id, sentence.text, None, sentence, sentence.file, sentence.line)
 
 
 def head_scores(
@@ -84,6 +82,7 @@ def head_scores(
     asked: Asked,
     *,
     truncate: bool = False,
+    lengths: tuple[int, int] | None = None,
     bad: BadRows | None = None,
     batch_tokens: int | None = None,
     mesh: Mesh | None = None,
@@ -99,6 +98,8 @@ def head_scores(
         subjects: The texts; those with a tree where `asked.annotated`.
         asked: Which roles.
         truncate: Whether texts over the model's limit are cut; words beyond count nowhere.
+        lengths: Fewest and most positions of texts that count, special pieces counted: scores of a
+            role compare best on texts of like lengths.
         bad: Takes texts that cannot be used: over the limit, or with a word that the tokenizer
             leaves nothing of. Default: the first one raises.
         batch_tokens: Positions of a batch, padding counted.
@@ -120,8 +121,10 @@ def head_scores(
     bad = BadRows() if bad is None else bad
     engine = _Engine(model, asked, batch_tokens, mesh_of(mesh, None))
     window: list[Read] = []
+    low, high = lengths or (0, _LONGEST)
     for chunk in _chunks(subjects):
-        window += _read(model, chunk, truncate, bad)
+        found = _read(model, chunk, truncate, bad)
+        window += [read for read in found if low <= len(read.layout) <= high]
         if len(window) + TOGETHER > _WINDOW:
             yield engine.scores(window, watch)
             window = []

@@ -67,7 +67,6 @@ class HeadSums:
     pairs: tuple[Column, ...]
     hits: tuple[Column, ...]
 
-
     @classmethod
     def of(cls, terms: Sequence[Terms]) -> "HeadSums":
         """All that any of these texts needs.

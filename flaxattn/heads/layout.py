@@ -17,15 +17,17 @@ from jaxtyping import Bool, Int
 from flaxattn.errors import InputError
 from flaxattn.trace import Trace
 
-UNIVERSAL_RELATIONS = tuple(
-    "acl advcl advmod amod appos aux case cc ccomp clf compound conj cop csubj dep det discourse "
-    "dislocated expl fixed flat goeswith iobj list mark nmod nsubj nummod obj obl orphan parataxis "
-    "punct reparandum vocative xcomp".split()
+UNIVERSAL_RELATIONS = (
+    *("acl", "advcl", "advmod", "amod", "appos", "aux", "case", "cc", "ccomp", "clf", "compound"),
+    *("conj", "cop", "csubj", "dep", "det", "discourse", "dislocated", "expl", "fixed", "flat"),
+    *("goeswith", "iobj", "list", "mark", "nmod", "nsubj", "nummod", "obj", "obl", "orphan"),
+    *("parataxis", "punct", "reparandum", "vocative", "xcomp"),
 )
 """The relations of Universal Dependencies 2 between two words; `root` has one only."""
 
-UNIVERSAL_TAGS = tuple(
-    "ADJ ADP ADV AUX CCONJ DET INTJ NOUN NUM PART PRON PROPN PUNCT SCONJ SYM VERB X".split()
+UNIVERSAL_TAGS = (
+    *("ADJ", "ADP", "ADV", "AUX", "CCONJ", "DET", "INTJ", "NOUN", "NUM", "PART", "PRON", "PROPN"),
+    *("PUNCT", "SCONJ", "SYM", "VERB", "X"),
 )
 """The parts of speech of Universal Dependencies 2."""
 

@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Heads by what they do: Vig's seven patterns and the own token, and Voita's positional, syntactic and rare heads.
+"""Heads by what they do: Vig's seven patterns, and Voita's positional, syntactic and rare heads.
 
 Vig (2019) names patterns and gives no thresholds; those here are ours, after the code of Clark et
 al. 2019 (half of the mass on a position, 0.6 on a special token) and Voita et al. 2019 (the
-strongest key of 90% of the queries). A head may have several labels; the numbers behind each are
-told with it. Scores are defined in `terms`.
+strongest key of 90% of the queries). A head on its own token is told apart from the seven. A head
+may have several labels; the numbers behind each are told with it. Scores are defined in `terms`.
 """
 
 from collections.abc import Callable, Mapping

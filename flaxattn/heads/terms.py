@@ -167,7 +167,9 @@ def _add_means(terms: Terms, layout: Layout, asked: Asked) -> None:
         terms.keys[Column("mean", name)] = keys * each
     if asked.annotated:
         for tag in UNIVERSAL_TAGS:
-            members = [p for w, t in zip(layout.words, layout.tags, strict=True) if t == tag for p in w]
+            members = [
+                p for w, t in zip(layout.words, layout.tags, strict=True) if t == tag for p in w
+            ]
             keys = np.zeros(len(layout))
             keys[members] = each[0]
             terms.keys[Column("tag", tag)] = keys
@@ -245,7 +247,9 @@ def _add_patterns(terms: Terms, layout: Layout) -> None:
     add("same token, score", "same token", terms_of_same, len(layout) / np.maximum(many, 1))
     across = (same & (layout.segments[:, None] != layout.segments)).sum(1)
     add("other text", "same token elsewhere", across > 0)
-    add("other text, score", "same token elsewhere", across > 0, len(layout) / np.maximum(across, 1))
+    add(
+        "other text, score", "same token elsewhere", across > 0, len(layout) / np.maximum(across, 1)
+    )
     _add_pieces(terms, layout)
     add("delimiter", "special", plain)
     add("block", "block", plain)

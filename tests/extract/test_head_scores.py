@@ -55,9 +55,7 @@ def layouts(bert, sentences):
     found = []
     for sentence in sentences:
         reading = bert.read([sentence.text])
-        layout = layout_of(
-            reading.told, tokens=reading.given["input_ids"][0], name=sentence.id
-        )
+        layout = layout_of(reading.told, tokens=reading.given["input_ids"][0], name=sentence.id)
         arcs = [
             module.Arc(n, word.governor, word.relation)
             for n, word in enumerate(sentence.words)
@@ -106,7 +104,9 @@ def test_pairs_of_texts(bert):
     firsts = [" ".join(rng.choice(FORMS, n)) for n in (3, 9, 5)]
     seconds = [" ".join(rng.choice(FORMS, n)) for n in (4, 2, 8)]
     asked = Asked(annotated=False)
-    subjects = [Subject(str(n), *texts) for n, texts in enumerate(zip(firsts, seconds, strict=True))]
+    subjects = [
+        Subject(str(n), *texts) for n, texts in enumerate(zip(firsts, seconds, strict=True))
+    ]
     (found,) = head_scores(bert, subjects, asked)
     dense = scores_of(extract(bert, firsts, seconds), asked)
     unknown = [column for column in found.values if column.name == "rare"]

@@ -120,9 +120,7 @@ def test_means_tags_and_dependency(made):
         assert value(weights, layout, "mean", name) == pytest.approx(number), name
     assert value(weights, layout, "tag", "NOUN") == pytest.approx(weights[:, [1, 4]].sum() / 8)
     links = [([1], [2, 3]), ([4], [2, 3]), ([5], [4]), ([6], [4])]
-    total = sum(
-        weights[np.ix_(i, j)].sum(1).mean() for a, b in links for i, j in ((a, b), (b, a))
-    )
+    total = sum(weights[np.ix_(i, j)].sum(1).mean() for a, b in links for i, j in ((a, b), (b, a)))
     assert value(weights, layout, "mean", "dependency") == pytest.approx(total / 5)
 
 
