@@ -119,6 +119,7 @@ def test_texts_and_pairs_without_trees(run, tmp_path):
     assert json.loads(out)["roles"]["block"]["lengths"]["highest"] > 2
 
 
+@pytest.mark.slow
 def test_a_store_says_what_its_texts_say(run, folder, bert, tmp_path):
     extract_to(tmp_path / "store", bert, [folder / "a.txt"], capture=fa.Capture(weights=True))
     tables = []
