@@ -142,6 +142,7 @@ def _tokens(
 ) -> tuple[list[dict[str, Any]], dict[str, Any]] | Problem:
     """Fields of every line with its number, and the metadata."""
     import conllu
+    from conllu.exceptions import ParseException
 
     comments = "".join(f"{line.body}\n" for line in lines if not _is_word(line))
     rows: list[dict[str, Any]] = []
@@ -157,7 +158,7 @@ def _tokens(
                 (token,) = conllu.parse(line.body + "\n\n")[0]
                 rows.append({**token, "line": line.number})
                 continue
-            except conllu.exceptions.ParseException as error:
+            except ParseException as error:
                 told = f"this is no line of CoNLL-U: {error}"
         return Problem(file, line.number, "", "conllu", told, excerpt(line.body))
     parsed = conllu.parse(comments + "1\t_\n\n")

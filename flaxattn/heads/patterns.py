@@ -22,6 +22,8 @@ POSITION, MOST_QUERIES, DELIMITER = 0.5, 0.9, 0.6
 LIFT, REPEATED, ELSEWHERE, BLOCK, EVEN, RARE = 3.0, 0.1, 0.3, 0.7, 0.9, 0.5
 MARGIN = 0.1
 """Voita's ten points by which a syntactic head is better than the best offset."""
+LEAST_PAIRS = 50
+"""Fewer related words say nothing about ten points."""
 
 
 class Label(NamedTuple):
@@ -88,8 +90,10 @@ def _add_patterns(means: Means, lifted: Mapping[str, Bool[np.ndarray, "L H"]], a
             mass = means[name]
             if name == "same token":
                 mass = mass - means["same token, itself"]
-            fires = lifted[name] & (mass > least)
-            add(label, fires, {"lift": means[f"{name}, score"], "mass on others": mass})
+            evidence = {"lift": means[f"{name}, score"], "mass on others": mass}
+            if name == "word":  # neighbours are mostly pieces of one word
+                evidence["mass on no neighbours"] = means["word, apart"]
+            add(label, lifted[name] & (mass > least), evidence)
     add("delimiter", means["delimiter"] > DELIMITER, {"mass": means["delimiter"]})
     if "block entropy" in means:
         mass, entropy = means["block"], means["block entropy"]
@@ -113,7 +117,7 @@ def _add_syntactic(tally: Tally, add: _Add) -> None:
     Compared with always guessing the commonest offset between related words, over all pairs.
     """
     for role, (hits, count) in tally.hits.items():
-        if not count:
+        if count < LEAST_PAIRS:
             continue
         accuracy, baseline = hits / count, best_offset(tally, role)[1]
         evidence = {

@@ -26,6 +26,7 @@ from flaxattn.heads.terms import WINDOW, Asked, Column
 from flaxattn.running import Moments
 
 CORRECTIONS = ("none", "bonferroni", "bh")
+_FEW = 0.05  # of the texts: so many may be too short without a word
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,7 +150,7 @@ class Roles:
         for name, role in self.roles.items():
             reach, tau = role.reach, self.test.tau
             if reach.out < reach.texts:
-                if reach.out:
+                if reach.out > _FEW * reach.texts:
                     told.append(
                         f"{name}: {reach.out} of {reach.texts} texts are too short for a score "
                         f"above {tau:g}"

@@ -325,8 +325,9 @@ def _add_tree(terms: Terms, layout: Layout, asked: Asked) -> None:
 
 def _ends(arc: Arc, side: str) -> tuple[int, int]:
     """Query word and key word."""
-    ends = arc.dependent, arc.governor
-    return ends if side == "governor" else ends[::-1]
+    if side == "governor":
+        return arc.dependent, arc.governor
+    return arc.governor, arc.dependent
 
 
 def _unrelated(

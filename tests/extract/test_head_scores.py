@@ -4,8 +4,10 @@
 
 import dataclasses
 
+import jax
 import numpy as np
 import pytest
+from jax.sharding import AxisType, Mesh
 
 from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.corpus.trees import Sentence, Word
@@ -16,7 +18,7 @@ from flaxattn.extraction.head_scores import Subject, head_scores, subject_of
 from flaxattn.heads.layout import layout_of
 from flaxattn.heads.roles import Test, find_roles
 from flaxattn.heads.scores import Scores, Tally, scores_of
-from flaxattn.heads.terms import Asked
+from flaxattn.heads.terms import Asked, Column
 
 RELATIONS = ("nsubj", "obj", "amod")
 ASKED = Asked(relations=RELATIONS)
@@ -36,6 +38,15 @@ def tree(number, size, rng):
         text = f"{text} {form}".strip()
         words.append(Word(form, "NOUN", governor, relation, start, start + len(form), place + 1))
     return Sentence(f"s{number}", text, tuple(words), "a.conllu", 1)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def on_one_device():
+    """Programs for one device compile faster; several have a test of their own."""
+    before = jax.config.jax_default_device
+    jax.config.update("jax_default_device", jax.devices()[0])
+    yield
+    jax.config.update("jax_default_device", before)
 
 
 @pytest.fixture(scope="module")
@@ -99,26 +110,23 @@ def test_sums_on_the_device_are_those_of_whole_maps(bert, sentences, streamed):
         np.testing.assert_array_equal(counts, streamed.counts[role])
 
 
-def test_pairs_of_texts(bert):
+@pytest.mark.parametrize("parity", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_pairs_of_texts(bert, parity):
     rng = np.random.default_rng(1)
     firsts = [" ".join(rng.choice(FORMS, n)) for n in (3, 9, 5)]
     seconds = [" ".join(rng.choice(FORMS, n)) for n in (4, 2, 8)]
-    asked = Asked(annotated=False)
+    asked = Asked(annotated=False, pande_parity=parity)
     subjects = [
         Subject(str(n), *texts) for n, texts in enumerate(zip(firsts, seconds, strict=True))
     ]
     (found,) = head_scores(bert, subjects, asked)
+    rare = Column("strongest", "rare")  # how often words occur is not known to single traces
+    values = {column: values for column, values in found.values.items() if column != rare}
     dense = scores_of(extract(bert, firsts, seconds), asked)
-    unknown = [column for column in found.values if column.name == "rare"]
-    assert len(unknown) == 1  # how often words occur is not known to single traces
-    del found.values[unknown[0]]
-    assert_same(dense, found)
-    parity = dataclasses.replace(asked, pande_parity=True)
-    (found,) = head_scores(bert, subjects, parity)
-    del found.values[unknown[0]]
-    assert_same(scores_of(extract(bert, firsts, seconds), parity), found)
+    assert_same(dense, dataclasses.replace(found, values=values))
 
 
+@pytest.mark.slow
 def test_windows_and_batches_change_nothing(bert, sentences, streamed, monkeypatch):
     """But draws of rare words, whose frequencies are those of a window."""
     monkeypatch.setattr(module, "_WINDOW", 5)
@@ -128,10 +136,20 @@ def test_windows_and_batches_change_nothing(bert, sentences, streamed, monkeypat
     parts = list(head_scores(bert, subjects, ASKED, batch_tokens=64, watch=seen.append))
     assert [len(part) for part in parts] == [4, 4, 3]
     assert sum(seen) == len(sentences)
-    whole = Scores.joined(parts)
-    for scores in (whole, streamed):
-        scores.values.pop(next(c for c in scores.values if c.name == "rare"), None)
-    assert_same(whole, streamed)
+    rare = Column("strongest", "rare")
+    whole, once = (
+        dataclasses.replace(scores, values={c: v for c, v in scores.values.items() if c != rare})
+        for scores in (Scores.joined(parts), streamed)
+    )
+    assert_same(whole, once)
+
+
+@pytest.mark.slow
+def test_devices_share_batches(bert, sentences, streamed):
+    mesh = Mesh(np.array(jax.devices()[:2]), ("data",), axis_types=(AxisType.Auto,))
+    subjects = [subject_of(sentence) for sentence in sentences]
+    (shared,) = head_scores(bert, subjects, ASKED, batch_tokens=128, mesh=mesh)
+    assert_same(shared, streamed)
 
 
 def test_tallies_of_windows_merge_to_the_whole(streamed):
