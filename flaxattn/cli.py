@@ -19,7 +19,18 @@ from typer.core import TyperGroup
 
 from flaxattn import __version__
 from flaxattn.allocator import keep_freed_memory
-from flaxattn.commands import ablate, compare, evaluate, extract, generate, store, translate, view
+from flaxattn.commands import (
+    ablate,
+    compare,
+    evaluate,
+    extract,
+    generate,
+    roles,
+    stats,
+    store,
+    translate,
+    view,
+)
 from flaxattn.errors import FlaxattnError, StopRequestedError
 
 app = typer.Typer(
@@ -116,6 +127,8 @@ app.command()(ablate.ablate)
 app.command()(generate.generate)
 app.command()(translate.translate)
 app.command()(evaluate.evaluate)
+app.command()(stats.stats)
+app.command()(roles.roles)
 app.add_typer(store.app, name="store")
 
 _tokenizer = typer.Typer(no_args_is_help=True, rich_markup_mode=None)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which word each token belongs to, words being what spaces part, as alignments count them.
+"""Which word each token belongs to: words that spaces part, or those that somebody marked.
 
 Told from a text and offsets where a text was read, and from what a decoder makes of the ids where
 it was written, so it holds for any tokenizer. It knows none.
@@ -81,3 +81,31 @@ def words_written(
         numbers.append(None if text == before else len(text.split()) - 1)
         before = text
     return numbers
+
+
+def pieces_of_words(
+    words: Sequence[tuple[int, int]], offsets: Sequence[tuple[int, int]], special: Sequence[Any]
+) -> list[list[int]]:
+    """Places of the tokens that each word of a text is made of.
+
+    A token over several words belongs to each of them.
+
+    Args:
+        words: Half-open range of characters of each word, in order; several may share one.
+        offsets: Half-open range of characters of each token, in order.
+        special: True at tokens the model adds, and at padding.
+
+    Returns:
+        For each word the places of tokens that hold a character of it; none if they do not reach
+        it.
+    """
+    places = [place for place, added in enumerate(special) if not added]
+    stops = [offsets[place][1] for place in places]
+    found = []
+    for start, stop in words:
+        first = bisect.bisect_right(stops, start)
+        last = first
+        while last < len(places) and offsets[places[last]][0] < stop:
+            last += 1
+        found.append(places[first:last])
+    return found

@@ -50,7 +50,6 @@ LEVELS = [
         "corpus",
         "decoding",
         "encoded",
-        "extraction",
         "folder_lock",
         "generate",
         "gpt2_handle",
@@ -88,6 +87,7 @@ LEVELS = [
     },
     {"bleu", "heads", "records"},
     {"figures", "views"},
+    {"extraction"},
     {
         "allocator",
         "cli",

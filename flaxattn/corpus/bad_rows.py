@@ -55,6 +55,10 @@ FIXES: Mapping[str, str] = {
     "label": "correct the label",
     "label-range": "correct the label",
     "label-type": "correct the label",
+    "conllu": "give every word ten fields parted by tabs, as universaldependencies.org says",
+    "tree": "correct the tree: words numbered from 1, one root, no cycle",
+    "annotation": "correct `# text`, or the forms of the words",
+    "no-pieces": "correct the word, or take another tokenizer",
 }
 
 # Codes that concern a whole file: none of its rows were read.

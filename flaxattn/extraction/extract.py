@@ -270,15 +270,7 @@ class _Engine:
             dataclasses.replace(capture, weights=True) if self._drops else capture,
             mesh,
         )
-        each = _TOKENS.get(jax.default_backend(), _MANY_TOKENS)
-        tokens = each * self._step.parts if options.batch_tokens is None else options.batch_tokens
-        if tokens < 1:
-            raise InputError(f"batch_tokens is {tokens}, expected at least 1")
-        size = sum(leaf.size for leaf in jax.tree.leaves(model.params))
-        work = _COMPILING.get(jax.default_backend(), _MUCH_COMPILING)
-        side = sides(model.config)[0]
-        cost = Cost(int(work / (size * len(models))), side.heads * side.depth)
-        self._room = Room(tokens, self._step.parts, cost, model.packs(capture))
+        self._room = room_for(models, capture, self._step.parts, options.batch_tokens)
 
     def shard(self, rows: Sequence[Reading], first: int) -> list[Shard]:
         """What each model saw of these rows, of which the first is text number `first`."""
@@ -340,6 +332,32 @@ class _Engine:
                 seen = dataclasses.replace(seen, weights=None) if self._drops else seen
                 sides[side] = seen.map(kept)
         return dataclasses.replace(trace, **sides)
+
+
+def room_for(
+    models: Sequence[Pretrained], capture: Capture, parts: int, batch_tokens: int | None = None
+) -> Room:
+    """How large a batch is, and what it costs.
+
+    Args:
+        models: That run as one.
+        capture: What is kept.
+        parts: Devices that share a batch.
+        batch_tokens: Positions of a batch, where somebody said; padding counted.
+
+    Raises:
+        InputError: If they are fewer than one.
+    """
+    each = _TOKENS.get(jax.default_backend(), _MANY_TOKENS)
+    tokens = each * parts if batch_tokens is None else batch_tokens
+    if tokens < 1:
+        raise InputError(f"batch_tokens is {tokens}, expected at least 1")
+    model = models[0]
+    size = sum(leaf.size for leaf in jax.tree.leaves(model.params))
+    work = _COMPILING.get(jax.default_backend(), _MUCH_COMPILING)
+    side = sides(model.config)[0]
+    cost = Cost(int(work / (size * len(models))), side.heads * side.depth)
+    return Room(tokens, parts, cost, model.packs(capture))
 
 
 def _row(seen: Seen, place: slice) -> Seen:

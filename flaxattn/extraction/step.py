@@ -9,7 +9,7 @@ not suffice, batches are halved, four times at most. Which texts make a batch is
 import contextlib
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -30,8 +30,23 @@ _DATA = "data"
 _HALVINGS = 4
 
 
-@functools.partial(jax.jit, static_argnames=("module", "several"))
-def see(module: nn.Module, params: Any, given: Any, several: bool) -> Sides:
+class Reduction(Protocol):
+    """What is made of records on the device, in their place; hashable."""
+
+    def __call__(self, sides: Mapping[str, Seen], notes: Mapping[str, jax.Array]) -> Sides:
+        """Records `[L, B, …]` of what the model saw to others, with what else was given."""
+        ...
+
+
+@functools.partial(jax.jit, static_argnames=("module", "several", "reduction"))
+def see(
+    module: nn.Module,
+    params: Any,
+    given: Any,
+    several: bool,
+    reduction: Reduction | None = None,
+    notes: Mapping[str, jax.Array] | None = None,
+) -> Sides:
     """What attention saw; pooler, heads and the end of the last layer are not computed.
 
     Args:
@@ -39,6 +54,8 @@ def see(module: nn.Module, params: Any, given: Any, several: bool) -> Sides:
         params: Its parameters; those of N models have a leading axis.
         given: Arguments of a call.
         several: Whether they are those of N models.
+        reduction: Makes other records of those of each model.
+        notes: What it is given beside them.
 
     Returns:
         Records by side, `[L, B, …]`; of N models `[N, L, B, …]`.
@@ -46,7 +63,8 @@ def see(module: nn.Module, params: Any, given: Any, several: bool) -> Sides:
 
     def one(params: Any) -> Sides:
         state = module.apply({"params": params}, **given, mutable=["intermediates"])[1]
-        return sides_of(Trace.from_variables(state))
+        sides = sides_of(Trace.from_variables(state))
+        return sides if reduction is None else reduction(sides, notes or {})
 
     seen = jax.vmap(one)(params) if several else one(params)
     if jax.sharding.get_abstract_mesh().empty:
@@ -89,13 +107,21 @@ class Step:
         params: Parameters of each model.
         capture: What to keep.
         mesh: With an axis "data", along which batches are cut; None for the default device.
+        reduction: Makes other records of what was seen, before it leaves the device.
+        notes: Names of arguments that are for it, not for the model.
 
     Raises:
         InputError: For a mesh without such an axis.
     """
 
     def __init__(
-        self, module: nn.Module, params: Sequence[Any], capture: Capture, mesh: Mesh | None
+        self,
+        module: nn.Module,
+        params: Sequence[Any],
+        capture: Capture,
+        mesh: Mesh | None,
+        reduction: Reduction | None = None,
+        notes: Sequence[str] = (),
     ) -> None:
         if mesh is not None and _DATA not in mesh.shape:
             raise InputError(
@@ -106,6 +132,7 @@ class Step:
         self._module = module.clone(capture=capture, keep_hidden=False)
         self._several = len(params) > 1
         self._mesh = mesh
+        self._reduction, self._notes = reduction, frozenset(notes)
         whole = jax.tree.map(lambda *p: jnp.stack(p), *params) if self._several else params[0]
         self._params = jax.device_put(whole, self._sharding(P()))
         self.parts = 1 if mesh is None else mesh.shape[_DATA]
@@ -155,11 +182,16 @@ class Step:
     def _run(self, given: Arguments) -> Sides:
         placed = {n: jax.device_put(a, self._sharding(P(_DATA))) for n, a in given.items()}
         with contextlib.nullcontext() if self._mesh is None else jax.set_mesh(self._mesh):
-            seen = see(self._module, self._params, placed, self._several)
+            seen = self._see(self._params, placed)
         if jax.default_backend() != "cpu":
             for leaf in jax.tree.leaves(seen):
                 leaf.copy_to_host_async()
         return seen
+
+    def _see(self, params: Any, placed: Mapping[str, Any]) -> Sides:
+        given = {n: a for n, a in placed.items() if n not in self._notes}
+        notes = {n: a for n, a in placed.items() if n in self._notes}
+        return see(self._module, params, given, self._several, self._reduction, notes)
 
     def _fetched(self, seen: Sides, first: int) -> list[Part]:
         """Parts as the devices hold them: on a CPU nothing is copied."""
@@ -195,7 +227,8 @@ class Step:
         if self.halvings < _HALVINGS and size > self.parts:
             self.halvings += 1
             return
-        widths = sorted({array.shape[1] for array in given.values()}, reverse=True)
+        sides = (array for name, array in given.items() if name not in self._notes)
+        widths = sorted({array.shape[1] for array in sides}, reverse=True)
         shape = " x ".join(str(n) for n in (size, *widths))
         raise UnavailableError(
             f"out of memory with a batch of {shape}, after halving it {self.halvings} times; what "
@@ -206,8 +239,7 @@ class Step:
 
     def _bytes(self, given: Arguments, rows: int) -> int:
         shapes = {n: jax.ShapeDtypeStruct((rows, *a.shape[1:]), a.dtype) for n, a in given.items()}
-        module, several = self._module, self._several
-        seen = jax.eval_shape(lambda p, g: see(module, p, g, several), self._params, shapes)
+        seen = jax.eval_shape(self._see, self._params, shapes)
         return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(seen))
 
 

@@ -201,11 +201,11 @@ def _ticks(labels: Sequence[str]) -> tuple[range, list[str]]:
     return places, [labels[place] for place in places]
 
 
-def add_scale(axes: np.ndarray) -> None:
+def add_scale(axes: np.ndarray, label: str = "attention weight") -> None:
     """Put the bar that explains the colours beside all axes of a new figure."""
     first = axes.flat[0]
     bar = first.figure.colorbar(first.images[0], ax=axes, shrink=0.5, aspect=30, pad=0.01)
-    bar.set_label("attention weight", fontsize=7)
+    bar.set_label(label, fontsize=7)
     bar.ax.tick_params(labelsize=7)
 
 

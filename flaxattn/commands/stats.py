@@ -1,0 +1,105 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""`flaxattn stats`: parses, calls, prints. Everything heavy is imported when it runs."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+
+from flaxattn.commands.roles import (
+    AsJson,
+    BatchTokens,
+    Inputs,
+    Lengths,
+    Limit,
+    Model,
+    OnError,
+    Out,
+    PairColumn,
+    Seed,
+    TextColumn,
+    Truncate,
+    length_range,
+    tell,
+)
+
+if TYPE_CHECKING:
+    from flaxattn.heads.scores import Tally
+
+_SHARES = ("next", "previous", "own", "cls", "sep", "punctuation", "own segment", "other segment")
+_SHOWN = ("next", "previous", "own", "cls", "sep", "punctuation")
+
+
+def stats(
+    inputs: Inputs,
+    out: Out = Path("report"),
+    model: Model = "tiny-bert",
+    limit: Limit = None,
+    lengths: Lengths = None,
+    text_column: TextColumn = "text",
+    pair_column: PairColumn = None,
+    truncate: Truncate = False,
+    on_error: OnError = "fail",
+    seed: Seed = 0,
+    batch_tokens: BatchTokens = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure where every head looks: positions, delimiters, punctuation, words, how sharply.
+
+    Writes stats.json, heads.parquet with every number and its interval, and stats.png.
+    """
+    from flaxattn.commands.head_corpus import Request, gathered, rows_of, write_report
+    from flaxattn.figures.roles import plot_head_means
+    from flaxattn.heads.patterns import labels
+    from flaxattn.heads.terms import Asked, Column
+
+    request = Request(
+        tuple(inputs),
+        out,
+        model,
+        (text_column, pair_column),
+        limit,
+        length_range(lengths),
+        truncate,
+        on_error,
+        batch_tokens,
+    )
+    corpus = gathered(request, Asked(annotated=request.annotated, seed=seed), Console(stderr=True))
+    tally = corpus.tally
+    means = {
+        name: tally.moments[Column("mean", name)].mean
+        for name in (*_SHARES, "dependency")
+        if Column("mean", name) in tally.moments
+    }
+    said = {
+        **corpus.facts,
+        "seed": seed,
+        "settings": {"limit": limit, "lengths": request.lengths, "annotated": request.annotated},
+        "labels": [label._asdict() for label in labels(tally)],
+    }
+    figure = plot_head_means(tally.layers, tally.heads, means)
+    files = write_report(out, "stats", said, rows_of(corpus, seed=seed), figure)
+    tell(said, _table(tally, said["labels"]), [], files, as_json)
+
+
+def _table(tally: "Tally", labels: list[dict]) -> Table:
+    from flaxattn.heads.terms import Column
+
+    table = Table(title="Where heads look: shares of attention, mean over texts")
+    table.add_column("head", justify="right")
+    for name in (*_SHOWN, "entropy", "distance"):
+        table.add_column(name, justify="right")
+    table.add_column("labels")
+    names: dict[tuple[int, int], list[str]] = {}
+    for label in labels:
+        names.setdefault((label["layer"], label["head"]), []).append(label["label"])
+    for i, layer in enumerate(tally.layers):
+        for j, head in enumerate(tally.heads):
+            numbers = {n: tally.moments[Column("mean", n)].mean[i, j] for n in _SHOWN}
+            shares = [f"{number:.0%}" for number in numbers.values()]
+            for name in ("entropy", "distance"):
+                shares.append(f"{tally.moments[Column('mean', name)].mean[i, j]:.1f}")
+            table.add_row(f"{layer}.{head}", *shares, ", ".join(names.get((layer, head), [])))
+    return table
