@@ -65,6 +65,7 @@ LEVELS = [
         "matching",
         "names",
         "nnx",
+        "packing",
         "pieces",
         "projections",
         "prompts",
