@@ -115,7 +115,8 @@ def _losses(
     """The losses of a model's texts."""
     extra = ("labels", "targets", "chosen")
     told: dict[str, Any] = {n: array for n, array in given.items() if n not in extra}
-    out: Any = module.apply({"params": params}, **told | dict(masks))
+    told.update(masks)
+    out: Any = module.apply({"params": params}, **told)
     if isinstance(module, _CLASSIFIERS):
         return _likelihoods(out.logits, given["labels"])
     if isinstance(module, _MASKED_LM):

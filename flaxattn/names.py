@@ -9,7 +9,7 @@ axes; nothing here reads a file or touches a number.
 import dataclasses
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from flaxattn.errors import CheckpointError
 
@@ -134,8 +134,10 @@ class Family:
     def _size(self, letter: str, config: Any, layer: int) -> int:
         if letter.isdigit():
             return int(letter)
-        size: Any = getattr(config, self.sizes[letter])
-        return int(size(layer) if callable(size) else size) + self.extra.get(letter, 0)
+        size = getattr(config, self.sizes[letter])
+        if callable(size):
+            size = cast(Callable[[int], int], size)(layer)
+        return size + self.extra.get(letter, 0)
 
     def layer_numbers(self, names: Iterable[str]) -> dict[str, set[int]]:
         """Numbers of the layers that occur, by what stands before them.

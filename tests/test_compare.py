@@ -14,7 +14,8 @@ import scipy.stats
 
 import flaxattn as fa
 from flaxattn.errors import InputError
-from flaxattn.heads.compare import Comparison, divergence, flat_cosine, role_changes
+from flaxattn.heads.compare import Comparison, divergence, flat_cosine
+from flaxattn.heads.role_changes import role_changes
 from flaxattn.heads.significance import adjusted, paired_test
 from flaxattn.heads.stats import measure
 from flaxattn.running import Moments

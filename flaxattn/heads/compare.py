@@ -9,11 +9,11 @@ two maps are follows Kovaleva et al. 2019 (cosine of the flattened maps) and Cla
 """
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Self
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
 from flaxattn.errors import InputError
 from flaxattn.heads.significance import adjusted, paired_test
@@ -246,63 +246,6 @@ def flat_cosine(
     empty = ~(first.any((-2, -1)) | second.any((-2, -1)))
     product = (first * second).sum((-2, -1))
     return np.minimum(np.divide(product, lengths, out=1.0 * empty, where=lengths > 0), 1)
-
-
-@dataclasses.dataclass(frozen=True)
-class RoleChange:
-    """What became of one role in one layer.
-
-    Attributes:
-        role: Name of the role.
-        layer: Number of the layer.
-        before: How many of its heads had the role.
-        after: How many have it.
-        gained: Heads that have it and had it not.
-        lost: Heads that had it and have it not.
-    """
-
-    role: str
-    layer: int
-    before: int
-    after: int
-    gained: tuple[int, ...]
-    lost: tuple[int, ...]
-
-
-def role_changes(
-    before: Mapping[str, Bool[np.ndarray, "L H"]],
-    after: Mapping[str, Bool[np.ndarray, "L H"]],
-    layers: Iterable[int] | None = None,
-) -> list[RoleChange]:
-    """Which heads took up or gave up roles, the layers and roles with most changes first.
-
-    Args:
-        before: Whether each head has each role, in the first model.
-        after: In the second: the same roles and heads.
-        layers: Numbers of the layers; default 0, 1, ….
-
-    Returns:
-        An entry for every role and layer.
-
-    Raises:
-        InputError: If roles or shapes differ.
-    """
-    if set(before) != set(after):
-        differ = ", ".join(sorted(set(before) ^ set(after)))
-        raise InputError(f"Only one of the tables has {differ}.\nFind the same roles in both.")
-    found = []
-    for role, had in before.items():
-        old, new = np.asarray(had, bool), np.asarray(after[role], bool)
-        numbers = list(range(len(old)) if layers is None else layers)
-        if old.shape != new.shape or old.ndim != 2 or len(numbers) != len(old):
-            raise InputError(
-                f"{role}: tables of shape {list(old.shape)} and {list(new.shape)} for "
-                f"{len(numbers)} layers.\nExpected [L, H] both."
-            )
-        for number, x, y in zip(numbers, old, new, strict=True):
-            gained, lost = (tuple(np.flatnonzero(row).tolist()) for row in (y & ~x, x & ~y))
-            found.append(RoleChange(role, number, int(x.sum()), int(y.sum()), gained, lost))
-    return sorted(found, key=lambda change: -len(change.gained) - len(change.lost))
 
 
 def _measured(side: str, weights: np.ndarray, text: Trace) -> dict[str, np.ndarray]:

@@ -84,8 +84,8 @@ def attention_flow(
     capacity A_l[i, j] of `rollout`. A flow is bounded by every cut: it is at most 1, what leaves a
     position. Capacities are rounded to multiples of 2^-24.
 
-    One maximum flow for every pair of positions, by scipy: 20 pieces through 4 layers take about a
-    second, and it grows with about the fourth power of S; ask for few positions of long texts.
+    One maximum flow for every pair of positions, by scipy: 32 pieces through 12 layers take about
+    a second, and it grows with about the fourth power of S; ask for few positions of long texts.
 
     Args:
         trace: With the weights of all layers of an encoder, or of a decoder.

@@ -1,0 +1,71 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Which heads took up or gave up roles between two models, such as before and after fine-tuning.
+
+Tables of who has which role come in; finding roles is not done here.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+from jaxtyping import Bool
+
+from flaxattn.errors import InputError
+
+
+@dataclasses.dataclass(frozen=True)
+class RoleChange:
+    """What became of one role in one layer.
+
+    Attributes:
+        role: Name of the role.
+        layer: Number of the layer.
+        before: How many of its heads had the role.
+        after: How many have it.
+        gained: Heads that have it and had it not.
+        lost: Heads that had it and have it not.
+    """
+
+    role: str
+    layer: int
+    before: int
+    after: int
+    gained: tuple[int, ...]
+    lost: tuple[int, ...]
+
+
+def role_changes(
+    before: Mapping[str, Bool[np.ndarray, "L H"]],
+    after: Mapping[str, Bool[np.ndarray, "L H"]],
+    layers: Iterable[int] | None = None,
+) -> list[RoleChange]:
+    """Which heads took up or gave up roles, the layers and roles with most changes first.
+
+    Args:
+        before: Whether each head has each role, in the first model.
+        after: In the second: the same roles and heads.
+        layers: Numbers of the layers; default 0, 1, ….
+
+    Returns:
+        An entry for every role and layer.
+
+    Raises:
+        InputError: If roles or shapes differ.
+    """
+    if set(before) != set(after):
+        differ = ", ".join(sorted(set(before) ^ set(after)))
+        raise InputError(f"Only one of the tables has {differ}.\nFind the same roles in both.")
+    found = []
+    for role, had in before.items():
+        old, new = np.asarray(had, bool), np.asarray(after[role], bool)
+        numbers = list(range(len(old)) if layers is None else layers)
+        if old.shape != new.shape or old.ndim != 2 or len(numbers) != len(old):
+            raise InputError(
+                f"{role}: tables of shape {list(old.shape)} and {list(new.shape)} for "
+                f"{len(numbers)} layers.\nExpected [L, H] both."
+            )
+        for number, x, y in zip(numbers, old, new, strict=True):
+            gained, lost = (tuple(np.flatnonzero(row).tolist()) for row in (y & ~x, x & ~y))
+            found.append(RoleChange(role, number, int(x.sum()), int(y.sum()), gained, lost))
+    return sorted(found, key=lambda change: -len(change.gained) - len(change.lost))
