@@ -170,7 +170,7 @@ def _table(roles: "Roles") -> Table:
             str(int(role.found.sum())),
             "" if beyond is None else str(int(beyond)),
             " ".join(str(count) for count in role.found.sum(1).tolist()),
-            f"{role.reach.keys:.1f}",
-            "" if name == "block_entropy" else f"{role.reach.mass:.0%}",
+            "" if role.reach.keys is None else f"{role.reach.keys:.1f}",
+            "" if role.reach.mass is None else f"{role.reach.mass:.0%}",
         )
     return table

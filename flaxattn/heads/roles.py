@@ -67,8 +67,10 @@ class Reach(NamedTuple):
     Attributes:
         texts: On how many texts the role is defined.
         length: Their mean N.
-        keys: |F|, the keys the role names, as many as give the highest score.
-        mass: The share of attention that a score of tau takes, on average.
+        keys: |F|, the keys the role names, on average; None for scores times entropy, which are
+            no lifts.
+        mass: The share of attention that a score of tau takes, the median over texts; above 1 where
+            none suffices; None as above.
         highest: The highest score that any text allows.
         out: On how many texts no head can exceed tau.
         needed: The length from which a text allows a score above tau; None where none does.
@@ -76,8 +78,8 @@ class Reach(NamedTuple):
 
     texts: int
     length: float
-    keys: float
-    mass: float
+    keys: float | None
+    mass: float | None
     highest: float
     out: int
     needed: int | None
@@ -186,6 +188,7 @@ def find_roles(tally: Tally, asked: Asked, test: Test | None = None) -> Roles:
     controlled = [name for name in names if Column("beyond", name) in tally.moments]
     apart = [t_test(tally.moments[Column("beyond", name)], 0.0, test)[1] for name in controlled]
     beyond = dict(zip(controlled, corrected(apart, test.correction), strict=True))
+    entropic = "block" if asked.pande_parity else "block_entropy"
     roles = {}
     for (name, (t, p)), value in zip(results.items(), each, strict=True):
         moments = tally.moments[Column("score", name)]
@@ -200,7 +203,7 @@ def find_roles(tally: Tally, asked: Asked, test: Test | None = None) -> Roles:
             value,
             np.nan_to_num(value, nan=1.0) < test.alpha,
             beyond.get(name),
-            _reach(name, tally.lengths, tally.ceilings[name], test.tau),
+            _reach(name, tally, test.tau, entropic=name == entropic),
         )
     tests = sum(int((~np.isnan(p)).sum()) for _, p in results.values())
     return Roles(tally.layers, tally.heads, roles, test, tests)
@@ -260,25 +263,25 @@ def corrected(
     return list(every)
 
 
-def _reach(
-    name: str, lengths: Int[np.ndarray, " T"], ceilings: Float[np.ndarray, " T"], tau: float
-) -> Reach:
+def _reach(name: str, tally: Tally, tau: float, *, entropic: bool) -> Reach:
+    """What lengths allow; a score times entropy has no number of keys."""
+    lengths, ceilings = tally.lengths, tally.ceilings[name]
     there = ~np.isnan(ceilings)
     lengths, ceilings = lengths[there], ceilings[there]
-    keys = float((lengths / np.maximum(ceilings, 1e-9)).mean())
-    mass = float((tau / np.maximum(ceilings, 1e-9)).mean())
+    keys = mass = None
+    if not entropic:
+        keys, mass = float((lengths / ceilings).mean()), float(np.median(tau / ceilings))
     highest, out = float(ceilings.max()), int((ceilings <= tau).sum())
-    return Reach(
-        len(lengths), float(lengths.mean()), keys, mass, highest, out, _needed(name, keys, tau)
-    )
+    needed = _needed(name, keys, tau)
+    return Reach(len(lengths), float(lengths.mean()), keys, mass, highest, out, needed)
 
 
-def _needed(name: str, keys: float, tau: float) -> int | None:
+def _needed(name: str, keys: float | None, tau: float) -> int | None:
     """The length from which a score above tau is possible."""
-    if name == "block":  # the block grows with the text
-        return None
-    if name == "block_entropy":
+    if keys is None:
         return math.floor(math.exp(tau)) + 1
+    if name == "block":  # it grows with the text
+        return None
     if name != "local":
         return math.floor(tau * keys) + 1
     length = 1

@@ -180,6 +180,11 @@ def test_tau_that_no_text_reaches_is_said_with_the_length_that_would(made):
     assert not any(line.startswith("cls:") for line in told)
     reach = roles.roles["cls"].reach
     assert (reach.length, reach.keys, reach.mass) == (6, pytest.approx(1), pytest.approx(0.5))
+    entropic = roles.roles["block_entropy"].reach
+    assert (entropic.keys, entropic.mass, entropic.needed) == (None, None, 21)
+    parity = Asked(annotated=False, pande_parity=True)
+    pairs = made.scores_from([made.random_maps(1, 1, 10, rng)] * 2, [made.pair()] * 2, parity)
+    assert find_roles(Tally.of(pairs), parity).roles["block"].reach.needed == 21
     longer = [*layouts, made.plain(30, 9)]
     maps.append(made.random_maps(1, 1, 32, rng))
     roles = find_roles(Tally.of(made.scores_from(maps, longer, asked)), asked, Test(tau=3))
