@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Turns a trace into one HTML file that works offline; all browser code is in `assets/`.
 
-`page.py` wraps a payload into an escaped, self-contained page; each view (`head.py`) only shapes
-its payload. Nothing here ever imports a model. This file holds no code: `flaxattn.head_view` is the
-way in.
+`levels.py` says what the page of a trace holds, `sides.py` shapes it, `page.py` wraps it into an
+escaped, self-contained file with the modules that `linking.py` joins. Nothing here ever imports a
+model. This file holds no code: `doors.py` has the ways in, such as `flaxattn.head_view`.
 """

@@ -70,7 +70,7 @@ def open_page(
     known = check_state(state)
     level = str(level or known.get("level", "head"))
     for seen in recorded(trace, numbers_do=level == "atlas").values():
-        seen.require_whole("A page")
+        seen.require_whole(f"The {level} view")
     ones = [trace[b] for b in _sequences(trace, sequence)]
     every = [recorded(one, numbers_do=level == "atlas") for one in ones]
     layers = _included(every[0], include_layers)

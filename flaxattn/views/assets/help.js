@@ -46,10 +46,9 @@ export function helpDialog(several) {
   const dialog = element(
     "dialog",
     { class: "help", "aria-label": "Help" },
-    element("h2", { text: "What you can do" }),
+    element("div", { class: "dialog-top" }, element("h2", { text: "What you can do" }), close),
     element("dl", {}, ...rows),
     ...notes.map((text) => element("p", { text })),
-    close,
   );
   close.addEventListener("click", () => dialog.close());
   return dialog;

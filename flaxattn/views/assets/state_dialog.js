@@ -18,9 +18,13 @@ export class StateDialog {
       element("p", { text: "Python opens the same page from it: fa.head_view(trace, state=…). Another state can be pasted here." }),
       this.text,
       this.wrong,
-      button("Copy", "take", () => this.copy()),
-      button("Use", "use", () => this.use()),
-      button("Close", "close", () => this.root.close()),
+      element(
+        "div",
+        { class: "buttons" },
+        button("Copy", "take", () => this.copy()),
+        button("Use", "use", () => this.use()),
+        button("Close", "close", () => this.root.close()),
+      ),
     );
   }
 
