@@ -73,7 +73,7 @@ def test_a_figure_writes_the_tokens_of_the_window():
         (lambda: head_measures(trace()), "This"),
         (lambda: cross_measures(trace(cross=held())), "This"),
         (lambda: piece_weights(trace(cross=held())), "An alignment"),
-        (lambda: fa.head_view(trace()), "A page"),
+        (lambda: fa.head_view(trace()), "The head view"),
         (lambda: plot_heads(trace(), exclude_first=True), "Leaving out the first token"),
     ],
 )
