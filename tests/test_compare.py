@@ -14,7 +14,8 @@ import scipy.stats
 
 import flaxattn as fa
 from flaxattn.errors import InputError
-from flaxattn.heads.compare import Comparison, divergence, flat_cosine
+from flaxattn.heads.compare import Comparison
+from flaxattn.heads.divergence import cosine, jensen_shannon
 from flaxattn.heads.role_changes import role_changes
 from flaxattn.heads.significance import adjusted, paired_test
 from flaxattn.heads.stats import measure
@@ -44,14 +45,15 @@ def compared(pairs: list[tuple[np.ndarray, np.ndarray]]) -> Comparison:
 def test_divergence_and_cosine_are_scipys(seed: int) -> None:
     p, q = drawn(seed)[:, 0], drawn(seed + 1)[:, 0]
     apart = scipy.spatial.distance.jensenshannon(p, q, axis=-1) ** 2
-    np.testing.assert_allclose(divergence(p, q), apart, atol=1e-9)
-    np.testing.assert_allclose(divergence(p, q), divergence(q, p), atol=1e-12)
+    np.testing.assert_allclose(jensen_shannon(p, q), apart, atol=1e-9)
+    np.testing.assert_allclose(jensen_shannon(p, q), jensen_shannon(q, p), atol=1e-12)
     alike = [
         [1 - scipy.spatial.distance.cosine(p[i, j].ravel(), q[i, j].ravel()) for j in range(HEADS)]
         for i in range(LAYERS)
     ]
-    np.testing.assert_allclose(flat_cosine(p, q), alike, atol=1e-9)
-    assert (divergence(p, p) == 0).all() and (flat_cosine(p, p) > 1 - 1e-12).all()
+    flat = [each.reshape(LAYERS, HEADS, -1) for each in (p, q)]
+    np.testing.assert_allclose(cosine(*flat), alike, atol=1e-9)
+    assert (jensen_shannon(p, p) == 0).all() and (cosine(p, p) > 1 - 1e-12).all()
 
 
 def test_maps_whose_difference_is_known() -> None:
@@ -81,7 +83,7 @@ def test_tests_are_paired_and_those_of_scipy() -> None:
             expected = scipy.stats.ttest_rel(after, before)
             assert change.p[name] == pytest.approx(expected.pvalue, rel=1e-3)
             assert change.changes[name] == pytest.approx(np.subtract(after, before).mean())
-        apart = [divergence(a[i, 0, j], b[i, 0, j]).mean() for a, b in pairs]
+        apart = [jensen_shannon(a[i, 0, j], b[i, 0, j]).mean() for a, b in pairs]
         assert change.divergence == pytest.approx(np.mean(apart), rel=1e-4)
         assert change.divergence_error == pytest.approx(scipy.stats.sem(apart), rel=1e-4)
         assert np.isnan([change.p["delimiter"], change.changes["delimiter"]]).all(), (

@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Float
 
 from flaxattn.errors import InputError
+from flaxattn.heads.divergence import cosine, jensen_shannon
 from flaxattn.heads.significance import adjusted, paired_test
 from flaxattn.heads.stats import measure
 from flaxattn.reading import sides_of
@@ -180,8 +181,10 @@ class Comparison:
         self._same_heads(side, (other.layers, other.heads))
         maps = [layer_weights(seen, seen.layers).astype(np.float64) for seen in (one, other)]
         maps = [_shares(weights) for weights in maps]
-        self._put((side, "divergence"), _once(divergence(*maps).mean(-1)))
-        self._put((side, "cosine"), _once(flat_cosine(*maps)))
+        self._put((side, "divergence"), _once(jensen_shannon(*maps).mean(-1)))
+        self._put(
+            (side, "cosine"), _once(cosine(*(each.reshape(*each.shape[:2], -1) for each in maps)))
+        )
         before, after = (_measured(side, weights, text) for weights in maps)
         for name in before:
             self._put((side, name), _once(after[name] - before[name]))
@@ -224,28 +227,6 @@ class Comparison:
             significant=tuple(name for name, value in corrected.items() if value < alpha),
             texts=count,
         )
-
-
-def divergence(
-    first: Float[np.ndarray, "*heads Q K"], second: Float[np.ndarray, "*heads Q K"]
-) -> Float[np.ndarray, "*heads Q"]:
-    """Jensen-Shannon divergence of each two rows, in nats, between 0 and log 2."""
-    middle = (first + second) / 2
-    found = np.zeros(first.shape[:-1])
-    for part in (first, second):
-        ratio = np.divide(part, middle, out=np.ones_like(middle), where=part > 0)
-        found += (part * np.log(ratio)).sum(-1) / 2
-    return np.clip(found, 0, np.log(2))
-
-
-def flat_cosine(
-    first: Float[np.ndarray, "*heads Q K"], second: Float[np.ndarray, "*heads Q K"]
-) -> Float[np.ndarray, "*heads"]:
-    """Cosine of two maps as vectors of all their weights; 1 if both are empty, 0 if one is."""
-    lengths = np.sqrt((first**2).sum((-2, -1)) * (second**2).sum((-2, -1)))
-    empty = ~(first.any((-2, -1)) | second.any((-2, -1)))
-    product = (first * second).sum((-2, -1))
-    return np.minimum(np.divide(product, lengths, out=1.0 * empty, where=lengths > 0), 1)
 
 
 def _measured(side: str, weights: np.ndarray, text: Trace) -> dict[str, np.ndarray]:

@@ -22,10 +22,10 @@ from jaxtyping import Bool, Float, Int
 
 from flaxattn.errors import InputError
 from flaxattn.heads.scores import Tally
+from flaxattn.heads.significance import CORRECTIONS, adjusted
 from flaxattn.heads.terms import WINDOW, Asked, Column
 from flaxattn.running import Moments
 
-CORRECTIONS = ("none", "bonferroni", "bh")
 _FEW = 0.05  # of the texts: so many may be too short without a word
 
 
@@ -184,10 +184,10 @@ def find_roles(tally: Tally, asked: Asked, test: Test | None = None) -> Roles:
         test = Test(correction="none" if parity else "bh", pande_parity=parity)
     names = [name for name in asked.roles if Column("score", name) in tally.moments]
     results = {n: t_test(tally.moments[Column("score", n)], test.tau, test) for n in names}
-    each = corrected([p for _, p in results.values()], test.correction)
+    each = _adjusted([p for _, p in results.values()], test.correction)
     controlled = [name for name in names if Column("beyond", name) in tally.moments]
     apart = [t_test(tally.moments[Column("beyond", name)], 0.0, test)[1] for name in controlled]
-    beyond = dict(zip(controlled, corrected(apart, test.correction), strict=True))
+    beyond = dict(zip(controlled, _adjusted(apart, test.correction), strict=True))
     entropic = "block" if asked.pande_parity else "block_entropy"
     roles = {}
     for (name, (t, p)), value in zip(results.items(), each, strict=True):
@@ -239,28 +239,9 @@ def t_test(
     return np.where(known, t, np.nan), np.where(known, p, np.nan)
 
 
-def corrected(
-    values: Sequence[Float[np.ndarray, "L H"]], correction: str
-) -> list[Float[np.ndarray, "L H"]]:
-    """P-values corrected for being many, so that each compares with alpha as it is.
-
-    Args:
-        values: Of all tests that were made; nan where none was.
-        correction: One of `CORRECTIONS`.
-    """
-    from scipy import stats
-
-    if not len(values):
-        return []
-    every = np.stack(values).astype(np.float64)
-    there = ~np.isnan(every)
-    some = every[there]
-    if correction == "bonferroni":
-        some = np.minimum(some * len(some), 1)
-    elif correction == "bh" and len(some):
-        some = stats.false_discovery_control(some, method="bh")
-    every[there] = some
-    return list(every)
+def _adjusted(values: Sequence[Float[np.ndarray, "L H"]], correction: str) -> list[np.ndarray]:
+    """P-values of several roles, corrected for all of them."""
+    return list(adjusted(np.stack(values), correction)) if values else []
 
 
 def _reach(name: str, tally: Tally, tau: float, *, entropic: bool) -> Reach:

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from flaxattn.errors import InputError
 from flaxattn.heads.layout import Arc
 from flaxattn.heads.patterns import best_offset, labels
-from flaxattn.heads.roles import Test, corrected, facts, find_roles, highest_local, t_test
+from flaxattn.heads.roles import Test, facts, find_roles, highest_local, t_test
 from flaxattn.heads.scores import Scores, Tally, intervals, moments_of
+from flaxattn.heads.significance import adjusted
 from flaxattn.heads.terms import Asked, Column
 
 ASKED = Asked(relations=("nsubj", "obj"))
@@ -106,15 +107,15 @@ def test_corrections_are_those_of_the_textbook():
     known = np.sort(every[~np.isnan(every)])
     n = len(known)
     assert n == 17
-    bonferroni = np.stack(corrected(values, "bonferroni"))
+    bonferroni = adjusted(np.stack(values), "bonferroni")
     np.testing.assert_allclose(bonferroni, np.minimum(every * n, 1))
-    bh = np.stack(corrected(values, "bh"))
+    bh = adjusted(np.stack(values), "bh")
     assert np.isnan(bh[1, 0, 0])
     for alpha in (0.05, 0.1, 0.2):
         passing = [k for k in range(1, n + 1) if known[k - 1] <= k / n * alpha]
         expected = max(passing, default=0)
         assert (bh <= alpha).sum() == expected
-    assert corrected(values, "none")[0].tolist() == values[0].tolist()
+    assert adjusted(np.stack(values), "none")[0].tolist() == values[0].tolist()
 
 
 @settings(max_examples=20)
