@@ -116,7 +116,7 @@ def head_scores(
     window: list[Read] = []
     low, high = lengths or (0, _LONGEST)
     for chunk in _chunks(subjects):
-        found = _read(model, chunk, truncate, bad)
+        found = read_subjects(model, chunk, truncate, bad)
         window += [read for read in found if low <= len(read.layout) <= high]
         if len(window) + TOGETHER > _WINDOW:
             yield engine.scores(window, watch)
@@ -223,10 +223,20 @@ def _chunks(subjects: Iterable[Subject]) -> Iterator[list[Subject]]:
         yield chunk
 
 
-def _read(
+def read_subjects(
     model: PretrainedBert, chunk: Sequence[Subject], truncate: bool, bad: BadRows
 ) -> list[Read]:
-    """What a model reads of some texts; those that it cannot read are reported."""
+    """What a model reads of some texts, and the layout of each.
+
+    Args:
+        model: A BERT with its tokenizer.
+        chunk: A few texts, all of them pairs or none.
+        truncate: Whether texts over the model's limit are cut.
+        bad: Takes those that it cannot read, which are left out.
+
+    Raises:
+        InputError: If only some are pairs; and as `bad` says.
+    """
     pairs = [subject.text_b is not None for subject in chunk]
     if any(pairs) and not all(pairs):
         missing = chunk[pairs.index(False)]

@@ -1,0 +1,89 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Runs an encoder over sentences with trees and hands out attention between their words.
+
+Sentences are read as for scores of heads; what probes make of the maps is in `flaxattn.heads`.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+
+import jax
+import numpy as np
+
+from flaxattn.bert_handle import PretrainedBert
+from flaxattn.corpus.bad_rows import BadRows
+from flaxattn.corpus.trees import Sentence
+from flaxattn.errors import InputError
+from flaxattn.extraction.chunks import TOGETHER
+from flaxattn.extraction.extract import extract
+from flaxattn.extraction.head_scores import read_subjects, subject_of
+from flaxattn.handle import Pretrained
+from flaxattn.heads.word_maps import WordMaps, word_maps_of
+from flaxattn.records import layer_weights
+
+_WINDOW = 8 * TOGETHER  # sentences whose maps between pieces are in memory
+
+
+def word_maps(
+    model: Pretrained,
+    sentences: Iterable[Sentence],
+    *,
+    truncate: bool = False,
+    bad: BadRows | None = None,
+    batch_tokens: int | None = None,
+    watch: Callable[[int], None] = lambda count: None,
+) -> Iterator[WordMaps]:
+    """Attention between the words of sentences, in order.
+
+    Memory: 4 L H N² bytes for each of 512 sentences of N positions, and what the caller keeps.
+
+    Args:
+        model: A BERT with its tokenizer.
+        sentences: With their trees.
+        truncate: Whether sentences over the model's limit are cut; words beyond are left out.
+        bad: Takes sentences that cannot be used: over the limit, or with a word that the tokenizer
+            leaves nothing of. Default: the first one raises.
+        batch_tokens: Positions of a batch, padding counted.
+        watch: Told how many sentences were computed.
+
+    Yields:
+        Maps of a sentence.
+
+    Raises:
+        InputError: For a model that is no BERT, or a sentence that cannot be used.
+        UnavailableError: If memory does not suffice for small batches.
+    """
+    if not isinstance(model, PretrainedBert):
+        raise InputError(
+            f"probes read the attention of encoders; {model.name!r} is none\nname a BERT"
+        )
+    bad = BadRows() if bad is None else bad
+    subjects = map(subject_of, sentences)
+    while some := list(itertools.islice(subjects, _WINDOW)):
+        read = [
+            found
+            for start in range(0, len(some), TOGETHER)
+            for found in read_subjects(model, some[start : start + TOGETHER], truncate, bad)
+        ]
+        texts = [found.reading.told.texts[0][0] for found in read]
+        traces = extract(model, texts, truncate=truncate, batch_tokens=batch_tokens)
+        for found, trace in zip(read, traces, strict=True):
+            seen = trace.encoder
+            assert seen is not None
+            weights = layer_weights(seen, seen.layers)
+            yield word_maps_of(weights, found.layout, seen.layers, seen.heads)
+        watch(len(some))
+
+
+def untrained(model: Pretrained, seed: int = 0) -> Pretrained:
+    """The same model with parameters as before any training: a baseline for probes.
+
+    Args:
+        model: A BERT.
+        seed: Of the parameters.
+    """
+    given = np.ones((1, 2), np.int32)
+    params = jax.jit(model.module.init)(jax.random.key(seed), given)["params"]
+    return dataclasses.replace(model, params=params, name=f"{model.name}, untrained")
