@@ -5,6 +5,7 @@
 Sentences are read as for scores of heads; what probes make of the maps is in `flaxattn.heads`.
 """
 
+import collections
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Iterator
@@ -17,13 +18,14 @@ from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.corpus.trees import Sentence
 from flaxattn.errors import InputError
 from flaxattn.extraction.chunks import TOGETHER
-from flaxattn.extraction.extract import extract
-from flaxattn.extraction.head_scores import read_subjects, subject_of
+from flaxattn.extraction.extract import Options, Texts, extract_shards
+from flaxattn.extraction.head_scores import Read, read_subjects, subject_of
 from flaxattn.handle import Pretrained
 from flaxattn.heads.word_maps import WordMaps, word_maps_of
+from flaxattn.kernels.contract import Capture
 from flaxattn.records import layer_weights
 
-_WINDOW = 8 * TOGETHER  # sentences whose maps between pieces are in memory
+_WINDOW = 4 * TOGETHER  # sentences whose maps between pieces are in memory
 
 
 def word_maps(
@@ -37,7 +39,7 @@ def word_maps(
 ) -> Iterator[WordMaps]:
     """Attention between the words of sentences, in order.
 
-    Memory: 4 L H N² bytes for each of 512 sentences of N positions, and what the caller keeps.
+    Memory: 4 L H N² bytes for each of 256 sentences of N positions, and what the caller keeps.
 
     Args:
         model: A BERT with its tokenizer.
@@ -60,21 +62,35 @@ def word_maps(
             f"probes read the attention of encoders; {model.name!r} is none\nname a BERT"
         )
     bad = BadRows() if bad is None else bad
-    subjects = map(subject_of, sentences)
-    while some := list(itertools.islice(subjects, _WINDOW)):
-        read = [
-            found
-            for start in range(0, len(some), TOGETHER)
-            for found in read_subjects(model, some[start : start + TOGETHER], truncate, bad)
-        ]
-        texts = [found.reading.told.texts[0][0] for found in read]
-        traces = extract(model, texts, truncate=truncate, batch_tokens=batch_tokens)
-        for found, trace in zip(read, traces, strict=True):
+    held: collections.deque[list[Read]] = collections.deque()
+    options = Options(capture=Capture(weights=True), truncate=truncate, batch_tokens=batch_tokens)
+    texts = _texts(model, sentences, truncate, bad, held)
+    for (shard,) in extract_shards([model], texts, options):
+        read = held.popleft()
+        for found, trace in zip(read, shard.traces, strict=True):
             seen = trace.encoder
             assert seen is not None
             weights = layer_weights(seen, seen.layers)
             yield word_maps_of(weights, found.layout, seen.layers, seen.heads)
-        watch(len(some))
+        watch(len(read))
+
+
+def _texts(
+    model: PretrainedBert,
+    sentences: Iterable[Sentence],
+    truncate: bool,
+    bad: BadRows,
+    held: collections.deque[list[Read]],
+) -> Iterator[Texts]:
+    """The sentences that can be read, window by window; what was read is put aside."""
+    subjects = map(subject_of, sentences)
+    while some := list(itertools.islice(subjects, _WINDOW)):
+        read: list[Read] = []
+        for start in range(0, len(some), TOGETHER):
+            read += read_subjects(model, some[start : start + TOGETHER], truncate, bad)
+        if read:
+            held.append(read)
+            yield Texts([found.reading.told.texts[0][0] for found in read])
 
 
 def untrained(model: Pretrained, seed: int = 0) -> Pretrained:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""A fitted probe as one small safetensors file: coefficients by name, the rest as JSON in its header.
+"""A fitted probe as one small safetensors file: coefficients by name, the rest JSON in its header.
 
 The header's metadata has one entry, `flaxattn.probe`, whose JSON holds layers, heads, what the fit
 came to, notes of whoever saved it, and SHA-256 of every tensor. There is no pickle.
