@@ -57,10 +57,11 @@ class Subject(NamedTuple):
 
 
 class Read(NamedTuple):
-    """A text as the model takes it, and the layout of its positions."""
+    """A text as the model takes it, the layout of its positions, and what it was read from."""
 
     reading: Reading
     layout: Layout
+    subject: Subject
 
 
 def subject_of(sentence: Sentence) -> Subject:
@@ -264,7 +265,7 @@ def read_subjects(
                 bad.report(tree)
                 continue
             layout = tree
-        found.append(Read(reading, layout))
+        found.append(Read(reading, layout, subject))
     return found
 
 

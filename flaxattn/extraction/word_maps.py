@@ -19,11 +19,12 @@ from flaxattn.corpus.trees import Sentence
 from flaxattn.errors import InputError
 from flaxattn.extraction.chunks import TOGETHER
 from flaxattn.extraction.extract import Options, Texts, extract_shards
-from flaxattn.extraction.head_scores import Read, read_subjects, subject_of
+from flaxattn.extraction.head_scores import Read, Subject, read_subjects, subject_of
 from flaxattn.handle import Pretrained
 from flaxattn.heads.word_maps import WordMaps, word_maps_of
 from flaxattn.kernels.contract import Capture
 from flaxattn.records import layer_weights
+from flaxattn.seen import Seen
 
 _WINDOW = 4 * TOGETHER  # sentences whose maps between pieces are in memory
 
@@ -62,29 +63,54 @@ def word_maps(
             f"probes read the attention of encoders; {model.name!r} is none\nname a BERT"
         )
     bad = BadRows() if bad is None else bad
+    subjects = map(subject_of, sentences)
+    for read, seen in whole_maps(model, subjects, truncate, bad, batch_tokens, watch):
+        weights = layer_weights(seen, seen.layers)
+        yield word_maps_of(weights, read.layout, seen.layers, seen.heads)
+
+
+def whole_maps(
+    model: PretrainedBert,
+    subjects: Iterable[Subject],
+    truncate: bool,
+    bad: BadRows,
+    batch_tokens: int | None,
+    watch: Callable[[int], None],
+) -> Iterator[tuple[Read, Seen]]:
+    """Attention between the pieces of texts, in order; arguments as for `word_maps`.
+
+    Args:
+        model: A BERT with its tokenizer.
+        subjects: The texts.
+        truncate: Whether those over the limit are cut.
+        bad: Takes those that cannot be used.
+        batch_tokens: Positions of a batch.
+        watch: Told how many were computed.
+
+    Yields:
+        What was read, and what attention saw of it.
+    """
     held: collections.deque[list[Read]] = collections.deque()
     options = Options(capture=Capture(weights=True), truncate=truncate, batch_tokens=batch_tokens)
-    texts = _texts(model, sentences, truncate, bad, held)
+    texts = _texts(model, subjects, truncate, bad, held)
     for (shard,) in extract_shards([model], texts, options):
         read = held.popleft()
         for found, trace in zip(read, shard.traces, strict=True):
-            seen = trace.encoder
-            assert seen is not None
-            weights = layer_weights(seen, seen.layers)
-            yield word_maps_of(weights, found.layout, seen.layers, seen.heads)
+            assert trace.encoder is not None
+            yield found, trace.encoder
         watch(len(read))
 
 
 def _texts(
     model: PretrainedBert,
-    sentences: Iterable[Sentence],
+    subjects: Iterable[Subject],
     truncate: bool,
     bad: BadRows,
     held: collections.deque[list[Read]],
 ) -> Iterator[Texts]:
-    """The sentences that can be read, window by window; what was read is put aside."""
-    subjects = map(subject_of, sentences)
-    while some := list(itertools.islice(subjects, _WINDOW)):
+    """The texts that can be read, window by window; what was read is put aside."""
+    rest = iter(subjects)
+    while some := list(itertools.islice(rest, _WINDOW)):
         read: list[Read] = []
         for start in range(0, len(some), TOGETHER):
             read += read_subjects(model, some[start : start + TOGETHER], truncate, bad)
