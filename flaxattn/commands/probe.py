@@ -2,24 +2,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """`flaxattn probe`: parses, calls, prints. Everything heavy is imported when it runs."""
 
-import copy
-import itertools
 import json
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
 from rich.console import Console
 from rich.table import Table
 
+from flaxattn.commands.probe_reader import Files, Reader
 from flaxattn.commands.roles import AsJson, BatchTokens, Limit, Model, OnError, Truncate
-from flaxattn.commands.text_lines import progress
 from flaxattn.errors import InputError
 
 if TYPE_CHECKING:
-    from flaxattn.corpus.bad_rows import BadRows
     from flaxattn.heads.dependency import Classifier, Dependencies
     from flaxattn.heads.selectivity import Judged
     from flaxattn.heads.word_maps import WordMaps
@@ -31,7 +27,10 @@ _CHOSEN = "heads chosen on"
 def probe(
     inputs: Annotated[
         list[Path],
-        typer.Argument(metavar="INPUT...", help="Sentences with trees (.conllu, also .gz, .zst)."),
+        typer.Argument(
+            metavar="INPUT...",
+            help="Sentences with trees (.conllu, also .gz and .zst), or see --pronouns.",
+        ),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the report.")] = Path(
         "report"
@@ -48,6 +47,13 @@ def probe(
     train_limit: Annotated[
         int | None, typer.Option(min=1, help="Take no more of the other sentences than these.")
     ] = None,
+    pronouns: Annotated[
+        str | None,
+        typer.Option(
+            help="The files hold pronouns, and heads are asked whom they mean: gap, winobias or "
+            "winogender."
+        ),
+    ] = None,
     untrained: Annotated[
         bool,
         typer.Option("--untrained", help="Fit a parser to the model with random parameters too."),
@@ -59,20 +65,23 @@ def probe(
     batch_tokens: BatchTokens = None,
     as_json: AsJson = False,
 ) -> None:
-    """Ask every head for the governors of words, and all heads together for trees.
+    """Ask every head for the governors of words, and all heads together for trees; or for pronouns.
 
     Writes probe.json, heads.parquet with every head and relation, probe.png, and, with --train,
     the fitted parser as probe.safetensors.
     """
     from flaxattn.commands.head_corpus import write_report
+    from flaxattn.commands.pronoun_report import report_pronouns
     from flaxattn.corpus.bad_rows import BadRows
     from flaxattn.heads.dependency import Dependencies
     from flaxattn.heads.probe_file import to_bytes
 
-    files = _Files(tuple(inputs), limit), _Files(tuple(train or ()), train_limit)
-    _check(files, untrained)
-    bad = BadRows(on_error, out)
-    reader = _Reader(model, bad, truncate, batch_tokens)
+    files = Files(tuple(inputs), limit), Files(tuple(train or ()), train_limit)
+    _check(files, untrained, pronouns)
+    reader = Reader(model, BadRows(on_error, out), truncate, batch_tokens)
+    if pronouns is not None:
+        report_pronouns(reader, files, pronouns, out, as_json)
+        return
     judged, chosen_on = None, None
     if train:
         others, texts = list(reader.maps(files[1])), list(reader.maps(files[0]))
@@ -89,7 +98,7 @@ def probe(
         "data": [each.facts() for each in files],
         "settings": {"penalty": penalty, "truncate": truncate, "untrained": untrained},
         "seed": seed,
-        "left out": dict(sorted(bad.counts.items())),
+        "left out": reader.left_out,
         _CHOSEN: "other sentences" if train else "the same sentences, which flatters",
         "relations": [one._asdict() | {"lift": one.lift} for one in best],
         "parser": None if judged is None else judged.facts(),
@@ -102,67 +111,25 @@ def probe(
     _tell(said, best, written, as_json)
 
 
-class _Files(NamedTuple):
-    """Files with trees, and how many of their sentences are taken."""
-
-    paths: tuple[Path, ...]
-    limit: int | None
-
-    def facts(self) -> dict[str, Any]:
-        from flaxattn.commands.head_corpus import described
-
-        return {"files": described(self.paths), "limit": self.limit}
-
-
-class _Reader:
-    """A model, and how it reads sentences."""
-
-    def __init__(
-        self, model: str, bad: "BadRows", truncate: bool, batch_tokens: int | None
-    ) -> None:
-        from flaxattn.loading import from_pretrained
-
-        self._model = from_pretrained(model)
-        self._bad = bad
-        self._how: dict[str, Any] = {"truncate": truncate, "batch_tokens": batch_tokens}
-
-    def maps(self, files: _Files) -> "Iterator[WordMaps]":
-        """Attention between words, sentence by sentence."""
-        from flaxattn.corpus.trees import read_sentences
-        from flaxattn.extraction.word_maps import word_maps
-
-        sentences = itertools.islice(read_sentences(files.paths, self._bad), files.limit)
-        with progress("reading heads", files.limit) as seen:
-            yield from word_maps(self._model, sentences, bad=self._bad, watch=seen, **self._how)
-
-    def untrained(self, seed: int) -> "_Reader":
-        """The same with random parameters; what is wrong with sentences has been told."""
-        from flaxattn.corpus.bad_rows import BadRows
-        from flaxattn.extraction.word_maps import untrained
-
-        other = copy.copy(self)
-        other._model, other._bad = untrained(self._model, seed), BadRows("skip")
-        return other
-
-
-def _check(files: tuple[_Files, _Files], untrained: bool) -> None:
+def _check(files: tuple[Files, Files], untrained: bool, pronouns: str | None) -> None:
     from flaxattn.corpus.trees import is_annotated
 
-    for path in (*files[0].paths, *files[1].paths):
+    if untrained and (pronouns is not None or not files[1].paths):
+        needs = "is for sentences with trees." if files[1].paths or pronouns else "needs --train."
+        raise typer.BadParameter(needs, param_hint="--untrained")
+    for path in () if pronouns is not None else (*files[0].paths, *files[1].paths):
         if not is_annotated(path):
             raise InputError(
                 f"{path} has no trees by its name, and probes ask for governors\n"
                 "give sentences of Universal Dependencies: a file in .conllu"
             )
-    if untrained and not files[1].paths:
-        raise typer.BadParameter("needs --train, sentences to fit to.", param_hint="--untrained")
 
 
 def _judged(
     others: "list[WordMaps]",
     texts: "list[WordMaps]",
-    blind: _Reader | None,
-    files: tuple[_Files, _Files],
+    blind: Reader | None,
+    files: tuple[Files, Files],
     penalty: float,
     seed: int,
 ) -> "Judged":

@@ -94,8 +94,7 @@ def test_an_untrained_model_has_other_attention(bert, folder):
     sentences = list(read_sentences([folder / "a.conllu"], BadRows()))[:1]
     (one,), (other,) = word_maps(bert, sentences), word_maps(blind, sentences)
     assert abs(one.weights - other.weights).max() > 0.005
-    again = untrained(bert, 3).params
-    jax.tree.map(np.testing.assert_array_equal, again, blind.params)
+    assert one.types == other.types
 
 
 def test_only_encoders_are_probed(gpt2, folder):
@@ -157,6 +156,41 @@ def test_without_other_sentences_heads_are_chosen_where_they_are_judged(run, tmp
     assert not (tmp_path / "report" / "probe.safetensors").exists()
 
 
+def test_whom_pronouns_mean(run, folder, tmp_path, bert):
+    lines = [
+        "1 [the cat] is very sad , a b c d [he] is",
+        "2 the cat is very sad , [a b] c d [he] is",
+        "3 [c d] e f g h , [she] is",
+        "4 c d e [f g] h , [she] is",
+    ]
+    (folder / "p.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    code, said, error = run("p.txt", "--model", "model", "--pronouns", "winobias")
+    assert code == 0 and "Whom pronouns mean" in said, error
+    report = json.loads((tmp_path / "report" / "probe.json").read_text())
+    assert report["pronouns"] == "winobias" and report["left out"] == {}
+    assert {g["group"]: g["count"] for g in report["groups"]} == {
+        "": 4,
+        "p.txt, masculine": 2,
+        "p.txt, feminine": 2,
+    }
+    hits = np.zeros((2, 2))
+    for line in lines:
+        text = line[2:].replace("[", "").replace("]", "")
+        weights = np.asarray(bert.trace(text).encoder.weights)[:, 0]
+        forms = text.split()
+        pronoun = 1 + max(forms.index(form) for form in ("he", "she") if form in forms)
+        one, other = (1, 2), ((7, 8) if "he" in forms else (4, 5))
+        right, wrong = (one, other) if line[2] == "[" else (other, one)
+        hits += sum(weights[:, :, pronoun, k] for k in right) > sum(
+            weights[:, :, pronoun, k] for k in wrong
+        )
+    for row in pq.read_table(tmp_path / "report" / "heads.parquet").to_pylist():
+        if (row["group"], row["direction"]) == ("", "from pronoun"):
+            assert row["accuracy"] == hits[row["layer"], row["head"]] / 4
+            assert row["baseline"] == 0.5
+    assert (tmp_path / "report" / "probe.png").is_file()
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
@@ -165,6 +199,9 @@ def test_without_other_sentences_heads_are_chosen_where_they_are_judged(run, tmp
         (("a.conllu", "--untrained"), "needs --train"),
         (("a.conllu", "--train", "a.conllu"), "8 of 8 sentences to judge the probe on are among"),
         (("a.conllu", "--train", "train.conllu", "--penalty", "0"), "a penalty above 0"),
+        (("a.txt", "--pronouns", "gap"), "column 'ID': no such column"),
+        (("a.txt", "--pronouns", "gap", "--untrained"), "is for sentences with trees"),
+        (("a.txt", "--pronouns", "magic"), "choose one of gap, winobias, winogender"),
         (("absent.conllu",), "there is no such file"),
         (("absent.conllu", "--on-error", "skip"), "no sentence has a relation to probe"),
     ],
