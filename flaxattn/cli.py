@@ -25,6 +25,7 @@ from flaxattn.commands import (
     evaluate,
     extract,
     generate,
+    probe,
     roles,
     stats,
     store,
@@ -129,6 +130,7 @@ app.command()(translate.translate)
 app.command()(evaluate.evaluate)
 app.command()(stats.stats)
 app.command()(roles.roles)
+app.command()(probe.probe)
 app.add_typer(store.app, name="store")
 
 _tokenizer = typer.Typer(no_args_is_help=True, rich_markup_mode=None)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""What `flaxattn stats` and `flaxattn roles` share: from inputs to scores of heads, and a report.
+"""What `flaxattn stats`, `roles` and `probe` share: from inputs to scores of heads, and a report.
 
 Inputs are CoNLL-U, other texts, or a store with weights. Scores are defined in `flaxattn.heads`.
 """
@@ -176,14 +176,22 @@ def _subjects(request: Request, bad: "BadRows") -> tuple[Iterator["Subject"], li
 
     if request.annotated:
         paths = [Path(name) for name in request.inputs]
-        there = [path for path in paths if path.is_file()]
-        data = [{"name": p.name, "bytes": p.stat().st_size, "sha256": sha256_of(p)} for p in there]
-        return map(subject_of, read_sentences(paths, bad)), data
+        return map(subject_of, read_sentences(paths, bad)), described(paths)
     files = find_inputs(request.inputs, folder=request.out)
     text, pair = request.columns
     texts = read_texts(files, Columns(text, pair), bad)
     made = (Subject(t.id, t.text, t.text_b, None, t.file, t.line) for t in texts)
     return made, [entry._asdict() for entry in fingerprint(files)]
+
+
+def described(paths: Sequence[Path]) -> list[dict[str, Any]]:
+    """Name, size and digest of the files that are there, for a report.
+
+    Args:
+        paths: Of the inputs.
+    """
+    there = [path for path in paths if path.is_file()]
+    return [{"name": p.name, "bytes": p.stat().st_size, "sha256": sha256_of(p)} for p in there]
 
 
 def _of_store(request: Request, asked: "Asked", bad: "BadRows", watch: _Watch) -> _Parts:
@@ -247,7 +255,12 @@ def rows_of(corpus: Corpus, roles: "Roles | None" = None, seed: int = 0) -> dict
 
 
 def write_report(
-    out: Path, name: str, said: Mapping[str, Any], rows: Mapping[str, Sequence[Any]], figure: Any
+    out: Path,
+    name: str,
+    said: Mapping[str, Any],
+    rows: Mapping[str, Sequence[Any]],
+    figure: Any,
+    beside: Mapping[str, bytes] | None = None,
 ) -> list[Path]:
     """Write the report whole, or leave the folder as it was.
 
@@ -257,6 +270,7 @@ def write_report(
         said: Facts; the version is added.
         rows: Columns of the table of heads.
         figure: A matplotlib figure; closed.
+        beside: Content of other files, by name.
 
     Returns:
         The files.
@@ -275,7 +289,9 @@ def write_report(
             table, folder / "heads.parquet", compression="zstd", write_page_checksum=True
         )
         drawn.savefig(folder / f"{name}.png", dpi=150)
+        for other, content in (beside or {}).items():
+            (folder / other).write_bytes(content)
         text = json.dumps({"flaxattn": __version__, **said}, indent=2, default=str)
         (folder / f"{name}.json").write_text(text + "\n", encoding="utf-8")
     plt.close(drawn)
-    return [out / f"{name}.json", out / "heads.parquet", out / f"{name}.png"]
+    return [out / n for n in (f"{name}.json", "heads.parquet", f"{name}.png", *(beside or {}))]

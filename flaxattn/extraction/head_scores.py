@@ -57,10 +57,11 @@ class Subject(NamedTuple):
 
 
 class Read(NamedTuple):
-    """A text as the model takes it, and the layout of its positions."""
+    """A text as the model takes it, the layout of its positions, and what it was read from."""
 
     reading: Reading
     layout: Layout
+    subject: Subject
 
 
 def subject_of(sentence: Sentence) -> Subject:
@@ -116,7 +117,7 @@ def head_scores(
     window: list[Read] = []
     low, high = lengths or (0, _LONGEST)
     for chunk in _chunks(subjects):
-        found = _read(model, chunk, truncate, bad)
+        found = read_subjects(model, chunk, truncate, bad)
         window += [read for read in found if low <= len(read.layout) <= high]
         if len(window) + TOGETHER > _WINDOW:
             yield engine.scores(window, watch)
@@ -223,10 +224,20 @@ def _chunks(subjects: Iterable[Subject]) -> Iterator[list[Subject]]:
         yield chunk
 
 
-def _read(
+def read_subjects(
     model: PretrainedBert, chunk: Sequence[Subject], truncate: bool, bad: BadRows
 ) -> list[Read]:
-    """What a model reads of some texts; those that it cannot read are reported."""
+    """What a model reads of some texts, and the layout of each.
+
+    Args:
+        model: A BERT with its tokenizer.
+        chunk: A few texts, all of them pairs or none.
+        truncate: Whether texts over the model's limit are cut.
+        bad: Takes those that it cannot read, which are left out.
+
+    Raises:
+        InputError: If only some are pairs; and as `bad` says.
+    """
     pairs = [subject.text_b is not None for subject in chunk]
     if any(pairs) and not all(pairs):
         missing = chunk[pairs.index(False)]
@@ -254,7 +265,7 @@ def _read(
                 bad.report(tree)
                 continue
             layout = tree
-        found.append(Read(reading, layout))
+        found.append(Read(reading, layout, subject))
     return found
 
 

@@ -52,14 +52,18 @@ def plot_roles(roles: Roles) -> "Figure":
 
 
 def plot_head_means(
-    layers: tuple[int, ...], heads: tuple[int, ...], means: Mapping[str, Float[np.ndarray, "L H"]]
+    layers: tuple[int, ...],
+    heads: tuple[int, ...],
+    means: Mapping[str, Float[np.ndarray, "L H"]],
+    label: str = "share of attention",
 ) -> "Figure":
-    """Draw shares of attention per head, a map for each measure, white at 0 and dark blue at 1.
+    """Draw shares per head, a map for each measure, white at 0 and dark blue at 1.
 
     Args:
         layers: Number of the layer at each row.
         heads: Number of the head at each column.
         means: Shares by the name of what gets them.
+        label: What they are shares of.
 
     Returns:
         The figure, to be shown or saved with `figure.savefig`.
@@ -76,5 +80,5 @@ def plot_head_means(
         draw_map(ax, means[name], name)
         last = place + across >= len(means)
         write_tokens(ax, *labels, rows=place % across == 0, columns=last, names=("layer", "head"))
-    add_scale(axes, "share of attention")
+    add_scale(axes, label)
     return axes[0, 0].figure

@@ -155,7 +155,7 @@ def main():
             reads = [
                 read
                 for i in range(0, len(some), 64)
-                for read in engine._read(model, some[i : i + 64], False, BadRows())
+                for read in engine.read_subjects(model, some[i : i + 64], False, BadRows())
             ]
             with clocks["numpy"]:
                 theirs = looped(reads, asked.relations, folder)

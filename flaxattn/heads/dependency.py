@@ -1,0 +1,225 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Single heads as classifiers of dependencies, beside the best fixed offset (Clark et al. 2019).
+
+For every word the head names another one: the word it attends to most, or that attends to it most.
+How often is that its governor? A head counts for something only where it beats the best offset,
+such as "the next word": `lift` says by how many points. Nothing is fitted here: see `parsing`.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import NamedTuple, Self
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from flaxattn.errors import InputError
+from flaxattn.heads.scores import Tally
+from flaxattn.heads.word_maps import WordMaps
+
+TO_GOVERNOR = "to governor"
+"""The word that a dependent attends to most is its governor."""
+FROM_GOVERNOR = "from governor"
+"""The word that attends most to a dependent is its governor: maps transposed."""
+TO_DEPENDENT = "to dependent"
+"""The piece that a governor attends to most is of the dependent; in streamed sums only."""
+
+_Question = tuple[str, str]  # direction, relation
+
+
+class Classifier(NamedTuple):
+    """The head that finds a relation best.
+
+    Attributes:
+        relation: Between the two words.
+        direction: Where the answer is read off.
+        layer: Number of its layer.
+        head: Its number.
+        count: How many words were asked about.
+        accuracy: Share of them for which it is right.
+        offset: The fixed offset it is compared with, key minus query.
+        baseline: Share for which that is right.
+    """
+
+    relation: str
+    direction: str
+    layer: int
+    head: int
+    count: int
+    accuracy: float
+    offset: int
+    baseline: float
+
+    @property
+    def lift(self) -> float:
+        """Percentage points above the baseline."""
+        return 100 * (self.accuracy - self.baseline)
+
+
+class Dependencies:
+    """How often each head finds each relation; added up sentence by sentence, in any order.
+
+    Attributes:
+        layers: Number of the layer at each index.
+        heads: Number of the head at each index.
+        hits: Words for which each head is right, by direction and relation.
+        offsets: How often the right word is so many words after the one asked about, likewise.
+    """
+
+    def __init__(self) -> None:
+        self.layers: tuple[int, ...] = ()
+        self.heads: tuple[int, ...] = ()
+        self.hits: dict[_Question, Int[np.ndarray, "L H"]] = {}
+        self.offsets: dict[_Question, Counter[int]] = {}
+
+    @classmethod
+    def of(cls, texts: Iterable[WordMaps]) -> Self:
+        """Those of some sentences.
+
+        Args:
+            texts: Of one model.
+        """
+        found = cls()
+        for words in texts:
+            found.add(words)
+        return found
+
+    @classmethod
+    def from_tally(cls, tally: Tally) -> Self:
+        """Those of streamed scores: strongest pieces, delimiters apart, the word's own included.
+
+        Args:
+            tally: Of scores on texts with trees.
+        """
+        found = cls()
+        found.layers, found.heads = tally.layers, tally.heads
+        for role, (hits, _) in tally.hits.items():
+            side, _, rest = role.partition("(")
+            question = f"to {side}", rest.removesuffix(")")
+            found.hits[question] = np.rint(hits).astype(int)
+            found.offsets[question] = Counter(tally.offsets[role])
+        return found
+
+    def add(self, words: WordMaps) -> None:
+        """Take in a sentence. A relation counts with its subtype and without, and as `any`.
+
+        Args:
+            words: Of the same model.
+
+        Raises:
+            InputError: If it is of a model with other heads.
+        """
+        self._check(words.layers, words.heads)
+        weights = words.weights.copy()
+        places = np.arange(len(words))
+        weights[..., places, places] = -1  # no word is its own governor
+        named = {TO_GOVERNOR: weights.argmax(-1), FROM_GOVERNOR: weights.argmax(-2)}
+        for place in np.flatnonzero(words.governors >= 0).tolist():
+            governor, relation = int(words.governors[place]), words.relations[place]
+            for name in dict.fromkeys(("any", relation.split(":")[0], relation)):
+                for direction, answers in named.items():
+                    question = direction, name
+                    right = (answers[..., place] == governor).astype(int)
+                    self.hits[question] = self.hits.get(question, 0) + right
+                    self.offsets.setdefault(question, Counter())[governor - place] += 1
+
+    def merge(self, other: Self) -> None:
+        """Take in all that another one took in.
+
+        Args:
+            other: Of the same model; unchanged.
+
+        Raises:
+            InputError: If it is of a model with other heads.
+        """
+        if not other.hits:
+            return
+        self._check(other.layers, other.heads)
+        for question, hits in other.hits.items():
+            self.hits[question] = self.hits.get(question, 0) + hits
+            offsets = self.offsets.setdefault(question, Counter())
+            offsets.update(other.offsets[question])
+
+    def _check(self, layers: tuple[int, ...], heads: tuple[int, ...]) -> None:
+        if self.hits and (layers, heads) != (self.layers, self.heads):
+            raise InputError(
+                f"Heads of two models cannot be added up: {len(self.layers)} layers of "
+                f"{len(self.heads)} heads, then {len(layers)} of {len(heads)}.\n"
+                "Keep one Dependencies for each model."
+            )
+        self.layers, self.heads = layers, heads
+
+    def accuracy(self, direction: str, relation: str) -> Float[np.ndarray, "L H"]:
+        """Share of words for which each head is right.
+
+        Args:
+            direction: One of the three of this file.
+            relation: Of Universal Dependencies, or `any`.
+
+        Raises:
+            InputError: If no sentence has the relation.
+        """
+        hits = self.hits.get((direction, relation))
+        if hits is None:
+            known = ", ".join(sorted({name for _, name in self.hits})) or "none"
+            raise InputError(f"no head was asked about {relation!r} {direction}\nthere are {known}")
+        return hits / self.offsets[direction, relation].total()
+
+    def best(self, chosen_on: Self | None = None) -> list[Classifier]:
+        """The best head for every relation, commonest relations first.
+
+        Args:
+            chosen_on: Other sentences, on which head, direction and offset are chosen; relations
+                that they lack are left out. Default the same ones, as Clark et al. did, which
+                flatters: the best of many heads is partly luck. Their offset was one of -3 to 2 and
+                stopped at the ends of the sentence; here it is any and does not stop.
+
+        Returns:
+            One per relation.
+        """
+        other = self if chosen_on is None else chosen_on
+        names = {name for _, name in self.hits.keys() & other.hits.keys()}
+        found = [self._best(name, other) for name in names]
+        return sorted(found, key=lambda one: (-one.count, one.relation))
+
+    def _best(self, name: str, other: Self) -> Classifier:
+        directions = [
+            d for d, relation in other.hits if relation == name and (d, name) in self.hits
+        ]
+
+        def lift(direction: str) -> float:
+            best = other.accuracy(direction, name).max()
+            return float(best - other.baseline(direction, name, other)[1])
+
+        direction = max(directions, key=lift)
+        chosen = other.accuracy(direction, name)
+        layer, head = np.unravel_index(int(chosen.argmax()), chosen.shape)
+        offset, baseline = self.baseline(direction, name, other)
+        return Classifier(
+            name,
+            direction,
+            self.layers[layer],
+            self.heads[head],
+            self.offsets[direction, name].total(),
+            float(self.accuracy(direction, name)[layer, head]),
+            offset,
+            baseline,
+        )
+
+    def baseline(
+        self, direction: str, relation: str, chosen_on: Self | None = None
+    ) -> tuple[int, float]:
+        """The commonest offset, and how often it is right.
+
+        Args:
+            direction: One of the three of this file.
+            relation: That some sentence has.
+            chosen_on: Sentences on which it is the commonest; default the same.
+        """
+        other = self if chosen_on is None else chosen_on
+        common = other.offsets[direction, relation]
+        # Of two as common the nearer one, so that merging in any order gives the same.
+        offset = min(common, key=lambda step: (-common[step], abs(step), step))
+        offsets = self.offsets[direction, relation]
+        return offset, offsets[offset] / offsets.total()

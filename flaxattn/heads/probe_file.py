@@ -1,0 +1,141 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""A fitted probe as one small safetensors file: coefficients by name, the rest JSON in its header.
+
+The header's metadata has one entry, `flaxattn.probe`, whose JSON holds layers, heads, what the fit
+came to, notes of whoever saved it, and SHA-256 of every tensor. There is no pickle.
+"""
+
+import dataclasses
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+from flaxattn.errors import InputError
+from flaxattn.files import write_bytes
+from flaxattn.heads.parsing import ParsingProbe
+from flaxattn.tensorfile import digest
+
+FORMAT = 1
+_KEY = "flaxattn.probe"
+_TENSORS = ("given", "received", "first", "separators", "bias")
+
+
+class SavedProbe(NamedTuple):
+    """What a file holds.
+
+    Attributes:
+        probe: The probe.
+        notes: What was written beside it: model, data, scores.
+    """
+
+    probe: ParsingProbe
+    notes: dict[str, Any]
+
+
+def to_bytes(probe: ParsingProbe, notes: Mapping[str, Any] | None = None) -> bytes:
+    """A probe as the bytes of a file. The same probe and notes give the same bytes.
+
+    Args:
+        probe: The probe.
+        notes: What JSON can hold.
+    """
+    tensors = {name: np.ascontiguousarray(getattr(probe, name)) for name in _TENSORS}
+    facts = {
+        field.name: getattr(probe, field.name)
+        for field in dataclasses.fields(probe)
+        if field.name not in _TENSORS
+    }
+    head = {
+        "format": FORMAT,
+        "kind": "parsing",
+        "facts": facts,
+        "notes": dict(notes or {}),
+        "sha256": {name: digest(array) for name, array in tensors.items()},
+    }
+    # One entry only: safetensors writes several in an order that changes from run to run.
+    return safetensors.numpy.save(tensors, {_KEY: json.dumps(head, sort_keys=True)})
+
+
+def save_probe(
+    probe: ParsingProbe, path: str | os.PathLike[str], notes: Mapping[str, Any] | None = None
+) -> Path:
+    """Write a probe, whole or not at all.
+
+    Args:
+        probe: The probe.
+        path: The file; its folder must exist.
+        notes: What to write beside it, such as model and data; what JSON can hold.
+
+    Returns:
+        The path.
+
+    Raises:
+        InputError: If the file cannot stand there.
+    """
+    return write_bytes(path, to_bytes(probe, notes), "a probe")
+
+
+def load_probe(path: str | os.PathLike[str]) -> SavedProbe:
+    """Read a probe, and compare its coefficients with what was written.
+
+    Args:
+        path: The file.
+
+    Raises:
+        InputError: If there is no such file, it is no probe, or it is damaged.
+    """
+    file = Path(path)
+    if not file.is_file():
+        raise InputError(f"There is no probe file {str(file)!r}.\nWrite one with save_probe.")
+    try:
+        with safetensors.safe_open(file, framework="np") as handle:
+            said = (handle.metadata() or {}).get(_KEY)
+            names = [] if said is None else list(handle.keys())
+            tensors = {name: handle.get_tensor(name) for name in names}
+    except (safetensors.SafetensorError, OSError, ValueError) as error:
+        raise _damaged(file, str(error).splitlines()[0]) from error
+    if said is None:
+        raise InputError(
+            f"{file} holds tensors, but no probe: its header has no {_KEY}.\n"
+            "Give a file that save_probe wrote."
+        )
+    return _probe(file, said, tensors)
+
+
+def _probe(file: Path, said: str, tensors: Mapping[str, np.ndarray]) -> SavedProbe:
+    try:
+        head = json.loads(said)
+        version, kind, facts = int(head["format"]), head["kind"], dict(head["facts"])
+        facts |= {name: tuple(map(int, facts[name])) for name in ("layers", "heads")}
+        digests, notes = dict(head["sha256"]), dict(head["notes"])
+        shape = len(facts["layers"]), len(facts["heads"])
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise _damaged(file, "its header cannot be read") from error
+    if (version, kind) != (FORMAT, "parsing"):
+        raise InputError(
+            f"{file} is a {kind} probe of format {version}; this flaxattn reads parsing probes of "
+            f"format {FORMAT}.\nOpen it with the version that wrote it, or fit the probe again."
+        )
+    shapes = {name: shape for name in _TENSORS} | {"bias": (2,)}
+    if {name: array.shape for name, array in tensors.items()} != shapes:
+        raise _damaged(
+            file, f"its tensors are not those of a probe of {shape[0]} x {shape[1]} heads"
+        )
+    for name, array in tensors.items():
+        if array.dtype != np.float32 or digest(array) != digests.get(name):
+            raise _damaged(file, f"tensor {name} is not what was written")
+    try:
+        return SavedProbe(ParsingProbe(**facts, **tensors), notes)
+    except TypeError as error:
+        raise _damaged(file, "its header is not that of a probe") from error
+
+
+def _damaged(file: Path, reason: str) -> InputError:
+    return InputError(f"The probe file {file} is damaged: {reason}.\nCopy or save it again.")

@@ -1,0 +1,208 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a parsing probe is worth: attachment scores beside what could explain them without trees.
+
+A fixed offset (right- and left-branching among them), a control task in which each word type has
+an answer drawn at random (Hewitt & Liang 2019), and attention of a model that was never trained.
+The probe itself is in `parsing`.
+"""
+
+import zlib
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Int
+
+from flaxattn.errors import InputError
+from flaxattn.heads.parsing import ParsingProbe, Targets, fit_parsing_probe, governors_of
+from flaxattn.heads.word_maps import ROOT, UNKNOWN, WordMaps
+
+
+class Attachment(NamedTuple):
+    """How many words got the right governor; punctuation is not counted.
+
+    Attributes:
+        right: Words with the right one.
+        words: All of them.
+    """
+
+    right: int
+    words: int
+
+    @property
+    def score(self) -> float:
+        """Unlabelled attachment score, between 0 and 1; nan without words."""
+        return self.right / self.words if self.words else float("nan")
+
+
+class Judged(NamedTuple):
+    """A probe fitted to some sentences and judged on others.
+
+    Attributes:
+        probe: Fitted to the trees.
+        tree: Its attachment.
+        fitted: On the sentences it was fitted to: far above `tree` where there were too few.
+        offset: The fixed offset that is best on those, key minus query.
+        baseline: Attachment by it.
+        control: Attachment of another probe, fitted to the control task, to that task's answers.
+        untrained: Attachment of a third one, on maps of an untrained model; None without.
+    """
+
+    probe: ParsingProbe
+    tree: Attachment
+    fitted: Attachment
+    offset: int
+    baseline: Attachment
+    control: Attachment
+    untrained: Attachment | None
+
+    @property
+    def selectivity(self) -> float:
+        """How much better the probe finds trees than it learns words by heart, in points."""
+        return 100 * (self.tree.score - self.control.score)
+
+    def facts(self) -> dict[str, Any]:
+        """Scores in percent, ready for JSON."""
+        each = {"tree": self.tree, "fitted": self.fitted, "control": self.control}
+        each["offset"] = self.baseline
+        if self.untrained is not None:
+            each["untrained"] = self.untrained
+        scores = {name: 100 * one.score for name, one in each.items()}
+        return {
+            "uas": scores,
+            "selectivity": self.selectivity,
+            "offset": self.offset,
+            "words": self.tree.words,
+            "fitted_to_words": self.probe.words,
+            "settled": self.probe.settled,
+        }
+
+
+def attachment(
+    governors: Callable[[WordMaps], Int[np.ndarray, " W"]],
+    texts: Sequence[WordMaps],
+    targets: Targets = governors_of,
+) -> Attachment:
+    """Compare governors with what they should be.
+
+    Args:
+        governors: Tells them of a sentence, such as `ParsingProbe.governors`.
+        texts: The sentences.
+        targets: What they should be; default the tree.
+    """
+    right = count = 0
+    for words in texts:
+        wanted = targets(words)
+        there = ~words.punctuation & (wanted != UNKNOWN)
+        right += int((governors(words) == wanted)[there].sum())
+        count += int(there.sum())
+    return Attachment(right, count)
+
+
+def control_task(seed: int = 0) -> Targets:
+    """A task that only who knows the words can do: each type attaches itself to a place at random.
+
+    The places are the word itself, the first and the last word of the sentence (Hewitt & Liang
+    2019). A type, that is, a word with the same pieces, draws one for all sentences.
+
+    Args:
+        seed: Of the draws.
+
+    Returns:
+        What a probe should say; words whose governor is unknown stay so, as the tree has it.
+    """
+
+    def targets(words: WordMaps) -> Int[np.ndarray, " W"]:
+        found = np.empty(len(words), int)
+        for place, pieces in enumerate(words.types):
+            drawn = zlib.crc32(repr((seed, pieces)).encode()) % 3
+            found[place] = (place, 0, len(words) - 1)[drawn]
+        return np.where(words.governors == UNKNOWN, UNKNOWN, found)
+
+    return targets
+
+
+def by_offset(offset: int) -> Callable[[WordMaps], Int[np.ndarray, " W"]]:
+    """Governors so many words after each word: 1 is a right-branching tree's mirror, -1 its own.
+
+    Args:
+        offset: Other than 0.
+
+    Returns:
+        Tells the governors of a sentence; `ROOT` where there is no such word.
+    """
+
+    def governors(words: WordMaps) -> Int[np.ndarray, " W"]:
+        places = np.arange(len(words)) + offset
+        return np.where((places >= 0) & (places < len(words)), places, ROOT)
+
+    return governors
+
+
+def judge_parsing(
+    train: Sequence[WordMaps],
+    test: Sequence[WordMaps],
+    *,
+    untrained: tuple[Sequence[WordMaps], Sequence[WordMaps]] | None = None,
+    penalty: float = 1e-4,
+    seed: int = 0,
+) -> Judged:
+    """Fit a parsing probe to some sentences, judge it on others, and say what it is worth.
+
+    Args:
+        train: Sentences it is fitted to.
+        test: Others of the same model.
+        untrained: Both kinds of sentences as a model with random parameters sees them.
+        penalty: See `fit_parsing_probe`.
+        seed: Of the control task.
+
+    Raises:
+        InputError: If a sentence is in both, or there are none.
+    """
+    _check(train, test)
+    probe = fit_parsing_probe(train, penalty=penalty)
+    task = control_task(seed)
+    control = fit_parsing_probe(train, penalty=penalty, targets=task)
+    random = None
+    if untrained is not None:
+        blind = fit_parsing_probe(untrained[0], penalty=penalty)
+        random = attachment(blind.governors, untrained[1])
+    offset = _best_offset(train)
+    return Judged(
+        probe,
+        attachment(probe.governors, test),
+        attachment(probe.governors, train),
+        offset,
+        attachment(by_offset(offset), test),
+        attachment(control.governors, test, task),
+        random,
+    )
+
+
+def _check(train: Sequence[WordMaps], test: Sequence[WordMaps]) -> None:
+    if not train or not test:
+        raise InputError(
+            f"A probe needs sentences to learn from and others to be judged on; received "
+            f"{len(train)} and {len(test)}.\nGive two files with trees."
+        )
+    known = {words.types: words.name for words in train}
+    same = [words.name for words in test if words.types in known and len(words) > _SHORT]
+    if same:
+        raise InputError(
+            f"{len(same)} of {len(test)} sentences to judge the probe on are among those it is "
+            f"fitted to, such as {same[0]!r}.\nGive sentences of other texts."
+        )
+
+
+_SHORT = 4  # words: greetings and the like recur in any corpus
+
+
+def _best_offset(texts: Sequence[WordMaps]) -> int:
+    """The commonest offset from a word that is no punctuation to its governor."""
+    offsets: Counter[int] = Counter()
+    for words in texts:
+        there = ~words.punctuation & (words.governors >= 0)
+        offsets.update((words.governors - np.arange(len(words)))[there].tolist())
+    return min(offsets, key=lambda step: (-offsets[step], abs(step), step), default=1)

@@ -1,0 +1,121 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Attention between the words of a sentence with a tree, out of that between pieces: `WordMaps`.
+
+Probes of `dependency` and `parsing` read these. What a word is and where its pieces are, a `Layout`
+tells; nothing is measured here.
+"""
+
+import dataclasses
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from flaxattn.errors import InputError
+from flaxattn.heads.layout import Layout
+
+ROOT = -1
+"""In place of a governor: the word has none."""
+UNKNOWN = -2
+"""In place of a governor: it was cut off, or shares its pieces with the word. It counts nowhere."""
+
+
+@dataclasses.dataclass(frozen=True)
+class WordMaps:
+    """Attention between the W words of a sentence, and the tree over them.
+
+    Attributes:
+        layers: Number of the layer at each index.
+        heads: Number of the head at each index.
+        weights: Share of attention that the word of a row gives to that of a column.
+        first: Share that each word gives to the piece the model begins with, `[CLS]`.
+        separators: Share that it gives to those that end texts, `[SEP]`.
+        governors: Number of the word that each depends on; `ROOT`, or `UNKNOWN`.
+        relations: To it, with subtypes; empty for the root.
+        types: The pieces of each word: the same for the same word.
+        punctuation: True at words that are punctuation by their tag.
+        name: What to call the sentence.
+    """
+
+    layers: tuple[int, ...]
+    heads: tuple[int, ...]
+    weights: Float[np.ndarray, "L H W W"]
+    first: Float[np.ndarray, "L H W"]
+    separators: Float[np.ndarray, "L H W"]
+    governors: Int[np.ndarray, " W"]
+    relations: tuple[str, ...]
+    types: tuple[tuple[int, ...], ...]
+    punctuation: Bool[np.ndarray, " W"]
+    name: str = ""
+
+    def __len__(self) -> int:
+        return len(self.governors)
+
+
+def word_maps_of(
+    weights: Float[np.ndarray, "L H N N"],
+    layout: Layout,
+    layers: tuple[int, ...] | None = None,
+    heads: tuple[int, ...] | None = None,
+) -> WordMaps:
+    """Attention between words: what the pieces of a word give on average, what another's get.
+
+    That is, columns of a split word are summed and rows averaged (Clark et al. 2019, section 4.1).
+    Words without pieces, which lie beyond a cut, are left out.
+
+    Args:
+        weights: Of the N positions of a text without padding; rows sum to one.
+        layout: Of the text, with its tree.
+        layers: Number of the layer at each index; default counted from 0.
+        heads: Number of the head at each index; likewise.
+
+    Returns:
+        float32 maps: 4 L H W² bytes.
+
+    Raises:
+        InputError: If the weights are not of that text, or it has no tree.
+    """
+    weights = np.asarray(weights, np.float32)
+    count = len(layout)
+    if weights.ndim != 4 or weights.shape[2:] != (count, count):
+        raise InputError(
+            f"Weights between the positions of {layout.name or 'a text'!r} have shape "
+            f"{weights.shape}; expected [L, H, {count}, {count}].\n"
+            "Give those of one text, without padding."
+        )
+    kept = [number for number, pieces in enumerate(layout.words) if pieces]
+    if not kept:
+        raise InputError(
+            f"The text {layout.name or '?'!r} has no words with a tree, so there is nothing to "
+            "probe.\nGive sentences of a CoNLL-U file."
+        )
+    members = np.zeros((count, len(kept)), np.float32)
+    for place, number in enumerate(kept):
+        members[list(layout.words[number]), place] = 1
+    given = np.swapaxes(weights, -1, -2) @ (members / members.sum(0))  # [L, H, key, word]
+    governors, relations = _tree(layout, kept)
+    return WordMaps(
+        tuple(range(weights.shape[0])) if layers is None else layers,
+        tuple(range(weights.shape[1])) if heads is None else heads,
+        np.swapaxes(given, -1, -2) @ members,
+        given[:, :, layout.first].sum(2),
+        given[:, :, layout.separators].sum(2),
+        governors,
+        relations,
+        tuple(tuple(layout.tokens[list(layout.words[number])].tolist()) for number in kept),
+        np.array([layout.tags[number] == "PUNCT" for number in kept], bool),
+        layout.name,
+    )
+
+
+def _tree(layout: Layout, kept: list[int]) -> tuple[Int[np.ndarray, " W"], tuple[str, ...]]:
+    """Governor and relation of each of the words that have pieces."""
+    places = {number: place for place, number in enumerate(kept)}
+    governors, relations = np.full(len(kept), ROOT), [""] * len(kept)
+    for arc in layout.arcs:
+        if arc.dependent in places:
+            known = layout.apart(arc.dependent, arc.governor)
+            place = places[arc.dependent]
+            governors[place] = places[arc.governor] if known else UNKNOWN
+            relations[place] = arc.relation
+    return governors, tuple(relations)
