@@ -26,6 +26,7 @@ from flaxattn.commands import (
     extract,
     generate,
     roles,
+    search,
     stats,
     store,
     translate,
@@ -130,6 +131,7 @@ app.command()(evaluate.evaluate)
 app.command()(stats.stats)
 app.command()(roles.roles)
 app.add_typer(store.app, name="store")
+app.add_typer(search.app, name="search")
 
 _tokenizer = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(_tokenizer, name="tokenizer")

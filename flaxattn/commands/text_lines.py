@@ -66,12 +66,12 @@ def tell_empty(lines: Sequence[tuple[str, str]]) -> None:
 
 
 @contextlib.contextmanager
-def progress(what: str, total: int) -> Iterator[Seen]:
+def progress(what: str, total: int | None) -> Iterator[Seen]:
     """A bar on standard error where that is a terminal.
 
     Args:
         what: Is being done.
-        total: How often it is.
+        total: How often it is; None where nobody knows.
 
     Yields:
         What is to be told how many more were done.
