@@ -105,6 +105,9 @@ def query(
         ),
     ] = None,
     top: Annotated[int, typer.Option(min=1, help="How many contexts.")] = 20,
+    one_per_text: Annotated[
+        bool, typer.Option("--one-per-text", help="Only the best token of each text.")
+    ] = False,
     model: Annotated[
         str | None, typer.Option(help="Default the name that the index was made with.")
     ] = None,
@@ -121,7 +124,7 @@ def query(
     place = int(token) if re.fullmatch(r"\d{1,9}", token, re.ASCII) else token
     loaded = from_pretrained(model or opened.facts["model"]["name"])
     position, piece, vector = token_vector(loaded, opened, text, place, layer, number)
-    hits = nearest(opened, vector, layer, number, top=top)
+    hits = nearest(opened, vector, layer, number, top=top, one_per_text=one_per_text)
     counts = histograms(hits)
     if as_json:
         said = {
@@ -174,11 +177,11 @@ def _table(title: str, hits: "list[Hit]") -> Table:
 
 
 def _context(hit: "Hit") -> Text:
-    """The characters around a token, itself in bold."""
+    """The characters around a token, itself in brackets and bold."""
     start, stop = hit.token.start, hit.token.stop
     before, after = hit.text[max(start - _AROUND, 0) : start], hit.text[stop : stop + _AROUND]
     found = _shown(before)
-    found.append(str(_shown(hit.text[start:stop])), style="bold reverse")
+    found.append(f"[{_shown(hit.text[start:stop])}]", style="bold")
     return found.append(_shown(after))
 
 

@@ -6,7 +6,7 @@ One vector per text, in memory. Vectors of single tokens, on disk, are in `head_
 """
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -116,7 +116,7 @@ def unit(vectors: Float[np.ndarray, "*N E"]) -> Float[np.ndarray, "*N E"]:
 def _pooled(
     module: nn.Module,
     params: Any,
-    given: Mapping[str, Array],
+    given: Any,
     shares: Float[Array, "B S"],
     state: int | None,
 ) -> Float[Array, "B E"]:

@@ -96,7 +96,7 @@ def build_head_index(
     truncate: bool = False,
     bad: BadRows | None = None,
     batch_tokens: int | None = None,
-    watch: Callable[[int], None] = lambda count: None,
+    watch: Callable[[int], object] = lambda count: None,
     settings: Mapping[str, Any] | None = None,
 ) -> int:
     """Write an index of the tokens of texts: whole, or nothing of it.
@@ -189,7 +189,7 @@ def token_vector(
 
 @functools.partial(jax.jit, static_argnames=("module", "wanted"))
 def observed(
-    module: nn.Module, params: Any, given: Mapping[str, Array], wanted: Wanted
+    module: nn.Module, params: Any, given: Any, wanted: Wanted
 ) -> tuple[Float[Array, "L B H S D"], Array]:
     """Vectors of norm one of every position, and the key `[L, B, H, S]` it attends to most.
 

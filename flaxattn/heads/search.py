@@ -9,8 +9,8 @@ known here.
 
 import collections
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -77,11 +77,12 @@ def nearest(
     head: int | None = None,
     *,
     top: int = 20,
+    one_per_text: bool = False,
 ) -> list[Hit]:
     """The tokens of an index whose vectors are most similar to one.
 
     Cost: one product of every vector of the head, P D multiplications, from the disk. Memory: a
-    block of 16,384 vectors, and the tables of one shard.
+    block of 16,384 vectors, the cosines and the tables of one shard.
 
     Args:
         index: The index.
@@ -90,6 +91,8 @@ def nearest(
         head: Number of the head; in an index of hidden states it may be left out, then nothing is
             said of attention.
         top: How many.
+        one_per_text: Whether only the most similar token of each text counts. Tokens of a text that
+            attend to the same one are much alike, so a single text can take all places.
 
     Returns:
         The most similar first, of equal ones those that come first in the corpus. Stored vectors
@@ -118,12 +121,17 @@ def nearest(
             raise InputError(
                 f"the vector has {wanted.shape}, those of the index have {stored.shape[1:]}"
             )
-        for start in range(0, len(stored), _BLOCK):
-            values = stored[start : start + _BLOCK].astype(np.float32) @ wanted
-            order = np.argsort(-values, kind="stable")[:top]
-            found = np.column_stack([values[order], np.full(len(order), shard), start + order])
-            both = np.concatenate([best, found])
-            best = both[np.argsort(-both[:, 0], kind="stable")[:top]]
+        blocks = (stored[i : i + _BLOCK] for i in range(0, len(stored), _BLOCK))
+        values = np.concatenate([block.astype(np.float32) @ wanted for block in blocks])
+        order = np.argsort(-values, kind="stable")
+        if one_per_text:
+            tokens = index.table(shard, "tokens")
+            texts = tokens["text"].to_numpy()[~tokens["special"].to_numpy()]
+            order = order[np.sort(np.unique(texts[order], return_index=True)[1])]
+        order = order[:top]
+        found = np.column_stack([values[order], np.full(len(order), shard), order])
+        best = np.concatenate([best, found])
+        best = best[np.argsort(-best[:, 0], kind="stable")[:top]]
     return _hits(index, best, layer, head)
 
 
@@ -145,7 +153,10 @@ def _hits(
                 other = _token(tokens, text["first"] + int(strongest[place]))
             found[number] = Hit(
                 min(float(best[number, 0]), 1.0),
-                *(text[name] for name in ("id", "text", "file", "line")),
+                text["id"],
+                text["text"],
+                text["file"],
+                text["line"],
                 _token(tokens, row),
                 other,
             )
@@ -166,9 +177,9 @@ def histograms(hits: Sequence[Hit]) -> dict[str, dict[str, dict[str, int]]]:
     Returns:
         Counts, the most frequent first: under `found` and, where a head was named, under
         `strongest`: `tag`, part of speech; `relation` to the governor; `governor`, words to it,
-        negative to the left. Tokens without a tree count in none of these; special ones count as
-        such. Under `strongest` also `offset`: positions from a token to the one that it attends
-        to most.
+        negative to the left. Tokens without a tree count in none of these, special ones count as
+        `special`. Under `strongest` also `offset`: positions from a token to the one that it
+        attends to most.
     """
     pairs = [(hit.token, hit.strongest) for hit in hits]
     others = [(one, other) for one, other in pairs if other is not None]
@@ -180,21 +191,21 @@ def histograms(hits: Sequence[Hit]) -> dict[str, dict[str, dict[str, int]]]:
 
 
 def _kinds(tokens: Sequence[Token]) -> dict[str, dict[str, int]]:
-    known = [token for token in tokens if token.special or token.tag is not None]
-    if all(token.tag is None for token in known):
-        known = []
-    names: Mapping[str, Any] = {
-        "tag": lambda token: token.tag,
-        "relation": lambda token: token.relation,
-        "governor": lambda token: ROOT if token.governor is None else f"{token.governor:+d}",
-    }
+    kinds = [("tag", lambda token: token.tag), ("relation", lambda token: token.relation)]
+    kinds.append(("governor", _way))
     return {
-        name: _counts([SPECIAL if token.special else kind(token) for token in known])
-        for name, kind in names.items()
+        name: _counts([SPECIAL if token.special else kind(token) for token in tokens])
+        for name, kind in kinds
     }
 
 
-def _counts(values: Sequence[str]) -> dict[str, int]:
+def _way(token: Token) -> str | None:
+    if token.governor is None:
+        return None if token.relation is None else ROOT
+    return f"{token.governor:+d}"
+
+
+def _counts(values: Sequence[str | None]) -> dict[str, int]:
     """How often each value is there; of equally frequent ones the first in the alphabet first."""
-    counts = collections.Counter(values)
+    counts = collections.Counter(value for value in values if value is not None)
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))

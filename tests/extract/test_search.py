@@ -90,6 +90,11 @@ def test_the_nearest_are_those_of_brute_force(bert, index, texts, layer, head):
     assert found == sorted(found, reverse=True)
     np.testing.assert_allclose(found, np.sort(exact)[::-1][:25], atol=HALF)
     assert len({(hit.id, hit.token.position) for hit in hits}) == 25
+    singles = nearest(index, vector, layer, head, top=9, one_per_text=True)
+    best = {t: max(told[p][0] for p in places if p[0] == t) for t, _ in places}
+    found = [hit.similarity for hit in singles]
+    np.testing.assert_allclose(found, sorted(best.values())[::-1][:9], atol=HALF)
+    assert len({hit.id for hit in singles}) == 9
 
 
 def test_a_causal_model_and_hidden_states(gpt2, texts, corpus, tmp_path):
@@ -149,6 +154,7 @@ def test_histograms_counted_by_hand():
     }
     without = [Hit(1.0, "t", "…", "f", 1, token(1, None, None, None), cls)]
     assert histograms(without)["found"] == {"tag": {}, "relation": {}, "governor": {}}
+    assert histograms(without)["strongest"]["tag"] == {"special": 1}
     assert histograms(without)["strongest"]["offset"] == {"-1": 1}
 
 
@@ -197,6 +203,18 @@ def test_the_command_on_trees(bert, run, tmp_path):
     assert f"{offset:+d}" in found["histograms"]["strongest"]["offset"]
     code, said, _ = run("search", "query", out, "the cat is sad", "--token", 2, "--head", "1.0")
     assert code == 0 and "nearest of 12 tokens" in said and "found, tag: " in said
+    code, said, _ = run("search", "query", out, "the cat", "--token", 2, "--json", "--one-per-text")
+    found = json.loads(said)
+    assert code == 0 and [found["layer"], found["head"]] == [1, None] and len(found["hits"]) == 3
+    assert list(found["histograms"]) == ["found"]
+    code, _, error = run("search", "query", out, "the cat", "--token", 2, "--head", "one")
+    assert code == 2 and "'one' is not a head such as 1.0" in error
+    (tmp_path / "b.txt").write_text("a b\n" + "a " * 60 + "\n", encoding="utf-8")
+    words = ("--model", tmp_path / "model", "--layer", 0, "--out", tmp_path / "b")
+    code, _, error = run("search", "build", tmp_path / "b.txt", *words)
+    assert code == 2 and "line 2" in error and len(error.splitlines()) <= 3
+    code, said, error = run("search", "build", tmp_path / "b.txt", *words, "--on-error", "skip")
+    assert code == 0 and "with 1 texts" in said and "left out 1 texts: too-many-tokens" in error
 
 
 def test_damage_is_found_and_nothing_is_half_written(bert, corpus, tmp_path, monkeypatch):
