@@ -121,7 +121,7 @@ def nearest(
             raise InputError(
                 f"the vector has {wanted.shape}, those of the index have {stored.shape[1:]}"
             )
-        blocks = (stored[i : i + _BLOCK] for i in range(0, len(stored), _BLOCK))
+        blocks = (stored[i : i + _BLOCK] for i in range(0, len(stored) or 1, _BLOCK))
         values = np.concatenate([block.astype(np.float32) @ wanted for block in blocks])
         order = np.argsort(-values, kind="stable")
         if one_per_text:

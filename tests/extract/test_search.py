@@ -117,6 +117,15 @@ def test_a_causal_model_and_hidden_states(gpt2, texts, corpus, tmp_path):
     np.testing.assert_allclose(vector, expected / np.linalg.norm(expected), rtol=1e-4, atol=1e-6)
 
 
+def test_texts_of_special_tokens_alone_are_searched_too(gpt2, tmp_path):
+    special = dataclasses.replace(gpt2.config, bos_token_id=3)  # what "a" is read as
+    model = dataclasses.replace(gpt2, config=special)
+    subjects = [Subject("t0", "a"), Subject("t1", "a")]
+    index = built(model, subjects, tmp_path / "i", "hidden", (0,))
+    assert (len(index), index.texts) == (0, 2)
+    assert nearest(index, np.ones(16), 0, one_per_text=True) == []
+
+
 def test_repeated_sentences_find_each_other_in_order(bert, tmp_path):
     lines = ["a b c", "the cat is sad", "a b c", "d e", "a b c"]
     subjects = [Subject(f"t{n}", text) for n, text in enumerate(lines)]
