@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from flaxattn.ablation import head_importance as head_importance
     from flaxattn.ablation import pruning_curve as pruning_curve
     from flaxattn.config import BertConfig as BertConfig
+    from flaxattn.extraction.embed import embed as embed
     from flaxattn.extraction.extract import extract as extract
     from flaxattn.extraction.extract import extract_models as extract_models
     from flaxattn.extraction.run import extract_to as extract_to
@@ -70,6 +71,7 @@ _HOMES = {
     "atlas_view": "flaxattn.views.doors",
     "compare_traces": "flaxattn.heads.divergence",
     "detect_heads": "flaxattn.heads.induction",
+    "embed": "flaxattn.extraction.embed",
     "extract": "flaxattn.extraction.extract",
     "extract_models": "flaxattn.extraction.extract",
     "extract_to": "flaxattn.extraction.run",
@@ -114,6 +116,7 @@ __all__ = [  # a list in this file, so that type checkers can read it
     "attention_flow",
     "compare_traces",
     "detect_heads",
+    "embed",
     "extract",
     "extract_models",
     "extract_to",

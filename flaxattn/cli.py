@@ -27,6 +27,7 @@ from flaxattn.commands import (
     generate,
     probe,
     roles,
+    search,
     stats,
     store,
     translate,
@@ -132,6 +133,7 @@ app.command()(stats.stats)
 app.command()(roles.roles)
 app.command()(probe.probe)
 app.add_typer(store.app, name="store")
+app.add_typer(search.app, name="search")
 
 _tokenizer = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(_tokenizer, name="tokenizer")

@@ -151,7 +151,7 @@ def _of_texts(request: Request, asked: "Asked", bad: "BadRows", watch: _Watch) -
     from flaxattn.extraction.head_scores import head_scores
     from flaxattn.loading import from_pretrained
 
-    found = _subjects(request, bad)
+    found = read_subjects(request, bad)
     subjects, data = itertools.islice(found[0], request.limit), found[1]
     model = from_pretrained(request.model)
     parts = head_scores(
@@ -167,8 +167,15 @@ def _of_texts(request: Request, asked: "Asked", bad: "BadRows", watch: _Watch) -
     return parts, {"model": request.model, "data": data}
 
 
-def _subjects(request: Request, bad: "BadRows") -> tuple[Iterator["Subject"], list[dict[str, Any]]]:
-    """The texts, and what files they are from."""
+def read_subjects(
+    request: Request, bad: "BadRows"
+) -> tuple[Iterator["Subject"], list[dict[str, Any]]]:
+    """The texts, and what files they are from.
+
+    Args:
+        request: Which ones.
+        bad: Takes those that cannot be used.
+    """
     from flaxattn.corpus.files import find_inputs, fingerprint
     from flaxattn.corpus.texts import Columns, read_texts
     from flaxattn.corpus.trees import read_sentences

@@ -1,0 +1,202 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""`flaxattn search build|query`: parses, calls, prints. Everything heavy is imported when it runs.
+
+What is stored is in `flaxattn.store.head_index`, what is similar in `flaxattn.heads.search`.
+"""
+
+import itertools
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from flaxattn.heads.search import Hit
+    from flaxattn.heads.search import Token as Found
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+
+_Model = Annotated[str, typer.Option("--model", help="Built-in name, model directory, or Hub id.")]
+_AROUND = 30  # characters on both sides of a token
+_SHOWN = 8  # bars of a histogram
+
+
+@app.callback()
+def search() -> None:
+    """Find the contexts in a corpus in which a head does what it does in a sentence."""
+
+
+@app.command()
+def build(
+    inputs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="INPUT...",
+            help="Sentences with trees (.conllu, also .gz and .zst), or texts as for extract.",
+        ),
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the index, a new one.")],
+    layer: Annotated[list[int], typer.Option("--layer", help="From 0; repeat for several.")],
+    model: _Model = "tiny-bert",
+    kind: Annotated[
+        str,
+        typer.Option(help="head_output: what each head wrote; hidden: the output of the layer."),
+    ] = "head_output",
+    text_column: Annotated[str, typer.Option(help="Column or key of the text.")] = "text",
+    limit: Annotated[int | None, typer.Option(min=1, help="Take no more texts than these.")] = None,
+    truncate: Annotated[
+        bool, typer.Option("--truncate", help="Cut texts over the model's limit.")
+    ] = False,
+    on_error: Annotated[
+        str, typer.Option(help="Texts that cannot be used: fail or skip.")
+    ] = "fail",
+    batch_tokens: Annotated[
+        int | None, typer.Option(min=1, help="Positions of a batch, padding counted.")
+    ] = None,
+) -> None:
+    """Store a vector of every token of a corpus, by head, with what it attends to most."""
+    from flaxattn.commands.head_corpus import Request, read_subjects
+    from flaxattn.commands.text_lines import progress
+    from flaxattn.corpus.bad_rows import BadRows
+    from flaxattn.extraction.head_index import Wanted, build_head_index
+    from flaxattn.loading import from_pretrained
+
+    if on_error not in ("fail", "skip"):
+        raise typer.BadParameter("choose fail or skip.", param_hint="--on-error")
+    request = Request(tuple(inputs), out, model, (text_column, None), limit)
+    bad = BadRows(on_error)
+    subjects, data = read_subjects(request, bad)
+    with progress("texts", limit) as seen:
+        count = build_head_index(
+            from_pretrained(model),
+            itertools.islice(subjects, limit),
+            out,
+            Wanted(kind, tuple(layer)),
+            truncate=truncate,
+            bad=bad,
+            batch_tokens=batch_tokens,
+            watch=seen,
+            settings={"data": data, "settings": {"limit": limit, "truncate": truncate}},
+        )
+    for code, number in sorted(bad.counts.items()):
+        typer.echo(f"left out {number} texts: {code}", err=True)
+    typer.echo(f"wrote {out.resolve()} with {count:,} texts")
+
+
+@app.command()
+def query(
+    index: Annotated[Path, typer.Argument(help="Folder that `flaxattn search build` wrote.")],
+    text: Annotated[str, typer.Argument(help="A sentence.")],
+    token: Annotated[
+        str, typer.Option(help="Number of a token, special ones counted, or a word of the text.")
+    ],
+    head: Annotated[
+        str | None,
+        typer.Option(
+            help="LAYER.HEAD, from 0, such as 8.3; of an index of hidden "
+            "states a layer will do, and the head says whose attention is told."
+        ),
+    ] = None,
+    top: Annotated[int, typer.Option(min=1, help="How many contexts.")] = 20,
+    one_per_text: Annotated[
+        bool, typer.Option("--one-per-text", help="Only the best token of each text.")
+    ] = False,
+    model: Annotated[
+        str | None, typer.Option(help="Default the name that the index was made with.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+) -> None:
+    """Print the most similar contexts of a token, and what these tokens are and attend to."""
+    from flaxattn.extraction.head_index import token_vector
+    from flaxattn.heads.search import histograms, nearest
+    from flaxattn.loading import from_pretrained
+    from flaxattn.store.head_index import open_head_index
+
+    opened = open_head_index(index)
+    layer, number = _head(head, opened.layers)
+    place = int(token) if re.fullmatch(r"\d{1,9}", token, re.ASCII) else token
+    loaded = from_pretrained(model or opened.facts["model"]["name"])
+    position, piece, vector = token_vector(loaded, opened, text, place, layer, number)
+    hits = nearest(opened, vector, layer, number, top=top, one_per_text=one_per_text)
+    counts = histograms(hits)
+    if as_json:
+        said = {
+            "query": {"text": text, "position": position, "token": piece},
+            "layer": layer,
+            "head": number,
+            "kind": opened.kind,
+            "searched": len(opened),
+            "hits": [_plain(hit) for hit in hits],
+            "histograms": counts,
+        }
+        typer.echo(json.dumps(said, indent=1))
+        return
+    where = f"layer {layer}" if number is None else f"head {layer}.{number}"
+    title = f"{opened.kind} of {where} at {piece!r}: the nearest of {len(opened):,} tokens"
+    console = Console(highlight=False)
+    console.print(_table(title, hits))
+    for whose, kinds in counts.items():
+        for name, values in kinds.items():
+            if values:
+                console.print(_shown(f"{whose}, {name}: {_bars(values)}"))
+
+
+def _head(text: str | None, layers: tuple[int, ...]) -> tuple[int, int | None]:
+    """Layer and head of `8.3`; the layer of `8`; the only layer there is."""
+    found = re.fullmatch(r"(\d{1,4})(?:\.(\d{1,4}))?", text or "", re.ASCII)
+    if text is None and len(layers) == 1:
+        return layers[0], None
+    if found is None:
+        told = f"{text!r} is not a head such as {layers[0]}.0."
+        raise typer.BadParameter(told, param_hint="--head")
+    return int(found[1]), None if found[2] is None else int(found[2])
+
+
+def _plain(hit: "Hit") -> dict[str, Any]:
+    """A hit as JSON has it."""
+    other = None if hit.strongest is None else hit.strongest._asdict()
+    return {**hit._asdict(), "token": hit.token._asdict(), "strongest": other}
+
+
+def _table(title: str, hits: "list[Hit]") -> Table:
+    table = Table(title=_shown(title), title_justify="left")
+    table.add_column("cosine", justify="right")
+    for name in ("text", "context", "attends most to"):
+        table.add_column(name, overflow="fold")
+    for hit in hits:
+        other = "" if hit.strongest is None else _named(hit.strongest)
+        table.add_row(f"{hit.similarity:.3f}", _shown(hit.id), _context(hit), _shown(other))
+    return table
+
+
+def _context(hit: "Hit") -> Text:
+    """The characters around a token, itself in brackets and bold."""
+    start, stop = hit.token.start, hit.token.stop
+    before, after = hit.text[max(start - _AROUND, 0) : start], hit.text[stop : stop + _AROUND]
+    found = _shown(before)
+    found.append(f"[{_shown(hit.text[start:stop])}]", style="bold")
+    return found.append(_shown(after))
+
+
+def _named(token: "Found") -> str:
+    return f"{token.token} ({token.position})"
+
+
+def _bars(values: Mapping[str, int]) -> str:
+    shown = [f"{name} {count}" for name, count in itertools.islice(values.items(), _SHOWN)]
+    rest = sum(values.values()) - sum(itertools.islice(values.values(), _SHOWN))
+    return ", ".join([*shown, *([f"others {rest}"] if rest else [])])
+
+
+def _shown(text: str) -> Text:
+    """Text that is neither markup nor an order to the terminal."""
+    from flaxattn.corpus.safe_text import printable
+
+    return Text(printable(text))

@@ -1,0 +1,100 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""`fa.embed`: vectors of sentences against hidden states of one text at a time."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+import flaxattn as fa
+from flaxattn.errors import InputError
+
+# Sums are ordered by shape: of values about 1, float32 differs by some 1e-7.
+CLOSE = {"rtol": 1e-5, "atol": 1e-6}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def on_one_device():
+    before = jax.config.jax_default_device
+    jax.config.update("jax_default_device", jax.devices()[0])
+    yield
+    jax.config.update("jax_default_device", before)
+
+
+def states(model, text):
+    """Hidden states `[layers + 1, S, E]` of one text, and which pieces are special."""
+    reading = model.read([text])
+    names = ("input_ids", "attention_mask", "token_type_ids")
+    given = {name: reading.given[name] for name in names if name in reading.given}
+    out = model(**given, output_hidden_states=True)
+    found = getattr(out, "encoder_hidden_states", None) or out.hidden_states
+    return np.stack([np.asarray(state)[0] for state in found]), np.asarray(reading.told.special)[0]
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2", "seq2seq"])
+def test_the_mean_of_plain_pieces(family, texts, request):
+    model, texts = request.getfixturevalue(family), texts[:4]
+    expected = []
+    for text in texts:
+        hidden, special = states(model, text)
+        expected.append(hidden[-1][~special].mean(0))
+    found = fa.embed(model, texts)
+    assert found.dtype == np.float32 and found.shape == (len(texts), 16)
+    np.testing.assert_allclose(found, expected, **CLOSE)
+
+
+def test_company_makes_no_difference(bert, texts):
+    texts = texts[:6]
+    together = fa.embed(bert, texts, batch_tokens=64)
+    for text, vector in zip(texts, together, strict=True):
+        np.testing.assert_allclose(fa.embed(bert, [text])[0], vector, **CLOSE)
+
+
+def test_other_poolings_and_layers(bert, gpt2, texts):
+    some = texts[:2]
+    for number, text in enumerate(some):
+        hidden, special = states(bert, text)
+        for layer in (0, 1, 2, -2):
+            found = fa.embed(bert, some, "cls", layer)[number]
+            np.testing.assert_allclose(found, hidden[layer][0], **CLOSE)
+        found = fa.embed(bert, some, "last", 1)[number]
+        np.testing.assert_allclose(found, hidden[1][np.flatnonzero(~special)[-1]], **CLOSE)
+        hidden, _ = states(gpt2, text)
+        np.testing.assert_allclose(fa.embed(gpt2, some, "last")[number], hidden[-1][-1], **CLOSE)
+
+
+def test_products_of_unit_vectors_are_cosines(bert, texts):
+    texts = texts[:4]
+    vectors = fa.embed(bert, texts)
+    units = fa.embed(bert, texts, normalize=True)
+    expected = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    np.testing.assert_allclose(units, expected, **CLOSE)
+    np.testing.assert_allclose(np.diag(units @ units.T), 1, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("family", "texts", "options", "words"),
+    [
+        ("bert", ["a"], {"pooling": "max"}, ("'max' is unknown", "mean, cls, last")),
+        ("gpt2", ["a"], {"pooling": "cls"}, ("has no [CLS]", '"last"')),
+        ("bert", ["a"], {"layer": 3}, ("layer is 3", "1 to 2")),
+        ("bert", ["a"], {"layer": -4}, ("layer is -4",)),
+        ("bert", "a", {}, ("received a string",)),
+        ("bert", [], {}, ("received no text",)),
+        ("bert", ["a", "a " * 60], {}, ("text 1 is too long",)),
+    ],
+)
+def test_what_is_refused(family, texts, options, words, request):
+    with pytest.raises(InputError) as told:
+        fa.embed(request.getfixturevalue(family), texts, **options)
+    assert all(word in str(told.value) for word in words), told.value
+    assert len(str(told.value).splitlines()) <= 3
+
+
+def test_a_text_of_special_pieces_has_no_mean(gpt2):
+    special = dataclasses.replace(gpt2.config, bos_token_id=3)  # what "a" is read as
+    model = dataclasses.replace(gpt2, config=special)
+    with pytest.raises(InputError, match=r"text 1 has special pieces only\nleave it out"):
+        fa.embed(model, ["b", "a"])
