@@ -3,18 +3,15 @@
 // The head level: lines between two columns of tokens, one method per part of it. `drawn()` hands out
 // what is on the canvas, for tests and scripts.
 
-import { fade } from "./colours.js";
 import { tokenRow } from "./controls.js";
 import { element, swatch, tokenText } from "./elements.js";
 import { svgDocument } from "./export.js";
 import { HeadPage } from "./head_page.js";
+import { HeadRows, sightOf } from "./head_rows.js";
 import { Matrix } from "./matrix.js";
 import { layOut, lineAt, meanOn, paintLines, selectLines } from "./lines.js";
 import { formatShare, formatWeight } from "./numbers.js";
 import { headsPanel, pairPanel, tokenPanel } from "./panel.js";
-
-/** A stripe fainter than this is not seen. */
-const FAINTEST = 1 / 255;
 
 export class HeadLevel {
   /**
@@ -29,14 +26,17 @@ export class HeadLevel {
     this.state = state;
     this.actions = actions;
     this.page = new HeadPage(root, payload, state, actions);
-    /** What each row shows of the token in focus. */
-    this.marks = new WeakMap();
+    this.rows = new HeadRows(this.page, state);
+    this.scroll = () => this.followScroll();
+    window.addEventListener("scroll", this.scroll, { passive: true });
     this.page.stage.addEventListener("mousemove", (event) => this.pointAtLine(event));
     this.page.stage.addEventListener("mouseleave", () => actions.hideTip());
   }
 
   destroy() {
     if (this.matrix) this.matrix.destroy();
+    window.removeEventListener("scroll", this.scroll);
+    cancelAnimationFrame(this.waiting);
     this.page = null;
   }
 
@@ -137,14 +137,29 @@ export class HeadLevel {
     const focus = this.state.focus();
     if (this.asMatrix) return this.focusMatrix(focus);
     this.drawing = this.everything;
-    if (focus) {
-      this.drawing = selectLines(this.state.layerWeights(), this.state.selection(focus));
-      paintLines(this.page.overlay, this.drawing.lines, this.geometry, (head) => this.actions.colourOf(head));
-    }
+    if (focus) this.drawing = selectLines(this.state.layerWeights(), this.state.selection(focus));
     this.page.lines.classList.toggle("focused", Boolean(focus));
-    this.showRows(focus);
+    this.found = this.others(focus);
+    this.showSight(focus);
     this.showPanel(focus);
     return this.showStatus();
+  }
+
+  /** The lines and the rows of the token in focus, as far as they are in sight. */
+  showSight(focus) {
+    const colourOf = (head) => this.actions.colourOf(head);
+    const sight = sightOf(this.page.stage, this.geometry.height);
+    if (focus) paintLines(this.page.overlay, this.drawing.lines, this.geometry, colourOf, sight);
+    this.rows.show(focus, this.found, sight, this.rowHeight, colourOf);
+  }
+
+  /** Draw what comes into sight, once before the next frame. */
+  followScroll() {
+    if (this.waiting || this.asMatrix || this.root.hidden || !this.geometry || !this.state.focus()) return;
+    this.waiting = requestAnimationFrame(() => {
+      this.waiting = 0;
+      if (!this.asMatrix && !this.root.hidden) this.showSight(this.state.focus());
+    });
   }
 
   /** The crosshair of the matrix, and beside it what the lines of that token would say. */
@@ -152,35 +167,10 @@ export class HeadLevel {
     this.matrix.focus();
     const selection = { ...this.state.selection(focus), heads: this.heads };
     this.drawing = focus ? selectLines(this.state.layerWeights(), selection) : null;
+    this.found = this.others(focus);
     this.showPanel(focus);
     this.page.count.textContent = this.matrix.status();
     this.root.dataset.lines = "0";
-  }
-
-  /** The token in focus, and on the other side one stripe per head and the mean weight. */
-  showRows(focus) {
-    const others = this.others(focus);
-    for (const side of ["left", "right"]) {
-      for (const [index, row] of this.page.rows[side]) {
-        const chosen = Boolean(focus) && focus.side === side && focus.index === index;
-        const held = (side === "left" ? this.state.query : this.state.key) === index;
-        const found = focus && focus.side !== side ? others.get(index) : undefined;
-        const text = found ? formatWeight(found.mean) : "";
-        const stripes = found && Math.max(...found.weights.values()) >= FAINTEST ? this.stripes(found.weights) : "";
-        const shown = `${chosen} ${held} ${text} ${stripes}`;
-        if (this.marks.get(row) === shown) continue; // in a long text, few rows change
-        this.marks.set(row, shown);
-        row.classList.toggle("chosen", chosen);
-        row.classList.toggle("held", held);
-        row.setAttribute("aria-selected", String(held));
-        row.style.setProperty("background-image", stripes);
-        row.lastChild.textContent = text;
-      }
-      this.page.columns[side].querySelectorAll("[tabindex]").forEach((row) => row.removeAttribute("tabindex"));
-      const pinned = side === "left" ? this.state.query : this.state.key;
-      const entry = pinned === null ? this.page.columns[side].firstChild : this.page.rows[side].get(pinned);
-      if (entry) entry.tabIndex = 0;
-    }
   }
 
   /** Tokens that the lines of the token in focus lead to, with their weights by head. */
@@ -197,15 +187,6 @@ export class HeadLevel {
     return found;
   }
 
-  stripes(weights) {
-    const { heads } = this.state;
-    const stops = heads.map((head, i) => {
-      const colour = fade(this.actions.colourOf(head), weights.get(head) || 0);
-      return `${colour} ${(100 * i) / heads.length}% ${(100 * (i + 1)) / heads.length}%`;
-    });
-    return `linear-gradient(90deg, ${stops.join(", ")})`;
-  }
-
   showPanel(focus) {
     const { heads } = this;
     const { left, right } = this.state.side;
@@ -214,7 +195,7 @@ export class HeadLevel {
       this.actions.speak("");
       return;
     }
-    const others = this.others(focus);
+    const others = this.found;
     const pair = this.state.pair();
     if (pair) {
       const found = others.get(focus.side === "left" ? pair.key : pair.query);

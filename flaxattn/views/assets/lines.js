@@ -248,26 +248,37 @@ function tracePath(pen, [from, to], width, smooth) {
  * @param {Line[]} lines
  * @param {Geometry} geometry
  * @param {(head: number) => string} colourOf
+ * @param {{top: number, height: number}} [sight] the part that is drawn; all, if left out
  */
-export function paintLines(canvas, lines, geometry, colourOf) {
-  const { width, height } = geometry;
-  const scale = Math.min(window.devicePixelRatio || 1, 16000 / Math.max(width, height));
-  canvas.width = Math.round(width * scale);
-  canvas.height = Math.round(height * scale);
-  canvas.style.height = `${height}px`;
+export function paintLines(canvas, lines, geometry, colourOf, sight = { top: 0, height: geometry.height }) {
+  const { width } = geometry;
+  const scale = Math.min(window.devicePixelRatio || 1, 16000 / Math.max(width, sight.height));
+  const size = { width: Math.round(width * scale), height: Math.round(sight.height * scale) };
+  if (canvas.width !== size.width || canvas.height !== size.height) Object.assign(canvas, size);
+  canvas.style.setProperty("top", `${sight.top}px`);
+  canvas.style.setProperty("height", `${sight.height}px`);
   const pen = canvas.getContext("2d");
-  pen.scale(scale, scale);
+  pen.setTransform(scale, 0, 0, scale, 0, 0);
+  pen.clearRect(0, 0, width, sight.height);
+  pen.translate(0, -sight.top);
   pen.lineWidth = 1 / scale;
-  const wide = Math.max(0, lines.length - WIDE_LIMIT);
-  paintFaint(pen, lines.slice(0, wide), geometry, colourOf);
+  const shown = lines.filter((line) => inPart(line, geometry, sight));
+  const wide = Math.max(0, shown.length - WIDE_LIMIT);
+  paintFaint(pen, shown.slice(0, wide), geometry, colourOf);
   pen.lineWidth = WIDTH;
-  for (const line of lines.slice(wide)) {
+  for (const line of shown.slice(wide)) {
     pen.strokeStyle = colourOf(line.head);
     pen.globalAlpha = line.opacity;
     pen.beginPath();
     tracePath(pen, lineEnds(line, geometry), width, true);
     pen.stroke();
   }
+}
+
+/** @returns {boolean} whether a line crosses a part of the picture */
+function inPart(line, geometry, { top, height }) {
+  const [from, to] = lineEnds(line, geometry);
+  return Math.max(from, to) + WIDTH >= top && Math.min(from, to) - WIDTH <= top + height;
 }
 
 /** Paint thin lines, those of a head and of one opacity at once: a browser is much faster so. */
