@@ -147,7 +147,7 @@ def shape_input(
         InputError: If these are no attention weights.
     """
     sides = {
-        side: _shape_side(one, side, found[side], chosen, precision, blocks, f"{number}/{side}")
+        side: shape_side(one, side, found[side], chosen, precision, blocks, f"{number}/{side}")
         for side, chosen in layers.items()
     }
     heads = {side: found[side].heads for side in sides}
@@ -166,7 +166,7 @@ def shape_input(
     }
 
 
-def _shape_side(
+def shape_side(
     one: Trace,
     side: str,
     seen: Seen,
@@ -175,7 +175,24 @@ def _shape_side(
     blocks: Blocks,
     prefix: str,
 ) -> dict[str, Any]:
-    """Weights of the chosen layers, what each head does, and how alike the heads are."""
+    """Weights of the chosen layers, what each head does, and how alike the heads are.
+
+    Args:
+        one: A sequence without padding.
+        side: Name of the side.
+        seen: The record of that side.
+        layers: Layers that travel with the page.
+        precision: How weights are stored.
+        blocks: Where weights are put.
+        prefix: Of the names of their blocks, such as `0/encoder`.
+
+    Returns:
+        `layers`, `heads`, `weights`, `measures`, `likeness`, and `neuron` where there are vectors;
+        of statistics only the first two and `measures`.
+
+    Raises:
+        InputError: If these are no attention weights.
+    """
     about: dict[str, Any] = {"layers": list(layers), "heads": list(seen.heads)}
     if seen.weights is None:
         return about | {"measures": _told(seen, layers)}

@@ -23,6 +23,7 @@ SETTINGS = {
     "dimensions": ("all", "top"),
     "numbers": ("off", "on"),
     "sorting": ("position", "weight"),
+    "compare": ("a", "b", "difference"),
     "theme": ("auto", "light", "dark"),
 }
 PLACES = ("level", "sequence", "side", "layer", "heads", "query", "key", "mass", "measure")

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""A text longer than the window: what is in sight of a token's lines and rows is drawn, and right."""
+"""A text longer than the window: of a token, the lines and rows in sight are drawn, and right."""
 
 from pathlib import Path
 
@@ -88,7 +88,7 @@ def test_what_scrolls_into_sight_is_drawn_and_what_leaves_it_is_cleared(view, lo
 
 
 def test_all_lines_of_the_token_are_counted_in_sight_or_not(view, long):
-    shares, path = long
+    _, path = long
     view.open(path, f"query={QUERY}")
     assert view.lines().keys() == {(h, QUERY, k) for h in range(2) for k in range(LENGTH)}
     view.press("ESCAPE")

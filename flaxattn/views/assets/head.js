@@ -75,7 +75,7 @@ export class HeadLevel {
     const layer = this.state.layerNumber();
     const chosen = this.heads.map((head) => side.heads[head]).join(" ");
     const left = this.state.leftOut();
-    const parts = [this.payload.model, side.titles[0], `layer ${layer}`, `heads ${chosen}`];
+    const parts = [this.payload.model, side.titles[0], `layer ${layer}`, `heads ${chosen}`, this.state.comparing()];
     if (left) parts.push(`renormalised without ${left}`);
     const caption = parts.filter(Boolean).join(", ");
     const name = `${side.alone ? "attention" : `attention-${side.name}`}-layer-${layer}`;
@@ -86,7 +86,7 @@ export class HeadLevel {
       right: side.right.tokens,
       lines: this.drawing.lines,
       geometry: this.geometry,
-      colourOf: (head) => this.actions.colourOf(head),
+      colourOf: (line) => this.actions.colourOfLine(line),
       ink: this.actions.style("--ink"),
       paper: this.actions.style("--paper"),
     });
@@ -130,7 +130,7 @@ export class HeadLevel {
     this.geometry = layOut(selection, this.page.stage.clientWidth, this.rowHeight);
     this.everything = selectLines(this.state.layerWeights(), { ...selection, limit: this.geometry.limit });
     this.page.stage.style.setProperty("height", `${this.geometry.height}px`);
-    paintLines(this.page.canvas, this.everything.lines, this.geometry, (head) => this.actions.colourOf(head));
+    paintLines(this.page.canvas, this.everything.lines, this.geometry, (line) => this.actions.colourOfLine(line));
   }
 
   focus() {
@@ -147,7 +147,7 @@ export class HeadLevel {
 
   /** The lines and the rows of the token in focus, as far as they are in sight. */
   showSight(focus) {
-    const colourOf = (head) => this.actions.colourOf(head);
+    const colourOf = (line) => this.actions.colourOfLine(line);
     const sight = sightOf(this.page.stage, this.geometry.height);
     if (focus) paintLines(this.page.overlay, this.drawing.lines, this.geometry, colourOf, sight);
     this.rows.show(focus, this.found, sight, this.rowHeight, colourOf);
@@ -200,7 +200,10 @@ export class HeadLevel {
     if (pair) {
       const found = others.get(focus.side === "left" ? pair.key : pair.query);
       const weightOf = (head) => (found && found.weights.has(head) ? found.weights.get(head) : null);
-      const facts = heads.map((head) => ({ head: this.actions.facts(head), weight: weightOf(head) }));
+      const facts = heads.map((head) => {
+        const weight = weightOf(head);
+        return { head: this.actions.facts(head), weight, colour: this.actions.colourOfLine({ head, weight }) };
+      });
       this.page.panel.replaceChildren(...pairPanel(left.tokens[pair.query], right.tokens[pair.key], facts));
       return;
     }
@@ -208,10 +211,10 @@ export class HeadLevel {
     const listed = [...others].map(([index, { weights, mean }]) => ({
       token: other[index],
       mean,
-      parts: [...weights].sort((a, b) => a[0] - b[0]).map(([head, w]) => [w / heads.length, this.actions.colourOf(head)]),
+      parts: [...weights].sort((a, b) => a[0] - b[0]).map(([head, w]) => [Math.abs(w) / heads.length, this.actions.colourOfLine({ head, weight: w })]),
     }));
-    listed.sort((a, b) => b.mean - a.mean);
-    const onFirst = focus.side === "left" ? meanOn(this.state.layerWeights(), heads, focus.index, this.state.side.firsts) : null;
+    listed.sort((a, b) => Math.abs(b.mean) - Math.abs(a.mean));
+    const onFirst = focus.side === "left" && !this.state.signed ? meanOn(this.state.layerWeights(), heads, focus.index, this.state.side.firsts) : null;
     this.page.panel.replaceChildren(...tokenPanel(own[focus.index], focus.side, listed, heads.length, onFirst));
     const best = listed.slice(0, 3).map(({ token, mean }) => `${token} ${formatWeight(mean)}`);
     const pinned = this.state.query !== null || this.state.key !== null;
@@ -223,7 +226,8 @@ export class HeadLevel {
     const count = lines.length.toLocaleString("en");
     const what = lines.length < found ? `The strongest ${count} of ${found.toLocaleString("en")} lines` : `${count} lines`;
     const whose = this.state.focus() ? "of this token" : "";
-    const mass = this.state.leftOut() ? "the attention mass that is left" : "attention mass";
+    const left = this.state.leftOut() ? "the attention mass that is left" : "attention mass";
+    const mass = this.state.signed ? "the difference" : left;
     this.page.count.textContent = `${what} ${whose} · shown ${formatShare(share)} of ${mass}`.replace("  ", " ");
     this.root.dataset.lines = String(lines.length);
   }
@@ -231,7 +235,8 @@ export class HeadLevel {
   pointAtLine(event) {
     const line = lineAt(this.drawing.lines, this.geometry, event.offsetX, event.offsetY);
     if (!line) return this.actions.hideTip();
-    const { number, colour } = this.actions.facts(line.head);
+    const { number } = this.actions.facts(line.head);
+    const colour = this.actions.colourOfLine(line);
     const { left, right } = this.state.side;
     const [query, key] = [left.tokens[line.query], right.tokens[line.key]];
     const pair = element("strong", {}, tokenText(query), " → ", tokenText(key));

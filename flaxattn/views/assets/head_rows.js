@@ -4,6 +4,7 @@
 // are in sight. Which numbers, is handed in.
 
 import { fade } from "./colours.js";
+import { largestOf } from "./lines.js";
 import { formatWeight } from "./numbers.js";
 
 /** A stripe fainter than this is not seen. */
@@ -45,7 +46,7 @@ export class HeadRows {
    * @param {Map<number, Other>} others of the other side, by position
    * @param {Sight} sight
    * @param {number} rowHeight
-   * @param {(head: number) => string} colourOf
+   * @param {(line: {head: number, weight: number}) => string} colourOf
    */
   show(focus, others, sight, rowHeight, colourOf) {
     for (const side of /** @type {("left"|"right")[]} */ (["left", "right"])) {
@@ -68,7 +69,7 @@ export class HeadRows {
 
   write(row, { chosen, held, found }, colourOf) {
     const text = found ? formatWeight(found.mean) : "";
-    const stripes = found && Math.max(...found.weights.values()) >= FAINTEST ? this.stripes(found.weights, colourOf) : "";
+    const stripes = found && largestOf([...found.weights.values()]) >= FAINTEST ? this.stripes(found.weights, colourOf) : "";
     const shown = chosen || held || text ? `${chosen} ${held} ${text} ${stripes}` : "";
     if ((this.marks.get(row) || "") === shown) return;
     if (shown) this.marks.set(row, shown);
@@ -84,7 +85,8 @@ export class HeadRows {
   stripes(weights, colourOf) {
     const { heads } = this.state;
     const stops = heads.map((head, i) => {
-      const colour = fade(colourOf(head), weights.get(head) || 0);
+      const weight = weights.get(head) || 0;
+      const colour = fade(colourOf({ head, weight }), Math.abs(weight));
       return `${colour} ${(100 * i) / heads.length}% ${(100 * (i + 1)) / heads.length}%`;
     });
     return `linear-gradient(90deg, ${stops.join(", ")})`;

@@ -18,6 +18,7 @@ const STEPS = 16;
  * @property {number} columns number of keys
  * @property {(query: number) => number[][]} parts ranges of keys, half-open, over each of
  *   which the weights of a row sum to one
+ * @property {Layer[]} [pair] the two layers it is the difference of; then weights can be below 0
  *
  * @typedef {Object} Selection what is to be drawn
  * @property {number[]} heads indices of the heads that are on
@@ -33,7 +34,7 @@ const STEPS = 16;
  * @property {number} head index of the head
  * @property {number} query
  * @property {number} key
- * @property {number} weight
+ * @property {number} weight of a difference, below 0 where the second trace has less
  * @property {number} opacity between 0 and 1
  *
  * @typedef {Object} Drawing
@@ -41,6 +42,25 @@ const STEPS = 16;
  * @property {number} found how many there were before the limit
  * @property {number} share how much of the attention of the rows considered the lines carry
  */
+
+/** @returns {number} sum of the sizes in a row; what is no number has none */
+function massOf(row) {
+  let sum = 0;
+  for (let i = 0; i < row.length; i += 1) sum += Math.abs(row[i]) || 0;
+  return sum;
+}
+
+/** @returns {boolean} whether a weight shows in place of another; NaN shows before all */
+export function outweighs(weight, other) {
+  return Math.abs(weight) > Math.abs(other) || (Number.isNaN(weight) && !Number.isNaN(other));
+}
+
+/** @returns {number} largest size in a row; 0 if none is a number */
+export function largestOf(row) {
+  let most = 0;
+  for (let i = 0; i < row.length; i += 1) if (Math.abs(row[i]) > most) most = Math.abs(row[i]);
+  return most;
+}
 
 /** @returns {number} sum of an array */
 export function total(values) {
@@ -51,6 +71,10 @@ export function total(values) {
 
 /** @returns {Float32Array} weights of one row, renormalised without the hidden keys */
 export function readRow(layer, head, query, hidden) {
+  if (hidden && layer.pair) {
+    const [first, second] = layer.pair.map((one) => readRow(one, head, query, hidden));
+    return second.map((weight, i) => weight - first[i]);
+  }
   const start = (head * layer.rows + query) * layer.columns;
   const row = layer.weights.slice(start, start + layer.columns);
   if (!hidden) return row;
@@ -77,14 +101,14 @@ export function keepMass(row, parts, mass) {
   for (const [from, to] of parts) {
     const part = row.subarray(from, to);
     const floor = smallestKept(part, mass);
-    part.set(part.map((weight) => (weight >= floor ? weight : 0)));
+    part.set(part.map((weight) => (Math.abs(weight) < floor ? 0 : weight)));
   }
 }
 
 /** @returns {number} smallest weight among the fewest keys that hold `mass` of the row */
 function smallestKept(row, mass) {
-  const sorted = row.slice().sort();
-  const wanted = mass * total(row);
+  const sorted = row.map((weight) => Math.abs(weight) || 0).sort();
+  const wanted = mass * massOf(row);
   let sum = 0;
   for (let i = sorted.length - 1; i >= 0; i -= 1) {
     sum += sorted[i];
@@ -95,30 +119,34 @@ function smallestKept(row, mass) {
 
 /** @returns {number} what the weights of a row are divided by to become opacities */
 function opacityUnit(row, selection) {
-  if (selection.opacity === "row") return Math.max(...row) || 1;
+  if (selection.opacity === "row") return largestOf(row) || 1;
   return selection.opacity === "heads" ? selection.heads.length : 1;
 }
 
 /**
  * Opacities of every candidate `[head, query, key]`, 0 where no line is wanted.
- * @returns {{opacities: Float32Array, units: Float32Array, mass: number}} `units` turn the
- *   opacities of each row back into weights; `mass` is the attention of all rows together
+ * @returns {{opacities: Float32Array, units: Float32Array, signs: Int8Array|null, mass: number}}
+ *   `units` turn the opacities of each row back into weights, of a difference with `signs`; `mass`
+ *   is the attention of all rows together
  */
 function scanRows(layer, selection, queries, keys) {
   const rows = selection.heads.flatMap((head) => queries.map((query) => [head, query]));
   const opacities = new Float32Array(rows.length * keys.length);
   const units = new Float32Array(rows.length);
+  const signs = layer.pair ? new Int8Array(opacities.length) : null;
   let mass = 0;
   for (let at = 0; at < rows.length; at += 1) {
     const row = readRow(layer, ...rows[at], selection.hidden);
     units[at] = opacityUnit(row, selection);
-    mass += total(row);
+    mass += massOf(row);
     if (selection.mass < 1) keepMass(row, layer.parts(rows[at][1]), selection.mass);
     for (let i = 0; i < keys.length; i += 1) {
-      opacities[at * keys.length + i] = row[keys[i]] / units[at];
+      const weight = row[keys[i]];
+      opacities[at * keys.length + i] = Math.abs(weight) / units[at] || 0;
+      if (signs) signs[at * keys.length + i] = Math.sign(weight);
     }
   }
-  return { opacities, units, mass };
+  return { opacities, units, signs, mass };
 }
 
 /**
@@ -164,19 +192,19 @@ export function selectLines(layer, selection) {
   const only = (side, all) => (focus && focus.side === side ? [focus.index] : all);
   const queries = only("left", selection.queries);
   const keys = only("right", selection.keys);
-  const { opacities, units, mass } = scanRows(layer, selection, queries, keys);
+  const { opacities, units, signs, mass } = scanRows(layer, selection, queries, keys);
   const lines = strongest(opacities, selection.limit || LINE_LIMIT).map((i) => {
     const row = Math.floor(i / keys.length);
     return {
       head: heads[Math.floor(row / queries.length)],
       query: queries[row % queries.length],
       key: keys[i % keys.length],
-      weight: opacities[i] * units[row],
+      weight: opacities[i] * units[row] * (signs ? signs[i] : 1),
       opacity: Math.min(1, opacities[i]),
     };
   });
   lines.sort((a, b) => a.opacity - b.opacity);
-  const shown = lines.reduce((sum, line) => sum + line.weight, 0);
+  const shown = lines.reduce((sum, line) => sum + Math.abs(line.weight), 0);
   const found = opacities.reduce((count, opacity) => count + Number(opacity > 0), 0);
   return { lines, found, share: mass > 0 ? Math.min(1, shown / mass) : 0 };
 }
@@ -247,7 +275,7 @@ function tracePath(pen, [from, to], width, smooth) {
  * @param {HTMLCanvasElement} canvas
  * @param {Line[]} lines
  * @param {Geometry} geometry
- * @param {(head: number) => string} colourOf
+ * @param {(line: Line) => string} colourOf
  * @param {{top: number, height: number}} [sight] the part that is drawn; all, if left out
  */
 export function paintLines(canvas, lines, geometry, colourOf, sight = { top: 0, height: geometry.height }) {
@@ -267,7 +295,7 @@ export function paintLines(canvas, lines, geometry, colourOf, sight = { top: 0, 
   paintFaint(pen, shown.slice(0, wide), geometry, colourOf);
   pen.lineWidth = WIDTH;
   for (const line of shown.slice(wide)) {
-    pen.strokeStyle = colourOf(line.head);
+    pen.strokeStyle = colourOf(line);
     pen.globalAlpha = line.opacity;
     pen.beginPath();
     tracePath(pen, lineEnds(line, geometry), width, true);
@@ -281,20 +309,20 @@ function inPart(line, geometry, { top, height }) {
   return Math.max(from, to) + WIDTH >= top && Math.min(from, to) - WIDTH <= top + height;
 }
 
-/** Paint thin lines, those of a head and of one opacity at once: a browser is much faster so. */
+/** Paint thin lines, those of a colour and of one opacity at once: a browser is much faster so. */
 function paintFaint(pen, lines, geometry, colourOf) {
   let at = lines.findIndex((line) => alphaOf(line) > 0);
   while (at >= 0 && at < lines.length) {
     const alpha = alphaOf(lines[at]);
-    const heads = new Map();
+    const colours = new Map();
     for (; at < lines.length && alphaOf(lines[at]) === alpha; at += 1) {
-      const { head } = lines[at];
-      if (!heads.has(head)) heads.set(head, []);
-      heads.get(head).push(lines[at]);
+      const colour = colourOf(lines[at]);
+      if (!colours.has(colour)) colours.set(colour, []);
+      colours.get(colour).push(lines[at]);
     }
     pen.globalAlpha = alpha / 255;
-    for (const [head, alike] of heads) {
-      pen.strokeStyle = colourOf(head);
+    for (const [colour, alike] of colours) {
+      pen.strokeStyle = colour;
       pen.beginPath();
       for (const line of alike) tracePath(pen, lineEnds(line, geometry), geometry.width, false);
       pen.stroke();

@@ -5,7 +5,7 @@
 
 import { element, tokenText } from "./elements.js";
 import { byRow, Pyramid, readGrid } from "./matrix_grid.js";
-import { asPixels, colourOfWeight, NUMBER_EDGES, paintCells, READABLE, shadesBetween, tokenEdges, writeEdges } from "./matrix_paint.js";
+import { asPixels, colourOfWeight, divergingShades, hatch, NUMBER_EDGES, paintCells, READABLE, shadesBetween, tokenEdges, writeEdges } from "./matrix_paint.js";
 import { formatWeight } from "./numbers.js";
 import { matrixPicture } from "./matrix_picture.js";
 import { CanvasPen, sizeCanvas } from "./pens.js";
@@ -94,7 +94,9 @@ export class Matrix {
     const hidden = selection.hidden ? [...selection.hidden].join() : "";
     const reading = [head, selection.queries.join(), selection.keys.join(), hidden, selection.mass, selection.opacity].join(" ");
     if (layer !== this.layer || reading !== this.reading) this.read(layer, head, selection, reading);
-    this.shades = shadesBetween(this.actions.style("--scale-low"), this.actions.style("--scale-high"));
+    const style = (name) => this.actions.style(name);
+    const signed = () => divergingShades(style("--negative"), style("--paper"), style("--positive"));
+    this.shades = state.signed ? signed() : shadesBetween(style("--scale-low"), style("--scale-high"));
     this.pixels = asPixels(this.shades);
     this.arrange();
     this.paint();
@@ -110,6 +112,7 @@ export class Matrix {
     this.selection = selection;
     this.reading = reading;
     this.grid = readGrid(layer, head, selection);
+    this.whole = !this.grid.values.some(Number.isNaN);
     const named = this.named();
     this.edges = tokenEdges(queries.map((query) => named.left[query]), keys.map((key) => named.right[key]));
     this.pyramid = new Pyramid(opacity === "row" ? byRow(this.grid) : this.grid);
@@ -149,6 +152,7 @@ export class Matrix {
     this.stage.style.setProperty("width", `${width}px`);
     this.stage.style.setProperty("height", `${height}px`);
     const context = sizeCanvas(this.cells, width, height);
+    if (!this.whole) hatch(context, place, { paper: this.actions.style("--raised"), ink: this.actions.style("--soft") });
     paintCells(context, this.pyramid, this.window, place, this.pixels, this.buffer);
     writeEdges(new CanvasPen(context), this.window, place, this.named(), this.actions.style("--ink"));
     context.strokeStyle = this.actions.style("--rule");
@@ -218,10 +222,11 @@ export class Matrix {
 
   showLegend() {
     const unit = this.selection.opacity === "row" ? "share of the row’s largest weight" : "weight";
-    const marks = [0, 0.01, 0.1, 0.25, 0.5, 1].map((weight) => {
+    const weights = this.state.signed ? [-1, -0.25, -0.01, 0, 0.01, 0.25, 1] : [0, 0.01, 0.1, 0.25, 0.5, 1];
+    const marks = weights.map((weight) => {
       const box = element("span", { class: "matrix-shade", "aria-hidden": "true" });
       box.style.setProperty("background-color", colourOfWeight(this.shades, weight));
-      return element("span", { class: "matrix-mark" }, box, String(weight));
+      return element("span", { class: "matrix-mark" }, box, String(weight).replace("-", "−"));
     });
     this.legend.replaceChildren(this.pooling, element("span", { text: unit }), ...marks);
   }

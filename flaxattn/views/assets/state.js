@@ -26,6 +26,7 @@ export const SETTINGS = {
   dimensions: ["all", "top"],
   numbers: ["off", "on"],
   sorting: ["position", "weight"],
+  compare: ["a", "b", "difference"],
   theme: ["auto", "light", "dark"],
 };
 /** Settings that do not depend on the side. */
@@ -108,6 +109,7 @@ export class State {
     this.dimensions = "all";
     this.numbers = "off";
     this.sorting = "position";
+    this.compare = "a";
     this.theme = "auto";
     this.reset({});
   }
@@ -138,7 +140,7 @@ export class State {
     const name = `${sequence} ${unit}`;
     if (!this.cache.has(name)) {
       const input = this.payload.inputs[sequence];
-      const make = () => readSides(this.payload, input);
+      const make = () => readSides(this.payload, input, () => this.compare);
       this.cache.set(name, unit === "words" ? inWords(this.sidesOf(sequence, "pieces"), input) : make());
     }
     return this.cache.get(name);
@@ -200,6 +202,7 @@ export class State {
   /** Read settings that mean the same on every side. */
   fillFree(record, found) {
     for (const setting of FREE) {
+      if (setting === "compare" && !this.payload.names) continue; // of one trace there is no other
       if (SETTINGS[setting].includes(record[setting])) found[setting] = record[setting];
     }
     if (this.levels.includes(record.level)) found.level = record.level;
@@ -276,6 +279,18 @@ export class State {
 
   get hideFirst() {
     return this.first === "hidden";
+  }
+
+  /** @returns {string} which of two traces is shown, in words; empty if there is one */
+  comparing() {
+    const { names } = this.payload;
+    if (!names) return "";
+    return { a: names[0], b: names[1], difference: `${names[1]} − ${names[0]}` }[this.compare];
+  }
+
+  /** Whether what is shown is one trace less the other, and can be below 0. */
+  get signed() {
+    return this.compare === "difference";
   }
 
   get words() {
