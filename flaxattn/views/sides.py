@@ -196,13 +196,13 @@ def shape_side(
     about: dict[str, Any] = {"layers": list(layers), "heads": list(seen.heads)}
     if seen.weights is None:
         return about | {"measures": _told(seen, layers)}
-    weights = layer_weights(seen, layers)
+    weights = layer_weights(seen, layers, allow_nan=True)
     about["weights"] = [
         blocks.put(f"{prefix}/weights/{number}", encode_weights(layer, precision))
         for number, layer in zip(layers, weights, strict=True)
     ]
     about["measures"] = _measures(one, side, seen, layers)
-    alike = head_likeness(weights.reshape(-1, *weights.shape[2:]))
+    alike = head_likeness(np.nan_to_num(weights).reshape(-1, *weights.shape[2:]))
     steps = np.rint(255 * alike.distances).astype(np.uint8)
     about["likeness"] = {
         "order": alike.order.tolist(),
@@ -317,4 +317,5 @@ def _finite(values: Mapping[str, float]) -> dict[str, float]:
 def _measure(measure: CrossMeasures | HeadMeasures) -> dict[str, Any]:
     """What a head does in this text; measures that this text does not have are left out."""
     known = [name for name in _MEASURES if hasattr(measure, name)]
-    return {"does": measure.does} | _finite({name: getattr(measure, name) for name in known})
+    does = "not a number" if math.isnan(measure.entropy) else measure.does
+    return {"does": does} | _finite({name: getattr(measure, name) for name in known})

@@ -170,6 +170,7 @@ export class HeadLevel {
     this.found = this.others(focus);
     this.showPanel(focus);
     this.page.count.textContent = this.matrix.status();
+    this.showBroken(this.matrix.gaps);
     this.root.dataset.lines = "0";
   }
 
@@ -183,6 +184,10 @@ export class HeadLevel {
       const other = found.get(index);
       other.weights.set(line.head, line.weight);
       other.mean += line.weight / this.heads.length;
+    }
+    for (const { query, key } of this.drawing.gaps) {
+      const index = focus.side === "left" ? key : query;
+      found.set(index, { weights: new Map(), ...found.get(index), mean: NaN });
     }
     return found;
   }
@@ -199,7 +204,8 @@ export class HeadLevel {
     const pair = this.state.pair();
     if (pair) {
       const found = others.get(focus.side === "left" ? pair.key : pair.query);
-      const weightOf = (head) => (found && found.weights.has(head) ? found.weights.get(head) : null);
+      const isGap = (head) => this.drawing.gaps.some((gap) => gap.head === head && gap.query === pair.query && gap.key === pair.key);
+      const weightOf = (head) => (found && found.weights.has(head) ? found.weights.get(head) : isGap(head) ? NaN : null);
       const facts = heads.map((head) => {
         const weight = weightOf(head);
         return { head: this.actions.facts(head), weight, colour: this.actions.colourOfLine({ head, weight }) };
@@ -213,7 +219,8 @@ export class HeadLevel {
       mean,
       parts: [...weights].sort((a, b) => a[0] - b[0]).map(([head, w]) => [Math.abs(w) / heads.length, this.actions.colourOfLine({ head, weight: w })]),
     }));
-    listed.sort((a, b) => Math.abs(b.mean) - Math.abs(a.mean));
+    const rank = ({ mean }) => (Number.isNaN(mean) ? 2 : Math.abs(mean)); // above every weight
+    listed.sort((a, b) => rank(b) - rank(a));
     const onFirst = focus.side === "left" && !this.state.signed ? meanOn(this.state.layerWeights(), heads, focus.index, this.state.side.firsts) : null;
     this.page.panel.replaceChildren(...tokenPanel(own[focus.index], focus.side, listed, heads.length, onFirst));
     const best = listed.slice(0, 3).map(({ token, mean }) => `${token} ${formatWeight(mean)}`);
@@ -222,7 +229,7 @@ export class HeadLevel {
   }
 
   showStatus() {
-    const { lines, found, share } = this.drawing;
+    const { lines, found, share, broken } = this.drawing;
     const count = lines.length.toLocaleString("en");
     const what = lines.length < found ? `The strongest ${count} of ${found.toLocaleString("en")} lines` : `${count} lines`;
     const whose = this.state.focus() ? "of this token" : "";
@@ -230,6 +237,13 @@ export class HeadLevel {
     const mass = this.state.signed ? "the difference" : left;
     this.page.count.textContent = `${what} ${whose} · shown ${formatShare(share)} of ${mass}`.replace("  ", " ");
     this.root.dataset.lines = String(lines.length);
+    this.showBroken(broken);
+  }
+
+  /** Say that some weights are not numbers: a matrix hatches them, lines have no place for them. */
+  showBroken(count) {
+    this.page.broken.hidden = !count;
+    this.page.broken.textContent = `${count.toLocaleString("en")} weights are NaN`;
   }
 
   pointAtLine(event) {

@@ -41,6 +41,8 @@ const STEPS = 16;
  * @property {Line[]} lines the faintest first
  * @property {number} found how many there were before the limit
  * @property {number} share how much of the attention of the rows considered the lines carry
+ * @property {number} broken how many weights are no numbers, and so no lines
+ * @property {{head: number, query: number, key: number}[]} gaps where these are, of a token in focus
  */
 
 /** @returns {number} sum of the sizes in a row; what is no number has none */
@@ -125,15 +127,16 @@ function opacityUnit(row, selection) {
 
 /**
  * Opacities of every candidate `[head, query, key]`, 0 where no line is wanted.
- * @returns {{opacities: Float32Array, units: Float32Array, signs: Int8Array|null, mass: number}}
- *   `units` turn the opacities of each row back into weights, of a difference with `signs`; `mass`
- *   is the attention of all rows together
+ * @returns {{opacities: Float32Array, units: Float32Array, signs: Int8Array|null, mass: number,
+ *   broken: number[]}} `units` turn the opacities of each row back into weights, of a difference with
+ *   `signs`; `mass` is the attention of all rows together; `broken` are candidates that are NaN
  */
 function scanRows(layer, selection, queries, keys) {
   const rows = selection.heads.flatMap((head) => queries.map((query) => [head, query]));
   const opacities = new Float32Array(rows.length * keys.length);
   const units = new Float32Array(rows.length);
   const signs = layer.pair ? new Int8Array(opacities.length) : null;
+  const broken = [];
   let mass = 0;
   for (let at = 0; at < rows.length; at += 1) {
     const row = readRow(layer, ...rows[at], selection.hidden);
@@ -142,11 +145,12 @@ function scanRows(layer, selection, queries, keys) {
     if (selection.mass < 1) keepMass(row, layer.parts(rows[at][1]), selection.mass);
     for (let i = 0; i < keys.length; i += 1) {
       const weight = row[keys[i]];
+      if (Number.isNaN(weight)) broken.push(at * keys.length + i);
       opacities[at * keys.length + i] = Math.abs(weight) / units[at] || 0;
       if (signs) signs[at * keys.length + i] = Math.sign(weight);
     }
   }
-  return { opacities, units, signs, mass };
+  return { opacities, units, signs, mass, broken };
 }
 
 /**
@@ -192,21 +196,20 @@ export function selectLines(layer, selection) {
   const only = (side, all) => (focus && focus.side === side ? [focus.index] : all);
   const queries = only("left", selection.queries);
   const keys = only("right", selection.keys);
-  const { opacities, units, signs, mass } = scanRows(layer, selection, queries, keys);
-  const lines = strongest(opacities, selection.limit || LINE_LIMIT).map((i) => {
+  const { opacities, units, signs, mass, broken } = scanRows(layer, selection, queries, keys);
+  const pairAt = (i) => {
     const row = Math.floor(i / keys.length);
-    return {
-      head: heads[Math.floor(row / queries.length)],
-      query: queries[row % queries.length],
-      key: keys[i % keys.length],
-      weight: opacities[i] * units[row] * (signs ? signs[i] : 1),
-      opacity: Math.min(1, opacities[i]),
-    };
+    return { head: heads[Math.floor(row / queries.length)], query: queries[row % queries.length], key: keys[i % keys.length] };
+  };
+  const lines = strongest(opacities, selection.limit || LINE_LIMIT).map((i) => {
+    const weight = opacities[i] * units[Math.floor(i / keys.length)] * (signs ? signs[i] : 1);
+    return { ...pairAt(i), weight, opacity: Math.min(1, opacities[i]) };
   });
   lines.sort((a, b) => a.opacity - b.opacity);
   const shown = lines.reduce((sum, line) => sum + Math.abs(line.weight), 0);
   const found = opacities.reduce((count, opacity) => count + Number(opacity > 0), 0);
-  return { lines, found, share: mass > 0 ? Math.min(1, shown / mass) : 0 };
+  const gaps = focus ? broken.map(pairAt) : [];
+  return { lines, found, share: mass > 0 ? Math.min(1, shown / mass) : 0, broken: broken.length, gaps };
 }
 
 /** So many pixels of lines take a browser about a second; of a high picture fewer lines are drawn. */

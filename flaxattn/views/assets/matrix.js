@@ -112,7 +112,7 @@ export class Matrix {
     this.selection = selection;
     this.reading = reading;
     this.grid = readGrid(layer, head, selection);
-    this.whole = !this.grid.values.some(Number.isNaN);
+    this.gaps = this.grid.values.reduce((count, weight) => count + Number(Number.isNaN(weight)), 0);
     const named = this.named();
     this.edges = tokenEdges(queries.map((query) => named.left[query]), keys.map((key) => named.right[key]));
     this.pyramid = new Pyramid(opacity === "row" ? byRow(this.grid) : this.grid);
@@ -152,7 +152,7 @@ export class Matrix {
     this.stage.style.setProperty("width", `${width}px`);
     this.stage.style.setProperty("height", `${height}px`);
     const context = sizeCanvas(this.cells, width, height);
-    if (!this.whole) hatch(context, place, { paper: this.actions.style("--raised"), ink: this.actions.style("--soft") });
+    if (this.gaps) hatch(context, place, { paper: this.actions.style("--raised"), ink: this.actions.style("--soft") });
     paintCells(context, this.pyramid, this.window, place, this.pixels, this.buffer);
     writeEdges(new CanvasPen(context), this.window, place, this.named(), this.actions.style("--ink"));
     context.strokeStyle = this.actions.style("--rule");

@@ -4,6 +4,7 @@
 
 /** @returns {string} a weight with three decimals; never a rounded-down zero */
 export function formatWeight(weight) {
+  if (Number.isNaN(weight)) return "NaN";
   if (weight < 0) return `−${formatWeight(-weight)}`;
   return weight > 0 && weight < 0.0005 ? "<0.001" : weight.toFixed(3);
 }
