@@ -50,7 +50,7 @@ def test_a_page_holds_nan_where_weights_are_and_no_number_of_such_heads(broken, 
 
 
 def test_queries_and_keys_beside_nan_are_shown_without_an_explanation(broken):
-    vectors = np.ones((2, 1, 3, 4, 2), np.float32)
+    vectors = np.ones((2, 1, 4, 3, 2), np.float32)
     trace = Trace.from_arrays(broken, [list("abcd")])
     assert trace.encoder is not None
     seen = dataclasses.replace(trace.encoder, query=vectors, key=vectors)

@@ -8,7 +8,7 @@ import { checkBox, dropDown, field, headSquare, percentSlider, signButton } from
 import { element, tokenText } from "./elements.js";
 import { formatShare } from "./numbers.js";
 import { headTip, measureLabel } from "./panel.js";
-import { ATTENTION } from "./state.js";
+import { ATTENTION } from "./settings.js";
 
 const OPACITY = [
   ["absolute", "weight"],

@@ -9,7 +9,8 @@ import { applyTheme, COLOURS, headColours, styleValue } from "./colours.js";
 import { element } from "./elements.js";
 import { download, savePng } from "./files.js";
 import { helpDialog } from "./help.js";
-import { State, SETTINGS } from "./state.js";
+import { SETTINGS } from "./settings.js";
+import { State } from "./state.js";
 import { StateDialog } from "./state_dialog.js";
 
 export class Shell {
