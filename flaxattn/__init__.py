@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from flaxattn.store.store import open_store as open_store
     from flaxattn.trace import Trace as Trace
     from flaxattn.views.doors import atlas_view as atlas_view
+    from flaxattn.views.doors import compare_view as compare_view
     from flaxattn.views.doors import head_view as head_view
     from flaxattn.views.doors import model_view as model_view
     from flaxattn.views.doors import neuron_view as neuron_view
@@ -70,6 +71,7 @@ _HOMES = {
     "attention_flow": "flaxattn.heads.flow",
     "atlas_view": "flaxattn.views.doors",
     "compare_traces": "flaxattn.heads.divergence",
+    "compare_view": "flaxattn.views.doors",
     "detect_heads": "flaxattn.heads.induction",
     "embed": "flaxattn.extraction.embed",
     "extract": "flaxattn.extraction.extract",
@@ -115,6 +117,7 @@ __all__ = [  # a list in this file, so that type checkers can read it
     "atlas_view",
     "attention_flow",
     "compare_traces",
+    "compare_view",
     "detect_heads",
     "embed",
     "extract",

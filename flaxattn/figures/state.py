@@ -62,7 +62,7 @@ def plot_state(trace: Trace, state: Mapping[str, Any] | str, ax: "Axes | None" =
 
     Raises:
         InputError: If the state is no JSON object, names what the trace has not, or shows what no
-            figure draws: words in place of pieces, or all sides in one square.
+            figure draws: words in place of pieces, a difference, or all sides in one square.
     """
     told = _read(state)
     level = str(told.get("level", "head"))
@@ -101,6 +101,11 @@ def _read(state: Mapping[str, Any] | str) -> Mapping[str, Any]:
         raise InputError(
             "This state shows words; figures draw the pieces a model reads.\n"
             "Turn words off in the page, or leave out the state's 'unit'."
+        )
+    if told.get("compare") == "difference":
+        raise InputError(
+            "plot_state draws one trace; this state shows the difference of two.\n"
+            "Use fa.plot_compare(first, second), or switch the page to one of them."
         )
     return told
 

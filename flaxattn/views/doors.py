@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""The four doors to the page of a trace: each opens it at another level.
+"""The doors to the page of a trace: each opens it at another level, one with a second trace.
 
 `levels.py` makes the page. Nothing here ever imports a model.
 """
@@ -8,13 +8,17 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from flaxattn.heads.divergence import compare_traces
 from flaxattn.store.store import Store
 from flaxattn.trace import Trace
+from flaxattn.views.compare import Second, check_names, without_vectors
 from flaxattn.views.corpus import open_corpus
 from flaxattn.views.levels import Theme, open_page
 from flaxattn.views.neuron import require_neuron
 from flaxattn.views.page import Page
 from flaxattn.views.payload import Precision
+from flaxattn.views.sides import ALL
+from flaxattn.views.state import check_state
 
 
 def head_view(
@@ -135,3 +139,45 @@ def atlas_view(trace: Trace | Store, **request: Any) -> Page:
     if isinstance(trace, Store):
         return open_corpus(trace, **request)
     return open_page(trace, "atlas", **request)
+
+
+def compare_view(
+    first: Trace,
+    second: Trace,
+    names: Sequence[str] = ("A", "B"),
+    *,
+    state: Mapping[str, Any] | None = None,
+    **request: Any,
+) -> Page:
+    """Draw two traces of the same texts and their difference, such as before and after training.
+
+    The page opens at the atlas, the heads that differ most first, by Jensen-Shannon divergence (a
+    mean over the queries of a text, `flaxattn.heads.divergence`). A switch shows the first trace,
+    the second, or the second less the first: more is blue, less is orange. It has no neurons.
+
+    Args:
+        first: With weights `[L, B, H, Q, K]`.
+        second: With weights of the same texts, cut into the same tokens, and the same heads; layers
+            that only one of the two has are left out.
+        names: What the two are called on the switch.
+        state: As of `head_view`; `compare` in it is `a`, `b` or `difference`.
+        **request: The other arguments of `head_view`.
+
+    Returns:
+        The page, about twice as large as that of one trace.
+
+    Raises:
+        InputError: As `head_view` does, or if tokens or heads differ, or the two names are one.
+    """
+    called = check_names(names)
+    side = request.get("side")
+    ranked = compare_traces(first, second, side=None if side == ALL else side)
+    included = request.get("include_layers")
+    ranked = [row for row in ranked if included is None or row.layer in included]
+    usual: dict[str, Any] = {"level": "atlas", "measure": "divergence", "order": "value"}
+    if ranked and request.get("layer") is None:
+        top = ranked[0]
+        usual |= {"side": top.side, "layer": top.layer, "heads": [top.head]}
+    given = {"compare": "difference"} | (usual if state is None else check_state(state))
+    other = Second(without_vectors(second), called)
+    return open_page(without_vectors(first), None, state=given, second=other, **request)

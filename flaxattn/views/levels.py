@@ -13,6 +13,7 @@ from flaxattn.errors import InputError
 from flaxattn.records import choose
 from flaxattn.seen import Seen
 from flaxattn.trace import Trace
+from flaxattn.views.compare import Second
 from flaxattn.views.page import Page, build_page
 from flaxattn.views.payload import (
     ERROR,
@@ -47,6 +48,7 @@ def open_page(
     precision: Precision | None = None,
     theme: Theme | None = None,
     state: Mapping[str, Any] | None = None,
+    second: Second | None = None,
 ) -> Page:
     """Shape a trace into a page that opens at one of its levels.
 
@@ -61,6 +63,7 @@ def open_page(
         precision: How weights are stored.
         theme: Of the page.
         state: What the page showed when it was copied; the arguments above come first.
+        second: What the trace is compared with.
 
     Raises:
         InputError: If what is asked for is not there, or too large for a browser.
@@ -71,10 +74,13 @@ def open_page(
     level = str(level or known.get("level", "head"))
     for seen in recorded(trace, numbers_do=level == "atlas").values():
         seen.require_whole(f"The {level} view")
-    ones = [trace[b] for b in _sequences(trace, sequence)]
+    taken = _sequences(trace, sequence)
+    ones = [trace[b] for b in taken]
     every = [recorded(one, numbers_do=level == "atlas") for one in ones]
     layers = _included(every[0], include_layers)
-    stored = _precision(every, layers, precision)
+    if second is not None:
+        layers = second.common(layers, every[0])
+    stored = _precision(every, layers, precision, copies=1 if second is None else 2)
     start = _start(every[0], layers, known, side, layer, heads)
     start |= {"level": level, "theme": theme or known.get("theme", "auto")}
     start["sequence"] = choose([known.get("sequence", 0)], range(len(ones)), "sequence")[0]
@@ -83,6 +89,9 @@ def open_page(
         shape_input(one, found, layers, stored, blocks, number)
         for number, (one, found) in enumerate(zip(ones, every, strict=True))
     ]
+    if second is not None:
+        for number, (b, shaped) in enumerate(zip(taken, inputs, strict=True)):
+            second.add_to(shaped, ones[number], b, layers, stored, blocks, number)
     _check_pins(start, inputs[start["sequence"]])
     payload = {
         "model": visible(trace.model),
@@ -93,10 +102,12 @@ def open_page(
         "inputs": inputs,
         "blocks": blocks.data,
     }
+    if second is not None:
+        payload["names"] = [visible(name) for name in second.names]
     return build_page(
         payload,
         title=" · ".join(part for part in (TITLES[level], trace.model) if part),
-        summary=f"{level} view: {_summary(inputs)}, {stored}",
+        summary=f"{level} view{'' if second is None else ' of two'}: {_summary(inputs)}, {stored}",
         height=_height(inputs[start["sequence"]], start["side"]),
         entry="main_neuron.js" if "neuron" in payload["levels"] else "main.js",
     )
@@ -125,14 +136,16 @@ def _precision(
     every: Sequence[Mapping[str, Seen]],
     layers: Mapping[str, Sequence[int]],
     asked: Precision | None,
+    copies: int = 1,
 ) -> Precision:
-    """How the weights of all sequences are stored, if they fit a page."""
+    """How the weights of all sequences are stored, if they fit a page; of two traces, twice."""
     shapes = [
         [
             (len(layers[name]), *seen.weights.shape[2:])
             for name, seen in found.items()
             if name in layers and seen.weights is not None
         ]
+        * copies
         for found in every
     ]
     if not shapes[0]:

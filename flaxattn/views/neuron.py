@@ -37,6 +37,10 @@ _UNEXPLAINED = (
     "product to show. If these are products with a bias or another mask, capture the scores as "
     "well: Capture(weights=True, scores=True, query=True, key=True)."
 )
+_NO_NUMBERS = (
+    "Some weights of this side are not numbers (NaN), so no product explains them. The head level "
+    "drawn as a matrix shows which: they are hatched."
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,7 +110,8 @@ def shape_neuron(
     parts: dict[str, Any] = {
         name: _stored(vectors(seen, name, layers), precision) for name in _held(seen)
     }
-    terms = explain(seen, layers)
+    broken = bool(np.isnan(layer_weights(seen, layers, allow_nan=True)).any())
+    terms = None if broken else explain(seen, layers)
     if terms is not None and terms.bias is not None:
         parts["bias"] = _stored(terms.bias, precision)
     names = {name: _add(blocks, f"{prefix}/{name}", layers, a) for name, a in parts.items()}
@@ -117,7 +122,8 @@ def shape_neuron(
         **{name: names.get(name) for name in (*_PROJECTIONS, "bias")},
     }
     if terms is None:
-        return shaped | {"scale": None, "mask": "none", "error": None, "problem": _UNEXPLAINED}
+        problem = _NO_NUMBERS if broken else _UNEXPLAINED
+        return shaped | {"scale": None, "mask": "none", "error": None, "problem": problem}
     shown = {name: [a.astype(np.float32) for a in arrays] for name, arrays in parts.items()}
     again = dataclasses.replace(terms, bias=shown.get("bias"))
     distances = _distances(_scored(shown["query"], shown["key"], again), seen, layers)

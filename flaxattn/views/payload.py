@@ -98,17 +98,18 @@ def encode_weights(weights: Float[np.ndarray, "H Q K"], precision: Precision) ->
     """One layer's weights as base64, little-endian.
 
     `float16`: H Q K halves. `uint8`: first H Q halves, the maximum of each row, then H Q K
-    bytes, each `round(255 w / maximum)`, so that faint rows keep their relative sizes.
+    bytes, each `round(255 w / maximum)`, so that faint rows keep their relative sizes; a row that
+    holds NaN has NaN for its maximum, and reads as NaN throughout.
 
     Args:
-        weights: Attention between 0 and 1.
+        weights: Attention between 0 and 1, or NaN.
         precision: How they are stored; the largest error is `ERROR[precision]`.
     """
     if precision == "float16":
         return _base64(weights.astype("<f2"))
     peaks = weights.max(axis=-1, keepdims=True).astype("<f2")
     divisor = np.where(peaks > 0, peaks, 1).astype(np.float32)
-    steps = np.rint(255 * (weights / divisor))
+    steps = np.nan_to_num(np.rint(255 * (weights / divisor)))
     return _base64(peaks, np.minimum(steps, 255).astype(np.uint8))
 
 

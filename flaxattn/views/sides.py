@@ -147,7 +147,7 @@ def shape_input(
         InputError: If these are no attention weights.
     """
     sides = {
-        side: _shape_side(one, side, found[side], chosen, precision, blocks, f"{number}/{side}")
+        side: shape_side(one, side, found[side], chosen, precision, blocks, f"{number}/{side}")
         for side, chosen in layers.items()
     }
     heads = {side: found[side].heads for side in sides}
@@ -166,7 +166,7 @@ def shape_input(
     }
 
 
-def _shape_side(
+def shape_side(
     one: Trace,
     side: str,
     seen: Seen,
@@ -175,17 +175,34 @@ def _shape_side(
     blocks: Blocks,
     prefix: str,
 ) -> dict[str, Any]:
-    """Weights of the chosen layers, what each head does, and how alike the heads are."""
+    """Weights of the chosen layers, what each head does, and how alike the heads are.
+
+    Args:
+        one: A sequence without padding.
+        side: Name of the side.
+        seen: The record of that side.
+        layers: Layers that travel with the page.
+        precision: How weights are stored.
+        blocks: Where weights are put.
+        prefix: Of the names of their blocks, such as `0/encoder`.
+
+    Returns:
+        `layers`, `heads`, `weights`, `measures`, `likeness`, and `neuron` where there are vectors;
+        of statistics only the first two and `measures`.
+
+    Raises:
+        InputError: If these are no attention weights.
+    """
     about: dict[str, Any] = {"layers": list(layers), "heads": list(seen.heads)}
     if seen.weights is None:
         return about | {"measures": _told(seen, layers)}
-    weights = layer_weights(seen, layers)
+    weights = layer_weights(seen, layers, allow_nan=True)
     about["weights"] = [
         blocks.put(f"{prefix}/weights/{number}", encode_weights(layer, precision))
         for number, layer in zip(layers, weights, strict=True)
     ]
     about["measures"] = _measures(one, side, seen, layers)
-    alike = head_likeness(weights.reshape(-1, *weights.shape[2:]))
+    alike = head_likeness(np.nan_to_num(weights).reshape(-1, *weights.shape[2:]))
     steps = np.rint(255 * alike.distances).astype(np.uint8)
     about["likeness"] = {
         "order": alike.order.tolist(),
@@ -300,4 +317,5 @@ def _finite(values: Mapping[str, float]) -> dict[str, float]:
 def _measure(measure: CrossMeasures | HeadMeasures) -> dict[str, Any]:
     """What a head does in this text; measures that this text does not have are left out."""
     known = [name for name in _MEASURES if hasattr(measure, name)]
-    return {"does": measure.does} | _finite({name: getattr(measure, name) for name in known})
+    does = "not a number" if math.isnan(measure.entropy) else measure.does
+    return {"does": does} | _finite({name: getattr(measure, name) for name in known})

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The state of a page as JSON: what it shows, by the numbers of the model.
 
-A page gives it to copy, and takes it to begin with. What it means is in `assets/state.js`, whose
+A page gives it to copy, and takes it to begin with. What it means is in `assets/settings.js`, whose
 table of settings this one repeats; a test compares the two.
 """
 
@@ -23,6 +23,7 @@ SETTINGS = {
     "dimensions": ("all", "top"),
     "numbers": ("off", "on"),
     "sorting": ("position", "weight"),
+    "compare": ("a", "b", "difference"),
     "theme": ("auto", "light", "dark"),
 }
 PLACES = ("level", "sequence", "side", "layer", "heads", "query", "key", "mass", "measure")

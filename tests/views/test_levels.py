@@ -106,7 +106,8 @@ def test_likeness_is_that_of_all_heads(pair):
 def test_statistics_alone_have_an_atlas_and_nothing_else():
     values = np.arange(24, dtype=np.float32).reshape(2, 1, 3, 4) / 10
     values[1, 0, 2] = np.nan
-    trace = Trace.from_arrays(tokens=[list("abcd")], stats={"entropy": values, "argmax": values})
+    stats = {"entropy": values, "argmax": np.zeros(values.shape, np.int32)}
+    trace = Trace.from_arrays(tokens=[list("abcd")], stats=stats)
     payload = payload_of(fa.atlas_view(trace))
     assert payload["levels"] == ["atlas"]
     (side,) = payload["inputs"][0]["sides"]
@@ -158,7 +159,7 @@ def test_a_state_opens_the_page_as_it_was(translation):
             {"colour": "red"},
             "state: there is no setting 'colour'.\nThere are level, sequence, side, layer, heads, "
             "query, key, mass, measure, attention, opacity, special, first, unit, drawing, order, "
-            "dimensions, numbers, sorting, theme.",
+            "dimensions, numbers, sorting, compare, theme.",
         ),
         (
             {"special": "gone"},

@@ -47,7 +47,7 @@ def test_each_level_has_its_controls(view, pair):
     wanted = {
         "atlas": {"measure", "order"},
         "model": {"attention", "opacity", "special", "first"},
-        "head": {"layer", "attention", "opacity", "mass", "special", "first"},
+        "head": {"layer", "drawing", "attention", "opacity", "mass", "special", "first"},
     }
     for level, names in wanted.items():
         view.open(pair.page, f"level={level}")

@@ -80,7 +80,7 @@ def test_every_asset_is_in_a_page_that_needs_it(repository: Path):
 def test_python_and_the_page_know_the_same_settings(repository: Path):
     from flaxattn.views.state import SETTINGS
 
-    text = (repository / "flaxattn/views/assets/state.js").read_text(encoding="utf-8")
+    text = (repository / "flaxattn/views/assets/settings.js").read_text(encoding="utf-8")
     (table,) = re.findall(r"^export const SETTINGS = \{\n(.*?)^\};", text, re.M | re.S)
     rows = dict(re.findall(r"^  (\w+): \[(.*)\],$", table, re.M))
     (pairs,) = re.findall(r"^export const ATTENTION = \[\n(.*?)^\];", text, re.M | re.S)

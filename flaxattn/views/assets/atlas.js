@@ -7,7 +7,8 @@ import { inkOn } from "./colours.js";
 import { decodeBase64 } from "./decoding.js";
 import { element, svgElement } from "./elements.js";
 import { HeadGrid } from "./grid.js";
-import { headTip, isShare, measureLabel } from "./panel.js";
+import { formatMeasure, headTip, isShare, measureLabel } from "./panel.js";
+import { APART } from "./sides.js";
 import { evenColour, legend, scaleColours } from "./scale.js";
 
 /** How many of the heads most like one are named. */
@@ -44,8 +45,9 @@ export class AtlasLevel {
 
   draw() {
     const { state } = this;
-    this.colours = scaleColours();
-    if (this.side !== state.side || this.order !== state.order || (this.order === "value" && this.measure !== state.measure)) this.fit();
+    this.signed = state.signed && !APART.includes(state.measure);
+    this.colours = scaleColours(this.signed);
+    if (this.side !== state.side || this.order !== state.order || this.compare !== state.compare || (this.order === "value" && this.measure !== state.measure)) this.fit();
     this.measure = state.measure;
     this.range = this.findRange();
     this.showStatus();
@@ -60,8 +62,9 @@ export class AtlasLevel {
     this.side = side;
     this.order = order;
     this.measure = measure;
+    this.compare = this.state.compare;
     this.distances = null;
-    const likeness = side.about.likeness;
+    const { likeness } = side;
     this.axes.textContent = { grid: "layers ↓ heads →", value: "from the largest to the smallest", cluster: "like heads side by side" }[order];
     if (order === "grid" || (order === "cluster" && !likeness)) return this.grid.layOutByLayer(side);
     const count = side.heads.length;
@@ -96,13 +99,15 @@ export class AtlasLevel {
   findRange() {
     const values = this.grid.cells.map(({ layer, head }) => this.valueOf(layer, head)).filter((value) => value !== undefined);
     if (!values.length) return [0, 1];
+    const most = Math.max(...values.map(Math.abs)) || 1;
+    if (this.signed) return [-most, most];
     const [low, high] = [isShare(this.state.measure) ? 0 : Math.min(...values), Math.max(...values)];
     return [low, high > low ? high : low + 1];
   }
 
   showStatus() {
     const [low, high] = this.range;
-    const marks = [0, 0.5, 1].map((share) => [share, (low + share * (high - low)).toFixed(2)]);
+    const marks = [0, 0.5, 1].map((share) => [share, formatMeasure(this.state.measure, { [this.state.measure]: low + share * (high - low), changed: this.signed })]);
     const none = this.state.measures().length ? "" : "This side has no numbers of its own: choose another.";
     this.status.replaceChildren(
       element("span", { text: none || measureLabel(this.state.measure) }),
@@ -114,7 +119,7 @@ export class AtlasLevel {
     const value = this.valueOf(layer, head);
     const [low, high] = this.range;
     const colour = value === undefined ? "" : evenColour(this.colours, (value - low) / (high - low));
-    const text = value === undefined ? "–" : value.toFixed(2);
+    const text = formatMeasure(this.state.measure, this.side.measure(layer, head));
     const number = `${this.side.layers[layer]}.${this.side.heads[head]}`;
     const { does } = this.side.measure(layer, head);
     const parts = [element("span", { class: "cell-value", text })];
@@ -161,7 +166,7 @@ export class AtlasLevel {
 
   /** @returns {{name: string, distance: number}[]} the heads that attend most alike */
   nearest({ layer, head }) {
-    const { likeness } = this.side.about;
+    const { likeness } = this.side;
     if (!likeness) return [];
     this.distances = this.distances || decodeBase64(this.payload.blocks[likeness.distances]);
     const [count, size] = [this.side.heads.length, likeness.order.length];
@@ -198,7 +203,7 @@ export class AtlasLevel {
     const box = this.grid.root.getBoundingClientRect();
     const [width, height] = [Math.ceil(box.width), Math.ceil(box.height) + 48];
     const ink = this.actions.style("--ink");
-    const caption = [this.payload.model, this.side.titles[0], measureLabel(this.state.measure)].filter(Boolean).join(", ");
+    const caption = [this.payload.model, this.side.titles[0], measureLabel(this.state.measure), this.state.comparing()].filter(Boolean).join(", ");
     const root = svgElement("svg", { width, height, viewBox: `0 0 ${width} ${height}`, "font-family": "system-ui, sans-serif", "font-size": 12 });
     root.append(
       svgElement("title", {}, caption),

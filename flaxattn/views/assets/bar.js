@@ -5,10 +5,10 @@
 
 import { inkOn } from "./colours.js";
 import { checkBox, dropDown, field, headSquare, percentSlider, signButton } from "./controls.js";
-import { element } from "./elements.js";
+import { element, tokenText } from "./elements.js";
 import { formatShare } from "./numbers.js";
 import { headTip, measureLabel } from "./panel.js";
-import { ATTENTION } from "./state.js";
+import { ATTENTION } from "./settings.js";
 
 const OPACITY = [
   ["absolute", "weight"],
@@ -89,6 +89,7 @@ export class Bar {
     this.specialBox = box("special", "hidden", "shown");
     this.firstBox = box("first", "hidden", "shown");
     this.unitBox = box("unit", "words", "pieces");
+    this.compareSwitch = this.buildCompare();
     const step = (by) => () => actions.step(() => this.state.stepLayer(by));
     this.fields = {
       text: this.buildTexts(),
@@ -102,6 +103,7 @@ export class Bar {
       ),
       measure: field("Number", this.measureList),
       order: field("Order", this.orderList),
+      compare: this.compareSwitch,
       drawing: field("Drawn as", this.drawingList),
       attention: field("Attention", this.attentionList),
       opacity: field("Opacity", this.opacityList),
@@ -111,6 +113,18 @@ export class Bar {
       unit: label("Words", this.unitBox),
     };
     return element("div", { class: "controls" }, ...Object.values(this.fields));
+  }
+
+  /** Which of two traces shows, or their difference. */
+  buildCompare() {
+    const { names } = this.state.payload;
+    const [first, second] = names || ["", ""];
+    const labels = { a: first, b: second, difference: `${second} − ${first}` };
+    const choose = (compare) => () => this.actions.update({ compare });
+    const buttons = Object.entries(labels).map(([value, text]) =>
+      element("button", { type: "button", class: "tab", role: "radio", "data-compare": value, click: choose(value) }, tokenText(text)),
+    );
+    return element("div", { class: "tabs switch", role: "radiogroup", "aria-label": "Trace" }, ...buttons);
   }
 
   buildTexts() {
@@ -202,6 +216,7 @@ export class Bar {
     this.measureList.value = state.measure;
     this.orderList.value = state.order;
     this.drawingList.value = state.drawing;
+    for (const button of this.compareSwitch.children) button.setAttribute("aria-checked", String(button.dataset.compare === state.compare));
     this.mass.input.value = String(Math.round(100 * state.mass));
     this.mass.output.textContent = formatShare(state.mass);
     this.specialBox.checked = state.hideSpecial;
@@ -219,6 +234,7 @@ export class Bar {
     const choice = {
       text: state.payload.inputs.length > 1,
       side: Object.keys(state.sides).length > 1,
+      compare: Boolean(state.payload.names),
       attention: state.side.paired,
       special: state.hasSpecial(),
       unit: state.hasWords(),

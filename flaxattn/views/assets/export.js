@@ -6,7 +6,7 @@
 import { svgElement } from "./elements.js";
 import { lineEnds } from "./lines.js";
 
-/** @returns {SVGElement[]} the lines, one group per head */
+/** @returns {SVGElement[]} the lines, one group per head and colour */
 function svgLines(lines, geometry, colourOf) {
   const groups = new Map();
   for (const line of lines) {
@@ -16,11 +16,10 @@ function svgLines(lines, geometry, colourOf) {
       d: `M0 ${from}C${width / 2} ${from} ${width / 2} ${to} ${width} ${to}`,
       "stroke-opacity": line.opacity.toFixed(4),
     });
-    if (!groups.has(line.head)) {
-      const style = { stroke: colourOf(line.head), fill: "none", "stroke-width": 1.75 };
-      groups.set(line.head, svgElement("g", style));
-    }
-    groups.get(line.head).append(path);
+    const stroke = colourOf(line);
+    const name = `${line.head} ${stroke}`;
+    if (!groups.has(name)) groups.set(name, svgElement("g", { stroke, fill: "none", "stroke-width": 1.75 }));
+    groups.get(name).append(path);
   }
   return [...groups.values()];
 }
@@ -43,7 +42,7 @@ function svgTokens(tokens, places, x, anchor, ink) {
  * @param {string[]} picture.right tokens
  * @param {import("./lines.js").Line[]} picture.lines
  * @param {import("./lines.js").Geometry} picture.geometry
- * @param {(head: number) => string} picture.colourOf
+ * @param {(line: import("./lines.js").Line) => string} picture.colourOf
  * @param {string} picture.ink
  * @param {string} picture.paper
  * @returns {string} an SVG document

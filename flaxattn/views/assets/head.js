@@ -3,18 +3,15 @@
 // The head level: lines between two columns of tokens, one method per part of it. `drawn()` hands out
 // what is on the canvas, for tests and scripts.
 
-import { fade } from "./colours.js";
 import { tokenRow } from "./controls.js";
 import { element, swatch, tokenText } from "./elements.js";
 import { svgDocument } from "./export.js";
 import { HeadPage } from "./head_page.js";
+import { HeadRows, sightOf } from "./head_rows.js";
 import { Matrix } from "./matrix.js";
 import { layOut, lineAt, meanOn, paintLines, selectLines } from "./lines.js";
 import { formatShare, formatWeight } from "./numbers.js";
 import { headsPanel, pairPanel, tokenPanel } from "./panel.js";
-
-/** A stripe fainter than this is not seen. */
-const FAINTEST = 1 / 255;
 
 export class HeadLevel {
   /**
@@ -29,14 +26,17 @@ export class HeadLevel {
     this.state = state;
     this.actions = actions;
     this.page = new HeadPage(root, payload, state, actions);
-    /** What each row shows of the token in focus. */
-    this.marks = new WeakMap();
+    this.rows = new HeadRows(this.page, state);
+    this.scroll = () => this.followScroll();
+    window.addEventListener("scroll", this.scroll, { passive: true });
     this.page.stage.addEventListener("mousemove", (event) => this.pointAtLine(event));
     this.page.stage.addEventListener("mouseleave", () => actions.hideTip());
   }
 
   destroy() {
     if (this.matrix) this.matrix.destroy();
+    window.removeEventListener("scroll", this.scroll);
+    cancelAnimationFrame(this.waiting);
     this.page = null;
   }
 
@@ -75,7 +75,7 @@ export class HeadLevel {
     const layer = this.state.layerNumber();
     const chosen = this.heads.map((head) => side.heads[head]).join(" ");
     const left = this.state.leftOut();
-    const parts = [this.payload.model, side.titles[0], `layer ${layer}`, `heads ${chosen}`];
+    const parts = [this.payload.model, side.titles[0], `layer ${layer}`, `heads ${chosen}`, this.state.comparing()];
     if (left) parts.push(`renormalised without ${left}`);
     const caption = parts.filter(Boolean).join(", ");
     const name = `${side.alone ? "attention" : `attention-${side.name}`}-layer-${layer}`;
@@ -86,7 +86,7 @@ export class HeadLevel {
       right: side.right.tokens,
       lines: this.drawing.lines,
       geometry: this.geometry,
-      colourOf: (head) => this.actions.colourOf(head),
+      colourOf: (line) => this.actions.colourOfLine(line),
       ink: this.actions.style("--ink"),
       paper: this.actions.style("--paper"),
     });
@@ -130,21 +130,36 @@ export class HeadLevel {
     this.geometry = layOut(selection, this.page.stage.clientWidth, this.rowHeight);
     this.everything = selectLines(this.state.layerWeights(), { ...selection, limit: this.geometry.limit });
     this.page.stage.style.setProperty("height", `${this.geometry.height}px`);
-    paintLines(this.page.canvas, this.everything.lines, this.geometry, (head) => this.actions.colourOf(head));
+    paintLines(this.page.canvas, this.everything.lines, this.geometry, (line) => this.actions.colourOfLine(line));
   }
 
   focus() {
     const focus = this.state.focus();
     if (this.asMatrix) return this.focusMatrix(focus);
     this.drawing = this.everything;
-    if (focus) {
-      this.drawing = selectLines(this.state.layerWeights(), this.state.selection(focus));
-      paintLines(this.page.overlay, this.drawing.lines, this.geometry, (head) => this.actions.colourOf(head));
-    }
+    if (focus) this.drawing = selectLines(this.state.layerWeights(), this.state.selection(focus));
     this.page.lines.classList.toggle("focused", Boolean(focus));
-    this.showRows(focus);
+    this.found = this.others(focus);
+    this.showSight(focus);
     this.showPanel(focus);
     return this.showStatus();
+  }
+
+  /** The lines and the rows of the token in focus, as far as they are in sight. */
+  showSight(focus) {
+    const colourOf = (line) => this.actions.colourOfLine(line);
+    const sight = sightOf(this.page.stage, this.geometry.height);
+    if (focus) paintLines(this.page.overlay, this.drawing.lines, this.geometry, colourOf, sight);
+    this.rows.show(focus, this.found, sight, this.rowHeight, colourOf);
+  }
+
+  /** Draw what comes into sight, once before the next frame. */
+  followScroll() {
+    if (this.waiting || this.asMatrix || this.root.hidden || !this.geometry || !this.state.focus()) return;
+    this.waiting = requestAnimationFrame(() => {
+      this.waiting = 0;
+      if (!this.asMatrix && !this.root.hidden) this.showSight(this.state.focus());
+    });
   }
 
   /** The crosshair of the matrix, and beside it what the lines of that token would say. */
@@ -152,35 +167,11 @@ export class HeadLevel {
     this.matrix.focus();
     const selection = { ...this.state.selection(focus), heads: this.heads };
     this.drawing = focus ? selectLines(this.state.layerWeights(), selection) : null;
+    this.found = this.others(focus);
     this.showPanel(focus);
     this.page.count.textContent = this.matrix.status();
+    this.showBroken(this.matrix.gaps);
     this.root.dataset.lines = "0";
-  }
-
-  /** The token in focus, and on the other side one stripe per head and the mean weight. */
-  showRows(focus) {
-    const others = this.others(focus);
-    for (const side of ["left", "right"]) {
-      for (const [index, row] of this.page.rows[side]) {
-        const chosen = Boolean(focus) && focus.side === side && focus.index === index;
-        const held = (side === "left" ? this.state.query : this.state.key) === index;
-        const found = focus && focus.side !== side ? others.get(index) : undefined;
-        const text = found ? formatWeight(found.mean) : "";
-        const stripes = found && Math.max(...found.weights.values()) >= FAINTEST ? this.stripes(found.weights) : "";
-        const shown = `${chosen} ${held} ${text} ${stripes}`;
-        if (this.marks.get(row) === shown) continue; // in a long text, few rows change
-        this.marks.set(row, shown);
-        row.classList.toggle("chosen", chosen);
-        row.classList.toggle("held", held);
-        row.setAttribute("aria-selected", String(held));
-        row.style.setProperty("background-image", stripes);
-        row.lastChild.textContent = text;
-      }
-      this.page.columns[side].querySelectorAll("[tabindex]").forEach((row) => row.removeAttribute("tabindex"));
-      const pinned = side === "left" ? this.state.query : this.state.key;
-      const entry = pinned === null ? this.page.columns[side].firstChild : this.page.rows[side].get(pinned);
-      if (entry) entry.tabIndex = 0;
-    }
   }
 
   /** Tokens that the lines of the token in focus lead to, with their weights by head. */
@@ -194,16 +185,11 @@ export class HeadLevel {
       other.weights.set(line.head, line.weight);
       other.mean += line.weight / this.heads.length;
     }
+    for (const { query, key } of this.drawing.gaps) {
+      const index = focus.side === "left" ? key : query;
+      found.set(index, { weights: new Map(), ...found.get(index), mean: NaN });
+    }
     return found;
-  }
-
-  stripes(weights) {
-    const { heads } = this.state;
-    const stops = heads.map((head, i) => {
-      const colour = fade(this.actions.colourOf(head), weights.get(head) || 0);
-      return `${colour} ${(100 * i) / heads.length}% ${(100 * (i + 1)) / heads.length}%`;
-    });
-    return `linear-gradient(90deg, ${stops.join(", ")})`;
   }
 
   showPanel(focus) {
@@ -214,12 +200,16 @@ export class HeadLevel {
       this.actions.speak("");
       return;
     }
-    const others = this.others(focus);
+    const others = this.found;
     const pair = this.state.pair();
     if (pair) {
       const found = others.get(focus.side === "left" ? pair.key : pair.query);
-      const weightOf = (head) => (found && found.weights.has(head) ? found.weights.get(head) : null);
-      const facts = heads.map((head) => ({ head: this.actions.facts(head), weight: weightOf(head) }));
+      const isGap = (head) => this.drawing.gaps.some((gap) => gap.head === head && gap.query === pair.query && gap.key === pair.key);
+      const weightOf = (head) => (found && found.weights.has(head) ? found.weights.get(head) : isGap(head) ? NaN : null);
+      const facts = heads.map((head) => {
+        const weight = weightOf(head);
+        return { head: this.actions.facts(head), weight, colour: this.actions.colourOfLine({ head, weight }) };
+      });
       this.page.panel.replaceChildren(...pairPanel(left.tokens[pair.query], right.tokens[pair.key], facts));
       return;
     }
@@ -227,10 +217,11 @@ export class HeadLevel {
     const listed = [...others].map(([index, { weights, mean }]) => ({
       token: other[index],
       mean,
-      parts: [...weights].sort((a, b) => a[0] - b[0]).map(([head, w]) => [w / heads.length, this.actions.colourOf(head)]),
+      parts: [...weights].sort((a, b) => a[0] - b[0]).map(([head, w]) => [Math.abs(w) / heads.length, this.actions.colourOfLine({ head, weight: w })]),
     }));
-    listed.sort((a, b) => b.mean - a.mean);
-    const onFirst = focus.side === "left" ? meanOn(this.state.layerWeights(), heads, focus.index, this.state.side.firsts) : null;
+    const rank = ({ mean }) => (Number.isNaN(mean) ? 2 : Math.abs(mean)); // above every weight
+    listed.sort((a, b) => rank(b) - rank(a));
+    const onFirst = focus.side === "left" && !this.state.signed ? meanOn(this.state.layerWeights(), heads, focus.index, this.state.side.firsts) : null;
     this.page.panel.replaceChildren(...tokenPanel(own[focus.index], focus.side, listed, heads.length, onFirst));
     const best = listed.slice(0, 3).map(({ token, mean }) => `${token} ${formatWeight(mean)}`);
     const pinned = this.state.query !== null || this.state.key !== null;
@@ -238,19 +229,28 @@ export class HeadLevel {
   }
 
   showStatus() {
-    const { lines, found, share } = this.drawing;
+    const { lines, found, share, broken } = this.drawing;
     const count = lines.length.toLocaleString("en");
     const what = lines.length < found ? `The strongest ${count} of ${found.toLocaleString("en")} lines` : `${count} lines`;
     const whose = this.state.focus() ? "of this token" : "";
-    const mass = this.state.leftOut() ? "the attention mass that is left" : "attention mass";
+    const left = this.state.leftOut() ? "the attention mass that is left" : "attention mass";
+    const mass = this.state.signed ? "the difference" : left;
     this.page.count.textContent = `${what} ${whose} · shown ${formatShare(share)} of ${mass}`.replace("  ", " ");
     this.root.dataset.lines = String(lines.length);
+    this.showBroken(broken);
+  }
+
+  /** Say that some weights are not numbers: a matrix hatches them, lines have no place for them. */
+  showBroken(count) {
+    this.page.broken.hidden = !count;
+    this.page.broken.textContent = `${count.toLocaleString("en")} weights are NaN`;
   }
 
   pointAtLine(event) {
     const line = lineAt(this.drawing.lines, this.geometry, event.offsetX, event.offsetY);
     if (!line) return this.actions.hideTip();
-    const { number, colour } = this.actions.facts(line.head);
+    const { number } = this.actions.facts(line.head);
+    const colour = this.actions.colourOfLine(line);
     const { left, right } = this.state.side;
     const [query, key] = [left.tokens[line.query], right.tokens[line.key]];
     const pair = element("strong", {}, tokenText(query), " → ", tokenText(key));

@@ -40,13 +40,14 @@ export class HeadPage {
     this.count = element("span");
     this.badge = element("span", { class: "badge", text: "renormalised", hidden: true });
     this.lacking = element("span", { class: "badge", hidden: true });
+    this.broken = element("span", { class: "badge broken", hidden: true });
     const cut = element("span", { class: "badge", hidden: true });
     const { truncated } = this.state.payload.inputs[this.state.sequence];
     if (truncated) {
       cut.hidden = false;
       cut.textContent = `${truncated} tokens were cut off to fit the model`;
     }
-    return element("p", { class: "status", role: "status" }, this.count, this.badge, this.lacking, cut);
+    return element("p", { class: "status", role: "status" }, this.count, this.badge, this.lacking, this.broken, cut);
   }
 
   buildLines() {

@@ -7,9 +7,10 @@ import { element } from "./elements.js";
 /**
  * The list of everything that can be done.
  * @param {boolean} several whether the page has more than one side
+ * @param {boolean} compares whether it has two traces
  * @returns {HTMLDialogElement}
  */
-export function helpDialog(several) {
+export function helpDialog(several, compares) {
   const ways = [
     ["point at a token", "only its lines stay; numbers beside the other tokens"],
     ["point at a line", "its head and weight"],
@@ -41,6 +42,9 @@ export function helpDialog(several) {
   ];
   if (several) {
     notes.splice(1, 0, "“Side”: the encoder reads the source; the decoder reads what was written so far; cross-attention reads the source while it writes what stands on the left. “All” joins the three: layer and head of the same number on either side, and the parts of a row sum to one each.");
+  }
+  if (compares) {
+    notes.splice(-1, 0, "Two traces of the same tokens: the switch shows the first, the second, or the second less the first. Of a difference, blue is more and orange is less; lines are as strong as it is large. Heads are told apart by divergence (Jensen–Shannon, a mean over queries): 0 for the same attention, 0.693 for no key in common.");
   }
   const close = element("button", { type: "button", class: "sign", text: "Close" });
   const dialog = element(

@@ -18,6 +18,7 @@ const STEPS = 16;
  * @property {number} columns number of keys
  * @property {(query: number) => number[][]} parts ranges of keys, half-open, over each of
  *   which the weights of a row sum to one
+ * @property {Layer[]} [pair] the two layers it is the difference of; then weights can be below 0
  *
  * @typedef {Object} Selection what is to be drawn
  * @property {number[]} heads indices of the heads that are on
@@ -33,14 +34,35 @@ const STEPS = 16;
  * @property {number} head index of the head
  * @property {number} query
  * @property {number} key
- * @property {number} weight
+ * @property {number} weight of a difference, below 0 where the second trace has less
  * @property {number} opacity between 0 and 1
  *
  * @typedef {Object} Drawing
  * @property {Line[]} lines the faintest first
  * @property {number} found how many there were before the limit
  * @property {number} share how much of the attention of the rows considered the lines carry
+ * @property {number} broken how many weights are no numbers, and so no lines
+ * @property {{head: number, query: number, key: number}[]} gaps where these are, of a token in focus
  */
+
+/** @returns {number} sum of the sizes in a row; what is no number has none */
+function massOf(row) {
+  let sum = 0;
+  for (let i = 0; i < row.length; i += 1) sum += Math.abs(row[i]) || 0;
+  return sum;
+}
+
+/** @returns {boolean} whether a weight shows in place of another; NaN shows before all */
+export function outweighs(weight, other) {
+  return Math.abs(weight) > Math.abs(other) || (Number.isNaN(weight) && !Number.isNaN(other));
+}
+
+/** @returns {number} largest size in a row; 0 if none is a number */
+export function largestOf(row) {
+  let most = 0;
+  for (let i = 0; i < row.length; i += 1) if (Math.abs(row[i]) > most) most = Math.abs(row[i]);
+  return most;
+}
 
 /** @returns {number} sum of an array */
 export function total(values) {
@@ -51,6 +73,10 @@ export function total(values) {
 
 /** @returns {Float32Array} weights of one row, renormalised without the hidden keys */
 export function readRow(layer, head, query, hidden) {
+  if (hidden && layer.pair) {
+    const [first, second] = layer.pair.map((one) => readRow(one, head, query, hidden));
+    return second.map((weight, i) => weight - first[i]);
+  }
   const start = (head * layer.rows + query) * layer.columns;
   const row = layer.weights.slice(start, start + layer.columns);
   if (!hidden) return row;
@@ -77,14 +103,14 @@ export function keepMass(row, parts, mass) {
   for (const [from, to] of parts) {
     const part = row.subarray(from, to);
     const floor = smallestKept(part, mass);
-    part.set(part.map((weight) => (weight >= floor ? weight : 0)));
+    part.set(part.map((weight) => (Math.abs(weight) < floor ? 0 : weight)));
   }
 }
 
 /** @returns {number} smallest weight among the fewest keys that hold `mass` of the row */
 function smallestKept(row, mass) {
-  const sorted = row.slice().sort();
-  const wanted = mass * total(row);
+  const sorted = row.map((weight) => Math.abs(weight) || 0).sort();
+  const wanted = mass * massOf(row);
   let sum = 0;
   for (let i = sorted.length - 1; i >= 0; i -= 1) {
     sum += sorted[i];
@@ -95,30 +121,36 @@ function smallestKept(row, mass) {
 
 /** @returns {number} what the weights of a row are divided by to become opacities */
 function opacityUnit(row, selection) {
-  if (selection.opacity === "row") return Math.max(...row) || 1;
+  if (selection.opacity === "row") return largestOf(row) || 1;
   return selection.opacity === "heads" ? selection.heads.length : 1;
 }
 
 /**
  * Opacities of every candidate `[head, query, key]`, 0 where no line is wanted.
- * @returns {{opacities: Float32Array, units: Float32Array, mass: number}} `units` turn the
- *   opacities of each row back into weights; `mass` is the attention of all rows together
+ * @returns {{opacities: Float32Array, units: Float32Array, signs: Int8Array|null, mass: number,
+ *   broken: number[]}} `units` turn the opacities of each row back into weights, of a difference with
+ *   `signs`; `mass` is the attention of all rows together; `broken` are candidates that are NaN
  */
 function scanRows(layer, selection, queries, keys) {
   const rows = selection.heads.flatMap((head) => queries.map((query) => [head, query]));
   const opacities = new Float32Array(rows.length * keys.length);
   const units = new Float32Array(rows.length);
+  const signs = layer.pair ? new Int8Array(opacities.length) : null;
+  const broken = [];
   let mass = 0;
   for (let at = 0; at < rows.length; at += 1) {
     const row = readRow(layer, ...rows[at], selection.hidden);
     units[at] = opacityUnit(row, selection);
-    mass += total(row);
+    mass += massOf(row);
     if (selection.mass < 1) keepMass(row, layer.parts(rows[at][1]), selection.mass);
     for (let i = 0; i < keys.length; i += 1) {
-      opacities[at * keys.length + i] = row[keys[i]] / units[at];
+      const weight = row[keys[i]];
+      if (Number.isNaN(weight)) broken.push(at * keys.length + i);
+      opacities[at * keys.length + i] = Math.abs(weight) / units[at] || 0;
+      if (signs) signs[at * keys.length + i] = Math.sign(weight);
     }
   }
-  return { opacities, units, mass };
+  return { opacities, units, signs, mass, broken };
 }
 
 /**
@@ -164,21 +196,20 @@ export function selectLines(layer, selection) {
   const only = (side, all) => (focus && focus.side === side ? [focus.index] : all);
   const queries = only("left", selection.queries);
   const keys = only("right", selection.keys);
-  const { opacities, units, mass } = scanRows(layer, selection, queries, keys);
-  const lines = strongest(opacities, selection.limit || LINE_LIMIT).map((i) => {
+  const { opacities, units, signs, mass, broken } = scanRows(layer, selection, queries, keys);
+  const pairAt = (i) => {
     const row = Math.floor(i / keys.length);
-    return {
-      head: heads[Math.floor(row / queries.length)],
-      query: queries[row % queries.length],
-      key: keys[i % keys.length],
-      weight: opacities[i] * units[row],
-      opacity: Math.min(1, opacities[i]),
-    };
+    return { head: heads[Math.floor(row / queries.length)], query: queries[row % queries.length], key: keys[i % keys.length] };
+  };
+  const lines = strongest(opacities, selection.limit || LINE_LIMIT).map((i) => {
+    const weight = opacities[i] * units[Math.floor(i / keys.length)] * (signs ? signs[i] : 1);
+    return { ...pairAt(i), weight, opacity: Math.min(1, opacities[i]) };
   });
   lines.sort((a, b) => a.opacity - b.opacity);
-  const shown = lines.reduce((sum, line) => sum + line.weight, 0);
+  const shown = lines.reduce((sum, line) => sum + Math.abs(line.weight), 0);
   const found = opacities.reduce((count, opacity) => count + Number(opacity > 0), 0);
-  return { lines, found, share: mass > 0 ? Math.min(1, shown / mass) : 0 };
+  const gaps = focus ? broken.map(pairAt) : [];
+  return { lines, found, share: mass > 0 ? Math.min(1, shown / mass) : 0, broken: broken.length, gaps };
 }
 
 /** So many pixels of lines take a browser about a second; of a high picture fewer lines are drawn. */
@@ -247,22 +278,27 @@ function tracePath(pen, [from, to], width, smooth) {
  * @param {HTMLCanvasElement} canvas
  * @param {Line[]} lines
  * @param {Geometry} geometry
- * @param {(head: number) => string} colourOf
+ * @param {(line: Line) => string} colourOf
+ * @param {{top: number, height: number}} [sight] the part that is drawn; all, if left out
  */
-export function paintLines(canvas, lines, geometry, colourOf) {
-  const { width, height } = geometry;
-  const scale = Math.min(window.devicePixelRatio || 1, 16000 / Math.max(width, height));
-  canvas.width = Math.round(width * scale);
-  canvas.height = Math.round(height * scale);
-  canvas.style.height = `${height}px`;
+export function paintLines(canvas, lines, geometry, colourOf, sight = { top: 0, height: geometry.height }) {
+  const { width } = geometry;
+  const scale = Math.min(window.devicePixelRatio || 1, 16000 / Math.max(width, sight.height));
+  const size = { width: Math.round(width * scale), height: Math.round(sight.height * scale) };
+  if (canvas.width !== size.width || canvas.height !== size.height) Object.assign(canvas, size);
+  canvas.style.setProperty("top", `${sight.top}px`);
+  canvas.style.setProperty("height", `${sight.height}px`);
   const pen = canvas.getContext("2d");
-  pen.scale(scale, scale);
+  pen.setTransform(scale, 0, 0, scale, 0, 0);
+  pen.clearRect(0, 0, width, sight.height);
+  pen.translate(0, -sight.top);
   pen.lineWidth = 1 / scale;
-  const wide = Math.max(0, lines.length - WIDE_LIMIT);
-  paintFaint(pen, lines.slice(0, wide), geometry, colourOf);
+  const shown = lines.filter((line) => inPart(line, geometry, sight));
+  const wide = Math.max(0, shown.length - WIDE_LIMIT);
+  paintFaint(pen, shown.slice(0, wide), geometry, colourOf);
   pen.lineWidth = WIDTH;
-  for (const line of lines.slice(wide)) {
-    pen.strokeStyle = colourOf(line.head);
+  for (const line of shown.slice(wide)) {
+    pen.strokeStyle = colourOf(line);
     pen.globalAlpha = line.opacity;
     pen.beginPath();
     tracePath(pen, lineEnds(line, geometry), width, true);
@@ -270,20 +306,26 @@ export function paintLines(canvas, lines, geometry, colourOf) {
   }
 }
 
-/** Paint thin lines, those of a head and of one opacity at once: a browser is much faster so. */
+/** @returns {boolean} whether a line crosses a part of the picture */
+function inPart(line, geometry, { top, height }) {
+  const [from, to] = lineEnds(line, geometry);
+  return Math.max(from, to) + WIDTH >= top && Math.min(from, to) - WIDTH <= top + height;
+}
+
+/** Paint thin lines, those of a colour and of one opacity at once: a browser is much faster so. */
 function paintFaint(pen, lines, geometry, colourOf) {
   let at = lines.findIndex((line) => alphaOf(line) > 0);
   while (at >= 0 && at < lines.length) {
     const alpha = alphaOf(lines[at]);
-    const heads = new Map();
+    const colours = new Map();
     for (; at < lines.length && alphaOf(lines[at]) === alpha; at += 1) {
-      const { head } = lines[at];
-      if (!heads.has(head)) heads.set(head, []);
-      heads.get(head).push(lines[at]);
+      const colour = colourOf(lines[at]);
+      if (!colours.has(colour)) colours.set(colour, []);
+      colours.get(colour).push(lines[at]);
     }
     pen.globalAlpha = alpha / 255;
-    for (const [head, alike] of heads) {
-      pen.strokeStyle = colourOf(head);
+    for (const [colour, alike] of colours) {
+      pen.strokeStyle = colour;
       pen.beginPath();
       for (const line of alike) tracePath(pen, lineEnds(line, geometry), geometry.width, false);
       pen.stroke();

@@ -1,11 +1,13 @@
 // SPDX-FileCopyrightText: 2026 The flaxattn authors
 // SPDX-License-Identifier: Apache-2.0
 // One head as a matrix on a canvas, queries down and keys across: zoom, an overview, a crosshair.
-// `matrix_grid.js` says what a cell is worth, `matrix_paint.js` how it looks.
+// `matrix_grid.js` says what a cell is worth, `matrix_paint.js` how it looks, `matrix_input.js` what
+// a pointer does.
 
 import { element, tokenText } from "./elements.js";
 import { byRow, Pyramid, readGrid } from "./matrix_grid.js";
-import { asPixels, colourOfWeight, NUMBER_EDGES, paintCells, READABLE, shadesBetween, tokenEdges, writeEdges } from "./matrix_paint.js";
+import { MatrixInput } from "./matrix_input.js";
+import { asPixels, colourOfWeight, divergingShades, hatch, NUMBER_EDGES, paintCells, READABLE, shadesBetween, tokenEdges, writeEdges } from "./matrix_paint.js";
 import { formatWeight } from "./numbers.js";
 import { matrixPicture } from "./matrix_picture.js";
 import { CanvasPen, sizeCanvas } from "./pens.js";
@@ -16,8 +18,6 @@ const OVERVIEW = 132;
 /** Room on the right, for the last token above. */
 const MARGIN = 36;
 const CLOSEST = 40;
-/** The pointer may move so far, in pixels, between pressing and letting go of a click. */
-const STILL = 4;
 
 /** @returns {number} a size of cells, at most so large, that makes all painted cells equal */
 function evenSize(size) {
@@ -66,22 +66,7 @@ export class Matrix {
     /** @type {import("./lines.js").Selection} */
     this.selection = null;
     this.reading = "";
-    this.listen();
-  }
-
-  listen() {
-    const { stage, overview } = this;
-    stage.addEventListener("pointerdown", (event) => this.press(event));
-    stage.addEventListener("pointermove", (event) => this.move(event));
-    stage.addEventListener("pointerup", (event) => this.release(event));
-    stage.addEventListener("pointerleave", () => this.leave());
-    stage.addEventListener("dblclick", (event) => this.zoom(2, this.placeOf(event)));
-    stage.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
-    stage.addEventListener("keydown", (event) => this.key(event));
-    stage.addEventListener("blur", () => this.leave());
-    for (const kind of ["pointerdown", "pointermove"]) {
-      overview.addEventListener(kind, (event) => event.buttons && this.centre(event));
-    }
+    new MatrixInput(this);
   }
 
   // Showing
@@ -94,7 +79,9 @@ export class Matrix {
     const hidden = selection.hidden ? [...selection.hidden].join() : "";
     const reading = [head, selection.queries.join(), selection.keys.join(), hidden, selection.mass, selection.opacity].join(" ");
     if (layer !== this.layer || reading !== this.reading) this.read(layer, head, selection, reading);
-    this.shades = shadesBetween(this.actions.style("--scale-low"), this.actions.style("--scale-high"));
+    const style = (name) => this.actions.style(name);
+    const signed = () => divergingShades(style("--negative"), style("--paper"), style("--positive"));
+    this.shades = state.signed ? signed() : shadesBetween(style("--scale-low"), style("--scale-high"));
     this.pixels = asPixels(this.shades);
     this.arrange();
     this.paint();
@@ -110,6 +97,7 @@ export class Matrix {
     this.selection = selection;
     this.reading = reading;
     this.grid = readGrid(layer, head, selection);
+    this.gaps = this.grid.values.reduce((count, weight) => count + Number(Number.isNaN(weight)), 0);
     const named = this.named();
     this.edges = tokenEdges(queries.map((query) => named.left[query]), keys.map((key) => named.right[key]));
     this.pyramid = new Pyramid(opacity === "row" ? byRow(this.grid) : this.grid);
@@ -149,6 +137,7 @@ export class Matrix {
     this.stage.style.setProperty("width", `${width}px`);
     this.stage.style.setProperty("height", `${height}px`);
     const context = sizeCanvas(this.cells, width, height);
+    if (this.gaps) hatch(context, place, { paper: this.actions.style("--raised"), ink: this.actions.style("--soft") });
     paintCells(context, this.pyramid, this.window, place, this.pixels, this.buffer);
     writeEdges(new CanvasPen(context), this.window, place, this.named(), this.actions.style("--ink"));
     context.strokeStyle = this.actions.style("--rule");
@@ -218,10 +207,11 @@ export class Matrix {
 
   showLegend() {
     const unit = this.selection.opacity === "row" ? "share of the row’s largest weight" : "weight";
-    const marks = [0, 0.01, 0.1, 0.25, 0.5, 1].map((weight) => {
+    const weights = this.state.signed ? [-1, -0.25, -0.01, 0, 0.01, 0.25, 1] : [0, 0.01, 0.1, 0.25, 0.5, 1];
+    const marks = weights.map((weight) => {
       const box = element("span", { class: "matrix-shade", "aria-hidden": "true" });
       box.style.setProperty("background-color", colourOfWeight(this.shades, weight));
-      return element("span", { class: "matrix-mark" }, box, String(weight));
+      return element("span", { class: "matrix-mark" }, box, String(weight).replace("-", "−"));
     });
     this.legend.replaceChildren(this.pooling, element("span", { text: unit }), ...marks);
   }
@@ -241,40 +231,6 @@ export class Matrix {
     if (across < 0 || down < 0 || across >= place.width || down >= place.height) return null;
     const cell = { query: Math.floor(window.row + down / window.size), key: Math.floor(window.column + across / window.size) };
     return cell.query < grid.rows && cell.key < grid.columns ? cell : null;
-  }
-
-  press(event) {
-    if (event.button !== 0) return;
-    this.held = { ...this.placeOf(event), row: this.window.row, column: this.window.column, moved: false };
-    this.stage.setPointerCapture(event.pointerId);
-  }
-
-  move(event) {
-    const at = this.placeOf(event);
-    if (this.held) this.drag(at);
-    if (this.held && this.held.moved) return;
-    this.pointAt(this.cellAt(at), event);
-  }
-
-  drag(at) {
-    const [across, down] = [at.x - this.held.x, at.y - this.held.y];
-    if (Math.hypot(across, down) > STILL) this.held.moved = true;
-    if (!this.held.moved) return;
-    this.window.row = this.held.row - down / this.window.size;
-    this.window.column = this.held.column - across / this.window.size;
-    this.within();
-    this.paintSoon();
-  }
-
-  release(event) {
-    const { held } = this;
-    this.held = null;
-    const cell = held && !held.moved ? this.cellAt(this.placeOf(event)) : null;
-    if (cell) this.actions.hold("left", this.selection.queries[cell.query]);
-  }
-
-  leave() {
-    this.pointAt(null, null);
   }
 
   /** Move the crosshair; an event or an element says where the tooltip goes. */
@@ -326,62 +282,6 @@ export class Matrix {
     this.window = null;
     this.arrange();
     this.paintSoon();
-  }
-
-  /** Ctrl and the wheel zoom; the wheel alone moves the window, where there is more to see. */
-  wheel(event) {
-    const zooms = event.ctrlKey || event.metaKey;
-    if (!zooms && this.side.hidden) return;
-    event.preventDefault();
-    if (zooms) return this.zoom(Math.exp(-event.deltaY / 300), this.placeOf(event));
-    this.window.row += event.deltaY / this.window.size;
-    this.window.column += event.deltaX / this.window.size;
-    this.within();
-    this.paintSoon();
-  }
-
-  /** Put the middle of the window where the overview was pressed. */
-  centre(event) {
-    const box = this.overview.getBoundingClientRect();
-    const { grid, place, window } = this;
-    const part = [(event.clientY - box.top) / box.height, (event.clientX - box.left) / box.width];
-    window.row = part[0] * grid.rows - place.height / window.size / 2;
-    window.column = part[1] * grid.columns - place.width / window.size / 2;
-    this.within();
-    this.paintSoon();
-  }
-
-  // Keyboard
-
-  key(event) {
-    if (event.ctrlKey || event.metaKey || event.altKey) return;
-    const steps = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
-    const ways = { "+": () => this.zoom(2), "-": () => this.zoom(0.5), 0: () => this.showAll(), Enter: () => this.holdCell() };
-    const act = steps[event.key] ? () => this.step(...steps[event.key]) : ways[event.key];
-    if (!act) return;
-    event.preventDefault();
-    event.stopPropagation();
-    act();
-  }
-
-  holdCell() {
-    if (this.cell) this.actions.hold("left", this.selection.queries[this.cell.query]);
-  }
-
-  /** Move the crosshair by cells, and the window with it. */
-  step(down, across) {
-    const { grid, window, place } = this;
-    const start = { query: Math.ceil(window.row), key: Math.ceil(window.column) };
-    const from = this.cell || { query: start.query - down, key: start.key - across };
-    const clamp = (value, count) => Math.max(0, Math.min(value, count - 1));
-    const cell = { query: clamp(from.query + down, grid.rows), key: clamp(from.key + across, grid.columns) };
-    const seen = { row: place.height / window.size, column: place.width / window.size };
-    window.row = Math.min(cell.query, Math.max(window.row, cell.query + 1 - seen.row));
-    window.column = Math.min(cell.key, Math.max(window.column, cell.key + 1 - seen.column));
-    this.within();
-    this.pointAt(cell, this.stage);
-    this.paintSoon();
-    this.actions.speak(this.tip(cell).map((node) => node.textContent).join(", "));
   }
 
   // Handing out

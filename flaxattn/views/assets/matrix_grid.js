@@ -3,7 +3,7 @@
 // The cells of a matrix: weights of one head for the chosen queries and keys, and the same ever
 // coarser, so that a cell smaller than a pixel still shows the largest weight in it.
 
-import { keepMass, readRow } from "./lines.js";
+import { keepMass, largestOf, outweighs, readRow } from "./lines.js";
 
 /**
  * @typedef {Object} Grid
@@ -35,14 +35,13 @@ export function byRow({ values, rows, columns }) {
   const scaled = values.slice();
   for (let row = 0; row < rows; row += 1) {
     const part = scaled.subarray(row * columns, (row + 1) * columns);
-    let peak = 0;
-    for (const value of part) if (value > peak) peak = value;
+    const peak = largestOf(part);
     if (peak > 0) for (let i = 0; i < columns; i += 1) part[i] /= peak;
   }
   return { values: scaled, rows, columns };
 }
 
-/** @returns {Grid} half as many rows and columns, each cell the largest of four */
+/** @returns {Grid} half as many rows and columns, each cell the largest of four, NaN before all */
 export function halveGrid({ values, rows, columns }) {
   const [fewer, narrower] = [Math.ceil(rows / 2), Math.ceil(columns / 2)];
   const pooled = new Float32Array(fewer * narrower);
@@ -50,7 +49,7 @@ export function halveGrid({ values, rows, columns }) {
     const [from, to] = [row * columns, (row >> 1) * narrower];
     for (let i = 0; i < columns; i += 1) {
       const at = to + (i >> 1);
-      if (values[from + i] > pooled[at]) pooled[at] = values[from + i];
+      if (outweighs(values[from + i], pooled[at])) pooled[at] = values[from + i];
     }
   }
   return { values: pooled, rows: fewer, columns: narrower };

@@ -44,9 +44,20 @@ export function shadesBetween(low, high) {
   return Array.from({ length: SHADES }, (_, i) => blendColours(low, high, i / (SHADES - 1)));
 }
 
+/** @returns {string[]} colours from -1 over 0, in the middle, to 1 */
+export function divergingShades(low, middle, high) {
+  return [...shadesBetween(middle, low).reverse(), ...shadesBetween(middle, high).slice(1)];
+}
+
+/** @returns {number} which of so many shades a weight has; if there are more than one side, 0 is in the middle */
+export function shadeIndex(count, weight) {
+  const step = Math.round(shadeOf(Math.abs(weight)) * (SHADES - 1));
+  return count > SHADES ? SHADES - 1 + Math.sign(weight) * step : step;
+}
+
 /** @returns {string} the colour of a weight */
 export function colourOfWeight(shades, weight) {
-  return shades[Math.round(shadeOf(weight) * (SHADES - 1))];
+  return shades[shadeIndex(shades.length, weight)];
 }
 
 /** @returns {Uint32Array} colours as the pixels of an image hold them */
@@ -56,13 +67,30 @@ export function asPixels(shades) {
   return new Uint32Array(bytes.buffer);
 }
 
+/** Hatch a place: what is painted over it leaves open the cells that are no number. */
+export function hatch(context, place, { paper, ink }) {
+  const tile = document.createElement("canvas");
+  Object.assign(tile, { width: 6, height: 6 });
+  const pen = tile.getContext("2d");
+  pen.fillStyle = paper;
+  pen.fillRect(0, 0, 6, 6);
+  pen.strokeStyle = ink;
+  for (const shift of [-6, 0, 6]) {
+    pen.moveTo(shift, 6);
+    pen.lineTo(shift + 6, 0);
+  }
+  pen.stroke();
+  context.fillStyle = context.createPattern(tile, "repeat");
+  context.fillRect(place.left, place.top, place.width, place.height);
+}
+
 /** @returns {{first: number, last: number}} cells, half-open, that are in sight along one axis */
 export function inSight(start, size, length, count) {
   return { first: Math.max(0, Math.floor(start)), last: Math.min(count, Math.ceil(start + length / size)) };
 }
 
 /**
- * Paint the visible cells, pooled until each is a pixel at least.
+ * Paint the visible cells, pooled until each is a pixel at least. What is no number stays empty.
  * @param {CanvasRenderingContext2D} context
  * @param {import("./matrix_grid.js").Pyramid} pyramid
  * @param {Window} window
@@ -86,7 +114,7 @@ export function paintCells(context, pyramid, window, place, pixels, buffer) {
   for (let row = 0; row < height; row += 1) {
     const start = (rows.first + row) * grid.columns + columns.first;
     for (let i = 0; i < width; i += 1) {
-      cells[row * width + i] = pixels[Math.round(shadeOf(grid.values[start + i]) * (SHADES - 1))];
+      cells[row * width + i] = pixels[shadeIndex(pixels.length, grid.values[start + i])]; // NaN: nothing
     }
   }
   buffer.getContext("2d").putImageData(image, 0, 0);

@@ -3,9 +3,11 @@
 // What is seen of a matrix as an SVG file: rectangles of few cells, an image of many.
 
 import { svgElement } from "./elements.js";
-import { colourOfWeight, inSight, paintCells, writeEdges } from "./matrix_paint.js";
+import { colourOfWeight, inSight, paintCells, shadeIndex, writeEdges } from "./matrix_paint.js";
 import { sizeCanvas, SvgPen, svgPicture } from "./pens.js";
 
+/** The colour of a cell that is no number. */
+const NO_NUMBER = "#808080";
 /** Up to so many cells a picture holds rectangles. */
 const RECTANGLES = 10000;
 
@@ -31,14 +33,14 @@ export function matrixPicture(matrix, caption, margin, colours) {
 /** One rectangle per visible cell that is not empty, on one for all. */
 function fillCells(pen, { place, window, pyramid, shades }, rows, columns) {
   const shown = pyramid.level(0);
-  pen.fill(place.left, place.top, place.width, place.height, shades[0]);
+  pen.fill(place.left, place.top, place.width, place.height, shades[shadeIndex(shades.length, 0)]);
   for (let row = rows.first; row < rows.last; row += 1) {
     for (let column = columns.first; column < columns.last; column += 1) {
       const weight = shown.values[row * shown.columns + column];
-      if (!weight) continue;
+      if (weight === 0) continue;
       const x = place.left + (column - window.column) * window.size;
       const y = place.top + (row - window.row) * window.size;
-      pen.fill(x, y, window.size, window.size, colourOfWeight(shades, weight));
+      pen.fill(x, y, window.size, window.size, colourOfWeight(shades, weight) || NO_NUMBER);
     }
   }
 }

@@ -52,15 +52,16 @@ export class ModelLevel {
     const { state } = this;
     if (this.side !== state.side) this.fit();
     const selection = state.selection(null);
-    const shown = JSON.stringify([state.attention, state.opacity, state.special, state.first, document.documentElement.dataset.theme]);
+    const shown = JSON.stringify([state.attention, state.opacity, state.special, state.first, state.compare, document.documentElement.dataset.theme]);
     if (this.shown !== shown) {
       this.shown = shown;
-      this.colours = scaleColours();
+      this.colours = scaleColours(state.signed);
       this.seen.disconnect();
       this.grid.cells.forEach(({ button }) => this.seen.observe(button));
     }
     const tall = selection.queries.length / Math.max(1, selection.keys.length);
     this.grid.root.style.setProperty("--tall", String(Math.max(0.4, Math.min(2.5, tall))));
+    this.root.classList.toggle("signed", state.signed); // heads that are alike are as white as the page
     this.grid.mark(state);
     this.showStatus();
     this.showPanel(null);
@@ -82,7 +83,9 @@ export class ModelLevel {
   showStatus() {
     const { state } = this;
     const unit = state.opacity === "row" ? "share of the row's largest weight" : "weight";
-    const marks = [0, 0.1, 0.25, 0.5, 1].map((weight) => [Math.sqrt(weight), String(weight)]);
+    const place = (weight) => (state.signed ? (1 + Math.sign(weight) * Math.sqrt(Math.abs(weight))) / 2 : Math.sqrt(weight));
+    const weights = state.signed ? [-1, -0.25, 0, 0.25, 1] : [0, 0.1, 0.25, 0.5, 1];
+    const marks = weights.map((weight) => [place(weight), String(weight).replace("-", "−")]);
     const badge = element("span", { class: "badge", text: "renormalised", hidden: !state.leftOut() });
     badge.title = `Weights on ${state.leftOut()} are left out.`;
     this.status.replaceChildren(element("span", { text: unit }), legend(this.colours, /** @type {any} */ (marks)), badge);
@@ -116,7 +119,8 @@ export class ModelLevel {
 
   paint({ layer, head, button }, selection) {
     const picture = poolHead(this.side.layerAt(layer), head, selection, SMALL_SIDE);
-    paintWeights(button.querySelector("canvas"), picture, this.colours);
+    const whole = paintWeights(button.querySelector("canvas"), picture, this.colours, this.state.signed);
+    button.classList.toggle("broken", !whole);
     button.dataset.painted = this.shown;
   }
 
@@ -148,7 +152,7 @@ export class ModelLevel {
     }
     const canvas = element("canvas", { class: "large", "aria-hidden": "true" });
     const picture = poolHead(this.side.layerAt(cell.layer), cell.head, this.state.selection(null), LARGE_SIDE);
-    paintWeights(canvas, picture, this.colours);
+    canvas.classList.toggle("broken", !paintWeights(canvas, picture, this.colours, this.state.signed));
     const measure = this.side.measure(cell.layer, cell.head);
     const facts = { number: this.side.heads[cell.head], colour: "", measure };
     this.panel.replaceChildren(canvas, ...headTip(this.side.layers[cell.layer], facts));
@@ -177,7 +181,7 @@ export class ModelLevel {
     const tall = Math.round(size * Number(this.grid.root.style.getPropertyValue("--tall")));
     const [width, height] = [edge + side.heads.length * (size + gap) + gap, edge + 24 + side.layers.length * (tall + gap) + gap];
     const ink = this.actions.style("--ink");
-    const caption = [this.payload.model, side.titles[0], "all heads"].filter(Boolean).join(", ");
+    const caption = [this.payload.model, side.titles[0], "all heads", this.state.comparing()].filter(Boolean).join(", ");
     const root = svgElement("svg", { width, height, viewBox: `0 0 ${width} ${height}`, "font-family": "system-ui, sans-serif", "font-size": 12 });
     const text = (x, y, words) => svgElement("text", { x, y, "text-anchor": "middle", fill: ink }, words);
     root.append(svgElement("title", {}, caption), svgElement("rect", { width, height, fill: this.actions.style("--paper") }), text(width / 2, 18, caption));
@@ -185,7 +189,7 @@ export class ModelLevel {
     side.layers.forEach((number, layer) => root.append(text(edge / 2, edge + 24 + layer * (tall + gap) + tall / 2, String(number))));
     for (const { layer, head } of this.grid.cells) {
       const canvas = element("canvas");
-      paintWeights(canvas, poolHead(side.layerAt(layer), head, selection, SMALL_SIDE), this.colours);
+      paintWeights(canvas, poolHead(side.layerAt(layer), head, selection, SMALL_SIDE), this.colours, this.state.signed);
       const place = { x: edge + head * (size + gap), y: edge + 24 + layer * (tall + gap), width: size, height: tall };
       const image = svgElement("image", { ...place, href: canvas.toDataURL(), preserveAspectRatio: "none" });
       image.style.setProperty("image-rendering", "pixelated");

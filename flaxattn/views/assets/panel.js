@@ -5,6 +5,7 @@
 
 import { element, swatch, tokenText } from "./elements.js";
 import { formatShare, formatWeight } from "./numbers.js";
+import { APART } from "./sides.js";
 
 /** How the measures of a head read, in the order shown. */
 const MEASURES = [
@@ -20,6 +21,8 @@ const MEASURES = [
   ["max", "largest weight", "share"],
   ["sum_sq", "sum of squares"],
   ["lse", "log-sum-exp"],
+  ["divergence", "divergence, nats"],
+  ["cosine", "cosine"],
 ];
 const LISTED = 10;
 
@@ -32,6 +35,14 @@ export function isShare(name) {
 export function measureLabel(name) {
   const known = MEASURES.find(([other]) => other === name);
   return known ? known[1] : name;
+}
+
+/** @returns {string} a measure of a head, with its sign where it is a change */
+export function formatMeasure(name, measure) {
+  const value = measure[name];
+  if (value === undefined) return "–";
+  if (!measure.changed || APART.includes(name)) return value.toFixed(name === "divergence" ? 3 : 2);
+  return `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(2)}`;
 }
 
 /** @returns {HTMLElement} a bar whose parts are `[share, colour]` of its width */
@@ -57,7 +68,7 @@ export function bar(parts) {
 export function headTip(layer, head) {
   const rows = MEASURES.filter(([name]) => name in head.measure).flatMap(([name, label]) => [
     element("dt", { text: label }),
-    element("dd", { text: head.measure[name].toFixed(2) }),
+    element("dd", { text: formatMeasure(name, head.measure) }),
   ]);
   const title = element("strong", { text: [`Layer ${layer}, head ${head.number}`, head.measure.does].filter(Boolean).join(": ") });
   return [title, element("dl", {}, ...rows)];
@@ -86,6 +97,7 @@ export function headsPanel(layer, heads) {
 
 /** @returns {string} the number that a role rests on */
 export function headlineOf(measure) {
+  if (measure.changed && "divergence" in measure) return `${formatMeasure("divergence", measure)} nats`;
   const found = MEASURES.find(([, label]) => label === measure.does);
   if (found) return formatShare(measure[found[0]]);
   return "entropy" in measure ? `${measure.entropy.toFixed(1)} nats` : "";
@@ -106,7 +118,7 @@ function firstShareOf(measure) {
  * @returns {Node[]}
  */
 export function tokenPanel(token, side, others, heads, onFirst) {
-  const longest = others.length ? others[0].mean : 1;
+  const longest = others.length ? Math.abs(others[0].mean) || 1 : 1;
   const items = others.slice(0, LISTED).map((other) =>
     element(
       "li",
@@ -131,17 +143,17 @@ export function tokenPanel(token, side, others, heads, onFirst) {
  * The weight each head gives to one pair.
  * @param {string} query
  * @param {string} key
- * @param {{head: HeadFacts, weight: number|null}[]} weights null where no line is drawn
+ * @param {{head: HeadFacts, weight: number|null, colour: string}[]} weights null where no line is drawn
  * @returns {Node[]}
  */
 export function pairPanel(query, key, weights) {
-  const items = weights.map(({ head, weight }) =>
+  const items = weights.map(({ head, weight, colour }) =>
     element(
       "li",
       { class: "fact" },
       swatch(head.colour),
       element("span", { class: "number", text: head.number }),
-      bar([[weight || 0, head.colour]]),
+      bar([[Math.abs(weight || 0), colour]]),
       element("span", { class: "value", text: weight === null ? "–" : formatWeight(weight) }),
     ),
   );

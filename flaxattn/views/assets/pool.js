@@ -3,7 +3,7 @@
 // One head as a small picture: where weights are more than pixels, each pixel is the largest of its
 // weights, so that no strong one is lost.
 
-import { readRow } from "./lines.js";
+import { largestOf, outweighs, readRow } from "./lines.js";
 
 /**
  * @typedef {Object} Picture
@@ -29,12 +29,12 @@ export function poolHead(layer, head, selection, limit) {
     const from = (head * layer.rows + queries[i]) * layer.columns;
     const whole = layer.weights.subarray(from, from + layer.columns);
     const row = hidden ? readRow(layer, head, queries[i], hidden) : whole;
-    const unit = opacity === "row" ? Math.max(...row) || 1 : 1;
+    const unit = opacity === "row" ? largestOf(row) || 1 : 1;
     const start = Math.floor((i * rows) / queries.length) * columns;
     for (let j = 0; j < chosen.length; j += 1) {
       const at = start + places[j];
       const value = row[chosen[j]] / unit;
-      if (value > values[at]) values[at] = value;
+      if (outweighs(value, values[at])) values[at] = value;
     }
   }
   return { values, rows, columns };
@@ -60,7 +60,7 @@ export function strongestAt(layer, head, selection, across, down, limit) {
   for (const query of part(selection.queries, down)) {
     const row = readRow(layer, head, query, selection.hidden);
     for (const key of part(selection.keys, across)) {
-      if (!best || row[key] > best.weight) best = { query, key, weight: row[key] };
+      if (!best || outweighs(row[key], best.weight)) best = { query, key, weight: row[key] };
     }
   }
   return best;

@@ -9,18 +9,28 @@ import { element } from "./elements.js";
 const STEPS_OF_COLOUR = 256;
 
 /** @returns {string[]} the colours of the present theme, from the least to the most */
-export function scaleColours() {
+export function scaleColours(signed = false) {
+  if (signed) return divergingColours();
   const [low, high] = [styleValue("--scale-low"), styleValue("--scale-high")];
   return Array.from({ length: STEPS_OF_COLOUR }, (_, i) => blendColours(low, high, i / (STEPS_OF_COLOUR - 1)));
 }
 
+/** @returns {string[]} from the most below 0, over nothing in the middle, to the most above it */
+function divergingColours() {
+  const [low, middle, high] = ["--negative", "--paper", "--positive"].map(styleValue);
+  const side = (to) => Array.from({ length: STEPS_OF_COLOUR }, (_, i) => blendColours(middle, to, i / (STEPS_OF_COLOUR - 1)));
+  return [...side(low).reverse(), ...side(high).slice(1)];
+}
+
 /**
  * Which colour a weight has: by its square root, so that faint weights can be told from none.
- * @param {number} weight between 0 and 1
+ * @param {number} weight between 0 and 1, of a difference between -1 and 1
+ * @param {boolean} [signed] whether 0 is in the middle of the colours
  * @returns {number} index
  */
-export function weightStep(weight) {
-  return Math.round((STEPS_OF_COLOUR - 1) * Math.sqrt(Math.max(0, Math.min(1, weight))));
+export function weightStep(weight, signed = false) {
+  const size = Math.round((STEPS_OF_COLOUR - 1) * Math.sqrt(Math.min(1, Math.abs(weight))));
+  return signed ? STEPS_OF_COLOUR - 1 + Math.sign(weight) * size : size;
 }
 
 /** @returns {string} the colour of a number on a scale that is even */
@@ -32,21 +42,30 @@ export function evenColour(colours, share) {
  * Paint weights, one pixel each. Where all are hidden, one empty pixel is left.
  * @param {HTMLCanvasElement} canvas
  * @param {{values: Float32Array, rows: number, columns: number}} picture
+ * A weight that is no number stays empty, so that what is behind the canvas shows there.
  * @param {string[]} colours
+ * @param {boolean} [signed] whether 0 is in the middle of the colours
+ * @returns {boolean} whether each weight is a number
  */
-export function paintWeights(canvas, { values, rows, columns }, colours) {
+export function paintWeights(canvas, { values, rows, columns }, colours, signed = false) {
   const parts = Uint8ClampedArray.from(colours.flatMap(colourParts));
   canvas.width = Math.max(1, columns);
   canvas.height = Math.max(1, rows);
-  if (!values.length) return;
+  if (!values.length) return true;
+  let whole = true;
   const pen = canvas.getContext("2d");
   const image = pen.createImageData(columns, rows);
   for (let i = 0; i < values.length; i += 1) {
-    const at = 3 * weightStep(values[i]);
+    if (Number.isNaN(values[i])) {
+      whole = false;
+      continue;
+    }
+    const at = 3 * weightStep(values[i], signed);
     for (let part = 0; part < 3; part += 1) image.data[4 * i + part] = parts[at + part];
     image.data[4 * i + 3] = 255;
   }
   pen.putImageData(image, 0, 0);
+  return whole;
 }
 
 /**
@@ -56,7 +75,7 @@ export function paintWeights(canvas, { values, rows, columns }, colours) {
  * @returns {HTMLElement}
  */
 export function legend(colours, marks) {
-  const stops = [0, 64, 128, 192, 255].map((i) => colours[i]).join(", ");
+  const stops = [0, 0.25, 0.5, 0.75, 1].map((share) => evenColour(colours, share)).join(", ");
   const bar = element("span", { class: "legend-bar" });
   bar.style.setProperty("background-image", `linear-gradient(90deg, ${stops})`);
   const labels = marks.map(([place, text]) => {

@@ -9,7 +9,8 @@ import { applyTheme, COLOURS, headColours, styleValue } from "./colours.js";
 import { element } from "./elements.js";
 import { download, savePng } from "./files.js";
 import { helpDialog } from "./help.js";
-import { State, SETTINGS } from "./state.js";
+import { SETTINGS } from "./settings.js";
+import { State } from "./state.js";
 import { StateDialog } from "./state_dialog.js";
 
 export class Shell {
@@ -39,7 +40,7 @@ export class Shell {
   }
 
   build() {
-    this.help = helpDialog(Object.keys(this.state.sides).length > 1);
+    this.help = helpDialog(Object.keys(this.state.sides).length > 1, Boolean(this.payload.names));
     this.stateDialog = new StateDialog((json) => this.step(() => this.state.take(json), true));
     this.tip = element("div", { class: "tip", role: "tooltip", hidden: true });
     this.spoken = element("p", { class: "spoken", "aria-live": "polite" });
@@ -52,7 +53,8 @@ export class Shell {
     const { precision, error, note, blocks } = this.payload;
     if (note || !Object.keys(blocks).length) return element("footer", { text: note || "Numbers are means over the tokens of this text." });
     const scale = precision === "uint8" ? " of the largest in its row" : "";
-    const text = `Weights are stored as ${precision}; each is within ${error.toPrecision(2)}${scale}.`;
+    const twice = this.payload.names ? " A difference is within twice that." : "";
+    const text = `Weights are stored as ${precision}; each is within ${error.toPrecision(2)}${scale}.${twice}`;
     return element("footer", { text });
   }
 
@@ -109,13 +111,18 @@ export class Shell {
 
   setTheme(theme) {
     applyTheme(this.root, theme);
-    this.colours = headColours();
+    this.readColours();
     this.update({ theme });
   }
 
   applyTheme() {
     applyTheme(this.root, this.state.theme);
+    this.readColours();
+  }
+
+  readColours() {
     this.colours = headColours();
+    this.signs = { less: styleValue("--negative"), more: styleValue("--positive") };
   }
 
   onKey(event) {
@@ -232,6 +239,12 @@ export class Shell {
   /** @returns {string} the colour of a head, by its index: the same for its number on every side */
   colourOf(head) {
     return this.colours[this.state.headNumber(head) % COLOURS];
+  }
+
+  /** @returns {string} the colour of a line: of its head, or of a difference by its sign */
+  colourOfLine({ head, weight }) {
+    if (!this.state.signed) return this.colourOf(head);
+    return weight < 0 ? this.signs.less : this.signs.more;
   }
 
   /** @returns {import("./panel.js").HeadFacts} what is told of a head of the present layer */

@@ -19,6 +19,8 @@ const BLOCKS = [
   { name: "cross", row: 1, column: 0 },
   { name: "decoder", row: 1, column: 1 },
 ];
+/** What is told of two traces together. */
+export const APART = ["divergence", "cosine"];
 /** So many weights of a side stay decoded; of larger sides only the last layer does. */
 const KEPT_WEIGHTS = 2 ** 24;
 
@@ -50,14 +52,32 @@ function joinTexts(texts) {
   };
 }
 
+/** @returns {import("./lines.js").Layer} weights of the second layer less those of the first */
+function subtract(first, second) {
+  const weights = second.weights.map((weight, i) => weight - first.weights[i]);
+  return { ...first, weights, pair: [first, second] };
+}
+
+/** @returns {Object<string, any>} what a head does in one trace and in the other, and by how much */
+function changeOf(first, second) {
+  const does = first.does === second.does ? first.does : `${first.does} → ${second.does}`;
+  const change = { does, changed: true };
+  for (const name of Object.keys(first)) {
+    if (name !== "does" && name in second) change[name] = APART.includes(name) ? first[name] : second[name] - first[name];
+  }
+  return change;
+}
+
 export class Side {
   /**
    * @param {import("./types.js").Payload} payload
    * @param {import("./types.js").InputAbout} input
    * @param {import("./types.js").SideAbout} about the side's part of it
+   * @param {() => string} shows which trace: "a", "b", or their "difference"
    */
-  constructor(payload, input, about) {
+  constructor(payload, input, about, shows) {
     this.payload = payload;
+    this.shows = shows;
     this.name = about.name;
     this.layers = about.layers;
     this.heads = about.heads;
@@ -85,25 +105,41 @@ export class Side {
 
   /** @returns {import("./lines.js").Layer} the layer at an index, decoded once where that is small */
   layerAt(at) {
-    if (!this.decoded.has(at)) {
-      const layer = this.decode(at);
+    return this.layerOf(at, this.shows());
+  }
+
+  /** @returns {import("./lines.js").Layer} the layer at an index of one trace, or the difference */
+  layerOf(at, trace) {
+    const name = `${at} ${trace}`;
+    if (!this.decoded.has(name)) {
+      const layer = trace === "difference" ? subtract(this.layerOf(at, "a"), this.layerOf(at, "b")) : this.decode(at, trace);
       if (this.layers.length * layer.weights.length > KEPT_WEIGHTS) this.decoded.clear();
-      this.decoded.set(at, layer);
+      this.decoded.set(name, layer);
     }
-    return this.decoded.get(at);
+    return this.decoded.get(name);
   }
 
   /** @returns {import("./lines.js").Layer} */
-  decode(at) {
+  decode(at, trace) {
     const [rows, columns] = [this.left.tokens.length, this.right.tokens.length];
-    const bytes = readBlock(this.payload, this.about.weights[at]);
+    const { weights: blocks } = trace === "b" ? this.about.second : this.about;
+    const bytes = readBlock(this.payload, blocks[at]);
     const weights = decodeWeights(bytes, this.payload.precision, this.heads.length * rows, columns);
     return { weights, rows, columns, parts: () => [[0, columns]] };
   }
 
   /** @returns {Object<string, any>} what a head does, in words and numbers */
   measure(at, head) {
-    return this.about.measures[at][head];
+    const first = this.about.measures[at][head];
+    if (this.shows() === "a") return first;
+    const other = this.about.second.measures[at][head];
+    return this.shows() === "b" ? other : changeOf(first, other);
+  }
+
+  /** How alike its heads are; unknown of a difference. */
+  get likeness() {
+    if (this.shows() === "difference") return undefined;
+    return this.shows() === "b" ? this.about.second.likeness : this.about.likeness;
   }
 
   /** @returns {boolean} whether there is such a head in the layer at an index */
@@ -120,8 +156,8 @@ export class Side {
 /** Source and target together: the encoder's square, cross-attention and the decoder's square. */
 class JoinedSide extends Side {
   /** @param {Object<string, Side>} sides by name */
-  constructor(payload, input, about, sides) {
-    super(payload, input, about);
+  constructor(payload, input, about, shows, sides) {
+    super(payload, input, about, shows);
     this.sides = sides;
     this.firsts.add(this.right.boundary);
   }
@@ -136,11 +172,11 @@ class JoinedSide extends Side {
     }).filter(({ index }) => index >= 0);
   }
 
-  decode(at) {
+  decode(at, trace) {
     const [rows, columns, length] = [this.left.tokens.length, this.right.tokens.length, this.left.boundary];
     const weights = new Float32Array(this.heads.length * rows * columns);
     for (const { side, index, row, column } of this.blocks(at)) {
-      const block = side.layerAt(index);
+      const block = side.layerOf(index, trace);
       side.heads.forEach((number, head) => {
         const top = this.heads.indexOf(number) * rows + row;
         for (let i = 0; i < block.rows; i += 1) {
@@ -159,6 +195,10 @@ class JoinedSide extends Side {
     return { does: known.map((block) => `${block.side.name}: ${role(block)}`).join(", ") || "in no block" };
   }
 
+  get likeness() {
+    return undefined;
+  }
+
   has(at, head) {
     return this.blocks(at).some(({ side }) => side.heads.includes(this.heads[head]));
   }
@@ -171,11 +211,11 @@ class JoinedSide extends Side {
 }
 
 /** @returns {Object<string, Side>} the sides of a text by name, in the order of its list */
-export function readSides(payload, input) {
+export function readSides(payload, input, shows) {
   const sides = {};
   for (const about of input.sides) {
     const joined = about.name === "all";
-    sides[about.name] = joined ? new JoinedSide(payload, input, about, sides) : new Side(payload, input, about);
+    sides[about.name] = joined ? new JoinedSide(payload, input, about, shows, sides) : new Side(payload, input, about, shows);
   }
   return sides;
 }

@@ -1,78 +1,11 @@
 // SPDX-FileCopyrightText: 2026 The flaxattn authors
 // SPDX-License-Identifier: Apache-2.0
 // What the page shows, apart from how: the settings that all levels share, what they mean for the
-// weights, and how they stand in the address and in JSON. It touches no document.
+// weights. Their names and values are in `settings.js`. It touches no document.
 
+import { asTexts, ATTENTION, describe, FREE, IN_ADDRESS, indexBelow, inOrder, SETTINGS, snapshot } from "./settings.js";
 import { readSides } from "./sides.js";
 import { inWords, knowsWords } from "./words.js";
-
-/** Which sides of a sentence pair are drawn, as BertViz names them; values are for the address. */
-export const ATTENTION = [
-  ["all", "All"],
-  ["aa", "Sentence A → Sentence A"],
-  ["bb", "Sentence B → Sentence B"],
-  ["ab", "Sentence A → Sentence B"],
-  ["ba", "Sentence B → Sentence A"],
-];
-/** Settings that are one of a few words. The first is what a page starts with. */
-export const SETTINGS = {
-  attention: ATTENTION.map(([value]) => value),
-  opacity: ["absolute", "row", "heads"],
-  special: ["shown", "hidden"],
-  first: ["shown", "hidden"],
-  unit: ["pieces", "words"],
-  drawing: ["lines", "matrix"],
-  order: ["grid", "value", "cluster"],
-  dimensions: ["all", "top"],
-  numbers: ["off", "on"],
-  sorting: ["position", "weight"],
-  theme: ["auto", "light", "dark"],
-};
-/** Settings that do not depend on the side. */
-const FREE = Object.keys(SETTINGS).filter((name) => !["attention", "unit"].includes(name));
-
-/** @returns {number[]} numbers from small to large, each once */
-function inOrder(numbers) {
-  return [...new Set(numbers)].sort((a, b) => a - b);
-}
-
-/** @returns {Object<string, string>} a state as an address would tell it */
-function asTexts(state) {
-  const known = Object.entries(state).filter(([, value]) => value !== null && value !== undefined);
-  return Object.fromEntries(known.map(([name, value]) => [name, Array.isArray(value) ? value.join("-") : String(value)]));
-}
-
-/** What the address tells, in this order. */
-const IN_ADDRESS = ["level", "sequence", "side", "layer", "heads", ...Object.keys(SETTINGS), "mass", "measure", "query", "key"];
-/** All that makes a state. */
-const MADE_OF = ["level", "sequence", "sides", "side", "layer", "heads", "query", "key", "hover", "mass", "measure", ...Object.keys(SETTINGS)];
-
-/** @returns {Object<string, any>} the settings of a state, apart from it */
-function snapshot(state) {
-  return Object.fromEntries(MADE_OF.map((name) => [name, state[name]]));
-}
-
-/** @returns {Object<string, any>} settings by the numbers of the model, as JSON holds them */
-function describe(settings) {
-  const words = Object.keys(SETTINGS).map((name) => [name, settings[name]]);
-  return {
-    level: settings.level,
-    sequence: settings.sequence,
-    side: settings.side.name,
-    layer: settings.side.layers[settings.layer],
-    heads: settings.heads.map((head) => settings.side.heads[head]),
-    query: settings.query,
-    key: settings.key,
-    mass: Math.round(100 * settings.mass),
-    measure: settings.measure,
-    ...Object.fromEntries(words),
-  };
-}
-
-/** @returns {number|null} a whole number from 0 up to a limit, or null */
-function indexBelow(text, limit) {
-  return /^\d+$/.test(text) && Number(text) < limit ? Number(text) : null;
-}
 
 export class State {
   /** @param {import("./types.js").Payload} payload */
@@ -108,6 +41,7 @@ export class State {
     this.dimensions = "all";
     this.numbers = "off";
     this.sorting = "position";
+    this.compare = "a";
     this.theme = "auto";
     this.reset({});
   }
@@ -138,7 +72,7 @@ export class State {
     const name = `${sequence} ${unit}`;
     if (!this.cache.has(name)) {
       const input = this.payload.inputs[sequence];
-      const make = () => readSides(this.payload, input);
+      const make = () => readSides(this.payload, input, () => this.compare);
       this.cache.set(name, unit === "words" ? inWords(this.sidesOf(sequence, "pieces"), input) : make());
     }
     return this.cache.get(name);
@@ -200,6 +134,7 @@ export class State {
   /** Read settings that mean the same on every side. */
   fillFree(record, found) {
     for (const setting of FREE) {
+      if (setting === "compare" && !this.payload.names) continue; // of one trace there is no other
       if (SETTINGS[setting].includes(record[setting])) found[setting] = record[setting];
     }
     if (this.levels.includes(record.level)) found.level = record.level;
@@ -276,6 +211,18 @@ export class State {
 
   get hideFirst() {
     return this.first === "hidden";
+  }
+
+  /** @returns {string} which of two traces is shown, in words; empty if there is one */
+  comparing() {
+    const { names } = this.payload;
+    if (!names) return "";
+    return { a: names[0], b: names[1], difference: `${names[1]} − ${names[0]}` }[this.compare];
+  }
+
+  /** Whether what is shown is one trace less the other, and can be below 0. */
+  get signed() {
+    return this.compare === "difference";
   }
 
   get words() {

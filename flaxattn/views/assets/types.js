@@ -18,6 +18,7 @@
  * @property {string[]} [weights] names of blocks, one per layer; none of the joined square
  * @property {Object<string, any>[][]} [measures] what each head of each layer does
  * @property {{order: number[], groups: number[], distances: string}} [likeness]
+ * @property {SideAbout} [second] the same side of the trace that it is compared with
  * @property {any} [neuron] what the neuron level shows of the side
  *
  * @typedef {Object} InputAbout
@@ -33,6 +34,7 @@
  * @property {string[]} levels those there is data for
  * @property {InputAbout[]} inputs
  * @property {Object<string, string>} blocks base64 by name
+ * @property {string[]} [names] what the two traces are called, of a page that compares
  * @property {string} [note] what stands at the foot of the page
  */
 

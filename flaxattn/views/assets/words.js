@@ -36,7 +36,7 @@ function wordColumn(column, groups) {
 class WordSide extends Side {
   /** @param {Side} base @param {import("./types.js").InputAbout} input */
   constructor(base, input) {
-    super(base.payload, input, base.about);
+    super(base.payload, input, base.about, base.shows);
     this.base = base;
     this.groups = { left: groupWords(base.left.words), right: groupWords(base.right.words) };
     this.left = wordColumn(base.left, this.groups.left);
@@ -53,8 +53,8 @@ class WordSide extends Side {
     return this.groups.right.findIndex(([from, to]) => from <= position && position < to);
   }
 
-  decode(at) {
-    const layer = this.base.layerAt(at);
+  decode(at, trace) {
+    const layer = this.base.layerOf(at, trace);
     const { left, right } = this.groups;
     const weights = new Float32Array(this.heads.length * left.length * right.length);
     for (let head = 0; head < this.heads.length; head += 1) {
@@ -76,6 +76,10 @@ class WordSide extends Side {
         for (let key = from; key < to; key += 1) row[word] += layer.weights[start + key] / (last - first);
       });
     }
+  }
+
+  get likeness() {
+    return this.base.likeness;
   }
 
   measure(at, head) {

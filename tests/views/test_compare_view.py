@@ -1,0 +1,106 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""What the page of two traces holds: both, how far each head differs, and no bad input."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+import flaxattn as fa
+from flaxattn.errors import InputError
+from flaxattn.heads.divergence import compare_traces
+from flaxattn.trace import Trace
+
+TOKENS = ["[CLS]", "a", "b", "c", "[SEP]"]
+
+
+def trace(weights: np.ndarray, tokens=TOKENS, **more) -> Trace:
+    """A trace of one text."""
+    return Trace.from_arrays(weights, [tokens], model="tiny", **more)
+
+
+def payload(page) -> dict:
+    """What the page holds."""
+    (text,) = re.findall(r'<script type="application/json"[^>]*>(.*?)</script>', page.html, re.S)
+    return json.loads(text)
+
+
+@pytest.fixture(scope="module")
+def both(peaked) -> tuple[Trace, Trace]:
+    """Two layers, three heads; head 0.1 is the same in both."""
+    before, after = peaked(2, 3, 5), peaked(2, 3, 5, seed=1)
+    after[0, 0, 1] = before[0, 0, 1]
+    return trace(before), trace(after)
+
+
+def test_the_page_holds_both_and_how_far_each_head_differs(both):
+    first, second = both
+    found = payload(fa.compare_view(first, second, names=("before", "after")))
+    assert found["names"] == ["before", "after"]
+    assert found["levels"] == ["atlas", "model", "head"]
+    (side,) = found["inputs"][0]["sides"]
+    alone = [payload(fa.head_view(one)) for one in both]
+    for part, page in zip((side, side["second"]), alone, strict=True):
+        (wanted,) = page["inputs"][0]["sides"]
+        for ours, theirs in zip(part["weights"], wanted["weights"], strict=True):
+            assert found["blocks"][ours] == page["blocks"][theirs]
+    for row in compare_traces(first, second):
+        for part in (side, side["second"]):
+            measure = part["measures"][row.layer][row.head]
+            assert measure["divergence"] == pytest.approx(row.divergence, abs=1e-5)
+            assert measure["cosine"] == pytest.approx(row.cosine, abs=1e-5)
+    assert side["measures"][0][1]["divergence"] == 0
+
+
+def test_it_opens_at_the_atlas_ranked_by_divergence_and_at_the_head_that_differs_most(both):
+    start = payload(fa.compare_view(*both))["start"]
+    top = compare_traces(*both)[0]
+    assert (start["level"], start["measure"], start["order"]) == ("atlas", "divergence", "value")
+    assert (start["compare"], start["layer"], start["heads"]) == (
+        "difference",
+        top.layer,
+        [top.head],
+    )
+    state = {"level": "head", "compare": "b", "layer": 1}
+    start = payload(fa.compare_view(*both, state=state))["start"]
+    assert (start["level"], start["compare"], start["layer"]) == ("head", "b", 1)
+    other = 1 - top.layer
+    assert payload(fa.compare_view(*both, include_layers=[other]))["start"]["layer"] == other
+
+
+def test_a_translation_is_compared_side_by_side(translation, peaked):
+    one = translation.trace
+    page = payload(fa.compare_view(one, one, side="all"))
+    sides = {side["name"]: side for side in page["inputs"][0]["sides"]}
+    assert list(sides) == ["encoder", "decoder", "cross", "all"]
+    assert "second" not in sides["all"]
+    for name in ("encoder", "decoder", "cross"):
+        for heads in sides[name]["measures"]:
+            assert all(measure["divergence"] == 0 for measure in heads)
+
+
+@pytest.mark.parametrize(
+    ("other", "request_", "message"),
+    [
+        ({"tokens": [*TOKENS[:3], "x", "[SEP]"]}, {}, r"position 3: 'c' and 'x'"),
+        ({"heads": 2}, {}, r"heads of encoder: 0, 1, 2 and 0, 1"),
+        ({"layers": 1}, {"include_layers": [1]}, r"none of the layers that would travel"),
+        ({}, {"names": ("a", "a")}, r"expected two different names, received \('a', 'a'\)"),
+        ({}, {"names": "ab"}, r"expected two different names, received 'ab'"),
+        ({}, {"state": {"compare": "c"}}, r"compare is 'c'"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(peaked, other, request_, message):
+    first = trace(peaked(2, 3, 5))
+    shape = (other.get("layers", 2), other.get("heads", 3), 5)
+    second = trace(peaked(*shape), other.get("tokens", TOKENS))
+    with pytest.raises(InputError, match=message) as caught:
+        fa.compare_view(first, second, **request_)
+    assert str(caught.value).count("\n") < 3
+
+
+def test_a_state_of_the_difference_is_no_figure_of_one_trace(both):
+    with pytest.raises(InputError, match="plot_state draws one trace"):
+        fa.plot_state(both[0], {"compare": "difference"})
