@@ -27,7 +27,7 @@ LANGUAGES = {"python", "sh", "text", "toml", "yaml", "json"}
 # First words of a shell line that are neither ours nor make's; nothing else may be shown.
 SYSTEM = {"cd", "git", "pip", "source", "pre-commit", "pytest", "python"}
 
-GROUPS = {"store", "tokenizer", "train"}  # commands that have commands
+GROUPS = {"search", "store", "tokenizer", "train"}  # commands that have commands
 
 
 class Block(NamedTuple):
