@@ -90,11 +90,15 @@ def test_the_nearest_are_those_of_brute_force(bert, index, texts, layer, head):
     assert found == sorted(found, reverse=True)
     np.testing.assert_allclose(found, np.sort(exact)[::-1][:25], atol=HALF)
     assert len({(hit.id, hit.token.position) for hit in hits}) == 25
-    singles = nearest(index, vector, layer, head, top=9, one_per_text=True)
-    best = {t: max(told[p][0] for p in places if p[0] == t) for t, _ in places}
-    found = [hit.similarity for hit in singles]
-    np.testing.assert_allclose(found, sorted(best.values())[::-1][:9], atol=HALF)
-    assert len({hit.id for hit in singles}) == 9
+    for sign in (1, -1):
+        few = [hit.similarity for hit in nearest(index, sign * vector, layer, head, top=2)]
+        np.testing.assert_allclose(few, np.sort(sign * exact)[::-1][:2], atol=HALF)
+        best = {t: max(sign * told[p][0] for p in places if p[0] == t) for t, _ in places}
+        for top in (1, 2, 3, 5, 9):
+            singles = nearest(index, sign * vector, layer, head, top=top, one_per_text=True)
+            found = [hit.similarity for hit in singles]
+            np.testing.assert_allclose(found, sorted(best.values())[::-1][:top], atol=HALF)
+            assert len({hit.id for hit in singles}) == top
 
 
 def test_a_causal_model_and_hidden_states(gpt2, texts, corpus, tmp_path):
