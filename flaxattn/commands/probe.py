@@ -177,7 +177,7 @@ def _tell(said: dict[str, Any], best: "list[Classifier]", files: list[Path], as_
     for one in best[:_SHOWN]:
         table.add_row(
             one.relation,
-            str(one.count),
+            str(one.words),
             f"{one.layer}.{one.head}",
             one.direction,
             f"{one.accuracy:.1%}",

@@ -81,7 +81,7 @@ def _tell(said: dict[str, Any], best: "list[Resolver]", files: list[Path], as_js
     for one in best:
         baseline = f"{one.baseline} {one.baseline_accuracy:.1%}"
         name = one.group or "all"
-        table.add_row(name, str(one.count), f"{one.accuracy:.1%}", baseline, f"{one.lift:+.1f}")
+        table.add_row(name, str(one.pronouns), f"{one.accuracy:.1%}", baseline, f"{one.lift:+.1f}")
     console.print(table)
     for count in said["left out"].items():
         console.print("left out: {}: {}".format(*count))

@@ -27,7 +27,7 @@ def pronoun_maps(
     truncate: bool = False,
     bad: BadRows | None = None,
     batch_tokens: int | None = None,
-    watch: Callable[[int], None] = lambda count: None,
+    watch: Callable[[int], object] = lambda count: None,
 ) -> Iterator[PronounScores]:
     """Attention between pronouns and those whom they may mean, in order.
 

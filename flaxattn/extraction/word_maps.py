@@ -36,7 +36,7 @@ def word_maps(
     truncate: bool = False,
     bad: BadRows | None = None,
     batch_tokens: int | None = None,
-    watch: Callable[[int], None] = lambda count: None,
+    watch: Callable[[int], object] = lambda count: None,
 ) -> Iterator[WordMaps]:
     """Attention between the words of sentences, in order.
 
@@ -75,7 +75,7 @@ def whole_maps(
     truncate: bool,
     bad: BadRows,
     batch_tokens: int | None,
-    watch: Callable[[int], None],
+    watch: Callable[[int], object],
 ) -> Iterator[tuple[Read, Seen]]:
     """Attention between the pieces of texts, in order; arguments as for `word_maps`.
 

@@ -108,7 +108,7 @@ class Resolver(NamedTuple):
         direction: Where attention is read off.
         layer: Number of its layer.
         head: Its number.
-        count: How many pronouns there were.
+        pronouns: How many there were.
         accuracy: Share of them for which it is right.
         baseline: The better of `nearest` and `first`.
         baseline_accuracy: Its share.
@@ -118,7 +118,7 @@ class Resolver(NamedTuple):
     direction: str
     layer: int
     head: int
-    count: int
+    pronouns: int
     accuracy: float
     baseline: str
     baseline_accuracy: float

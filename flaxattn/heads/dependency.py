@@ -36,7 +36,7 @@ class Classifier(NamedTuple):
         direction: Where the answer is read off.
         layer: Number of its layer.
         head: Its number.
-        count: How many words were asked about.
+        words: How many were asked about.
         accuracy: Share of them for which it is right.
         offset: The fixed offset it is compared with, key minus query.
         baseline: Share for which that is right.
@@ -46,7 +46,7 @@ class Classifier(NamedTuple):
     direction: str
     layer: int
     head: int
-    count: int
+    words: int
     accuracy: float
     offset: int
     baseline: float
@@ -181,7 +181,7 @@ class Dependencies:
         other = self if chosen_on is None else chosen_on
         names = {name for _, name in self.hits.keys() & other.hits.keys()}
         found = [self._best(name, other) for name in names]
-        return sorted(found, key=lambda one: (-one.count, one.relation))
+        return sorted(found, key=lambda one: (-one.words, one.relation))
 
     def _best(self, name: str, other: Self) -> Classifier:
         directions = [

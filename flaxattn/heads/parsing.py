@@ -130,14 +130,18 @@ def fit_parsing_probe(
     start = np.zeros(4 * shape[0] * shape[1] + 2)
     best = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": _ITERATIONS})
     *parts, bias = _parts(best.x)
+    given, received, first, separators = (part.reshape(shape).astype(np.float32) for part in parts)
     return ParsingProbe(
-        texts[0].layers,
-        texts[0].heads,
-        *(part.reshape(shape).astype(np.float32) for part in parts),
-        bias.astype(np.float32),
-        float(best.fun - penalty / 2 * float(best.x @ best.x)),
-        count,
-        bool(best.success),
+        layers=texts[0].layers,
+        heads=texts[0].heads,
+        given=given,
+        received=received,
+        first=first,
+        separators=separators,
+        bias=bias.astype(np.float32),
+        loss=float(best.fun - penalty / 2 * float(best.x @ best.x)),
+        words=count,
+        settled=bool(best.success),
     )
 
 

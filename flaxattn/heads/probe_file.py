@@ -112,7 +112,8 @@ def load_probe(path: str | os.PathLike[str]) -> SavedProbe:
 def _probe(file: Path, said: str, tensors: Mapping[str, np.ndarray]) -> SavedProbe:
     try:
         head = json.loads(said)
-        version, kind, facts = int(head["format"]), head["kind"], dict(head["facts"])
+        version, kind = int(head["format"]), head["kind"]
+        facts: dict[str, Any] = dict(head["facts"])
         facts |= {name: tuple(map(int, facts[name])) for name in ("layers", "heads")}
         digests, notes = dict(head["sha256"]), dict(head["notes"])
         shape = len(facts["layers"]), len(facts["heads"])
@@ -131,8 +132,9 @@ def _probe(file: Path, said: str, tensors: Mapping[str, np.ndarray]) -> SavedPro
     for name, array in tensors.items():
         if array.dtype != np.float32 or digest(array) != digests.get(name):
             raise _damaged(file, f"tensor {name} is not what was written")
+    fields: dict[str, Any] = {**facts, **tensors}
     try:
-        return SavedProbe(ParsingProbe(**facts, **tensors), notes)
+        return SavedProbe(ParsingProbe(**fields), notes)
     except TypeError as error:
         raise _damaged(file, "its header is not that of a probe") from error
 

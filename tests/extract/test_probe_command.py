@@ -149,7 +149,7 @@ def test_without_other_sentences_heads_are_chosen_where_they_are_judged(run, tmp
     assert code == 0 and report["parser"] is None
     assert report["heads chosen on"] == "the same sentences, which flatters"
     best = {one["relation"]: one for one in report["relations"]}
-    assert best["punct"]["count"] == 4
+    assert best["punct"]["words"] == 4
     table = pq.read_table(tmp_path / "report" / "heads.parquet").to_pylist()
     most = max(row["accuracy"] for row in table if row["relation"] == "any")
     assert best["any"]["accuracy"] == most
@@ -168,7 +168,7 @@ def test_whom_pronouns_mean(run, folder, tmp_path, bert):
     assert code == 0 and "Whom pronouns mean" in said, error
     report = json.loads((tmp_path / "report" / "probe.json").read_text())
     assert report["pronouns"] == "winobias" and report["left out"] == {}
-    assert {g["group"]: g["count"] for g in report["groups"]} == {
+    assert {g["group"]: g["pronouns"] for g in report["groups"]} == {
         "": 4,
         "p.txt, masculine": 2,
         "p.txt, feminine": 2,

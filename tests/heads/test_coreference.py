@@ -39,8 +39,8 @@ def test_heads_that_know_that_are_known_and_the_nearest():
     everything, a, b = found.best()
     assert everything[:6] == ("", FROM_PRONOUN, 0, 1, 4, 1.0)
     assert everything.lift == 25
-    assert (a.group, a.count, a.baseline, a.lift) == ("a", 3, FIRST, 0)
-    assert (b.group, b.count, b.baseline, b.lift) == ("b", 1, NEAREST, 0)
+    assert (a.group, a.pronouns, a.baseline, a.lift) == ("a", 3, FIRST, 0)
+    assert (b.group, b.pronouns, b.baseline, b.lift) == ("b", 1, NEAREST, 0)
 
 
 def test_longer_names_win_by_sums_and_ties_count_half():

@@ -119,7 +119,7 @@ def test_a_head_that_is_the_tree_is_always_right_and_the_next_word_is_the_baseli
     assert (one.relation, one.layer, one.head, one.direction) == ("nsubj", 0, 0, TO_GOVERNOR)
     offset, share = Counter(offsets).most_common(1)[0][0], max(Counter(offsets).values())
     assert (one.offset, one.baseline) == (offset, pytest.approx(share / len(offsets)))
-    assert one.lift == pytest.approx(100 * (1 - one.baseline)) and one.count == len(offsets)
+    assert one.lift == pytest.approx(100 * (1 - one.baseline)) and one.words == len(offsets)
 
 
 def test_a_head_of_the_next_word_has_no_lift_over_the_next_word():
