@@ -176,7 +176,7 @@ def one_sequence(seen: Seen, sequence: int, queries: np.ndarray, keys: np.ndarra
         if name in ("weights", "scores"):
             return array[:, :, :, rows][..., columns]
         array = _at(name, array, queries, keys)
-        if name not in _KEY_NUMBERS:
+        if name not in _KEY_NUMBERS or not np.issubdtype(array.dtype, np.integer):
             return array
         return (places if isinstance(array, np.ndarray) else jnp.asarray(places))[array]
 

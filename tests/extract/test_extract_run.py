@@ -361,11 +361,11 @@ def test_too_little_memory_halves_batches_and_stores_the_same(
 
     see, sizes = step.see, []
 
-    def scarce(module: Any, params: Any, given: Any, several: bool) -> Any:
+    def scarce(module: Any, params: Any, given: Any, *others: Any) -> Any:
         sizes.append(len(given["input_ids"]))
         if sizes[-1] > 2:
             raise MemoryError("RESOURCE_EXHAUSTED: out of memory")
-        return see(module, params, given, several)
+        return see(module, params, given, *others)
 
     monkeypatch.setattr(step, "see", scarce)
     extract(tmp_path / "s")

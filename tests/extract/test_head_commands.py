@@ -104,6 +104,7 @@ def test_tau_that_no_text_reaches_is_printed(run):
     assert "block: no text allows a score above 3" in out and "no length would do" in out
 
 
+@pytest.mark.slow
 def test_texts_and_pairs_without_trees(run, tmp_path):
     code, out, err = run("stats", "a.txt", "--model", "model", "--lengths", "5-8")
     assert code == 0, err

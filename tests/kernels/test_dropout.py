@@ -81,6 +81,7 @@ def test_every_implementation_and_chunking_drops_the_same(monkeypatch):
         np.testing.assert_allclose(output, reference, atol=2e-6)
 
 
+@pytest.mark.slow
 def test_kept_weights_grow_and_captures_do_not_change():
     q, k, v = identity_inputs()
     capture = Capture(weights=True, stats=("max", "sum_sq"))

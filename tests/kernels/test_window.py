@@ -64,6 +64,7 @@ def requests(draw):
     return case, Capture(weights=True, scores=draw(st.booleans()), **windowed)
 
 
+@pytest.mark.slow
 @settings(max_examples=4)
 @given(request=requests(), implementation=st.sampled_from(["xla", "xla", "reference"]))
 def test_a_window_is_that_part_of_everything(request, implementation):

@@ -112,6 +112,7 @@ def test_neighbours_change_nothing(model: Any, settings: dict[str, Any]) -> None
         assert (after[len(alone) - prompt.shape[1] :] == 1).all()
 
 
+@pytest.mark.slow
 def test_samples_of_one_prompt_differ_and_seeds_repeat_them(model: Any) -> None:
     given = {"input_ids": [[5, 6, 7]], "max_new_tokens": 12, "do_sample": True}
     one = model.generate(**given, num_return_sequences=4)

@@ -175,6 +175,7 @@ def test_however_layers_are_run(options: dict[str, bool]) -> None:
     np.testing.assert_allclose(out.last_hidden_state, output(whole, head_mask=mask), atol=2e-6)
 
 
+@pytest.mark.slow
 def test_it_can_be_mapped_and_has_a_gradient() -> None:
     """The gradient of a factor is the difference quotient; masks are vmapped into one program."""
     whole = model("gpt2")

@@ -82,7 +82,7 @@ def size(tree: Any) -> int:
     return sum(leaf.size for leaf in jax.tree.leaves(tree))
 
 
-@pytest.mark.parametrize("family", ["bert", "gpt2"])
+@pytest.mark.parametrize("family", ["bert", pytest.param("gpt2", marks=pytest.mark.slow)])
 def test_outputs_are_those_of_the_mask(family: str) -> None:
     expected, found = model(family)(IDS, head_mask=MASK), pruned(family)(IDS)
     np.testing.assert_allclose(found.logits, expected.logits, atol=1e-6)
@@ -95,6 +95,7 @@ def test_outputs_are_those_of_the_mask(family: str) -> None:
     jax.tree.map(np.testing.assert_array_equal, again.params, pruned(family).params)
 
 
+@pytest.mark.slow
 def test_a_mask_names_heads_as_before_pruning() -> None:
     mask = np.where(MASK == 1, [[0.5, 1, 1, 0], [1, 1, 1, 1], [1, 0.25, 1, 1]], 1)
     found = pruned("bert")(IDS, head_mask=mask).logits
@@ -102,6 +103,7 @@ def test_a_mask_names_heads_as_before_pruning() -> None:
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("heads", [None, (0, 3)])
 def test_heads_keep_their_numbers_in_a_trace(heads: tuple[int, ...] | None) -> None:
     """What is left saw the same; a head that is gone is one that had no key to attend to."""
@@ -147,6 +149,7 @@ def test_a_checkpoint_goes_there_and_back(family: str, tmp_path: Path) -> None:
     np.testing.assert_array_equal(again(IDS).logits, pruned(family)(IDS).logits)
 
 
+@pytest.mark.slow
 def test_a_pruned_model_writes_what_the_masked_one_finds_likeliest() -> None:
     handle = pruned("gpt2")
     written = handle.generate(input_ids=IDS[:1], max_new_tokens=4, do_sample=False)[0]

@@ -118,6 +118,7 @@ def test_a_trace_is_that_of_reading_the_text(models: dict[str, Any], way: str) -
     assert one.cross.weights.shape[3:] == (mask[1].sum(), given["attention_mask"][1].sum())
 
 
+@pytest.mark.slow
 def test_n_best_come_in_order_with_the_best_first(models: dict[str, Any]) -> None:
     model = models["marian"]
     given = {name: array[:4] for name, array in golden.sources(golden.CASES["marian"]).items()}
@@ -140,6 +141,7 @@ def test_neighbours_and_padding_change_nothing(models: dict[str, Any], way: str)
         np.testing.assert_array_equal(padded(alone)[0], together[i])
 
 
+@pytest.mark.slow
 def test_a_prefix_is_kept(models: dict[str, Any]) -> None:
     model = models["bart"]
     given = {name: array[:3] for name, array in golden.sources(golden.CASES["bart"]).items()}

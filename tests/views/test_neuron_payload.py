@@ -165,6 +165,7 @@ def test_a_row_without_keys_is_zero_and_no_warning():
     assert np.isneginf(terms.bias[0][:, 1]).all() and terms.error < 1e-6
 
 
+@pytest.mark.slow
 def test_additive_attention_has_no_product_and_says_so():
     config = fa.RnnConfig(vocab_size=23, decoder_vocab_size=19, embedding_size=6, hidden_size=8)
     module = RnnLM(config, capture=dataclasses.replace(ALL, scores=True))
