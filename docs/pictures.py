@@ -20,7 +20,9 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-import flaxattn as fa
+from flaxattn.kernels.contract import Capture
+from flaxattn.loading import from_pretrained
+from flaxattn.views.doors import head_view
 
 FOLDER = Path(__file__).resolve().parent
 TEXTS = "The old clock in the hall stopped.", "Nobody knew why it was so late."
@@ -103,10 +105,10 @@ def save(image: Image.Image, name: str) -> None:
 
 def main() -> None:
     """Read the sentences, make the page, and take its pictures."""
-    capture = fa.Capture(weights=True, query=True, key=True, value=True)
-    trace = fa.from_pretrained("tiny-bert").trace(*TEXTS, capture=capture)
+    capture = Capture(weights=True, query=True, key=True, value=True)
+    trace = from_pretrained("tiny-bert").trace(*TEXTS, capture=capture)
     with tempfile.TemporaryDirectory() as folder, browser() as chromium:
-        page = fa.head_view(trace).save(Path(folder) / "page.html")
+        page = head_view(trace).save(Path(folder) / "page.html")
         save(picture(chromium, page, "level=head&layer=2", 1060, 1.4), "head_view.png")
         parts = [picture(chromium, page, settings, 1060, 1.0) for settings in LEVELS]
         save(side_by_side(parts), "levels.png")
