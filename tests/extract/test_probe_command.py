@@ -88,6 +88,7 @@ def test_maps_between_words_are_those_of_the_model(bert, folder):
         assert words.punctuation.tolist() == [False] * 6 + [True]
 
 
+@pytest.mark.slow
 def test_an_untrained_model_has_other_attention(bert, folder):
     blind = untrained(bert, 3)
     assert blind.name == "b, untrained"

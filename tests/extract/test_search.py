@@ -101,6 +101,7 @@ def test_the_nearest_are_those_of_brute_force(bert, index, texts, layer, head):
             assert len({hit.id for hit in singles}) == top
 
 
+@pytest.mark.slow
 def test_a_causal_model_and_hidden_states(gpt2, texts, corpus, tmp_path):
     _, vectors, _ = truth(gpt2, texts[:6], 1, 0)
     index = built(gpt2, corpus[:6], tmp_path / "a", layers=(1,))

@@ -125,6 +125,7 @@ def seen() -> Any:
     return model, out, Trace.from_variables(state).encoder
 
 
+@pytest.mark.slow
 def test_vectors_of_a_model_add_up_to_what_its_attention_puts_out() -> None:
     model, _, record = seen()
     projections = output_projections(model)["encoder"]

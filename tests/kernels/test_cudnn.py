@@ -116,6 +116,7 @@ def test_a_statistic_alone_has_its_gradient():
     agree(make(CASES[1], capture=Capture(stats=("entropy",))))
 
 
+@pytest.mark.slow
 def test_keys_may_be_masked_anywhere_and_all():
     case = Case("any", 10, batch=3, depth=16)
     mask = jnp.asarray(np.random.default_rng(0).random((3, 10)) < 0.5).at[1].set(False)
@@ -174,6 +175,7 @@ def test_calls_are_few(monkeypatch):
         assert widths == expected
 
 
+@pytest.mark.slow
 def test_some_heads_under_vmap_and_jit():
     capture = Capture(stats=("lse", "entropy", CLASSES[1]), heads=(2, 0))
     call = make(CASES[1], capture=capture)

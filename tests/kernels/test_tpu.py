@@ -148,6 +148,7 @@ def test_nothing_is_read_outside_of_arrays_and_no_step_races():
     agree(results(run_carefully, call), results(expect, call), 2e-5)
 
 
+@pytest.mark.slow
 def test_gradients_read_nothing_outside_of_arrays():
     case = replace(SMALL, queries=3, keys=130, bias="K", masked_rows=True, depth=4)
     arguments = case.arguments()
@@ -187,6 +188,7 @@ def test_examples_of_vmap_have_their_own_dropout():
     agree(outputs(run), outputs(expect))
 
 
+@pytest.mark.slow
 def test_results_vary_over_the_mesh_like_their_inputs():
     mesh = jax.make_mesh((2,), ("data",), axis_types=(AxisType.Auto,))
     q = jax.random.normal(jax.random.key(0), (2, 9, 1, 8))

@@ -103,6 +103,7 @@ def test_a_window_comes_in_the_dtype_asked(dtype):
     assert seen.weights.dtype == dtype
 
 
+@pytest.mark.slow
 def test_gradients_reach_through_a_window_and_the_output_keeps_its_own():
     arguments = CASES[3].arguments()
     arrays = {name: arguments.pop(name) for name in "qkv"}

@@ -162,6 +162,7 @@ def test_pieces_are_what_a_person_wrote(reader: Any) -> None:
     assert trace.decoder.weights.shape == (2, 3, 4, 13, 13)
 
 
+@pytest.mark.slow
 def test_texts_come_back_with_what_follows(reader: Any) -> None:
     both = reader.generate(TEXTS, max_new_tokens=8)
     assert all(text.startswith(prompt) for text, prompt in zip(both, TEXTS, strict=True))

@@ -105,7 +105,9 @@ def without_rows(params: Any, place: str, layer: int, head: int) -> Any:
     return change(params, path)
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize(
+    "place", [pytest.param(p, marks=[] if "bert" in p else pytest.mark.slow) for p in PLACES]
+)
 def test_a_mask_is_the_model_without_the_head(place: str) -> None:
     family, argument = place.split()
     whole = model(family)

@@ -132,6 +132,7 @@ def compare(found: Any, expected: Any, present: np.ndarray, nothing: float, name
     assert (found[~present] == nothing).all(), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
 def test_a_checkpoint_goes_there_and_back(family: str, tmp_path: Path) -> None:
     pruned(family).save_pretrained(tmp_path)

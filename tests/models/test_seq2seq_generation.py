@@ -52,6 +52,7 @@ def test_every_token_is_torchs(models: dict[str, Any], name: str, way: str) -> N
     np.testing.assert_array_equal(padded(ids), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", golden.RARE)
 def test_rare_settings_are_torchs_too(models: dict[str, Any], way: str) -> None:
     with np.load(golden.GENERATED, allow_pickle=False) as texts:

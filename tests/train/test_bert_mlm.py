@@ -156,6 +156,7 @@ def test_dropout_is_on_in_training_only_and_follows_its_key(run: Path, batch: Ba
     assert len({off, one, two}) == 3
 
 
+@pytest.mark.slow
 def test_the_price_of_entropy_is_charged_while_training_only(run: Path, batch: Batch) -> None:
     """Heads without queries attend evenly, so the entropy is the logarithm of the length."""
     module = bert_mlm.build_module(PLAIN, Tokenizer.from_dir(run / "model"))

@@ -86,6 +86,7 @@ def params() -> Any:
     return jax.tree.map(lambda a: a + 0.2 * jax.random.normal(jax.random.key(1), a.shape), drawn)
 
 
+@pytest.mark.slow
 def test_what_is_left_is_the_gated_model() -> None:
     module = BertForSequenceClassification(CONFIG)
     odds = jnp.array([[9.0, -9, 0.2, 9], [-9, -9, -9, -9]])
