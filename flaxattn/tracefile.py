@@ -15,16 +15,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import safetensors
-import safetensors.numpy
 
+from flaxattn.described import Kind, packed, unpacked
 from flaxattn.errors import InputError
 from flaxattn.files import write_bytes
 from flaxattn.seen import FIELDS, Seen
 from flaxattn.trace import Trace
 
 FORMAT = 1
-_KEY = "flaxattn.trace"
+_KIND = Kind(
+    "trace",
+    "flaxattn.trace",
+    "Write one: trace.save({}).",
+    "Give a file that trace.save wrote; for weights of a model use --model.",
+)
 _SIDES = ("encoder", "decoder", "cross")
 _ARRAYS = ("mask", "segments", "special", "decoder_mask", "decoder_special")
 _LISTS = ("tokens", "words", "texts", "truncated", "decoder_tokens", "written", "decoder_words")
@@ -59,8 +63,7 @@ def write(trace: Trace, path: str | os.PathLike[str]) -> Path:
         "sha256": {name: _digest(array) for name, array in tensors.items()},
     }
     said = json.dumps({"head": head, "sha256": _digest_of(head)}, sort_keys=True)
-    # One entry only: safetensors writes several in an order that changes from run to run.
-    return write_bytes(path, safetensors.numpy.save(tensors, {_KEY: said}), "a trace")
+    return write_bytes(path, packed(_KIND, said, tensors), "a trace")
 
 
 def read(path: str | os.PathLike[str]) -> Trace:
@@ -75,24 +78,8 @@ def read(path: str | os.PathLike[str]) -> Trace:
     Raises:
         InputError: If there is no such file, it is no trace, or it is damaged.
     """
-    file = Path(path)
-    if not file.is_file():
-        raise InputError(
-            f"There is no trace file {str(file)!r}.\nWrite one: trace.save({str(file)!r})."
-        )
-    try:
-        with safetensors.safe_open(file, framework="np") as handle:
-            said = (handle.metadata() or {}).get(_KEY)
-            names = [] if said is None else list(handle.keys())
-            tensors = {name: handle.get_tensor(name) for name in names}
-    except (safetensors.SafetensorError, OSError, ValueError) as error:
-        raise _damaged(file, str(error).splitlines()[0]) from error
-    if said is None:
-        raise InputError(
-            f"{file} holds tensors, but no trace: its header has no {_KEY}.\n"
-            "Give a file that trace.save wrote; for weights of a model use --model."
-        )
-    return _trace(_head(file, said, tensors), tensors)
+    said, tensors = unpacked(_KIND, path)
+    return _trace(_head(Path(path), said, tensors), tensors)
 
 
 def _tensors(trace: Trace) -> dict[str, Any]:
@@ -134,24 +121,20 @@ def _head(file: Path, said: str, tensors: Mapping[str, np.ndarray]) -> dict[str,
         head, digest = known["head"], known["sha256"]
         version = int(head["format"])
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise _damaged(file, "its header cannot be read") from error
+        raise _KIND.damaged(file, "its header cannot be read") from error
     if version != FORMAT:
         raise InputError(
             f"{file} is a trace of format {version}; this flaxattn reads format {FORMAT}.\n"
             "Open it with the version that wrote it, or save the trace again."
         )
     if _digest_of(head) != digest:
-        raise _damaged(file, "its header is not what was written")
+        raise _KIND.damaged(file, "its header is not what was written")
     if head["sha256"].keys() != tensors.keys():
-        raise _damaged(file, "its tensors are not those its header names")
+        raise _KIND.damaged(file, "its tensors are not those its header names")
     for name, array in tensors.items():
         if _digest(array) != head["sha256"][name]:
-            raise _damaged(file, f"tensor {name} is not what was written")
+            raise _KIND.damaged(file, f"tensor {name} is not what was written")
     return head
-
-
-def _damaged(file: Path, reason: str) -> InputError:
-    return InputError(f"The trace file {file} is damaged: {reason}.\nCopy or save it again.")
 
 
 def _trace(head: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> Trace:

@@ -22,6 +22,7 @@ LEVELS = [
         "attentions",
         "bert",
         "config",
+        "described",
         "errors",
         "files",
         "gpt2",

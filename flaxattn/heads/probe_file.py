@@ -14,16 +14,20 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import safetensors
-import safetensors.numpy
 
+from flaxattn.described import Kind, packed, unpacked
 from flaxattn.errors import InputError
 from flaxattn.files import write_bytes
 from flaxattn.heads.parsing import ParsingProbe
 from flaxattn.tensorfile import digest
 
 FORMAT = 1
-_KEY = "flaxattn.probe"
+_KIND = Kind(
+    "probe",
+    "flaxattn.probe",
+    "Write one with save_probe.",
+    "Give a file that save_probe wrote.",
+)
 _TENSORS = ("given", "received", "first", "separators", "bias")
 
 
@@ -59,8 +63,7 @@ def to_bytes(probe: ParsingProbe, notes: Mapping[str, Any] | None = None) -> byt
         "notes": dict(notes or {}),
         "sha256": {name: digest(array) for name, array in tensors.items()},
     }
-    # One entry only: safetensors writes several in an order that changes from run to run.
-    return safetensors.numpy.save(tensors, {_KEY: json.dumps(head, sort_keys=True)})
+    return packed(_KIND, json.dumps(head, sort_keys=True), tensors)
 
 
 def save_probe(
@@ -91,22 +94,8 @@ def load_probe(path: str | os.PathLike[str]) -> SavedProbe:
     Raises:
         InputError: If there is no such file, it is no probe, or it is damaged.
     """
-    file = Path(path)
-    if not file.is_file():
-        raise InputError(f"There is no probe file {str(file)!r}.\nWrite one with save_probe.")
-    try:
-        with safetensors.safe_open(file, framework="np") as handle:
-            said = (handle.metadata() or {}).get(_KEY)
-            names = [] if said is None else list(handle.keys())
-            tensors = {name: handle.get_tensor(name) for name in names}
-    except (safetensors.SafetensorError, OSError, ValueError) as error:
-        raise _damaged(file, str(error).splitlines()[0]) from error
-    if said is None:
-        raise InputError(
-            f"{file} holds tensors, but no probe: its header has no {_KEY}.\n"
-            "Give a file that save_probe wrote."
-        )
-    return _probe(file, said, tensors)
+    said, tensors = unpacked(_KIND, path)
+    return _probe(Path(path), said, tensors)
 
 
 def _probe(file: Path, said: str, tensors: Mapping[str, np.ndarray]) -> SavedProbe:
@@ -118,7 +107,7 @@ def _probe(file: Path, said: str, tensors: Mapping[str, np.ndarray]) -> SavedPro
         digests, notes = dict(head["sha256"]), dict(head["notes"])
         shape = len(facts["layers"]), len(facts["heads"])
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise _damaged(file, "its header cannot be read") from error
+        raise _KIND.damaged(file, "its header cannot be read") from error
     if (version, kind) != (FORMAT, "parsing"):
         raise InputError(
             f"{file} is a {kind} probe of format {version}; this flaxattn reads parsing probes of "
@@ -126,18 +115,14 @@ def _probe(file: Path, said: str, tensors: Mapping[str, np.ndarray]) -> SavedPro
         )
     shapes = {name: shape for name in _TENSORS} | {"bias": (2,)}
     if {name: array.shape for name, array in tensors.items()} != shapes:
-        raise _damaged(
+        raise _KIND.damaged(
             file, f"its tensors are not those of a probe of {shape[0]} x {shape[1]} heads"
         )
     for name, array in tensors.items():
         if array.dtype != np.float32 or digest(array) != digests.get(name):
-            raise _damaged(file, f"tensor {name} is not what was written")
+            raise _KIND.damaged(file, f"tensor {name} is not what was written")
     fields: dict[str, Any] = {**facts, **tensors}
     try:
         return SavedProbe(ParsingProbe(**fields), notes)
     except TypeError as error:
-        raise _damaged(file, "its header is not that of a probe") from error
-
-
-def _damaged(file: Path, reason: str) -> InputError:
-    return InputError(f"The probe file {file} is damaged: {reason}.\nCopy or save it again.")
+        raise _KIND.damaged(file, "its header is not that of a probe") from error
