@@ -6,7 +6,7 @@ import io
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +26,6 @@ from flaxattn.store.writer import ShardReport
 
 Run = Callable[..., tuple[int, str, str]]
 TEXTS = ["the cat is sad", "a b", "very very sad", "c d e", "the end ."]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def compiled_in_haste() -> Iterator[None]:
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 @pytest.fixture(scope="module")

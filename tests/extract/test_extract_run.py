@@ -10,7 +10,7 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -45,13 +45,6 @@ class StopAfter(Watcher):
         self.left -= 1
         if not self.left:
             raise StoppedError
-
-
-@pytest.fixture(scope="module", autouse=True)
-def compiled_in_haste() -> Iterator[None]:
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 @pytest.fixture(scope="module")

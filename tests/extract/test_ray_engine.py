@@ -42,13 +42,11 @@ TEXTS = ["the cat is sad", "a b", "very very sad", "c d e", "the end .", "a", "b
 
 
 @pytest.fixture(scope="module", autouse=True)
-def one_device_in_haste() -> Iterator[None]:
+def one_device() -> Iterator[None]:
     """A worker uses all devices of its process; here they are one."""
     before = jax.config.jax_default_device
-    jax.config.update("jax_disable_most_optimizations", True)
     jax.config.update("jax_default_device", jax.devices()[0])
     yield
-    jax.config.update("jax_disable_most_optimizations", False)
     jax.config.update("jax_default_device", before)
 
 
