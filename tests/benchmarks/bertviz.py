@@ -2,12 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The head view beside BertViz's on the same traces: bytes, first paint, and seconds per hover.
 
-    python tests/benchmarks/bertviz.py [--tokens 32 64 128 512] [--out FILE] [--scripts FOLDER]
+    python -P tests/benchmarks/bertviz.py [--tokens 32 64 128 512] [--out FILE] [--scripts FOLDER]
 
-What a BertViz page loads comes from npm, or from FOLDER: require.js, d3.min.js and jquery.min.js.
+-P keeps this file from being taken for BertViz. What a BertViz page loads comes from npm, or from
+FOLDER: require.js, d3.min.js and jquery.min.js.
 These are served from loopback to a headless Chromium without a network, as both pages are; a
-BertViz page asks for jQuery 2.0.0, which npm does not have, and gets 2.1.4. Attention is random and peaked, 12 layers of
-12 heads by default. It needs BertViz, torch, selenium, Chromium and chromedriver.
+BertViz page asks for jQuery 2.0.0, which npm does not have, and gets 2.1.4. Attention is random and
+peaked, 12 layers of 12 heads by default. It needs BertViz, torch, selenium, Chromium and
+chromedriver.
 
 First paint is from the start of navigation to the frame after the first line of attention is there.
 A hover is from the pointer's event on a token to the end of the frame that shows its effect, which
