@@ -211,3 +211,14 @@ def test_a_saved_png_is_the_saved_svg_at_twice_its_size(view, whole, name, theme
     wanted = {tuple(int(c[i : i + 2], 16) for i in (1, 3, 5)) for c in solid}
     assert len(wanted & set(counts)) >= 2, "ink and paper at least"
     assert len(counts) > 20
+
+
+def test_a_blank_piece_can_be_seen_and_stays_a_blank(view, peaked, tmp_path):
+    trace = Trace.from_arrays(peaked(1, 1, 3), [["a", " ", " b"]])
+    view.open(fa.head_view(trace).save(tmp_path / "blank.html"))
+    marks = view.run(
+        "return [...document.querySelectorAll('.left .piece')].map((piece) =>"
+        " getComputedStyle(piece, '::before').content)"
+    )
+    assert marks == ["none", '"␣"', "none"]
+    assert view.texts(".left .piece") == ["a", " ", " b"]
