@@ -222,3 +222,63 @@ def test_a_blank_piece_can_be_seen_and_stays_a_blank(view, peaked, tmp_path):
     )
     assert marks == ["none", '"␣"', "none"]
     assert view.texts(".left .piece") == ["a", " ", " b"]
+
+
+def test_the_large_picture_beside_the_model_is_the_head_under_the_pointer(view, whole):
+    trace, page, _ = whole
+    view.open(page, "level=model")
+    view.point("#level-model [data-layer='2'][data-head='3']")
+    assert view.texts("#level-model .panel strong")[0].startswith("Layer 2, head 3")
+    width, height, data = view.run(
+        "const { width, height } = document.querySelector('#level-model .panel canvas');"
+        "const pen = document.querySelector('#level-model .panel canvas').getContext('2d');"
+        "return [width, height, [...pen.getImageData(0, 0, width, height).data]]"
+    )
+    weights = trace.encoder.weights[2, 0, 3]
+    assert (height, width) == weights.shape
+    found = np.reshape(data, (height, width, 4))[..., :3]
+    steps = np.array(
+        [[int(c[i : i + 2], 16) for i in (1, 3, 5)] for c in view.run("return view.colours")]
+    )
+    places = np.rint(255 * np.sqrt(weights)).astype(int)
+    ends = [steps[np.clip(places + by, 0, 255)] for by in (-1, 1)]
+    assert (found >= np.minimum(*ends)).all() and (found <= np.maximum(*ends)).all()
+
+
+@pytest.mark.parametrize("name", ["matrix", "neuron", "compare"])
+def test_everything_to_press_has_a_name(view, whole, name):
+    _, one, two = whole
+    view.open(two if name == "compare" else one, CASES[name])
+    tree = view.browser.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
+    roles = {"button", "combobox", "slider", "checkbox", "listbox", "option", "tab", "radio"}
+    found = [n for n in tree if n.get("role", {}).get("value") in roles and not n["ignored"]]
+    names = [node.get("name", {}).get("value", "") for node in found]
+    assert len(names) > 15 and all(names)
+    wanted = {
+        "matrix": {"Head 1", "Drawn as"},
+        "neuron": {"Top dimensions", "Numbers", "Strongest keys first", "cat"},
+        "compare": {"before", "after", "after − before"},
+    }[name]
+    assert wanted <= {part for text in names for part in (text, text.split(",")[0])}
+
+
+def test_boxes_of_neurons_write_numbers_and_order_dimensions(view, whole):
+    trace, page, _ = whole
+    view.open(page, "level=neuron&layer=1&heads=2&query=3&key=5")
+    inked = (
+        "const c = view.canvas, d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;"
+        "let sum = 0; for (let i = 0; i < d.length; i += 4) sum += d[i] * (1 + (i % 977));"
+        "return sum"
+    )
+    before = view.run(inked)
+    view.click("[name=numbers]")
+    assert view.find("[name=numbers]").is_selected() and view.run(inked) != before
+    assert "numbers=on" in view.browser.current_url
+    view.click("[name=numbers]")
+    assert view.run(inked) == before
+    view.click("[name=dimensions]")
+    columns = view.run("return view.drawn().columns")
+    shown = next(c["dimensions"] for c in columns if c["name"] == "product")
+    seen = trace.encoder
+    added = np.abs(seen.query[1, 0, 3, 2] * seen.key[1, 0, 5, 2])
+    assert shown == np.argsort(-added, kind="stable").tolist()
