@@ -140,13 +140,18 @@ const bytes = Uint8Array.from(atob("FONT"), (c) => c.charCodeAt(0));
 document.fonts.add(new FontFace("Bars", bytes.buffer, { weight: "1 1000" }));
 const sheet = new CSSStyleSheet();
 sheet.replaceSync(`*, *::before, *::after { font-family: Bars !important;
+  text-rendering: geometricPrecision !important; /* no width is rounded as a system likes it */
   font-variant: normal !important; transition: none !important; animation: none !important; }
   select, input[type=search] { appearance: none !important; }`);
 document.adoptedStyleSheets = [sheet];
 const pen = CanvasRenderingContext2D.prototype;
 const { get, set } = Object.getOwnPropertyDescriptor(pen, "font");
 Object.defineProperty(pen, "font", {
-  get, set(text) { set.call(this, text.replace(/(px|em).*$/, "$1 Bars")); },
+  get,
+  set(text) {
+    set.call(this, text.replace(/(px|em).*$/, "$1 Bars"));
+    this.textRendering = "geometricPrecision";
+  },
 });
 """
 SETTLE = """
