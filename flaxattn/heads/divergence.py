@@ -8,6 +8,7 @@ trace are is in `flaxattn.heads.likeness`.
 """
 
 import dataclasses
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -68,6 +69,8 @@ def cosine(
 ) -> Float[np.ndarray, "*heads Q"]:
     """Cosine between each two rows; two rows of zeros are alike, one of zeros is like nothing.
 
+    A row that holds NaN gives NaN.
+
     Args:
         first: Rows of weights.
         second: As many.
@@ -76,10 +79,12 @@ def cosine(
     lengths = np.linalg.norm(p, axis=-1) * np.linalg.norm(q, axis=-1)
     empty = ~p.any(-1) & ~q.any(-1)
     product = np.sum(p * q, axis=-1)
-    return np.minimum(np.divide(product, lengths, out=1.0 * empty, where=lengths > 0), 1)
+    return np.minimum(np.divide(product, lengths, out=1.0 * empty, where=~(lengths <= 0)), 1)
 
 
-def compare_traces(first: Trace, second: Trace, *, side: str | None = None) -> list[HeadDivergence]:
+def compare_traces(
+    first: Trace, second: Trace, *, side: str | None = None, allow_nan: bool = False
+) -> list[HeadDivergence]:
     """Compare every head that two traces of the same texts have in common.
 
     Divergence and cosine are means over the real queries of each text, then over texts.
@@ -88,9 +93,11 @@ def compare_traces(first: Trace, second: Trace, *, side: str | None = None) -> l
         first: With weights, such as of a model before fine-tuning.
         second: Of the same texts, such as of the model after it.
         side: `encoder`, `decoder` or `cross`; default all that both have.
+        allow_nan: Whether weights that are NaN are let through; numbers of their heads are NaN.
 
     Returns:
-        The heads, the most different first; equals in the order of layers and heads.
+        The heads, the most different first, those without a number last; equals in the order of
+        layers and heads.
 
     Raises:
         InputError: If the tokens differ, no side or head is in both, or they hold no attention.
@@ -99,9 +106,9 @@ def compare_traces(first: Trace, second: Trace, *, side: str | None = None) -> l
     found = [
         row
         for name in _common(first, second, side)
-        for row in _compared(name, _pairs(first, second, name))
+        for row in _compared(name, _pairs(first, second, name), allow_nan)
     ]
-    return sorted(found, key=lambda row: -row.divergence)
+    return sorted(found, key=lambda row: (math.isnan(row.divergence), -row.divergence))
 
 
 def _check_texts(first: Trace, second: Trace) -> None:
@@ -149,7 +156,7 @@ def _pairs(first: Trace, second: Trace, side: str) -> list[tuple[Seen, Seen]]:
     return pairs
 
 
-def _compared(side: str, pairs: list[tuple[Seen, Seen]]) -> list[HeadDivergence]:
+def _compared(side: str, pairs: list[tuple[Seen, Seen]], allow_nan: bool) -> list[HeadDivergence]:
     """The heads of one side, by layer and head."""
     one, other = pairs[0]
     layers = [n for n in one.layers if n in other.layers]
@@ -162,7 +169,10 @@ def _compared(side: str, pairs: list[tuple[Seen, Seen]]) -> list[HeadDivergence]
         )
     apart, alike = np.zeros((2, len(layers), len(heads)))
     for pair in pairs:
-        p, q = (layer_weights(s, layers)[:, [s.heads.index(h) for h in heads]] for s in pair)
+        p, q = (
+            layer_weights(s, layers, allow_nan=allow_nan)[:, [s.heads.index(h) for h in heads]]
+            for s in pair
+        )
         apart += jensen_shannon(p, q).mean(-1) / len(pairs)
         alike += cosine(p, q).mean(-1) / len(pairs)
     return [

@@ -88,7 +88,10 @@ class Second:
             number: Of the text among those of the page.
         """
         other = self.trace[sequence]
-        apart = {(row.side, row.layer, row.head): row for row in compare_traces(one, other)}
+        apart = {
+            (row.side, row.layer, row.head): row
+            for row in compare_traces(one, other, allow_nan=True)
+        }
         found = recorded(other)
         for about in shaped["sides"]:
             side = about["name"]

@@ -171,7 +171,7 @@ def compare_view(
     """
     called = check_names(names)
     side = request.get("side")
-    ranked = compare_traces(first, second, side=None if side == ALL else side)
+    ranked = compare_traces(first, second, side=None if side == ALL else side, allow_nan=True)
     included = request.get("include_layers")
     ranked = [row for row in ranked if included is None or row.layer in included]
     usual: dict[str, Any] = {"level": "atlas", "measure": "divergence", "order": "value"}

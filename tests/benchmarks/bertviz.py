@@ -2,13 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The head view beside BertViz's on the same traces: bytes, first paint, and seconds per hover.
 
-    npm pack requirejs@2.3.6 d3@5.7.0 jquery@2.1.4   # what a BertViz page loads; unpack each
-    python tests/benchmarks/bertviz.py --scripts FOLDER [--tokens 32 64 128 512] [--out FILE]
+    python -P tests/benchmarks/bertviz.py [--tokens 32 64 128 512] [--out FILE] [--scripts FOLDER]
 
-FOLDER holds require.js, d3.min.js and jquery.min.js, as these packages have them. They are served
-from loopback to a headless Chromium without a network, as both pages are; a BertViz page asks for
-jQuery 2.0.0, which npm does not have, and gets 2.1.4. Attention is random and peaked, 12 layers of
-12 heads by default. It needs BertViz, torch, selenium, Chromium and chromedriver.
+-P keeps this file from being taken for BertViz. What a BertViz page loads comes from npm, or from
+FOLDER: require.js, d3.min.js and jquery.min.js.
+These are served from loopback to a headless Chromium without a network, as both pages are; a
+BertViz page asks for jQuery 2.0.0, which npm does not have, and gets 2.1.4. Attention is random and
+peaked, 12 layers of 12 heads by default. It needs BertViz, torch, selenium, Chromium and
+chromedriver.
 
 First paint is from the start of navigation to the frame after the first line of attention is there.
 A hover is from the pointer's event on a token to the end of the frame that shows its effect, which
@@ -20,6 +21,8 @@ import argparse
 import json
 import shutil
 import statistics
+import subprocess
+import tarfile
 import tempfile
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -38,6 +41,12 @@ FILES = {
     "/require.js/2.3.6/require.min.js": "require.js",
     "/d3/5.7.0/d3.min.js": "d3.min.js",
     "/jquery/2.0.0/jquery.min.js": "jquery.min.js",
+}
+# npm's packages, and which file of each is served.
+PACKED = {
+    "requirejs@2.3.6": "package/require.js",
+    "d3@5.7.0": "package/dist/d3.min.js",
+    "jquery@2.1.4": "package/dist/jquery.min.js",
 }
 FLAGS = (
     "--headless",
@@ -89,6 +98,20 @@ class Pages(BaseHTTPRequestHandler):
 
     def log_message(self, *_):
         pass
+
+
+def scripts(folder):
+    """What a BertViz page loads, by the names in FILES."""
+    if folder:
+        return {name: (folder / name).read_bytes() for name in FILES.values()}
+    found = {}
+    with tempfile.TemporaryDirectory() as place:
+        for package, file in PACKED.items():
+            command = ["npm", "pack", "--silent", package]
+            said = subprocess.run(command, cwd=place, check=True, capture_output=True, text=True)
+            with tarfile.open(Path(place) / said.stdout.split()[-1]) as archive:
+                found[Path(file).name] = archive.extractfile(file).read()
+    return found
 
 
 def traced(layers, heads, length):
@@ -187,7 +210,7 @@ def rows(settings, address):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--scripts", type=Path, required=True)
+    parser.add_argument("--scripts", type=Path, help="a folder with them; default asks npm")
     parser.add_argument("--tokens", type=int, nargs="+", default=[32, 64, 128, 512])
     parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--heads", type=int, default=12)
@@ -196,7 +219,8 @@ def main():
     parser.add_argument("--largest", type=float, default=200, help="megabytes of a page")
     parser.add_argument("--out", type=Path)
     settings = parser.parse_args()
-    HELD.update({path: (settings.scripts / name).read_bytes() for path, name in FILES.items()})
+    loaded = scripts(settings.scripts)
+    HELD.update({path: loaded[name] for path, name in FILES.items()})
     server = ThreadingHTTPServer(("127.0.0.1", 0), Pages)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     found = []
