@@ -138,7 +138,7 @@ class _Engine:
 
     def scores(self, window: Sequence[Read], watch: Callable[[int], None]) -> Scores:
         """Scores of some texts, in their order."""
-        layouts = _with_rare([read.layout for read in window])
+        layouts = with_rare([read.layout for read in window])
         terms = [terms_of(layout, self._asked) for layout in layouts]
         sums, step = self._steps(HeadSums.of(terms))
         rows = [read.reading for read in window]
@@ -193,8 +193,12 @@ def _rooms(
     return {widths: sums.room(some) for widths, some in members.items()}
 
 
-def _with_rare(layouts: Sequence[Layout]) -> list[Layout]:
-    """Layouts that know their rarest piece, by its frequency in all of them."""
+def with_rare(layouts: Sequence[Layout]) -> list[Layout]:
+    """Layouts that know their rarest piece, by its frequency in all of them.
+
+    Args:
+        layouts: Of a window.
+    """
     counts = collections.Counter(
         token for layout in layouts for token in layout.tokens[layout.plain].tolist()
     )
