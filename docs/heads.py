@@ -264,7 +264,7 @@ def render(told: dict[str, Any]) -> str:
         "of attention.",
         *itertools.chain.from_iterable(_statistics(report) for report in told["reports"]),
         "## Where there is nothing to find",
-        f"The same tests over {settings['control_seeds']} seeds, on models with parameters at "
+        f"The same tests over {settings['control_seeds']} seeds each, on models with parameters at "
         "random and on trees whose words are in another order. *Roles* are syntactic ones at τ; "
         "*beyond* are heads said to exceed unrelated words, out of as many tests.",
         table(
