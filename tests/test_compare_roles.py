@@ -11,7 +11,7 @@ import flaxattn as fa
 from flaxattn.commands.compare_roles import RolesOfBoth, lines_of
 from flaxattn.heads.roles import Test
 
-LENGTHS = (10, 11, 13)
+LENGTHS = (10, 11, 13, 10, 12, 14)
 
 
 def trace(length, *, moved):
