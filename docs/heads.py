@@ -265,9 +265,9 @@ def render(told: dict[str, Any]) -> str:
         *itertools.chain.from_iterable(_statistics(report) for report in told["reports"]),
         "## Where there is nothing to find",
         f"The same tests over {settings['control_seeds']} seeds each, on models with parameters at "
-        "random (all roles) and on trees whose words are in another order (roles of trees). *Roles* "
-        "are those found at τ; *beyond* are heads said to exceed unrelated words as far apart, with "
-        "the correction and without.",
+        "random (all roles) and on trees whose words are in another order (roles of trees). "
+        "*Roles* are those found at τ; *beyond* are heads said to exceed unrelated words as far "
+        "apart, with the correction and without.",
         table(
             [
                 *(
