@@ -47,6 +47,7 @@ RATE = 2e-4
 STEPS = {"sst2": 600, "mrpc": 345}
 PLAIN, TREES, TEST = Asked(annotated=False), Asked(), Test()
 SHOWN = ("local", "cls", "sep", "delimiter", "block", "block_entropy")
+_KEPT_BACK = ("loss", "score")
 CLEAR = 0.01  # p-values below this, or above 1 minus this, are near 0 or 1
 POINTS = {
     "both": "42% to 88% of heads are both local and syntactic",
@@ -243,7 +244,7 @@ def render(told: dict[str, Any]) -> str:
 
 
 def _run(name: str, run: dict[str, Any]) -> list[str]:
-    metrics = ", ".join(f"{n} {v:.3f}" for n, v in run["metrics"].items() if n != "score")
+    metrics = ", ".join(f"{n} {v:.3f}" for n, v in run["metrics"].items() if n not in _KEPT_BACK)
     sizes = [f"{run['examples'][part]:,}" for part in ("train", "dev")]
     cost = f"{run['seconds']['cpu']:.0f}"
     return [name, str(run["steps"]), f"{run['learning rate']:g}", *sizes, metrics, cost]

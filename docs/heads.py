@@ -269,17 +269,7 @@ def render(told: dict[str, Any]) -> str:
         "*Roles* are those found at τ; *beyond* are heads said to exceed unrelated words as far "
         "apart, with the correction and without.",
         table(
-            [
-                *(
-                    "model",
-                    "control",
-                    "tests",
-                    "roles",
-                    "beyond",
-                    "uncorrected",
-                    "highest mean score",
-                )
-            ],
+            ["model", "control", "tests", "roles", "beyond", "uncorrected", "highest score"],
             [_control(one) for one in told["controls"]],
         ),
         "## Time",
