@@ -42,7 +42,7 @@ def base(like):
     module = Bert(config, add_pooling=False)
     shapes = jax.eval_shape(module.init, jax.random.key(0), np.ones((1, 2), np.int32))["params"]
     rng = np.random.default_rng(0)
-    params = jax.tree.map(lambda s: rng.normal(0, 0.05, s.shape).astype(np.float32), shapes)
+    params = jax.tree.map(lambda s: rng.normal(0, 0.02, s.shape).astype(np.float32), shapes)
     return PretrainedBert(module, params, tokenizer, config, "base")
 
 
