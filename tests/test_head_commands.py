@@ -100,6 +100,9 @@ def test_compare_finds_the_head_that_changed(
     assert report["flaxattn"] == fa.__version__ and report["settings"]["alpha"] == 0.2
     assert report["data"]["files"][0]["sha256"] == sha256_of(corpus)
     assert report["data"]["texts"] == 3
+    changes = report["roles"]["changes"]
+    assert {"local", "cls", "sep"} <= {change["role"] for change in changes}
+    assert "local: heads by layer" in said and report["roles"]["test"]["tau"] == 3
     by_layer = [row["divergence"] for row in report["layers"]["encoder"]]
     assert by_layer[1] == pytest.approx(first["divergence"] / 4, rel=1e-3)
     table = pq.read_table(out / "compare.parquet")

@@ -36,6 +36,9 @@ def compare(
         str, typer.Option(help="For the number of tests: none, bonferroni or bh.")
     ] = "bh",
     alpha: Annotated[float, typer.Option(help="Level of the tests.")] = 0.05,
+    tau: Annotated[
+        float, typer.Option(help="A role wants a mean score above this; 1 is uniform attention.")
+    ] = 3.0,
     limit: Annotated[int | None, typer.Option(min=1, help="Take no more texts than these.")] = None,
     truncate: Annotated[
         bool, typer.Option("--truncate", help="Cut texts that are too long.")
@@ -44,10 +47,13 @@ def compare(
 ) -> None:
     """Compare the attention of two models: divergence, cosine and paired tests of every head.
 
-    The report is a folder with compare.json, compare.parquet (a row for each head) and compare.png.
+    Of two encoders it also tells which heads took up or gave up roles, by layer. The report is a
+    folder with compare.json, compare.parquet (a row for each head) and compare.png.
     """
+    from flaxattn.commands.compare_roles import RolesOfBoth, lines_of
     from flaxattn.commands.head_report import read_corpus, write_report
     from flaxattn.figures.head_effects import plot_head_values
+    from flaxattn.heads.roles import Test
     from flaxattn.heads.significance import CORRECTIONS
     from flaxattn.loading import from_pretrained
 
@@ -61,13 +67,16 @@ def compare(
         "columns": [text_column, pair_column],
         "correction": correction,
         "alpha": alpha,
+        "tau": tau,
         "limit": limit,
         "truncate": truncate,
         "seed": None,  # nothing is drawn
     }
+    test = Test(tau=tau, alpha=alpha, correction=correction)
     corpus = read_corpus(inputs, (text_column, pair_column, None), limit, on_error)
     models = [from_pretrained(name) for name in (first, second)]
-    comparison = _compared(models, corpus, truncate)
+    roles = RolesOfBoth(test)
+    comparison = _compared(models, corpus, truncate, roles)
     changes = comparison.changes(correction=correction, alpha=alpha)
     layers = {
         side: [dict(zip(("layer", "divergence", "cosine"), row, strict=True)) for row in rows]
@@ -76,17 +85,20 @@ def compare(
     maps = {f"{side}: divergence": comparison.table(side, "divergence") for side in layers}
     figure = plot_head_values(maps, "Jensen-Shannon divergence, nats", center=None)
     figures = {"compare.png": figure}
-    write_report(out, "compare", settings, corpus, {"layers": layers}, _rows(changes), figures)
+    found = {"layers": layers, "roles": roles.facts()}
+    write_report(out, "compare", settings, corpus, found, _rows(changes), figures)
     for change in changes[:5]:
         what = ", ".join(change.significant) or "no measure changed significantly"
         typer.echo(
             f"{change.side} {change.layer}.{change.head}  divergence {change.divergence:.4f} ± "
             f"{change.divergence_error:.4f}, cosine {change.cosine:.3f}: {what}"
         )
+    for line in lines_of(roles.changes()):
+        typer.echo(line)
     typer.echo(f"wrote {out.resolve()}")
 
 
-def _compared(models: list[Any], corpus: Any, truncate: bool) -> Any:
+def _compared(models: list[Any], corpus: Any, truncate: bool, roles: Any) -> Any:
     """Both models' attention to all texts, taken in a window at a time."""
     from flaxattn.extraction.extract import Options, Texts, extract_shards
     from flaxattn.heads.compare import Comparison
@@ -109,6 +121,7 @@ def _compared(models: list[Any], corpus: Any, truncate: bool) -> Any:
         for (ours,), (theirs,) in zip(*streams, strict=True):
             for one, other in zip(ours.traces, theirs.traces, strict=True):
                 comparison.add(one, other)
+                roles.add(one, other)
                 seen(1)
     return comparison
 

@@ -22,7 +22,7 @@ from flaxattn.errors import InputError
 from flaxattn.extraction.batches import Batch, planned, stacked
 from flaxattn.extraction.chunks import TOGETHER, Chunk, TextError, read_chunk
 from flaxattn.extraction.extract import room_for
-from flaxattn.extraction.head_sums import NOTES, HeadSums, key_classes
+from flaxattn.extraction.head_sums import CAPTURE, NOTES, HeadSums
 from flaxattn.extraction.step import Begun, Step, mesh_of
 from flaxattn.handle import Pretrained
 from flaxattn.heads.layout import Arc, Layout, layout_of
@@ -138,11 +138,11 @@ class _Engine:
 
     def scores(self, window: Sequence[Read], watch: Callable[[int], None]) -> Scores:
         """Scores of some texts, in their order."""
-        layouts = _with_rare([read.layout for read in window])
+        layouts = with_rare([read.layout for read in window])
         terms = [terms_of(layout, self._asked) for layout in layouts]
         sums, step = self._steps(HeadSums.of(terms))
-        rows = [_marked(read.reading, layout) for read, layout in zip(window, layouts, strict=True)]
-        room = room_for([self._model], sums.capture, step.parts, self._batch_tokens)
+        rows = [read.reading for read in window]
+        room = room_for([self._model], CAPTURE, step.parts, self._batch_tokens)
         # Coefficients are laid out for rows of one text each.
         batches = planned(
             [row.lengths for row in rows], self._model.limit, room._replace(packs=False)
@@ -178,7 +178,7 @@ class _Engine:
         """The compiled step; that of the window before where the sums are the same."""
         if self._step is None or self._step[0] != sums:
             model = self._model
-            step = Step(model.module, [model.params], sums.capture, self._mesh, sums, NOTES)
+            step = Step(model.module, [model.params], CAPTURE, self._mesh, sums, NOTES)
             self._step = sums, step
         return self._step
 
@@ -193,14 +193,12 @@ def _rooms(
     return {widths: sums.room(some) for widths, some in members.items()}
 
 
-def _marked(reading: Reading, layout: Layout) -> Reading:
-    """The reading with the classes of keys that the sums look at."""
-    classes = reading.given["key_classes"] | key_classes(layout)[None]
-    return Reading({**reading.given, "key_classes": classes.astype(np.int32)}, reading.told)
+def with_rare(layouts: Sequence[Layout]) -> list[Layout]:
+    """Layouts that know their rarest piece, by its frequency in all of them.
 
-
-def _with_rare(layouts: Sequence[Layout]) -> list[Layout]:
-    """Layouts that know their rarest piece, by its frequency in all of them."""
+    Args:
+        layouts: Of a window.
+    """
     counts = collections.Counter(
         token for layout in layouts for token in layout.tokens[layout.plain].tolist()
     )

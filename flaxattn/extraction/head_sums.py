@@ -2,50 +2,35 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sums over what attention saw, on the device: the scores of `flaxattn.heads.terms`, without maps.
 
-Statistics of queries come from the kernel; what single pairs of positions need, from queries, keys
-and lse of one layer at a time. A few numbers per head and text leave the device. Which texts make a
-batch is decided elsewhere.
+The model hands over queries, keys and lse; the weights of one layer at a time are made of them,
+summed in every way that is asked for, and gone. A few numbers per head and text leave the device.
+Which texts make a batch is decided elsewhere.
 
-Cost beside the model, per layer and text of N positions: a pass over N^2 scores for each sieve, and
-2 N^2 D operations per head for single weights. One layer's scores exist at a time, 4 B H N^2 bytes.
+Cost beside the model, per layer and text of N positions: 2 N^2 D operations per head for the
+weights, and about ten passes over them. One layer's weights exist at a time, and one array made of
+them: 8 B H N^2 bytes.
 """
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
 from flaxattn.heads.layout import Layout
 from flaxattn.heads.terms import WINDOW, Column, Terms
-from flaxattn.kernels.contract import Capture, Sieve
-from flaxattn.kernels.reductions import entropy, exponentiate
+from flaxattn.kernels.contract import Capture
 from flaxattn.seen import Seen
 
-PLAIN, SPECIAL, FIRST, SEPARATOR = 24, 25, 26, 27
-"""Bits of key classes that the sieves look at, above those that models use."""
-
-_TOP = 4  # with at most three delimiters, the strongest plain key is among the first four
-_SIEVES = (
-    Sieve("next", offsets=(1, 1)),
-    Sieve("previous", offsets=(-1, -1)),
-    Sieve("own", offsets=(0, 0)),
-    Sieve("local", offsets=(-WINDOW, WINDOW)),
-    Sieve("own segment", same_segment=True),
-    Sieve("block", key_class=PLAIN, same_segment=True),
-    Sieve("other block", key_class=PLAIN, same_segment=False),
-    Sieve("special", key_class=SPECIAL),
-    Sieve("first", key_class=FIRST),
-    Sieve("separators", key_class=SEPARATOR),
-    Sieve("same token", same_token=True),
-    Sieve("same token elsewhere", same_token=True, same_segment=False),
-)
-_STATISTICS = ("lse", "entropy", "distance", "sum_sq", "received", f"topk({_TOP})")
+_SEGMENTS = 2  # a text and the second one of a pair
 _TIMES_ENTROPY = " x entropy"
+CAPTURE = Capture(query=True, key=True, stats=("lse",))
+"""What the model has to record."""
 NOTES = (
-    *("special_at", "block_at", "rare_at", "row_terms", "key_terms"),
+    *("segment_at", "special_at", "token_at", "rare_at", "row_terms", "key_terms"),
     *("pair_at", "pair_terms", "hit_at", "hit_terms"),
 )
 """Arguments of the step that are no model's."""
@@ -80,13 +65,6 @@ class HeadSums:
 
         return cls(every("rows"), every("keys"), every("pairs"), every("hits"))
 
-    @property
-    def capture(self) -> Capture:
-        """What the model has to record for it."""
-        wanted = {source.removesuffix(_TIMES_ENTROPY) for _, source in self.rows}
-        sieves = tuple(sieve for sieve in _SIEVES if sieve.name in wanted)
-        return Capture(query=True, key=True, stats=(*_STATISTICS, *sieves))
-
     def room(self, terms: Sequence[Terms]) -> tuple[int, int]:
         """Single weights and strongest keys of the text that has most of them.
 
@@ -113,8 +91,9 @@ class HeadSums:
             room: From `room`, of texts that these are among.
         """
         pairs, hits = room
+        segment = np.full((rows, width), -1, np.int32)
         special = np.zeros((rows, width), bool)
-        block = np.full((rows, width, 2), -1, np.int32)
+        token = np.zeros((rows, width), np.int32)
         row_terms = np.zeros((rows, len(self.rows), width), np.float32)
         key_terms = np.zeros((rows, len(self.keys), width), np.float32)
         pair_at = np.zeros((rows, pairs, 2), np.int32)
@@ -122,9 +101,9 @@ class HeadSums:
         hit_at = np.zeros((rows, hits, 3), np.int32)
         hit_terms = np.zeros((rows, hits, len(self.hits)), np.float32)
         for b, (layout, terms) in enumerate(texts):
+            segment[b, : len(layout)] = layout.segments
             special[b, : len(layout)] = layout.special
-            block[b, : len(layout), 0] = layout.segments
-            block[b, : len(layout), 1] = np.where(layout.plain, layout.segments, -2)
+            token[b, : len(layout)] = layout.tokens
             for r, key in enumerate(self.rows):
                 if (row := terms.rows.get(key)) is not None:
                     row_terms[b, r, : len(row)] = row
@@ -142,7 +121,8 @@ class HeadSums:
                     hit_at[b, number], hit_terms[b, number, r] = at, coefficient
                     number += 1
         terms = (row_terms, key_terms, pair_at, pair_terms, hit_at, hit_terms)
-        return dict(zip(NOTES, (special, block, _rare(texts, rows), *terms), strict=True))
+        known = (segment, special, token, _rare(texts, rows))
+        return dict(zip(NOTES, (*known, *terms), strict=True))
 
     def unpacked(
         self, stats: Mapping[str, np.ndarray], terms: Terms
@@ -167,7 +147,7 @@ class HeadSums:
         """The sums, inside the compiled step.
 
         Args:
-            sides: What attention saw, with `capture`.
+            sides: What attention saw, with `CAPTURE`.
             notes: From `packed`.
 
         Returns:
@@ -175,35 +155,35 @@ class HeadSums:
             `[L, B, H, R]`.
         """
         seen = sides["encoder"]
-        strongest = _strongest(seen, notes["special_at"])
-        statistics = _sources(seen, strongest, notes["rare_at"])
-        single, statistics["entropy in block"] = _single(seen, notes)
-        stacked = jnp.stack([statistics[source] for _, source in self.rows])
-        found = {
-            "rows": _product("rlbhq,brq->lbhr", stacked, notes["row_terms"]),
-            "keys": _product("lbhk,brk->lbhr", seen.stats["received"], notes["key_terms"]),
-        }
-        if self.pairs:
-            found["pairs"] = single
-        if self.hits:
-            at = notes["hit_at"]
-            keys = jnp.take_along_axis(strongest, at[None, :, None, :, 0], axis=3)
-            inside = (keys >= at[None, :, None, :, 1]) & (keys <= at[None, :, None, :, 2])
-            terms = notes["hit_terms"]
-            found["hits"] = _product("lbha,bar->lbhr", inside.astype(terms.dtype), terms)
+        known = {name: notes[name] for name in NOTES}
+
+        def layer(saw: tuple[Array, Array, Array]) -> dict[str, Array]:
+            return self._of_layer(_weights(*saw, known["segment_at"]), known)
+
+        found = jax.lax.map(layer, (seen.query, seen.key, seen.stats["lse"]))
         return {"encoder": Seen(stats=found, layers=seen.layers, heads=seen.heads)}
 
-
-def key_classes(layout: Layout) -> Int[np.ndarray, " N"]:
-    """The classes of each position that the sieves look at."""
-    members = {
-        PLAIN: layout.plain,
-        SPECIAL: layout.special,
-        FIRST: layout.first,
-        SEPARATOR: layout.separators,
-    }
-    bits = [member.astype(np.int32) << bit for bit, member in members.items()]
-    return np.bitwise_or.reduce(bits)
+    def _of_layer(self, weights: "_Weights", notes: Mapping[str, Array]) -> dict[str, Array]:
+        """The sums of one layer, `[B, H, R]` each."""
+        strongest = _strongest(jnp.where(notes["special_at"][:, None, None], 0, weights.values))
+        statistics = _sources(weights, strongest, notes, {source for _, source in self.rows})
+        stacked = jnp.stack([statistics[source] for _, source in self.rows], 2)
+        received = _product("bhqk,bq->bhk", weights.values, weights.there)
+        found = {
+            "rows": _product("bhrq,brq->bhr", stacked, notes["row_terms"]),
+            "keys": _product("bhk,brk->bhr", received, notes["key_terms"]),
+        }
+        if self.pairs:
+            at = notes["pair_at"]
+            flat = (at[..., 0] * weights.values.shape[-1] + at[..., 1])[:, None]
+            chosen = jnp.take_along_axis(_flat(weights.values), flat, axis=2)
+            found["pairs"] = _product("bhp,bpr->bhr", chosen, notes["pair_terms"])
+        if self.hits:
+            at, terms = notes["hit_at"][:, None], notes["hit_terms"]
+            keys = jnp.take_along_axis(strongest, at[..., 0], axis=2)
+            inside = (keys >= at[..., 1]) & (keys <= at[..., 2])
+            found["hits"] = _product("bha,bar->bhr", inside.astype(terms.dtype), terms)
+        return found
 
 
 def _places(terms: Terms) -> dict[tuple[int, int], int]:
@@ -227,53 +207,111 @@ def _product(form: str, one: Array, other: Array) -> Array:
     return jnp.einsum(form, one, other, precision=jax.lax.Precision.HIGHEST)
 
 
-def _strongest(seen: Seen, special: Bool[Array, "B K"]) -> Int[Array, "L B H Q"]:
-    """The strongest key of each query, delimiters apart; -1 where there is none among the top."""
-    keys = seen.stats["topk_indices"]
-    taken = jnp.take_along_axis(
-        special[None, :, None, None, :], jnp.maximum(keys, 0), axis=4, mode="clip"
-    )
-    open_ = (keys >= 0) & ~taken
-    place = jnp.argmax(open_, axis=-1, keepdims=True)
-    found = jnp.take_along_axis(keys, place, axis=-1)[..., 0]
-    return jnp.where(open_.any(-1), found, -1)
+class _Weights(NamedTuple):
+    """The weights of one layer, and what is made of them once.
+
+    Attributes:
+        values: 0 at padding.
+        times_log: Each times its logarithm.
+        there: 1 at positions of the text, 0 at padding.
+    """
+
+    values: Float[Array, "B H N N"]
+    times_log: Float[Array, "B H N N"]
+    there: Float[Array, "B N"]
+
+
+def _weights(query: Array, key: Array, lse: Array, segment: Int[Array, "B N"]) -> _Weights:
+    query = query.astype(lse.dtype) * query.shape[-1] ** -0.5
+    logs = _product("bqhd,bkhd->bhqk", query, key.astype(lse.dtype)) - lse[..., None]
+    there = segment >= 0
+    values = jnp.where(there[:, None, None], jnp.exp(logs), 0)
+    # Without the barrier, every sum below would take exponentials anew.
+    values, times_log = jax.lax.optimization_barrier((values, values * logs))
+    return _Weights(values, times_log, there.astype(lse.dtype))
+
+
+def _strongest(weights: Float[Array, "B H N N"]) -> Int[Array, "B H N"]:
+    """The first of the strongest keys of each query; -1 where none has any weight."""
+    most = weights.max(-1, keepdims=True)
+    keys = jax.lax.broadcasted_iota(jnp.int32, weights.shape, 3)
+    first = jnp.where(weights == most, keys, weights.shape[-1]).min(-1)
+    return jnp.where(most[..., 0] > 0, first, -1)
 
 
 def _sources(
-    seen: Seen, strongest: Int[Array, "L B H Q"], rare: Int[Array, "B 1"]
-) -> dict[str, Float[Array, "L B H Q"]]:
-    """The statistics of each query that follow from the kernel's."""
-    stats = dict(seen.stats)
-    largest, stats["max"] = stats["topk_indices"][..., 0], stats["topk_weights"][..., 0]
-    dtype, place = stats["max"].dtype, jnp.arange(largest.shape[-1], dtype=jnp.int32)
-    for block in ("block", "other block"):
-        if block in stats:
-            stats[f"{block}{_TIMES_ENTROPY}"] = stats[block] * stats["entropy"]
+    weights: _Weights,
+    strongest: Int[Array, "B H N"],
+    notes: Mapping[str, Array],
+    wanted: set[str],
+) -> dict[str, Float[Array, "B H N"]]:
+    """The statistics of each query that `terms.SOURCES` names; what is not used is not compiled."""
+    values, times_log, _ = weights
+    count, dtype = values.shape[-1], values.dtype
+    place = jnp.arange(count, dtype=jnp.int32)
+    found = _near(values) | _of_segments(values, times_log, notes)
+    largest = _strongest(values)
     for name, step in (("next", 1), ("previous", -1)):
-        wished = (place + step)[None, None, None]
-        stats[f"argmax {name}"] = (largest == wished).astype(dtype)
-        stats[f"strongest {name}"] = (strongest == wished).astype(dtype)
-    stats["strongest rare"] = (strongest == rare[None, :, None]).astype(dtype)
-    return stats
+        wished = (place + step)[None, None]
+        found[f"argmax {name}"] = (largest == wished).astype(dtype)
+        found[f"strongest {name}"] = (strongest == wished).astype(dtype)
+    found["strongest rare"] = (strongest == notes["rare_at"][:, None]).astype(dtype)
+    apart = jnp.abs(place[:, None] - place[None]).astype(dtype)
+    found["distance"] = (values * apart[None, None]).sum(-1)
+    found["max"], found["sum_sq"] = values.max(-1), (values**2).sum(-1)
+    for name in wanted & {"same token", "same token elsewhere"}:
+        same = notes["token_at"][:, :, None] == notes["token_at"][:, None]
+        if name == "same token elsewhere":
+            same &= notes["segment_at"][:, :, None] != notes["segment_at"][:, None]
+        found[name] = jnp.where(same[:, None], values, 0).sum(-1)
+    return found
 
 
-def _single(
-    seen: Seen, notes: Mapping[str, Array]
-) -> tuple[Float[Array, "L B H R"], Float[Array, "L B H Q"]]:
-    """Sums of single weights, and entropies in the own block, one layer after the other."""
-    assert seen.query is not None and seen.key is not None
-    at, terms, block = notes["pair_at"], notes["pair_terms"], notes["block_at"]
-    flat = at[:, None, :, 0] * seen.key.shape[2] + at[:, None, :, 1]  # [B, 1, P]
-    inside = block[:, None, :, None, 0] == block[:, None, None, :, 1]  # [B, 1, Q, K]
+def _near(weights: Float[Array, "B H N N"]) -> dict[str, Float[Array, "B H N"]]:
+    """Weights at offsets of a few positions: diagonals, a gather each."""
+    count = weights.shape[-1]
+    place = np.arange(count)
+    diagonals = {}
+    for step in range(-WINDOW, WINDOW + 1):
+        at = place + step
+        inside = (at >= 0) & (at < count)
+        flat = jnp.asarray(place * count + np.clip(at, 0, count - 1), jnp.int32)
+        diagonals[step] = jnp.where(inside[None, None], _flat(weights)[..., flat], 0)
+    near = {"own": diagonals[0], "next": diagonals[1], "previous": diagonals[-1]}
+    return near | {"local": sum(diagonals.values(), jnp.zeros_like(diagonals[0]))}
 
-    def layer(saw: tuple[Array, Array, Array]) -> tuple[Array, Array]:
-        query, key, lse = saw
-        query = query.astype(lse.dtype) * query.shape[-1] ** -0.5
-        logs = _product("bqhd,bkhd->bhqk", query, key.astype(lse.dtype)) - lse[..., None]
-        b, h = logs.shape[:2]
-        chosen = jnp.take_along_axis(logs.reshape(b, h, -1), flat, axis=2)
-        sums = _product("bhp,bpr->bhr", jnp.exp(chosen), terms)
-        rows = exponentiate(jnp.where(inside, logs, -jnp.inf))
-        return sums, entropy(rows)
 
-    return jax.lax.map(layer, (seen.query, seen.key, seen.stats["lse"]))
+def _of_segments(
+    weights: Float[Array, "B H N N"], times_log: Float[Array, "B H N N"], notes: Mapping[str, Array]
+) -> dict[str, Float[Array, "B H N"]]:
+    """Mass and entropy that fall on the own text of each query, on the other, on its plain part."""
+    segment, special, dtype = notes["segment_at"], notes["special_at"], weights.dtype
+    number = jnp.arange(_SEGMENTS, dtype=jnp.int32)[None, None]
+    member = (segment[..., None] == number).astype(dtype)  # [B, N, segment]
+    plain = member * (~special).astype(dtype)[..., None]
+    columns = jnp.concatenate([member, plain, special.astype(dtype)[..., None]], -1)
+    masses = _product("bhqk,bkr->bhqr", weights, columns)
+    logs = _product("bhqk,bkr->bhqr", times_log, jnp.concatenate([member, plain], -1))
+
+    def own(each: Array) -> Array:
+        return (each * member[:, None]).sum(-1)
+
+    first, second = slice(0, _SEGMENTS), slice(_SEGMENTS, 2 * _SEGMENTS)
+    block, entropy = own(masses[..., second]), -logs[..., first].sum(-1)
+    other = masses[..., second].sum(-1) - block
+    some = block > 0
+    inside = jnp.where(some, block, 1)
+    return {
+        "own segment": own(masses[..., first]),
+        "block": block,
+        "other block": other,
+        "special": masses[..., -1],
+        "entropy": entropy,
+        f"block{_TIMES_ENTROPY}": block * entropy,
+        f"other block{_TIMES_ENTROPY}": other * entropy,
+        "entropy in block": jnp.where(some, jnp.log(inside) - own(logs[..., second]) / inside, 0),
+    }
+
+
+def _flat(weights: Float[Array, "B H N N"]) -> Float[Array, "B H M"]:
+    return weights.reshape(*weights.shape[:2], -1)
