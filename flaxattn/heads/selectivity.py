@@ -9,7 +9,7 @@ The probe itself is in `parsing`.
 
 import zlib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -82,7 +82,7 @@ class Judged(NamedTuple):
 
 def attachment(
     governors: Callable[[WordMaps], Int[np.ndarray, " W"]],
-    texts: Sequence[WordMaps],
+    texts: Iterable[WordMaps],
     targets: Targets = governors_of,
 ) -> Attachment:
     """Compare governors with what they should be.

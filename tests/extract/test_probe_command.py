@@ -166,10 +166,10 @@ def test_whom_pronouns_mean(run, folder, tmp_path, bert):
     ]
     (folder / "p.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
     code, said, error = run("p.txt", "--model", "model", "--pronouns", "winobias")
-    assert code == 0 and "Whom pronouns mean" in said, error
+    assert code == 0 and "Whom mentions mean" in said, error
     report = json.loads((tmp_path / "report" / "probe.json").read_text())
-    assert report["pronouns"] == "winobias" and report["left out"] == {}
-    assert {g["group"]: g["pronouns"] for g in report["groups"]} == {
+    assert report["texts"] == "winobias" and report["left out"] == {}
+    assert {g["group"]: g["mentions"] for g in report["groups"]} == {
         "": 4,
         "p.txt, masculine": 2,
         "p.txt, feminine": 2,
@@ -186,7 +186,7 @@ def test_whom_pronouns_mean(run, folder, tmp_path, bert):
             weights[:, :, pronoun, k] for k in wrong
         )
     for row in pq.read_table(tmp_path / "report" / "heads.parquet").to_pylist():
-        if (row["group"], row["direction"]) == ("", "from pronoun"):
+        if (row["group"], row["direction"]) == ("", "from mention"):
             assert row["accuracy"] == hits[row["layer"], row["head"]] / 4
             assert row["baseline"] == 0.5
     assert (tmp_path / "report" / "probe.png").is_file()
@@ -201,7 +201,17 @@ def test_whom_pronouns_mean(run, folder, tmp_path, bert):
         (("a.conllu", "--train", "a.conllu"), "8 of 8 sentences to judge the probe on are among"),
         (("a.conllu", "--train", "train.conllu", "--penalty", "0"), "a penalty above 0"),
         (("a.txt", "--pronouns", "gap"), "column 'ID': no such column"),
-        (("a.txt", "--pronouns", "gap", "--untrained"), "is for sentences with trees"),
+        (("a.txt", "--pronouns", "gap", "--untrained"), "is not for --pronouns"),
+        (("a.txt", "--pronouns", "gap", "--seed", "0"), "is not for --pronouns, only for the prob"),
+        (("a.txt", "--pronouns", "gap", "--penalty", "1"), "is not for --pronouns"),
+        (("a.conllu", "--structural"), "needs --train"),
+        (("a.conllu", "--structural", "--load", "x"), "is another kind of probe"),
+        (("a.conllu", "--train", "train.conllu", "--rank", "2"), "only for --structural"),
+        (("a.conllu", "--structural", "--train", "train.conllu", "--layers", "0,x"), "no list of"),
+        (("a.conllu", "--structural", "--train", "train.conllu", "--layers", "7"), "layer is 7, "),
+        (("a.conllu", "--load", "absent"), "There is no probe file 'absent'"),
+        (("a.conllu", "--load", "a.txt", "--train", "a.conllu"), "is not for --load"),
+        (("a.txt", "--coreference"), "expected at least 6"),
         (("a.txt", "--pronouns", "magic"), "choose one of gap, winobias, winogender"),
         (("absent.conllu",), "there is no such file"),
         (("absent.conllu", "--on-error", "skip"), "no sentence has a relation to probe"),
