@@ -144,10 +144,7 @@ def antecedent_scores(
                 for name, answer in simple.items()
             }
             places = tuple(others)
-        row, column = (
-            weights[:, :, asked][..., list(places)],
-            weights[..., asked][..., list(places)],
-        )
+        row, column = weights[:, :, asked], weights[..., asked]
         yield MentionScores(
             layers,
             heads,
