@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from flaxattn.commands.probe_reader import Asked, Files
-from flaxattn.commands.roles import AsJson, BatchTokens, Limit, OnError, Truncate
+from flaxattn.commands.roles import AsJson, BatchTokens, Limit, OnError, Out, Truncate
 from flaxattn.errors import InputError
 
 _TREES = "sentences with trees"
@@ -35,9 +35,7 @@ def probe(
             "--coreference.",
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the report.")] = Path(
-        "report"
-    ),
+    out: Out = Path("report"),
     model: Annotated[
         str,
         typer.Option(help="A BERT, or any for --structural: built-in name, directory, Hub id."),
