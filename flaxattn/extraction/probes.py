@@ -28,7 +28,7 @@ from flaxattn.heads.structural_scores import (
 from flaxattn.heads.word_maps import WordMaps
 from flaxattn.heads.word_states import WordStates
 
-Watch = Callable[[str, int], object]
+Watch = Callable[[str, int], None]
 """Told what is being done, and how many more sentences, or epochs, were."""
 
 

@@ -295,8 +295,9 @@ def _errors(
 @jax.jit
 def _losses(maps: Float[Array, "L R E"], batch: Batch) -> Float[Array, " L"]:
     """Mean error over the sentences of a batch, for each map."""
-    errors = jax.vmap(_errors, (0, 0, None, None))(maps, batch.vectors, batch.wanted, batch.sizes)
-    return errors.sum(1) / jnp.maximum((batch.sizes > 0).sum(), 1).astype(jnp.float32)
+    vectors, wanted, sizes = (jnp.asarray(part) for part in batch)
+    errors = jax.vmap(_errors, (0, 0, None, None))(maps, vectors, wanted, sizes)
+    return errors.sum(1) / jnp.maximum((sizes > 0).sum(), 1).astype(jnp.float32)
 
 
 @functools.partial(jax.jit, donate_argnums=(0, 1))
@@ -305,6 +306,7 @@ def _step(
 ) -> tuple[Float[Array, "L R E"], Any]:
     """A step of Adam; maps do not know of each other, so the sum of losses serves all."""
     slope = jax.grad(lambda some: _losses(some, batch).sum())(maps)
+    moves: Any
     with jax.numpy_dtype_promotion("standard"):  # optax multiplies its count with floats
         moves, state = optax.scale_by_adam().update(slope, state)
     return maps - rates[:, None, None] * moves, state
