@@ -15,9 +15,15 @@ if TYPE_CHECKING:
     from flaxattn.ablation import head_importance as head_importance
     from flaxattn.ablation import pruning_curve as pruning_curve
     from flaxattn.config import BertConfig as BertConfig
+    from flaxattn.extraction.coreference import head_coreference as head_coreference
     from flaxattn.extraction.embed import embed as embed
     from flaxattn.extraction.extract import extract as extract
     from flaxattn.extraction.extract import extract_models as extract_models
+    from flaxattn.extraction.head_roles import head_roles as head_roles
+    from flaxattn.extraction.head_roles import head_stats as head_stats
+    from flaxattn.extraction.probes import apply_probe as apply_probe
+    from flaxattn.extraction.probes import head_probe as head_probe
+    from flaxattn.extraction.probes import structural_probe as structural_probe
     from flaxattn.extraction.run import extract_to as extract_to
     from flaxattn.figures.alignment import plot_alignment as plot_alignment
     from flaxattn.figures.atlas import plot_atlas as plot_atlas
@@ -37,6 +43,8 @@ if TYPE_CHECKING:
     from flaxattn.heads.flow import attention_flow as attention_flow
     from flaxattn.heads.flow import rollout as rollout
     from flaxattn.heads.induction import detect_heads as detect_heads
+    from flaxattn.heads.probe_file import load_probe as load_probe
+    from flaxattn.heads.probe_file import save_probe as save_probe
     from flaxattn.imports import from_huggingface as from_huggingface
     from flaxattn.imports import from_transformer_lens as from_transformer_lens
     from flaxattn.inseq import from_inseq as from_inseq
@@ -68,6 +76,7 @@ _HOMES = {
     "Sieve": "flaxattn.kernels.contract",
     "Trace": "flaxattn.trace",
     "ablate": "flaxattn.ablation",
+    "apply_probe": "flaxattn.extraction.probes",
     "attention_flow": "flaxattn.heads.flow",
     "atlas_view": "flaxattn.views.doors",
     "compare_traces": "flaxattn.heads.divergence",
@@ -82,9 +91,14 @@ _HOMES = {
     "from_pretrained": "flaxattn.loading",
     "head_importance": "flaxattn.ablation",
     "head_task": "flaxattn.head_losses",
+    "head_coreference": "flaxattn.extraction.coreference",
+    "head_probe": "flaxattn.extraction.probes",
+    "head_roles": "flaxattn.extraction.head_roles",
+    "head_stats": "flaxattn.extraction.head_roles",
     "head_view": "flaxattn.views.doors",
     "from_transformer_lens": "flaxattn.imports",
     "kernels": "flaxattn.kernels",
+    "load_probe": "flaxattn.heads.probe_file",
     "model_view": "flaxattn.views.doors",
     "neuron_view": "flaxattn.views.doors",
     "open_store": "flaxattn.store.store",
@@ -100,6 +114,8 @@ _HOMES = {
     "rollout": "flaxattn.heads.flow",
     "plot_state": "flaxattn.figures.state",
     "save_figure": "flaxattn.figures.saving",
+    "save_probe": "flaxattn.heads.probe_file",
+    "structural_probe": "flaxattn.extraction.probes",
 }
 __all__ = [  # a list in this file, so that type checkers can read it
     "BertConfig",
@@ -114,6 +130,7 @@ __all__ = [  # a list in this file, so that type checkers can read it
     "Trace",
     "__version__",
     "ablate",
+    "apply_probe",
     "atlas_view",
     "attention_flow",
     "compare_traces",
@@ -127,10 +144,15 @@ __all__ = [  # a list in this file, so that type checkers can read it
     "from_inseq",
     "from_pretrained",
     "from_transformer_lens",
+    "head_coreference",
     "head_importance",
+    "head_probe",
+    "head_roles",
+    "head_stats",
     "head_task",
     "head_view",
     "kernels",
+    "load_probe",
     "model_view",
     "neuron_view",
     "open_store",
@@ -146,6 +168,8 @@ __all__ = [  # a list in this file, so that type checkers can read it
     "pruning_curve",
     "rollout",
     "save_figure",
+    "save_probe",
+    "structural_probe",
 ]
 
 

@@ -268,6 +268,7 @@ def write_report(
     rows: Mapping[str, Sequence[Any]],
     figure: Any,
     beside: Mapping[str, bytes] | None = None,
+    table: str = "heads.parquet",
 ) -> list[Path]:
     """Write the report whole, or leave the folder as it was.
 
@@ -275,9 +276,10 @@ def write_report(
         out: The folder.
         name: Of the JSON file and of the picture.
         said: Facts; the version is added.
-        rows: Columns of the table of heads.
-        figure: A matplotlib figure; closed.
+        rows: Columns of the table.
+        figure: A matplotlib figure; closed. None for no picture.
         beside: Content of other files, by name.
+        table: Name of the table's file.
 
     Returns:
         The files.
@@ -289,16 +291,17 @@ def write_report(
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    drawn: "Figure" = figure
+    drawn: "Figure | None" = figure
     with written_whole(out, f"{name}.json") as folder:
-        table = pa.table({column: pa.array(values) for column, values in rows.items()})
-        pq.write_table(
-            table, folder / "heads.parquet", compression="zstd", write_page_checksum=True
-        )
-        drawn.savefig(folder / f"{name}.png", dpi=150)
+        columns = pa.table({column: pa.array(values) for column, values in rows.items()})
+        pq.write_table(columns, folder / table, compression="zstd", write_page_checksum=True)
+        if drawn is not None:
+            drawn.savefig(folder / f"{name}.png", dpi=150)
         for other, content in (beside or {}).items():
             (folder / other).write_bytes(content)
         text = json.dumps({"flaxattn": __version__, **said}, indent=2, default=str)
         (folder / f"{name}.json").write_text(text + "\n", encoding="utf-8")
-    plt.close(drawn)
-    return [out / n for n in (f"{name}.json", "heads.parquet", f"{name}.png", *(beside or {}))]
+    picture = () if drawn is None else (f"{name}.png",)
+    if drawn is not None:
+        plt.close(drawn)
+    return [out / n for n in (f"{name}.json", table, *picture, *(beside or {}))]

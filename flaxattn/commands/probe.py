@@ -1,27 +1,29 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""`flaxattn probe`: parses, calls, prints. Everything heavy is imported when it runs."""
+"""`flaxattn probe`: parses and says which probe is meant. Everything heavy is imported later."""
 
-import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
-import numpy as np
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from flaxattn.commands.probe_reader import Files, Reader
-from flaxattn.commands.roles import AsJson, BatchTokens, Limit, Model, OnError, Truncate
+from flaxattn.commands.probe_reader import Asked, Files
+from flaxattn.commands.roles import AsJson, BatchTokens, Limit, OnError, Out, Truncate
 from flaxattn.errors import InputError
 
-if TYPE_CHECKING:
-    from flaxattn.heads.dependency import Classifier, Dependencies
-    from flaxattn.heads.selectivity import Judged
-    from flaxattn.heads.word_maps import WordMaps
-
-_SHOWN = 12  # relations in the table and in the figure
-_CHOSEN = "heads chosen on"
+_TREES = "sentences with trees"
+# Which options each kind of probe takes besides --train, and what it is for.
+_KINDS = {
+    "": (("--train", "--untrained", "--penalty", "--seed"), _TREES),
+    "--structural": (
+        ("--train", "--untrained", "--layers", "--rank", "--epochs", "--seed"),
+        _TREES,
+    ),
+    "--pronouns": (("--train",), "pronouns"),
+    "--coreference": (("--train",), "documents"),
+    "--load": ((), _TREES),
+}
 
 
 def probe(
@@ -29,23 +31,41 @@ def probe(
         list[Path],
         typer.Argument(
             metavar="INPUT...",
-            help="Sentences with trees (.conllu, also .gz and .zst), or see --pronouns.",
+            help="Sentences with trees (.conllu, also .gz and .zst); or see --pronouns, "
+            "--coreference.",
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the report.")] = Path(
-        "report"
-    ),
-    model: Model = "tiny-bert",
+    out: Out = Path("report"),
+    model: Annotated[
+        str,
+        typer.Option(help="A BERT, or any for --structural: built-in name, directory, Hub id."),
+    ] = "tiny-bert",
     train: Annotated[
         list[Path] | None,
         typer.Option(
-            help="Other sentences with trees, to choose heads on and to fit a parser of all heads "
-            "to; repeat for several files."
+            help="Other sentences with trees, to choose heads on and to fit probes to; repeat for "
+            "several files."
         ),
     ] = None,
     limit: Limit = None,
     train_limit: Annotated[
         int | None, typer.Option(min=1, help="Take no more of the other sentences than these.")
+    ] = None,
+    structural: Annotated[
+        bool,
+        typer.Option(
+            "--structural", help="Fit structural probes to hidden states instead; needs --train."
+        ),
+    ] = False,
+    layers: Annotated[
+        str | None,
+        typer.Option(help="Hidden states of --structural, such as 0,6,12; default all."),
+    ] = None,
+    rank: Annotated[
+        int | None, typer.Option(min=1, help="Of structural probes; default the size of vectors.")
+    ] = None,
+    epochs: Annotated[
+        int | None, typer.Option(min=1, help="Most passes of a structural probe; default 40.")
     ] = None,
     pronouns: Annotated[
         str | None,
@@ -54,70 +74,108 @@ def probe(
             "winogender."
         ),
     ] = None,
+    coreference: Annotated[
+        bool,
+        typer.Option(
+            "--coreference",
+            help="The files hold documents with mentions, CoNLL-2012 or Entity= in .conllu, and "
+            "heads are asked for antecedents.",
+        ),
+    ] = False,
+    load: Annotated[
+        Path | None, typer.Option(help="Apply the probe of this file, and fit nothing.")
+    ] = None,
     untrained: Annotated[
         bool,
-        typer.Option("--untrained", help="Fit a parser to the model with random parameters too."),
+        typer.Option("--untrained", help="Fit probes to the model with random parameters too."),
     ] = False,
-    penalty: Annotated[float, typer.Option(help="On the parser's coefficients squared.")] = 1e-4,
+    penalty: Annotated[
+        float | None, typer.Option(help="On the parser's coefficients squared; default 1e-4.")
+    ] = None,
     truncate: Truncate = False,
     on_error: OnError = "fail",
-    seed: Annotated[int, typer.Option(help="Of the control task and of random parameters.")] = 0,
+    seed: Annotated[
+        int | None, typer.Option(help="Of control tasks and of random parameters; default 0.")
+    ] = None,
     batch_tokens: BatchTokens = None,
     as_json: AsJson = False,
 ) -> None:
-    """Ask every head for the governors of words, and all heads together for trees; or for pronouns.
+    """Ask heads for governors of words, and fit probes that ask all heads, or hidden states.
 
-    Writes probe.json, heads.parquet with every head and relation, probe.png, and, with --train,
-    the fitted parser as probe.safetensors.
+    Writes probe.json, a table with every head or hidden state, probe.png, and, with --train, the
+    fitted probe as probe.safetensors.
     """
-    from flaxattn.commands.head_corpus import write_report
-    from flaxattn.commands.pronoun_report import report_pronouns
     from flaxattn.corpus.bad_rows import BadRows
-    from flaxattn.heads.dependency import Dependencies
-    from flaxattn.heads.probe_file import to_bytes
 
-    files = Files(tuple(inputs), limit), Files(tuple(train or ()), train_limit)
-    _check(files, untrained, pronouns)
-    reader = Reader(model, BadRows(on_error, out), truncate, batch_tokens)
-    if pronouns is not None:
-        report_pronouns(reader, files, pronouns, out, as_json)
-        return
-    judged, chosen_on = None, None
-    if train:
-        others, texts = list(reader.maps(files[1])), list(reader.maps(files[0]))
-        blind = reader.untrained(seed) if untrained else None
-        judged = _judged(others, texts, blind, files, penalty, seed)
-        found, chosen_on = Dependencies.of(texts), Dependencies.of(others)
-    else:
-        found = Dependencies.of(reader.maps(files[0]))
-    best = found.best(chosen_on)
-    if not best:
-        raise InputError("no sentence has a relation to probe\nname files that hold sentences")
-    said = {
-        "model": model,
-        "data": [each.facts() for each in files],
-        "settings": {"penalty": penalty, "truncate": truncate, "untrained": untrained},
-        "seed": seed,
-        "left out": reader.left_out,
-        _CHOSEN: "other sentences" if train else "the same sentences, which flatters",
-        "relations": [one._asdict() | {"lift": one.lift} for one in best],
-        "parser": None if judged is None else judged.facts(),
+    kinds = {
+        "--structural": structural,
+        "--pronouns": pronouns,
+        "--coreference": coreference,
+        "--load": load,
     }
-    beside = {}
-    if judged is not None:
-        notes = {name: said[name] for name in ("model", "data", "settings", "parser")}
-        beside["probe.safetensors"] = to_bytes(judged.probe, notes)
-    written = write_report(out, "probe", said, _rows(found), _figure(found, best), beside)
-    _tell(said, best, written, as_json)
+    given = {
+        "--train": train or None,
+        "--untrained": untrained,
+        "--penalty": penalty,
+        "--seed": seed,
+        "--layers": layers,
+        "--rank": rank,
+        "--epochs": epochs,
+    }
+    kind = _kind(_named(kinds))
+    _check(kind, _named(given))
+    files = Files(tuple(inputs), limit), Files(tuple(train or ()), train_limit)
+    if kind not in ("--pronouns", "--coreference"):
+        _check_trees((*files[0].paths, *files[1].paths))
+    bad = BadRows(on_error, out)
+    asked = Asked(model, files, out, bad, truncate, batch_tokens, seed or 0, as_json)
+    if pronouns is not None or coreference:
+        from flaxattn.commands.pronoun_report import report_coreference
+
+        report_coreference(asked, pronouns or "documents")
+    elif structural:
+        from flaxattn.commands.structural_report import report_structural
+
+        report_structural(asked, _numbers(layers), rank, epochs, untrained)
+    elif load is not None:
+        from flaxattn.commands.applied_report import report_applied
+
+        report_applied(asked, load)
+    else:
+        from flaxattn.commands.governor_report import report_governors
+
+        report_governors(asked, untrained, penalty)
 
 
-def _check(files: tuple[Files, Files], untrained: bool, pronouns: str | None) -> None:
+def _named(options: Mapping[str, object]) -> list[str]:
+    """Those that somebody typed; 0 is one of them."""
+    return [name for name, value in options.items() if not any(value is no for no in (None, False))]
+
+
+def _kind(named: list[str]) -> str:
+    if len(named) > 1:
+        raise typer.BadParameter("is another kind of probe.", param_hint=" and ".join(named))
+    return named[0] if named else ""
+
+
+def _check(kind: str, given: list[str]) -> None:
+    """Refuse options that would be ignored, and those that lack another one."""
+    taken, about = _KINDS[kind]
+    for name in given:
+        if name in taken:
+            continue
+        homes = [other or "the probes of heads" for other in _KINDS if name in _KINDS[other][0]]
+        told = f"is not for {kind or about}, only for {' and '.join(homes)}."
+        raise typer.BadParameter(told, param_hint=name)
+    for name in ("--untrained", "--structural"):
+        if name in (kind, *given) and "--train" not in given:
+            raise typer.BadParameter("needs --train.", param_hint=name)
+
+
+def _check_trees(paths: tuple[Path, ...]) -> None:
     from flaxattn.corpus.trees import is_annotated
 
-    if untrained and (pronouns is not None or not files[1].paths):
-        needs = "is for sentences with trees." if files[1].paths or pronouns else "needs --train."
-        raise typer.BadParameter(needs, param_hint="--untrained")
-    for path in () if pronouns is not None else (*files[0].paths, *files[1].paths):
+    for path in paths:
         if not is_annotated(path):
             raise InputError(
                 f"{path} has no trees by its name, and probes ask for governors\n"
@@ -125,75 +183,11 @@ def _check(files: tuple[Files, Files], untrained: bool, pronouns: str | None) ->
             )
 
 
-def _judged(
-    others: "list[WordMaps]",
-    texts: "list[WordMaps]",
-    blind: Reader | None,
-    files: tuple[Files, Files],
-    penalty: float,
-    seed: int,
-) -> "Judged":
-    from flaxattn.heads.selectivity import judge_parsing
-
-    random = None if blind is None else (list(blind.maps(files[1])), list(blind.maps(files[0])))
-    return judge_parsing(others, texts, untrained=random, penalty=penalty, seed=seed)
-
-
-def _rows(found: "Dependencies") -> dict[str, list[Any]]:
-    """One row per relation, direction and head: columns of heads.parquet."""
-    names = ("relation", "direction", "layer", "head", "count", "accuracy", "offset", "baseline")
-    rows: dict[str, list[Any]] = {name: [] for name in names}
-    for direction, relation in found.hits:
-        shares = found.accuracy(direction, relation)
-        count = found.offsets[direction, relation].total()
-        offset, baseline = found.baseline(direction, relation)
-        for i, j in np.ndindex(shares.shape):
-            where = (relation, direction, found.layers[i], found.heads[j], count)
-            values = (*where, float(shares[i, j]), offset, baseline)
-            for name, value in zip(names, values, strict=True):
-                rows[name].append(value)
-    return rows
-
-
-def _figure(found: "Dependencies", best: "list[Classifier]") -> Any:
-    from flaxattn.figures.roles import plot_head_means
-
-    means = {
-        f"{one.relation} ({one.direction})": found.accuracy(one.direction, one.relation)
-        for one in best[:_SHOWN]
-    }
-    return plot_head_means(found.layers, found.heads, means, "share of words it is right for")
-
-
-def _tell(said: dict[str, Any], best: "list[Classifier]", files: list[Path], as_json: bool) -> None:
-    if as_json:
-        typer.echo(json.dumps(said, indent=2, default=str))
-        return
-    console = Console(highlight=False, soft_wrap=True)
-    table = Table(title="Heads that find governors best", caption=f"chosen on {said[_CHOSEN]}")
-    table.add_column("relation", no_wrap=True)
-    for name in ("words", "head", "direction", "right", "offset", "baseline", "lift"):
-        table.add_column(name, justify="right")
-    for one in best[:_SHOWN]:
-        table.add_row(
-            one.relation,
-            str(one.words),
-            f"{one.layer}.{one.head}",
-            one.direction,
-            f"{one.accuracy:.1%}",
-            f"{one.offset:+d}",
-            f"{one.baseline:.1%}",
-            f"{one.lift:+.1f}",
-        )
-    console.print(table)
-    if said["parser"] is not None:
-        scores = said["parser"]["uas"]
-        each = ", ".join(f"{name} {score:.1f}" for name, score in scores.items() if name != "tree")
-        console.print(
-            f"all heads together attach {scores['tree']:.1f}% of words; {each}; "
-            f"selectivity {said['parser']['selectivity']:+.1f} points"
-        )
-    for count in said["left out"].items():
-        console.print("left out: {}: {}".format(*count))
-    for path in files:
-        console.print(f"wrote {path.resolve()}", markup=False)
+def _numbers(text: str | None) -> list[int] | None:
+    if text is None:
+        return None
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        told = f"{text!r} is no list of numbers such as 0,6,12."
+        raise typer.BadParameter(told, param_hint="--layers") from None

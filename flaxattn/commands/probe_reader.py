@@ -1,22 +1,26 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""What `flaxattn probe` reads: files, how much of them, and a model that reads them.
+"""What `flaxattn probe` reads, and how it shows that it goes on.
 
 Everything heavy is imported when it runs. What becomes of what was read: see `probe`.
 """
 
-import copy
+import contextlib
+import dataclasses
 import itertools
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from flaxattn.commands.text_lines import progress
+import typer
+from rich.console import Console
 
 if TYPE_CHECKING:
     from flaxattn.corpus.bad_rows import BadRows
-    from flaxattn.heads.coreference import PronounScores
-    from flaxattn.heads.word_maps import WordMaps
+    from flaxattn.corpus.trees import Sentence
+    from flaxattn.extraction.probes import TreeReading, Watch
+    from flaxattn.handle import Pretrained
 
 
 class Files(NamedTuple):
@@ -36,63 +40,108 @@ class Files(NamedTuple):
 
         return {"files": described(self.paths), "limit": self.limit}
 
-
-class Reader:
-    """A model, and how it reads sentences.
-
-    Attributes:
-        name: Of the model, as it was asked for.
-    """
-
-    def __init__(self, name: str, bad: "BadRows", truncate: bool, batch_tokens: int | None) -> None:
-        from flaxattn.loading import from_pretrained
-
-        self.name = name
-        self._model = from_pretrained(name)
-        self._bad = bad
-        self._how: dict[str, Any] = {"truncate": truncate, "batch_tokens": batch_tokens}
-
-    @property
-    def left_out(self) -> dict[str, int]:
-        """Sentences that could not be used, by the code of the problem."""
-        return dict(sorted(self._bad.counts.items()))
-
-    def maps(self, files: Files) -> "Iterator[WordMaps]":
-        """Attention between words of sentences with trees, one by one.
+    def sentences(self, bad: "BadRows") -> "Iterator[Sentence]":
+        """Sentences with trees, one by one.
 
         Args:
-            files: CoNLL-U.
+            bad: Takes those that cannot be used.
         """
         from flaxattn.corpus.trees import read_sentences
-        from flaxattn.extraction.word_maps import word_maps
 
-        sentences = itertools.islice(read_sentences(files.paths, self._bad), files.limit)
-        with progress("reading heads", files.limit) as seen:
-            yield from word_maps(self._model, sentences, bad=self._bad, watch=seen, **self._how)
+        return itertools.islice(read_sentences(self.paths, bad), self.limit)
 
-    def pronouns(self, files: Files, form: str) -> "Iterator[PronounScores]":
-        """What heads say of pronouns, one by one.
+
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """What every kind of probe is asked for.
+
+    Attributes:
+        model: As it was named.
+        files: Those to judge on, and those to learn from or to choose on.
+        out: Folder of the report.
+        bad: Takes what cannot be used.
+        truncate: Whether texts over the model's limit are cut.
+        batch_tokens: Positions of a batch.
+        seed: Of everything that is drawn.
+        as_json: Whether a program reads what is printed.
+    """
+
+    model: str
+    files: tuple[Files, Files]
+    out: Path
+    bad: "BadRows"
+    truncate: bool
+    batch_tokens: int | None
+    seed: int
+    as_json: bool
+
+    def loaded(self) -> "Pretrained":
+        """The model."""
+        from flaxattn.loading import from_pretrained
+
+        return from_pretrained(self.model)
+
+    def reading(self, watch: "Watch") -> "TreeReading":
+        """How sentences are read.
 
         Args:
-            files: Of one form.
-            form: See `corpus.pronouns.read_pronouns`.
+            watch: Told how it goes on.
         """
-        from flaxattn.corpus.pronouns import read_pronouns
-        from flaxattn.extraction.pronoun_maps import pronoun_maps
+        from flaxattn.extraction.probes import TreeReading
 
-        found = itertools.islice(read_pronouns(files.paths, form, self._bad), files.limit)
-        with progress("reading heads", files.limit) as seen:
-            yield from pronoun_maps(self._model, found, bad=self._bad, watch=seen, **self._how)
+        return TreeReading(self.truncate, self.bad, self.batch_tokens, watch)
 
-    def untrained(self, seed: int) -> "Reader":
-        """The same with random parameters; what is wrong with sentences has been told.
+    def told_as_json(self, said: Mapping[str, Any]) -> bool:
+        """Print a report for a program, if one reads it.
 
         Args:
-            seed: Of the parameters.
+            said: All of it.
         """
-        from flaxattn.corpus.bad_rows import BadRows
-        from flaxattn.extraction.word_maps import untrained
+        if self.as_json:
+            typer.echo(json.dumps(said, indent=2, default=str))
+        return self.as_json
 
-        other = copy.copy(self)
-        other._model, other._bad = untrained(self._model, seed), BadRows("skip")
-        return other
+
+def tell_rest(said: Mapping[str, Any], files: Sequence[Path]) -> None:
+    """Print what was left out and what was written.
+
+    Args:
+        said: The report.
+        files: Where it is.
+    """
+    console = Console(highlight=False, soft_wrap=True)
+    for count in said["left out"].items():
+        console.print("left out: {}: {}".format(*count))
+    for path in files:
+        console.print(f"wrote {path.resolve()}", markup=False)
+
+
+def left_out(bad: "BadRows") -> dict[str, int]:
+    """What could not be used, by the code of the problem.
+
+    Args:
+        bad: Took it.
+    """
+    return dict(sorted(bad.counts.items()))
+
+
+@contextlib.contextmanager
+def watched() -> "Iterator[Watch]":
+    """A bar for everything that is done, on standard error where that is a terminal.
+
+    Yields:
+        What is to be told what is done, and how many more of it were.
+    """
+    from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+        shown: dict[str, Any] = {}
+
+        def watch(what: str, count: int) -> None:
+            if what not in shown:
+                shown[what] = bar.add_task(what, total=None)
+            bar.advance(shown[what], count)
+
+        yield watch

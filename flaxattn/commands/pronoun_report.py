@@ -1,89 +1,114 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""The report of `flaxattn probe --pronouns`: which head knows best whom pronouns mean."""
+"""The report of `flaxattn probe --pronouns` and `--coreference`: which head knows who is meant.
 
-import json
-from pathlib import Path
+Everything heavy is imported when it runs.
+"""
+
+import itertools
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import typer
 from rich.console import Console
 from rich.table import Table
 
-from flaxattn.commands.probe_reader import Files, Reader
+from flaxattn.commands.probe_reader import Asked, Files, left_out, tell_rest, watched
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from flaxattn.corpus.mentions import Document
+    from flaxattn.corpus.pronouns import Pronoun
     from flaxattn.heads.coreference import Coreference, Resolver
 
+_AMONG = "among all words"
 
-def report_pronouns(
-    reader: Reader, files: tuple[Files, Files], form: str, out: Path, as_json: bool
-) -> None:
-    """Ask every head whom pronouns mean, write probe.json, heads.parquet and probe.png, and print.
+
+def report_coreference(asked: Asked, form: str) -> None:
+    """Ask every head whom mentions mean, write probe.json, heads.parquet and probe.png, and print.
 
     Args:
-        reader: Reads them.
-        files: Those to judge on, and those to choose the head on; without, on the same ones.
-        form: See `corpus.pronouns.read_pronouns`.
-        out: Folder of the report.
-        as_json: Whether a program reads what is printed.
+        asked: Model, files and folder.
+        form: See `head_coreference`.
 
     Raises:
-        InputError: If there is no pronoun to judge.
+        InputError: If there is no mention to judge.
     """
     from flaxattn.commands.head_corpus import write_report
+    from flaxattn.extraction.coreference import head_coreference
     from flaxattn.figures.roles import plot_head_means
-    from flaxattn.heads.coreference import Coreference
 
-    other = Coreference.of(reader.pronouns(files[1], form)) if files[1].paths else None
-    found = Coreference.of(reader.pronouns(files[0], form))
-    best = found.best(other)
+    with watched() as watch:
+        found, best, among, best_among = head_coreference(
+            asked.loaded(),
+            _texts(asked, asked.files[0], form),
+            form,
+            _texts(asked, asked.files[1], form) if asked.files[1].paths else None,
+            reading=asked.reading(watch),
+        )
     said = {
-        "model": reader.name,
-        "pronouns": form,
-        "data": [each.facts() for each in files],
-        "left out": reader.left_out,
+        "model": asked.model,
+        "texts": form,
+        "data": [each.facts() for each in asked.files],
+        "settings": {"truncate": asked.truncate},
+        "left out": left_out(asked.bad),
         "mean neither": found.neither,
-        "heads chosen on": "other pronouns" if other else "the same pronouns, which flatters",
-        "groups": [one._asdict() | {"lift": one.lift} for one in best],
+        "heads chosen on": "other texts" if asked.files[1].paths else "the same, which flatters",
+        "groups": [_facts(found, one) for one in best],
+        _AMONG: [_facts(among, one) for one in best_among] if among is not None else None,
     }
+    rows = _rows(found, "mentions" if among is not None else "people")
+    if among is not None:
+        for name, values in _rows(among, "words").items():
+            rows[name] += values
     means = {way: found.accuracy(way) for group, way in found.hits if not group}
-    figure = plot_head_means(found.layers, found.heads, means, "share of pronouns it is right for")
-    written = write_report(out, "probe", said, _rows(found), figure)
-    _tell(said, best, written, as_json)
+    figure = plot_head_means(found.layers, found.heads, means, "share of mentions it is right for")
+    written = write_report(asked.out, "probe", said, rows, figure)
+    if not asked.told_as_json(said):
+        _tell(said, best, "Whom mentions mean")
+        if best_among:
+            _tell(said, best_among, "Among all words")
+        tell_rest(said, written)
 
 
-def _rows(found: "Coreference") -> dict[str, list[Any]]:
+def _texts(asked: Asked, files: Files, form: str) -> "Iterator[Pronoun | Document]":
+    from flaxattn.corpus.documents import read_documents
+    from flaxattn.corpus.pronouns import read_pronouns
+    from flaxattn.extraction.coreference import DOCUMENTS
+
+    if form == DOCUMENTS:
+        return itertools.islice(read_documents(files.paths, asked.bad), files.limit)
+    return itertools.islice(read_pronouns(files.paths, form, asked.bad), files.limit)
+
+
+def _facts(found: "Coreference", one: "Resolver") -> dict[str, Any]:
+    return one._asdict() | {"lift": one.lift, "baselines": found.baselines(one.group)}
+
+
+def _rows(found: "Coreference", candidates: str) -> dict[str, list[Any]]:
     """One row per group, direction and head: columns of heads.parquet."""
-    names = ("group", "direction", "layer", "head", "count", "accuracy", "baseline")
+    names = ("candidates", "group", "direction", "layer", "head", "count", "accuracy", "baseline")
     rows: dict[str, list[Any]] = {name: [] for name in names}
     for group, direction in found.hits:
         shares, baseline = found.accuracy(direction, group), found.baseline(group)[1]
         for i, j in np.ndindex(shares.shape):
-            where = (group, direction, found.layers[i], found.heads[j], found.counts[group])
-            for name, value in zip(names, (*where, float(shares[i, j]), baseline), strict=True):
+            where = (candidates, group, direction, found.layers[i], found.heads[j])
+            values = (*where, found.counts[group], float(shares[i, j]), baseline)
+            for name, value in zip(names, values, strict=True):
                 rows[name].append(value)
     return rows
 
 
-def _tell(said: dict[str, Any], best: "list[Resolver]", files: list[Path], as_json: bool) -> None:
-    if as_json:
-        typer.echo(json.dumps(said, indent=2, default=str))
-        return
+def _tell(said: dict[str, Any], best: "list[Resolver]", what: str) -> None:
     console = Console(highlight=False, soft_wrap=True)
     one = best[0]
-    title = f"Whom pronouns mean by head {one.layer}.{one.head}, {one.direction}"
+    title = f"{what} by head {one.layer}.{one.head}, {one.direction}"
     table = Table(title=title, caption=f"chosen on {said['heads chosen on']}")
     table.add_column("group", no_wrap=True)
-    for name in ("pronouns", "right", "baseline", "lift"):
+    for name in ("mentions", "right", "baseline", "lift"):
         table.add_column(name, justify="right")
     for one in best:
         baseline = f"{one.baseline} {one.baseline_accuracy:.1%}"
         name = one.group or "all"
-        table.add_row(name, str(one.pronouns), f"{one.accuracy:.1%}", baseline, f"{one.lift:+.1f}")
+        table.add_row(name, str(one.mentions), f"{one.accuracy:.1%}", baseline, f"{one.lift:+.1f}")
     console.print(table)
-    for count in said["left out"].items():
-        console.print("left out: {}: {}".format(*count))
-    for path in files:
-        console.print(f"wrote {path.resolve()}", markup=False)

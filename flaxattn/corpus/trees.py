@@ -6,6 +6,7 @@ The package `conllu` reads the fields; what makes them a tree over a text is che
 a model are not known: see `flaxattn.words`.
 """
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,6 +31,7 @@ class Word(NamedTuple):
         start: First character in the text of the sentence.
         stop: The one after the last.
         line: Of the file, from 1.
+        entity: Brackets of mentions, the value of `Entity` among the last column.
     """
 
     form: str
@@ -39,6 +41,7 @@ class Word(NamedTuple):
     start: int
     stop: int
     line: int
+    entity: str = ""
 
 
 class Sentence(NamedTuple):
@@ -51,6 +54,8 @@ class Sentence(NamedTuple):
         words: In order; empty nodes are left out, for they belong to enhanced graphs.
         file: Where it stands.
         line: Its first line, from 1.
+        begins: Whether a document begins with it.
+        document: Name of that document, if it has one.
     """
 
     id: str
@@ -58,6 +63,12 @@ class Sentence(NamedTuple):
     words: tuple[Word, ...]
     file: str
     line: int
+    begins: bool = False
+    document: str = ""
+
+
+Trees = str | os.PathLike[str] | Iterable[Sentence | str | os.PathLike[str]]
+"""A CoNLL-U file, or several files or sentences."""
 
 
 def is_annotated(path: Path) -> bool:
@@ -93,6 +104,20 @@ def read_sentences(paths: Iterable[Path], bad: BadRows) -> Iterator[Sentence]:
                 bad.report(found)
             else:
                 yield found
+
+
+def each_sentence(trees: Trees, bad: BadRows) -> Iterator[Sentence]:
+    """Sentences that somebody has, or those of the files that somebody names.
+
+    Args:
+        trees: A file, or several files or sentences.
+        bad: Takes files and sentences that cannot be used.
+    """
+    for one in [trees] if isinstance(trees, str | os.PathLike) else trees:
+        if isinstance(one, Sentence):
+            yield one
+        else:
+            yield from read_sentences([Path(one)], bad)
 
 
 def _blocks(lines: Iterator[Line]) -> Iterator[list[Line]]:
@@ -131,10 +156,15 @@ def _sentence(file: str, lines: Sequence[Line]) -> Sentence | Problem:
         return placed
     text, spans = placed
     made = [
-        Word(row["form"], row["upos"], row["head"] - 1, row["deprel"], *span, row["line"])
+        Word(
+            *(row["form"], row["upos"], row["head"] - 1, row["deprel"], *span, row["line"]),
+            entity=(row["misc"] or {}).get("Entity") or "",
+        )
         for row, span in zip(words, spans, strict=True)
     ]
-    return Sentence(name, text, tuple(made), file, lines[0].number)
+    begins = any(key.startswith("newdoc") for key in metadata)
+    document = metadata.get("newdoc id") or ""
+    return Sentence(name, text, tuple(made), file, lines[0].number, begins, document)
 
 
 def _tokens(

@@ -17,14 +17,13 @@ from jaxtyping import Array, Float
 
 from flaxattn.bert_handle import PretrainedBert
 from flaxattn.errors import InputError
-from flaxattn.extraction.batches import Batch, planned, stacked
+from flaxattn.extraction.batches import Batch, planned
 from flaxattn.extraction.chunks import TextError, chunks, read_chunk
 from flaxattn.extraction.extract import room_for
-from flaxattn.extraction.states import each_batch, last_of, state_number, states_of
+from flaxattn.extraction.states import arguments, each_batch, last_of, state_number, states_of
 from flaxattn.handle import Pretrained
 from flaxattn.kernels.contract import NOTHING
 from flaxattn.reading import Reading
-from flaxattn.seq2seq_handle import PretrainedSeq2Seq
 
 POOLINGS = ("mean", "cls", "last")
 _WINDOW = 4096  # texts that are sorted by length together
@@ -91,7 +90,7 @@ def embed(
             rows: Sequence[Reading] = rows,
             shares: Sequence[np.ndarray] = shares,
         ) -> Array:
-            return run(_arguments(model, rows, batch), _laid_out(shares, batch))
+            return run(arguments(model, rows, batch), _laid_out(shares, batch))
 
         window: list[np.ndarray] = [np.zeros(0)] * len(rows)
         for batch, vectors in each_batch(batches, begin):
@@ -155,18 +154,6 @@ def _shares(row: Reading, pooling: str, number: int) -> Float[np.ndarray, " S"]:
         raise TextError(number, told)
     shares[plain if pooling == "mean" else plain[-1]] = 1
     return shares / shares.sum()
-
-
-def _arguments(
-    model: Pretrained, rows: Sequence[Reading], batch: Batch
-) -> dict[str, np.ndarray | Array]:
-    """Arguments of the module; a decoder, which nothing is asked of, reads one token."""
-    given: dict[str, Any] = stacked(rows, batch)
-    if isinstance(model, PretrainedSeq2Seq):
-        given["decoder_input_ids"] = np.full(
-            (batch.rows, 1), model.config.decoder_start_token_id, np.int32
-        )
-    return given
 
 
 def _laid_out(shares: Sequence[np.ndarray], batch: Batch) -> Float[np.ndarray, "B S"]:

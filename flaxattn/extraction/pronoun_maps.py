@@ -14,7 +14,7 @@ from flaxattn.errors import InputError
 from flaxattn.extraction.head_scores import Read, Subject
 from flaxattn.extraction.word_maps import whole_maps
 from flaxattn.handle import Pretrained
-from flaxattn.heads.coreference import PronounScores, pronoun_scores
+from flaxattn.heads.coreference import MentionScores, pronoun_scores
 from flaxattn.records import layer_weights
 from flaxattn.words import pieces_of_words
 
@@ -28,7 +28,7 @@ def pronoun_maps(
     bad: BadRows | None = None,
     batch_tokens: int | None = None,
     watch: Callable[[int], object] = lambda count: None,
-) -> Iterator[PronounScores]:
+) -> Iterator[MentionScores]:
     """Attention between pronouns and those whom they may mean, in order.
 
     Args:

@@ -14,8 +14,10 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from flaxattn.errors import InputError
-from flaxattn.extraction.batches import Batch
+from flaxattn.extraction.batches import Batch, stacked
 from flaxattn.handle import Pretrained
+from flaxattn.reading import Reading
+from flaxattn.seq2seq_handle import PretrainedSeq2Seq
 
 _AHEAD = 2  # batches that the device has been given
 
@@ -60,6 +62,24 @@ def last_of(out: Any) -> Float[Array, "B S E"]:
     """
     found = getattr(out, "encoder_last_hidden_state", None)
     return out.last_hidden_state if found is None else found
+
+
+def arguments(
+    model: Pretrained, rows: Sequence[Reading], batch: Batch
+) -> dict[str, np.ndarray | Array]:
+    """Arguments of the module; a decoder, which nothing is asked of, reads one token.
+
+    Args:
+        model: Any.
+        rows: Texts as the model takes them.
+        batch: Which of them.
+    """
+    given: dict[str, Any] = stacked(rows, batch)
+    if isinstance(model, PretrainedSeq2Seq):
+        given["decoder_input_ids"] = np.full(
+            (batch.rows, 1), model.config.decoder_start_token_id, np.int32
+        )
+    return given
 
 
 def each_batch(

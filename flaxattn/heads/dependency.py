@@ -8,13 +8,13 @@ such as "the next word": `lift` says by how many points. Nothing is fitted here:
 """
 
 from collections import Counter
-from collections.abc import Iterable
 from typing import NamedTuple, Self
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from flaxattn.errors import InputError
+from flaxattn.heads.head_counts import HeadCounts
 from flaxattn.heads.scores import Tally
 from flaxattn.heads.word_maps import WordMaps
 
@@ -57,33 +57,18 @@ class Classifier(NamedTuple):
         return 100 * (self.accuracy - self.baseline)
 
 
-class Dependencies:
+class Dependencies(HeadCounts[WordMaps]):
     """How often each head finds each relation; added up sentence by sentence, in any order.
 
     Attributes:
-        layers: Number of the layer at each index.
-        heads: Number of the head at each index.
         hits: Words for which each head is right, by direction and relation.
         offsets: How often the right word is so many words after the one asked about, likewise.
     """
 
     def __init__(self) -> None:
-        self.layers: tuple[int, ...] = ()
-        self.heads: tuple[int, ...] = ()
+        super().__init__()
         self.hits: dict[_Question, Int[np.ndarray, "L H"]] = {}
         self.offsets: dict[_Question, Counter[int]] = {}
-
-    @classmethod
-    def of(cls, texts: Iterable[WordMaps]) -> Self:
-        """Those of some sentences.
-
-        Args:
-            texts: Of one model.
-        """
-        found = cls()
-        for words in texts:
-            found.add(words)
-        return found
 
     @classmethod
     def from_tally(cls, tally: Tally) -> Self:
@@ -101,16 +86,17 @@ class Dependencies:
             found.offsets[question] = Counter(tally.offsets[role])
         return found
 
-    def add(self, words: WordMaps) -> None:
+    def add(self, item: WordMaps) -> None:
         """Take in a sentence. A relation counts with its subtype and without, and as `any`.
 
         Args:
-            words: Of the same model.
+            item: Of the same model.
 
         Raises:
             InputError: If it is of a model with other heads.
         """
-        self._check(words.layers, words.heads)
+        words = item
+        self.of_heads(words.layers, words.heads)
         weights = words.weights.copy()
         places = np.arange(len(words))
         weights[..., places, places] = -1  # no word is its own governor
@@ -135,20 +121,11 @@ class Dependencies:
         """
         if not other.hits:
             return
-        self._check(other.layers, other.heads)
+        self.of_heads(other.layers, other.heads)
         for question, hits in other.hits.items():
             self.hits[question] = self.hits.get(question, 0) + hits
             offsets = self.offsets.setdefault(question, Counter())
             offsets.update(other.offsets[question])
-
-    def _check(self, layers: tuple[int, ...], heads: tuple[int, ...]) -> None:
-        if self.hits and (layers, heads) != (self.layers, self.heads):
-            raise InputError(
-                f"Heads of two models cannot be added up: {len(self.layers)} layers of "
-                f"{len(self.heads)} heads, then {len(layers)} of {len(heads)}.\n"
-                "Keep one Dependencies for each model."
-            )
-        self.layers, self.heads = layers, heads
 
     def accuracy(self, direction: str, relation: str) -> Float[np.ndarray, "L H"]:
         """Share of words for which each head is right.

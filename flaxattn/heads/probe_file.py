@@ -2,14 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """A fitted probe as one small safetensors file: coefficients by name, the rest JSON in its header.
 
-The header's metadata has one entry, `flaxattn.probe`, whose JSON holds layers, heads, what the fit
-came to, notes of whoever saved it, and SHA-256 of every tensor. There is no pickle.
+The header's metadata has one entry, `flaxattn.probe`, whose JSON holds the kind of the probe, what
+it reads, what the fit came to, notes of whoever saved it, and SHA-256 of every tensor. There is no
+pickle.
 """
 
 import dataclasses
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ from flaxattn.described import Kind, packed, unpacked
 from flaxattn.errors import InputError
 from flaxattn.files import write_bytes
 from flaxattn.heads.parsing import ParsingProbe
+from flaxattn.heads.structural import StructuralProbe
 from flaxattn.tensorfile import digest
 
 FORMAT = 1
@@ -28,7 +30,31 @@ _KIND = Kind(
     "Write one with save_probe.",
     "Give a file that save_probe wrote.",
 )
-_TENSORS = ("given", "received", "first", "separators", "bias")
+Probe = ParsingProbe | StructuralProbe
+
+
+class _Form(NamedTuple):
+    """How a kind of probe is written: its class, its tensors, and the shapes these may have."""
+
+    made: Callable[..., Probe]
+    tensors: tuple[str, ...]
+    shapes: Callable[[Mapping[str, Any], Mapping[str, tuple[int, ...]]], dict[str, tuple[int, ...]]]
+
+
+def _of_heads(facts: Mapping[str, Any], found: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
+    shape = len(facts["layers"]), len(facts["heads"])
+    return {name: (2,) if name == "bias" else shape for name in found}
+
+
+def _of_maps(facts: Mapping[str, Any], found: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
+    shape = found["distance"]
+    return {name: shape if len(shape) == 2 and all(shape) else (0, 0) for name in found}
+
+
+_FORMS = {
+    "parsing": _Form(ParsingProbe, ("given", "received", "first", "separators", "bias"), _of_heads),
+    "structural": _Form(StructuralProbe, ("distance", "depth"), _of_maps),
+}
 
 
 class SavedProbe(NamedTuple):
@@ -39,26 +65,28 @@ class SavedProbe(NamedTuple):
         notes: What was written beside it: model, data, scores.
     """
 
-    probe: ParsingProbe
+    probe: Probe
     notes: dict[str, Any]
 
 
-def to_bytes(probe: ParsingProbe, notes: Mapping[str, Any] | None = None) -> bytes:
+def to_bytes(probe: Probe, notes: Mapping[str, Any] | None = None) -> bytes:
     """A probe as the bytes of a file. The same probe and notes give the same bytes.
 
     Args:
         probe: The probe.
         notes: What JSON can hold.
     """
-    tensors = {name: np.ascontiguousarray(getattr(probe, name)) for name in _TENSORS}
+    kind = next(name for name, form in _FORMS.items() if form.made is type(probe))
+    names = _FORMS[kind].tensors
+    tensors = {name: np.ascontiguousarray(getattr(probe, name)) for name in names}
     facts = {
         field.name: getattr(probe, field.name)
         for field in dataclasses.fields(probe)
-        if field.name not in _TENSORS
+        if field.name not in names
     }
     head = {
         "format": FORMAT,
-        "kind": "parsing",
+        "kind": kind,
         "facts": facts,
         "notes": dict(notes or {}),
         "sha256": {name: digest(array) for name, array in tensors.items()},
@@ -67,7 +95,7 @@ def to_bytes(probe: ParsingProbe, notes: Mapping[str, Any] | None = None) -> byt
 
 
 def save_probe(
-    probe: ParsingProbe, path: str | os.PathLike[str], notes: Mapping[str, Any] | None = None
+    probe: Probe, path: str | os.PathLike[str], notes: Mapping[str, Any] | None = None
 ) -> Path:
     """Write a probe, whole or not at all.
 
@@ -99,30 +127,36 @@ def load_probe(path: str | os.PathLike[str]) -> SavedProbe:
 
 
 def _probe(file: Path, said: str, tensors: Mapping[str, np.ndarray]) -> SavedProbe:
+    found = {name: array.shape for name, array in tensors.items()}
     try:
         head = json.loads(said)
-        version, kind = int(head["format"]), head["kind"]
-        facts: dict[str, Any] = dict(head["facts"])
-        facts |= {name: tuple(map(int, facts[name])) for name in ("layers", "heads")}
+        version, kind = int(head["format"]), str(head["kind"])
+        facts: dict[str, Any] = {name: _frozen(fact) for name, fact in dict(head["facts"]).items()}
         digests, notes = dict(head["sha256"]), dict(head["notes"])
-        shape = len(facts["layers"]), len(facts["heads"])
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise _KIND.damaged(file, "its header cannot be read") from error
-    if (version, kind) != (FORMAT, "parsing"):
+    if version != FORMAT or kind not in _FORMS:
         raise InputError(
-            f"{file} is a {kind} probe of format {version}; this flaxattn reads parsing probes of "
-            f"format {FORMAT}.\nOpen it with the version that wrote it, or fit the probe again."
+            f"{file} is a {kind} probe of format {version}; this flaxattn reads "
+            f"{' and '.join(_FORMS)} probes of format {FORMAT}.\n"
+            "Open it with the version that wrote it, or fit the probe again."
         )
-    shapes = {name: shape for name in _TENSORS} | {"bias": (2,)}
-    if {name: array.shape for name, array in tensors.items()} != shapes:
-        raise _KIND.damaged(
-            file, f"its tensors are not those of a probe of {shape[0]} x {shape[1]} heads"
-        )
+    form = _FORMS[kind]
+    try:
+        fitting = set(found) == set(form.tensors) and found == form.shapes(facts, found)
+    except (KeyError, TypeError) as error:
+        raise _KIND.damaged(file, "its header is not that of a probe") from error
+    if not fitting:
+        raise _KIND.damaged(file, f"its tensors are not those of a {kind} probe with its header")
     for name, array in tensors.items():
         if array.dtype != np.float32 or digest(array) != digests.get(name):
             raise _KIND.damaged(file, f"tensor {name} is not what was written")
-    fields: dict[str, Any] = {**facts, **tensors}
     try:
-        return SavedProbe(ParsingProbe(**fields), notes)
+        return SavedProbe(form.made(**facts, **tensors), notes)
     except TypeError as error:
         raise _KIND.damaged(file, "its header is not that of a probe") from error
+
+
+def _frozen(fact: Any) -> Any:
+    """The fact as it was before it was JSON, which has lists for tuples."""
+    return tuple(fact) if isinstance(fact, list) else fact

@@ -9,8 +9,8 @@ The probe itself is in `parsing`.
 
 import zlib
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from jaxtyping import Int
@@ -82,7 +82,7 @@ class Judged(NamedTuple):
 
 def attachment(
     governors: Callable[[WordMaps], Int[np.ndarray, " W"]],
-    texts: Sequence[WordMaps],
+    texts: Iterable[WordMaps],
     targets: Targets = governors_of,
 ) -> Attachment:
     """Compare governors with what they should be.
@@ -162,7 +162,7 @@ def judge_parsing(
         InputError: If more than a tenth of `test` are in `train` (counting sentences of 5 words
             and more), or there are none.
     """
-    _check(train, test)
+    check_apart(train, test)
     probe = fit_parsing_probe(train, penalty=penalty)
     task = control_task(seed)
     control = fit_parsing_probe(train, penalty=penalty, targets=task)
@@ -182,14 +182,38 @@ def judge_parsing(
     )
 
 
-def _check(train: Sequence[WordMaps], test: Sequence[WordMaps]) -> None:
+class Typed(Protocol):
+    """A sentence whose words have types: attention between them, or their vectors."""
+
+    @property
+    def types(self) -> tuple[tuple[int, ...], ...]:
+        """The pieces of each word."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """What to call it."""
+        ...
+
+
+def check_apart(train: Sequence[Typed], test: Sequence[Typed]) -> None:
+    """Refuse to judge a probe on what it was fitted to.
+
+    Args:
+        train: Sentences it is fitted to.
+        test: Sentences it is judged on.
+
+    Raises:
+        InputError: If more than a tenth of `test` are in `train` (counting sentences of 5 words
+            and more), or there are none.
+    """
     if not train or not test:
         raise InputError(
             f"A probe needs sentences to learn from and others to be judged on; received "
             f"{len(train)} and {len(test)}.\nGive two files with trees."
         )
-    known = {words.types: words.name for words in train}
-    same = [words.name for words in test if words.types in known and len(words) > _SHORT]
+    known = {words.types for words in train}
+    same = [words.name for words in test if words.types in known and len(words.types) > _SHORT]
     if len(same) > _SHARED * len(test):
         raise InputError(
             f"{len(same)} of {len(test)} sentences to judge the probe on are among those it is "

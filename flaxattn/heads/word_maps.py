@@ -7,6 +7,7 @@ tells; nothing is measured here.
 """
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -89,15 +90,12 @@ def word_maps_of(
             f"The text {layout.name or '?'!r} has no words with a tree, so there is nothing to "
             "probe.\nGive sentences of a CoNLL-U file."
         )
-    members = np.zeros((count, len(kept)), np.float32)
-    for place, number in enumerate(kept):
-        members[list(layout.words[number]), place] = 1
-    given = np.swapaxes(weights, -1, -2) @ (members / members.sum(0))  # [L, H, key, word]
+    given, between = between_words(weights, [layout.words[number] for number in kept])
     governors, relations = _tree(layout, kept)
     return WordMaps(
         tuple(range(weights.shape[0])) if layers is None else layers,
         tuple(range(weights.shape[1])) if heads is None else heads,
-        np.swapaxes(given, -1, -2) @ members,
+        between,
         given[:, :, layout.first].sum(2),
         given[:, :, layout.separators].sum(2),
         governors,
@@ -106,6 +104,25 @@ def word_maps_of(
         np.array([layout.tags[number] == "PUNCT" for number in kept], bool),
         layout.name,
     )
+
+
+def between_words(
+    weights: Float[np.ndarray, "L H N N"], words: Sequence[Sequence[int]]
+) -> tuple[Float[np.ndarray, "L H N W"], Float[np.ndarray, "L H W W"]]:
+    """What words give: the mean over their pieces, to each piece, and summed over another's pieces.
+
+    Args:
+        weights: Of the N positions of a text without padding, float32.
+        words: The pieces of each word, at least one.
+
+    Returns:
+        What each piece gets of each word, and what the word of a row gives to that of a column.
+    """
+    members = np.zeros((weights.shape[-1], len(words)), np.float32)
+    for place, pieces in enumerate(words):
+        members[list(pieces), place] = 1
+    given = np.swapaxes(weights, -1, -2) @ (members / members.sum(0))
+    return given, np.swapaxes(given, -1, -2) @ members
 
 
 def _tree(layout: Layout, kept: list[int]) -> tuple[Int[np.ndarray, " W"], tuple[str, ...]]:

@@ -166,10 +166,10 @@ def test_whom_pronouns_mean(run, folder, tmp_path, bert):
     ]
     (folder / "p.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
     code, said, error = run("p.txt", "--model", "model", "--pronouns", "winobias")
-    assert code == 0 and "Whom pronouns mean" in said, error
+    assert code == 0 and "Whom mentions mean" in said, error
     report = json.loads((tmp_path / "report" / "probe.json").read_text())
-    assert report["pronouns"] == "winobias" and report["left out"] == {}
-    assert {g["group"]: g["pronouns"] for g in report["groups"]} == {
+    assert report["texts"] == "winobias" and report["left out"] == {}
+    assert {g["group"]: g["mentions"] for g in report["groups"]} == {
         "": 4,
         "p.txt, masculine": 2,
         "p.txt, feminine": 2,
@@ -186,7 +186,7 @@ def test_whom_pronouns_mean(run, folder, tmp_path, bert):
             weights[:, :, pronoun, k] for k in wrong
         )
     for row in pq.read_table(tmp_path / "report" / "heads.parquet").to_pylist():
-        if (row["group"], row["direction"]) == ("", "from pronoun"):
+        if (row["group"], row["direction"]) == ("", "from mention"):
             assert row["accuracy"] == hits[row["layer"], row["head"]] / 4
             assert row["baseline"] == 0.5
     assert (tmp_path / "report" / "probe.png").is_file()
@@ -201,7 +201,17 @@ def test_whom_pronouns_mean(run, folder, tmp_path, bert):
         (("a.conllu", "--train", "a.conllu"), "8 of 8 sentences to judge the probe on are among"),
         (("a.conllu", "--train", "train.conllu", "--penalty", "0"), "a penalty above 0"),
         (("a.txt", "--pronouns", "gap"), "column 'ID': no such column"),
-        (("a.txt", "--pronouns", "gap", "--untrained"), "is for sentences with trees"),
+        (("a.txt", "--pronouns", "gap", "--untrained"), "is not for --pronouns"),
+        (("a.txt", "--pronouns", "gap", "--seed", "0"), "is not for --pronouns, only for the prob"),
+        (("a.txt", "--pronouns", "gap", "--penalty", "1"), "is not for --pronouns"),
+        (("a.conllu", "--structural"), "needs --train"),
+        (("a.conllu", "--structural", "--load", "x"), "is another kind of probe"),
+        (("a.conllu", "--train", "train.conllu", "--rank", "2"), "only for --structural"),
+        (("a.conllu", "--structural", "--train", "train.conllu", "--layers", "0,x"), "no list of"),
+        (("a.conllu", "--structural", "--train", "train.conllu", "--layers", "7"), "layer is 7, "),
+        (("a.conllu", "--load", "absent"), "There is no probe file 'absent'"),
+        (("a.conllu", "--load", "a.txt", "--train", "a.conllu"), "is not for --load"),
+        (("a.txt", "--coreference"), "expected at least 6"),
         (("a.txt", "--pronouns", "magic"), "choose one of gap, winobias, winogender"),
         (("absent.conllu",), "there is no such file"),
         (("absent.conllu", "--on-error", "skip"), "no sentence has a relation to probe"),
@@ -211,3 +221,56 @@ def test_wrong_use(run, tmp_path, words, told):
     code, _, error = run(*words, "--model", "model")
     assert code == 2 and told in error, error
     assert len(error.splitlines()) <= 3 and not (tmp_path / "report").exists()
+
+
+def test_trees_in_hidden_states_and_a_probe_on_other_sentences(run, folder, tmp_path):
+    words = ("a.conllu", "--model", "model", "--structural", "--train", "train.conllu")
+    code, said, error = run(*words, "--layers", "0,-1", "--rank", 3, "--epochs", 2, "--seed", 4)
+    assert code == 0, error
+    assert "Trees in hidden states" in said and "selectivity" in said
+    out = tmp_path / "report"
+    report = json.loads((out / "probe.json").read_text())
+    found = report["structural"]
+    assert [row["layer"] for row in found["layers"]] == [0, 2] and found["untrained"] is None
+    assert report["seed"] == 4 and report["settings"]["rank"] == 3
+    assert report["data"][1]["files"][0]["sha256"] == sha256_of(folder / "train.conllu")
+    table = pq.read_table(out / "layers.parquet").to_pylist()
+    assert [(row["what"], row["layer"]) for row in table] == [
+        ("probe", 0),
+        ("probe", 2),
+        ("chain", None),
+        ("control", found["layer"]),
+    ]
+    assert table[0]["uuas"] == found["layers"][0]["uuas"]
+    assert (out / "probe.png").read_bytes().startswith(b"\x89PNG")
+    saved = load_probe(out / "probe.safetensors")
+    assert saved.notes["structural"] == found and saved.probe.layer == found["layer"]
+    (out / "probe.safetensors").rename(folder / "s.safetensors")
+    code, said, error = run("a.conllu", "--model", "model", "--load", "s.safetensors", "--json")
+    assert code == 0, error
+    report = json.loads(said)
+    assert report["scores"] == pytest.approx(found["scores"])
+    assert report["probe"]["notes"]["model"] == "model"
+    assert pq.read_table(out / "scores.parquet").to_pylist() == [report["scores"]]
+
+
+def test_whom_mentions_of_documents_mean(run, folder, tmp_path):
+    lines = ["#begin document (d)"]
+    for place, said in enumerate(("(1)", "-", "(2)", "(1)", "-", "(2)")):
+        tag = "PRP" if place == 3 else "NN"
+        lines.append(f"d 0 {place} {FORMS[place]} {tag} * {said}")
+    (folder / "d.conll").write_text("\n".join([*lines, "#end document", ""]), encoding="utf-8")
+    code, said, error = run("d.conll", "--model", "model", "--coreference")
+    assert code == 0 and "Among all words" in said, error
+    report = json.loads((tmp_path / "report" / "probe.json").read_text())
+    assert report["texts"] == "documents"
+    for part in ("groups", "among all words"):
+        assert {one["group"]: one["mentions"] for one in report[part]} == {
+            "": 2,
+            "nominal": 1,
+            "pronoun": 1,
+        }
+        assert report[part][0]["baselines"] == {"nearest": 0, "head word": 0, "rules": 0}
+    table = pq.read_table(tmp_path / "report" / "heads.parquet").to_pylist()
+    assert {row["candidates"] for row in table} == {"mentions", "words"}
+    assert len(table) == 2 * 3 * 2 * 4

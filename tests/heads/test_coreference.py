@@ -8,9 +8,9 @@ import pytest
 from flaxattn.errors import InputError
 from flaxattn.heads.coreference import (
     FIRST,
-    FROM_PRONOUN,
+    FROM_MENTION,
     NEAREST,
-    TO_PRONOUN,
+    TO_MENTION,
     Coreference,
     pronoun_scores,
 )
@@ -31,26 +31,26 @@ def hand_made(right, group="g"):
 def test_heads_that_know_that_are_known_and_the_nearest():
     rights = [0, 0, 0, 1]
     found = Coreference.of(hand_made(right, "ab"[right]) for right in rights)
-    assert found.accuracy(FROM_PRONOUN)[0, 1] == 1
-    assert found.accuracy(TO_PRONOUN)[1, 0] == 1
-    assert found.accuracy(FROM_PRONOUN)[1, 1] == 0.25
+    assert found.accuracy(FROM_MENTION)[0, 1] == 1
+    assert found.accuracy(TO_MENTION)[1, 0] == 1
+    assert found.accuracy(FROM_MENTION)[1, 1] == 0.25
     assert (found.simple["", NEAREST], found.simple["", FIRST]) == (1, 3)
     assert found.baseline() == (FIRST, 0.75)
     everything, a, b = found.best()
-    assert everything[:6] == ("", FROM_PRONOUN, 0, 1, 4, 1.0)
+    assert everything[:6] == ("", FROM_MENTION, 0, 1, 4, 1.0)
     assert everything.lift == 25
-    assert (a.group, a.pronouns, a.baseline, a.lift) == ("a", 3, FIRST, 0)
-    assert (b.group, b.pronouns, b.baseline, b.lift) == ("b", 1, NEAREST, 0)
+    assert (a.group, a.mentions, a.baseline, a.lift) == ("a", 3, FIRST, 0)
+    assert (b.group, b.mentions, b.baseline, b.lift) == ("b", 1, NEAREST, 0)
 
 
 def test_longer_names_win_by_sums_and_ties_count_half():
     uniform = np.full((1, 1, 6, 6), 1 / 6)
     by_sum = pronoun_scores(uniform, [5], [[1, 2], [3]], 1)
-    np.testing.assert_allclose(by_sum.scores[FROM_PRONOUN][:, 0, 0], [2 / 6, 1 / 6])
-    np.testing.assert_allclose(by_sum.scores[TO_PRONOUN][:, 0, 0], [1 / 6, 1 / 6])
+    np.testing.assert_allclose(by_sum.scores[FROM_MENTION][:, 0, 0], [2 / 6, 1 / 6])
+    np.testing.assert_allclose(by_sum.scores[TO_MENTION][:, 0, 0], [1 / 6, 1 / 6])
     by_max = pronoun_scores(uniform, [5], [[1, 2], [3]], 1, pooling="max")
-    assert Coreference.of([by_sum]).accuracy(FROM_PRONOUN)[0, 0] == 0
-    assert Coreference.of([by_max]).accuracy(FROM_PRONOUN)[0, 0] == 0.5
+    assert Coreference.of([by_sum]).accuracy(FROM_MENTION)[0, 0] == 0
+    assert Coreference.of([by_max]).accuracy(FROM_MENTION)[0, 0] == 0.5
 
 
 def test_permuting_heads_permutes_and_order_does_not_matter():
@@ -63,12 +63,12 @@ def test_permuting_heads_permutes_and_order_does_not_matter():
         return Coreference.of(pronoun_scores(m, [6], [[1], [3, 4]], r) for m, r in pick)
 
     one, moved = found(range(10)), found(range(9, -1, -1), (2, 0, 1))
-    for way in (FROM_PRONOUN, TO_PRONOUN):
+    for way in (FROM_MENTION, TO_MENTION):
         np.testing.assert_allclose(moved.accuracy(way), one.accuracy(way)[:, [2, 0, 1]])
     weights = maps[0]
     scores = pronoun_scores(weights, [6], [[1], [3, 4]], 0).scores
-    np.testing.assert_allclose(scores[FROM_PRONOUN][1], weights[..., 6, 3:5].sum(-1), rtol=1e-6)
-    np.testing.assert_allclose(scores[TO_PRONOUN][1], weights[..., 3:5, 6].mean(-1), rtol=1e-6)
+    np.testing.assert_allclose(scores[FROM_MENTION][1], weights[..., 6, 3:5].sum(-1), rtol=1e-6)
+    np.testing.assert_allclose(scores[TO_MENTION][1], weights[..., 3:5, 6].mean(-1), rtol=1e-6)
 
 
 def test_the_head_is_chosen_on_other_pronouns():
@@ -77,8 +77,8 @@ def test_the_head_is_chosen_on_other_pronouns():
     noise = [rng.dirichlet(np.ones(9), (2, 2, 9)) for _ in range(8)]
     other = Coreference.of(pronoun_scores(m, [7], [[1, 2], [4]], 0) for m in noise)
     (judged, _) = other.best(one) if len(other.counts) == 2 else (*other.best(one), None)
-    assert (judged.direction, judged.layer, judged.head) == (FROM_PRONOUN, 0, 1)
-    assert judged.accuracy == other.accuracy(FROM_PRONOUN)[0, 1]
+    assert (judged.direction, judged.layer, judged.head) == (FROM_MENTION, 0, 1)
+    assert judged.accuracy == other.accuracy(FROM_MENTION)[0, 1]
 
 
 def test_what_cannot_be_judged():
@@ -91,7 +91,7 @@ def test_what_cannot_be_judged():
         pronoun_scores(weights, [3], [[1], [2]], 0, pooling="mean")
     nobody = Coreference.of([pronoun_scores(weights, [3], [[1], [2]], None)])
     assert nobody.neither == 1
-    with pytest.raises(InputError, match="none of 2 pronouns means a candidate"):
+    with pytest.raises(InputError, match="none of 2 mentions means a candidate"):
         nobody.best()
-    with pytest.raises(InputError, match="read by others"):
+    with pytest.raises(InputError, match="1 layers of 1 heads, then 1 of 2"):
         nobody.add(pronoun_scores(np.full((1, 2, 5, 5), 0.2), [3], [[1], [2]], 0))

@@ -1,0 +1,65 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""The report of `flaxattn probe --load`: a probe of a file, on other sentences than before.
+
+Everything heavy is imported when it runs.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from flaxattn.commands.probe_reader import Asked, left_out, tell_rest, watched
+
+
+def report_applied(asked: Asked, path: Path) -> None:
+    """Apply a probe that was fitted before, write probe.json and scores.parquet, and print.
+
+    Args:
+        asked: Model, files and folder.
+        path: A file that `flaxattn probe` or `save_probe` wrote.
+
+    Raises:
+        InputError: If it holds no probe, or one of a model with other heads or vectors.
+    """
+    from flaxattn.commands.head_corpus import described, write_report
+    from flaxattn.extraction.probes import apply_probe
+    from flaxattn.heads.probe_file import load_probe
+    from flaxattn.heads.selectivity import Attachment
+    from flaxattn.heads.structural_scores import plain
+
+    saved = load_probe(path)
+    with watched() as watch:
+        found = apply_probe(
+            asked.loaded(),
+            asked.files[0].sentences(asked.bad),
+            saved.probe,
+            reading=asked.reading(watch),
+        )
+    scores: dict[str, Any]
+    if isinstance(found, Attachment):
+        scores = {"uas": 100 * found.score, "words": found.words}
+        told = f"all heads together attach {found.score:.1%} of {found.words:,} words"
+    else:
+        scores = plain(found)
+        told = (
+            f"UUAS {found.uuas:.1%}, distances {found.distance_spearman:.3f}, "
+            f"root {found.root_accuracy:.1%}, depths {found.norm_spearman:.3f} "
+            f"in {found.sentences:,} sentences"
+        )
+    said = {
+        "model": asked.model,
+        "data": [asked.files[0].facts()],
+        "settings": {"truncate": asked.truncate},
+        "left out": left_out(asked.bad),
+        "probe": {**described([path])[0], "notes": saved.notes},
+        "scores": scores,
+    }
+    rows = {name: [value] for name, value in scores.items()}
+    written = write_report(asked.out, "probe", said, rows, None, table="scores.parquet")
+    if not asked.told_as_json(said):
+        console = Console(highlight=False, soft_wrap=True)
+        console.print(told)
+        console.print(f"fitted to {saved.notes.get('model', 'an unknown model')}", markup=False)
+        tell_rest(said, written)

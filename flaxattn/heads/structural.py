@@ -1,0 +1,321 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""The structural probe: is a tree a linear map away from hidden states?
+
+After Hewitt and Manning (2019). One map B makes the squared distance |B (h_i - h_j)|² of two words
+the number of edges between them, another one makes |B h_i|² the depth of a word. Both are fitted
+here, those of all hidden states side by side. What they are worth: see `structural_scores`.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Float, Int
+
+from flaxattn.errors import InputError
+from flaxattn.heads.tree_metrics import TreeMetric
+from flaxattn.heads.word_states import WordStates
+
+DISTANCE, DEPTH = "distance", "depth"
+Metric = Callable[[WordStates], TreeMetric]
+"""What a probe should say of a sentence."""
+
+_WIDTH = 8  # words of a batch are padded to a multiple of this, so that few shapes are compiled
+_WINDOW = 16  # batches whose sentences are sorted by length together
+_GAIN = 1e-4  # of the held-out loss, below which an epoch did not help
+_PATIENCE = 5  # epochs without one, after which a probe is finished
+_SLOWER = 0.1  # times the rate, after each of them
+_START = 0.05  # coefficients are drawn between plus and minus this
+
+
+@dataclasses.dataclass(frozen=True)
+class Fitting:
+    """How probes are fitted; the defaults are those of Hewitt and Manning's code.
+
+    Attributes:
+        rank: Rows of B; None for as many as a vector has numbers.
+        rate: Of Adam, divided by ten after every epoch that does not help.
+        batch: Sentences of a step.
+        epochs: Most passes over all sentences.
+        seed: Of the first B and of the order of sentences.
+    """
+
+    rank: int | None = None
+    rate: float = 1e-3
+    batch: int = 20
+    epochs: int = 40
+    seed: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class StructuralProbe:
+    """A fitted probe of one hidden state; R is its rank.
+
+    Attributes:
+        layer: Number of the hidden state: 0 for the embeddings.
+        distance: B for distances.
+        depth: B for depths.
+        losses: Mean absolute errors on held-out sentences, of distance and of depth: per sentence
+            over its pairs, or over its words.
+        epochs: Passes over all sentences that the two took.
+        sentences: How many these were, without those held out.
+    """
+
+    layer: int
+    distance: Float[np.ndarray, "R E"]
+    depth: Float[np.ndarray, "R E"]
+    losses: tuple[float, float]
+    epochs: tuple[int, int]
+    sentences: int
+
+    def metric(self, words: WordStates) -> tuple[np.ndarray, np.ndarray]:
+        """What it says of a sentence: squared distances `[W W]`, and squared norms `[W]`.
+
+        Args:
+            words: With the hidden state it was fitted to.
+
+        Raises:
+            InputError: If they have not, or vectors of another size.
+        """
+        vectors = words.of_layer(self.layer).astype(np.float64)
+        if vectors.shape[1] != self.distance.shape[1]:
+            raise InputError(
+                f"This probe reads vectors of {self.distance.shape[1]} numbers; "
+                f"{words.name or 'the sentence'!r} has some of {vectors.shape[1]}.\n"
+                "Fit one to sentences of the same model."
+            )
+        apart = vectors @ self.distance.astype(np.float64).T
+        norms = (apart**2).sum(1)
+        squared = np.maximum(norms[:, None] + norms - 2 * apart @ apart.T, 0)
+        np.fill_diagonal(squared, 0)
+        return squared, ((vectors @ self.depth.astype(np.float64).T) ** 2).sum(1)
+
+
+class Batch(NamedTuple):
+    """Sentences side by side, padded.
+
+    Attributes:
+        vectors: Of words.
+        wanted: Distances `[B W W]`, or depths `[B W]`.
+        sizes: Words of each sentence; 0 where there is none.
+    """
+
+    vectors: Float[np.ndarray | Array, "L B W E"]
+    wanted: Float[np.ndarray | Array, "B W *W"]
+    sizes: Int[np.ndarray | Array, " B"]
+
+
+def gold_metric(words: WordStates) -> TreeMetric:
+    """The tree itself, what a probe should find.
+
+    Args:
+        words: A sentence.
+    """
+    return words.tree
+
+
+def fit_structural_probes(
+    train: Sequence[WordStates],
+    held_out: Sequence[WordStates],
+    fitting: Fitting | None = None,
+    *,
+    metric: Metric = gold_metric,
+    watch: Callable[[int], object] = lambda count: None,
+) -> list[StructuralProbe]:
+    """Fit a probe to each hidden state that sentences have, by Adam.
+
+    What is made least is the mean over sentences of |d - |B (h_i - h_j)|²| over all pairs, and of
+    |d - |B h_i|²| over all words. A probe is that of the epoch with the least such error on
+    `held_out`, and finished after 5 epochs without a better one. Batches have sentences of like
+    length, unlike in Hewitt and Manning's code, in an order that is drawn.
+
+    Cost: per word and epoch 6 L R E multiplications for each of the two, and 3 L W R for distances.
+
+    Args:
+        train: Sentences of one model.
+        held_out: Others of it, which decide when to stop.
+        fitting: How.
+        metric: What to find; default the tree.
+        watch: Told of every epoch, up to twice `fitting.epochs` times.
+
+    Returns:
+        One per hidden state, in the order of `layers`.
+
+    Raises:
+        InputError: If there are no sentences, of other hidden states, or for numbers in `fitting`
+            that are not above 0.
+    """
+    fitting = fitting or Fitting()
+    _check(train, held_out, fitting)
+    found = {}
+    for kind in (DISTANCE, DEPTH):
+        some = [
+            [_plain(words, metric(words), kind) for words in texts] for texts in (train, held_out)
+        ]
+        found[kind] = _fitted(some[0], some[1], fitting, watch)
+    probes = []
+    for place, layer in enumerate(train[0].layers):
+        (one, other) = (found[kind] for kind in (DISTANCE, DEPTH))
+        losses = float(one.losses[place]), float(other.losses[place])
+        epochs = int(one.epochs[place]), int(other.epochs[place])
+        maps = one.maps[place], other.maps[place]
+        probes.append(StructuralProbe(layer, *maps, losses, epochs, len(train)))
+    return probes
+
+
+def _check(train: Sequence[WordStates], held_out: Sequence[WordStates], fitting: Fitting) -> None:
+    if not train or not held_out:
+        raise InputError(
+            f"A probe needs sentences to learn from and others that say when to stop; received "
+            f"{len(train)} and {len(held_out)}.\nGive more sentences with trees."
+        )
+    numbers = (fitting.batch, fitting.epochs, fitting.rate, fitting.rank or 1)
+    if min(numbers) <= 0 or fitting.rank == 0:
+        raise InputError(
+            f"A probe cannot be fitted with rank {fitting.rank}, rate {fitting.rate:g}, batches of "
+            f"{fitting.batch} and {fitting.epochs} epochs.\nGive numbers above 0."
+        )
+    shape = train[0].layers, train[0].vectors.shape[2]
+    for words in (*train, *held_out):
+        if (words.layers, words.vectors.shape[2]) != shape:
+            raise InputError(
+                f"The sentence {words.name!r} has other hidden states than the first one.\n"
+                "Fit probes to one model, with the same layers throughout."
+            )
+
+
+class _Plain(NamedTuple):
+    """A sentence, and what is to be said of it."""
+
+    vectors: Float[np.ndarray, "L W E"]
+    wanted: np.ndarray
+
+
+class _Found(NamedTuple):
+    """Maps of all hidden states, their errors and how long they took."""
+
+    maps: Float[np.ndarray, "L R E"]
+    losses: Float[np.ndarray, " L"]
+    epochs: np.ndarray
+
+
+def _plain(words: WordStates, metric: TreeMetric, kind: str) -> _Plain:
+    return _Plain(words.vectors, metric.distances if kind == DISTANCE else metric.depths)
+
+
+def _fitted(
+    train: Sequence[_Plain],
+    held_out: Sequence[_Plain],
+    fitting: Fitting,
+    watch: Callable[[int], object],
+) -> _Found:
+    rng = np.random.default_rng(fitting.seed)
+    count, _, size = train[0].vectors.shape
+    shape = (count, fitting.rank or size, size)
+    maps = jnp.asarray(rng.uniform(-_START, _START, shape), jnp.float32)
+    state: Any = optax.scale_by_adam().init(maps)
+    best = _Found(np.asarray(maps), np.full(count, np.inf), np.zeros(count, int))
+    rates = np.full(count, fitting.rate, np.float32)
+    for epoch in range(1, fitting.epochs + 1):
+        for batch in _batches(train, fitting.batch, rng):
+            maps, state = _step(maps, state, rates, batch)
+        losses = _mean_losses(maps, held_out, fitting.batch)
+        watch(1)
+        better = (losses < best.losses - _GAIN) & (rates > 0)
+        best = _Found(
+            np.where(better[:, None, None], np.asarray(maps), best.maps),
+            np.where(better, losses, best.losses),
+            np.where(better, epoch, best.epochs),
+        )
+        rates = np.where(better, rates, rates * np.float32(_SLOWER))
+        rates[epoch - best.epochs >= _PATIENCE] = 0
+        if not rates.any():
+            break
+    return best
+
+
+def _batches(
+    texts: Sequence[_Plain], size: int, rng: np.random.Generator | None = None
+) -> Iterator[Batch]:
+    """Batches of sentences of like length, in an order that is drawn, or in their own."""
+    order = np.arange(len(texts)) if rng is None else rng.permutation(len(texts))
+    some = []
+    for start in range(0, len(order), _WINDOW * size):
+        window = sorted(
+            order[start : start + _WINDOW * size].tolist(), key=lambda n: _length(texts[n])
+        )
+        some += [window[first : first + size] for first in range(0, len(window), size)]
+    for place in range(len(some)) if rng is None else rng.permutation(len(some)).tolist():
+        yield _batch([texts[number] for number in some[place]], size)
+
+
+def _length(text: _Plain) -> int:
+    return text.vectors.shape[1]
+
+
+def _batch(texts: Sequence[_Plain], size: int) -> Batch:
+    layers, _, wide = texts[0].vectors.shape
+    width = -(-max(map(_length, texts)) // _WIDTH) * _WIDTH
+    vectors = np.zeros((layers, size, width, wide), np.float32)
+    wanted = np.zeros((size, *[width] * texts[0].wanted.ndim), np.float32)
+    sizes = np.zeros(size, np.int32)
+    for row, text in enumerate(texts):
+        count = _length(text)
+        vectors[:, row, :count] = text.vectors
+        wanted[(row, *[slice(count)] * text.wanted.ndim)] = text.wanted
+        sizes[row] = count
+    return Batch(vectors, wanted, sizes)
+
+
+def _errors(
+    one: Float[Array, "R E"],
+    vectors: Float[Array, "B W E"],
+    wanted: Float[Array, "B W *W"],
+    sizes: Int[Array, " B"],
+) -> Float[Array, " B"]:
+    """Mean absolute error of each sentence under a map: of pairs, or of words."""
+    there = jnp.arange(vectors.shape[1])[None] < sizes[:, None]
+    apart = jnp.einsum("bwe,re->bwr", vectors, one, precision=jax.lax.Precision.HIGHEST)
+    said = (apart**2).sum(-1)
+    if wanted.ndim == 3:
+        inner = jnp.einsum("bwr,bvr->bwv", apart, apart, precision=jax.lax.Precision.HIGHEST)
+        said = said[:, :, None] + said[:, None, :] - 2 * inner
+        there = there[:, :, None] & there[:, None, :]
+    errors = jnp.where(there, abs(wanted - said), 0)
+    axes = tuple(range(1, wanted.ndim))
+    return errors.sum(axes) / jnp.maximum(there.sum(axes), 1).astype(jnp.float32)
+
+
+@jax.jit
+def _losses(maps: Float[Array, "L R E"], batch: Batch) -> Float[Array, " L"]:
+    """Mean error over the sentences of a batch, for each map."""
+    vectors, wanted, sizes = (jnp.asarray(part) for part in batch)
+    errors = jax.vmap(_errors, (0, 0, None, None))(maps, vectors, wanted, sizes)
+    return errors.sum(1) / jnp.maximum((sizes > 0).sum(), 1).astype(jnp.float32)
+
+
+@functools.partial(jax.jit, donate_argnums=(0, 1))
+def _step(
+    maps: Float[Array, "L R E"], state: Any, rates: Float[Array, " L"], batch: Batch
+) -> tuple[Float[Array, "L R E"], Any]:
+    """A step of Adam; maps do not know of each other, so the sum of losses serves all."""
+    slope = jax.grad(lambda some: _losses(some, batch).sum())(maps)
+    moves: Any
+    with jax.numpy_dtype_promotion("standard"):  # optax multiplies its count with floats
+        moves, state = optax.scale_by_adam().update(slope, state)
+    return maps - rates[:, None, None] * moves, state
+
+
+def _mean_losses(
+    maps: Float[Array, "L R E"], texts: Sequence[_Plain], size: int
+) -> Float[np.ndarray, " L"]:
+    total = np.zeros(maps.shape[0])
+    for batch in _batches(texts, size):
+        total += np.asarray(_losses(maps, batch)) * (batch.sizes > 0).sum()
+    return total / len(texts)

@@ -1,0 +1,123 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Hidden states of the words of a sentence with a tree: `WordStates`, what structural probes read.
+
+What a word is and where its pieces are, a `Layout` tells; nothing is measured here.
+"""
+
+import dataclasses
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from flaxattn.errors import InputError
+from flaxattn.heads.layout import Layout
+from flaxattn.heads.tree_metrics import TreeMetric, tree_metric
+from flaxattn.heads.word_maps import ROOT
+
+
+@dataclasses.dataclass(frozen=True)
+class WordStates:
+    """Vectors of the W words of a sentence, and the tree over them.
+
+    Attributes:
+        layers: Numbers of the hidden states: 0 for the embeddings, n for the output of the n-th
+            layer.
+        vectors: Mean of the states of a word's pieces.
+        tree: Distances and depths.
+        types: The pieces of each word: the same for the same word.
+        punctuation: True at words that are punctuation by their tag.
+        name: What to call the sentence.
+    """
+
+    layers: tuple[int, ...]
+    vectors: Float[np.ndarray, "L W E"]
+    tree: TreeMetric
+    types: tuple[tuple[int, ...], ...]
+    punctuation: Bool[np.ndarray, " W"]
+    name: str = ""
+
+    def __len__(self) -> int:
+        return len(self.types)
+
+    def of_layer(self, layer: int) -> Float[np.ndarray, "W E"]:
+        """The vectors of a hidden state.
+
+        Args:
+            layer: One of `layers`.
+
+        Raises:
+            InputError: If it is none.
+        """
+        if layer not in self.layers:
+            raise InputError(
+                f"The sentence {self.name!r} has hidden states {[*self.layers]}, not {layer}.\n"
+                "Ask for that one when states are read: layers=."
+            )
+        return self.vectors[self.layers.index(layer)]
+
+
+class Kept(NamedTuple):
+    """The words of a layout that have a vector of their own.
+
+    Attributes:
+        numbers: Of the words.
+        shares: What each position gives to each of these words; columns sum to one.
+    """
+
+    numbers: list[int]
+    shares: Float[np.ndarray, "N W"]
+
+
+def kept_words(layout: Layout) -> Kept:
+    """The words that a probe can tell apart: those with a piece that no earlier word has.
+
+    Words beyond a cut have none, and the second of two words that are written as one has none
+    either ("im" is "in" and "dem").
+
+    Args:
+        layout: Of a text with a tree.
+
+    Raises:
+        InputError: If it has no tree.
+    """
+    taken: set[int] = set()
+    numbers = []
+    for number, pieces in enumerate(layout.words):
+        if not taken.issuperset(pieces):
+            numbers.append(number)
+            taken.update(pieces)
+    if not numbers:
+        raise InputError(
+            f"The text {layout.name or '?'!r} has no words with a tree, so there is nothing to "
+            "probe.\nGive sentences of a CoNLL-U file."
+        )
+    shares = np.zeros((len(layout), len(numbers)), np.float32)
+    for place, number in enumerate(numbers):
+        shares[list(layout.words[number]), place] = 1 / len(layout.words[number])
+    return Kept(numbers, shares)
+
+
+def word_states_of(
+    vectors: Float[np.ndarray, "L W E"], layout: Layout, kept: Kept, layers: tuple[int, ...]
+) -> WordStates:
+    """Vectors of words beside the tree over them, in which words without a vector still stand.
+
+    Args:
+        vectors: Of the words that are kept.
+        layout: Of the text, with its tree.
+        kept: Which words.
+        layers: Numbers of the hidden states.
+    """
+    governors = [ROOT] * len(layout.words)
+    for arc in layout.arcs:
+        governors[arc.dependent] = arc.governor
+    return WordStates(
+        layers,
+        vectors,
+        tree_metric(governors).among(kept.numbers),
+        tuple(tuple(layout.tokens[list(layout.words[n])].tolist()) for n in kept.numbers),
+        np.array([layout.tags[number] == "PUNCT" for number in kept.numbers], bool),
+        layout.name,
+    )
