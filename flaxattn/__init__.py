@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from flaxattn.handle import Pretrained as Pretrained
     from flaxattn.head_losses import HeadTask as HeadTask
     from flaxattn.head_losses import head_task as head_task
+    from flaxattn.heads.contribution_maps import contributions as contributions
     from flaxattn.heads.divergence import compare_traces as compare_traces
     from flaxattn.heads.flow import attention_flow as attention_flow
     from flaxattn.heads.flow import rollout as rollout
@@ -72,6 +73,7 @@ _HOMES = {
     "atlas_view": "flaxattn.views.doors",
     "compare_traces": "flaxattn.heads.divergence",
     "compare_view": "flaxattn.views.doors",
+    "contributions": "flaxattn.heads.contribution_maps",
     "detect_heads": "flaxattn.heads.induction",
     "embed": "flaxattn.extraction.embed",
     "extract": "flaxattn.extraction.extract",
@@ -118,6 +120,7 @@ __all__ = [  # a list in this file, so that type checkers can read it
     "attention_flow",
     "compare_traces",
     "compare_view",
+    "contributions",
     "detect_heads",
     "embed",
     "extract",

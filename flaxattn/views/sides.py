@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
 from flaxattn.errors import InputError
 from flaxattn.heads.likeness import head_likeness
@@ -201,16 +202,29 @@ def shape_side(
         blocks.put(f"{prefix}/weights/{number}", encode_weights(layer, precision))
         for number, layer in zip(layers, weights, strict=True)
     ]
-    about["measures"] = _measures(one, side, seen, layers)
-    alike = head_likeness(np.nan_to_num(weights).reshape(-1, *weights.shape[2:]))
-    steps = np.rint(255 * alike.distances).astype(np.uint8)
-    about["likeness"] = {
-        "order": alike.order.tolist(),
-        "groups": alike.groups.tolist(),
-        "distances": blocks.add(f"{prefix}/distances", steps),
-    }
+    about["measures"] = side_measures(one, side, seen, layers)
+    about["likeness"] = shape_likeness(weights, blocks, f"{prefix}/distances")
     neuron = shape_neuron(seen, one, side, layers, blocks, prefix)
     return about | ({"neuron": neuron} if neuron else {})
+
+
+def shape_likeness(
+    weights: Float[np.ndarray, "L H Q K"], blocks: Blocks, block: str
+) -> dict[str, Any]:
+    """How alike heads are, as a page holds it.
+
+    Args:
+        weights: Rows that sum to one.
+        blocks: Where the distances are put.
+        block: Under which name.
+    """
+    alike = head_likeness(np.nan_to_num(weights).reshape(-1, *weights.shape[2:]))
+    steps = np.rint(255 * alike.distances).astype(np.uint8)
+    return {
+        "order": alike.order.tolist(),
+        "groups": alike.groups.tolist(),
+        "distances": blocks.add(block, steps),
+    }
 
 
 def _source(one: Trace) -> dict[str, Any]:
@@ -272,10 +286,17 @@ def _boundary(one: Trace) -> int | None:
     return boundary if in_order and 0 < boundary < len(segments) else None
 
 
-def _measures(
+def side_measures(
     one: Trace, side: str, seen: Seen, layers: Sequence[int]
 ) -> list[list[dict[str, Any]]]:
-    """What each head of the chosen layers does."""
+    """What each head of the chosen layers does.
+
+    Args:
+        one: A sequence without padding.
+        side: Name of the side.
+        seen: Its record there.
+        layers: Numbers of layers.
+    """
     if side == "cross":
         found: Sequence[CrossMeasures | HeadMeasures] = cross_measures(one)
     elif side == "decoder" and one.decoder_tokens:
