@@ -13,7 +13,7 @@ from flaxattn.heads.divergence import compare_traces
 from flaxattn.store.store import Store
 from flaxattn.trace import Trace
 from flaxattn.views.compare import Second, check_names, without_vectors
-from flaxattn.views.corpus import open_corpus
+from flaxattn.views.corpus import open_corpora, open_corpus
 from flaxattn.views.kind_parts import Effects
 from flaxattn.views.kinds import Given
 from flaxattn.views.levels import Theme, open_page
@@ -158,32 +158,37 @@ def atlas_view(trace: Trace | Store, **request: Any) -> Page:
 
 
 def compare_view(
-    first: Trace,
-    second: Trace,
+    first: Trace | Store,
+    second: Trace | Store,
     names: Sequence[str] = ("A", "B"),
     *,
     state: Mapping[str, Any] | None = None,
     **request: Any,
 ) -> Page:
-    """Draw two traces of the same texts and their difference, such as before and after training.
+    """Draw two traces, or two stores, of the same texts and their difference.
 
     The page opens at the atlas, the heads that differ most first, by Jensen-Shannon divergence (a
     mean over the queries of a text, `flaxattn.heads.divergence`). A switch shows the first trace,
-    the second, or the second less the first: more is blue, less is orange. It has no neurons.
+    the second, or the second less the first: more is blue, less is orange. It has no neurons. Heads
+    with weights that are NaN cannot be compared, which the page says. The page of two stores, such
+    as before and after training, is an atlas: divergence, cosine, and the means of statistics that
+    both hold.
 
     Args:
         first: With weights `[L, B, H, Q, K]`.
         second: With weights of the same texts, cut into the same tokens, and the same heads; layers
-            that only one of the two has are left out.
+            that only one of the two has are left out. A store if the first is one.
         names: What the two are called on the switch.
         state: As of `head_view`; `compare` in it is `a`, `b` or `difference`.
-        **request: The other arguments of `head_view`.
+        **request: The other arguments of `head_view`; of stores `layer`, `heads`, `side`, `theme`,
+            and `texts`, the numbers of those to compare.
 
     Returns:
         The page, about twice as large as that of one trace.
 
     Raises:
         InputError: As `head_view` does, or if tokens or heads differ, or the two names are one.
+        StoreError: If a store is damaged.
     """
     if given := [name for name in ("weights", "effects") if request.get(name) is not None]:
         raise InputError(
@@ -191,6 +196,8 @@ def compare_view(
             "Make a page of each: fa.head_view(first, weights=…)."
         )
     called = check_names(names)
+    if isinstance(first, Store) and isinstance(second, Store):
+        return open_corpora(first, second, called, state=state, **request)
     side = request.get("side")
     ranked = compare_traces(first, second, side=None if side == ALL else side)
     included = request.get("include_layers")
@@ -199,6 +206,8 @@ def compare_view(
     if ranked and request.get("layer") is None:
         top = ranked[0]
         usual |= {"side": top.side, "layer": top.layer, "heads": [top.head]}
+    assert isinstance(first, Trace)  # of one of each, nothing is compared
+    assert isinstance(second, Trace)
     given = {"compare": "difference"} | (usual if state is None else check_state(state))
     other = Second(without_vectors(second), called)
     return open_page(without_vectors(first), None, state=given, second=other, **request)

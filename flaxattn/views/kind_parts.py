@@ -16,7 +16,7 @@ from jaxtyping import Float
 from flaxattn.errors import InputError
 from flaxattn.seen import Seen
 from flaxattn.trace import Trace
-from flaxattn.views.kinds import Kind, Scaled, sized_rows
+from flaxattn.views.kinds import Kind, Scaled, measured_as
 from flaxattn.views.payload import Blocks, Precision, encode_weights, visible
 from flaxattn.views.sides import shape_likeness, side_measures
 
@@ -77,15 +77,16 @@ def shape_kinds(
     """
     for about in shaped["sides"]:
         side = about["name"]
-        held = [kind for kind in kinds.values() if side in kind.sides]
-        for place, kind in enumerate(held):
+        of_side = [kind for kind in kinds.values() if side in kind.sides]
+        for place, kind in enumerate(of_side):
             scaled = kind.scaled(side, sequence, found[side], about["layers"])
             prefix = f"{number}/{side}/other/{place}"
             stored: Precision = "float16" if scaled.signed else precision
             part = _part(kind, scaled, stored, about["layers"], blocks, prefix)
-            rows = _as_attention(scaled, found[side], about["layers"])
-            beside = dataclasses.replace(one, **{side: rows})
-            part["measures"] = side_measures(beside, side, rows, about["layers"])
+            held = dataclasses.replace(found[side], layers=tuple(about["layers"]))
+            measured = measured_as(dataclasses.replace(one, **{side: held}), side, scaled.values)
+            rows = getattr(measured, side)
+            part["measures"] = side_measures(measured, side, rows, about["layers"])
             if not part["common"]:
                 shares = np.asarray(rows.weights)[:, 0]
                 part["likeness"] = shape_likeness(shares, blocks, f"{prefix}/distances")
@@ -114,13 +115,6 @@ def _part(
         "common": scaled.common,
         "precision": precision,
     }
-
-
-def _as_attention(scaled: Scaled, seen: Seen, layers: Sequence[int]) -> Seen:
-    """A record whose rows are the sizes as shares, so that measures of attention can be taken."""
-    rows = sized_rows(scaled.values)
-    whole: Any = np.broadcast_to(rows, (len(layers), len(seen.heads), *rows.shape[2:]))
-    return Seen(weights=whole[:, None], layers=tuple(layers), heads=seen.heads)
 
 
 def read_effects(

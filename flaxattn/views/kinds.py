@@ -159,6 +159,25 @@ def sized_rows(values: Float[np.ndarray, "L H Q K"]) -> Float[np.ndarray, "L H Q
     return np.where(np.isnan(total), np.nan, shares).astype(np.float32)
 
 
+def measured_as(one: Trace, side: str, values: Float[np.ndarray, "L H Q K"]) -> Trace:
+    """A text whose attention is the sizes of other weights, so that measures can be taken of them.
+
+    Args:
+        one: Of one text, without padding.
+        side: Of these weights.
+        values: Of its layers and heads; one head where all share a map.
+
+    Returns:
+        The text with that side only, without statistics; rows sum to one.
+    """
+    seen: Seen = getattr(one, side)
+    rows = sized_rows(values)
+    whole: Any = np.broadcast_to(rows, (len(rows), len(seen.heads), *rows.shape[2:]))
+    record = Seen(weights=whole[:, None], layers=seen.layers, heads=seen.heads)
+    others = {name: None for name in sides_of(one)}
+    return dataclasses.replace(one, **(others | {side: record}))
+
+
 def _scale(values: np.ndarray, common: bool) -> Scaled:
     sums, known = values.sum(-1, dtype=np.float64), values[~np.isnan(values)]
     least = float(known.min(initial=0))

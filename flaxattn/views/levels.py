@@ -13,7 +13,7 @@ from flaxattn.errors import InputError
 from flaxattn.records import choose
 from flaxattn.seen import Seen
 from flaxattn.trace import Trace
-from flaxattn.views.compare import Second
+from flaxattn.views.compare import Second, told_divergence
 from flaxattn.views.kind_parts import Effects, add_effects, read_effects, shape_kinds
 from flaxattn.views.kinds import RAW, Given, Kind, read_kinds
 from flaxattn.views.page import Page, build_page
@@ -121,6 +121,13 @@ def open_page(
     if told:
         payload["told"] = told
     if second is not None:
+        missing = {
+            (row.side, row.layer, row.head): 1
+            for shaped in inputs
+            for row in shaped.pop("missing", ())
+        }
+        told |= {"divergence": told_divergence(missing, len(inputs), second.names)}
+        payload["told"] = told
         payload["names"] = [visible(name) for name in second.names]
     return build_page(
         payload,
