@@ -6,6 +6,7 @@ Where a trace has cross-attention, a page holds all its sides, and joined ones i
 It shapes payloads; `levels.py` says what a page is asked for.
 """
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -229,7 +230,10 @@ def shape_likeness(
 
 def _source(one: Trace) -> dict[str, Any]:
     special = None if one.special is None else one.special[0]
-    return _text(one.tokens[0], special, _boundary(one), one.words[0] if one.words else None)
+    words = one.words[0] if one.words else None
+    told = _text(one.tokens[0], special, _boundary(one), words)
+    alone = one.encoder is None and one.cross is None and told["boundary"] is not None
+    return told | ({"parts": ["Prompt", "Continuation"]} if alone else {})
 
 
 def _read(one: Trace) -> dict[str, Any]:
@@ -301,8 +305,8 @@ def side_measures(
         found: Sequence[CrossMeasures | HeadMeasures] = cross_measures(one)
     elif side == "decoder" and one.decoder_tokens:
         found = head_measures(Trace(decoder=seen, special=one.decoder_special))
-    else:
-        found = head_measures(one)
+    else:  # of a decoder, segments are a prompt and what was written, no sentences
+        found = head_measures(one if side == "encoder" else dataclasses.replace(one, segments=None))
     measured = {(m.layer, m.head): _measure(m) for m in found}
     told = _told(seen, layers)
     return [

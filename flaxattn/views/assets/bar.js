@@ -201,11 +201,19 @@ export class Bar {
     this.layerList.replaceChildren(...layers);
     const kinds = state.kinds().map((name) => element("option", { value: name, text: name === RAW ? "raw attention" : state.side.about.other[name].label }));
     this.weightsList.replaceChildren(...kinds);
+    this.attentionList.replaceChildren(...this.pairOptions());
     const measures = state.measures().map((name) => element("option", { value: name, text: measureLabel(name) }));
     this.measureList.replaceChildren(...measures);
     this.squares = state.side.heads.map((number, head) => this.buildSquare(number, head));
     this.headGroup.replaceChildren(element("span", { class: "label", text: "Heads" }), ...this.squares);
     this.listTexts();
+  }
+
+  /** @returns {HTMLElement[]} choices between the two parts of a text, by what these are */
+  pairOptions() {
+    const { parts } = this.state.side.left;
+    const named = (value) => [...value].map((part) => parts[part === "a" ? 0 : 1]).join(" → ");
+    return ATTENTION.map(([value, text]) => element("option", { value, text: parts && value !== "all" ? named(value) : text }));
   }
 
   show() {

@@ -113,14 +113,16 @@ export class HeadLevel {
     this.rowHeight = longest > 96 ? 18 : longest > 40 ? 21 : 26;
     this.page.lines.style.setProperty("--row", `${this.rowHeight}px`);
     for (const [side, positions] of Object.entries({ left: queries, right: keys })) {
-      const { tokens, special, boundary } = this.state.side[side];
+      const { tokens, special, boundary, parts } = this.state.side[side];
       const same = positions.join() === [...this.page.rows[side].keys()].join();
       if (same) continue;
       this.page.rows[side] = new Map();
       for (const i of positions) this.page.rows[side].set(i, tokenRow(tokens[i], i, special.has(i)));
       this.page.columns[side].replaceChildren(...this.page.rows[side].values());
       if (positions.includes(0) && this.page.rows[side].has(boundary)) {
-        this.page.rows[side].get(boundary).classList.add("boundary");
+        const first = this.page.rows[side].get(boundary);
+        first.classList.add("boundary");
+        if (parts) first.dataset.begins = parts[1].toLowerCase();
       }
     }
     for (const [index, row] of this.page.rows.right) {

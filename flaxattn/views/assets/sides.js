@@ -30,6 +30,7 @@ const KEPT_WEIGHTS = 2 ** 24;
  * @property {string[]} tokens
  * @property {Set<number>} special positions of what the model adds
  * @property {number|null} boundary where the second text begins
+ * @property {string[]|null} parts what is before it and after it, where these are no sentences
  * @property {(string|null)[]|null} words a name for the word of each token; null if unknown
  */
 
@@ -48,6 +49,7 @@ function joinTexts(texts) {
     tokens,
     special,
     boundary: texts.length > 1 ? texts[0].tokens.length : texts[0].boundary,
+    parts: texts.length === 1 ? texts[0].parts || null : null,
     words: known ? texts.flatMap(named) : null,
   };
 }

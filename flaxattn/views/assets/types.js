@@ -7,6 +7,7 @@
  * @property {string[]} tokens
  * @property {number[]} special positions of what the model adds
  * @property {number|null} boundary where the second text of a pair begins
+ * @property {string[]} [parts] what the text before the boundary is, and after it; sentences if absent
  * @property {(number|null)[]|null} words number of the word each token belongs to
  *
  * @typedef {Object} SideAbout

@@ -29,6 +29,7 @@ function wordColumn(column, groups) {
     tokens: groups.map(([from, to]) => joinPieces(column.tokens.slice(from, to))),
     special: new Set(special),
     boundary: column.boundary === null ? null : at(column.boundary),
+    parts: column.parts,
     words: column.words,
   };
 }
