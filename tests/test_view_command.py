@@ -120,18 +120,28 @@ def test_every_view_of_a_text_has_a_page_and_a_figure(capsys, tmp_path, view):
 
 def test_other_weights_of_a_text_and_of_a_file_are_computed(capsys, places, tmp_path):
     page, figure = tmp_path / "a.html", tmp_path / "a.png"
-    words = ("--weights", "norm,rollout,effective,ablation", "-o", page, "--save-figure", figure)
+    words = ("--weights", "norm,rollout,effective", "-o", page, "--save-figure", figure)
     assert run(capsys, "view", "The cat is sad.", *words)[0] == 0
     text = page.read_text(encoding="utf-8")
     for part in ('"weights":"norm"', '"label":"rollout"', '"label":"effective attention"'):
         assert part in text
-    assert "mean over 1 text, whose loss is" in text and '"neuron"' not in text
+    assert '"neuron"' not in text
     assert figure.read_bytes().startswith(b"\x89PNG")
     words = ("--weights", "rollout", "-o", page)
     assert run(capsys, "view", places / "two.safetensors", *words)[0] == 0
     trace = Trace.load(places / "two.safetensors")
     wanted = head_view(trace, weights=contributions(trace), state={"weights": "rollout"}).html
     assert page.read_text(encoding="utf-8") == wanted
+
+
+@pytest.mark.slow
+def test_the_effect_of_ablation_is_measured_on_the_text(capsys, tmp_path):
+    page, figure = tmp_path / "a.html", tmp_path / "a.png"
+    words = ("--weights", "ablation", "--view", "atlas", "-o", page, "--save-figure", figure)
+    assert run(capsys, "view", "The cat is sad.", *words)[0] == 0
+    text = page.read_text(encoding="utf-8")
+    assert '"measure":"ablation"' in text and "mean over 1 text, whose loss is" in text
+    assert figure.read_bytes().startswith(b"\x89PNG")
 
 
 def test_two_files_and_two_stores_are_compared(capsys, places, tmp_path):

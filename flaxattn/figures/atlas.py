@@ -7,6 +7,7 @@ nothing is measured here. Orders are those of the page's atlas.
 """
 
 import dataclasses
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 Order = Literal["grid", "value", "cluster"]
 
 _INCH = 0.36  # that a square takes
+_ACROSS = 44  # characters of a line above the squares
 _NARROWEST = 8  # squares in a row of groups, at least
 _SORTED = {"value": "from the largest to the smallest", "cluster": "like heads side by side"}
 _MARKS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
@@ -110,9 +112,12 @@ def _values(
     effects: Effects | Sequence[Effects] | None,
 ) -> tuple[HeadValues, str]:
     """A number of every head, and what it is of where that is not attention."""
-    numbers, told = read_effects(source[0] if isinstance(source, Store) else source, effects)
-    if measure in numbers:
-        return _effects(numbers[measure], measure, side), f"\n{told[measure]}"
+    if effects is not None:
+        trace = source[0] if isinstance(source, Store) else source
+        numbers, told = read_effects(trace, effects)
+        if measure in numbers:
+            said = textwrap.fill(told[measure], _ACROSS)
+            return _effects(numbers[measure], measure, side), f"\n{said}"
     if weights is None:
         return head_values(source, measure, side), ""
     if isinstance(source, Store):

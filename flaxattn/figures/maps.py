@@ -102,7 +102,7 @@ def read_maps(
         )
     scaled = kind.scaled(name, trace.place(sequence), seen, layers)
     values = np.repeat(scaled.values, len(seen.heads), 1) if scaled.common else scaled.values
-    label = f"{kind.label}, {scaled.unit}"
+    label = f"{kind.label}\n{scaled.unit}"
     peaks = scaled.peaks.tolist()
     return Maps(values[:, places], label, peaks, scaled.shares, scaled.signed)
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 _LEVELS = ("atlas", "model", "head", "neuron")
 _SENTENCES = {"a": 0, "b": 1}
+_PARTS = {"a": "prompt", "b": "continuation"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -199,10 +200,12 @@ def _positions(
     """Positions on the left and on the right that the filters leave."""
     left, right = (list(range(size)) for size in sizes)
     pair = str(told.get("attention", "all"))
-    if pair != "all" and one.segments is not None and side == "encoder":
+    alone = side == "decoder" and one.encoder is None  # segments are a prompt and what follows it
+    if pair != "all" and one.segments is not None and (side == "encoder" or alone):
         segments = np.asarray(one.segments[0])
         left, right = (np.flatnonzero(segments == _SENTENCES[name]).tolist() for name in pair)
-        said.append(f"sentence {pair[0].upper()} → {pair[1].upper()}")
+        parts = [_PARTS[name] for name in pair] if alone else list(pair.upper())
+        said.append(f"{'' if alone else 'sentence '}{' → '.join(parts)}")
     if told.get("special") == "hidden":
         of_queries, of_keys = _specials(one, side)
         left = [i for i in left if i not in of_queries]

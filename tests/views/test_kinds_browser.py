@@ -2,14 +2,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Weights other than attention in a browser: every level draws them and says what they are."""
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
 import pytest
+import store_cases
 
 from flaxattn.ablation import HeadEffects
+from flaxattn.heads.divergence import compare_stores
+from flaxattn.store.store import open_store
 from flaxattn.trace import Trace
-from flaxattn.views.doors import head_view
+from flaxattn.views.doors import compare_view, head_view
 
 pytestmark = pytest.mark.browser
 
@@ -106,6 +110,54 @@ def test_every_level_and_the_address_follow(view, shown):
     assert "weights=norm" in view.run("return location.hash")
     assert view.run("return page.state.json().weights") == "norm"
     assert ", ‖αf(x)‖" in view.svg()
+
+
+def test_two_stores_are_an_atlas_that_names_heads_left_out(view, tmp_path):
+    first = store_cases.traces("encoder", 3)
+    pairs = [(text, np.asarray(text.encoder.weights)[..., ::-1].copy()) for text in first]
+    pairs[1][1][0, 0, 1, 0, 0] = np.nan
+    second = [
+        dataclasses.replace(text, encoder=dataclasses.replace(text.encoder, weights=weights))
+        for text, weights in pairs
+    ]
+    both = zip(("a", "b"), (first, second), strict=True)
+    stores = [open_store(store_cases.write(tmp_path / name, texts)) for name, texts in both]
+    view.open(compare_view(*stores, names=("a", "<b>")).save(tmp_path / "stores.html"))
+    wanted = compare_stores(*stores).heads
+    cells = view.run("return view.drawn()")
+    assert [(c["layer"], c["head"]) for c in cells] == [(r.layer, r.head) for r in wanted]
+    assert [c["text"] for c in cells] == [f"{r.divergence:.3f}" for r in wanted]
+    assert view.texts("[role=radio]") == ["a", "<b>", "<b> − a"]
+    told = "a and <b>, 3 texts; NaN in some texts, left out there: encoder 0.2"
+    assert view.texts("#level-atlas .told") == [told]
+    view.choose("measure", "entropy")
+    assert {c["text"] for c in view.run("return view.drawn()")} == {"+0.00"}
+    assert view.run("return window.seen") == []
+
+
+def test_a_page_marks_where_a_prompt_ends(view, peaked, tmp_path):
+    weights = np.tril(peaked(1, 2, 5))
+    trace = Trace.from_arrays(
+        None,
+        [list("abcde")],
+        decoder_weights=weights / weights.sum(-1, keepdims=True),
+        decoder_tokens=[list("abcde")],
+    )
+    trace = dataclasses.replace(trace, decoder_tokens=(), segments=np.array([[0, 0, 1, 1, 1]]))
+    view.open(head_view(trace).save(tmp_path / "prompt.html"), "attention=ba")
+    assert view.texts("select[name=attention] option")[1:3] == [
+        "Prompt → Prompt",
+        "Continuation → Continuation",
+    ]
+    assert {key[1:] for key in view.lines()} == {(q, k) for q in (2, 3, 4) for k in (0, 1)}
+    view.choose("attention", "all")
+    marked = "[...document.querySelectorAll('[data-begins]')]"
+    assert view.run(f"return {marked}.map((e) => [e.dataset.index, e.dataset.begins])") == [
+        ["2", "continuation"],
+        ["2", "continuation"],
+    ]
+    shown = f"return getComputedStyle({marked}[0], '::after').content"
+    assert view.run(shown) == '"continuation"'
 
 
 def test_the_effect_of_ablation_is_a_number_with_what_it_was_measured_by(view, shown):

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Figures of weights other than attention, of effects of ablation, and of weights that are NaN."""
 
+import dataclasses
 import json
 
 import matplotlib.pyplot as plt
@@ -48,7 +49,7 @@ def test_maps_are_shares_of_the_largest_of_the_layer_and_say_so(trace, norms):
     assert list(maps(figure)) == wanted
     for n, drawn in enumerate(maps(figure).values()):
         np.testing.assert_allclose(drawn, norms[n, 1, 1] / peaks[n], rtol=1e-5)
-    assert figure.axes[-1].get_ylabel() == "‖αf(x)‖, ÷ the largest value of each layer"
+    assert figure.axes[-1].get_ylabel() == "‖αf(x)‖\n÷ the largest value of each layer"
     shares = fa.contributions(trace, ["rollout"])
     (drawn,) = maps(fa.plot_heads(trace, [1], [2], weights=shares)).items()
     assert drawn[0] == "layer 1, head 2"
@@ -85,7 +86,8 @@ def test_the_atlas_measures_sizes_as_shares_and_draws_effects(trace, norms):
     image = figure.axes[0].images[0]
     np.testing.assert_array_equal(image.get_array(), [[0.5, 0.3, 0.2], [0, -0.1, -0.4]])
     assert image.get_clim() == (-0.5, 0.5)
-    assert "mean over 12 texts, whose loss is 2.5" in figure.axes[0].get_title()
+    title = figure.axes[0].get_title().replace("\n", " ")
+    assert "mean over 12 texts, whose loss is 2.5" in title
 
 
 def test_the_state_of_a_page_draws_the_weights_that_it_shows(trace, norms):
@@ -107,6 +109,15 @@ def test_the_state_of_a_page_draws_the_weights_that_it_shows(trace, norms):
     np.testing.assert_allclose(atlas.axes[0].images[0].get_array(), wanted, atol=1e-6)
     model = fa.plot_state(trace, {"level": "model", "weights": "gradient"}, **given)
     assert model.axes[0].images[0].get_clim() == (-1, 1)
+
+
+def test_a_prompt_and_its_continuation_are_parts_of_a_state(trace):
+    record = dataclasses.replace(trace[0].encoder)
+    segments = np.array([[0, 1, 1, 1]])
+    written = dataclasses.replace(trace[0], encoder=None, decoder=record, segments=segments)
+    ((title, drawn),) = maps(fa.plot_state(written, {"heads": [1], "attention": "ba"})).items()
+    assert title.endswith("\ncontinuation → prompt")
+    np.testing.assert_array_equal(drawn, np.asarray(record.weights)[0, 0, 1, 1:, :1])
 
 
 def test_what_cannot_be_drawn_is_told(trace, norms):
