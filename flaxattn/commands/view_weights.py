@@ -109,6 +109,8 @@ def pairs_of(
 
     if kind == "trace" and names:
         raise typer.BadParameter("it goes with stores; these are files.", param_hint="--id")
+    first: Any
+    second: Any
     first, second = (open_store(p) if kind == "store" else Trace.load(p) for p in sources)
     wanted = list(examples or ()) + [example_of(first, name) for name in names or ()]
     if not wanted:

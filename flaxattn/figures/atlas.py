@@ -216,8 +216,9 @@ def _squares(ax: "Axes", values: Float[np.ndarray, "Y X"], places: Int[np.ndarra
     image = ax.imshow(values, cmap=name, vmin=-most if least < 0 else 0, vmax=most)
     image.set_interpolation("nearest")
     for row, column in zip(*np.nonzero((places >= 0) & np.isnan(values)), strict=True):
-        place, look = (column - 0.5, row - 0.5), {"hatch": "//////", "edgecolor": "#8a8a8a"}
-        ax.add_patch(Rectangle(place, 1, 1, fill=False, linewidth=0, **look))
+        hatched = Rectangle((column - 0.5, row - 0.5), 1, 1, fill=False, linewidth=0)
+        hatched.set(hatch="//////", edgecolor="#8a8a8a")
+        ax.add_patch(hatched)
     ax.tick_params(length=0, labelsize=7)
     return image
 

@@ -109,9 +109,10 @@ def draw_heads(
     rows, columns = token_labels(queries), token_labels(keys)
     new = ax is None
     axes = map_axes(rows, columns, range(count), range(across)) if new else np.array([[ax]])
-    for i, j in np.ndindex(count, across):
-        draw_map(axes[i, j], maps.values[i, j], titles[i][j], signed=maps.signed)
-        write_tokens(axes[i, j], rows, columns, rows=j == 0, columns=i == count - 1)
+    for i in range(count):
+        for j in range(across):
+            draw_map(axes[i, j], maps.values[i, j], titles[i][j], signed=maps.signed)
+            write_tokens(axes[i, j], rows, columns, rows=j == 0, columns=i == count - 1)
     if new:
         add_scale(axes, maps.label)
     return axes[0, 0].figure

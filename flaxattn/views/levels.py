@@ -126,8 +126,9 @@ def open_page(
             for shaped in inputs
             for row in shaped.pop("missing", ())
         }
-        told |= {"divergence": told_divergence(missing, len(inputs), second.names)}
-        payload["told"] = told
+        if missing or len(inputs) > 1:
+            said = told_divergence(missing, len(inputs), second.names)
+            payload["told"] = told | {"divergence": said}
         payload["names"] = [visible(name) for name in second.names]
     return build_page(
         payload,
