@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from flaxattn.handle import Pretrained as Pretrained
     from flaxattn.head_losses import HeadTask as HeadTask
     from flaxattn.head_losses import head_task as head_task
+    from flaxattn.heads.contribution_maps import contributions as contributions
     from flaxattn.heads.divergence import compare_traces as compare_traces
     from flaxattn.heads.flow import attention_flow as attention_flow
     from flaxattn.heads.flow import rollout as rollout
@@ -81,6 +82,7 @@ _HOMES = {
     "atlas_view": "flaxattn.views.doors",
     "compare_traces": "flaxattn.heads.divergence",
     "compare_view": "flaxattn.views.doors",
+    "contributions": "flaxattn.heads.contribution_maps",
     "detect_heads": "flaxattn.heads.induction",
     "embed": "flaxattn.extraction.embed",
     "extract": "flaxattn.extraction.extract",
@@ -135,6 +137,7 @@ __all__ = [  # a list in this file, so that type checkers can read it
     "attention_flow",
     "compare_traces",
     "compare_view",
+    "contributions",
     "detect_heads",
     "embed",
     "extract",

@@ -351,14 +351,15 @@ class PretrainedGPT2(Pretrained):
     def _reread(
         self, ids: np.ndarray, sizes: np.ndarray, mask: np.ndarray, capture: Capture
     ) -> Trace:
-        """The trace of prompts with what follows them, moved to the left."""
+        """The trace of prompts with what follows them, moved to the left; prompts are segment 0."""
         starts = (mask == 0).sum(1)
         width = (sizes - starts).max()
         places = starts[:, None] + np.arange(width)[None]
         real = places < sizes[:, None]
         moved = np.take_along_axis(ids, np.minimum(places, ids.shape[1] - 1), axis=1)
         reading = self._reading(np.where(real, moved, 0), real.astype(np.int32))
-        return self.seen(reading, capture)
+        written = np.arange(width)[None] >= (mask != 0).sum(1)[:, None]
+        return dataclasses.replace(self.seen(reading, capture), segments=written.astype(np.int32))
 
     def _reading(
         self,

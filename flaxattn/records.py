@@ -68,9 +68,11 @@ def without_first(weights: Float[np.ndarray, "*heads Q K"]) -> Float[np.ndarray,
         weights: Whole rows.
 
     Returns:
-        The first column is 0. A row that had everything there is 0 throughout.
+        The first column is 0. A row that had everything there is 0 throughout; one that has NaN
+        in the rest is NaN.
     """
     rest = weights.copy()
     rest[..., 0] = 0
     total = rest.sum(axis=-1, keepdims=True)
-    return np.divide(rest, total, out=np.zeros_like(rest), where=total > 0)
+    shares = np.divide(rest, total, out=np.zeros_like(rest), where=total > 0)
+    return np.where(np.isnan(total), total, shares)

@@ -32,7 +32,7 @@ _KIND = Kind(
 _SIDES = ("encoder", "decoder", "cross")
 _ARRAYS = ("mask", "segments", "special", "decoder_mask", "decoder_special")
 _LISTS = ("tokens", "words", "texts", "truncated", "decoder_tokens", "written", "decoder_words")
-_NUMBERS = ("layers", "heads", "implementation", "query_window", "key_window")
+_NUMBERS = ("layers", "heads", "implementation", "query_window", "key_window", "scale")
 
 
 def write(trace: Trace, path: str | os.PathLike[str]) -> Path:

@@ -68,6 +68,8 @@ def test_the_trace_of_what_it_writes(model: PretrainedGPT2) -> None:
     assert trace.decoder is not None and trace.decoder.weights is not None
     assert trace.decoder.weights.shape[:3] == (4, 1, 6)
     assert "".join(trace[0].tokens[0]) == text
+    assert trace.segments is not None  # the prompt, and what was written
+    assert trace.segments.tolist() == [[0] * 3 + [1] * 6]
 
 
 def test_the_shipped_files_are_small_and_complete() -> None:

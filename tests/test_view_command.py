@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import store_cases
 
-from flaxattn import cli, head_view
+from flaxattn import cli, compare_view, contributions, head_view
 from flaxattn.commands.view import VIEWS
 from flaxattn.store.store import open_store
 from flaxattn.trace import Trace
@@ -88,6 +88,12 @@ def test_a_figure_is_written_beside_the_page(capsys, places, tmp_path, kind):
         (["store/plan.json"], "is no trace. To read the text in it: flaxattn view - < FILE"),
         (["two.safetensors", "--layers", "0,x"], "'0,x' is not a list of layer numbers"),
         (["two.safetensors", "--layers", "5"], "There is no layer 5."),
+        (["a text", "--weights", "flow"], "'flow' is none of norm, rollout, effective, ablation."),
+        (["store", "--weights", "norm"], "norm needs the model that read a text; the source is a"),
+        (["store", "--weights", "rollout", "--serve"], "it goes with one page, not with --serve."),
+        (["store", "store", "--weights", "rollout"], "it goes with one source, received two."),
+        (["store", "store", "--save-figure", "a.png"], "of two stores, name a text: --example 0."),
+        (["two.safetensors", "two.safetensors", "--id", "a"], "it goes with stores; these are"),
         (["two.safetensors", "--save-figure", "a.jpg"], "'a.jpg' is none of .svg, .pdf, .png."),
         (["two.safetensors", "--save-figure", "no/a.svg"], "in a folder that does not exist"),
         (["store", "--serve", "--port", "70000"], "Port 70000 of 127.0.0.1 cannot be used"),
@@ -110,6 +116,52 @@ def test_every_view_of_a_text_has_a_page_and_a_figure(capsys, tmp_path, view):
     assert re.search(rf'"level":"{level}"', text) and figure.read_bytes().startswith(b"\x89PNG")
     levels = ["atlas", "model", "head", *(["neuron"] if view in ("neuron", "all") else [])]
     assert f'"levels":{json.dumps(levels, separators=(",", ":"))}' in text
+
+
+def test_other_weights_of_a_text_and_of_a_file_are_computed(capsys, places, tmp_path):
+    page, figure = tmp_path / "a.html", tmp_path / "a.png"
+    words = ("--weights", "norm,rollout,effective", "-o", page, "--save-figure", figure)
+    assert run(capsys, "view", "The cat is sad.", *words)[0] == 0
+    text = page.read_text(encoding="utf-8")
+    for part in ('"weights":"norm"', '"label":"rollout"', '"label":"effective attention"'):
+        assert part in text
+    assert '"neuron"' not in text
+    assert figure.read_bytes().startswith(b"\x89PNG")
+    words = ("--weights", "rollout", "-o", page)
+    assert run(capsys, "view", places / "two.safetensors", *words)[0] == 0
+    trace = Trace.load(places / "two.safetensors")
+    wanted = head_view(trace, weights=contributions(trace), state={"weights": "rollout"}).html
+    assert page.read_text(encoding="utf-8") == wanted
+
+
+@pytest.mark.slow
+def test_the_effect_of_ablation_is_measured_on_the_text(capsys, tmp_path):
+    page, figure = tmp_path / "a.html", tmp_path / "a.png"
+    words = ("--weights", "ablation", "--view", "atlas", "-o", page, "--save-figure", figure)
+    assert run(capsys, "view", "The cat is sad.", *words)[0] == 0
+    text = page.read_text(encoding="utf-8")
+    assert '"measure":"ablation"' in text and "mean over 1 text, whose loss is" in text
+    assert figure.read_bytes().startswith(b"\x89PNG")
+
+
+def test_two_files_and_two_stores_are_compared(capsys, places, tmp_path):
+    page, figure = tmp_path / "a.html", tmp_path / "a.svg"
+    other = np.random.default_rng(0).dirichlet(np.ones(3), (2, 2, 2, 3)).astype(np.float32)
+    after = Trace.from_arrays(other, [list("abc"), list("def")])
+    after.save(tmp_path / "after.safetensors")
+    before = Trace.load(places / "two.safetensors")
+    paths = (places / "two.safetensors", tmp_path / "after.safetensors")
+    assert run(capsys, "view", *paths, "-o", page, "--save-figure", figure)[0] == 0
+    names = ("two.safetensors", "after.safetensors")
+    assert page.read_text(encoding="utf-8") == compare_view(before, after, names).html
+    assert figure.read_bytes().startswith(b"<?xml")
+    pair = [store_cases.write(tmp_path / n, store_cases.traces("encoder")) for n in ("a", "b")]
+    stores = [open_store(path) for path in pair]
+    assert run(capsys, "view", *pair, "-o", page, "--layer", 3)[0] == 0
+    assert page.read_text(encoding="utf-8") == compare_view(*stores, ("a", "b"), layer=3).html
+    assert run(capsys, "view", *pair, "-o", page, "--example", -1)[0] == 0
+    wanted = compare_view(stores[0][-1], stores[1][-1], ("a", "b")).html
+    assert page.read_text(encoding="utf-8") == wanted
 
 
 def test_a_store_is_served_until_somebody_stops_it(places):

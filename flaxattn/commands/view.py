@@ -16,6 +16,14 @@ import typer
 from rich.console import Console
 
 from flaxattn.commands.standard_input import given_text
+from flaxattn.commands.view_weights import (
+    KINDS,
+    names_of,
+    of_model,
+    pairs_of,
+    wanted_kinds,
+    with_kinds,
+)
 
 if TYPE_CHECKING:
     from flaxattn.store.store import Store
@@ -61,7 +69,11 @@ def view(
         ),
     ],
     text_b: Annotated[
-        str | None, typer.Argument(help="Second text of a pair; of a translation, its target.")
+        str | None,
+        typer.Argument(
+            help="Second text of a pair; of a translation, its target. Or the file or store that "
+            "SOURCE is compared with.",
+        ),
     ] = None,
     out: Annotated[
         Path,
@@ -89,6 +101,13 @@ def view(
     name: Annotated[
         list[str] | None, typer.Option("--id", help="Id of a text of a store; repeat.")
     ] = None,
+    weights: Annotated[
+        str | None,
+        typer.Option(
+            help=f"Shown in place of attention, several in one page: {', '.join(KINDS)}; and "
+            "ablation, a number of the atlas."
+        ),
+    ] = None,
     save_figure: Annotated[
         Path | None, typer.Option(help="Also write a figure, as svg, pdf or png.")
     ] = None,
@@ -99,6 +118,8 @@ def view(
     port: Annotated[int, typer.Option(help="Of --serve; 0 takes any that is free.")] = 8000,
 ) -> None:
     """Write one offline page with the attention to a text, a pair of texts, or a stored text.
+
+    Two files or two stores are compared.
 
     A model that translates writes the target itself where none is given.
     """
@@ -117,18 +138,28 @@ def view(
         "side": side,
     }
     kind = _kind(source)
+    names = wanted_kinds(weights, kind)
+    if text_b is not None and kind != "text" and _kind(text_b) == kind:
+        if serve or names:
+            option = "--serve" if serve else "--weights"
+            raise typer.BadParameter("it goes with one source, received two.", param_hint=option)
+        for number, pair in pairs_of(kind, (source, text_b), example, name):
+            _compare(pair, (source, text_b), chosen, (out, save_figure), number)
+        return
     _check_source(kind, text_b=text_b, example=example, name=name, serve=serve)
+    if serve and names:
+        raise typer.BadParameter("it goes with one page, not with --serve.", param_hint="--weights")
     if serve:
         _serve(source, VIEWS[view], port)
         return
     if kind == "store":
-        traces = _stored(source, example, name)
+        traces = with_kinds(_stored(source, example, name), names)
     elif kind == "trace":
-        traces = _saved(source, example)
+        traces = with_kinds(_saved(source, example), names)
     else:
-        traces = _read(source, text_b, model, truncate, VIEWS[view].vectors)
-    for number, trace in traces:
-        _write(VIEWS[view], trace, chosen, (out, save_figure), number)
+        traces = _read((source, text_b), model, truncate, VIEWS[view].vectors, names)
+    for number, trace, beside in traces:
+        _write(VIEWS[view], trace, chosen | beside, (out, save_figure), number)
 
 
 def _named(path: str) -> Callable[..., Any]:
@@ -173,22 +204,34 @@ def _check_source(kind: str, *, text_b: Any, example: Any, name: Any, serve: boo
 
 
 def _read(
-    text: str, text_b: str | None, model: str, truncate: bool, vectors: bool
-) -> Iterator[tuple[int | None, "Trace"]]:
-    """The trace of a text under a model."""
+    texts: tuple[str, str | None],
+    model: str,
+    truncate: bool,
+    vectors: bool,
+    kinds: Sequence[str],
+) -> Iterator[tuple[int | None, "Trace", dict[str, Any]]]:
+    """The trace of a text under a model, and what is shown beside attention."""
     from flaxattn.kernels.contract import Capture
     from flaxattn.loading import from_pretrained
+    from flaxattn.views.compare import without_vectors
 
-    asked = Capture(weights=True, query=vectors, key=vectors, value=vectors)
+    asked = Capture(weights=True, query=vectors, key=vectors, value=vectors or bool(kinds))
     console = _console()
     with console.status(f"loading {model}"):
         loaded = from_pretrained(model)
     with console.status("reading the text"):
-        trace = loaded.trace(given_text(text), text_b, truncate=truncate, capture=asked)
+        text, text_b = given_text(texts[0]), texts[1]
+        trace = loaded.trace(text, text_b, truncate=truncate, capture=asked)
     for cut in trace.truncated:
         if cut:
             typer.echo(f"cut {cut} tokens to fit the model's limit")
-    yield None, trace
+    beside = {}
+    if kinds:
+        with console.status(f"computing {', '.join(kinds)}"):
+            beside = of_model(loaded, trace, kinds, truncate=truncate)
+    if not vectors:
+        trace = without_vectors(trace)
+    yield None, trace, beside
 
 
 def _saved(path: str, examples: Sequence[int] | None) -> Iterator[tuple[int | None, "Trace"]]:
@@ -228,12 +271,13 @@ def _write(
     """The page of a trace, and the figure if one was asked for."""
     out, figure = (None if path is None else _numbered(path, number) for path in files)
     asked = dict(chosen)
+    drawn_beside = {name: asked[name] for name in ("weights", "effects") if name in asked}
     layers, layer = asked.pop("layers"), asked.pop("layer")
     page = view.make_page()(trace, layer=layer, include_layers=layers, **asked)
     assert out is not None
     drawn = None
     if figure is not None:
-        drawn = _drawn(view, trace, layers if layer is None else [layer], asked)
+        drawn = _drawn(view, trace, layers if layer is None else [layer], asked, drawn_beside)
     page.save(out)
     _tell(out)
     if figure is not None:
@@ -241,15 +285,55 @@ def _write(
         _tell(figure)
 
 
-def _drawn(view: View, trace: "Trace", layers: Sequence[int] | None, asked: dict[str, Any]) -> Any:
+def _drawn(
+    view: View,
+    trace: "Trace",
+    layers: Sequence[int] | None,
+    asked: dict[str, Any],
+    beside: dict[str, Any],
+) -> Any:
     """The figure of a trace: several layers of the head level, or what the page shows at first."""
     import matplotlib
 
     matplotlib.use("Agg")  # no window, whatever the settings of the user
+    shown = {name: value for name, value in asked.items() if name in ("heads", "side")}
+    state = asked.get("state", {})
     if view.level == "head":
-        return _named("flaxattn.plot_heads")(trace, layers=layers, **asked)
-    state = {"level": view.level, "layer": layers[0] if layers else None, **asked}
-    return _named("flaxattn.plot_state")(trace, state)
+        kind = state.get("weights")
+        weights = {kind: beside["weights"][kind]} if kind else None
+        return _named("flaxattn.plot_heads")(trace, layers=layers, weights=weights, **shown)
+    state = {"level": view.level, "layer": layers[0] if layers else None, **state, **shown}
+    return _named("flaxattn.plot_state")(trace, state, **beside)
+
+
+def _compare(
+    pair: tuple[Any, Any],
+    sources: tuple[str, str],
+    chosen: dict[str, Any],
+    files: tuple[Path, Path | None],
+    number: int | None,
+) -> None:
+    """The page of two traces or stores, and the figure if one was asked for."""
+    out, figure = (None if path is None else _numbered(path, number) for path in files)
+    names, stores = names_of(*sources), not hasattr(pair[0], "tokens")
+    if stores and (figure is not None or chosen["layers"] is not None):
+        option = "--layers" if figure is None else "--save-figure"
+        raise typer.BadParameter("of two stores, name a text: --example 0.", param_hint=option)
+    asked = dict(chosen)
+    layers = asked.pop("layers")
+    page = _named("flaxattn.compare_view")(
+        *pair, names, **asked, **({} if stores else {"include_layers": layers})
+    )
+    assert out is not None
+    page.save(out)
+    _tell(out)
+    if figure is not None:
+        import matplotlib
+
+        matplotlib.use("Agg")
+        drawn = _named("flaxattn.plot_compare")(*pair, side=chosen["side"], names=names)
+        _named("flaxattn.save_figure")(drawn, figure)
+        _tell(figure)
 
 
 def _numbered(path: Path, number: int | None) -> Path:

@@ -6,6 +6,8 @@ The numbers come from `flaxattn.heads.values`, groups of like heads from `flaxat
 nothing is measured here. Orders are those of the page's atlas.
 """
 
+import dataclasses
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,11 +15,14 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from flaxattn.errors import InputError
+from flaxattn.figures.maps import DIVERGING
 from flaxattn.heads.likeness import head_likeness
 from flaxattn.heads.values import HeadValues, head_values
 from flaxattn.records import layer_weights
 from flaxattn.store.store import Store
 from flaxattn.trace import Trace
+from flaxattn.views.kind_parts import Effects, read_effects
+from flaxattn.views.kinds import Given, measured_as, one_kind
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,6 +31,7 @@ if TYPE_CHECKING:
 Order = Literal["grid", "value", "cluster"]
 
 _INCH = 0.36  # that a square takes
+_ACROSS = 44  # characters of a line above the squares
 _NARROWEST = 8  # squares in a row of groups, at least
 _SORTED = {"value": "from the largest to the smallest", "cluster": "like heads side by side"}
 _MARKS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
@@ -40,8 +46,13 @@ def plot_atlas(
     side: str | None = None,
     roles: Mapping[tuple[int, int], str] | None = None,
     order: Order = "grid",
+    weights: Given | None = None,
+    effects: Effects | Sequence[Effects] | None = None,
 ) -> "Figure":
     """Draw one number of every head: layers down, heads across, white at 0.
+
+    Numbers below 0 are orange, then. A head whose number is not known is hatched, such as one whose
+    weights are NaN.
 
     Args:
         source: A trace, or a store with statistics, over whose texts the mean is taken.
@@ -53,21 +64,28 @@ def plot_atlas(
         order: `grid` puts heads where their numbers say; `value` sorts them all, the largest
             first; `cluster` puts heads that attend alike into groups, by Jensen–Shannon distance
             on the first text. Layer and head then stand in the squares.
+        weights: Measured in place of attention, as in `plot_heads`: sizes as shares of their row.
+        effects: What `fa.ablate` or `fa.head_importance` returned; then `measure` may be `ablation`
+            or `importance`, and what it was measured by is written below.
 
     Returns:
         The figure, to be shown or saved.
 
     Raises:
         InputError: If there is no such side or measure, a role is of a head that is not there, or
-            heads of a store are to be clustered, whose maps are not read.
+            heads of a store are to be clustered, whose maps are not read, or
+            `weights` or `effects` do not fit.
         StoreError: If the store is damaged.
     """
-    found = head_values(source, measure, side)
+    found, said = _values(source, measure, side, weights, effects)
     places, starts = _places(source, found, order)
     own = ax if ax is not None else _axes(*places.shape)
     values = np.where(places >= 0, found.values.ravel()[places], np.nan)
-    image = _squares(own, values)
-    own.set_title(f"{found.side}: {measure}", fontsize=8, parse_math=False)
+    image = _squares(own, values, places)
+    title = f"{found.side}: {measure}{said}"
+    if np.isnan(found.values).any():
+        title += "\nhatched: not a number"
+    own.set_title(title, fontsize=8, parse_math=False)
     if order == "grid":
         own.set_xticks(range(len(found.heads)), [str(head) for head in found.heads])
         own.set_yticks(range(len(found.layers)), [str(layer) for layer in found.layers])
@@ -84,6 +102,53 @@ def plot_atlas(
         add_bar(own, image, unit(measure))
     figure: Any = own.figure
     return figure
+
+
+def _values(
+    source: Trace | Store,
+    measure: str,
+    side: str | None,
+    weights: Given | None,
+    effects: Effects | Sequence[Effects] | None,
+) -> tuple[HeadValues, str]:
+    """A number of every head, and what it is of where that is not attention."""
+    if effects is not None:
+        trace = source[0] if isinstance(source, Store) else source
+        numbers, told = read_effects(trace, effects)
+        if measure in numbers:
+            said = textwrap.fill(told[measure], _ACROSS)
+            return _effects(numbers[measure], measure, side), f"\n{said}"
+    if weights is None:
+        return head_values(source, measure, side), ""
+    if isinstance(source, Store):
+        raise InputError(
+            "Weights other than attention are given for texts; a store holds many.\n"
+            "Take a text: plot_atlas(store[0], weights=…)."
+        )
+    kind = one_kind(source, weights)
+    if kind is None:
+        return head_values(source, measure, side), ""
+    name = side or next(iter(kind.sides))
+    if name not in kind.sides:
+        raise InputError(
+            f"weights[{kind.name!r}] are of {', '.join(kind.sides)}; drawn is {name}.\n"
+            f"Choose the side: side={next(iter(kind.sides))!r}."
+        )
+    found = [
+        head_values(measured_as(one, name, maps), measure, name)
+        for one, maps in zip(source, kind.sides[name], strict=True)
+    ]
+    means = np.mean([one.values for one in found], axis=0)
+    return dataclasses.replace(found[0], values=means), f" of {kind.label}, as shares of each row"
+
+
+def _effects(sides: Mapping[str, np.ndarray], measure: str, side: str | None) -> HeadValues:
+    """What was measured of every head of the model."""
+    if side is not None and side not in sides:
+        raise InputError(f"There is no {measure} of {side}.\nThere is {', '.join(sides)}.")
+    name = side or next(iter(sides))
+    layers, heads = (tuple(range(size)) for size in sides[name].shape)
+    return HeadValues(measure, name, layers, heads, sides[name].astype(np.float64))
 
 
 def unit(measure: str) -> str:
@@ -123,7 +188,7 @@ def _places(
             "Capture them: model.trace(text, capture=fa.Capture(weights=True))."
         )
     seen.require_whole("Clustering heads")
-    maps = layer_weights(seen, found.layers)
+    maps = np.nan_to_num(layer_weights(seen, found.layers, allow_nan=True))
     alike = head_likeness(maps.reshape(-1, *maps.shape[2:]))
     return _in_groups(alike.order, alike.groups, max(width, _NARROWEST))
 
@@ -141,12 +206,19 @@ def _in_groups(
     return np.array([row + [-1] * (across - len(row)) for row in rows]), starts
 
 
-def _squares(ax: "Axes", values: Float[np.ndarray, "Y X"]) -> Any:
-    """Draw the squares; where there is no value, there is none."""
+def _squares(ax: "Axes", values: Float[np.ndarray, "Y X"], places: Int[np.ndarray, "Y X"]) -> Any:
+    """Draw the squares; where there is no head, there is none; where no number, a hatch."""
+    from matplotlib.patches import Rectangle
+
     known = values[np.isfinite(values)]
-    least, most = min(0.0, known.min(initial=0)), known.max(initial=0)
-    image = ax.imshow(values, cmap="Blues", vmin=least, vmax=most if most > least else least + 1)
+    least, most = known.min(initial=0), known.max(initial=0)
+    name, most = (DIVERGING, max(most, -least)) if least < 0 else ("Blues", most or 1)
+    image = ax.imshow(values, cmap=name, vmin=-most if least < 0 else 0, vmax=most)
     image.set_interpolation("nearest")
+    for row, column in zip(*np.nonzero((places >= 0) & np.isnan(values)), strict=True):
+        hatched = Rectangle((column - 0.5, row - 0.5), 1, 1, fill=False, linewidth=0)
+        hatched.set(hatch="//////", edgecolor="#8a8a8a")
+        ax.add_patch(hatched)
     ax.tick_params(length=0, labelsize=7)
     return image
 
@@ -158,7 +230,9 @@ def _write_heads(ax: "Axes", found: HeadValues, places: Int[np.ndarray, "Y X"]) 
         if place < 0:
             continue
         layer, head = divmod(int(place), len(found.heads))
-        ink = "white" if found.values[layer, head] > (low + high) / 2 else "black"
+        value = found.values[layer, head]
+        dark = abs(value) > high / 2 if low < 0 else value > high / 2
+        ink = "white" if dark else "black"
         name = f"{found.layers[layer]}.{found.heads[head]}"
         ax.text(float(column), float(row), name, ha="center", va="center", fontsize=6, color=ink)
 

@@ -6,6 +6,7 @@ Heads are ranked by `flaxattn.heads.divergence`. The difference is orange where 
 and purple where it has more.
 """
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from jaxtyping import Float
 from flaxattn.errors import InputError
 from flaxattn.figures.atlas import add_bar, unit
 from flaxattn.figures.heads import draw_map, map_axes, token_labels, write_tokens
+from flaxattn.figures.maps import DIVERGING, hatch_missing
 from flaxattn.heads.divergence import HeadDivergence, compare_traces
 from flaxattn.heads.values import HeadValues, head_values
 from flaxattn.records import layer_weights
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _MOST = 24  # heads of one figure
-_APART = "PuOr"  # orange below 0, purple above; also for the colour-blind
+_LISTED = 4  # heads that are named
 
 
 def plot_compare(
@@ -44,8 +46,9 @@ def plot_compare(
     """Draw the heads that differ most between two traces: each of them, and the difference.
 
     Rows are heads, the largest Jensen–Shannon divergence first, averaged over all texts of the
-    traces; drawn is one text. With `measure`, one row compares that number over all heads, as
-    `plot_atlas` draws it, of two traces or two stores.
+    traces; drawn is one text. Heads with weights that are NaN are named and left out. With
+    `measure`, one row compares that number over all heads, as `plot_atlas` draws it, of two traces
+    or two stores.
 
     Args:
         first: A trace, or with `measure` a store with statistics.
@@ -75,13 +78,24 @@ def plot_compare(
     if not 1 <= count <= _MOST:
         raise InputError(f"plot_compare draws 1 to {_MOST} heads, received count={count}.")
     ranked = compare_traces(first, second, side=side)
-    ranked = [row for row in ranked if row.side == ranked[0].side][:count]
+    missing = [row for row in ranked if math.isnan(row.divergence)]
+    ranked = [row for row in ranked if row.side == ranked[0].side and row not in missing][:count]
+    if not ranked:
+        raise InputError(
+            "No head of the two traces can be compared: each has weights that are NaN.\n"
+            "Draw where they are: fa.plot_model(first)."
+        )
     parts = [_maps(first, second, sequence, row) for row in ranked]
     queries, keys = parts[0][1]
     grid = _grid(axes, len(parts), (queries, keys))
     most = max(float(np.abs(maps[1] - maps[0]).max()) for maps, _ in parts) or 1.0
     for number, (row, (maps, labels)) in enumerate(zip(ranked, parts, strict=True)):
         _draw_row(grid[number], maps, labels, row, names, most, last=number == len(parts) - 1)
+    if missing:
+        named = ", ".join(f"{row.side} {row.layer}.{row.head}" for row in missing[:_LISTED])
+        more = f" and {len(missing) - _LISTED} more" if len(missing) > _LISTED else ""
+        title = f"{grid[0, 0].get_title()}\nnot compared, NaN: {named}{more}"
+        grid[0, 0].set_title(title, fontsize=8, parse_math=False)
     if axes is None:
         _scales(grid)
     return grid[0, 0].figure
@@ -94,7 +108,8 @@ def _maps(
     found, labels = [], ([], [])
     for trace in (first, second):
         seen, queries, keys = one_side(trace, sequence, row.side)
-        found.append(layer_weights(seen, [row.layer])[0, seen.heads.index(row.head)])
+        maps = layer_weights(seen, [row.layer], allow_nan=True)
+        found.append(maps[0, seen.heads.index(row.head)])
         labels = (token_labels(queries), token_labels(keys))
     return (found[0], found[1]), labels
 
@@ -113,7 +128,7 @@ def _draw_row(
     named = f"{row.side} {row.layer}.{row.head}: {row.divergence:.3f} nats"
     draw_map(axes[0], maps[0], f"{named}\n{names[0]}")
     draw_map(axes[1], maps[1], names[1])
-    image = axes[2].imshow(maps[1] - maps[0], cmap=_APART, vmin=-most, vmax=most, aspect="equal")
+    image = axes[2].imshow(maps[1] - maps[0], cmap=DIVERGING, vmin=-most, vmax=most, aspect="equal")
     image.set_interpolation("nearest")
     axes[2].set_title(f"{names[1]} − {names[0]}", fontsize=8, parse_math=False)
     for number, ax in enumerate(axes):
@@ -143,12 +158,13 @@ def _compare_values(
     pictures = [
         (one.values, "Blues", (0, most), names[0]),
         (other.values, "Blues", (0, most), names[1]),
-        (apart, _APART, (-limit, limit), f"{names[1]} − {names[0]}"),
+        (apart, DIVERGING, (-limit, limit), f"{names[1]} − {names[0]}"),
     ]
     for number, (ax, (values, colours, limits, name)) in enumerate(
         zip(grid[0], pictures, strict=True)
     ):
         ax.imshow(values, cmap=colours, vmin=limits[0], vmax=limits[1], interpolation="nearest")
+        hatch_missing(ax, values)
         ax.set_title(name, fontsize=8, parse_math=False)
         write_tokens(ax, layers, heads, rows=number == 0, names=("layer", "head"))
     if axes is None:

@@ -16,9 +16,11 @@ import numpy as np
 from jaxtyping import Float
 
 from flaxattn.errors import InputError
-from flaxattn.records import choose, layer_weights, without_first
+from flaxattn.figures.maps import Maps, colours, hatch_missing, read_maps
+from flaxattn.records import choose
 from flaxattn.seen import Seen
 from flaxattn.trace import Trace
+from flaxattn.views.kinds import Given
 from flaxattn.views.payload import visible
 from flaxattn.views.sides import one_side
 
@@ -42,6 +44,7 @@ def plot_heads(
     *,
     side: str | None = None,
     exclude_first: bool = False,
+    weights: Given | None = None,
 ) -> "Figure":
     """Draw attention maps, query by key, one row per layer and one column per head.
 
@@ -49,7 +52,8 @@ def plot_heads(
     grey and by the colour-blind. Tokens are written as they are: no `$` starts a formula, control
     characters are made visible, characters that no installed font has are drawn as their code
     points. Above 40 characters a token is cut, above 128 tokens only some are written. Of a window
-    of weights, the tokens of the window are written. The same trace gives the same figure.
+    of weights, the tokens of the window are written. Weights that are NaN are hatched, which their
+    title says. The same trace gives the same figure.
 
     Args:
         trace: With weights `[L, B, H, Q, K]`.
@@ -61,46 +65,72 @@ def plot_heads(
         exclude_first: Whether the first key is left out, where many heads leave what they have no
             use for. The other weights of each row are scaled up to a sum of one, which the figure
             says, with the share that was left out; a row that had everything there stays white.
+        weights: Drawn in place of attention: one entry of what `fa.contributions` returns, or an
+            array of your own by name, as for `flaxattn.head_view`. Values whose rows do not sum to
+            one are drawn as shares of the largest size of their layer, which the titles tell;
+            negative ones are orange, positive ones purple.
 
     Returns:
         The figure, to be shown or saved with `figure.savefig`.
 
     Raises:
         InputError: If the trace holds no weights, there is no such side, layer, head or sequence,
-            there are too many maps for one figure, `ax` is given for more than one map, or
-            `exclude_first` meets a window of keys.
+            there are too many maps for one figure, `ax` is given for more than one map,
+            `exclude_first` meets a window of keys, or `weights` do not fit.
     """
     seen, queries, keys = one_side(trace, sequence, side)
     chosen = choose(layers, seen.layers, "layer")
     columns = choose(heads, seen.heads, "head")
-    _check_count(len(chosen), len(columns), ax)
-    weights = layer_weights(seen, chosen)[:, [seen.heads.index(head) for head in columns]]
-    titles = [[f"layer {layer}, head {head}" for head in columns] for layer in chosen]
+    check_count(len(chosen), len(columns), ax)
+    maps = read_maps(trace, weights, sequence, side, seen, chosen, columns)
+    titles = maps.titles(chosen, columns)
     if exclude_first:
-        weights, titles = _without_first(seen, weights, titles)
-    rows, across = token_labels(queries), token_labels(keys)
-    axes = np.array([[ax]]) if ax is not None else map_axes(rows, across, chosen, columns)
-    for i in range(len(chosen)):
-        for j in range(len(columns)):
-            draw_map(axes[i, j], weights[i, j], titles[i][j])
-            write_tokens(axes[i, j], rows, across, rows=j == 0, columns=i == len(chosen) - 1)
-    if ax is None:
-        add_scale(axes)
+        maps, titles = _without_first(seen, maps, titles)
+    return draw_heads(maps, titles, queries, keys, ax)
+
+
+def draw_heads(
+    maps: Maps,
+    titles: Sequence[Sequence[str]],
+    queries: Sequence[str],
+    keys: Sequence[str],
+    ax: "Axes | None",
+) -> "Figure":
+    """Draw maps with their tokens, one row per layer and one column per head.
+
+    Args:
+        maps: What is drawn.
+        titles: Above each map.
+        queries: Tokens of rows.
+        keys: Tokens of columns.
+        ax: Axes to draw a single map into; None makes a figure.
+    """
+    count, across = maps.values.shape[:2]
+    rows, columns = token_labels(queries), token_labels(keys)
+    new = ax is None
+    axes = map_axes(rows, columns, range(count), range(across)) if new else np.array([[ax]])
+    for i in range(count):
+        for j in range(across):
+            draw_map(axes[i, j], maps.values[i, j], titles[i][j], signed=maps.signed)
+            write_tokens(axes[i, j], rows, columns, rows=j == 0, columns=i == count - 1)
+    if new:
+        add_scale(axes, maps.label)
     return axes[0, 0].figure
 
 
-def _without_first(
-    seen: Seen, weights: Float[np.ndarray, "L H Q K"], titles: list[list[str]]
-) -> tuple[Float[np.ndarray, "L H Q K"], list[list[str]]]:
-    """Renormalised weights, and titles that say so."""
+def _without_first(seen: Seen, maps: Maps, titles: list[list[str]]) -> tuple[Maps, list[list[str]]]:
+    """Maps without the first key, and titles that say so."""
     if seen.key_window is not None:
         seen.require_whole("Leaving out the first token")
-    shares = weights[..., 0].mean(-1)
+    if not maps.shares:
+        said = [[f"{title}\nfirst token out" for title in row] for row in titles]
+        return maps.without_first(), said
+    shares = maps.values[..., 0].mean(-1)
     said = [
         [f"{title}\nfirst token out ({share:.0%}),\nrenormalised" for title, share in pairs]
         for pairs in (zip(*row, strict=True) for row in zip(titles, shares, strict=True))
     ]
-    return without_first(weights), said
+    return maps.without_first(), said
 
 
 def drawable(token: str) -> str:
@@ -119,7 +149,12 @@ def _drawable(character: str) -> str:
     return picture if shown else f"⟨U+{ord(character):04X}⟩"
 
 
-def _check_count(layers: int, heads: int, ax: "Axes | None") -> None:
+def check_count(layers: int, heads: int, ax: "Axes | None") -> None:
+    """Check that so many maps fit a figure, or one the axes that were given.
+
+    Raises:
+        InputError: If they do not.
+    """
     count = layers * heads
     if ax is not None and count != 1:
         raise InputError(
@@ -167,9 +202,16 @@ def map_axes(
     return axes
 
 
-def draw_map(ax: "Axes", weights: Float[np.ndarray, "Q K"], title: str) -> None:
-    """Draw weights, white at 0 and dark blue at 1, a square for each."""
-    ax.imshow(weights, cmap="Blues", vmin=0, vmax=1, interpolation="nearest", aspect="equal")
+def draw_map(
+    ax: "Axes", weights: Float[np.ndarray, "Q K"], title: str, *, signed: bool = False
+) -> None:
+    """Draw weights, white at 0 and dark blue at 1, a square for each; NaN is hatched.
+
+    With a sign, orange is at -1 and purple at 1.
+    """
+    name, low = colours(signed)
+    ax.imshow(weights, cmap=name, vmin=low, vmax=1, interpolation="nearest", aspect="equal")
+    hatch_missing(ax, weights)
     ax.set_title(title, fontsize=8, parse_math=False)
 
 

@@ -13,8 +13,10 @@ import numpy as np
 from jaxtyping import Float
 
 from flaxattn.figures.heads import add_scale
-from flaxattn.records import choose, layer_weights, without_first
+from flaxattn.figures.maps import MISSING, Maps, colours, read_maps
+from flaxattn.records import choose
 from flaxattn.trace import Trace
+from flaxattn.views.kinds import Given
 from flaxattn.views.sides import one_side
 
 if TYPE_CHECKING:
@@ -35,11 +37,13 @@ def plot_model(
     *,
     side: str | None = None,
     exclude_first: bool = False,
+    weights: Given | None = None,
 ) -> "Figure":
     """Draw the attention of every head as a thumbnail: queries down, keys across.
 
     Colours are those of `plot_heads`: white at 0, dark blue at 1. Above 96 positions a square of a
-    thumbnail is the largest weight of a block of queries and keys, which the figure says.
+    thumbnail is the largest weight of a block of queries and keys, which the figure says. What is
+    NaN is red, which it says too.
 
     Args:
         trace: With weights `[L, B, H, Q, K]`.
@@ -49,27 +53,29 @@ def plot_model(
         ax: Axes to draw into, for figures of your own.
         side: `encoder`, `decoder` or `cross`; default the first of them that has weights.
         exclude_first: Whether the first key is left out and rows are renormalised.
+        weights: Drawn in place of attention, as in `plot_heads`.
 
     Returns:
         The figure, to be shown or saved.
 
     Raises:
         InputError: If the trace holds no weights, or there is no such side, layer, head or
-            sequence, or `exclude_first` meets a window of keys.
+            sequence, `exclude_first` meets a window of keys, or `weights` do not fit.
     """
     seen, _, _ = one_side(trace, sequence, side)
     rows, columns = choose(layers, seen.layers, "layer"), choose(heads, seen.heads, "head")
-    weights = layer_weights(seen, rows)[:, [seen.heads.index(head) for head in columns]]
+    maps = read_maps(trace, weights, sequence, side, seen, rows, columns)
     title = " · ".join(part for part in (trace.model, side or "") if part)
     if exclude_first:
         if seen.key_window is not None:
             seen.require_whole("Leaving out the first token")
-        weights, title = without_first(weights), f"{title} first token out, renormalised".strip()
-    return draw_thumbnails(weights, rows, columns, title, ax)
+        said = "first token out, renormalised" if maps.shares else "first token out"
+        maps, title = maps.without_first(), f"{title} {said}".strip()
+    return draw_thumbnails(maps, rows, columns, title, ax)
 
 
 def draw_thumbnails(
-    weights: Float[np.ndarray, "L H Q K"],
+    maps: Maps,
     layers: Sequence[int],
     heads: Sequence[int],
     title: str,
@@ -78,31 +84,45 @@ def draw_thumbnails(
     """Draw weights as a grid of thumbnails.
 
     Args:
-        weights: Of the layers and heads.
+        maps: Of the layers and heads.
         layers: Their numbers.
         heads: Their numbers.
-        title: Above the grid; what was pooled is added.
+        title: Above the grid; what was pooled and what is NaN is added.
         ax: Axes to draw into; None makes a figure.
     """
-    pooled, block = _pooled(weights)
+    pooled, block = _pooled(maps.values)
     own = ax if ax is not None else _axes(*pooled.shape[:2])
     picture, across, down = mosaic(pooled)
     own.set_facecolor(_BETWEEN)
-    image = own.imshow(picture, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+    name, low = colours(maps.signed)
+    image = own.imshow(picture, cmap=name, vmin=low, vmax=1, aspect="auto")
     image.set_interpolation("antialiased")
+    missing = int(np.isnan(maps.values).sum())
+    if missing:
+        _mark_missing(own, pooled)
     own.set_xticks(across, [str(head) for head in heads])
     own.set_yticks(down, [str(layer) for layer in layers])
     own.tick_params(length=0, labelsize=7)
     own.set_xlabel("head", fontsize=8)
     own.set_ylabel("layer", fontsize=8)
     said = f"each square: the largest of {block} × {block} weights" if block > 1 else ""
-    own.set_title(" — ".join(filter(None, (title, said))), fontsize=8, parse_math=False)
+    gaps = f"red: {missing:,} {'is' if missing == 1 else 'are'} NaN" if missing else ""
+    own.set_title(" — ".join(filter(None, (title, said, gaps))), fontsize=8, parse_math=False)
     for spine in own.spines.values():
         spine.set_visible(False)
     if ax is None:
-        add_scale(np.array([[own]]))
+        add_scale(np.array([[own]]), maps.label)
     figure: Any = own.figure
     return figure
+
+
+def _mark_missing(ax: "Axes", pooled: Float[np.ndarray, "L H q k"]) -> None:
+    """Paint what is no number; gaps between thumbnails are none of it."""
+    from matplotlib.colors import ListedColormap
+
+    gaps, _, _ = mosaic(np.where(np.isnan(pooled), 1, np.nan))
+    paint = ListedColormap([MISSING])
+    ax.imshow(gaps, cmap=paint, vmin=0, vmax=1, aspect="auto", interpolation="nearest")
 
 
 def mosaic(

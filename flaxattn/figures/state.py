@@ -8,7 +8,7 @@ figure. How a state is made and read in the browser is in `views/assets/state.js
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,12 +16,15 @@ from jaxtyping import Float
 
 from flaxattn.errors import InputError
 from flaxattn.figures.atlas import plot_atlas
-from flaxattn.figures.heads import plot_heads
+from flaxattn.figures.heads import check_count, draw_heads
+from flaxattn.figures.maps import Maps, read_maps
 from flaxattn.figures.model import draw_thumbnails
 from flaxattn.figures.neuron import plot_neuron
-from flaxattn.records import choose, layer_weights
+from flaxattn.records import choose
 from flaxattn.seen import Seen
 from flaxattn.trace import Trace
+from flaxattn.views.kind_parts import Effects
+from flaxattn.views.kinds import RAW, Given, read_kinds
 from flaxattn.views.sides import one_side, recorded
 
 if TYPE_CHECKING:
@@ -30,13 +33,14 @@ if TYPE_CHECKING:
 
 _LEVELS = ("atlas", "model", "head", "neuron")
 _SENTENCES = {"a": 0, "b": 1}
+_PARTS = {"a": "prompt", "b": "continuation"}
 
 
 @dataclasses.dataclass(frozen=True)
 class _Selected:
-    """Weights as a page shows them, and which tokens they are between."""
+    """Maps as a page shows them, and which tokens they are between."""
 
-    weights: Float[np.ndarray, "L H q k"]
+    maps: Maps
     queries: list[str]
     keys: list[str]
     layers: list[int]
@@ -44,7 +48,14 @@ class _Selected:
     said: list[str]
 
 
-def plot_state(trace: Trace, state: Mapping[str, Any] | str, ax: "Axes | None" = None) -> "Figure":
+def plot_state(
+    trace: Trace,
+    state: Mapping[str, Any] | str,
+    ax: "Axes | None" = None,
+    *,
+    weights: Given | None = None,
+    effects: Effects | Sequence[Effects] | None = None,
+) -> "Figure":
     """Draw what a page shows of a trace.
 
     Level, text, side, layer and heads choose the figure: `plot_atlas`, thumbnails of all heads,
@@ -56,13 +67,16 @@ def plot_state(trace: Trace, state: Mapping[str, Any] | str, ax: "Axes | None" =
         state: What "copy state" gave, as JSON or as the object it holds. Everything may be left
             out: then the head level, the first text, side and layer, and all heads.
         ax: Axes to draw into, of a state that shows one picture.
+        weights: As the page was given them; the state says which of them it shows.
+        effects: As the page was given them.
 
     Returns:
         The figure, to be shown or saved.
 
     Raises:
-        InputError: If the state is no JSON object, names what the trace has not, or shows what no
-            figure draws: words in place of pieces, a difference, or all sides in one square.
+        InputError: If the state is no JSON object, names what the trace or `weights` have not, or
+            shows what no figure draws: words in place of pieces, a difference, or all sides in one
+            square.
     """
     told = _read(state)
     level = str(told.get("level", "head"))
@@ -72,16 +86,22 @@ def plot_state(trace: Trace, state: Mapping[str, Any] | str, ax: "Axes | None" =
     side = _side(trace, told)
     if level == "atlas":
         measure, order = told.get("measure") or "entropy", told.get("order", "grid")
-        return plot_atlas(trace[sequence], measure, ax, side=side, order=order)
+        kinds = read_kinds(trace, _picked(weights, told))
+        own = {
+            name: {side: [maps[sequence]] for side, maps in kind.sides.items()}
+            for name, kind in kinds.items()
+        }
+        beside = {"weights": own or None, "effects": effects}
+        return plot_atlas(trace[sequence], measure, ax, side=side, order=order, **beside)
     if level == "neuron":
         seen, _, _ = one_side(trace, sequence, side)
         heads = choose(told.get("heads"), seen.heads, "head")
         layer = _layer(told, seen, side)
         return plot_neuron(trace, layer, heads[0], told.get("query") or 0, sequence, ax, side=side)
-    chosen = _selected(trace, told, sequence, side, whole=level == "model")
+    chosen = _selected(trace, told, sequence, side, weights, whole=level == "model")
     if level == "model":
         title = ", ".join(chosen.said)
-        return draw_thumbnails(chosen.weights, chosen.layers, chosen.heads, title, ax)
+        return draw_thumbnails(chosen.maps, chosen.layers, chosen.heads, title, ax)
     return _heads(chosen, ax)
 
 
@@ -130,20 +150,28 @@ def _layer(told: Mapping[str, Any], seen: Seen, side: str | None) -> int:
 
 
 def _selected(
-    trace: Trace, told: Mapping[str, Any], sequence: int, side: str | None, *, whole: bool
+    trace: Trace,
+    told: Mapping[str, Any],
+    sequence: int,
+    side: str | None,
+    given: Given | None,
+    *,
+    whole: bool,
 ) -> _Selected:
     """The weights a page shows, of all layers and heads or of those that are on."""
     seen, queries, keys = one_side(trace, sequence, side)
     seen.require_whole("Drawing a state")
     layers = list(seen.layers) if whole else [_layer(told, seen, side)]
     heads = choose(None if whole else told.get("heads"), seen.heads, "head")
-    weights = layer_weights(seen, layers)[:, [seen.heads.index(head) for head in heads]].copy()
+    picked = _picked(given, told)
+    maps = read_maps(trace, picked, sequence, side, seen, layers, heads)
+    weights = maps.values.copy()
     one, own, said = trace[sequence], side or next(iter(recorded(trace))), []
     rows, columns = _positions(one, own, told, (len(queries), len(keys)), said)
     if hidden := sorted(_hidden(one, own, told, said)):
         weights[..., hidden] = 0
-        total = weights.sum(-1, keepdims=True)
-        weights = np.divide(weights, total, out=np.zeros_like(weights), where=total > 0)
+        said[-1] += ", renormalised" if maps.shares else ""
+        weights = _renormalised(weights) if maps.shares else weights
     if (mass := float(told.get("mass", 100)) / 100) < 1:
         said.append(f"{mass:.0%} of each row's mass")
         weights = _heaviest(weights, mass)
@@ -157,7 +185,7 @@ def _selected(
             "Take back a filter or a pin in the page."
         )
     return _Selected(
-        weights[:, :, rows][..., columns],
+        dataclasses.replace(maps, values=weights[:, :, rows][..., columns]),
         [queries[i] for i in rows],
         [keys[i] for i in columns],
         layers,
@@ -172,10 +200,12 @@ def _positions(
     """Positions on the left and on the right that the filters leave."""
     left, right = (list(range(size)) for size in sizes)
     pair = str(told.get("attention", "all"))
-    if pair != "all" and one.segments is not None and side == "encoder":
+    alone = side == "decoder" and one.encoder is None  # segments are a prompt and what follows it
+    if pair != "all" and one.segments is not None and (side == "encoder" or alone):
         segments = np.asarray(one.segments[0])
         left, right = (np.flatnonzero(segments == _SENTENCES[name]).tolist() for name in pair)
-        said.append(f"sentence {pair[0].upper()} → {pair[1].upper()}")
+        parts = [_PARTS[name] for name in pair] if alone else list(pair.upper())
+        said.append(f"{'' if alone else 'sentence '}{' → '.join(parts)}")
     if told.get("special") == "hidden":
         of_queries, of_keys = _specials(one, side)
         left = [i for i in left if i not in of_queries]
@@ -204,30 +234,44 @@ def _hidden(one: Trace, side: str, told: Mapping[str, Any], said: list[str]) -> 
     first = {0} if told.get("first") == "hidden" else set()
     named = [name for name, keys in (("special tokens", special), ("first token", first)) if keys]
     if named:
-        said.append(f"{' and '.join(named)} out, renormalised")
+        said.append(f"{' and '.join(named)} out")
     return special | first
 
 
 def _heaviest(weights: Float[np.ndarray, "L H Q K"], mass: float) -> Float[np.ndarray, "L H Q K"]:
     """Zeros in place of all but the fewest weights that hold a share of their row."""
-    ordered = -np.sort(-weights, axis=-1)
-    enough = ordered.cumsum(-1) >= mass * weights.sum(-1, keepdims=True) - 1e-6
+    sizes = np.abs(np.nan_to_num(weights))
+    ordered = -np.sort(-sizes, axis=-1)
+    enough = ordered.cumsum(-1) >= mass * sizes.sum(-1, keepdims=True) - 1e-6
     smallest = np.take_along_axis(ordered, enough.argmax(-1)[..., None], -1)
-    return np.where(weights >= smallest, weights, 0)
+    return np.where((sizes >= smallest) | np.isnan(weights), weights, 0)
+
+
+def _renormalised(weights: Float[np.ndarray, "L H Q K"]) -> Float[np.ndarray, "L H Q K"]:
+    """Rows scaled up to a sum of one; what has NaN in it stays as it is."""
+    total = weights.sum(-1, keepdims=True)
+    shares = np.divide(weights, total, out=np.zeros_like(weights), where=total > 0)
+    return np.where(np.isnan(total), weights, shares)
+
+
+def _picked(given: Given | None, told: Mapping[str, Any]) -> Given | None:
+    """The one kind of weights that a state shows; None for attention."""
+    name = told.get("weights", RAW)
+    if name == RAW:
+        return None
+    if name not in (given or {}):
+        raise InputError(
+            f"This state shows the weights {name!r}; plot_state was given "
+            f"{', '.join(given or ()) or 'none'}.\n"
+            f"Give what the page was given: plot_state(trace, state, weights={{{name!r}: …}})."
+        )
+    return {name: (given or {})[name]}
 
 
 def _heads(chosen: _Selected, ax: "Axes | None") -> "Figure":
     """Maps of the heads that are on, of what is selected."""
-    record = Seen(
-        weights=chosen.weights[:, None],  # pyright: ignore[reportArgumentType]  # NumPy will do
-        layers=tuple(chosen.layers),
-        heads=tuple(chosen.heads),
-    )
-    shown = Trace(cross=record, tokens=[chosen.keys], written=[chosen.queries])
-    figure = plot_heads(shown, ax=ax)
+    check_count(len(chosen.layers), len(chosen.heads), ax)
+    titles = chosen.maps.titles(chosen.layers, chosen.heads)
     if chosen.said:
-        maps: Any = figure.axes[: len(chosen.heads)] if ax is None else [ax]
-        for one in maps:
-            title = f"{one.get_title()}\n{', '.join(chosen.said)}"
-            one.set_title(title, fontsize=8, parse_math=False)
-    return figure
+        titles = [[f"{title}\n{', '.join(chosen.said)}" for title in row] for row in titles]
+    return draw_heads(chosen.maps, titles, chosen.queries, chosen.keys, ax)

@@ -256,6 +256,7 @@ class Shard:
             layers=tuple(said["layers"]),
             heads=tuple(said["heads"]),
             implementation=implementation,
+            scale=said.get("scale"),
             **windows,
         )
 

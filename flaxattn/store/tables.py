@@ -79,7 +79,8 @@ def describe(trace: Trace) -> dict[str, Any]:
 
     def of(seen: Seen) -> dict[str, Any]:
         arrays = {n: a for n in FIELDS if (a := getattr(seen, n)) is not None}
-        return {
+        scale = {} if seen.scale is None else {"scale": float(seen.scale)}
+        return scale | {
             "layers": [int(number) for number in seen.layers],
             "heads": [int(number) for number in seen.heads],
             "windows": [seen.query_window is not None, seen.key_window is not None],

@@ -14,10 +14,11 @@ from flaxattn.errors import InputError
 from flaxattn.heads.divergence import HeadDivergence, compare_traces
 from flaxattn.seen import Seen
 from flaxattn.trace import Trace
-from flaxattn.views.payload import Blocks, Precision
+from flaxattn.views.payload import Blocks, Precision, visible
 from flaxattn.views.sides import recorded, shape_side
 
 _APART = ("divergence", "cosine")
+_LISTED = 8  # heads that are named
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,7 +80,7 @@ class Second:
 
         Args:
             shaped: The text as `shape_input` gives it; each side gets `second`, and each head
-                `divergence` (nats) and `cosine`.
+                `divergence` (nats) and `cosine`. `missing` are the heads that were not compared.
             one: The text in the first trace.
             sequence: Its place in this one.
             layers: That travel with the page, by side.
@@ -88,10 +89,8 @@ class Second:
             number: Of the text among those of the page.
         """
         other = self.trace[sequence]
-        apart = {
-            (row.side, row.layer, row.head): row
-            for row in compare_traces(one, other, allow_nan=True)
-        }
+        apart = {(row.side, row.layer, row.head): row for row in compare_traces(one, other)}
+        shaped["missing"] = [row for row in apart.values() if math.isnan(row.divergence)]
         found = recorded(other)
         for about in shaped["sides"]:
             side = about["name"]
@@ -119,6 +118,28 @@ def without_vectors(trace: Trace) -> Trace:
         for name, seen in held.items()
     }
     return dataclasses.replace(trace, **bare)
+
+
+def told_divergence(
+    missing: Mapping[tuple[str, int, int], int], texts: int, names: Sequence[str]
+) -> str:
+    """What the divergence of heads was measured on, and which heads it leaves out.
+
+    Args:
+        missing: By side, layer and head, the texts on which a head could not be compared.
+        texts: How many were compared.
+        names: What the two are called.
+    """
+    count = "1 text" if texts == 1 else f"{texts:,} texts"
+    said = f"{visible(names[0])} and {visible(names[1])}, {count}"
+    if not missing:
+        return said
+    heads = [f"{side} {layer}.{head}" for side, layer, head in missing]
+    listed = ", ".join(heads[:_LISTED]) + (
+        f" and {len(heads) - _LISTED} more" if len(heads) > _LISTED else ""
+    )
+    where = "not compared, a weight is NaN" if texts == 1 else "NaN in some texts, left out there"
+    return f"{said}; {where}: {listed}"
 
 
 def check_names(names: Sequence[str]) -> tuple[str, str]:

@@ -8,11 +8,14 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from flaxattn.errors import InputError
 from flaxattn.heads.divergence import compare_traces
 from flaxattn.store.store import Store
 from flaxattn.trace import Trace
 from flaxattn.views.compare import Second, check_names, without_vectors
-from flaxattn.views.corpus import open_corpus
+from flaxattn.views.corpus import open_corpora, open_corpus
+from flaxattn.views.kind_parts import Effects
+from flaxattn.views.kinds import Given
 from flaxattn.views.levels import Theme, open_page
 from flaxattn.views.neuron import require_neuron
 from flaxattn.views.page import Page
@@ -32,6 +35,8 @@ def head_view(
     precision: Precision | None = None,
     theme: Theme | None = None,
     state: Mapping[str, Any] | None = None,
+    weights: Given | None = None,
+    effects: Effects | Sequence[Effects] | None = None,
 ) -> Page:
     """Draw the attention heads of a layer as a page to explore: tokens, and lines between them.
 
@@ -59,13 +64,22 @@ def head_view(
         state: The state of a page, as its button with braces gives it in JSON, or part of one. The
             page opens as that one looked; the arguments above come before it. `sequence` in it
             counts the sequences that travel.
+        weights: What can be shown in place of attention, by name: what `fa.contributions` returns,
+            or arrays of your own, `[L, B, H, Q, K]` as the trace's weights, `[L, B, Q, K]` where
+            heads share a map, in a list one array for each text without its padding, or any of
+            these by side. Known names are `norm`, `rollout`, `effective` and `gradient`. Rows that
+            sum to one are shown as they are; other values as shares of the largest of their layer,
+            which the page says, and negative ones in a colour of their own.
+        effects: What `fa.ablate` or `fa.head_importance` returned, or several of them: numbers of
+            the atlas.
 
     Returns:
         The page: `.save("page.html")`, or leave it as the last line of a notebook cell.
 
     Raises:
         InputError: If the trace holds no weights or a window of them, there is no such side, layer,
-            head, sequence or token, or the page would be too large for a browser.
+            head, sequence, token or kind of weights, given arrays do not fit, or the page would be
+            too large for a browser.
     """
     return open_page(
         trace,
@@ -78,6 +92,8 @@ def head_view(
         precision=precision,
         theme=theme,
         state=state,
+        weights=weights,
+        effects=effects,
     )
 
 
@@ -142,42 +158,56 @@ def atlas_view(trace: Trace | Store, **request: Any) -> Page:
 
 
 def compare_view(
-    first: Trace,
-    second: Trace,
+    first: Trace | Store,
+    second: Trace | Store,
     names: Sequence[str] = ("A", "B"),
     *,
     state: Mapping[str, Any] | None = None,
     **request: Any,
 ) -> Page:
-    """Draw two traces of the same texts and their difference, such as before and after training.
+    """Draw two traces, or two stores, of the same texts and their difference.
 
     The page opens at the atlas, the heads that differ most first, by Jensen-Shannon divergence (a
     mean over the queries of a text, `flaxattn.heads.divergence`). A switch shows the first trace,
-    the second, or the second less the first: more is blue, less is orange. It has no neurons.
+    the second, or the second less the first: more is blue, less is orange. It has no neurons. Heads
+    with weights that are NaN cannot be compared, which the page says. The page of two stores, such
+    as before and after training, is an atlas: divergence, cosine, and the means of statistics that
+    both hold.
 
     Args:
         first: With weights `[L, B, H, Q, K]`.
         second: With weights of the same texts, cut into the same tokens, and the same heads; layers
-            that only one of the two has are left out.
+            that only one of the two has are left out. A store if the first is one.
         names: What the two are called on the switch.
         state: As of `head_view`; `compare` in it is `a`, `b` or `difference`.
-        **request: The other arguments of `head_view`.
+        **request: The other arguments of `head_view`; of stores `layer`, `heads`, `side`, `theme`,
+            and `texts`, the numbers of those to compare.
 
     Returns:
         The page, about twice as large as that of one trace.
 
     Raises:
         InputError: As `head_view` does, or if tokens or heads differ, or the two names are one.
+        StoreError: If a store is damaged.
     """
+    if given := [name for name in ("weights", "effects") if request.get(name) is not None]:
+        raise InputError(
+            f"A page of two traces shows attention; {given[0]} are of one.\n"
+            "Make a page of each: fa.head_view(first, weights=…)."
+        )
     called = check_names(names)
+    if isinstance(first, Store) and isinstance(second, Store):
+        return open_corpora(first, second, called, state=state, **request)
     side = request.get("side")
-    ranked = compare_traces(first, second, side=None if side == ALL else side, allow_nan=True)
+    ranked = compare_traces(first, second, side=None if side == ALL else side)
     included = request.get("include_layers")
     ranked = [row for row in ranked if included is None or row.layer in included]
     usual: dict[str, Any] = {"level": "atlas", "measure": "divergence", "order": "value"}
     if ranked and request.get("layer") is None:
         top = ranked[0]
         usual |= {"side": top.side, "layer": top.layer, "heads": [top.head]}
+    assert isinstance(first, Trace)  # of one of each, nothing is compared
+    assert isinstance(second, Trace)
     given = {"compare": "difference"} | (usual if state is None else check_state(state))
     other = Second(without_vectors(second), called)
     return open_page(without_vectors(first), None, state=given, second=other, **request)

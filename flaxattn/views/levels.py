@@ -7,13 +7,15 @@ public names. How it looks and behaves is in `assets/`; it never imports a model
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict, Unpack
 
 from flaxattn.errors import InputError
 from flaxattn.records import choose
 from flaxattn.seen import Seen
 from flaxattn.trace import Trace
-from flaxattn.views.compare import Second
+from flaxattn.views.compare import Second, told_divergence
+from flaxattn.views.kind_parts import Effects, add_effects, read_effects, shape_kinds
+from flaxattn.views.kinds import RAW, Given, Kind, read_kinds
 from flaxattn.views.page import Page, build_page
 from flaxattn.views.payload import (
     ERROR,
@@ -36,6 +38,13 @@ TITLES = {
 }
 
 
+class Beside(TypedDict, total=False):
+    """What a page can show beside the attention of a trace."""
+
+    weights: Given | None
+    effects: Effects | Sequence[Effects] | None
+
+
 def open_page(
     trace: Trace,
     level: str | None,
@@ -49,6 +58,7 @@ def open_page(
     theme: Theme | None = None,
     state: Mapping[str, Any] | None = None,
     second: Second | None = None,
+    **beside: Unpack[Beside],
 ) -> Page:
     """Shape a trace into a page that opens at one of its levels.
 
@@ -64,6 +74,7 @@ def open_page(
         theme: Of the page.
         state: What the page showed when it was copied; the arguments above come first.
         second: What the trace is compared with.
+        **beside: `weights` of other kinds, and `effects`: what heads are worth.
 
     Raises:
         InputError: If what is asked for is not there, or too large for a browser.
@@ -80,7 +91,9 @@ def open_page(
     layers = _included(every[0], include_layers)
     if second is not None:
         layers = second.common(layers, every[0])
-    stored = _precision(every, layers, precision, copies=1 if second is None else 2)
+    kinds = read_kinds(trace, beside.get("weights"))
+    numbers_of, told = read_effects(trace, beside.get("effects"))
+    stored = _precision(every, layers, precision, kinds, copies=1 if second is None else 2)
     start = _start(every[0], layers, known, side, layer, heads)
     start |= {"level": level, "theme": theme or known.get("theme", "auto")}
     start["sequence"] = choose([known.get("sequence", 0)], range(len(ones)), "sequence")[0]
@@ -89,10 +102,13 @@ def open_page(
         shape_input(one, found, layers, stored, blocks, number)
         for number, (one, found) in enumerate(zip(ones, every, strict=True))
     ]
-    if second is not None:
-        for number, (b, shaped) in enumerate(zip(taken, inputs, strict=True)):
+    for number, (b, shaped) in enumerate(zip(taken, inputs, strict=True)):
+        if second is not None:
             second.add_to(shaped, ones[number], b, layers, stored, blocks, number)
+        shape_kinds(shaped, kinds, ones[number], every[number], b, stored, blocks, number)
+        add_effects(shaped, numbers_of)
     _check_pins(start, inputs[start["sequence"]])
+    _check_kind(start, inputs[start["sequence"]])
     payload = {
         "model": visible(trace.model),
         "precision": stored,
@@ -102,7 +118,17 @@ def open_page(
         "inputs": inputs,
         "blocks": blocks.data,
     }
+    if told:
+        payload["told"] = told
     if second is not None:
+        missing = {
+            (row.side, row.layer, row.head): 1
+            for shaped in inputs
+            for row in shaped.pop("missing", ())
+        }
+        if missing or len(inputs) > 1:
+            said = told_divergence(missing, len(inputs), second.names)
+            payload["told"] = told | {"divergence": said}
         payload["names"] = [visible(name) for name in second.names]
     return build_page(
         payload,
@@ -136,16 +162,18 @@ def _precision(
     every: Sequence[Mapping[str, Seen]],
     layers: Mapping[str, Sequence[int]],
     asked: Precision | None,
+    kinds: Mapping[str, Kind],
     copies: int = 1,
 ) -> Precision:
-    """How the weights of all sequences are stored, if they fit a page; of two traces, twice."""
+    """How the weights of all sequences are stored, if they fit a page; every kind, every trace."""
+    kept = {name: copies + sum(name in kind.sides for kind in kinds.values()) for name in layers}
     shapes = [
         [
             (len(layers[name]), *seen.weights.shape[2:])
             for name, seen in found.items()
             if name in layers and seen.weights is not None
+            for _ in range(kept[name])
         ]
-        * copies
         for found in every
     ]
     if not shapes[0]:
@@ -191,6 +219,17 @@ def _check_pins(start: Mapping[str, Any], shaped: Mapping[str, Any]) -> None:
     for name, column in (("query", "left"), ("key", "right")):
         count = sum(len(shaped["texts"][text]["tokens"]) for text in side[column])
         check_position(start, name, count)
+
+
+def _check_kind(start: Mapping[str, Any], shaped: Mapping[str, Any]) -> None:
+    """The weights that a state names are there."""
+    (side,) = (side for side in shaped["sides"] if side["name"] == start["side"])
+    there = (RAW, *side.get("other", {}))
+    if (asked := start.get("weights", RAW)) not in there:
+        raise InputError(
+            f"state: weights are {asked!r}, which {start['side']} has not.\n"
+            f"It has {', '.join(there)}; others are given as weights={{…}}."
+        )
 
 
 def _included(found: Mapping[str, Seen], asked: Sequence[int] | None) -> dict[str, list[int]]:

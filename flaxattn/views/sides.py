@@ -6,11 +6,13 @@ Where a trace has cross-attention, a page holds all its sides, and joined ones i
 It shapes payloads; `levels.py` says what a page is asked for.
 """
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
 from flaxattn.errors import InputError
 from flaxattn.heads.likeness import head_likeness
@@ -201,21 +203,37 @@ def shape_side(
         blocks.put(f"{prefix}/weights/{number}", encode_weights(layer, precision))
         for number, layer in zip(layers, weights, strict=True)
     ]
-    about["measures"] = _measures(one, side, seen, layers)
-    alike = head_likeness(np.nan_to_num(weights).reshape(-1, *weights.shape[2:]))
-    steps = np.rint(255 * alike.distances).astype(np.uint8)
-    about["likeness"] = {
-        "order": alike.order.tolist(),
-        "groups": alike.groups.tolist(),
-        "distances": blocks.add(f"{prefix}/distances", steps),
-    }
+    about["measures"] = side_measures(one, side, seen, layers)
+    about["likeness"] = shape_likeness(weights, blocks, f"{prefix}/distances")
     neuron = shape_neuron(seen, one, side, layers, blocks, prefix)
     return about | ({"neuron": neuron} if neuron else {})
 
 
+def shape_likeness(
+    weights: Float[np.ndarray, "L H Q K"], blocks: Blocks, block: str
+) -> dict[str, Any]:
+    """How alike heads are, as a page holds it.
+
+    Args:
+        weights: Rows that sum to one.
+        blocks: Where the distances are put.
+        block: Under which name.
+    """
+    alike = head_likeness(np.nan_to_num(weights).reshape(-1, *weights.shape[2:]))
+    steps = np.rint(255 * alike.distances).astype(np.uint8)
+    return {
+        "order": alike.order.tolist(),
+        "groups": alike.groups.tolist(),
+        "distances": blocks.add(block, steps),
+    }
+
+
 def _source(one: Trace) -> dict[str, Any]:
     special = None if one.special is None else one.special[0]
-    return _text(one.tokens[0], special, _boundary(one), one.words[0] if one.words else None)
+    words = one.words[0] if one.words else None
+    told = _text(one.tokens[0], special, _boundary(one), words)
+    alone = one.encoder is None and one.cross is None and told["boundary"] is not None
+    return told | ({"parts": ["Prompt", "Continuation"]} if alone else {})
 
 
 def _read(one: Trace) -> dict[str, Any]:
@@ -272,16 +290,23 @@ def _boundary(one: Trace) -> int | None:
     return boundary if in_order and 0 < boundary < len(segments) else None
 
 
-def _measures(
+def side_measures(
     one: Trace, side: str, seen: Seen, layers: Sequence[int]
 ) -> list[list[dict[str, Any]]]:
-    """What each head of the chosen layers does."""
+    """What each head of the chosen layers does.
+
+    Args:
+        one: A sequence without padding.
+        side: Name of the side.
+        seen: Its record there.
+        layers: Numbers of layers.
+    """
     if side == "cross":
         found: Sequence[CrossMeasures | HeadMeasures] = cross_measures(one)
     elif side == "decoder" and one.decoder_tokens:
         found = head_measures(Trace(decoder=seen, special=one.decoder_special))
-    else:
-        found = head_measures(one)
+    else:  # of a decoder, segments are a prompt and what was written, no sentences
+        found = head_measures(one if side == "encoder" else dataclasses.replace(one, segments=None))
     measured = {(m.layer, m.head): _measure(m) for m in found}
     told = _told(seen, layers)
     return [

@@ -26,7 +26,18 @@ SETTINGS = {
     "compare": ("a", "b", "difference"),
     "theme": ("auto", "light", "dark"),
 }
-PLACES = ("level", "sequence", "side", "layer", "heads", "query", "key", "mass", "measure")
+PLACES = (
+    "level",
+    "sequence",
+    "side",
+    "layer",
+    "heads",
+    "query",
+    "key",
+    "mass",
+    "measure",
+    "weights",
+)
 
 
 def check_state(state: Mapping[str, Any] | None) -> dict[str, Any]:

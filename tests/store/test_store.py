@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is written to a store is read from it bit by bit, also by plain zarr and pyarrow."""
 
+import dataclasses
 import itertools
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -33,6 +34,19 @@ def test_a_trace_comes_back_bit_by_bit(tmp_path: Path, kind: str, dtype: str) ->
         cases.same(text, read)
     for example in (6, 0, -1):
         cases.same(texts[example], store[example])
+
+
+def test_the_scale_of_scores_is_kept_and_may_be_unknown(tmp_path: Path) -> None:
+    plain = cases.traces("projections", 2)
+    scaled = [
+        dataclasses.replace(text, encoder=dataclasses.replace(text.encoder, scale=0.3))
+        for text in plain
+    ]
+    for name, texts, wanted in (("plain", plain, None), ("scaled", scaled, 0.3)):
+        store = fa.open_store(cases.write(tmp_path / name, texts))
+        assert [text.encoder.scale for text in store] == [wanted, wanted]
+        told = store.shard(0).sides["encoder"]
+        assert ("scale" in told) == (wanted is not None), "stores of older versions have none"
 
 
 def test_a_trace_of_anybodys_arrays_comes_back(tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ def test_other_weights_that_are_none_are_refused_also_beside_nan(broken, value):
         fa.head_view(Trace.from_arrays(weights, [list("abcd")]))
 
 
-def test_measures_and_figures_of_nan_are_refused(broken):
+def test_what_needs_every_weight_refuses_nan(broken):
     trace = Trace.from_arrays(broken, [list("abcd")])
     with pytest.raises(InputError, match="these range from nan to nan"):
-        fa.compare_traces(trace, trace)
+        fa.rollout(trace)

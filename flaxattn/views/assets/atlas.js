@@ -6,8 +6,8 @@
 import { inkOn } from "./colours.js";
 import { decodeBase64 } from "./decoding.js";
 import { element, svgElement } from "./elements.js";
-import { HeadGrid } from "./grid.js";
-import { formatMeasure, headTip, isShare, measureLabel } from "./panel.js";
+import { GridLevel } from "./grid_level.js";
+import { EFFECTS, formatMeasure, headTip, isShare, measureLabel } from "./panel.js";
 import { APART } from "./sides.js";
 import { evenColour, legend, scaleColours } from "./scale.js";
 
@@ -16,40 +16,18 @@ const NEAREST = 4;
 /** A cell so wide, in CSS pixels, has room for what its head does. */
 const ROOM_FOR_ROLE = 96;
 
-export class AtlasLevel {
-  /**
-   * @param {HTMLElement} root
-   * @param {import("./types.js").Payload} payload
-   * @param {import("./state.js").State} state
-   * @param {import("./shell.js").Shell} actions
-   */
-  constructor(root, payload, state, actions) {
-    this.root = root;
-    this.payload = payload;
-    this.state = state;
-    this.actions = actions;
-    this.grid = new HeadGrid("All heads", {
-      open: (cell) => this.open(cell),
-      point: (cell) => this.showPanel(cell),
-      leave: () => {},
-    });
-    this.status = element("p", { class: "status", role: "status" });
-    this.panel = element("aside", { class: "panel", "aria-label": "Head" });
-    this.axes = element("p", { class: "axes" });
-    root.replaceChildren(this.status, element("div", { class: "body" }, element("div", {}, this.axes, this.grid.root), this.panel));
-  }
-
+export class AtlasLevel extends GridLevel {
   destroy() {
     this.side = null;
   }
 
   draw() {
     const { state } = this;
-    this.signed = state.signed && !APART.includes(state.measure);
-    this.colours = scaleColours(this.signed);
-    if (this.side !== state.side || this.order !== state.order || this.compare !== state.compare || (this.order === "value" && this.measure !== state.measure)) this.fit();
-    this.measure = state.measure;
+    const sorted = [state.order, state.compare, state.weights, state.order === "value" ? state.measure : ""].join();
+    if (this.side !== state.side || this.sorted !== sorted) this.fit();
+    this.sorted = sorted;
     this.range = this.findRange();
+    this.colours = scaleColours(this.signed);
     this.showStatus();
     this.grid.cells.forEach((cell) => this.fill(cell));
     this.grid.mark(state);
@@ -58,11 +36,9 @@ export class AtlasLevel {
 
   /** Put the heads in their order. */
   fit() {
-    const { side, order, measure } = this.state;
+    const { side, order } = this.state;
     this.side = side;
     this.order = order;
-    this.measure = measure;
-    this.compare = this.state.compare;
     this.distances = null;
     const { likeness } = side;
     this.axes.textContent = { grid: "layers ↓ heads →", value: "from the largest to the smallest", cluster: "like heads side by side" }[order];
@@ -98,10 +74,13 @@ export class AtlasLevel {
   /** @returns {[number, number]} the ends of the scale: the smallest, or 0 for shares, and the largest */
   findRange() {
     const values = this.grid.cells.map(({ layer, head }) => this.valueOf(layer, head)).filter((value) => value !== undefined);
+    const below = EFFECTS.includes(this.state.measure) && values.some((value) => value < 0);
+    this.signed = below || (this.state.differs && !APART.includes(this.state.measure));
     if (!values.length) return [0, 1];
     const most = Math.max(...values.map(Math.abs)) || 1;
     if (this.signed) return [-most, most];
-    const [low, high] = [isShare(this.state.measure) ? 0 : Math.min(...values), Math.max(...values)];
+    const fromNothing = isShare(this.state.measure) || EFFECTS.includes(this.state.measure);
+    const [low, high] = [fromNothing ? 0 : Math.min(...values), Math.max(...values)];
     return [low, high > low ? high : low + 1];
   }
 
@@ -109,9 +88,12 @@ export class AtlasLevel {
     const [low, high] = this.range;
     const marks = [0, 0.5, 1].map((share) => [share, formatMeasure(this.state.measure, { [this.state.measure]: low + share * (high - low), changed: this.signed })]);
     const none = this.state.measures().length ? "" : "This side has no numbers of its own: choose another.";
+    const told = (this.payload.told || {})[this.state.measure] || "";
+    const of = this.state.kind && !told ? `${measureLabel(this.state.measure)}, of ${this.state.kind.label} as shares of each row` : "";
     this.status.replaceChildren(
-      element("span", { text: none || measureLabel(this.state.measure) }),
+      element("span", { text: none || of || measureLabel(this.state.measure) }),
       none ? "" : legend(this.colours, /** @type {any} */ (marks)),
+      element("span", { class: "told", text: told }),
     );
   }
 
@@ -180,12 +162,8 @@ export class AtlasLevel {
     return named.sort((a, b) => a.distance - b.distance).slice(0, NEAREST);
   }
 
-  open({ layer, head }) {
-    if (this.state.levels.includes("head")) this.actions.go({ level: "head", layer, heads: [head] });
-  }
-
-  key(event) {
-    return this.grid.key(event);
+  point(cell) {
+    this.showPanel(cell);
   }
 
   /** What each cell shows, by the numbers of the model. */
@@ -202,14 +180,7 @@ export class AtlasLevel {
   picture() {
     const box = this.grid.root.getBoundingClientRect();
     const [width, height] = [Math.ceil(box.width), Math.ceil(box.height) + 48];
-    const ink = this.actions.style("--ink");
-    const caption = [this.payload.model, this.side.titles[0], measureLabel(this.state.measure), this.state.comparing()].filter(Boolean).join(", ");
-    const root = svgElement("svg", { width, height, viewBox: `0 0 ${width} ${height}`, "font-family": "system-ui, sans-serif", "font-size": 12 });
-    root.append(
-      svgElement("title", {}, caption),
-      svgElement("rect", { width, height, fill: this.actions.style("--paper") }),
-      svgElement("text", { x: width / 2, y: 20, "text-anchor": "middle", fill: ink }, caption),
-    );
+    const root = this.paper(width, height, measureLabel(this.state.measure));
     for (const part of this.grid.root.querySelectorAll("button.cell, .grid-label, h3")) {
       const place = part.getBoundingClientRect();
       const [x, y] = [place.left - box.left, place.top - box.top + 40];
@@ -220,6 +191,6 @@ export class AtlasLevel {
       const middle = { x: x + place.width / 2, y: y + place.height / 2 + 4, "text-anchor": "middle", fill: color };
       if (shown) root.append(svgElement("text", part.matches("h3") ? { x, y: y + 14, fill: color } : middle, shown));
     }
-    return { name: this.side.alone ? "attention-atlas" : `attention-atlas-${this.side.name}`, svg: new XMLSerializer().serializeToString(root) };
+    return this.file("attention-atlas", root);
   }
 }

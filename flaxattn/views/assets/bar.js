@@ -8,7 +8,7 @@ import { checkBox, dropDown, field, headSquare, percentSlider, signButton } from
 import { element, tokenText } from "./elements.js";
 import { formatShare } from "./numbers.js";
 import { headTip, measureLabel } from "./panel.js";
-import { ATTENTION } from "./settings.js";
+import { ATTENTION, RAW } from "./settings.js";
 
 const OPACITY = [
   ["absolute", "weight"],
@@ -86,6 +86,7 @@ export class Bar {
     this.measureList = dropDown("measure", [], set("measure"));
     this.orderList = dropDown("order", ORDER, set("order"));
     this.mass = percentSlider("mass", (percent) => actions.update({ mass: percent / 100 }));
+    this.weightsList = dropDown("weights", [], set("weights"));
     this.specialBox = box("special", "hidden", "shown");
     this.firstBox = box("first", "hidden", "shown");
     this.unitBox = box("unit", "words", "pieces");
@@ -104,6 +105,7 @@ export class Bar {
       measure: field("Number", this.measureList),
       order: field("Order", this.orderList),
       compare: this.compareSwitch,
+      weights: field("Weights", this.weightsList),
       drawing: field("Drawn as", this.drawingList),
       attention: field("Attention", this.attentionList),
       opacity: field("Opacity", this.opacityList),
@@ -197,11 +199,21 @@ export class Bar {
     this.sideList.replaceChildren(...choices);
     const layers = state.side.layers.map((number, i) => element("option", { value: i, text: number }));
     this.layerList.replaceChildren(...layers);
+    const kinds = state.kinds().map((name) => element("option", { value: name, text: name === RAW ? "raw attention" : state.side.about.other[name].label }));
+    this.weightsList.replaceChildren(...kinds);
+    this.attentionList.replaceChildren(...this.pairOptions());
     const measures = state.measures().map((name) => element("option", { value: name, text: measureLabel(name) }));
     this.measureList.replaceChildren(...measures);
     this.squares = state.side.heads.map((number, head) => this.buildSquare(number, head));
     this.headGroup.replaceChildren(element("span", { class: "label", text: "Heads" }), ...this.squares);
     this.listTexts();
+  }
+
+  /** @returns {HTMLElement[]} choices between the two parts of a text, by what these are */
+  pairOptions() {
+    const { parts } = this.state.side.left;
+    const named = (value) => [...value].map((part) => parts[part === "a" ? 0 : 1]).join(" → ");
+    return ATTENTION.map(([value, text]) => element("option", { value, text: parts && value !== "all" ? named(value) : text }));
   }
 
   show() {
@@ -216,6 +228,8 @@ export class Bar {
     this.measureList.value = state.measure;
     this.orderList.value = state.order;
     this.drawingList.value = state.drawing;
+    this.weightsList.value = state.weights;
+    this.fields.weights.title = state.kind ? state.kind.about : "";
     for (const button of this.compareSwitch.children) button.setAttribute("aria-checked", String(button.dataset.compare === state.compare));
     this.mass.input.value = String(Math.round(100 * state.mass));
     this.mass.output.textContent = formatShare(state.mass);
@@ -235,6 +249,7 @@ export class Bar {
       text: state.payload.inputs.length > 1,
       side: Object.keys(state.sides).length > 1,
       compare: Boolean(state.payload.names),
+      weights: state.kinds().length > 1,
       attention: state.side.paired,
       special: state.hasSpecial(),
       unit: state.hasWords(),

@@ -75,8 +75,9 @@ export class HeadLevel {
     const layer = this.state.layerNumber();
     const chosen = this.heads.map((head) => side.heads[head]).join(" ");
     const left = this.state.leftOut();
-    const parts = [this.payload.model, side.titles[0], `layer ${layer}`, `heads ${chosen}`, this.state.comparing()];
-    if (left) parts.push(`renormalised without ${left}`);
+    const what = this.state.kind ? this.state.meaning() : this.state.shownName();
+    const parts = [this.payload.model, side.titles[0], `layer ${layer}`, `heads ${chosen}`, what];
+    if (left) parts.push(`${this.state.shares ? "renormalised " : ""}without ${left}`);
     const caption = parts.filter(Boolean).join(", ");
     const name = `${side.alone ? "attention" : `attention-${side.name}`}-layer-${layer}`;
     if (this.asMatrix) return { name: `${name}-head-${chosen}`, svg: this.matrix.svg(caption) };
@@ -96,7 +97,12 @@ export class HeadLevel {
   showBadges() {
     const { state } = this;
     this.page.badge.hidden = !state.leftOut();
-    this.page.badge.title = `Weights on ${state.leftOut()} are left out; the others of each row are scaled up to a sum of one. What a head does is told by all weights.`;
+    this.page.badge.textContent = state.shares ? "renormalised" : "left out";
+    const others = state.shares ? "the others of each row are scaled up to a sum of one" : "the others stay as they are";
+    this.page.badge.title = `Weights on ${state.leftOut()} are left out; ${others}. What a head does is told by all weights.`;
+    this.page.kind.hidden = !state.kind;
+    this.page.kind.textContent = state.kind ? state.meaning() : "";
+    this.page.kind.title = state.kind ? state.kind.about : "";
     this.page.lacking.textContent = state.side.lacks(state.layer);
     this.page.lacking.hidden = !this.page.lacking.textContent;
   }
@@ -107,14 +113,16 @@ export class HeadLevel {
     this.rowHeight = longest > 96 ? 18 : longest > 40 ? 21 : 26;
     this.page.lines.style.setProperty("--row", `${this.rowHeight}px`);
     for (const [side, positions] of Object.entries({ left: queries, right: keys })) {
-      const { tokens, special, boundary } = this.state.side[side];
+      const { tokens, special, boundary, parts } = this.state.side[side];
       const same = positions.join() === [...this.page.rows[side].keys()].join();
       if (same) continue;
       this.page.rows[side] = new Map();
       for (const i of positions) this.page.rows[side].set(i, tokenRow(tokens[i], i, special.has(i)));
       this.page.columns[side].replaceChildren(...this.page.rows[side].values());
       if (positions.includes(0) && this.page.rows[side].has(boundary)) {
-        this.page.rows[side].get(boundary).classList.add("boundary");
+        const first = this.page.rows[side].get(boundary);
+        first.classList.add("boundary");
+        if (parts) first.dataset.begins = parts[1].toLowerCase();
       }
     }
     for (const [index, row] of this.page.rows.right) {
@@ -221,8 +229,8 @@ export class HeadLevel {
     }));
     const rank = ({ mean }) => (Number.isNaN(mean) ? 2 : Math.abs(mean)); // above every weight
     listed.sort((a, b) => rank(b) - rank(a));
-    const onFirst = focus.side === "left" && !this.state.signed ? meanOn(this.state.layerWeights(), heads, focus.index, this.state.side.firsts) : null;
-    this.page.panel.replaceChildren(...tokenPanel(own[focus.index], focus.side, listed, heads.length, onFirst));
+    const onFirst = focus.side === "left" && !this.state.signed && !this.state.kind ? meanOn(this.state.layerWeights(), heads, focus.index, this.state.side.firsts) : null;
+    this.page.panel.replaceChildren(...tokenPanel(own[focus.index], focus.side, listed, heads.length, onFirst, this.state.meaning()));
     const best = listed.slice(0, 3).map(({ token, mean }) => `${token} ${formatWeight(mean)}`);
     const pinned = this.state.query !== null || this.state.key !== null;
     this.actions.speak(pinned ? `${this.page.panel.firstChild.textContent}: ${best.join(", ")}` : "");
@@ -233,11 +241,18 @@ export class HeadLevel {
     const count = lines.length.toLocaleString("en");
     const what = lines.length < found ? `The strongest ${count} of ${found.toLocaleString("en")} lines` : `${count} lines`;
     const whose = this.state.focus() ? "of this token" : "";
-    const left = this.state.leftOut() ? "the attention mass that is left" : "attention mass";
-    const mass = this.state.signed ? "the difference" : left;
+    const mass = this.massName();
     this.page.count.textContent = `${what} ${whose} · shown ${formatShare(share)} of ${mass}`.replace("  ", " ");
     this.root.dataset.lines = String(lines.length);
     this.showBroken(broken);
+  }
+
+  /** @returns {string} what the lines carry a share of */
+  massName() {
+    const { kind } = this.state;
+    const rest = this.state.leftOut() ? " that is left" : "";
+    if (kind) return `the sum of ${kind.signed ? "sizes of " : ""}${kind.label}${rest}`;
+    return this.state.differs ? "the difference" : `${rest ? "the " : ""}attention mass${rest}`;
   }
 
   /** Say that some weights are not numbers: a matrix hatches them, lines have no place for them. */

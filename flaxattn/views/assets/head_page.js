@@ -39,6 +39,7 @@ export class HeadPage {
   buildStatus() {
     this.count = element("span");
     this.badge = element("span", { class: "badge", text: "renormalised", hidden: true });
+    this.kind = element("span", { class: "badge kind", hidden: true });
     this.lacking = element("span", { class: "badge", hidden: true });
     this.broken = element("span", { class: "badge broken", hidden: true });
     const cut = element("span", { class: "badge", hidden: true });
@@ -47,7 +48,7 @@ export class HeadPage {
       cut.hidden = false;
       cut.textContent = `${truncated} tokens were cut off to fit the model`;
     }
-    return element("p", { class: "status", role: "status" }, this.count, this.badge, this.lacking, this.broken, cut);
+    return element("p", { class: "status", role: "status" }, this.count, this.kind, this.badge, this.lacking, this.broken, cut);
   }
 
   buildLines() {

@@ -8,9 +8,10 @@ import { element } from "./elements.js";
  * The list of everything that can be done.
  * @param {boolean} several whether the page has more than one side
  * @param {boolean} compares whether it has two traces
+ * @param {boolean} kinds whether it has weights other than attention
  * @returns {HTMLDialogElement}
  */
-export function helpDialog(several, compares) {
+export function helpDialog(several, compares, kinds) {
   const ways = [
     ["point at a token", "only its lines stay; numbers beside the other tokens"],
     ["point at a line", "its head and weight"],
@@ -45,6 +46,9 @@ export function helpDialog(several, compares) {
   }
   if (compares) {
     notes.splice(-1, 0, "Two traces of the same tokens: the switch shows the first, the second, or the second less the first. Of a difference, blue is more and orange is less; lines are as strong as it is large. Heads are told apart by divergence (Jensen–Shannon, a mean over queries): 0 for the same attention, 0.693 for no key in common.");
+  }
+  if (kinds) {
+    notes.splice(-1, 0, "“Weights” shows something else in the place of attention. Where rows do not sum to one, the largest size of a layer is drawn as 1, and the line above the picture says how much that is; “mass” is then a share of the sum of sizes in a row, and nothing is scaled up where tokens are hidden. Blue is above 0 and orange below, where weights have signs. What a head does, and the atlas, are told by sizes as shares of their row.");
   }
   const close = element("button", { type: "button", class: "sign", text: "Close" });
   const dialog = element(

@@ -18,7 +18,9 @@ const STEPS = 16;
  * @property {number} columns number of keys
  * @property {(query: number) => number[][]} parts ranges of keys, half-open, over each of
  *   which the weights of a row sum to one
- * @property {Layer[]} [pair] the two layers it is the difference of; then weights can be below 0
+ * @property {boolean} shares whether rows sum to one, in each part; norms, say, have no such sum
+ * @property {boolean} signed whether weights can be below 0
+ * @property {Layer[]} [pair] the two layers it is the difference of
  *
  * @typedef {Object} Selection what is to be drawn
  * @property {number[]} heads indices of the heads that are on
@@ -34,7 +36,7 @@ const STEPS = 16;
  * @property {number} head index of the head
  * @property {number} query
  * @property {number} key
- * @property {number} weight of a difference, below 0 where the second trace has less
+ * @property {number} weight below 0 where the second trace has less, or where a kind of weights has signs
  * @property {number} opacity between 0 and 1
  *
  * @typedef {Object} Drawing
@@ -71,7 +73,7 @@ export function total(values) {
   return sum;
 }
 
-/** @returns {Float32Array} weights of one row, renormalised without the hidden keys */
+/** @returns {Float32Array} weights of one row without the hidden keys; shares are renormalised */
 export function readRow(layer, head, query, hidden) {
   if (hidden && layer.pair) {
     const [first, second] = layer.pair.map((one) => readRow(one, head, query, hidden));
@@ -81,6 +83,7 @@ export function readRow(layer, head, query, hidden) {
   const row = layer.weights.slice(start, start + layer.columns);
   if (!hidden) return row;
   for (const key of hidden) row[key] = 0;
+  if (!layer.shares) return row;
   for (const [from, to] of layer.parts(query)) {
     const part = row.subarray(from, to);
     const rest = total(part);
@@ -135,7 +138,7 @@ function scanRows(layer, selection, queries, keys) {
   const rows = selection.heads.flatMap((head) => queries.map((query) => [head, query]));
   const opacities = new Float32Array(rows.length * keys.length);
   const units = new Float32Array(rows.length);
-  const signs = layer.pair ? new Int8Array(opacities.length) : null;
+  const signs = layer.signed ? new Int8Array(opacities.length) : null;
   const broken = [];
   let mass = 0;
   for (let at = 0; at < rows.length; at += 1) {

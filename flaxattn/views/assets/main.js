@@ -19,16 +19,16 @@ import { Shell } from "./shell.js";
 
 /** @type {Object<string, Kind>} */
 export const LEVELS = {
-  atlas: { make: AtlasLevel, label: "Atlas", fields: ["text", "side", "compare", "measure", "order"] },
+  atlas: { make: AtlasLevel, label: "Atlas", fields: ["text", "side", "compare", "weights", "measure", "order"] },
   model: {
     make: ModelLevel,
     label: "Model",
-    fields: ["text", "side", "compare", "attention", "opacity", "special", "first", "unit"],
+    fields: ["text", "side", "compare", "weights", "attention", "opacity", "special", "first", "unit"],
   },
   head: {
     make: HeadLevel,
     label: "Head",
-    fields: ["text", "side", "layer", "compare", "drawing", "attention", "opacity", "mass", "special", "first", "unit"],
+    fields: ["text", "side", "layer", "compare", "weights", "drawing", "attention", "opacity", "mass", "special", "first", "unit"],
     heads: true,
   },
 };

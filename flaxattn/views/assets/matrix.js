@@ -206,7 +206,8 @@ export class Matrix {
   }
 
   showLegend() {
-    const unit = this.selection.opacity === "row" ? "share of the row’s largest weight" : "weight";
+    const whole = this.state.kind ? this.state.meaning() : "weight";
+    const unit = this.selection.opacity === "row" ? "share of the row’s largest weight" : whole;
     const weights = this.state.signed ? [-1, -0.25, -0.01, 0, 0.01, 0.25, 1] : [0, 0.01, 0.1, 0.25, 0.5, 1];
     const marks = weights.map((weight) => {
       const box = element("span", { class: "matrix-shade", "aria-hidden": "true" });

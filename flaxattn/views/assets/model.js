@@ -4,7 +4,7 @@
 // keys to the right. Pictures are painted when they come into sight, a few at a time.
 
 import { element, svgElement, tokenText } from "./elements.js";
-import { HeadGrid } from "./grid.js";
+import { GridLevel } from "./grid_level.js";
 import { formatWeight } from "./numbers.js";
 import { headTip } from "./panel.js";
 import { poolHead, strongestAt } from "./pool.js";
@@ -16,7 +16,7 @@ const LARGE_SIDE = 236;
 /** So long pictures are painted before the reader is heard again, in milliseconds. */
 const TURN = 12;
 
-export class ModelLevel {
+export class ModelLevel extends GridLevel {
   /**
    * @param {HTMLElement} root
    * @param {import("./types.js").Payload} payload
@@ -24,19 +24,7 @@ export class ModelLevel {
    * @param {import("./shell.js").Shell} actions
    */
   constructor(root, payload, state, actions) {
-    this.root = root;
-    this.payload = payload;
-    this.state = state;
-    this.actions = actions;
-    this.grid = new HeadGrid("All heads", {
-      open: (cell) => this.open(cell),
-      point: (cell, event) => this.point(cell, event),
-      leave: () => this.leave(),
-    });
-    this.status = element("p", { class: "status", role: "status" });
-    this.panel = element("aside", { class: "panel", "aria-label": "Head" });
-    const axes = element("p", { class: "axes", text: "layers ↓ heads →" });
-    root.replaceChildren(this.status, element("div", { class: "body" }, element("div", {}, axes, this.grid.root), this.panel));
+    super(root, payload, state, actions);
     this.seen = new IntersectionObserver((entries) => this.notice(entries), { rootMargin: "200px" });
     /** @type {Set<import("./grid.js").Cell>} cells in sight that are to be painted */
     this.waiting = new Set();
@@ -52,12 +40,12 @@ export class ModelLevel {
     const { state } = this;
     if (this.side !== state.side) this.fit();
     const selection = state.selection(null);
-    const shown = JSON.stringify([state.attention, state.opacity, state.special, state.first, state.compare, document.documentElement.dataset.theme]);
+    const shown = JSON.stringify([state.attention, state.opacity, state.special, state.first, state.compare, state.weights, document.documentElement.dataset.theme]);
     if (this.shown !== shown) {
       this.shown = shown;
       this.colours = scaleColours(state.signed);
       this.seen.disconnect();
-      this.grid.cells.forEach(({ button }) => this.seen.observe(button));
+      this.grid.cells.forEach((cell) => this.watch(cell));
     }
     const tall = selection.queries.length / Math.max(1, selection.keys.length);
     this.grid.root.style.setProperty("--tall", String(Math.max(0.4, Math.min(2.5, tall))));
@@ -72,21 +60,24 @@ export class ModelLevel {
     this.side = this.state.side;
     this.shown = "";
     this.grid.layOutByLayer(this.side);
-    for (const { layer, head, button } of this.grid.cells) {
-      const measure = this.side.measure(layer, head);
-      const number = `Layer ${this.side.layers[layer]}, head ${this.side.heads[head]}`;
-      button.append(element("canvas", { "aria-hidden": "true" }));
-      button.setAttribute("aria-label", `${number}, ${measure.does}`);
-    }
+    for (const { button } of this.grid.cells) button.append(element("canvas", { "aria-hidden": "true" }));
+  }
+
+  /** Say what a head does, and paint it when it comes into sight. */
+  watch({ layer, head, button }) {
+    const { does } = this.side.measure(layer, head);
+    button.setAttribute("aria-label", `Layer ${this.side.layers[layer]}, head ${this.side.heads[head]}, ${does}`);
+    this.seen.observe(button);
   }
 
   showStatus() {
     const { state } = this;
-    const unit = state.opacity === "row" ? "share of the row's largest weight" : "weight";
+    const own = state.kind && !state.kind.shares ? `${state.kind.label}, 1 is the largest of each layer` : state.kind && state.kind.label;
+    const unit = state.opacity === "row" ? "share of the row's largest weight" : own || "weight";
     const place = (weight) => (state.signed ? (1 + Math.sign(weight) * Math.sqrt(Math.abs(weight))) / 2 : Math.sqrt(weight));
     const weights = state.signed ? [-1, -0.25, 0, 0.25, 1] : [0, 0.1, 0.25, 0.5, 1];
     const marks = weights.map((weight) => [place(weight), String(weight).replace("-", "−")]);
-    const badge = element("span", { class: "badge", text: "renormalised", hidden: !state.leftOut() });
+    const badge = element("span", { class: "badge", text: state.shares ? "renormalised" : "left out", hidden: !state.leftOut() });
     badge.title = `Weights on ${state.leftOut()} are left out.`;
     this.status.replaceChildren(element("span", { text: unit }), legend(this.colours, /** @type {any} */ (marks)), badge);
   }
@@ -158,14 +149,6 @@ export class ModelLevel {
     this.panel.replaceChildren(canvas, ...headTip(this.side.layers[cell.layer], facts));
   }
 
-  open({ layer, head }) {
-    this.actions.go({ level: "head", layer, heads: [head] });
-  }
-
-  key(event) {
-    return this.grid.key(event);
-  }
-
   // What is shown, for files and tests
 
   /** @returns {import("./pool.js").Picture} what the picture of a head shows */
@@ -181,10 +164,8 @@ export class ModelLevel {
     const tall = Math.round(size * Number(this.grid.root.style.getPropertyValue("--tall")));
     const [width, height] = [edge + side.heads.length * (size + gap) + gap, edge + 24 + side.layers.length * (tall + gap) + gap];
     const ink = this.actions.style("--ink");
-    const caption = [this.payload.model, side.titles[0], "all heads", this.state.comparing()].filter(Boolean).join(", ");
-    const root = svgElement("svg", { width, height, viewBox: `0 0 ${width} ${height}`, "font-family": "system-ui, sans-serif", "font-size": 12 });
+    const root = this.paper(width, height, "all heads");
     const text = (x, y, words) => svgElement("text", { x, y, "text-anchor": "middle", fill: ink }, words);
-    root.append(svgElement("title", {}, caption), svgElement("rect", { width, height, fill: this.actions.style("--paper") }), text(width / 2, 18, caption));
     side.heads.forEach((number, head) => root.append(text(edge + head * (size + gap) + size / 2, edge + 12, String(number))));
     side.layers.forEach((number, layer) => root.append(text(edge / 2, edge + 24 + layer * (tall + gap) + tall / 2, String(number))));
     for (const { layer, head } of this.grid.cells) {
@@ -195,6 +176,6 @@ export class ModelLevel {
       image.style.setProperty("image-rendering", "pixelated");
       root.append(image);
     }
-    return { name: side.alone ? "attention-model" : `attention-model-${side.name}`, svg: new XMLSerializer().serializeToString(root) };
+    return this.file("attention-model", root);
   }
 }

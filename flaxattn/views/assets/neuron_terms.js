@@ -53,7 +53,7 @@ export class HeadTerms {
   constructor(payload, side, layer, head) {
     const about = side.about.neuron;
     this.about = about;
-    this.layer = side.layerAt(layer);
+    this.layer = side.layerOf(layer, "a");
     this.head = head;
     /** Whether the softmax of these vectors is closer to the model's weights than those stored. */
     this.exact = about.error <= payload.error;

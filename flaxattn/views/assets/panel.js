@@ -21,6 +21,8 @@ const MEASURES = [
   ["max", "largest weight", "share"],
   ["sum_sq", "sum of squares"],
   ["lse", "log-sum-exp"],
+  ["ablation", "effect of ablation"],
+  ["importance", "importance"],
   ["divergence", "divergence, nats"],
   ["cosine", "cosine"],
 ];
@@ -37,12 +39,23 @@ export function measureLabel(name) {
   return known ? known[1] : name;
 }
 
+/** Numbers of heads that differ in size from model to model, and can be below 0. */
+export const EFFECTS = ["ablation", "importance"];
+
 /** @returns {string} a measure of a head, with its sign where it is a change */
 export function formatMeasure(name, measure) {
   const value = measure[name];
   if (value === undefined) return "–";
+  if (EFFECTS.includes(name)) return effectText(value);
   if (!measure.changed || APART.includes(name)) return value.toFixed(name === "divergence" ? 3 : 2);
   return `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(2)}`;
+}
+
+/** @returns {string} two digits of a number, whatever its size */
+function effectText(value) {
+  const size = Math.abs(value);
+  const digits = size > 0 && size < 10 ? Math.min(6, Math.max(1, 1 - Math.floor(Math.log10(size)))) : 0;
+  return `${value < 0 ? "−" : ""}${size.toFixed(digits)}`;
 }
 
 /** @returns {HTMLElement} a bar whose parts are `[share, colour]` of its width */
@@ -115,9 +128,10 @@ function firstShareOf(measure) {
  * @param {{token: string, mean: number, parts: any[][]}[]} others strongest first
  * @param {number} heads how many heads the means are over
  * @param {number|null} onFirst mean weight on the first token, hidden or not; null if unknown
+ * @param {string} unit what a weight is
  * @returns {Node[]}
  */
-export function tokenPanel(token, side, others, heads, onFirst) {
+export function tokenPanel(token, side, others, heads, onFirst, unit) {
   const longest = others.length ? Math.abs(others[0].mean) || 1 : 1;
   const items = others.slice(0, LISTED).map((other) =>
     element(
@@ -130,11 +144,11 @@ export function tokenPanel(token, side, others, heads, onFirst) {
   );
   const relation = side === "left" ? " attends to" : " is attended by";
   const rest = others.length > LISTED ? `and ${others.length - LISTED} more; ` : "";
-  const unit = heads > 1 ? `mean of ${heads} heads` : "attention weight";
+  const told = heads > 1 ? `mean of ${heads} heads; ${unit}` : unit;
   return [
     element("h2", {}, tokenText(token), relation),
     element("ol", { class: "facts" }, ...items),
-    element("p", { class: "hint", text: others.length ? rest + unit : "Nothing is shown for it." }),
+    element("p", { class: "hint", text: others.length ? rest + told : "Nothing is shown for it." }),
     element("p", { class: "hint", text: onFirst === null ? "" : `${formatShare(onFirst)} of its attention is on the first token.` }),
   ];
 }

@@ -26,6 +26,8 @@ export const SETTINGS = {
   compare: ["a", "b", "difference"],
   theme: ["auto", "light", "dark"],
 };
+/** The weights that a trace has of itself, and a page shows at first. */
+export const RAW = "attention";
 /** Settings that do not depend on the side. */
 export const FREE = Object.keys(SETTINGS).filter((name) => !["attention", "unit"].includes(name));
 
@@ -41,9 +43,9 @@ export function asTexts(state) {
 }
 
 /** What the address tells, in this order. */
-export const IN_ADDRESS = ["level", "sequence", "side", "layer", "heads", ...Object.keys(SETTINGS), "mass", "measure", "query", "key"];
+export const IN_ADDRESS = ["level", "sequence", "side", "layer", "heads", ...Object.keys(SETTINGS), "mass", "measure", "weights", "query", "key"];
 /** All that makes a state. */
-const MADE_OF = ["level", "sequence", "sides", "side", "layer", "heads", "query", "key", "hover", "mass", "measure", ...Object.keys(SETTINGS)];
+const MADE_OF = ["level", "sequence", "sides", "side", "layer", "heads", "query", "key", "hover", "mass", "measure", "weights", ...Object.keys(SETTINGS)];
 
 /** @returns {Object<string, any>} the settings of a state, apart from it */
 export function snapshot(state) {
@@ -63,6 +65,7 @@ export function describe(settings) {
     key: settings.key,
     mass: Math.round(100 * settings.mass),
     measure: settings.measure,
+    weights: settings.weights,
     ...Object.fromEntries(words),
   };
 }

@@ -40,7 +40,7 @@ export class Shell {
   }
 
   build() {
-    this.help = helpDialog(Object.keys(this.state.sides).length > 1, Boolean(this.payload.names));
+    this.help = helpDialog(Object.keys(this.state.sides).length > 1, Boolean(this.payload.names), this.state.kinds().length > 1);
     this.stateDialog = new StateDialog((json) => this.step(() => this.state.take(json), true));
     this.tip = element("div", { class: "tip", role: "tooltip", hidden: true });
     this.spoken = element("p", { class: "spoken", "aria-live": "polite" });
@@ -54,7 +54,8 @@ export class Shell {
     if (note || !Object.keys(blocks).length) return element("footer", { text: note || "Numbers are means over the tokens of this text." });
     const scale = precision === "uint8" ? " of the largest in its row" : "";
     const twice = this.payload.names ? " A difference is within twice that." : "";
-    const text = `Weights are stored as ${precision}; each is within ${error.toPrecision(2)}${scale}.${twice}`;
+    const other = this.payload.inputs.some(({ sides }) => sides.some((side) => side.other)) ? " Of other weights than attention, that is a share of what 1 stands for." : "";
+    const text = `Weights are stored as ${precision}; each is within ${error.toPrecision(2)}${scale}.${twice}${other}`;
     return element("footer", { text });
   }
 

@@ -30,6 +30,7 @@ const KEPT_WEIGHTS = 2 ** 24;
  * @property {string[]} tokens
  * @property {Set<number>} special positions of what the model adds
  * @property {number|null} boundary where the second text begins
+ * @property {string[]|null} parts what is before it and after it, where these are no sentences
  * @property {(string|null)[]|null} words a name for the word of each token; null if unknown
  */
 
@@ -48,6 +49,7 @@ function joinTexts(texts) {
     tokens,
     special,
     boundary: texts.length > 1 ? texts[0].tokens.length : texts[0].boundary,
+    parts: texts.length === 1 ? texts[0].parts || null : null,
     words: known ? texts.flatMap(named) : null,
   };
 }
@@ -55,7 +57,14 @@ function joinTexts(texts) {
 /** @returns {import("./lines.js").Layer} weights of the second layer less those of the first */
 function subtract(first, second) {
   const weights = second.weights.map((weight, i) => weight - first.weights[i]);
-  return { ...first, weights, pair: [first, second] };
+  return { ...first, weights, signed: true, pair: [first, second] };
+}
+
+/** @returns {Float32Array} the same weights for so many heads */
+function repeat(weights, heads) {
+  const whole = new Float32Array(heads * weights.length);
+  for (let head = 0; head < heads; head += 1) whole.set(weights, head * weights.length);
+  return whole;
 }
 
 /** @returns {Object<string, any>} what a head does in one trace and in the other, and by how much */
@@ -73,7 +82,7 @@ export class Side {
    * @param {import("./types.js").Payload} payload
    * @param {import("./types.js").InputAbout} input
    * @param {import("./types.js").SideAbout} about the side's part of it
-   * @param {() => string} shows which trace: "a", "b", or their "difference"
+   * @param {() => string} shows which trace: "a", "b", or their "difference"; or a kind of weights
    */
   constructor(payload, input, about, shows) {
     this.payload = payload;
@@ -108,7 +117,13 @@ export class Side {
     return this.layerOf(at, this.shows());
   }
 
-  /** @returns {import("./lines.js").Layer} the layer at an index of one trace, or the difference */
+  /** @returns {import("./types.js").SideAbout} what is known of one trace, or of a kind of weights */
+  partOf(trace) {
+    if (trace === "a") return this.about;
+    return trace === "b" ? this.about.second : this.about.other[trace];
+  }
+
+  /** @returns {import("./lines.js").Layer} the layer at an index of one trace or kind, or the difference */
   layerOf(at, trace) {
     const name = `${at} ${trace}`;
     if (!this.decoded.has(name)) {
@@ -122,24 +137,22 @@ export class Side {
   /** @returns {import("./lines.js").Layer} */
   decode(at, trace) {
     const [rows, columns] = [this.left.tokens.length, this.right.tokens.length];
-    const { weights: blocks } = trace === "b" ? this.about.second : this.about;
+    const { weights: blocks, precision = this.payload.precision, common, shares = true, signed = false } = this.partOf(trace);
     const bytes = readBlock(this.payload, blocks[at]);
-    const weights = decodeWeights(bytes, this.payload.precision, this.heads.length * rows, columns);
-    return { weights, rows, columns, parts: () => [[0, columns]] };
+    const stored = decodeWeights(bytes, precision, (common ? 1 : this.heads.length) * rows, columns);
+    const weights = common ? repeat(stored, this.heads.length) : stored;
+    return { weights, rows, columns, shares, signed, parts: () => [[0, columns]] };
   }
 
   /** @returns {Object<string, any>} what a head does, in words and numbers */
   measure(at, head) {
-    const first = this.about.measures[at][head];
-    if (this.shows() === "a") return first;
-    const other = this.about.second.measures[at][head];
-    return this.shows() === "b" ? other : changeOf(first, other);
+    if (this.shows() !== "difference") return this.partOf(this.shows()).measures[at][head];
+    return changeOf(this.about.measures[at][head], this.about.second.measures[at][head]);
   }
 
-  /** How alike its heads are; unknown of a difference. */
+  /** How alike its heads are; unknown of a difference, and where heads share a map. */
   get likeness() {
-    if (this.shows() === "difference") return undefined;
-    return this.shows() === "b" ? this.about.second.likeness : this.about.likeness;
+    return this.shows() === "difference" ? undefined : this.partOf(this.shows()).likeness;
   }
 
   /** @returns {boolean} whether there is such a head in the layer at an index */
@@ -186,7 +199,7 @@ class JoinedSide extends Side {
       });
     }
     const both = [[0, length], [length, columns]];
-    return { weights, rows, columns, parts: (query) => (query < length ? [[0, length]] : both) };
+    return { weights, rows, columns, shares: true, signed: false, parts: (query) => (query < length ? [[0, length]] : both) };
   }
 
   measure(at, head) {

@@ -3,7 +3,7 @@
 // What the page shows, apart from how: the settings that all levels share, what they mean for the
 // weights. Their names and values are in `settings.js`. It touches no document.
 
-import { asTexts, ATTENTION, describe, FREE, IN_ADDRESS, indexBelow, inOrder, SETTINGS, snapshot } from "./settings.js";
+import { asTexts, ATTENTION, describe, FREE, IN_ADDRESS, indexBelow, inOrder, RAW, SETTINGS, snapshot } from "./settings.js";
 import { readSides } from "./sides.js";
 import { inWords, knowsWords } from "./words.js";
 
@@ -31,6 +31,7 @@ export class State {
     this.hover = null;
     this.mass = 1;
     this.measure = "";
+    this.weights = RAW;
     this.attention = "all";
     this.opacity = "absolute";
     this.special = "shown";
@@ -63,7 +64,7 @@ export class State {
     const usual = Object.fromEntries(Object.entries(SETTINGS).map(([name, values]) => [name, values[0]]));
     const heads = side.heads.map((_, head) => head);
     const blank = { sequence: 0, sides, side, layer: 0, heads, query: null, key: null, hover: null };
-    const first = { ...usual, ...blank, level: this.levels[0], mass: 1, measure: "entropy" };
+    const first = { ...usual, ...blank, level: this.levels[0], mass: 1, measure: "entropy", weights: RAW };
     return this.settingsFrom(asTexts(this.payload.start), first);
   }
 
@@ -72,7 +73,7 @@ export class State {
     const name = `${sequence} ${unit}`;
     if (!this.cache.has(name)) {
       const input = this.payload.inputs[sequence];
-      const make = () => readSides(this.payload, input, () => this.compare);
+      const make = () => readSides(this.payload, input, () => (this.weights === RAW ? this.compare : this.weights));
       this.cache.set(name, unit === "words" ? inWords(this.sidesOf(sequence, "pieces"), input) : make());
     }
     return this.cache.get(name);
@@ -110,7 +111,8 @@ export class State {
     const all = from.heads.length === from.side.heads.length || !heads.length;
     const attention = side.paired && side.name === from.side.name ? from.attention : ATTENTION[0][0];
     const special = this.hasSpecial(side) ? from.special : SETTINGS.special[0];
-    return { side, layer, heads: all ? every : heads, attention, special, query: null, key: null, hover: null };
+    const weights = this.kinds(side).includes(from.weights) ? from.weights : RAW;
+    return { side, layer, heads: all ? every : heads, attention, special, weights, query: null, key: null, hover: null };
   }
 
   /**
@@ -154,6 +156,7 @@ export class State {
     const numbers = (record.heads || "").split("-").filter(Boolean);
     const chosen = numbers.map((number) => side.heads.indexOf(Number(number)));
     if (chosen.length && !chosen.includes(-1)) found.heads = inOrder(chosen);
+    if (this.kinds(side).includes(record.weights)) found.weights = record.weights;
     if (this.pairs(side).some(([value]) => value === record.attention)) found.attention = record.attention;
     const query = indexBelow(record.query, side.left.tokens.length);
     const key = indexBelow(record.key, side.right.tokens.length);
@@ -190,6 +193,23 @@ export class State {
     return side.paired ? ATTENTION : ATTENTION.slice(0, 1);
   }
 
+  /** @returns {string[]} names of the weights that a side has: attention, and what was given beside it */
+  kinds(side = this.side) {
+    return [RAW, ...Object.keys(side.about.other || {})];
+  }
+
+  /** What is known of the weights that are shown; null of attention itself. */
+  get kind() {
+    return this.weights === RAW ? null : this.side.about.other[this.weights];
+  }
+
+  /** @returns {string} what is shown, and what a weight of 1 stands for in the present layer */
+  meaning() {
+    const { kind } = this;
+    if (!kind) return "attention weight";
+    return kind.shares ? kind.label : `${kind.label}, 1 = ${kind.peaks[this.layer]}, the layer’s largest`;
+  }
+
   /** @returns {string[]} names of the numbers that are known of the heads of a side */
   measures(side = this.side) {
     const known = new Set();
@@ -213,16 +233,27 @@ export class State {
     return this.first === "hidden";
   }
 
-  /** @returns {string} which of two traces is shown, in words; empty if there is one */
-  comparing() {
+  /** @returns {string} what is shown in place of the attention of one trace, in words; empty if nothing */
+  shownName() {
     const { names } = this.payload;
+    if (this.kind) return this.kind.label;
     if (!names) return "";
     return { a: names[0], b: names[1], difference: `${names[1]} − ${names[0]}` }[this.compare];
   }
 
-  /** Whether what is shown is one trace less the other, and can be below 0. */
-  get signed() {
+  /** Whether what is shown is one trace less the other. */
+  get differs() {
     return this.compare === "difference";
+  }
+
+  /** Whether what is shown can be below 0. */
+  get signed() {
+    return this.kind ? this.kind.signed : this.differs;
+  }
+
+  /** Whether rows sum to one, so that what is left of them can be scaled up to that again. */
+  get shares() {
+    return !this.kind || this.kind.shares;
   }
 
   get words() {

@@ -7,6 +7,7 @@
  * @property {string[]} tokens
  * @property {number[]} special positions of what the model adds
  * @property {number|null} boundary where the second text of a pair begins
+ * @property {string[]} [parts] what the text before the boundary is, and after it; sentences if absent
  * @property {(number|null)[]|null} words number of the word each token belongs to
  *
  * @typedef {Object} SideAbout
@@ -19,6 +20,14 @@
  * @property {Object<string, any>[][]} [measures] what each head of each layer does
  * @property {{order: number[], groups: number[], distances: string}} [likeness]
  * @property {SideAbout} [second] the same side of the trace that it is compared with
+ * @property {Object<string, SideAbout>} [other] weights of other kinds than attention, by name
+ * @property {string} [label] how a kind reads
+ * @property {string} [about] what it is
+ * @property {number[]} [peaks] what 1 stands for in each layer of a kind
+ * @property {boolean} [shares] whether rows of a kind sum to one
+ * @property {boolean} [signed] whether a kind has weights below 0
+ * @property {boolean} [common] whether all heads share the map of a kind
+ * @property {"float16"|"uint8"} [precision] of a kind
  * @property {any} [neuron] what the neuron level shows of the side
  *
  * @typedef {Object} InputAbout
@@ -35,6 +44,7 @@
  * @property {InputAbout[]} inputs
  * @property {Object<string, string>} blocks base64 by name
  * @property {string[]} [names] what the two traces are called, of a page that compares
+ * @property {Object<string, string>} [told] what numbers of heads were measured by
  * @property {string} [note] what stands at the foot of the page
  */
 

@@ -29,6 +29,7 @@ function wordColumn(column, groups) {
     tokens: groups.map(([from, to]) => joinPieces(column.tokens.slice(from, to))),
     special: new Set(special),
     boundary: column.boundary === null ? null : at(column.boundary),
+    parts: column.parts,
     words: column.words,
   };
 }
@@ -65,7 +66,7 @@ class WordSide extends Side {
     }
     const ranges = (query) =>
       layer.parts(left[query][0]).map(([from, to]) => [this.columnOf(from), this.columnOf(to - 1) + 1]);
-    return { weights, rows: left.length, columns: right.length, parts: ranges };
+    return { ...layer, weights, rows: left.length, columns: right.length, parts: ranges };
   }
 
   /** Add the mean of some rows to one row of words. */

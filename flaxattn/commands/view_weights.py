@@ -1,0 +1,133 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""What `flaxattn view` shows beside the attention of one source: other weights, or a second source.
+
+Everything heavy is imported when it runs. Pages and figures are the business of `view.py`.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from flaxattn.trace import Trace
+
+KINDS = ("norm", "rollout", "effective")
+_ABLATION = "ablation"
+_OF_MODEL = ("norm", _ABLATION)  # a trace alone does not tell them
+
+
+def wanted_kinds(asked: str | None, source: str) -> list[str]:
+    """What `--weights` names.
+
+    Args:
+        asked: Names with commas between them.
+        source: `text`, `trace` or `store`.
+
+    Raises:
+        typer.BadParameter: If a name is unknown, or needs the model of a trace.
+    """
+    names = [] if asked is None else [name.strip() for name in asked.split(",")]
+    known = (*KINDS, _ABLATION)
+    for name in names:
+        if name not in known:
+            told = f"{name!r} is none of {', '.join(known)}."
+            raise typer.BadParameter(told, param_hint="--weights")
+        if name in _OF_MODEL and source != "text":
+            told = f"{name} needs the model that read a text; the source is a {source}."
+            raise typer.BadParameter(told, param_hint="--weights")
+    return list(dict.fromkeys(names))
+
+
+def of_model(model: Any, trace: "Trace", names: Sequence[str], *, truncate: bool) -> dict[str, Any]:
+    """What `flaxattn.head_view` is given to show them.
+
+    Args:
+        model: That made the trace.
+        trace: Of one text or pair, with weights and values.
+        names: As `wanted_kinds` returns them.
+        truncate: Whether a text that is too long is cut.
+    """
+    from flaxattn.projections import output_projections
+
+    found = _shown(trace, [n for n in names if n in KINDS], output_projections(model))
+    if _ABLATION in names:
+        from flaxattn.ablation import ablate
+        from flaxattn.head_losses import head_task
+
+        text, *second = trace.texts[0]
+        found["effects"] = ablate(head_task(model, [text], second or None, truncate=truncate))
+        found["state"] = {**found.get("state", {}), "measure": _ABLATION}
+    return found
+
+
+def with_kinds(
+    traces: Iterable[tuple[int | None, "Trace"]], names: Sequence[str]
+) -> Iterator[tuple[int | None, "Trace", dict[str, Any]]]:
+    """Traces with what is shown beside their attention.
+
+    Args:
+        traces: Each with its number.
+        names: As `wanted_kinds` returns them.
+    """
+    for number, trace in traces:
+        yield number, trace, _shown(trace, names, None)
+
+
+def _shown(trace: "Trace", names: Sequence[str], projections: Any) -> dict[str, Any]:
+    """Weights by name; the first of them shows."""
+    if not names:
+        return {}
+    from flaxattn.heads.contribution_maps import contributions
+
+    found = contributions(trace, names, projections=projections)
+    return {"weights": found, "state": {"weights": names[0]}}
+
+
+def pairs_of(
+    kind: str,
+    sources: tuple[str, str],
+    examples: Sequence[int] | None,
+    names: Sequence[str] | None,
+) -> Iterator[tuple[int | None, tuple[Any, Any]]]:
+    """What is compared: two stores or two files, or the same text of both.
+
+    Args:
+        kind: `trace` or `store`.
+        sources: Paths of both.
+        examples: Numbers of texts.
+        names: Ids of texts, of stores.
+
+    Raises:
+        typer.BadParameter: If ids are given of files.
+    """
+    from flaxattn.store.find import example_of
+    from flaxattn.store.store import open_store
+    from flaxattn.trace import Trace
+
+    if kind == "trace" and names:
+        raise typer.BadParameter("it goes with stores; these are files.", param_hint="--id")
+    first: Any
+    second: Any
+    first, second = (open_store(p) if kind == "store" else Trace.load(p) for p in sources)
+    wanted = list(examples or ()) + [example_of(first, name) for name in names or ()]
+    if not wanted:
+        yield None, (first, second)
+    for number in wanted:
+        yield number if len(wanted) > 1 else None, (first[number], second[number])
+
+
+def names_of(first: str, second: str) -> tuple[str, str]:
+    """What two sources are called: the parts of their paths that tell them apart.
+
+    Args:
+        first: A path.
+        second: Another.
+    """
+    for count in (1, 2, 3):
+        one, other = ("/".join(Path(p).resolve().parts[-count:]) for p in (first, second))
+        if one != other:
+            return one, other
+    return "A", "B"
