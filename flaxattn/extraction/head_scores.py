@@ -225,12 +225,12 @@ def _chunks(subjects: Iterable[Subject]) -> Iterator[list[Subject]]:
 
 
 def read_subjects(
-    model: PretrainedBert, chunk: Sequence[Subject], truncate: bool, bad: BadRows
+    model: Pretrained, chunk: Sequence[Subject], truncate: bool, bad: BadRows
 ) -> list[Read]:
     """What a model reads of some texts, and the layout of each.
 
     Args:
-        model: A BERT with its tokenizer.
+        model: Any with its tokenizer.
         chunk: A few texts, all of them pairs or none.
         truncate: Whether texts over the model's limit are cut.
         bad: Takes those that it cannot read, which are left out.
@@ -275,7 +275,7 @@ def _chunk(subjects: Sequence[Subject], truncate: bool) -> Chunk:
 
 
 def _on_tree(
-    model: PretrainedBert, subject: Subject, sentence: Sentence, reading: Reading, layout: Layout
+    model: Pretrained, subject: Subject, sentence: Sentence, reading: Reading, layout: Layout
 ) -> Layout | Problem:
     """The layout with the words of a tree; a problem where the tokenizer leaves nothing of one."""
     assert model.tokenizer is not None
