@@ -66,6 +66,7 @@ def map_scores(
     bad: BadRows | None = None,
     batch_tokens: int | None = None,
     watch: Callable[[int], object] = lambda count: None,
+    told: Callable[[Sequence[Subject]], None] = lambda texts: None,
 ) -> Iterator[Scores]:
     """Scores of every head of a side on texts, in order, with the roles of `heads.sieves`.
 
@@ -82,6 +83,7 @@ def map_scores(
         bad: Takes texts that cannot be used; default: the first one raises.
         batch_tokens: Positions of a batch, padding counted.
         watch: Told how many texts were computed, after every batch.
+        told: Given the texts that the scores are of which come next.
 
     Yields:
         Scores of up to 512 texts.
@@ -100,6 +102,7 @@ def map_scores(
     sums = MapSums(side, columns(side, asked))
     engine = _Engine(model, asked, sums, batch_tokens)
     for window in _windows(model, subjects, truncate, lengths, bad):
+        told([read.subject for read in window])
         found: list[tuple[range, Terms, Mapping[Column, Float[np.ndarray, "L H"]]]] = []
         numbered = engine.computed(window, watch)
         for (_, sieves, size), seen in sorted(numbered, key=lambda one: one[0][0]):
