@@ -25,6 +25,7 @@ from flaxattn.heads.word_maps import WordMaps, word_maps_of
 from flaxattn.kernels.contract import Capture
 from flaxattn.records import layer_weights
 from flaxattn.seen import Seen
+from flaxattn.seq2seq_handle import PretrainedSeq2Seq
 
 _WINDOW = 4 * TOGETHER  # sentences whose maps between pieces are in memory
 
@@ -123,9 +124,10 @@ def untrained(model: Pretrained, seed: int = 0) -> Pretrained:
     """The same model with parameters as before any training: a baseline for probes.
 
     Args:
-        model: A BERT.
+        model: Any.
         seed: Of the parameters.
     """
-    given = np.ones((1, 2), np.int32)
-    params = jax.jit(model.module.init)(jax.random.key(seed), given)["params"]
+    ids = np.ones((1, 2), np.int32)
+    given = (ids, ids, ids) if isinstance(model, PretrainedSeq2Seq) else (ids,)
+    params = jax.jit(model.module.init)(jax.random.key(seed), *given)["params"]
     return dataclasses.replace(model, params=params, name=f"{model.name}, untrained")

@@ -10,6 +10,7 @@ are made in `likeness` and `head_map`.
 """
 
 import functools
+from collections.abc import Iterable
 from typing import Self
 
 import jax
@@ -19,11 +20,14 @@ from jaxtyping import Array, Float
 
 from flaxattn.heads.divergence import entropies
 from flaxattn.heads.likeness import distances_of
-from flaxattn.heads.scores import moments_of
+from flaxattn.heads.scores import moments_of, side_of
+from flaxattn.records import layer_weights
 from flaxattn.running import Moments, merged
+from flaxattn.trace import Trace
 
 BEGINNING = 10
 """Positions of a text that variability looks at, as Vig & Belinkov."""
+_STEP = 32
 
 
 @functools.partial(jax.jit, inline=True)
@@ -161,3 +165,37 @@ def variability(
     moved = np.nansum(np.abs(weights - moments.mean[None]), axis=(0, 2, 3))
     total = 2 * np.nansum(weights, axis=(0, 2, 3))
     return np.divide(moved, total, out=np.full(len(total), np.nan), where=total > 0)
+
+
+def pairs_of(traces: Iterable[Trace], side: str = "encoder") -> Pairs | None:
+    """The same read off traces with weights.
+
+    Args:
+        traces: Of one text each, or of several.
+        side: `encoder`, `decoder` or `cross`.
+
+    Returns:
+        None where there is no text.
+
+    Raises:
+        InputError: If a trace has no weights there.
+    """
+    found: Pairs | None = None
+    for trace in traces:
+        for one in [trace] if len(trace) == 1 else trace:
+            seen = side_of(one, side)
+            weights = layer_weights(seen, seen.layers)
+            flat = weights.reshape(-1, *weights.shape[2:])
+            found = Pairs(seen.layers, seen.heads) if found is None else found
+            found.add(_divergences(flat), beginning(flat)[None])
+    return found
+
+
+def _divergences(weights: Float[np.ndarray, "N Q K"]) -> Float[np.ndarray, "1 N N"]:
+    """Of one text, padded to one of a few lengths, so that few programs are compiled."""
+    count, *size = weights.shape
+    wide, high = (-(-n // _STEP) * _STEP for n in size)
+    padded = np.zeros((1, count, wide, high), np.float32)
+    padded[0, :, : size[0], : size[1]] = weights
+    real = (np.arange(wide) < size[0]).astype(np.float32)[None]
+    return np.asarray(pair_divergences(jnp.asarray(padded), jnp.asarray(real)))

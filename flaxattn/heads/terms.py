@@ -157,6 +157,18 @@ def terms_of(layout: Layout, asked: Asked) -> Terms:
     return terms
 
 
+def tree_terms(layout: Layout, asked: Asked) -> Terms:
+    """Those of the tree alone, of a text that has one.
+
+    Args:
+        layout: Of the text.
+        asked: Which relations.
+    """
+    terms = Terms({}, {}, {}, {}, {}, {}, {})
+    _add_tree(terms, layout, asked)
+    return terms
+
+
 def _add_means(terms: Terms, layout: Layout, asked: Asked) -> None:
     """Statistics of Clark et al. 2019: means over all queries."""
     each = np.full(len(layout), 1 / len(layout))
