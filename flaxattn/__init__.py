@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from flaxattn.handle import Pretrained as Pretrained
     from flaxattn.head_losses import HeadTask as HeadTask
     from flaxattn.head_losses import head_task as head_task
+    from flaxattn.heads.contribution_maps import contributions as contributions
     from flaxattn.heads.divergence import compare_traces as compare_traces
     from flaxattn.heads.flow import attention_flow as attention_flow
     from flaxattn.heads.flow import rollout as rollout
@@ -53,6 +54,10 @@ if TYPE_CHECKING:
     from flaxattn.views.doors import head_view as head_view
     from flaxattn.views.doors import model_view as model_view
     from flaxattn.views.doors import neuron_view as neuron_view
+    from flaxattn.weighing import attention_gradients as attention_gradients
+    from flaxattn.weighing import attention_norms as attention_norms
+    from flaxattn.weighing import effective_attention as effective_attention
+    from flaxattn.weighing import value_zeroing as value_zeroing
 
 __version__ = "0.1.0.dev0"
 
@@ -69,10 +74,14 @@ _HOMES = {
     "Trace": "flaxattn.trace",
     "ablate": "flaxattn.ablation",
     "attention_flow": "flaxattn.heads.flow",
+    "attention_gradients": "flaxattn.weighing",
+    "attention_norms": "flaxattn.weighing",
     "atlas_view": "flaxattn.views.doors",
     "compare_traces": "flaxattn.heads.divergence",
     "compare_view": "flaxattn.views.doors",
+    "contributions": "flaxattn.heads.contribution_maps",
     "detect_heads": "flaxattn.heads.induction",
+    "effective_attention": "flaxattn.weighing",
     "embed": "flaxattn.extraction.embed",
     "extract": "flaxattn.extraction.extract",
     "extract_models": "flaxattn.extraction.extract",
@@ -100,6 +109,7 @@ _HOMES = {
     "rollout": "flaxattn.heads.flow",
     "plot_state": "flaxattn.figures.state",
     "save_figure": "flaxattn.figures.saving",
+    "value_zeroing": "flaxattn.weighing",
 }
 __all__ = [  # a list in this file, so that type checkers can read it
     "BertConfig",
@@ -116,9 +126,13 @@ __all__ = [  # a list in this file, so that type checkers can read it
     "ablate",
     "atlas_view",
     "attention_flow",
+    "attention_gradients",
+    "attention_norms",
     "compare_traces",
     "compare_view",
+    "contributions",
     "detect_heads",
+    "effective_attention",
     "embed",
     "extract",
     "extract_models",
@@ -146,6 +160,7 @@ __all__ = [  # a list in this file, so that type checkers can read it
     "pruning_curve",
     "rollout",
     "save_figure",
+    "value_zeroing",
 ]
 
 

@@ -97,7 +97,6 @@ def repeated(request: Request, test: "Test", side: str, sequences: int) -> dict[
     found = repeat_tests(scores, test.tau, test.alpha, test.correction)
     kinds = {}
     for kind, (p, has) in found.items():
-        heads = [row for row in scores.strongest(kind) if has[_at(scores, row)]]
         kinds[kind] = [
             {
                 "layer": row.layer,
@@ -105,8 +104,9 @@ def repeated(request: Request, test: "Test", side: str, sequences: int) -> dict[
                 "score": row.score,
                 "lift": row.lift,
                 "p_corrected": float(p[_at(scores, row)]),
+                "found": bool(has[_at(scores, row)]),
             }
-            for row in heads
+            for row in scores.strongest(kind)
         ]
     return {"length": length, "sequences": sequences, "heads": kinds}
 

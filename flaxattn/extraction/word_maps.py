@@ -7,11 +7,14 @@ Sentences are read as for scores of heads; what probes make of the maps is in `f
 
 import collections
 import dataclasses
+import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import jax
 import numpy as np
+from flax import linen as nn
 
 from flaxattn.bert_handle import PretrainedBert
 from flaxattn.corpus.bad_rows import BadRows
@@ -129,5 +132,10 @@ def untrained(model: Pretrained, seed: int = 0) -> Pretrained:
     """
     ids = np.ones((1, 2), np.int32)
     given = (ids, ids, ids) if isinstance(model, PretrainedSeq2Seq) else (ids,)
-    params = jax.jit(model.module.init)(jax.random.key(seed), *given)["params"]
+    params = _initial(model.module, jax.random.key(seed), given)
     return dataclasses.replace(model, params=params, name=f"{model.name}, untrained")
+
+
+@functools.partial(jax.jit, static_argnames=("module",))
+def _initial(module: nn.Module, key: jax.Array, given: tuple[np.ndarray, ...]) -> Any:
+    return module.init(key, *given)["params"]

@@ -251,18 +251,17 @@ def _needed(name: str, keys: float | None, tau: float) -> int | None:
 
 def _extrapolated(
     lengths: Int[np.ndarray, " T"], ceilings: Float[np.ndarray, " T"], tau: float
-) -> int | None:
+) -> int:
     """The same of other sides, by a straight line through the highest scores of the texts.
 
-    The line is exact for positions in a decoder, whose queries see half of the keys on average.
+    The line is exact for positions in a decoder, whose queries see half of the keys on average;
+    where texts are of one length, or do not tell, it goes through 0.
     """
     x, y = lengths.astype(np.float64), ceilings.astype(np.float64)
-    if np.ptp(x) > 0:
-        slope = float(np.cov(x, y)[0, 1] / x.var(ddof=1))
-        start = float(y.mean() - slope * x.mean())
-    else:
-        slope, start = float((y / x).mean()), 0.0
-    return math.floor((tau - start) / slope + _SLACK) + 1 if slope > _SLACK else None
+    slope, start = float((y / x).mean()), 0.0
+    if np.ptp(x) > 0 and (found := float(np.cov(x, y)[0, 1] / x.var(ddof=1))) > _SLACK:
+        slope, start = found, float(y.mean() - found * x.mean())
+    return math.floor((tau - start) / slope + _SLACK) + 1
 
 
 def highest_local(length: int) -> float:

@@ -29,7 +29,7 @@ from jaxtyping import Array, Bool, Float
 
 from flaxattn.errors import InputError
 from flaxattn.heads.divergence import entropies
-from flaxattn.heads.layout import Layout, layout_of
+from flaxattn.heads.layout import UNIVERSAL_RELATIONS, UNIVERSAL_TAGS, Layout, layout_of
 from flaxattn.heads.terms import WINDOW, Asked, Column, ends, related
 from flaxattn.trace import Trace
 
@@ -71,6 +71,8 @@ def columns(side: str, asked: Asked) -> tuple[Column, ...]:
     tree = [] if side == "cross" else asked.syntactic
     scored = [Column(kind, name) for name in (*_NAMES[side], *tree) for kind in ("score", "mass")]
     means = [Column("mean", name) for name in _MEANS[side]]
+    if tree:
+        means += [Column("mean", "dependency"), *(Column("tag", tag) for tag in UNIVERSAL_TAGS)]
     return (*scored, *(Column("control", name) for name in tree), *means)
 
 
@@ -108,6 +110,7 @@ def self_sieves(layout: Layout, asked: Asked, *, causal: bool) -> Sieves:
         found.linear[Column("mean", name)] = sums[name] * each
     if asked.annotated:
         _add_tree(found, layout, asked, seen)
+        _add_words(found, layout, seen)
     return found
 
 
@@ -170,6 +173,22 @@ def _add_tree(found: Sieves, layout: Layout, asked: Asked, seen: Bool[np.ndarray
             found.ceilings[role] = ceiling
             if drawn:
                 found.linear[Column("control", role)] = _between(drawn, layout, seen)[0]
+
+
+def _add_words(found: Sieves, layout: Layout, seen: Bool[np.ndarray, "N N"]) -> None:
+    """Mass on parts of speech, and on words that an arc links to the query in either direction."""
+    count = len(layout)
+    for tag in UNIVERSAL_TAGS:
+        members = [p for w, t in zip(layout.words, layout.tags, strict=True) if t == tag for p in w]
+        keys = np.zeros(count)
+        keys[members] = 1 / count
+        found.linear[Column("tag", tag)] = keys * seen
+    arcs = layout.linked("any", UNIVERSAL_RELATIONS)
+    both = [ends(arc, side) for arc in arcs for side in ("governor", "dependent")]
+    known = sum(1 for word in layout.words if word)
+    if linked := _visible(both, layout, seen):
+        mass = _between(linked, layout, seen)[1]
+        found.linear[Column("mean", "dependency")] = mass * len(linked) / known
 
 
 def _visible(

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from flaxattn.errors import InputError
+from flaxattn.heads.dense import dense_values
 from flaxattn.heads.roles import Test, find_roles
 from flaxattn.heads.scores import Tally, scores_of
 from flaxattn.heads.sieves import columns, cross_sieves, self_sieves, sieves_of, values_of
-from flaxattn.heads.terms import Asked, Column
+from flaxattn.heads.terms import Asked, Column, terms_of
 from flaxattn.seen import Seen
 from flaxattn.trace import Trace
 
@@ -125,6 +126,25 @@ def test_relations_in_a_decoder_are_those_it_sees(made):
     assert found[Column("score", "dependent(nsubj)")].item() == pytest.approx(verb)
     assert found[Column("score", "governor(nsubj)")].item() == pytest.approx(weights[6, 4] * 7)
     assert found[Column("mass", "governor(nsubj)")].item() == pytest.approx(weights[6, 4])
+
+
+def test_tags_and_linked_words_as_those_of_an_encoder(made):
+    """Where every key is seen they are the numbers of `terms`; in a decoder, of what is seen."""
+    layout = made.single()
+    weights = made.random_maps(1, 2, 8, np.random.default_rng(5))
+    known = dense_values(weights, layout, terms_of(layout, TREE))
+    both = values_of(weights, self_sieves(layout, TREE, causal=False))
+    names = [column for column in known if column.kind == "tag"]
+    for column in (*names, Column("mean", "dependency")):
+        np.testing.assert_allclose(both[column], known[column], atol=1e-12, err_msg=str(column))
+    seen = weights * causal(8)
+    found = values_of(seen, self_sieves(layout, TREE, causal=True))
+    linked = [(2, 1), (3, 1), (4, 2), (4, 3), (5, 4), (6, 4)]  # pieces that see what is linked
+    shares = {2: 0.5, 3: 0.5}
+    mass = sum(seen[..., i, j] * shares.get(i, 1) for i, j in linked) / 5
+    np.testing.assert_allclose(found[Column("mean", "dependency")], mass)
+    verbs = seen[..., [2, 3]].sum((-1, -2)) / 8
+    np.testing.assert_allclose(found[Column("tag", "VERB")], verbs)
 
 
 def test_roles_of_cross_attention_are_what_loops_make_them():
