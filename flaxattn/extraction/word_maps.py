@@ -7,14 +7,11 @@ Sentences are read as for scores of heads; what probes make of the maps is in `f
 
 import collections
 import dataclasses
-import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
 
 import jax
 import numpy as np
-from flax import linen as nn
 
 from flaxattn.bert_handle import PretrainedBert
 from flaxattn.corpus.bad_rows import BadRows
@@ -127,15 +124,11 @@ def untrained(model: Pretrained, seed: int = 0) -> Pretrained:
     """The same model with parameters as before any training: a baseline for probes.
 
     Args:
-        model: Any.
+        model: A BERT, a GPT-2 or an encoder-decoder.
         seed: Of the parameters.
     """
-    ids = np.ones((1, 2), np.int32)
-    given = (ids, ids, ids) if isinstance(model, PretrainedSeq2Seq) else (ids,)
-    params = _initial(model.module, jax.random.key(seed), given)
+    given = {"input_ids": np.ones((1, 2), np.int32)}
+    if isinstance(model, PretrainedSeq2Seq):
+        given["decoder_input_ids"] = given["input_ids"]
+    params = jax.jit(model.module.init)(jax.random.key(seed), **given)["params"]
     return dataclasses.replace(model, params=params, name=f"{model.name}, untrained")
-
-
-@functools.partial(jax.jit, static_argnames=("module",))
-def _initial(module: nn.Module, key: jax.Array, given: tuple[np.ndarray, ...]) -> Any:
-    return module.init(key, *given)["params"]

@@ -8,7 +8,7 @@ Definitions are in `terms`; statistics on the device add up the same sums in ext
 import numpy as np
 from jaxtyping import Float, Int
 
-from flaxattn.heads.divergence import entropies
+from flaxattn.heads.entropy import entropies
 from flaxattn.heads.layout import Layout
 from flaxattn.heads.terms import WINDOW, Column, Terms
 

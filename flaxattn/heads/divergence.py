@@ -2,17 +2,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """How far apart the attention of the same head is in two traces, such as of two checkpoints.
 
-Jensen–Shannon divergence in nats, between 0 and log 2, and cosine, both a mean over rows; and the
-entropy of rows, which other files measure with too. They describe one text or a few; tests over
-many texts are another matter. How alike the heads of one trace are is in
-`flaxattn.heads.likeness`.
+Jensen–Shannon divergence in nats, between 0 and log 2, and cosine, both a mean over rows. They
+describe one text or a few; tests over many texts are another matter. How alike the heads of one
+trace are is in `flaxattn.heads.likeness`.
 """
 
 import dataclasses
 from collections.abc import Mapping
 
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
 from flaxattn.errors import InputError
 from flaxattn.records import layer_weights
@@ -39,17 +38,6 @@ class HeadDivergence:
     head: int
     divergence: float
     cosine: float
-
-
-def entropies(weights: Float[np.ndarray | Array, "... K"]) -> Float[np.ndarray | Array, "..."]:
-    """Entropy of each row in nats; 0 of a row of zeros.
-
-    Args:
-        weights: NumPy or JAX, in whose dtype it is computed.
-    """
-    space = weights.__array_namespace__()
-    # A weight too small for a logarithm adds nothing; this is much faster than a special case.
-    return -(weights * space.log(space.maximum(weights, 1e-30))).sum(-1)
 
 
 def jensen_shannon(

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.cluster.hierarchy import fcluster, leaves_list, linkage
 
-from flaxattn.heads.divergence import entropies
+from flaxattn.heads.entropy import entropies
 
 # So many terms of entropies are summed at most; of longer texts, queries are taken evenly spaced.
 TERMS = 60_000_000

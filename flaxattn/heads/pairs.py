@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from flaxattn.heads.divergence import entropies
+from flaxattn.heads.entropy import entropies
 from flaxattn.heads.likeness import distances_of
 from flaxattn.heads.scores import moments_of, side_of
 from flaxattn.records import layer_weights

@@ -132,9 +132,9 @@ def gathered(
     if own is not None:
         values[Column("mean", "other segment")] = 1 - own
     for role in roles:
-        control = values.get(Column("control", role))
-        if control is not None:
-            values[Column("beyond", role)] = values[Column("score", role)] - control
+        score, control = (values.get(Column(kind, role)) for kind in ("score", "control"))
+        if score is not None and control is not None:
+            values[Column("beyond", role)] = score - control
     return Scores(layers, heads, values, lengths, ceilings, counts, offsets, side)
 
 

@@ -28,7 +28,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from flaxattn.errors import InputError
-from flaxattn.heads.divergence import entropies
+from flaxattn.heads.entropy import entropies
 from flaxattn.heads.layout import UNIVERSAL_RELATIONS, UNIVERSAL_TAGS, Layout, layout_of
 from flaxattn.heads.terms import WINDOW, Asked, Column, ends, related
 from flaxattn.trace import Trace

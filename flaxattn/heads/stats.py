@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from flaxattn.errors import InputError
-from flaxattn.heads.divergence import entropies
+from flaxattn.heads.entropy import entropies
 from flaxattn.records import without_first
 from flaxattn.trace import Trace
 

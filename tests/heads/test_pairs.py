@@ -13,7 +13,7 @@ from scipy.spatial.distance import jensenshannon, pdist
 from scipy.stats import entropy
 
 from flaxattn.figures.head_map import plot_head_map
-from flaxattn.heads.divergence import entropies
+from flaxattn.heads.entropy import entropies
 from flaxattn.heads.head_map import head_map, stress
 from flaxattn.heads.likeness import distances_of, head_distances, likeness_of
 from flaxattn.heads.pairs import BEGINNING, Pairs, beginning, pair_divergences, variability

@@ -1,0 +1,17 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Entropy of rows of weights that are there; from scores, `flaxattn.kernels.reductions` makes it."""
+
+import numpy as np
+from jaxtyping import Array, Float
+
+
+def entropies(weights: Float[np.ndarray | Array, "... K"]) -> Float[np.ndarray | Array, "..."]:
+    """Entropy of each row in nats; 0 of a row of zeros.
+
+    Args:
+        weights: NumPy or JAX, in whose dtype it is computed.
+    """
+    space = weights.__array_namespace__()
+    # A weight too small for a logarithm adds nothing; this is much faster than a special case.
+    return -(weights * space.log(space.maximum(weights, 1e-30))).sum(-1)
