@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Entropy of rows of weights that are there; from scores, `flaxattn.kernels.reductions` makes it."""
+"""Entropy of rows of weights; that of scores is in `flaxattn.kernels.reductions`."""
 
 import numpy as np
 from jaxtyping import Array, Float
