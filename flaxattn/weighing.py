@@ -157,8 +157,8 @@ def value_zeroing(model: Pretrained, text: Texts, text_b: Texts | None = None) -
             maps = []
             for place in range(len(seen.layers)):
                 whole = _hidden(out, side)[place + 1][0, :queries]
-                without = _without(module, model.params, given, state, seen, side, place, keys)
-                maps.append(zeroing_shares(whole, without[:, :queries]))
+                without = _without(module, model.params, given, state, seen, side, place)
+                maps.append(zeroing_shares(whole, without[:keys, :queries]))
             found.setdefault(side, []).append(np.stack(maps)[:, None])
     return found
 
@@ -171,11 +171,11 @@ def _without(
     seen: Seen,
     side: str,
     place: int,
-    keys: int,
 ) -> Float[np.ndarray, "K Q E"]:
     """Outputs of a layer, each without the value of one key."""
-    weights = np.asarray(seen.weights, np.float32)[place, 0, ..., :keys]
-    values = np.asarray(seen.value, np.float32)[place, 0, :keys]
+    weights = np.asarray(seen.weights, np.float32)[place, 0]
+    values = np.asarray(seen.value, np.float32)[place, 0]
+    keys = len(values)  # padding too, so that texts of a width share a program
     lost = -np.einsum("hqk,khd->kqhd", weights, values)
     copies = {name: np.repeat(array, keys, axis=0) for name, array in given.items()}
 

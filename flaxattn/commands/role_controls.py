@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from flaxattn.heads.roles import Test
     from flaxattn.heads.terms import Asked
 
+_ADDED = 4  # ids that may not be drawn: of beginning, end and padding, and one more
 _FEW = 40  # texts on which false positives are counted
 
 
@@ -49,6 +50,7 @@ def false_positives(
         side=side,
         drawings=drawings,
         truncate=request.truncate,
+        lengths=request.lengths,
     )
 
 
@@ -92,7 +94,7 @@ def repeated(request: Request, test: "Test", side: str, sequences: int) -> dict[
     model = from_pretrained(request.model)
     if not isinstance(model, PretrainedGPT2):
         return {}
-    length = min(50, (model.limit - 1) // 2)
+    length = min(50, (model.limit - 1) // 2, model.config.vocab_size - _ADDED)
     scores = detect_heads(model, sequences=sequences, length=length)
     found = repeat_tests(scores, test.tau, test.alpha, test.correction)
     kinds = {}

@@ -33,6 +33,7 @@ def false_positives(
     side: str,
     drawings: int = 20,
     truncate: bool = False,
+    lengths: tuple[int, int] | None = None,
 ) -> dict[str, Any]:
     """Roles that are found where there are none, for a report.
 
@@ -46,6 +47,7 @@ def false_positives(
         side: `encoder`, `decoder` or `cross`.
         drawings: How often trees are drawn, where texts have some.
         truncate: Whether texts over the model's limit are cut.
+        lengths: Fewest and most positions of texts that count.
 
     Returns:
         `texts`; `untrained`, what the model has before training, with the trees as they are; and
@@ -53,6 +55,8 @@ def false_positives(
     """
     bad = BadRows("skip")
     reads = read_subjects(model, subjects, truncate, bad) if subjects else []
+    low, high = lengths or (0, model.limit)
+    reads = [read for read in reads if low <= len(read.layout) <= high]
     if not reads:
         return {}
     facts = {"texts": len(reads), "alpha": test.alpha, "correction": test.correction}
