@@ -77,11 +77,12 @@ def _told(pairs: "Pairs") -> Compared:
     from flaxattn.figures.head_map import plot_head_map
     from flaxattn.heads.head_map import head_map
     from flaxattn.heads.likeness import likeness_of
-    from flaxattn.heads.pairs import variability
+    from flaxattn.heads.pairs import variability, variability_interval
 
     likeness = likeness_of(pairs.distances, len(pairs.heads), _GROUPS)
     places = head_map(pairs.distances)
     varies = variability(pairs.beginnings)
+    low, high = variability_interval(pairs.beginnings)
     without = variability(pairs.beginnings, exclude_first=True)
     rows = {
         "layer": pairs.layers,
@@ -91,6 +92,8 @@ def _told(pairs: "Pairs") -> Compared:
         "group": likeness.groups,
         "place in order": np.argsort(likeness.order),
         "variability": varies,
+        "low": low,
+        "high": high,
         "variability without first": without,
     }
     figure = plot_head_map(pairs.layers, pairs.heads, likeness, places)

@@ -167,6 +167,33 @@ def variability(
     return np.divide(moved, total, out=np.full(len(total), np.nan), where=total > 0)
 
 
+def variability_interval(
+    beginnings: Float[np.ndarray, "T N P P"],
+    *,
+    level: float = 0.95,
+    draws: int = 200,
+    seed: int = 0,
+) -> tuple[Float[np.ndarray, " N"], Float[np.ndarray, " N"]]:
+    """Bootstrap interval of `variability`: percentiles over texts drawn anew.
+
+    Args:
+        beginnings: As `Pairs` holds them.
+        level: Of confidence.
+        draws: How often texts are drawn.
+        seed: Of the draws.
+
+    Returns:
+        Lower and upper end; nan where there are fewer than two texts.
+    """
+    count, random = len(beginnings), np.random.default_rng(seed)
+    if count < 2:
+        return (np.full(beginnings.shape[1], np.nan),) * 2
+    chosen = random.integers(count, size=(draws, count))
+    values = np.stack([variability(beginnings[some]) for some in chosen])
+    low, high = np.quantile(values, ((1 - level) / 2, (1 + level) / 2), axis=0)
+    return low, high
+
+
 def pairs_of(traces: Iterable[Trace], side: str = "encoder") -> Pairs | None:
     """The same read off traces with weights.
 

@@ -10,13 +10,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial.distance import jensenshannon, pdist
-from scipy.stats import entropy
+from scipy.stats import bootstrap, entropy
 
 from flaxattn.figures.head_map import plot_head_map
 from flaxattn.heads.entropy import entropies
 from flaxattn.heads.head_map import head_map, stress
 from flaxattn.heads.likeness import distances_of, head_distances, likeness_of
-from flaxattn.heads.pairs import BEGINNING, Pairs, beginning, pair_divergences, variability
+from flaxattn.heads.pairs import (
+    BEGINNING,
+    Pairs,
+    beginning,
+    pair_divergences,
+    variability,
+    variability_interval,
+)
 
 
 def maps(count, queries, keys, seed=0):
@@ -86,6 +93,23 @@ def test_variability_is_what_loops_make_it():
                 moved += sum(abs(value - np.mean(there)) for value in there)
                 total += sum(there)
         assert expected[head] == pytest.approx(moved / (2 * total), rel=1e-5)
+
+
+def test_intervals_of_variability_are_scipys():
+    starts = pairs_of([maps(2, 6, 6, n) for n in range(12)]).beginnings
+    low, high = variability_interval(starts, draws=1000)
+    values = variability(starts)
+    assert (low <= values).all() and (low < high).all()
+    found = bootstrap(
+        (np.arange(12),),
+        lambda some: variability(starts[some])[1],
+        n_resamples=1000,
+        vectorized=False,
+        method="percentile",
+        rng=1,
+    ).confidence_interval
+    np.testing.assert_allclose((low[1], high[1]), found, atol=0.01)
+    assert np.isnan(variability_interval(starts[:1])).all()
 
 
 def test_heads_by_position_do_not_vary_and_heads_by_content_do():
