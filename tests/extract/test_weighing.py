@@ -17,7 +17,7 @@ from flaxattn.reading import sides_of
 
 TEXT, TARGET = "the cat is sad .", "a b c"
 SIDES = {"bert": ["encoder"], "gpt2": ["decoder"], "seq2seq": ["encoder", "decoder", "cross"]}
-FAMILIES = ["bert", pytest.param("gpt2", marks=pytest.mark.slow), "seq2seq"]
+FAMILIES = ["bert", *(pytest.param(n, marks=pytest.mark.slow) for n in ("gpt2", "seq2seq"))]
 
 
 @pytest.fixture(scope="module", autouse=True)
