@@ -156,7 +156,7 @@ def value_zeroing(model: Pretrained, text: Texts, text_b: Texts | None = None) -
             queries, keys = sizes[side]
             maps = []
             for place in range(len(seen.layers)):
-                whole = _hidden(out, side)[place + 1][0, :queries]
+                whole = np.asarray(_hidden(out, side)[place + 1])[0, :queries]
                 without = _without(module, model.params, given, state, seen, side, place)
                 maps.append(zeroing_shares(whole, without[:keys, :queries]))
             found.setdefault(side, []).append(np.stack(maps)[:, None])

@@ -22,10 +22,10 @@ Maps come in whole; where they come from is not known here.
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Bool, Float
 
 from flaxattn.errors import InputError
 from flaxattn.heads.entropy import entropies
@@ -202,7 +202,7 @@ def _between(
     words: Sequence[tuple[int, int]], layout: Layout, seen: Bool[np.ndarray, "N N"]
 ) -> tuple[Float[np.ndarray, "N N"], Float[np.ndarray, "N N"], float]:
     """Lift and mass between pairs of words, averaged over them, and the highest lift."""
-    lift, mass = np.zeros((2, *seen.shape))
+    lift, mass = np.zeros(seen.shape), np.zeros(seen.shape)
     visible, ceiling = seen.sum(1), 0.0
     for one, other in words:
         queries, keys = layout.words[one], layout.words[other]
@@ -214,7 +214,7 @@ def _between(
     return lift, mass, ceiling
 
 
-def row_statistics(weights: Float[np.ndarray | Array, "*heads Q K"]) -> list[np.ndarray | Array]:
+def row_statistics(weights: Float[Any, "*heads Q K"]) -> list[Any]:
     """The statistics of `ROWS` of every query; 0 where it sees nothing.
 
     Args:
