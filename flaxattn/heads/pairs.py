@@ -187,7 +187,8 @@ def variability_interval(
     """
     count, random = len(beginnings), np.random.default_rng(seed)
     if count < 2:
-        return (np.full(beginnings.shape[1], np.nan),) * 2
+        unknown = np.full(beginnings.shape[1], np.nan)
+        return unknown, unknown
     chosen = random.integers(count, size=(draws, count))
     values = np.stack([variability(beginnings[some]) for some in chosen])
     low, high = np.quantile(values, ((1 - level) / 2, (1 + level) / 2), axis=0)
