@@ -62,6 +62,10 @@ if TYPE_CHECKING:
     from flaxattn.views.doors import head_view as head_view
     from flaxattn.views.doors import model_view as model_view
     from flaxattn.views.doors import neuron_view as neuron_view
+    from flaxattn.weighing import attention_gradients as attention_gradients
+    from flaxattn.weighing import attention_norms as attention_norms
+    from flaxattn.weighing import effective_attention as effective_attention
+    from flaxattn.weighing import value_zeroing as value_zeroing
 
 __version__ = "0.1.0.dev0"
 
@@ -79,11 +83,14 @@ _HOMES = {
     "ablate": "flaxattn.ablation",
     "apply_probe": "flaxattn.extraction.probes",
     "attention_flow": "flaxattn.heads.flow",
+    "attention_gradients": "flaxattn.weighing",
+    "attention_norms": "flaxattn.weighing",
     "atlas_view": "flaxattn.views.doors",
     "compare_traces": "flaxattn.heads.divergence",
     "compare_view": "flaxattn.views.doors",
     "contributions": "flaxattn.heads.contribution_maps",
     "detect_heads": "flaxattn.heads.induction",
+    "effective_attention": "flaxattn.weighing",
     "embed": "flaxattn.extraction.embed",
     "extract": "flaxattn.extraction.extract",
     "extract_models": "flaxattn.extraction.extract",
@@ -118,6 +125,7 @@ _HOMES = {
     "save_figure": "flaxattn.figures.saving",
     "save_probe": "flaxattn.heads.probe_file",
     "structural_probe": "flaxattn.extraction.probes",
+    "value_zeroing": "flaxattn.weighing",
 }
 __all__ = [  # a list in this file, so that type checkers can read it
     "BertConfig",
@@ -135,10 +143,13 @@ __all__ = [  # a list in this file, so that type checkers can read it
     "apply_probe",
     "atlas_view",
     "attention_flow",
+    "attention_gradients",
+    "attention_norms",
     "compare_traces",
     "compare_view",
     "contributions",
     "detect_heads",
+    "effective_attention",
     "embed",
     "extract",
     "extract_models",
@@ -173,6 +184,7 @@ __all__ = [  # a list in this file, so that type checkers can read it
     "save_figure",
     "save_probe",
     "structural_probe",
+    "value_zeroing",
 ]
 
 

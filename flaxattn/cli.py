@@ -32,6 +32,7 @@ from flaxattn.commands import (
     store,
     translate,
     view,
+    weights,
 )
 from flaxattn.errors import FlaxattnError, StopRequestedError
 
@@ -132,6 +133,7 @@ app.command()(evaluate.evaluate)
 app.command()(stats.stats)
 app.command()(roles.roles)
 app.command()(probe.probe)
+app.command()(weights.weights)
 app.add_typer(store.app, name="store")
 app.add_typer(search.app, name="search")
 

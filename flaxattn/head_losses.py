@@ -48,14 +48,15 @@ class HeadTask(NamedTuple):
     Attributes:
         sizes: Names of the masks, with L and H of each.
         batches: The texts.
-        losses: From parameters, `given` of a batch and a mask for each name, `[L, H]` or
-            `[L, B, H]`, to the loss of each of the B texts; it is compiled.
+        losses: From parameters, `given` of a batch, a mask for each name, `[L, H]` or
+            `[L, B, H]`, and perhaps the collection `changes`, to the loss of each of the B texts;
+            it is compiled.
         params: Its first argument.
     """
 
     sizes: Mapping[str, tuple[int, int]]
     batches: Sequence[TextBatch]
-    losses: Callable[[Any, Mapping[str, Array], Masks], Float[Array, " B"]]
+    losses: Callable[..., Float[Array, " B"]]
     params: Any
 
 
@@ -110,13 +111,18 @@ def head_task(
 
 
 def _losses(
-    module: nn.Module, params: Any, given: Mapping[str, Array], masks: Masks
+    module: nn.Module,
+    params: Any,
+    given: Mapping[str, Array],
+    masks: Masks,
+    changes: Any = None,
 ) -> Float[Array, " B"]:
     """The losses of a model's texts."""
     extra = ("labels", "targets", "chosen")
     told: dict[str, Any] = {n: array for n, array in given.items() if n not in extra}
     told.update(masks)
-    out: Any = module.apply({"params": params}, **told)
+    beside = {} if changes is None else {"changes": changes}
+    out: Any = module.apply({"params": params, **beside}, **told)
     if isinstance(module, _CLASSIFIERS):
         return _likelihoods(out.logits, given["labels"])
     if isinstance(module, _MASKED_LM):

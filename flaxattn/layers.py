@@ -190,6 +190,9 @@ class MultiHeadAttention(nn.Module):
     which follow one another; so may a cache of self-attention, where each of the N sequences of a
     group appends to a row of its own and `mask [B N, N T]` says which of all rows it sees.
 
+    Where there is a collection `changes`, its `head_output [B, Q, H, D]` is added to what the heads
+    put out: a place to take gradients at, or to leave a part out.
+
     Attributes:
         num_heads: H; must divide the width of the input.
         dtype: Computation dtype.
@@ -264,6 +267,9 @@ class MultiHeadAttention(nn.Module):
                 seen = with_pruned(seen, self._present(), self.capture.heads, self.num_heads)
             record(self, "seen", seen)
         output = output.reshape(*x.shape[:-1], *output.shape[2:])
+        if self.has_variable("changes", "head_output"):
+            changes = self.get_variable("changes", "head_output")
+            output = output + changes[:, :, np.asarray(self._present())].astype(output.dtype)
         if head_mask is not None:
             output = output * self._factors(head_mask).astype(output.dtype)
         return self._dense("output", x.shape[-1])(output.reshape(*x.shape[:-1], -1))

@@ -106,10 +106,12 @@ class Stack(nn.Module):
         dropout = None if deterministic else self.make_rng("dropout")
 
         def apply(x: Array, layer: Any, wanted: bool, caching: bool, block: Any = block) -> Any:
-            weights, number, cache, own = layer
+            weights, number, cache, own, changes = layer
             rngs = None if dropout is None else {"dropout": jax.random.fold_in(dropout, number)}
             x, state = block.apply(
-                {"params": weights} | ({"cache": cache} if cache else {}),
+                {"params": weights}
+                | ({"cache": cache} if cache else {})
+                | ({"changes": changes} if changes else {}),
                 x,
                 deterministic=deterministic,
                 rngs=rngs,
@@ -147,7 +149,7 @@ class Stack(nn.Module):
             unroll = 1 if self.remat else self.unroll
             body = functools.partial(apply, wanted=wanted, caching=caching)
             body = jax.checkpoint(body, prevent_cse=False) if self.remat else body
-            layers = (params, jnp.arange(self.num_layers), {}, given)
+            layers = (params, jnp.arange(self.num_layers), {}, given, self._changes())
             part = jax.tree.map(lambda p, a=start, b=stop: p[a:b], layers)
             x, (recorded, kept, cache) = jax.lax.scan(body, x, part, unroll=unroll)
             seen += [recorded] if wanted else []
@@ -161,13 +163,15 @@ class Stack(nn.Module):
         """The same, every block by itself: with its cache, which is written in place, its heads."""
         caching = self.is_mutable_collection("cache")
         caches = self.get_variable("cache", "layers") or ({},) * self.num_layers
-        layers = _apart(params)
+        layers, changes = _apart(params), self._changes()
         blocks = [self._block().clone(pruned=heads) if heads else None for heads in self.pruned]
         seen, hidden, kept = [], [], []
         for start, stop, wanted in self._segments():
             for number in range(start, stop):
                 own = {name: array[number] for name, array in given.items()}
-                layer = (layers[number], number, caches[number] if caching else {}, own)
+                cache = caches[number] if caching else {}
+                change = jax.tree.map(lambda a, n=number: a[n], changes)
+                layer = (layers[number], number, cache, own, change)
                 pruned = {"block": blocks[number]} if blocks and blocks[number] else {}
                 body = functools.partial(apply, wanted=wanted, caching=caching, **pruned)
                 body = jax.checkpoint(body) if self.remat else body
@@ -178,6 +182,10 @@ class Stack(nn.Module):
         if caching and kept[0]:
             self.put_variable("cache", "layers", tuple(kept))
         return x, seen, hidden
+
+    def _changes(self) -> Any:
+        """What is added inside of blocks, stacked as parameters are; see `MultiHeadAttention`."""
+        return self.get_variable("changes", "layers") or {}
 
     def _chosen(self) -> tuple[int, ...]:
         everything = tuple(range(self.num_layers))

@@ -89,7 +89,7 @@ LEVELS = [
     },
     {"bleu", "heads", "records"},
     {"figures", "views"},
-    {"extraction"},
+    {"extraction", "weighing"},
     {
         "allocator",
         "cli",
@@ -118,6 +118,7 @@ MODELS = {
     "seq2seq_handle",
     "stack",
     "translating",
+    "weighing",
     "weights",
 }
 NUMERICAL = {"jax", "jaxtyping", "numpy"}

@@ -89,7 +89,7 @@ def ablate(
         "seed": seed,
     }
     corpus = read_corpus(inputs, (text_column, pair_column, label_column), limit, on_error)
-    loaded = from_pretrained(model, head=_head(model, head))
+    loaded = from_pretrained(model, head=model_head(model, head))
     task = head_task(
         loaded,
         corpus.texts,
@@ -113,8 +113,13 @@ def ablate(
     _tell(effects, curve, out)
 
 
-def _head(model: str, head: str | None) -> str | None:
-    """The built-in BERT is judged as a masked language model unless something else is asked for."""
+def model_head(model: str, head: str | None) -> str | None:
+    """The built-in BERT is judged as a masked language model unless something else is asked for.
+
+    Args:
+        model: As it was named.
+        head: What was asked for.
+    """
     return "BertForMaskedLM" if head is None and model == "tiny-bert" else head
 
 

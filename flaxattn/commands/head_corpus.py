@@ -6,6 +6,7 @@ Inputs are CoNLL-U, other texts, or a store with weights. Scores are defined in 
 """
 
 import dataclasses
+import functools
 import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -48,6 +49,7 @@ class Request:
         truncate: Whether texts over the model's limit are cut.
         on_error: What becomes of texts that cannot be used.
         batch_tokens: Positions of a batch.
+        side: `encoder`, `decoder` or `cross`; None for what the model is known by.
     """
 
     inputs: tuple[str, ...]
@@ -59,6 +61,7 @@ class Request:
     truncate: bool = False
     on_error: str = "fail"
     batch_tokens: int | None = None
+    side: str | None = None
 
     @property
     def store(self) -> bool:
@@ -148,13 +151,18 @@ _Watch = Callable[[int], None]
 
 
 def _of_texts(request: Request, asked: "Asked", bad: "BadRows", watch: _Watch) -> _Parts:
+    from flaxattn.bert_handle import PretrainedBert
     from flaxattn.extraction.head_scores import head_scores
+    from flaxattn.extraction.map_scores import default_side, map_scores
     from flaxattn.loading import from_pretrained
 
     found = read_subjects(request, bad)
     subjects, data = itertools.islice(found[0], request.limit), found[1]
     model = from_pretrained(request.model)
-    parts = head_scores(
+    side = default_side(model, request.side)
+    alone = isinstance(model, PretrainedBert)
+    scored = head_scores if alone else functools.partial(map_scores, side=side)
+    parts = scored(
         model,
         subjects,
         asked,
@@ -164,7 +172,7 @@ def _of_texts(request: Request, asked: "Asked", bad: "BadRows", watch: _Watch) -
         batch_tokens=request.batch_tokens,
         watch=watch,
     )
-    return parts, {"model": request.model, "data": data}
+    return parts, {"model": request.model, "side": side, "data": data}
 
 
 def read_subjects(
@@ -212,12 +220,13 @@ def _of_store(request: Request, asked: "Asked", bad: "BadRows", watch: _Watch) -
     def parts() -> Iterator["Scores"]:
         for trace in itertools.islice(opened, request.limit):
             if low <= len(trace.tokens[0]) <= high:
-                yield scores_of([trace], asked)
+                yield scores_of([trace], asked, side=side)
             watch(1)
 
     first = opened[0]
+    side = request.side or ("cross" if first.cross else "encoder" if first.encoder else "decoder")
     data = [{"name": opened.path.name, "plan_sha256": opened.plan_sha256}]
-    return parts(), {"model": first.model, "data": data}
+    return parts(), {"model": first.model, "side": side, "data": data}
 
 
 def _lengths(lengths: np.ndarray) -> dict[str, float]:

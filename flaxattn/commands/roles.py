@@ -24,7 +24,7 @@ Inputs = Annotated[
     ),
 ]
 Out = Annotated[Path, typer.Option("--out", "-o", help="Folder of the report.")]
-Model = Annotated[str, typer.Option(help="A BERT: built-in name, directory, or Hub id.")]
+Model = Annotated[str, typer.Option(help="Built-in name, directory, or Hub id.")]
 Limit = Annotated[int | None, typer.Option(min=1, help="Take no more texts than these.")]
 Lengths = Annotated[
     str | None,
@@ -37,6 +37,13 @@ OnError = Annotated[str, typer.Option(help="Texts that cannot be used: fail, ski
 Seed = Annotated[int, typer.Option(help="Of unrelated words and of the bootstrap.")]
 BatchTokens = Annotated[
     int | None, typer.Option(min=1, help="Positions of a batch, padding counted.")
+]
+Side = Annotated[
+    str | None,
+    typer.Option(
+        help="encoder, decoder or cross; default cross-attention where there is any, of other "
+        "models the only side."
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the report's JSON.")]
 
@@ -66,6 +73,13 @@ def roles(
     on_error: OnError = "fail",
     seed: Seed = 0,
     batch_tokens: BatchTokens = None,
+    side: Side = None,
+    repeats: Annotated[
+        int, typer.Option(min=0, help="Random sequences, repeated, that a decoder is shown.")
+    ] = 16,
+    drawings: Annotated[
+        int, typer.Option(min=0, help="Times that false positives are counted with other trees.")
+    ] = 20,
     as_json: AsJson = False,
 ) -> None:
     """Test which heads are local, syntactic, of the own text or of delimiters, and report it.
@@ -73,6 +87,7 @@ def roles(
     Writes roles.json, heads.parquet with every number of every head, and roles.png.
     """
     from flaxattn.commands.head_corpus import Request, gathered, rows_of, write_report
+    from flaxattn.commands.role_controls import false_positives, repeated, told
     from flaxattn.figures.roles import plot_roles
     from flaxattn.heads.patterns import labels
     from flaxattn.heads.roles import Test, facts, find_roles
@@ -92,19 +107,23 @@ def roles(
         truncate,
         on_error,
         batch_tokens,
+        side,
     )
     asked = Asked(chosen, request.annotated, seed, pande_parity)
     corpus = gathered(request, asked, Console(stderr=True))
     found = find_roles(corpus.tally, asked, test)
+    chance = false_positives(request, asked, test, corpus.tally.side, drawings)
     said = {
         **corpus.facts,
         "settings": {**dataclasses.asdict(asked), **dataclasses.asdict(test), "limit": limit},
         "seed": seed,
         **facts(found),
         "labels": [label._asdict() for label in labels(corpus.tally, alpha=alpha)],
+        "false positives": chance,
+        "repeated": repeated(request, test, corpus.tally.side, repeats),
     }
     files = write_report(out, "roles", said, rows_of(corpus, found, seed), plot_roles(found))
-    tell(said, _table(found), found.warnings(), files, as_json)
+    tell(said, _table(found), [*found.warnings(), *told(chance)], files, as_json)
 
 
 def length_range(text: str | None) -> tuple[int, int] | None:

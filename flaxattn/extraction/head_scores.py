@@ -228,7 +228,7 @@ def read_subjects(
     """What a model reads of some texts, and the layout of each.
 
     Args:
-        model: Any with its tokenizer.
+        model: With its tokenizer.
         chunk: A few texts, all of them pairs or none.
         truncate: Whether texts over the model's limit are cut.
         bad: Takes those that it cannot read, which are left out.

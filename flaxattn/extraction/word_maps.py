@@ -124,10 +124,11 @@ def untrained(model: Pretrained, seed: int = 0) -> Pretrained:
     """The same model with parameters as before any training: a baseline for probes.
 
     Args:
-        model: Any.
+        model: A BERT, a GPT-2 or an encoder-decoder.
         seed: Of the parameters.
     """
-    ids = np.ones((1, 2), np.int32)
-    given = (ids, ids, ids) if isinstance(model, PretrainedSeq2Seq) else (ids,)
-    params = jax.jit(model.module.init)(jax.random.key(seed), *given)["params"]
+    given = {"input_ids": np.ones((1, 2), np.int32)}
+    if isinstance(model, PretrainedSeq2Seq):
+        given["decoder_input_ids"] = given["input_ids"]
+    params = jax.jit(model.module.init)(jax.random.key(seed), **given)["params"]
     return dataclasses.replace(model, params=params, name=f"{model.name}, untrained")

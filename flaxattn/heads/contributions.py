@@ -149,14 +149,24 @@ def value_zeroing(
         Rows sum to one, or are zero where nothing turns.
     """
     _check(weights, vectors)
-    whole = np.asarray(finish(attended), np.float64)
-    found = np.zeros((attended.shape[0], vectors.shape[1]))
-    for key in range(vectors.shape[1]):
-        part = np.einsum("hq,he->qe", weights[..., key], vectors[:, key])
-        without = np.asarray(finish(attended - part.astype(attended.dtype)), np.float64)
-        lengths = np.linalg.norm(whole, axis=-1) * np.linalg.norm(without, axis=-1)
-        distance = 1 - (whole * without).sum(-1) / np.maximum(lengths, _ROUNDING)
-        found[:, key] = np.where(distance > _ROUNDING, distance, 0)
+    parts = (np.einsum("hq,he->qe", weights[..., k], vectors[:, k]) for k in range(len(vectors[0])))
+    without = [finish(attended - part.astype(attended.dtype)) for part in parts]
+    return zeroing_shares(np.asarray(finish(attended)), np.stack(without))
+
+
+def zeroing_shares(
+    whole: Float[np.ndarray, "Q E"], without: Float[np.ndarray, "K Q E"]
+) -> Float[np.ndarray, "Q K"]:
+    """The same from outputs of the layer.
+
+    Args:
+        whole: With all values.
+        without: Each without the value of one key.
+    """
+    one, other = np.asarray(whole, np.float64)[None], np.asarray(without, np.float64)
+    lengths = np.linalg.norm(one, axis=-1) * np.linalg.norm(other, axis=-1)
+    distance = 1 - (one * other).sum(-1) / np.maximum(lengths, _ROUNDING)
+    found = np.where(distance > _ROUNDING, distance, 0).T
     total = found.sum(-1, keepdims=True)
     return np.divide(found, total, out=np.zeros_like(found), where=total > 0)
 

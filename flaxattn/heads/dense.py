@@ -8,6 +8,7 @@ Definitions are in `terms`; statistics on the device add up the same sums in ext
 import numpy as np
 from jaxtyping import Float, Int
 
+from flaxattn.heads.entropy import entropies
 from flaxattn.heads.layout import Layout
 from flaxattn.heads.terms import WINDOW, Column, Terms
 
@@ -74,14 +75,14 @@ def sources(weights: Map, layout: Layout) -> dict[str, Rows]:
         "same token elsewhere": same & ~own,
     }
     found = {name: np.sum(weights, axis=-1, where=keys) for name, keys in sets.items()}
-    found["entropy"] = _entropy(weights)
+    found["entropy"] = entropies(weights)
     found["distance"] = np.sum(weights * abs(offset), axis=-1)
     found["max"], found["sum_sq"] = weights.max(-1), np.sum(weights**2, axis=-1)
     for block in ("block", "other block"):
         found[f"{block} x entropy"] = found[block] * found["entropy"]
     inside = np.where(sets["block"], weights, 0)
     total = inside.sum(-1, keepdims=True)
-    found["entropy in block"] = _entropy(inside / np.where(total > 0, total, 1))
+    found["entropy in block"] = entropies(inside / np.where(total > 0, total, 1))
     largest, strongest = weights.argmax(-1), _strongest(weights, layout)
     for name, step in (("next", 1), ("previous", -1)):
         found[f"argmax {name}"] = (largest == place + step).astype(float)
@@ -95,8 +96,3 @@ def _strongest(weights: Map, layout: Layout) -> Int[np.ndarray, "*heads N"]:
     if not layout.plain.any():
         return np.full(weights.shape[:-1], -1)
     return np.where(layout.plain, weights, -1).argmax(-1)
-
-
-def _entropy(weights: Map) -> Rows:
-    logs = np.log(weights, out=np.zeros_like(weights), where=weights > 0)
-    return -np.sum(weights * logs, axis=-1)

@@ -15,11 +15,13 @@ from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from flaxattn.errors import InputError
+from flaxattn.heads.significance import adjusted, t_test
 from flaxattn.kernels.contract import Capture, Sieve
 from flaxattn.records import layer_weights
+from flaxattn.running import Moments
 from flaxattn.seen import Seen
 from flaxattn.trace import Trace
 
@@ -209,6 +211,30 @@ def repeat_scores(trace: Trace, length: int, *, causal: bool = True) -> HeadScor
         length=length,
         sequences=masses[PREVIOUS].shape[1],
     )
+
+
+def repeat_tests(
+    scores: HeadScores, tau: float = 3.0, alpha: float = 0.05, correction: str = "bh"
+) -> dict[str, tuple[Float[np.ndarray, "L H"], Bool[np.ndarray, "L H"]]]:
+    """Which heads are of each kind: a one-sided t-test over sequences that the lift exceeds tau.
+
+    Args:
+        scores: Of two sequences or more.
+        tau: A head of a kind has so many times what uniform attention has.
+        alpha: Level of the test.
+        correction: For all heads and kinds: `none`, `bonferroni` or `bh`.
+
+    Returns:
+        Corrected p-values, and whether a head is of the kind, by kind.
+    """
+    count, shape = scores.sequences, scores.scores[PREVIOUS].shape
+    p = []
+    for kind in KINDS:
+        error = scores.errors[kind] / scores.uniform[kind]
+        moments = Moments(np.full(shape, count), scores.lift(kind), error**2 * count * (count - 1))
+        p.append(t_test(moments, tau)[1])
+    each = adjusted(np.stack(p), correction)
+    return {kind: (one, one < alpha) for kind, one in zip(KINDS, each, strict=True)}
 
 
 def _standard_error(scores: Float[np.ndarray, "L B H"]) -> Float[np.ndarray, "L H"]:

@@ -11,6 +11,8 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.cluster.hierarchy import fcluster, leaves_list, linkage
 
+from flaxattn.heads.entropy import entropies
+
 # So many terms of entropies are summed at most; of longer texts, queries are taken evenly spaced.
 TERMS = 60_000_000
 _ORDERED = 400  # heads up to which leaves are put in the best order, which takes their cube
@@ -46,19 +48,21 @@ def head_distances(weights: Float[np.ndarray, "N Q K"]) -> Float[np.ndarray, " P
     count, queries, keys = weights.shape
     kept = int(np.clip(2 * TERMS // max(1, count * count * keys), 1, queries))
     rows = weights[:, np.linspace(0, queries - 1, kept).astype(int)].astype(np.float32)
-    own = _entropies(rows)
+    own = entropies(rows)
     parts = [
-        _entropies((rows[i] + rows[i + 1 :]) / 2) - (own[i] + own[i + 1 :]) / 2
+        entropies((rows[i] + rows[i + 1 :]) / 2) - (own[i] + own[i + 1 :]) / 2
         for i in range(count - 1)
     ]
-    divergence = np.concatenate([part.mean(-1) for part in parts]) if parts else np.zeros(0)
-    return np.sqrt(np.clip(divergence, 0, 1)).astype(np.float64)
+    return distances_of(np.concatenate([part.mean(-1) for part in parts] or [np.zeros(0)]))
 
 
-def _entropies(rows: Float[np.ndarray, "*heads K"]) -> Float[np.ndarray, "*heads"]:
-    """Entropy of each row, in bits."""
-    # A weight too small for a logarithm adds nothing; this is much faster than a special case.
-    return -np.einsum("...k,...k", rows, np.log2(np.maximum(rows, np.float32(1e-30))))
+def distances_of(divergences: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
+    """The metric between 0 and 1 that mean divergences give: the root of what they are in bits.
+
+    Args:
+        divergences: Jensen-Shannon, in nats.
+    """
+    return np.sqrt(np.clip(np.asarray(divergences, np.float64) / np.log(2), 0, 1))
 
 
 def head_likeness(weights: Float[np.ndarray, "N Q K"], groups: int = 8) -> Likeness:
@@ -73,10 +77,20 @@ def head_likeness(weights: Float[np.ndarray, "N Q K"], groups: int = 8) -> Liken
     Returns:
         Distances, order and groups.
     """
-    distances = head_distances(weights)
-    if len(weights) < 2:
-        return Likeness(distances, np.zeros(len(weights), int), np.zeros(len(weights), int))
-    tree = linkage(distances, "average", optimal_ordering=len(weights) <= _ORDERED)
+    return likeness_of(head_distances(weights), len(weights), groups)
+
+
+def likeness_of(distances: Float[np.ndarray, " P"], count: int, groups: int = 8) -> Likeness:
+    """The same of heads whose distances are known.
+
+    Args:
+        distances: All pairs, condensed.
+        count: N.
+        groups: The most groups there may be.
+    """
+    if count < 2:
+        return Likeness(distances, np.zeros(count, int), np.zeros(count, int))
+    tree = linkage(distances, "average", optimal_ordering=count <= _ORDERED)
     order = leaves_list(tree)
     found = fcluster(tree, groups, "maxclust")
     names = {group: number for number, group in enumerate(dict.fromkeys(found[order].tolist()))}

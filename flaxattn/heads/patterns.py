@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
-from flaxattn.heads.roles import Test, t_test
 from flaxattn.heads.scores import Tally
+from flaxattn.heads.significance import t_test
 from flaxattn.heads.terms import Column
 
 POSITION, MOST_QUERIES, DELIMITER = 0.5, 0.9, 0.6
@@ -49,12 +49,12 @@ def labels(tally: Tally, *, alpha: float = 0.05) -> list[Label]:
     """The patterns that each head shows, by layer and then by head.
 
     Args:
-        tally: Of scores on texts.
+        tally: Of scores on texts; of an encoder, other sides have none of these patterns.
         alpha: Level of the t-tests that lifts exceed 3, without correction.
     """
     means = {c.name: m.mean for c, m in tally.moments.items() if c.kind == "pattern"}
     lifted = {
-        name: t_test(tally.moments[column], LIFT, Test())[1] < alpha
+        name: t_test(tally.moments[column], LIFT)[1] < alpha
         for name in ("same token", "other text", "word")
         if (column := Column("pattern", f"{name}, score")) in tally.moments
     }
@@ -65,7 +65,8 @@ def labels(tally: Tally, *, alpha: float = 0.05) -> list[Label]:
             numbers = {name: round(float(values[i, j]), 4) for name, values in evidence.items()}
             found.append(Label(tally.layers[i], tally.heads[j], label, numbers))
 
-    _add_patterns(means, lifted, add)
+    if means:
+        _add_patterns(means, lifted, add)
     _add_strongest(tally, add)
     _add_syntactic(tally, add)
     return sorted(found, key=lambda label: label[:2])

@@ -22,10 +22,10 @@ from jaxtyping import Bool, Float, Int
 
 from flaxattn.errors import InputError
 from flaxattn.heads.scores import Tally
-from flaxattn.heads.significance import CORRECTIONS, adjusted
+from flaxattn.heads.significance import CORRECTIONS, adjusted, t_test
 from flaxattn.heads.terms import WINDOW, Asked, Column
-from flaxattn.running import Moments
 
+_SLACK = 1e-9
 _FEW = 0.05  # of the texts: so many may be too short without a word
 
 
@@ -183,10 +183,15 @@ def find_roles(tally: Tally, asked: Asked, test: Test | None = None) -> Roles:
         parity = asked.pande_parity
         test = Test(correction="none" if parity else "bh", pande_parity=parity)
     names = [name for name in asked.roles if Column("score", name) in tally.moments]
-    results = {n: t_test(tally.moments[Column("score", n)], test.tau, test) for n in names}
+    parity = test.pande_parity
+
+    def tested(kind: str, name: str, bound: float) -> tuple[np.ndarray, np.ndarray]:
+        return t_test(tally.moments[Column(kind, name)], bound, population=parity)
+
+    results = {name: tested("score", name, test.tau) for name in names}
     each = _adjusted([p for _, p in results.values()], test.correction)
     controlled = [name for name in names if Column("beyond", name) in tally.moments]
-    apart = [t_test(tally.moments[Column("beyond", name)], 0.0, test)[1] for name in controlled]
+    apart = [tested("beyond", name, 0.0)[1] for name in controlled]
     beyond = dict(zip(controlled, _adjusted(apart, test.correction), strict=True))
     entropic = "block" if asked.pande_parity else "block_entropy"
     roles = {}
@@ -209,36 +214,6 @@ def find_roles(tally: Tally, asked: Asked, test: Test | None = None) -> Roles:
     return Roles(tally.layers, tally.heads, roles, test, tests)
 
 
-def t_test(
-    moments: Moments, bound: float, test: Test
-) -> tuple[Float[np.ndarray, "*shape"], Float[np.ndarray, "*shape"]]:
-    """One-sided t-test that means exceed a bound, from moments.
-
-    Args:
-        moments: Over texts.
-        bound: That of the null hypothesis.
-        test: Says how the deviation is computed.
-
-    Returns:
-        Statistic and p-value. Scores that are all the same give infinity and 0, or 1 where they
-        do not exceed the bound; fewer than two give nan.
-    """
-    from scipy import stats  # slow to import
-
-    count, mean, m2 = moments
-    freedom = count - 1
-    known = count > 1
-    divisor = count if test.pande_parity else freedom
-    error = np.sqrt(m2 / np.maximum(divisor, 1) / np.maximum(count, 1))
-    gap = mean - bound
-    # Scores that are equal but for rounding have no deviation to speak of.
-    same = error <= 1e-12 * np.maximum(np.abs(mean), 1)
-    limit = np.where(gap > 0, np.inf, -np.inf)
-    t = np.where(same, limit, gap / np.where(same, 1, error))
-    p = stats.t.sf(t, np.maximum(freedom, 1))
-    return np.where(known, t, np.nan), np.where(known, p, np.nan)
-
-
 def _adjusted(values: Sequence[Float[np.ndarray, "L H"]], correction: str) -> list[np.ndarray]:
     """P-values of several roles, corrected for all of them."""
     return list(adjusted(np.stack(values), correction)) if values else []
@@ -253,7 +228,10 @@ def _reach(name: str, tally: Tally, tau: float, *, entropic: bool) -> Reach:
     if not entropic:
         keys, mass = float((lengths / ceilings).mean()), float(np.median(tau / ceilings))
     highest, out = float(ceilings.max()), int((ceilings <= tau).sum())
-    needed = _needed(name, keys, tau)
+    if tally.side == "encoder":
+        needed = _needed(name, keys, tau)
+    else:
+        needed = _extrapolated(lengths, ceilings, tau)
     return Reach(len(lengths), float(lengths.mean()), keys, mass, highest, out, needed)
 
 
@@ -269,6 +247,21 @@ def _needed(name: str, keys: float | None, tau: float) -> int | None:
     while highest_local(length) <= tau:
         length += 1
     return length
+
+
+def _extrapolated(
+    lengths: Int[np.ndarray, " T"], ceilings: Float[np.ndarray, " T"], tau: float
+) -> int:
+    """The same of other sides, by a straight line through the highest scores of the texts.
+
+    The line is exact for positions in a decoder, whose queries see half of the keys on average;
+    where texts are of one length, or do not tell, it goes through 0.
+    """
+    x, y = lengths.astype(np.float64), ceilings.astype(np.float64)
+    slope, start = float((y / x).mean()), 0.0
+    if np.ptp(x) > 0 and (found := float(np.cov(x, y)[0, 1] / x.var(ddof=1))) > _SLACK:
+        slope, start = found, float(y.mean() - found * x.mean())
+    return math.floor((tau - start) / slope + _SLACK) + 1
 
 
 def highest_local(length: int) -> float:

@@ -8,7 +8,7 @@ mean for a role is decided in `roles` and `patterns`.
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from typing import Self
 
 import numpy as np
@@ -17,9 +17,11 @@ from jaxtyping import Float, Int
 from flaxattn.errors import InputError
 from flaxattn.heads.dense import dense_values
 from flaxattn.heads.layout import Layout, layout_of
+from flaxattn.heads.sieves import SIDES, sieves_of, values_of
 from flaxattn.heads.terms import Asked, Column, Terms, terms_of
 from flaxattn.records import layer_weights
 from flaxattn.running import Moments, merged
+from flaxattn.seen import Seen
 from flaxattn.trace import Trace
 
 
@@ -35,6 +37,7 @@ class Scores:
         ceilings: The highest score a head could have on each text, by role; nan as above.
         counts: Related pairs of words of each text, by syntactic role.
         offsets: How often related words are so many words apart, by syntactic role.
+        side: `encoder`, `decoder` or `cross`.
     """
 
     layers: tuple[int, ...]
@@ -44,6 +47,7 @@ class Scores:
     ceilings: Mapping[str, Float[np.ndarray, " T"]]
     counts: Mapping[str, Int[np.ndarray, " T"]]
     offsets: Mapping[str, Counter[int]]
+    side: str = "encoder"
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -76,6 +80,7 @@ class Scores:
                 for role in offsets
             },
             offsets,
+            parts[0].side,
         )
 
     def __getitem__(self, chosen: np.ndarray | slice) -> "Scores":
@@ -96,14 +101,16 @@ def _gap(*shape: int) -> np.ndarray:
 def gathered(
     layers: tuple[int, ...],
     heads: tuple[int, ...],
-    found: Sequence[tuple[Layout, Terms, Mapping[Column, Float[np.ndarray, "L H"]]]],
+    found: Sequence[tuple[Sized, Terms, Mapping[Column, Float[np.ndarray, "L H"]]]],
+    side: str = "encoder",
 ) -> Scores:
     """Scores of texts whose numbers are known.
 
     Args:
         layers: Number of the layer at each index.
         heads: Number of the head at each index.
-        found: Layout, terms and numbers of each text.
+        found: Layout, or anything as long as the text, terms and numbers of each text.
+        side: `encoder`, `decoder` or `cross`.
     """
     columns = dict.fromkeys(column for _, _, values in found for column in values)
     values = {column: _gap(len(found), len(layers), len(heads)) for column in columns}
@@ -121,46 +128,75 @@ def gathered(
             counts[role][place] = count
             offsets[role].update(terms.offsets[role])
     lengths = np.array([len(layout) for layout, _, _ in found], int)
-    values[Column("mean", "other segment")] = 1 - values[Column("mean", "own segment")]
-    for role in pairs:
-        control = values.get(Column("control", role))
-        if control is not None:
-            values[Column("beyond", role)] = values[Column("score", role)] - control
-    return Scores(layers, heads, values, lengths, ceilings, counts, offsets)
+    own = values.get(Column("mean", "own segment"))
+    if own is not None:
+        values[Column("mean", "other segment")] = 1 - own
+    for role in roles:
+        score, control = (values.get(Column(kind, role)) for kind in ("score", "control"))
+        if score is not None and control is not None:
+            values[Column("beyond", role)] = score - control
+    return Scores(layers, heads, values, lengths, ceilings, counts, offsets, side)
 
 
 def scores_of(
-    traces: Iterable[Trace], asked: Asked, layouts: Iterable[Layout] | None = None
+    traces: Iterable[Trace],
+    asked: Asked,
+    layouts: Iterable[Layout] | None = None,
+    side: str = "encoder",
 ) -> Scores:
     """What traces with weights say of every head.
 
+    An encoder without a decoder has the roles of `terms`; other sides have those of `sieves`.
+
     Args:
-        traces: Of one text each, or of several; of an encoder.
+        traces: Of one text each, or of several.
         asked: Which roles; trees come with `layouts` only.
         layouts: Of every text, in order; default what the traces tell.
+        side: `encoder`, `decoder` or `cross`.
 
     Raises:
-        InputError: If a trace has no weights, does not tell special pieces, or there is none.
+        InputError: If a trace has no weights there, does not tell special pieces, or there is none.
     """
     given = None if layouts is None else iter(layouts)
     found, layers, heads = [], (), ()
     for trace in traces:
         for one in [trace] if len(trace) == 1 else trace:
-            seen = one.encoder
-            if seen is None or seen.weights is None:
-                raise InputError(
-                    "Scores of heads are read off an encoder's weights; this trace has none.\n"
-                    "Ask for them: capture=Capture(weights=True)."
-                )
-            seen.require_whole("A score of a head")
+            seen = side_of(one, side)
             layers, heads = seen.layers, seen.heads
             layout = layout_of(one) if given is None else next(given)
-            terms = terms_of(layout, asked)
             weights = layer_weights(seen, layers)
-            found.append((layout, terms, dense_values(weights, layout, terms)))
+            if one.decoder is None and one.cross is None:
+                terms = terms_of(layout, asked)
+                found.append((layout, terms, dense_values(weights, layout, terms)))
+            else:
+                sieves = sieves_of(one, layout, side, asked)
+                terms = Terms({}, {}, {}, {}, sieves.ceilings, {}, {})
+                found.append((range(weights.shape[-1]), terms, values_of(weights, sieves)))
     if not found:
         raise InputError("There is no text to score heads on.\nGive at least one.")
-    return gathered(layers, heads, found)
+    return gathered(layers, heads, found, side)
+
+
+def side_of(trace: Trace, side: str) -> Seen:
+    """The record of a side, with weights of all positions.
+
+    Args:
+        trace: Of one text.
+        side: `encoder`, `decoder` or `cross`.
+
+    Raises:
+        InputError: If there is no such record.
+    """
+    seen = getattr(trace, side) if side in SIDES else None
+    if seen is None or seen.weights is None:
+        there = [name for name in SIDES if (s := getattr(trace, name)) and s.weights is not None]
+        raise InputError(
+            f"Scores of heads are read off weights; this trace has none of side {side!r}.\n"
+            f"It has weights of {', '.join(there) or 'no side'}; ask for more: "
+            "capture=Capture(weights=True)."
+        )
+    seen.require_whole("A score of a head")
+    return seen
 
 
 class Tally:
@@ -174,9 +210,11 @@ class Tally:
         ceilings: The highest score a head could have, of every text by role.
         hits: Related words that are strongest keys, `[L, H]`, and how many there are, by role.
         offsets: How often related words are so many words apart, by role.
+        side: `encoder`, `decoder` or `cross`.
     """
 
     def __init__(self) -> None:
+        self.side = "encoder"
         self.layers: tuple[int, ...] = ()
         self.heads: tuple[int, ...] = ()
         self.moments: dict[Column, Moments] = {}
@@ -205,6 +243,7 @@ class Tally:
         """
         one = type(self)()
         one.layers, one.heads, one.lengths = scores.layers, scores.heads, scores.lengths
+        one.side = scores.side
         one.moments = {column: moments_of(values) for column, values in scores.values.items()}
         one.ceilings = dict(scores.ceilings)
         one.offsets = {role: Counter(offsets) for role, offsets in scores.offsets.items()}
@@ -220,6 +259,7 @@ class Tally:
             other: Of the same model; unchanged.
         """
         self.layers, self.heads = other.layers or self.layers, other.heads or self.heads
+        self.side = other.side if other.layers else self.side
         for column, moments in other.moments.items():
             before = self.moments.get(column)
             self.moments[column] = moments if before is None else merged(before, moments)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Paired tests from running moments, and corrections for there being many of them.
+"""t-tests from running moments, and corrections for there being many of them.
 
 Moments are those of `flaxattn.running`; no observation is kept. Which numbers are tested is decided
 elsewhere.
@@ -16,6 +16,40 @@ from flaxattn.running import Moments
 CORRECTIONS = ("none", "bonferroni", "bh")
 
 
+_ROUNDING = 1e-12
+"""Observations that are equal but for rounding have no deviation to speak of."""
+
+
+def t_test(
+    moments: Moments, bound: float = 0.0, *, two_sided: bool = False, population: bool = False
+) -> tuple[Float[np.ndarray, "*shape"], Float[np.ndarray, "*shape"]]:
+    """t-test of whether means exceed a bound, elementwise, with n - 1 degrees of freedom.
+
+    Args:
+        moments: Over n observations.
+        bound: That of the null hypothesis.
+        two_sided: Whether means below the bound count too.
+        population: Whether the deviation is divided by n in place of n - 1.
+
+    Returns:
+        t and p. Of fewer than two observations both are nan. Where all are the same, t is infinite
+        with the sign of the difference and p is 0, but 1 where a one-sided test finds no excess;
+        two-sided, a difference of 0 gives 0 and 1.
+    """
+    count = np.asarray(moments.counts, np.float64)
+    freedom = np.maximum(count - 1, 1)
+    spread = np.maximum(moments.m2, 0) / np.maximum(count if population else freedom, 1)
+    error = np.sqrt(spread / np.maximum(count, 1))
+    gap = moments.mean - bound
+    same = error <= _ROUNDING * np.maximum(np.abs(moments.mean), np.abs(gap))
+    limit = np.where(gap > 0, np.inf, -np.inf)
+    if two_sided:
+        limit = np.where(gap == 0, 0.0, limit)
+    t = np.where(same, limit, gap / np.where(same, 1, error))
+    p = 2 * stats.t.sf(np.abs(t), freedom) if two_sided else stats.t.sf(t, freedom)
+    return np.where(count > 1, t, np.nan), np.where(count > 1, p, np.nan)
+
+
 def paired_test(
     differences: Moments,
 ) -> tuple[Float[np.ndarray, "*shape"], Float[np.ndarray, "*shape"]]:
@@ -25,18 +59,9 @@ def paired_test(
         differences: Moments of second minus first, elementwise.
 
     Returns:
-        t and p. Of fewer than two pairs both are nan; where all differences are the same, p is 1 if
-        they are 0, else 0.
+        t and p, as `t_test`.
     """
-    count = np.asarray(differences.counts, np.float64)
-    enough = count > 1
-    spread = np.sqrt(np.maximum(differences.m2, 0) / np.maximum(count - 1, 1))
-    error = spread / np.sqrt(np.maximum(count, 1))
-    constant = error == 0
-    t = np.divide(differences.mean, error, out=np.zeros_like(error), where=~constant)
-    t = np.where(constant & (differences.mean != 0), np.copysign(np.inf, differences.mean), t)
-    p = 2 * stats.t.sf(np.abs(t), np.maximum(count - 1, 1))
-    return np.where(enough, t, np.nan), np.where(enough, p, np.nan)
+    return t_test(differences, two_sided=True)
 
 
 def adjusted(

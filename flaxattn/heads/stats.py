@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from flaxattn.errors import InputError
+from flaxattn.heads.entropy import entropies
 from flaxattn.records import without_first
 from flaxattn.trace import Trace
 
@@ -187,7 +188,7 @@ def _measure_cross(
     unknown = np.full(weights.shape[:2], np.nan)
     first = weights[..., 0].mean(-1)
     weights, mean = _rows(weights, exclude_first)
-    entropy = mean(_entropies(weights))
+    entropy = mean(entropies(weights))
     return {
         "strongest": mean(weights.max(-1)),
         "first": first,
@@ -212,12 +213,6 @@ def _rows(
     counted = weights.any(-1)
     count = np.maximum(counted.sum(-1), 1)
     return weights, lambda of_rows: np.sum(of_rows, axis=-1, where=counted) / count
-
-
-def _entropies(weights: Float[np.ndarray, "*heads Q K"]) -> Float[np.ndarray, "*heads Q"]:
-    """Entropy of each row, in nats."""
-    logs = np.log(weights, out=np.zeros_like(weights), where=weights > 0)
-    return -np.sum(weights * logs, axis=-1)
 
 
 def _measure_sequence(
@@ -263,7 +258,7 @@ def measure(
     def share(chosen: Bool[np.ndarray, "#Q K"]) -> np.ndarray:
         return mean(np.sum(weights, axis=-1, where=chosen))
 
-    entropy = mean(_entropies(weights))
+    entropy = mean(entropies(weights))
     same = None if segments is None else segments == segments[:, None]
     return {
         "next": share(offset == 1),

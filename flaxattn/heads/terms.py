@@ -17,7 +17,7 @@ over its size, averaged over queries; 1 for uniform attention ("The heads hypoth
 
 import dataclasses
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -36,6 +36,11 @@ SOURCES = (
 """Statistics of a query that rows are sums of; `dense.sources` defines each."""
 
 WINDOW = 2  # positions to either side that are local, as in the notebooks
+SIDE_ROLES = (
+    *("own", "previous", "next", "first", "duplicate", "induction"),
+    *("diagonal", "end", "copy"),
+)
+"""Roles of decoders, of their encoders and of cross-attention, which `sieves` defines."""
 PAPER_RELATIONS = ("nsubj", "obj", "amod", "advmod")
 """Those of the paper; Universal Dependencies call its dobj obj."""
 
@@ -80,9 +85,9 @@ class Asked:
 
     @property
     def roles(self) -> list[str]:
-        """Every role that has a score."""
+        """Every role that may have a score; which ones do depends on the side of the model."""
         block = ["block"] if self.pande_parity else ["block", "block_entropy"]
-        return ["local", "cls", "sep", "delimiter", *block, *self.syntactic]
+        return ["local", "cls", "sep", "delimiter", *block, *SIDE_ROLES, *self.syntactic]
 
 
 @dataclasses.dataclass
@@ -149,6 +154,18 @@ def terms_of(layout: Layout, asked: Asked) -> Terms:
     _add_strongest(terms, layout)
     if asked.annotated:
         _add_tree(terms, layout, asked)
+    return terms
+
+
+def tree_terms(layout: Layout, asked: Asked) -> Terms:
+    """Those of the tree alone, of a text that has one.
+
+    Args:
+        layout: Of the text.
+        asked: Which relations.
+    """
+    terms = Terms({}, {}, {}, {}, {}, {}, {})
+    _add_tree(terms, layout, asked)
     return terms
 
 
@@ -288,23 +305,16 @@ def _add_strongest(terms: Terms, layout: Layout) -> None:
 
 
 def _add_tree(terms: Terms, layout: Layout, asked: Asked) -> None:
-    draws = np.random.default_rng([asked.seed, zlib.crc32(layout.name.encode())])
     place = _first_occurrences(layout) if asked.pande_parity else None
-    links = {(arc.dependent, arc.governor) for arc in layout.arcs}
-    links |= {(governor, dependent) for dependent, governor in links}
-    for name in (*asked.relations, "any"):
-        arcs = layout.linked(name, asked.relations)
-        if not arcs:
-            continue
-        others = [other for arc in arcs if (other := _unrelated(arc, layout, links, draws))]
+    for name, arcs, others in related(layout, asked):
         for side in ("governor", "dependent"):
             role = f"{side}({name})"
-            words = [_ends(arc, side) for arc in arcs]
+            words = [ends(arc, side) for arc in arcs]
             pairs = _lifts(words, layout, place)
             terms.pairs[Column("score", role)] = pairs
             terms.pairs[Column("mass", role)] = _masses(words, layout, place)
             if others:
-                drawn = [_ends(arc, side) for arc in others]
+                drawn = [ends(arc, side) for arc in others]
                 terms.pairs[Column("control", role)] = _lifts(drawn, layout, place)
             terms.hits[Column("hit", role)] = [
                 (layout.words[i][0], layout.words[j][0], layout.words[j][-1], 1 / len(words))
@@ -315,7 +325,7 @@ def _add_tree(terms: Terms, layout: Layout, asked: Asked) -> None:
             terms.counts[role] = len(words)
             terms.offsets[role] = [j - i for i, j in words]
     whole = [arc for arc in layout.linked("any", UNIVERSAL_RELATIONS)]
-    both = [_ends(arc, side) for arc in whole for side in ("governor", "dependent")]
+    both = [ends(arc, side) for arc in whole for side in ("governor", "dependent")]
     known = sum(1 for word in layout.words if word)
     if both and known:
         factor = len(both) / known
@@ -323,8 +333,32 @@ def _add_tree(terms: Terms, layout: Layout, asked: Asked) -> None:
         terms.pairs[Column("mean", "dependency")] = [(i, j, c * factor) for i, j, c in masses]
 
 
-def _ends(arc: Arc, side: str) -> tuple[int, int]:
-    """Query word and key word."""
+def related(layout: Layout, asked: Asked) -> Iterator[tuple[str, list[Arc], list[Arc]]]:
+    """Arcs of every relation of a text, and pairs of words as far apart that none links.
+
+    Args:
+        layout: Of the text.
+        asked: Which relations, and the seed of the other pairs.
+
+    Yields:
+        Name of the relation, or `any`; its arcs; the others, one for each where there is one.
+    """
+    draws = np.random.default_rng([asked.seed, zlib.crc32(layout.name.encode())])
+    links = {(arc.dependent, arc.governor) for arc in layout.arcs}
+    links |= {(governor, dependent) for dependent, governor in links}
+    for name in (*asked.relations, "any"):
+        if arcs := layout.linked(name, asked.relations):
+            others = [other for arc in arcs if (other := _unrelated(arc, layout, links, draws))]
+            yield name, arcs, others
+
+
+def ends(arc: Arc, side: str) -> tuple[int, int]:
+    """Query word and key word of an arc.
+
+    Args:
+        arc: A word and its governor.
+        side: The key word: `governor` or `dependent`.
+    """
     if side == "governor":
         return arc.dependent, arc.governor
     return arc.governor, arc.dependent

@@ -144,7 +144,6 @@ def test_a_store_says_what_its_texts_say(run, folder, bert, tmp_path):
         (["roles", "a.conllu", "--lengths", "40-50"], "there is no text to score heads on"),
         (["roles", "none.conllu"], "none.conllu: there is no such file"),
         (["stats", "none.txt"], "none.txt: there is no such file"),
-        (["stats", "a.conllu", "--model", "tiny-gpt2"], "roles of heads are defined for encoders"),
         (
             ["roles", "bad.conllu"],
             "bad.conllu, line 2: sentence 's', word 1 'a': its governor is 5",

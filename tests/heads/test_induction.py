@@ -13,6 +13,7 @@ import pytest
 from flax import linen as nn
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import ttest_1samp
 
 import flaxattn as fa
 from flaxattn.errors import InputError
@@ -23,6 +24,7 @@ from flaxattn.heads.induction import (
     PREVIOUS,
     repeat_capture,
     repeat_scores,
+    repeat_tests,
     repeated_tokens,
 )
 from flaxattn.kernels.attention import attention
@@ -61,6 +63,24 @@ def test_exact_patterns_score_one_and_nothing_else():
             number,
             *(n for n in range(3) if n != number),
         ]
+
+
+def test_kinds_are_tested_over_sequences_as_scipy_does():
+    rng = np.random.default_rng(0)
+    weights = rng.dirichlet(np.ones(S), (1, 5, 3, S))  # three heads on five sequences
+    weights[:, :, 1] = 0.3 * weights[:, :, 1] + 0.7 * looking_back(N - 1)
+    tokens = [["x"] * S] * 5
+    trace = Trace.from_arrays(decoder_weights=weights, tokens=tokens, decoder_tokens=tokens)
+    found = repeat_scores(trace, N, causal=False)
+    tests = repeat_tests(found, tau=2, correction="none")
+    masses = [weights[0, :, :, q, q - N + 1] for q in range(1 + N, S)]
+    lifts = np.mean(masses, axis=0) * S
+    oracle = ttest_1samp(lifts, 2, alternative="greater").pvalue
+    p, has = tests[INDUCTION]
+    np.testing.assert_allclose(p[0], oracle, rtol=1e-3)
+    assert has.tolist() == [[False, True, False]] and not tests[DUPLICATE][1].any()
+    corrected = repeat_tests(found, tau=2, correction="bonferroni")[INDUCTION][0]
+    np.testing.assert_allclose(corrected[0, 1], p[0, 1] * 9)
 
 
 @pytest.mark.parametrize("beginning", [0, 1])

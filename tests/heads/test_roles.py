@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from flaxattn.errors import InputError
 from flaxattn.heads.layout import Arc
 from flaxattn.heads.patterns import best_offset, labels
-from flaxattn.heads.roles import Test, facts, find_roles, highest_local, t_test
+from flaxattn.heads.roles import Test, facts, find_roles, highest_local
 from flaxattn.heads.scores import Scores, Tally, intervals, moments_of
-from flaxattn.heads.significance import adjusted
+from flaxattn.heads.significance import adjusted, t_test
 from flaxattn.heads.terms import Asked, Column
 
 ASKED = Asked(relations=("nsubj", "obj"))
@@ -54,11 +54,11 @@ def test_t_tests_are_those_of_scipy(scores, tau):
 
 def test_parity_divides_by_n(scores):
     values = scores.values[Column("score", "local")].astype(np.float64)
-    t, _ = t_test(moments_of(values), 1.0, Test(pande_parity=True))
+    t, _ = t_test(moments_of(values), 1.0, population=True)
     n = len(values)
     oracle = (values.mean(0) - 1) / (values.std(0) / np.sqrt(n))
     np.testing.assert_allclose(t, oracle)
-    standard, _ = t_test(moments_of(values), 1.0, Test())
+    standard, _ = t_test(moments_of(values), 1.0)
     np.testing.assert_allclose(t, standard * np.sqrt(n / (n - 1)))
     parity = dataclasses.replace(ASKED, pande_parity=True)
     assert find_roles(Tally.of(scores), parity).test == Test(correction="none", pande_parity=True)
@@ -67,10 +67,10 @@ def test_parity_divides_by_n(scores):
 def test_scores_without_spread_and_too_few_texts():
     same = np.full((5, 1, 2), 2.0)
     same[..., 1] = 3.5
-    t, p = t_test(moments_of(same), 3.0, Test())
+    t, p = t_test(moments_of(same), 3.0)
     assert p.tolist() == [[1.0, 0.0]]
     assert t.tolist() == [[-np.inf, np.inf]]
-    _, p = t_test(moments_of(same[:1]), 3.0, Test())
+    _, p = t_test(moments_of(same[:1]), 3.0)
     assert np.isnan(p).all()
 
 

@@ -1,0 +1,144 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""What `flaxattn stats` tells of heads beside each other: distances, groups, a map, variability.
+
+Numbers are made in `flaxattn.heads.pairs`, `likeness` and `head_map`; here they become files.
+"""
+
+import io
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from flaxattn.commands.head_corpus import Request, read_subjects
+
+if TYPE_CHECKING:
+    from flaxattn.heads.pairs import Pairs
+
+_GROUPS = 8
+
+
+class Compared(NamedTuple):
+    """Part of a report.
+
+    Attributes:
+        facts: Ready for JSON.
+        files: Content of files beside it, by name.
+    """
+
+    facts: dict[str, Any]
+    files: dict[str, bytes]
+
+
+def compared_heads(request: Request, side: str, texts: int) -> Compared:
+    """Compare all heads of a side with each other on the first texts of a corpus.
+
+    Args:
+        request: Which texts.
+        side: `encoder`, `decoder` or `cross`.
+        texts: How many of them; 0 for none.
+
+    Returns:
+        Nothing where there is no text or no head to compare.
+    """
+    pairs = _pairs(request, min(texts, request.limit or texts), side) if texts else None
+    return Compared({}, {}) if pairs is None else _told(pairs)
+
+
+def _pairs(request: Request, texts: int, side: str) -> "Pairs | None":
+    import itertools
+
+    from flaxattn.corpus.bad_rows import BadRows
+    from flaxattn.extraction.map_scores import head_pairs
+    from flaxattn.heads.pairs import pairs_of
+    from flaxattn.loading import from_pretrained
+    from flaxattn.store.store import open_store
+
+    if request.store:
+        opened = itertools.islice(open_store(request.inputs[0]), texts)
+        return pairs_of(opened, side)
+    # What cannot be used was told of in the pass over all texts.
+    bad = BadRows("fail" if request.on_error == "fail" else "skip")
+    subjects = itertools.islice(read_subjects(request, bad)[0], texts)
+    return head_pairs(
+        from_pretrained(request.model),
+        subjects,
+        side=side,
+        truncate=request.truncate,
+        lengths=request.lengths,
+        bad=bad,
+        batch_tokens=request.batch_tokens,
+    )
+
+
+def _told(pairs: "Pairs") -> Compared:
+    import matplotlib.pyplot as plt
+
+    from flaxattn.figures.head_map import plot_head_map
+    from flaxattn.heads.head_map import head_map
+    from flaxattn.heads.likeness import likeness_of
+    from flaxattn.heads.pairs import variability, variability_interval
+
+    likeness = likeness_of(pairs.distances, len(pairs.heads), _GROUPS)
+    places = head_map(pairs.distances)
+    varies = variability(pairs.beginnings)
+    low, high = variability_interval(pairs.beginnings)
+    without = variability(pairs.beginnings, exclude_first=True)
+    rows = {
+        "layer": pairs.layers,
+        "head": pairs.heads,
+        "x": places.points[:, 0],
+        "y": places.points[:, 1],
+        "group": likeness.groups,
+        "place in order": np.argsort(likeness.order),
+        "variability": varies,
+        "low": low,
+        "high": high,
+        "variability without first": without,
+    }
+    figure = plot_head_map(pairs.layers, pairs.heads, likeness, places)
+    drawn = io.BytesIO()
+    figure.savefig(drawn, dpi=150, format="png")
+    plt.close(figure)
+    names = [f"{layer}.{head}" for layer, head in zip(pairs.layers, pairs.heads, strict=True)]
+    members = [np.flatnonzero(likeness.groups == g) for g in range(likeness.groups.max() + 1)]
+    facts = {
+        "texts": pairs.texts,
+        "divergence in nats": pairs.by_layer(),
+        "groups": [[names[i] for i in group] for group in members],
+        "stress of the map": places.stress,
+        "variability": dict(zip(names, np.round(varies, 4).tolist(), strict=True)),
+    }
+    files = {
+        "likeness.png": drawn.getvalue(),
+        "likeness.parquet": _table(rows),
+        "distances.parquet": _table(_distances(pairs)),
+    }
+    return Compared(facts, files)
+
+
+def _distances(pairs: "Pairs") -> dict[str, Any]:
+    """One row for every two heads."""
+    one, other = np.triu_indices(len(pairs.heads), 1)
+    layers, heads = np.array(pairs.layers), np.array(pairs.heads)
+    counts, mean, m2 = (part[one, other] for part in pairs.moments)
+    spread = np.sqrt(m2 / np.maximum(counts - 1, 1))
+    return {
+        "layer": layers[one],
+        "head": heads[one],
+        "other layer": layers[other],
+        "other head": heads[other],
+        "divergence": mean,
+        "sd": np.where(counts > 1, spread, np.nan),
+        "distance": pairs.distances,
+    }
+
+
+def _table(columns: dict[str, Any]) -> bytes:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    sink = io.BytesIO()
+    table = pa.table({name: np.asarray(values) for name, values in columns.items()})
+    pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
+    return sink.getvalue()

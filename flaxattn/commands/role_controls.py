@@ -1,0 +1,117 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""What `flaxattn roles` tells beside the roles: how many are found by chance, and repetitions.
+
+Both are read off few texts. What is counted is decided in `flaxattn.heads` and extraction.
+"""
+
+import itertools
+from typing import TYPE_CHECKING, Any
+
+from flaxattn.commands.head_corpus import Request, read_subjects
+
+if TYPE_CHECKING:
+    from flaxattn.heads.roles import Test
+    from flaxattn.heads.terms import Asked
+
+_ADDED = 4  # ids that may not be drawn: of beginning, end and padding, and one more
+_FEW = 40  # texts on which false positives are counted
+
+
+def false_positives(
+    request: Request, asked: "Asked", test: "Test", side: str, drawings: int
+) -> dict[str, Any]:
+    """Roles that are found where there are none; empty where it cannot be known.
+
+    Args:
+        request: Which texts; a store holds no model to judge before training.
+        asked: Which roles.
+        test: As they were tested.
+        side: `encoder`, `decoder` or `cross`.
+        drawings: How often trees are drawn; 0 for no count at all.
+    """
+    from flaxattn.corpus.bad_rows import BadRows
+    from flaxattn.extraction import false_positives as counted
+    from flaxattn.loading import from_pretrained
+
+    if request.store or not drawings:
+        return {}
+    # What cannot be used was told of in the pass over all texts.
+    bad = BadRows("fail" if request.on_error == "fail" else "skip")
+    found = read_subjects(request, bad)[0]
+    subjects = list(itertools.islice(found, min(_FEW, request.limit or _FEW)))
+    if side == "cross" and any(subject.text_b is None for subject in subjects):
+        return {}  # a model before training writes no targets worth reading
+    return counted.false_positives(
+        from_pretrained(request.model),
+        subjects,
+        asked,
+        test,
+        side=side,
+        drawings=drawings,
+        truncate=request.truncate,
+        lengths=request.lengths,
+    )
+
+
+def told(found: dict[str, Any]) -> list[str]:
+    """Lines that say how many roles are found by chance.
+
+    Args:
+        found: From `false_positives`.
+    """
+    if not found:
+        return []
+    before, other = found["untrained"], found["other trees"]
+    lines = [
+        f"by chance: the model before training has {before['found']} roles in {before['tests']:,} "
+        f"tests on {found['texts']} texts"
+    ]
+    if other:
+        lines.append(
+            f"by chance: under other trees, {other['drawings']} times drawn, {other['found']} "
+            f"roles in {other['tests']:,} tests, {other['drawings_beyond']} drawings with one "
+            "beyond position"
+        )
+    return lines
+
+
+def repeated(request: Request, test: "Test", side: str, sequences: int) -> dict[str, Any]:
+    """Heads of a decoder on random tokens that are repeated; empty for other models.
+
+    Args:
+        request: Names the model.
+        test: tau, level and correction.
+        side: `encoder`, `decoder` or `cross`.
+        sequences: How many; 0 for none.
+    """
+    from flaxattn.gpt2_handle import PretrainedGPT2
+    from flaxattn.heads.induction import detect_heads, repeat_tests
+    from flaxattn.loading import from_pretrained
+
+    if request.store or side != "decoder" or sequences < 2:
+        return {}
+    model = from_pretrained(request.model)
+    if not isinstance(model, PretrainedGPT2):
+        return {}
+    length = min(50, (model.limit - 1) // 2, model.config.vocab_size - _ADDED)
+    scores = detect_heads(model, sequences=sequences, length=length)
+    found = repeat_tests(scores, test.tau, test.alpha, test.correction)
+    kinds = {}
+    for kind, (p, has) in found.items():
+        kinds[kind] = [
+            {
+                "layer": row.layer,
+                "head": row.head,
+                "score": row.score,
+                "lift": row.lift,
+                "p_corrected": float(p[_at(scores, row)]),
+                "found": bool(has[_at(scores, row)]),
+            }
+            for row in scores.strongest(kind)
+        ]
+    return {"length": length, "sequences": sequences, "heads": kinds}
+
+
+def _at(scores: Any, row: Any) -> tuple[int, int]:
+    return scores.layers.index(row.layer), scores.heads.index(row.head)

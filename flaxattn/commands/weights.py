@@ -1,0 +1,246 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""`flaxattn weights`: what keys give to queries beyond attention, per text and head.
+
+Everything heavy is imported when it runs. Maps are made in `flaxattn.weighing` and measured in
+`flaxattn.heads.map_measures`.
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from flaxattn.errors import InputError
+
+if TYPE_CHECKING:
+    from flaxattn.commands.head_report import Corpus
+    from flaxattn.handle import Pretrained
+    from flaxattn.heads.contribution_maps import Maps
+    from flaxattn.trace import Trace
+
+KINDS = ("attention", "norm", "effective", "gradient", "zeroing", "rollout", "flow")
+_DEFAULT = ",".join(KINDS[:-1])
+_WHERE = ("text", "kind", "side", "layer", "head")
+_SHOWN = ("first", "special", "own", "previous", "next", "entropy")
+
+
+def weights(
+    inputs: Annotated[
+        list[str],
+        typer.Argument(metavar="INPUT...", help="Texts as for extract; - reads standard input."),
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the report.")],
+    model: Annotated[
+        str, typer.Option(help="Built-in name, model directory, or Hugging Face Hub id.")
+    ] = "tiny-bert",
+    head: Annotated[
+        str | None, typer.Option(help="Architecture to load it as, such as BertForMaskedLM.")
+    ] = None,
+    kinds: Annotated[
+        str, typer.Option(help=f"With commas, of {', '.join(KINDS)}; all but flow by default.")
+    ] = _DEFAULT,
+    text_column: Annotated[str, typer.Option(help="Column or key of the text.")] = "text",
+    pair_column: Annotated[
+        str | None, typer.Option(help="Of the second text, or of a translation's target.")
+    ] = None,
+    label_column: Annotated[
+        str | None, typer.Option(help="Of the number of the class, for a classifier's gradients.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, help="Take no more texts than these.")] = 20,
+    on_error: Annotated[str, typer.Option(help="Rows that cannot be used: fail or skip.")] = "fail",
+    seed: Annotated[int, typer.Option(help="Of the pieces that a masked model has to guess.")] = 0,
+) -> None:
+    """Measure what keys give to queries: norms, effective attention, gradients and more.
+
+    Writes weights.json with means over texts and what is not defined for the model, heads.parquet
+    with a row for each text, kind, side, layer and head, and weights.png. A head of -1 stands for
+    all heads of a layer together, a layer of -1 for all layers.
+    """
+    from flaxattn.commands.ablate import model_head
+    from flaxattn.commands.head_corpus import write_report
+    from flaxattn.commands.head_report import finite, read_corpus
+    from flaxattn.loading import from_pretrained
+
+    chosen = [name.strip() for name in kinds.split(",")]
+    if unknown := [name for name in chosen if name not in KINDS]:
+        told = f"there is no kind {unknown[0]!r}; choose of {', '.join(KINDS)}."
+        raise typer.BadParameter(told, param_hint="--kinds")
+    corpus = read_corpus(inputs, (text_column, pair_column, label_column), limit, on_error)
+    loaded = from_pretrained(model, head=model_head(model, head))
+    rows, refused = measured(loaded, corpus, chosen, seed)
+    means = _means(rows)
+    said = {
+        "model": model,
+        "architecture": loaded.config.architectures[0],
+        "texts": len(corpus.texts),
+        "data": corpus.source,
+        "seed": seed,
+        "settings": {"kinds": chosen, "limit": limit, "head": head},
+        "refused": refused,
+        "heads": means,
+    }
+    files = write_report(out, "weights", finite(said), _columns(rows), _figure(means))
+    _tell(means, refused, files)
+
+
+def measured(
+    model: "Pretrained", corpus: "Corpus", kinds: Sequence[str], seed: int
+) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """Rows of measures, and the reason for every kind that the model or the texts do not have.
+
+    Args:
+        model: Any with a tokenizer.
+        corpus: The texts.
+        kinds: Some of `KINDS`.
+        seed: Of the pieces that are masked.
+
+    Raises:
+        InputError: If a text cannot be read, or there is no kind left.
+    """
+    from flaxattn.extraction.extract import extract
+    from flaxattn.reading import sides_of
+
+    traces = extract(model, corpus.texts, corpus.second)
+    rows: list[dict[str, Any]] = []
+    refused: dict[str, str] = {}
+    for kind in kinds:
+        try:
+            maps = _makers(model, corpus, traces, seed)[kind]()
+        except InputError as error:
+            refused[kind] = " ".join(str(error).split())
+            continue
+        for side, each in maps.items():
+            for number, (one, trace) in enumerate(zip(each, traces, strict=True)):
+                seen = sides_of(trace)[side]
+                layers = seen.layers if len(one) == len(seen.layers) else (-1,)
+                heads = seen.heads if one.shape[1] == len(seen.heads) else (-1,)
+                rows += _rows((number, kind, side), one, trace, layers, heads)
+    if not rows:
+        first, reason = next(iter(refused.items()))
+        raise InputError(f"none of {', '.join(kinds)} can be computed here\n{first}: {reason}")
+    return rows, refused
+
+
+def _makers(
+    model: "Pretrained", corpus: "Corpus", traces: list["Trace"], seed: int
+) -> dict[str, Callable[[], "Maps"]]:
+    """How maps of each kind come about, of all texts by side."""
+    from flaxattn import weighing
+    from flaxattn.heads.flow import attention_flow, rollout
+    from flaxattn.reading import sides_of
+    from flaxattn.records import layer_weights
+
+    texts, second = corpus.texts, corpus.second
+
+    def followed(make: Callable[["Trace"], np.ndarray]) -> "Maps":
+        side = "encoder" if traces[0].encoder is not None else "decoder"
+        return {side: [make(trace) for trace in traces]}
+
+    def seen() -> "Maps":
+        found: Maps = {}
+        for trace in traces:
+            for side, record in sides_of(trace).items():
+                found.setdefault(side, []).append(layer_weights(record, record.layers))
+        return found
+
+    return {
+        "attention": seen,
+        "norm": lambda: weighing.attention_norms(model, texts, second),
+        "effective": lambda: weighing.effective_attention(model, texts, second),
+        "gradient": lambda: weighing.attention_gradients(
+            model, texts, second, labels=corpus.labels, seed=seed
+        ),
+        "zeroing": lambda: weighing.value_zeroing(model, texts, second),
+        "rollout": lambda: followed(lambda trace: rollout(trace)[:, None]),
+        "flow": lambda: followed(lambda trace: attention_flow(trace)[None, None]),
+    }
+
+
+def _rows(
+    where: tuple[int, str, str],
+    maps: np.ndarray,
+    trace: "Trace",
+    layers: Sequence[int],
+    heads: Sequence[int],
+) -> list[dict[str, Any]]:
+    from flaxattn.heads.map_measures import map_measures
+
+    side = where[2]
+    own = trace.decoder_special if side == "decoder" and trace.decoder_tokens else trace.special
+    special = None if own is None else np.asarray(own[0], bool)
+    found = map_measures(maps, special, square=side != "cross")
+    return [
+        dict(zip(_WHERE, (*where, layer, head), strict=True))
+        | {name: float(values[i, j]) for name, values in found.items()}
+        for i, layer in enumerate(layers)
+        for j, head in enumerate(heads)
+    ]
+
+
+def _columns(rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
+    return {name: [row[name] for row in rows] for name in rows[0]}
+
+
+def _means(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Means over texts that have a value, of every kind, side, layer and head."""
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault(tuple(row[name] for name in _WHERE[1:]), []).append(row)
+    names = [name for name in rows[0] if name not in _WHERE]
+    found = []
+    for key, members in groups.items():
+        mean = {}
+        for name in names:
+            known = [row[name] for row in members if not np.isnan(row[name])]
+            mean[name] = float(np.mean(known)) if known else float("nan")
+        found.append({**dict(zip(_WHERE[1:], key, strict=True)), "texts": len(members), **mean})
+    return found
+
+
+def _figure(means: list[dict[str, Any]]) -> Any:
+    """Shares on the first position and on special ones, a map for each kind that tells heads."""
+    from flaxattn.figures.roles import plot_head_means
+
+    side = means[0]["side"]
+    own = [row for row in means if row["side"] == side]
+    layers, heads = ({row[name] for row in own} - {-1} for name in ("layer", "head"))
+    rows, columns = sorted(layers) or [-1], sorted(heads) or [-1]
+    found = {}
+    for kind in dict.fromkeys(row["kind"] for row in own):
+        for name in ("first", "special"):
+            grid = np.full((len(rows), len(columns)), np.nan)
+            for row in own:
+                if row["kind"] == kind and row["layer"] in rows and row["head"] in columns:
+                    grid[rows.index(row["layer"]), columns.index(row["head"])] = row[name]
+            if not np.isnan(grid).all():
+                found[f"{kind}: {name}"] = grid
+    return plot_head_means(tuple(rows), tuple(columns), found, "share of what a query is given")
+
+
+def _cell(name: str, values: list[float]) -> str:
+    if not values:
+        return ""
+    return f"{np.mean(values):.2f}" if name == "entropy" else f"{np.mean(values):.0%}"
+
+
+def _tell(means: list[dict[str, Any]], refused: dict[str, str], files: list[Path]) -> None:
+    table = Table(title="What keys give to queries: means over heads and texts")
+    for name in ("kind", "side", *_SHOWN):
+        table.add_column(name, justify="left" if name in ("kind", "side") else "right")
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in means:
+        groups.setdefault((row["kind"], row["side"]), []).append(row)
+    for key, members in groups.items():
+        known = {n: [r[n] for r in members if not np.isnan(r[n])] for n in _SHOWN}
+        table.add_row(*key, *(_cell(name, known[name]) for name in _SHOWN))
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(table)
+    for kind, reason in refused.items():
+        console.print(f"{kind}: {reason}", markup=False)
+    for path in files:
+        console.print(f"wrote {path.resolve()}", markup=False)
