@@ -27,6 +27,8 @@ from flaxattn.seen import Seen
 from flaxattn.trace import Trace
 
 _MOST = 2 << 30  # bytes that a compressed file or array may unfold to
+_UNFOLDED = 100  # times its size that a compressed file may have; numbers as text have 3 to 10
+_SMALL = 16 << 20  # bytes that any file may unfold to
 _DTYPES = ("float16", "float32", "float64")
 
 
@@ -86,12 +88,13 @@ def _read(file: Path) -> Any:
 def _unzipped(file: Path, data: bytes) -> bytes:
     """Gzipped bytes unfolded, unless there are too many."""
     machine = zlib.decompressobj(wbits=31)
+    most = min(_MOST, max(_SMALL, _UNFOLDED * len(data)))
     try:
-        found = machine.decompress(data, _MOST)
+        found = machine.decompress(data, most)
     except zlib.error as error:
         raise _damaged(file, f"its gzip cannot be read ({error})") from error
     if not machine.eof:
-        raise _damaged(file, f"its gzip is cut, or unfolds to more than {_MOST >> 30} GB")
+        raise _damaged(file, f"its gzip is cut, or unfolds to more than {most >> 20} MB")
     return found
 
 

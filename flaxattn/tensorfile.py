@@ -162,10 +162,18 @@ def _inside(directory: Path, file: str) -> Path:
     if directory.parent.name == "snapshots":  # a Hub cache: files are links to ../../blobs
         roots.append(directory.parent.parent.resolve() / "blobs")
     plain = file not in ("", ".", "..") and not set(file) & set("/\\\0")
-    if not plain or path.resolve().parent not in roots:
+    try:
+        path.exists()  # what is too long for a name is told here
+        inside = plain and path.resolve().parent in roots
+    except (OSError, ValueError) as error:
         raise CheckpointError(
-            f"{directory / INDEX} names the file {file!r}, which lies outside the directory.\n"
-            "Refused: a checkpoint may only read its own files. Do not trust this one."
+            f"{directory / INDEX} names the file {file[:60]!r}…, which no file can be called.\n"
+            "Download or save the model again."
+        ) from error
+    if not inside:
+        raise CheckpointError(
+            f"{directory / INDEX} names the file {file[:200]!r}, which lies outside the directory."
+            "\nRefused: a checkpoint may only read its own files. Do not trust this one."
         )
     return path
 

@@ -230,6 +230,28 @@ def test_every_family_of_models(
     assert texts["id"].to_pylist() == ["n/0", "n/1", "n/2"]
 
 
+@pytest.mark.parametrize("family", ["translation", "rnn"])
+@pytest.mark.parametrize("writes", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_models_that_translate_are_stored_as_traced_one_by_one(
+    request: pytest.FixtureRequest, extract: Extract, tmp_path: Path, family: str, writes: bool
+) -> None:
+    """Sources and targets of many lengths share batches; so do those that the model writes."""
+    model, rng = request.getfixturevalue(family), np.random.default_rng(5)
+    sizes = [(1, 5), (9, 1), (3, 3), (7, 8), (2, 9), (9, 6)]
+    pairs = [tuple(" ".join(rng.choice([*"abch", "the", "cat"], n)) for n in two) for two in sizes]
+    rows = [{"text": a} if writes else {"text": a, "other": b} for a, b in pairs]
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    extract(tmp_path / "s", model, path, pair_column=None if writes else "other")
+    found = [
+        model.trace(a, capture=MAPS) if writes else model.trace(a, b, capture=MAPS)
+        for a, b in pairs
+    ]
+    assert found[0].cross is not None and (found[0].encoder is None) == (family == "rnn")
+    check_close(tmp_path / "s", found)
+    assert not verify(tmp_path / "s").damage
+
+
 def test_several_models_fill_a_store_each_in_one_pass(
     bert, extract: Extract, undisturbed: Path, tmp_path: Path
 ) -> None:

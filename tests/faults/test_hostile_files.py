@@ -1,0 +1,93 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""F10: files that were changed by accident or by malice, given to every parser there is.
+
+A parser returns what is right or raises an error of ours, of three lines, within a second and 200
+MB. `make faults` gives each one `SECONDS`, about ten minutes for all of them.
+"""
+
+import os
+import re
+import resource
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+import pytest
+from hostile_cases import PARSERS, Parser
+from mutations import Edit, edited, edits, untouched
+
+from flaxattn.errors import FlaxattnError
+
+FULL = os.environ.get("FLAXATTN_TRIALS") == "full"
+SECONDS = float(os.environ.get("X", "11"))
+MOST_SECONDS, MOST_BYTES = 1.0, 200e6
+RECORDS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
+
+
+def highest() -> int:
+    """Bytes of the most memory that this process had since `forget`, or since it began."""
+    found = re.search(r"VmHWM:\s+(\d+)", RECORDS[1].read_text()) if RECORDS[1].exists() else None
+    used = int(found[1]) if found else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return 1024 * used
+
+
+def forget() -> None:
+    """Count the most memory anew, where the system can."""
+    if RECORDS[0].exists():
+        RECORDS[0].write_text("5")
+
+
+def measured(read: Callable[[Path], Any], path: Path) -> Any:
+    """What is read, or None for an error as it should be; never too slow nor too large."""
+    forget()
+    before, started = highest(), time.process_time()
+    try:
+        found = read(path)
+    except FlaxattnError as error:
+        assert 1 <= len(str(error).splitlines()) <= 3, str(error)
+        found = None
+    except BaseException as error:  # also the panic of a program in Rust
+        raise AssertionError(f"{type(error).__name__}: {error}") from error
+    assert time.process_time() - started < MOST_SECONDS
+    assert highest() - before < MOST_BYTES
+    return found
+
+
+def in_order(found: list[Any], right: list[Any], lines: int) -> None:
+    """Rows of the first so many lines are as they were."""
+    ours = [row for row in found or [] if row[2] <= lines]
+    assert not found or ours == [row for row in right if row[2] <= lines]
+
+
+def trial(parser: Parser, path: Path, data: bytes, right: Any, changes: list[Edit]) -> None:
+    """One hostile copy."""
+    path.write_bytes(edited(data, changes))
+    found = measured(parser.read, path)
+    if parser.sealed and found is not None:
+        assert found == right
+    if parser.lines:
+        in_order(found, right, data[: untouched(data, changes)].count(b"\n"))
+
+
+@pytest.mark.parametrize("name", PARSERS)
+def test_a_hostile_file_is_read_rightly_or_refused(name: str, tmp_path: Path) -> None:
+    parser = PARSERS[name]
+    path = parser.write(tmp_path)
+    data = path.read_bytes()
+    right = parser.read(path)  # for the first time, which imports and compiles
+    assert measured(parser.read, path) == right or not parser.sealed
+    given = hypothesis.given(edits())(lambda changes: trial(parser, path, data, right, changes))
+    deadline, seed, count = time.monotonic() + SECONDS, 0, 0
+    while not seed or (FULL and time.monotonic() < deadline):
+        settings = hypothesis.settings(
+            max_examples=(size := 50 if FULL else 8),
+            derandomize=False,
+            database=None,
+            suppress_health_check=list(hypothesis.HealthCheck),
+        )
+        hypothesis.seed(seed)(settings(given))()
+        seed, count = seed + 1, count + size
+    print(f"{name}: {count} files")
