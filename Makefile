@@ -40,7 +40,9 @@ slow: $(VENV)/.test  ## the slow tests: every case on the interpreted kernels
 	$(QUICK) --dist loadgroup -m slow $(ARGS)
 
 faults: $(VENV)/.test  ## training and extraction killed, starved, damaged: every trial (an hour)
-	FLAXATTN_TRIALS=full $(PYTEST) tests/faults tests/train/test_checkpoints.py tests/train/test_loop.py $(ARGS)
+	FLAXATTN_TRIALS=full $(PYTEST) tests/faults tests/train/test_checkpoints.py tests/train/test_loop.py \
+	  tests/extract/test_extract_run.py tests/extract/test_extract_workers.py \
+	  tests/extract/test_extract_command.py $(ARGS)
 
 lint: $(VENV)/.dev browser-types  ## ruff, format check and pyright, as in continuous integration
 	$(BIN)/ruff check .

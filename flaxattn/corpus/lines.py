@@ -28,7 +28,7 @@ KINDS = {
     ".arrow": "arrow",
 }
 BINARY = ("parquet", "arrow")
-LONGEST = 64 * 2**20  # bytes of a line
+LONGEST = 16 * 2**20  # bytes of a line
 _TOLD = 1000  # bytes that are kept of a longer one
 _COMPRESSED = {".gz": "gzip", ".zst": "Zstandard"}
 _MAGIC = {
