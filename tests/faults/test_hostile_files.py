@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""F10: files that were changed by accident or by malice, given to every parser there is.
+"""F9, F10: files that were changed by accident or by malice, given to every parser there is.
 
 A parser returns what is right or raises an error of ours, of three lines, within a second and 200
 MB. `make faults` gives each one `SECONDS`, about ten minutes for all of them.
@@ -73,6 +73,32 @@ def trial(parser: Parser, path: Path, data: bytes, right: Any, changes: list[Edi
         in_order(found, right, data[: untouched(data, changes)].count(b"\n"))
 
 
+def pickles(canary: Path) -> dict[str, bytes]:
+    """Pickles that make a file when they are read: as text, as bytes, in an array of objects."""
+    command = f"touch {canary}".encode()
+    text = b"cposix\nsystem\n(S'" + command + b"'\ntR."
+    size = len(command).to_bytes(4, "little")
+    data = b"\x80\x02cposix\nsystem\nX" + size + command + b"\x85R."
+    header = b"{'descr': '|O', 'fortran_order': False, 'shape': (1,), }\n"
+    array = b"\x93NUMPY\x01\0" + len(header).to_bytes(2, "little") + header + data
+    return {"text": text, "data": data, "array": array}
+
+
+def test_no_parser_opens_a_pickle(tmp_path: Path) -> None:
+    """F9: three of them in place of the file of every parser."""
+    canary = tmp_path / "canary"
+    for number, (name, parser) in enumerate(PARSERS.items()):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        path = parser.write(folder)
+        parser.read(path)  # for the first time, which imports
+        for kind, data in pickles(canary).items():
+            path.write_bytes(data)
+            found = measured(parser.read, path)
+            assert not canary.exists(), (name, kind)
+            assert found is None or kind == "text" or not parser.sealed, (name, kind)
+
+
 @pytest.mark.parametrize("name", HOSTILE)
 def test_what_lies_about_its_size_is_refused_at_once(name: str, tmp_path: Path) -> None:
     hostile = HOSTILE[name]
@@ -90,7 +116,10 @@ def test_a_hostile_file_is_read_rightly_or_refused(name: str, tmp_path: Path) ->
     data = path.read_bytes()
     right = parser.read(path)  # for the first time, which imports and compiles
     assert measured(parser.read, path) == right or not parser.sealed
-    given = hypothesis.given(edits())(lambda changes: trial(parser, path, data, right, changes))
+
+    def one(changes: list[Edit]) -> None:
+        trial(parser, path, data, right, changes)
+
     deadline, seed, count = time.monotonic() + SECONDS, 0, 0
     while not seed or (FULL and time.monotonic() < deadline):
         settings = hypothesis.settings(
@@ -99,6 +128,7 @@ def test_a_hostile_file_is_read_rightly_or_refused(name: str, tmp_path: Path) ->
             database=None,
             suppress_health_check=list(hypothesis.HealthCheck),
         )
+        given = hypothesis.given(edits())(lambda changes: one(changes))
         hypothesis.seed(seed)(settings(given))()
         seed, count = seed + 1, count + size
     print(f"{name}: {count} files")
