@@ -7,6 +7,7 @@ came to, notes of whoever saved it, and SHA-256 of every tensor. There is no pic
 """
 
 import dataclasses
+import hashlib
 import json
 import os
 from collections.abc import Mapping
@@ -63,7 +64,7 @@ def to_bytes(probe: ParsingProbe, notes: Mapping[str, Any] | None = None) -> byt
         "notes": dict(notes or {}),
         "sha256": {name: digest(array) for name, array in tensors.items()},
     }
-    return packed(_KIND, json.dumps(head, sort_keys=True), tensors)
+    return packed(_KIND, json.dumps(head | {"seal": _seal(head)}, sort_keys=True), tensors)
 
 
 def save_probe(
@@ -106,6 +107,7 @@ def _probe(file: Path, said: str, tensors: Mapping[str, np.ndarray]) -> SavedPro
         facts |= {name: tuple(map(int, facts[name])) for name in ("layers", "heads")}
         digests, notes = dict(head["sha256"]), dict(head["notes"])
         shape = len(facts["layers"]), len(facts["heads"])
+        seal = _seal({name: value for name, value in head.items() if name != "seal"})
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise _KIND.damaged(file, "its header cannot be read") from error
     if (version, kind) != (FORMAT, "parsing"):
@@ -123,6 +125,14 @@ def _probe(file: Path, said: str, tensors: Mapping[str, np.ndarray]) -> SavedPro
             raise _KIND.damaged(file, f"tensor {name} is not what was written")
     fields: dict[str, Any] = {**facts, **tensors}
     try:
-        return SavedProbe(ParsingProbe(**fields), notes)
+        found = SavedProbe(ParsingProbe(**fields), notes)
     except TypeError as error:
         raise _KIND.damaged(file, "its header is not that of a probe") from error
+    if seal != head.get("seal"):
+        raise _KIND.damaged(file, "its header is not what was written")
+    return found
+
+
+def _seal(head: Mapping[str, Any]) -> str:
+    """SHA-256 of what the header says."""
+    return hashlib.sha256(json.dumps(head, sort_keys=True).encode()).hexdigest()
