@@ -25,7 +25,7 @@ QUICK := JAX_DISABLE_MOST_OPTIMIZATIONS=1 $(PYTEST)
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test slow faults lint browser-types parity compare browser ray aot ahead gpu bench bench-train clean
+.PHONY: help demo test slow faults lint browser-types parity compare browser ray aot ahead gpu bench bench-train bench-store clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,7 +40,9 @@ slow: $(VENV)/.test  ## the slow tests: every case on the interpreted kernels
 	$(QUICK) --dist loadgroup -m slow $(ARGS)
 
 faults: $(VENV)/.test  ## training and extraction killed, starved, damaged: every trial (an hour)
-	FLAXATTN_TRIALS=full $(PYTEST) tests/faults tests/train/test_checkpoints.py tests/train/test_loop.py $(ARGS)
+	FLAXATTN_TRIALS=full $(PYTEST) tests/faults tests/train/test_checkpoints.py tests/train/test_loop.py \
+	  tests/extract/test_extract_run.py tests/extract/test_extract_workers.py \
+	  tests/extract/test_extract_command.py $(ARGS)
 
 lint: $(VENV)/.dev browser-types  ## ruff, format check and pyright, as in continuous integration
 	$(BIN)/ruff check .
@@ -83,7 +85,7 @@ bench: $(VENV)/.base  ## BERT-base with all attention weights beside torch eager
 	$(BIN)/python tests/benchmarks/bert_forward.py \
 	  --torch-python $(PARITY_VENV)/bin/python $(ARGS)
 
-# FLAXATTN_DATA: text/books/*.txt, and CoLA, RTE and SST-2 in glue/.
+# FLAXATTN_DATA: text/books/*.txt, CoLA, RTE and SST-2 in glue/, and ud/en_ewt-ud-dev.conllu.
 bench-train: $(VENV)/.base  ## training beside torch, its data, books, SST-2 (an hour or more)
 	@: "$${FLAXATTN_DATA:?name the folder of real data}"
 	@$(MAKE) --no-print-directory $(PARITY_VENV)/.oracle VENV=$(PARITY_VENV) VERSION=3.11
@@ -96,6 +98,13 @@ bench-train: $(VENV)/.base  ## training beside torch, its data, books, SST-2 (an
 	$(BIN)/python tests/benchmarks/packing.py "$$FLAXATTN_DATA"/text/books/*.txt
 	$(BIN)/python tests/benchmarks/books.py "$$FLAXATTN_DATA"/text/books/*.txt --out books.json
 	$(BIN)/python tests/benchmarks/sst2.py --data "$$FLAXATTN_DATA"/glue --out sst2.json
+
+bench-store: $(VENV)/.base  ## reads from a store of 100,000 texts; peak memory of extraction
+	@: "$${FLAXATTN_DATA:?name the folder of real data}"
+	@mkdir -p build
+	$(BIN)/python tests/benchmarks/store_reads.py build/reads
+	$(BIN)/python tests/benchmarks/extraction.py --memory \
+	  "$$FLAXATTN_DATA"/ud/en_ewt-ud-dev.conllu $(ARGS)
 
 clean:  ## remove what make, the tests and the demo made
 	rm -rf .venv .venv-* build flaxattn.egg-info flaxattn-demo flaxattn-bench.json books.json sst2.json .pytest_cache .ruff_cache .hypothesis

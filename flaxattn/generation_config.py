@@ -119,8 +119,14 @@ def settled(
         InputError: For a setting that there is not, one that the caller gave and that does nothing
             under the others, or a length over the limit.
     """
-    fields = {**told, **decoding_fields(stored, prompt)}
-    fields["max_new_tokens"] = max(1, min(limit, fields["max_new_tokens"]))
+    try:
+        fields = {**told, **decoding_fields(stored, prompt)}
+        fields["max_new_tokens"] = max(1, min(limit, int(fields["max_new_tokens"])))
+        Decoding(**fields)
+    except (TypeError, AttributeError, OverflowError) as error:
+        raise InputError(
+            f"{FILE} has a setting of the wrong type\n{error}\ncompare it with the original"
+        ) from error
     known = {field.name for field in dataclasses.fields(Decoding)}
     if unknown := sorted(set(given) - known):
         raise InputError(f"generate has no setting {unknown[0]}\nit has {', '.join(sorted(known))}")

@@ -27,6 +27,8 @@ from flaxattn.seen import Seen
 from flaxattn.trace import Trace
 
 _MOST = 2 << 30  # bytes that a compressed file or array may unfold to
+_UNFOLDED = 40  # times its size that a compressed file may have; numbers as text have 3 to 10
+_SMALL = 16 << 20  # bytes that any file may unfold to
 _DTYPES = ("float16", "float32", "float64")
 
 
@@ -74,11 +76,13 @@ def _read(file: Path) -> Any:
     """The JSON of a file, gzipped or not."""
     try:
         data = file.read_bytes()
-        return json.loads(_unzipped(file, data) if data[:2] == b"\x1f\x8b" else data)
     except OSError as error:
         raise InputError(
             f"{file} cannot be read: {error.strerror or error}.\nName a file of inseq."
         ) from error
+    text = _unzipped(file, data) if data[:2] == b"\x1f\x8b" else data
+    try:
+        return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise _damaged(file, f"it is no JSON ({str(error).splitlines()[0]})") from error
 
@@ -86,12 +90,13 @@ def _read(file: Path) -> Any:
 def _unzipped(file: Path, data: bytes) -> bytes:
     """Gzipped bytes unfolded, unless there are too many."""
     machine = zlib.decompressobj(wbits=31)
+    most = min(_MOST, max(_SMALL, _UNFOLDED * len(data)))
     try:
-        found = machine.decompress(data, _MOST)
+        found = machine.decompress(data, most)
     except zlib.error as error:
         raise _damaged(file, f"its gzip cannot be read ({error})") from error
     if not machine.eof:
-        raise _damaged(file, f"its gzip is cut, or unfolds to more than {_MOST >> 30} GB")
+        raise _damaged(file, f"its gzip is cut, or unfolds to more than {most >> 20} MB")
     return found
 
 
@@ -192,7 +197,10 @@ def _limited(data: bytes, size: int) -> bytes:
     """Gzipped bytes unfolded to the size that is expected of them, no further."""
     if size > _MOST:
         raise ValueError(f"it would take {size} bytes")
-    return zlib.decompressobj(wbits=31).decompress(data, size)
+    found = zlib.decompressobj(wbits=31).decompress(data, size + 1)
+    if len(found) != size:
+        raise ValueError(f"it has {'more' if len(found) > size else 'less'} than {size} bytes")
+    return found
 
 
 def _damaged(file: Path, reason: str) -> InputError:

@@ -162,10 +162,18 @@ def _inside(directory: Path, file: str) -> Path:
     if directory.parent.name == "snapshots":  # a Hub cache: files are links to ../../blobs
         roots.append(directory.parent.parent.resolve() / "blobs")
     plain = file not in ("", ".", "..") and not set(file) & set("/\\\0")
-    if not plain or path.resolve().parent not in roots:
+    try:
+        path.exists()  # what is too long for a name is told here
+        inside = plain and path.resolve().parent in roots
+    except (OSError, ValueError) as error:
         raise CheckpointError(
-            f"{directory / INDEX} names the file {file!r}, which lies outside the directory.\n"
-            "Refused: a checkpoint may only read its own files. Do not trust this one."
+            f"{directory / INDEX} names the file {file[:60]!r}…, which no file can be called.\n"
+            "Download or save the model again."
+        ) from error
+    if not inside:
+        raise CheckpointError(
+            f"{directory / INDEX} names the file {file[:200]!r}, which lies outside the directory."
+            "\nRefused: a checkpoint may only read its own files. Do not trust this one."
         )
     return path
 
@@ -175,14 +183,26 @@ def _open(path: Path) -> Any:
     size = path.stat().st_size
     with path.open("rb") as file:
         header = int.from_bytes(file.read(8), "little")
+        said = file.read(header) if header <= _HEADER_LIMIT else b""
     if size < 8 or header > size - 8:
         raise CheckpointError(_damaged(path, f"its header does not fit in {size} bytes", size))
     if header > _HEADER_LIMIT:
         raise CheckpointError(_damaged(path, f"its header claims {header} bytes", size))
     try:
-        return safetensors.safe_open(path, framework="np")
+        handle = safetensors.safe_open(path, framework="np")
+        json.loads(said, object_pairs_hook=_unique)  # other readers take either one of two
+        return handle
     except (safetensors.SafetensorError, OSError, ValueError) as error:
         raise CheckpointError(_damaged(path, str(error), size)) from error
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in found if names.count(name) > 1)
+        raise ValueError(f"its header has the key {twice[:60]!r} twice")
+    return found
 
 
 def _damaged(path: Path, reason: str, size: int) -> str:

@@ -95,10 +95,12 @@ def read_settings(folder: Path, prefix: str = "") -> dict[str, Any]:
     path = folder / f"{prefix}tokenizer_config.json"
     if not path.is_file():
         return {}
+    text = read_text(path)
     try:
-        return dict(json.loads(read_text(path)))
-    except (ValueError, TypeError) as error:
-        raise CheckpointError(f"{path} is not valid JSON\n{error}\nfetch the file again") from error
+        return dict(json.loads(text))
+    except (ValueError, TypeError, RecursionError) as error:
+        told = str(error).splitlines()[0]
+        raise CheckpointError(f"{path} is not valid JSON\n{told}\nfetch the file again") from error
 
 
 def read_tokenizer_json(path: Path) -> tokenizers.Tokenizer:
@@ -113,6 +115,29 @@ def read_tokenizer_json(path: Path) -> tokenizers.Tokenizer:
     except Exception as error:  # the package raises bare Exception for every malformed file
         raise CheckpointError(
             f"{path} is not a tokenizer\n{shortened(str(error))}\nfetch the file again"
+        ) from error
+
+
+def read_vocabulary(path: Path, settings: dict[str, Any]) -> tokenizers.Tokenizer:
+    """BERT's pipeline around a `vocab.txt`.
+
+    Args:
+        path: the file, a piece per line.
+        settings: as for `bert_backend`.
+
+    Raises:
+        CheckpointError: the vocabulary lacks a token, or a setting is of the wrong type.
+    """
+    lines = read_text(path).split("\n")
+    vocabulary = {piece: number for number, piece in enumerate(lines) if piece}
+    try:
+        return bert_backend(vocabulary, settings)
+    except CheckpointError:
+        raise
+    except Exception as error:  # the package raises bare Exception
+        raise CheckpointError(
+            f"{path} and tokenizer_config.json make no tokenizer\n{shortened(str(error))}\n"
+            "fetch both again"
         ) from error
 
 

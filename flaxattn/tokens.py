@@ -26,6 +26,7 @@ from flaxattn.tokenizing import (
     read_settings,
     read_text,
     read_tokenizer_json,
+    read_vocabulary,
 )
 
 _UNLIMITED = 1_000_000  # Hugging Face writes int(1e30) as model_max_length for "no limit known"
@@ -63,9 +64,7 @@ class Tokenizer:
         if (folder / f"{prefix}tokenizer.json").is_file():
             backend = read_tokenizer_json(folder / f"{prefix}tokenizer.json")
         elif (folder / "vocab.txt").is_file():
-            lines = read_text(folder / "vocab.txt").split("\n")
-            vocabulary = {piece: number for number, piece in enumerate(lines) if piece}
-            backend = bert_backend(vocabulary, settings)
+            backend = read_vocabulary(folder / "vocab.txt", settings)
         else:
             raise CheckpointError(
                 f"no tokenizer in {folder}\n"

@@ -75,7 +75,7 @@ def read_config(directory: str | Path) -> ModelConfig:
         )
     settings = tensorfile.read_json(path)
     kind = settings.get("model_type", "bert")
-    if kind not in _CONFIGS:
+    if not isinstance(kind, str) or kind not in _CONFIGS:
         raise CheckpointError(
             f"{path}: model_type is {kind!r}; flaxattn has {', '.join(_CONFIGS)}.\n"
             "Choose a checkpoint of that kind."
@@ -88,7 +88,7 @@ def read_config(directory: str | Path) -> ModelConfig:
         raise CheckpointError(
             f"{path} has a setting of the wrong type: {error}.\nCompare it with the original."
         ) from error
-    if not isinstance(config, RnnConfig) and config.hidden_act not in ACTIVATIONS:
+    if not isinstance(config, RnnConfig) and str(config.hidden_act) not in ACTIVATIONS:
         name = "hidden_act" if isinstance(config, BertConfig) else "activation_function"
         raise CheckpointError(
             f"{path}: {name} is {config.hidden_act!r}; flaxattn has {', '.join(ACTIVATIONS)}."

@@ -6,6 +6,7 @@ It knows no recipe in particular: names, types and choices are those of the data
 """
 
 import difflib
+import reprlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import NoneType
@@ -17,6 +18,14 @@ from flaxattn.errors import InputError
 from flaxattn.train.recipe import Recipe
 
 R = TypeVar("R", bound=Recipe)
+_DEEPEST = 8
+_BEGINS = (
+    yaml.FlowSequenceStartToken,
+    yaml.FlowMappingStartToken,
+    yaml.BlockSequenceStartToken,
+    yaml.BlockMappingStartToken,
+)
+_ENDS = (yaml.FlowSequenceEndToken, yaml.FlowMappingEndToken, yaml.BlockEndToken)
 
 
 def read_recipe(kind: type[R], path: Path | None, overrides: Sequence[str] = ()) -> R:
@@ -44,8 +53,8 @@ def read_recipe(kind: type[R], path: Path | None, overrides: Sequence[str] = ())
                 f"--set {pair!r} is no setting\nexpected key=value\nfor example --set steps=1000"
             )
         try:
-            values[name.strip()] = yaml.safe_load(text)
-        except yaml.YAMLError as error:
+            values[name.strip()] = _loaded(text)
+        except (yaml.YAMLError, ValueError) as error:
             raise InputError(
                 f"--set {pair!r}: the value is no YAML\n"
                 f"{str(error).splitlines()[0]}\n"
@@ -68,9 +77,9 @@ def build(kind: type[R], values: Mapping[str, Any], where: str = "recipe") -> R:
     types = get_type_hints(kind)
     for name in values:
         if name not in types:
-            near = difflib.get_close_matches(str(name), types, 1)
+            near = difflib.get_close_matches(str(name)[:100], types, 1)
             raise InputError(
-                f"{where}: no such setting {name!r}\n"
+                f"{where}: no such setting {reprlib.repr(name)}\n"
                 + (f"the nearest is {near[0]!r}\n" if near else "")
                 + f"settings: {', '.join(list(types)[:4])}, … ({len(types)} in all: --print-config)"
             )
@@ -92,10 +101,10 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     if path.name == str(path) and not path.exists() and own.is_file():
         path = own
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        values = _loaded(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"cannot read recipe {path}\n{error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError) as error:
         line = str(error).splitlines()[0]
         raise InputError(f"recipe {path} is no YAML\n{line}\nwrite key: value lines") from error
     if not isinstance(values, dict):
@@ -104,6 +113,20 @@ def _read_yaml(path: Path) -> dict[str, Any]:
             f"expected key: value lines, received {type(values).__name__}"
         )
     return values
+
+
+def _loaded(text: str) -> Any:
+    """What a text says in YAML.
+
+    Raises:
+        ValueError: It is nested deeper than any recipe, which takes YAML long to find out.
+    """
+    depth = 0
+    for token in yaml.scan(text, yaml.SafeLoader):
+        depth += isinstance(token, _BEGINS) - isinstance(token, _ENDS)
+        if depth > _DEEPEST:
+            raise ValueError(f"it is nested more than {_DEEPEST} deep")
+    return yaml.safe_load(text)
 
 
 def _typed(name: str, value: Any, kind: Any, where: str, example: Any) -> Any:
@@ -123,7 +146,7 @@ def _typed(name: str, value: Any, kind: Any, where: str, example: Any) -> Any:
     wanted = " or ".join("none" if t is NoneType else t.__name__ for t in allowed)
     raise InputError(
         f"{where}: {name} must be {wanted}\n"
-        f"received {value!r} of type {type(value).__name__}\n"
+        f"received {reprlib.repr(value)} of type {type(value).__name__}\n"
         f"write for example {name}={example}"
     )
 
@@ -131,9 +154,9 @@ def _typed(name: str, value: Any, kind: Any, where: str, example: Any) -> Any:
 def _chosen(name: str, value: Any, choices: tuple[str, ...], where: str) -> str:
     if value in choices:
         return value
-    near = difflib.get_close_matches(str(value), choices, 1)
+    near = difflib.get_close_matches(reprlib.repr(value).strip("'"), choices, 1)
     raise InputError(
-        f"{where}: {name} {value!r} is unknown\n"
+        f"{where}: {name} {reprlib.repr(value)} is unknown\n"
         f"choose {', '.join(map(repr, choices))}"
         + (f"; the nearest is {near[0]!r}" if near else "")
     )

@@ -96,9 +96,8 @@ class Problem(NamedTuple):
         where = self.file + (f", line {self.line}" if self.line else "")
         where += f", column {self.column!r}" if self.column else ""
         found = f"received: {self.excerpt}\n" if self.excerpt else ""
-        return (
-            f"{where}: {self.message}\n{found}{FIXES[self.code]}; --on-error skip goes on without"
-        )
+        told = _one_line(f"{where}: {self.message}")
+        return f"{told}\n{found}{FIXES[self.code]}; --on-error skip goes on without"
 
 
 class BadRows:
@@ -165,8 +164,13 @@ class BadRows:
 def excerpt(found: Any) -> str:
     """At most 80 printable characters of what was found; others are written as escapes."""
     text = found if isinstance(found, str) else repr(found)
-    head = "".join(c if c.isprintable() else _escaped(c) for c in text[: EXCERPT + 1])
+    head = _one_line(text[: EXCERPT + 1])
     return head if len(head) <= EXCERPT else head[: EXCERPT - 1] + "…"
+
+
+def _one_line(text: str) -> str:
+    """A text whose characters all print; others are written as escapes."""
+    return "".join(c if c.isprintable() else _escaped(c) for c in text)
 
 
 def _escaped(character: str) -> str:

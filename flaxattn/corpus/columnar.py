@@ -49,7 +49,7 @@ def opened(path: Path, kind: str, columns: Sequence[str] | None) -> Iterator[Col
     try:
         with (_parquet if kind == "parquet" else _arrow)(path, columns) as found:
             yield found
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, EOFError, UnicodeDecodeError) as error:
         told = (str(error).splitlines() or [type(error).__name__])[0]
         raise UnusableFileError("damaged", f"the file cannot be read: {told}") from error
 
@@ -91,7 +91,13 @@ def _arrow(path: Path, columns: Sequence[str] | None) -> Iterator[Columnar]:
             reader = whole = pa.ipc.open_stream(file)
         names = reader.schema.names
         wanted = names if columns is None else [name for name in columns if name in names]
-        yield Columnar(names, None, (batch.select(wanted) for batch in whole))
+        yield Columnar(names, None, (_sound(batch.select(wanted)) for batch in whole))
+
+
+def _sound(batch: Any) -> Any:
+    """A batch whose offsets lie inside of its buffers: Arrow reads wherever a file points to."""
+    batch.validate(full=True)
+    return batch
 
 
 def _refuse_pickles(schema: bytes) -> None:

@@ -28,7 +28,8 @@ KINDS = {
     ".arrow": "arrow",
 }
 BINARY = ("parquet", "arrow")
-LONGEST = 64 * 2**20  # bytes of a line
+LONGEST = 16 * 2**20  # bytes of a line
+_TOLD = 1000  # bytes that are kept of a longer one
 _COMPRESSED = {".gz": "gzip", ".zst": "Zstandard"}
 _MAGIC = {
     b"PAR1": "Parquet",
@@ -142,12 +143,25 @@ def lines_of(path: Path, bad: BadRows) -> Iterator[Line]:
 
 
 def _raw_lines(file: BinaryIO | gzip.GzipFile) -> Iterator[bytes]:
-    """Lines with their ends, LF, CRLF or CR; only the beginning of one that is too long."""
-    while raw := file.readline(LONGEST + 1):
-        over = len(raw) > LONGEST and not raw.endswith(b"\n")
-        while over and (more := file.readline(LONGEST)):
-            over = not more.endswith(b"\n")
-        yield from raw.splitlines(keepends=True) if b"\r" in raw else (raw,)
+    """Lines with their ends, LF, CRLF or CR; only the beginning of one that is too long.
+
+    What follows that beginning is looked at when the next line is asked for.
+    """
+    held, over = b"", False  # a line without its end yet; whether its beginning was told
+    while piece := file.readline(LONGEST + 1):
+        if not held and piece.endswith(b"\n") and b"\r" not in piece:
+            yield piece
+            continue
+        lines = (held + piece).splitlines(keepends=True)
+        held = b"" if lines[-1].endswith(b"\n") else lines.pop()  # LF may follow a CR
+        yield from lines[over:]
+        over = over and not lines
+        if over or len(held) > LONGEST:
+            if not over:
+                yield held
+            held, over = held[-1:], True
+    if held and not over:
+        yield held
 
 
 def _decoded(path: Path, number: int, raw: bytes) -> Line:
@@ -156,6 +170,7 @@ def _decoded(path: Path, number: int, raw: bytes) -> Line:
         return Line(number, text, Problem(str(path), number, "", code, message, excerpt(text)))
 
     if len(raw) > LONGEST:
+        raw = raw[:_TOLD]
         return line("too-long", f"the line has more than {LONGEST} bytes")
     try:
         text = raw.decode("utf-8")

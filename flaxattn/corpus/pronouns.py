@@ -24,7 +24,7 @@ _WORDS = {
     "neutral": ("they", "them", "their", "theirs", "themself", "themselves"),
 }
 _PRONOUN = re.compile(rf"\b({'|'.join(w for words in _WORDS.values() for w in words)})\b", re.I)
-_BRACKETED = re.compile(r"\[([^][]*)\]")
+_BRACKETED = re.compile(r"\[([^][]+)\]")
 
 
 class Pronoun(NamedTuple):
@@ -91,7 +91,8 @@ def _gap_row(row: Row) -> Pronoun | Problem:
     values, spans = row.values, []
     for name in ("Pronoun", *_GAP_NAMES):
         form, offset = values[name], values[f"{name}-offset"]
-        if not (offset.isdecimal() and values["Text"].startswith(form, int(offset))):
+        known = offset.isdecimal() and len(offset) < 10
+        if not (known and values["Text"].startswith(form, int(offset))):
             told = f"the text does not have {form!r} at character {offset}"
             return _problem(row, f"{name}-offset", told, offset)
         spans.append((int(offset), int(offset) + len(form)))
@@ -114,7 +115,7 @@ def _winogender(path: Path, bad: BadRows) -> Iterator[Pronoun | Problem]:
 def _winogender_row(row: Row) -> Pronoun | Problem:
     name, text = row.values["sentid"], row.values["sentence"]
     parts = name.split(".")
-    if len(parts) != 5 or parts[2] not in ("0", "1"):
+    if len(parts) != 5 or not all(parts[:2]) or parts[2] not in ("0", "1"):
         told = "expected occupation.participant.answer.gender.txt, the answer 0 or 1"
         return _problem(row, "sentid", told, name)
     people = [re.search(rf"\b{re.escape(word)}\b", text, re.I) for word in parts[:2]]
@@ -136,7 +137,7 @@ def _winobias(path: Path, bad: BadRows) -> Iterator[Pronoun | Problem]:
         number, _, text = line.body.strip().partition(" ")
         if not line.body.strip():
             continue
-        if not number.isdecimal():
+        if not number.isdecimal() or len(number) > 9:
             told = "the line does not begin with its number"
             yield Problem(str(path), line.number, "", "mention", told, excerpt(line.body))
         elif int(number) % 2:

@@ -186,9 +186,11 @@ def _tokens(
         if count == _FIELDS:
             try:
                 (token,) = conllu.parse(line.body + "\n\n")[0]
-                rows.append({**token, "line": line.number})
-                continue
-            except ParseException as error:
+                if len(token) == _FIELDS:
+                    rows.append({**token, "line": line.number})
+                    continue
+                told = "the line has an empty field, expected _ in its place"
+            except (ParseException, ValueError, IndexError) as error:
                 told = f"this is no line of CoNLL-U: {error}"
         return Problem(file, line.number, "", "conllu", told, excerpt(line.body))
     parsed = conllu.parse(comments + "1\t_\n\n")

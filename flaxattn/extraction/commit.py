@@ -12,6 +12,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
+import pyarrow as pa
+
 from flaxattn.corpus.safe_text import printable
 from flaxattn.errors import InputError
 from flaxattn.extraction.chunks import TextError
@@ -151,4 +153,6 @@ def _write(
             table = None if shard.reductions is None else shard.reductions.table()
             span = work.plan.shards[number]
             reports.append(write_shard(work.store, mark, number, span, items, table))
+    # Arrow keeps what tables took for tables to come, piece by piece more with every shard.
+    pa.default_memory_pool().release_unused()
     return reports

@@ -26,12 +26,12 @@ from flaxattn.trace import Trace
 from flaxattn.views.kind_parts import Effects
 from flaxattn.views.kinds import RAW, Given, read_kinds
 from flaxattn.views.sides import one_side, recorded
+from flaxattn.views.state import check_state
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_LEVELS = ("atlas", "model", "head", "neuron")
 _SENTENCES = {"a": 0, "b": 1}
 _PARTS = {"a": "prompt", "b": "continuation"}
 
@@ -80,8 +80,6 @@ def plot_state(
     """
     told = _read(state)
     level = str(told.get("level", "head"))
-    if level not in _LEVELS:
-        raise InputError(f"There is no level {level!r}.\nLevels are {', '.join(_LEVELS)}.")
     sequence = int(told.get("sequence", 0))
     side = _side(trace, told)
     if level == "atlas":
@@ -108,7 +106,7 @@ def plot_state(
 def _read(state: Mapping[str, Any] | str) -> Mapping[str, Any]:
     try:
         told = json.loads(state) if isinstance(state, str) else state
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(
             f"This state is no JSON: {error}.\nCopy it whole from the page."
         ) from error
@@ -127,7 +125,7 @@ def _read(state: Mapping[str, Any] | str) -> Mapping[str, Any]:
             "plot_state draws one trace; this state shows the difference of two.\n"
             "Use fa.plot_compare(first, second), or switch the page to one of them."
         )
-    return told
+    return check_state(told)
 
 
 def _side(trace: Trace, told: Mapping[str, Any]) -> str | None:

@@ -20,7 +20,7 @@ from flaxattn.tokenizing import shortened
 from flaxattn.trace import Trace
 
 Pair = tuple[int, int]
-_LINK = re.compile(r"(\d+)([-?p])(\d+)", re.ASCII)
+_LINK = re.compile(r"(\d{1,9})([-?p])(\d{1,9})", re.ASCII)
 
 
 def word_alignment(

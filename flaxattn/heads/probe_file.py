@@ -8,6 +8,7 @@ pickle.
 """
 
 import dataclasses
+import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping
@@ -91,7 +92,7 @@ def to_bytes(probe: Probe, notes: Mapping[str, Any] | None = None) -> bytes:
         "notes": dict(notes or {}),
         "sha256": {name: digest(array) for name, array in tensors.items()},
     }
-    return packed(_KIND, json.dumps(head, sort_keys=True), tensors)
+    return packed(_KIND, json.dumps(head | {"seal": _seal(head)}, sort_keys=True), tensors)
 
 
 def save_probe(
@@ -133,6 +134,7 @@ def _probe(file: Path, said: str, tensors: Mapping[str, np.ndarray]) -> SavedPro
         version, kind = int(head["format"]), str(head["kind"])
         facts: dict[str, Any] = {name: _frozen(fact) for name, fact in dict(head["facts"]).items()}
         digests, notes = dict(head["sha256"]), dict(head["notes"])
+        seal = _seal({name: value for name, value in head.items() if name != "seal"})
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise _KIND.damaged(file, "its header cannot be read") from error
     if version != FORMAT or kind not in _FORMS:
@@ -152,9 +154,17 @@ def _probe(file: Path, said: str, tensors: Mapping[str, np.ndarray]) -> SavedPro
         if array.dtype != np.float32 or digest(array) != digests.get(name):
             raise _KIND.damaged(file, f"tensor {name} is not what was written")
     try:
-        return SavedProbe(form.made(**facts, **tensors), notes)
+        made = SavedProbe(form.made(**facts, **tensors), notes)
     except TypeError as error:
         raise _KIND.damaged(file, "its header is not that of a probe") from error
+    if seal != head.get("seal"):
+        raise _KIND.damaged(file, "its header is not what was written")
+    return made
+
+
+def _seal(head: Mapping[str, Any]) -> str:
+    """SHA-256 of what the header says."""
+    return hashlib.sha256(json.dumps(head, sort_keys=True).encode()).hexdigest()
 
 
 def _frozen(fact: Any) -> Any:

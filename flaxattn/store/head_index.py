@@ -213,8 +213,9 @@ class HeadIndex:
         path, said = self.path / _names(shard)[which], self._shards[shard]["arrays"][which]
         try:
             array = np.load(path, mmap_mode="r", allow_pickle=False)
-        except (OSError, ValueError, EOFError) as error:
-            raise _damaged(path, str(error).splitlines()[0]) from error
+        except Exception as error:  # NumPy parses the header as Python, with all of its errors
+            told = str(error).splitlines() or [type(error).__name__]
+            raise _damaged(path, told[0]) from error
         dtype = {"vectors": "float16", "strongest": "int32"}[which]
         if (list(array.shape), array.dtype.name) != (said["shape"], dtype):
             raise _damaged(path, f"it is {array.dtype} {list(array.shape)}")

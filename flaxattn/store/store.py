@@ -336,9 +336,10 @@ def read_plan(path: Path) -> tuple[dict[str, Any], str]:
         ) from error
     try:
         plan = json.loads(data)
-        starts = [int(shard["start"]) for shard in plan["shards"]]
-        stops = [int(shard["stop"]) for shard in plan["shards"]]
-        if [0, *stops] != [*starts, int(plan["texts"])]:
+        starts = [shard["start"] for shard in plan["shards"]]
+        stops = [shard["stop"] for shard in plan["shards"]]
+        whole = all(type(number) is int for number in (*starts, *stops, plan["texts"]))
+        if not whole or [0, *stops] != [*starts, plan["texts"]] or sorted(stops) != stops:
             raise ValueError("its shards do not cover its texts")
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise StoreError(

@@ -167,14 +167,25 @@ def _listed(store: Path, plan: Mapping[str, Any]) -> Iterator[Damage]:
     due = quarantined and isinstance(rows, dict) and bool(rows.get("bad"))
     if not due and not (store / ERRORS_SEAL).exists():
         return
-    name = ERRORS_SEAL
     try:
-        seal = (store / name).read_bytes()
-        name = ERRORS
-        if seal != f"{sha256_of(store / name)}  {ERRORS}\n".encode():
-            yield Damage(ERRORS, f"it does not match {ERRORS_SEAL}")
+        found = sha256_of(store / ERRORS)
+    except FileNotFoundError:
+        yield Damage(ERRORS, "it is missing: the list of the rows that were left out")
+        return
     except OSError as error:
-        yield Damage(name, error.strerror or str(error))
+        yield Damage(ERRORS, error.strerror or str(error))
+        return
+    try:
+        seal = (store / ERRORS_SEAL).read_bytes()
+    except FileNotFoundError:
+        told = f"it is missing, so {ERRORS} cannot be checked; older stores have none: "
+        told += f"sha256sum {ERRORS} > {ERRORS_SEAL} seals the list as it is"
+        yield Damage(ERRORS_SEAL, told)
+    except OSError as error:
+        yield Damage(ERRORS_SEAL, error.strerror or str(error))
+    else:
+        if seal != f"{found}  {ERRORS}\n".encode():
+            yield Damage(ERRORS, f"it does not match {ERRORS_SEAL}")
 
 
 def _plans(plans: dict[int, str], sha256: str) -> Iterator[Damage]:

@@ -26,6 +26,7 @@ SETTINGS = {
     "compare": ("a", "b", "difference"),
     "theme": ("auto", "light", "dark"),
 }
+_NUMBERS, _NAMES = ("sequence", "layer", "query", "key", "mass"), ("side", "measure", "weights")
 PLACES = (
     "level",
     "sequence",
@@ -61,17 +62,30 @@ def check_state(state: Mapping[str, Any] | None) -> dict[str, Any]:
     unknown = [name for name in found if name not in (*PLACES, *SETTINGS)]
     if unknown:
         raise InputError(
-            f"state: there is no setting {unknown[0]!r}.\n"
+            f"state: there is no setting {_short(unknown[0])}.\n"
             f"There are {', '.join((*PLACES, *SETTINGS))}."
         )
     for name, values in {"level": LEVELS, **SETTINGS}.items():
         if name in found and found[name] not in values:
             what = ", ".join(f'"{value}"' for value in values)
-            raise InputError(f"state: {name} is {found[name]!r}.\nUse one of {what}.")
+            raise InputError(f"state: {name} is {_short(found[name])}.\nUse one of {what}.")
+    _check_types(found)
     mass = found.get("mass", 100)
-    if not isinstance(mass, int) or not 5 <= mass <= 100:
+    if type(mass) is not int or not 5 <= mass <= 100:
         raise InputError(f"state: mass is {mass!r}.\nUse a whole number of percent from 5 to 100.")
     return found
+
+
+def _check_types(found: Mapping[str, Any]) -> None:
+    """Refuse numbers that are none."""
+    for name, value in found.items():
+        if name in _NUMBERS and type(value) is not int:
+            raise InputError(f"state: {name} is {_short(value)}.\nUse a whole number.")
+        if name in _NAMES and not isinstance(value, str):
+            raise InputError(f"state: {name} is {_short(value)}.\nUse its name.")
+    heads = found.get("heads", [])
+    if not isinstance(heads, list | tuple) or any(type(head) is not int for head in heads):
+        raise InputError(f"state: heads is {_short(heads)}.\nUse a list of whole numbers.")
 
 
 def check_position(state: Mapping[str, Any], name: str, length: int) -> None:
@@ -90,3 +104,9 @@ def check_position(state: Mapping[str, Any], name: str, length: int) -> None:
         raise InputError(
             f"state: {name} is {place!r}.\nThere are positions 0 to {length - 1} on that side."
         )
+
+
+def _short(value: Any) -> str:
+    """A value as Python writes it, its beginning only."""
+    told = repr(value)
+    return told if len(told) <= 60 else f"{told[:60]}…"

@@ -9,7 +9,8 @@
 A BERT-base-shaped model with random weights reads the sentences of a file (.conllu, or a text per
 line), float32 on the CPU, and all weights are stored in float16. The loop takes batches of 16 in
 file order, pads to the longest and saves an array per text. Both sides work in turns; their weights
-are compared before anything is timed. `--memory`: peak memory over the texts, tenfold texts.
+are compared before anything is timed. `--memory`: peak memory of a model of 2 layers and width 16
+over the texts, then over ten times as many, or three times for weights.
 """
 
 import argparse
@@ -28,6 +29,13 @@ import side_by_side
 
 STATISTICS = ("lse", "entropy", "max", "distance")
 WORK = ("weights", "statistics")
+TIMES = {"weights": 3, "statistics": 10}  # texts of the second measurement of memory
+SMALL = {
+    "hidden_size": 16,
+    "num_attention_heads": 2,
+    "num_hidden_layers": 2,
+    "intermediate_size": 32,
+}
 COMPARED = 40  # texts whose weights are compared
 
 
@@ -39,7 +47,7 @@ def sentences(path):
     return [line for line in text.splitlines() if line.strip()]
 
 
-def prepare(folder, texts, layers):
+def prepare(folder, texts, pieces=30522, **settings):
     """The corpus, and a model with a vocabulary learnt from it, as a Hugging Face directory."""
     import jax
 
@@ -49,8 +57,8 @@ def prepare(folder, texts, layers):
     from flaxattn.tokens import train_wordpiece
 
     (folder / "corpus.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
-    tokenizer = train_wordpiece(texts, 30522, True, 512)
-    module = Bert(fa.BertConfig(num_hidden_layers=layers))
+    tokenizer = train_wordpiece(texts, pieces, True, 512)
+    module = Bert(fa.BertConfig(vocab_size=pieces, **settings))
     shapes = jax.eval_shape(module.init, jax.random.key(0), np.ones((1, 2), np.int32))["params"]
     draw = np.random.default_rng(0)
     params = jax.tree.map(lambda s: draw.normal(0, 0.05, s.shape).astype(np.float32), shapes)
@@ -133,29 +141,31 @@ def peak(options):
 
     capture = fa.Capture(stats=STATISTICS)
     if options.kind == "weights":
-        capture = fa.Capture(weights=True, dtype="float16", layers=(0,), heads=(0,))
+        capture = fa.Capture(weights=True, dtype="float16")
+    model = fa.from_pretrained(Path(options.prepared) / "model")
     texts = sentences(options.file)
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         corpus = Path(folder) / "corpus.txt"
         with corpus.open("w", encoding="utf-8") as file:
             for number in range(options.texts):
                 file.write(texts[number % len(texts)] + "\n")
-        model = fa.from_pretrained("tiny-bert")
+        del texts
         report = fa.extract_to(Path(folder) / "store", model, corpus, capture=capture)
     used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     seconds = round(report.seconds, 1)
     print(json.dumps({"texts": report.texts, "peak_mb": round(used), "seconds": seconds}))
 
 
-def memory(options):
-    """Peak memory at 10,000 and 100,000 texts of tiny-bert."""
+def memory(options, prepared):
+    """Peak memory at 10,000 texts, and at several times as many."""
     for kind in options.kinds:
         rows = []
-        for texts in (options.texts, 10 * options.texts):
+        for texts in (options.texts, TIMES[kind] * options.texts):
             words = [options.file, "--serve", "memory", "--texts", str(texts), "--kind", kind]
-            command = [sys.executable, __file__, *words, "--folder", options.folder or "."]
+            words += ["--prepared", str(prepared), "--folder", str(prepared)]
             environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
-            done = subprocess.run(command, env=environment, capture_output=True, check=True)
+            command = [sys.executable, __file__, *words]
+            done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True)
             rows.append(json.loads(done.stdout.splitlines()[-1]))
         ratio = rows[1]["peak_mb"] / rows[0]["peak_mb"]
         print(json.dumps({"memory": kind, "rows": rows, "ratio": round(ratio, 3)}), flush=True)
@@ -188,7 +198,7 @@ def parser():
     """The command line."""
     made = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     made.add_argument("file", help="a treebank, or a text per line")
-    made.add_argument("--texts", type=int, help="default all; for --memory 10,000 and ten times it")
+    made.add_argument("--texts", type=int, help="default all; for --memory 10,000")
     made.add_argument("--layers", type=int, default=12, help="of the model; fewer for a trial")
     made.add_argument("--rounds", type=int, default=3)
     made.add_argument("--warm-up", type=int, default=1, help="rounds that do not count")
@@ -208,14 +218,16 @@ def main():
     if options.serve:
         (peak if options.serve == "memory" else serve)(options)
         return
+    texts = sentences(options.file)
     if options.memory:
         options.texts = options.texts or 10_000
-        memory(options)
+        with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+            prepare(Path(folder), texts, 2000, **SMALL)
+            memory(options, Path(folder))
         return
-    texts = sentences(options.file)
     options.texts = min(options.texts or len(texts), len(texts))
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-        prepare(Path(folder), texts, options.layers)
+        prepare(Path(folder), texts, num_hidden_layers=options.layers)
         (sizes if options.sizes else compare)(options, Path(folder))
 
 

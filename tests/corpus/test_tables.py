@@ -279,6 +279,24 @@ def test_a_line_that_is_too_long(write: Write, monkeypatch: pytest.MonkeyPatch) 
     assert bad.counts == {"too-long": 1}
 
 
+@pytest.mark.parametrize("end", ["\n", "\r", "\r\n"])
+@pytest.mark.parametrize("size", [97, 100, 101, 102, 203, 1000])
+def test_lines_around_one_that_is_too_long(
+    write: Write, monkeypatch: pytest.MonkeyPatch, end: str, size: int
+) -> None:
+    """Whatever ends lines, and wherever the pieces are cut that are read."""
+    lines = ["a" * 60, "b" * 60, "", "x" * size, "c" * 98, *["d" * n for n in range(1, 40)]]
+    path = write("a.txt", end.join(lines))
+    whole = [(row.line, row.values["text"]) for row in read_rows(path, None, BadRows())]
+    assert whole == list(enumerate(lines, 1))
+    monkeypatch.setattr("flaxattn.corpus.lines.LONGEST", 100)
+    bad = BadRows("skip")
+    found = [(row.line, row.values["text"]) for row in read_rows(path, None, bad)]
+    long = size + len(end) > 100
+    assert found == [row for row in whole if not (long and row[0] == 4)]
+    assert bad.counts == ({"too-long": 1} if long else {})
+
+
 def test_policies_are_checked() -> None:
     with pytest.raises(InputError, match="choose one of fail, skip, quarantine"):
         BadRows("ignore")

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Small random models of each family with tokenizers, and texts of many lengths."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -15,6 +16,7 @@ from flaxattn.bert import Bert
 from flaxattn.bert_handle import PretrainedBert
 from flaxattn.gpt2 import GPT2
 from flaxattn.gpt2_handle import PretrainedGPT2
+from flaxattn.rnn import RnnLM
 from flaxattn.seq2seq import Seq2SeqLM
 from flaxattn.seq2seq_handle import PretrainedSeq2Seq
 from flaxattn.tokenizing import bert_backend
@@ -47,8 +49,8 @@ def bert() -> PretrainedBert:
     return PretrainedBert(module, drawn(module, np.ones((1, 2), np.int32)), tokenizer, config, "b")
 
 
-def _by_word(end: bool) -> Tokenizer:
-    pieces = ["<pad>", "</s>", "<unk>", *(f"▁{word}" for word in WORDS)]
+def _by_word(end: bool, words: Sequence[str] = WORDS) -> Tokenizer:
+    pieces = ["<pad>", "</s>", "<unk>", *(f"▁{word}" for word in words)]
     backend = Backend(models.WordLevel({p: i for i, p in enumerate(pieces)}, unk_token="<unk>"))
     backend.pre_tokenizer = pre_tokenizers.Metaspace()
     backend.decoder = decoders.Metaspace()
@@ -100,6 +102,54 @@ def seq2seq() -> PretrainedSeq2Seq:
     ids = np.ones((1, 2), np.int32)
     params = drawn(module, ids, ids, ids)
     return PretrainedSeq2Seq(module, params, tokenizer, config, "s")
+
+
+@pytest.fixture(scope="session")
+def translation() -> PretrainedSeq2Seq:
+    """A Marian, 1 + 2 layers, 2 heads, width 16, which writes other words than it reads."""
+    source, target = _by_word(end=True), _by_word(end=True, words=WORDS[::-1][:9])
+    config = fa.Seq2SeqConfig.from_hf(
+        {
+            "model_type": "marian",
+            "vocab_size": source.vocab_size,
+            "decoder_vocab_size": target.vocab_size,
+            "share_encoder_decoder_embeddings": False,
+            "d_model": 16,
+            "encoder_layers": 1,
+            "decoder_layers": 2,
+            "encoder_attention_heads": 2,
+            "decoder_attention_heads": 2,
+            "encoder_ffn_dim": 16,
+            "decoder_ffn_dim": 16,
+            "max_position_embeddings": 48,
+            "pad_token_id": 0,
+            "eos_token_id": 1,
+            "decoder_start_token_id": 0,
+            "forced_eos_token_id": 1,
+        }
+    )
+    module = Seq2SeqLM(config)
+    ids = np.ones((1, 2), np.int32)
+    params = drawn(module, ids, ids, ids)
+    return PretrainedSeq2Seq(module, params, source, config, "t", target_tokenizer=target)
+
+
+@pytest.fixture(scope="session")
+def rnn() -> PretrainedSeq2Seq:
+    """A recurrent encoder-decoder with states of 8, which writes other words than it reads."""
+    source, target = _by_word(end=True), _by_word(end=True, words=WORDS[::-1][:9])
+    config = fa.RnnConfig(
+        vocab_size=source.vocab_size,
+        decoder_vocab_size=target.vocab_size,
+        embedding_size=8,
+        hidden_size=8,
+        attention_size=8,
+        readout_size=8,
+        max_position_embeddings=48,
+    )
+    module = RnnLM(config)
+    params = drawn(module, np.ones((1, 2), np.int32))
+    return PretrainedSeq2Seq(module, params, source, config, "r", target_tokenizer=target)
 
 
 @pytest.fixture(scope="session")

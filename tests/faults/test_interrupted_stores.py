@@ -87,7 +87,7 @@ def faults(files: dict[str, bytes], store: Path) -> Iterator[tuple[str, int, str
     kinds = {"write": ("EIO", "ENOSPC", "EINTR", "short", "flip"), "rename": ("EIO", "done")}
     for call, count in counting.counts.items():
         for number in range(1, count + 1):
-            for fault in kinds.get(call, ("EIO", "EINTR")):
+            for fault in kinds.get(call, ("EIO", "EINTR", "ENOSPC")):
                 yield call, number, fault
 
 
@@ -97,7 +97,7 @@ def test_no_failing_call_loses_or_half_writes_a_shard(
     """F19: at every call that opens, writes, flushes or renames."""
     store = cases.write(tmp_path / "store", texts, per_shard=2, only=[0])
     trials = list(faults(files, cases.write(tmp_path / "count", texts, per_shard=2, only=[0])))
-    assert len(trials) > 100
+    assert len(trials) > 200
     for call, number, fault in trials if FULL else trials[::9]:
         failing, where = Failing(call, number, fault), (call, number, fault)
         with monkeypatch.context() as patch:

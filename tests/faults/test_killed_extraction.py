@@ -226,13 +226,14 @@ def test_parts_that_are_killed_and_parts_that_are_not_make_one_store(
     check_whole(store, undisturbed)
 
 
+@pytest.mark.parametrize("number", range(10 if FULL else 1))
 def test_a_second_job_is_refused_until_the_first_is_dead(
-    extraction: Extraction, undisturbed: Path, tmp_path: Path
+    extraction: Extraction, undisturbed: Path, tmp_path: Path, number: int
 ) -> None:
     """F17: the holder is named; nobody has to remove a lock."""
     store = tmp_path / "store"
     holder = extraction.start(store)
-    extraction.wait_for(holder, store, 1)
+    extraction.wait_for(holder, store, 1 + 3 * number)
     holder.send_signal(signal.SIGSTOP)
     code, _, said = extraction.ended(extraction.start(store))
     assert code == 2

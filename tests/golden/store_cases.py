@@ -171,6 +171,21 @@ def _plain(rows):
     return rows if isinstance(rows, str) else [list(r) if not np.isscalar(r) else r for r in rows]
 
 
+def plainly(trace: Trace) -> list[str]:
+    """A trace as something to compare with ==: digests of its arrays, and its text."""
+    told = [repr(_plain(trace.tokens)), repr(_plain(trace.texts)), trace.model]
+    digests: dict[str, str] = {}
+    for side in ("encoder", "decoder", "cross"):
+        if (record := getattr(trace, side)) is not None:
+            arrays = {**vars(record), **record.stats}
+            digests |= {f"{side}.{n}": _digest(a) for n, a in arrays.items() if np.ndim(a)}
+    return [*told, repr(digests)]
+
+
+def _digest(array: np.ndarray) -> str:
+    return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
+
+
 def read_everything(path: Path) -> list[Trace]:
     """Every array and every table of a store, one text at a time and shard by shard."""
     store = open_store(path)

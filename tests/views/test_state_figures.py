@@ -122,7 +122,10 @@ def test_cross_attention_starts_at_the_layer_of_the_page(peaked):
     [
         ("{", r"This state is no JSON: .*\nCopy it whole from the page\."),
         ("[]", "A state is a JSON object, received list"),
-        ({"level": "roof"}, r"There is no level 'roof'\.\nLevels are atlas, model, head, neuron"),
+        (
+            {"level": "roof"},
+            r"state: level is 'roof'\.\nUse one of .atlas., .model., ",
+        ),
         ({"unit": "words"}, "This state shows words; figures draw the pieces"),
         ({"side": "all"}, "shows all sides in one square, which no figure draws"),
         ({"layer": 9}, r"There is no layer 9\.\nThere are layers 0, 1"),

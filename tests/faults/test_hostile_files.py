@@ -1,0 +1,134 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""F9, F10: files that were changed by accident or by malice, given to every parser there is.
+
+A parser returns what is right or raises an error of ours, of three lines, within a second and 200
+MB. `make faults` gives each one `SECONDS`, about ten minutes for all of them.
+"""
+
+import os
+import re
+import resource
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+import pytest
+from bombs import HOSTILE
+from hostile_cases import PARSERS, Parser
+from mutations import Edit, edited, edits, untouched
+
+from flaxattn.errors import FlaxattnError
+
+FULL = os.environ.get("FLAXATTN_TRIALS") == "full"
+SECONDS = 600 / len(PARSERS)
+MOST_SECONDS, MOST_BYTES = 1.0, 200e6
+RECORDS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
+
+
+def highest() -> int:
+    """Bytes of the most memory that this process had since `forget`, or since it began."""
+    found = re.search(r"VmHWM:\s+(\d+)", RECORDS[1].read_text()) if RECORDS[1].exists() else None
+    used = int(found[1]) if found else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return 1024 * used
+
+
+def forget() -> None:
+    """Count the most memory anew, where the system can."""
+    if RECORDS[0].exists():
+        RECORDS[0].write_text("5")
+
+
+def measured(read: Callable[[Path], Any], path: Path, told: str = "") -> Any:
+    """What is read, or None for an error as it should be; never too slow nor too large."""
+    forget()
+    before, started = highest(), time.process_time()
+    try:
+        found = read(path)
+    except FlaxattnError as error:
+        assert 1 <= len(str(error).splitlines()) <= 3 and told in str(error), str(error)
+        found = None
+    except BaseException as error:  # also the panic of a program in Rust
+        raise AssertionError(f"{type(error).__name__}: {error}") from error
+    assert time.process_time() - started < MOST_SECONDS
+    assert highest() - before < MOST_BYTES
+    return found
+
+
+def in_order(found: list[Any], right: list[Any], lines: int) -> None:
+    """Rows of the first so many lines are as they were."""
+    ours = [row for row in found or [] if row[2] <= lines]
+    assert not found or ours == [row for row in right if row[2] <= lines]
+
+
+def trial(parser: Parser, path: Path, data: bytes, right: Any, changes: list[Edit]) -> None:
+    """One hostile copy."""
+    path.write_bytes(edited(data, changes))
+    found = measured(parser.read, path)
+    if parser.sealed and found is not None:
+        assert found == right
+    if parser.lines:
+        in_order(found, right, data[: untouched(data, changes)].count(b"\n"))
+
+
+def pickles(canary: Path) -> dict[str, bytes]:
+    """Pickles that make a file when they are read: as text, as bytes, in an array of objects."""
+    command = f"touch {canary}".encode()
+    text = b"cposix\nsystem\n(S'" + command + b"'\ntR."
+    size = len(command).to_bytes(4, "little")
+    data = b"\x80\x02cposix\nsystem\nX" + size + command + b"\x85R."
+    header = b"{'descr': '|O', 'fortran_order': False, 'shape': (1,), }\n"
+    array = b"\x93NUMPY\x01\0" + len(header).to_bytes(2, "little") + header + data
+    return {"text": text, "data": data, "array": array}
+
+
+def test_no_parser_opens_a_pickle(tmp_path: Path) -> None:
+    """F9: three of them in place of the file of every parser."""
+    canary = tmp_path / "canary"
+    for number, (name, parser) in enumerate(PARSERS.items()):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        path = parser.write(folder)
+        parser.read(path)  # for the first time, which imports
+        for kind, data in pickles(canary).items():
+            path.write_bytes(data)
+            found = measured(parser.read, path)
+            assert not canary.exists(), (name, kind)
+            assert found is None or kind == "text" or not parser.sealed, (name, kind)
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_what_lies_about_its_size_is_refused_at_once(name: str, tmp_path: Path) -> None:
+    hostile = HOSTILE[name]
+    parser = PARSERS[hostile.parser]
+    path = parser.write(tmp_path)
+    parser.read(path)
+    path.write_bytes(hostile.data())
+    assert measured(parser.read, path, hostile.told) is None
+
+
+@pytest.mark.parametrize("name", PARSERS)
+def test_a_hostile_file_is_read_rightly_or_refused(name: str, tmp_path: Path) -> None:
+    parser = PARSERS[name]
+    path = parser.write(tmp_path)
+    data = path.read_bytes()
+    right = parser.read(path)  # for the first time, which imports and compiles
+    assert measured(parser.read, path) == right or not parser.sealed
+
+    def one(changes: list[Edit]) -> None:
+        trial(parser, path, data, right, changes)
+
+    deadline, seed, count = time.monotonic() + SECONDS, 0, 0
+    while not seed or (FULL and time.monotonic() < deadline):
+        settings = hypothesis.settings(
+            max_examples=(size := 50 if FULL else 4),
+            derandomize=False,
+            database=None,
+            suppress_health_check=list(hypothesis.HealthCheck),
+        )
+        given = hypothesis.given(edits())(lambda changes: one(changes))
+        hypothesis.seed(seed)(settings(given))()
+        seed, count = seed + 1, count + size
+    print(f"{name}: {count} files")
