@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from flaxattn.commands.probe_reader import Files, Reader
-from flaxattn.commands.roles import AsJson, BatchTokens, Limit, Model, OnError, Truncate
+from flaxattn.commands.head_request import AsJson, BatchTokens, Limit, Model, OnError, Truncate
 from flaxattn.errors import InputError
 
 if TYPE_CHECKING:

@@ -2,94 +2,107 @@
 # SPDX-License-Identifier: Apache-2.0
 """`flaxattn stats`: parses, calls, prints. Everything heavy is imported when it runs."""
 
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
+import typer
 from rich.console import Console
 from rich.table import Table
 
-from flaxattn.commands.roles import (
-    AsJson,
-    BatchTokens,
-    Inputs,
-    Lengths,
-    Limit,
-    Model,
-    OnError,
-    Out,
-    PairColumn,
-    Seed,
-    TextColumn,
-    Truncate,
-    length_range,
-    tell,
-)
+from flaxattn.commands.head_request import AsJson, Request, reads_heads
+from flaxattn.errors import InputError
 
 if TYPE_CHECKING:
+    from flaxattn.commands.head_corpus import Corpus
     from flaxattn.heads.scores import Tally
 
 _SHARES = ("next", "previous", "own", "cls", "sep", "punctuation", "own segment", "other segment")
 _SHOWN = ("next", "previous", "own", "cls", "sep", "punctuation")
+_OTHERS = ("entropy", "distance", "max", "sum_sq")
+_EVIDENCE = ("mean", "pattern", "strongest", "hit")
 
 
+@reads_heads
 def stats(
-    inputs: Inputs,
-    out: Out = Path("report"),
-    model: Model = "tiny-bert",
-    limit: Limit = None,
-    lengths: Lengths = None,
-    text_column: TextColumn = "text",
-    pair_column: PairColumn = None,
-    truncate: Truncate = False,
-    on_error: OnError = "fail",
-    seed: Seed = 0,
-    batch_tokens: BatchTokens = None,
+    request: Request,
+    seed: Annotated[int, typer.Option(help="Of unrelated words and of the bootstrap.")] = 0,
     as_json: AsJson = False,
 ) -> None:
     """Measure where every head looks: positions, delimiters, punctuation, words, how sharply.
 
-    Writes stats.json, heads.parquet with every number and its interval, and stats.png.
+    Writes stats.json, heads.parquet with every number and its interval, evidence.parquet with the
+    texts that show each claim best, stats.png, and stats.html, a page with these texts.
     """
-    from flaxattn.commands.head_corpus import Request, gathered, rows_of, write_report
-    from flaxattn.figures.roles import plot_head_means
+    from flaxattn.commands.head_corpus import gathered, rows_of, write_report
+    from flaxattn.commands.head_page import evidence_facts, evidence_table
+    from flaxattn.commands.head_report import refusals, tell
+    from flaxattn.heads.claims import measure_claims
     from flaxattn.heads.patterns import labels
-    from flaxattn.heads.terms import Asked, Column
+    from flaxattn.heads.terms import Asked
 
-    request = Request(
-        tuple(inputs),
-        out,
-        model,
-        (text_column, pair_column),
-        limit,
-        length_range(lengths),
-        truncate,
-        on_error,
-        batch_tokens,
-    )
-    corpus = gathered(request, Asked(annotated=request.annotated, seed=seed), Console(stderr=True))
+    asked = Asked(annotated=request.annotated, seed=seed)
+    corpus = gathered(request, asked, Console(stderr=True), _EVIDENCE)
     tally = corpus.tally
-    means = {
-        name: tally.moments[Column("mean", name)].mean
-        for name in (*_SHARES, "dependency")
-        if Column("mean", name) in tally.moments
-    }
+    means = {column.name: m.mean for column, m in tally.moments.items() if column.kind == "mean"}
+    if not means:
+        raise InputError(
+            f"{request.inputs[0]} holds no statistic whose mean tells of a head\n"
+            "extract again: --stats entropy,distance,max,sum_sq,received, or --capture weights"
+        )
+    known = labels(tally) if not corpus.refused else []
+    claims = measure_claims(tally, known, corpus.evidence)
+    settings = {"limit": request.limit, "lengths": request.range, "annotated": request.annotated}
     said = {
         **corpus.facts,
         "seed": seed,
-        "settings": {"limit": limit, "lengths": request.lengths, "annotated": request.annotated},
-        "labels": [label._asdict() for label in labels(tally)],
+        "settings": {**settings, "evidence": request.evidence},
+        "labels": [label._asdict() for label in known],
+        "refused": refusals(corpus.refused),
+        "evidence": evidence_facts(claims, corpus.texts),
     }
-    figure = plot_head_means(tally.layers, tally.heads, means)
-    files = write_report(out, "stats", said, rows_of(corpus, seed=seed), figure)
-    tell(said, _table(tally, said["labels"]), [], files, as_json)
+    beside = {"evidence.parquet": evidence_table(claims)}
+    if request.page:
+        beside["stats.html"] = _page(request, corpus, means, claims)
+    rows = rows_of(corpus, seed=seed)
+    files = write_report(request.out, "stats", said, rows, _figure(tally, means), beside)
+    tell(said, _table(tally, means, said["labels"]), [], files, as_json)
 
 
-def _table(tally: "Tally", labels: list[dict]) -> Table:
-    from flaxattn.heads.terms import Column
+def _page(request: Request, corpus: "Corpus", means: dict[str, np.ndarray], claims: list) -> bytes:
+    from flaxattn.commands.head_page import numbers_of, report_page
+    from flaxattn.heads.claims import label_column
+    from flaxattn.views.evidence import Report
 
+    tally, said = corpus.tally, corpus.facts
+    values = dict(means)
+    for name in dict.fromkeys(claim.name for claim in claims):
+        column = label_column(name)
+        if column in tally.moments:
+            values[name] = tally.moments[column].mean
+    about = (
+        f"Means over {said['texts']:,} texts of {said['lengths']['mean']:.1f} positions on average."
+        " Claimed are patterns, by our thresholds, and of each number the heads with the most."
+    )
+    numbers = numbers_of(tally, values)
+    report = Report("What heads look at", str(said["model"]), about, numbers, "mean")
+    return report_page(report, claims, corpus.traces, request.sentences)
+
+
+def _figure(tally: "Tally", means: dict[str, np.ndarray]) -> Any:
+    from flaxattn.figures.head_effects import plot_head_values
+    from flaxattn.figures.roles import plot_head_means
+
+    shares = {name: means[name] for name in (*_SHARES, "dependency") if name in means}
+    if shares:
+        return plot_head_means(tally.layers, tally.heads, shares)
+    return plot_head_values({n: means[n] for n in _OTHERS if n in means}, "mean", center=None)
+
+
+def _table(tally: "Tally", means: dict[str, np.ndarray], labels: list[dict]) -> Table:
     table = Table(title="Where heads look: shares of attention, mean over texts")
     table.add_column("head", justify="right")
-    for name in (*_SHOWN, "entropy", "distance"):
+    shown = [name for name in (*_SHOWN, "entropy", "distance") if name in means]
+    for name in shown:
         table.add_column(name, justify="right")
     table.add_column("labels")
     names: dict[tuple[int, int], list[str]] = {}
@@ -97,9 +110,8 @@ def _table(tally: "Tally", labels: list[dict]) -> Table:
         names.setdefault((label["layer"], label["head"]), []).append(label["label"])
     for i, layer in enumerate(tally.layers):
         for j, head in enumerate(tally.heads):
-            numbers = {n: tally.moments[Column("mean", n)].mean[i, j] for n in _SHOWN}
-            shares = [f"{number:.0%}" for number in numbers.values()]
-            for name in ("entropy", "distance"):
-                shares.append(f"{tally.moments[Column('mean', name)].mean[i, j]:.1f}")
-            table.add_row(f"{layer}.{head}", *shares, ", ".join(names.get((layer, head), [])))
+            cells = [
+                f"{means[n][i, j]:.0%}" if n in _SHOWN else f"{means[n][i, j]:.1f}" for n in shown
+            ]
+            table.add_row(f"{layer}.{head}", *cells, ", ".join(names.get((layer, head), [])))
     return table

@@ -121,11 +121,13 @@ def gathered(
             counts[role][place] = count
             offsets[role].update(terms.offsets[role])
     lengths = np.array([len(layout) for layout, _, _ in found], int)
-    values[Column("mean", "other segment")] = 1 - values[Column("mean", "own segment")]
+    own = values.get(Column("mean", "own segment"))
+    if own is not None:
+        values[Column("mean", "other segment")] = 1 - own
     for role in pairs:
-        control = values.get(Column("control", role))
-        if control is not None:
-            values[Column("beyond", role)] = values[Column("score", role)] - control
+        score, control = (values.get(Column(kind, role)) for kind in ("score", "control"))
+        if score is not None and control is not None:
+            values[Column("beyond", role)] = score - control
     return Scores(layers, heads, values, lengths, ceilings, counts, offsets)
 
 
@@ -209,6 +211,8 @@ class Tally:
         one.ceilings = dict(scores.ceilings)
         one.offsets = {role: Counter(offsets) for role, offsets in scores.offsets.items()}
         for role, counts in scores.counts.items():
+            if Column("hit", role) not in scores.values:
+                continue  # statistics without the strongest keys
             shares = np.nan_to_num(scores.values[Column("hit", role)].astype(np.float64))
             one.hits[role] = np.tensordot(counts.astype(np.float64), shares, 1), int(counts.sum())
         self.merge(one)
