@@ -116,7 +116,8 @@ def write_report(
     results: Mapping[str, Any],
     rows: Sequence[Mapping[str, Any]],
     figures: Mapping[str, "Figure"],
-) -> None:
+    beside: Mapping[str, bytes] | None = None,
+) -> str:
     """Write NAME.json, NAME.parquet and the figures.
 
     Args:
@@ -127,6 +128,10 @@ def write_report(
         results: What was found.
         rows: A row for each head.
         figures: By name of their file.
+        beside: Content of other files, by name.
+
+    Returns:
+        What is in NAME.json.
 
     Raises:
         CheckpointError: If it cannot be written.
@@ -148,7 +153,10 @@ def write_report(
         for file, figure in figures.items():
             figure.savefig(draft / file, dpi=150)
         pq.write_table(table, draft / f"{name}.parquet")
+        for file, content in (beside or {}).items():
+            (draft / file).write_bytes(content)
         (draft / f"{name}.json").write_text(text, encoding="utf-8")
+    return text
 
 
 def refusals(refused: Mapping[Column, str]) -> dict[str, list[str]]:

@@ -11,8 +11,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from flaxattn.commands.probe_reader import Files, Reader
 from flaxattn.commands.head_request import AsJson, BatchTokens, Limit, Model, OnError, Truncate
+from flaxattn.commands.probe_reader import Files, Reader
 from flaxattn.errors import InputError
 
 if TYPE_CHECKING:

@@ -1,7 +1,8 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""What is claimed of heads, each claim with its number and the column of scores that texts show it
-by. What is tested is in `roles`, what patterns are in `patterns`; which texts, in `evidence`.
+"""What is claimed of heads, each claim with its number and the texts that show it best.
+
+What is tested is in `roles`, what patterns are in `patterns`; how texts are kept, in `evidence`.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""The page of a report: numbers of all heads over a corpus, what is claimed of them, and the texts
-that show each claim best, with their attention.
+"""The page of a report: numbers of all heads over a corpus, claims, and the texts that show them.
 
 Claims and texts are chosen elsewhere; what the page does is in `assets/claims.js`.
 """

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""The best texts of every claim: the same in any order, equal to sorting all; few texts for many."""
+"""The best texts of every claim: the same in any order, as by sorting; few texts for many."""
 
 import itertools
 
@@ -56,10 +56,9 @@ def test_each_head_has_texts_of_its_own():
         found.add("c", scores[start : start + 10], range(start, start + 10))
     for layer, head in np.ndindex(2, 3):
         best = np.argsort(-scores[:, layer, head])[:KEEP]
-        assert [one.text for one in found.of("c", layer, head)] == best.tolist()
-        assert [one.score for one in found.of("c", layer, head)] == scores[
-            best, layer, head
-        ].tolist()
+        texts = found.of("c", layer, head)
+        assert [one.text for one in texts] == best.tolist()
+        assert [one.score for one in texts] == scores[best, layer, head].tolist()
     assert found.of("d", 0, 0) == []
     assert found.texts() == {o.text for i, j in np.ndindex(2, 3) for o in found.of("c", i, j)}
 

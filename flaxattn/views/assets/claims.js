@@ -9,8 +9,8 @@ import { HeadGrid } from "./grid.js";
 import { measureLabel } from "./panel.js";
 import { evenColour, legend, scaleColours } from "./scale.js";
 
-/** So many characters of a text stand in a link. */
-const LINK_LENGTH = 64;
+/** So many characters of a text stand in a link, as far as there is room. */
+const LINK_LENGTH = 120;
 
 /** @returns {string} a number of a head, short */
 function formatNumber(value) {
@@ -66,7 +66,7 @@ export class ClaimsLevel {
       this.side = this.state.side;
       this.grid.layOutByLayer(this.side);
     }
-    this.values = this.report.values[this.side.name][this.state.measure] || [];
+    this.values = (this.report.values[this.side.name] || {})[this.state.measure] || [];
     const known = this.values.flat().filter((value) => value !== null);
     const most = Math.max(...known.map(Math.abs), 0) || 1;
     this.signed = known.some((value) => value < 0);
