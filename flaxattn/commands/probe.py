@@ -11,7 +11,17 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from flaxattn.commands.head_request import AsJson, BatchTokens, Limit, Model, OnError, Truncate
+from flaxattn.commands.head_request import (
+    AsJson,
+    BatchTokens,
+    Kept,
+    Limit,
+    Model,
+    OnError,
+    Sentences,
+    Truncate,
+    WithPage,
+)
 from flaxattn.commands.probe_reader import Files, Reader
 from flaxattn.errors import InputError
 
@@ -63,16 +73,22 @@ def probe(
     on_error: OnError = "fail",
     seed: Annotated[int, typer.Option(help="Of the control task and of random parameters.")] = 0,
     batch_tokens: BatchTokens = None,
+    page: WithPage = True,
+    sentences: Sentences = 40,
+    evidence: Kept = 5,
     as_json: AsJson = False,
 ) -> None:
     """Ask every head for the governors of words, and all heads together for trees; or for pronouns.
 
-    Writes probe.json, heads.parquet with every head and relation, probe.png, and, with --train,
-    the fitted parser as probe.safetensors.
+    Writes probe.json, heads.parquet with every head and relation, evidence.parquet with the
+    sentences that show the best heads, probe.png, probe.html, a page with these sentences, and,
+    with --train, the fitted parser as probe.safetensors.
     """
     from flaxattn.commands.head_corpus import write_report
+    from flaxattn.commands.probe_page import evidence_of
     from flaxattn.commands.pronoun_report import report_pronouns
     from flaxattn.corpus.bad_rows import BadRows
+    from flaxattn.heads.arc_weights import Watched
     from flaxattn.heads.dependency import Dependencies
     from flaxattn.heads.probe_file import to_bytes
 
@@ -82,17 +98,19 @@ def probe(
     if pronouns is not None:
         report_pronouns(reader, files, pronouns, out, as_json)
         return
-    judged, chosen_on = None, None
+    judged, chosen_on, watched = None, None, Watched(evidence)
     if train:
-        others, texts = list(reader.maps(files[1])), list(reader.maps(files[0]))
+        others, texts = list(reader.maps(files[1])), list(watched(reader.maps(files[0])))
         blind = reader.untrained(seed) if untrained else None
         judged = _judged(others, texts, blind, files, penalty, seed)
         found, chosen_on = Dependencies.of(texts), Dependencies.of(others)
     else:
-        found = Dependencies.of(reader.maps(files[0]))
+        found = Dependencies.of(watched(reader.maps(files[0])))
     best = found.best(chosen_on)
     if not best:
         raise InputError("no sentence has a relation to probe\nname files that hold sentences")
+    most = sentences if page else None
+    shown, beside = evidence_of(reader, files[0], found, best, watched, most)
     said = {
         "model": model,
         "data": [each.facts() for each in files],
@@ -102,8 +120,8 @@ def probe(
         _CHOSEN: "other sentences" if train else "the same sentences, which flatters",
         "relations": [one._asdict() | {"lift": one.lift} for one in best],
         "parser": None if judged is None else judged.facts(),
+        "evidence": shown,
     }
-    beside = {}
     if judged is not None:
         notes = {name: said[name] for name in ("model", "data", "settings", "parser")}
         beside["probe.safetensors"] = to_bytes(judged.probe, notes)

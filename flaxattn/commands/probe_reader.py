@@ -42,13 +42,15 @@ class Reader:
 
     Attributes:
         name: Of the model, as it was asked for.
+        model: Itself.
+        truncate: Whether sentences over its limit are cut.
     """
 
     def __init__(self, name: str, bad: "BadRows", truncate: bool, batch_tokens: int | None) -> None:
         from flaxattn.loading import from_pretrained
 
-        self.name = name
-        self._model = from_pretrained(name)
+        self.name, self.truncate = name, truncate
+        self.model = from_pretrained(name)
         self._bad = bad
         self._how: dict[str, Any] = {"truncate": truncate, "batch_tokens": batch_tokens}
 
@@ -68,7 +70,7 @@ class Reader:
 
         sentences = itertools.islice(read_sentences(files.paths, self._bad), files.limit)
         with progress("reading heads", files.limit) as seen:
-            yield from word_maps(self._model, sentences, bad=self._bad, watch=seen, **self._how)
+            yield from word_maps(self.model, sentences, bad=self._bad, watch=seen, **self._how)
 
     def pronouns(self, files: Files, form: str) -> "Iterator[PronounScores]":
         """What heads say of pronouns, one by one.
@@ -82,7 +84,7 @@ class Reader:
 
         found = itertools.islice(read_pronouns(files.paths, form, self._bad), files.limit)
         with progress("reading heads", files.limit) as seen:
-            yield from pronoun_maps(self._model, found, bad=self._bad, watch=seen, **self._how)
+            yield from pronoun_maps(self.model, found, bad=self._bad, watch=seen, **self._how)
 
     def untrained(self, seed: int) -> "Reader":
         """The same with random parameters; what is wrong with sentences has been told.
@@ -94,5 +96,5 @@ class Reader:
         from flaxattn.extraction.word_maps import untrained
 
         other = copy.copy(self)
-        other._model, other._bad = untrained(self._model, seed), BadRows("skip")
+        other.model, other._bad = untrained(self.model, seed), BadRows("skip")
         return other

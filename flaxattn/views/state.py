@@ -11,7 +11,7 @@ from typing import Any
 
 from flaxattn.errors import InputError
 
-LEVELS = ("claims", "atlas", "model", "head", "neuron")
+LEVELS = ("atlas", "model", "head", "neuron")
 SETTINGS = {
     "attention": ("all", "aa", "bb", "ab", "ba"),
     "opacity": ("absolute", "row", "heads"),

@@ -20,7 +20,7 @@ TEXTS = {
     7: "[CLS] it found no ##thing <b> & [SEP]".split(),
     9: "[CLS] a dog [SEP]".split(),
 }
-LOCAL = np.array([[5.0, 0.5, 1.0], [0.25, 3.5, 0.125]])
+LOCAL = np.array([[5.0, 0.5, 1.0], [0.25, 3.5, 0.15]])
 SEP = np.array([[0.0, np.nan, 4.0], [1.0, 2.0, 0.5]])
 CLAIMS = [
     Claim("local", 0, 0, 5.0, "p 0.001", texts=(Shown(7, 9.0), Shown(4, 2.5))),
@@ -37,7 +37,11 @@ def trace_of(shares, tokens):
 @pytest.fixture(scope="module")
 def made(peaked, tmp_path_factory):
     """A report of two layers with three heads; text 9 does not travel."""
-    shares = {n: peaked(2, 3, len(tokens), seed=n) for n, tokens in TEXTS.items()}
+    # Weights below half a step of uint8 would have no line.
+    shares = {
+        n: 0.8 * peaked(2, 3, len(tokens), seed=n) + 0.2 / len(tokens)
+        for n, tokens in TEXTS.items()
+    }
     traces = [trace_of(shares[n], TEXTS[n]) for n in (4, 7)]
     sides = {"encoder": Numbers((0, 1), (0, 1, 2), {"local": LOCAL, "sep": SEP})}
     report = Report("Roles of heads", "tiny", "Twenty texts.", sides, "score")
