@@ -4,7 +4,6 @@
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 from rich.console import Console
 from rich.table import Table
@@ -13,6 +12,8 @@ from flaxattn.commands.head_request import AsJson, Request, reads_heads
 from flaxattn.errors import InputError
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from flaxattn.commands.head_corpus import Corpus
     from flaxattn.heads.scores import Tally
 
@@ -68,7 +69,9 @@ def stats(
     tell(said, _table(tally, means, said["labels"]), [], files, as_json)
 
 
-def _page(request: Request, corpus: "Corpus", means: dict[str, np.ndarray], claims: list) -> bytes:
+def _page(
+    request: Request, corpus: "Corpus", means: "dict[str, np.ndarray]", claims: list
+) -> bytes:
     from flaxattn.commands.head_page import numbers_of, report_page
     from flaxattn.heads.claims import label_column
     from flaxattn.views.evidence import Report
@@ -88,7 +91,7 @@ def _page(request: Request, corpus: "Corpus", means: dict[str, np.ndarray], clai
     return report_page(report, claims, corpus.traces, request.sentences)
 
 
-def _figure(tally: "Tally", means: dict[str, np.ndarray]) -> Any:
+def _figure(tally: "Tally", means: "dict[str, np.ndarray]") -> Any:
     from flaxattn.figures.head_effects import plot_head_values
     from flaxattn.figures.roles import plot_head_means
 
@@ -98,7 +101,7 @@ def _figure(tally: "Tally", means: dict[str, np.ndarray]) -> Any:
     return plot_head_values({n: means[n] for n in _OTHERS if n in means}, "mean", center=None)
 
 
-def _table(tally: "Tally", means: dict[str, np.ndarray], labels: list[dict]) -> Table:
+def _table(tally: "Tally", means: "dict[str, np.ndarray]", labels: list[dict]) -> Table:
     table = Table(title="Where heads look: shares of attention, mean over texts")
     table.add_column("head", justify="right")
     shown = [name for name in (*_SHOWN, "entropy", "distance") if name in means]
