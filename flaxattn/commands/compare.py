@@ -99,7 +99,8 @@ def compare(
         side: [dict(zip(("layer", _APART, "cosine"), row, strict=True)) for row in rows]
         for side, rows in comparison.by_layer().items()
     }
-    results = {"layers": layers, "refused": _refused(changes), "evidence": told}
+    refused = _refused(changes)
+    results = {"layers": layers, "refused": refused, "evidence": told}
     figures = {"compare.png": _figure(comparison, changes)}
     beside = {"evidence.parquet": evidence_table(claims)}
     if page:
@@ -110,7 +111,7 @@ def compare(
     if as_json:
         typer.echo(text, nl=False)
     else:
-        _tell(changes, results["refused"], out)
+        _tell(changes, refused, out)
 
 
 def _stores(first: str, second: str, inputs: Sequence[str] | None) -> bool:
