@@ -161,5 +161,5 @@ def test_what_heads_are_worth_is_shown_by_texts(run, tmp_path):
 def test_what_does_not_fit_is_told(run, tmp_path, words, told):
     code, _, err = run(*words)
     assert code == 2 and told in err, err
-    assert len(err.splitlines()) == 3 or "evidence" in err
+    assert len(err.splitlines()) <= 3
     assert not (tmp_path / "report").exists()
