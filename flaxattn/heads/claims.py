@@ -17,6 +17,7 @@ from flaxattn.heads.scores import Tally
 from flaxattn.heads.terms import Column
 
 _RANKS = ("the highest", "the second highest", "the third highest")
+_ALIKE = 1e-6
 _LABELS = {
     "next token": Column("pattern", "next"),
     "previous token": Column("pattern", "previous"),
@@ -96,9 +97,11 @@ def measure_claims(tally: Tally, labels: Sequence[Label], evidence: Evidence) ->
         texts = evidence.of(column, *at)
         claims.append(Claim(_pattern(label.label), *where, value, told, texts=texts))
     for column, moments in tally.moments.items():
-        if column.kind != "mean" or not moments.counts.any():
-            continue
-        known = np.where(moments.counts > 0, moments.mean, -np.inf)
+        there = moments.counts > 0
+        spread = np.ptp(moments.mean[there]) if there.any() else 0
+        if column.kind != "mean" or spread < _ALIKE:
+            continue  # of heads that are all alike none has the most
+        known = np.where(there, moments.mean, -np.inf)
         for told, at in zip(_RANKS, np.argsort(-known, axis=None, kind="stable"), strict=False):
             i, j = (int(n) for n in np.unravel_index(at, known.shape))
             where = tally.layers[i], tally.heads[j]
