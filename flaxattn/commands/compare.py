@@ -32,7 +32,7 @@ def compare(
     inputs: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[INPUT...]",
+            metavar="INPUT...",
             help="txt, jsonl, csv, tsv, parquet or arrow, also .gz and .zst; patterns; - reads "
             "standard input. Two stores have their texts.",
         ),
