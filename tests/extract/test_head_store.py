@@ -136,7 +136,7 @@ def test_a_store_of_maps_says_what_the_model_says(run, reports, tmp_path, comman
         scores = [[text["score"] for text in claim["texts"]] for claim in (ours, its)]
         assert scores[0] == pytest.approx(scores[1], abs=1e-4)
     one, other = said["evidence"]["texts"], theirs["evidence"]["texts"]
-    assert len(one.keys() & other.keys()) > 10
+    assert len(one.keys() & other.keys()) >= 8
     for number in one.keys() & other.keys():
         assert one[number]["id"] == other[number]["id"] == f"s{number}"
         assert one[number]["text"] == other[number]["text"]
