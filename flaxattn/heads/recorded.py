@@ -100,7 +100,8 @@ def _sources(
     found = {name: np.asarray(stats[name], np.float64) for name in _PLAIN if name in stats}
     known = {_conditions(sieve): sieve.name for sieve in capture.sieves}
     for name, sieve in _SIEVES.items():
-        if (held := known.get(_conditions(sieve))) in stats:
+        held = known.get(_conditions(sieve))
+        if held is not None and held in stats:
             found[name] = np.asarray(stats[held], np.float64)
     place = np.arange(len(layout))
     largest = stats.get("argmax")
