@@ -184,7 +184,7 @@ class _Reader:
     def _joined(self, layout: Layout, told: "Trace", sentence: Sentence) -> Layout | Problem:
         """A layout with its tree; a problem where the text is another."""
         cut = bool(told.truncated and told.truncated[0])
-        kept: tuple[str, ...] = told.texts[0] if told.texts else ()
+        kept = list(told.texts[0]) if told.texts else []
         if layout.pair or len(kept) > 1:
             message = f"sentence {sentence.id!r}: the store has a pair of texts here"
             return Problem(sentence.file, sentence.line, "", _OTHER, message)
