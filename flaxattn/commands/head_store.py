@@ -144,7 +144,7 @@ class _Reader:
         pieces: dict[str, int] = {}
         for number in range(count):
             told, name = self.store.shard_of(number)[1].told(number), str(number)
-            texts = told.texts[0] if told.texts else ("",)
+            texts = list(told.texts[0]) if told.texts else [""]
             sentence = None
             if trees is not None:
                 sentence = next(trees)
