@@ -34,6 +34,7 @@ class HeadEffects:
         errors: Standard errors of the means; nan for a single text.
         loss: Mean loss with all heads.
         texts: How many texts there were.
+        each: The same of each text, `[L, H, T]`.
     """
 
     kind: str
@@ -41,6 +42,7 @@ class HeadEffects:
     errors: Mapping[str, Float[np.ndarray, "L H"]]
     loss: float
     texts: int
+    each: Mapping[str, Float[np.ndarray, "L H T"]] = dataclasses.field(default_factory=dict)
 
     def ranked(self) -> list[tuple[Head, float, float]]:
         """Every head with its mean and its standard error, the largest mean first."""
@@ -62,7 +64,8 @@ class HeadEffects:
             field: {name: getattr(self, field)[name] / norm for name, norm in norms.items()}
             for field in ("means", "errors")
         }
-        return dataclasses.replace(self, **parts)
+        each = {name: values / norms[name][..., None] for name, values in self.each.items()}
+        return dataclasses.replace(self, **parts, each=each)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -240,7 +243,9 @@ def _effects(
         field: {n: p.reshape(sizes[n]) for n, p in zip(sizes, np.split(array, ends), strict=True)}
         for field, array in {"means": values.mean(1), "errors": _errors(values)}.items()
     }
-    return HeadEffects(kind, **parts, loss=float(base.mean()), texts=len(base))
+    each = zip(sizes, np.split(values, ends), strict=True)
+    texts = {name: part.reshape(*sizes[name], -1) for name, part in each}
+    return HeadEffects(kind, **parts, loss=float(base.mean()), texts=len(base), each=texts)
 
 
 def _errors(values: Float[np.ndarray, "N T"]) -> Float[np.ndarray, " N"]:

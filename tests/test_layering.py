@@ -67,6 +67,7 @@ LEVELS = [
         "names",
         "nnx",
         "packing",
+        "piece_spans",
         "pieces",
         "projections",
         "prompts",

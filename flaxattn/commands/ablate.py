@@ -10,7 +10,13 @@ from typing import Annotated, Any
 
 import typer
 
+from flaxattn.commands.head_request import AsJson, Kept, Sentences, WithPage, is_store
 from flaxattn.commands.text_lines import progress
+from flaxattn.errors import InputError
+
+_SIDES = {"decoder_head_mask": "decoder", "cross_attn_head_mask": "cross"}
+_SURE = 1.96  # standard errors
+_MOST = 10  # heads of a kind that are claimed to matter
 
 
 def ablate(
@@ -22,7 +28,9 @@ def ablate(
             "standard input.",
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the report.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the report.")] = Path(
+        "report"
+    ),
     model: Annotated[
         str, typer.Option(help="Built-in name, model directory, or Hugging Face Hub id.")
     ] = "tiny-bert",
@@ -57,17 +65,24 @@ def ablate(
     ] = False,
     on_error: Annotated[str, typer.Option(help="Rows that cannot be used: fail or skip.")] = "fail",
     seed: Annotated[int, typer.Option(help="Of the pieces that a masked model has to guess.")] = 0,
+    page: WithPage = True,
+    sentences: Sentences = 40,
+    evidence: Kept = 5,
+    as_json: AsJson = False,
 ) -> None:
     """Measure what every head is worth: the loss without it, its importance, the pruning curve.
 
-    The report is a folder with ablate.json, ablate.parquet (a row for each head) and ablate.png;
-    curve.png is the loss as heads go, the least important first.
+    The report is a folder with ablate.json, ablate.parquet (a row for each head), evidence.parquet
+    (the texts that show best what heads are worth), ablate.png, and ablate.html, a page with these
+    texts; curve.png is the loss as heads go, the least important first.
     """
+    from flaxattn.commands.head_page import evidence_facts, evidence_table
     from flaxattn.commands.head_report import read_corpus, write_report
     from flaxattn.figures.head_effects import plot_head_values, plot_pruning_curve
     from flaxattn.head_losses import head_task
     from flaxattn.loading import from_pretrained
 
+    _check_inputs(inputs)
     kinds = {"ablation": ["ablation"], "importance": ["importance"]}
     kinds["both"] = ["importance", "ablation"]
     if measure not in kinds:
@@ -86,6 +101,7 @@ def ablate(
         "batch": batch,
         "limit": limit,
         "truncate": truncate,
+        "evidence": evidence,
         "seed": seed,
     }
     corpus = read_corpus(inputs, (text_column, pair_column, label_column), limit, on_error)
@@ -102,15 +118,100 @@ def ablate(
     effects, curve = _measured(task, kinds[measure], order, by_layer, len(corpus.texts))
     maps = {f"{kind}, {n}": m for kind, e in effects.items() for n, m in e.means.items()}
     figure = plot_head_values(maps, "growth of the loss, or importance")
+    claims = _claims(effects, loaded, evidence)
     results = {
         "architecture": loaded.config.architectures[0],
         "loss": next(iter(effects.values())).loss,
         "curve": [point.__dict__ for point in curve],
+        "evidence": evidence_facts(claims, _texts(corpus)),
     }
+    beside = {"evidence.parquet": evidence_table(claims)}
+    if page:
+        beside["ablate.html"] = _page(loaded, corpus, effects, claims, truncate, sentences)
     shares, losses, errors = ([getattr(p, n) for p in curve] for n in ("share", "loss", "error"))
     figures = {"ablate.png": figure, "curve.png": plot_pruning_curve(shares, losses, errors)}
-    write_report(out, "ablate", settings, corpus, results, _rows(effects), figures)
-    _tell(effects, curve, out)
+    rows = _rows(effects)
+    text = write_report(out, "ablate", settings, corpus, results, rows, figures, beside)
+    if as_json:
+        typer.echo(text, nl=False)
+    else:
+        _tell(effects, curve, out)
+
+
+def _check_inputs(inputs: list[str]) -> None:
+    """A store tells what attention saw, which is no loss."""
+    for name in filter(is_store, inputs):
+        from flaxattn.store.store import read_plan
+
+        plan, _ = read_plan(Path(name))
+        files = " ".join(file["name"] for file in plan["files"]) or "TEXTS"
+        raise InputError(
+            f"ablation runs a model without some of its heads; {name} is a store, which has none\n"
+            "it holds what attention saw, which tells no loss\n"
+            f"give the texts and the model: flaxattn ablate {files} --model {plan['model']['name']}"
+        )
+
+
+def _side(loaded: Any, mask: str) -> str:
+    """The side whose heads a mask is of."""
+    from flaxattn.gpt2_handle import PretrainedGPT2
+
+    return "decoder" if isinstance(loaded, PretrainedGPT2) else _SIDES.get(mask, "encoder")
+
+
+def _texts(corpus: Any) -> dict[int, Any]:
+    from flaxattn.extraction.head_scores import Subject
+
+    second = corpus.second or [None] * len(corpus.texts)
+    pairs = enumerate(zip(corpus.texts, second, strict=True))
+    return {number: Subject(str(number), text, other) for number, (text, other) in pairs}
+
+
+def _claims(effects: Any, loaded: Any, keep: int) -> list[Any]:
+    """The heads that are worth most, those whose effect is above 0 beyond its error."""
+    from flaxattn.heads.claims import Claim
+    from flaxattn.heads.evidence import Evidence
+
+    claims, shown = [], Evidence(keep)
+    for kind, found in effects.items():
+        for mask, values in found.each.items():
+            shown.add((kind, mask), values.transpose(2, 0, 1), range(values.shape[2]))
+        sure = [row for row in found.ranked() if row[1] > _SURE * (row[2] if row[2] > 0 else 0)]
+        for (mask, layer, head), mean, error in sure[:_MOST]:
+            texts = shown.of((kind, mask), layer, head)
+            told = f"± {error:.2g}"
+            claims.append(Claim(kind, layer, head, mean, told, _side(loaded, mask), texts))
+    return claims
+
+
+def _page(
+    loaded: Any, corpus: Any, effects: Any, claims: list[Any], truncate: bool, most: int
+) -> bytes:
+    from flaxattn.commands.head_corpus import traces_of
+    from flaxattn.commands.head_page import report_page
+    from flaxattn.views.evidence import Numbers, Report
+
+    sides: dict[str, dict[str, Any]] = {}
+    for kind, found in effects.items():
+        for mask, means in found.means.items():
+            sides.setdefault(_side(loaded, mask), {})[kind] = means
+    numbers = {}
+    for side, values in sides.items():
+        layers, heads = next(iter(values.values())).shape
+        numbers[side] = Numbers(range(layers), range(heads), values)
+    loss = next(iter(effects.values())).loss
+    about = (
+        f"{len(corpus.texts):,} texts, mean loss {loss:.4f}. Ablation is by how much the loss "
+        "grows without the head, importance the size of its slope; claimed are the heads with the "
+        "most. Attention is that of the text as it stands, with all heads and nothing masked."
+    )
+
+    def traces(chosen: Any) -> Any:
+        second = None if corpus.second is None else [corpus.second[n] for n in chosen]
+        return traces_of(loaded, [corpus.texts[n] for n in chosen], second, truncate)
+
+    report = Report("What heads are worth", loaded.name, about, numbers)
+    return report_page(report, claims, traces, most)
 
 
 def model_head(model: str, head: str | None) -> str | None:

@@ -1,33 +1,45 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""`flaxattn compare`: two models or checkpoints on the same texts, head by head.
+"""`flaxattn compare`: two models or checkpoints on the same texts, or two stores, head by head.
 
 Everything heavy is imported when it runs. `flaxattn.cli` registers it.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from flaxattn.commands.head_request import AsJson, Kept, Sentences, WithPage, is_store
 from flaxattn.commands.text_lines import progress
 from flaxattn.errors import InputError
 
-_WINDOW = 64  # texts whose maps are held at a time
+if TYPE_CHECKING:
+    from flaxattn.commands.compared_texts import Compared
+    from flaxattn.heads.compare import Comparison, HeadChange
+    from flaxattn.heads.evidence import Evidence
+
+_MOST = 10  # heads whose divergence is claimed to be large
+_APART = "divergence"
 
 
 def compare(
-    first: Annotated[str, typer.Argument(metavar="A", help="Model: name, directory or Hub id.")],
-    second: Annotated[str, typer.Argument(metavar="B", help="Model that is compared with it.")],
+    first: Annotated[
+        str, typer.Argument(metavar="A", help="Model: name, directory or Hub id; or a store.")
+    ],
+    second: Annotated[str, typer.Argument(metavar="B", help="What is compared with it.")],
     inputs: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(
             metavar="INPUT...",
             help="txt, jsonl, csv, tsv, parquet or arrow, also .gz and .zst; patterns; - reads "
-            "standard input.",
+            "standard input. Two stores have their texts.",
         ),
-    ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the report.")],
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the report.")] = Path(
+        "report"
+    ),
     text_column: Annotated[str, typer.Option(help="Column or key of the text.")] = "text",
     pair_column: Annotated[
         str | None, typer.Option(help="Of the second text, or of a translation's target.")
@@ -44,24 +56,31 @@ def compare(
         bool, typer.Option("--truncate", help="Cut texts that are too long.")
     ] = False,
     on_error: Annotated[str, typer.Option(help="Rows that cannot be used: fail or skip.")] = "fail",
+    page: WithPage = True,
+    sentences: Sentences = 40,
+    evidence: Kept = 5,
+    as_json: AsJson = False,
 ) -> None:
     """Compare the attention of two models: divergence, cosine and paired tests of every head.
 
-    Of two encoders it also tells which heads took up or gave up roles, by layer. The report is a
-    folder with compare.json, compare.parquet (a row for each head) and compare.png.
+    Of two encoders it also tells which heads took up or gave up roles, by layer, where both hold
+    attention weights. The report is a folder with compare.json, compare.parquet (a row for each
+    head), evidence.parquet (the texts that show each change best), compare.png, and compare.html,
+    a page with these texts.
     """
     from flaxattn.commands.compare_roles import RolesOfBoth, lines_of
-    from flaxattn.commands.head_report import read_corpus, write_report
-    from flaxattn.figures.head_effects import plot_head_values
+    from flaxattn.commands.compared_texts import of_models, of_stores
+    from flaxattn.commands.head_page import evidence_facts, evidence_table
+    from flaxattn.commands.head_report import write_report
     from flaxattn.heads.roles import Test
     from flaxattn.heads.significance import CORRECTIONS
-    from flaxattn.loading import from_pretrained
 
     if correction not in CORRECTIONS:
         told = f"choose one of {', '.join(CORRECTIONS)}."
         raise typer.BadParameter(told, param_hint="--correction")
     if not 0 < alpha < 1:
         raise typer.BadParameter("give a number between 0 and 1.", param_hint="--alpha")
+    stores = _stores(first, second, inputs)
     settings = {
         "models": [first, second],
         "columns": [text_column, pair_column],
@@ -70,63 +89,176 @@ def compare(
         "tau": tau,
         "limit": limit,
         "truncate": truncate,
+        "evidence": evidence,
         "seed": None,  # nothing is drawn
     }
-    test = Test(tau=tau, alpha=alpha, correction=correction)
-    corpus = read_corpus(inputs, (text_column, pair_column, None), limit, on_error)
-    models = [from_pretrained(name) for name in (first, second)]
-    roles = RolesOfBoth(test)
-    comparison = _compared(models, corpus, truncate, roles)
+    if stores:
+        texts = of_stores((first, second), limit)
+    else:
+        columns = (text_column, pair_column)
+        texts = of_models((first, second), inputs or [], columns, limit, truncate, on_error)
+    roles = RolesOfBoth(Test(tau=tau, alpha=alpha, correction=correction))
+    comparison, shown = _compared(texts, evidence, roles)
     changes = comparison.changes(correction=correction, alpha=alpha)
+    claims = _claims(changes, comparison, shown)
+    used = {text.text for claim in claims for text in claim.texts}
+    told = evidence_facts(claims, {number: texts.text(number) for number in sorted(used)})
     layers = {
-        side: [dict(zip(("layer", "divergence", "cosine"), row, strict=True)) for row in rows]
+        side: [dict(zip(("layer", _APART, "cosine"), row, strict=True)) for row in rows]
         for side, rows in comparison.by_layer().items()
     }
-    maps = {f"{side}: divergence": comparison.table(side, "divergence") for side in layers}
-    figure = plot_head_values(maps, "Jensen-Shannon divergence, nats", center=None)
-    figures = {"compare.png": figure}
-    found = {"layers": layers, "roles": roles.facts()}
-    write_report(out, "compare", settings, corpus, found, _rows(changes), figures)
+    refused = _refused(changes)
+    results = {"layers": layers, "refused": refused, "roles": roles.facts(), "evidence": told}
+    figures = {"compare.png": _figure(comparison, changes)}
+    beside = {"evidence.parquet": evidence_table(claims)}
+    if page:
+        names = (first, second) if first != second else ("A", "B")
+        beside["compare.html"] = _page(texts, comparison, changes, claims, names, sentences)
+    rows = _rows(changes)
+    text = write_report(out, "compare", settings, texts.corpus, results, rows, figures, beside)
+    if as_json:
+        typer.echo(text, nl=False)
+    else:
+        _tell(changes, refused, lines_of(roles.changes()), out)
+
+
+def _stores(first: str, second: str, inputs: Sequence[str] | None) -> bool:
+    """Whether two stores are compared."""
+    found = [is_store(name) for name in (first, second)]
+    if any(found) and not all(found):
+        store, model = (first, second) if found[0] else (second, first)
+        raise InputError(
+            f"{store} is a store, {model} is none; a store is compared with a store\n"
+            f"extract the same texts with it first: flaxattn extract TEXTS --model {model} -o OTHER"
+        )
+    if all(found) and inputs:
+        raise InputError(
+            f"two stores have their texts already, received {inputs[0]} beside them\n"
+            "leave the texts out, or name models in place of stores"
+        )
+    if not any(found) and not inputs:
+        raise InputError(
+            "two models are compared on texts, and no text was named\n"
+            f"name files: flaxattn compare {first} {second} TEXTS -o REPORT"
+        )
+    return all(found)
+
+
+def _compared(texts: "Compared", keep: int, roles: "RolesOfBoth") -> "tuple[Comparison, Evidence]":
+    """Both sides' attention to all texts, and the texts that show changes best."""
+    import numpy as np
+
+    from flaxattn.heads.compare import Comparison
+    from flaxattn.heads.evidence import Evidence
+
+    comparison, shown = Comparison(), Evidence(keep)
+    with progress("comparing", texts.count) as seen:
+        for number, (one, other) in enumerate(texts.traces()):
+            roles.add(one, other)
+            for values in comparison.add(one, other):
+                for (side, name), value in values.items():
+                    shown.add((side, name, 1), np.asarray(value)[None], [number])
+                    shown.add((side, name, -1), -np.asarray(value)[None], [number])
+            seen(1)
+    return comparison, shown
+
+
+def _claims(
+    changes: "Sequence[HeadChange]", comparison: "Comparison", shown: "Evidence"
+) -> list[Any]:
+    """Heads that differ most, and every change that is significant."""
+    from flaxattn.heads.claims import Claim
+
+    claims = []
+    for change in changes:
+        where = comparison.place(change.side, change.layer, change.head)
+        if change.divergence > 0 and len(claims) < _MOST:
+            texts = shown.of((change.side, _APART, 1), *where)
+            told = f"± {change.divergence_error:.2g}, cosine {change.cosine:.3f}"
+            at = change.layer, change.head
+            claims.append(Claim(_APART, *at, change.divergence, told, change.side, texts))
+    for name in dict.fromkeys(name for change in changes for name in change.changes):
+        for change in changes:
+            if name in change.significant:
+                value, at = change.changes[name], (change.layer, change.head)
+                where = comparison.place(change.side, *at)
+                sign = 1 if value > 0 else -1
+                texts = [
+                    t._replace(score=sign * t.score)
+                    for t in shown.of((change.side, name, sign), *where)
+                ]
+                told = f"p {change.p[name]:.1g}"
+                claims.append(Claim(name, *at, value, told, change.side, texts))
+    return claims
+
+
+def _page(
+    texts: "Compared",
+    comparison: "Comparison",
+    changes: "Sequence[HeadChange]",
+    claims: list[Any],
+    names: tuple[str, str],
+    most: int,
+) -> bytes:
+    from flaxattn.commands.head_page import report_page
+    from flaxattn.views.evidence import Numbers, Report
+
+    sides = {}
+    for side, (layers, heads) in comparison.heads.items():
+        measures = {n: comparison.table(side, n) for s, n in comparison.names if s == side}
+        sides[side] = Numbers(layers, heads, measures)
+    about = (
+        f"{texts.count:,} texts. Divergence is that of Jensen and Shannon, in nats; other numbers "
+        f"are changes, {names[1]} less {names[0]}, and claimed where they are significant."
+    )
+    model = f"{names[0]} and {names[1]}"
+    report = Report("How heads differ", model, about, sides, "value", names)
+    return report_page(report, claims, texts.pairs, most)
+
+
+def _figure(comparison: "Comparison", changes: "Sequence[HeadChange]") -> Any:
+    from flaxattn.figures.head_effects import plot_head_values
+
+    apart = {s: comparison.table(s, _APART) for s, n in comparison.names if n == _APART}
+    if apart:
+        maps = {f"{side}: {_APART}": table for side, table in apart.items()}
+        return plot_head_values(maps, "Jensen-Shannon divergence, nats", center=None)
+    maps = {f"{s}: {n}": comparison.table(s, n) for s, n in comparison.names}
+    return plot_head_values(maps, "change")
+
+
+def _refused(changes: "Sequence[HeadChange]") -> dict[str, list[str]]:
+    """What statistics do not tell, by what would have recorded it."""
+    from flaxattn.heads.compare import ALIKE, MEASURES
+
+    if changes[0].divergence == changes[0].divergence:
+        return {}
+    known = {name for change in changes for name in change.changes}
+    return {"Capture(weights=True)": [n for n in (*ALIKE, *MEASURES) if n not in known]}
+
+
+def _tell(
+    changes: "Sequence[HeadChange]",
+    refused: dict[str, list[str]],
+    roles: list[str],
+    out: Path,
+) -> None:
     for change in changes[:5]:
         what = ", ".join(change.significant) or "no measure changed significantly"
-        typer.echo(
-            f"{change.side} {change.layer}.{change.head}  divergence {change.divergence:.4f} ± "
-            f"{change.divergence_error:.4f}, cosine {change.cosine:.3f}: {what}"
+        alike = (
+            f"divergence {change.divergence:.4f} ± {change.divergence_error:.4f}, "
+            f"cosine {change.cosine:.3f}: "
         )
-    for line in lines_of(roles.changes()):
+        alike = "" if refused else alike
+        typer.echo(f"{change.side} {change.layer}.{change.head}  {alike}{what}")
+    for line in roles:
         typer.echo(line)
+    for request, names in refused.items():
+        typer.echo(f"not in these stores, {request} would hold it: {', '.join(names)}")
     typer.echo(f"wrote {out.resolve()}")
 
 
-def _compared(models: list[Any], corpus: Any, truncate: bool, roles: Any) -> Any:
-    """Both models' attention to all texts, taken in a window at a time."""
-    from flaxattn.extraction.extract import Options, Texts, extract_shards
-    from flaxattn.heads.compare import Comparison
-    from flaxattn.kernels.contract import Capture
-
-    pairs = corpus.second
-    if pairs is None and any(model.masks().get("cross_attn_head_mask") for model in models):
-        raise InputError(
-            "Encoder-decoders are compared on texts with targets, received texts alone.\n"
-            "Name the column of the targets with --pair-column."
-        )
-    windows = [
-        Texts(corpus.texts[i : i + _WINDOW], None if pairs is None else pairs[i : i + _WINDOW])
-        for i in range(0, len(corpus.texts), _WINDOW)
-    ]
-    options = Options(capture=Capture(weights=True), truncate=truncate)
-    streams = [extract_shards([model], windows, options) for model in models]
-    comparison = Comparison()
-    with progress("comparing", len(corpus.texts)) as seen:
-        for (ours,), (theirs,) in zip(*streams, strict=True):
-            for one, other in zip(ours.traces, theirs.traces, strict=True):
-                comparison.add(one, other)
-                roles.add(one, other)
-                seen(1)
-    return comparison
-
-
-def _rows(changes: Any) -> list[dict[str, Any]]:
+def _rows(changes: "Sequence[HeadChange]") -> list[dict[str, Any]]:
     """A flat row for each head."""
     return [
         {

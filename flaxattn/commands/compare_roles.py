@@ -38,7 +38,8 @@ class RolesOfBoth:
             second: Of the other model.
         """
         for tally, trace in zip(self._tallies, (first, second), strict=True):
-            if trace.encoder is not None and trace.decoder is None and trace.special is not None:
+            seen = None if trace.decoder is not None else trace.encoder
+            if seen is not None and seen.weights is not None and trace.special is not None:
                 tally.add(scores_of([trace], _ASKED))
 
     def found(self) -> tuple[Roles, Roles] | None:

@@ -5,7 +5,7 @@
 Everything heavy is imported when it runs.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from rich.console import Console
@@ -21,32 +21,50 @@ _CHOSEN = "heads chosen on"
 _PENALTY = 1e-4
 
 
-def report_governors(asked: Asked, untrained: bool, penalty: float | None) -> None:
-    """Ask heads, write probe.json, heads.parquet, probe.png and the fitted parser, and print.
+class Shown(NamedTuple):
+    """How many sentences show what is claimed.
+
+    Attributes:
+        kept: For each claim.
+        most: In the page; None for no page.
+    """
+
+    kept: int
+    most: int | None
+
+
+def report_governors(asked: Asked, untrained: bool, penalty: float | None, shown: Shown) -> None:
+    """Ask heads, write the report with its page and the fitted parser, and print.
 
     Args:
         asked: Model, files and folder.
         untrained: Whether a parser is fitted to the model with random parameters too.
         penalty: On the parser's coefficients squared; None for the default.
+        shown: How many sentences show the best heads.
 
     Raises:
         InputError: If no sentence has a relation.
     """
     from flaxattn.commands.head_corpus import write_report
+    from flaxattn.commands.probe_page import evidence_of
     from flaxattn.extraction.probes import head_probe
+    from flaxattn.heads.arc_weights import Watched
     from flaxattn.heads.probe_file import to_bytes
 
     penalty = _PENALTY if penalty is None else penalty
+    model, passing = asked.loaded(), Watched(shown.kept)
     with watched() as watch:
         found, best, judged = head_probe(
-            asked.loaded(),
+            model,
             asked.files[0].sentences(asked.bad),
             asked.files[1].sentences(asked.bad) if asked.files[1].paths else None,
             untrained=untrained,
             penalty=penalty,
             seed=asked.seed,
+            passing=passing,
             reading=asked.reading(watch),
         )
+    told, beside = evidence_of(asked, model, found, best, passing, shown.most)
     said = {
         "model": asked.model,
         "data": [each.facts() for each in asked.files],
@@ -56,8 +74,8 @@ def report_governors(asked: Asked, untrained: bool, penalty: float | None) -> No
         _CHOSEN: "other sentences" if judged else "the same sentences, which flatters",
         "relations": [one._asdict() | {"lift": one.lift} for one in best],
         "parser": None if judged is None else judged.facts(),
+        "evidence": told,
     }
-    beside = {}
     if judged is not None:
         notes = {name: said[name] for name in ("model", "data", "settings", "parser")}
         beside["probe.safetensors"] = to_bytes(judged.probe, notes)

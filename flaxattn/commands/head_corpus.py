@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What `flaxattn stats`, `roles` and `probe` share: from inputs to scores of heads, and a report.
 
-Inputs are CoNLL-U, other texts, or a store with weights. Scores are defined in `flaxattn.heads`.
+Inputs are CoNLL-U, other texts, or a store, which `head_store` reads. Scores are defined in
+`flaxattn.heads`; what a person types is in `head_request`.
 """
 
 import dataclasses
@@ -11,80 +12,64 @@ import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from flaxattn import __version__
+from flaxattn.commands.head_report import finite
+from flaxattn.commands.head_request import Request
 from flaxattn.errors import InputError
 from flaxattn.files import sha256_of, written_whole
+from flaxattn.heads.terms import Column
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from flaxattn.corpus.bad_rows import BadRows
     from flaxattn.extraction.head_scores import Subject
+    from flaxattn.heads.evidence import Evidence
     from flaxattn.heads.roles import Roles
     from flaxattn.heads.scores import Scores, Tally
     from flaxattn.heads.terms import Asked
+    from flaxattn.trace import Trace
 
 _KEPT = 20_000  # texts whose scores stay in memory, for bootstrap intervals
-_PLAN = "plan.json"
 _NORMAL = 1.959963984540054
 
 
-@dataclasses.dataclass(frozen=True)
-class Request:
-    """Which texts, read how.
+class Part(NamedTuple):
+    """Some texts and their scores.
 
     Attributes:
-        inputs: Files, or one folder of a store.
-        out: Folder of the report.
-        model: What reads the texts.
-        columns: Of the text and of the second one, in tables.
-        limit: Most texts.
-        lengths: Fewest and most positions of a text that counts.
-        truncate: Whether texts over the model's limit are cut.
-        on_error: What becomes of texts that cannot be used.
-        batch_tokens: Positions of a batch.
-        side: `encoder`, `decoder` or `cross`; None for what the model is known by.
+        scores: Of every head.
+        numbers: Of the texts, from 0 in what was read.
+        texts: Themselves.
     """
 
-    inputs: tuple[str, ...]
-    out: Path
-    model: str = "tiny-bert"
-    columns: tuple[str, str | None] = ("text", None)
-    limit: int | None = None
-    lengths: tuple[int, int] | None = None
-    truncate: bool = False
-    on_error: str = "fail"
-    batch_tokens: int | None = None
-    side: str | None = None
+    scores: "Scores"
+    numbers: Sequence[int]
+    texts: Sequence["Subject"]
 
-    @property
-    def store(self) -> bool:
-        """Whether the input is a store."""
-        return len(self.inputs) == 1 and (Path(self.inputs[0]) / _PLAN).is_file()
 
-    @property
-    def annotated(self) -> bool:
-        """Whether the inputs are trees.
+@dataclasses.dataclass
+class Source:
+    """Where scores come from.
 
-        Raises:
-            InputError: If some are, and some are not.
-        """
-        from flaxattn.corpus.trees import is_annotated
+    Attributes:
+        parts: Of all texts, in order.
+        facts: Model and data, ready for JSON.
+        traces: Weights of texts that `parts` handed out, by number; None where there are none.
+        refused: Numbers that the source does not tell, with the request that would record them;
+            complete when `parts` has ended.
+    """
 
-        found = [is_annotated(Path(name)) for name in self.inputs]
-        if any(found) and not all(found):
-            other = self.inputs[found.index(False)]
-            raise InputError(
-                f"{other} has no trees, and other inputs are CoNLL-U\n"
-                "give either sentences with trees or texts without"
-            )
-        return any(found)
+    parts: Iterator[Part]
+    facts: dict[str, Any]
+    traces: Callable[[Sequence["Subject"], Sequence[int]], Iterator["Trace"]] | None
+    refused: dict[Column, str] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass
@@ -95,62 +80,91 @@ class Corpus:
         tally: Over all texts.
         scores: Of every text; None where they were too many to keep.
         facts: Model, texts and data, ready for JSON.
+        evidence: The texts with the highest scores.
+        texts: Those texts, by number.
+        traces: Weights of some of them, by number; None where there are none.
+        refused: Numbers that a store does not tell, with the request that would record them.
     """
 
     tally: "Tally"
     scores: "Scores | None"
     facts: dict[str, Any]
+    evidence: "Evidence"
+    texts: "dict[int, Subject]"
+    traces: Callable[[Sequence[int]], Iterator["Trace"]] | None
+    refused: dict[Column, str]
 
 
-def gathered(request: Request, asked: "Asked", console: Console) -> Corpus:
+def gathered(
+    request: Request, asked: "Asked", console: Console, shown: Sequence[str] = ("score",)
+) -> Corpus:
     """Scores of the heads of a model on a corpus.
 
     Args:
         request: Which texts.
         asked: Which roles.
         console: Where progress is shown, if it is a terminal.
+        shown: Kinds of columns whose best texts are kept.
 
     Raises:
         InputError: If there is no text, or one that cannot be used.
         StoreError: For a store without weights, or a damaged one.
     """
+    from flaxattn.commands.head_store import of_store
     from flaxattn.corpus.bad_rows import BadRows
+    from flaxattn.heads.evidence import Evidence
     from flaxattn.heads.scores import Scores, Tally
 
-    tally, kept, texts = Tally(), [], 0
-    bad = BadRows(request.on_error, request.out)
+    tally, evidence, kept = Tally(), Evidence(request.evidence), []
+    texts: dict[int, Subject] = {}
+    bad, count = BadRows(request.on_error, request.out), 0
     columns = (TextColumn("{task.description}"), BarColumn(24), MofNCompleteColumn())
     bar = Progress(*columns, TimeElapsedColumn(), console=console, disable=not console.is_terminal)
     with bar:
         task = bar.add_task("loading", total=request.limit)
-        parts, facts = (_of_store if request.store else _of_texts)(
-            request, asked, bad, lambda count: bar.advance(task, count)
+        source = (of_store if request.store else _of_texts)(
+            request, asked, bad, lambda done: bar.advance(task, done)
         )
         bar.update(task, description="scoring heads")
-        for part in parts:
-            texts += len(part)
-            tally.add(part)
-            kept.append(part)
-            if texts > _KEPT:
+        for part in source.parts:
+            count += len(part.scores)
+            tally.add(part.scores)
+            kept.append(part.scores)
+            if count > _KEPT:
                 kept.clear()
-    if not texts:
+            for column, values in part.scores.values.items():
+                if column.kind in shown:
+                    evidence.add(column, values, part.numbers)
+            texts |= zip(part.numbers, part.texts, strict=True)
+            texts = {number: texts[number] for number in evidence.texts()}
+    if not count:
         raise InputError(
             "there is no text to score heads on\nname files that hold some, or wider --lengths"
         )
-    scores = Scores.joined(kept) if texts <= _KEPT else None
-    facts |= {
-        "texts": texts,
+    scores = Scores.joined(kept) if count <= _KEPT else None
+    facts = source.facts | {
+        "texts": count,
         "lengths": _lengths(tally.lengths),
         "left out": dict(sorted(bad.counts.items())),
     }
-    return Corpus(tally, scores, facts)
+    refused = {c: told for c, told in sorted(source.refused.items()) if c not in tally.moments}
+    traces = _traces_of(source, texts)
+    return Corpus(tally, scores, facts, evidence, texts, traces, refused)
 
 
-_Parts = tuple[Iterator["Scores"], dict[str, Any]]
+def _traces_of(
+    source: Source, texts: "Mapping[int, Subject]"
+) -> Callable[[Sequence[int]], Iterator["Trace"]] | None:
+    made = source.traces
+    if made is None:
+        return None
+    return lambda numbers: made([texts[number] for number in numbers], numbers)
+
+
 _Watch = Callable[[int], None]
 
 
-def _of_texts(request: Request, asked: "Asked", bad: "BadRows", watch: _Watch) -> _Parts:
+def _of_texts(request: Request, asked: "Asked", bad: "BadRows", watch: _Watch) -> Source:
     from flaxattn.bert_handle import PretrainedBert
     from flaxattn.extraction.head_scores import head_scores
     from flaxattn.extraction.map_scores import default_side, map_scores
@@ -161,18 +175,72 @@ def _of_texts(request: Request, asked: "Asked", bad: "BadRows", watch: _Watch) -
     model = from_pretrained(request.model)
     side = default_side(model, request.side)
     alone = isinstance(model, PretrainedBert)
-    scored = head_scores if alone else functools.partial(map_scores, side=side)
-    parts = scored(
+    compute = head_scores if alone else functools.partial(map_scores, side=side)
+    told: list[Sequence[Subject]] = []
+    scored = compute(
         model,
         subjects,
         asked,
         truncate=request.truncate,
-        lengths=request.lengths,
+        lengths=request.range,
         bad=bad,
         batch_tokens=request.batch_tokens,
         watch=watch,
+        told=told.append,
     )
-    return parts, {"model": request.model, "side": side, "data": data}
+
+    def parts() -> Iterator[Part]:
+        start = 0
+        for scores in scored:
+            yield Part(scores, range(start, start + len(scores)), told.pop())
+            start += len(scores)
+
+    def traces(subjects: Sequence["Subject"], numbers: Sequence[int]) -> Iterator["Trace"]:
+        del numbers
+        pairs = [s.text_b for s in subjects if s.text_b is not None]
+        return traces_of(model, [s.text for s in subjects], pairs or None, request.truncate)
+
+    return Source(parts(), {"model": request.model, "side": side, "data": data}, traces)
+
+
+def traces_of(
+    model: Any, texts: Sequence[str], second: Sequence[str] | None, truncate: bool
+) -> Iterator["Trace"]:
+    """Weights of a few texts, some at a time, in their order.
+
+    Args:
+        model: With its tokenizer.
+        texts: The texts.
+        second: The second one of each.
+        truncate: Whether texts over the model's limit are cut.
+    """
+    from flaxattn.extraction.extract import Options, Texts, extract_shards
+    from flaxattn.kernels.contract import Capture
+
+    groups = _small(texts, second)
+    shards = [
+        Texts(texts[i:j], None if second is None else second[i:j], first=i) for i, j in groups
+    ]
+    options = Options(capture=Capture(weights=True), truncate=truncate)
+    for (found,) in extract_shards([model], shards, options):
+        yield from found.traces
+
+
+_ROOM = 1 << 20  # characters squared of texts whose maps are in memory together
+
+
+def _small(texts: Sequence[str], second: Sequence[str] | None) -> list[tuple[int, int]]:
+    """Ranges of texts that are short together; maps grow with the square of a text."""
+    sizes = [len(text) for text in texts]
+    if second is not None:
+        sizes = [size + len(text) for size, text in zip(sizes, second, strict=True)]
+    starts, room = [0], 0
+    for place, size in enumerate(sizes):
+        room += size * size
+        if room > _ROOM and place > starts[-1]:
+            starts.append(place)
+            room = size * size
+    return list(itertools.pairwise([*starts, len(texts)]))
 
 
 def read_subjects(
@@ -193,8 +261,7 @@ def read_subjects(
         paths = [Path(name) for name in request.inputs]
         return map(subject_of, read_sentences(paths, bad)), described(paths)
     files = find_inputs(request.inputs, folder=request.out)
-    text, pair = request.columns
-    texts = read_texts(files, Columns(text, pair), bad)
+    texts = read_texts(files, Columns(request.text_column, request.pair_column), bad)
     made = (Subject(t.id, t.text, t.text_b, None, t.file, t.line) for t in texts)
     return made, [entry._asdict() for entry in fingerprint(files)]
 
@@ -207,26 +274,6 @@ def described(paths: Sequence[Path]) -> list[dict[str, Any]]:
     """
     there = [path for path in paths if path.is_file()]
     return [{"name": p.name, "bytes": p.stat().st_size, "sha256": sha256_of(p)} for p in there]
-
-
-def _of_store(request: Request, asked: "Asked", bad: "BadRows", watch: _Watch) -> _Parts:
-    from flaxattn.heads.scores import scores_of
-    from flaxattn.store.store import open_store
-
-    del bad
-    opened = open_store(request.inputs[0])
-    low, high = request.lengths or (0, 1 << 30)
-
-    def parts() -> Iterator["Scores"]:
-        for trace in itertools.islice(opened, request.limit):
-            if low <= len(trace.tokens[0]) <= high:
-                yield scores_of([trace], asked, side=side)
-            watch(1)
-
-    first = opened[0]
-    side = request.side or ("cross" if first.cross else "encoder" if first.encoder else "decoder")
-    data = [{"name": opened.path.name, "plan_sha256": opened.plan_sha256}]
-    return parts(), {"model": first.model, "side": side, "data": data}
 
 
 def _lengths(lengths: np.ndarray) -> dict[str, float]:
@@ -308,7 +355,8 @@ def write_report(
             drawn.savefig(folder / f"{name}.png", dpi=150)
         for other, content in (beside or {}).items():
             (folder / other).write_bytes(content)
-        text = json.dumps({"flaxattn": __version__, **said}, indent=2, default=str)
+        told = finite({"flaxattn": __version__, **said})
+        text = json.dumps(told, indent=2, default=str)
         (folder / f"{name}.json").write_text(text + "\n", encoding="utf-8")
     picture = () if drawn is None else (f"{name}.png",)
     if drawn is not None:

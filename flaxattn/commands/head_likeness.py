@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from flaxattn.commands.head_corpus import Request, read_subjects
+from flaxattn.commands.head_corpus import read_subjects
+from flaxattn.commands.head_request import Request
 
 if TYPE_CHECKING:
     from flaxattn.heads.pairs import Pairs
@@ -65,7 +66,7 @@ def _pairs(request: Request, texts: int, side: str) -> "Pairs | None":
         subjects,
         side=side,
         truncate=request.truncate,
-        lengths=request.lengths,
+        lengths=request.range,
         bad=bad,
         batch_tokens=request.batch_tokens,
     )

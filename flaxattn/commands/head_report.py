@@ -12,15 +12,22 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import typer
+from rich.console import Console
+
 from flaxattn import __version__
 from flaxattn.corpus.bad_rows import BadRows, Problem, excerpt
 from flaxattn.corpus.files import find_inputs, fingerprint
 from flaxattn.corpus.tables import read_rows, text_of
 from flaxattn.errors import InputError
 from flaxattn.files import written_whole
+from flaxattn.heads.terms import Column
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from rich.table import Table
+
+_NAMED = 6  # numbers that are listed where many are missing
 
 
 class Corpus(NamedTuple):
@@ -109,7 +116,8 @@ def write_report(
     results: Mapping[str, Any],
     rows: Sequence[Mapping[str, Any]],
     figures: Mapping[str, "Figure"],
-) -> None:
+    beside: Mapping[str, bytes] | None = None,
+) -> str:
     """Write NAME.json, NAME.parquet and the figures.
 
     Args:
@@ -120,6 +128,10 @@ def write_report(
         results: What was found.
         rows: A row for each head.
         figures: By name of their file.
+        beside: Content of other files, by name.
+
+    Returns:
+        What is in NAME.json.
 
     Raises:
         CheckpointError: If it cannot be written.
@@ -141,7 +153,61 @@ def write_report(
         for file, figure in figures.items():
             figure.savefig(draft / file, dpi=150)
         pq.write_table(table, draft / f"{name}.parquet")
+        for file, content in (beside or {}).items():
+            (draft / file).write_bytes(content)
         (draft / f"{name}.json").write_text(text, encoding="utf-8")
+    return text
+
+
+def refusals(refused: Mapping[Column, str]) -> dict[str, list[str]]:
+    """Numbers that a store does not tell, by the request that would have recorded them.
+
+    Args:
+        refused: Requests by column.
+    """
+    found: dict[str, list[str]] = {}
+    for column, request in refused.items():
+        found.setdefault(f"Capture({request})", []).append(f"{column.kind}: {column.name}")
+    return found
+
+
+def tell(
+    said: Mapping[str, Any],
+    table: "Table",
+    warnings: Sequence[str],
+    files: Sequence[Path],
+    as_json: bool,
+) -> None:
+    """Print a report, as JSON or as a table with what to know about it.
+
+    Args:
+        said: All of it.
+        table: What a person looks at first.
+        warnings: What to know before it is believed.
+        files: Where it was written.
+        as_json: Whether a program reads it.
+    """
+    if as_json:
+        typer.echo(json.dumps(finite(said), indent=2, default=str))
+        return
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(table)
+    lengths = said["lengths"]
+    console.print(
+        f"{said['texts']:,} texts of {lengths['least']:.0f} to {lengths['most']:.0f} positions, "
+        f"{lengths['mean']:.1f} on average"
+    )
+    for count in said["left out"].items():
+        console.print("left out: {}: {}".format(*count))
+    for request, names in said["refused"].items():
+        some = ", ".join(names[:_NAMED]) + (
+            f" and {len(names) - _NAMED} more" * (len(names) > _NAMED)
+        )
+        console.print(f"not in this store, {request} would hold it: {some}", markup=False)
+    for warning in warnings:
+        console.print(warning, markup=False)
+    for path in files:
+        console.print(f"wrote {path.resolve()}", markup=False)
 
 
 def finite(value: Any) -> Any:

@@ -8,14 +8,28 @@ from typing import Annotated
 
 import typer
 
+from flaxattn.commands.head_request import (
+    AsJson,
+    BatchTokens,
+    Kept,
+    Limit,
+    OnError,
+    Out,
+    Sentences,
+    Truncate,
+    WithPage,
+)
 from flaxattn.commands.probe_reader import Asked, Files
-from flaxattn.commands.roles import AsJson, BatchTokens, Limit, OnError, Out, Truncate
 from flaxattn.errors import InputError
 
 _TREES = "sentences with trees"
+_SENTENCES, _KEPT = 40, 5  # of the page, and for each claim
 # Which options each kind of probe takes besides --train, and what it is for.
 _KINDS = {
-    "": (("--train", "--untrained", "--penalty", "--seed"), _TREES),
+    "": (
+        ("--train", "--untrained", "--penalty", "--seed", "--no-page", "--sentences", "--evidence"),
+        _TREES,
+    ),
     "--structural": (
         ("--train", "--untrained", "--layers", "--rank", "--epochs", "--seed"),
         _TREES,
@@ -98,12 +112,16 @@ def probe(
         int | None, typer.Option(help="Of control tasks and of random parameters; default 0.")
     ] = None,
     batch_tokens: BatchTokens = None,
+    page: WithPage = True,
+    sentences: Sentences = _SENTENCES,
+    evidence: Kept = _KEPT,
     as_json: AsJson = False,
 ) -> None:
     """Ask heads for governors of words, and fit probes that ask all heads, or hidden states.
 
     Writes probe.json, a table with every head or hidden state, probe.png, and, with --train, the
-    fitted probe as probe.safetensors.
+    fitted probe as probe.safetensors; for governors also probe.html, a page with the sentences
+    that show the best heads, and evidence.parquet.
     """
     from flaxattn.corpus.bad_rows import BadRows
 
@@ -121,6 +139,9 @@ def probe(
         "--layers": layers,
         "--rank": rank,
         "--epochs": epochs,
+        "--no-page": not page,
+        "--sentences": sentences != _SENTENCES and sentences,
+        "--evidence": evidence != _KEPT and evidence,
     }
     kind = _kind(_named(kinds))
     _check(kind, _named(given))
@@ -142,9 +163,10 @@ def probe(
 
         report_applied(asked, load)
     else:
-        from flaxattn.commands.governor_report import report_governors
+        from flaxattn.commands.governor_report import Shown, report_governors
 
-        report_governors(asked, untrained, penalty)
+        shown = Shown(evidence, sentences if page else None)
+        report_governors(asked, untrained, penalty, shown)
 
 
 def _named(options: Mapping[str, object]) -> list[str]:

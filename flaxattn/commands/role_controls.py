@@ -8,7 +8,8 @@ Both are read off few texts. What is counted is decided in `flaxattn.heads` and 
 import itertools
 from typing import TYPE_CHECKING, Any
 
-from flaxattn.commands.head_corpus import Request, read_subjects
+from flaxattn.commands.head_corpus import read_subjects
+from flaxattn.commands.head_request import Request
 
 if TYPE_CHECKING:
     from flaxattn.heads.roles import Test
@@ -50,7 +51,7 @@ def false_positives(
         side=side,
         drawings=drawings,
         truncate=request.truncate,
-        lengths=request.lengths,
+        lengths=request.range,
     )
 
 

@@ -3,56 +3,23 @@
 """`flaxattn roles`: parses, calls, prints. Everything heavy is imported when it runs."""
 
 import dataclasses
-import json
-import re
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
+from flaxattn.commands.head_request import AsJson, Request, reads_heads
+from flaxattn.errors import InputError
+
 if TYPE_CHECKING:
+    from flaxattn.commands.head_corpus import Corpus
     from flaxattn.heads.roles import Roles
 
-Inputs = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="INPUT...",
-        help="Sentences with trees (.conllu, also .gz and .zst), other texts as for extract, or "
-        "the folder of a store with weights.",
-    ),
-]
-Out = Annotated[Path, typer.Option("--out", "-o", help="Folder of the report.")]
-Model = Annotated[str, typer.Option(help="Built-in name, directory, or Hub id.")]
-Limit = Annotated[int | None, typer.Option(min=1, help="Take no more texts than these.")]
-Lengths = Annotated[
-    str | None,
-    typer.Option(help="Only texts of so many positions, such as 20-40: roles depend on length."),
-]
-TextColumn = Annotated[str, typer.Option(help="Column or key of the text.")]
-PairColumn = Annotated[str | None, typer.Option(help="Of the second text.")]
-Truncate = Annotated[bool, typer.Option("--truncate", help="Cut texts over the model's limit.")]
-OnError = Annotated[str, typer.Option(help="Texts that cannot be used: fail, skip or quarantine.")]
-Seed = Annotated[int, typer.Option(help="Of unrelated words and of the bootstrap.")]
-BatchTokens = Annotated[
-    int | None, typer.Option(min=1, help="Positions of a batch, padding counted.")
-]
-Side = Annotated[
-    str | None,
-    typer.Option(
-        help="encoder, decoder or cross; default cross-attention where there is any, of other "
-        "models the only side."
-    ),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the report's JSON.")]
 
-
+@reads_heads
 def roles(
-    inputs: Inputs,
-    out: Out = Path("report"),
-    model: Model = "tiny-bert",
-    limit: Limit = None,
+    request: Request,
     relations: Annotated[
         str | None,
         typer.Option(help="With commas, or all; default nsubj,obj,amod,advmod."),
@@ -66,14 +33,7 @@ def roles(
         bool,
         typer.Option("--pande-parity", help="As the notebooks of the paper, errors included."),
     ] = False,
-    lengths: Lengths = None,
-    text_column: TextColumn = "text",
-    pair_column: PairColumn = None,
-    truncate: Truncate = False,
-    on_error: OnError = "fail",
-    seed: Seed = 0,
-    batch_tokens: BatchTokens = None,
-    side: Side = None,
+    seed: Annotated[int, typer.Option(help="Of unrelated words and of the bootstrap.")] = 0,
     repeats: Annotated[
         int, typer.Option(min=0, help="Random sequences, repeated, that a decoder is shown.")
     ] = 16,
@@ -84,11 +44,15 @@ def roles(
 ) -> None:
     """Test which heads are local, syntactic, of the own text or of delimiters, and report it.
 
-    Writes roles.json, heads.parquet with every number of every head, and roles.png.
+    Writes roles.json, heads.parquet with every number of every head, evidence.parquet with the
+    texts that show each role best, roles.png, and roles.html, a page with these texts.
     """
-    from flaxattn.commands.head_corpus import Request, gathered, rows_of, write_report
+    from flaxattn.commands.head_corpus import gathered, rows_of, write_report
+    from flaxattn.commands.head_page import evidence_facts, evidence_table
+    from flaxattn.commands.head_report import refusals, tell
     from flaxattn.commands.role_controls import false_positives, repeated, told
     from flaxattn.figures.roles import plot_roles
+    from flaxattn.heads.claims import role_claims
     from flaxattn.heads.patterns import labels
     from flaxattn.heads.roles import Test, facts, find_roles
     from flaxattn.heads.terms import PAPER_RELATIONS, Asked, check_relations
@@ -97,77 +61,57 @@ def roles(
     chosen = check_relations([name.strip() for name in named])
     correction = correction or ("none" if pande_parity else "bh")
     test = Test(tau=tau, alpha=alpha, correction=correction, pande_parity=pande_parity)
-    request = Request(
-        tuple(inputs),
-        out,
-        model,
-        (text_column, pair_column),
-        limit,
-        length_range(lengths),
-        truncate,
-        on_error,
-        batch_tokens,
-        side,
-    )
     asked = Asked(chosen, request.annotated, seed, pande_parity)
     corpus = gathered(request, asked, Console(stderr=True))
     found = find_roles(corpus.tally, asked, test)
+    if not found.roles:
+        raise InputError(_no_role(request, corpus))
     chance = false_positives(request, asked, test, corpus.tally.side, drawings)
+    claims = role_claims(found, corpus.evidence, corpus.tally.side)
+    known = labels(corpus.tally, alpha=alpha) if not corpus.refused else []
+    settings = {"limit": request.limit, "lengths": request.range, "evidence": request.evidence}
     said = {
         **corpus.facts,
-        "settings": {**dataclasses.asdict(asked), **dataclasses.asdict(test), "limit": limit},
+        "settings": {**dataclasses.asdict(asked), **dataclasses.asdict(test), **settings},
         "seed": seed,
         **facts(found),
-        "labels": [label._asdict() for label in labels(corpus.tally, alpha=alpha)],
+        "labels": [label._asdict() for label in known],
         "false positives": chance,
         "repeated": repeated(request, test, corpus.tally.side, repeats),
+        "refused": refusals(corpus.refused),
+        "evidence": evidence_facts(claims, corpus.texts),
     }
-    files = write_report(out, "roles", said, rows_of(corpus, found, seed), plot_roles(found))
+    beside = {"evidence.parquet": evidence_table(claims)}
+    if request.page:
+        beside["roles.html"] = _page(request, corpus, found, claims)
+    rows = rows_of(corpus, found, seed)
+    files = write_report(request.out, "roles", said, rows, plot_roles(found), beside)
     tell(said, _table(found), [*found.warnings(), *told(chance)], files, as_json)
 
 
-def length_range(text: str | None) -> tuple[int, int] | None:
-    """The numbers of `20-40`.
+def _page(request: Request, corpus: "Corpus", found: "Roles", claims: list) -> bytes:
+    from flaxattn.commands.head_page import numbers_of, report_page
+    from flaxattn.views.evidence import Report
 
-    Args:
-        text: As it was typed.
-    """
-    if text is None:
-        return None
-    found = re.fullmatch(r"(\d+)-(\d+)", text, re.ASCII)
-    if not found or int(found[1]) > int(found[2]):
-        raise typer.BadParameter(f"{text!r} is no range such as 20-40.", param_hint="--lengths")
-    return int(found[1]), int(found[2])
-
-
-def tell(
-    said: dict[str, Any], table: Table, warnings: list[str], files: list[Path], as_json: bool
-) -> None:
-    """Print a report, as JSON or as a table with what to know about it.
-
-    Args:
-        said: All of it.
-        table: What a person looks at first.
-        warnings: What to know before it is believed.
-        files: Where it was written.
-        as_json: Whether a program reads it.
-    """
-    if as_json:
-        typer.echo(json.dumps(said, indent=2, default=str))
-        return
-    console = Console(highlight=False, soft_wrap=True)
-    console.print(table)
-    lengths = said["lengths"]
-    console.print(
-        f"{said['texts']:,} texts of {lengths['least']:.0f} to {lengths['most']:.0f} positions, "
-        f"{lengths['mean']:.1f} on average"
+    test, said = found.test, corpus.facts
+    about = (
+        f"{said['texts']:,} texts of {said['lengths']['mean']:.1f} positions on average. A head "
+        f"has a role if its mean score is above {test.tau:g}, 1 being uniform attention "
+        f"(p < {test.alpha:g}, {test.correction}). Counts depend on the lengths of texts."
     )
-    for count in said["left out"].items():
-        console.print("left out: {}: {}".format(*count))
-    for warning in warnings:
-        console.print(warning, markup=False)
-    for path in files:
-        console.print(f"wrote {path.resolve()}", markup=False)
+    values = {name: role.score for name, role in found.roles.items()}
+    numbers = numbers_of(found, values, corpus.tally.side)
+    report = Report("Roles of heads", str(said["model"]), about, numbers, "score")
+    return report_page(report, claims, corpus.traces, request.sentences)
+
+
+def _no_role(request: Request, corpus: "Corpus") -> str:
+    known = sorted({column.name for column in corpus.tally.moments})
+    return (
+        f"{request.inputs[0]} holds no statistic that a role is scored by\n"
+        f"it tells {', '.join(known) or 'nothing'}, see flaxattn stats\n"
+        "extract again: --capture weights, or --stats received for cls, sep and delimiter"
+    )
 
 
 def _table(roles: "Roles") -> Table:

@@ -62,7 +62,8 @@ def build(
     ] = None,
 ) -> None:
     """Store a vector of every token of a corpus, by head, with what it attends to most."""
-    from flaxattn.commands.head_corpus import Request, read_subjects
+    from flaxattn.commands.head_corpus import read_subjects
+    from flaxattn.commands.head_request import Request
     from flaxattn.commands.text_lines import progress
     from flaxattn.corpus.bad_rows import BadRows
     from flaxattn.extraction.head_index import Wanted, build_head_index
@@ -70,7 +71,7 @@ def build(
 
     if on_error not in ("fail", "skip"):
         raise typer.BadParameter("choose fail or skip.", param_hint="--on-error")
-    request = Request(tuple(inputs), out, model, (text_column, None), limit)
+    request = Request(list(inputs), out, model, limit=limit, text_column=text_column)
     bad = BadRows(on_error)
     subjects, data = read_subjects(request, bad)
     with progress("texts", limit) as seen:

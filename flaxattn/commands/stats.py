@@ -2,52 +2,33 @@
 # SPDX-License-Identifier: Apache-2.0
 """`flaxattn stats`: parses, calls, prints. Everything heavy is imported when it runs."""
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from flaxattn.commands.roles import (
-    AsJson,
-    BatchTokens,
-    Inputs,
-    Lengths,
-    Limit,
-    Model,
-    OnError,
-    Out,
-    PairColumn,
-    Seed,
-    Side,
-    TextColumn,
-    Truncate,
-    length_range,
-    tell,
-)
+from flaxattn.commands.head_request import AsJson, Request, reads_heads
+from flaxattn.errors import InputError
 
 if TYPE_CHECKING:
+    import numpy as np
+
+    from flaxattn.commands.head_corpus import Corpus
     from flaxattn.heads.scores import Tally
 
 _SHARES = ("next", "previous", "own", "cls", "sep", "punctuation", "own segment", "other segment")
-_OTHER_SIDES = ("first", "delimiter", "diagonal", "end", "copy")
 _SHOWN = ("next", "previous", "own", "cls", "sep", "punctuation")
+_OTHER_SIDES = ("first", "delimiter", "diagonal", "end", "copy")
+_OTHERS = ("entropy", "distance", "max", "sum_sq")
+_DRAWN = (*_SHARES, *_OTHER_SIDES, "dependency")
+_EVIDENCE = ("mean", "pattern", "strongest", "hit")
 
 
+@reads_heads
 def stats(
-    inputs: Inputs,
-    out: Out = Path("report"),
-    model: Model = "tiny-bert",
-    limit: Limit = None,
-    lengths: Lengths = None,
-    text_column: TextColumn = "text",
-    pair_column: PairColumn = None,
-    truncate: Truncate = False,
-    on_error: OnError = "fail",
-    seed: Seed = 0,
-    batch_tokens: BatchTokens = None,
-    side: Side = None,
+    request: Request,
+    seed: Annotated[int, typer.Option(help="Of unrelated words and of the bootstrap.")] = 0,
     compared: Annotated[
         int, typer.Option(min=0, help="Texts on which all heads are compared with each other.")
     ] = 100,
@@ -55,55 +36,86 @@ def stats(
 ) -> None:
     """Measure where every head looks: positions, delimiters, punctuation, words, how sharply.
 
-    Writes stats.json, heads.parquet with every number and its interval, and stats.png; of heads
+    Writes stats.json, heads.parquet with every number and its interval, evidence.parquet with the
+    texts that show each claim best, stats.png, and stats.html, a page with these texts; of heads
     beside each other likeness.png, a map and their distances, likeness.parquet with places, groups
     and variability, and distances.parquet with the divergence of every two heads.
     """
-    from flaxattn.commands.head_corpus import Request, gathered, rows_of, write_report
+    from flaxattn.commands.head_corpus import gathered, rows_of, write_report
     from flaxattn.commands.head_likeness import compared_heads
-    from flaxattn.figures.roles import plot_head_means
+    from flaxattn.commands.head_page import evidence_facts, evidence_table
+    from flaxattn.commands.head_report import refusals, tell
+    from flaxattn.heads.claims import measure_claims
     from flaxattn.heads.patterns import labels
-    from flaxattn.heads.terms import Asked, Column
+    from flaxattn.heads.terms import Asked
 
-    request = Request(
-        tuple(inputs),
-        out,
-        model,
-        (text_column, pair_column),
-        limit,
-        length_range(lengths),
-        truncate,
-        on_error,
-        batch_tokens,
-        side,
-    )
-    corpus = gathered(request, Asked(annotated=request.annotated, seed=seed), Console(stderr=True))
+    asked = Asked(annotated=request.annotated, seed=seed)
+    corpus = gathered(request, asked, Console(stderr=True), _EVIDENCE)
     tally = corpus.tally
-    means = {
-        name: tally.moments[Column("mean", name)].mean
-        for name in (*_SHARES, *_OTHER_SIDES, "dependency")
-        if Column("mean", name) in tally.moments
-    }
+    means = {column.name: m.mean for column, m in tally.moments.items() if column.kind == "mean"}
+    if not means:
+        raise InputError(
+            f"{request.inputs[0]} holds no statistic whose mean tells of a head\n"
+            "extract again: --stats entropy,distance,max,sum_sq,received, or --capture weights"
+        )
+    known = labels(tally) if not corpus.refused else []
+    claims = measure_claims(tally, known, corpus.evidence)
+    settings = {"limit": request.limit, "lengths": request.range, "annotated": request.annotated}
     likeness = compared_heads(request, tally.side, compared)
     said = {
         **corpus.facts,
         "seed": seed,
         "likeness": likeness.facts,
-        "settings": {"limit": limit, "lengths": request.lengths, "annotated": request.annotated},
-        "labels": [label._asdict() for label in labels(tally)],
+        "settings": {**settings, "evidence": request.evidence},
+        "labels": [label._asdict() for label in known],
+        "refused": refusals(corpus.refused),
+        "evidence": evidence_facts(claims, corpus.texts),
     }
-    figure = plot_head_means(tally.layers, tally.heads, means)
+    beside = {"evidence.parquet": evidence_table(claims), **likeness.files}
+    if request.page:
+        beside["stats.html"] = _page(request, corpus, means, claims)
     rows = rows_of(corpus, seed=seed)
-    files = write_report(out, "stats", said, rows, figure, likeness.files)
-    tell(said, _table(tally, said["labels"]), [], files, as_json)
+    files = write_report(request.out, "stats", said, rows, _figure(tally, means), beside)
+    tell(said, _table(tally, means, said["labels"]), [], files, as_json)
 
 
-def _table(tally: "Tally", labels: list[dict]) -> Table:
+def _page(
+    request: Request, corpus: "Corpus", means: "dict[str, np.ndarray]", claims: list
+) -> bytes:
+    from flaxattn.commands.head_page import numbers_of, report_page
+    from flaxattn.heads.claims import label_column
+    from flaxattn.views.evidence import Report
+
+    tally, said = corpus.tally, corpus.facts
+    values = dict(means)
+    for name in dict.fromkeys(claim.name for claim in claims):
+        column = label_column(name)
+        if column in tally.moments:
+            values[name] = tally.moments[column].mean
+    about = (
+        f"Means over {said['texts']:,} texts of {said['lengths']['mean']:.1f} positions on average."
+        " Claimed are patterns, by our thresholds, and of each number the heads with the most."
+    )
+    numbers = numbers_of(tally, values, tally.side)
+    report = Report("What heads look at", str(said["model"]), about, numbers, "mean")
+    return report_page(report, claims, corpus.traces, request.sentences)
+
+
+def _figure(tally: "Tally", means: "dict[str, np.ndarray]") -> Any:
+    from flaxattn.figures.head_effects import plot_head_values
+    from flaxattn.figures.roles import plot_head_means
+
+    shares = {name: means[name] for name in _DRAWN if name in means}
+    if shares:
+        return plot_head_means(tally.layers, tally.heads, shares)
+    return plot_head_values({n: means[n] for n in _OTHERS if n in means}, "mean", center=None)
+
+
+def _table(tally: "Tally", means: "dict[str, np.ndarray]", labels: list[dict]) -> Table:
     table = Table(title="Where heads look: shares of attention, mean over texts")
     table.add_column("head", justify="right")
-    known = {c.name: m.mean for c, m in tally.moments.items() if c.kind == "mean"}
-    shares = [name for name in (*_SHOWN, *_OTHER_SIDES) if name in known]
-    shown = [*shares, *(name for name in ("entropy", "distance") if name in known)]
+    shares = [name for name in (*_SHOWN, *_OTHER_SIDES) if name in means]
+    shown = [*shares, *(name for name in ("entropy", "distance") if name in means)]
     for name in shown:
         table.add_column(name, justify="right")
     table.add_column("labels")
@@ -113,7 +125,7 @@ def _table(tally: "Tally", labels: list[dict]) -> Table:
     for i, layer in enumerate(tally.layers):
         for j, head in enumerate(tally.heads):
             cells = [
-                f"{known[n][i, j]:.0%}" if n in shares else f"{known[n][i, j]:.1f}" for n in shown
+                f"{means[n][i, j]:.0%}" if n in shares else f"{means[n][i, j]:.1f}" for n in shown
             ]
             table.add_row(f"{layer}.{head}", *cells, ", ".join(names.get((layer, head), [])))
     return table

@@ -58,6 +58,7 @@ FIXES: Mapping[str, str] = {
     "conllu": "give every word ten fields parted by tabs, as universaldependencies.org says",
     "tree": "correct the tree: words numbered from 1, one root, no cycle",
     "annotation": "correct `# text`, or the forms of the words",
+    "another-text": "give the trees of the texts that were extracted, in their order",
     "mention": "mark the pronoun, and the two people it may mean, as the others are",
     "entity": "write CoNLL-2012 or CoNLL-U, and end every mention in its document",
     "no-pieces": "correct the word, or take another tokenizer",

@@ -31,7 +31,7 @@ from flaxattn.heads.terms import Asked, Column, Terms, terms_of
 from flaxattn.reading import Reading
 from flaxattn.words import pieces_of_words
 
-_WINDOW = 4096  # texts that are sorted by length together
+WINDOW = 4096  # texts that are sorted by length together, and among which pieces are rare
 _AHEAD = 2  # batches that the device has been given
 _LONGEST = 1 << 30
 
@@ -80,6 +80,7 @@ def head_scores(
     batch_tokens: int | None = None,
     mesh: Mesh | None = None,
     watch: Callable[[int], None] = lambda count: None,
+    told: Callable[[Sequence[Subject]], None] = lambda texts: None,
 ) -> Iterator[Scores]:
     """Scores of every head on texts, window by window, in order.
 
@@ -99,6 +100,7 @@ def head_scores(
         batch_tokens: Positions of a batch, padding counted.
         mesh: Devices with an axis "data" that share every batch.
         watch: Told how many texts were computed, after every batch.
+        told: Given the texts that the scores are of which come next.
 
     Yields:
         Scores of up to 4,096 texts.
@@ -115,15 +117,20 @@ def head_scores(
     bad = BadRows() if bad is None else bad
     engine = _Engine(model, asked, batch_tokens, mesh_of(mesh, None))
     window: list[Read] = []
+
+    def scored() -> Scores:
+        told([read.subject for read in window])
+        return engine.scores(window, watch)
+
     low, high = lengths or (0, _LONGEST)
     for chunk in _chunks(subjects):
         found = read_subjects(model, chunk, truncate, bad)
         window += [read for read in found if low <= len(read.layout) <= high]
-        if len(window) + TOGETHER > _WINDOW:
-            yield engine.scores(window, watch)
+        if len(window) + TOGETHER > WINDOW:
+            yield scored()
             window = []
     if window:
-        yield engine.scores(window, watch)
+        yield scored()
 
 
 class _Engine:
@@ -197,7 +204,7 @@ def with_rare(layouts: Sequence[Layout]) -> list[Layout]:
     """Layouts that know their rarest piece, by its frequency in all of them.
 
     Args:
-        layouts: Of a window.
+        layouts: Of a window of texts, whose tokens are numbered alike.
     """
     counts = collections.Counter(
         token for layout in layouts for token in layout.tokens[layout.plain].tolist()
@@ -258,7 +265,7 @@ def read_subjects(
     for subject, reading in rows:
         layout = layout_of(reading.told, tokens=reading.given["input_ids"][0], name=subject.name)
         if subject.sentence is not None:
-            tree = _on_tree(model, subject, subject.sentence, reading, layout)
+            tree = _on_tree(model, subject.sentence, reading, layout)
             if isinstance(tree, Problem):
                 bad.report(tree)
                 continue
@@ -273,15 +280,31 @@ def _chunk(subjects: Sequence[Subject], truncate: bool) -> Chunk:
 
 
 def _on_tree(
-    model: Pretrained, subject: Subject, sentence: Sentence, reading: Reading, layout: Layout
+    model: Pretrained, sentence: Sentence, reading: Reading, layout: Layout
 ) -> Layout | Problem:
     """The layout with the words of a tree; a problem where the tokenizer leaves nothing of one."""
     assert model.tokenizer is not None
     encoded = model.tokenizer.encode(sentence.text, max_length=_LONGEST)
-    offsets = encoded.offsets[0][: len(layout)]
+    cut = bool(reading.told.truncated[0])
+    return with_tree(layout, sentence, encoded.offsets[0][: len(layout)], cut)
+
+
+def with_tree(
+    layout: Layout, sentence: Sentence, offsets: Sequence[tuple[int, int]], cut: bool
+) -> Layout | Problem:
+    """A layout with the words of the tree over its text.
+
+    Args:
+        layout: Of a text without a second one.
+        sentence: The tree, over the same text.
+        offsets: Half-open range of characters of each piece.
+        cut: Whether the text was cut to fit the model; words beyond have no piece.
+
+    Returns:
+        The layout, or a problem where a word has no piece.
+    """
     spans = [(word.start, word.stop) for word in sentence.words]
     words = pieces_of_words(spans, offsets, layout.special.tolist())
-    cut = bool(reading.told.truncated[0])
     end = max((offsets[place][1] for place in np.flatnonzero(layout.plain)), default=0)
     for number, (word, pieces) in enumerate(zip(sentence.words, words, strict=True), 1):
         if not pieces and not (cut and word.start >= end):
@@ -289,7 +312,7 @@ def _on_tree(
                 f"sentence {sentence.id!r}, word {number} {word.form!r}: the tokenizer makes no "
                 "piece of it"
             )
-            return Problem(subject.file, word.line, "", "no-pieces", told)
+            return Problem(sentence.file, word.line, "", "no-pieces", told)
     arcs = [
         Arc(number, word.governor, word.relation)
         for number, word in enumerate(sentence.words)

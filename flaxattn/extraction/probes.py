@@ -5,7 +5,7 @@
 Sentences are read, and the model runs over them; what is measured then is in `flaxattn.heads`.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from flaxattn.corpus.bad_rows import BadRows
@@ -124,6 +124,7 @@ def head_probe(
     penalty: float = 1e-4,
     seed: int = 0,
     reading: TreeReading | None = None,
+    passing: Callable[[Iterable[WordMaps]], Iterable[WordMaps]] = iter,
 ) -> HeadProbe:
     """Ask every head for the governors of words, and all heads together for trees.
 
@@ -139,6 +140,7 @@ def head_probe(
         penalty: On the parser's coefficients squared.
         seed: Of the control task and of random parameters.
         reading: How sentences are read.
+        passing: Looks at the sentences of `trees` on their way, such as `arc_weights.Watched`.
 
     Raises:
         InputError: For a model that is no BERT, a sentence that cannot be used, no sentence with a
@@ -150,10 +152,10 @@ def head_probe(
             raise InputError(
                 "untrained=True compares parsers, and there is none\ngive train=, other sentences"
             )
-        found = Dependencies.of(reading.maps(model, trees))
+        found = Dependencies.of(passing(reading.maps(model, trees)))
         return HeadProbe(found, _some(found.best()), None)
     kinds = [[*reading.sentences(some)] for some in (train, trees)]
-    others, texts = ([*reading.maps(model, some)] for some in kinds)
+    others, texts = [*reading.maps(model, kinds[0])], [*passing(reading.maps(model, kinds[1]))]
     random = None
     if untrained:
         blind = without_training(model, seed)

@@ -37,6 +37,10 @@ MEASURES = (
 )
 """What is tested of every head of self-attention; of cross-attention only the entropy is."""
 
+ALIKE = ("divergence", "cosine")
+_NO_MEAN = ("argmax", "topk_weights", "topk_indices", "received")
+Values = dict[tuple[str, str], Float[np.ndarray, "L H"]]
+
 
 @dataclasses.dataclass(frozen=True)
 class HeadChange:
@@ -47,7 +51,7 @@ class HeadChange:
         layer: Number of the layer.
         head: Number of the head.
         divergence: Jensen-Shannon divergence in nats, mean over queries and then over texts; from
-            0 to log 2.
+            0 to log 2; nan, as the cosine, where statistics were compared and no maps.
         divergence_error: Standard error of that mean over texts; nan for a single text.
         cosine: Of the flattened maps, mean over texts.
         changes: Second minus first of every measure, mean over texts; nan if it is not known.
@@ -78,27 +82,42 @@ class Comparison:
         self._heads: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {}
         self._found: dict[tuple[str, str], Moments] = {}
 
-    def add(self, first: Trace, second: Trace) -> None:
+    def add(self, first: Trace, second: Trace) -> list[Values]:
         """Take in what both models saw of the same texts.
 
         Args:
-            first: With weights, of texts without padding or with a mask.
+            first: With weights, of texts without padding or with a mask; or with statistics of
+                queries, whose means over each text are compared then, by their names.
             second: Of the other model: the same tokens, layers and heads.
 
+        Returns:
+            What was taken in of each text, by side and name; nan where it is not known.
+
         Raises:
-            InputError: If they are not, or hold no weights of all positions.
+            InputError: If they are not, or hold no weights of all positions and no statistic in
+                common.
         """
         _check_tokens(first, second)
+        found: list[Values] = []
         for one, other in [(first, second)] if len(first) == 1 else zip(first, second, strict=True):
             ours, theirs = sides_of(one), sides_of(other)
             held = [side for side in ours if _comparable(side, ours, theirs)]
-            if not held:
+            told = {side: _told(ours[side], theirs[side]) for side in ours if side in theirs}
+            told = {side: names for side, names in told.items() if names and side not in held}
+            if not held and not told:
                 raise InputError(
-                    "The two traces have no weights of one side in common.\n"
+                    "The two traces have no weights and no statistic of one side in common.\n"
                     "Ask for them of both models: capture=Capture(weights=True)."
                 )
+            values: Values = {}
             for side in held:
-                self._add(side, ours[side], theirs[side], one)
+                values |= self._of_maps(side, ours[side], theirs[side], one)
+            for side, names in told.items():
+                values |= self._of_statistics(side, ours[side], theirs[side], names)
+            for key, value in values.items():
+                self._put(key, _once(value))
+            found.append(values)
+        return found
 
     def merge(self, other: Self) -> None:
         """Take in all that another one took in.
@@ -129,7 +148,7 @@ class Comparison:
             raise InputError("Nothing was compared yet.\nAdd the traces of both models first.")
         if not 0 < alpha < 1:
             raise InputError(f"alpha is {alpha}, expected a number between 0 and 1.")
-        tested = {k: paired_test(m)[1] for k, m in self._found.items() if k[1] in MEASURES}
+        tested = {k: paired_test(m)[1] for k, m in self._found.items() if k[1] not in ALIKE}
         flat = adjusted(np.concatenate([p.ravel() for p in tested.values()]), correction)
         ends = np.cumsum([p.size for p in tested.values()])[:-1]
         parts = zip(tested, np.split(flat, ends), strict=True)
@@ -139,7 +158,7 @@ class Comparison:
             for side, (layers, heads) in self._heads.items()
             for place in np.ndindex(len(layers), len(heads))
         ]
-        return sorted(found, key=lambda change: -change.divergence)
+        return sorted(found, key=_rank)
 
     def by_layer(self) -> dict[str, list[tuple[int, float, float]]]:
         """Layer, mean divergence and mean cosine of its heads, by side, layers in order."""
@@ -154,7 +173,23 @@ class Comparison:
                 )
             ]
             for side, (layers, _) in self._heads.items()
+            if (side, "divergence") in self._found
         }
+
+    @property
+    def heads(self) -> Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]]:
+        """Numbers of layers and heads by side."""
+        return self._heads
+
+    @property
+    def names(self) -> list[tuple[str, str]]:
+        """Sides and names of all that was compared."""
+        return list(self._found)
+
+    def place(self, side: str, layer: int, head: int) -> tuple[int, int]:
+        """Indices of a head, by the numbers of its layer and itself."""
+        layers, heads = self._heads[side]
+        return layers.index(layer), heads.index(head)
 
     def table(self, side: str, name: str) -> Float[np.ndarray, "L H"]:
         """Means over texts of one number of every head.
@@ -176,18 +211,25 @@ class Comparison:
         moments = self._found[side, name]
         return np.where(moments.counts > 0, moments.mean, np.nan)
 
-    def _add(self, side: str, one: Seen, other: Seen, text: Trace) -> None:
+    def _of_maps(self, side: str, one: Seen, other: Seen, text: Trace) -> Values:
         self._same_heads(side, (one.layers, one.heads))
         self._same_heads(side, (other.layers, other.heads))
         maps = [layer_weights(seen, seen.layers).astype(np.float64) for seen in (one, other)]
         maps = [_shares(weights) for weights in maps]
-        self._put((side, "divergence"), _once(jensen_shannon(*maps).mean(-1)))
-        self._put(
-            (side, "cosine"), _once(cosine(*(each.reshape(*each.shape[:2], -1) for each in maps)))
-        )
         before, after = (_measured(side, weights, text) for weights in maps)
-        for name in before:
-            self._put((side, name), _once(after[name] - before[name]))
+        flat = (each.reshape(*each.shape[:2], -1) for each in maps)
+        found = {"divergence": jensen_shannon(*maps).mean(-1), "cosine": cosine(*flat)}
+        found |= {name: after[name] - before[name] for name in before}
+        return {(side, name): value for name, value in found.items()}
+
+    def _of_statistics(self, side: str, one: Seen, other: Seen, names: list[str]) -> Values:
+        self._same_heads(side, (one.layers, one.heads))
+        self._same_heads(side, (other.layers, other.heads))
+        means = [
+            {name: np.asarray(seen.stats[name], np.float64)[:, 0].mean(-1) for name in names}
+            for seen in (one, other)
+        ]
+        return {(side, name): means[1][name] - means[0][name] for name in names}
 
     def _same_heads(self, side: str, heads: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
         known = self._heads.setdefault(side, heads)
@@ -211,22 +253,34 @@ class Comparison:
     ) -> HeadChange:
         layers, heads = self._heads[side]
         names = [name for at, name in p if at == side]
-        own = self._found[side, "divergence"]
-        count = int(own.counts[place])
-        spread = float(own.m2[place]) / (count - 1) if count > 1 else np.nan
+        own = self._found.get((side, "divergence"))
+        count = max(int(m.counts[place]) for (at, _), m in self._found.items() if at == side)
+        spread = np.nan if own is None or count < 2 else float(own.m2[place]) / (count - 1)
+        alike = [self._mean(side, n)[place] if own is not None else np.nan for n in ALIKE]
         corrected = {name: float(p[side, name][place]) for name in names}
         return HeadChange(
             side=side,
             layer=layers[place[0]],
             head=heads[place[1]],
-            divergence=float(own.mean[place]),
+            divergence=float(alike[0]),
             divergence_error=float(np.sqrt(spread / count)),
-            cosine=float(self._found[side, "cosine"].mean[place]),
+            cosine=float(alike[1]),
             changes={name: float(self._mean(side, name)[place]) for name in names},
             p=corrected,
             significant=tuple(name for name, value in corrected.items() if value < alpha),
             texts=count,
         )
+
+
+def _rank(change: HeadChange) -> tuple[float, float]:
+    """The most different first; of statistics alone the surest first."""
+    surest = min((p for p in change.p.values() if not np.isnan(p)), default=1.0)
+    return -np.nan_to_num(change.divergence), surest
+
+
+def _told(one: Seen, other: Seen) -> list[str]:
+    """Statistics of queries that both have."""
+    return [name for name in one.stats if name in other.stats and name not in _NO_MEAN]
 
 
 def _measured(side: str, weights: np.ndarray, text: Trace) -> dict[str, np.ndarray]:

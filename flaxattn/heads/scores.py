@@ -248,6 +248,8 @@ class Tally:
         one.ceilings = dict(scores.ceilings)
         one.offsets = {role: Counter(offsets) for role, offsets in scores.offsets.items()}
         for role, counts in scores.counts.items():
+            if Column("hit", role) not in scores.values:
+                continue  # statistics without the strongest keys
             shares = np.nan_to_num(scores.values[Column("hit", role)].astype(np.float64))
             one.hits[role] = np.tensordot(counts.astype(np.float64), shares, 1), int(counts.sum())
         self.merge(one)

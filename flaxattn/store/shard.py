@@ -6,6 +6,7 @@ A table is checked when it is first read, an array chunk by chunk. Which shard a
 `flaxattn.store.store` knows.
 """
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -208,6 +209,24 @@ class Shard:
         values = column.flatten().to_numpy(zero_copy_only=False)
         return np.moveaxis(values.reshape(len(column), *heads), 0, 2)
 
+    def told(self, example: int) -> Trace:
+        """The trace of one text without what attention saw: no array is read.
+
+        Args:
+            example: The text.
+        """
+        return self._told(self.tokens(example), self._text(example))
+
+    def _text(self, example: int) -> dict[str, Any]:
+        place = example - self.manifest.start
+        return self.table(TEXTS, rows=(place, place + 1)).to_pylist()[0]
+
+    def _told(self, tokens: Mapping[str, pa.Table], text: Mapping[str, Any]) -> Trace:
+        held = self.manifest.traces["fields"]
+        fields = {name: _beside(name, tokens, text) for name in held}
+        source = tokens["source"]["token"].to_pylist()
+        return Trace(tokens=[source], **fields, model=self.manifest.traces["model"])
+
     def trace(self, example: int, whole: Mapping[str, np.ndarray] | None = None) -> Trace:
         """The trace of one text, as it was stored, with NumPy arrays.
 
@@ -215,18 +234,13 @@ class Shard:
             example: The text.
             whole: Arrays that were read whole, by name; default reads what is needed.
         """
-        tokens, held = self.tokens(example), self.manifest.traces["fields"]
-        place = example - self.manifest.start
-        (text,) = self.table(TEXTS, rows=(place, place + 1)).to_pylist()
-        fields = {name: _beside(name, tokens, text) for name in held}
-        row = self.row(example)
+        tokens, text, row = self.tokens(example), self._text(example), self.row(example)
         sides = {
             side: self._seen(side, example, row, tokens, text[f"{side}_implementation"], whole)
             for side in SIDES
             if side in self.sides
         }
-        source = tokens["source"]["token"].to_pylist()
-        return Trace(**sides, tokens=[source], **fields, model=self.manifest.traces["model"])
+        return dataclasses.replace(self._told(tokens, text), **sides)
 
     def _seen(
         self,

@@ -131,6 +131,8 @@ def shape_input(
     precision: Precision,
     blocks: Blocks,
     number: int,
+    *,
+    likeness: bool = True,
 ) -> dict[str, Any]:
     """One sequence as a page holds it: its texts, and weights and measures of its sides.
 
@@ -141,6 +143,7 @@ def shape_input(
         precision: How weights are stored.
         blocks: Where weights are put, as `0/encoder/weights/3`.
         number: Of the sequence among those of the page.
+        likeness: Whether the page tells how alike heads are.
 
     Returns:
         `truncated`, `texts` by name, and `sides`, each naming the texts on its left and right.
@@ -149,7 +152,9 @@ def shape_input(
         InputError: If these are no attention weights.
     """
     sides = {
-        side: shape_side(one, side, found[side], chosen, precision, blocks, f"{number}/{side}")
+        side: shape_side(
+            one, side, found[side], chosen, precision, blocks, f"{number}/{side}", likeness=likeness
+        )
         for side, chosen in layers.items()
     }
     heads = {side: found[side].heads for side in sides}
@@ -176,6 +181,8 @@ def shape_side(
     precision: Precision,
     blocks: Blocks,
     prefix: str,
+    *,
+    likeness: bool = True,
 ) -> dict[str, Any]:
     """Weights of the chosen layers, what each head does, and how alike the heads are.
 
@@ -187,6 +194,7 @@ def shape_side(
         precision: How weights are stored.
         blocks: Where weights are put.
         prefix: Of the names of their blocks, such as `0/encoder`.
+        likeness: Whether to tell how alike heads are, which takes most of the time.
 
     Returns:
         `layers`, `heads`, `weights`, `measures`, `likeness`, and `neuron` where there are vectors;
@@ -204,6 +212,8 @@ def shape_side(
         for number, layer in zip(layers, weights, strict=True)
     ]
     about["measures"] = side_measures(one, side, seen, layers)
+    if not likeness:
+        return about
     about["likeness"] = shape_likeness(weights, blocks, f"{prefix}/distances")
     neuron = shape_neuron(seen, one, side, layers, blocks, prefix)
     return about | ({"neuron": neuron} if neuron else {})

@@ -110,7 +110,8 @@ def test_texts_and_pairs_without_trees(run, tmp_path):
     assert code == 0, err
     assert "3 texts of 5 to 8 positions" in out
     said = json.loads((tmp_path / "report" / "stats.json").read_text(encoding="utf-8"))
-    assert said["settings"] == {"limit": None, "lengths": [5, 8], "annotated": False}
+    settings = {"limit": None, "lengths": [5, 8], "annotated": False, "evidence": 5}
+    assert said["settings"] == settings
     table = pq.read_table(tmp_path / "report" / "heads.parquet").to_pylist()
     names = {row["name"] for row in table if row["kind"] == "mean"}
     assert {"entropy", "distance", "max", "sum_sq", "next", "previous", "own", "first"} < names

@@ -129,7 +129,7 @@ def test_pairs_of_texts(bert, parity):
 @pytest.mark.slow
 def test_windows_and_batches_change_nothing(bert, sentences, streamed, monkeypatch):
     """But draws of rare words, whose frequencies are those of a window."""
-    monkeypatch.setattr(module, "_WINDOW", 5)
+    monkeypatch.setattr(module, "WINDOW", 5)
     monkeypatch.setattr(module, "TOGETHER", 4)
     subjects = [subject_of(sentence) for sentence in sentences]
     seen = []

@@ -202,7 +202,7 @@ def test_what_cannot_be_compared() -> None:
         "The encoders differ: layers 0, 1 with heads 0 to 2, and layers 0": (
             lambda: Comparison().add(one, other)
         ),
-        "no weights of one side in common": lambda: Comparison().add(one, bare),
+        "no weights and no statistic of one side in common": lambda: Comparison().add(one, bare),
         "Nothing was compared": lambda: Comparison().changes(),
         "correction 'fdr' is unknown": lambda: filled.changes(correction="fdr"),
         "alpha is 0": lambda: filled.changes(alpha=0),

@@ -70,11 +70,14 @@ def test_what_cannot_be_joined_is_refused(files, message):
 def test_every_asset_is_in_a_page_that_needs_it(repository: Path):
     folder = repository / "flaxattn/views/assets"
     modules = {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.js")}
-    asked: dict[str, list[str]] = {"main.js": [], "main_neuron.js": []}
+    entries = ("main.js", "main_neuron.js", "main_claims.js")
+    asked: dict[str, list[str]] = {entry: [] for entry in entries}
     for entry, names in asked.items():
         link(entry, lambda name, names=names: names.append(name) or modules[name])
-    assert set(asked["main_neuron.js"]) == set(modules) - {"types.js"}
-    assert {name for name in modules if "neuron" in name}.isdisjoint(asked["main.js"])
+    assert set().union(*asked.values()) == set(modules) - {"types.js"}
+    for part, entry in (("neuron", "main_neuron.js"), ("claims", "main_claims.js")):
+        for other in set(entries) - {entry}:
+            assert {name for name in modules if part in name}.isdisjoint(asked[other])
 
 
 def test_python_and_the_page_know_the_same_settings(repository: Path):

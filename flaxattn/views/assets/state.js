@@ -212,6 +212,7 @@ export class State {
 
   /** @returns {string[]} names of the numbers that are known of the heads of a side */
   measures(side = this.side) {
+    if (this.payload.report) return Object.keys(this.payload.report.values[side.name] || {});
     const known = new Set();
     for (const measure of (side.about.measures || []).flat()) {
       Object.keys(measure).forEach((name) => known.add(name));

@@ -46,6 +46,24 @@
  * @property {string[]} [names] what the two traces are called, of a page that compares
  * @property {Object<string, string>} [told] what numbers of heads were measured by
  * @property {string} [note] what stands at the foot of the page
+ * @property {Report} [report] what is claimed of heads, of a page with evidence
+ *
+ * @typedef {Object} Claim
+ * @property {string} name
+ * @property {string} side
+ * @property {number} layer its number
+ * @property {number} head its number
+ * @property {number} value what it rests on
+ * @property {string} told what else is known
+ * @property {[number, number, number][]} shown places in `inputs`, numbers in the corpus and scores of texts
+ *
+ * @typedef {Object} Report
+ * @property {string} title
+ * @property {string} about what was measured, and how
+ * @property {string} measured what the numbers are: score, mean, …
+ * @property {string} lacking which claims the page has no text of
+ * @property {Object<string, Object<string, (number|null)[][]>>} values by side and name, of every layer and head
+ * @property {Claim[]} claims
  */
 
 export {};

@@ -1,0 +1,193 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""The options that `flaxattn stats` and `roles` share, typed once: which texts, read how.
+
+`reads_heads` gives a command these options and hands it the `Request` that they make.
+"""
+
+import dataclasses
+import functools
+import inspect
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+from flaxattn.errors import InputError
+
+_PLAN = "plan.json"
+_RANGE = "20-40"
+
+Inputs = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="INPUT...",
+        help="Sentences with trees (.conllu, also .gz and .zst), other texts as for extract, or "
+        "the folder of a store, which needs no model.",
+    ),
+]
+Out = Annotated[Path, typer.Option("--out", "-o", help="Folder of the report.")]
+Model = Annotated[str, typer.Option(help="Built-in name, directory, or Hub id.")]
+Limit = Annotated[int | None, typer.Option(min=1, help="Take no more texts than these.")]
+Trees = Annotated[
+    list[Path] | None,
+    typer.Option(help="CoNLL-U with the trees of a store's texts, in its order; repeat for more."),
+]
+Lengths = Annotated[
+    str | None,
+    typer.Option(help=f"Only texts of so many positions, such as {_RANGE}: scores vary with it."),
+]
+TextColumn = Annotated[str, typer.Option(help="Column or key of the text.")]
+PairColumn = Annotated[str | None, typer.Option(help="Of the second text.")]
+Truncate = Annotated[bool, typer.Option("--truncate", help="Cut texts over the model's limit.")]
+OnError = Annotated[str, typer.Option(help="Texts that cannot be used: fail, skip or quarantine.")]
+BatchTokens = Annotated[
+    int | None, typer.Option(min=1, help="Positions of a batch, padding counted.")
+]
+Side = Annotated[
+    str | None,
+    typer.Option(
+        help="encoder, decoder or cross; default cross-attention where there is any, of other "
+        "models the only side."
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the report's JSON.")]
+WithPage = Annotated[
+    bool,
+    typer.Option("--page/--no-page", help="Write the page with the texts that show each claim."),
+]
+Sentences = Annotated[int, typer.Option(min=1, help="Most texts of the page.")]
+Kept = Annotated[int, typer.Option(min=1, help="Texts kept for each claim and head.")]
+SENTENCES = 40
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """Which texts, read how; the fields are the options of a command.
+
+    Attributes:
+        inputs: Files, or one folder of a store.
+        out: Folder of the report.
+        model: What reads the texts; a store needs none.
+        trees: Of the texts of a store.
+        limit: Most texts.
+        lengths: Fewest and most positions of a text that counts, as `20-40`.
+        text_column: Of the text, in tables.
+        pair_column: Of the second text.
+        truncate: Whether texts over the model's limit are cut.
+        on_error: What becomes of texts that cannot be used.
+        batch_tokens: Positions of a batch.
+        page: Whether a page is written.
+        sentences: Most texts of the page.
+        evidence: Texts kept for each claim and head.
+        side: `encoder`, `decoder` or `cross`; None for what the model is known by.
+    """
+
+    inputs: Inputs
+    out: Out = Path("report")
+    model: Model = "tiny-bert"
+    trees: Trees = None
+    limit: Limit = None
+    lengths: Lengths = None
+    text_column: TextColumn = "text"
+    pair_column: PairColumn = None
+    truncate: Truncate = False
+    on_error: OnError = "fail"
+    batch_tokens: BatchTokens = None
+    page: WithPage = True
+    sentences: Sentences = SENTENCES
+    evidence: Kept = 5
+    side: Side = None
+
+    @property
+    def store(self) -> bool:
+        """Whether the input is a store."""
+        return is_store(self.inputs[0]) and len(self.inputs) == 1
+
+    @property
+    def range(self) -> tuple[int, int] | None:
+        """Fewest and most positions."""
+        return length_range(self.lengths)
+
+    @property
+    def annotated(self) -> bool:
+        """Whether the texts have trees.
+
+        Raises:
+            InputError: If some have, and some have not.
+        """
+        from flaxattn.corpus.trees import is_annotated
+
+        if self.trees and not self.store:
+            raise InputError(
+                f"trees are given apart for the texts of a store; {self.inputs[0]} is none\n"
+                "leave out --trees, and give the CoNLL-U files as inputs"
+            )
+        found = [is_annotated(Path(name)) for name in (self.trees or self.inputs)]
+        if any(found) and not all(found):
+            other = (self.trees or self.inputs)[found.index(False)]
+            raise InputError(
+                f"{other} has no trees, and other inputs are CoNLL-U\n"
+                "give either sentences with trees or texts without"
+            )
+        if self.trees and not any(found):
+            raise InputError(
+                f"{self.trees[0]} has no trees by its name\nname a file in .conllu, also .gz"
+            )
+        return any(found)
+
+
+def is_store(path: str | Path) -> bool:
+    """Whether a path is a folder that `flaxattn extract` wrote."""
+    return (Path(path) / _PLAN).is_file()
+
+
+def length_range(text: str | None) -> tuple[int, int] | None:
+    """The numbers of `20-40`.
+
+    Args:
+        text: As it was typed.
+    """
+    if text is None:
+        return None
+    found = re.fullmatch(r"(\d+)-(\d+)", text, re.ASCII)
+    if not found or int(found[1]) > int(found[2]):
+        told = f"{text!r} is no range such as {_RANGE}."
+        raise typer.BadParameter(told, param_hint="--lengths")
+    return int(found[1]), int(found[2])
+
+
+def reads_heads(command: Callable[..., None]) -> Callable[..., None]:
+    """A command with the options of `Request` before its own, and `--json` behind.
+
+    Args:
+        command: Takes a request, options of its own, and `as_json`.
+    """
+    hints = get_type_hints(Request, include_extras=True)
+    fields = [field.name for field in dataclasses.fields(Request)]
+    by_name = inspect.Parameter.KEYWORD_ONLY
+    shared = [
+        inspect.Parameter(f.name, by_name, default=_default(f), annotation=hints[f.name])
+        for f in dataclasses.fields(Request)
+    ]
+    _, *own = inspect.signature(command, eval_str=True).parameters.values()
+    every = [*shared, *(parameter.replace(kind=by_name) for parameter in own)]
+
+    @functools.wraps(command)
+    def typed(**given: Any) -> None:
+        request = Request(**{name: given.pop(name) for name in fields})
+        length_range(request.lengths)
+        command(request, **given)
+
+    named: Any = typed
+    named.__signature__ = inspect.Signature(every)
+    named.__annotations__ = {parameter.name: parameter.annotation for parameter in every}
+    del named.__wrapped__  # its signature is another
+    return typed
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    missing = field.default is dataclasses.MISSING
+    return inspect.Parameter.empty if missing else field.default

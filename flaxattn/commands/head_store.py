@@ -1,0 +1,263 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Scores of heads out of a store: from maps, or from the statistics that it has; trees joined on.
+
+Texts are read a few at a time, arrays a shard at a time. What a store does not tell is named with
+the request that would have recorded it. No model is loaded.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from flaxattn.capture_json import capture_from_json
+from flaxattn.commands.head_corpus import Part, Source, described
+from flaxattn.commands.head_request import Request
+from flaxattn.corpus.bad_rows import BadRows, Problem, excerpt
+from flaxattn.corpus.trees import Sentence, read_sentences
+from flaxattn.errors import InputError
+from flaxattn.extraction.chunks import TOGETHER
+from flaxattn.extraction.head_scores import WINDOW, Subject, with_rare, with_tree
+from flaxattn.heads.dense import dense_values
+from flaxattn.heads.layout import Layout, layout_of
+from flaxattn.heads.recorded import recorded_values, requests_of
+from flaxattn.heads.scores import Scores, gathered, scores_of
+from flaxattn.heads.terms import Asked, Column, Terms, terms_of
+from flaxattn.piece_spans import PlaceError, piece_spans
+from flaxattn.records import layer_weights
+from flaxattn.seen import Seen
+from flaxattn.store.store import Store, open_store
+
+if TYPE_CHECKING:
+    from flaxattn.trace import Trace
+
+_SIDE = "encoder"
+_TOGETHER = 256  # texts whose scores are handed on together
+_LONGEST = 1 << 30
+
+
+def of_store(request: Request, asked: Asked, bad: BadRows, watch: Callable[[int], None]) -> Source:
+    """Scores of the texts of a store.
+
+    Args:
+        request: Which store, which trees.
+        asked: Which roles.
+        bad: Takes trees that do not fit.
+        watch: Told of texts that are done.
+
+    Raises:
+        InputError: For a store of no encoder, or trees that cannot be used.
+        StoreError: If a shard is not there yet, or damaged.
+    """
+    store = open_store(request.inputs[0])
+    sides = store.shard(0).sides
+    side = request.side or ("cross" if "cross" in sides else _SIDE if _SIDE in sides else "decoder")
+    if side != _SIDE or len(sides) > 1:
+        return _of_side(store, request, asked, side, watch)
+    held = _check(store)
+    reader = _Reader(store, request, asked, bad)
+    data = [{"name": store.path.name, "plan_sha256": store.plan_sha256}]
+    data += described(request.trees or [])
+    facts = {"model": store.plan["model"]["name"], "side": side, "data": data}
+    maps = "weights" in held["arrays"]
+    source = Source(iter(()), facts, _traces(store) if maps else None)
+    source.parts = reader.parts(watch, source.refused)
+    return source
+
+
+def _of_side(
+    store: Store, request: Request, asked: Asked, side: str, watch: Callable[[int], None]
+) -> Source:
+    """Scores of a decoder, of its encoder or of cross-attention, from weights."""
+    if asked.pande_parity or asked.annotated:
+        raise InputError(
+            f"{store.path}: trees and the notebooks' errors are for stores of an encoder alone\n"
+            "leave --trees and --pande-parity out, or read the texts with the model"
+        )
+    low, high = request.range or (0, _LONGEST)
+
+    def parts() -> Iterator[Part]:
+        for number, trace in enumerate(itertools.islice(store, request.limit)):
+            watch(1)
+            if low <= len(trace.tokens[0]) <= high:
+                scores = scores_of([trace], asked, side=side)
+                texts = trace.texts[0] if trace.texts else ("",)
+                yield Part(scores, [number], [Subject(str(number), *texts[:2])])
+
+    data = [{"name": store.path.name, "plan_sha256": store.plan_sha256}]
+    facts = {"model": store.plan["model"]["name"], "side": side, "data": data}
+    return Source(parts(), facts, _traces(store))
+
+
+def _check(store: Store) -> Mapping[str, Any]:
+    """What the store holds of its encoder."""
+    sides = store.shard(0).sides
+    held = sides.get(_SIDE, {"arrays": {}, "stats": {}})
+    if "weights" in held["arrays"] or (_SIDE in sides and held["stats"]):
+        return held
+    there = [f"{side}.{name}" for side, s in sides.items() for name in (*s["arrays"], *s["stats"])]
+    raise InputError(
+        f"{store.path} holds no weights and no statistics of an encoder\n"
+        f"it holds {', '.join(there) or 'nothing'}\n"
+        "extract again: --capture weights tells everything, --stats entropy,distance a part"
+    )
+
+
+def _traces(store: Store) -> Callable[[Sequence[Subject], Sequence[int]], "Iterator[Trace]"]:
+    return lambda subjects, numbers: (store[number] for number in numbers)
+
+
+@dataclasses.dataclass
+class _Reader:
+    """A store, read from the first text to the last."""
+
+    store: Store
+    request: Request
+    asked: Asked
+    bad: BadRows
+
+    def parts(self, watch: Callable[[int], None], refused: dict[Column, str]) -> Iterator[Part]:
+        """Scores of all texts.
+
+        Args:
+            watch: Told of texts that are done.
+            refused: Takes what would record each number of the texts, known or not.
+        """
+        capture = capture_from_json(self.store.plan["capture"])
+        traces, read = iter(self.store), 0
+        for window in self._windows():
+            layouts = with_rare([layout for _, layout, _ in window])
+            found: list[tuple[Layout, Terms, Mapping[Column, np.ndarray]]] = []
+            part: list[tuple[int, Subject]] = []
+            shape: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
+            for (number, _, subject), layout in zip(window, layouts, strict=True):
+                seen = None
+                while read <= number:
+                    seen = next(traces).encoder
+                    read += 1
+                assert seen is not None
+                terms = terms_of(layout, self.asked)
+                found.append((layout, terms, _values(seen, capture, layout, terms)))
+                part.append((number, subject))
+                shape = seen.layers, seen.heads
+                if seen.weights is None:
+                    refused |= requests_of(terms)
+                if len(found) == _TOGETHER:
+                    yield _part(shape, found, part)
+                    found, part = [], []
+                watch(1)
+            if found:
+                yield _part(shape, found, part)
+
+    def _windows(self) -> Iterator[list[tuple[int, Layout, Subject]]]:
+        """Texts among which rare pieces are counted: as many as where a model reads them."""
+        low, high = self.request.range or (0, _LONGEST)
+        window: list[tuple[int, Layout, Subject]] = []
+        for place, (number, layout, subject) in enumerate(self._texts()):
+            if place and place % TOGETHER == 0 and len(window) + TOGETHER > WINDOW:
+                yield window
+                window = []
+            if low <= len(layout) <= high:
+                window.append((number, layout, subject))
+        if window:
+            yield window
+
+    def _texts(self) -> Iterator[tuple[int, Layout, Subject]]:
+        """Texts and their layouts, with trees where these are given."""
+        count = min(len(self.store), self.request.limit or len(self.store))
+        trees = self._trees(count) if self.asked.annotated else None
+        pieces: dict[str, int] = {}
+        for number in range(count):
+            told, name = self.store.shard_of(number)[1].told(number), str(number)
+            texts = list(told.texts[0]) if told.texts else [""]
+            sentence = None
+            if trees is not None:
+                sentence = next(trees)
+                if sentence is None:
+                    continue
+                name = sentence.id
+            tokens = [pieces.setdefault(piece, len(pieces)) for piece in told.tokens[0]]
+            layout = layout_of(told, tokens=np.array(tokens), name=name)
+            if sentence is not None:
+                joined = self._joined(layout, told, sentence)
+                if isinstance(joined, Problem):
+                    self.bad.report(joined)
+                    continue
+                layout = joined
+            second = texts[1] if len(texts) > 1 else None
+            yield number, layout, Subject(name, texts[0], second)
+
+    def _trees(self, count: int) -> Iterator[Sentence | None]:
+        """The sentence of each text; None where it cannot be used."""
+        paths = list(self.request.trees or [])
+        place, before = 0, self.bad.seen
+        for sentence in read_sentences(paths, self.bad):
+            while place < self.bad.seen - before - 1:
+                place += 1
+                yield None
+            place += 1
+            yield sentence
+        left = self.bad.seen - before
+        yield from [None] * (left - place)
+        if left < count:
+            raise InputError(
+                f"{self.store.path} has {len(self.store)} texts, and {_listed(paths)} "
+                f"{left} sentences\ngive the sentences that were extracted, in their order; "
+                f"--limit {left} takes the first texts"
+            )
+
+    def _joined(self, layout: Layout, told: "Trace", sentence: Sentence) -> Layout | Problem:
+        """A layout with its tree; a problem where the text is another."""
+        cut = bool(told.truncated and told.truncated[0])
+        kept = list(told.texts[0]) if told.texts else []
+        if layout.pair or len(kept) > 1:
+            message = f"sentence {sentence.id!r}: the store has a pair of texts here"
+            return Problem(sentence.file, sentence.line, "", _OTHER, message)
+        if kept and kept[0] != sentence.text:
+            same = [a == b for a, b in zip(kept[0], sentence.text, strict=False)]
+            at = same.index(False) if False in same else len(same)
+            return _other(sentence, at, kept[0])
+        try:
+            offsets = piece_spans(sentence.text, told.tokens[0], layout.special.tolist())
+        except PlaceError as error:
+            return _other(sentence, error.start, told.tokens[0][error.piece])
+        return with_tree(layout, sentence, offsets, cut)
+
+
+_OTHER = "another-text"
+
+
+def _other(sentence: Sentence, at: int, found: str) -> Problem:
+    """Where a sentence and the text in its place part."""
+    number, word = next(
+        ((n, word) for n, word in enumerate(sentence.words, 1) if word.stop > at),
+        (len(sentence.words), sentence.words[-1]),
+    )
+    told = f"sentence {sentence.id!r}, word {number} {word.form!r}: the store has another text here"
+    return Problem(sentence.file, word.line, "", _OTHER, told, excerpt(found))
+
+
+def _values(seen: Seen, capture: Any, layout: Layout, terms: Terms) -> Mapping[Column, np.ndarray]:
+    """Numbers of a text, from its maps if there are any."""
+    if seen.weights is not None:
+        seen.require_whole("A score of a head")
+        return dense_values(layer_weights(seen, seen.layers), layout, terms)
+    stats = {name: np.asarray(array)[:, 0] for name, array in seen.stats.items()}
+    return recorded_values(stats, capture, layout, terms)
+
+
+def _part(
+    shape: tuple[tuple[int, ...], tuple[int, ...]],
+    found: Sequence[tuple[Layout, Terms, Mapping[Column, np.ndarray]]],
+    part: Sequence[tuple[int, Subject]],
+) -> Part:
+    scores: Scores = gathered(*shape, found)
+    return Part(scores, [number for number, _ in part], [subject for _, subject in part])
+
+
+def _listed(paths: Sequence[Path]) -> str:
+    return ", ".join(path.name for path in paths)

@@ -1,0 +1,84 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""The evidence of `flaxattn probe`: sentences in which the best heads look at the right words."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from flaxattn.commands.head_corpus import traces_of
+from flaxattn.commands.head_page import evidence_facts, evidence_table, numbers_of, report_page
+from flaxattn.corpus.bad_rows import BadRows
+from flaxattn.corpus.trees import read_sentences
+from flaxattn.extraction.head_scores import Subject, subject_of
+from flaxattn.heads.arc_weights import Watched
+from flaxattn.heads.claims import Claim
+from flaxattn.heads.dependency import Classifier, Dependencies
+from flaxattn.views.evidence import Report
+
+if TYPE_CHECKING:
+    from flaxattn.commands.probe_reader import Asked, Files
+    from flaxattn.handle import Pretrained
+    from flaxattn.trace import Trace
+
+
+def evidence_of(
+    asked: "Asked",
+    model: "Pretrained",
+    found: Dependencies,
+    best: Sequence[Classifier],
+    watched: Watched,
+    most: int | None,
+) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """What a report tells of the sentences that show its best heads.
+
+    Args:
+        asked: Where the sentences are, and how they are read.
+        model: Read them.
+        found: How often heads are right.
+        best: The best head for each relation.
+        watched: Saw all sentences.
+        most: Sentences of the page; None for no page.
+
+    Returns:
+        Facts for JSON, and the content of files by name.
+    """
+    claims = [_claim(one, found, watched) for one in best]
+    texts = _texts(asked.files[0], watched.names)
+    claims = [c._replace(texts=[s for s in c.texts if s.text in texts]) for c in claims]
+    beside = {"evidence.parquet": evidence_table(claims)}
+    if most is not None:
+
+        def traces(numbers: Sequence[int]) -> "Iterator[Trace]":
+            return traces_of(model, [texts[n].text for n in numbers], None, asked.truncate)
+
+        values = {one.relation: found.accuracy(one.direction, one.relation) for one in best}
+        about = (
+            "Share of words whose governor a head finds, by the word it gives most of its "
+            "attention to, in the better direction. Claimed is the best head for each relation; "
+            "sentences are ordered by how much of its attention is on the right words."
+        )
+        report = Report(
+            "Heads that find governors", asked.model, about, numbers_of(found, values), "accuracy"
+        )
+        beside["probe.html"] = report_page(report, claims, traces, most)
+    return evidence_facts(claims, texts), beside
+
+
+def _claim(one: Classifier, found: Dependencies, watched: Watched) -> Claim:
+    at = found.layers.index(one.layer), found.heads.index(one.head)
+    told = f"{one.direction}, {one.words} words, {one.lift:+.1f} points over offset {one.offset:+d}"
+    texts = watched.evidence.of((one.direction, one.relation), *at)
+    return Claim(one.relation, one.layer, one.head, one.accuracy, told, texts=texts)
+
+
+def _texts(files: "Files", names: Mapping[int, str]) -> dict[int, Subject]:
+    """The sentences of some names; of one name the first."""
+    wanted: dict[str, int] = {}
+    for number, name in names.items():
+        wanted.setdefault(name, number)
+    found: dict[int, Subject] = {}
+    for sentence in read_sentences(files.paths, BadRows("skip")):
+        number = wanted.get(sentence.id)
+        if number is not None and number not in found:
+            found[number] = subject_of(sentence)
+    return found
