@@ -16,6 +16,7 @@ from flaxattn.commands.text_lines import progress
 from flaxattn.errors import InputError
 
 if TYPE_CHECKING:
+    from flaxattn.commands.compare_roles import RolesOfBoth
     from flaxattn.commands.compared_texts import Compared
     from flaxattn.heads.compare import Comparison, HeadChange
     from flaxattn.heads.evidence import Evidence

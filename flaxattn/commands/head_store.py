@@ -86,7 +86,8 @@ def _of_side(
             if low <= len(trace.tokens[0]) <= high:
                 scores = scores_of([trace], asked, side=side)
                 texts = trace.texts[0] if trace.texts else ("",)
-                yield Part(scores, [number], [Subject(str(number), *texts[:2])])
+                second = texts[1] if len(texts) > 1 else None
+                yield Part(scores, [number], [Subject(str(number), texts[0], second)])
 
     data = [{"name": store.path.name, "plan_sha256": store.plan_sha256}]
     facts = {"model": store.plan["model"]["name"], "side": side, "data": data}

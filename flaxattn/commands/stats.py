@@ -90,7 +90,7 @@ def _page(
     values = dict(means)
     for name in dict.fromkeys(claim.name for claim in claims):
         column = label_column(name)
-        if column in tally.moments:
+        if column is not None and column in tally.moments:
             values[name] = tally.moments[column].mean
     about = (
         f"Means over {said['texts']:,} texts of {said['lengths']['mean']:.1f} positions on average."

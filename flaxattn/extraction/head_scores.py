@@ -305,7 +305,7 @@ def with_tree(
     """
     spans = [(word.start, word.stop) for word in sentence.words]
     words = pieces_of_words(spans, offsets, layout.special.tolist())
-    end = max((offsets[place][1] for place in np.flatnonzero(layout.plain)), default=0)
+    end = max((offsets[place][1] for place in np.flatnonzero(layout.plain).tolist()), default=0)
     for number, (word, pieces) in enumerate(zip(sentence.words, words, strict=True), 1):
         if not pieces and not (cut and word.start >= end):
             told = (
