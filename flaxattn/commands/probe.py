@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from flaxattn.commands.head_request import (
+    SENTENCES,
     AsJson,
     BatchTokens,
     Kept,
@@ -23,7 +24,7 @@ from flaxattn.commands.probe_reader import Asked, Files
 from flaxattn.errors import InputError
 
 _TREES = "sentences with trees"
-_SENTENCES, _KEPT = 40, 5  # of the page, and for each claim
+_KEPT = 5  # sentences for each claim
 # Which options each kind of probe takes besides --train, and what it is for.
 _KINDS = {
     "": (
@@ -38,6 +39,23 @@ _KINDS = {
     "--coreference": (("--train",), "documents"),
     "--load": ((), _TREES),
 }
+Layers = Annotated[
+    str | None,
+    typer.Option(help="Hidden states of --structural, such as 0,6,12; default all."),
+]
+Rank = Annotated[
+    int | None, typer.Option(min=1, help="Of structural probes; default the size of vectors.")
+]
+Epochs = Annotated[
+    int | None, typer.Option(min=1, help="Most passes of a structural probe; default 40.")
+]
+Pronouns = Annotated[
+    str | None,
+    typer.Option(
+        help="The files hold pronouns, and heads are asked whom they mean: gap, winobias or "
+        "winogender."
+    ),
+]
 
 
 def probe(
@@ -71,23 +89,10 @@ def probe(
             "--structural", help="Fit structural probes to hidden states instead; needs --train."
         ),
     ] = False,
-    layers: Annotated[
-        str | None,
-        typer.Option(help="Hidden states of --structural, such as 0,6,12; default all."),
-    ] = None,
-    rank: Annotated[
-        int | None, typer.Option(min=1, help="Of structural probes; default the size of vectors.")
-    ] = None,
-    epochs: Annotated[
-        int | None, typer.Option(min=1, help="Most passes of a structural probe; default 40.")
-    ] = None,
-    pronouns: Annotated[
-        str | None,
-        typer.Option(
-            help="The files hold pronouns, and heads are asked whom they mean: gap, winobias or "
-            "winogender."
-        ),
-    ] = None,
+    layers: Layers = None,
+    rank: Rank = None,
+    epochs: Epochs = None,
+    pronouns: Pronouns = None,
     coreference: Annotated[
         bool,
         typer.Option(
@@ -113,7 +118,7 @@ def probe(
     ] = None,
     batch_tokens: BatchTokens = None,
     page: WithPage = True,
-    sentences: Sentences = _SENTENCES,
+    sentences: Sentences = SENTENCES,
     evidence: Kept = _KEPT,
     as_json: AsJson = False,
 ) -> None:
@@ -140,7 +145,7 @@ def probe(
         "--rank": rank,
         "--epochs": epochs,
         "--no-page": not page,
-        "--sentences": sentences != _SENTENCES and sentences,
+        "--sentences": sentences != SENTENCES and sentences,
         "--evidence": evidence != _KEPT and evidence,
     }
     kind = _kind(_named(kinds))
