@@ -64,6 +64,15 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     return report
 
 
+@pytest.fixture(scope="module")
+def one_device() -> Iterator[None]:
+    """Programs for one device, which compile faster; what takes several has tests of its own."""
+    before = jax.config.jax_default_device
+    jax.config.update("jax_default_device", jax.devices()[0])
+    yield
+    jax.config.update("jax_default_device", before)
+
+
 @pytest.fixture(scope="session")
 def repository() -> Path:
     """The root of the repository."""

@@ -17,18 +17,9 @@ from flaxattn.bert_handle import PretrainedBert
 from flaxattn.config import BertConfig
 from flaxattn.extraction.run import extract_to
 
+pytestmark = pytest.mark.usefixtures("one_device")
+
 TEXTS = ["The cat is very sad.", "Because it could not find food.", "A dog.", "It is a cat."]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def in_haste():
-    """Programs for one device, compiled without optimisations."""
-    before = jax.config.jax_default_device
-    jax.config.update("jax_disable_most_optimizations", True)
-    jax.config.update("jax_default_device", jax.devices()[0])
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
-    jax.config.update("jax_default_device", before)
 
 
 def saved(folder: Any, seed: int) -> None:

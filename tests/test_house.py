@@ -167,3 +167,10 @@ def test_tests_that_import_an_oracle_are_marked_for_make_parity(repository: Path
             if isinstance(node, Function) and re.search(r"\bimportorskip\(", ast.unparse(node)):
                 marks = [ast.unparse(mark) for mark in node.decorator_list]
                 assert "pytest.mark.parity" in marks, f"{path.name}:{node.lineno} {node.name}"
+
+
+def test_no_test_chooses_how_programs_are_compiled(repository: Path) -> None:
+    """`make test` compiles in haste; a file that sets the option back slows those after it."""
+    option = "jax_disable_most_" + "optimizations"
+    for path in sorted((repository / "tests").rglob("*.py")):
+        assert option not in path.read_text(encoding="utf-8"), path.name

@@ -4,23 +4,16 @@
 
 import dataclasses
 
-import jax
 import numpy as np
 import pytest
 
 import flaxattn as fa
 from flaxattn.errors import InputError
 
+pytestmark = pytest.mark.usefixtures("one_device")
+
 # Sums are ordered by shape: of values about 1, float32 differs by some 1e-7.
 CLOSE = {"rtol": 1e-5, "atol": 1e-6}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def on_one_device():
-    before = jax.config.jax_default_device
-    jax.config.update("jax_default_device", jax.devices()[0])
-    yield
-    jax.config.update("jax_default_device", before)
 
 
 def states(model, text):

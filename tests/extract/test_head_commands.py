@@ -4,7 +4,6 @@
 
 import json
 
-import jax
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
@@ -12,6 +11,8 @@ import pytest
 import flaxattn as fa
 from flaxattn import cli
 from flaxattn.extraction.run import extract_to
+
+pytestmark = pytest.mark.usefixtures("one_device")
 
 LINES = """# sent_id = {number}
 1\tthe\t_\tDET\t_\t_\t2\tdet\t_\t_
@@ -26,15 +27,6 @@ TEXTS = ["the cat is sad .", "a b c", "very very sad , the end of a cat", "c d e
 
 # What compiled steps are shared by: the same relations in every test.
 ROLES = ("roles", "a.conllu", "--model", "model", "--relations", "nsubj,punct")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def on_one_device():
-    """Sharding has its test; programs for one device compile faster."""
-    before = jax.config.jax_default_device
-    jax.config.update("jax_default_device", jax.devices()[0])
-    yield
-    jax.config.update("jax_default_device", before)
 
 
 @pytest.fixture(scope="module")

@@ -20,6 +20,8 @@ from flaxattn.heads.roles import Test, find_roles
 from flaxattn.heads.scores import Scores, Tally, scores_of
 from flaxattn.heads.terms import Asked, Column
 
+pytestmark = pytest.mark.usefixtures("one_device")
+
 RELATIONS = ("nsubj", "obj", "amod")
 ASKED = Asked(relations=RELATIONS)
 FORMS = "a b c the cat is very sad , .".split()
@@ -38,15 +40,6 @@ def tree(number, size, rng):
         text = f"{text} {form}".strip()
         words.append(Word(form, "NOUN", governor, relation, start, start + len(form), place + 1))
     return Sentence(f"s{number}", text, tuple(words), "a.conllu", 1)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def on_one_device():
-    """Programs for one device compile faster; several have a test of their own."""
-    before = jax.config.jax_default_device
-    jax.config.update("jax_default_device", jax.devices()[0])
-    yield
-    jax.config.update("jax_default_device", before)
 
 
 @pytest.fixture(scope="module")

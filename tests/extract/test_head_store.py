@@ -4,7 +4,6 @@
 
 import json
 
-import jax
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
@@ -13,6 +12,8 @@ import flaxattn as fa
 from flaxattn import cli
 from flaxattn.extraction.run import extract_to
 from flaxattn.kernels.contract import Sieve
+
+pytestmark = pytest.mark.usefixtures("one_device")
 
 FORMS = "a b c the cat is very sad , .".split()
 LARGE = ("score", "control", "beyond")
@@ -37,15 +38,6 @@ def trees(count, rng):
             lines.append(f"{place}\t{form}\t_\tX\t_\t_\t{governor}\t{relation}\t_\t_")
         blocks.append("\n".join(lines) + "\n\n")
     return "".join(blocks)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def on_one_device():
-    """Sharding has its test; programs for one device compile faster."""
-    before = jax.config.jax_default_device
-    jax.config.update("jax_default_device", jax.devices()[0])
-    yield
-    jax.config.update("jax_default_device", before)
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Roles of any side, summed on the device, are those of whole maps; so is how alike heads are."""
 
-import jax
 import numpy as np
 import pytest
 
@@ -16,17 +15,10 @@ from flaxattn.heads.pairs import beginning
 from flaxattn.heads.scores import scores_of
 from flaxattn.heads.terms import Asked, Column
 
+pytestmark = pytest.mark.usefixtures("one_device")
+
 PLAIN = Asked(annotated=False)
 WORDS = "a b c the cat is very sad , .".split()
-
-
-@pytest.fixture(scope="module", autouse=True)
-def on_one_device():
-    """Programs for one device compile faster."""
-    before = jax.config.jax_default_device
-    jax.config.update("jax_default_device", jax.devices()[0])
-    yield
-    jax.config.update("jax_default_device", before)
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,6 @@
 
 import json
 
-import jax
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
@@ -20,6 +19,8 @@ from flaxattn.heads.dependency import Dependencies
 from flaxattn.heads.probe_file import load_probe
 from flaxattn.heads.selectivity import attachment
 from flaxattn.heads.word_maps import ROOT
+
+pytestmark = pytest.mark.usefixtures("one_device")
 
 FORMS = "a b c d e f g h the cat is very".split()
 
@@ -41,15 +42,6 @@ def trees(path, count, seed):
         blocks.append("\n".join(lines) + "\n\n")
     path.write_text("".join(blocks), encoding="utf-8")
     return path
-
-
-@pytest.fixture(scope="module", autouse=True)
-def on_one_device():
-    """Programs for one device compile faster."""
-    before = jax.config.jax_default_device
-    jax.config.update("jax_default_device", jax.devices()[0])
-    yield
-    jax.config.update("jax_default_device", before)
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,6 @@
 
 import json
 
-import jax
 import numpy as np
 import pytest
 
@@ -14,16 +13,9 @@ from flaxattn.corpus.trees import read_sentences
 from flaxattn.extraction.word_maps import word_maps
 from flaxattn.heads.arc_weights import Watched, arc_weights
 
+pytestmark = pytest.mark.usefixtures("one_device")
+
 FORMS = "a b c the cat is very sad , .".split()
-
-
-@pytest.fixture(scope="module", autouse=True)
-def on_one_device():
-    """Programs for one device compile faster."""
-    before = jax.config.jax_default_device
-    jax.config.update("jax_default_device", jax.devices()[0])
-    yield
-    jax.config.update("jax_default_device", before)
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hidden states of words are those of the model, and one call does what its parts do."""
 
-import jax
 import numpy as np
 import pytest
 
@@ -22,6 +21,8 @@ from flaxattn.heads.scores import Tally
 from flaxattn.heads.structural import Fitting
 from flaxattn.heads.structural_scores import structural_scores
 from flaxattn.heads.terms import PAPER_RELATIONS, Asked
+
+pytestmark = pytest.mark.usefixtures("one_device")
 
 FORMS = "a b c d e f g h the cat is very".split()
 DOCUMENTS = """#begin document (d)
@@ -46,15 +47,6 @@ def sentence(number, rng, count=6):
         )
         start += len(form) + 1
     return Sentence(f"s{number}", " ".join(word.form for word in words), tuple(words), "f", 1)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def on_one_device():
-    """Programs for one device compile faster."""
-    before = jax.config.jax_default_device
-    jax.config.update("jax_default_device", jax.devices()[0])
-    yield
-    jax.config.update("jax_default_device", before)
 
 
 @pytest.fixture(scope="module")

@@ -38,16 +38,9 @@ from flaxattn.extraction.run import Watcher
 from flaxattn.store.verify import verify
 from flaxattn.store.writer import ShardReport
 
+pytestmark = pytest.mark.usefixtures("one_device")
+
 TEXTS = ["the cat is sad", "a b", "very very sad", "c d e", "the end .", "a", "b c"]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_device() -> Iterator[None]:
-    """A worker uses all devices of its process; here they are one."""
-    before = jax.config.jax_default_device
-    jax.config.update("jax_default_device", jax.devices()[0])
-    yield
-    jax.config.update("jax_default_device", before)
 
 
 class Inline:

@@ -18,6 +18,8 @@ from flaxattn.extraction.head_scores import Subject
 from flaxattn.heads.search import Hit, Token, histograms, nearest
 from flaxattn.store.head_index import INDEX, open_head_index
 
+pytestmark = pytest.mark.usefixtures("one_device")
+
 TREE = """# sent_id = s{number}
 1\tthe\t_\tDET\t_\t_\t2\tdet\t_\t_
 2\tcat\t_\tNOUN\t_\t_\t4\tnsubj\t_\t_
@@ -27,14 +29,6 @@ TREE = """# sent_id = s{number}
 """
 # Vectors are stored as float16, of norm one: each number is right to 2^-11 of itself.
 HALF = 1e-3
-
-
-@pytest.fixture(scope="module", autouse=True)
-def on_one_device():
-    before = jax.config.jax_default_device
-    jax.config.update("jax_default_device", jax.devices()[0])
-    yield
-    jax.config.update("jax_default_device", before)
 
 
 @pytest.fixture(scope="module")

@@ -5,13 +5,14 @@
 import itertools
 import json
 
-import jax
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
 from flaxattn import cli
 from flaxattn.commands.weights import KINDS
+
+pytestmark = pytest.mark.usefixtures("one_device")
 
 TEXTS = ["the cat is sad .", "a b c a b c a b", "very very sad , the end of a cat", "c d e f g h"]
 TREE = """# sent_id = {number}
@@ -21,15 +22,6 @@ TREE = """# sent_id = {number}
 4\tsad\t_\tADJ\t_\t_\t0\troot\t_\t_
 
 """
-
-
-@pytest.fixture(scope="module", autouse=True)
-def on_one_device():
-    """Programs for one device compile faster."""
-    before = jax.config.jax_default_device
-    jax.config.update("jax_default_device", jax.devices()[0])
-    yield
-    jax.config.update("jax_default_device", before)
 
 
 @pytest.fixture(scope="module")

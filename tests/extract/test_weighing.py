@@ -15,18 +15,11 @@ from flaxattn.kernels.contract import Capture
 from flaxattn.projections import output_projections
 from flaxattn.reading import sides_of
 
+pytestmark = pytest.mark.usefixtures("one_device")
+
 TEXT, TARGET = "the cat is sad .", "a b c"
 SIDES = {"bert": ["encoder"], "gpt2": ["decoder"], "seq2seq": ["encoder", "decoder", "cross"]}
 FAMILIES = ["bert", *(pytest.param(n, marks=pytest.mark.slow) for n in ("gpt2", "seq2seq"))]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def on_one_device():
-    """Programs for one device compile faster."""
-    before = jax.config.jax_default_device
-    jax.config.update("jax_default_device", jax.devices()[0])
-    yield
-    jax.config.update("jax_default_device", before)
 
 
 def given(family):

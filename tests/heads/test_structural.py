@@ -22,6 +22,8 @@ from flaxattn.heads.tree_metrics import chain_metric, control_metric, spanning_e
 from flaxattn.heads.word_maps import ROOT
 from flaxattn.heads.word_states import WordStates
 
+pytestmark = pytest.mark.usefixtures("one_device")
+
 WIDE = 16
 FAST = Fitting(rate=0.02, batch=10, epochs=60, seed=1)
 
@@ -57,14 +59,6 @@ def sentence(number, rng, turn, count=7):
     types = tuple((int(piece),) for piece in rng.integers(0, 30, count))
     marks = np.arange(count) == count - 1
     return WordStates((0, 2), vectors, tree_metric(governors), types, marks, f"s{number}")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def on_one_device():
-    before = jax.config.jax_default_device
-    jax.config.update("jax_default_device", jax.devices()[0])
-    yield
-    jax.config.update("jax_default_device", before)
 
 
 @pytest.fixture(scope="module")

@@ -7,10 +7,8 @@ character beyond ASCII comes in parts. The rules of `streaming` are compared wit
 """
 
 import itertools
-from collections.abc import Iterator
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
 
@@ -21,13 +19,6 @@ from flaxattn.gpt2_handle import PretrainedGPT2
 from flaxattn.heads.stats import head_measures
 
 DRAWN = {"do_sample": True, "temperature": 1.3, "max_new_tokens": 32}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def compiled_in_haste() -> Iterator[None]:
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 @pytest.fixture(scope="module")

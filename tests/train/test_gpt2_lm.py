@@ -71,7 +71,7 @@ SETTINGS: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module", autouse=True)
-def compiled_in_haste() -> Iterator[None]:
+def compiled_once() -> Iterator[None]:
     """A small model: compiling costs more than running what is compiled, so it is done once."""
     compile_update, compiled = loop.compile_update, {}
 
@@ -81,11 +81,9 @@ def compiled_in_haste() -> Iterator[None]:
             compiled[key] = compile_update(task, recipe, *layout)
         return compiled[key]
 
-    jax.config.update("jax_disable_most_optimizations", True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop, "compile_update", shared)
         yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 def lines(count: int, seed: int, step: int = 1) -> list[str]:

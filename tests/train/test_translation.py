@@ -61,7 +61,7 @@ SETTINGS: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module", autouse=True)
-def compiled_in_haste() -> Iterator[None]:
+def compiled_once() -> Iterator[None]:
     """A small model: compiling costs more than running what is compiled, so it is done once."""
     compile_update, compiled = loop.compile_update, {}
 
@@ -70,11 +70,9 @@ def compiled_in_haste() -> Iterator[None]:
             compiled[recipe] = compile_update(task, recipe, *layout)
         return compiled[recipe]
 
-    jax.config.update("jax_disable_most_optimizations", True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop, "compile_update", shared)
         yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 def sentences(count: int, seed: int) -> list[tuple[str, str]]:
