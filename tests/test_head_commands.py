@@ -126,6 +126,7 @@ def test_ablate_says_what_heads_are_worth(
         assert (out / name).read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_a_classifier_with_a_column_of_labels(run: Run, small: Path, tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match="freshly"):
         model = fa.from_pretrained(small, "BertForSequenceClassification", num_labels=2)

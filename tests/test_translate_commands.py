@@ -129,6 +129,7 @@ def test_a_score_is_the_log_probability_of_what_was_written(model: fa.Pretrained
     assert best.score == pytest.approx(logs[np.arange(len(written)), written].sum(), abs=1e-4)
 
 
+@pytest.mark.slow
 def test_alignments_are_those_of_the_trace(
     run: Run, folder: Path, model: fa.Pretrained, source: Path
 ) -> None:

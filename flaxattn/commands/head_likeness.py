@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from flaxattn.heads.pairs import Pairs
 
 _GROUPS = 8
+_NEEDS = "Capture(weights=True)"  # of a store
 
 
 class Compared(NamedTuple):
@@ -40,10 +41,22 @@ def compared_heads(request: Request, side: str, texts: int) -> Compared:
         texts: How many of them; 0 for none.
 
     Returns:
-        Nothing where there is no text or no head to compare.
+        Nothing where there is no text or no head to compare; what a store lacks for it by name.
     """
+    if texts and _lacks_maps(request, side):
+        return Compared({"needs": _NEEDS}, {})
     pairs = _pairs(request, min(texts, request.limit or texts), side) if texts else None
     return Compared({}, {}) if pairs is None else _told(pairs)
+
+
+def _lacks_maps(request: Request, side: str) -> bool:
+    """Whether a store is asked that holds statistics alone."""
+    from flaxattn.store.store import open_store
+
+    if not request.store:
+        return False
+    held = open_store(request.inputs[0]).shard(0).sides
+    return side not in held or "weights" not in held[side]["arrays"]
 
 
 def _pairs(request: Request, texts: int, side: str) -> "Pairs | None":

@@ -26,7 +26,10 @@ def states(model, text):
     return np.stack([np.asarray(state)[0] for state in found]), np.asarray(reading.told.special)[0]
 
 
-@pytest.mark.parametrize("family", ["bert", "gpt2", "seq2seq"])
+@pytest.mark.parametrize(
+    "family",
+    ["gpt2", *(pytest.param(name, marks=pytest.mark.slow) for name in ("bert", "seq2seq"))],
+)
 def test_the_mean_of_plain_pieces(family, texts, request):
     model, texts = request.getfixturevalue(family), texts[:4]
     expected = []

@@ -224,8 +224,9 @@ def test_every_family_of_models(
     assert texts["id"].to_pylist() == ["n/0", "n/1", "n/2"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["translation", "rnn"])
-@pytest.mark.parametrize("writes", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("writes", [False, True])
 def test_models_that_translate_are_stored_as_traced_one_by_one(
     request: pytest.FixtureRequest, extract: Extract, tmp_path: Path, family: str, writes: bool
 ) -> None:

@@ -79,6 +79,7 @@ def test_a_report_of_roles(run, tmp_path):
     assert "5 texts of 7 to 7 positions, 7.0 on average" in out
 
 
+@pytest.mark.slow
 def test_the_same_command_gives_the_same_report(run, tmp_path):
     reports = []
     for _ in range(2):
@@ -154,6 +155,7 @@ def test_bad_input_is_one_clear_message_and_writes_nothing(run, folder, tmp_path
     assert not (tmp_path / "report").exists()
 
 
+@pytest.mark.slow
 def test_bad_sentences_are_listed(run, folder, tmp_path):
     good = (folder / "a.conllu").read_text(encoding="utf-8")
     text = good + "# sent_id = odd\n1\ta\t_\tX\t_\t_\t1\tdep\t_\t_\n\n"

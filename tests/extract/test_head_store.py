@@ -13,7 +13,7 @@ from flaxattn import cli
 from flaxattn.extraction.run import extract_to
 from flaxattn.kernels.contract import Sieve
 
-pytestmark = pytest.mark.usefixtures("one_device")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_device")]
 
 FORMS = "a b c the cat is very sad , .".split()
 LARGE = ("score", "control", "beyond")

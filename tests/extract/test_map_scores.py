@@ -15,7 +15,7 @@ from flaxattn.heads.pairs import beginning
 from flaxattn.heads.scores import scores_of
 from flaxattn.heads.terms import Asked, Column
 
-pytestmark = pytest.mark.usefixtures("one_device")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_device")]
 
 PLAIN = Asked(annotated=False)
 WORDS = "a b c the cat is very sad , .".split()

@@ -22,7 +22,7 @@ from flaxattn.heads.structural import Fitting
 from flaxattn.heads.structural_scores import structural_scores
 from flaxattn.heads.terms import PAPER_RELATIONS, Asked
 
-pytestmark = pytest.mark.usefixtures("one_device")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_device")]
 
 FORMS = "a b c d e f g h the cat is very".split()
 DOCUMENTS = """#begin document (d)

@@ -12,7 +12,7 @@ import pytest
 from flaxattn import cli
 from flaxattn.commands.weights import KINDS
 
-pytestmark = pytest.mark.usefixtures("one_device")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_device")]
 
 TEXTS = ["the cat is sad .", "a b c a b c a b", "very very sad , the end of a cat", "c d e f g h"]
 TREE = """# sent_id = {number}

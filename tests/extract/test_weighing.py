@@ -15,7 +15,7 @@ from flaxattn.kernels.contract import Capture
 from flaxattn.projections import output_projections
 from flaxattn.reading import sides_of
 
-pytestmark = pytest.mark.usefixtures("one_device")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_device")]
 
 TEXT, TARGET = "the cat is sad .", "a b c"
 SIDES = {"bert": ["encoder"], "gpt2": ["decoder"], "seq2seq": ["encoder", "decoder", "cross"]}

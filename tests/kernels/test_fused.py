@@ -320,6 +320,7 @@ def test_some_heads_are_captured_in_the_order_asked():
         agree(a, b, 2e-5)
 
 
+@pytest.mark.slow
 def test_a_traced_scale_has_a_gradient():
     q = jax.random.normal(jax.random.key(0), (1, 5, 2, 4))
 

@@ -88,7 +88,7 @@ CAPTURES = {
 
 
 @pytest.mark.parametrize("capture", CAPTURES.values(), ids=CAPTURES)
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize("dtype", [jnp.float32, pytest.param(jnp.bfloat16, marks=pytest.mark.slow)])
 def test_asking_changes_no_output(params, capture, dtype):
     module = BertForPreTraining(CONFIG, dtype=dtype)
     wanted, _ = forward(params, module=module)
@@ -268,6 +268,7 @@ def test_a_layer_that_is_not_there(params):
         forward(params, capture=Capture(weights=True, layers=(1, 4, 9)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("capture", [None, *CAPTURES.values()], ids=["unasked", *CAPTURES])
 def test_dropout_masks_do_not_depend_on_the_request(params, capture):
     key = jax.random.key(7)

@@ -80,7 +80,9 @@ def text_of(ids: np.ndarray) -> tuple[int, ...]:
 
 
 @pytest.mark.parametrize("penalty", ["power", "gnmt"])
-@pytest.mark.parametrize("exponent", [0.0, 0.6, 1.0, 2.0])
+@pytest.mark.parametrize(
+    "exponent", [0.0, 0.6, *(pytest.param(x, marks=pytest.mark.slow) for x in (1.0, 2.0))]
+)
 def test_enough_beams_find_what_brute_force_finds(penalty: str, exponent: float) -> None:
     """The five best texts with their scores, in order."""
     table = tables(8)

@@ -109,7 +109,9 @@ def test_padding_of_the_source_changes_nothing(model: tuple[Seq2SeqLM, Any]) -> 
     np.testing.assert_array_equal(one, two)
 
 
-@pytest.mark.parametrize("first", [1, 3, 7])
+@pytest.mark.parametrize(
+    "first", [pytest.param(1, marks=pytest.mark.slow), 3, pytest.param(7, marks=pytest.mark.slow)]
+)
 def test_a_cache_changes_nothing(model: tuple[Seq2SeqLM, Any], first: int) -> None:
     """The first tokens at once, the others one by one; what attention saw is the same too."""
     module, variables = model
@@ -142,6 +144,7 @@ def test_a_cache_changes_nothing(model: tuple[Seq2SeqLM, Any], first: int) -> No
     np.testing.assert_allclose(jnp.concatenate(scores, 1), whole.logits, rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_sequences_may_share_a_cached_source(model: tuple[Seq2SeqLM, Any]) -> None:
     """Three continuations of each source, as beams: the same as with the source three times.
 

@@ -64,7 +64,8 @@ def test_rare_settings_are_torchs_too(models: dict[str, Any], way: str) -> None:
     np.testing.assert_array_equal(padded(ids), expected)
 
 
-@pytest.mark.parametrize("way", [pytest.param("greedy", marks=pytest.mark.slow), "beam"])
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["greedy", "beam"])
 def test_a_cache_that_grows_changes_no_token(
     models: dict[str, Any], way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -98,7 +99,8 @@ def test_the_texts_are_worth_comparing() -> None:
     assert len(lengths) > 3
 
 
-@pytest.mark.parametrize("way", ["greedy", pytest.param("beam", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["greedy", "beam"])
 def test_a_trace_is_that_of_reading_the_text(models: dict[str, Any], way: str) -> None:
     """Of the winning text, as if it had been given; rows of attention stand beside its tokens."""
     model = models["bart"]

@@ -38,7 +38,8 @@ def compiled(params, **options):
     return jax.jit(jax.grad(loss)).lower(params).compile()
 
 
-@pytest.mark.parametrize("remat", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("remat", [False, True])
 def test_the_layout_changes_no_gradient(params, remat):
     """Up to rounding, which for the keys' bias, whose gradient is 0, is all there is."""
     scanned, laid_out = compiled(params), compiled(params, unroll=True, remat=remat)

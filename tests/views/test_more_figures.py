@@ -239,7 +239,7 @@ def test_figures_draw_into_axes_of_ones_own(pair, projected):
     assert len(figure.axes) == 6 and all(ax.images for ax in axes.flat)
 
 
-@pytest.mark.parametrize("kind", ["svg", "pdf", "png"])
+@pytest.mark.parametrize("kind", ["svg", pytest.param("pdf", marks=pytest.mark.slow), "png"])
 def test_the_same_figure_gives_the_same_bytes(peaked, projected, tmp_path, kind):
     trace = Trace.from_arrays(peaked(1, 3, 3), [["a", "$b", "ç"]])
     makers = {
