@@ -87,7 +87,7 @@ def test_mass_and_hidden_tokens_are_of_the_sum_of_each_row(view, shown):
     for (_, query, key), weight in view.lines().items():
         assert abs(weight - norms[query, key] / scale) <= STEP, "nothing is scaled up"
         assert key in range(*inner.indices(5))
-    assert view.texts("#level-head .badge:not([hidden])")[1:] == ["left out"]
+    assert view.texts("#level-head .badge:not(.kind, [hidden])") == ["left out"]
 
 
 def test_every_level_and_the_address_follow(view, shown):

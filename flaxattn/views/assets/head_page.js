@@ -48,7 +48,7 @@ export class HeadPage {
       cut.hidden = false;
       cut.textContent = `${truncated} tokens were cut off to fit the model`;
     }
-    return element("p", { class: "status", role: "status" }, this.count, this.kind, this.badge, this.lacking, this.broken, cut);
+    return element("p", { class: "status", role: "status" }, this.count, this.badge, this.kind, this.lacking, this.broken, cut);
   }
 
   buildLines() {
