@@ -85,7 +85,7 @@ def _of_side(
             watch(1)
             if low <= len(trace.tokens[0]) <= high:
                 scores = scores_of([trace], asked, side=side)
-                texts: tuple[str, ...] = trace.texts[0] if trace.texts else ("",)
+                texts = list(trace.texts[0]) if trace.texts else [""]
                 second = texts[1] if len(texts) > 1 else None
                 yield Part(scores, [number], [Subject(str(number), texts[0], second)])
 
