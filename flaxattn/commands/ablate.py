@@ -10,7 +10,20 @@ from typing import Annotated, Any
 
 import typer
 
-from flaxattn.commands.head_request import AsJson, Kept, Sentences, WithPage, is_store
+from flaxattn.commands.head_request import (
+    KEPT,
+    SENTENCES,
+    Architecture,
+    AsJson,
+    Kept,
+    LabelColumn,
+    Model,
+    SecondColumn,
+    Sentences,
+    TextColumn,
+    WithPage,
+    is_store,
+)
 from flaxattn.commands.text_lines import progress
 from flaxattn.errors import InputError
 
@@ -31,19 +44,11 @@ def ablate(
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the report.")] = Path(
         "report"
     ),
-    model: Annotated[
-        str, typer.Option(help="Built-in name, model directory, or Hugging Face Hub id.")
-    ] = "tiny-bert",
-    head: Annotated[
-        str | None, typer.Option(help="Architecture to load it as, such as BertForMaskedLM.")
-    ] = None,
-    text_column: Annotated[str, typer.Option(help="Column or key of the text.")] = "text",
-    pair_column: Annotated[
-        str | None, typer.Option(help="Of the second text, or of a translation's target.")
-    ] = None,
-    label_column: Annotated[
-        str | None, typer.Option(help="Of the number of the class, for a classifier.")
-    ] = None,
+    model: Model = "tiny-bert",
+    head: Architecture = None,
+    text_column: TextColumn = "text",
+    pair_column: SecondColumn = None,
+    label_column: LabelColumn = None,
     measure: Annotated[
         str,
         typer.Option(
@@ -66,8 +71,8 @@ def ablate(
     on_error: Annotated[str, typer.Option(help="Rows that cannot be used: fail or skip.")] = "fail",
     seed: Annotated[int, typer.Option(help="Of the pieces that a masked model has to guess.")] = 0,
     page: WithPage = True,
-    sentences: Sentences = 40,
-    evidence: Kept = 5,
+    sentences: Sentences = SENTENCES,
+    evidence: Kept = KEPT,
     as_json: AsJson = False,
 ) -> None:
     """Measure what every head is worth: the loss without it, its importance, the pruning curve.

@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flaxattn.commands.head_request import AsJson, Kept, Sentences, WithPage, is_store
+from flaxattn.commands.head_request import (
+    KEPT,
+    SENTENCES,
+    AsJson,
+    Kept,
+    SecondColumn,
+    Sentences,
+    TextColumn,
+    WithPage,
+    is_store,
+)
 from flaxattn.commands.text_lines import progress
 from flaxattn.errors import InputError
 
@@ -41,10 +51,8 @@ def compare(
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the report.")] = Path(
         "report"
     ),
-    text_column: Annotated[str, typer.Option(help="Column or key of the text.")] = "text",
-    pair_column: Annotated[
-        str | None, typer.Option(help="Of the second text, or of a translation's target.")
-    ] = None,
+    text_column: TextColumn = "text",
+    pair_column: SecondColumn = None,
     correction: Annotated[
         str, typer.Option(help="For the number of tests: none, bonferroni or bh.")
     ] = "bh",
@@ -58,8 +66,8 @@ def compare(
     ] = False,
     on_error: Annotated[str, typer.Option(help="Rows that cannot be used: fail or skip.")] = "fail",
     page: WithPage = True,
-    sentences: Sentences = 40,
-    evidence: Kept = 5,
+    sentences: Sentences = SENTENCES,
+    evidence: Kept = KEPT,
     as_json: AsJson = False,
 ) -> None:
     """Compare the attention of two models: divergence, cosine and paired tests of every head.

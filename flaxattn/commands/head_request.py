@@ -40,6 +40,15 @@ Lengths = Annotated[
     typer.Option(help=f"Only texts of so many positions, such as {_RANGE}: scores vary with it."),
 ]
 TextColumn = Annotated[str, typer.Option(help="Column or key of the text.")]
+SecondColumn = Annotated[
+    str | None, typer.Option(help="Of the second text, or of a translation's target.")
+]
+LabelColumn = Annotated[
+    str | None, typer.Option(help="Of the number of the class, for a classifier.")
+]
+Architecture = Annotated[
+    str | None, typer.Option(help="Architecture to load it as, such as BertForMaskedLM.")
+]
 PairColumn = Annotated[str | None, typer.Option(help="Of the second text.")]
 Truncate = Annotated[bool, typer.Option("--truncate", help="Cut texts over the model's limit.")]
 OnError = Annotated[str, typer.Option(help="Texts that cannot be used: fail, skip or quarantine.")]
@@ -60,7 +69,7 @@ WithPage = Annotated[
 ]
 Sentences = Annotated[int, typer.Option(min=1, help="Most texts of the page.")]
 Kept = Annotated[int, typer.Option(min=1, help="Texts kept for each claim and head.")]
-SENTENCES = 40
+SENTENCES, KEPT = 40, 5  # of the page, and for each claim
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,7 +107,7 @@ class Request:
     batch_tokens: BatchTokens = None
     page: WithPage = True
     sentences: Sentences = SENTENCES
-    evidence: Kept = 5
+    evidence: Kept = KEPT
     side: Side = None
 
     @property

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from flaxattn.commands.head_request import (
+    KEPT,
     SENTENCES,
     AsJson,
     BatchTokens,
@@ -24,7 +25,6 @@ from flaxattn.commands.probe_reader import Asked, Files
 from flaxattn.errors import InputError
 
 _TREES = "sentences with trees"
-_KEPT = 5  # sentences for each claim
 # Which options each kind of probe takes besides --train, and what it is for.
 _KINDS = {
     "": (
@@ -119,7 +119,7 @@ def probe(
     batch_tokens: BatchTokens = None,
     page: WithPage = True,
     sentences: Sentences = SENTENCES,
-    evidence: Kept = _KEPT,
+    evidence: Kept = KEPT,
     as_json: AsJson = False,
 ) -> None:
     """Ask heads for governors of words, and fit probes that ask all heads, or hidden states.
@@ -146,7 +146,7 @@ def probe(
         "--epochs": epochs,
         "--no-page": not page,
         "--sentences": sentences != SENTENCES and sentences,
-        "--evidence": evidence != _KEPT and evidence,
+        "--evidence": evidence != KEPT and evidence,
     }
     kind = _kind(_named(kinds))
     _check(kind, _named(given))

@@ -15,6 +15,13 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from flaxattn.commands.head_request import (
+    Architecture,
+    LabelColumn,
+    Model,
+    SecondColumn,
+    TextColumn,
+)
 from flaxattn.errors import InputError
 
 if TYPE_CHECKING:
@@ -35,22 +42,14 @@ def weights(
         typer.Argument(metavar="INPUT...", help="Texts as for extract; - reads standard input."),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the report.")],
-    model: Annotated[
-        str, typer.Option(help="Built-in name, model directory, or Hugging Face Hub id.")
-    ] = "tiny-bert",
-    head: Annotated[
-        str | None, typer.Option(help="Architecture to load it as, such as BertForMaskedLM.")
-    ] = None,
+    model: Model = "tiny-bert",
+    head: Architecture = None,
     kinds: Annotated[
         str, typer.Option(help=f"With commas, of {', '.join(KINDS)}; all but flow by default.")
     ] = _DEFAULT,
-    text_column: Annotated[str, typer.Option(help="Column or key of the text.")] = "text",
-    pair_column: Annotated[
-        str | None, typer.Option(help="Of the second text, or of a translation's target.")
-    ] = None,
-    label_column: Annotated[
-        str | None, typer.Option(help="Of the number of the class, for a classifier's gradients.")
-    ] = None,
+    text_column: TextColumn = "text",
+    pair_column: SecondColumn = None,
+    label_column: LabelColumn = None,
     limit: Annotated[int, typer.Option(min=1, help="Take no more texts than these.")] = 20,
     on_error: Annotated[str, typer.Option(help="Rows that cannot be used: fail or skip.")] = "fail",
     seed: Annotated[int, typer.Option(help="Of the pieces that a masked model has to guess.")] = 0,

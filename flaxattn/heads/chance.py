@@ -9,8 +9,7 @@ judged in extraction.
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from jaxtyping import Float
@@ -97,7 +96,6 @@ def shuffled(layout: Layout, random: np.random.Generator) -> Layout:
 
 
 _Found = tuple[Layout, Terms, Mapping[Column, Float[np.ndarray, "L H"]]]
-_Values = Callable[[Any, Layout, Asked], _Found]
 
 
 def _of_encoder(weights: Float[np.ndarray, "L H N N"], layout: Layout, asked: Asked) -> _Found:
