@@ -105,6 +105,27 @@ def test_stores_compare_as_their_models_do(run, tmp_path):
     assert "How heads differ" in page and "4 of the 4 texts" in page
 
 
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        (("roles", "one-maps", "--model", "one"), "--model"),
+        (("roles", "one-maps", "--batch-tokens", 64), "--batch-tokens"),
+        (("stats", "one-told", "--text-column", "line"), "--text-column"),
+        (("stats", "one-told", "--truncate"), "--truncate"),
+        (("compare", "one-maps", "two-maps", "--pair-column", "other"), "--pair-column"),
+    ],
+)
+def test_how_texts_are_read_is_refused_beside_a_store(run, tmp_path, words, option):
+    store = words[1]
+    code, _, err = run(*words)
+    assert code == 2 and not (tmp_path / "report").exists()
+    assert [line for line in err.splitlines() if line] == [
+        f"error: {option} says how texts are read; {store} is a store, whose texts were read "
+        "when it was written",
+        f"leave {option} out, or give the texts in place of the store",
+    ]
+
+
 def test_stores_of_statistics_compare_these(run, tmp_path):
     assert run("compare", "one-maps", "two-maps", out="maps")[0] == 0
     code, said, err = run("compare", "one-told", "two-told")

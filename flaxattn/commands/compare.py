@@ -20,6 +20,7 @@ from flaxattn.commands.head_request import (
     Sentences,
     TextColumn,
     WithPage,
+    check_unread,
     is_store,
 )
 from flaxattn.commands.text_lines import progress
@@ -102,6 +103,8 @@ def compare(
         "seed": None,  # nothing is drawn
     }
     if stores:
+        read = {"text_column": text_column, "pair_column": pair_column, "truncate": truncate}
+        check_unread(first, read)
         texts = of_stores((first, second), limit)
     else:
         columns = (text_column, pair_column)

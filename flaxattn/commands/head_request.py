@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
@@ -19,6 +19,8 @@ from flaxattn.errors import InputError
 
 _PLAN = "plan.json"
 _RANGE = "20-40"
+# Options that say how texts are read; a store's were read when it was written.
+_OF_TEXTS = ("model", "text_column", "pair_column", "truncate", "batch_tokens")
 
 Inputs = Annotated[
     list[str],
@@ -153,6 +155,27 @@ def is_store(path: str | Path) -> bool:
     return (Path(path) / _PLAN).is_file()
 
 
+def check_unread(store: str, given: Mapping[str, Any]) -> None:
+    """Refuse what says how texts are read beside a store, which has no effect there.
+
+    Args:
+        store: As it was typed.
+        given: Values of options by name of a field of `Request`; others are not looked at.
+
+    Raises:
+        InputError: For one that is not its default.
+    """
+    defaults = {field.name: field.default for field in dataclasses.fields(Request)}
+    for name in _OF_TEXTS:
+        if name in given and given[name] != defaults[name]:
+            option = "--" + name.replace("_", "-")
+            raise InputError(
+                f"{option} says how texts are read; {store} is a store, whose texts were read "
+                "when it was written\n"
+                f"leave {option} out, or give the texts in place of the store"
+            )
+
+
 def length_range(text: str | None) -> tuple[int, int] | None:
     """The numbers of `20-40`.
 
@@ -188,6 +211,8 @@ def reads_heads(command: Callable[..., None]) -> Callable[..., None]:
     def typed(**given: Any) -> None:
         request = Request(**{name: given.pop(name) for name in fields})
         length_range(request.lengths)
+        if request.store:
+            check_unread(request.inputs[0], vars(request))
         command(request, **given)
 
     named: Any = typed
