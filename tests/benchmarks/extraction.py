@@ -10,7 +10,7 @@ A BERT-base-shaped model with random weights reads the sentences of a file (.con
 line), float32 on the CPU, and all weights are stored in float16. The loop takes batches of 16 in
 file order, pads to the longest and saves an array per text. Both sides work in turns; their weights
 are compared before anything is timed. `--memory`: peak memory of a model of 2 layers and width 16
-over the texts, then over ten times as many, or three times for weights.
+over the texts, then over ten times as many.
 """
 
 import argparse
@@ -29,7 +29,7 @@ import side_by_side
 
 STATISTICS = ("lse", "entropy", "max", "distance")
 WORK = ("weights", "statistics")
-TIMES = {"weights": 3, "statistics": 10}  # texts of the second measurement of memory
+TIMES = 10  # texts of the second measurement of memory
 SMALL = {
     "hidden_size": 16,
     "num_attention_heads": 2,
@@ -136,31 +136,30 @@ def compare(options, prepared):
 
 
 def peak(options):
-    """In a process of its own: peak memory of one extraction, in MB."""
-    import flaxattn as fa
+    """In a process of its own: peak memory of `flaxattn extract`, in MB."""
+    from flaxattn.cli import main
 
-    capture = fa.Capture(stats=STATISTICS)
+    kept = ["--stats", ",".join(STATISTICS)]
     if options.kind == "weights":
-        capture = fa.Capture(weights=True, dtype="float16")
-    model = fa.from_pretrained(Path(options.prepared) / "model")
+        kept = ["--capture", "weights", "--dtype", "float16"]
     texts = sentences(options.file)
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-        corpus = Path(folder) / "corpus.txt"
+        corpus, store = Path(folder) / "corpus.txt", Path(folder) / "store"
         with corpus.open("w", encoding="utf-8") as file:
             for number in range(options.texts):
                 file.write(texts[number % len(texts)] + "\n")
         del texts
-        report = fa.extract_to(Path(folder) / "store", model, corpus, capture=capture)
+        model = Path(options.prepared) / "model"
+        code = main(["extract", str(corpus), "--model", str(model), "--out", str(store), *kept])
     used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    seconds = round(report.seconds, 1)
-    print(json.dumps({"texts": report.texts, "peak_mb": round(used), "seconds": seconds}))
+    print(json.dumps({"texts": options.texts, "code": code, "peak_mb": round(used)}))
 
 
 def memory(options, prepared):
-    """Peak memory at 10,000 texts, and at several times as many."""
+    """Peak memory at 10,000 texts, and at ten times as many."""
     for kind in options.kinds:
         rows = []
-        for texts in (options.texts, TIMES[kind] * options.texts):
+        for texts in (options.texts, TIMES * options.texts):
             words = [options.file, "--serve", "memory", "--texts", str(texts), "--kind", kind]
             words += ["--prepared", str(prepared), "--folder", str(prepared)]
             environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
