@@ -29,14 +29,14 @@ from flaxattn.corpus.trees import Sentence, read_sentences
 from flaxattn.extraction.head_scores import Subject, head_scores, subject_of
 from flaxattn.extraction.word_maps import untrained, word_maps
 from flaxattn.files import sha256_of
-from flaxattn.heads.dependency import FROM_GOVERNOR, Classifier, Dependencies
 from flaxattn.heads.patterns import labels
 from flaxattn.heads.roles import Test, facts, find_roles
 from flaxattn.heads.scores import Scores, Tally, intervals
-from flaxattn.heads.selectivity import judge_parsing
 from flaxattn.heads.terms import Asked, Column
-from flaxattn.heads.word_maps import WordMaps
 from flaxattn.loading import from_pretrained
+from flaxattn.probes.dependency import FROM_GOVERNOR, Classifier, Dependencies
+from flaxattn.probes.selectivity import judge_parsing
+from flaxattn.probes.word_maps import WordMaps
 
 CORPORA = {"EWT dev": "en_ewt-ud-dev.conllu", "PUD": "en_pud-ud-test.conllu"}
 STATISTICS = ("entropy", "distance", "cls", "sep", "punctuation", "next", "previous", "own")

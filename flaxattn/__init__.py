@@ -44,14 +44,14 @@ if TYPE_CHECKING:
     from flaxattn.heads.flow import attention_flow as attention_flow
     from flaxattn.heads.flow import rollout as rollout
     from flaxattn.heads.induction import detect_heads as detect_heads
-    from flaxattn.heads.probe_file import load_probe as load_probe
-    from flaxattn.heads.probe_file import save_probe as save_probe
     from flaxattn.imports import from_huggingface as from_huggingface
     from flaxattn.imports import from_transformer_lens as from_transformer_lens
     from flaxattn.inseq import from_inseq as from_inseq
     from flaxattn.kernels.contract import Capture as Capture
     from flaxattn.kernels.contract import Sieve as Sieve
     from flaxattn.loading import from_pretrained as from_pretrained
+    from flaxattn.probes.probe_file import load_probe as load_probe
+    from flaxattn.probes.probe_file import save_probe as save_probe
     from flaxattn.rnn_config import RnnConfig as RnnConfig
     from flaxattn.running import Running as Running
     from flaxattn.seq2seq_config import Seq2SeqConfig as Seq2SeqConfig
@@ -107,7 +107,7 @@ _HOMES = {
     "head_view": "flaxattn.views.doors",
     "from_transformer_lens": "flaxattn.imports",
     "kernels": "flaxattn.kernels",
-    "load_probe": "flaxattn.heads.probe_file",
+    "load_probe": "flaxattn.probes.probe_file",
     "model_view": "flaxattn.views.doors",
     "neuron_view": "flaxattn.views.doors",
     "open_store": "flaxattn.store.store",
@@ -123,7 +123,7 @@ _HOMES = {
     "rollout": "flaxattn.heads.flow",
     "plot_state": "flaxattn.figures.state",
     "save_figure": "flaxattn.figures.saving",
-    "save_probe": "flaxattn.heads.probe_file",
+    "save_probe": "flaxattn.probes.probe_file",
     "structural_probe": "flaxattn.extraction.probes",
     "value_zeroing": "flaxattn.weighing",
 }

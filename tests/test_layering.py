@@ -89,6 +89,7 @@ LEVELS = [
         "writing",
     },
     {"bleu", "heads", "records"},
+    {"probes"},
     {"figures", "views"},
     {"extraction", "weighing"},
     {

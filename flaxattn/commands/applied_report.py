@@ -25,9 +25,9 @@ def report_applied(asked: Asked, path: Path) -> None:
     """
     from flaxattn.commands.head_corpus import described, write_report
     from flaxattn.extraction.probes import apply_probe
-    from flaxattn.heads.probe_file import load_probe
-    from flaxattn.heads.selectivity import Attachment
-    from flaxattn.heads.structural_scores import plain
+    from flaxattn.probes.probe_file import load_probe
+    from flaxattn.probes.selectivity import Attachment
+    from flaxattn.probes.structural_scores import plain
 
     saved = load_probe(path)
     with watched() as watch:

@@ -14,7 +14,7 @@ from rich.table import Table
 from flaxattn.commands.probe_reader import Asked, left_out, tell_rest, watched
 
 if TYPE_CHECKING:
-    from flaxattn.heads.dependency import Classifier, Dependencies
+    from flaxattn.probes.dependency import Classifier, Dependencies
 
 _SHOWN = 12  # relations in the table and in the figure
 _CHOSEN = "heads chosen on"
@@ -48,8 +48,8 @@ def report_governors(asked: Asked, untrained: bool, penalty: float | None, shown
     from flaxattn.commands.head_corpus import write_report
     from flaxattn.commands.probe_page import evidence_of
     from flaxattn.extraction.probes import head_probe
-    from flaxattn.heads.arc_weights import Watched
-    from flaxattn.heads.probe_file import to_bytes
+    from flaxattn.probes.arc_weights import Watched
+    from flaxattn.probes.probe_file import to_bytes
 
     penalty = _PENALTY if penalty is None else penalty
     model, passing = asked.loaded(), Watched(shown.kept)

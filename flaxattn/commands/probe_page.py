@@ -10,9 +10,9 @@ from flaxattn.commands.head_page import evidence_facts, evidence_table, numbers_
 from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.corpus.trees import read_sentences
 from flaxattn.extraction.head_scores import Subject, subject_of
-from flaxattn.heads.arc_weights import Watched
 from flaxattn.heads.claims import Claim
-from flaxattn.heads.dependency import Classifier, Dependencies
+from flaxattn.probes.arc_weights import Watched
+from flaxattn.probes.dependency import Classifier, Dependencies
 from flaxattn.views.evidence import Report
 
 if TYPE_CHECKING:

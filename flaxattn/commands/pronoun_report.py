@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from flaxattn.corpus.mentions import Document
     from flaxattn.corpus.pronouns import Pronoun
-    from flaxattn.heads.coreference import Coreference, Resolver
+    from flaxattn.probes.coreference import Coreference, Resolver
 
 _AMONG = "among all words"
 

@@ -13,7 +13,7 @@ from rich.table import Table
 from flaxattn.commands.probe_reader import Asked, left_out, tell_rest, watched
 
 if TYPE_CHECKING:
-    from flaxattn.heads.structural_scores import StructuralJudged
+    from flaxattn.probes.structural_scores import StructuralJudged
 
 _COLUMNS = ("uuas", "distance_spearman", "root_accuracy", "norm_spearman")
 _SHOWN = (".1%", ".3f", ".1%", ".3f")
@@ -39,8 +39,8 @@ def report_structural(
     from flaxattn.commands.head_corpus import write_report
     from flaxattn.extraction.probes import structural_probe
     from flaxattn.figures.structural import plot_structural
-    from flaxattn.heads.probe_file import to_bytes
-    from flaxattn.heads.structural import Fitting
+    from flaxattn.probes.probe_file import to_bytes
+    from flaxattn.probes.structural import Fitting
 
     fitting = Fitting(rank=rank, epochs=epochs or Fitting.epochs, seed=asked.seed)
     with watched() as watch:

@@ -19,8 +19,8 @@ from flaxattn.extraction.mention_maps import document_maps
 from flaxattn.extraction.probes import TreeReading
 from flaxattn.extraction.pronoun_maps import pronoun_maps
 from flaxattn.handle import Pretrained
-from flaxattn.heads.antecedents import antecedent_scores
-from flaxattn.heads.coreference import Coreference, Resolver
+from flaxattn.probes.antecedents import antecedent_scores
+from flaxattn.probes.coreference import Coreference, Resolver
 
 DOCUMENTS = "documents"
 _Kind = TypeVar("_Kind", Pronoun, Document)

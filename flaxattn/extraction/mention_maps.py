@@ -19,7 +19,7 @@ from flaxattn.errors import InputError
 from flaxattn.extraction.head_scores import Subject
 from flaxattn.extraction.word_maps import whole_maps
 from flaxattn.handle import Pretrained
-from flaxattn.heads.word_maps import between_words
+from flaxattn.probes.word_maps import between_words
 from flaxattn.records import layer_weights
 from flaxattn.words import pieces_of_words
 

@@ -15,18 +15,18 @@ from flaxattn.extraction.word_maps import untrained as without_training
 from flaxattn.extraction.word_maps import word_maps
 from flaxattn.extraction.word_states import word_states
 from flaxattn.handle import Pretrained
-from flaxattn.heads.dependency import Classifier, Dependencies
-from flaxattn.heads.parsing import ParsingProbe
-from flaxattn.heads.selectivity import Attachment, Judged, attachment, judge_parsing
-from flaxattn.heads.structural import Fitting, StructuralProbe
-from flaxattn.heads.structural_scores import (
+from flaxattn.probes.dependency import Classifier, Dependencies
+from flaxattn.probes.parsing import ParsingProbe
+from flaxattn.probes.selectivity import Attachment, Judged, attachment, judge_parsing
+from flaxattn.probes.structural import Fitting, StructuralProbe
+from flaxattn.probes.structural_scores import (
     StructuralJudged,
     StructuralScores,
     judge_structural,
     structural_scores,
 )
-from flaxattn.heads.word_maps import WordMaps
-from flaxattn.heads.word_states import WordStates
+from flaxattn.probes.word_maps import WordMaps
+from flaxattn.probes.word_states import WordStates
 
 Watch = Callable[[str, int], None]
 """Told what is being done, and how many more sentences, or epochs, were."""

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs an encoder over texts with pronouns and hands out what its heads say of each.
 
-Which candidate wins, and what that is worth, is decided in `flaxattn.heads.coreference`.
+Which candidate wins, and what that is worth, is decided in `flaxattn.probes.coreference`.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -14,7 +14,7 @@ from flaxattn.errors import InputError
 from flaxattn.extraction.head_scores import Read, Subject
 from flaxattn.extraction.word_maps import whole_maps
 from flaxattn.handle import Pretrained
-from flaxattn.heads.coreference import MentionScores, pronoun_scores
+from flaxattn.probes.coreference import MentionScores, pronoun_scores
 from flaxattn.records import layer_weights
 from flaxattn.words import pieces_of_words
 

@@ -21,8 +21,8 @@ from flaxattn.extraction.chunks import TOGETHER
 from flaxattn.extraction.extract import Options, Texts, extract_shards
 from flaxattn.extraction.head_scores import Read, Subject, read_subjects, subject_of
 from flaxattn.handle import Pretrained
-from flaxattn.heads.word_maps import WordMaps, word_maps_of
 from flaxattn.kernels.contract import Capture
+from flaxattn.probes.word_maps import WordMaps, word_maps_of
 from flaxattn.records import layer_weights
 from flaxattn.seen import Seen
 from flaxattn.seq2seq_handle import PretrainedSeq2Seq

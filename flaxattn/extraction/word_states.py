@@ -24,8 +24,8 @@ from flaxattn.extraction.extract import room_for
 from flaxattn.extraction.head_scores import Read, read_subjects, subject_of
 from flaxattn.extraction.states import arguments, each_batch, state_number, states_of
 from flaxattn.handle import Pretrained
-from flaxattn.heads.word_states import Kept, WordStates, kept_words, word_states_of
 from flaxattn.kernels.contract import NOTHING
+from flaxattn.probes.word_states import Kept, WordStates, kept_words, word_states_of
 
 _WINDOW = 16 * TOGETHER  # sentences that are sorted by length together
 

@@ -15,10 +15,10 @@ from flaxattn.corpus.trees import read_sentences
 from flaxattn.errors import InputError
 from flaxattn.extraction.word_maps import untrained, word_maps
 from flaxattn.files import sha256_of
-from flaxattn.heads.dependency import Dependencies
-from flaxattn.heads.probe_file import load_probe
-from flaxattn.heads.selectivity import attachment
-from flaxattn.heads.word_maps import ROOT
+from flaxattn.probes.dependency import Dependencies
+from flaxattn.probes.probe_file import load_probe
+from flaxattn.probes.selectivity import attachment
+from flaxattn.probes.word_maps import ROOT
 
 pytestmark = pytest.mark.usefixtures("one_device")
 

@@ -11,7 +11,7 @@ from flaxattn import cli
 from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.corpus.trees import read_sentences
 from flaxattn.extraction.word_maps import word_maps
-from flaxattn.heads.arc_weights import Watched, arc_weights
+from flaxattn.probes.arc_weights import Watched, arc_weights
 
 pytestmark = pytest.mark.usefixtures("one_device")
 

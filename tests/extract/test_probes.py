@@ -15,12 +15,12 @@ from flaxattn.extraction.head_scores import head_scores, subject_of
 from flaxattn.extraction.probes import TreeReading
 from flaxattn.extraction.word_maps import word_maps
 from flaxattn.extraction.word_states import word_states
-from flaxattn.heads.dependency import Dependencies
 from flaxattn.heads.roles import find_roles
 from flaxattn.heads.scores import Tally
-from flaxattn.heads.structural import Fitting
-from flaxattn.heads.structural_scores import structural_scores
 from flaxattn.heads.terms import PAPER_RELATIONS, Asked
+from flaxattn.probes.dependency import Dependencies
+from flaxattn.probes.structural import Fitting
+from flaxattn.probes.structural_scores import structural_scores
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_device")]
 

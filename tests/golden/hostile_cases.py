@@ -136,8 +136,8 @@ def read_trace(path: Path) -> Any:
 
 
 def write_probe(folder: Path) -> Path:
-    from flaxattn.heads.parsing import ParsingProbe
-    from flaxattn.heads.probe_file import save_probe
+    from flaxattn.probes.parsing import ParsingProbe
+    from flaxattn.probes.probe_file import save_probe
 
     heads = np.arange(6, dtype=np.float32).reshape(2, 3)
     bias = np.ones(2, np.float32)
@@ -146,7 +146,7 @@ def write_probe(folder: Path) -> Path:
 
 
 def read_probe(path: Path) -> Any:
-    from flaxattn.heads.probe_file import load_probe
+    from flaxattn.probes.probe_file import load_probe
 
     return repr(load_probe(path))
 

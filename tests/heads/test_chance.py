@@ -4,6 +4,7 @@
 
 import dataclasses
 
+import laid_out
 import numpy as np
 import pytest
 
@@ -16,15 +17,15 @@ from flaxattn.heads.terms import Asked, Column, terms_of, tree_terms
 ASKED = Asked(relations=("nsubj",))
 
 
-def texts(made, count, follow, seed=0):
+def texts(count, follow, seed=0):
     """Texts of 20 words, and heads that look at every word's governor as often as `follow` says."""
     rng = np.random.default_rng(seed)
     found = []
     for n in range(count):
         order = rng.permutation(20)[:8].tolist()
         arcs = [Arc(a, b, "nsubj") for a, b in zip(order[::2], order[1::2], strict=True)]
-        layout = dataclasses.replace(made.plain(20, n), arcs=arcs)
-        weights = made.random_maps(1, 2, 22, rng)
+        layout = dataclasses.replace(laid_out.plain(20, n), arcs=arcs)
+        weights = laid_out.random_maps(1, 2, 22, rng)
         for arc in arcs:
             row = weights[:, :, arc.dependent + 1]
             row *= 1 - follow
@@ -33,8 +34,8 @@ def texts(made, count, follow, seed=0):
     return found
 
 
-def test_a_tree_keeps_its_shape_over_other_words(made):
-    layout = made.single()
+def test_a_tree_keeps_its_shape_over_other_words():
+    layout = laid_out.single()
     drawn = shuffled(layout, np.random.default_rng(1))
     assert [arc.relation for arc in drawn.arcs] == [arc.relation for arc in layout.arcs]
     order = {}
@@ -45,11 +46,11 @@ def test_a_tree_keeps_its_shape_over_other_words(made):
     assert drawn.words == layout.words and drawn.arcs != layout.arcs
 
 
-def test_terms_of_the_tree_are_those_of_all(made):
-    layout = made.single()
+def test_terms_of_the_tree_are_those_of_all():
+    layout = laid_out.single()
     whole, tree = terms_of(layout, ASKED), tree_terms(layout, ASKED)
     assert tree.pairs.items() <= whole.pairs.items()
-    weights = made.random_maps(1, 2, 8, np.random.default_rng(0))
+    weights = laid_out.random_maps(1, 2, 8, np.random.default_rng(0))
     column = Column("score", "governor(nsubj)")
     scores = dense_values(weights, layout, whole)[column]
     i, j, c = (np.array(part) for part in zip(*tree.pairs[column], strict=True))
@@ -57,8 +58,8 @@ def test_terms_of_the_tree_are_those_of_all(made):
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_heads_that_know_the_trees_know_nothing_of_others(made, causal):
-    made_texts = texts(made, 30, 0.9)
+def test_heads_that_know_the_trees_know_nothing_of_others(causal):
+    made_texts = texts(30, 0.9)
     if causal:
         made_texts = [(weights * np.tri(22), layout) for weights, layout in made_texts]
         made_texts = [(w / w.sum(-1, keepdims=True), layout) for w, layout in made_texts]

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Claims are what was found of heads, each with the texts that have the highest scores."""
 
+import laid_out
 import numpy as np
 import pytest
 
@@ -16,15 +17,15 @@ ASKED = Asked(relations=("nsubj", "obj"))
 
 
 @pytest.fixture(scope="module")
-def scores(made):
+def scores():
     rng = np.random.default_rng(3)
-    layouts = [made.single(f"t{n}") for n in range(12)]
-    maps = [made.random_maps(2, 3, 8, rng) for _ in layouts]
+    layouts = [laid_out.single(f"t{n}") for n in range(12)]
+    maps = [laid_out.random_maps(2, 3, 8, rng) for _ in layouts]
     for n, each in enumerate(maps):  # head 0.1 looks at the next position, more and more
         share = 0.8 + 0.015 * n
         each[0, 1] = share * np.eye(8, k=1) + (1 - share) / 8
         each[0, 1] /= each[0, 1].sum(-1, keepdims=True)
-    return made.scores_from(maps, layouts, ASKED)
+    return laid_out.scores_from(maps, layouts, ASKED)
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Scores from recorded statistics are those of whole maps; what is missing is named."""
 
+import laid_out
 import numpy as np
 import pytest
 
@@ -33,10 +34,10 @@ def recorded(weights, layout):
 
 
 @pytest.fixture(params=["single", "pair"])
-def text(request, made):
-    layout = getattr(made, request.param)()
+def text(request):
+    layout = getattr(laid_out, request.param)()
     asked = Asked(annotated=request.param == "single", relations=("nsubj", "obj", "amod"))
-    weights = made.random_maps(2, 3, len(layout), np.random.default_rng(5))
+    weights = laid_out.random_maps(2, 3, len(layout), np.random.default_rng(5))
     return weights, layout, terms_of(layout, asked)
 
 
@@ -63,10 +64,10 @@ def test_statistics_tell_what_maps_tell(text):
         (("mine",), Column("mean", "own segment"), 'Sieve("own segment", same_segment=True)'),
     ],
 )
-def test_what_is_missing_is_recorded_by_what_is_named(made, names, column, request_):
-    layout = made.single()
+def test_what_is_missing_is_recorded_by_what_is_named(names, column, request_):
+    layout = laid_out.single()
     terms = terms_of(layout, Asked(relations=("nsubj",)))
-    weights = made.random_maps(2, 2, len(layout), np.random.default_rng(0))
+    weights = laid_out.random_maps(2, 2, len(layout), np.random.default_rng(0))
     stats = recorded(weights, layout)
     capture = Capture(stats=SIEVES)
     without = {name: array for name, array in stats.items() if name not in names}
@@ -76,8 +77,8 @@ def test_what_is_missing_is_recorded_by_what_is_named(made, names, column, reque
     assert column in recorded_values(only, capture, layout, terms)
 
 
-def test_a_sieve_counts_by_its_conditions(made):
-    layout = made.single()
+def test_a_sieve_counts_by_its_conditions():
+    layout = laid_out.single()
     terms = terms_of(layout, Asked(relations=("nsubj",)))
     stats = {"next": np.ones((1, 1, len(layout)))}
     other = Capture(stats=(Sieve("next", offsets=(2, 2)),))
@@ -87,8 +88,8 @@ def test_a_sieve_counts_by_its_conditions(made):
     assert found[Column("mean", "next")] == 1 and len(found) == 2
 
 
-def test_too_few_of_the_largest_do_not_tell_the_strongest(made):
-    layout = made.pair()  # three delimiters: the strongest plain key may be the fourth
+def test_too_few_of_the_largest_do_not_tell_the_strongest():
+    layout = laid_out.pair()  # three delimiters: the strongest plain key may be the fourth
     terms = terms_of(layout, Asked(annotated=False))
     keys = np.zeros((1, 1, len(layout), 3), int)
     found = recorded_values({"topk_indices": keys}, Capture(), layout, terms)

@@ -5,6 +5,7 @@
 import dataclasses
 import itertools
 
+import laid_out
 import numpy as np
 import pytest
 import scipy.stats
@@ -23,12 +24,14 @@ ASKED = Asked(relations=("nsubj", "obj"))
 
 
 @pytest.fixture(scope="module")
-def scores(made):
+def scores():
     """Twelve texts with trees, some without an object; two layers of three heads."""
     rng = np.random.default_rng(0)
-    arcs = made.single().arcs
-    layouts = [made.single(str(n), arcs if n % 3 else arcs[:1]) for n in range(12)]
-    return made.scores_from([made.random_maps(2, 3, 8, rng) for _ in layouts], layouts, ASKED)
+    arcs = laid_out.single().arcs
+    layouts = [laid_out.single(str(n), arcs if n % 3 else arcs[:1]) for n in range(12)]
+    return laid_out.scores_from(
+        [laid_out.random_maps(2, 3, 8, rng) for _ in layouts], layouts, ASKED
+    )
 
 
 @pytest.mark.parametrize("tau", [0.5, 1.0, 3.0])
@@ -86,14 +89,14 @@ def test_doubling_the_corpus_changes_t_as_theory_says(scores):
         assert (twice.roles[name].p[role.t < 0] > role.p[role.t < 0]).all()
 
 
-def test_permuting_heads_permutes_results(made):
+def test_permuting_heads_permutes_results():
     rng = np.random.default_rng(2)
-    layouts = [made.single(str(n)) for n in range(6)]
-    maps = [made.random_maps(2, 4, 8, rng) for _ in layouts]
+    layouts = [laid_out.single(str(n)) for n in range(6)]
+    maps = [laid_out.random_maps(2, 4, 8, rng) for _ in layouts]
     order = [2, 0, 3, 1]
-    one = find_roles(Tally.of(made.scores_from(maps, layouts, ASKED)), ASKED, Test(tau=1))
+    one = find_roles(Tally.of(laid_out.scores_from(maps, layouts, ASKED)), ASKED, Test(tau=1))
     moved = [weights[:, order] for weights in maps]
-    other = find_roles(Tally.of(made.scores_from(moved, layouts, ASKED)), ASKED, Test(tau=1))
+    other = find_roles(Tally.of(laid_out.scores_from(moved, layouts, ASKED)), ASKED, Test(tau=1))
     for name, role in one.roles.items():
         np.testing.assert_allclose(other.roles[name].corrected, role.corrected[:, order])
         assert (other.roles[name].found == role.found[:, order]).all()
@@ -162,12 +165,12 @@ def test_joined_scores_keep_texts_that_lack_a_column(scores):
         np.testing.assert_array_equal(joined.values[column], values)
 
 
-def test_tau_that_no_text_reaches_is_said_with_the_length_that_would(made):
+def test_tau_that_no_text_reaches_is_said_with_the_length_that_would():
     rng = np.random.default_rng(4)
-    layouts = [made.plain(4, n) for n in range(3)]
-    maps = [made.random_maps(1, 1, 6, rng) for _ in layouts]
+    layouts = [laid_out.plain(4, n) for n in range(3)]
+    maps = [laid_out.random_maps(1, 1, 6, rng) for _ in layouts]
     asked = Asked(annotated=False)
-    roles = find_roles(Tally.of(made.scores_from(maps, layouts, asked)), asked, Test(tau=3))
+    roles = find_roles(Tally.of(laid_out.scores_from(maps, layouts, asked)), asked, Test(tau=3))
     told = roles.warnings()
     assert (
         "local: no text allows a score above 3, the highest is 1.57; texts of 14 positions would do"
@@ -184,11 +187,13 @@ def test_tau_that_no_text_reaches_is_said_with_the_length_that_would(made):
     entropic = roles.roles["block_entropy"].reach
     assert (entropic.keys, entropic.mass, entropic.needed) == (None, None, 21)
     parity = Asked(annotated=False, pande_parity=True)
-    pairs = made.scores_from([made.random_maps(1, 1, 10, rng)] * 2, [made.pair()] * 2, parity)
+    pairs = laid_out.scores_from(
+        [laid_out.random_maps(1, 1, 10, rng)] * 2, [laid_out.pair()] * 2, parity
+    )
     assert find_roles(Tally.of(pairs), parity).roles["block"].reach.needed == 21
-    longer = [*layouts, made.plain(30, 9)]
-    maps.append(made.random_maps(1, 1, 32, rng))
-    roles = find_roles(Tally.of(made.scores_from(maps, longer, asked)), asked, Test(tau=3))
+    longer = [*layouts, laid_out.plain(30, 9)]
+    maps.append(laid_out.random_maps(1, 1, 32, rng))
+    roles = find_roles(Tally.of(laid_out.scores_from(maps, longer, asked)), asked, Test(tau=3))
     assert "local: 3 of 4 texts are too short for a score above 3" in roles.warnings()
 
 
@@ -220,32 +225,32 @@ def heads(layout):
 
 
 @pytest.mark.parametrize("name", ["next", "previous", "own", "cls", "sep", "same", "block"])
-def test_pure_heads_fire_exactly_their_label(made, name):
+def test_pure_heads_fire_exactly_their_label(name):
     layouts = []
     for n in range(4):
-        layout = made.plain(16, n)
+        layout = laid_out.plain(16, n)
         tokens = layout.tokens.copy()
         tokens[9:17] = tokens[1:9]  # every word twice
         layouts.append(dataclasses.replace(layout, tokens=tokens))
     asked = Asked(annotated=False)
     maps = [pure(layout, heads(layout)[name][0]) for layout in layouts]
-    found = labels(Tally.of(made.scores_from(maps, layouts, asked)))
+    found = labels(Tally.of(laid_out.scores_from(maps, layouts, asked)))
     assert {label.label for label in found} == heads(layouts[0])[name][1]
     assert all(label.evidence for label in found)
 
 
-def test_patterns_of_pairs_and_of_pieces(made):
+def test_patterns_of_pairs_and_of_pieces():
     asked = Asked(annotated=False)
-    across = [pure(made.pair(), lambda i: {1: [5], 2: [7], 5: [1], 7: [2]}.get(i, [0]))] * 3
-    found = labels(Tally.of(made.scores_from(across, [made.pair()] * 3, asked)))
+    across = [pure(laid_out.pair(), lambda i: {1: [5], 2: [7], 5: [1], 7: [2]}.get(i, [0]))] * 3
+    found = labels(Tally.of(laid_out.scores_from(across, [laid_out.pair()] * 3, asked)))
     assert "same token in the other text" in {label.label for label in found}
-    pieces = [pure(made.single(), lambda i: {2: [3], 3: [2]}.get(i, [0, 7]))] * 3
-    found = labels(Tally.of(made.scores_from(pieces, [made.single()] * 3, asked)))
+    pieces = [pure(laid_out.single(), lambda i: {2: [3], 3: [2]}.get(i, [0, 7]))] * 3
+    found = labels(Tally.of(laid_out.scores_from(pieces, [laid_out.single()] * 3, asked)))
     assert {label.label for label in found} == {"other pieces of the word", "delimiter"}
 
 
-def test_pure_heads_have_exactly_their_roles(made):
-    layouts = [made.plain(30, n) for n in range(4)]
+def test_pure_heads_have_exactly_their_roles():
+    layouts = [laid_out.plain(30, n) for n in range(4)]
     asked = Asked(annotated=False)
     # The window holds 5 of 32 keys: a head on the next token scores 32 / 5.
     expected = {
@@ -258,16 +263,16 @@ def test_pure_heads_have_exactly_their_roles(made):
     }
     for name, names in expected.items():
         maps = [pure(layout, heads(layout)[name][0]) for layout in layouts]
-        roles = find_roles(Tally.of(made.scores_from(maps, layouts, asked)), asked)
+        roles = find_roles(Tally.of(laid_out.scores_from(maps, layouts, asked)), asked)
         assert roles.of(0, 0) == names, name
 
 
-def test_a_syntactic_head_is_found_and_a_positional_one_is_seen_through(made):
+def test_a_syntactic_head_is_found_and_a_positional_one_is_seen_through():
     """One head looks from each word to its governor, wherever it is; one at the word after."""
     rng = np.random.default_rng(7)
     layouts = []
     for n in range(30):
-        layout = made.plain(20, n)
+        layout = laid_out.plain(20, n)
         ends = rng.permutation(20)[:8]
         arcs = [Arc(int(a), int(b), "nsubj") for a, b in zip(ends[::2], ends[1::2], strict=True)]
         layouts.append(dataclasses.replace(layout, arcs=arcs))
@@ -277,7 +282,7 @@ def test_a_syntactic_head_is_found_and_a_positional_one_is_seen_through(made):
         governor = {arc.dependent + 1: arc.governor + 1 for arc in layout.arcs}
         tree = pure(layout, lambda i, g=governor: [g.get(i, 0)])
         maps.append(np.concatenate([tree, pure(layout, lambda i: [i + 1])], axis=1))
-    tally = Tally.of(made.scores_from(maps, layouts, asked))
+    tally = Tally.of(laid_out.scores_from(maps, layouts, asked))
     roles = find_roles(tally, asked, Test(tau=3))
     role = roles.roles["governor(nsubj)"]
     assert role.found.tolist() == [[True, False]]
@@ -292,7 +297,7 @@ def test_a_syntactic_head_is_found_and_a_positional_one_is_seen_through(made):
         for layout in layouts
     ]
     maps = [pure(layout, lambda i: [i + 1]) for layout in layouts]
-    tally = Tally.of(made.scores_from(maps, layouts, asked))
+    tally = Tally.of(laid_out.scores_from(maps, layouts, asked))
     role = find_roles(tally, asked, Test(tau=3)).roles["governor(nsubj)"]
     assert role.found.all() and role.beyond is not None and (role.beyond > 0.5).all()
     assert best_offset(tally, "governor(nsubj)") == (1, 1.0)

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The figures of roles show the counts of the tests, and the means that they are given."""
 
+import laid_out
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
@@ -22,12 +23,12 @@ def shown(ax):
     return np.asarray(ax.images[0].get_array())
 
 
-def test_shares_of_layers_and_overlaps(made):
+def test_shares_of_layers_and_overlaps():
     rng = np.random.default_rng(0)
-    layouts = [made.single(str(n)) for n in range(5)]
-    maps = [made.random_maps(2, 4, 8, rng) for _ in layouts]
+    layouts = [laid_out.single(str(n)) for n in range(5)]
+    maps = [laid_out.random_maps(2, 4, 8, rng) for _ in layouts]
     asked = Asked(relations=("nsubj",))
-    tally = Tally.of(made.scores_from(maps, layouts, asked))
+    tally = Tally.of(laid_out.scores_from(maps, layouts, asked))
     roles = find_roles(tally, asked, Test(tau=1, alpha=0.3, correction="none"))
     figure = plot_roles(roles)
     left, right = figure.axes[:2]

@@ -4,6 +4,7 @@
 
 import dataclasses
 
+import laid_out
 import numpy as np
 import pytest
 
@@ -31,9 +32,9 @@ def causal(count):
     return np.tri(count, dtype=bool)
 
 
-def text(made, words, name="t"):
+def text(words, name="t"):
     """A text without special pieces, of words given by number."""
-    layout = made.plain(len(words), name)
+    layout = laid_out.plain(len(words), name)
     inner = slice(1, -1)
     fields = ("first", "separators", "special", "punctuation", "segments", "spelt")
     cut = {field: getattr(layout, field)[inner] for field in fields}
@@ -42,12 +43,12 @@ def text(made, words, name="t"):
 
 
 @pytest.mark.parametrize("side", ["encoder", "decoder", "cross"])
-def test_uniform_attention_scores_exactly_one_on_every_role(made, side):
+def test_uniform_attention_scores_exactly_one_on_every_role(side):
     if side == "cross":
         sieves, seen = cross_sieves(WRITTEN, SOURCE, SPECIAL), np.ones((6, 5), bool)
     else:
         seen = causal(8) if side == "decoder" else np.ones((8, 8), bool)
-        sieves = self_sieves(made.single(), TREE, causal=side == "decoder")
+        sieves = self_sieves(laid_out.single(), TREE, causal=side == "decoder")
     found = values_of(uniform(seen), sieves)
     scores = {c.name: v.item() for c, v in found.items() if c.kind in ("score", "control")}
     assert scores == {name: pytest.approx(1, abs=1e-12) for name in scores}
@@ -83,9 +84,9 @@ def brute(weights, seen, keys):
     return np.mean(lifts), np.mean(masses), np.mean(tops)
 
 
-def test_roles_of_a_decoder_are_what_loops_make_them(made):
+def test_roles_of_a_decoder_are_what_loops_make_them():
     tokens = [7, 5, 7, 6, 5, 7, 7, 9]
-    layout = text(made, tokens)
+    layout = text(tokens)
     seen = causal(8)
     rng = np.random.default_rng(0)
     weights = rng.random((8, 8)) * seen
@@ -114,8 +115,8 @@ def test_roles_of_a_decoder_are_what_loops_make_them(made):
     assert found[Column("mean", "sum_sq")].item() == pytest.approx((weights**2).sum() / 8)
 
 
-def test_relations_in_a_decoder_are_those_it_sees(made):
-    layout = made.single()  # 1 a, 2-3 b, 4 c, 5 a, 6 .
+def test_relations_in_a_decoder_are_those_it_sees():
+    layout = laid_out.single()  # 1 a, 2-3 b, 4 c, 5 a, 6 .
     sieves = self_sieves(layout, TREE, causal=True)
     seen = causal(8)
     weights = np.random.default_rng(1).random((8, 8)) * seen
@@ -128,10 +129,10 @@ def test_relations_in_a_decoder_are_those_it_sees(made):
     assert found[Column("mass", "governor(nsubj)")].item() == pytest.approx(weights[6, 4])
 
 
-def test_tags_and_linked_words_as_those_of_an_encoder(made):
+def test_tags_and_linked_words_as_those_of_an_encoder():
     """Where every key is seen they are the numbers of `terms`; in a decoder, of what is seen."""
-    layout = made.single()
-    weights = made.random_maps(1, 2, 8, np.random.default_rng(5))
+    layout = laid_out.single()
+    weights = laid_out.random_maps(1, 2, 8, np.random.default_rng(5))
     known = dense_values(weights, layout, terms_of(layout, TREE))
     both = values_of(weights, self_sieves(layout, TREE, causal=False))
     names = [column for column in known if column.kind == "tag"]
@@ -178,10 +179,10 @@ def pure(seen, keys):
     return weights
 
 
-def test_pure_heads_of_a_decoder_have_exactly_their_roles(made):
+def test_pure_heads_of_a_decoder_have_exactly_their_roles():
     """Heads in one order, and in another one."""
     rng = np.random.default_rng(3)
-    texts = [text(made, rng.permutation(np.arange(40) % 12 + 5), str(n)) for n in range(6)]
+    texts = [text(rng.permutation(np.arange(40) % 12 + 5), str(n)) for n in range(6)]
     seen = causal(40)
     kinds = ["first", "previous", "own", "duplicate", "induction", "uniform"]
     traces = []
@@ -217,7 +218,7 @@ def decoder_trace(weights, tokens):
     return Trace(decoder=seen, tokens=[tokens], special=special)
 
 
-def test_pure_heads_of_cross_attention(made):
+def test_pure_heads_of_cross_attention():
     rng = np.random.default_rng(4)
     traces = []
     for n in range(6):
@@ -253,10 +254,10 @@ def cross_trace(weights, source, written):
     )
 
 
-def test_the_length_that_would_do_is_told_for_decoders(made):
+def test_the_length_that_would_do_is_told_for_decoders():
     """Own, previous and first: the highest score of N positions is (N + 2) / 2, above 6 from 11."""
     for lengths in ((6, 8, 7), (10,) * 3):
-        texts = [text(made, list(range(5, 5 + size)), str(size)) for size in lengths]
+        texts = [text(list(range(5, 5 + size)), str(size)) for size in lengths]
         traces = [
             decoder_trace(uniform(causal(len(t)))[None], [str(n) for n in t.tokens]) for t in texts
         ]
@@ -268,9 +269,9 @@ def test_the_length_that_would_do_is_told_for_decoders(made):
         assert any("previous: no text allows a score above 6" in w for w in roles.warnings())
 
 
-def test_what_has_no_such_side_is_told(made):
+def test_what_has_no_such_side_is_told():
     trace = decoder_trace(uniform(causal(3))[None], ["a", "b", "c"])
     with pytest.raises(InputError, match=r"none of side 'cross'.*\nIt has weights of decoder"):
         scores_of([trace], PLAIN, side="cross")
     with pytest.raises(InputError, match="need the pieces that were written"):
-        sieves_of(trace, made.single(), "cross", PLAIN)
+        sieves_of(trace, laid_out.single(), "cross", PLAIN)

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Scores of heads: uniform attention is 1, and every number is what loops over weights make it."""
 
+import laid_out
 import numpy as np
 import pytest
 from hypothesis import given
@@ -22,8 +23,8 @@ def value(weights, layout, kind, name, asked=ASKED):
 
 
 @pytest.mark.parametrize("text", ["single", "pair"])
-def test_uniform_attention_scores_exactly_one_on_every_plain_role(made, text):
-    layout = getattr(made, text)()
+def test_uniform_attention_scores_exactly_one_on_every_plain_role(text):
+    layout = getattr(laid_out, text)()
     count = len(layout)
     uniform = np.full((count, count), 1 / count)
     asked = Asked(ASKED.relations, annotated=text == "single")
@@ -48,10 +49,10 @@ def brute(weights, layout, keys, queries=None):
 
 
 @pytest.mark.parametrize("text", ["single", "pair"])
-def test_plain_roles_are_what_loops_make_them(made, text):
-    layout = getattr(made, text)()
+def test_plain_roles_are_what_loops_make_them(text):
+    layout = getattr(laid_out, text)()
     count = len(layout)
-    weights = made.random_maps(1, 1, count, np.random.default_rng(0))[0, 0]
+    weights = laid_out.random_maps(1, 1, count, np.random.default_rng(0))[0, 0]
     ends = np.flatnonzero(layout.separators).tolist()
     sets = {
         "local": lambda i: [j for j in range(count) if abs(i - j) <= 2],
@@ -77,9 +78,9 @@ def test_plain_roles_are_what_loops_make_them(made, text):
     assert value(weights, layout, "score", "block_entropy", asked) == pytest.approx(entropic)
 
 
-def test_syntactic_roles_take_both_directions_and_subtypes(made):
-    layout = made.single()
-    weights = made.random_maps(1, 1, 8, np.random.default_rng(1))[0, 0]
+def test_syntactic_roles_take_both_directions_and_subtypes():
+    layout = laid_out.single()
+    weights = laid_out.random_maps(1, 1, 8, np.random.default_rng(1))[0, 0]
     # a -> b ##b, and the passive subject . -> c
     to_governor = 8 * np.mean([weights[1, [2, 3]].mean(), weights[6, 4]])
     to_dependent = 8 * np.mean([weights[[2, 3], 1].mean(), weights[4, 6]])
@@ -98,9 +99,9 @@ def test_syntactic_roles_take_both_directions_and_subtypes(made):
     assert Column("score", "governor(iobj)") not in none.columns
 
 
-def test_means_tags_and_dependency(made):
-    layout = made.single()
-    weights = made.random_maps(1, 1, 8, np.random.default_rng(2))[0, 0]
+def test_means_tags_and_dependency():
+    layout = laid_out.single()
+    weights = laid_out.random_maps(1, 1, 8, np.random.default_rng(2))[0, 0]
     place = np.arange(8)
     expected = {
         "next": np.diagonal(weights, 1).sum() / 8,
@@ -124,9 +125,9 @@ def test_means_tags_and_dependency(made):
     assert value(weights, layout, "mean", "dependency") == pytest.approx(total / 5)
 
 
-def test_controls_are_unrelated_words_as_far_apart(made):
+def test_controls_are_unrelated_words_as_far_apart():
     """The control of a relation between neighbours is another pair of neighbours."""
-    layout = made.single()
+    layout = laid_out.single()
     linked = {(0, 1), (1, 0), (2, 1), (1, 2), (3, 2), (2, 3), (4, 2), (2, 4)}
     seen = set()
     for seed in range(20):
@@ -143,8 +144,8 @@ def test_controls_are_unrelated_words_as_far_apart(made):
     assert again[0] == again[1]
 
 
-def test_strongest_keys_leave_delimiters_out(made):
-    layout = made.single()
+def test_strongest_keys_leave_delimiters_out():
+    layout = laid_out.single()
     weights = np.full((8, 8), 0.01)
     weights[:, 0] = 0.9  # everything looks at [CLS]; second comes the position after, or a rare one
     for i in range(7):
@@ -156,9 +157,9 @@ def test_strongest_keys_leave_delimiters_out(made):
     assert value(weights, layout, "hit", "dependent(nsubj)") == pytest.approx(0)
 
 
-def test_pande_parity_repeats_the_quirks(made):
-    layout = made.pair()
-    weights = made.random_maps(1, 1, 10, np.random.default_rng(4))[0, 0]
+def test_pande_parity_repeats_the_quirks():
+    layout = laid_out.pair()
+    weights = laid_out.random_maps(1, 1, 10, np.random.default_rng(4))[0, 0]
     parity = Asked(annotated=False, pande_parity=True)
     # The size of a band is (min(t + 2, N) + 1) - max(0, t - 2): one too large at the end.
     local = np.mean(
@@ -175,21 +176,21 @@ def test_pande_parity_repeats_the_quirks(made):
     assert value(weights, layout, "score", "block", parity) == pytest.approx(block)
     mass = np.mean([weights[t, list(b)].sum() for t, b in enumerate(blocks)])
     assert value(weights, layout, "mass", "block", parity) == pytest.approx(mass)
-    alone = terms_of(made.single(), Asked(pande_parity=True))
+    alone = terms_of(laid_out.single(), Asked(pande_parity=True))
     assert Column("score", "block") not in alone.columns
     # Pieces are looked for from the beginning: the second "a" is taken for the first.
-    weights = made.random_maps(1, 1, 8, np.random.default_rng(5))[0, 0]
+    weights = laid_out.random_maps(1, 1, 8, np.random.default_rng(5))[0, 0]
     parity = Asked(relations=("amod",), pande_parity=True)
-    score = value(weights, made.single(), "score", "governor(amod)", parity)
+    score = value(weights, laid_out.single(), "score", "governor(amod)", parity)
     assert score == pytest.approx(8 * weights[1, 4])
 
 
 @given(st.integers(0, 1000), st.floats(0, 1))
-def test_scores_are_linear_in_attention(made, seed, share):
+def test_scores_are_linear_in_attention(seed, share):
     """All but entropies and counts of strongest keys: a mixture of heads has mixed scores."""
     rng = np.random.default_rng(seed)
-    layout = made.single()
-    one, other = made.random_maps(1, 2, 8, rng)[0]
+    layout = laid_out.single()
+    one, other = laid_out.random_maps(1, 2, 8, rng)[0]
     terms = terms_of(layout, ASKED)
     columns = [c for c in terms.columns if c.kind in ("score", "mass", "control", "tag")]
     first, second, mixed = (
@@ -202,9 +203,9 @@ def test_scores_are_linear_in_attention(made, seed, share):
 
 
 @given(st.integers(0, 1000))
-def test_no_score_exceeds_its_ceiling(made, seed):
+def test_no_score_exceeds_its_ceiling(seed):
     rng = np.random.default_rng(seed)
-    layout = made.single() if seed % 2 else made.pair()
+    layout = laid_out.single() if seed % 2 else laid_out.pair()
     terms = terms_of(layout, Asked(ASKED.relations, annotated=bool(seed % 2)))
     weights = rng.dirichlet(np.full(len(layout), 0.02), (40, len(layout)))
     found = dense_values(weights, layout, terms)
@@ -212,9 +213,9 @@ def test_no_score_exceeds_its_ceiling(made, seed):
         assert (found[Column("score", role)] <= ceiling + 1e-9).all(), role
 
 
-def test_a_trace_tells_its_layout(made):
-    layout = made.pair()
-    weights = made.random_maps(2, 3, 10, np.random.default_rng(6))
+def test_a_trace_tells_its_layout():
+    layout = laid_out.pair()
+    weights = laid_out.random_maps(2, 3, 10, np.random.default_rng(6))
     trace = Trace.from_arrays(
         weights[:, None],
         [[str(number) for number in layout.tokens]],
@@ -229,8 +230,8 @@ def test_a_trace_tells_its_layout(made):
     assert len(expected.keys() & found.values.keys()) > 30
 
 
-def test_what_cannot_be_scored_says_why(made):
-    weights = made.random_maps(1, 1, 4, np.random.default_rng(0))[:, None]
+def test_what_cannot_be_scored_says_why():
+    weights = laid_out.random_maps(1, 1, 4, np.random.default_rng(0))[:, None]
     bare = Trace.from_arrays(weights, [["a"] * 4])
     with pytest.raises(InputError, match="Roles need one text and its special pieces"):
         scores_of([bare], Asked(annotated=False))

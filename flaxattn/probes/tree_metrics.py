@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.sparse.csgraph import minimum_spanning_tree
 
-from flaxattn.heads.word_maps import ROOT
+from flaxattn.probes.word_maps import ROOT
 
 
 class TreeMetric(NamedTuple):

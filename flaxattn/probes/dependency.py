@@ -14,9 +14,9 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from flaxattn.errors import InputError
-from flaxattn.heads.head_counts import HeadCounts
 from flaxattn.heads.scores import Tally
-from flaxattn.heads.word_maps import WordMaps
+from flaxattn.probes.head_counts import HeadCounts
+from flaxattn.probes.word_maps import WordMaps
 
 TO_GOVERNOR = "to governor"
 """The word that a dependent attends to most is its governor."""

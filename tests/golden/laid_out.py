@@ -3,10 +3,8 @@
 """Texts laid out by hand, random maps over them, and scores of both."""
 
 import dataclasses
-from types import SimpleNamespace
 
 import numpy as np
-import pytest
 
 from flaxattn.heads.dense import dense_values
 from flaxattn.heads.layout import Arc, Layout
@@ -85,11 +83,3 @@ def scores_from(maps, layouts, asked):
         found.append((layout, terms, dense_values(weights, layout, terms)))
     shape = maps[0].shape
     return gathered(tuple(range(shape[0])), tuple(range(shape[1])), found)
-
-
-@pytest.fixture(scope="session")
-def made():
-    """The makers of this file, for tests to call."""
-    return SimpleNamespace(
-        single=single, pair=pair, plain=plain, random_maps=random_maps, scores_from=scores_from
-    )

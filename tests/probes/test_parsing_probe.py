@@ -12,11 +12,11 @@ import scipy.optimize
 import scipy.special
 
 from flaxattn.errors import InputError
-from flaxattn.heads import parsing
-from flaxattn.heads.parsing import fit_parsing_probe
-from flaxattn.heads.probe_file import load_probe, save_probe
-from flaxattn.heads.selectivity import attachment, by_offset, control_task, judge_parsing
-from flaxattn.heads.word_maps import ROOT, UNKNOWN, WordMaps
+from flaxattn.probes import parsing
+from flaxattn.probes.parsing import fit_parsing_probe
+from flaxattn.probes.probe_file import load_probe, save_probe
+from flaxattn.probes.selectivity import attachment, by_offset, control_task, judge_parsing
+from flaxattn.probes.word_maps import ROOT, UNKNOWN, WordMaps
 
 
 def random_tree(count, rng):

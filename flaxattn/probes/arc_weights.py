@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 from jaxtyping import Float
 
-from flaxattn.heads.dependency import FROM_GOVERNOR, TO_GOVERNOR
 from flaxattn.heads.evidence import Evidence
-from flaxattn.heads.word_maps import WordMaps
+from flaxattn.probes.dependency import FROM_GOVERNOR, TO_GOVERNOR
+from flaxattn.probes.word_maps import WordMaps
 
 
 def arc_weights(words: WordMaps) -> dict[tuple[str, str], Float[np.ndarray, "L H"]]:

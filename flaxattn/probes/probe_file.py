@@ -20,8 +20,8 @@ import numpy as np
 from flaxattn.described import Kind, packed, unpacked
 from flaxattn.errors import InputError
 from flaxattn.files import write_bytes
-from flaxattn.heads.parsing import ParsingProbe
-from flaxattn.heads.structural import StructuralProbe
+from flaxattn.probes.parsing import ParsingProbe
+from flaxattn.probes.structural import StructuralProbe
 from flaxattn.tensorfile import digest
 
 FORMAT = 1

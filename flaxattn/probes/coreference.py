@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float
 
 from flaxattn.errors import InputError
-from flaxattn.heads.head_counts import HeadCounts
+from flaxattn.probes.head_counts import HeadCounts
 
 FROM_MENTION = "from mention"
 """What the mention gives to each candidate."""

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from flaxattn.corpus.mentions import Document, DocumentWord, Mention
-from flaxattn.heads.antecedents import HEAD_WORD, RULES, antecedent_scores, antecedents
-from flaxattn.heads.coreference import FROM_MENTION, NEAREST, TO_MENTION, Coreference
+from flaxattn.probes.antecedents import HEAD_WORD, RULES, antecedent_scores, antecedents
+from flaxattn.probes.coreference import FROM_MENTION, NEAREST, TO_MENTION, Coreference
 
 WORDS = [
     *(("Anna", "NNP"), ("saw", "VBD"), ("dogs", "NNS"), ("and", "CC"), ("Carl", "NNP")),

@@ -13,16 +13,16 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.stats import rankdata
 
-from flaxattn.heads.selectivity import check_apart
-from flaxattn.heads.structural import (
+from flaxattn.probes.selectivity import check_apart
+from flaxattn.probes.structural import (
     Fitting,
     Metric,
     StructuralProbe,
     fit_structural_probes,
     gold_metric,
 )
-from flaxattn.heads.tree_metrics import chain_metric, control_metric, spanning_edges
-from flaxattn.heads.word_states import WordStates
+from flaxattn.probes.tree_metrics import chain_metric, control_metric, spanning_edges
+from flaxattn.probes.word_states import WordStates
 
 LENGTHS = range(5, 51)
 """Words of sentences over which correlations are averaged."""

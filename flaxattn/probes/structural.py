@@ -19,8 +19,8 @@ import optax
 from jaxtyping import Array, Float, Int
 
 from flaxattn.errors import InputError
-from flaxattn.heads.tree_metrics import TreeMetric
-from flaxattn.heads.word_states import WordStates
+from flaxattn.probes.tree_metrics import TreeMetric
+from flaxattn.probes.word_states import WordStates
 
 DISTANCE, DEPTH = "distance", "depth"
 Metric = Callable[[WordStates], TreeMetric]

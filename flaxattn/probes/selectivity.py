@@ -16,8 +16,8 @@ import numpy as np
 from jaxtyping import Int
 
 from flaxattn.errors import InputError
-from flaxattn.heads.parsing import ParsingProbe, Targets, fit_parsing_probe, governors_of
-from flaxattn.heads.word_maps import ROOT, UNKNOWN, WordMaps
+from flaxattn.probes.parsing import ParsingProbe, Targets, fit_parsing_probe, governors_of
+from flaxattn.probes.word_maps import ROOT, UNKNOWN, WordMaps
 
 
 class Attachment(NamedTuple):

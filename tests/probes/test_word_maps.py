@@ -5,17 +5,18 @@
 import dataclasses
 from collections import Counter
 
+import laid_out
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flaxattn.errors import InputError
-from flaxattn.heads.dependency import FROM_GOVERNOR, TO_DEPENDENT, TO_GOVERNOR, Dependencies
 from flaxattn.heads.layout import Arc
 from flaxattn.heads.scores import Tally
 from flaxattn.heads.terms import Asked, Column
-from flaxattn.heads.word_maps import ROOT, UNKNOWN, WordMaps, word_maps_of
+from flaxattn.probes.dependency import FROM_GOVERNOR, TO_DEPENDENT, TO_GOVERNOR, Dependencies
+from flaxattn.probes.word_maps import ROOT, UNKNOWN, WordMaps, word_maps_of
 
 
 def sentence(governors, weights=None, *, name="s", relations=None, rng=None, types=None):
@@ -56,9 +57,9 @@ def random_tree(count, rng):
     return found.tolist()
 
 
-def test_columns_of_a_split_word_are_summed_and_rows_averaged(made):
-    layout = made.single()
-    weights = made.random_maps(2, 3, 8, np.random.default_rng(0))
+def test_columns_of_a_split_word_are_summed_and_rows_averaged():
+    layout = laid_out.single()
+    weights = laid_out.random_maps(2, 3, 8, np.random.default_rng(0))
     words = word_maps_of(weights, layout, layers=(4, 5))
     pieces = [[1], [2, 3], [4], [5], [6]]
     for i, queries in enumerate(pieces):
@@ -75,9 +76,9 @@ def test_columns_of_a_split_word_are_summed_and_rows_averaged(made):
     assert (words.layers, words.heads, len(words)) == ((4, 5), (0, 1, 2), 5)
 
 
-def test_words_beyond_a_cut_are_left_out_and_their_dependents_unknown(made):
-    layout = dataclasses.replace(made.single(), words=[[1], [], [4], [5], [5]])
-    words = word_maps_of(made.random_maps(1, 1, 8, np.random.default_rng(0)), layout)
+def test_words_beyond_a_cut_are_left_out_and_their_dependents_unknown():
+    layout = dataclasses.replace(laid_out.single(), words=[[1], [], [4], [5], [5]])
+    words = word_maps_of(laid_out.random_maps(1, 1, 8, np.random.default_rng(0)), layout)
     # The governor of 0 and 2 is cut off; 3 and 4 share a piece with each other, not with 2.
     assert words.governors.tolist() == [UNKNOWN, UNKNOWN, 1, 1]
     sharing = dataclasses.replace(layout, arcs=(Arc(3, 4, "amod"),))
@@ -92,8 +93,8 @@ def test_words_beyond_a_cut_are_left_out_and_their_dependents_unknown(made):
         (np.zeros((1, 1, 8, 8)), [], "has no words with a tree"),
     ],
 )
-def test_maps_of_another_text_and_texts_without_trees(made, weights, words, told):
-    layout = made.single()
+def test_maps_of_another_text_and_texts_without_trees(weights, words, told):
+    layout = laid_out.single()
     layout = layout if words is None else dataclasses.replace(layout, words=words)
     with pytest.raises(InputError) as raised:
         word_maps_of(weights, layout)
@@ -177,18 +178,18 @@ def test_head_and_offset_are_chosen_on_other_sentences():
     assert judged.baseline == other.offsets[judged.direction, "any"][judged.offset] / 50
 
 
-def test_streamed_sums_say_the_same_of_the_strongest_piece(made):
+def test_streamed_sums_say_the_same_of_the_strongest_piece():
     """Where each word is one piece and no head prefers the word itself, both ways agree."""
     rng = np.random.default_rng(5)
     asked = Asked(relations=("nsubj", "obj"))
     layouts, maps = [], []
     for number in range(6):
         arcs = tuple(Arc(w, int(g), "nsubj") for w, g in enumerate(random_tree(5, rng)) if g >= 0)
-        layouts.append(dataclasses.replace(made.plain(5, number), arcs=arcs))
-        weights = made.random_maps(2, 3, 7, rng)
+        layouts.append(dataclasses.replace(laid_out.plain(5, number), arcs=arcs))
+        weights = laid_out.random_maps(2, 3, 7, rng)
         weights[..., range(7), range(7)] = 0
         maps.append(weights / weights.sum(-1, keepdims=True))
-    tally = Tally.of(made.scores_from(maps, layouts, asked))
+    tally = Tally.of(laid_out.scores_from(maps, layouts, asked))
     streamed = Dependencies.from_tally(tally)
     dense = Dependencies.of(map(word_maps_of, maps, layouts))
     np.testing.assert_array_equal(

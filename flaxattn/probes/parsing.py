@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from flaxattn.errors import InputError
-from flaxattn.heads.word_maps import ROOT, UNKNOWN, WordMaps
+from flaxattn.probes.word_maps import ROOT, UNKNOWN, WordMaps
 
 Targets = Callable[[WordMaps], Int[np.ndarray, " W"]]
 """What the probe should say of each word: its governor, `ROOT`, or `UNKNOWN`."""

@@ -13,8 +13,8 @@ from jaxtyping import Bool, Float
 
 from flaxattn.errors import InputError
 from flaxattn.heads.layout import Layout
-from flaxattn.heads.tree_metrics import TreeMetric, tree_metric
-from flaxattn.heads.word_maps import ROOT
+from flaxattn.probes.tree_metrics import TreeMetric, tree_metric
+from flaxattn.probes.word_maps import ROOT
 
 
 @dataclasses.dataclass(frozen=True)
