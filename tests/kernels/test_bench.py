@@ -190,6 +190,7 @@ def test_wrong_words_are_refused(capsys, words, message):
     assert ended.value.code == 2
 
 
+@pytest.mark.slow
 def test_the_command_measures(capsys, tmp_path):
     out = tmp_path / "bench.json"
     words = ["--case", "seven", "--request", "nothing", "--rounds", "1", "--out", str(out)]

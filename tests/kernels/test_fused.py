@@ -300,7 +300,10 @@ def test_everything_equals_the_reference(name):
 
 
 # A gradient that is alone has kernels without the terms of the others.
-ALONE = ["output", "lse", "entropy", "max", "topk(3)", "distance", "received", cases.SIEVES[0]]
+ALONE = [
+    *("output", "topk(3)", "received", cases.SIEVES[0]),
+    *(pytest.param(name, marks=pytest.mark.slow) for name in ("lse", "entropy", "max", "distance")),
+]
 
 
 @pytest.mark.parametrize("stat", ALONE)

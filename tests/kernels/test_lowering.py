@@ -20,8 +20,8 @@ DEVICES = {
 CHOSEN = [
     "plain",
     "statistics",
-    "weights uint8",
-    "scores",
+    pytest.param("weights uint8", marks=pytest.mark.slow),
+    pytest.param("scores", marks=pytest.mark.slow),
     "tails",
     "bias of positions",
     pytest.param("everything, depth 128", marks=pytest.mark.slow),

@@ -286,6 +286,7 @@ def test_gates_close_heads_that_the_task_does_not_need(
     assert found == pytest.approx(summary["metrics"]["accuracy"]["mean"])
 
 
+@pytest.mark.slow
 def test_regression_stops_early(recipe: GlueRecipe, tmp_path: Path) -> None:
     pick = random.Random(2)
     for part, count in (("train", 64), ("dev", 30)):
@@ -364,7 +365,7 @@ def ours(name: str, folder: Path) -> dict[str, np.ndarray]:
     return {"loss": np.asarray(value), **{key: named[key] for key in cases.KEPT}}
 
 
-@pytest.mark.parametrize("name", ["classes", "regression"])
+@pytest.mark.parametrize("name", ["classes", pytest.param("regression", marks=pytest.mark.slow)])
 def test_loss_and_gradients_are_torchs(
     name: str, stored: dict[str, np.ndarray], tmp_path: Path
 ) -> None:

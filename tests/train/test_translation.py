@@ -194,6 +194,7 @@ def tensors(run: Path) -> dict[str, np.ndarray]:
     return safetensors.numpy.load_file(run / "model" / "model.safetensors")
 
 
+@pytest.mark.slow
 def test_a_stopped_run_goes_on_as_if_nothing_had_happened(
     run: Path, data: Path, summary: dict[str, Any], tmp_path: Path
 ) -> None:
