@@ -3,6 +3,7 @@
 """The rules of the house that a machine can check: sizes, docstrings, headers, the ledger."""
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 SKIPPING = {"skip", "skipif", "xfail", "importorskip", "skipTest"}
 
 
+@functools.cache
 def parse(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
@@ -74,7 +76,7 @@ def test_every_file_opens_with_its_licence_and_says_what_it_is(repository: Path)
             r"(#!.*\n)?# SPDX-FileCopyrightText: .+\n# SPDX-License-Id\S+: \S+\n", text
         )
         assert header, f"{path}: the two SPDX lines"
-        assert ast.get_docstring(ast.parse(text)), f"{path}: module docstring"
+        assert ast.get_docstring(parse(path)), f"{path}: module docstring"
 
 
 def test_public_names_are_documented(sources: dict[str, Path]) -> None:

@@ -6,6 +6,7 @@ Read from the source with `ast`; the two subprocess tests check what really gets
 """
 
 import ast
+import functools
 import re
 import subprocess
 import sys
@@ -147,9 +148,14 @@ def level(module: str) -> int:
     raise AssertionError(f"{module} has no level yet: add it to LEVELS in {Path(__file__).name}")
 
 
+@functools.cache
+def parse(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def imports(path: Path, known: set[str], *, lazy: bool = True) -> Iterator[str]:
     """Every module that a file imports, also inside functions unless `lazy` is false."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    tree = parse(path)
     for node in ast.walk(tree) if lazy else tree.body:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -233,7 +239,7 @@ def test_nothing_unpickles_or_evaluates(sources: dict[str, Path]) -> None:
     unsafe = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "marshal", "shelve"}
     for module, path in sources.items():
         assert not {name.split(".")[0] for name in imports(path, set(sources))} & unsafe, module
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(parse(path)):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
                 assert node.func.id not in ("eval", "exec", "compile", "__import__"), module
             if isinstance(node, ast.keyword) and node.arg == "allow_pickle":

@@ -40,7 +40,9 @@ def test_dates_people_write(model: PretrainedSeq2Seq) -> None:
     assert model.generate(list(WRITTEN)) == list(WRITTEN.values())
 
 
-@pytest.mark.parametrize(("part", "least"), [("seen", 0.98), ("unseen", 0.95)])
+@pytest.mark.parametrize(
+    ("part", "least"), [pytest.param("seen", 0.98, marks=pytest.mark.slow), ("unseen", 0.95)]
+)
 def test_held_out_dates(model: PretrainedSeq2Seq, part: str, least: float) -> None:
     """The share that is right to the last digit; formats unseen are no promise, only a floor."""
     drawn = list(examples(ROWS, 7, getattr(split(formats()), part), dates("heldout")))

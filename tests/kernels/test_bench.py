@@ -64,6 +64,7 @@ def test_the_gradient_reaches_every_float_result():
         np.testing.assert_allclose(gradient, expected[name], atol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_run_has_facts_rows_and_targets(tmp_path):
     said = []
     out = tmp_path / "new" / "bench.json"

@@ -48,6 +48,7 @@ ALIKE = {
     "bias of everything",
     "segments",
     "dropout",
+    "dropout, causal 129",
 }
 SOON = [name for name in SHORT if name not in ALIKE]
 

@@ -48,7 +48,7 @@ def close(found, expected, tolerance):
     np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance * scale)
 
 
-LONG = ("few keys", "ring")
+LONG = ("few keys", "ring", "one")
 
 
 @pytest.mark.skipif(INTERPRETER is None, reason="jax 0.10 cannot interpret Mosaic GPU kernels")

@@ -122,7 +122,9 @@ def test_the_score_never_decreases_with_the_width(exponent: float) -> None:
         assert (wide >= narrow - 1e-5).all()
 
 
-@pytest.mark.parametrize("settings", [{}, {"num_beams": 3}, {"do_sample": True}])
+@pytest.mark.parametrize(
+    "settings", [{}, pytest.param({"num_beams": 3}, marks=pytest.mark.slow), {"do_sample": True}]
+)
 def test_neighbours_in_the_batch_change_nothing(settings: dict[str, object]) -> None:
     table = tables(6)
     together = run(table, **settings)

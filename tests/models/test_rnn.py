@@ -374,7 +374,7 @@ def test_a_trace_of_two_texts_has_cross_only(handle: Any) -> None:
 WAYS = {"greedy": {}, "beam": {"num_beams": 3}}
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", ["greedy", pytest.param("beam", marks=pytest.mark.slow)])
 def test_a_trace_is_that_of_reading_what_was_written(handle: Any, way: str) -> None:
     settings = {"max_new_tokens": 9, **WAYS[way]}
     ids, trace = handle.generate(

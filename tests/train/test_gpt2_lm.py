@@ -310,6 +310,7 @@ def test_a_run_of_other_text_is_refused(run: Path, data: Path, tmp_path: Path) -
         train_gpt2_lm([data], RunFolder(tmp_path / "run"), changed)
 
 
+@pytest.mark.slow
 def test_it_goes_on_from_a_model(run: Path, summary: dict[str, Any], tmp_path: Path) -> None:
     """Text that counts backwards; judged by a file of its own."""
     for name, count in (("train", 60), ("heldout", 12)):
