@@ -8,9 +8,9 @@ checks of `flaxattn.kernels` are on; both are switched in `pyproject.toml`.
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 # Read by XLA and matplotlib when they are first imported, so set before any test module is.
 os.environ["XLA_FLAGS"] = (
@@ -33,6 +33,7 @@ import pytest
 hypothesis.settings.register_profile("flaxattn", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("flaxattn")
 
+Command = Callable[..., tuple[int, str, str]]
 REPOSITORY = Path(__file__).resolve().parent.parent
 # Optimisers count steps in int32 and optax multiplies that count with floats.
 MIXED_DTYPES = REPOSITORY / "tests" / "train"
@@ -71,6 +72,29 @@ def one_device() -> Iterator[None]:
     jax.config.update("jax_default_device", jax.devices()[0])
     yield
     jax.config.update("jax_default_device", before)
+
+
+@pytest.fixture
+def typed(capsys: pytest.CaptureFixture[str]) -> Command:
+    """Types a command: its exit code, and what it printed on either stream."""
+    from flaxattn import cli
+
+    def typed(*words: Any) -> tuple[int, str, str]:
+        code = cli.main([str(word) for word in words])
+        return code, *capsys.readouterr()
+
+    return typed
+
+
+@pytest.fixture
+def run(typed: Command, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
+    """Types a command in the `folder` of a test file; its report goes to a fresh one."""
+
+    def run(*words: Any, out: str = "report") -> tuple[int, str, str]:
+        monkeypatch.chdir(folder)
+        return typed(*words, "--out", tmp_path / out)
+
+    return run
 
 
 @pytest.fixture(scope="session")

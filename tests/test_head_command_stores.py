@@ -11,7 +11,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import flaxattn as fa
-from flaxattn import cli
 from flaxattn.bert import BertForMaskedLM
 from flaxattn.bert_handle import PretrainedBert
 from flaxattn.config import BertConfig
@@ -58,19 +57,6 @@ def folder(tmp_path_factory):
             extract_to(folder / f"{name}-{kind}", model, [folder / "a.txt"], capture=capture)
     extract_to(folder / "other", model, [folder / "other.txt"], capture=captures["maps"])
     return folder
-
-
-@pytest.fixture
-def run(folder, capsys, monkeypatch, tmp_path):
-    """Types a command in the folder; the report goes to a fresh one."""
-
-    def typed(*words, out="report"):
-        monkeypatch.chdir(folder)
-        code = cli.main([*map(str, words), "--out", str(tmp_path / out)])
-        said = capsys.readouterr()
-        return code, said.out, said.err
-
-    return typed
 
 
 def heads(path):

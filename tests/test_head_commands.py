@@ -14,7 +14,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import flaxattn as fa
-from flaxattn import cli
 from flaxattn.bert import BertForMaskedLM
 from flaxattn.bert_handle import PretrainedBert
 from flaxattn.commands.head_report import finite
@@ -23,16 +22,6 @@ from flaxattn.files import sha256_of
 
 Run = Callable[..., tuple[int, str, str]]
 TEXTS = ["The cat is very sad.", "Because it could not find food.", "A dog."]
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    def typed(*words: Any) -> tuple[int, str, str]:
-        code = cli.main([str(word) for word in words])
-        said = capsys.readouterr()
-        return code, said.out, said.err
-
-    return typed
 
 
 @pytest.fixture(scope="module")
@@ -81,10 +70,10 @@ def changed(small: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_compare_finds_the_head_that_changed(
-    run: Run, corpus: Path, small: Path, changed: Path, tmp_path: Path
+    typed: Run, corpus: Path, small: Path, changed: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "report"
-    code, said, _ = run("compare", small, changed, corpus, "-o", out, "--alpha", 0.2)
+    code, said, _ = typed("compare", small, changed, corpus, "-o", out, "--alpha", 0.2)
     assert code == 0 and said.startswith("encoder 1.2")
     report = json.loads((out / "compare.json").read_text())
     first, *others = report["heads"]
@@ -105,11 +94,11 @@ def test_compare_finds_the_head_that_changed(
 
 
 def test_ablate_says_what_heads_are_worth(
-    run: Run, corpus: Path, small: Path, tmp_path: Path
+    typed: Run, corpus: Path, small: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "report"
     words = ("--model", small, "--limit", 2, "--batch", 2, "--seed", 5)
-    code, said, _ = run("ablate", corpus, "-o", out, *words)
+    code, said, _ = typed("ablate", corpus, "-o", out, *words)
     assert code == 0 and "without 4 of the heads" in said
     report = json.loads((out / "ablate.json").read_text())
     task = fa.head_task(fa.from_pretrained(small), TEXTS[:2], seed=5)
@@ -127,7 +116,7 @@ def test_ablate_says_what_heads_are_worth(
 
 
 @pytest.mark.slow
-def test_a_classifier_with_a_column_of_labels(run: Run, small: Path, tmp_path: Path) -> None:
+def test_a_classifier_with_a_column_of_labels(typed: Run, small: Path, tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match="freshly"):
         model = fa.from_pretrained(small, "BertForSequenceClassification", num_labels=2)
     model.save_pretrained(tmp_path / "model")
@@ -135,10 +124,10 @@ def test_a_classifier_with_a_column_of_labels(run: Run, small: Path, tmp_path: P
     table.write_text("sentence\tlabel\nA dog.\t1\nA cat.\tmany\nNo.\t0\n")
     words = ("--model", tmp_path / "model", "--text-column", "sentence", "--label-column", "label")
     words = (*words, "--measure", "importance", "--by-layer", "-o", tmp_path / "report")
-    code, _, error = run("ablate", table, *words)
+    code, _, error = typed("ablate", table, *words)
     assert code == 2 and "line 3" in error and "expected the number of a class" in error
     assert len(error.splitlines()) <= 3 and not (tmp_path / "report").exists()
-    code, _, _ = run("ablate", table, *words, "--on-error", "skip")
+    code, _, _ = typed("ablate", table, *words, "--on-error", "skip")
     report = json.loads((tmp_path / "report" / "ablate.json").read_text())
     assert code == 0 and report["data"]["texts"] == 2 and report["data"]["left_out"] == {"label": 1}
     layers = np.array([row["importance"] for row in report["heads"]]).reshape(-1)
@@ -158,10 +147,10 @@ def test_a_classifier_with_a_column_of_labels(run: Run, small: Path, tmp_path: P
     ],
 )
 def test_wrong_use(
-    run: Run, corpus: Path, small: Path, tmp_path: Path, words: Any, told: str
+    typed: Run, corpus: Path, small: Path, tmp_path: Path, words: Any, told: str
 ) -> None:
-    typed = [{"CORPUS": corpus, "SMALL": small}.get(word, word) for word in words]
-    code, _, error = run(*typed, "-o", tmp_path / "report")
+    given = [{"CORPUS": corpus, "SMALL": small}.get(word, word) for word in words]
+    code, _, error = typed(*given, "-o", tmp_path / "report")
     assert code == 2 and told in error, error
     assert len(error.splitlines()) <= 3 and not (tmp_path / "report").exists()
 

@@ -202,22 +202,6 @@ def extract_shards(
                 held = held[size:]
 
 
-def extract_shard(
-    model: Pretrained, texts: Sequence[str], text_b: Sequence[str] | None = None, **options: Any
-) -> Shard:
-    """One shard by itself; see `extract_shards`.
-
-    Args:
-        model: As for `extract`, like what follows.
-        texts: The texts.
-        text_b: Their seconds.
-        **options: Fields of `Options`.
-    """
-    _check_sequences(texts, text_b)
-    ((shard,),) = extract_shards([model], [Texts(texts, text_b)], Options(**options))
-    return shard
-
-
 def extract_models(
     models: Mapping[str, Pretrained],
     texts: Sequence[str],

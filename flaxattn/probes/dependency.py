@@ -14,7 +14,6 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from flaxattn.errors import InputError
-from flaxattn.heads.scores import Tally
 from flaxattn.probes.head_counts import HeadCounts
 from flaxattn.probes.word_maps import WordMaps
 
@@ -22,8 +21,6 @@ TO_GOVERNOR = "to governor"
 """The word that a dependent attends to most is its governor."""
 FROM_GOVERNOR = "from governor"
 """The word that attends most to a dependent is its governor: maps transposed."""
-TO_DEPENDENT = "to dependent"
-"""The piece that a governor attends to most is of the dependent; in streamed sums only."""
 
 _Question = tuple[str, str]  # direction, relation
 
@@ -69,22 +66,6 @@ class Dependencies(HeadCounts[WordMaps]):
         super().__init__()
         self.hits: dict[_Question, Int[np.ndarray, "L H"]] = {}
         self.offsets: dict[_Question, Counter[int]] = {}
-
-    @classmethod
-    def from_tally(cls, tally: Tally) -> Self:
-        """Those of streamed scores: strongest pieces, delimiters apart, the word's own included.
-
-        Args:
-            tally: Of scores on texts with trees.
-        """
-        found = cls()
-        found.layers, found.heads = tally.layers, tally.heads
-        for role, (hits, _) in tally.hits.items():
-            side, _, rest = role.partition("(")
-            question = f"to {side}", rest.removesuffix(")")
-            found.hits[question] = np.rint(hits).astype(int)
-            found.offsets[question] = Counter(tally.offsets[role])
-        return found
 
     def add(self, item: WordMaps) -> None:
         """Take in a sentence. A relation counts with its subtype and without, and as `any`.

@@ -18,7 +18,7 @@ from flaxattn.errors import InputError, UnavailableError
 from flaxattn.extraction import step
 from flaxattn.extraction.batches import Room, planned
 from flaxattn.extraction.chunks import TextError
-from flaxattn.extraction.extract import Options, Texts, extract_shard, extract_shards
+from flaxattn.extraction.extract import Options, Texts, extract_shards
 from flaxattn.extraction.widths import Cost, widths_alone, widths_shared
 from flaxattn.reading import sides_of
 from flaxattn.trace import Trace
@@ -121,10 +121,9 @@ def test_windows_and_shards_are_put_together_in_order(bert, texts, alone, monkey
 
 
 def test_a_shard_is_the_same_whatever_came_before_it(bert, texts) -> None:
-    one = devices = jax.devices()[:1]
-    options = Options(capture=MAPS, devices=devices)
+    options = Options(capture=MAPS, devices=jax.devices()[:1])
     (_, (after,)) = extract_shards([bert], [Texts(texts[:9]), Texts(texts[9:])], options)
-    before = extract_shard(bert, texts[9:], capture=MAPS, devices=one)
+    ((before,),) = extract_shards([bert], [Texts(texts[9:])], options)
     for ours, theirs in zip(after.traces, before.traces, strict=True):
         check_same(ours, theirs, tolerance=0)
 

@@ -9,7 +9,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import flaxattn as fa
-from flaxattn import cli
 from flaxattn.extraction.run import extract_to
 
 pytestmark = pytest.mark.usefixtures("one_device")
@@ -38,19 +37,6 @@ def folder(bert, tmp_path_factory):
     (folder / "a.txt").write_text("\n".join(TEXTS) + "\n", encoding="utf-8")
     (folder / "pairs.tsv").write_text("text\tb\na b\tc d\nthe cat\tis sad\n", encoding="utf-8")
     return folder
-
-
-@pytest.fixture
-def run(folder, capsys, monkeypatch, tmp_path):
-    """Types a command in the folder of the inputs; the report goes to a fresh one."""
-
-    def typed(*words):
-        monkeypatch.chdir(folder)
-        code = cli.main([*map(str, words), "--out", str(tmp_path / "report")])
-        said = capsys.readouterr()
-        return code, said.out, said.err
-
-    return typed
 
 
 def test_a_report_of_roles(run, tmp_path):
@@ -118,8 +104,8 @@ def test_texts_and_pairs_without_trees(run, tmp_path):
 def test_a_store_says_what_its_texts_say(run, folder, bert, tmp_path):
     extract_to(tmp_path / "store", bert, [folder / "a.txt"], capture=fa.Capture(weights=True))
     tables = []
-    for name in (tmp_path / "store", "a.txt"):
-        code, _, err = run("stats", name, "--model", "model")
+    for words in ([tmp_path / "store"], ["a.txt", "--model", "model"]):
+        code, _, err = run("stats", *words)
         assert code == 0, err
         rows = pq.read_table(tmp_path / "report" / "heads.parquet").to_pylist()
         tables.append({(r["layer"], r["head"], r["kind"], r["name"]): r["mean"] for r in rows})

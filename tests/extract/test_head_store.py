@@ -64,19 +64,6 @@ def folder(bert, tmp_path_factory):
     return folder
 
 
-@pytest.fixture
-def run(folder, capsys, monkeypatch, tmp_path):
-    """Types a command in the folder; the report goes to a fresh one."""
-
-    def typed(*words, out="report"):
-        monkeypatch.chdir(folder)
-        code = cli.main([*map(str, words), "--out", str(tmp_path / out)])
-        said = capsys.readouterr()
-        return code, said.out, said.err
-
-    return typed
-
-
 def numbers(folder):
     rows = pq.read_table(folder / "heads.parquet").to_pylist()
     return {(r["layer"], r["head"], r["kind"], r["name"]): r for r in rows}

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`flaxattn probe` as a person types it, the report it leaves, and the maps it is made of."""
 
+import functools
 import json
 
 import numpy as np
@@ -9,7 +10,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import flaxattn as fa
-from flaxattn import cli
 from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.corpus.trees import read_sentences
 from flaxattn.errors import InputError
@@ -55,14 +55,8 @@ def folder(bert, tmp_path_factory):
 
 
 @pytest.fixture
-def run(folder, capsys, monkeypatch, tmp_path):
-    def typed(*words):
-        monkeypatch.chdir(folder)
-        code = cli.main(["probe", *map(str, words), "--out", str(tmp_path / "report")])
-        said = capsys.readouterr()
-        return code, said.out, said.err
-
-    return typed
+def probe(run):
+    return functools.partial(run, "probe")
 
 
 def test_maps_between_words_are_those_of_the_model(bert, folder):
@@ -96,9 +90,9 @@ def test_only_encoders_are_probed(gpt2, folder):
         list(word_maps(gpt2, sentences))
 
 
-def test_the_whole_report(run, folder, tmp_path, bert):
+def test_the_whole_report(probe, folder, tmp_path, bert):
     words = ("a.conllu", "--model", "model", "--train", "train.conllu", "--train-limit", 20)
-    code, said, error = run(*words, "--seed", 4)
+    code, said, error = probe(*words, "--seed", 4)
     assert code == 0, error
     assert "all heads together attach" in said and "selectivity" in said
     out = tmp_path / "report"
@@ -128,16 +122,16 @@ def test_the_whole_report(run, folder, tmp_path, bert):
 
 
 @pytest.mark.slow
-def test_an_untrained_model_is_probed_beside(run, tmp_path):
+def test_an_untrained_model_is_probed_beside(probe, tmp_path):
     words = ("a.conllu", "--model", "model", "--train", "train.conllu", "--untrained")
-    code, said, _ = run(*words)
+    code, said, _ = probe(*words)
     report = json.loads((tmp_path / "report" / "probe.json").read_text())
     assert code == 0 and "untrained" in said
     assert 0 <= report["parser"]["uas"]["untrained"] <= 100
 
 
-def test_without_other_sentences_heads_are_chosen_where_they_are_judged(run, tmp_path):
-    code, said, _ = run("a.conllu", "--model", "model", "--limit", 4, "--json")
+def test_without_other_sentences_heads_are_chosen_where_they_are_judged(probe, tmp_path):
+    code, said, _ = probe("a.conllu", "--model", "model", "--limit", 4, "--json")
     report = json.loads(said)
     assert code == 0 and report["parser"] is None
     assert report["heads chosen on"] == "the same sentences, which flatters"
@@ -149,7 +143,7 @@ def test_without_other_sentences_heads_are_chosen_where_they_are_judged(run, tmp
     assert not (tmp_path / "report" / "probe.safetensors").exists()
 
 
-def test_whom_pronouns_mean(run, folder, tmp_path, bert):
+def test_whom_pronouns_mean(probe, folder, tmp_path, bert):
     lines = [
         "1 [the cat] is very sad , a b c d [he] is",
         "2 the cat is very sad , [a b] c d [he] is",
@@ -157,7 +151,7 @@ def test_whom_pronouns_mean(run, folder, tmp_path, bert):
         "4 c d e [f g] h , [she] is",
     ]
     (folder / "p.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    code, said, error = run("p.txt", "--model", "model", "--pronouns", "winobias")
+    code, said, error = probe("p.txt", "--model", "model", "--pronouns", "winobias")
     assert code == 0 and "Whom mentions mean" in said, error
     report = json.loads((tmp_path / "report" / "probe.json").read_text())
     assert report["texts"] == "winobias" and report["left out"] == {}
@@ -209,15 +203,15 @@ def test_whom_pronouns_mean(run, folder, tmp_path, bert):
         (("absent.conllu", "--on-error", "skip"), "no sentence has a relation to probe"),
     ],
 )
-def test_wrong_use(run, tmp_path, words, told):
-    code, _, error = run(*words, "--model", "model")
+def test_wrong_use(probe, tmp_path, words, told):
+    code, _, error = probe(*words, "--model", "model")
     assert code == 2 and told in error, error
     assert len(error.splitlines()) <= 3 and not (tmp_path / "report").exists()
 
 
-def test_trees_in_hidden_states_and_a_probe_on_other_sentences(run, folder, tmp_path):
+def test_trees_in_hidden_states_and_a_probe_on_other_sentences(probe, folder, tmp_path):
     words = ("a.conllu", "--model", "model", "--structural", "--train", "train.conllu")
-    code, said, error = run(*words, "--layers", "0,-1", "--rank", 3, "--epochs", 2, "--seed", 4)
+    code, said, error = probe(*words, "--layers", "0,-1", "--rank", 3, "--epochs", 2, "--seed", 4)
     assert code == 0, error
     assert "Trees in hidden states" in said and "selectivity" in said
     out = tmp_path / "report"
@@ -238,7 +232,7 @@ def test_trees_in_hidden_states_and_a_probe_on_other_sentences(run, folder, tmp_
     saved = load_probe(out / "probe.safetensors")
     assert saved.notes["structural"] == found and saved.probe.layer == found["layer"]
     (out / "probe.safetensors").rename(folder / "s.safetensors")
-    code, said, error = run("a.conllu", "--model", "model", "--load", "s.safetensors", "--json")
+    code, said, error = probe("a.conllu", "--model", "model", "--load", "s.safetensors", "--json")
     assert code == 0, error
     report = json.loads(said)
     assert report["scores"] == pytest.approx(found["scores"])
@@ -246,13 +240,13 @@ def test_trees_in_hidden_states_and_a_probe_on_other_sentences(run, folder, tmp_
     assert pq.read_table(out / "scores.parquet").to_pylist() == [report["scores"]]
 
 
-def test_whom_mentions_of_documents_mean(run, folder, tmp_path):
+def test_whom_mentions_of_documents_mean(probe, folder, tmp_path):
     lines = ["#begin document (d)"]
     for place, said in enumerate(("(1)", "-", "(2)", "(1)", "-", "(2)")):
         tag = "PRP" if place == 3 else "NN"
         lines.append(f"d 0 {place} {FORMS[place]} {tag} * {said}")
     (folder / "d.conll").write_text("\n".join([*lines, "#end document", ""]), encoding="utf-8")
-    code, said, error = run("d.conll", "--model", "model", "--coreference")
+    code, said, error = probe("d.conll", "--model", "model", "--coreference")
     assert code == 0 and "Among all words" in said, error
     report = json.loads((tmp_path / "report" / "probe.json").read_text())
     assert report["texts"] == "documents"

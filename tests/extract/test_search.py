@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import flaxattn as fa
-from flaxattn import cli
 from flaxattn.errors import CheckpointError, InputError, StoreError
 from flaxattn.extraction import head_index
 from flaxattn.extraction.head_index import Wanted, build_head_index, token_vector
@@ -166,25 +165,15 @@ def test_histograms_counted_by_hand():
     assert histograms(without)["strongest"]["offset"] == {"-1": 1}
 
 
-@pytest.fixture
-def run(capsys):
-    def typed(*words):
-        code = cli.main([str(word) for word in words])
-        said = capsys.readouterr()
-        return code, said.out, said.err
-
-    return typed
-
-
-def test_the_command_on_trees(bert, run, tmp_path):
+def test_the_command_on_trees(bert, typed, tmp_path):
     bert.save_pretrained(tmp_path / "model")
     trees = [TREE.format(number=n, word=word) for n, word in enumerate(["sad", "very", "h"])]
     (tmp_path / "a.conllu").write_text("".join(trees), encoding="utf-8")
     out = tmp_path / "index"
     words = ("--model", tmp_path / "model", "--layer", 1, "--kind", "hidden", "--out", out)
-    code, said, error = run("search", "build", tmp_path / "a.conllu", *words)
+    code, said, error = typed("search", "build", tmp_path / "a.conllu", *words)
     assert code == 0 and "with 3 texts" in said, error
-    code, said, _ = run(
+    code, said, _ = typed(
         "search",
         "query",
         out,
@@ -209,19 +198,21 @@ def test_the_command_on_trees(bert, run, tmp_path):
     }
     offset = best["strongest"]["position"] - 2
     assert f"{offset:+d}" in found["histograms"]["strongest"]["offset"]
-    code, said, _ = run("search", "query", out, "the cat is sad", "--token", 2, "--head", "1.0")
+    code, said, _ = typed("search", "query", out, "the cat is sad", "--token", 2, "--head", "1.0")
     assert code == 0 and "nearest of 12 tokens" in said and "found, tag: " in said
-    code, said, _ = run("search", "query", out, "the cat", "--token", 2, "--json", "--one-per-text")
+    code, said, _ = typed(
+        "search", "query", out, "the cat", "--token", 2, "--json", "--one-per-text"
+    )
     found = json.loads(said)
     assert code == 0 and [found["layer"], found["head"]] == [1, None] and len(found["hits"]) == 3
     assert list(found["histograms"]) == ["found"]
-    code, _, error = run("search", "query", out, "the cat", "--token", 2, "--head", "one")
+    code, _, error = typed("search", "query", out, "the cat", "--token", 2, "--head", "one")
     assert code == 2 and "'one' is not a head such as 1.0" in error
     (tmp_path / "b.txt").write_text("a b\n" + "a " * 60 + "\n", encoding="utf-8")
     words = ("--model", tmp_path / "model", "--layer", 0, "--out", tmp_path / "b")
-    code, _, error = run("search", "build", tmp_path / "b.txt", *words)
+    code, _, error = typed("search", "build", tmp_path / "b.txt", *words)
     assert code == 2 and "line 2" in error and len(error.splitlines()) <= 3
-    code, said, error = run("search", "build", tmp_path / "b.txt", *words, "--on-error", "skip")
+    code, said, error = typed("search", "build", tmp_path / "b.txt", *words, "--on-error", "skip")
     assert code == 0 and "with 1 texts" in said and "left out 1 texts: too-many-tokens" in error
 
 

@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from flaxattn import cli
 from flaxattn.commands.weights import KINDS
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_device")]
@@ -35,17 +34,6 @@ def folder(gpt2, seq2seq, bert, tmp_path_factory):
     trees = [TREE.format(number=f"s{n}") for n in range(4)]
     (folder / "a.conllu").write_text("".join(trees), encoding="utf-8")
     return folder
-
-
-@pytest.fixture
-def run(folder, capsys, monkeypatch, tmp_path):
-    def typed(*words):
-        monkeypatch.chdir(folder)
-        code = cli.main([*map(str, words), "--out", str(tmp_path / "report")])
-        said = capsys.readouterr()
-        return code, said.out, said.err
-
-    return typed
 
 
 def test_roles_of_a_decoder(run, tmp_path):
