@@ -193,18 +193,19 @@ def parted(store: Path, number: int, needed: int) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _held(shards: Path, number: int) -> Iterator[Path]:
-    """A new folder, locked; removed at the end."""
+    """A new folder, locked; removed at the end.
+
+    Until it is locked another writer may take it for a leftover: then it is gone from the start.
+    """
     part = shards / f"{part_prefix(number)}{secrets.token_hex(8)}.part"
-    try:
+    with contextlib.ExitStack() as stack:
+        stack.callback(shutil.rmtree, part, ignore_errors=True)
         part.mkdir()
-        handle = os.open(part, os.O_RDONLY)
-        try:
+        with contextlib.suppress(FileNotFoundError):
+            handle = os.open(part, os.O_RDONLY)
+            stack.callback(os.close, handle)
             fcntl.flock(handle, fcntl.LOCK_SH)
-            yield part
-        finally:
-            os.close(handle)
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
+        yield part
 
 
 def named(store: Path, number: int, part: Path) -> bool:

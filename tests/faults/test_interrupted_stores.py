@@ -225,6 +225,23 @@ def test_a_writer_at_work_is_not_swept_away(files: dict[str, bytes], tmp_path: P
     assert entries(tmp_path) == [".00001.b.part", ".00002.c.part"]
 
 
+def test_a_folder_swept_away_before_it_is_locked_is_made_again(
+    files: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opens, swept = os.open, []
+
+    def sweeping(path: Any, *others: Any) -> int:
+        if str(path).endswith(".part") and len(swept) < 2:
+            swept.append(path)
+            os.rmdir(path)
+        return opens(path, *others)
+
+    cases.plan(tmp_path, 4, 2)
+    monkeypatch.setattr(os, "open", sweeping)
+    assert commit(tmp_path, 1, files)
+    assert len({*swept}) == 2 and entries(tmp_path) == ["00001"] and not verify(tmp_path).damage
+
+
 def test_of_two_writers_of_one_shard_one_wins(files: dict[str, bytes], tmp_path: Path) -> None:
     """F24: at the same moment, and one after the other."""
     cases.plan(tmp_path, 4, 2)
