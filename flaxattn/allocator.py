@@ -8,6 +8,7 @@ of a training step of a small model went there (BENCHMARKS.md).
 """
 
 import ctypes
+import os
 import platform
 
 # From glibc's malloc.h, with what mallopt(3) says of them.
@@ -18,13 +19,17 @@ def keep_freed_memory() -> bool:
     """Keep what is freed for the next allocation, for the rest of the process.
 
     For a process of our own, such as the `flaxattn` command: it then holds its peak memory until
-    it ends. Large blocks come from one heap that never shrinks.
+    it ends. Large blocks come from one heap that never shrinks, and so do Arrow's tables, unless
+    `ARROW_DEFAULT_MEMORY_POOL` says otherwise or pyarrow was imported before: the allocator that
+    Arrow brings along touches new pages for a long while before it uses old ones again, a tenth
+    of the memory of a long extraction (BENCHMARKS.md).
 
     Returns:
         Whether it was done; only glibc can.
     """
     if platform.libc_ver()[0] != "glibc":
         return False
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     mallopt = ctypes.CDLL(None).mallopt
     settings = ((_MMAP_MAX, 0), (_TRIM_THRESHOLD, -1), (_ARENA_MAX, 1))
     return all([mallopt(name, value) for name, value in settings])

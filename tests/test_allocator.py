@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Memory that was freed stays with the process: the next buffer touches no new pages."""
 
+import os
 import platform
 import subprocess
 import sys
@@ -39,3 +40,22 @@ def test_freed_pages_are_used_again() -> None:
     assert kept == (platform.libc_ver()[0] == "glibc")
     if kept:
         assert faults < buffers()[1] / 100
+
+
+def pool(start: str, **environment: str) -> str:
+    """What a process that begins with `start` prints, and the allocator of its tables."""
+    script = f"{start}\nimport pyarrow\nprint(pyarrow.default_memory_pool().backend_name)"
+    command = [sys.executable, "-P", "-c", script]
+    own = {name: value for name, value in os.environ.items() if not name.startswith("ARROW_")}
+    return subprocess.run(
+        command, capture_output=True, text=True, check=True, env=own | environment
+    ).stdout
+
+
+def test_tables_lie_on_the_same_heap() -> None:
+    """With glibc, unless another allocator is named; the command asks before Arrow is there."""
+    keep = "from flaxattn.allocator import keep_freed_memory; keep_freed_memory()"
+    assert (pool(keep) == "system\n") == (platform.libc_ver()[0] == "glibc")
+    assert pool(keep, ARROW_DEFAULT_MEMORY_POOL="mimalloc") == "mimalloc\n"
+    early = pool("import sys, flaxattn.cli; print('pyarrow' in sys.modules)")
+    assert early.startswith("False")

@@ -14,10 +14,10 @@ over the texts, then over ten times as many.
 """
 
 import argparse
+import itertools
 import json
 import os
 import re
-import resource
 import shutil
 import subprocess
 import sys
@@ -135,39 +135,35 @@ def compare(options, prepared):
         side_by_side.show(kind, {"kind": kind, "texts": options.texts} | row)
 
 
-def peak(options):
-    """In a process of its own: peak memory of `flaxattn extract`, in MB."""
-    from flaxattn.cli import main
-
+def peak(kind, corpus, prepared):
+    """Peak memory of `flaxattn extract` over a corpus, in MB, as the system counted it."""
     kept = ["--stats", ",".join(STATISTICS)]
-    if options.kind == "weights":
+    if kind == "weights":
         kept = ["--capture", "weights", "--dtype", "float16"]
-    texts = sentences(options.file)
-    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-        corpus, store = Path(folder) / "corpus.txt", Path(folder) / "store"
-        with corpus.open("w", encoding="utf-8") as file:
-            for number in range(options.texts):
-                file.write(texts[number % len(texts)] + "\n")
-        del texts
-        model = Path(options.prepared) / "model"
-        code = main(["extract", str(corpus), "--model", str(model), "--out", str(store), *kept])
-    used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(json.dumps({"texts": options.texts, "code": code, "peak_mb": round(used)}))
+    words = [str(corpus), "--model", str(prepared / "model"), *kept]
+    with tempfile.TemporaryDirectory(dir=prepared) as folder:
+        command = ["-m", "flaxattn", "extract", *words, "--out", str(Path(folder) / "store")]
+        environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
+        process = subprocess.Popen(
+            [sys.executable, "-P", *command], env=environment, stdout=subprocess.DEVNULL
+        )
+        _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise SystemExit(f"extract ended with {process.returncode}")
+    return round(used.ru_maxrss / 1024)
 
 
-def memory(options, prepared):
-    """Peak memory at 10,000 texts, and at ten times as many."""
-    for kind in options.kinds:
-        rows = []
-        for texts in (options.texts, TIMES * options.texts):
-            words = [options.file, "--serve", "memory", "--texts", str(texts), "--kind", kind]
-            words += ["--prepared", str(prepared), "--folder", str(prepared)]
-            environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
-            command = [sys.executable, __file__, *words]
-            done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True)
-            rows.append(json.loads(done.stdout.splitlines()[-1]))
-        ratio = rows[1]["peak_mb"] / rows[0]["peak_mb"]
-        print(json.dumps({"memory": kind, "rows": rows, "ratio": round(ratio, 3)}), flush=True)
+def memory(options, texts, prepared):
+    """Peak memory at 10,000 texts, and at ten times as many; kinds in turns."""
+    corpora = [prepared / f"{count}.txt" for count in (options.texts, TIMES * options.texts)]
+    for corpus in corpora:
+        lines = itertools.islice(itertools.cycle(texts), int(corpus.stem))
+        corpus.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    for kind in options.rounds * options.kinds:
+        few, many = (peak(kind, corpus, prepared) for corpus in corpora)
+        row = {"memory": kind, "few_mb": few, "many_mb": many, "ratio": many / few}
+        print(json.dumps(row), flush=True)
 
 
 def sizes(options, prepared):
@@ -215,14 +211,14 @@ def main():
     """Measure what was asked."""
     options = parser().parse_args()
     if options.serve:
-        (peak if options.serve == "memory" else serve)(options)
+        serve(options)
         return
     texts = sentences(options.file)
     if options.memory:
         options.texts = options.texts or 10_000
         with tempfile.TemporaryDirectory(dir=options.folder) as folder:
             prepare(Path(folder), texts, 2000, **SMALL)
-            memory(options, Path(folder))
+            memory(options, texts, Path(folder))
         return
     options.texts = min(options.texts or len(texts), len(texts))
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
