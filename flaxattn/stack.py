@@ -264,12 +264,13 @@ class Model(nn.Module):
         )
 
 
+@jax.jit
 def apart(params: Any) -> Any:
     """Parameters with the layers of every stack apart: a tuple in place of a leading axis.
 
-    For a program that runs a stack many times on little, as generation does: a layer taken out of
-    a stacked array is copied each time. Costs a copy of the layers' parameters;
-    nothing where they are apart already.
+    For a program that runs a stack many times, as generation and extraction do: a layer taken out
+    of a stacked array is copied each time, and all layers of a scan are alike, so nothing is left
+    out of the last. Costs a copy of the layers' parameters; nothing where they are apart already.
 
     Args:
         params: Parameters of a model.

@@ -28,11 +28,6 @@ _FIRST_ROOM = 32  # positions of the first cache
 _LOOK = 16  # tokens between two looks at texts that may have to stop
 
 
-@jax.jit
-def _apart(params: Any) -> Any:
-    return apart(params)
-
-
 @functools.partial(jax.jit, static_argnames="room")
 def _widened(now: Writing, room: int) -> Writing:
     return generate.widened(now, room)
@@ -167,7 +162,7 @@ def stages(
     given, prompt, keys = _drawn(given, prompt, decoding, seed)
     length, most = prompt.shape[1], decoding.max_new_tokens
     room = min(length + most, max(_FIRST_ROOM, 2 * length))
-    wide, layers = module.clone(cache_length=room), _apart(params)
+    wide, layers = module.clone(cache_length=room), apart(params)
     now, context = _start(wide, params, given, prompt, keys, decoding)
     until = min(step, room - length)
     if until > 1:

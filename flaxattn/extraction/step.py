@@ -22,6 +22,7 @@ from flaxattn.errors import InputError, UnavailableError
 from flaxattn.kernels.contract import Capture
 from flaxattn.reading import sides_of
 from flaxattn.seen import Seen
+from flaxattn.stack import apart
 from flaxattn.trace import Trace
 
 Sides = dict[str, Seen]
@@ -51,7 +52,7 @@ def see(
 
     Args:
         module: With the capture.
-        params: Its parameters; those of N models have a leading axis.
+        params: Its parameters, layers apart; those of N models have a leading axis.
         given: Arguments of a call.
         several: Whether they are those of N models.
         reduction: Makes other records of those of each model.
@@ -104,7 +105,7 @@ class Step:
 
     Args:
         module: The architecture.
-        params: Parameters of each model.
+        params: Parameters of each model; their layers are copied.
         capture: What to keep.
         mesh: With an axis "data", along which batches are cut; None for the default device.
         reduction: Makes other records of what was seen, before it leaves the device.
@@ -133,7 +134,10 @@ class Step:
         self._several = len(params) > 1
         self._mesh = mesh
         self._reduction, self._notes = reduction, frozenset(notes)
-        whole = jax.tree.map(lambda *p: jnp.stack(p), *params) if self._several else params[0]
+        # A tenth of the time on CPU: no layer is copied out of its stack for every batch, and the
+        # last one ends with its attention (BENCHMARKS.md).
+        each = [apart(p) for p in params]
+        whole = jax.tree.map(lambda *p: jnp.stack(p), *each) if self._several else each[0]
         self._params = jax.device_put(whole, self._sharding(P()))
         self.parts = 1 if mesh is None else mesh.shape[_DATA]
         self.halvings = 0
