@@ -4,6 +4,7 @@
 
 import dataclasses
 import itertools
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from jax.sharding import AxisType
 
 import flaxattn as fa
+from flaxattn.bert import Bert
 from flaxattn.bert_handle import PUNCTUATION, SEPARATOR
 from flaxattn.errors import InputError, UnavailableError
 from flaxattn.extraction import step
@@ -38,6 +40,7 @@ EVERYTHING = fa.Capture(
     stats=("entropy", "received", "topk(2)", "argmax", *SIEVES),
 )
 MAPS = fa.Capture(weights=True, stats=("entropy", "received", SIEVES[0]))
+NARROW = {"num_attention_heads": 2, "intermediate_size": 97}
 FIELDS = [
     "tokens",
     "words",
@@ -78,6 +81,20 @@ def alone(bert, texts) -> list[Trace]:
 
 def mesh() -> Any:
     return jax.make_mesh((4, 2), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
+
+
+def test_the_last_layer_ends_with_its_attention(monkeypatch) -> None:
+    """Of three feed-forwards the program takes the parameters of two, and no stack of any."""
+    module = Bert(fa.BertConfig(vocab_size=9, hidden_size=8, num_hidden_layers=3, **NARROW))
+    given = {"input_ids": np.ones((1, 4), np.int32)}
+    params = module.init(jax.random.key(0), **given)["params"]
+    calls, see = [], step.see
+    monkeypatch.setattr(step, "see", lambda *args: calls.append(args) or see(*args))
+    step.Step(module, [params], fa.Capture(weights=True), None).begin(given)
+    program = see.lower(*calls[0]).compile().as_text()
+    entry = program[program.index("ENTRY") :]
+    inner = sorted(re.findall(r"= f32\[([\d,]*\b97\b[\d,]*)\]\S* parameter", entry))
+    assert inner == ["8,97"] * 2 + ["97"] * 2 + ["97,8"] * 2
 
 
 @pytest.mark.parametrize(
