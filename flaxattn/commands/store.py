@@ -59,10 +59,9 @@ def verify(store: _Store, as_json: _Json = False) -> None:
             table.add_row(_shown(entry.file), _shown(entry.what))
         if found.damage:
             _console().print(table)
-        missing = f"; {len(found.missing)} shards are not there yet" if found.missing else ""
         verdict = f"{len(found.damage)} damaged" if found.damage else "all are as written"
-        size = f"{found.bytes / 1e6:.1f} MB in {found.files} files of {found.shards} shards"
-        typer.echo(f"{size}: {verdict}{missing}")
+        shards = f"{found.shards} of {found.shards + len(found.missing)} shards"
+        typer.echo(f"{shards}, {found.bytes / 1e6:.1f} MB in {found.files} files: {verdict}")
     if found.damage:
         raise typer.Exit(_DAMAGED)
 

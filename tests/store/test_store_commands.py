@@ -188,7 +188,8 @@ def test_verify_prints_each_damage(
     path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["store", "verify", str(path)]) == 0
-    assert "files of 3 shards: all are as written" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert said.startswith("3 of 3 shards, ") and said.endswith("files: all are as written\n")
     hurt = shutil.copytree(path, tmp_path / "hurt")
     (hurt / "shards/00001/texts.parquet").unlink()
     (hurt / "shards/00002/extra").touch()
@@ -201,7 +202,7 @@ def test_verify_prints_each_damage(
     shutil.rmtree(hurt / "shards/00000")
     assert main(["store", "verify", str(hurt)]) == 1
     said = capsys.readouterr().out
-    assert "2 damaged; 1 shards are not there yet" in said and "texts.parquet" in said
+    assert "2 of 3 shards, " in said and "files: 2 damaged\n" in said and "texts.parquet" in said
     assert main(["store", "verify", str(tmp_path / "none")]) == 2
 
 
