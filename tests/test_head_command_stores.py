@@ -3,41 +3,18 @@
 """`flaxattn compare` of two stores, `ablate` of one, and the evidence that both commands give."""
 
 import json
-from typing import Any
 
-import jax
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import small_bert
 
 import flaxattn as fa
-from flaxattn.bert import BertForMaskedLM
-from flaxattn.bert_handle import PretrainedBert
-from flaxattn.config import BertConfig
 from flaxattn.extraction.run import extract_to
 
 pytestmark = pytest.mark.usefixtures("one_device")
 
 TEXTS = ["The cat is very sad.", "Because it could not find food.", "A dog.", "It is a cat."]
-
-
-def saved(folder: Any, seed: int) -> None:
-    """A BERT of two layers with two heads each, that reads what the built-in one reads."""
-    reader = fa.from_pretrained("tiny-bert").tokenizer
-    assert reader is not None
-    config = BertConfig(
-        vocab_size=reader.vocab_size,
-        hidden_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=24,
-        max_position_embeddings=64,
-        initializer_range=0.4,
-        architectures=("BertForMaskedLM",),
-    )
-    module = BertForMaskedLM(config)
-    params = jax.jit(module.init)(jax.random.key(seed), np.zeros((1, 4), np.int32))["params"]
-    PretrainedBert(module, params, reader, config).save_pretrained(folder)
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +28,7 @@ def folder(tmp_path_factory):
         "told": fa.Capture(stats=("entropy", "distance", "argmax")),
     }
     for number, name in enumerate(("one", "two")):
-        saved(folder / name, number)
+        small_bert.save(folder / name, heads=2, deviation=0.4, seed=number)
         model = fa.from_pretrained(folder / name)
         for kind, capture in captures.items():
             extract_to(folder / f"{name}-{kind}", model, [folder / "a.txt"], capture=capture)

@@ -8,16 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import small_bert
 
 import flaxattn as fa
-from flaxattn.bert import BertForMaskedLM
-from flaxattn.bert_handle import PretrainedBert
 from flaxattn.commands.head_report import finite
-from flaxattn.config import BertConfig
 from flaxattn.files import sha256_of
 
 Run = Callable[..., tuple[int, str, str]]
@@ -33,23 +30,9 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A BERT of two layers with four heads each, that reads what the built-in one reads."""
-    reader = fa.from_pretrained("tiny-bert").tokenizer
-    assert reader is not None
-    config = BertConfig(
-        vocab_size=reader.vocab_size,
-        hidden_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        intermediate_size=24,
-        max_position_embeddings=64,
-        initializer_range=0.3,
-        architectures=("BertForMaskedLM",),
-    )
-    module = BertForMaskedLM(config)
-    params = jax.jit(module.init)(jax.random.key(0), np.zeros((1, 4), np.int32))["params"]
+    """Two layers with four heads each."""
     folder = tmp_path_factory.mktemp("small")
-    PretrainedBert(module, params, reader, config).save_pretrained(folder)
+    small_bert.save(folder, heads=4, deviation=0.3)
     return folder
 
 
