@@ -48,11 +48,11 @@ def see(
     reduction: Reduction | None = None,
     notes: Mapping[str, jax.Array] | None = None,
 ) -> Sides:
-    """What attention saw; pooler, heads and the end of the last layer are not computed.
+    """What attention saw; pooler and heads are not computed, nor the end of a last layer apart.
 
     Args:
         module: With the capture.
-        params: Its parameters, layers apart; those of N models have a leading axis.
+        params: Its parameters; those of N models have a leading axis.
         given: Arguments of a call.
         several: Whether they are those of N models.
         reduction: Makes other records of those of each model.
@@ -105,7 +105,7 @@ class Step:
 
     Args:
         module: The architecture.
-        params: Parameters of each model; their layers are copied.
+        params: Parameters of each model; on a CPU their layers are copied.
         capture: What to keep.
         mesh: With an axis "data", along which batches are cut; None for the default device.
         reduction: Makes other records of what was seen, before it leaves the device.
@@ -134,9 +134,10 @@ class Step:
         self._several = len(params) > 1
         self._mesh = mesh
         self._reduction, self._notes = reduction, frozenset(notes)
-        # A tenth of the time on CPU: no layer is copied out of its stack for every batch, and the
-        # last one ends with its attention (BENCHMARKS.md).
-        each = [apart(p) for p in params]
+        # Up to a tenth of the time on CPU: no layer is copied out of its stack for every batch, and
+        # the last one ends with its attention (BENCHMARKS.md). Accelerators copy a layer in
+        # microseconds, and compile one kernel where they would have to compile L.
+        each = [apart(p) if _on_cpu() else p for p in params]
         whole = jax.tree.map(lambda *p: jnp.stack(p), *each) if self._several else each[0]
         self._params = jax.device_put(whole, self._sharding(P()))
         self.parts = 1 if mesh is None else mesh.shape[_DATA]
@@ -187,7 +188,7 @@ class Step:
         placed = {n: jax.device_put(a, self._sharding(P(_DATA))) for n, a in given.items()}
         with contextlib.nullcontext() if self._mesh is None else jax.set_mesh(self._mesh):
             seen = self._see(self._params, placed)
-        if jax.default_backend() != "cpu":
+        if not _on_cpu():
             for leaf in jax.tree.leaves(seen):
                 leaf.copy_to_host_async()
         return seen
@@ -245,6 +246,10 @@ class Step:
         shapes = {n: jax.ShapeDtypeStruct((rows, *a.shape[1:]), a.dtype) for n, a in given.items()}
         seen = jax.eval_shape(self._see, self._params, shapes)
         return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(seen))
+
+
+def _on_cpu() -> bool:
+    return jax.default_backend() == "cpu"
 
 
 def mesh_of(mesh: Mesh | None, devices: Sequence[Any] | None) -> Mesh | None:
