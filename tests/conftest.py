@@ -8,6 +8,7 @@ checks of `flaxattn.kernels` are on; both are switched in `pyproject.toml`.
 
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -72,6 +73,14 @@ def one_device() -> Iterator[None]:
     jax.config.update("jax_default_device", jax.devices()[0])
     yield
     jax.config.update("jax_default_device", before)
+
+
+@pytest.fixture(autouse=True)
+def no_figure_stays() -> Iterator[None]:
+    """Close what a test drew: pyplot keeps it, and warns whoever draws the 21st."""
+    yield
+    if "matplotlib.pyplot" in sys.modules:
+        sys.modules["matplotlib.pyplot"].close("all")
 
 
 @pytest.fixture

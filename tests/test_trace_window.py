@@ -4,7 +4,6 @@
 
 import dataclasses
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
@@ -61,7 +60,6 @@ def test_a_figure_writes_the_tokens_of_the_window():
     assert [label.get_text() for label in ax.get_yticklabels()] == ["13", "14", "15"]
     assert [label.get_text() for label in ax.get_xticklabels()] == ["13", "14"]
     np.testing.assert_array_equal(ax.images[0].get_array(), WEIGHTS[0, 1, 0, 3:6, 3:5])
-    plt.close("all")
     with pytest.raises(InputError, match="no position of sequence 2, only padding"):
         plot_heads(trace(), sequence=2)
 

@@ -7,7 +7,6 @@ import types
 
 import jax
 import jax.numpy as jnp
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from flax import linen as nn
@@ -239,7 +238,6 @@ def test_a_figure_shows_the_scores():
         np.testing.assert_array_equal(ax.images[0].get_array(), found.scores[kind])
     assert [text.get_text() for text in figure.axes[0].get_xticklabels()] == ["0", "1"]
     assert (figure.axes[0].get_ylabel(), figure.axes[0].get_xlabel()) == ("layer", "head")
-    plt.close("all")
 
 
 WINDOW = dataclasses.replace(

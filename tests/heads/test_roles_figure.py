@@ -3,7 +3,6 @@
 """The figures of roles show the counts of the tests, and the means that they are given."""
 
 import laid_out
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
@@ -11,12 +10,6 @@ from flaxattn.figures.roles import plot_head_means, plot_roles
 from flaxattn.heads.roles import Test, find_roles
 from flaxattn.heads.scores import Tally
 from flaxattn.heads.terms import Asked
-
-
-@pytest.fixture(autouse=True)
-def _close_figures():
-    yield
-    plt.close("all")
 
 
 def shown(ax):

@@ -19,12 +19,6 @@ from flaxattn.positions import sinusoids
 from flaxattn.trace import Trace
 
 
-@pytest.fixture(autouse=True)
-def _close_figures():
-    yield
-    plt.close("all")
-
-
 def drawn(figure, index: int = 0) -> np.ndarray:
     """The numbers of a map, in a figure that can be drawn without a warning."""
     with warnings.catch_warnings():

@@ -6,7 +6,6 @@ import dataclasses
 import json
 import re
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import store_cases
@@ -165,7 +164,6 @@ def test_the_figure_names_them_too(broken):
     figure = fa.plot_compare(*broken, count=6)
     assert figure.axes[0].get_title().endswith("\nnot compared, NaN: encoder 1.2")
     assert len(figure.axes) == 3 * 5 + 2
-    plt.close("all")
     nothing = Trace.from_arrays(np.full((1, 1, 1, 2, 2), np.nan), [list("ab")])
     with pytest.raises(InputError, match="No head of the two traces can be compared"):
         fa.plot_compare(nothing, nothing)

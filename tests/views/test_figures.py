@@ -15,12 +15,6 @@ from flaxattn.trace import Trace
 HOSTILE = ["$x_1$", "$", "\\frac{", "_", "😀", "日本", "\u202eש", "a\nb\x00", "\ud800", "", "</b>"]
 
 
-@pytest.fixture(autouse=True)
-def _close_figures():
-    yield
-    plt.close("all")
-
-
 def pixels(figure) -> np.ndarray:
     """What a figure looks like, drawn with every warning an error."""
     with warnings.catch_warnings():

@@ -5,7 +5,6 @@
 import dataclasses
 import json
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
@@ -16,12 +15,6 @@ from flaxattn.heads.values import head_values
 from flaxattn.trace import Trace
 
 LENGTH = 4
-
-
-@pytest.fixture(autouse=True)
-def _close_figures():
-    yield
-    plt.close("all")
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 """Figures of models, neurons, atlases and comparisons hold the numbers of the trace they draw."""
 
 import dataclasses
-import warnings
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -24,14 +23,6 @@ from flaxattn.heads.values import head_values
 from flaxattn.seen import Seen
 from flaxattn.store.store import open_store
 from flaxattn.trace import Trace
-
-
-@pytest.fixture(autouse=True)
-def _close_figures():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        yield
-    plt.close("all")
 
 
 def array_of(image):

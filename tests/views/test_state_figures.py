@@ -4,7 +4,6 @@
 
 import json
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
@@ -14,12 +13,6 @@ from flaxattn.figures.state import plot_state
 from flaxattn.heads.values import head_values
 from flaxattn.seen import Seen
 from flaxattn.trace import Trace
-
-
-@pytest.fixture(autouse=True)
-def _close_figures():
-    yield
-    plt.close("all")
 
 
 def maps(figure):
