@@ -103,7 +103,7 @@ bench-store: $(VENV)/.base  ## reads from a store of 100,000 texts; peak memory 
 	@: "$${FLAXATTN_DATA:?name the folder of real data}"
 	@mkdir -p build
 	$(BIN)/python tests/benchmarks/store_reads.py build/reads
-	$(BIN)/python tests/benchmarks/extraction.py --memory \
+	$(BIN)/python tests/benchmarks/extraction.py --memory --rounds 1 \
 	  "$$FLAXATTN_DATA"/ud/en_ewt-ud-dev.conllu $(ARGS)
 
 clean:  ## remove what make, the tests and the demo made
