@@ -1,0 +1,62 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Reports on heads say the numbers that are stored, for every built-in model, side and source."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import report_cases
+
+from flaxattn import cli
+
+pytestmark = pytest.mark.usefixtures("one_device")
+QUICK = ("roles-bert", "roles-gpt2", "stats-dates-cross", "stats-store")
+# Statistics of tests are left out: they divide by deviations, which may be mere rounding.
+TESTED = ("/t", "/p", "/p_corrected", "/p_beyond")
+# Shares of attention agree to 1e-5; lifts and distances are up to N times as large.
+LONGEST = 25
+LARGE = ("score", "control", "beyond", "distance", "lift", "highest", "mean/")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("reports")
+    report_cases.write_inputs(folder)
+    return folder
+
+
+def prepared(folder: Path, words: tuple[str, ...]) -> None:
+    """What a command reads beside the files, made where it is not there yet."""
+    if words[0] == "compare" and not (folder / "small").exists():
+        report_cases.write_models(folder)
+    store = words[1]
+    if store in report_cases.STORES and not (folder / store).exists():
+        assert cli.main(["extract", *report_cases.STORES[store], "--out", store]) == 0
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(name, marks=() if name in QUICK else pytest.mark.slow)
+        for name in report_cases.CASES
+    ],
+)
+def test_a_report_says_the_stored_numbers(
+    case: str, folder: Path, repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    prepared(folder, report_cases.CASES[case])
+    out = tmp_path / "report"
+    assert cli.main([*report_cases.CASES[case], "--out", str(out)]) == 0
+    found = report_cases.numbers_of(out)
+    with np.load(repository / "tests/golden/reports.npz") as golden:
+        names = bytes(golden[f"{case}/names"]).decode().split("\n")
+        values = golden[f"{case}/values"].astype(np.float64)
+    expected = dict(zip(names, values.tolist(), strict=True))
+    assert not expected.keys() - found.keys()
+    kept = [name for name in names if not name.endswith(TESTED)]
+    assert len(kept) > 100
+    for name in kept:
+        bound = 1e-5 * (LONGEST if any(word in name for word in LARGE) else 1)
+        assert found[name] == pytest.approx(expected[name], rel=1e-5, abs=bound, nan_ok=True), name
