@@ -41,8 +41,8 @@ slow: $(VENV)/.test  ## the slow tests: every case on the interpreted kernels
 
 faults: $(VENV)/.test  ## training and extraction killed, starved, damaged: every trial (an hour)
 	FLAXATTN_TRIALS=full $(PYTEST) tests/faults tests/train/test_checkpoints.py tests/train/test_loop.py \
-	  tests/extract/test_extract_run.py tests/extract/test_extract_workers.py \
-	  tests/extract/test_extract_command.py $(ARGS)
+	  tests/store/test_extract_to.py tests/pipeline/test_prefetch.py \
+	  tests/commands/test_extract_command.py $(ARGS)
 
 lint: $(VENV)/.dev browser-types  ## ruff, format check and pyright, as in continuous integration
 	$(BIN)/ruff check .
@@ -78,32 +78,32 @@ gpu:  ## on a Hopper GPU: the conformance suite, then the benchmark into flaxatt
 	$(GPU_PYTHON) -m pip install --quiet --no-deps --no-build-isolation --editable .
 	FLAXATTN_MUST_RUN=gpu JAX_PLATFORMS=cuda PYTHONSAFEPATH=1 $(GPU_PYTHON) -m pytest \
 	  --override-ini addopts=--import-mode=importlib -m gpu tests/kernels $(ARGS)
-	JAX_PLATFORMS=cuda $(GPU_PYTHON) -P -m flaxattn.kernels.bench --out flaxattn-bench.json
+	JAX_PLATFORMS=cuda $(GPU_PYTHON) -P -m flaxattn.benchmarks.bench --out flaxattn-bench.json
 
 bench: $(VENV)/.base  ## BERT-base with all attention weights beside torch eager (heavy)
 	@$(MAKE) --no-print-directory $(PARITY_VENV)/.oracle VENV=$(PARITY_VENV) VERSION=3.11
-	$(BIN)/python tests/benchmarks/bert_forward.py \
+	$(BIN)/python benchmarks/bert_forward.py \
 	  --torch-python $(PARITY_VENV)/bin/python $(ARGS)
 
 # FLAXATTN_DATA: text/books/*.txt, CoLA, RTE and SST-2 in glue/, and ud/en_ewt-ud-dev.conllu.
 bench-train: $(VENV)/.base  ## training beside torch, its data, books, SST-2 (an hour or more)
 	@: "$${FLAXATTN_DATA:?name the folder of real data}"
 	@$(MAKE) --no-print-directory $(PARITY_VENV)/.oracle VENV=$(PARITY_VENV) VERSION=3.11
-	$(BIN)/python tests/benchmarks/bert_training.py \
+	$(BIN)/python benchmarks/bert_training.py \
 	  --torch-python $(PARITY_VENV)/bin/python $(ARGS)
-	$(BIN)/python tests/benchmarks/glue_end_to_end.py --data "$$FLAXATTN_DATA"/glue \
+	$(BIN)/python benchmarks/glue_end_to_end.py --data "$$FLAXATTN_DATA"/glue \
 	  --torch-python $(PARITY_VENV)/bin/python
-	$(BIN)/python tests/benchmarks/pretraining_data.py "$$FLAXATTN_DATA"/text/books/*.txt
-	$(BIN)/python tests/benchmarks/freed_memory.py
-	$(BIN)/python tests/benchmarks/packing.py "$$FLAXATTN_DATA"/text/books/*.txt
-	$(BIN)/python tests/benchmarks/books.py "$$FLAXATTN_DATA"/text/books/*.txt --out books.json
-	$(BIN)/python tests/benchmarks/sst2.py --data "$$FLAXATTN_DATA"/glue --out sst2.json
+	$(BIN)/python benchmarks/pretraining_data.py "$$FLAXATTN_DATA"/text/books/*.txt
+	$(BIN)/python benchmarks/freed_memory.py
+	$(BIN)/python benchmarks/packing.py "$$FLAXATTN_DATA"/text/books/*.txt
+	$(BIN)/python benchmarks/books.py "$$FLAXATTN_DATA"/text/books/*.txt --out books.json
+	$(BIN)/python benchmarks/sst2.py --data "$$FLAXATTN_DATA"/glue --out sst2.json
 
 bench-store: $(VENV)/.base  ## reads from a store of 100,000 texts; peak memory of extraction
 	@: "$${FLAXATTN_DATA:?name the folder of real data}"
 	@mkdir -p build
-	$(BIN)/python tests/benchmarks/store_reads.py build/reads
-	$(BIN)/python tests/benchmarks/extraction.py --memory --rounds 1 \
+	$(BIN)/python benchmarks/store_reads.py build/reads
+	$(BIN)/python benchmarks/extraction.py --memory --rounds 1 \
 	  "$$FLAXATTN_DATA"/ud/en_ewt-ud-dev.conllu $(ARGS)
 
 clean:  ## remove what make, the tests and the demo made

@@ -21,18 +21,18 @@ import numpy as np
 from page_tables import Clock, table, write_page
 
 from flaxattn import __version__
-from flaxattn.allocator import keep_freed_memory
 from flaxattn.corpus.bad_rows import BadRows
-from flaxattn.corpus.trees import read_sentences
-from flaxattn.extraction.extract import extract
-from flaxattn.extraction.head_scores import Subject, head_scores, subject_of
+from flaxattn.corpus.dependency_trees import read_sentences
 from flaxattn.files import sha256_of
-from flaxattn.heads.compare import Comparison
-from flaxattn.heads.role_changes import role_changes
-from flaxattn.heads.roles import Roles, Test, find_roles
-from flaxattn.heads.scores import Tally
-from flaxattn.heads.terms import Asked, Column
-from flaxattn.loading import from_pretrained
+from flaxattn.measures.compare_heads import Comparison
+from flaxattn.measures.head_scores import Subject, head_scores, subject_of
+from flaxattn.measures.role_changes import role_changes
+from flaxattn.measures.role_tests import Roles, Test, find_roles
+from flaxattn.measures.score_terms import Asked, Column
+from flaxattn.measures.scores import Tally
+from flaxattn.pipeline.allocator import keep_freed_memory
+from flaxattn.pipeline.extraction import extract
+from flaxattn.pretrained.from_pretrained import from_pretrained
 from flaxattn.train.glue import finetune
 from flaxattn.train.glue_files import read_parts
 from flaxattn.train.glue_tasks import TASKS

@@ -7,7 +7,7 @@
 UD is a folder with `en_ewt-ud-dev.conllu` and `en_pud-ud-test.conllu`, MODEL the directory of a
 pretrained BERT; `tiny-bert` is the other model. Heads that are said to find a relation are chosen
 on one corpus and judged on the other. No sentence gets into the files. What is measured, and how,
-is in `flaxattn.heads`.
+is in `flaxattn.measures`.
 """
 
 import argparse
@@ -25,16 +25,16 @@ from page_tables import Clock, table, write_page
 
 from flaxattn import __version__
 from flaxattn.corpus.bad_rows import BadRows
-from flaxattn.corpus.trees import Sentence, read_sentences
-from flaxattn.extraction.head_scores import Subject, head_scores, subject_of
-from flaxattn.extraction.word_maps import untrained, word_maps
+from flaxattn.corpus.dependency_trees import Sentence, read_sentences
 from flaxattn.files import sha256_of
-from flaxattn.heads.patterns import labels
-from flaxattn.heads.roles import Test, facts, find_roles
-from flaxattn.heads.scores import Scores, Tally, intervals
-from flaxattn.heads.terms import Asked, Column
-from flaxattn.loading import from_pretrained
-from flaxattn.probes.dependency import FROM_GOVERNOR, Classifier, Dependencies
+from flaxattn.measures.head_scores import Subject, head_scores, subject_of
+from flaxattn.measures.patterns import labels
+from flaxattn.measures.role_tests import Test, facts, find_roles
+from flaxattn.measures.score_terms import Asked, Column
+from flaxattn.measures.scores import Scores, Tally, intervals
+from flaxattn.pretrained.from_pretrained import from_pretrained
+from flaxattn.probes.extract_word_maps import untrained, word_maps
+from flaxattn.probes.governor_probe import FROM_GOVERNOR, Classifier, Dependencies
 from flaxattn.probes.selectivity import judge_parsing
 from flaxattn.probes.word_maps import WordMaps
 

@@ -21,8 +21,8 @@ import numpy as np
 from PIL import Image
 
 from flaxattn.kernels.contract import Capture
-from flaxattn.loading import from_pretrained
-from flaxattn.views.doors import head_view
+from flaxattn.pretrained.from_pretrained import from_pretrained
+from flaxattn.views.trace_views import head_view
 
 FOLDER = Path(__file__).resolve().parent
 TEXTS = "The old clock in the hall stopped.", "Nobody knew why it was so late."

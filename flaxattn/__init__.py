@@ -11,121 +11,121 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from flaxattn import kernels as kernels
-    from flaxattn.ablation import ablate as ablate
-    from flaxattn.ablation import head_importance as head_importance
-    from flaxattn.ablation import pruning_curve as pruning_curve
-    from flaxattn.config import BertConfig as BertConfig
-    from flaxattn.extraction.coreference import head_coreference as head_coreference
-    from flaxattn.extraction.embed import embed as embed
-    from flaxattn.extraction.extract import extract as extract
-    from flaxattn.extraction.extract import extract_models as extract_models
-    from flaxattn.extraction.head_roles import head_roles as head_roles
-    from flaxattn.extraction.head_roles import head_stats as head_stats
-    from flaxattn.extraction.probes import apply_probe as apply_probe
-    from flaxattn.extraction.probes import head_probe as head_probe
-    from flaxattn.extraction.probes import structural_probe as structural_probe
-    from flaxattn.extraction.run import extract_to as extract_to
-    from flaxattn.figures.alignment import plot_alignment as plot_alignment
-    from flaxattn.figures.atlas import plot_atlas as plot_atlas
-    from flaxattn.figures.compare import plot_compare as plot_compare
-    from flaxattn.figures.head_scores import plot_head_scores as plot_head_scores
-    from flaxattn.figures.heads import plot_heads as plot_heads
-    from flaxattn.figures.model import plot_model as plot_model
-    from flaxattn.figures.neuron import plot_neuron as plot_neuron
-    from flaxattn.figures.positions import plot_positions as plot_positions
-    from flaxattn.figures.saving import save_figure as save_figure
-    from flaxattn.figures.state import plot_state as plot_state
-    from flaxattn.gpt2_config import GPT2Config as GPT2Config
-    from flaxattn.handle import Pretrained as Pretrained
-    from flaxattn.head_losses import HeadTask as HeadTask
-    from flaxattn.head_losses import head_task as head_task
-    from flaxattn.heads.contribution_maps import contributions as contributions
-    from flaxattn.heads.divergence import compare_traces as compare_traces
-    from flaxattn.heads.flow import attention_flow as attention_flow
-    from flaxattn.heads.flow import rollout as rollout
-    from flaxattn.heads.induction import detect_heads as detect_heads
-    from flaxattn.imports import from_huggingface as from_huggingface
-    from flaxattn.imports import from_transformer_lens as from_transformer_lens
-    from flaxattn.inseq import from_inseq as from_inseq
+    from flaxattn.attribution.ablation import ablate as ablate
+    from flaxattn.attribution.ablation import head_importance as head_importance
+    from flaxattn.attribution.ablation import pruning_curve as pruning_curve
+    from flaxattn.attribution.attribution_maps import attention_gradients as attention_gradients
+    from flaxattn.attribution.attribution_maps import attention_norms as attention_norms
+    from flaxattn.attribution.attribution_maps import effective_attention as effective_attention
+    from flaxattn.attribution.attribution_maps import value_zeroing as value_zeroing
+    from flaxattn.attribution.contribution_maps import contributions as contributions
+    from flaxattn.attribution.head_losses import HeadTask as HeadTask
+    from flaxattn.attribution.head_losses import head_task as head_task
+    from flaxattn.attribution.rollout import attention_flow as attention_flow
+    from flaxattn.attribution.rollout import rollout as rollout
     from flaxattn.kernels.contract import Capture as Capture
     from flaxattn.kernels.contract import Sieve as Sieve
-    from flaxattn.loading import from_pretrained as from_pretrained
+    from flaxattn.measures.divergence import compare_traces as compare_traces
+    from flaxattn.measures.head_roles import head_roles as head_roles
+    from flaxattn.measures.head_roles import head_stats as head_stats
+    from flaxattn.measures.induction import detect_heads as detect_heads
+    from flaxattn.models.bert_config import BertConfig as BertConfig
+    from flaxattn.models.gpt2_config import GPT2Config as GPT2Config
+    from flaxattn.models.rnn_config import RnnConfig as RnnConfig
+    from flaxattn.models.seq2seq_config import Seq2SeqConfig as Seq2SeqConfig
+    from flaxattn.pipeline.embed import embed as embed
+    from flaxattn.pipeline.extraction import extract as extract
+    from flaxattn.pipeline.extraction import extract_models as extract_models
+    from flaxattn.pipeline.online_moments import Running as Running
+    from flaxattn.pretrained.from_pretrained import from_pretrained as from_pretrained
+    from flaxattn.pretrained.pretrained_model import Pretrained as Pretrained
+    from flaxattn.probes.head_coreference import head_coreference as head_coreference
+    from flaxattn.probes.head_probe import apply_probe as apply_probe
+    from flaxattn.probes.head_probe import head_probe as head_probe
+    from flaxattn.probes.head_probe import structural_probe as structural_probe
     from flaxattn.probes.probe_file import load_probe as load_probe
     from flaxattn.probes.probe_file import save_probe as save_probe
-    from flaxattn.rnn_config import RnnConfig as RnnConfig
-    from flaxattn.running import Running as Running
-    from flaxattn.seq2seq_config import Seq2SeqConfig as Seq2SeqConfig
-    from flaxattn.store.store import open_store as open_store
-    from flaxattn.trace import Trace as Trace
-    from flaxattn.views.doors import atlas_view as atlas_view
-    from flaxattn.views.doors import compare_view as compare_view
-    from flaxattn.views.doors import head_view as head_view
-    from flaxattn.views.doors import model_view as model_view
-    from flaxattn.views.doors import neuron_view as neuron_view
-    from flaxattn.weighing import attention_gradients as attention_gradients
-    from flaxattn.weighing import attention_norms as attention_norms
-    from flaxattn.weighing import effective_attention as effective_attention
-    from flaxattn.weighing import value_zeroing as value_zeroing
+    from flaxattn.store.extract_to import extract_to as extract_to
+    from flaxattn.store.open_store import open_store as open_store
+    from flaxattn.trace.inseq import from_inseq as from_inseq
+    from flaxattn.trace.other_libraries import from_huggingface as from_huggingface
+    from flaxattn.trace.other_libraries import from_transformer_lens as from_transformer_lens
+    from flaxattn.trace.trace import Trace as Trace
+    from flaxattn.views.figures.plot_alignment import plot_alignment as plot_alignment
+    from flaxattn.views.figures.plot_atlas import plot_atlas as plot_atlas
+    from flaxattn.views.figures.plot_compare import plot_compare as plot_compare
+    from flaxattn.views.figures.plot_head_scores import plot_head_scores as plot_head_scores
+    from flaxattn.views.figures.plot_heads import plot_heads as plot_heads
+    from flaxattn.views.figures.plot_model import plot_model as plot_model
+    from flaxattn.views.figures.plot_neuron import plot_neuron as plot_neuron
+    from flaxattn.views.figures.plot_positions import plot_positions as plot_positions
+    from flaxattn.views.figures.plot_state import plot_state as plot_state
+    from flaxattn.views.figures.save_figure import save_figure as save_figure
+    from flaxattn.views.trace_views import atlas_view as atlas_view
+    from flaxattn.views.trace_views import compare_view as compare_view
+    from flaxattn.views.trace_views import head_view as head_view
+    from flaxattn.views.trace_views import model_view as model_view
+    from flaxattn.views.trace_views import neuron_view as neuron_view
 
 __version__ = "0.1.0.dev0"
 
 _HOMES = {
-    "BertConfig": "flaxattn.config",
+    "BertConfig": "flaxattn.models.bert_config",
     "Capture": "flaxattn.kernels.contract",
-    "GPT2Config": "flaxattn.gpt2_config",
-    "HeadTask": "flaxattn.head_losses",
-    "Pretrained": "flaxattn.handle",
-    "RnnConfig": "flaxattn.rnn_config",
-    "Running": "flaxattn.running",
-    "Seq2SeqConfig": "flaxattn.seq2seq_config",
+    "GPT2Config": "flaxattn.models.gpt2_config",
+    "HeadTask": "flaxattn.attribution.head_losses",
+    "Pretrained": "flaxattn.pretrained.pretrained_model",
+    "RnnConfig": "flaxattn.models.rnn_config",
+    "Running": "flaxattn.pipeline.online_moments",
+    "Seq2SeqConfig": "flaxattn.models.seq2seq_config",
     "Sieve": "flaxattn.kernels.contract",
-    "Trace": "flaxattn.trace",
-    "ablate": "flaxattn.ablation",
-    "apply_probe": "flaxattn.extraction.probes",
-    "attention_flow": "flaxattn.heads.flow",
-    "attention_gradients": "flaxattn.weighing",
-    "attention_norms": "flaxattn.weighing",
-    "atlas_view": "flaxattn.views.doors",
-    "compare_traces": "flaxattn.heads.divergence",
-    "compare_view": "flaxattn.views.doors",
-    "contributions": "flaxattn.heads.contribution_maps",
-    "detect_heads": "flaxattn.heads.induction",
-    "effective_attention": "flaxattn.weighing",
-    "embed": "flaxattn.extraction.embed",
-    "extract": "flaxattn.extraction.extract",
-    "extract_models": "flaxattn.extraction.extract",
-    "extract_to": "flaxattn.extraction.run",
-    "from_huggingface": "flaxattn.imports",
-    "from_inseq": "flaxattn.inseq",
-    "from_pretrained": "flaxattn.loading",
-    "head_importance": "flaxattn.ablation",
-    "head_task": "flaxattn.head_losses",
-    "head_coreference": "flaxattn.extraction.coreference",
-    "head_probe": "flaxattn.extraction.probes",
-    "head_roles": "flaxattn.extraction.head_roles",
-    "head_stats": "flaxattn.extraction.head_roles",
-    "head_view": "flaxattn.views.doors",
-    "from_transformer_lens": "flaxattn.imports",
+    "Trace": "flaxattn.trace.trace",
+    "ablate": "flaxattn.attribution.ablation",
+    "apply_probe": "flaxattn.probes.head_probe",
+    "attention_flow": "flaxattn.attribution.rollout",
+    "attention_gradients": "flaxattn.attribution.attribution_maps",
+    "attention_norms": "flaxattn.attribution.attribution_maps",
+    "atlas_view": "flaxattn.views.trace_views",
+    "compare_traces": "flaxattn.measures.divergence",
+    "compare_view": "flaxattn.views.trace_views",
+    "contributions": "flaxattn.attribution.contribution_maps",
+    "detect_heads": "flaxattn.measures.induction",
+    "effective_attention": "flaxattn.attribution.attribution_maps",
+    "embed": "flaxattn.pipeline.embed",
+    "extract": "flaxattn.pipeline.extraction",
+    "extract_models": "flaxattn.pipeline.extraction",
+    "extract_to": "flaxattn.store.extract_to",
+    "from_huggingface": "flaxattn.trace.other_libraries",
+    "from_inseq": "flaxattn.trace.inseq",
+    "from_pretrained": "flaxattn.pretrained.from_pretrained",
+    "head_importance": "flaxattn.attribution.ablation",
+    "head_task": "flaxattn.attribution.head_losses",
+    "head_coreference": "flaxattn.probes.head_coreference",
+    "head_probe": "flaxattn.probes.head_probe",
+    "head_roles": "flaxattn.measures.head_roles",
+    "head_stats": "flaxattn.measures.head_roles",
+    "head_view": "flaxattn.views.trace_views",
+    "from_transformer_lens": "flaxattn.trace.other_libraries",
     "kernels": "flaxattn.kernels",
     "load_probe": "flaxattn.probes.probe_file",
-    "model_view": "flaxattn.views.doors",
-    "neuron_view": "flaxattn.views.doors",
-    "open_store": "flaxattn.store.store",
-    "plot_alignment": "flaxattn.figures.alignment",
-    "plot_atlas": "flaxattn.figures.atlas",
-    "plot_compare": "flaxattn.figures.compare",
-    "plot_head_scores": "flaxattn.figures.head_scores",
-    "plot_heads": "flaxattn.figures.heads",
-    "plot_model": "flaxattn.figures.model",
-    "plot_neuron": "flaxattn.figures.neuron",
-    "plot_positions": "flaxattn.figures.positions",
-    "pruning_curve": "flaxattn.ablation",
-    "rollout": "flaxattn.heads.flow",
-    "plot_state": "flaxattn.figures.state",
-    "save_figure": "flaxattn.figures.saving",
+    "model_view": "flaxattn.views.trace_views",
+    "neuron_view": "flaxattn.views.trace_views",
+    "open_store": "flaxattn.store.open_store",
+    "plot_alignment": "flaxattn.views.figures.plot_alignment",
+    "plot_atlas": "flaxattn.views.figures.plot_atlas",
+    "plot_compare": "flaxattn.views.figures.plot_compare",
+    "plot_head_scores": "flaxattn.views.figures.plot_head_scores",
+    "plot_heads": "flaxattn.views.figures.plot_heads",
+    "plot_model": "flaxattn.views.figures.plot_model",
+    "plot_neuron": "flaxattn.views.figures.plot_neuron",
+    "plot_positions": "flaxattn.views.figures.plot_positions",
+    "pruning_curve": "flaxattn.attribution.ablation",
+    "rollout": "flaxattn.attribution.rollout",
+    "plot_state": "flaxattn.views.figures.plot_state",
+    "save_figure": "flaxattn.views.figures.save_figure",
     "save_probe": "flaxattn.probes.probe_file",
-    "structural_probe": "flaxattn.extraction.probes",
-    "value_zeroing": "flaxattn.weighing",
+    "structural_probe": "flaxattn.probes.head_probe",
+    "value_zeroing": "flaxattn.attribution.attribution_maps",
 }
 __all__ = [  # a list in this file, so that type checkers can read it
     "BertConfig",

@@ -18,7 +18,6 @@ from rich.console import Console
 from typer.core import TyperGroup
 
 from flaxattn import __version__
-from flaxattn.allocator import keep_freed_memory
 from flaxattn.commands import (
     ablate,
     compare,
@@ -35,6 +34,7 @@ from flaxattn.commands import (
     weights,
 )
 from flaxattn.errors import FlaxattnError, StopRequestedError
+from flaxattn.pipeline.allocator import keep_freed_memory
 
 app = typer.Typer(
     name="flaxattn",
@@ -107,7 +107,7 @@ def bench(
     ),
 ) -> None:
     """Time attention beside plain XLA, cuDNN and torch, and write the results."""
-    from flaxattn.kernels import bench as benchmark
+    from flaxattn.benchmarks import bench as benchmark
 
     try:
         settings = benchmark.Settings(

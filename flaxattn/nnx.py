@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from flax import nnx
 
-from flaxattn.trace import Trace
+from flaxattn.trace.trace import Trace
 
 
 def to_nnx(module: nn.Module, params: Mapping[str, Any]) -> nnx.Module:

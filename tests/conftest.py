@@ -30,6 +30,8 @@ import hypothesis
 import jax
 import pytest
 
+pytest_plugins = ["small_models", "small_checkpoints"]  # fixtures of several folders
+
 # The same examples in every run; the first example of a test pays for compilation.
 hypothesis.settings.register_profile("flaxattn", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("flaxattn")
@@ -115,7 +117,12 @@ def repository() -> Path:
 @pytest.fixture(scope="session")
 def sources() -> dict[str, Path]:
     """Import name -> file of every module in the package, wherever its folder lies."""
-    roots = {"flaxattn": "flaxattn", "kernels": "flaxattn.kernels", "train": "flaxattn.train"}
+    roots = {
+        "flaxattn": "flaxattn",
+        "kernels": "flaxattn.kernels",
+        "train": "flaxattn.train",
+        "benchmarks/attention": "flaxattn.benchmarks",
+    }
     found = {}
     for folder, package in roots.items():
         for path in sorted((REPOSITORY / folder).rglob("*.py")):
@@ -143,10 +150,10 @@ def reciter(tmp_path_factory: pytest.TempPathFactory) -> Reciter:
     import tokenizers
     from tokenizers import decoders, models, pre_tokenizers
 
-    from flaxattn import weights
-    from flaxattn.gpt2 import GPT2LM
-    from flaxattn.gpt2_config import GPT2Config
-    from flaxattn.tokens import Tokenizer
+    from flaxattn.models.gpt2 import GPT2LM
+    from flaxattn.models.gpt2_config import GPT2Config
+    from flaxattn.pretrained import model_directory as weights
+    from flaxattn.text.tokenizer import Tokenizer
 
     text, mark = (
         "Plain words; é, ü, a 😀, 漢字.\n\nA second part: stop here, or go on.",

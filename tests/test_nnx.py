@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from flaxattn.bert import Bert
-from flaxattn.config import BertConfig
 from flaxattn.errors import InputError
+from flaxattn.models.bert import Bert
+from flaxattn.models.bert_config import BertConfig
 from flaxattn.nnx import pop_trace, to_nnx
-from flaxattn.trace import Trace
+from flaxattn.trace.trace import Trace
 
 CONFIG = BertConfig(
     vocab_size=30,

@@ -17,7 +17,12 @@ from pathlib import Path
 
 import pytest
 
-FOLDERS = {"flaxattn": "flaxattn", "kernels": "flaxattn/kernels", "train": "flaxattn/train"}
+FOLDERS = {
+    "flaxattn": "flaxattn",
+    "kernels": "flaxattn/kernels",
+    "train": "flaxattn/train",
+    "benchmarks/attention": "flaxattn/benchmarks",
+}
 BUILT_IN = {"tiny-bert": 16, "tiny-dates": 8, "tiny-gpt2": 12}  # most megabytes of each
 MEGABYTE = 2**20
 
@@ -122,6 +127,6 @@ def test_the_listed_packages_are_the_folders(repository: Path) -> None:
     inits = [
         path.parent for folder in FOLDERS for path in (repository / folder).rglob("__init__.py")
     ]
-    found = {path.relative_to(repository).as_posix().replace("/", ".") for path in inits}
-    mapped = {name if name.startswith("flaxattn") else f"flaxattn.{name}" for name in found}
+    found = {path.relative_to(repository).as_posix() for path in inits}
+    mapped = {FOLDERS.get(name, name).replace("/", ".") for name in found}
     assert mapped == set(settings["tool"]["setuptools"]["packages"])

@@ -22,14 +22,15 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float
 from rich.console import Console
 
-from flaxattn import __version__, weights
-from flaxattn.bert import BertForPreTraining
-from flaxattn.config import BertConfig
+from flaxattn import __version__
 from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.kernels.contract import NOTHING, Capture
-from flaxattn.outputs import ModelOutput
-from flaxattn.tokens import Tokenizer, train_wordpiece
-from flaxattn.trace import Trace
+from flaxattn.models.bert import BertForPreTraining
+from flaxattn.models.bert_config import BertConfig
+from flaxattn.models.outputs import ModelOutput
+from flaxattn.pretrained import model_directory as weights
+from flaxattn.text.tokenizer import Tokenizer, train_wordpiece
+from flaxattn.trace.trace import Trace
 from flaxattn.train import loop, sharding
 from flaxattn.train.card import hardware, write_card
 from flaxattn.train.corpus import Corpus, count_tokens, unigram_loss

@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from flaxattn.corpus.tables import BadRows
+from flaxattn.corpus.rows import BadRows
 from flaxattn.errors import CheckpointError, InputError
 from flaxattn.files import remove_abandoned, sha256_of, written_whole
-from flaxattn.folder_lock import locked
-from flaxattn.tokens import Tokenizer
+from flaxattn.store.folder_lock import locked
+from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.train.columns import Column
 from flaxattn.train.corpus import COLUMNS, INDEX, Corpus
 from flaxattn.train.documents import read_documents

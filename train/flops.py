@@ -8,8 +8,8 @@ recomputed layer counts once, an addition never.
 
 import jax
 
-from flaxattn.config import BertConfig
-from flaxattn.gpt2_config import GPT2Config
+from flaxattn.models.bert_config import BertConfig
+from flaxattn.models.gpt2_config import GPT2Config
 
 # Dense bfloat16 operations per second of one device as jax.devices() lists them, as their makers
 # state them without sparsity. jax lists a TPU v4 or later by chip.

@@ -16,9 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from flaxattn.config import BertConfig
 from flaxattn.errors import InputError
-from flaxattn.pruning import pruned_config, pruned_parameters
+from flaxattn.models.bert_config import BertConfig
+from flaxattn.pretrained.pruning import pruned_config, pruned_parameters
 from flaxattn.train.state import Params
 
 NAME = "head_gates"

@@ -21,12 +21,13 @@ import numpy as np
 import optax
 from jax.sharding import Mesh
 
-from flaxattn import __version__, weights
-from flaxattn.bert import BertForSequenceClassification
-from flaxattn.bert_handle import PretrainedBert
+from flaxattn import __version__
 from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.errors import InputError
 from flaxattn.kernels.contract import Capture
+from flaxattn.models.bert import BertForSequenceClassification
+from flaxattn.pretrained import model_directory as weights
+from flaxattn.pretrained.pretrained_bert import PretrainedBert
 from flaxattn.train import gates, loop, sharding
 from flaxattn.train.card import write_card
 from flaxattn.train.curves import draw_curves

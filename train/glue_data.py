@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from flaxattn.corpus.bad_rows import BadRows, Problem, excerpt
-from flaxattn.tokens import Tokenizer, longest_first
+from flaxattn.text.tokenizer import Tokenizer, longest_first
 from flaxattn.train.glue_files import Example
 from flaxattn.train.recipe import GlueRecipe
 

@@ -13,11 +13,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from flaxattn import __version__
-from flaxattn.bert_handle import PretrainedBert
-from flaxattn.config import BertConfig
 from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.errors import InputError
-from flaxattn.loading import from_pretrained
+from flaxattn.models.bert_config import BertConfig
+from flaxattn.pretrained.from_pretrained import from_pretrained
+from flaxattn.pretrained.pretrained_bert import PretrainedBert
 from flaxattn.train import sharding
 from flaxattn.train.glue_data import encode
 from flaxattn.train.glue_files import read_parts

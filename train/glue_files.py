@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from flaxattn.corpus.bad_rows import BadRows, Problem, excerpt
-from flaxattn.corpus.tables import Row, read_rows, text_of
+from flaxattn.corpus.rows import Row, read_rows, text_of
 from flaxattn.errors import InputError, UnavailableError
 from flaxattn.train.glue_tasks import PART_NAMES, GlueTask, Layout
 from flaxattn.train.recipe import GlueRecipe

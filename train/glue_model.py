@@ -11,14 +11,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from flaxattn import hub, weights
-from flaxattn.bert import BertForSequenceClassification
-from flaxattn.bert_handle import PretrainedBert
-from flaxattn.config import BertConfig
 from flaxattn.errors import InputError
 from flaxattn.kernels.contract import NOTHING
-from flaxattn.loading import from_pretrained
-from flaxattn.outputs import ModelOutput
+from flaxattn.models.bert import BertForSequenceClassification
+from flaxattn.models.bert_config import BertConfig
+from flaxattn.models.outputs import ModelOutput
+from flaxattn.pretrained import hub
+from flaxattn.pretrained import model_directory as weights
+from flaxattn.pretrained.from_pretrained import from_pretrained
+from flaxattn.pretrained.pretrained_bert import PretrainedBert
 from flaxattn.train import gates
 from flaxattn.train.glue_data import GlueBatch
 from flaxattn.train.glue_tasks import GlueTask

@@ -16,14 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from flaxattn import tensorfile
-from flaxattn.bert_handle import PretrainedBert
 from flaxattn.errors import CheckpointError
 from flaxattn.files import written_whole
 from flaxattn.kernels.contract import Capture
-from flaxattn.tensorfile import TensorFiles
-from flaxattn.tokens import Tokenizer
-from flaxattn.trace import Trace
+from flaxattn.pretrained.pretrained_bert import PretrainedBert
+from flaxattn.text.tokenizer import Tokenizer
+from flaxattn.trace import tensor_file as tensorfile
+from flaxattn.trace.tensor_file import TensorFiles
+from flaxattn.trace.trace import Trace
 from flaxattn.train.glue_files import Example
 
 _FILE = "trace.json"

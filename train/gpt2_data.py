@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float32, Int, Int32, Int64
 from tokenizers import decoders
 
 from flaxattn.corpus.bad_rows import BadRows
-from flaxattn.tokens import Tokenizer
+from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.train.corpus import Corpus
 from flaxattn.train.documents import read_texts
 from flaxattn.train.gpt2_recipe import Gpt2Recipe

@@ -18,9 +18,9 @@ from jax.sharding import Mesh
 
 from flaxattn.errors import InputError
 from flaxattn.files import write_text
-from flaxattn.gpt2 import GPT2LM
-from flaxattn.gpt2_handle import PretrainedGPT2
-from flaxattn.tokens import Tokenizer
+from flaxattn.models.gpt2 import GPT2LM
+from flaxattn.pretrained.pretrained_gpt2 import PretrainedGPT2
+from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.train import loop, sharding
 from flaxattn.train.corpus import Corpus
 from flaxattn.train.gpt2_data import Rows, bytes_of_pieces

@@ -20,14 +20,15 @@ import jax
 import numpy as np
 from rich.console import Console
 
-from flaxattn import __version__, weights
-from flaxattn.byte_bpe import train_byte_bpe
+from flaxattn import __version__
 from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.errors import InputError
-from flaxattn.gpt2 import GPT2LM
-from flaxattn.gpt2_config import GPT2Config
-from flaxattn.gpt2_handle import PretrainedGPT2
-from flaxattn.tokens import Tokenizer
+from flaxattn.models.gpt2 import GPT2LM
+from flaxattn.models.gpt2_config import GPT2Config
+from flaxattn.pretrained import model_directory as weights
+from flaxattn.pretrained.pretrained_gpt2 import PretrainedGPT2
+from flaxattn.text.byte_bpe_training import train_byte_bpe
+from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.train import loop, sharding
 from flaxattn.train.card import hardware, write_card
 from flaxattn.train.corpus import Corpus, count_tokens, unigram_loss

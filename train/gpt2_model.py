@@ -13,16 +13,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from flaxattn import hub, weights
-from flaxattn.byte_bpe import END
 from flaxattn.errors import InputError
-from flaxattn.gpt2 import GPT2LM
-from flaxattn.gpt2_config import GPT2Config
-from flaxattn.gpt2_handle import PretrainedGPT2
 from flaxattn.kernels.contract import NOTHING
-from flaxattn.loading import from_pretrained
-from flaxattn.outputs import ModelOutput
-from flaxattn.tokens import Tokenizer
+from flaxattn.models.gpt2 import GPT2LM
+from flaxattn.models.gpt2_config import GPT2Config
+from flaxattn.models.outputs import ModelOutput
+from flaxattn.pretrained import hub
+from flaxattn.pretrained import model_directory as weights
+from flaxattn.pretrained.from_pretrained import from_pretrained
+from flaxattn.pretrained.pretrained_gpt2 import PretrainedGPT2
+from flaxattn.text.byte_bpe_training import END
+from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.train.gpt2_data import TextBatch
 from flaxattn.train.gpt2_recipe import Gpt2Recipe
 from flaxattn.train.objectives import Metrics, Totals, token_loss

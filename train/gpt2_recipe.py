@@ -9,7 +9,7 @@ import dataclasses
 from typing import Literal
 
 from flaxattn.errors import InputError
-from flaxattn.gpt2_config import GPT2Config
+from flaxattn.models.gpt2_config import GPT2Config
 from flaxattn.train.recipe import TextRecipe
 
 _AT_LEAST = {"block": 2, "pack": 1, "evaluations": 1, "n_layer": 1, "n_head": 1, "n_embd": 1}

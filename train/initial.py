@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Float32, Integer
 
-from flaxattn.bert import BertForPreTraining
+from flaxattn.models.bert import BertForPreTraining
 from flaxattn.train.corpus import Corpus, log_frequencies
 from flaxattn.train.recipe import PretrainRecipe
 from flaxattn.train.state import Params

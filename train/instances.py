@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from flaxattn.errors import InputError
-from flaxattn.tokens import longest_first
+from flaxattn.text.tokenizer import longest_first
 from flaxattn.train.columns import Column, mapped
 from flaxattn.train.corpus import Corpus
 from flaxattn.train.draws import raw_draws

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float32, Int32, UInt64
 
-from flaxattn.tokens import Tokenizer
+from flaxattn.text.tokenizer import Tokenizer
 
 _LAST = np.uint64(2**64 - 1)
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Array, Float32, Int, Int32
 
-from flaxattn.packing import share_rows
+from flaxattn.pretrained.row_packing import share_rows
 from flaxattn.train.columns import Column, mapped
 from flaxattn.train.draws import raw_draws
 from flaxattn.train.instances import PAIR, SPECIAL_TOKENS
@@ -47,7 +47,7 @@ class Places(NamedTuple):
 
 
 def row_table(sizes: Int[np.ndarray, " n"], length: int, most: int) -> Int[np.ndarray, "R most"]:
-    """Numbers of the pairs of each row of `flaxattn.packing.share_rows`, -1 where there is none.
+    """Indices of the pairs in each row of `share_rows`, -1 where there is none.
 
     Args:
         sizes: tokens of each pair, at most `length`.

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from flaxattn.files import remove_abandoned, sha256_of, written_whole
-from flaxattn.folder_lock import locked
+from flaxattn.store.folder_lock import locked
 from flaxattn.train.columns import mapped
 from flaxattn.train.corpus import Corpus
 from flaxattn.train.instances import write_plan

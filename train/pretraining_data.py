@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Bool, Float32, Int32
 
 from flaxattn.errors import InputError
-from flaxattn.tokens import Tokenizer
+from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.train.corpus import Corpus
 from flaxattn.train.draws import raw_draws
 from flaxattn.train.masking import Masked, choose_masks, continuation_pieces, draws_needed

@@ -16,9 +16,10 @@ from typing import Any
 
 import jax
 
-from flaxattn import __version__, folder_lock
+from flaxattn import __version__
 from flaxattn.errors import CheckpointError
 from flaxattn.files import write_text
+from flaxattn.store import folder_lock
 from flaxattn.train.recipe import FREE, Recipe
 from flaxattn.train.settings import to_yaml
 

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What `flaxattn tokenizer train` does: a WordPiece vocabulary out of files, written to a folder.
 
-And how the hosts of a run come to one vocabulary. The learning itself is in `flaxattn.tokens` and
-`flaxattn.byte_bpe`.
+And how the hosts of a run come to one vocabulary. The learning itself is in
+`flaxattn.text.tokenizer` and `flaxattn.text.byte_bpe_training`.
 """
 
 import time
@@ -13,11 +13,11 @@ from pathlib import Path
 import jax
 from rich.console import Console
 
-from flaxattn.corpus.tables import BadRows
+from flaxattn.corpus.rows import BadRows
 from flaxattn.errors import InputError
 from flaxattn.files import written_whole
-from flaxattn.tokenizing import SPECIAL_TOKENS
-from flaxattn.tokens import Tokenizer, train_wordpiece
+from flaxattn.text.tokenizer import Tokenizer, train_wordpiece
+from flaxattn.text.tokenizer_files import SPECIAL_TOKENS
 from flaxattn.train.documents import Paragraphs
 from flaxattn.train.recipe import PretrainRecipe
 from flaxattn.train.run_folder import RunFolder

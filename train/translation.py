@@ -17,10 +17,11 @@ from typing import Any, NamedTuple
 import jax
 from jax.sharding import Mesh
 
-from flaxattn import __version__, weights
+from flaxattn import __version__
 from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.errors import InputError
-from flaxattn.tokens import Tokenizer
+from flaxattn.pretrained import model_directory as weights
+from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.train import loop, sharding
 from flaxattn.train.card import hardware, write_card
 from flaxattn.train.curves import draw_curves

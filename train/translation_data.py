@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from flaxattn.bpe import EOS, PAD, train_bpe
 from flaxattn.corpus.bad_rows import BadRows, Problem, excerpt
-from flaxattn.tokens import Tokenizer
+from flaxattn.text.bpe_training import EOS, PAD, train_bpe
+from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.train.parallel_text import Pair
 from flaxattn.train.translation_recipe import TranslationRecipe
 

@@ -13,13 +13,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from flaxattn.bleu import Score, bleu, sacrebleu_metrics
-from flaxattn.seq2seq_handle import PretrainedSeq2Seq
+from flaxattn.measures.translation_quality import Score, bleu, sacrebleu_metrics
+from flaxattn.pretrained.pretrained_seq2seq import PretrainedSeq2Seq
+from flaxattn.pretrained.translation_batches import write
 from flaxattn.train import loop, sharding
 from flaxattn.train.state import LossFunction, Params
 from flaxattn.train.translation_data import EncodedPairs, Vocabularies, buckets
 from flaxattn.train.translation_recipe import TranslationRecipe
-from flaxattn.translating import write
 
 _ROWS = 64  # sentences translated at a time
 

@@ -12,13 +12,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from flaxattn.bpe import EOS, PAD
 from flaxattn.kernels.contract import NOTHING
-from flaxattn.outputs import Seq2SeqOutput
-from flaxattn.rnn import RnnLM
-from flaxattn.rnn_config import RnnConfig
-from flaxattn.seq2seq import Seq2SeqLM, shifted_right
-from flaxattn.seq2seq_config import Seq2SeqConfig
+from flaxattn.models.outputs import Seq2SeqOutput
+from flaxattn.models.rnn import RnnLM
+from flaxattn.models.rnn_config import RnnConfig
+from flaxattn.models.seq2seq import Seq2SeqLM, shifted_right
+from flaxattn.models.seq2seq_config import Seq2SeqConfig
+from flaxattn.text.bpe_training import EOS, PAD
 from flaxattn.train.objectives import Metrics, Totals, token_loss
 from flaxattn.train.state import LossFunction, Params
 from flaxattn.train.translation_data import TranslationBatch, Vocabularies

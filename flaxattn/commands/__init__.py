@@ -1,3 +1,3 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the command `flaxattn` runs: options of each subcommand, and what it prints."""
+"""Subcommands of `flaxattn`: each parses arguments, calls the library and prints."""

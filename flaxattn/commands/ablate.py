@@ -81,11 +81,11 @@ def ablate(
     (the texts that show best what heads are worth), ablate.png, and ablate.html, a page with these
     texts; curve.png is the loss as heads go, the least important first.
     """
+    from flaxattn.attribution.head_losses import head_task
     from flaxattn.commands.head_page import evidence_facts, evidence_table
     from flaxattn.commands.head_report import read_corpus, write_report
-    from flaxattn.figures.head_effects import plot_head_values, plot_pruning_curve
-    from flaxattn.head_losses import head_task
-    from flaxattn.loading import from_pretrained
+    from flaxattn.pretrained.from_pretrained import from_pretrained
+    from flaxattn.views.figures.plot_head_effects import plot_head_values, plot_pruning_curve
 
     _check_inputs(inputs)
     kinds = {"ablation": ["ablation"], "importance": ["importance"]}
@@ -146,7 +146,7 @@ def ablate(
 def _check_inputs(inputs: list[str]) -> None:
     """A store tells what attention saw, which is no loss."""
     for name in filter(is_store, inputs):
-        from flaxattn.store.store import read_plan
+        from flaxattn.store.open_store import read_plan
 
         plan, _ = read_plan(Path(name))
         files = " ".join(file["name"] for file in plan["files"]) or "TEXTS"
@@ -159,13 +159,13 @@ def _check_inputs(inputs: list[str]) -> None:
 
 def _side(loaded: Any, mask: str) -> str:
     """The side whose heads a mask is of."""
-    from flaxattn.gpt2_handle import PretrainedGPT2
+    from flaxattn.pretrained.pretrained_gpt2 import PretrainedGPT2
 
     return "decoder" if isinstance(loaded, PretrainedGPT2) else _SIDES.get(mask, "encoder")
 
 
 def _texts(corpus: Any) -> dict[int, Any]:
-    from flaxattn.extraction.head_scores import Subject
+    from flaxattn.measures.head_scores import Subject
 
     second = corpus.second or [None] * len(corpus.texts)
     pairs = enumerate(zip(corpus.texts, second, strict=True))
@@ -174,8 +174,8 @@ def _texts(corpus: Any) -> dict[int, Any]:
 
 def _claims(effects: Any, loaded: Any, keep: int) -> list[Any]:
     """The heads that are worth most, those whose effect is above 0 beyond its error."""
-    from flaxattn.heads.claims import Claim
-    from flaxattn.heads.evidence import Evidence
+    from flaxattn.measures.claims import Claim
+    from flaxattn.measures.evidence import Evidence
 
     claims, shown = [], Evidence(keep)
     for kind, found in effects.items():
@@ -194,7 +194,7 @@ def _page(
 ) -> bytes:
     from flaxattn.commands.head_corpus import traces_of
     from flaxattn.commands.head_page import report_page
-    from flaxattn.views.evidence import Numbers, Report
+    from flaxattn.views.evidence_page import Numbers, Report
 
     sides: dict[str, dict[str, Any]] = {}
     for kind, found in effects.items():
@@ -231,8 +231,8 @@ def model_head(model: str, head: str | None) -> str | None:
 
 def _measured(task: Any, kinds: list[str], order: str, by_layer: bool, texts: int) -> Any:
     """Effects by kind, and the curve."""
-    from flaxattn.ablation import ablate as without_each
-    from flaxattn.ablation import head_importance, pruning_curve
+    from flaxattn.attribution.ablation import ablate as without_each
+    from flaxattn.attribution.ablation import head_importance, pruning_curve
 
     passes = {"importance": head_importance, "ablation": without_each}
     effects = {}

@@ -24,7 +24,7 @@ def report_applied(asked: Asked, path: Path) -> None:
         InputError: If it holds no probe, or one of a model with other heads or vectors.
     """
     from flaxattn.commands.head_corpus import described, write_report
-    from flaxattn.extraction.probes import apply_probe
+    from flaxattn.probes.head_probe import apply_probe
     from flaxattn.probes.probe_file import load_probe
     from flaxattn.probes.selectivity import Attachment
     from flaxattn.probes.structural_scores import plain

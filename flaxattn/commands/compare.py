@@ -29,8 +29,8 @@ from flaxattn.errors import InputError
 if TYPE_CHECKING:
     from flaxattn.commands.compare_roles import RolesOfBoth
     from flaxattn.commands.compared_texts import Compared
-    from flaxattn.heads.compare import Comparison, HeadChange
-    from flaxattn.heads.evidence import Evidence
+    from flaxattn.measures.compare_heads import Comparison, HeadChange
+    from flaxattn.measures.evidence import Evidence
 
 _MOST = 10  # heads whose divergence is claimed to be large
 _APART = "divergence"
@@ -82,8 +82,8 @@ def compare(
     from flaxattn.commands.compared_texts import of_models, of_stores
     from flaxattn.commands.head_page import evidence_facts, evidence_table
     from flaxattn.commands.head_report import write_report
-    from flaxattn.heads.roles import Test
-    from flaxattn.heads.significance import CORRECTIONS
+    from flaxattn.measures.role_tests import Test
+    from flaxattn.measures.significance import CORRECTIONS
 
     if correction not in CORRECTIONS:
         told = f"choose one of {', '.join(CORRECTIONS)}."
@@ -160,8 +160,8 @@ def _compared(texts: "Compared", keep: int, roles: "RolesOfBoth") -> "tuple[Comp
     """Both sides' attention to all texts, and the texts that show changes best."""
     import numpy as np
 
-    from flaxattn.heads.compare import Comparison
-    from flaxattn.heads.evidence import Evidence
+    from flaxattn.measures.compare_heads import Comparison
+    from flaxattn.measures.evidence import Evidence
 
     comparison, shown = Comparison(), Evidence(keep)
     with progress("comparing", texts.count) as seen:
@@ -179,7 +179,7 @@ def _claims(
     changes: "Sequence[HeadChange]", comparison: "Comparison", shown: "Evidence"
 ) -> list[Any]:
     """Heads that differ most, and every change that is significant."""
-    from flaxattn.heads.claims import Claim
+    from flaxattn.measures.claims import Claim
 
     claims = []
     for change in changes:
@@ -213,7 +213,7 @@ def _page(
     most: int,
 ) -> bytes:
     from flaxattn.commands.head_page import report_page
-    from flaxattn.views.evidence import Numbers, Report
+    from flaxattn.views.evidence_page import Numbers, Report
 
     sides = {}
     for side, (layers, heads) in comparison.heads.items():
@@ -229,7 +229,7 @@ def _page(
 
 
 def _figure(comparison: "Comparison", changes: "Sequence[HeadChange]") -> Any:
-    from flaxattn.figures.head_effects import plot_head_values
+    from flaxattn.views.figures.plot_head_effects import plot_head_values
 
     apart = {s: comparison.table(s, _APART) for s, n in comparison.names if n == _APART}
     if apart:
@@ -241,7 +241,7 @@ def _figure(comparison: "Comparison", changes: "Sequence[HeadChange]") -> Any:
 
 def _refused(changes: "Sequence[HeadChange]") -> dict[str, list[str]]:
     """What statistics do not tell, by what would have recorded it."""
-    from flaxattn.heads.compare import ALIKE, MEASURES
+    from flaxattn.measures.compare_heads import ALIKE, MEASURES
 
     if changes[0].divergence == changes[0].divergence:
         return {}

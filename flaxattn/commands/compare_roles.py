@@ -2,19 +2,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Roles that heads took up or gave up between two encoders, for `flaxattn compare`.
 
-Scores are read off the maps that are compared anyway; what roles are is in `flaxattn.heads`.
+Scores are read off the maps that are compared anyway; what roles are is in `flaxattn.measures`.
 """
 
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from flaxattn.heads.role_changes import RoleChange, role_changes
-from flaxattn.heads.roles import Roles, Test, find_roles
-from flaxattn.heads.scores import Tally, scores_of
-from flaxattn.heads.terms import Asked
+from flaxattn.measures.role_changes import RoleChange, role_changes
+from flaxattn.measures.role_tests import Roles, Test, find_roles
+from flaxattn.measures.score_terms import Asked
+from flaxattn.measures.scores import Tally, scores_of
 
 if TYPE_CHECKING:
-    from flaxattn.trace import Trace
+    from flaxattn.trace.trace import Trace
 
 _ASKED = Asked(annotated=False)
 

@@ -13,12 +13,12 @@ from typing import Any
 from flaxattn.commands.head_corpus import traces_of
 from flaxattn.commands.head_report import Corpus, read_corpus
 from flaxattn.errors import InputError
-from flaxattn.extraction.extract import Options, Texts, extract_shards
-from flaxattn.extraction.head_scores import Subject
 from flaxattn.kernels.contract import Capture
-from flaxattn.loading import from_pretrained
-from flaxattn.store.store import Store, open_store
-from flaxattn.trace import Trace
+from flaxattn.measures.head_scores import Subject
+from flaxattn.pipeline.extraction import Options, Texts, extract_shards
+from flaxattn.pretrained.from_pretrained import from_pretrained
+from flaxattn.store.open_store import Store, open_store
+from flaxattn.trace.trace import Trace
 
 _WINDOW = 64  # texts whose maps are held at a time
 Pairs = Iterator[tuple[Trace, Trace]]

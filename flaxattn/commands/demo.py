@@ -16,11 +16,11 @@ from rich.progress import Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from flaxattn import __version__
-from flaxattn.figures.heads import plot_heads
 from flaxattn.files import written_whole
-from flaxattn.heads.stats import HeadMeasures, head_measures
-from flaxattn.loading import from_pretrained
-from flaxattn.views.doors import head_view
+from flaxattn.measures.head_measures import HeadMeasures, head_measures
+from flaxattn.pretrained.from_pretrained import from_pretrained
+from flaxattn.views.figures.plot_heads import plot_heads
+from flaxattn.views.trace_views import head_view
 
 PAIRS = (
     ("The cat is very sad.", "Because it could not find food to eat."),

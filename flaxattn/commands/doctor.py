@@ -11,10 +11,10 @@ import jax
 import jax.numpy as jnp
 
 from flaxattn import __version__
-from flaxattn.hub import built_in
 from flaxattn.kernels import choice, devices
 from flaxattn.kernels.attention import implementations
 from flaxattn.kernels.contract import NOTHING, Call, Capture
+from flaxattn.pretrained.hub import built_in
 
 _PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "tokenizers", "safetensors")
 

@@ -126,7 +126,7 @@ def _told(
 def _scores(
     told: list[str], references: list[str], tokenize: str, lowercase: bool
 ) -> dict[str, dict[str, Any]]:
-    from flaxattn.bleu import bleu, chrf
+    from flaxattn.measures.translation_quality import bleu, chrf
 
     scores = {
         "BLEU": bleu(told, references, tokenize=tokenize, lowercase=lowercase),
@@ -144,13 +144,13 @@ def _alignment_error(
     batch: int,
 ) -> dict[str, dict[str, Any]]:
     """AER of the alignments of a file, or of those that a model reads off its attention."""
-    from flaxattn.heads.alignment import alignment_error_rate, read_pharaoh, word_alignment
+    from flaxattn.measures.word_alignment import alignment_error_rate, read_pharaoh, word_alignment
 
     right = [read_pharaoh(line) for line in read_texts(gold)]
     if alignment is not None:
         found = [read_pharaoh(line)[0] for line in read_texts(alignment)]
     elif model is not None and source is not None and reference is not None:
-        from flaxattn.translating import traced
+        from flaxattn.pretrained.translation_batches import traced
 
         texts, targets = read_texts(source), read_texts(reference)
         if not len(texts) == len(targets) == len(right):

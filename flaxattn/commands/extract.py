@@ -22,12 +22,12 @@ from rich.text import Text
 
 from flaxattn.commands import ray_flags
 from flaxattn.errors import InputError, StopRequestedError
-from flaxattn.folder_lock import held
+from flaxattn.store.folder_lock import held
 
 if TYPE_CHECKING:
-    from flaxattn.extraction.job import Report
-    from flaxattn.handle import Pretrained
     from flaxattn.kernels.contract import Capture
+    from flaxattn.pretrained.pretrained_model import Pretrained
+    from flaxattn.store.job import Report
 
 _FIELDS = ("weights", "scores", "query", "key", "value", "head_output", "stats")
 _STATS = "entropy,max,distance"
@@ -173,8 +173,8 @@ class _Request:
     def asked(self) -> Any:
         """The same as `extraction.job` has it."""
         from flaxattn.corpus.texts import Columns
-        from flaxattn.extraction.job import Asked
-        from flaxattn.extraction.plan import Settings
+        from flaxattn.store.job import Asked
+        from flaxattn.store.job_plan import Settings
 
         return Asked(
             self.inputs,
@@ -195,7 +195,7 @@ class _Request:
 
     def load(self) -> "Pretrained | dict[str, Pretrained]":
         """The model, or several by name."""
-        from flaxattn.loading import from_pretrained
+        from flaxattn.pretrained.from_pretrained import from_pretrained
 
         if len(self.models) == 1:
             return from_pretrained(self.models[0])
@@ -210,9 +210,9 @@ class _Request:
 
 def _run(out: Path, request: _Request, part: tuple[int, int] | None, fresh: bool) -> "Report":
     from flaxattn.commands.extract_progress import Shown
-    from flaxattn.extraction import run
-    from flaxattn.extraction.engines import engine_of
-    from flaxattn.extraction.extract import Options
+    from flaxattn.pipeline.extraction import Options
+    from flaxattn.store import extract_to as run
+    from flaxattn.store.engines import engine_of
 
     if fresh:
         run.refuse_started(out)
@@ -230,7 +230,7 @@ def _run(out: Path, request: _Request, part: tuple[int, int] | None, fresh: bool
 
 def _surveyed(out: Path, request: _Request, as_json: bool) -> None:
     from flaxattn.commands.extract_progress import Shown
-    from flaxattn.extraction.survey import survey
+    from flaxattn.store.dry_run import survey
 
     asked = request.asked()
     with Shown(Console(stderr=True)) as watcher:

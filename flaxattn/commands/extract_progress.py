@@ -13,9 +13,9 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
-from flaxattn.extraction.job import Report, Watcher
-from flaxattn.extraction.plan import Shard
-from flaxattn.store.writer import ShardReport
+from flaxattn.store.job import Report, Watcher
+from flaxattn.store.job_plan import Shard
+from flaxattn.store.shard_writer import ShardReport
 
 _PAUSE = 10.0  # seconds between two lines
 

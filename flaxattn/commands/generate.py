@@ -15,8 +15,8 @@ from flaxattn.commands.standard_input import given_text
 from flaxattn.errors import InputError
 
 if TYPE_CHECKING:
-    from flaxattn.gpt2_handle import PretrainedGPT2
-    from flaxattn.trace import Trace
+    from flaxattn.pretrained.pretrained_gpt2 import PretrainedGPT2
+    from flaxattn.trace.trace import Trace
 
 MODEL = "tiny-gpt2"
 _PAGE = Path("attention.html")
@@ -105,9 +105,9 @@ def _unescaped(text: str) -> str:
 
 
 def _load(name: str) -> "PretrainedGPT2":
-    from flaxattn.gpt2_handle import PretrainedGPT2
-    from flaxattn.loading import from_pretrained
-    from flaxattn.seq2seq_handle import PretrainedSeq2Seq
+    from flaxattn.pretrained.from_pretrained import from_pretrained
+    from flaxattn.pretrained.pretrained_gpt2 import PretrainedGPT2
+    from flaxattn.pretrained.pretrained_seq2seq import PretrainedSeq2Seq
 
     with _status(f"loading {name}"):
         loaded = from_pretrained(name)
@@ -157,7 +157,7 @@ def _say(text: str) -> None:
 
 
 def _show(trace: "Trace", path: Path) -> None:
-    from flaxattn.views.doors import head_view
+    from flaxattn.views.trace_views import head_view
 
     head_view(trace).save(path)
     typer.echo(f"wrote {path.resolve()} ({path.stat().st_size / 1e3:.0f} kB)", err=True)

@@ -14,7 +14,7 @@ from rich.table import Table
 from flaxattn.commands.probe_reader import Asked, left_out, tell_rest, watched
 
 if TYPE_CHECKING:
-    from flaxattn.probes.dependency import Classifier, Dependencies
+    from flaxattn.probes.governor_probe import Classifier, Dependencies
 
 _SHOWN = 12  # relations in the table and in the figure
 _CHOSEN = "heads chosen on"
@@ -47,8 +47,8 @@ def report_governors(asked: Asked, untrained: bool, penalty: float | None, shown
     """
     from flaxattn.commands.head_corpus import write_report
     from flaxattn.commands.probe_page import evidence_of
-    from flaxattn.extraction.probes import head_probe
     from flaxattn.probes.arc_weights import Watched
+    from flaxattn.probes.head_probe import head_probe
     from flaxattn.probes.probe_file import to_bytes
 
     penalty = _PENALTY if penalty is None else penalty
@@ -102,7 +102,7 @@ def _rows(found: "Dependencies") -> dict[str, list[Any]]:
 
 
 def _figure(found: "Dependencies", best: "list[Classifier]") -> Any:
-    from flaxattn.figures.roles import plot_head_means
+    from flaxattn.views.figures.plot_roles import plot_head_means
 
     means = {
         f"{one.relation} ({one.direction})": found.accuracy(one.direction, one.relation)

@@ -3,7 +3,7 @@
 """What `flaxattn stats`, `roles` and `probe` share: from inputs to scores of heads, and a report.
 
 Inputs are CoNLL-U, other texts, or a store, which `head_store` reads. Scores are defined in
-`flaxattn.heads`; what a person types is in `head_request`.
+`flaxattn.measures`; what a person types is in `head_request`.
 """
 
 import dataclasses
@@ -23,18 +23,18 @@ from flaxattn.commands.head_report import finite
 from flaxattn.commands.head_request import Request
 from flaxattn.errors import InputError
 from flaxattn.files import sha256_of, written_whole
-from flaxattn.heads.terms import Column
+from flaxattn.measures.score_terms import Column
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from flaxattn.corpus.bad_rows import BadRows
-    from flaxattn.extraction.head_scores import Subject
-    from flaxattn.heads.evidence import Evidence
-    from flaxattn.heads.roles import Roles
-    from flaxattn.heads.scores import Scores, Tally
-    from flaxattn.heads.terms import Asked
-    from flaxattn.trace import Trace
+    from flaxattn.measures.evidence import Evidence
+    from flaxattn.measures.head_scores import Subject
+    from flaxattn.measures.role_tests import Roles
+    from flaxattn.measures.score_terms import Asked
+    from flaxattn.measures.scores import Scores, Tally
+    from flaxattn.trace.trace import Trace
 
 _KEPT = 20_000  # texts whose scores stay in memory, for bootstrap intervals
 _NORMAL = 1.959963984540054
@@ -112,8 +112,8 @@ def gathered(
     """
     from flaxattn.commands.head_store import of_store
     from flaxattn.corpus.bad_rows import BadRows
-    from flaxattn.heads.evidence import Evidence
-    from flaxattn.heads.scores import Scores, Tally
+    from flaxattn.measures.evidence import Evidence
+    from flaxattn.measures.scores import Scores, Tally
 
     tally, evidence, kept = Tally(), Evidence(request.evidence), []
     texts: dict[int, Subject] = {}
@@ -165,10 +165,10 @@ _Watch = Callable[[int], None]
 
 
 def _of_texts(request: Request, asked: "Asked", bad: "BadRows", watch: _Watch) -> Source:
-    from flaxattn.bert_handle import PretrainedBert
-    from flaxattn.extraction.head_scores import head_scores
-    from flaxattn.extraction.map_scores import default_side, map_scores
-    from flaxattn.loading import from_pretrained
+    from flaxattn.measures.head_scores import head_scores
+    from flaxattn.measures.map_scores import default_side, map_scores
+    from flaxattn.pretrained.from_pretrained import from_pretrained
+    from flaxattn.pretrained.pretrained_bert import PretrainedBert
 
     found = read_subjects(request, bad)
     subjects, data = itertools.islice(found[0], request.limit), found[1]
@@ -214,8 +214,8 @@ def traces_of(
         second: The second one of each.
         truncate: Whether texts over the model's limit are cut.
     """
-    from flaxattn.extraction.extract import Options, Texts, extract_shards
     from flaxattn.kernels.contract import Capture
+    from flaxattn.pipeline.extraction import Options, Texts, extract_shards
 
     groups = _small(texts, second)
     shards = [
@@ -252,10 +252,10 @@ def read_subjects(
         request: Which ones.
         bad: Takes those that cannot be used.
     """
-    from flaxattn.corpus.files import find_inputs, fingerprint
+    from flaxattn.corpus.dependency_trees import read_sentences
+    from flaxattn.corpus.input_files import find_inputs, fingerprint
     from flaxattn.corpus.texts import Columns, read_texts
-    from flaxattn.corpus.trees import read_sentences
-    from flaxattn.extraction.head_scores import Subject, subject_of
+    from flaxattn.measures.head_scores import Subject, subject_of
 
     if request.annotated:
         paths = [Path(name) for name in request.inputs]
@@ -289,7 +289,7 @@ def rows_of(corpus: Corpus, roles: "Roles | None" = None, seed: int = 0) -> dict
         roles: Adds the tests of scores.
         seed: Of the bootstrap.
     """
-    from flaxattn.heads.scores import intervals
+    from flaxattn.measures.scores import intervals
 
     tally = corpus.tally
     drawn = None if corpus.scores is None else intervals(corpus.scores, seed=seed)

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What `flaxattn stats` tells of heads beside each other: distances, groups, a map, variability.
 
-Numbers are made in `flaxattn.heads.pairs`, `likeness` and `head_map`; here they become files.
+Numbers are made in `flaxattn.measures.head_pairs`, `likeness` and `head_map`; here they become
+files.
 """
 
 import io
@@ -14,7 +15,7 @@ from flaxattn.commands.head_corpus import read_subjects
 from flaxattn.commands.head_request import Request
 
 if TYPE_CHECKING:
-    from flaxattn.heads.pairs import Pairs
+    from flaxattn.measures.head_pairs import Pairs
 
 _GROUPS = 8
 _NEEDS = "Capture(weights=True)"  # of a store
@@ -51,7 +52,7 @@ def compared_heads(request: Request, side: str, texts: int) -> Compared:
 
 def _lacks_maps(request: Request, side: str) -> bool:
     """Whether a store is asked that holds statistics alone."""
-    from flaxattn.store.store import open_store
+    from flaxattn.store.open_store import open_store
 
     if not request.store:
         return False
@@ -63,10 +64,10 @@ def _pairs(request: Request, texts: int, side: str) -> "Pairs | None":
     import itertools
 
     from flaxattn.corpus.bad_rows import BadRows
-    from flaxattn.extraction.map_scores import head_pairs
-    from flaxattn.heads.pairs import pairs_of
-    from flaxattn.loading import from_pretrained
-    from flaxattn.store.store import open_store
+    from flaxattn.measures.head_pairs import pairs_of
+    from flaxattn.measures.map_scores import head_pairs
+    from flaxattn.pretrained.from_pretrained import from_pretrained
+    from flaxattn.store.open_store import open_store
 
     if request.store:
         opened = itertools.islice(open_store(request.inputs[0]), texts)
@@ -88,10 +89,10 @@ def _pairs(request: Request, texts: int, side: str) -> "Pairs | None":
 def _told(pairs: "Pairs") -> Compared:
     import matplotlib.pyplot as plt
 
-    from flaxattn.figures.head_map import plot_head_map
-    from flaxattn.heads.head_map import head_map
-    from flaxattn.heads.likeness import likeness_of
-    from flaxattn.heads.pairs import variability, variability_interval
+    from flaxattn.measures.head_embedding import head_map
+    from flaxattn.measures.head_pairs import variability, variability_interval
+    from flaxattn.measures.head_similarity import likeness_of
+    from flaxattn.views.figures.plot_head_map import plot_head_map
 
     likeness = likeness_of(pairs.distances, len(pairs.heads), _GROUPS)
     places = head_map(pairs.distances)

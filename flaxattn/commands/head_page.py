@@ -2,17 +2,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """The evidence of a report: which texts show each claim, as JSON, as a table, and as a page.
 
-Claims come in with their texts. Pages are made in `flaxattn.views.evidence`.
+Claims come in with their texts. Pages are made in `flaxattn.views.evidence_page`.
 """
 
 import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from flaxattn.extraction.head_scores import Subject
-from flaxattn.heads.claims import Claim
-from flaxattn.heads.evidence import covering
-from flaxattn.views.evidence import Numbers, Report, evidence_page
+from flaxattn.measures.claims import Claim
+from flaxattn.measures.evidence import covering
+from flaxattn.measures.head_scores import Subject
+from flaxattn.views.evidence_page import Numbers, Report, evidence_page
 
 Traces = Callable[[Sequence[int]], Iterable[Any]]
 

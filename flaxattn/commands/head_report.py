@@ -17,11 +17,11 @@ from rich.console import Console
 
 from flaxattn import __version__
 from flaxattn.corpus.bad_rows import BadRows, Problem, excerpt
-from flaxattn.corpus.files import find_inputs, fingerprint
-from flaxattn.corpus.tables import read_rows, text_of
+from flaxattn.corpus.input_files import find_inputs, fingerprint
+from flaxattn.corpus.rows import read_rows, text_of
 from flaxattn.errors import InputError
 from flaxattn.files import written_whole
-from flaxattn.heads.terms import Column
+from flaxattn.measures.score_terms import Column
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -129,7 +129,7 @@ class Request:
         Raises:
             InputError: If some have, and some have not.
         """
-        from flaxattn.corpus.trees import is_annotated
+        from flaxattn.corpus.dependency_trees import is_annotated
 
         if self.trees and not self.store:
             raise InputError(

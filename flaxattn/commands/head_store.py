@@ -14,26 +14,26 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flaxattn.capture_json import capture_from_json
 from flaxattn.commands.head_corpus import Part, Source, described
 from flaxattn.commands.head_request import Request
 from flaxattn.corpus.bad_rows import BadRows, Problem, excerpt
-from flaxattn.corpus.trees import Sentence, read_sentences
+from flaxattn.corpus.dependency_trees import Sentence, read_sentences
 from flaxattn.errors import InputError
-from flaxattn.extraction.chunks import TOGETHER
-from flaxattn.extraction.head_scores import WINDOW, Subject, with_rare, with_tree
-from flaxattn.heads.dense import dense_values
-from flaxattn.heads.layout import Layout, layout_of
-from flaxattn.heads.recorded import recorded_values, requests_of
-from flaxattn.heads.scores import Scores, gathered, scores_of
-from flaxattn.heads.terms import Asked, Column, Terms, terms_of
-from flaxattn.piece_spans import PlaceError, piece_spans
-from flaxattn.records import layer_weights
-from flaxattn.seen import Seen
-from flaxattn.store.store import Store, open_store
+from flaxattn.measures.dense_scores import dense_values
+from flaxattn.measures.head_scores import WINDOW, Subject, with_rare, with_tree
+from flaxattn.measures.recorded_scores import recorded_values, requests_of
+from flaxattn.measures.score_terms import Asked, Column, Terms, terms_of
+from flaxattn.measures.scores import Scores, gathered, scores_of
+from flaxattn.pipeline.chunks import TOGETHER
+from flaxattn.store.open_store import Store, open_store
+from flaxattn.text.position_labels import Layout, layout_of
+from flaxattn.text.token_spans import PlaceError, piece_spans
+from flaxattn.trace.capture_json import capture_from_json
+from flaxattn.trace.record import Seen
+from flaxattn.trace.selection import layer_weights
 
 if TYPE_CHECKING:
-    from flaxattn.trace import Trace
+    from flaxattn.trace.trace import Trace
 
 _SIDE = "encoder"
 _TOGETHER = 256  # texts whose scores are handed on together

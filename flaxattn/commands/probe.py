@@ -200,7 +200,7 @@ def _check(kind: str, given: list[str]) -> None:
 
 
 def _check_trees(paths: tuple[Path, ...]) -> None:
-    from flaxattn.corpus.trees import is_annotated
+    from flaxattn.corpus.dependency_trees import is_annotated
 
     for path in paths:
         if not is_annotated(path):

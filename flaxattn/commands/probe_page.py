@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 from flaxattn.commands.head_corpus import traces_of
 from flaxattn.commands.head_page import evidence_facts, evidence_table, numbers_of, report_page
 from flaxattn.corpus.bad_rows import BadRows
-from flaxattn.corpus.trees import read_sentences
-from flaxattn.extraction.head_scores import Subject, subject_of
-from flaxattn.heads.claims import Claim
+from flaxattn.corpus.dependency_trees import read_sentences
+from flaxattn.measures.claims import Claim
+from flaxattn.measures.head_scores import Subject, subject_of
 from flaxattn.probes.arc_weights import Watched
-from flaxattn.probes.dependency import Classifier, Dependencies
-from flaxattn.views.evidence import Report
+from flaxattn.probes.governor_probe import Classifier, Dependencies
+from flaxattn.views.evidence_page import Report
 
 if TYPE_CHECKING:
     from flaxattn.commands.probe_reader import Asked, Files
-    from flaxattn.handle import Pretrained
-    from flaxattn.trace import Trace
+    from flaxattn.pretrained.pretrained_model import Pretrained
+    from flaxattn.trace.trace import Trace
 
 
 def evidence_of(

@@ -18,9 +18,10 @@ from rich.console import Console
 
 if TYPE_CHECKING:
     from flaxattn.corpus.bad_rows import BadRows
-    from flaxattn.corpus.trees import Sentence
-    from flaxattn.extraction.probes import TreeReading, Watch
-    from flaxattn.handle import Pretrained
+    from flaxattn.corpus.dependency_trees import Sentence
+    from flaxattn.pipeline.reading_options import Watch
+    from flaxattn.pretrained.pretrained_model import Pretrained
+    from flaxattn.probes.head_probe import TreeReading
 
 
 class Files(NamedTuple):
@@ -46,7 +47,7 @@ class Files(NamedTuple):
         Args:
             bad: Takes those that cannot be used.
         """
-        from flaxattn.corpus.trees import read_sentences
+        from flaxattn.corpus.dependency_trees import read_sentences
 
         return itertools.islice(read_sentences(self.paths, bad), self.limit)
 
@@ -77,7 +78,7 @@ class Asked:
 
     def loaded(self) -> "Pretrained":
         """The model."""
-        from flaxattn.loading import from_pretrained
+        from flaxattn.pretrained.from_pretrained import from_pretrained
 
         return from_pretrained(self.model)
 
@@ -87,7 +88,7 @@ class Asked:
         Args:
             watch: Told how it goes on.
         """
-        from flaxattn.extraction.probes import TreeReading
+        from flaxattn.probes.head_probe import TreeReading
 
         return TreeReading(self.truncate, self.bad, self.batch_tokens, watch)
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from flaxattn.corpus.mentions import Document
     from flaxattn.corpus.pronouns import Pronoun
-    from flaxattn.probes.coreference import Coreference, Resolver
+    from flaxattn.probes.mention_resolution import Coreference, Resolver
 
 _AMONG = "among all words"
 
@@ -35,8 +35,8 @@ def report_coreference(asked: Asked, form: str) -> None:
         InputError: If there is no mention to judge.
     """
     from flaxattn.commands.head_corpus import write_report
-    from flaxattn.extraction.coreference import head_coreference
-    from flaxattn.figures.roles import plot_head_means
+    from flaxattn.probes.head_coreference import head_coreference
+    from flaxattn.views.figures.plot_roles import plot_head_means
 
     with watched() as watch:
         found, best, among, best_among = head_coreference(
@@ -72,9 +72,9 @@ def report_coreference(asked: Asked, form: str) -> None:
 
 
 def _texts(asked: Asked, files: Files, form: str) -> "Iterator[Pronoun | Document]":
-    from flaxattn.corpus.documents import read_documents
+    from flaxattn.corpus.coreference_documents import read_documents
     from flaxattn.corpus.pronouns import read_pronouns
-    from flaxattn.extraction.coreference import DOCUMENTS
+    from flaxattn.probes.head_coreference import DOCUMENTS
 
     if form == DOCUMENTS:
         return itertools.islice(read_documents(files.paths, asked.bad), files.limit)

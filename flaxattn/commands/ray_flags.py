@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Options of commands that can give their work to a Ray cluster, and what was typed of them.
 
-What they do is in `flaxattn.extraction.ray_session.RayOptions`.
+What they do is in `flaxattn.store.ray_session.RayOptions`.
 """
 
 from typing import Annotated, Any

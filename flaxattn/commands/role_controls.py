@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What `flaxattn roles` tells beside the roles: how many are found by chance, and repetitions.
 
-Both are read off few texts. What is counted is decided in `flaxattn.heads` and extraction.
+Both are read off few texts. What is counted is decided in `flaxattn.measures` and extraction.
 """
 
 import itertools
@@ -12,8 +12,8 @@ from flaxattn.commands.head_corpus import read_subjects
 from flaxattn.commands.head_request import Request
 
 if TYPE_CHECKING:
-    from flaxattn.heads.roles import Test
-    from flaxattn.heads.terms import Asked
+    from flaxattn.measures.role_tests import Test
+    from flaxattn.measures.score_terms import Asked
 
 _ADDED = 4  # ids that may not be drawn: of beginning, end and padding, and one more
 _FEW = 40  # texts on which false positives are counted
@@ -32,8 +32,8 @@ def false_positives(
         drawings: How often trees are drawn; 0 for no count at all.
     """
     from flaxattn.corpus.bad_rows import BadRows
-    from flaxattn.extraction import false_positives as counted
-    from flaxattn.loading import from_pretrained
+    from flaxattn.measures import false_positives as counted
+    from flaxattn.pretrained.from_pretrained import from_pretrained
 
     if request.store or not drawings:
         return {}
@@ -86,9 +86,9 @@ def repeated(request: Request, test: "Test", side: str, sequences: int) -> dict[
         side: `encoder`, `decoder` or `cross`.
         sequences: How many; 0 for none.
     """
-    from flaxattn.gpt2_handle import PretrainedGPT2
-    from flaxattn.heads.induction import detect_heads, repeat_tests
-    from flaxattn.loading import from_pretrained
+    from flaxattn.measures.induction import detect_heads, repeat_tests
+    from flaxattn.pretrained.from_pretrained import from_pretrained
+    from flaxattn.pretrained.pretrained_gpt2 import PretrainedGPT2
 
     if request.store or side != "decoder" or sequences < 2:
         return {}

@@ -14,7 +14,7 @@ from flaxattn.errors import InputError
 
 if TYPE_CHECKING:
     from flaxattn.commands.head_corpus import Corpus
-    from flaxattn.heads.roles import Roles
+    from flaxattn.measures.role_tests import Roles
 
 
 @reads_heads
@@ -51,11 +51,11 @@ def roles(
     from flaxattn.commands.head_page import evidence_facts, evidence_table
     from flaxattn.commands.head_report import refusals, tell
     from flaxattn.commands.role_controls import false_positives, repeated, told
-    from flaxattn.figures.roles import plot_roles
-    from flaxattn.heads.claims import role_claims
-    from flaxattn.heads.patterns import labels
-    from flaxattn.heads.roles import Test, facts, find_roles
-    from flaxattn.heads.terms import PAPER_RELATIONS, Asked, check_relations
+    from flaxattn.measures.claims import role_claims
+    from flaxattn.measures.patterns import labels
+    from flaxattn.measures.role_tests import Test, facts, find_roles
+    from flaxattn.measures.score_terms import PAPER_RELATIONS, Asked, check_relations
+    from flaxattn.views.figures.plot_roles import plot_roles
 
     named = relations.split(",") if relations is not None else PAPER_RELATIONS
     chosen = check_relations([name.strip() for name in named])
@@ -91,7 +91,7 @@ def roles(
 
 def _page(request: Request, corpus: "Corpus", found: "Roles", claims: list) -> bytes:
     from flaxattn.commands.head_page import numbers_of, report_page
-    from flaxattn.views.evidence import Report
+    from flaxattn.views.evidence_page import Report
 
     test, said = found.test, corpus.facts
     about = (

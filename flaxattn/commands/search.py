@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`flaxattn search build|query`: parses, calls, prints. Everything heavy is imported when it runs.
 
-What is stored is in `flaxattn.store.head_index`, what is similar in `flaxattn.heads.search`.
+What is stored is in `flaxattn.store.token_index`, what is similar in
+`flaxattn.measures.nearest_tokens`.
 """
 
 import itertools
@@ -18,8 +19,8 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from flaxattn.heads.search import Hit
-    from flaxattn.heads.search import Token as Found
+    from flaxattn.measures.nearest_tokens import Hit
+    from flaxattn.measures.nearest_tokens import Token as Found
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
@@ -66,8 +67,8 @@ def build(
     from flaxattn.commands.head_request import Request
     from flaxattn.commands.text_lines import progress
     from flaxattn.corpus.bad_rows import BadRows
-    from flaxattn.extraction.head_index import Wanted, build_head_index
-    from flaxattn.loading import from_pretrained
+    from flaxattn.measures.build_token_index import Wanted, build_head_index
+    from flaxattn.pretrained.from_pretrained import from_pretrained
 
     if on_error not in ("fail", "skip"):
         raise typer.BadParameter("choose fail or skip.", param_hint="--on-error")
@@ -115,10 +116,10 @@ def query(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
     """Print the most similar contexts of a token, and what these tokens are and attend to."""
-    from flaxattn.extraction.head_index import token_vector
-    from flaxattn.heads.search import histograms, nearest
-    from flaxattn.loading import from_pretrained
-    from flaxattn.store.head_index import open_head_index
+    from flaxattn.measures.build_token_index import token_vector
+    from flaxattn.measures.nearest_tokens import histograms, nearest
+    from flaxattn.pretrained.from_pretrained import from_pretrained
+    from flaxattn.store.token_index import open_head_index
 
     opened = open_head_index(index)
     layer, number = _head(head, opened.layers)

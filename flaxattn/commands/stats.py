@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from flaxattn.commands.head_corpus import Corpus
-    from flaxattn.heads.scores import Tally
+    from flaxattn.measures.scores import Tally
 
 _SHARES = ("next", "previous", "own", "cls", "sep", "punctuation", "own segment", "other segment")
 _SHOWN = ("next", "previous", "own", "cls", "sep", "punctuation")
@@ -45,9 +45,9 @@ def stats(
     from flaxattn.commands.head_likeness import compared_heads
     from flaxattn.commands.head_page import evidence_facts, evidence_table
     from flaxattn.commands.head_report import refusals, tell
-    from flaxattn.heads.claims import measure_claims
-    from flaxattn.heads.patterns import labels
-    from flaxattn.heads.terms import Asked
+    from flaxattn.measures.claims import measure_claims
+    from flaxattn.measures.patterns import labels
+    from flaxattn.measures.score_terms import Asked
 
     asked = Asked(annotated=request.annotated, seed=seed)
     corpus = gathered(request, asked, Console(stderr=True), _EVIDENCE)
@@ -83,8 +83,8 @@ def _page(
     request: Request, corpus: "Corpus", means: "dict[str, np.ndarray]", claims: list
 ) -> bytes:
     from flaxattn.commands.head_page import numbers_of, report_page
-    from flaxattn.heads.claims import label_column
-    from flaxattn.views.evidence import Report
+    from flaxattn.measures.claims import label_column
+    from flaxattn.views.evidence_page import Report
 
     tally, said = corpus.tally, corpus.facts
     values = dict(means)
@@ -102,8 +102,8 @@ def _page(
 
 
 def _figure(tally: "Tally", means: "dict[str, np.ndarray]") -> Any:
-    from flaxattn.figures.head_effects import plot_head_values
-    from flaxattn.figures.roles import plot_head_means
+    from flaxattn.views.figures.plot_head_effects import plot_head_values
+    from flaxattn.views.figures.plot_roles import plot_head_means
 
     shares = {name: means[name] for name in _DRAWN if name in means}
     if shares:

@@ -35,8 +35,8 @@ def info(
     as_json: _Json = False,
 ) -> None:
     """Say what a store holds, or what one of its texts is."""
-    from flaxattn.store.info import describe, describe_text
-    from flaxattn.store.store import open_store
+    from flaxattn.store.open_store import open_store
+    from flaxattn.store.store_info import describe, describe_text
 
     opened = open_store(store)
     said = describe(opened) if example is None else describe_text(opened, example)
@@ -46,7 +46,7 @@ def info(
 @app.command()
 def verify(store: _Store, as_json: _Json = False) -> None:
     """Read every byte of a store; exit code 1 and the names of the files if any is damaged."""
-    from flaxattn.store.verify import verify as find
+    from flaxattn.store.verify_store import verify as find
 
     with _progress("shards") as seen:
         found = find(store, seen)
@@ -74,7 +74,7 @@ def merge(
     as_json: _Json = False,
 ) -> None:
     """Put stores of one plan together, such as those of `--shard i/N` on several machines."""
-    from flaxattn.store.merge import merge as put_together
+    from flaxattn.store.merge_stores import merge as put_together
 
     found = put_together(stores, out, copy=copy)
     if as_json:
@@ -95,7 +95,7 @@ def export(
 ) -> None:
     """Write attention for other programs: npz, Hugging Face's tuples as npy, BertViz, CSV."""
     from flaxattn.store.export import export as write
-    from flaxattn.store.store import open_store
+    from flaxattn.store.open_store import open_store
 
     opened = open_store(store)
     with _progress("texts") as seen:

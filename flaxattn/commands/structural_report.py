@@ -37,10 +37,10 @@ def report_structural(
     import dataclasses
 
     from flaxattn.commands.head_corpus import write_report
-    from flaxattn.extraction.probes import structural_probe
-    from flaxattn.figures.structural import plot_structural
+    from flaxattn.probes.head_probe import structural_probe
     from flaxattn.probes.probe_file import to_bytes
-    from flaxattn.probes.structural import Fitting
+    from flaxattn.probes.structural_probe import Fitting
+    from flaxattn.views.figures.plot_structural import plot_structural
 
     fitting = Fitting(rank=rank, epochs=epochs or Fitting.epochs, seed=asked.seed)
     with watched() as watch:

@@ -17,7 +17,7 @@ from flaxattn.errors import InputError
 from flaxattn.files import write_text
 
 if TYPE_CHECKING:
-    from flaxattn.seq2seq_handle import PretrainedSeq2Seq
+    from flaxattn.pretrained.pretrained_seq2seq import PretrainedSeq2Seq
 
 Beam = Annotated[int, typer.Option("--beam", help="Hypotheses kept; 1 writes greedily.")]
 Batch = Annotated[int, typer.Option(help="Sentences per batch.")]
@@ -123,8 +123,8 @@ def load(name: str | None) -> "PretrainedSeq2Seq":
     """
     if name is None:
         raise typer.BadParameter("it is missing: which model?", param_hint="--model")
-    from flaxattn.loading import from_pretrained
-    from flaxattn.seq2seq_handle import PretrainedSeq2Seq
+    from flaxattn.pretrained.from_pretrained import from_pretrained
+    from flaxattn.pretrained.pretrained_seq2seq import PretrainedSeq2Seq
 
     loaded = from_pretrained(name)
     if not isinstance(loaded, PretrainedSeq2Seq):
@@ -153,7 +153,7 @@ def translated(
         seen: Is told how many were done.
         settings: Of generation.
     """
-    from flaxattn import translating
+    from flaxattn.pretrained import translation_batches as translating
 
     texts = [text for _, text in lines]
     with named(lines):
@@ -178,8 +178,8 @@ def _aligned(
     settings: dict[str, Any],
 ) -> list[str]:
     """The lines to print: a translation, a tab, and its alignment."""
-    from flaxattn import translating
-    from flaxattn.heads.alignment import pharaoh, word_alignment
+    from flaxattn.measures.word_alignment import pharaoh, word_alignment
+    from flaxattn.pretrained import translation_batches as translating
 
     texts = [text for _, text in lines]
     filled = [number for number, text in enumerate(texts) if text.strip()]
@@ -212,7 +212,7 @@ def _write_view(
     truncate: bool,
     settings: dict[str, Any],
 ) -> None:
-    from flaxattn.views.doors import head_view
+    from flaxattn.views.trace_views import head_view
 
     first = next((text for text in texts if text.strip()), None)
     if first is None:
@@ -226,8 +226,8 @@ def _write_view(
 @contextlib.contextmanager
 def named(lines: Sequence[tuple[str, str]]) -> Iterator[None]:
     """Call a source that cannot be read by its file and line."""
-    from flaxattn.tokenizing import shortened
-    from flaxattn.translating import SourceError
+    from flaxattn.pretrained.translation_batches import SourceError
+    from flaxattn.text.tokenizer_files import shortened
 
     try:
         yield

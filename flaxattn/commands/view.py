@@ -26,8 +26,8 @@ from flaxattn.commands.view_weights import (
 )
 
 if TYPE_CHECKING:
-    from flaxattn.store.store import Store
-    from flaxattn.trace import Trace
+    from flaxattn.store.open_store import Store
+    from flaxattn.trace.trace import Trace
 
 
 class View(NamedTuple):
@@ -212,8 +212,8 @@ def _read(
 ) -> Iterator[tuple[int | None, "Trace", dict[str, Any]]]:
     """The trace of a text under a model, and what is shown beside attention."""
     from flaxattn.kernels.contract import Capture
-    from flaxattn.loading import from_pretrained
-    from flaxattn.views.compare import without_vectors
+    from flaxattn.pretrained.from_pretrained import from_pretrained
+    from flaxattn.views.second_trace import without_vectors
 
     asked = Capture(weights=True, query=vectors, key=vectors, value=vectors or bool(kinds))
     console = _console()
@@ -236,7 +236,7 @@ def _read(
 
 def _saved(path: str, examples: Sequence[int] | None) -> Iterator[tuple[int | None, "Trace"]]:
     """Texts of a trace file; by default all as one trace."""
-    from flaxattn.trace import Trace
+    from flaxattn.trace.trace import Trace
 
     trace = Trace.load(path)
     if not examples:
@@ -250,8 +250,8 @@ def _stored(
     path: str, examples: Sequence[int] | None, names: Sequence[str] | None
 ) -> Iterator[tuple[int | None, "Trace"]]:
     """Texts of a store; the first by default."""
-    from flaxattn.store.find import example_of
-    from flaxattn.store.store import open_store
+    from flaxattn.store.find_texts import example_of
+    from flaxattn.store.open_store import open_store
 
     store = open_store(path)
     wanted = [store.shard_of(number)[0] for number in examples or ()]
@@ -346,7 +346,7 @@ def _tell(path: Path) -> None:
 
 def _serve(path: str, view: View, port: int) -> None:
     """Hand out the pages of a store until somebody presses Ctrl-C."""
-    from flaxattn.store.store import open_store
+    from flaxattn.store.open_store import open_store
     from flaxattn.views.serving import TextServer
 
     store: Store = open_store(path)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
-    from flaxattn.trace import Trace
+    from flaxattn.trace.trace import Trace
 
 KINDS = ("norm", "rollout", "effective")
 _ABLATION = "ablation"
@@ -50,12 +50,12 @@ def of_model(model: Any, trace: "Trace", names: Sequence[str], *, truncate: bool
         names: As `wanted_kinds` returns them.
         truncate: Whether a text that is too long is cut.
     """
-    from flaxattn.projections import output_projections
+    from flaxattn.pretrained.output_projections import output_projections
 
     found = _shown(trace, [n for n in names if n in KINDS], output_projections(model))
     if _ABLATION in names:
-        from flaxattn.ablation import ablate
-        from flaxattn.head_losses import head_task
+        from flaxattn.attribution.ablation import ablate
+        from flaxattn.attribution.head_losses import head_task
 
         text, *second = trace.texts[0]
         found["effects"] = ablate(head_task(model, [text], second or None, truncate=truncate))
@@ -80,7 +80,7 @@ def _shown(trace: "Trace", names: Sequence[str], projections: Any) -> dict[str, 
     """Weights by name; the first of them shows."""
     if not names:
         return {}
-    from flaxattn.heads.contribution_maps import contributions
+    from flaxattn.attribution.contribution_maps import contributions
 
     found = contributions(trace, names, projections=projections)
     return {"weights": found, "state": {"weights": names[0]}}
@@ -103,9 +103,9 @@ def pairs_of(
     Raises:
         typer.BadParameter: If ids are given of files.
     """
-    from flaxattn.store.find import example_of
-    from flaxattn.store.store import open_store
-    from flaxattn.trace import Trace
+    from flaxattn.store.find_texts import example_of
+    from flaxattn.store.open_store import open_store
+    from flaxattn.trace.trace import Trace
 
     if kind == "trace" and names:
         raise typer.BadParameter("it goes with stores; these are files.", param_hint="--id")

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`flaxattn weights`: what keys give to queries beyond attention, per text and head.
 
-Everything heavy is imported when it runs. Maps are made in `flaxattn.weighing` and measured in
-`flaxattn.heads.map_measures`.
+Everything heavy is imported when it runs. Maps are made in `flaxattn.attribution.attribution_maps`
+and measured in `flaxattn.measures.map_measures`.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,10 +25,10 @@ from flaxattn.commands.head_request import (
 from flaxattn.errors import InputError
 
 if TYPE_CHECKING:
+    from flaxattn.attribution.contribution_maps import Maps
     from flaxattn.commands.head_report import Corpus
-    from flaxattn.handle import Pretrained
-    from flaxattn.heads.contribution_maps import Maps
-    from flaxattn.trace import Trace
+    from flaxattn.pretrained.pretrained_model import Pretrained
+    from flaxattn.trace.trace import Trace
 
 KINDS = ("attention", "norm", "effective", "gradient", "zeroing", "rollout", "flow")
 _DEFAULT = ",".join(KINDS[:-1])
@@ -63,7 +63,7 @@ def weights(
     from flaxattn.commands.ablate import model_head
     from flaxattn.commands.head_corpus import write_report
     from flaxattn.commands.head_report import finite, read_corpus
-    from flaxattn.loading import from_pretrained
+    from flaxattn.pretrained.from_pretrained import from_pretrained
 
     chosen = [name.strip() for name in kinds.split(",")]
     if unknown := [name for name in chosen if name not in KINDS]:
@@ -101,8 +101,7 @@ def measured(
     Raises:
         InputError: If a text cannot be read, or there is no kind left.
     """
-    from flaxattn.extraction.extract import extract
-    from flaxattn.reading import sides_of
+    from flaxattn.pipeline.extraction import extract
 
     traces = extract(model, corpus.texts, corpus.second)
     rows: list[dict[str, Any]] = []
@@ -115,7 +114,7 @@ def measured(
             continue
         for side, each in maps.items():
             for number, (one, trace) in enumerate(zip(each, traces, strict=True)):
-                seen = sides_of(trace)[side]
+                seen = trace.sides[side]
                 layers = seen.layers if len(one) == len(seen.layers) else (-1,)
                 heads = seen.heads if one.shape[1] == len(seen.heads) else (-1,)
                 rows += _rows((number, kind, side), one, trace, layers, heads)
@@ -129,10 +128,9 @@ def _makers(
     model: "Pretrained", corpus: "Corpus", traces: list["Trace"], seed: int
 ) -> dict[str, Callable[[], "Maps"]]:
     """How maps of each kind come about, of all texts by side."""
-    from flaxattn import weighing
-    from flaxattn.heads.flow import attention_flow, rollout
-    from flaxattn.reading import sides_of
-    from flaxattn.records import layer_weights
+    from flaxattn.attribution import attribution_maps as weighing
+    from flaxattn.attribution.rollout import attention_flow, rollout
+    from flaxattn.trace.selection import layer_weights
 
     texts, second = corpus.texts, corpus.second
 
@@ -143,7 +141,7 @@ def _makers(
     def seen() -> "Maps":
         found: Maps = {}
         for trace in traces:
-            for side, record in sides_of(trace).items():
+            for side, record in trace.sides.items():
                 found.setdefault(side, []).append(layer_weights(record, record.layers))
         return found
 
@@ -167,7 +165,7 @@ def _rows(
     layers: Sequence[int],
     heads: Sequence[int],
 ) -> list[dict[str, Any]]:
-    from flaxattn.heads.map_measures import map_measures
+    from flaxattn.measures.map_measures import map_measures
 
     side = where[2]
     own = trace.decoder_special if side == "decoder" and trace.decoder_tokens else trace.special
@@ -203,7 +201,7 @@ def _means(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _figure(means: list[dict[str, Any]]) -> Any:
     """Shares on the first position and on special ones, a map for each kind that tells heads."""
-    from flaxattn.figures.roles import plot_head_means
+    from flaxattn.views.figures.plot_roles import plot_head_means
 
     side = means[0]["side"]
     own = [row for row in means if row["side"] == side]

@@ -3,7 +3,7 @@
 """Documents whose mentions of entities are marked, and the brackets that mark them.
 
 Files of CoNLL-2012 and CoNLL-U are read in `documents`; who resolves a mention, and how well, is
-found out in `flaxattn.heads`.
+found out in `flaxattn.measures`.
 """
 
 import re

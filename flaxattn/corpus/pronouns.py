@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from flaxattn.corpus.bad_rows import BadRows, Problem, excerpt
 from flaxattn.corpus.lines import lines_of, refused, sound
-from flaxattn.corpus.tables import Row, read_rows, text_of
+from flaxattn.corpus.rows import Row, read_rows, text_of
 from flaxattn.errors import InputError
 
 Span = tuple[int, int]

@@ -11,9 +11,9 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 
 from flaxattn.corpus.bad_rows import BadRows, Problem, excerpt
-from flaxattn.corpus.files import InputFile
+from flaxattn.corpus.input_files import InputFile
 from flaxattn.corpus.parallel import read_parallel
-from flaxattn.corpus.tables import Row, read_rows, text_of
+from flaxattn.corpus.rows import Row, read_rows, text_of
 
 
 @dataclass(frozen=True)

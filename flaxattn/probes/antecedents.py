@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from flaxattn.corpus.mentions import PRONOUN, Document, Mention
-from flaxattn.probes.coreference import FROM_MENTION, NEAREST, TO_MENTION, MentionScores
+from flaxattn.probes.mention_resolution import FROM_MENTION, NEAREST, TO_MENTION, MentionScores
 
 HEAD_WORD, RULES = "head word", "rules"
 _Agreement = tuple[str | None, str | None, str | None]  # number, gender, person; None for any

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 from jaxtyping import Float
 
-from flaxattn.heads.evidence import Evidence
-from flaxattn.probes.dependency import FROM_GOVERNOR, TO_GOVERNOR
+from flaxattn.measures.evidence import Evidence
+from flaxattn.probes.governor_probe import FROM_GOVERNOR, TO_GOVERNOR
 from flaxattn.probes.word_maps import WordMaps
 
 

@@ -17,12 +17,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from flaxattn.described import Kind, packed, unpacked
 from flaxattn.errors import InputError
 from flaxattn.files import write_bytes
-from flaxattn.probes.parsing import ParsingProbe
-from flaxattn.probes.structural import StructuralProbe
-from flaxattn.tensorfile import digest
+from flaxattn.probes.parsing_probe import ParsingProbe
+from flaxattn.probes.structural_probe import StructuralProbe
+from flaxattn.trace.described_file import Kind, packed, unpacked
+from flaxattn.trace.tensor_file import digest
 
 FORMAT = 1
 _KIND = Kind(

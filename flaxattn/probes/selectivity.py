@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Int
 
 from flaxattn.errors import InputError
-from flaxattn.probes.parsing import ParsingProbe, Targets, fit_parsing_probe, governors_of
+from flaxattn.probes.parsing_probe import ParsingProbe, Targets, fit_parsing_probe, governors_of
 from flaxattn.probes.word_maps import ROOT, UNKNOWN, WordMaps
 
 

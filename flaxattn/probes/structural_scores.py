@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int
 from scipy.stats import rankdata
 
 from flaxattn.probes.selectivity import check_apart
-from flaxattn.probes.structural import (
+from flaxattn.probes.structural_probe import (
     Fitting,
     Metric,
     StructuralProbe,

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from flaxattn.errors import InputError
-from flaxattn.heads.layout import Layout
+from flaxattn.text.position_labels import Layout
 
 ROOT = -1
 """In place of a governor: the word has none."""

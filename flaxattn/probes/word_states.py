@@ -12,9 +12,9 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from flaxattn.errors import InputError
-from flaxattn.heads.layout import Layout
 from flaxattn.probes.tree_metrics import TreeMetric, tree_metric
 from flaxattn.probes.word_maps import ROOT
+from flaxattn.text.position_labels import Layout
 
 
 @dataclasses.dataclass(frozen=True)

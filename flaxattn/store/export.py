@@ -16,11 +16,10 @@ import numpy as np
 from flaxattn.corpus.safe_text import csv_cell, safe_name
 from flaxattn.errors import InputError
 from flaxattn.files import written_whole
-from flaxattn.seen import FIELDS, Seen
-from flaxattn.store.layout import TEXTS
-from flaxattn.store.store import Store, as_float32
-from flaxattn.store.tables import sides_of
-from flaxattn.trace import Trace
+from flaxattn.store.open_store import Store, as_float32
+from flaxattn.store.store_layout import TEXTS
+from flaxattn.trace.record import FIELDS, Seen
+from flaxattn.trace.trace import Trace
 
 INDEX = "index.json"
 FORMATS = ("npz", "npy", "bertviz", "csv")
@@ -105,7 +104,7 @@ def _npz(folder: Path, name: str, trace: Trace) -> None:
     for field in ("decoder_tokens", "written"):
         if rows := getattr(trace, field):
             arrays[field] = np.array(rows[0], str)
-    for side, seen in sides_of(trace).items():
+    for side, seen in trace.sides.items():
         arrays |= {f"{side}.layers": np.array(seen.layers), f"{side}.heads": np.array(seen.heads)}
         for field in FIELDS:
             if (array := getattr(seen, field)) is not None:
@@ -116,7 +115,7 @@ def _npz(folder: Path, name: str, trace: Trace) -> None:
 
 def _weights(trace: Trace) -> dict[str, Seen]:
     """The sides that hold whole weights."""
-    sides = {side: seen for side, seen in sides_of(trace).items() if seen.weights is not None}
+    sides = {side: seen for side, seen in trace.sides.items() if seen.weights is not None}
     if not sides:
         raise InputError(
             "this format is of attention weights, and the store holds none\n"

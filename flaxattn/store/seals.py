@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import UInt32, UInt64
 
 from flaxattn.errors import StoreError
-from flaxattn.store.layout import FORMAT, MANIFEST, shard_folder, shard_name
+from flaxattn.store.store_layout import FORMAT, MANIFEST, shard_folder, shard_name
 
 _CRC32C = 4  # bytes after an index
 

@@ -3,7 +3,7 @@
 """One committed shard, opened for reading: its tables, its arrays, the traces of its texts.
 
 A table is checked when it is first read, an array chunk by chunk. Which shard an example is in,
-`flaxattn.store.store` knows.
+`flaxattn.store.open_store` knows.
 """
 
 import dataclasses
@@ -18,20 +18,19 @@ import pyarrow.parquet as pq
 from jaxtyping import Shaped
 
 from flaxattn.errors import StoreError
-from flaxattn.seen import Seen
-from flaxattn.store.arrays import StoredArray
-from flaxattn.store.layout import (
+from flaxattn.store.seals import content, damaged, read_manifest
+from flaxattn.store.store_layout import (
     OF_MAPS,
     PLAN,
-    SIDES,
     TEXTS,
     TOKENS,
     places,
     rows_of,
     shard_folder,
 )
-from flaxattn.store.seals import content, damaged, read_manifest
-from flaxattn.trace import Trace
+from flaxattn.store.zarr_arrays import StoredArray
+from flaxattn.trace.record import SIDES, Seen
+from flaxattn.trace.trace import Trace
 
 _SIZES = ("_tokens", "_queries", "_keys", "_start")
 

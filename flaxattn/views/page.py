@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from flaxattn.files import write_text
-from flaxattn.views.linking import link
 from flaxattn.views.payload import script_json, visible
+from flaxattn.views.script_linking import link
 
 
 @dataclasses.dataclass(frozen=True, repr=False)

@@ -16,9 +16,9 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from flaxattn.errors import FlaxattnError, InputError, StoreError
-from flaxattn.store.find import find_texts
-from flaxattn.store.store import Store
-from flaxattn.trace import Trace
+from flaxattn.store.find_texts import find_texts
+from flaxattn.store.open_store import Store
+from flaxattn.trace.trace import Trace
 from flaxattn.views.page import Page
 from flaxattn.views.texts_page import PAGE, texts_page, texts_policy
 

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The page that lists texts of a store, some at a time, each a link to the page of its attention.
 
-It holds no script. Rows come in as `flaxattn.store.find` finds them; `serving.py` hands it out.
+It holds no script. Rows come in as `flaxattn.store.find_texts` finds them; `serving.py` hands it
+out.
 """
 
 import base64
@@ -13,7 +14,7 @@ from collections.abc import Sequence
 from importlib import resources
 from urllib.parse import urlencode
 
-from flaxattn.store.find import Found
+from flaxattn.store.find_texts import Found
 from flaxattn.views.payload import visible
 
 PAGE = 50

@@ -241,7 +241,7 @@ def jobs(options: argparse.Namespace) -> Iterator[tuple[str, Callable[..., Any],
         given = runpy.run_path(options.script)
         yield options.script, given["FUNCTION"], tuple(given["ARGUMENTS"])
         return
-    from flaxattn.kernels import variants
+    from flaxattn.benchmarks import variants
 
     backend = importlib.import_module(BACKENDS[options.platform])
     everything = variants.HALF
@@ -274,7 +274,7 @@ def main() -> int:
         print(*wheels())
         return 0
     if options.platform == "list":
-        from flaxattn.kernels import variants
+        from flaxattn.benchmarks import variants
 
         print(*(each.name for each in variants.HALF + variants.FLOAT32), sep="\n")
         return 0

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from flaxattn.kernels import variants
+from flaxattn.benchmarks import variants
 
 SCRIPT = Path(__file__).with_name("compile.py")
 SHARED_MEMORY = 232_448  # of a block on sm_90, in bytes

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from flaxattn.corpus.bad_rows import FIXES, WHOLE_FILE, BadRows
-from flaxattn.corpus.tables import read_rows
+from flaxattn.corpus.rows import read_rows
 from flaxattn.errors import InputError
 
 TABLE = pa.table({"text": [f"text {n}" for n in range(5000)], "n": range(5000)})

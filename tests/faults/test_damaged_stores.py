@@ -13,8 +13,8 @@ import zarr
 
 import flaxattn as fa
 from flaxattn.errors import StoreError
-from flaxattn.store.verify import verify
-from flaxattn.trace import Trace
+from flaxattn.store.verify_store import verify
+from flaxattn.trace.trace import Trace
 
 TRIALS = 300 if os.environ.get("FLAXATTN_TRIALS") == "full" else 35
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import flaxattn as fa
-from flaxattn.store.verify import verify
+from flaxattn.store.verify_store import verify
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("hosts")]
 WORDS = "the cat is very sad because it could not find food".split()

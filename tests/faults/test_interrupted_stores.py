@@ -24,10 +24,10 @@ import store_cases as cases
 
 import flaxattn as fa
 from flaxattn.errors import StoreError
-from flaxattn.store import writer
-from flaxattn.store.verify import verify
-from flaxattn.store.writer import commit, remove_leftovers, shard_files, write_shard
-from flaxattn.trace import Trace
+from flaxattn.store import shard_writer as writer
+from flaxattn.store.shard_writer import commit, remove_leftovers, shard_files, write_shard
+from flaxattn.store.verify_store import verify
+from flaxattn.trace.trace import Trace
 
 FULL = os.environ.get("FLAXATTN_TRIALS") == "full"
 CALLS = ("open", "write", "fsync", "rename")

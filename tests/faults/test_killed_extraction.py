@@ -22,10 +22,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import flaxattn as fa
-from flaxattn import weights
-from flaxattn.bert import Bert
-from flaxattn.store.verify import verify
-from flaxattn.tokens import train_wordpiece
+from flaxattn.models.bert import Bert
+from flaxattn.pretrained import model_directory as weights
+from flaxattn.store.verify_store import verify
+from flaxattn.text.tokenizer import train_wordpiece
 
 FULL = os.environ.get("FLAXATTN_TRIALS") == "full"
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("killed")]

@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from flaxattn.store.verify import verify
+from flaxattn.store.verify_store import verify
 
 FULL = os.environ.get("FLAXATTN_TRIALS") == "full"
 pytestmark = [pytest.mark.slow, pytest.mark.ray, pytest.mark.xdist_group("ray")]
@@ -33,7 +33,7 @@ FRAGILE = """
 import os, signal, sys
 from pathlib import Path
 from flaxattn import cli
-from flaxattn.extraction import ray_engine, ray_worker
+from flaxattn.pipeline import ray_engine, ray_worker
 from flaxattn.store import writer
 
 named = writer.named

@@ -67,7 +67,7 @@ def plain(value: Any) -> Any:
 
 
 def write_model(folder: Path, part: str = "model.safetensors") -> Path:
-    from flaxattn import tensorfile
+    from flaxattn.trace import tensor_file as tensorfile
 
     tensorfile.write(folder / "model.safetensors", tensors())
     if part != "model.safetensors":
@@ -77,7 +77,7 @@ def write_model(folder: Path, part: str = "model.safetensors") -> Path:
 
 
 def read_model(path: Path) -> Any:
-    from flaxattn.tensorfile import TensorFiles
+    from flaxattn.trace.tensor_file import TensorFiles
 
     files = TensorFiles(path.parent)
     return [(name, plain(files.read(name))) for name in sorted(files.shapes)]
@@ -104,7 +104,7 @@ def write_config(kind: str, folder: Path) -> Path:
 
 
 def read_config(path: Path) -> Any:
-    from flaxattn.weights import read_config as read
+    from flaxattn.pretrained.model_directory import read_config as read
 
     return read(path.parent)
 
@@ -117,7 +117,7 @@ def write_generation(folder: Path) -> Path:
 
 
 def read_generation(path: Path) -> Any:
-    from flaxattn.generation_config import read, settled
+    from flaxattn.pretrained.generation_config import read, settled
 
     return settled({"max_new_tokens": 5}, read(path.parent), {}, 3, 40)
 
@@ -127,7 +127,7 @@ def write_trace(folder: Path) -> Path:
 
 
 def read_trace(path: Path) -> Any:
-    from flaxattn.trace import Trace
+    from flaxattn.trace.trace import Trace
 
     trace = Trace.load(path)
     sides = [getattr(trace, side) for side in ("encoder", "decoder", "cross")]
@@ -136,7 +136,7 @@ def read_trace(path: Path) -> Any:
 
 
 def write_probe(folder: Path) -> Path:
-    from flaxattn.probes.parsing import ParsingProbe
+    from flaxattn.probes.parsing_probe import ParsingProbe
     from flaxattn.probes.probe_file import save_probe
 
     heads = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -156,7 +156,7 @@ def read_probe(path: Path) -> Any:
 
 @functools.cache
 def wordpiece() -> Any:
-    from flaxattn.tokens import train_wordpiece
+    from flaxattn.text.tokenizer import train_wordpiece
 
     return train_wordpiece(TEXTS * 3, 60, True, 32)
 
@@ -169,14 +169,14 @@ def write_tokenizer(name: str, folder: Path) -> Path:
 
 
 def read_tokenizer(path: Path) -> Any:
-    from flaxattn.tokens import Tokenizer
+    from flaxattn.text.tokenizer import Tokenizer
 
     tokenizer = Tokenizer.from_dir(path.parent)
     return tokenizer.vocab_size, tokenizer.settings
 
 
 def write_bpe(folder: Path) -> Path:
-    from flaxattn.bpe import train_bpe
+    from flaxattn.text.bpe_training import train_bpe
 
     train_bpe(TEXTS * 3, 60).save(folder)
     return folder / "tokenizer.json"
@@ -211,7 +211,7 @@ def write_pieces(name: str, folder: Path) -> Path:
 
 
 def read_pieces(path: Path) -> Any:
-    from flaxattn.sentencepieces import SentencePieces
+    from flaxattn.text.sentencepieces import SentencePieces
 
     return [tokenizer.vocab_size for tokenizer in SentencePieces.from_dir(path.parent)]
 
@@ -257,7 +257,7 @@ def write_table(name: str, folder: Path) -> Path:
 def read_table(path: Path) -> Any:
     """All that can be read; each text must be one that may be encoded."""
     from flaxattn.corpus.bad_rows import BadRows
-    from flaxattn.corpus.files import find_inputs
+    from flaxattn.corpus.input_files import find_inputs
     from flaxattn.corpus.texts import Columns, read_texts
 
     found = []
@@ -278,7 +278,7 @@ def write_trees(folder: Path) -> Path:
 
 def read_trees(path: Path) -> Any:
     from flaxattn.corpus.bad_rows import BadRows
-    from flaxattn.corpus.trees import read_sentences
+    from flaxattn.corpus.dependency_trees import read_sentences
 
     bad = BadRows("skip")
     found = list(read_sentences([path], bad))
@@ -324,7 +324,7 @@ def write_saved(folder: Path) -> Path:
 
 def read_saved(path: Path) -> Any:
     from flaxattn.corpus.bad_rows import BadRows
-    from flaxattn.corpus.files import find_inputs
+    from flaxattn.corpus.input_files import find_inputs
     from flaxattn.corpus.texts import Columns, read_texts
 
     return list(read_texts(find_inputs([path.parent]), Columns(), BadRows("skip")))
@@ -334,11 +334,11 @@ def read_saved(path: Path) -> Any:
 
 
 def some_plan() -> Any:
-    from flaxattn.corpus.files import Fingerprint
+    from flaxattn.corpus.input_files import Fingerprint
     from flaxattn.corpus.texts import Columns
-    from flaxattn.extraction.model_mark import ModelMark
-    from flaxattn.extraction.plan import Plan, Settings, Shard
     from flaxattn.kernels.contract import Capture, Sieve
+    from flaxattn.store.job_plan import Plan, Settings, Shard
+    from flaxattn.store.model_fingerprint import ModelMark
 
     return Plan(
         files=(Fingerprint("a.txt", 10, "0" * 64), Fingerprint("é.txt", 12, "1" * 64)),
@@ -362,9 +362,9 @@ def write_plan(folder: Path) -> Path:
 def read_plan(path: Path) -> Any:
     """As a job that goes on, a reader and a verification read it."""
     from flaxattn.errors import InputError
-    from flaxattn.extraction import plan
-    from flaxattn.store.store import open_store
-    from flaxattn.store.verify import verify
+    from flaxattn.store import job_plan as plan
+    from flaxattn.store.open_store import open_store
+    from flaxattn.store.verify_store import verify
 
     try:
         found = plan.read_plan(path.parent)
@@ -378,14 +378,14 @@ def read_plan(path: Path) -> Any:
 
 
 def write_capture(folder: Path) -> Path:
-    from flaxattn.capture_json import capture_to_json
+    from flaxattn.trace.capture_json import capture_to_json
 
     (folder / "capture.json").write_text(json.dumps(capture_to_json(some_plan().capture)))
     return folder / "capture.json"
 
 
 def read_capture(path: Path) -> Any:
-    from flaxattn.capture_json import capture_from_json
+    from flaxattn.trace.capture_json import capture_from_json
 
     return hash(capture_from_json(loaded(path)))
 
@@ -407,7 +407,7 @@ def write_store(file: str, folder: Path) -> Path:
 
 def read_store(path: Path) -> Any:
     """Everything of a store; damage is named by its verification too."""
-    from flaxattn.store.verify import verify
+    from flaxattn.store.verify_store import verify
 
     store = next(p for p in path.parents if (p / "shards").is_dir())
     findings = verify(store)
@@ -418,8 +418,8 @@ def read_store(path: Path) -> Any:
 
 def write_inputs(folder: Path) -> Path:
     from flaxattn.corpus.texts import Text
-    from flaxattn.extraction import planning
-    from flaxattn.extraction.text_sizes import Size
+    from flaxattn.pipeline.text_sizes import Size
+    from flaxattn.store import make_plan as planning
 
     texts = [Text(i, f"n{i}", t, None, "a.txt", i + 1) for i, t in enumerate(TEXTS[:5])]
     members = [planning.Planned(text, Size(10, 0, 0, 0, 20)) for text in texts]
@@ -430,7 +430,7 @@ def write_inputs(folder: Path) -> Path:
 
 
 def read_inputs(path: Path) -> Any:
-    from flaxattn.extraction.planning import shard_texts
+    from flaxattn.store.make_plan import shard_texts
 
     return [repr(shard_texts(path.parent, some_plan(), number)) for number in (0, 1)]
 
@@ -445,7 +445,7 @@ def write_errors(file: str, folder: Path) -> Path:
 
 def read_errors(path: Path) -> Any:
     from flaxattn.errors import StoreError
-    from flaxattn.store.verify import verify
+    from flaxattn.store.verify_store import verify
 
     if damage := verify(path.parent).damage:
         raise StoreError(str(damage[0]))
@@ -453,8 +453,8 @@ def read_errors(path: Path) -> Any:
 
 
 def write_index(file: str, folder: Path) -> Path:
-    from flaxattn.store.head_index import TEXTS as TEXT_COLUMNS
-    from flaxattn.store.head_index import TOKENS, Contents, HeadIndexWriter
+    from flaxattn.store.token_index import TEXTS as TEXT_COLUMNS
+    from flaxattn.store.token_index import TOKENS, Contents, HeadIndexWriter
 
     def columns(schema: Any, count: int) -> dict[str, Any]:
         kinds = {"string": "a", "bool": False}
@@ -471,7 +471,7 @@ def write_index(file: str, folder: Path) -> Path:
 
 
 def read_index(path: Path) -> Any:
-    from flaxattn.store.head_index import open_head_index
+    from flaxattn.store.token_index import open_head_index
 
     index = open_head_index(path.parent)
     tables = [index.table(0, which).to_pylist() for which in ("texts", "tokens")]
@@ -551,7 +551,7 @@ def write_inseq(how: str, folder: Path) -> Path:
 
 
 def read_inseq(path: Path) -> Any:
-    from flaxattn.inseq import from_inseq
+    from flaxattn.trace.inseq import from_inseq
 
     return store_cases.plainly(from_inseq(path))
 
@@ -563,7 +563,7 @@ def write_alignment(folder: Path) -> Path:
 
 def read_alignment(path: Path) -> Any:
     from flaxattn.commands.text_lines import read_texts
-    from flaxattn.heads.alignment import read_pharaoh
+    from flaxattn.measures.word_alignment import read_pharaoh
 
     return [read_pharaoh(line) for line in read_texts(path)]
 

@@ -6,10 +6,10 @@ import dataclasses
 
 import numpy as np
 
-from flaxattn.heads.dense import dense_values
-from flaxattn.heads.layout import Arc, Layout
-from flaxattn.heads.scores import gathered
-from flaxattn.heads.terms import terms_of
+from flaxattn.measures.dense_scores import dense_values
+from flaxattn.measures.score_terms import terms_of
+from flaxattn.measures.scores import gathered
+from flaxattn.text.position_labels import Arc, Layout
 
 # Words and their pieces: the second one has two, the fourth repeats the first.
 ARCS = (Arc(0, 1, "nsubj"), Arc(2, 1, "obj"), Arc(3, 2, "amod"), Arc(4, 2, "nsubj:pass"))

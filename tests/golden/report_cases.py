@@ -72,9 +72,7 @@ CASES = {name: (*words, "--no-page") for name, words in _WITH_PAGE.items()} | {
 # What it takes to read these stores: they are extracted first.
 STORES = {
     "weights": ("trees.txt", "--capture", "weights", "--dtype", "float32"),
-    "statistics": (
-        *("trees.txt", "--stats", "entropy,distance,max,sum_sq,received,topk(4)"),
-    ),
+    "statistics": (*("trees.txt", "--stats", "entropy,distance,max,sum_sq,received,topk(4)"),),
     "dates": (*_DATES[:1], "--text-column", "text", *_DATES[1:], "--capture", "weights"),
 }
 # Where things lie differs, and which of texts that are equally good comes first.

@@ -6,8 +6,8 @@ import jax
 import numpy as np
 
 import flaxattn as fa
-from flaxattn.bert import BertForMaskedLM
-from flaxattn.bert_handle import PretrainedBert
+from flaxattn.models.bert import BertForMaskedLM
+from flaxattn.pretrained.pretrained_bert import PretrainedBert
 
 
 def save(folder, heads, deviation, seed=0):

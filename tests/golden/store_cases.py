@@ -11,11 +11,11 @@ from pathlib import Path
 
 import numpy as np
 
-from flaxattn.seen import Seen
-from flaxattn.store.layout import value_dtype
-from flaxattn.store.store import open_store
-from flaxattn.store.writer import Item, write_shard
-from flaxattn.trace import Trace
+from flaxattn.store.open_store import open_store
+from flaxattn.store.shard_writer import Item, write_shard
+from flaxattn.store.store_layout import value_dtype
+from flaxattn.trace.record import Seen
+from flaxattn.trace.trace import Trace
 
 LAYERS, HEADS = (0, 3), (1, 2)
 KINDS = ("encoder", "decoder", "seq2seq", "projections", "windows", "statistics")

@@ -18,11 +18,11 @@ from fontTools.fontBuilder import FontBuilder
 from fontTools.pens.ttGlyphPen import TTGlyphPen
 from PIL import Image
 
-from flaxattn.seen import Seen
-from flaxattn.store.find import Found
-from flaxattn.store.store import open_store
-from flaxattn.trace import Trace
-from flaxattn.views import doors
+from flaxattn.store.find_texts import Found
+from flaxattn.store.open_store import open_store
+from flaxattn.trace.record import Seen
+from flaxattn.trace.trace import Trace
+from flaxattn.views import trace_views as doors
 from flaxattn.views.texts_page import texts_page
 
 FOLDER = Path(__file__).with_name("views")

@@ -12,7 +12,14 @@ import numpy as np
 import pytest
 
 from flaxattn import cli
-from flaxattn.kernels import bench, bench_contenders, bench_peers, bench_rows, bench_targets, cases
+from flaxattn.benchmarks import (
+    bench,
+    bench_contenders,
+    bench_peers,
+    bench_rows,
+    bench_targets,
+    cases,
+)
 from flaxattn.kernels.contract import NOTHING
 
 CASE = cases.case("seven")
@@ -206,7 +213,7 @@ def test_the_command_measures(capsys, tmp_path):
 @pytest.mark.parametrize("request_name", bench.REQUESTS)
 def test_torch_computes_what_we_do(request_name):
     pytest.importorskip("torch")
-    from flaxattn.kernels.bench_torch import Peer
+    from flaxattn.benchmarks.bench_torch import Peer
 
     class InProcess(bench_contenders.Torch):
         def __init__(self):

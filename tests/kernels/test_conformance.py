@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 from jax.experimental.pallas import tpu as pltpu
 
+from flaxattn.benchmarks import cases
 from flaxattn.kernels import attention as door
-from flaxattn.kernels import cases, choice, compat, devices, dropout, fused, mosaic_gpu, tpu
+from flaxattn.kernels import choice, compat, devices, dropout, fused, mosaic_gpu, tpu
 from flaxattn.kernels.checks import checked
 from flaxattn.kernels.contract import NOTHING, Call, Capture
 

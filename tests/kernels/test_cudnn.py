@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from flaxattn.benchmarks.cases import Case
 from flaxattn.kernels import cudnn, reference
-from flaxattn.kernels.cases import Case
 from flaxattn.kernels.checks import checked
 from flaxattn.kernels.contract import Call, Capture, Labels, Sieve
 

@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from flaxattn.kernels import cases, fused, reference, tiles
+from flaxattn.benchmarks import cases
+from flaxattn.kernels import fused, reference, tiles
 from flaxattn.kernels.checks import checked
 from flaxattn.kernels.contract import Call, Capture
 

@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from flaxattn.benchmarks import cases
 from flaxattn.kernels import attention as door
-from flaxattn.kernels import cases
 from flaxattn.kernels.contract import Capture, Dropout
 
 # 66 rows make two blocks of 33 in the chunked path.

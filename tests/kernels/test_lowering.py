@@ -9,7 +9,8 @@ import jax
 import pytest
 from jax.sharding import AbstractDevice, AbstractMesh
 
-from flaxattn.kernels import mosaic_gpu, tpu, variants
+from flaxattn.benchmarks import variants
+from flaxattn.kernels import mosaic_gpu, tpu
 
 CALLS = {"cuda": "mosaic_gpu_v2", "tpu": "tpu_custom_call"}
 BACKENDS = {"cuda": mosaic_gpu.attend, "tpu": tpu.attend}

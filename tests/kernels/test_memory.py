@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from flaxattn.benchmarks.cases import STATISTICS
 from flaxattn.kernels.attention import attention
-from flaxattn.kernels.cases import STATISTICS
 from flaxattn.kernels.contract import NOTHING, Capture, Dropout, Labels
 
 LENGTH = 192

@@ -14,14 +14,9 @@ import numpy as np
 import pytest
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
-from flaxattn.kernels import (
-    compat,
-    mosaic_gpu,
-    mosaic_gpu_block,
-    reference,
-    variants,
-)
-from flaxattn.kernels.cases import Case
+from flaxattn.benchmarks import variants
+from flaxattn.benchmarks.cases import Case
+from flaxattn.kernels import compat, mosaic_gpu, mosaic_gpu_block, reference
 from flaxattn.kernels.checks import checked
 from flaxattn.kernels.contract import NOTHING, Call, Capture, Dropout
 

@@ -13,8 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from flaxattn.benchmarks import cases
+from flaxattn.benchmarks.cases import Case
 from flaxattn.kernels import (
-    cases,
     compat,
     fused,
     mosaic_gpu,
@@ -23,7 +24,6 @@ from flaxattn.kernels import (
     mosaic_gpu_sweeps,
     reference,
 )
-from flaxattn.kernels.cases import Case
 from flaxattn.kernels.checks import checked
 from flaxattn.kernels.contract import Call, Capture
 from flaxattn.kernels.plan import pack

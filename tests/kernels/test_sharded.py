@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from jax.sharding import AxisType
 
+from flaxattn.benchmarks.cases import Case
 from flaxattn.kernels import choice, sharded, xla
-from flaxattn.kernels.cases import Case
 from flaxattn.kernels.checks import checked
 from flaxattn.kernels.contract import Call, Capture, Dropout, Sieve
 

@@ -16,8 +16,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from flaxattn.benchmarks.cases import STATISTICS
 from flaxattn.kernels import attention as door
-from flaxattn.kernels.cases import STATISTICS
 from flaxattn.kernels.contract import Capture, Labels, Sieve
 
 SHAPES = [(1, 1), (7, 3), (131, 131)]

@@ -16,8 +16,9 @@ from jax.experimental.pallas import tpu as pltpu
 from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
-from flaxattn.kernels import cases, fused, reference, tpu, tpu_sweep
-from flaxattn.kernels.cases import Case
+from flaxattn.benchmarks import cases
+from flaxattn.benchmarks.cases import Case
+from flaxattn.kernels import fused, reference, tpu, tpu_sweep
 from flaxattn.kernels.checks import checked
 from flaxattn.kernels.contract import Call, Capture, Dropout
 from flaxattn.kernels.plan import Plan

@@ -11,8 +11,8 @@ import pytest
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from flaxattn.benchmarks.cases import SIEVES
 from flaxattn.kernels.attention import attention
-from flaxattn.kernels.cases import SIEVES
 from flaxattn.kernels.contract import Capture, Labels
 
 SEGMENTS = SIEVES[3]

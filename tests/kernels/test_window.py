@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from flaxattn.benchmarks.cases import SIEVES, Case
 from flaxattn.kernels import attention as door
 from flaxattn.kernels import choice
-from flaxattn.kernels.cases import SIEVES, Case
 from flaxattn.kernels.checks import checked
 from flaxattn.kernels.contract import Call, Capture
 from flaxattn.kernels.devices import Device
@@ -167,7 +167,7 @@ def test_a_window_of_16384_positions_needs_no_square():
 
 @pytest.mark.slow
 def test_a_long_context_runs_within_four_gigabytes(repository):
-    script = repository / "tests" / "benchmarks" / "long_context.py"
+    script = repository / "benchmarks" / "long_context.py"
     command = [sys.executable, "-P", script, "--lengths", "16384", "--heads", "2"]
     run = subprocess.run(command, capture_output=True, text=True, check=True)
     peaks = [float(line.split()[-2]) for line in run.stdout.splitlines() if line.endswith("GB")]

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 import flaxattn as fa
-from flaxattn import tensorfile
-from flaxattn.bert import ARCHITECTURES
+from flaxattn.models.bert import ARCHITECTURES
+from flaxattn.trace import tensor_file as tensorfile
 
 HIDDEN, WEIGHTS = 2e-5, 1e-5
 FIELDS = (

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
-from flaxattn.bert import ARCHITECTURES, Bert, BertForPreTraining
-from flaxattn.config import BertConfig
 from flaxattn.errors import InputError
 from flaxattn.kernels.contract import Capture, Sieve
-from flaxattn.layers import MultiHeadAttention
-from flaxattn.seen import Seen
-from flaxattn.trace import Trace
+from flaxattn.models.bert import ARCHITECTURES, Bert, BertForPreTraining
+from flaxattn.models.bert_config import BertConfig
+from flaxattn.models.layers import MultiHeadAttention
+from flaxattn.trace.record import Seen
+from flaxattn.trace.trace import Trace
 
 CONFIG = BertConfig(
     vocab_size=50,

@@ -18,9 +18,10 @@ import tokenizers
 from tokenizers import decoders, models, pre_tokenizers
 
 import flaxattn as fa
-from flaxattn import tensorfile, writing
 from flaxattn.errors import CheckpointError, InputError
-from flaxattn.gpt2 import GPT2LM
+from flaxattn.models.gpt2 import GPT2LM
+from flaxattn.pretrained import generation as writing
+from flaxattn.trace import tensor_file as tensorfile
 
 CASE = golden.CASES["gpt2"]
 TEXTS = ["a cat", "été à midi", "no"]

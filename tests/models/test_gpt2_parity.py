@@ -15,9 +15,10 @@ import numpy as np
 import pytest
 
 import flaxattn as fa
-from flaxattn import tensorfile, weights
-from flaxattn.gpt2 import ARCHITECTURES
-from flaxattn.tensorfile import TensorFiles
+from flaxattn.models.gpt2 import ARCHITECTURES
+from flaxattn.pretrained import model_directory as weights
+from flaxattn.trace import tensor_file as tensorfile
+from flaxattn.trace.tensor_file import TensorFiles
 
 LOGITS, WEIGHTS, LOSS = 5e-5, 1e-5, 1e-5
 CASES = list(golden.CASES)

@@ -16,19 +16,19 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from flaxattn.bert import Bert
-from flaxattn.bert_handle import PretrainedBert
-from flaxattn.config import BertConfig
 from flaxattn.errors import InputError
-from flaxattn.gpt2 import GPT2LM
-from flaxattn.gpt2_config import GPT2Config
-from flaxattn.gpt2_handle import PretrainedGPT2
-from flaxattn.handle import Pretrained
 from flaxattn.kernels.contract import Capture
-from flaxattn.rnn_config import RnnConfig
-from flaxattn.seq2seq import Seq2SeqLM
-from flaxattn.seq2seq_config import Seq2SeqConfig
-from flaxattn.seq2seq_handle import PretrainedSeq2Seq
+from flaxattn.models.bert import Bert
+from flaxattn.models.bert_config import BertConfig
+from flaxattn.models.gpt2 import GPT2LM
+from flaxattn.models.gpt2_config import GPT2Config
+from flaxattn.models.rnn_config import RnnConfig
+from flaxattn.models.seq2seq import Seq2SeqLM
+from flaxattn.models.seq2seq_config import Seq2SeqConfig
+from flaxattn.pretrained.pretrained_bert import PretrainedBert
+from flaxattn.pretrained.pretrained_gpt2 import PretrainedGPT2
+from flaxattn.pretrained.pretrained_model import Pretrained
+from flaxattn.pretrained.pretrained_seq2seq import PretrainedSeq2Seq
 
 IDS = np.array([[3, 5, 7, 9, 11, 4], [8, 2, 6, 1, 0, 0]], np.int32)
 MASK = np.array([[1] * 6, [1] * 4 + [0] * 2], np.int32)

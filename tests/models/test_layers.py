@@ -9,7 +9,7 @@ import pytest
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from flaxattn.layers import Dropout
+from flaxattn.models.layers import Dropout
 from flaxattn.train import sharding
 from flaxattn.train.recipe import Recipe
 

@@ -21,12 +21,13 @@ import tokenizers
 from tokenizers import models, pre_tokenizers, processors
 
 import flaxattn as fa
-from flaxattn import tensorfile, weights
 from flaxattn.errors import CheckpointError, InputError
-from flaxattn.handle import run
-from flaxattn.rnn import GatedUnit, RnnLM
-from flaxattn.seq2seq_handle import PretrainedSeq2Seq
-from flaxattn.tokens import Tokenizer
+from flaxattn.models.rnn import GatedUnit, RnnLM
+from flaxattn.pretrained import model_directory as weights
+from flaxattn.pretrained.pretrained_model import run
+from flaxattn.pretrained.pretrained_seq2seq import PretrainedSeq2Seq
+from flaxattn.text.tokenizer import Tokenizer
+from flaxattn.trace import tensor_file as tensorfile
 
 CONFIG = fa.RnnConfig(
     vocab_size=23,

@@ -17,10 +17,10 @@ import numpy as np
 import pytest
 
 import flaxattn as fa
-from flaxattn import tensorfile
 from flaxattn.errors import CheckpointError, InputError
-from flaxattn.positions import sinusoids
-from flaxattn.seq2seq import Seq2SeqLM, shifted_right
+from flaxattn.models.position_tables import sinusoids
+from flaxattn.models.seq2seq import Seq2SeqLM, shifted_right
+from flaxattn.trace import tensor_file as tensorfile
 
 SIZES: dict[str, Any] = dict(
     vocab_size=50,

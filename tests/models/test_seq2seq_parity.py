@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 
 import flaxattn as fa
-from flaxattn import tensorfile, weights
-from flaxattn.positions import sinusoids
-from flaxattn.seq2seq import ARCHITECTURES
-from flaxattn.tensorfile import TensorFiles
+from flaxattn.models.position_tables import sinusoids
+from flaxattn.models.seq2seq import ARCHITECTURES
+from flaxattn.pretrained import model_directory as weights
+from flaxattn.trace import tensor_file as tensorfile
+from flaxattn.trace.tensor_file import TensorFiles
 
 LOGITS, WEIGHTS = 5e-5, 1e-5
 

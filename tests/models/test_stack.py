@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from flaxattn.bert import Bert
-from flaxattn.config import BertConfig
+from flaxattn.models.bert import Bert
+from flaxattn.models.bert_config import BertConfig
 
 CONFIG = BertConfig(
     vocab_size=64,

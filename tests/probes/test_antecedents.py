@@ -7,7 +7,7 @@ import pytest
 
 from flaxattn.corpus.mentions import Document, DocumentWord, Mention
 from flaxattn.probes.antecedents import HEAD_WORD, RULES, antecedent_scores, antecedents
-from flaxattn.probes.coreference import FROM_MENTION, NEAREST, TO_MENTION, Coreference
+from flaxattn.probes.mention_resolution import FROM_MENTION, NEAREST, TO_MENTION, Coreference
 
 WORDS = [
     *(("Anna", "NNP"), ("saw", "VBD"), ("dogs", "NNS"), ("and", "CC"), ("Carl", "NNP")),

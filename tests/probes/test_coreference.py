@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from flaxattn.errors import InputError
-from flaxattn.probes.coreference import (
+from flaxattn.probes.mention_resolution import (
     FIRST,
     FROM_MENTION,
     NEAREST,

@@ -14,9 +14,9 @@ from scipy.sparse.csgraph import shortest_path
 from scipy.stats import spearmanr
 
 from flaxattn.errors import InputError
-from flaxattn.probes import structural
+from flaxattn.probes import structural_probe as structural
 from flaxattn.probes.probe_file import load_probe, save_probe
-from flaxattn.probes.structural import Fitting, StructuralProbe, fit_structural_probes
+from flaxattn.probes.structural_probe import Fitting, StructuralProbe, fit_structural_probes
 from flaxattn.probes.structural_scores import judge_structural, structural_scores
 from flaxattn.probes.tree_metrics import chain_metric, control_metric, spanning_edges, tree_metric
 from flaxattn.probes.word_maps import ROOT

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flaxattn.errors import InputError
-from flaxattn.heads.layout import Arc
-from flaxattn.heads.scores import Tally
-from flaxattn.heads.terms import Asked, Column
-from flaxattn.probes.dependency import FROM_GOVERNOR, TO_GOVERNOR, Dependencies
+from flaxattn.measures.score_terms import Asked, Column
+from flaxattn.measures.scores import Tally
+from flaxattn.probes.governor_probe import FROM_GOVERNOR, TO_GOVERNOR, Dependencies
 from flaxattn.probes.word_maps import ROOT, UNKNOWN, WordMaps, word_maps_of
+from flaxattn.text.position_labels import Arc
 
 
 def sentence(governors, weights=None, *, name="s", relations=None, rng=None, types=None):

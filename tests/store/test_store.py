@@ -18,8 +18,8 @@ import zarr
 
 import flaxattn as fa
 from flaxattn.errors import InputError, StoreError
-from flaxattn.store.writer import Item, write_shard
-from flaxattn.trace import Trace
+from flaxattn.store.shard_writer import Item, write_shard
+from flaxattn.trace.trace import Trace
 
 
 @pytest.mark.parametrize("kind", cases.KINDS)

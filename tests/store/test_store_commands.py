@@ -17,10 +17,10 @@ from flaxattn.cli import main
 from flaxattn.corpus.safe_text import csv_cell, printable, safe_name
 from flaxattn.errors import CheckpointError, InputError, StoreError
 from flaxattn.store.export import export
-from flaxattn.store.merge import merge
-from flaxattn.store.verify import verify
-from flaxattn.store.writer import write_shard
-from flaxattn.trace import Trace
+from flaxattn.store.merge_stores import merge
+from flaxattn.store.shard_writer import write_shard
+from flaxattn.store.verify_store import verify
+from flaxattn.trace.trace import Trace
 
 # F26: what an id, or the name of a file, may try.
 PATHS = [

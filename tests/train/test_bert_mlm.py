@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 import yaml
 
-from flaxattn import weights
-from flaxattn.bert import BertForPreTraining
 from flaxattn.errors import InputError
-from flaxattn.tokens import Tokenizer
+from flaxattn.models.bert import BertForPreTraining
+from flaxattn.pretrained import model_directory as weights
+from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.train import bert_mlm
 from flaxattn.train.initial import initial_parameters
 from flaxattn.train.optimizers import bert_adamw

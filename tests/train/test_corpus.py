@@ -22,10 +22,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from flaxattn.corpus.tables import BadRows
+from flaxattn.corpus.rows import BadRows
 from flaxattn.errors import CheckpointError, InputError
-from flaxattn.tokenizing import bert_backend
-from flaxattn.tokens import SPECIAL_TOKENS, Tokenizer, train_wordpiece
+from flaxattn.text.tokenizer import SPECIAL_TOKENS, Tokenizer, train_wordpiece
+from flaxattn.text.tokenizer_files import bert_backend
 from flaxattn.train import corpus as corpus_module
 from flaxattn.train import corpus_writer, documents
 from flaxattn.train.columns import Column, mapped
@@ -237,7 +237,7 @@ def test_a_rebuild_that_fails_leaves_the_old_one(
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from flaxattn.tokens import Tokenizer
+from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.train.corpus_writer import build_corpus
 from flaxattn.train.recipe import PretrainRecipe
 text, tokens, folder = map(Path, sys.argv[1:])

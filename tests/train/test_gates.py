@@ -14,9 +14,9 @@ import numpy as np
 import optax
 import pytest
 
-from flaxattn.bert import BertForSequenceClassification
-from flaxattn.config import BertConfig
 from flaxattn.errors import InputError
+from flaxattn.models.bert import BertForSequenceClassification
+from flaxattn.models.bert_config import BertConfig
 from flaxattn.train import gates
 from flaxattn.train.optimizers import decays, faster
 

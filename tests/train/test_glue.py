@@ -18,12 +18,13 @@ import numpy as np
 import pytest
 
 import flaxattn as fa
-from flaxattn import tensorfile, weights
-from flaxattn.bert import Bert
 from flaxattn.cli import main
-from flaxattn.config import BertConfig
 from flaxattn.errors import CheckpointError, InputError
-from flaxattn.tokens import train_wordpiece
+from flaxattn.models.bert import Bert
+from flaxattn.models.bert_config import BertConfig
+from flaxattn.pretrained import model_directory as weights
+from flaxattn.text.tokenizer import train_wordpiece
+from flaxattn.trace import tensor_file as tensorfile
 from flaxattn.train import glue, glue_model
 from flaxattn.train.glue_data import GlueBatch
 from flaxattn.train.glue_evaluate import evaluate

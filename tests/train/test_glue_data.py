@@ -11,7 +11,7 @@ import pytest
 
 from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.errors import InputError
-from flaxattn.tokens import Tokenizer, train_wordpiece
+from flaxattn.text.tokenizer import Tokenizer, train_wordpiece
 from flaxattn.train.glue_data import Encoded, GlueFeed, encode
 from flaxattn.train.glue_files import Example
 from flaxattn.train.recipe import GlueRecipe

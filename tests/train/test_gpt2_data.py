@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flaxattn.byte_bpe import END, train_byte_bpe
 from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.errors import InputError
-from flaxattn.tokens import Tokenizer
+from flaxattn.text.byte_bpe_training import END, train_byte_bpe
+from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.train.corpus import Corpus
 from flaxattn.train.corpus_writer import build_corpus
 from flaxattn.train.gpt2_data import (

@@ -20,11 +20,11 @@ import safetensors.numpy
 from jax.sharding import PartitionSpec as P
 
 import flaxattn as fa
-from flaxattn.byte_bpe import END, train_byte_bpe
 from flaxattn.cli import main
 from flaxattn.errors import CheckpointError, InputError
-from flaxattn.gpt2_config import GPT2Config
-from flaxattn.tokens import Tokenizer
+from flaxattn.models.gpt2_config import GPT2Config
+from flaxattn.text.byte_bpe_training import END, train_byte_bpe
+from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.train import loop, sharding
 from flaxattn.train.corpus import Corpus
 from flaxattn.train.gpt2_data import Rows, TextBatch, cut_pieces

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flaxattn.tokenizing import bert_backend
-from flaxattn.tokens import SPECIAL_TOKENS, Tokenizer
+from flaxattn.text.tokenizer import SPECIAL_TOKENS, Tokenizer
+from flaxattn.text.tokenizer_files import bert_backend
 from flaxattn.train.draws import raw_draws
 from flaxattn.train.masking import Masked, choose_masks, continuation_pieces, draws_needed
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flaxattn.tokens import Tokenizer, train_wordpiece
+from flaxattn.text.tokenizer import Tokenizer, train_wordpiece
 from flaxattn.train import bert_mlm
 from flaxattn.train.corpus import Corpus
 from flaxattn.train.initial import initial_parameters

@@ -12,9 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from flaxattn.bert import BertForSequenceClassification
-from flaxattn.config import BertConfig
 from flaxattn.errors import CheckpointError, InputError
+from flaxattn.models.bert import BertForSequenceClassification
+from flaxattn.models.bert_config import BertConfig
 from flaxattn.train import predictions, sharding
 from flaxattn.train.glue_data import Encoded
 from flaxattn.train.glue_tasks import TASKS

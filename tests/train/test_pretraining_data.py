@@ -15,7 +15,7 @@ import pytest
 from absl import flags
 
 from flaxattn.errors import InputError
-from flaxattn.tokens import Tokenizer, train_wordpiece
+from flaxattn.text.tokenizer import Tokenizer, train_wordpiece
 from flaxattn.train import plans
 from flaxattn.train.corpus import Corpus
 from flaxattn.train.corpus_writer import build_corpus

@@ -10,8 +10,8 @@ from pathlib import Path
 import jax
 import pytest
 
-from flaxattn.config import BertConfig
 from flaxattn.errors import UnavailableError
+from flaxattn.models.bert_config import BertConfig
 from flaxattn.train import flops, report
 from flaxattn.train.card import write_card
 from flaxattn.train.curves import draw_curves

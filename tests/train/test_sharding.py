@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from jax.sharding import PartitionSpec as P
 
-from flaxattn.bert import BertForPreTraining
-from flaxattn.config import BertConfig
 from flaxattn.errors import InputError
+from flaxattn.models.bert import BertForPreTraining
+from flaxattn.models.bert_config import BertConfig
 from flaxattn.train import sharding
 from flaxattn.train.optimizers import bert_adamw
 from flaxattn.train.recipe import Recipe

@@ -12,8 +12,8 @@ from make_golden import tensors
 from make_training_golden import CASE, DECAY, GOLDEN, RATE, UPDATES, WARMUP, batch, torch_losses
 
 import flaxattn as fa
-from flaxattn import tensorfile
 from flaxattn.kernels.contract import NOTHING
+from flaxattn.trace import tensor_file as tensorfile
 from flaxattn.train.bert_mlm import batch_totals, loss_function
 from flaxattn.train.optimizers import bert_adamw
 from flaxattn.train.pretraining_data import Batch

@@ -15,12 +15,13 @@ import pytest
 import safetensors.numpy
 
 import flaxattn as fa
-from flaxattn.bleu import bleu
-from flaxattn.bpe import train_bpe
 from flaxattn.cli import main
 from flaxattn.errors import InputError
-from flaxattn.seq2seq_config import Seq2SeqConfig
-from flaxattn.tokens import Tokenizer
+from flaxattn.measures.translation_quality import bleu
+from flaxattn.models.seq2seq_config import Seq2SeqConfig
+from flaxattn.pretrained.translation_batches import translate
+from flaxattn.text.bpe_training import train_bpe
+from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.train import loop
 from flaxattn.train.report import read_metrics
 from flaxattn.train.run_folder import RunFolder
@@ -29,7 +30,6 @@ from flaxattn.train.translation import train_translation
 from flaxattn.train.translation_data import TranslationBatch, Vocabularies
 from flaxattn.train.translation_model import batch_totals, build_module, loss_function
 from flaxattn.train.translation_recipe import TranslationRecipe
-from flaxattn.translating import translate
 
 SETTINGS: dict[str, Any] = {
     "steps": 160,

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flaxattn.bpe import EOS, PAD
 from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.errors import InputError
+from flaxattn.text.bpe_training import EOS, PAD
 from flaxattn.train.parallel_text import Pair
 from flaxattn.train.recipe import GlueRecipe
 from flaxattn.train.settings import read_recipe

@@ -11,12 +11,12 @@ import pytest
 
 import flaxattn as fa
 from flaxattn.errors import InputError
-from flaxattn.figures.alignment import plot_alignment
-from flaxattn.figures.heads import plot_heads
-from flaxattn.figures.positions import plot_positions
-from flaxattn.heads.alignment import word_weights
-from flaxattn.positions import sinusoids
-from flaxattn.trace import Trace
+from flaxattn.measures.word_alignment import word_weights
+from flaxattn.models.position_tables import sinusoids
+from flaxattn.trace.trace import Trace
+from flaxattn.views.figures.plot_alignment import plot_alignment
+from flaxattn.views.figures.plot_heads import plot_heads
+from flaxattn.views.figures.plot_positions import plot_positions
 
 
 def drawn(figure, index: int = 0) -> np.ndarray:

@@ -16,8 +16,8 @@ import view_cases
 from PIL import Image
 
 import flaxattn as fa
-from flaxattn.seen import Seen
-from flaxattn.trace import Trace
+from flaxattn.trace.record import Seen
+from flaxattn.trace.trace import Trace
 
 pytestmark = pytest.mark.browser
 PAINTED = "document.querySelectorAll('#level-model .cell:not([data-painted])').length === 0"

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from flaxattn.heads.claims import Claim
-from flaxattn.heads.evidence import Shown
-from flaxattn.trace import Trace
-from flaxattn.views.evidence import Numbers, Report, evidence_page
+from flaxattn.measures.claims import Claim
+from flaxattn.measures.evidence import Shown
+from flaxattn.trace.trace import Trace
+from flaxattn.views.evidence_page import Numbers, Report, evidence_page
 from flaxattn.views.payload import ERROR
 
 pytestmark = pytest.mark.browser

@@ -12,9 +12,9 @@ import store_cases
 
 import flaxattn as fa
 from flaxattn.errors import InputError, StoreError
-from flaxattn.heads.divergence import compare_stores, compare_traces
-from flaxattn.store.store import Store, open_store
-from flaxattn.trace import Trace
+from flaxattn.measures.divergence import compare_stores, compare_traces
+from flaxattn.store.open_store import Store, open_store
+from flaxattn.trace.trace import Trace
 
 
 def payload(page) -> dict:

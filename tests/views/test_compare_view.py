@@ -10,8 +10,8 @@ import pytest
 
 import flaxattn as fa
 from flaxattn.errors import InputError
-from flaxattn.heads.divergence import compare_traces
-from flaxattn.trace import Trace
+from flaxattn.measures.divergence import compare_traces
+from flaxattn.trace.trace import Trace
 
 TOKENS = ["[CLS]", "a", "b", "c", "[SEP]"]
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flaxattn.heads.divergence import compare_traces
-from flaxattn.trace import Trace
-from flaxattn.views.doors import compare_view
+from flaxattn.measures.divergence import compare_traces
+from flaxattn.trace.trace import Trace
+from flaxattn.views.trace_views import compare_view
 
 pytestmark = pytest.mark.browser
 

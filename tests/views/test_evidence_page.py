@@ -8,11 +8,11 @@ import re
 import numpy as np
 import pytest
 
-from flaxattn.heads.claims import Claim
-from flaxattn.heads.evidence import Shown
-from flaxattn.trace import Trace
-from flaxattn.views import evidence
-from flaxattn.views.evidence import Numbers, Report, evidence_page
+from flaxattn.measures.claims import Claim
+from flaxattn.measures.evidence import Shown
+from flaxattn.trace.trace import Trace
+from flaxattn.views import evidence_page as evidence
+from flaxattn.views.evidence_page import Numbers, Report, evidence_page
 
 VALUES = {"local": np.array([[1.0, np.nan], [1e-9, 12345.678]])}
 REPORT = Report("Roles", "m", "About.", {"encoder": Numbers((3, 5), (0, 2), VALUES)})

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from flaxattn.errors import InputError
-from flaxattn.figures.heads import drawable, plot_heads
-from flaxattn.trace import Trace
+from flaxattn.trace.trace import Trace
+from flaxattn.views.figures.plot_heads import drawable, plot_heads
 
 HOSTILE = ["$x_1$", "$", "\\frac{", "_", "😀", "日本", "\u202eש", "a\nb\x00", "\ud800", "", "</b>"]
 

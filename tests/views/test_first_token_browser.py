@@ -12,10 +12,10 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from flaxattn.heads.stats import head_measures
-from flaxattn.records import without_first
-from flaxattn.trace import Trace
-from flaxattn.views.doors import head_view
+from flaxattn.measures.head_measures import head_measures
+from flaxattn.trace.selection import without_first
+from flaxattn.trace.trace import Trace
+from flaxattn.views.trace_views import head_view
 
 pytestmark = pytest.mark.browser
 TOKENS = ["<|endoftext|>", "The", " cat", " sat", "."]

@@ -9,9 +9,9 @@ with a stored picture.
 import numpy as np
 import pytest
 
-from flaxattn.trace import Trace
-from flaxattn.views.doors import head_view
+from flaxattn.trace.trace import Trace
 from flaxattn.views.payload import ERROR
+from flaxattn.views.trace_views import head_view
 
 pytestmark = pytest.mark.browser
 

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from flaxattn.errors import InputError
-from flaxattn.heads.stats import cross_measures
-from flaxattn.trace import Trace
-from flaxattn.views.doors import head_view
+from flaxattn.measures.head_measures import cross_measures
+from flaxattn.trace.trace import Trace
 from flaxattn.views.page import Page
 from flaxattn.views.payload import choose_precision
+from flaxattn.views.trace_views import head_view
 
 
 def payload_of(page: Page) -> dict[str, Any]:

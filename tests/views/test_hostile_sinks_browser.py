@@ -17,11 +17,11 @@ import numpy as np
 import pytest
 from hostile_texts import SHAPES, texts
 
-from flaxattn.store.find import Found
-from flaxattn.trace import Trace
-from flaxattn.views.doors import head_view
+from flaxattn.store.find_texts import Found
+from flaxattn.trace.trace import Trace
 from flaxattn.views.payload import visible
 from flaxattn.views.texts_page import texts_page
+from flaxattn.views.trace_views import head_view
 
 pytestmark = pytest.mark.browser
 

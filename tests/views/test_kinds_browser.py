@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import store_cases
 
-from flaxattn.ablation import HeadEffects
-from flaxattn.heads.divergence import compare_stores
-from flaxattn.store.store import open_store
-from flaxattn.trace import Trace
-from flaxattn.views.doors import compare_view, head_view
+from flaxattn.attribution.ablation import HeadEffects
+from flaxattn.measures.divergence import compare_stores
+from flaxattn.store.open_store import open_store
+from flaxattn.trace.trace import Trace
+from flaxattn.views.trace_views import compare_view, head_view
 
 pytestmark = pytest.mark.browser
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import flaxattn as fa
-from flaxattn.ablation import HeadEffects
+from flaxattn.attribution.ablation import HeadEffects
 from flaxattn.errors import InputError
-from flaxattn.heads.values import head_values
-from flaxattn.trace import Trace
+from flaxattn.measures.head_values import head_values
+from flaxattn.trace.trace import Trace
 
 LENGTH = 4
 

@@ -14,9 +14,9 @@ from scipy.spatial.distance import squareform
 
 import flaxattn as fa
 from flaxattn.errors import InputError
-from flaxattn.heads.likeness import head_distances
-from flaxattn.heads.stats import head_measures
-from flaxattn.trace import Trace
+from flaxattn.measures.head_measures import head_measures
+from flaxattn.measures.head_similarity import head_distances
+from flaxattn.trace.trace import Trace
 from flaxattn.views.page import Page
 
 
@@ -74,7 +74,7 @@ def test_sequences_are_chosen(batch, asked, first):
 
 
 def test_too_many_texts_say_what_to_do(peaked, monkeypatch):
-    monkeypatch.setattr("flaxattn.views.levels.PAGE_BYTES", 100)
+    monkeypatch.setattr("flaxattn.views.trace_page.PAGE_BYTES", 100)
     trace = Trace.from_arrays(np.repeat(peaked(1, 1, 5), 9, axis=1), [list("abcde")] * 9)
     with pytest.raises(InputError) as caught:
         fa.head_view(trace)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import flaxattn as fa
-from flaxattn.trace import Trace
+from flaxattn.trace.trace import Trace
 
 pytestmark = pytest.mark.browser
 

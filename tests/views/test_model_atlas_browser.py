@@ -11,9 +11,9 @@ import store_cases as cases
 from scipy.spatial.distance import squareform
 
 import flaxattn as fa
-from flaxattn.heads.likeness import head_distances
-from flaxattn.heads.stats import head_measures
-from flaxattn.trace import Trace
+from flaxattn.measures.head_measures import head_measures
+from flaxattn.measures.head_similarity import head_distances
+from flaxattn.trace.trace import Trace
 from flaxattn.views.payload import ERROR
 
 pytestmark = pytest.mark.browser

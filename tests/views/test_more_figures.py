@@ -10,19 +10,19 @@ import pytest
 import store_cases
 
 from flaxattn.errors import InputError
-from flaxattn.figures.atlas import plot_atlas
-from flaxattn.figures.compare import plot_compare
-from flaxattn.figures.heads import plot_heads
-from flaxattn.figures.model import plot_model
-from flaxattn.figures.neuron import plot_neuron
-from flaxattn.figures.saving import save_figure
-from flaxattn.heads.divergence import compare_traces
-from flaxattn.heads.likeness import head_likeness
-from flaxattn.heads.stats import head_measures
-from flaxattn.heads.values import head_values
-from flaxattn.seen import Seen
-from flaxattn.store.store import open_store
-from flaxattn.trace import Trace
+from flaxattn.measures.divergence import compare_traces
+from flaxattn.measures.head_measures import head_measures
+from flaxattn.measures.head_similarity import head_likeness
+from flaxattn.measures.head_values import head_values
+from flaxattn.store.open_store import open_store
+from flaxattn.trace.record import Seen
+from flaxattn.trace.trace import Trace
+from flaxattn.views.figures.plot_atlas import plot_atlas
+from flaxattn.views.figures.plot_compare import plot_compare
+from flaxattn.views.figures.plot_heads import plot_heads
+from flaxattn.views.figures.plot_model import plot_model
+from flaxattn.views.figures.plot_neuron import plot_neuron
+from flaxattn.views.figures.save_figure import save_figure
 
 
 def array_of(image):

@@ -12,7 +12,7 @@ import pytest
 
 import flaxattn as fa
 from flaxattn.errors import InputError
-from flaxattn.trace import Trace
+from flaxattn.trace.trace import Trace
 
 
 def payload(page) -> dict:

@@ -9,10 +9,10 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from flaxattn.seen import Seen
-from flaxattn.trace import Trace
-from flaxattn.views.doors import head_view, neuron_view
+from flaxattn.trace.record import Seen
+from flaxattn.trace.trace import Trace
 from flaxattn.views.payload import visible
+from flaxattn.views.trace_views import head_view, neuron_view
 
 pytestmark = pytest.mark.browser
 

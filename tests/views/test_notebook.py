@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 import pytest
 
 from flaxattn import head_view
-from flaxattn.trace import Trace
+from flaxattn.trace.trace import Trace
 
 ALLOWED = {"allow-scripts", "allow-downloads"}  # no origin, no window, no form, no navigation
 

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import view_cases
 
-from flaxattn.seen import Seen
-from flaxattn.trace import Trace
-from flaxattn.views.doors import compare_view, head_view
+from flaxattn.trace.record import Seen
+from flaxattn.trace.trace import Trace
 from flaxattn.views.payload import ERROR
+from flaxattn.views.trace_views import compare_view, head_view
 
 pytestmark = pytest.mark.browser
 

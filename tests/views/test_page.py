@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 from flaxattn.errors import InputError
-from flaxattn.trace import Trace
-from flaxattn.views.doors import head_view
+from flaxattn.trace.trace import Trace
 from flaxattn.views.page import Page, build_page, readable_size
+from flaxattn.views.trace_views import head_view
 
 # Linear RGB under the three kinds of dichromacy (Machado et al. 2009, severity 1), row by row.
 SIGHT = {

@@ -16,11 +16,11 @@ import store_cases
 
 from flaxattn import head_view
 from flaxattn.errors import InputError
-from flaxattn.store.find import example_of, find_texts
+from flaxattn.store.find_texts import example_of, find_texts
+from flaxattn.store.open_store import open_store
 from flaxattn.store.shard import Shard
-from flaxattn.store.store import open_store
-from flaxattn.store.writer import Item, write_shard
-from flaxattn.trace import Trace
+from flaxattn.store.shard_writer import Item, write_shard
+from flaxattn.trace.trace import Trace
 from flaxattn.views.serving import TextServer
 
 COUNT, PER_SHARD = 2000, 100

@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 import store_cases
 
+from flaxattn.store.open_store import open_store
 from flaxattn.store.shard import Shard
-from flaxattn.store.store import open_store
-from flaxattn.store.writer import Item, write_shard
-from flaxattn.trace import Trace
-from flaxattn.views.doors import head_view
+from flaxattn.store.shard_writer import Item, write_shard
+from flaxattn.trace.trace import Trace
 from flaxattn.views.serving import TextServer
+from flaxattn.views.trace_views import head_view
 
 PER_SHARD = 100
 SIZES = (200, 2400)

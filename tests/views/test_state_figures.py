@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from flaxattn.errors import InputError
-from flaxattn.figures.atlas import plot_atlas
-from flaxattn.figures.state import plot_state
-from flaxattn.heads.values import head_values
-from flaxattn.seen import Seen
-from flaxattn.trace import Trace
+from flaxattn.measures.head_values import head_values
+from flaxattn.trace.record import Seen
+from flaxattn.trace.trace import Trace
+from flaxattn.views.figures.plot_atlas import plot_atlas
+from flaxattn.views.figures.plot_state import plot_state
 
 
 def maps(figure):

@@ -6,7 +6,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-from flaxattn.figures.state import plot_state
+from flaxattn.views.figures.plot_state import plot_state
 from flaxattn.views.payload import ERROR
 
 pytestmark = pytest.mark.browser

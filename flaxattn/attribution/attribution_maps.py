@@ -1,0 +1,270 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""What each key gives to each query, in more ways than attention, from a model and texts.
+
+`attention_norms`, `effective_attention`, `attention_gradients` and `value_zeroing` take a model and
+texts and return maps by side; `fa.rollout` and `fa.attention_flow` read a trace. The arithmetic is
+in `flaxattn.measures`; what needs the model run again is here.
+"""
+
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import linen as nn
+from jaxtyping import Array, Float
+
+from flaxattn.attribution.contribution_maps import Maps, contributions
+from flaxattn.attribution.contributions import gradient_times_weights, zeroing_shares
+from flaxattn.attribution.head_losses import HeadTask, head_task
+from flaxattn.errors import InputError
+from flaxattn.kernels.contract import Capture
+from flaxattn.models.rnn_config import RnnConfig
+from flaxattn.pipeline.generated_targets import with_targets
+from flaxattn.pretrained.output_projections import output_projections
+from flaxattn.pretrained.pretrained_model import Pretrained
+from flaxattn.pretrained.readings import Reading
+from flaxattn.trace.record import Seen
+from flaxattn.trace.selection import layer_weights
+from flaxattn.trace.trace import Trace
+
+_VALUES = Capture(weights=True, value=True)
+_OUTPUTS = Capture(weights=True, value=True, head_output=True)
+_TOKENS = 4096  # positions of a batch of targets that are written
+Texts = str | Sequence[str]
+
+
+def attention_norms(model: Pretrained, text: Texts, text_b: Texts | None = None) -> Maps:
+    """‖α f(x)‖, how long a vector each key adds to each query (Kobayashi et al. 2020).
+
+    f(x) is the value through the head's rows of the output projection, the bias of values counted.
+
+    Args:
+        model: Any with multi-head attention, and a tokenizer.
+        text: A text, or B of them.
+        text_b: The second text, or the target, of each; an encoder-decoder without targets writes
+            them.
+
+    Returns:
+        By side, `encoder`, `decoder` and `cross` as there are, one float array `[L, H, Q, K]` for
+        each text, without padding. Lengths of vectors: rows do not sum to one.
+
+    Raises:
+        InputError: For a model whose attention has no heads, or a text that cannot be read.
+    """
+    traces = (model.seen(row, _VALUES) for row in _rows(model, text, text_b))
+    return _contributed("norm", traces, projections=output_projections(model))
+
+
+def effective_attention(model: Pretrained, text: Texts, text_b: Texts | None = None) -> Maps:
+    """Attention without the part that makes no difference (Brunner et al. 2020).
+
+    What lies in the left null space of the values adds nothing to the output; texts longer than a
+    head is deep have such a part. A singular value decomposition for each head.
+
+    Args:
+        model: As for `attention_norms`, like what follows.
+        text: A text, or B of them.
+        text_b: The second text, or the target, of each.
+
+    Returns:
+        As `attention_norms`; rows need be neither positive nor sum to one.
+
+    Raises:
+        InputError: As `attention_norms`.
+    """
+    traces = (model.seen(row, _VALUES) for row in _rows(model, text, text_b))
+    return _contributed("effective", traces)
+
+
+def attention_gradients(
+    model: Pretrained,
+    text: Texts,
+    text_b: Texts | None = None,
+    *,
+    labels: Sequence[int] | None = None,
+    seed: int = 0,
+) -> Maps:
+    """α · ∂ loss / ∂ α, what the loss gains from each weight to first order.
+
+    The loss is that of `fa.head_task`: of a masked model that of pieces which are masked, so
+    attention is that over the masked text. One backward pass per text; no gradient of size Q·K is
+    made by the model.
+
+    Args:
+        model: With a head that has such a loss, and a tokenizer.
+        text: A text, or B of them.
+        text_b: The second text of each pair; of an encoder-decoder, the target.
+        labels: Number of the right class of each text, for a classifier.
+        seed: Of the pieces that are masked.
+
+    Returns:
+        As `attention_norms`; positive where a weight makes the loss larger.
+
+    Raises:
+        InputError: As `fa.head_task`.
+    """
+    first, second = _listed(text), None if text_b is None else _listed(text_b)
+    task = head_task(model, first, second, labels=labels, batch=1, seed=seed)
+    told = model.read(first, second).told
+    module = model.module.clone(capture=_OUTPUTS, keep_hidden=False)
+    found: Maps = {}
+    for one, batch in zip(told, task.batches, strict=True):
+        state, gradients = _gradients(task, module, batch.given)
+        sizes = _sizes(one)
+        for side, seen in Trace.from_variables(state).sides.items():
+            queries, keys = sizes[side]
+            gradient = _head_gradients(gradients, side)[:, 0, :queries]
+            maps = gradient_times_weights(
+                layer_weights(seen, seen.layers)[..., :queries, :keys],
+                np.asarray(seen.value)[:, 0, :keys],
+                gradient,
+            )
+            found.setdefault(side, []).append(maps)
+    return found
+
+
+def value_zeroing(model: Pretrained, text: Texts, text_b: Texts | None = None) -> Maps:
+    """How much each position of a layer turns when the value of one key is zero (Mohebbi 2023).
+
+    The cosine distance between the outputs of a layer with and without the value of a key in all of
+    its heads, rows divided by their sum; weights stay as they are. Costs L passes over K copies of
+    each text; the last layer is judged where the model ends, after its last normalisation.
+
+    Args:
+        model: As for `attention_norms`, like what follows.
+        text: A text, or B of them.
+        text_b: The second text, or the target, of each.
+
+    Returns:
+        By side, one array `[L, 1, Q, K]` for each text: heads are zeroed together. Rows sum to one,
+        or are 0 where nothing turns.
+
+    Raises:
+        InputError: As `attention_norms`.
+    """
+    module = model.module.clone(capture=_OUTPUTS, keep_hidden=True)
+    found: Maps = {}
+    for row in _rows(model, text, text_b):
+        given = row.padded(model.limit)
+        out, state = _run(module, model.params, given, None)
+        sizes = _sizes(row.told)
+        for side, seen in Trace.from_variables(state).sides.items():
+            queries, keys = sizes[side]
+            maps = []
+            for place in range(len(seen.layers)):
+                whole = np.asarray(_hidden(out, side)[place + 1])[0, :queries]
+                without = _without(module, model.params, given, state, seen, side, place)
+                maps.append(zeroing_shares(whole, without[:keys, :queries]))
+            found.setdefault(side, []).append(np.stack(maps)[:, None])
+    return found
+
+
+def _without(
+    module: nn.Module,
+    params: Any,
+    given: dict[str, np.ndarray],
+    state: Any,
+    seen: Seen,
+    side: str,
+    place: int,
+) -> Float[np.ndarray, "K Q E"]:
+    """Outputs of a layer, each without the value of one key."""
+    weights = np.asarray(seen.weights, np.float32)[place, 0]
+    values = np.asarray(seen.value, np.float32)[place, 0]
+    keys = len(values)  # padding too, so that texts of a width share a program
+    lost = -np.einsum("hqk,khd->kqhd", weights, values)
+    copies = {name: np.repeat(array, keys, axis=0) for name, array in given.items()}
+
+    def change(path: tuple[Any, ...], zeros: Array) -> Array:
+        if _side(path) != side:
+            return zeros
+        return zeros.at[place].set(lost)
+
+    changes = jax.tree_util.tree_map_with_path(change, _zeros(state, keys))
+    out, _ = _run(module, params, copies, changes)
+    return np.asarray(_hidden(out, side)[place + 1])
+
+
+@functools.partial(jax.jit, static_argnames=("module",))
+def _run(module: nn.Module, params: Any, given: Any, changes: Any) -> Any:
+    """Output and record of a module, with what is added to what its heads put out."""
+    beside = {} if changes is None else {"changes": changes}
+    return module.apply({"params": params, **beside}, **given, mutable=["intermediates"])
+
+
+def _gradients(task: HeadTask, module: nn.Module, given: Any) -> tuple[Any, Any]:
+    """The record of a text, and the gradient of its loss with respect to what heads put out."""
+    extra = ("labels", "targets", "chosen")
+    state = _run(module, task.params, {n: a for n, a in given.items() if n not in extra}, None)[1]
+    return state, _slopes(task.losses, task.params, given, _zeros(state, 1))
+
+
+@functools.partial(jax.jit, static_argnames=("losses",))
+def _slopes(losses: Callable[..., Array], params: Any, given: Any, changes: Any) -> Any:
+    return jax.grad(lambda c: losses(params, given, {}, c).sum())(changes)
+
+
+def _zeros(state: Any, rows: int) -> Any:
+    """The collection `changes` that changes nothing, shaped as what was recorded."""
+
+    def below(tree: Any) -> Any:
+        if "seen" not in tree:
+            return {name: below(part) for name, part in tree.items()}
+        shape = tree["seen"].head_output.shape
+        return {"head_output": jnp.zeros((shape[0], rows, *shape[2:]), jnp.float32)}
+
+    return below(state["intermediates"])
+
+
+def _side(path: tuple[Any, ...]) -> str:
+    names = [str(getattr(part, "key", part)) for part in path]
+    if "cross_attention" in names:
+        return "cross"
+    return "decoder" if "decoder" in names else "encoder"
+
+
+def _head_gradients(gradients: Any, side: str) -> Float[np.ndarray, "L B Q H D"]:
+    leaves = jax.tree_util.tree_leaves_with_path(gradients)
+    return next(np.asarray(leaf) for path, leaf in leaves if _side(path) == side)
+
+
+def _hidden(out: Any, side: str) -> Sequence[Array]:
+    """Hidden states of the stack that a side is part of."""
+    if hasattr(out, "decoder_hidden_states"):
+        return out.encoder_hidden_states if side == "encoder" else out.decoder_hidden_states
+    return out.hidden_states
+
+
+def _sizes(one: Trace) -> dict[str, tuple[int, int]]:
+    """Real queries and keys of each side of one text."""
+    source = len(one.tokens[0]) if one.mask is None else int(np.sum(one.mask[0]))
+    target = source if one.decoder_mask is None else int(np.sum(one.decoder_mask[0]))
+    return {"encoder": (source, source), "decoder": (target, target), "cross": (target, source)}
+
+
+def _listed(text: Texts) -> list[str]:
+    return [text] if isinstance(text, str) else list(text)
+
+
+def _rows(model: Pretrained, text: Texts, text_b: Texts | None) -> Sequence[Reading]:
+    """Each text as the model takes it, with the target that it writes where it came without."""
+    if isinstance(model.config, RnnConfig):
+        raise InputError(
+            f"{model.name!r} has additive attention, without heads or values of its own: only its "
+            "weights are defined.\nName a model with multi-head attention."
+        )
+    rows = model.read(_listed(text), None if text_b is None else _listed(text_b)).rows()
+    return with_targets([model], rows, {}, _TOKENS)
+
+
+def _contributed(name: str, traces: Iterable[Trace], **given: Any) -> Maps:
+    """One kind of maps of several texts."""
+    found: Maps = {}
+    for trace in traces:
+        for side, maps in contributions(trace, [name], **given)[name].items():
+            found.setdefault(side, []).extend(maps)
+    return found

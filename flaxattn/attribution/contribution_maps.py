@@ -1,0 +1,145 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Maps of a whole trace that say more than attention does: norms, rollout, effective attention.
+
+It hands the weights and values of each text to `flaxattn.attribution.contributions` and
+`flaxattn.attribution.rollout`, which do the arithmetic; pages and figures take the result as
+`weights`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from flaxattn.attribution.contributions import effective_attention, norm_weights, weighed_vectors
+from flaxattn.attribution.rollout import rollout
+from flaxattn.errors import InputError
+from flaxattn.trace.record import Seen
+from flaxattn.trace.selection import layer_weights
+from flaxattn.trace.trace import Trace
+
+Projections = Mapping[str, Float[np.ndarray, "L H D E"]]
+Maps = dict[str, list[Float[np.ndarray, "L H Q K"]]]
+"""By side, one array for each text, without padding."""
+
+
+def contributions(
+    trace: Trace,
+    names: Sequence[str] = ("rollout",),
+    *,
+    projections: Projections | None = None,
+) -> dict[str, Maps]:
+    """What each key gives to each query, of every head of a trace and in more ways than attention.
+
+    - `norm`: ‖α f(x)‖, how long a vector a key adds (Kobayashi et al. 2020).
+    - `rollout`: the input positions that a head reads, through all layers below it (Abnar & Zuidema
+      2020): its weights times the rollout of the layer below. Rows sum to one.
+    - `effective`: attention without the part that values cancel (Brunner et al. 2020).
+
+    Cost in NumPy: of `norm` one product with the projection for each layer; of `rollout` one of
+    S×S matrices for each head; of `effective` one singular value decomposition for each head.
+
+    Args:
+        trace: With weights; of all layers for `rollout`, with values for the other two.
+        names: Which of them.
+        projections: Output projections by side, from
+            `flaxattn.pretrained.output_projections.output_projections`; for `norm`.
+
+    Returns:
+        By name and side, one array `[L, H, Q, K]` for each text, without its padding: what
+        `weights` of `flaxattn.head_view` and of figures takes. Layers and heads are the trace's.
+
+    Raises:
+        InputError: If a name is unknown, or the trace or the projections lack what it needs.
+    """
+    makers: dict[str, Callable[[Trace], Any]] = {
+        "norm": lambda one: _norms(one, projections),
+        "rollout": _rollout,
+        "effective": _effective,
+    }
+    if unknown := [name for name in names if name not in makers]:
+        raise InputError(
+            f"There are no weights {unknown[0]!r} to compute.\nThere are {', '.join(makers)}."
+        )
+    found: dict[str, Maps] = {}
+    for name in names:
+        maps = [makers[name](one) for one in trace]
+        found[name] = {side: [one[side] for one in maps] for side in maps[0]}
+    return found
+
+
+def _norms(one: Trace, projections: Projections | None) -> dict[str, np.ndarray]:
+    """Of each side that has values and a projection."""
+    if projections is None:
+        raise InputError(
+            "Norms need the output projections of the model that made the trace.\n"
+            "Give them: projections=output_projections(model), from "
+            "flaxattn.pretrained.output_projections."
+        )
+    return {
+        side: np.stack(
+            [
+                norm_weights(weights, weighed_vectors(value, _projection(rows, seen, layer)))
+                for layer, weights, value in zip(seen.layers, *_parts(seen), strict=True)
+            ]
+        )
+        for side, seen in _with_values(one).items()
+        if (rows := projections.get(side)) is not None
+    }
+
+
+def _projection(rows: np.ndarray, seen: Seen, layer: int) -> Float[np.ndarray, "H D E"]:
+    """The rows of one layer that belong to the heads of a record."""
+    if layer >= len(rows) or max(seen.heads) >= rows.shape[1]:
+        raise InputError(
+            f"The projections have {len(rows)} layers of {rows.shape[1]} heads; the trace has "
+            f"layer {layer} and head {max(seen.heads)}.\nTake them from the model of the trace."
+        )
+    return rows[layer][list(seen.heads)]
+
+
+def _rollout(one: Trace) -> dict[str, np.ndarray]:
+    """Of self-attention, heads by themselves above whole layers."""
+    below = rollout(one)
+    side = "encoder" if one.encoder is not None else "decoder"
+    seen = one.sides[side]
+    weights = layer_weights(seen, seen.layers).astype(np.float64)
+    total = weights.sum(-1, keepdims=True)
+    shares = np.divide(weights, total, out=np.zeros_like(weights), where=total > 0)
+    return {side: np.concatenate([shares[:1], shares[1:] @ below[:-1, None]])}
+
+
+def _effective(one: Trace) -> dict[str, np.ndarray]:
+    return {
+        side: np.stack(
+            [
+                effective_attention(weights, value.swapaxes(0, 1))
+                for weights, value in zip(*_parts(seen), strict=True)
+            ]
+        )
+        for side, seen in _with_values(one).items()
+    }
+
+
+def _parts(seen: Seen) -> tuple[np.ndarray, np.ndarray]:
+    """Weights `[L, H, Q, K]` and values `[L, K, H, D]` of a record of one text."""
+    return layer_weights(seen, seen.layers), np.asarray(seen.value)[:, 0].astype(np.float32)
+
+
+def _with_values(one: Trace) -> dict[str, Seen]:
+    """Sides that have weights and values."""
+    held = {
+        side: seen
+        for side, seen in one.sides.items()
+        if seen.weights is not None and seen.value is not None
+    }
+    if not held:
+        raise InputError(
+            "Norms and effective attention weigh values; this trace holds none beside weights.\n"
+            "Capture them: model.trace(text, capture=fa.Capture(weights=True, value=True))."
+        )
+    for seen in held.values():
+        seen.require_whole("What keys contribute")
+    return held

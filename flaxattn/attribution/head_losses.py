@@ -1,0 +1,231 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""What heads are judged by: the loss of each of many texts, under masks of heads.
+
+`head_task` makes one of a model that was loaded and of texts; anybody's own model becomes one with
+two lines. What is measured on it is in `flaxattn.attribution.ablation`.
+"""
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import linen as nn
+from jaxtyping import Array, Bool, Float, Int
+
+from flaxattn.errors import InputError
+from flaxattn.models.bert import BertForMaskedLM, BertForPreTraining, BertForSequenceClassification
+from flaxattn.models.gpt2 import GPT2LM, GPT2ForSequenceClassification
+from flaxattn.models.seq2seq import Seq2SeqLM
+from flaxattn.pretrained.pretrained_model import Pretrained
+from flaxattn.pretrained.readings import Reading
+from flaxattn.text.tokenizer import Tokenizer
+
+Masks = Mapping[str, Float[Array, "L ... H"]]
+_CLASSIFIERS = (BertForSequenceClassification, GPT2ForSequenceClassification)
+_MASKED_LM = (BertForMaskedLM, BertForPreTraining)
+_MASKED_SHARE = 0.15
+
+
+class TextBatch(NamedTuple):
+    """Some texts, padded to one shape.
+
+    Attributes:
+        given: Arrays with a leading axis B.
+        texts: How many of the B are texts; the others repeat the last one.
+    """
+
+    given: Mapping[str, Array | np.ndarray]
+    texts: int
+
+
+class HeadTask(NamedTuple):
+    """Losses of texts under masks of heads.
+
+    Attributes:
+        sizes: Names of the masks, with L and H of each.
+        batches: The texts.
+        losses: From parameters, `given` of a batch, a mask for each name, `[L, H]` or
+            `[L, B, H]`, and perhaps the collection `changes`, to the loss of each of the B texts;
+            it is compiled.
+        params: Its first argument.
+    """
+
+    sizes: Mapping[str, tuple[int, int]]
+    batches: Sequence[TextBatch]
+    losses: Callable[..., Float[Array, " B"]]
+    params: Any
+
+
+def head_task(
+    model: Pretrained,
+    texts: Sequence[str],
+    second: Sequence[str] | None = None,
+    *,
+    labels: Sequence[int] | None = None,
+    batch: int = 16,
+    truncate: bool = False,
+    seed: int = 0,
+) -> HeadTask:
+    """What a model was trained for, on texts.
+
+    A language model (GPT-2) is judged by the mean negative log-likelihood, in nats, of every piece
+    after the first; a masked one (BERT) by that of 15% of the pieces of each text, at least one,
+    which are masked; a classifier by that of its label; an encoder-decoder by that of the target's
+    pieces but the last.
+
+    Args:
+        model: With a head that does one of these, and a tokenizer.
+        texts: At least one.
+        second: The second text of each pair; of an encoder-decoder, the target.
+        labels: Number of the right class of each text, for a classifier.
+        batch: Texts that are computed together.
+        truncate: Whether a text over the model's limit is cut; otherwise it is an error.
+        seed: Of the choice of pieces that are masked.
+
+    Raises:
+        InputError: For a model without such a head or without heads to mask, labels that are not
+            classes of it, or a text that cannot be used.
+    """
+    module = model.module
+    _check(model, texts, second, labels, batch)
+    drawn = np.random.default_rng(seed)
+    batches = []
+    for start in range(0, len(texts), batch):
+        some = list(texts[start : start + batch])
+        pairs = None if second is None else list(second[start : start + batch])
+        reading = model.read(some, pairs, truncate=truncate)
+        given = dict(reading.padded(model.limit))
+        if isinstance(module, _CLASSIFIERS):
+            given["labels"] = np.asarray(_part(labels, start, batch), np.int32)
+        elif isinstance(module, _MASKED_LM):
+            given |= _masked(model, reading, given, drawn)
+        elif not isinstance(module, Seq2SeqLM):
+            _check_lengths(given["attention_mask"], start)
+        given = {name: _repeated(array, batch) for name, array in given.items()}
+        batches.append(TextBatch(given, len(some)))
+    return HeadTask(model.masks(), batches, functools.partial(_losses, module), model.params)
+
+
+def _losses(
+    module: nn.Module,
+    params: Any,
+    given: Mapping[str, Array],
+    masks: Masks,
+    changes: Any = None,
+) -> Float[Array, " B"]:
+    """The losses of a model's texts."""
+    extra = ("labels", "targets", "chosen")
+    told: dict[str, Any] = {n: array for n, array in given.items() if n not in extra}
+    told.update(masks)
+    beside = {} if changes is None else {"changes": changes}
+    out: Any = module.apply({"params": params, **beside}, **told)
+    if isinstance(module, _CLASSIFIERS):
+        return _likelihoods(out.logits, given["labels"])
+    if isinstance(module, _MASKED_LM):
+        scores = out.logits if out.prediction_logits is None else out.prediction_logits
+        return _mean(_likelihoods(scores, given["targets"]), given["chosen"])
+    side = "decoder_" if isinstance(module, Seq2SeqLM) else ""
+    ids, real = given[f"{side}input_ids"], given[f"{side}attention_mask"]
+    return _mean(_likelihoods(out.logits[:, :-1], ids[:, 1:]), real[:, 1:] != 0)
+
+
+def _likelihoods(scores: Float[Array, "... V"], targets: Int[Array, "..."]) -> Float[Array, "..."]:
+    """Negative log-likelihood of the targets."""
+    logs = jax.nn.log_softmax(scores.astype(jnp.float32), axis=-1)
+    return -jnp.take_along_axis(logs, targets[..., None], axis=-1)[..., 0]
+
+
+def _mean(values: Float[Array, "B S"], counted: Bool[Array, "B S"]) -> Float[Array, " B"]:
+    return jnp.where(counted, values, 0).sum(1) / jnp.maximum(counted.sum(1), 1).astype(jnp.float32)
+
+
+def _masked(
+    model: Pretrained, reading: Reading, given: Mapping[str, np.ndarray], drawn: np.random.Generator
+) -> dict[str, np.ndarray]:
+    """Ids with masked pieces, what these were, and where they are."""
+    tokenizer = model.tokenizer
+    assert isinstance(tokenizer, Tokenizer)  # a BERT has no other
+    ids = given["input_ids"]
+    chosen = np.zeros(ids.shape, bool)
+    special = np.asarray(reading.told.special)
+    for row, added in enumerate(special):
+        plain = np.flatnonzero(~added)
+        count = max(1, round(_MASKED_SHARE * len(plain)))
+        chosen[row, drawn.choice(plain, min(count, len(plain)), replace=False)] = True
+    hidden = np.where(chosen, tokenizer.mask_id, ids).astype(np.int32)
+    return {"input_ids": hidden, "targets": ids, "chosen": chosen}
+
+
+def _check(
+    model: Pretrained,
+    texts: Sequence[str],
+    second: Sequence[str] | None,
+    labels: Sequence[int] | None,
+    batch: int,
+) -> None:
+    known = (*_CLASSIFIERS, *_MASKED_LM, GPT2LM, Seq2SeqLM)
+    if not isinstance(model.module, known) or not model.masks():
+        raise InputError(
+            f"{model.name!r} is a {model.config.architectures[0]}, which has no loss that heads "
+            f"could be judged by.\nLoad it with head= one of "
+            f"{', '.join(kind.__name__ for kind in known[:-2])}, or take a GPT2LMHeadModel or an "
+            "encoder-decoder with its output layer."
+        )
+    if isinstance(texts, str) or not len(texts) or batch < 1:
+        raise InputError(
+            "Heads are judged by texts: expected a list of one text or more, and batches of one "
+            f"or more.\nReceived {texts!r:.40} in batches of {batch}."
+        )
+    if second is not None and len(second) != len(texts):
+        raise InputError(
+            f"{len(texts)} texts and {len(second)} second ones.\nGive every text its second one."
+        )
+    if isinstance(model.module, Seq2SeqLM) and second is None:
+        raise InputError(
+            "An encoder-decoder is judged by targets, received sources alone.\n"
+            "Give the target of each as `second`."
+        )
+    if isinstance(model.module, _CLASSIFIERS):
+        _check_labels(labels, len(texts), model.module.config.num_labels)
+    elif labels is not None:
+        raise InputError(
+            f"labels are for a classifier, {model.name!r} is a {model.config.architectures[0]}.\n"
+            "Leave them out."
+        )
+
+
+def _check_labels(labels: Sequence[int] | None, count: int, classes: int) -> None:
+    if labels is None or len(labels) != count:
+        raise InputError(
+            f"A classifier is judged by labels: expected {count}, one for each text, received "
+            f"{'none' if labels is None else len(labels)}."
+        )
+    wrong = [label for label in labels if not (isinstance(label, int) and 0 <= label < classes)]
+    if wrong:
+        raise InputError(
+            f"labels: expected numbers from 0 to {classes - 1}, received {wrong[0]!r}.\n"
+            "Count classes from 0, as the model's config.json does."
+        )
+
+
+def _check_lengths(mask: np.ndarray, start: int) -> None:
+    short = np.flatnonzero((mask != 0).sum(1) < 2)
+    if len(short):
+        raise InputError(
+            f"Text {start + int(short[0])} (from 0) is a single piece, after which nothing is "
+            "told.\nLeave it out."
+        )
+
+
+def _part(labels: Sequence[int] | None, start: int, batch: int) -> Sequence[int]:
+    return () if labels is None else labels[start : start + batch]
+
+
+def _repeated(array: Any, count: int) -> Any:
+    """The rows, the last one repeated up to a number of them."""
+    rows = np.minimum(np.arange(count), len(array) - 1)
+    return np.asarray(array)[rows]

@@ -1,0 +1,401 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Vectors of the tokens of a corpus, by head or of a layer, into an index; and of one token.
+
+How an index lies on disk is in `flaxattn.store.token_index`, what is found in it in
+`flaxattn.measures.nearest_tokens`.
+"""
+
+import dataclasses
+import functools
+import itertools
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import linen as nn
+from jaxtyping import Array, Float
+
+from flaxattn import __version__
+from flaxattn.corpus.bad_rows import BadRows, Problem
+from flaxattn.corpus.dependency_trees import NO_GOVERNOR
+from flaxattn.errors import InputError
+from flaxattn.files import written_whole
+from flaxattn.kernels.contract import Capture
+from flaxattn.measures.head_scores import Subject
+from flaxattn.pipeline.batches import Batch, planned, stacked
+from flaxattn.pipeline.chunks import TOGETHER, Chunk, TextError, read_chunk
+from flaxattn.pipeline.extraction import room_for
+from flaxattn.pipeline.hidden_states import each_batch, states_of
+from flaxattn.pretrained import model_inputs as inputs
+from flaxattn.pretrained.pretrained_bert import PretrainedBert
+from flaxattn.pretrained.pretrained_gpt2 import PretrainedGPT2
+from flaxattn.pretrained.pretrained_model import Pretrained
+from flaxattn.pretrained.readings import Reading
+from flaxattn.store.model_fingerprint import mark
+from flaxattn.store.token_index import (
+    INDEX,
+    KINDS,
+    TEXTS,
+    TOKENS,
+    Contents,
+    HeadIndex,
+    HeadIndexWriter,
+)
+from flaxattn.text.words import pieces_of_words
+from flaxattn.trace.trace import Trace
+
+_POSITIONS = 32_768  # of a shard
+_LONGEST = 1 << 30
+_MARKS = ("architecture", "dtype", "parameters", "config", "tokenizer")
+
+
+class Wanted(NamedTuple):
+    """Which vectors of a token.
+
+    Attributes:
+        kind: `head_output`, what each head wrote, before the output projection; or `hidden`, the
+            output of the layer.
+        layers: From 0.
+    """
+
+    kind: str
+    layers: tuple[int, ...]
+
+    @property
+    def capture(self) -> Capture:
+        """The request."""
+        whole = self.kind == "head_output"
+        return Capture(head_output=whole, stats=("argmax",), layers=self.layers)
+
+
+class Read(NamedTuple):
+    """A text as the model takes it, and characters of each of its tokens."""
+
+    subject: Subject
+    reading: Reading
+    offsets: Sequence[tuple[int, int]]
+
+    @property
+    def special(self) -> np.ndarray:
+        """Which tokens the model added."""
+        special = self.reading.told.special
+        assert special is not None
+        return np.asarray(special)[0, : self.reading.lengths[0]]
+
+
+def build_head_index(
+    model: Pretrained,
+    subjects: Iterable[Subject],
+    out: str | Path,
+    wanted: Wanted,
+    *,
+    truncate: bool = False,
+    bad: BadRows | None = None,
+    batch_tokens: int | None = None,
+    watch: Callable[[int], object] = lambda count: None,
+    settings: Mapping[str, Any] | None = None,
+) -> int:
+    """Write an index of the tokens of texts: whole, or nothing of it.
+
+    Memory: the vectors of 32,768 positions and of one text more, 2 L E bytes each. On disk 2 L E
+    + 4 L H bytes per token, and the texts.
+
+    Args:
+        model: A BERT or a GPT-2 with its tokenizer.
+        subjects: Single texts; those with a tree give tokens a part of speech and a relation.
+        out: Folder that is not there yet, or is empty.
+        wanted: Which vectors.
+        truncate: Whether texts over the model's limit are cut.
+        bad: Takes texts that cannot be used. Default: the first one raises.
+        batch_tokens: Positions of a batch, padding counted.
+        watch: Told how many texts were computed.
+        settings: What else `index.json` shall tell.
+
+    Returns:
+        The number of texts.
+
+    Raises:
+        InputError: For a model of another family, an unknown kind or layer, a folder that holds
+            files, pairs of texts, or no text that can be used.
+        CheckpointError: If it cannot be written.
+    """
+    check_family(model)
+    wanted = Wanted(wanted.kind, tuple(sorted(set(wanted.layers))))
+    _check(model, wanted, Path(out))
+    bad = BadRows() if bad is None else bad
+    engine = _Engine(model, wanted, batch_tokens)
+    count, annotated = 0, False
+    with written_whole(out, INDEX) as folder:
+        writer = HeadIndexWriter(folder)
+        for window in _windows(_read(model, subjects, truncate, bad)):
+            writer.add(engine.contents(window))
+            count += len(window)
+            annotated |= any(read.subject.sentence is not None for read in window)
+            watch(len(window))
+        if not count:
+            raise InputError("there is no text to index\nname files that hold some")
+        facts = {
+            "flaxattn": __version__,
+            "kind": wanted.kind,
+            "layers": list(wanted.layers),
+            "heads": list(engine.heads),
+            "annotated": annotated,
+            "model": dataclasses.asdict(mark(model)),
+            "left_out": dict(sorted(bad.counts.items())),
+        }
+        writer.finish(facts | dict(settings or {}))
+    return count
+
+
+def token_vector(
+    model: Pretrained, index: HeadIndex, text: str, token: int | str, layer: int, head: int | None
+) -> tuple[int, str, Float[np.ndarray, " D"]]:
+    """The vector of a token of any text, to search for in an index.
+
+    Args:
+        model: The one that the index was made with.
+        index: Says which vectors.
+        text: The text.
+        token: Its position, special tokens counted; or a word, of which the first piece where it
+            first stands is taken.
+        layer: Number of the layer.
+        head: Number of the head; None for hidden states.
+
+    Returns:
+        Position and piece of the token, and its vector, of norm one.
+
+    Raises:
+        InputError: For another model than that of the index, a token that is not there, or a layer
+            or head that is not in the index.
+    """
+    check_family(model)
+    _check_model(model, index)
+    if layer not in index.layers or (head is not None and head not in index.heads):
+        index.vectors(0, layer, index.heads[0] if head is None else head)  # says what there is
+    if head is None and index.kind != "hidden":
+        raise InputError(f"{index.path} has a vector per head\nname a head, such as {layer}.0")
+    (read,) = _read(model, [Subject("text", text)], False, BadRows())
+    place = _place(read, token)
+    wanted = Wanted(index.kind, (layer,))
+    module = model.module.clone(capture=wanted.capture, keep_hidden=index.kind == "hidden")
+    vectors, _ = observed(module, model.params, read.reading.padded(model.limit), wanted)
+    number = 0 if head is None or index.kind == "hidden" else index.heads.index(head)
+    return place, read.reading.told.tokens[0][place], np.asarray(vectors)[0, 0, number, place]
+
+
+@functools.partial(jax.jit, static_argnames=("module", "wanted"))
+def observed(
+    module: nn.Module, params: Any, given: Any, wanted: Wanted
+) -> tuple[Float[Array, "L B H S D"], Array]:
+    """Vectors of norm one of every position, and the key `[L, B, H, S]` it attends to most.
+
+    Args:
+        module: With the capture; it keeps hidden states where these are wanted.
+        params: Its parameters.
+        given: Arguments of a call.
+        wanted: Which vectors.
+    """
+    out, state = module.apply({"params": params}, **given, mutable=["intermediates"])
+    trace = Trace.from_variables(state)
+    seen = trace.encoder if trace.decoder is None else trace.decoder
+    assert seen is not None
+    if wanted.kind == "hidden":
+        states = states_of(out)
+        found = jnp.stack([states[layer + 1] for layer in wanted.layers])[:, :, None]
+    else:
+        assert seen.head_output is not None
+        found = seen.head_output.swapaxes(2, 3)
+    found = found.astype(jnp.float32)
+    norms = jnp.linalg.norm(found, axis=-1, keepdims=True)
+    return found / jnp.where(norms > 0, norms, 1), seen.stats["argmax"]
+
+
+class _Engine:
+    """A model, and what is done with the texts of a shard."""
+
+    def __init__(self, model: Pretrained, wanted: Wanted, batch_tokens: int | None) -> None:
+        self._model, self._wanted = model, wanted
+        hidden = wanted.kind == "hidden"
+        self._module = model.module.clone(capture=wanted.capture, keep_hidden=hidden)
+        room = room_for([model], wanted.capture, 1, batch_tokens)
+        self._room = room._replace(packs=False)
+        self._widths: tuple[int, ...] = ()  # those of the first shard serve all
+        self.heads = tuple(range(model.counts()[1]))
+
+    def contents(self, window: Sequence[Read]) -> Contents:
+        """What is stored of some texts."""
+        rows = [read.reading for read in window]
+        batches = planned([r.lengths for r in rows], self._model.limit, self._room, self._widths)
+        self._widths = self._widths or tuple(sorted({batch.widths[0] for batch in batches}))
+        vectors: list[Any] = [None] * len(window)
+        strongest: list[Any] = [None] * len(window)
+
+        def begin(batch: Batch) -> Any:
+            given = stacked(rows, batch)
+            found, keys = observed(self._module, self._model.params, given, self._wanted)
+            return found.astype(jnp.float16), keys
+
+        for batch, (found, keys) in each_batch(batches, begin):
+            for place in batch.places:
+                plain = np.flatnonzero(~window[place.text].special)
+                vectors[place.text] = found[:, place.row][:, :, plain]
+                strongest[place.text] = keys[:, place.row][:, :, plain]
+        texts, tokens = _tables(window)
+        return Contents(texts, tokens, np.concatenate(vectors, 2), np.concatenate(strongest, 2))
+
+
+def _tables(window: Sequence[Read]) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
+    """Columns of the tables of texts and of tokens."""
+    texts: dict[str, list[Any]] = {name: [] for name in TEXTS.names}
+    tokens: dict[str, list[Any]] = {name: [] for name in TOKENS.names}
+    for number, (subject, reading, offsets) in enumerate(window):
+        told = (subject.name, subject.text, subject.file, subject.line, len(tokens["text"]))
+        for column, value in zip(texts.values(), told, strict=True):
+            column.append(value)
+        special = window[number].special.tolist()
+        kinds = _kinds(subject, offsets, special)
+        pieces = reading.told.tokens[0][: len(special)]
+        for place, added in enumerate(special):
+            row = (number, place, pieces[place], *offsets[place], added, *kinds[place])
+            for column, value in zip(tokens.values(), row, strict=True):
+                column.append(value)
+    return texts, tokens
+
+
+def _kinds(
+    subject: Subject, offsets: Sequence[tuple[int, int]], special: Sequence[bool]
+) -> list[tuple[str | None, str | None, int | None]]:
+    """Part of speech, relation and way to the governor of the word that each token is part of.
+
+    A token over several words is of the first of them.
+    """
+    found: list[tuple[str | None, str | None, int | None]] = [(None, None, None)] * len(special)
+    if subject.sentence is None:
+        return found
+    words = subject.sentence.words
+    places = pieces_of_words([(word.start, word.stop) for word in words], offsets, special)
+    for number in reversed(range(len(words))):
+        word = words[number]
+        way = None if word.governor == NO_GOVERNOR else word.governor - number
+        for place in places[number]:
+            found[place] = (word.tag, word.relation, way)
+    return found
+
+
+def _read(
+    model: Pretrained, subjects: Iterable[Subject], truncate: bool, bad: BadRows
+) -> Iterator[Read]:
+    """Texts as the model takes them; those that it cannot read are reported."""
+    reader = model.tokenizer
+    if reader is None:
+        model.read("a")  # says that a tokenizer is missing
+    assert reader is not None
+    rest = iter(subjects)
+    while some := list(itertools.islice(rest, TOGETHER)):
+        for subject, reading in _readings(model, some, truncate, bad):
+            if subject.text_b is not None:
+                raise InputError(
+                    f"text {subject.name!r} is a pair, and search reads single texts\n"
+                    "give a file or a column with one text in each row"
+                )
+            size = reading.lengths[0]
+            offsets = reader.encode(subject.text, max_length=_LONGEST).offsets[0][:size]
+            yield Read(subject, reading, offsets)
+
+
+def _readings(
+    model: Pretrained, some: Sequence[Subject], truncate: bool, bad: BadRows
+) -> Iterator[tuple[Subject, Reading]]:
+    texts = [subject.text for subject in some]
+    try:
+        yield from zip(some, read_chunk(model, Chunk(0, texts, None, truncate)), strict=True)
+        return
+    except TextError:
+        pass
+    for subject in some:
+        try:
+            (reading,) = read_chunk(model, Chunk(0, [subject.text], None, truncate))
+        except TextError as error:
+            if not subject.file:  # it was typed, so no file has a line with it
+                raise
+            told = error.problem.splitlines()[0]
+            code = "too-many-tokens" if "too long" in told else "empty"
+            bad.report(Problem(subject.file, subject.line, "", code, told))
+            continue
+        yield subject, reading
+
+
+def _windows(reads: Iterable[Read]) -> Iterator[list[Read]]:
+    """Texts of a shard: so many positions, and those of the last text."""
+    window: list[Read] = []
+    positions = 0
+    for read in reads:
+        window.append(read)
+        positions += read.reading.lengths[0]
+        if positions >= _POSITIONS:
+            yield window
+            window, positions = [], 0
+    if window:
+        yield window
+
+
+def _place(read: Read, token: int | str) -> int:
+    """The position of a token in its text."""
+    pieces, size = read.reading.told.tokens[0], read.reading.lengths[0]
+    if isinstance(token, int):
+        if 0 <= token < size:
+            return token
+        told = f"there is no token {token}: the text has 0 to {size - 1}"
+    else:
+        pattern = rf"(?<!\w){re.escape(token)}(?!\w)"
+        found = re.search(pattern, read.subject.text) if token else None
+        if found is not None:
+            (places,) = pieces_of_words([found.span()], read.offsets, read.special.tolist())
+            if places:
+                return places[0]
+        told = f"there is no word {token!r} in the text"
+    shown = " ".join(f"{n}:{piece}" for n, piece in enumerate(pieces[: min(size, 12)]))
+    more = " …" if size > 12 else ""
+    raise InputError(f"{told}\nits tokens are {shown}{more}\ngive a number or a word of it")
+
+
+def check_family(model: Pretrained) -> None:
+    """Check that tokens of a model can be searched for.
+
+    Args:
+        model: Any.
+
+    Raises:
+        InputError: If it is neither a BERT nor a GPT-2.
+    """
+    if not isinstance(model, PretrainedBert | PretrainedGPT2):
+        raise InputError(
+            f"search reads one text, with one stack of heads; {model.name!r} has several\n"
+            "name a BERT or a GPT-2"
+        )
+
+
+def _check(model: Pretrained, wanted: Wanted, out: Path) -> None:
+    if wanted.kind not in KINDS:
+        raise InputError(f"kind {wanted.kind!r} is unknown\nchoose one of {', '.join(KINDS)}")
+    if not wanted.layers:
+        raise InputError("no layer was named\nname one or several, counted from 0")
+    inputs.check_capture(wanted.capture, *model.counts())
+    if out.is_file() or (out.is_dir() and any(out.iterdir())):
+        raise InputError(f"{out} is there already\nname a new folder, or remove it")
+
+
+def _check_model(model: Pretrained, index: HeadIndex) -> None:
+    found, said = dataclasses.asdict(mark(model)), index.facts["model"]
+    for name in _MARKS:
+        if found[name] != said[name]:
+            raise InputError(
+                f"{index.path} was made with another model than {model.name!r}\n"
+                f"its {name} differ; it was made with {said['name']!r}\n"
+                "name that one with --model, or build an index with this one"
+            )

@@ -1,0 +1,134 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""What is claimed of heads, each claim with its number and the texts that show it best.
+
+What is tested is in `roles`, what patterns are in `patterns`; how texts are kept, in `evidence`.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from flaxattn.measures.evidence import Evidence, Shown
+from flaxattn.measures.patterns import Label
+from flaxattn.measures.role_tests import Roles
+from flaxattn.measures.score_terms import Column
+from flaxattn.measures.scores import Tally
+
+_RANKS = ("the highest", "the second highest", "the third highest")
+_ALIKE = 1e-6
+_LABELS = {
+    "next token": Column("pattern", "next"),
+    "previous token": Column("pattern", "previous"),
+    "own token": Column("pattern", "own"),
+    "same or related token": Column("pattern", "same token, score"),
+    "same token in the other text": Column("pattern", "other text, score"),
+    "other pieces of the word": Column("pattern", "word, score"),
+    "delimiter": Column("pattern", "delimiter"),
+    "bag of words": Column("pattern", "block entropy"),
+    "positional: next": Column("strongest", "next"),
+    "positional: previous": Column("strongest", "previous"),
+    "rare word": Column("strongest", "rare"),
+}
+_SYNTACTIC, _PATTERN = "syntactic: ", "pattern: "
+
+
+class Claim(NamedTuple):
+    """Something that is said of one head.
+
+    Attributes:
+        name: A role, a pattern or a measure.
+        layer: Number of the layer.
+        head: Number of the head.
+        value: What it rests on, a mean over texts.
+        told: What else is known, in words.
+        side: `encoder`, `decoder` or `cross`.
+        texts: Those that show it best, the best first.
+    """
+
+    name: str
+    layer: int
+    head: int
+    value: float
+    told: str = ""
+    side: str = "encoder"
+    texts: Sequence[Shown] = ()
+
+
+def role_claims(roles: Roles, evidence: Evidence, side: str = "encoder") -> list[Claim]:
+    """Every role that a head was found to have, by role, the highest score first.
+
+    Args:
+        roles: What was found.
+        evidence: Of scores.
+        side: `encoder`, `decoder` or `cross`.
+    """
+    claims = []
+    for name, role in roles.roles.items():
+        for i, j in np.argwhere(role.found).tolist():
+            told = f"p {role.corrected[i, j]:.1g}"
+            if not np.isnan(role.mass[i, j]):
+                told += f", {role.mass[i, j]:.0%} of attention"
+            if role.beyond is not None:
+                told += f", beyond position p {role.beyond[i, j]:.1g}"
+            texts = evidence.of(Column("score", name), i, j)
+            where = roles.layers[i], roles.heads[j]
+            claims.append(Claim(name, *where, float(role.score[i, j]), told, side, texts))
+    return _sorted(claims)
+
+
+def measure_claims(tally: Tally, labels: Sequence[Label], evidence: Evidence) -> list[Claim]:
+    """Every label that a head earned, and of every measure the three heads with the most of it.
+
+    Args:
+        tally: Over the texts.
+        labels: Of `patterns.labels`.
+        evidence: Of means, patterns, strongest keys and hits.
+    """
+    claims, side = [], tally.side
+    for label in labels:
+        column = label_column(label.label)
+        if column is None or column not in tally.moments:
+            continue
+        at = tally.layers.index(label.layer), tally.heads.index(label.head)
+        told = ", ".join(f"{name} {number:.2f}" for name, number in label.evidence.items())
+        value = float(tally.moments[column].mean[at])
+        where = label.layer, label.head
+        texts = evidence.of(column, *at)
+        claims.append(Claim(_pattern(label.label), *where, value, told, side, texts))
+    for column, moments in tally.moments.items():
+        there = moments.counts > 0
+        spread = np.ptp(moments.mean[there]) if there.any() else 0
+        if column.kind != "mean" or spread < _ALIKE:
+            continue  # of heads that are all alike none has the most
+        known = np.where(there, moments.mean, -np.inf)
+        for told, at in zip(_RANKS, np.argsort(-known, axis=None, kind="stable"), strict=False):
+            i, j = (int(n) for n in np.unravel_index(at, known.shape))
+            where = tally.layers[i], tally.heads[j]
+            texts = evidence.of(column, i, j)
+            claims.append(Claim(column.name, *where, float(known[i, j]), told, side, texts))
+    return _sorted(claims)
+
+
+def _pattern(label: str) -> str:
+    """The name of a claim, told apart from that of a measure."""
+    return label if ":" in label else _PATTERN + label
+
+
+def label_column(label: str) -> Column | None:
+    """The scores by which texts show a label; None for a label that has none of its own.
+
+    Args:
+        label: As `patterns.labels` gives it, or the name of a claim.
+    """
+    label = label.removeprefix(_PATTERN)
+    if label.startswith(_SYNTACTIC):
+        return Column("hit", label.removeprefix(_SYNTACTIC))
+    return _LABELS.get(label)
+
+
+def _sorted(claims: Sequence[Claim]) -> list[Claim]:
+    """By name as they first came, the highest value first, then by layer and head."""
+    order = {name: n for n, name in enumerate(dict.fromkeys(claim.name for claim in claims))}
+    return sorted(claims, key=lambda c: (order[c.name], -c.value, c.layer, c.head))

@@ -1,0 +1,335 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Two models, or two checkpoints of one, on the same texts: which heads attend differently.
+
+Traces of both go in, text by text; count, mean and spread per head are kept, and no map. How alike
+two maps are follows Kovaleva et al. 2019 (cosine of the flattened maps) and Clark et al. 2019
+(Jensen-Shannon divergence). Means say how much a head changed; tests say whether what it measures
+(`flaxattn.measures.head_measures.measure`) changed in one direction.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Self
+
+import numpy as np
+from jaxtyping import Float
+
+from flaxattn.errors import InputError
+from flaxattn.measures.divergence import cosine, jensen_shannon
+from flaxattn.measures.head_measures import measure
+from flaxattn.measures.significance import adjusted, paired_test
+from flaxattn.pipeline.online_moments import Moments, merged
+from flaxattn.trace.record import Seen
+from flaxattn.trace.selection import layer_weights
+from flaxattn.trace.trace import Trace
+
+MEASURES = (
+    "next",
+    "previous",
+    "own",
+    "first",
+    "delimiter",
+    "same_segment",
+    "entropy",
+    "distance",
+)
+"""What is tested of every head of self-attention; of cross-attention only the entropy is."""
+
+ALIKE = ("divergence", "cosine")
+_NO_MEAN = ("argmax", "topk_weights", "topk_indices", "received")
+Values = dict[tuple[str, str], Float[np.ndarray, "L H"]]
+
+
+@dataclasses.dataclass(frozen=True)
+class HeadChange:
+    """How one head of the second model differs from that of the first.
+
+    Attributes:
+        side: `encoder`, `decoder` or `cross`.
+        layer: Number of the layer.
+        head: Number of the head.
+        divergence: Jensen-Shannon divergence in nats, mean over queries and then over texts; from
+            0 to log 2; nan, as the cosine, where statistics were compared and no maps.
+        divergence_error: Standard error of that mean over texts; nan for a single text.
+        cosine: Of the flattened maps, mean over texts.
+        changes: Second minus first of every measure, mean over texts; nan if it is not known.
+        p: Of the paired two-sided t-test of each change, corrected.
+        significant: Measures whose corrected p is below alpha.
+        texts: How many texts the head was compared on.
+    """
+
+    side: str
+    layer: int
+    head: int
+    divergence: float
+    divergence_error: float
+    cosine: float
+    changes: Mapping[str, float]
+    p: Mapping[str, float]
+    significant: tuple[str, ...]
+    texts: int
+
+
+class Comparison:
+    """Two models' attention to the same texts, compared while traces come in.
+
+    Memory: a few numbers per head. `merge` joins comparisons of different texts in any order.
+    """
+
+    def __init__(self) -> None:
+        self._heads: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {}
+        self._found: dict[tuple[str, str], Moments] = {}
+
+    def add(self, first: Trace, second: Trace) -> list[Values]:
+        """Take in what both models saw of the same texts.
+
+        Args:
+            first: With weights, of texts without padding or with a mask; or with statistics of
+                queries, whose means over each text are compared then, by their names.
+            second: Of the other model: the same tokens, layers and heads.
+
+        Returns:
+            What was taken in of each text, by side and name; nan where it is not known.
+
+        Raises:
+            InputError: If they are not, or hold no weights of all positions and no statistic in
+                common.
+        """
+        _check_tokens(first, second)
+        found: list[Values] = []
+        for one, other in [(first, second)] if len(first) == 1 else zip(first, second, strict=True):
+            ours, theirs = one.sides, other.sides
+            held = [side for side in ours if _comparable(side, ours, theirs)]
+            told = {side: _told(ours[side], theirs[side]) for side in ours if side in theirs}
+            told = {side: names for side, names in told.items() if names and side not in held}
+            if not held and not told:
+                raise InputError(
+                    "The two traces have no weights and no statistic of one side in common.\n"
+                    "Ask for them of both models: capture=Capture(weights=True)."
+                )
+            values: Values = {}
+            for side in held:
+                values |= self._of_maps(side, ours[side], theirs[side], one)
+            for side, names in told.items():
+                values |= self._of_statistics(side, ours[side], theirs[side], names)
+            for key, value in values.items():
+                self._put(key, _once(value))
+            found.append(values)
+        return found
+
+    def merge(self, other: Self) -> None:
+        """Take in all that another one took in.
+
+        Args:
+            other: Of the same heads; unchanged.
+
+        Raises:
+            InputError: If its heads are others.
+        """
+        for side, heads in other._heads.items():
+            self._same_heads(side, heads)
+        for key, moments in other._found.items():
+            self._put(key, moments)
+
+    def changes(self, *, correction: str = "bh", alpha: float = 0.05) -> list[HeadChange]:
+        """Every head, the one whose attention differs most first.
+
+        Args:
+            correction: For the number of tests, heads times measures: `none`, `bonferroni` or `bh`.
+            alpha: Level of the tests.
+
+        Raises:
+            InputError: For an unknown correction, an alpha that is none, or if nothing was taken
+                in.
+        """
+        if not self._found:
+            raise InputError("Nothing was compared yet.\nAdd the traces of both models first.")
+        if not 0 < alpha < 1:
+            raise InputError(f"alpha is {alpha}, expected a number between 0 and 1.")
+        tested = {k: paired_test(m)[1] for k, m in self._found.items() if k[1] not in ALIKE}
+        flat = adjusted(np.concatenate([p.ravel() for p in tested.values()]), correction)
+        ends = np.cumsum([p.size for p in tested.values()])[:-1]
+        parts = zip(tested, np.split(flat, ends), strict=True)
+        p = {key: part.reshape(tested[key].shape) for key, part in parts}
+        found = [
+            self._change(side, place, p, alpha)
+            for side, (layers, heads) in self._heads.items()
+            for place in np.ndindex(len(layers), len(heads))
+        ]
+        return sorted(found, key=_rank)
+
+    def by_layer(self) -> dict[str, list[tuple[int, float, float]]]:
+        """Layer, mean divergence and mean cosine of its heads, by side, layers in order."""
+        return {
+            side: [
+                (layer, float(divergence), float(cosine))
+                for layer, divergence, cosine in zip(
+                    layers,
+                    self._found[side, "divergence"].mean.mean(1),
+                    self._found[side, "cosine"].mean.mean(1),
+                    strict=True,
+                )
+            ]
+            for side, (layers, _) in self._heads.items()
+            if (side, "divergence") in self._found
+        }
+
+    @property
+    def heads(self) -> Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]]:
+        """Numbers of layers and heads by side."""
+        return self._heads
+
+    @property
+    def names(self) -> list[tuple[str, str]]:
+        """Sides and names of all that was compared."""
+        return list(self._found)
+
+    def place(self, side: str, layer: int, head: int) -> tuple[int, int]:
+        """Indices of a head, by the numbers of its layer and itself."""
+        layers, heads = self._heads[side]
+        return layers.index(layer), heads.index(head)
+
+    def table(self, side: str, name: str) -> Float[np.ndarray, "L H"]:
+        """Means over texts of one number of every head.
+
+        Args:
+            side: `encoder`, `decoder` or `cross`.
+            name: `divergence`, `cosine`, or one of `MEASURES` for its change.
+
+        Raises:
+            InputError: If it was not compared.
+        """
+        if (side, name) not in self._found:
+            known = ", ".join(f"{s} {n}" for s, n in self._found)
+            raise InputError(f"There is no {name} of {side}.\nThere are {known or 'none'}.")
+        return self._mean(side, name)
+
+    def _mean(self, side: str, name: str) -> Float[np.ndarray, "L H"]:
+        """Means over texts; nan where nothing is known."""
+        moments = self._found[side, name]
+        return np.where(moments.counts > 0, moments.mean, np.nan)
+
+    def _of_maps(self, side: str, one: Seen, other: Seen, text: Trace) -> Values:
+        self._same_heads(side, (one.layers, one.heads))
+        self._same_heads(side, (other.layers, other.heads))
+        maps = [layer_weights(seen, seen.layers).astype(np.float64) for seen in (one, other)]
+        maps = [_shares(weights) for weights in maps]
+        before, after = (_measured(side, weights, text) for weights in maps)
+        flat = (each.reshape(*each.shape[:2], -1) for each in maps)
+        found = {"divergence": jensen_shannon(*maps).mean(-1), "cosine": cosine(*flat)}
+        found |= {name: after[name] - before[name] for name in before}
+        return {(side, name): value for name, value in found.items()}
+
+    def _of_statistics(self, side: str, one: Seen, other: Seen, names: list[str]) -> Values:
+        self._same_heads(side, (one.layers, one.heads))
+        self._same_heads(side, (other.layers, other.heads))
+        means = [
+            {name: np.asarray(seen.stats[name], np.float64)[:, 0].mean(-1) for name in names}
+            for seen in (one, other)
+        ]
+        return {(side, name): means[1][name] - means[0][name] for name in names}
+
+    def _same_heads(self, side: str, heads: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
+        known = self._heads.setdefault(side, heads)
+        if known != heads:
+            raise InputError(
+                f"The {side}s differ: layers {_listed(known[0])} with heads {_listed(known[1])}, "
+                f"and layers {_listed(heads[0])} with heads {_listed(heads[1])}.\n"
+                "Compare models of one shape, or capture the same layers and heads."
+            )
+
+    def _put(self, key: tuple[str, str], moments: Moments) -> None:
+        before = self._found.get(key)
+        self._found[key] = moments if before is None else merged(before, moments)
+
+    def _change(
+        self,
+        side: str,
+        place: tuple[int, ...],
+        p: Mapping[tuple[str, str], np.ndarray],
+        alpha: float,
+    ) -> HeadChange:
+        layers, heads = self._heads[side]
+        names = [name for at, name in p if at == side]
+        own = self._found.get((side, "divergence"))
+        count = max(int(m.counts[place]) for (at, _), m in self._found.items() if at == side)
+        spread = np.nan if own is None or count < 2 else float(own.m2[place]) / (count - 1)
+        alike = [self._mean(side, n)[place] if own is not None else np.nan for n in ALIKE]
+        corrected = {name: float(p[side, name][place]) for name in names}
+        return HeadChange(
+            side=side,
+            layer=layers[place[0]],
+            head=heads[place[1]],
+            divergence=float(alike[0]),
+            divergence_error=float(np.sqrt(spread / count)),
+            cosine=float(alike[1]),
+            changes={name: float(self._mean(side, name)[place]) for name in names},
+            p=corrected,
+            significant=tuple(name for name, value in corrected.items() if value < alpha),
+            texts=count,
+        )
+
+
+def _rank(change: HeadChange) -> tuple[float, float]:
+    """The most different first; of statistics alone the surest first."""
+    surest = min((p for p in change.p.values() if not np.isnan(p)), default=1.0)
+    return -np.nan_to_num(change.divergence), surest
+
+
+def _told(one: Seen, other: Seen) -> list[str]:
+    """Statistics of queries that both have."""
+    return [name for name in one.stats if name in other.stats and name not in _NO_MEAN]
+
+
+def _measured(side: str, weights: np.ndarray, text: Trace) -> dict[str, np.ndarray]:
+    """What is tested, of one text."""
+    if side == "cross":
+        logs = np.log(weights, out=np.zeros_like(weights), where=weights > 0)
+        return {"entropy": -(weights * logs).sum(-1).mean(-1)}
+    alone = side == "encoder" or not text.decoder_tokens
+    special = text.special if alone else text.decoder_special
+    segments = text.segments if alone else None
+    parts = [None if array is None else np.asarray(array)[0] for array in (special, segments)]
+    found = measure(weights, *parts)
+    return {name: np.asarray(found[name], np.float64) for name in MEASURES}
+
+
+def _shares(weights: Float[np.ndarray, "*heads Q K"]) -> Float[np.ndarray, "*heads Q K"]:
+    """Rows that sum to one exactly, of weights that were rounded when they were stored."""
+    total = weights.sum(-1, keepdims=True)
+    return np.divide(weights, total, out=np.zeros_like(weights), where=total > 0)
+
+
+def _once(values: Float[np.ndarray, "L H"]) -> Moments:
+    """Moments of a single observation, or of none where it is not known."""
+    known = ~np.isnan(values)
+    return Moments(known.astype(np.int64), np.where(known, values, 0.0), np.zeros(values.shape))
+
+
+def _comparable(side: str, ours: Mapping[str, Seen], theirs: Mapping[str, Seen]) -> bool:
+    if side not in theirs or ours[side].weights is None or theirs[side].weights is None:
+        return False
+    ours[side].require_whole("A comparison")
+    theirs[side].require_whole("A comparison")
+    return True
+
+
+def _check_tokens(first: Trace, second: Trace) -> None:
+    """Both read the same pieces: then rows and columns mean the same."""
+    for name in ("tokens", "decoder_tokens"):
+        ours, theirs = ([list(row) for row in getattr(t, name)] for t in (first, second))
+        if ours != theirs or not first.tokens:
+            pairs = zip(ours, theirs, strict=False)
+            place = next(
+                (n for n, (a, b) in enumerate(pairs) if a != b), min(len(ours), len(theirs))
+            )
+            raise InputError(
+                f"The two traces are not of the same {name}: they differ in sequence {place}.\n"
+                "Compare models with one tokenizer, on the same texts in the same order."
+            )
+
+
+def _listed(numbers: tuple[int, ...]) -> str:
+    whole = numbers == tuple(range(len(numbers))) and len(numbers) > 2
+    return f"0 to {len(numbers) - 1}" if whole else ", ".join(map(str, numbers))

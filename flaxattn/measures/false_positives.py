@@ -1,0 +1,87 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""How many roles the tests find by chance: in a model before training, and under nobody's trees.
+
+A few texts suffice, whose maps are in memory. What is counted is in
+`flaxattn.measures.shuffled_trees`.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from flaxattn.corpus.bad_rows import BadRows
+from flaxattn.measures.head_scores import Read, Subject, read_subjects
+from flaxattn.measures.role_tests import Test, find_roles
+from flaxattn.measures.score_terms import Asked
+from flaxattn.measures.scores import Tally, scores_of, side_of
+from flaxattn.measures.shuffled_trees import found_by_chance
+from flaxattn.pipeline.extraction import extract
+from flaxattn.pretrained.pretrained_model import Pretrained
+from flaxattn.pretrained.untrained import untrained
+from flaxattn.trace.selection import layer_weights
+from flaxattn.trace.trace import Trace
+
+
+def false_positives(
+    model: Pretrained,
+    subjects: Sequence[Subject],
+    asked: Asked,
+    test: Test,
+    *,
+    side: str,
+    drawings: int = 20,
+    truncate: bool = False,
+    lengths: tuple[int, int] | None = None,
+) -> dict[str, Any]:
+    """Roles that are found where there are none, for a report.
+
+    Costs two passes over the texts, whose maps are held: 4 L H N² bytes each.
+
+    Args:
+        model: Any with its tokenizer.
+        subjects: Few texts; those of an encoder-decoder with targets.
+        asked: Which roles.
+        test: As the roles were tested.
+        side: `encoder`, `decoder` or `cross`.
+        drawings: How often trees are drawn, where texts have some.
+        truncate: Whether texts over the model's limit are cut.
+        lengths: Fewest and most positions of texts that count.
+
+    Returns:
+        `texts`; `untrained`, what the model has before training, with the trees as they are; and
+        `other trees`, None where there are none. Empty without texts.
+    """
+    bad = BadRows("skip")
+    reads = read_subjects(model, subjects, truncate, bad) if subjects else []
+    low, high = lengths or (0, model.limit)
+    reads = [read for read in reads if low <= len(read.layout) <= high]
+    if not reads:
+        return {}
+    facts = {"texts": len(reads), "alpha": test.alpha, "correction": test.correction}
+    before = untrained(model, asked.seed)
+    traces = _traces(before, reads, truncate)
+    layouts = [read.layout for read in reads]
+    roles = find_roles(Tally.of(scores_of(traces, asked, layouts, side)), asked, test)
+    found = {name: int(role.found.sum()) for name, role in roles.roles.items()}
+    facts["untrained"] = {"tests": roles.tests, "found": sum(found.values()), "by role": found}
+    facts["other trees"] = None
+    if asked.annotated and side != "cross" and drawings:
+        weights = [_weights(trace, side) for trace in _traces(model, reads, truncate)]
+        pairs = list(zip(weights, layouts, strict=True))
+        chance = found_by_chance(pairs, asked, test, drawings, causal=side == "decoder")
+        facts["other trees"] = dataclasses.asdict(chance)
+    return facts
+
+
+def _traces(model: Pretrained, reads: Sequence[Read], truncate: bool) -> list[Trace]:
+    texts = [read.subject.text for read in reads]
+    seconds = [read.subject.text_b for read in reads if read.subject.text_b is not None]
+    return extract(model, texts, seconds or None, truncate=truncate)
+
+
+def _weights(trace: Trace, side: str) -> np.ndarray:
+    seen = side_of(trace, side)
+    return layer_weights(seen, seen.layers)

@@ -1,0 +1,273 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Numbers per head, measured on the weights of a trace: where a head looks, how far, how sharply.
+
+The measures follow Clark et al. (2019), sections 3.1 to 3.3: a mean over the real queries of each
+sequence, then over sequences. They describe; they test no hypothesis and name no role for certain.
+"""
+
+import dataclasses
+from collections.abc import Callable
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from flaxattn.errors import InputError
+from flaxattn.measures.entropy import entropies
+from flaxattn.trace.selection import without_first
+from flaxattn.trace.trace import Trace
+
+# A head is named after what more than half of its attention goes to.
+_MAJORITY = 0.5
+# Clark et al. call heads above 3.8 nats broad, at 128 tokens: 0.78 of the largest entropy there.
+_BROAD = 0.78
+
+
+@dataclasses.dataclass(frozen=True)
+class HeadMeasures:
+    """Where one head looks: shares of its attention, between 0 and 1, and two averages.
+
+    Attributes:
+        layer: Number of the layer.
+        head: Number of the head.
+        next: Share on the position after the query.
+        previous: Share on the position before the query.
+        own: Share on the query's own position.
+        first: Share on the first position.
+        delimiter: Share on pieces the model adds, `[CLS]` and `[SEP]`; nan if they are not known.
+        same_segment: Share on the query's own segment; nan if segments are not known.
+        entropy: In nats.
+        relative_entropy: Entropy over its largest possible value, log of the length.
+        distance: Mean distance between query and key, in positions.
+        excludes_first: Whether the first position was left out and rows were renormalised; then
+            all of these but `first` are of what was left.
+    """
+
+    layer: int
+    head: int
+    next: float
+    previous: float
+    own: float
+    first: float
+    delimiter: float
+    same_segment: float
+    entropy: float
+    relative_entropy: float
+    distance: float
+    excludes_first: bool = False
+
+    @property
+    def does(self) -> str:
+        """What most of the attention goes to, in words; `broad` or `mixed` if to nothing named."""
+        named = {
+            "next token": self.next,
+            "previous token": self.previous,
+            "own token": self.own,
+            "delimiters": self.delimiter,
+            "first token": 0.0 if self.excludes_first else self.first,
+        }
+        return _named(named, self.relative_entropy)
+
+
+@dataclasses.dataclass(frozen=True)
+class CrossMeasures:
+    """What one head of cross-attention reads from the source: shares, and an average.
+
+    Attributes:
+        layer: Number of the decoder layer.
+        head: Number of the head.
+        strongest: Share on the source piece that gets most: the confidence of Voita et al. 2019,
+            who left out the end of the text.
+        first: Share on the first source piece.
+        delimiter: Share on source pieces the model adds; nan if they are not known.
+        entropy: In nats.
+        relative_entropy: Entropy over its largest possible value, log of the source's length.
+        excludes_first: Whether the first source piece was left out and rows were renormalised;
+            then all of these but `first` are of what was left.
+    """
+
+    layer: int
+    head: int
+    strongest: float
+    first: float
+    delimiter: float
+    entropy: float
+    relative_entropy: float
+    excludes_first: bool = False
+
+    @property
+    def does(self) -> str:
+        """What most of the attention goes to, in words; `broad` or `mixed` if to nothing named."""
+        if self.delimiter > _MAJORITY:
+            return "delimiters"
+        return _named({"one token": self.strongest}, self.relative_entropy)
+
+
+def _named(named: dict[str, float], relative_entropy: float) -> str:
+    best = max(named, key=lambda name: np.nan_to_num(named[name]))
+    if named[best] > _MAJORITY:
+        return best
+    return "broad" if relative_entropy > _BROAD else "mixed"
+
+
+def head_measures(trace: Trace, *, exclude_first: bool = False) -> list[HeadMeasures]:
+    """Measure every recorded head of a trace's encoder (or decoder).
+
+    Args:
+        trace: With weights. Padding is left out, as query and as key.
+        exclude_first: Whether to leave out the first position as a key, where many heads leave
+            what they have no use for, and to renormalise rows, as `measure` says.
+
+    Returns:
+        One entry per head, by layer and then by head.
+
+    Raises:
+        InputError: If the trace has no weights.
+    """
+    attentions = trace.attentions
+    rows = [
+        _measure_sequence(trace, attentions, b, exclude_first) for b in range(len(attentions[0]))
+    ]
+    means = {name: np.mean([row[name] for row in rows], axis=0) for name in rows[0]}
+    return [
+        HeadMeasures(
+            layer,
+            head,
+            **{name: float(m[i, j]) for name, m in means.items()},
+            excludes_first=exclude_first,
+        )
+        for i, layer in enumerate(trace.layers)
+        for j, head in enumerate(trace.heads)
+    ]
+
+
+def cross_measures(trace: Trace, *, exclude_first: bool = False) -> list[CrossMeasures]:
+    """Measure every recorded head of a trace's cross-attention.
+
+    Args:
+        trace: With `cross` weights. Padding is left out, of the source and of the target.
+        exclude_first: Whether to leave out the first source piece, as `head_measures` does.
+
+    Returns:
+        One entry per head, by layer and then by head.
+
+    Raises:
+        InputError: If the trace has no such weights.
+    """
+    attentions = np.stack([np.asarray(layer) for layer in trace.cross_attentions])
+    assert trace.cross is not None
+    length, width = attentions.shape[3:]
+    rows = []
+    for b in range(attentions.shape[1]):
+        queries = _real(trace.decoder_mask, b, length)
+        keys = _real(trace.mask, b, width)
+        special = None if trace.special is None else np.asarray(trace.special)[b, keys]
+        weights = attentions[:, b][:, :, queries][..., keys]
+        rows.append(_measure_cross(weights, special, exclude_first))
+    means = {name: np.mean([row[name] for row in rows], axis=0) for name in rows[0]}
+    return [
+        CrossMeasures(
+            layer,
+            head,
+            **{name: float(m[i, j]) for name, m in means.items()},
+            excludes_first=exclude_first,
+        )
+        for i, layer in enumerate(trace.cross.layers)
+        for j, head in enumerate(trace.cross.heads)
+    ]
+
+
+def _measure_cross(
+    weights: Float[np.ndarray, "L H T S"],
+    special: Bool[np.ndarray, " S"] | None,
+    exclude_first: bool,
+) -> dict[str, Float[np.ndarray, "L H"]]:
+    """Measures of one pair without padding, averaged over what was written."""
+    if not weights.size:
+        raise InputError("A sequence of the trace is all padding; there is nothing to measure.")
+    unknown = np.full(weights.shape[:2], np.nan)
+    first = weights[..., 0].mean(-1)
+    weights, mean = _rows(weights, exclude_first)
+    entropy = mean(entropies(weights))
+    return {
+        "strongest": mean(weights.max(-1)),
+        "first": first,
+        "delimiter": unknown if special is None else mean(weights[..., special].sum(-1)),
+        "entropy": entropy,
+        "relative_entropy": entropy / np.log(max(weights.shape[-1] - exclude_first, 2)),
+    }
+
+
+def _real(mask: Bool[np.ndarray, "B S"] | None, b: int, length: int) -> np.ndarray:
+    """Positions of a sequence that are no padding."""
+    return np.arange(length) if mask is None else np.flatnonzero(mask[b])
+
+
+def _rows(
+    weights: Float[np.ndarray, "*heads Q K"], exclude_first: bool
+) -> tuple[Float[np.ndarray, "*heads Q K"], Callable[[np.ndarray], np.ndarray]]:
+    """The rows to measure, and the mean over those that have any attention left."""
+    if not exclude_first:
+        return weights, lambda of_rows: of_rows.mean(-1)
+    weights = without_first(weights)
+    counted = weights.any(-1)
+    count = np.maximum(counted.sum(-1), 1)
+    return weights, lambda of_rows: np.sum(of_rows, axis=-1, where=counted) / count
+
+
+def _measure_sequence(
+    trace: Trace, attentions: tuple[np.ndarray, ...], b: int, exclude_first: bool
+) -> dict[str, Float[np.ndarray, "L H"]]:
+    """Measures of one sequence, each `[L, H]`."""
+    length = attentions[0].shape[-1]
+    real = _real(trace.mask, b, length)
+    if not len(real):
+        raise InputError(f"Sequence {b} of the trace is all padding; there is nothing to measure.")
+    weights = np.stack([np.asarray(layer)[b][:, real][:, :, real] for layer in attentions])
+    special = None if trace.special is None else np.asarray(trace.special)[b, real]
+    segments = None if trace.segments is None else np.asarray(trace.segments)[b, real]
+    return measure(weights, special, segments, exclude_first=exclude_first)
+
+
+def measure(
+    weights: Float[np.ndarray, "*heads Q K"],
+    special: Bool[np.ndarray, " K"] | None = None,
+    segments: Int[np.ndarray, " K"] | None = None,
+    *,
+    exclude_first: bool = False,
+) -> dict[str, Float[np.ndarray, "*heads"]]:
+    """Measure square attention maps of one sequence without padding.
+
+    Args:
+        weights: Rows sum to one; any axes before the last two.
+        special: True at pieces the model adds.
+        segments: Segment of each position.
+        exclude_first: Whether the first key is left out of all measures but `first`, the other
+            weights of each row scaled up to a sum of one. A row that has everything there is left
+            out of the means; where no row has anything else, they are 0.
+
+    Returns:
+        The measures of `HeadMeasures` by name, averaged over queries.
+    """
+    length = weights.shape[-1]
+    offset = np.arange(length) - np.arange(length)[:, None]
+    unknown = np.full(weights.shape[:-2], np.nan)
+    first = weights[..., 0].mean(-1)
+    weights, mean = _rows(weights, exclude_first)
+
+    def share(chosen: Bool[np.ndarray, "#Q K"]) -> np.ndarray:
+        return mean(np.sum(weights, axis=-1, where=chosen))
+
+    entropy = mean(entropies(weights))
+    same = None if segments is None else segments == segments[:, None]
+    return {
+        "next": share(offset == 1),
+        "previous": share(offset == -1),
+        "own": share(offset == 0),
+        "first": first,
+        "delimiter": unknown if special is None else share(special[None]),
+        "same_segment": unknown if same is None else share(same),
+        "entropy": entropy,
+        "relative_entropy": entropy / np.log(max(length - exclude_first, 2)),
+        "distance": mean(np.sum(weights * np.abs(offset), axis=-1)),
+    }

@@ -1,0 +1,229 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""How far apart any two heads of a model are over a corpus, and how much each varies with the text.
+
+`Pairs` holds running moments of the Jensen-Shannon divergence between heads (Clark et al. 2019,
+section 6, who smooth weights first and sum; here nothing is smoothed and texts count alike) and the
+first weights of every text, of which `variability` is made (Vig & Belinkov 2019, its formula from
+memory). Both are exact however texts are divided. Maps come in whole; groups and pictures of heads
+are made in `likeness` and `head_map`.
+"""
+
+import functools
+from collections.abc import Iterable
+from typing import Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from flaxattn.measures.entropy import entropies
+from flaxattn.measures.head_similarity import distances_of
+from flaxattn.measures.scores import moments_of, side_of
+from flaxattn.pipeline.online_moments import Moments, merged
+from flaxattn.trace.selection import layer_weights
+from flaxattn.trace.trace import Trace
+
+BEGINNING = 10
+"""Positions of a text that variability looks at, as Vig & Belinkov."""
+_STEP = 32
+
+
+@functools.partial(jax.jit, inline=True)
+def pair_divergences(
+    weights: Float[Array, "B N Q K"], queries: Float[Array, "B Q"]
+) -> Float[Array, "B N N"]:
+    """Jensen-Shannon divergence between any two heads on each text, the mean over its queries.
+
+    Costs N² Q K / 2 logarithms per text; B N Q K numbers exist at a time besides the weights.
+
+    Args:
+        weights: Of N heads of all layers; rows sum to one, those of padding do not count.
+        queries: 1 at those that count, 0 at others.
+
+    Returns:
+        Nats, between 0 and log 2, symmetric; 0 between a head and itself.
+    """
+    count = weights.shape[1]
+    share = (queries / jnp.maximum(queries.sum(-1, keepdims=True), 1))[:, None, :]
+    own = entropies(weights)
+
+    def apart(step: Array) -> Float[Array, "B N"]:
+        """Of every head from the one so many places behind it."""
+        other, its = jnp.roll(weights, -step, 1), jnp.roll(own, -step, 1)
+        rows = entropies((weights + other) / 2) - (own + its) / 2
+        return (rows * share).sum(-1)
+
+    steps = jnp.arange(count // 2 + 1)
+    found = jax.lax.map(apart, steps)  # [steps, B, N]
+    place = jnp.arange(count)
+    gap = (place[None, :] - place[:, None]) % count
+    turned = gap > count // 2
+    step = jnp.where(turned, count - gap, gap)
+    first = jnp.where(turned, place[None, :], place[:, None])
+    picked = jnp.moveaxis(found, 1, 0)[:, step, first]
+    return jnp.clip(picked, 0, np.log(2))
+
+
+class Pairs:
+    """Moments of divergences between heads over texts, and the beginnings of texts.
+
+    Takes 8 N² + 400 N T bytes for N heads and T texts.
+
+    Attributes:
+        layers: Number of the layer of each of N heads.
+        heads: Number of each of N heads in its layer.
+        moments: Of divergences over texts, `[N, N]`, in nats.
+        beginnings: Weights between the first positions of each text, `[T, N, P, P]` with P =
+            `BEGINNING`; nan where a text has no such position.
+    """
+
+    def __init__(self, layers: tuple[int, ...], heads: tuple[int, ...]) -> None:
+        self.layers = tuple(layer for layer in layers for _ in heads)
+        self.heads = heads * len(layers)
+        count = len(self.layers)
+        self.moments = Moments(*(np.zeros((count, count)) for _ in range(3)))
+        self.beginnings = np.zeros((0, count, BEGINNING, BEGINNING), np.float32)
+
+    @property
+    def texts(self) -> int:
+        """How many were taken in."""
+        return len(self.beginnings)
+
+    def add(
+        self, divergences: Float[np.ndarray, "T N N"], beginnings: Float[np.ndarray, "T N P P"]
+    ) -> None:
+        """Take in some texts.
+
+        Args:
+            divergences: From `pair_divergences`.
+            beginnings: From `beginning`.
+        """
+        self._put(moments_of(np.asarray(divergences, np.float64)), np.asarray(beginnings))
+
+    def merge(self, other: Self) -> None:
+        """Take in all that another one took in.
+
+        Args:
+            other: Of the same heads; unchanged.
+        """
+        self._put(other.moments, other.beginnings)
+
+    def _put(self, moments: Moments, beginnings: np.ndarray) -> None:
+        self.moments = merged(self.moments, moments)
+        self.beginnings = np.concatenate([self.beginnings, beginnings])
+
+    @property
+    def distances(self) -> Float[np.ndarray, " P"]:
+        """Metric between 0 and 1 that the mean divergences give, condensed as scipy has it."""
+        above = np.triu_indices(len(self.layers), 1)
+        return distances_of(self.moments.mean[above])
+
+    def by_layer(self) -> dict[str, float | None]:
+        """Mean divergence, in nats, between heads of one layer and between those of different ones.
+
+        Clark et al. find heads of a layer close to each other.
+        """
+        one, other = np.triu_indices(len(self.layers), 1)
+        layers, apart = np.array(self.layers), self.moments.mean[one, other]
+        same = layers[one] == layers[other]
+        kinds = {"within layers": apart[same], "between layers": apart[~same]}
+        return {name: float(part.mean()) if part.size else None for name, part in kinds.items()}
+
+
+def beginning(weights: Float[np.ndarray, "N Q K"]) -> Float[np.ndarray, "N P P"]:
+    """Weights between the first positions of a text, with nan where it has none.
+
+    Args:
+        weights: Of one text without padding, of all heads.
+    """
+    found = np.full((weights.shape[0], BEGINNING, BEGINNING), np.nan, np.float32)
+    part = np.asarray(weights[:, :BEGINNING, :BEGINNING])
+    found[:, : part.shape[1], : part.shape[2]] = part
+    return found
+
+
+def variability(
+    beginnings: Float[np.ndarray, "T N P P"], *, exclude_first: bool = False
+) -> Float[np.ndarray, " N"]:
+    """How much attention between the first positions changes from text to text.
+
+    V = sum |a(x) - ā| / (2 sum a(x)) over texts x and pairs of positions, with ā the mean of a pair
+    over the texts that have it: 0 where attention follows position alone, near 1 where every text
+    is looked at in another way.
+
+    Args:
+        beginnings: As `Pairs` holds them.
+        exclude_first: Whether attention to the first position is left out, as Vig & Belinkov do.
+
+    Returns:
+        Between 0 and 1; nan without texts or attention.
+    """
+    weights = np.asarray(beginnings, np.float64)[..., int(exclude_first) :]
+    moments = moments_of(weights)
+    moved = np.nansum(np.abs(weights - moments.mean[None]), axis=(0, 2, 3))
+    total = 2 * np.nansum(weights, axis=(0, 2, 3))
+    return np.divide(moved, total, out=np.full(len(total), np.nan), where=total > 0)
+
+
+def variability_interval(
+    beginnings: Float[np.ndarray, "T N P P"],
+    *,
+    level: float = 0.95,
+    draws: int = 200,
+    seed: int = 0,
+) -> tuple[Float[np.ndarray, " N"], Float[np.ndarray, " N"]]:
+    """Bootstrap interval of `variability`: percentiles over texts drawn anew.
+
+    Args:
+        beginnings: As `Pairs` holds them.
+        level: Of confidence.
+        draws: How often texts are drawn.
+        seed: Of the draws.
+
+    Returns:
+        Lower and upper end; nan where there are fewer than two texts.
+    """
+    count, random = len(beginnings), np.random.default_rng(seed)
+    if count < 2:
+        unknown = np.full(beginnings.shape[1], np.nan)
+        return unknown, unknown
+    chosen = random.integers(count, size=(draws, count))
+    values = np.stack([variability(beginnings[some]) for some in chosen])
+    low, high = np.quantile(values, ((1 - level) / 2, (1 + level) / 2), axis=0)
+    return low, high
+
+
+def pairs_of(traces: Iterable[Trace], side: str = "encoder") -> Pairs | None:
+    """The same read off traces with weights.
+
+    Args:
+        traces: Of one text each, or of several.
+        side: `encoder`, `decoder` or `cross`.
+
+    Returns:
+        None where there is no text.
+
+    Raises:
+        InputError: If a trace has no weights there.
+    """
+    found: Pairs | None = None
+    for trace in traces:
+        for one in [trace] if len(trace) == 1 else trace:
+            seen = side_of(one, side)
+            weights = layer_weights(seen, seen.layers)
+            flat = weights.reshape(-1, *weights.shape[2:])
+            found = Pairs(seen.layers, seen.heads) if found is None else found
+            found.add(_divergences(flat), beginning(flat)[None])
+    return found
+
+
+def _divergences(weights: Float[np.ndarray, "N Q K"]) -> Float[np.ndarray, "1 N N"]:
+    """Of one text, padded to one of a few lengths, so that few programs are compiled."""
+    count, *size = weights.shape
+    wide, high = (-(-n // _STEP) * _STEP for n in size)
+    padded = np.zeros((1, count, wide, high), np.float32)
+    padded[0, :, : size[0], : size[1]] = weights
+    real = (np.arange(wide) < size[0]).astype(np.float32)[None]
+    return np.asarray(pair_divergences(jnp.asarray(padded), jnp.asarray(real)))

@@ -1,0 +1,97 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""How alike the heads of one trace are: distances between their attention, and groups of them.
+
+Jensen-Shannon distances as in Clark et al. (2019), section 6. Two traces are compared elsewhere.
+"""
+
+import dataclasses
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy.cluster.hierarchy import fcluster, leaves_list, linkage
+
+from flaxattn.measures.entropy import entropies
+
+# So many terms of entropies are summed at most; of longer texts, queries are taken evenly spaced.
+TERMS = 60_000_000
+_ORDERED = 400  # heads up to which leaves are put in the best order, which takes their cube
+
+
+@dataclasses.dataclass(frozen=True)
+class Likeness:
+    """N heads, in any order, and how far apart they are.
+
+    Attributes:
+        distances: Condensed as scipy has it: 0.1, 0.2, …, 1.2, …; between 0 and 1.
+        order: Heads in an order that has like ones side by side.
+        groups: Group of each head, from 0, numbered as they appear in that order.
+    """
+
+    distances: Float[np.ndarray, " P"]
+    order: Int[np.ndarray, " N"]
+    groups: Int[np.ndarray, " N"]
+
+
+def head_distances(weights: Float[np.ndarray, "N Q K"]) -> Float[np.ndarray, " P"]:
+    """Distances between heads: the root of the mean, over queries, of their divergence in bits.
+
+    0 where two heads attend alike, 1 where no query has a key that both attend to. It is a metric.
+    Takes N² Q K / 2 terms; where these are more than `TERMS`, fewer queries count, evenly spaced.
+
+    Args:
+        weights: Rows sum to one, or to zero in a head that is switched off.
+
+    Returns:
+        All pairs, condensed as scipy has it.
+    """
+    count, queries, keys = weights.shape
+    kept = int(np.clip(2 * TERMS // max(1, count * count * keys), 1, queries))
+    rows = weights[:, np.linspace(0, queries - 1, kept).astype(int)].astype(np.float32)
+    own = entropies(rows)
+    parts = [
+        entropies((rows[i] + rows[i + 1 :]) / 2) - (own[i] + own[i + 1 :]) / 2
+        for i in range(count - 1)
+    ]
+    return distances_of(np.concatenate([part.mean(-1) for part in parts] or [np.zeros(0)]))
+
+
+def distances_of(divergences: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
+    """The metric between 0 and 1 that mean divergences give: the root of what they are in bits.
+
+    Args:
+        divergences: Jensen-Shannon, in nats.
+    """
+    return np.sqrt(np.clip(np.asarray(divergences, np.float64) / np.log(2), 0, 1))
+
+
+def head_likeness(weights: Float[np.ndarray, "N Q K"], groups: int = 8) -> Likeness:
+    """Order heads so that like ones are side by side, and put them into groups.
+
+    By average linkage over `head_distances`.
+
+    Args:
+        weights: Rows sum to one.
+        groups: The most groups there may be.
+
+    Returns:
+        Distances, order and groups.
+    """
+    return likeness_of(head_distances(weights), len(weights), groups)
+
+
+def likeness_of(distances: Float[np.ndarray, " P"], count: int, groups: int = 8) -> Likeness:
+    """The same of heads whose distances are known.
+
+    Args:
+        distances: All pairs, condensed.
+        count: N.
+        groups: The most groups there may be.
+    """
+    if count < 2:
+        return Likeness(distances, np.zeros(count, int), np.zeros(count, int))
+    tree = linkage(distances, "average", optimal_ordering=count <= _ORDERED)
+    order = leaves_list(tree)
+    found = fcluster(tree, groups, "maxclust")
+    names = {group: number for number, group in enumerate(dict.fromkeys(found[order].tolist()))}
+    return Likeness(distances, order, np.array([names[group] for group in found.tolist()]))

@@ -1,0 +1,297 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""The heads hypothesis: which heads have which roles, tested (Pande et al. 2021).
+
+H0: the mean score over texts is at most tau. A head has a role if a one-sided t-test rejects it.
+What scores are is in `terms`; where they come from is not known here.
+
+Read with care. A score is a lift over uniform attention, so a fixed tau asks for a share of
+attention of tau |F| / N, which shrinks as texts grow: counts of heads on texts of other lengths do
+not compare. `Reach` says how much that is, next to every result. Relations are mostly between near
+words, so local heads have syntactic roles too; `beyond` tests against words as far apart that are
+not related.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from flaxattn.errors import InputError
+from flaxattn.measures.score_terms import WINDOW, Asked, Column
+from flaxattn.measures.scores import Tally
+from flaxattn.measures.significance import CORRECTIONS, adjusted, t_test
+
+_SLACK = 1e-9
+_FEW = 0.05  # of the texts: so many may be too short without a word
+
+
+@dataclasses.dataclass(frozen=True)
+class Test:
+    """How roles are tested.
+
+    Attributes:
+        tau: A head must have a higher score on average; 1 is uniform attention, the paper's code
+            uses 1 to 3.5.
+        alpha: Level of the test.
+        correction: For the number of tests, heads times roles: `none` (as the paper), `bonferroni`,
+            or `bh` (Benjamini & Hochberg 1995: the share of false ones among roles found).
+        pande_parity: Whether the deviation is divided by n in place of n - 1, as in the notebooks.
+    """
+
+    __test__ = False  # pytest would take the name for its own
+
+    tau: float = 3.0
+    alpha: float = 0.05
+    correction: str = "bh"
+    pande_parity: bool = False
+
+    def __post_init__(self) -> None:
+        if not (0 < self.alpha < 1 and self.tau > 0):
+            raise InputError(
+                f"tau is {self.tau} and alpha {self.alpha}, expected tau above 0 and alpha between "
+                "0 and 1\nthe paper's are 3 and 0.05"
+            )
+        if self.correction not in CORRECTIONS:
+            raise InputError(
+                f"correction {self.correction!r} is unknown\nchoose one of {', '.join(CORRECTIONS)}"
+            )
+
+
+class Reach(NamedTuple):
+    """What the lengths of texts leave possible for a role.
+
+    Attributes:
+        texts: On how many texts the role is defined.
+        length: Their mean N.
+        keys: |F|, the keys the role names, on average; None for scores times entropy, which are
+            no lifts.
+        mass: The share of attention that a score of tau takes, the median over texts; above 1 where
+            none suffices; None as above.
+        highest: The highest score that any text allows.
+        out: On how many texts no head can exceed tau.
+        needed: The length from which a text allows a score above tau; None where none does.
+    """
+
+    texts: int
+    length: float
+    keys: float | None
+    mass: float | None
+    highest: float
+    out: int
+    needed: int | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Role:
+    """What the test of one role says of every head.
+
+    Attributes:
+        name: Of the role.
+        count: Texts with a score.
+        score: Mean lift.
+        mass: Mean share of attention; nan for `block_entropy`.
+        t: Statistic of the test, with count - 1 degrees of freedom.
+        p: One-sided p-value; nan with fewer than two texts.
+        corrected: The same, corrected for all tests.
+        found: Whether the head has the role.
+        beyond: Corrected p-value of the test that the score exceeds that of unrelated words as far
+            apart; None for roles without a tree.
+        reach: What the lengths allow.
+    """
+
+    name: str
+    count: int
+    score: Float[np.ndarray, "L H"]
+    mass: Float[np.ndarray, "L H"]
+    t: Float[np.ndarray, "L H"]
+    p: Float[np.ndarray, "L H"]
+    corrected: Float[np.ndarray, "L H"]
+    found: Bool[np.ndarray, "L H"]
+    beyond: Float[np.ndarray, "L H"] | None
+    reach: Reach
+
+
+@dataclasses.dataclass(frozen=True)
+class Roles:
+    """The roles of every head.
+
+    Attributes:
+        layers: Number of the layer at each index.
+        heads: Number of the head at each index.
+        roles: By name; those that no text defines are left out.
+        test: How they were tested.
+        tests: How many tests that were.
+    """
+
+    layers: tuple[int, ...]
+    heads: tuple[int, ...]
+    roles: Mapping[str, Role]
+    test: Test
+    tests: int
+
+    def of(self, layer: int, head: int) -> list[str]:
+        """The roles of a head, by the numbers of its layer and itself."""
+        at = self.layers.index(layer), self.heads.index(head)
+        return [name for name, role in self.roles.items() if role.found[at]]
+
+    def by_layer(self) -> dict[str, Int[np.ndarray, " L"]]:
+        """How many heads of each layer have each role."""
+        return {name: role.found.sum(1) for name, role in self.roles.items()}
+
+    def overlap(self, one: str, other: str) -> int:
+        """How many heads have both roles."""
+        return int((self.roles[one].found & self.roles[other].found).sum())
+
+    def warnings(self) -> list[str]:
+        """What to know before the counts are believed."""
+        told = []
+        for name, role in self.roles.items():
+            reach, tau = role.reach, self.test.tau
+            if reach.out < reach.texts:
+                if reach.out > _FEW * reach.texts:
+                    told.append(
+                        f"{name}: {reach.out} of {reach.texts} texts are too short for a score "
+                        f"above {tau:g}"
+                    )
+                continue
+            longer = (
+                "no length would do"
+                if reach.needed is None
+                else f"texts of {reach.needed} positions would do"
+            )
+            told.append(
+                f"{name}: no text allows a score above {tau:g}, the highest is "
+                f"{reach.highest:.2f}; {longer}"
+            )
+        return told
+
+
+def find_roles(tally: Tally, asked: Asked, test: Test | None = None) -> Roles:
+    """Test every role on every head.
+
+    Args:
+        tally: Of scores on texts.
+        asked: Which roles.
+        test: How; default tau 3, alpha 0.05, Benjamini and Hochberg's correction; with
+            `asked.pande_parity` as the notebooks, which correct nothing.
+    """
+    if test is None:
+        parity = asked.pande_parity
+        test = Test(correction="none" if parity else "bh", pande_parity=parity)
+    names = [name for name in asked.roles if Column("score", name) in tally.moments]
+    parity = test.pande_parity
+
+    def tested(kind: str, name: str, bound: float) -> tuple[np.ndarray, np.ndarray]:
+        return t_test(tally.moments[Column(kind, name)], bound, population=parity)
+
+    results = {name: tested("score", name, test.tau) for name in names}
+    each = _adjusted([p for _, p in results.values()], test.correction)
+    controlled = [name for name in names if Column("beyond", name) in tally.moments]
+    apart = [tested("beyond", name, 0.0)[1] for name in controlled]
+    beyond = dict(zip(controlled, _adjusted(apart, test.correction), strict=True))
+    entropic = "block" if asked.pande_parity else "block_entropy"
+    roles = {}
+    for (name, (t, p)), value in zip(results.items(), each, strict=True):
+        moments = tally.moments[Column("score", name)]
+        mass = tally.moments.get(Column("mass", name))
+        roles[name] = Role(
+            name,
+            int(moments.counts.max()),
+            moments.mean,
+            np.full(t.shape, np.nan) if mass is None else mass.mean,
+            t,
+            p,
+            value,
+            np.nan_to_num(value, nan=1.0) < test.alpha,
+            beyond.get(name),
+            _reach(name, tally, test.tau, entropic=name == entropic),
+        )
+    tests = sum(int((~np.isnan(p)).sum()) for _, p in results.values())
+    return Roles(tally.layers, tally.heads, roles, test, tests)
+
+
+def _adjusted(values: Sequence[Float[np.ndarray, "L H"]], correction: str) -> list[np.ndarray]:
+    """P-values of several roles, corrected for all of them."""
+    return list(adjusted(np.stack(values), correction)) if values else []
+
+
+def _reach(name: str, tally: Tally, tau: float, *, entropic: bool) -> Reach:
+    """What lengths allow; a score times entropy has no number of keys."""
+    lengths, ceilings = tally.lengths, tally.ceilings[name]
+    there = ~np.isnan(ceilings)
+    lengths, ceilings = lengths[there], ceilings[there]
+    keys = mass = None
+    if not entropic:
+        keys, mass = float((lengths / ceilings).mean()), float(np.median(tau / ceilings))
+    highest, out = float(ceilings.max()), int((ceilings <= tau).sum())
+    if tally.side == "encoder":
+        needed = _needed(name, keys, tau)
+    else:
+        needed = _extrapolated(lengths, ceilings, tau)
+    return Reach(len(lengths), float(lengths.mean()), keys, mass, highest, out, needed)
+
+
+def _needed(name: str, keys: float | None, tau: float) -> int | None:
+    """The length from which a score above tau is possible."""
+    if keys is None:
+        return math.floor(math.exp(tau)) + 1
+    if name == "block":  # it grows with the text
+        return None
+    if name != "local":
+        return math.floor(tau * keys) + 1
+    length = 1
+    while highest_local(length) <= tau:
+        length += 1
+    return length
+
+
+def _extrapolated(
+    lengths: Int[np.ndarray, " T"], ceilings: Float[np.ndarray, " T"], tau: float
+) -> int:
+    """The same of other sides, by a straight line through the highest scores of the texts.
+
+    The line is exact for positions in a decoder, whose queries see half of the keys on average;
+    where texts are of one length, or do not tell, it goes through 0.
+    """
+    x, y = lengths.astype(np.float64), ceilings.astype(np.float64)
+    slope, start = float((y / x).mean()), 0.0
+    if np.ptp(x) > 0 and (found := float(np.cov(x, y)[0, 1] / x.var(ddof=1))) > _SLACK:
+        slope, start = found, float(y.mean() - found * x.mean())
+    return math.floor((tau - start) / slope + _SLACK) + 1
+
+
+def highest_local(length: int) -> float:
+    """The highest local score that a text of a length allows: all attention in the window."""
+    place = np.arange(length)
+    size = np.minimum(place + WINDOW, length - 1) - np.maximum(0, place - WINDOW) + 1
+    return float((1 / size).sum())
+
+
+def facts(roles: Roles) -> dict[str, Any]:
+    """Counts, overlaps and reach, ready for JSON."""
+    names = list(roles.roles)
+    layers = {name: counts.tolist() for name, counts in roles.by_layer().items()}
+    return {
+        "tests": roles.tests,
+        "heads": len(roles.layers) * len(roles.heads),
+        "roles": {
+            name: {
+                "heads": int(role.found.sum()),
+                "by_layer": layers[name],
+                "beyond_position": None
+                if role.beyond is None
+                else int(((role.beyond < roles.test.alpha) & role.found).sum()),
+                "lengths": role.reach._asdict(),
+            }
+            for name, role in roles.roles.items()
+        },
+        "overlaps": {
+            one: {other: roles.overlap(one, other) for other in names if other != one}
+            for one in names
+        },
+        "warnings": roles.warnings(),
+    }

@@ -1,0 +1,339 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""The numbers of every head on every text, their moments and intervals: `Scores`, `Tally`.
+
+They are read off traces here; extraction makes the same of texts without keeping a map. What they
+mean for a role is decided in `roles` and `patterns`.
+"""
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence, Sized
+from typing import Self
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from flaxattn.errors import InputError
+from flaxattn.measures.dense_scores import dense_values
+from flaxattn.measures.score_terms import Asked, Column, Terms, terms_of
+from flaxattn.measures.side_scores import sieves_of, values_of
+from flaxattn.pipeline.online_moments import Moments, merged
+from flaxattn.text.position_labels import Layout, layout_of
+from flaxattn.trace.record import SIDES, Seen
+from flaxattn.trace.selection import layer_weights
+from flaxattn.trace.trace import Trace
+
+
+@dataclasses.dataclass(frozen=True)
+class Scores:
+    """What some texts say of every head.
+
+    Attributes:
+        layers: Number of the layer at each index.
+        heads: Number of the head at each index.
+        values: Per column `[texts, L, H]`, nan for texts that have no such words.
+        lengths: N of each text.
+        ceilings: The highest score a head could have on each text, by role; nan as above.
+        counts: Related pairs of words of each text, by syntactic role.
+        offsets: How often related words are so many words apart, by syntactic role.
+        side: `encoder`, `decoder` or `cross`.
+    """
+
+    layers: tuple[int, ...]
+    heads: tuple[int, ...]
+    values: Mapping[Column, Float[np.ndarray, "T L H"]]
+    lengths: Int[np.ndarray, " T"]
+    ceilings: Mapping[str, Float[np.ndarray, " T"]]
+    counts: Mapping[str, Int[np.ndarray, " T"]]
+    offsets: Mapping[str, Counter[int]]
+    side: str = "encoder"
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Self]) -> Self:
+        """Several of one model, one after the other.
+
+        Args:
+            parts: At least one.
+        """
+        columns = dict.fromkeys(column for part in parts for column in part.values)
+        roles = dict.fromkeys(role for part in parts for role in part.ceilings)
+        shape = len(parts[0].layers), len(parts[0].heads)
+        offsets: dict[str, Counter[int]] = {}
+        for part in parts:
+            for role, counter in part.offsets.items():
+                offsets.setdefault(role, Counter()).update(counter)
+        return cls(
+            parts[0].layers,
+            parts[0].heads,
+            {
+                c: np.concatenate([p.values.get(c, _gap(len(p), *shape)) for p in parts])
+                for c in columns
+            },
+            np.concatenate([part.lengths for part in parts]),
+            {r: np.concatenate([p.ceilings.get(r, _gap(len(p))) for p in parts]) for r in roles},
+            {
+                role: np.concatenate([p.counts.get(role, np.zeros(len(p), int)) for p in parts])
+                for role in offsets
+            },
+            offsets,
+            parts[0].side,
+        )
+
+    def __getitem__(self, chosen: np.ndarray | slice) -> "Scores":
+        """Some of the texts; offsets stay those of all."""
+        return dataclasses.replace(
+            self,
+            values={column: values[chosen] for column, values in self.values.items()},
+            lengths=self.lengths[chosen],
+            ceilings={role: values[chosen] for role, values in self.ceilings.items()},
+            counts={role: values[chosen] for role, values in self.counts.items()},
+        )
+
+
+def _gap(*shape: int) -> np.ndarray:
+    return np.full(shape, np.nan, np.float32)
+
+
+def gathered(
+    layers: tuple[int, ...],
+    heads: tuple[int, ...],
+    found: Sequence[tuple[Sized, Terms, Mapping[Column, Float[np.ndarray, "L H"]]]],
+    side: str = "encoder",
+) -> Scores:
+    """Scores of texts whose numbers are known.
+
+    Args:
+        layers: Number of the layer at each index.
+        heads: Number of the head at each index.
+        found: Layout, or anything as long as the text, terms and numbers of each text.
+        side: `encoder`, `decoder` or `cross`.
+    """
+    columns = dict.fromkeys(column for _, _, values in found for column in values)
+    values = {column: _gap(len(found), len(layers), len(heads)) for column in columns}
+    roles = dict.fromkeys(role for _, terms, _ in found for role in terms.ceilings)
+    ceilings = {role: _gap(len(found)) for role in roles}
+    pairs = dict.fromkeys(role for _, terms, _ in found for role in terms.counts)
+    counts = {role: np.zeros(len(found), int) for role in pairs}
+    offsets: dict[str, Counter[int]] = {role: Counter() for role in pairs}
+    for place, (_, terms, numbers) in enumerate(found):
+        for column, number in numbers.items():
+            values[column][place] = number
+        for role, ceiling in terms.ceilings.items():
+            ceilings[role][place] = ceiling
+        for role, count in terms.counts.items():
+            counts[role][place] = count
+            offsets[role].update(terms.offsets[role])
+    lengths = np.array([len(layout) for layout, _, _ in found], int)
+    own = values.get(Column("mean", "own segment"))
+    if own is not None:
+        values[Column("mean", "other segment")] = 1 - own
+    for role in roles:
+        score, control = (values.get(Column(kind, role)) for kind in ("score", "control"))
+        if score is not None and control is not None:
+            values[Column("beyond", role)] = score - control
+    return Scores(layers, heads, values, lengths, ceilings, counts, offsets, side)
+
+
+def scores_of(
+    traces: Iterable[Trace],
+    asked: Asked,
+    layouts: Iterable[Layout] | None = None,
+    side: str = "encoder",
+) -> Scores:
+    """What traces with weights say of every head.
+
+    An encoder without a decoder has the roles of `terms`; other sides have those of `sieves`.
+
+    Args:
+        traces: Of one text each, or of several.
+        asked: Which roles; trees come with `layouts` only.
+        layouts: Of every text, in order; default what the traces tell.
+        side: `encoder`, `decoder` or `cross`.
+
+    Raises:
+        InputError: If a trace has no weights there, does not tell special pieces, or there is none.
+    """
+    given = None if layouts is None else iter(layouts)
+    found, layers, heads = [], (), ()
+    for trace in traces:
+        for one in [trace] if len(trace) == 1 else trace:
+            seen = side_of(one, side)
+            layers, heads = seen.layers, seen.heads
+            layout = layout_of(one) if given is None else next(given)
+            weights = layer_weights(seen, layers)
+            if one.decoder is None and one.cross is None:
+                terms = terms_of(layout, asked)
+                found.append((layout, terms, dense_values(weights, layout, terms)))
+            else:
+                sieves = sieves_of(one, layout, side, asked)
+                terms = Terms({}, {}, {}, {}, sieves.ceilings, {}, {})
+                found.append((range(weights.shape[-1]), terms, values_of(weights, sieves)))
+    if not found:
+        raise InputError("There is no text to score heads on.\nGive at least one.")
+    return gathered(layers, heads, found, side)
+
+
+def side_of(trace: Trace, side: str) -> Seen:
+    """The record of a side, with weights of all positions.
+
+    Args:
+        trace: Of one text.
+        side: `encoder`, `decoder` or `cross`.
+
+    Raises:
+        InputError: If there is no such record.
+    """
+    seen = getattr(trace, side) if side in SIDES else None
+    if seen is None or seen.weights is None:
+        there = [name for name in SIDES if (s := getattr(trace, name)) and s.weights is not None]
+        raise InputError(
+            f"Scores of heads are read off weights; this trace has none of side {side!r}.\n"
+            f"It has weights of {', '.join(there) or 'no side'}; ask for more: "
+            "capture=Capture(weights=True)."
+        )
+    seen.require_whole("A score of a head")
+    return seen
+
+
+class Tally:
+    """What is left of scores where texts are many: moments over them, merged in any order.
+
+    Attributes:
+        layers: Number of the layer at each index.
+        heads: Number of the head at each index.
+        moments: By column, `[L, H]` each, float64.
+        lengths: N of each text.
+        ceilings: The highest score a head could have, of every text by role.
+        hits: Related words that are strongest keys, `[L, H]`, and how many there are, by role.
+        offsets: How often related words are so many words apart, by role.
+        side: `encoder`, `decoder` or `cross`.
+    """
+
+    def __init__(self) -> None:
+        self.side = "encoder"
+        self.layers: tuple[int, ...] = ()
+        self.heads: tuple[int, ...] = ()
+        self.moments: dict[Column, Moments] = {}
+        self.lengths = np.zeros(0, int)
+        self.ceilings: dict[str, np.ndarray] = {}
+        self.hits: dict[str, tuple[np.ndarray, int]] = {}
+        self.offsets: dict[str, Counter[int]] = {}
+
+    @classmethod
+    def of(cls, *parts: Scores) -> Self:
+        """The tally of some scores of one model.
+
+        Args:
+            *parts: The scores.
+        """
+        tally = cls()
+        for part in parts:
+            tally.add(part)
+        return tally
+
+    def add(self, scores: Scores) -> None:
+        """Take in some texts.
+
+        Args:
+            scores: Of the same model.
+        """
+        one = type(self)()
+        one.layers, one.heads, one.lengths = scores.layers, scores.heads, scores.lengths
+        one.side = scores.side
+        one.moments = {column: moments_of(values) for column, values in scores.values.items()}
+        one.ceilings = dict(scores.ceilings)
+        one.offsets = {role: Counter(offsets) for role, offsets in scores.offsets.items()}
+        for role, counts in scores.counts.items():
+            if Column("hit", role) not in scores.values:
+                continue  # statistics without the strongest keys
+            shares = np.nan_to_num(scores.values[Column("hit", role)].astype(np.float64))
+            one.hits[role] = np.tensordot(counts.astype(np.float64), shares, 1), int(counts.sum())
+        self.merge(one)
+
+    def merge(self, other: Self) -> None:
+        """Take in all that another tally took in.
+
+        Args:
+            other: Of the same model; unchanged.
+        """
+        self.layers, self.heads = other.layers or self.layers, other.heads or self.heads
+        self.side = other.side if other.layers else self.side
+        for column, moments in other.moments.items():
+            before = self.moments.get(column)
+            self.moments[column] = moments if before is None else merged(before, moments)
+        self.lengths = np.concatenate([self.lengths, other.lengths])
+        for role, values in other.ceilings.items():
+            self.ceilings[role] = np.concatenate([self.ceilings.get(role, values[:0]), values])
+        for role, (hits, count) in other.hits.items():
+            mine, number = self.hits.get(role, (np.zeros_like(hits), 0))
+            self.hits[role] = mine + hits, number + count
+        for role, offsets in other.offsets.items():
+            self.offsets[role] = self.offsets.get(role, Counter()) + offsets
+
+
+def moments_of(values: Float[np.ndarray, "T *shape"]) -> Moments:
+    """Moments over texts of those that have a value, that is, are not nan.
+
+    Args:
+        values: Of T texts.
+    """
+    there = ~np.isnan(values)
+    count = there.sum(0)
+    known = np.where(there, values, 0).astype(np.float64)
+    mean = known.sum(0) / np.maximum(count, 1)
+    m2 = np.where(there, known - mean[None], 0) ** 2
+    return Moments(count, mean, m2.sum(0))
+
+
+def intervals(
+    scores: Scores, *, level: float = 0.95, draws: int = 1000, seed: int = 0
+) -> dict[Column, tuple[Float[np.ndarray, "L H"], Float[np.ndarray, "L H"]]]:
+    """Bootstrap intervals of the means over texts: percentiles of means of texts drawn anew.
+
+    The same draws serve all heads and all columns that have values for the same texts, so that a
+    matrix product gives their means at once; `scipy.stats.bootstrap` gives the same interval one
+    head at a time. Cost: `draws` times the number of values.
+
+    Args:
+        scores: Of T texts.
+        level: Of confidence.
+        draws: How many means are drawn.
+        seed: Of the draws.
+
+    Returns:
+        Lower and upper end by column; nan where there are fewer than two texts.
+    """
+    alike: dict[bytes, list[Column]] = {}
+    for column, values in scores.values.items():
+        alike.setdefault((~np.isnan(values).any((1, 2))).tobytes(), []).append(column)
+    found = {}
+    for there, columns in alike.items():
+        rows = np.frombuffer(there, bool)
+        for start in range(0, len(columns), 16):  # 16 T L H numbers at a time
+            some = columns[start : start + 16]
+            values = np.stack([scores.values[column][rows] for column in some], 1)
+            low, high = _interval(values.astype(np.float64), level, draws, seed)
+            found |= {column: (low[i], high[i]) for i, column in enumerate(some)}
+    return found
+
+
+def _interval(
+    values: Float[np.ndarray, "T *shape"], level: float, draws: int, seed: int
+) -> tuple[Float[np.ndarray, "*shape"], Float[np.ndarray, "*shape"]]:
+    count, shape = len(values), values.shape[1:]
+    if count < 2:
+        return np.full(shape, np.nan), np.full(shape, np.nan)
+    flat = values.reshape(count, -1)
+    random = np.random.default_rng(seed)
+    means = np.empty((draws, flat.shape[1]))
+    for start in range(0, draws, 128):  # counts of all draws at once would take T x draws numbers
+        some = min(128, draws - start)
+        times = random.multinomial(count, np.full(count, 1 / count), size=some)
+        means[start : start + some] = times @ flat / count
+    tail = (1 - level) / 2
+    low, high = np.quantile(means, (tail, 1 - tail), axis=0)
+    return low.reshape(shape), high.reshape(shape)

@@ -1,0 +1,115 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""How many roles are found where there are none: the same maps, under trees that are nobody's.
+
+The words of each tree are put in another order, so that relations hold between words drawn at
+random: what is found then is found by chance. At most a share alpha of such drawings should have
+any role beyond position, with a correction for the number of tests. Models without training are
+judged in extraction.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from jaxtyping import Float
+
+from flaxattn.measures.role_tests import Roles, Test, find_roles
+from flaxattn.measures.score_terms import Asked, Column, Terms, tree_terms
+from flaxattn.measures.scores import Tally, gathered
+from flaxattn.measures.side_scores import self_sieves
+from flaxattn.text.position_labels import Arc, Layout
+
+
+@dataclasses.dataclass(frozen=True)
+class Chance:
+    """What tests found under trees that are nobody's.
+
+    Attributes:
+        drawings: How often trees were drawn.
+        tests: How many tests that were, heads times roles times drawings.
+        found: How many of them found a role.
+        beyond: How many found a role beyond position.
+        drawings_found: Drawings with at least one role.
+        drawings_beyond: Drawings with at least one role beyond position.
+    """
+
+    drawings: int
+    tests: int
+    found: int
+    beyond: int
+    drawings_found: int
+    drawings_beyond: int
+
+
+def found_by_chance(
+    texts: Sequence[tuple[Float[np.ndarray, "L H N N"], Layout]],
+    asked: Asked,
+    test: Test,
+    drawings: int,
+    *,
+    causal: bool = False,
+) -> Chance:
+    """Test syntactic roles under trees whose words are drawn anew.
+
+    Args:
+        texts: Maps and layouts, with trees.
+        asked: Which relations; its seed is that of the drawings.
+        test: As the roles are tested.
+        drawings: How often trees are drawn.
+        causal: Whether a query sees the keys up to itself only.
+    """
+    shape = texts[0][0].shape[:2]
+    numbers = tuple(range(shape[0])), tuple(range(shape[1]))
+    counts = np.zeros((drawings, 3), int)
+    values = _of_decoder if causal else _of_encoder
+    for drawing in range(drawings):
+        random = np.random.default_rng([asked.seed, drawing])
+        drawn = dataclasses.replace(asked, seed=asked.seed + drawing)
+        found = []
+        for weights, layout in texts:
+            found.append(values(weights, shuffled(layout, random), drawn))
+        scores = gathered(*numbers, found, "decoder" if causal else "encoder")
+        counts[drawing] = _counts(find_roles(Tally.of(scores), drawn, test))
+    some = (counts > 0).sum(0).tolist()
+    tests, roles, beyond = counts.sum(0).tolist()
+    return Chance(drawings, tests, roles, beyond, some[1], some[2])
+
+
+def _counts(roles: Roles) -> tuple[int, int, int]:
+    """Tests, roles found, and roles beyond position, whether or not they exceed tau."""
+    apart = [role.beyond for role in roles.roles.values() if role.beyond is not None]
+    beyond = sum(int((p < roles.test.alpha).sum()) for p in apart)
+    return roles.tests, sum(int(role.found.sum()) for role in roles.roles.values()), beyond
+
+
+def shuffled(layout: Layout, random: np.random.Generator) -> Layout:
+    """The same text under a tree of the same shape and relations, over words in another order.
+
+    Args:
+        layout: With a tree.
+        random: Draws the order.
+    """
+    order = random.permutation(len(layout.words)).tolist()
+    arcs = [Arc(order[arc.dependent], order[arc.governor], arc.relation) for arc in layout.arcs]
+    return dataclasses.replace(layout, arcs=arcs)
+
+
+_Found = tuple[Layout, Terms, Mapping[Column, Float[np.ndarray, "L H"]]]
+
+
+def _of_encoder(weights: Float[np.ndarray, "L H N N"], layout: Layout, asked: Asked) -> _Found:
+    terms = dataclasses.replace(tree_terms(layout, asked), hits={}, counts={}, offsets={})
+    values = {}
+    for column, pairs in terms.pairs.items():
+        i, j, c = (np.array(part) for part in zip(*pairs, strict=True))
+        values[column] = weights[..., i, j] @ c
+    return layout, terms, values
+
+
+def _of_decoder(weights: Float[np.ndarray, "L H N N"], layout: Layout, asked: Asked) -> _Found:
+    sieves = self_sieves(layout, asked, causal=True)
+    trees = {column: c for column, c in sieves.linear.items() if column.name in asked.syntactic}
+    values = {column: np.einsum("lhqk,qk->lh", weights, c) for column, c in trees.items()}
+    ceilings = {role: top for role, top in sieves.ceilings.items() if role in asked.syntactic}
+    return layout, Terms({}, {}, {}, {}, ceilings, {}, {}), values

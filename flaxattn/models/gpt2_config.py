@@ -1,0 +1,166 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""The configuration of a GPT-2, with Hugging Face's field names.
+
+This file knows `config.json`; it knows neither parameters nor modules.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Self
+
+from flaxattn.errors import CheckpointError
+from flaxattn.models.bert_config import (
+    READ_APART,
+    check_pruned,
+    check_supported,
+    class_names,
+    pruned_from_hf,
+    pruned_to_hf,
+)
+
+# Hugging Face settings that would change the arithmetic, with the one value we implement.
+_ONLY_SUPPORTED: Mapping[str, Any] = {
+    "scale_attn_weights": True,
+    "scale_attn_by_inverse_layer_idx": False,
+    "add_cross_attention": False,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class GPT2Config:
+    """Shape and settings of a GPT-2 (Radford et al. 2019); the defaults are the smallest, `gpt2`.
+
+    Attributes:
+        vocab_size: V, number of byte-level pieces.
+        n_positions: Longest text, in pieces.
+        n_embd: E, width of the residual stream.
+        n_layer: L.
+        n_head: H; must divide `n_embd`.
+        n_inner: F, width of the feed-forward layer; None means 4 E.
+        activation_function: Name of the feed-forward activation, as in `layers.ACTIVATIONS`.
+        resid_pdrop: Dropout on both sub-layer outputs.
+        embd_pdrop: Dropout on the embeddings.
+        attn_pdrop: Dropout on the attention weights.
+        layer_norm_epsilon: Added to the variance in every LayerNorm.
+        initializer_range: Standard deviation of the initial weights.
+        tie_word_embeddings: Whether the output layer is the word embedding.
+        bos_token_id: Id that a text begins with where it has no prompt.
+        eos_token_id: Id that ends a text.
+        pad_token_id: Id of padding, where there is one.
+        problem_type: Hugging Face's hint for the loss of a classifier, kept as it is.
+        labels: Class names of a classifier, in id order.
+        architectures: Hugging Face class names; the first one says which head a checkpoint has.
+        pruned_heads: Numbers of the heads that each layer lacks; empty if none lacks any.
+    """
+
+    vocab_size: int = 50257
+    n_positions: int = 1024
+    n_embd: int = 768
+    n_layer: int = 12
+    n_head: int = 12
+    n_inner: int | None = None
+    activation_function: str = "gelu_new"
+    resid_pdrop: float = 0.1
+    embd_pdrop: float = 0.1
+    attn_pdrop: float = 0.1
+    layer_norm_epsilon: float = 1e-5
+    initializer_range: float = 0.02
+    tie_word_embeddings: bool = True
+    bos_token_id: int | None = 50256
+    eos_token_id: int | None = 50256
+    pad_token_id: int | None = None
+    problem_type: str | None = None
+    labels: tuple[str, ...] = ("LABEL_0", "LABEL_1")
+    architectures: tuple[str, ...] = ("GPT2LMHeadModel",)
+    pruned_heads: tuple[tuple[int, ...], ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("vocab_size", "n_positions", "n_embd", "n_layer", "n_head", "inner_size"):
+            if getattr(self, name) < 1:
+                raise CheckpointError(f"{name} must be at least 1, got {getattr(self, name)}.")
+        if self.n_embd % self.n_head:
+            raise CheckpointError(
+                f"n_embd {self.n_embd} is not a multiple of n_head {self.n_head}.\n"
+                "Every head gets n_embd / n_head dimensions; change one of them."
+            )
+        check_pruned(self.pruned_heads, self.n_layer, self.n_head)
+
+    @property
+    def inner_size(self) -> int:
+        """F, width of the feed-forward layer."""
+        return 4 * self.n_embd if self.n_inner is None else self.n_inner
+
+    def attention_size(self, layer: int) -> int:
+        """Width of a layer's queries, keys and values: D for each head that it has."""
+        lacking = len(self.pruned_heads[layer]) if self.pruned_heads else 0
+        return self.n_embd // self.n_head * (self.n_head - lacking)
+
+    def fused_size(self, layer: int) -> int:
+        """Width of queries, keys and values together: checkpoints keep them in one tensor."""
+        return 3 * self.attention_size(layer)
+
+    @property
+    def hidden_act(self) -> str:
+        """Name of the feed-forward activation."""
+        return self.activation_function
+
+    @property
+    def num_labels(self) -> int:
+        """Number of classes of a classifier."""
+        return len(self.labels)
+
+    @classmethod
+    def tiny(cls, **changes: Any) -> Self:
+        """The shape of the built-in model: 4 layers, 6 heads, width 192."""
+        return cls(**{**dict(n_positions=256, n_embd=192, n_layer=4, n_head=6), **changes})
+
+    @classmethod
+    def medium(cls, **changes: Any) -> Self:
+        """`gpt2-medium`: 24 layers, 16 heads, width 1024."""
+        return cls(**{**dict(n_embd=1024, n_layer=24, n_head=16), **changes})
+
+    @classmethod
+    def large(cls, **changes: Any) -> Self:
+        """`gpt2-large`: 36 layers, 20 heads, width 1280."""
+        return cls(**{**dict(n_embd=1280, n_layer=36, n_head=20), **changes})
+
+    @classmethod
+    def xl(cls, **changes: Any) -> Self:
+        """`gpt2-xl`: 48 layers, 25 heads, width 1600."""
+        return cls(**{**dict(n_embd=1600, n_layer=48, n_head=25), **changes})
+
+    @classmethod
+    def from_hf(cls, settings: Mapping[str, Any]) -> Self:
+        """Read the content of a Hugging Face `config.json`.
+
+        Keys that do not concern the arithmetic are ignored.
+
+        Args:
+            settings: The parsed JSON object.
+
+        Raises:
+            CheckpointError: For a setting that is not implemented here.
+        """
+        check_supported("GPT-2", settings, _ONLY_SUPPORTED)
+        known = {f.name for f in dataclasses.fields(cls)} - READ_APART
+        values = {name: settings[name] for name in known if name in settings}
+        count = values.get("n_layer", cls.n_layer)
+        values["pruned_heads"] = pruned_from_hf(settings.get("pruned_heads"), count)
+        if names := class_names(settings):
+            values["labels"] = names
+        if isinstance(values.get("eos_token_id"), list):
+            values["eos_token_id"] = values["eos_token_id"][0]
+        if classes := settings.get("architectures"):
+            values["architectures"] = tuple(classes)
+        return cls(**values)
+
+    def to_hf(self) -> dict[str, Any]:
+        """The content of a Hugging Face `config.json`; `from_hf` reads it back unchanged."""
+        settings = {"model_type": "gpt2", **dataclasses.asdict(self)}
+        settings |= pruned_to_hf(settings.pop("pruned_heads"))
+        names = settings.pop("labels")
+        settings["id2label"] = {str(i): name for i, name in enumerate(names)}
+        settings["label2id"] = {name: i for i, name in enumerate(names)}
+        settings["architectures"] = list(self.architectures)
+        return settings

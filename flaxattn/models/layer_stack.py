@@ -1,0 +1,346 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""One block applied L times over parameters stacked on a leading layer axis, and what has stacks.
+
+A scan emits the same for every layer, so the stack is scanned in segments: layers whose attention
+was asked for record it, the others never compute it. This file does not know what a block does.
+"""
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import flax.core
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+from flax.typing import Dtype
+from jaxtyping import Array, Float
+
+from flaxattn.errors import InputError
+from flaxattn.kernels.contract import NOTHING, Capture
+from flaxattn.models.layers import record, recording
+from flaxattn.trace.record import Seen
+
+
+class Stack(nn.Module):
+    """`num_layers` blocks, one after the other.
+
+    Parameters live under `layers`, as the block's own tree with a leading axis L. Every block draws
+    its dropout from the stack's rng folded with its layer number, so a capture request for some
+    layers changes no mask.
+
+    Where the collection `cache` is mutable, `layers` there is a tuple with what each block keeps.
+    Blocks that go on with it are laid out one by one; their parameters may be such a tuple too, see
+    `apart`.
+
+    Attributes:
+        block: Block class, built as `block(config, dtype=, capture=, implementation=)`.
+        config: Handed to the block.
+        num_layers: L.
+        dtype: Computation dtype.
+        capture: What to record; `capture.layers` says where.
+        implementation: Name of the attention kernel; None chooses.
+        remat: Whether the backward pass recomputes each block instead of keeping its activations.
+        unroll: Blocks laid out per scan iteration; True for all. Compiles longer, runs faster.
+            With `remat` blocks are always scanned.
+        options: Further attributes of a block.
+        pruned: Numbers of the heads that each block lacks, told to it as its attribute `pruned`.
+            Where there are any, parameters are a tuple with the tree of each block.
+    """
+
+    block: type[nn.Module]
+    config: Any
+    num_layers: int
+    dtype: Dtype = jnp.float32
+    capture: Capture = NOTHING
+    implementation: str | None = None
+    remat: bool = False
+    unroll: int | bool = 1
+    options: Mapping[str, Any] = flax.core.FrozenDict()
+    pruned: tuple[tuple[int, ...], ...] = ()
+
+    @nn.compact
+    def __call__(
+        self,
+        x: Float[Array, "B S E"],
+        *,
+        deterministic: bool = True,
+        keep_hidden: bool = False,
+        by_layer: Mapping[str, Array | None] = flax.core.FrozenDict(),
+        **inputs: Any,
+    ) -> tuple[Float[Array, "B S E"], Float[Array, "L B S E"] | None]:
+        """Run all blocks.
+
+        Args:
+            x: Input of the first block.
+            deterministic: Disables dropout; otherwise the rng stream `dropout` is used.
+            keep_hidden: Whether to return every block's output too.
+            by_layer: Arrays with a leading axis L, of which every block gets its own part, such as
+                a mask of heads; those that are None are left out.
+            **inputs: Arrays every block gets unchanged, such as the mask.
+
+        Returns:
+            The last block's output, and all blocks' outputs or None.
+
+        Raises:
+            ValueError: If `capture.layers` names a layer the stack does not have.
+        """
+        block, uneven = self._block(), any(self.pruned)
+        given = {name: array for name, array in by_layer.items() if array is not None}
+
+        def init(rng: Array) -> Any:
+            rngs = jax.random.split(rng, self.num_layers)
+            if uneven:
+                blocks = [block.clone(pruned=heads) for heads in self.pruned]
+                pairs = zip(blocks, rngs, strict=True)
+                return tuple(b.init(r, x, **inputs)["params"] for b, r in pairs)
+            return jax.vmap(lambda r: block.init(r, x, **inputs)["params"])(rngs)
+
+        params = self.get_variable("params", "layers")
+        caching = self.is_mutable_collection("cache") and not self.is_initializing()
+        if not (caching or isinstance(params, tuple)):
+            params = self.param("layers", init)
+        dropout = None if deterministic else self.make_rng("dropout")
+
+        def apply(x: Array, layer: Any, wanted: bool, caching: bool, block: Any = block) -> Any:
+            weights, number, cache, own, changes = layer
+            rngs = None if dropout is None else {"dropout": jax.random.fold_in(dropout, number)}
+            x, state = block.apply(
+                {"params": weights}
+                | ({"cache": cache} if cache else {})
+                | ({"changes": changes} if changes else {}),
+                x,
+                deterministic=deterministic,
+                rngs=rngs,
+                mutable=["intermediates"] * wanted + ["cache"] * caching,
+                **inputs,
+                **own,
+            )
+            recorded, cache = state.get("intermediates", {}), state.get("cache", {})
+            return x, (recorded, x if keep_hidden else None, cache)
+
+        alone = isinstance(params, tuple) or (caching and self.has_variable("cache", "layers"))
+        run = self._one_by_one if alone else self._scanned
+        x, seen, hidden = run(apply, x, params, given)
+        if seen:
+            record(self, "layers", _join(seen, self._chosen()))
+        return x, _concatenate(*hidden) if keep_hidden else None
+
+    def _block(self) -> nn.Module:
+        """The block, as those are that lack no head."""
+        return self.block(
+            self.config,
+            dtype=self.dtype,
+            capture=dataclasses.replace(self.capture, layers=None),
+            implementation=self.implementation,
+            parent=None,
+            **self.options,
+        )
+
+    def _scanned(self, apply: Callable[..., Any], x: Array, params: Any, given: Any) -> Any:
+        """Output, records and outputs of the blocks, by segments."""
+        caching = self.is_mutable_collection("cache") and not self.is_initializing()
+        seen, hidden, caches = [], [], []
+        for start, stop, wanted in self._segments():
+            # Only the loop of a scan keeps every XLA from merging forward and recomputation.
+            unroll = 1 if self.remat else self.unroll
+            body = functools.partial(apply, wanted=wanted, caching=caching)
+            body = jax.checkpoint(body, prevent_cse=False) if self.remat else body
+            layers = (params, jnp.arange(self.num_layers), {}, given, self._changes())
+            part = jax.tree.map(lambda p, a=start, b=stop: p[a:b], layers)
+            x, (recorded, kept, cache) = jax.lax.scan(body, x, part, unroll=unroll)
+            seen += [recorded] if wanted else []
+            hidden += [kept]
+            caches += _apart(cache) if caching and cache else []
+        if caches:
+            self.put_variable("cache", "layers", tuple(caches))
+        return x, seen, hidden
+
+    def _one_by_one(self, apply: Callable[..., Any], x: Array, params: Any, given: Any) -> Any:
+        """The same, every block by itself: with its cache, which is written in place, its heads."""
+        caching = self.is_mutable_collection("cache")
+        caches = self.get_variable("cache", "layers") or ({},) * self.num_layers
+        layers, changes = _apart(params), self._changes()
+        blocks = [self._block().clone(pruned=heads) if heads else None for heads in self.pruned]
+        seen, hidden, kept = [], [], []
+        for start, stop, wanted in self._segments():
+            for number in range(start, stop):
+                own = {name: array[number] for name, array in given.items()}
+                cache = caches[number] if caching else {}
+                change = jax.tree.map(lambda a, n=number: a[n], changes)
+                layer = (layers[number], number, cache, own, change)
+                pruned = {"block": blocks[number]} if blocks and blocks[number] else {}
+                body = functools.partial(apply, wanted=wanted, caching=caching, **pruned)
+                body = jax.checkpoint(body) if self.remat else body
+                x, (recorded, output, cache) = body(x, layer)
+                seen += [jax.tree.map(lambda a: a[None], recorded)] if wanted else []
+                hidden += [None if output is None else output[None]]
+                kept += [cache]
+        if caching and kept[0]:
+            self.put_variable("cache", "layers", tuple(kept))
+        return x, seen, hidden
+
+    def _changes(self) -> Any:
+        """What is added inside of blocks, stacked as parameters are; see `MultiHeadAttention`."""
+        return self.get_variable("changes", "layers") or {}
+
+    def _chosen(self) -> tuple[int, ...]:
+        everything = tuple(range(self.num_layers))
+        chosen = everything if self.capture.layers is None else self.capture.layers
+        if unknown := sorted(set(chosen) - set(everything)):
+            raise ValueError(
+                f"capture.layers names {unknown}, but the model has layers 0 to "
+                f"{self.num_layers - 1}.\nLayers are counted from 0."
+            )
+        return tuple(sorted(chosen))
+
+    def _segments(self) -> list[tuple[int, int, bool]]:
+        """Runs of layers, `(start, stop, wanted)`, that are recorded or not recorded as one."""
+        asked = recording(self) and dataclasses.replace(self.capture, layers=None) != NOTHING
+        chosen = self._chosen() if asked else ()
+        wanted = [layer in chosen for layer in range(self.num_layers)]
+        ends = list(itertools.accumulate(len(list(g)) for _, g in itertools.groupby(wanted)))
+        return [(a, b, wanted[a]) for a, b in zip([0, *ends], ends, strict=False)]
+
+
+class Model(nn.Module):
+    """Attributes that every model has.
+
+    Attributes:
+        config: Shape and settings.
+        dtype: Computation dtype; parameters stay float32.
+        capture: What attention records when `intermediates` is mutable.
+        implementation: Name of the attention kernel; None chooses.
+        keep_hidden: Whether `hidden_states` is returned.
+        remat: Whether the backward pass recomputes layers instead of keeping their activations.
+        unroll: Layers laid out per scan iteration; True for all; always one with `remat`.
+    """
+
+    config: Any
+    dtype: Dtype = jnp.float32
+    capture: Capture = Capture(weights=True)
+    implementation: str | None = None
+    keep_hidden: bool = False
+    remat: bool = False
+    unroll: int | bool = 1
+
+    def settings(self) -> dict[str, Any]:
+        """The attributes above, for a model inside this one."""
+        names = ("config", "dtype", "capture", "implementation", "keep_hidden", "remat", "unroll")
+        return {name: getattr(self, name) for name in names}
+
+    def stack(
+        self,
+        block: type[nn.Module],
+        num_layers: int,
+        name: str | None = None,
+        pruned: tuple[tuple[int, ...], ...] = (),
+        **options: Any,
+    ) -> Stack:
+        """Blocks with this model's settings.
+
+        Args:
+            block: As for `Stack`.
+            num_layers: L.
+            name: Of the stack, where it is made in a compact method.
+            pruned: Numbers of the heads that each block lacks.
+            **options: Further attributes of a block.
+        """
+        return Stack(
+            block,
+            self.config,
+            num_layers,
+            dtype=self.dtype,
+            capture=self.capture,
+            implementation=self.implementation,
+            remat=self.remat,
+            unroll=self.unroll,
+            options=flax.core.FrozenDict(options),
+            pruned=pruned,
+            name=name,
+        )
+
+
+@jax.jit
+def apart(params: Any) -> Any:
+    """Parameters with the layers of every stack apart: a tuple in place of a leading axis.
+
+    For a program that runs a stack many times, as generation and extraction do: a layer taken out
+    of a stacked array is copied each time, and all layers of a scan are alike, so nothing is left
+    out of the last. Costs a copy of the layers' parameters; nothing where they are apart already.
+
+    Args:
+        params: Parameters of a model.
+    """
+    if not isinstance(params, Mapping):
+        return params
+    return {name: _apart(p) if name == "layers" else apart(p) for name, p in params.items()}
+
+
+def _apart(layers: Any) -> tuple[Any, ...]:
+    if isinstance(layers, tuple):
+        return layers
+    count = jax.tree.leaves(layers)[0].shape[0]
+    return tuple(jax.tree.map(lambda p, i=i: p[i], layers) for i in range(count))
+
+
+def masks_of_heads(
+    head_mask: Float[Array, " H"] | Float[Array, "L H"] | Float[Array, "L B H"] | None,
+    layers: int,
+    heads: int,
+    name: str = "head_mask",
+) -> Float[Array, "L H"] | Float[Array, "L B H"] | None:
+    """Factors on the output of every head: those of one layer are meant for all.
+
+    Args:
+        head_mask: 1 leaves a head as it is, 0 silences it; with an axis B for each sequence.
+        layers: L.
+        heads: H.
+        name: Of the argument.
+
+    Raises:
+        InputError: For another shape.
+    """
+    if head_mask is None:
+        return None
+    mask = jnp.asarray(head_mask, jnp.float32)
+    mask = jnp.broadcast_to(mask[None], (layers, *mask.shape)) if mask.ndim == 1 else mask
+    if mask.ndim not in (2, 3) or mask.shape[0] != layers or mask.shape[-1] != heads:
+        raise InputError(
+            f"{name}: expected shape [H], [L, H] or [L, B, H] with L = {layers} layers and H = "
+            f"{heads} heads, received {list(jnp.shape(head_mask))}.\n"
+            "1 leaves a head as it is, 0 silences it."
+        )
+    return mask
+
+
+def hidden_states(
+    embedded: Float[Array, "B S E"],
+    hidden: Float[Array, "L B S E"] | None,
+    last: Float[Array, "B S E"],
+) -> tuple[Float[Array, "B S E"], ...] | None:
+    """Embeddings and layer outputs, the last one as it leaves the model, as Hugging Face has it.
+
+    Args:
+        embedded: Input of the first block.
+        hidden: What a stack kept; None where it kept nothing.
+        last: Output of the model.
+    """
+    return None if hidden is None else (embedded, *hidden[:-1], last)
+
+
+def _concatenate(*parts: Array) -> Array:
+    return parts[0] if len(parts) == 1 else jnp.concatenate(parts)
+
+
+def _join(recorded: list[Any], layers: tuple[int, ...]) -> Any:
+    """Concatenate the segments' records and write the layer numbers on each `Seen`."""
+    joined = jax.tree.map(_concatenate, *recorded)
+    return jax.tree.map(
+        lambda leaf: dataclasses.replace(leaf, layers=layers) if isinstance(leaf, Seen) else leaf,
+        joined,
+        is_leaf=lambda leaf: isinstance(leaf, Seen),
+    )

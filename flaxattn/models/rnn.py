@@ -1,0 +1,403 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""The recurrent encoder-decoder that attention was invented in (Bahdanau, Cho and Bengio 2015).
+
+RNNsearch: a bidirectional GRU reads, a GRU writes, and before each word it looks at the source.
+Formulas are those of the paper's appendix A. Here they differ in what the paper leaves open or
+does by hand: every sum has a bias, initial weights are larger, the encoder's gates begin open for
+its own words, and dropout is possible. Loading, saving and generating text are not done here.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+from flax.linen.dtypes import promote_dtype
+from flax.typing import Dtype
+from jaxtyping import Array, Bool, Float, Int
+
+from flaxattn.kernels.contract import NOTHING, Capture, Labels
+from flaxattn.models.additive_attention import AdditiveAttention, Alignment, Look
+from flaxattn.models.layer_stack import Model
+from flaxattn.models.layers import Dense, Dropout, real_positions, recording
+from flaxattn.models.outputs import Seq2SeqOutput
+from flaxattn.models.rnn_config import RnnConfig
+from flaxattn.models.seq2seq import shifted_right
+
+# The next state, from the state and from what a unit is given beside it.
+Update = Callable[[Float[Array, "R N"], Float[Array, "R 3*N"]], Float[Array, "R N"]]
+
+
+class GatedUnit(nn.Module):
+    """The gated recurrent unit as first published (Cho et al. 2014).
+
+    The reset gate acts on the state before its product with the recurrent kernel, and an open
+    update gate lets the new state in; `nn.GRUCell`, torch and cuDNN do both the other way round.
+
+    Parameters: `input`, a `Dense`, and `recurrent [N, 3 N]`: update gate, reset gate, candidate.
+
+    Attributes:
+        features: N, width of the state.
+        dtype: Computation dtype.
+        local: Whether the unit begins with gates that favour its own word over what it remembers
+            (biases 1 and -1). An encoder's positions then stand for their words, and what
+            attention looks at is where the word is, not a neighbour that remembers it.
+    """
+
+    features: int
+    dtype: Dtype = jnp.float32
+    local: bool = False
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "B S M"]) -> tuple[Float[Array, "B S 3*N"], Update]:
+        """What all inputs bring, in one product, and the function that a scan applies to it."""
+        n = self.features
+        bias = _local if self.local else nn.initializers.zeros
+        given = Dense(3 * n, self.dtype, x.shape[-1] ** -0.5, bias, name="input")(x)
+        recurrent = self.param("recurrent", _orthogonal, (n, 3 * n))
+        (recurrent,) = promote_dtype(recurrent, dtype=self.dtype)
+        gates, candidate = recurrent[:, : 2 * n], recurrent[:, 2 * n :]
+
+        def update(state: Array, given: Array) -> Array:
+            opened = nn.sigmoid(given[:, : 2 * n] + state @ gates)
+            z, r = opened[:, :n], opened[:, n:]
+            new = nn.tanh(given[:, 2 * n :] + (r * state) @ candidate)
+            return (1 - z) * state + z * new
+
+        return given, update
+
+
+class Encoder(nn.Module):
+    """Two units, one reading from either end (A.2.1).
+
+    At padding the state is kept as it is, so each reads the real positions only.
+
+    Attributes:
+        config: Shape and settings.
+        dtype: Computation dtype.
+    """
+
+    config: RnnConfig
+    dtype: Dtype = jnp.float32
+
+    @nn.compact
+    def __call__(
+        self, words: Float[Array, "B S M"], mask: Bool[Array, "B S"] | None = None
+    ) -> Float[Array, "B S 2*N"]:
+        """The states of both directions at every position; 0 at padding.
+
+        Args:
+            words: Embedded source.
+            mask: True at real positions.
+        """
+        forward = self._read("forward", words, mask)
+        backward = self._read("backward", words, mask, reverse=True)
+        states = jnp.concatenate([forward, backward], axis=-1)
+        return states if mask is None else jnp.where(mask[:, :, None], states, 0)
+
+    def _read(
+        self, name: str, words: Array, mask: Array | None, reverse: bool = False
+    ) -> Float[Array, "B S N"]:
+        unit = GatedUnit(self.config.hidden_size, self.dtype, local=True, name=name)
+        given, update = unit(words)
+
+        def step(state: Array, at: tuple[Array, Array | None]) -> tuple[Array, Array]:
+            state = _kept(state, update(state, at[0]), at[1])
+            return state, state
+
+        start = jnp.zeros((words.shape[0], self.config.hidden_size), given.dtype)
+        return _over_time(step, start, (given, mask), reverse=reverse)[1]
+
+
+class Decoder(nn.Module):
+    """A unit that looks at the source before every step, and a maxout readout (A.2.2).
+
+    Step i has read the words before y: it looks at the source from its state s, reads y and what it
+    saw into the next state, and hands s, y and what it saw to the readout.
+
+    Parameters beside those of its parts: `context [2 N, 3 N]`.
+
+    Attributes:
+        config: Shape and settings.
+        dtype: Computation dtype.
+        capture: What attention records.
+        implementation: Name of the attention kernel.
+        remat: Whether the backward pass computes each step again instead of keeping B S A numbers
+            of it.
+        cache_length: Above 0 for a cache.
+    """
+
+    config: RnnConfig
+    dtype: Dtype = jnp.float32
+    capture: Capture = NOTHING
+    implementation: str | None = None
+    remat: bool = False
+    cache_length: int = 0
+
+    @nn.compact
+    def __call__(
+        self,
+        words: Float[Array, "R T M"],
+        encoded: Float[Array, "B S 2*N"],
+        *,
+        mask: Bool[Array, "R T"] | None = None,
+        context_mask: Bool[Array, "B S"] | None = None,
+        labels: Labels | None = None,
+    ) -> tuple[Float[Array, "R T O"], Float[Array, "R T N"]]:
+        """Read the words.
+
+        Args:
+            words: Embedded target.
+            encoded: Output of the encoder.
+            mask: True at real target positions; at others the state is kept as it is.
+            context_mask: True at real source positions.
+            labels: For statistics of the rows of attention.
+
+        Returns:
+            The readout, and the state that each row looked from.
+        """
+        attend = self._attention()
+        source = attend(encoded, context_mask)
+        last, looks, states = self._steps(words, source, self._start(encoded, context_mask), mask)
+        if self._caching():
+            self.put_variable("cache", "state", last)
+        if self._asked():
+            attend.keep(source, looks, labels)
+        seen = jnp.concatenate([states, words.astype(self.dtype), looks.context], axis=-1)
+        pairs = _dense(self.config.maxout_size, seen, self.dtype, "readout")(seen)
+        return pairs.reshape(*pairs.shape[:-1], -1, 2).max(axis=-1), states
+
+    def _steps(
+        self, words: Array, source: Alignment, start: Array, mask: Array | None
+    ) -> tuple[Array, Look, Array]:
+        """The last state, and of every step what it saw and the state it began with."""
+        n, asked = self.config.hidden_size, self._asked()
+        given, update = GatedUnit(n, self.dtype, name="unit")(words)
+        kernel = self.param("context", nn.initializers.lecun_normal(), (2 * n, 3 * n))
+        (kernel,) = promote_dtype(kernel, dtype=self.dtype)
+
+        def step(state: Array, at: tuple[Array, Array | None]) -> tuple[Array, Any]:
+            look = source.look(state)
+            new = update(state, at[0] + look.context @ kernel)
+            kept = look if asked else look._replace(scores=None, query=None)
+            return _kept(state, new, at[1]), (kept, state)
+
+        # Inside a scan nothing can be merged across forward and backward: no barriers are needed.
+        body = jax.checkpoint(step, prevent_cse=False) if self.remat else step
+        last, (looks, states) = _over_time(body, start, (given, mask))
+        return last, looks, states
+
+    def _start(self, encoded: Array, mask: Array | None) -> Float[Array, "R N"]:
+        """The state before the first word: from the backward state that has read all, or cached."""
+        if self._caching() and self.has_variable("cache", "state"):
+            return self.get_variable("cache", "state")
+        n, rows = self.config.hidden_size, jnp.arange(encoded.shape[0])
+        first = jnp.zeros_like(rows) if mask is None else mask.argmax(axis=1)
+        backward = encoded[rows, first, n:]
+        return nn.tanh(_dense(n, backward, self.dtype, "start")(backward))
+
+    def _attention(self) -> AdditiveAttention:
+        return AdditiveAttention(
+            self.config.attention_size,
+            self.config.hidden_size,
+            dtype=self.dtype,
+            capture=self.capture,
+            implementation=self.implementation,
+            cache_length=self.cache_length,
+            name="cross_attention",
+        )
+
+    def _asked(self) -> bool:
+        return recording(self) and self.capture != NOTHING
+
+    def _caching(self) -> bool:
+        mutable = self.is_mutable_collection("cache") and not self.is_initializing()
+        return mutable and self.cache_length > 0
+
+
+class RnnLM(Model):
+    """RNNsearch: reads, and writes what it was taught to make of it.
+
+    The interface is that of `Seq2SeqLM`; its trace has `cross` only, one layer with one head.
+
+    Attributes:
+        cache_length: Above 0 for a cache; however long the text, its size is that of one state.
+    """
+
+    config: RnnConfig
+    cache_length: int = 0
+
+    def setup(self) -> None:
+        """Make the parts."""
+        c = self.config
+        self.words = nn.Embed(c.vocab_size, c.embedding_size, self.dtype)
+        self.decoder_words = nn.Embed(c.target_size, c.embedding_size, self.dtype)
+        self.encoder = Encoder(c, self.dtype)
+        self.decoder = Decoder(
+            c,
+            self.dtype,
+            capture=_without_layers(self.capture),
+            implementation=self.implementation,
+            remat=self.remat,
+            cache_length=self.cache_length,
+        )
+        self.output = Dense(c.target_size, self.dtype, c.readout_size**-0.5)
+        self.dropout = Dropout(c.dropout)
+
+    def __call__(
+        self,
+        input_ids: Int[Array, "B S"],
+        attention_mask: Int[Array, "B S"] | None = None,
+        decoder_input_ids: Int[Array, "B T"] | None = None,
+        decoder_attention_mask: Int[Array, "B T"] | None = None,
+        *,
+        deterministic: bool = True,
+    ) -> Seq2SeqOutput:
+        """Run the model.
+
+        Args:
+            input_ids: Source tokens.
+            attention_mask: Non-zero at real source positions; default everywhere.
+            decoder_input_ids: Target tokens, after the one the decoder reads first; default the
+                source tokens shifted by one position.
+            decoder_attention_mask: Non-zero at real target positions; default everywhere.
+            deterministic: Disables dropout; otherwise the rng stream `dropout` is used.
+
+        Returns:
+            Scores `[B, T, V]`, the readout `[B, T, l]` that they are made of, and the encoder's
+            states `[B, S, 2 N]`; if hidden states are kept, the embeddings too, and the state from
+            which the decoder looked at the source for each row.
+        """
+        if decoder_input_ids is None:
+            decoder_input_ids = shifted_right(input_ids, self.config)
+        words, encoded = self._encoded(input_ids, attention_mask, deterministic)
+        read, states, x = self._decoded(
+            decoder_input_ids,
+            encoded,
+            attention_mask,
+            decoder_attention_mask,
+            deterministic=deterministic,
+        )
+        return Seq2SeqOutput(
+            last_hidden_state=x,
+            encoder_last_hidden_state=encoded,
+            logits=self.scores(x),
+            encoder_hidden_states=(words, encoded) if self.keep_hidden else None,
+            decoder_hidden_states=(read, states, x) if self.keep_hidden else None,
+        )
+
+    def encode(
+        self,
+        input_ids: Int[Array, "B S"],
+        attention_mask: Int[Array, "B S"] | None = None,
+        *,
+        deterministic: bool = True,
+    ) -> Float[Array, "B S 2*N"]:
+        """The encoder's states; arguments as for a call."""
+        return self._encoded(input_ids, attention_mask, deterministic)[1]
+
+    def decode(self, *inputs: Array, **options: Any) -> Float[Array, "R T V"]:
+        """Scores of the tokens after those given; arguments as for `Seq2Seq.decode`.
+
+        With `cache` mutable, later calls continue where the one before has ended. From then on
+        `encoded` is not looked at, and several sequences in a row may share one source.
+        """
+        return self.scores(self._decoded(*inputs, **options)[-1])
+
+    def begin(self, input_ids: Array, attention_mask: Array) -> tuple[Array, Array]:
+        """What stays the same while a text is written: the encoder's states, and their mask."""
+        return self.encode(input_ids, attention_mask), attention_mask
+
+    def follow(
+        self, ids: Array, context: tuple[Array, Array], position_ids: Array | None, visible: None
+    ) -> Float[Array, "R V"]:
+        """Scores of the token after the last of `ids`; arguments as for `Seq2SeqLM.follow`."""
+        del position_ids, visible  # all that was read is in the state
+        return self.scores(self._decoded(ids, *context)[-1][:, -1])
+
+    def scores(self, x: Float[Array, "*tokens O"]) -> Float[Array, "*tokens V"]:
+        """Scores over the target vocabulary.
+
+        Args:
+            x: The readout.
+        """
+        return self.output(x)
+
+    def _encoded(
+        self, ids: Array, mask: Array | None, deterministic: bool
+    ) -> tuple[Float[Array, "B S M"], Float[Array, "B S 2*N"]]:
+        words = self.dropout(self.words(ids), deterministic)
+        return words, self.encoder(words, real_positions(mask))
+
+    def _decoded(
+        self,
+        decoder_input_ids: Int[Array, "R T"],
+        encoded: Float[Array, "B S 2*N"],
+        attention_mask: Int[Array, "B S"] | None = None,
+        decoder_attention_mask: Int[Array, "R T"] | None = None,
+        position_ids: Int[Array, "R T"] | None = None,
+        *,
+        deterministic: bool = True,
+    ) -> tuple[Float[Array, "R T M"], Float[Array, "R T N"], Float[Array, "R T O"]]:
+        """Embedded words, states and readout; positions only say where in a mask the tokens are."""
+        mask, length = real_positions(decoder_attention_mask), decoder_input_ids.shape[1]
+        if mask is not None and mask.shape[1] != length:
+            known = position_ids is not None
+            mask = jnp.take_along_axis(mask, position_ids, 1) if known else mask[:, :length]
+        words = self.dropout(self.decoder_words(decoder_input_ids), deterministic)
+        x, states = self.decoder(
+            words,
+            encoded,
+            mask=mask,
+            context_mask=real_positions(attention_mask),
+            labels=Labels(query_mask=mask),
+        )
+        return words, states, self.dropout(x, deterministic)
+
+
+def _over_time(
+    step: Callable[[Any, Any], Any], start: Array, inputs: Any, reverse: bool = False
+) -> tuple[Array, Any]:
+    """Scan over the second axis: inputs `[B, S, …]`, results `[B, S, …]`."""
+    inputs = jax.tree.map(lambda a: jnp.swapaxes(a, 0, 1), inputs)
+    last, out = jax.lax.scan(step, start, inputs, reverse=reverse)
+    return last, jax.tree.map(lambda a: jnp.swapaxes(a, 0, 1), out)
+
+
+def _kept(old: Array, new: Array, real: Array | None) -> Array:
+    """The new state where a token is real, the old one at padding."""
+    return new if real is None else jnp.where(real[:, None], new, old)
+
+
+def _dense(features: int, x: Array, dtype: Dtype, name: str) -> Dense:
+    """Begins with outputs as large as the inputs; the paper's 0.01 learns a small task slowly."""
+    return Dense(features, dtype, x.shape[-1] ** -0.5, name=name)
+
+
+def _orthogonal(key: Array, shape: tuple[int, int]) -> Float[Array, "N 3*N"]:
+    """An orthogonal matrix for each gate and one for the candidate, as in the paper."""
+    n, init = shape[0], nn.initializers.orthogonal()
+    keys = jax.random.split(key, shape[1] // n)
+    return jnp.concatenate([init(k, (n, n)) for k in keys], axis=1)
+
+
+def _local(key: Array, shape: tuple[int]) -> Float[Array, " 3*N"]:
+    """Biases of an open update gate, a closed reset gate and the candidate."""
+    del key
+    return jnp.repeat(jnp.array([1.0, -1.0, 0.0]), shape[0] // 3)
+
+
+def _without_layers(capture: Capture) -> Capture:
+    """The request, once it is clear that it is for the one layer there is."""
+    if capture.layers not in (None, (0,)):
+        raise ValueError(
+            f"capture.layers names {list(capture.layers)}, but the model has layer 0 only.\n"
+            "Layers are counted from 0."
+        )
+    return dataclasses.replace(capture, layers=None)
+
+
+ARCHITECTURES: Mapping[str, type[nn.Module]] = {"RnnLM": RnnLM}

@@ -1,0 +1,440 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""The encoder-decoder Transformer (Vaswani et al. 2017), as Marian, BART and their pre-LN kin.
+
+Read it upwards from `Seq2Seq`. One set of modules serves all of them; what differs is a setting of
+`Seq2SeqConfig`. Loading, saving and generating text are not done here.
+"""
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from flax import linen as nn
+from flax.typing import Dtype
+from jaxtyping import Array, Bool, Float, Int
+
+from flaxattn.kernels.contract import NOTHING, Capture, Labels
+from flaxattn.models.layer_stack import Model, hidden_states, masks_of_heads
+from flaxattn.models.layers import (
+    Dropout,
+    FeedForward,
+    MultiHeadAttention,
+    layer_norm,
+    real_positions,
+    vocabulary_scores,
+)
+from flaxattn.models.outputs import Seq2SeqOutput
+from flaxattn.models.position_tables import UNUSED_ROWS, counted, sinusoids
+from flaxattn.models.rnn_config import EncoderDecoderConfig
+from flaxattn.models.seq2seq_config import Seq2SeqConfig
+
+
+class Inputs(nn.Module):
+    """Word embeddings and positions added, normalised if configured, with dropout.
+
+    Attributes:
+        config: Shape and settings.
+        dtype: Computation dtype.
+    """
+
+    config: Seq2SeqConfig
+    dtype: Dtype = jnp.float32
+
+    @nn.compact
+    def __call__(
+        self,
+        words: Float[Array, "B S E"],
+        position_ids: Int[Array, "B S"],
+        deterministic: bool = True,
+    ) -> Float[Array, "B S E"]:
+        """The input of a stack."""
+        c = self.config
+        if c.positions == "learned":
+            init = nn.initializers.truncated_normal(c.init_std)
+            count = c.max_position_embeddings + UNUSED_ROWS
+            table = nn.Embed(count, c.d_model, self.dtype, embedding_init=init, name="position")
+            position = table(position_ids + UNUSED_ROWS)
+        else:
+            position = jnp.asarray(sinusoids(c.max_position_embeddings, c.d_model), self.dtype)
+            position = position[position_ids]
+        x = words * np.sqrt(c.d_model if c.scale_embedding else 1).astype(words.dtype) + position
+        if c.normalize_embedding:
+            x = layer_norm(x, epsilon=c.layer_norm_eps, dtype=self.dtype, name="norm")
+        return Dropout(c.dropout)(x, deterministic)
+
+
+class _Layer(nn.Module):
+    """What encoder and decoder layers have in common: sub-layers with dropout, residual and norm.
+
+    Attributes:
+        config: Shape and settings.
+        dtype: Computation dtype.
+        capture: What attention records.
+        implementation: Name of the attention kernel; None chooses.
+        cache_length: Positions that a cache has room for.
+    """
+
+    config: Seq2SeqConfig
+    dtype: Dtype = jnp.float32
+    capture: Capture = NOTHING
+    implementation: str | None = None
+    cache_length: int = 0
+
+    def _add(
+        self, name: str, x: Array, sublayer: Callable[[Array], Array], deterministic: bool
+    ) -> Float[Array, "B S E"]:
+        """`x` plus a sub-layer's output, normalised before or after as configured."""
+        c = self.config
+        norm = functools.partial(
+            layer_norm, epsilon=c.layer_norm_eps, dtype=self.dtype, name=f"{name}_norm"
+        )
+        dropout = Dropout(c.dropout)
+        if c.norm_first:
+            return x + dropout(sublayer(norm(x)), deterministic)
+        return norm(x + dropout(sublayer(x), deterministic))
+
+    def _attention(self, name: str, heads: int, causal: bool = False) -> MultiHeadAttention:
+        return MultiHeadAttention(
+            heads,
+            dtype=self.dtype,
+            dropout_rate=self.config.attention_dropout,
+            initializer_range=self.config.init_std,
+            causal=causal,
+            capture=self.capture,
+            implementation=self.implementation,
+            cache_length=self.cache_length,
+            name=name,
+        )
+
+    def _feed_forward(self, width: int) -> FeedForward:
+        c = self.config
+        return FeedForward(
+            width,
+            c.activation_function,
+            self.dtype,
+            c.init_std,
+            c.activation_dropout,
+            name="feed_forward",
+        )
+
+
+class EncoderLayer(_Layer):
+    """Self-attention and feed-forward."""
+
+    @nn.compact
+    def __call__(
+        self,
+        x: Float[Array, "B S E"],
+        *,
+        mask: Bool[Array, "B S"] | None = None,
+        labels: Labels | None = None,
+        head_mask: Float[Array, "*B H"] | None = None,
+        deterministic: bool = True,
+    ) -> Float[Array, "B S E"]:
+        """Apply the layer."""
+        c = self.config
+        given = {"labels": labels, "head_mask": head_mask, "deterministic": deterministic}
+        attend = self._attention("attention", c.encoder_attention_heads)
+        feed = self._feed_forward(c.encoder_ffn_dim)
+        x = self._add("attention", x, lambda y: attend(y, mask=mask, **given), deterministic)
+        return self._add("feed_forward", x, lambda y: feed(y, deterministic), deterministic)
+
+
+class DecoderLayer(_Layer):
+    """Self-attention to what came before, attention to the encoder's output, and feed-forward."""
+
+    @nn.compact
+    def __call__(
+        self,
+        x: Float[Array, "B T E"],
+        *,
+        context: Float[Array, "B S E"],
+        mask: Bool[Array, "B T"] | None = None,
+        context_mask: Bool[Array, "B S"] | None = None,
+        labels: Labels | None = None,
+        context_labels: Labels | None = None,
+        head_mask: Float[Array, "*B H"] | None = None,
+        cross_head_mask: Float[Array, "*B H"] | None = None,
+        deterministic: bool = True,
+    ) -> Float[Array, "B T E"]:
+        """Apply the layer."""
+        c, heads = self.config, self.config.decoder_attention_heads
+        attend = self._attention("attention", heads, causal=True)
+        attend_across = self._attention("cross_attention", heads)
+        feed = self._feed_forward(c.decoder_ffn_dim)
+
+        def own(y: Array) -> Array:
+            given = {"mask": mask, "labels": labels, "head_mask": head_mask}
+            return attend(y, **given, deterministic=deterministic)
+
+        def across(y: Array) -> Array:
+            given = {"mask": context_mask, "labels": context_labels, "head_mask": cross_head_mask}
+            return attend_across(y, context, **given, deterministic=deterministic)
+
+        x = self._add("attention", x, own, deterministic)
+        x = self._add("cross_attention", x, across, deterministic)
+        return self._add("feed_forward", x, lambda y: feed(y, deterministic), deterministic)
+
+
+class Seq2Seq(Model):
+    """Encoder and decoder: Hugging Face's `MarianModel` and `BartModel`.
+
+    `encode` and `decode` are the two halves of a call, for generation.
+
+    Attributes:
+        cache_length: Target positions that a cache has room for; see `decode`.
+    """
+
+    config: Seq2SeqConfig
+    cache_length: int = 0
+
+    def setup(self) -> None:
+        """Make the parts."""
+        c = self.config
+        self.words = self._embedding(c.vocab_size)
+        if not c.share_encoder_decoder_embeddings:
+            self.decoder_words = self._embedding(c.target_size)
+        self.encoder_inputs = Inputs(c, self.dtype)
+        self.decoder_inputs = Inputs(c, self.dtype)
+        self.encoder = self.stack(EncoderLayer, c.encoder_layers)
+        self.decoder = self.stack(DecoderLayer, c.decoder_layers, cache_length=self.cache_length)
+        if c.norm_first:
+            self.encoder_norm, self.decoder_norm = self._norm(), self._norm()
+
+    def __call__(
+        self,
+        input_ids: Int[Array, "B S"],
+        attention_mask: Int[Array, "B S"] | None = None,
+        decoder_input_ids: Int[Array, "B T"] | None = None,
+        decoder_attention_mask: Int[Array, "B T"] | None = None,
+        *,
+        head_mask: Float[Array, "..."] | None = None,
+        decoder_head_mask: Float[Array, "..."] | None = None,
+        cross_attn_head_mask: Float[Array, "..."] | None = None,
+        deterministic: bool = True,
+    ) -> Seq2SeqOutput:
+        """Run the model.
+
+        Args:
+            input_ids: Source tokens.
+            attention_mask: Non-zero at real source positions; default everywhere.
+            decoder_input_ids: Target tokens, after the one the decoder reads first; default the
+                source tokens shifted by one position, as BART is pretrained.
+            decoder_attention_mask: Non-zero at target positions that later ones may attend.
+            head_mask: Factors on the outputs of the encoder's heads, `[H]`, `[L, H]` or
+                `[L, B, H]`: 1 leaves a head as it is, 0 silences it. What attention saw is recorded
+                all the same.
+            decoder_head_mask: The same of the decoder's attention to what it wrote.
+            cross_attn_head_mask: The same of its attention to the source.
+            deterministic: Disables dropout; otherwise the rng stream `dropout` is used.
+
+        Returns:
+            Both last hidden states, and all of them if kept.
+        """
+        if decoder_input_ids is None:
+            decoder_input_ids = shifted_right(input_ids, self.config)
+        encoded, encoder_hidden = self.encode(
+            input_ids, attention_mask, head_mask=head_mask, deterministic=deterministic
+        )
+        decoded, decoder_hidden = self.decode(
+            decoder_input_ids,
+            encoded,
+            attention_mask,
+            decoder_attention_mask,
+            head_mask=decoder_head_mask,
+            cross_attn_head_mask=cross_attn_head_mask,
+            deterministic=deterministic,
+        )
+        return Seq2SeqOutput(
+            last_hidden_state=decoded,
+            encoder_last_hidden_state=encoded,
+            encoder_hidden_states=encoder_hidden,
+            decoder_hidden_states=decoder_hidden,
+        )
+
+    def encode(
+        self,
+        input_ids: Int[Array, "B S"],
+        attention_mask: Int[Array, "B S"] | None = None,
+        *,
+        head_mask: Float[Array, "..."] | None = None,
+        deterministic: bool = True,
+    ) -> tuple[Float[Array, "B S E"], tuple[Float[Array, "B S E"], ...] | None]:
+        """Run the encoder; arguments as for a call. Returns its output, and the hidden states."""
+        c = self.config
+        mask = real_positions(attention_mask)
+        embedded = self.encoder_inputs(self.words(input_ids), counted(input_ids), deterministic)
+        x, hidden = self.encoder(
+            embedded,
+            mask=mask,
+            labels=Labels(query_token=input_ids, key_token=input_ids, query_mask=mask),
+            deterministic=deterministic,
+            keep_hidden=self.keep_hidden,
+            by_layer={
+                "head_mask": masks_of_heads(head_mask, c.encoder_layers, c.encoder_attention_heads)
+            },
+        )
+        if self.config.norm_first:
+            x = self.encoder_norm(x).astype(self.dtype)
+        return x, hidden_states(embedded, hidden, x)
+
+    def decode(
+        self,
+        decoder_input_ids: Int[Array, "B T"],
+        encoded: Float[Array, "B S E"],
+        attention_mask: Int[Array, "B S"] | None = None,
+        decoder_attention_mask: Int[Array, "B T"] | None = None,
+        position_ids: Int[Array, "B T"] | None = None,
+        *,
+        head_mask: Float[Array, "..."] | None = None,
+        cross_attn_head_mask: Float[Array, "..."] | None = None,
+        deterministic: bool = True,
+    ) -> tuple[Float[Array, "B T E"], tuple[Float[Array, "B T E"], ...] | None]:
+        """Run the decoder on what `encode` returned.
+
+        With `cache` mutable, the first call fills a cache of `cache_length` positions, and later
+        calls continue: they get the next tokens with their `position_ids`, and a
+        `decoder_attention_mask` as long as the cache. From then on `encoded` is not looked at, and
+        several sequences in a row may share one source.
+
+        Args:
+            decoder_input_ids: Target tokens.
+            encoded: Output of the encoder.
+            attention_mask: Non-zero at real source positions; default everywhere.
+            decoder_attention_mask: Non-zero at target positions that later ones may attend.
+            position_ids: Default 0, 1, ….
+            head_mask: Factors on the outputs of heads, as for a call.
+            cross_attn_head_mask: The same of cross-attention.
+            deterministic: Disables dropout; otherwise the rng stream `dropout` is used.
+
+        Returns:
+            The decoder's output, and the hidden states if kept.
+        """
+        mask, context_mask = real_positions(decoder_attention_mask), real_positions(attention_mask)
+        counts = (self.config.decoder_layers, self.config.decoder_attention_heads)
+        words = self.words if self.config.share_encoder_decoder_embeddings else self.decoder_words
+        positions = counted(decoder_input_ids) if position_ids is None else position_ids
+        embedded = self.decoder_inputs(words(decoder_input_ids), positions, deterministic)
+        query_mask = mask if mask is not None and mask.shape == decoder_input_ids.shape else None
+        labels = None
+        if not (self.cache_length and self.is_mutable_collection("cache")):  # keys are of this call
+            tokens = {"query_token": decoder_input_ids, "key_token": decoder_input_ids}
+            labels = Labels(**tokens, query_mask=query_mask)
+        x, hidden = self.decoder(
+            embedded,
+            context=encoded,
+            mask=mask,
+            context_mask=context_mask,
+            labels=labels,
+            context_labels=Labels(query_mask=query_mask),
+            deterministic=deterministic,
+            keep_hidden=self.keep_hidden,
+            by_layer={
+                "head_mask": masks_of_heads(head_mask, *counts, "decoder_head_mask"),
+                "cross_head_mask": masks_of_heads(
+                    cross_attn_head_mask, *counts, "cross_attn_head_mask"
+                ),
+            },
+        )
+        if self.config.norm_first:
+            x = self.decoder_norm(x).astype(self.dtype)
+        return x, hidden_states(embedded, hidden, x)
+
+    def target_embedding(self) -> Float[Array, "V E"]:
+        """Word embedding of the target side."""
+        shared = self.config.share_encoder_decoder_embeddings
+        return (self.words if shared else self.decoder_words).embedding
+
+    def _embedding(self, count: int) -> nn.Embed:
+        init = nn.initializers.truncated_normal(self.config.init_std)
+        return nn.Embed(count, self.config.d_model, dtype=self.dtype, embedding_init=init)
+
+    def _norm(self) -> nn.LayerNorm:
+        epsilon = self.config.layer_norm_eps
+        return nn.LayerNorm(epsilon=epsilon, dtype=jnp.float32, use_fast_variance=False)
+
+
+class Seq2SeqLM(Model):
+    """An encoder-decoder that writes: `MarianMTModel`, `BartForConditionalGeneration`.
+
+    Attributes:
+        cache_length: Target positions that a cache has room for.
+    """
+
+    config: Seq2SeqConfig
+    cache_length: int = 0
+
+    def setup(self) -> None:
+        """Make the parts."""
+        self.model = Seq2Seq(**self.settings(), cache_length=self.cache_length)
+        c = self.config
+        self.logits_bias = self.param("logits_bias", nn.initializers.zeros, (c.target_size,))
+        if not c.tie_word_embeddings:
+            init = nn.initializers.truncated_normal(c.init_std)
+            self.output = self.param("output", init, (c.d_model, c.target_size))
+
+    def __call__(self, *inputs: Int[Array, "B S"], **options: Any) -> Seq2SeqOutput:
+        """Run the model; arguments as for `Seq2Seq`. Returns `logits [B, T, V]` too."""
+        out = self.model(*inputs, **options)
+        return out.replace(logits=self.scores(out.last_hidden_state))
+
+    def encode(self, *inputs: Int[Array, "B S"], **options: Any) -> Float[Array, "B S E"]:
+        """The encoder's output; arguments as for `Seq2Seq.encode`."""
+        return self.model.encode(*inputs, **options)[0]
+
+    def decode(self, *inputs: Array, **options: Any) -> Float[Array, "B T V"]:
+        """Scores of the tokens after those given; arguments as for `Seq2Seq.decode`."""
+        return self.scores(self.model.decode(*inputs, **options)[0])
+
+    def begin(self, input_ids: Array, attention_mask: Array) -> tuple[Array, Array]:
+        """What stays the same while a text is written: the encoder's output, and its mask."""
+        return self.encode(input_ids, attention_mask), attention_mask
+
+    def follow(
+        self,
+        ids: Int[Array, "R T"],
+        context: tuple[Array, Array],
+        position_ids: Int[Array, "R T"] | None,
+        visible: Bool[Array, "R K"] | None,
+    ) -> Float[Array, "R V"]:
+        """Scores of the token after the last of `ids`, with `cache` mutable.
+
+        Args:
+            ids: The prompt, or one token of every sequence.
+            context: What `begin` returned.
+            position_ids: Of the tokens; None for the prompt.
+            visible: Which cached positions each sequence sees, where several share a cache.
+        """
+        x, _ = self.model.decode(ids, *context, visible, position_ids)
+        return self.scores(x[:, -1])
+
+    def scores(self, x: Float[Array, "*tokens E"]) -> Float[Array, "*tokens V"]:
+        """Scores over the target vocabulary.
+
+        Args:
+            x: Output of the decoder.
+        """
+        tied = self.config.tie_word_embeddings
+        embedding = self.model.target_embedding() if tied else self.output.T
+        return vocabulary_scores(x, embedding, self.logits_bias, dtype=self.dtype)
+
+
+def shifted_right(ids: Int[Array, "B T"], config: EncoderDecoderConfig) -> Int[Array, "B T"]:
+    """What a decoder reads to write `ids`: they come one position later, the start token first.
+
+    Args:
+        ids: Target tokens.
+        config: Says the start token.
+    """
+    return jnp.roll(ids, 1, axis=1).at[:, 0].set(config.decoder_start_token_id)
+
+
+ARCHITECTURES: Mapping[str, type[nn.Module]] = {
+    "MarianModel": Seq2Seq,
+    "MarianMTModel": Seq2SeqLM,
+    "BartModel": Seq2Seq,
+    "BartForConditionalGeneration": Seq2SeqLM,
+}

@@ -1,0 +1,163 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Vectors of sentences: `embed`, the hidden states of a text put into one.
+
+One vector per text, in memory. Vectors of single tokens, on disk, are in `head_index`.
+"""
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import linen as nn
+from jaxtyping import Array, Float
+
+from flaxattn.errors import InputError
+from flaxattn.kernels.contract import NOTHING
+from flaxattn.pipeline.batches import Batch, planned
+from flaxattn.pipeline.chunks import TextError, chunks, read_chunk
+from flaxattn.pipeline.extraction import room_for
+from flaxattn.pipeline.hidden_states import arguments, each_batch, last_of, state_number, states_of
+from flaxattn.pretrained.pretrained_bert import PretrainedBert
+from flaxattn.pretrained.pretrained_model import Pretrained
+from flaxattn.pretrained.readings import Reading
+
+POOLINGS = ("mean", "cls", "last")
+_WINDOW = 4096  # texts that are sorted by length together
+
+
+def embed(
+    model: Pretrained,
+    texts: Sequence[str],
+    pooling: str = "mean",
+    layer: int = -1,
+    normalize: bool = False,
+    *,
+    truncate: bool = False,
+    batch_tokens: int | None = None,
+) -> Float[np.ndarray, "N E"]:
+    """One vector per text, of the hidden states of a model; of the encoder's in a seq2seq model.
+
+    Raw vectors of a pretrained model are good for probing what it knows, and as input of a
+    classifier that is trained on them. They are not good for ranking sentences by meaning: they
+    lie in a narrow cone, where a few large dimensions and frequent pieces decide, so that any two
+    sentences have a high cosine, and on semantic similarity they are behind averaged word vectors
+    (Reimers & Gurevych 2019). `cls` without fine-tuning is the worst of them. For search by
+    meaning take a model that was trained for it.
+
+    Cost: one forward pass without attention maps; texts are put into batches of like length.
+    Memory: the vectors, and 4,096 texts as they are read.
+
+    Args:
+        model: A BERT, a GPT-2 or an encoder-decoder, with its tokenizer.
+        texts: N texts, at least one.
+        pooling: `mean` of all pieces but special ones and padding; `cls`, the first position of a
+            BERT; `last`, the last piece that is not special, which in a GPT-2 is the one that has
+            seen the others.
+        layer: Hidden state, as in Hugging Face's `hidden_states`: 0 for the embeddings, n for the
+            output of the n-th layer, negative from the end.
+        normalize: Whether vectors have norm one, so that `a @ b.T` are their cosines; a vector of
+            zeros stays one.
+        truncate: Whether a text over the model's limit is cut; otherwise it is an error.
+        batch_tokens: Positions of a batch, padding counted.
+
+    Returns:
+        float32, in the order of the texts. The same text has the same vector in any company, but
+        for rounding, as the compiler orders sums by shape.
+
+    Raises:
+        InputError: For an unknown pooling or layer, `cls` of a model without, or a text that cannot
+            be read or has special pieces only (`TextError`, which names it).
+    """
+    state = state_number(model, layer)
+    _check(model, texts, pooling)
+    keep = state != state_number(model, -1)
+    module = model.module.clone(capture=NOTHING, keep_hidden=keep)
+    run = functools.partial(_pooled, module, model.params, state=state if keep else None)
+    room = room_for([model], NOTHING, 1, batch_tokens)._replace(packs=False)
+    found: list[np.ndarray] = []
+    for start in range(0, len(texts), _WINDOW):
+        some = chunks(texts[start : start + _WINDOW], None, truncate, start)
+        rows = [row for chunk in some for row in read_chunk(model, chunk)]
+        shares = [_shares(row, pooling, start + i) for i, row in enumerate(rows)]
+        batches = planned([row.lengths for row in rows], model.limit, room)
+
+        def begin(
+            batch: Batch,
+            rows: Sequence[Reading] = rows,
+            shares: Sequence[np.ndarray] = shares,
+        ) -> Array:
+            return run(arguments(model, rows, batch), _laid_out(shares, batch))
+
+        window: list[np.ndarray] = [np.zeros(0)] * len(rows)
+        for batch, vectors in each_batch(batches, begin):
+            for place in batch.places:
+                window[place.text] = vectors[place.row]
+        found += window
+    vectors = np.stack(found).astype(np.float32)
+    return unit(vectors) if normalize else vectors
+
+
+def unit(vectors: Float[np.ndarray, "*N E"]) -> Float[np.ndarray, "*N E"]:
+    """Vectors of norm one, float32; those of zeros stay as they are.
+
+    Args:
+        vectors: float32.
+    """
+    norms = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    return np.divide(vectors, norms, out=np.zeros_like(vectors), where=norms > 0)
+
+
+@functools.partial(jax.jit, static_argnames=("module", "state"))
+def _pooled(
+    module: nn.Module,
+    params: Any,
+    given: Any,
+    shares: Float[Array, "B S"],
+    state: int | None,
+) -> Float[Array, "B E"]:
+    """Weighted sums of a hidden state; heads of tasks and the decoder are not computed."""
+    out = module.apply({"params": params}, **given)
+    hidden = last_of(out) if state is None else states_of(out)[state]
+    # What is no number at padding shall not reach the sum, so the products are not left to zeros.
+    hidden = jnp.where(shares[..., None] > 0, hidden.astype(jnp.float32), 0)
+    return jnp.einsum("bs,bse->be", shares, hidden, precision=jax.lax.Precision.HIGHEST)
+
+
+def _check(model: Pretrained, texts: Sequence[str], pooling: str) -> None:
+    if pooling not in POOLINGS:
+        raise InputError(f"pooling {pooling!r} is unknown\nchoose one of {', '.join(POOLINGS)}")
+    if pooling == "cls" and not isinstance(model, PretrainedBert):
+        raise InputError(
+            f'pooling "cls" is of BERT; {model.name!r} has no [CLS]\nchoose "mean" or "last"'
+        )
+    if isinstance(texts, str) or not len(texts):
+        received = "a string" if isinstance(texts, str) else "no text"
+        raise InputError(f"texts is a list of at least one text, received {received}")
+
+
+def _shares(row: Reading, pooling: str, number: int) -> Float[np.ndarray, " S"]:
+    """The share of each position in the vector of a text."""
+    size = row.lengths[0]
+    shares = np.zeros(size, np.float32)
+    if pooling == "cls":
+        shares[0] = 1
+        return shares
+    special = row.told.special
+    assert special is not None
+    plain = np.flatnonzero(~np.asarray(special)[0, :size])
+    if not len(plain):
+        told = 'text has special pieces only\nleave it out, or choose pooling="cls" of a BERT'
+        raise TextError(number, told)
+    shares[plain if pooling == "mean" else plain[-1]] = 1
+    return shares / shares.sum()
+
+
+def _laid_out(shares: Sequence[np.ndarray], batch: Batch) -> Float[np.ndarray, "B S"]:
+    found = np.zeros((batch.rows, batch.widths[0]), np.float32)
+    for place in batch.places:
+        found[place.row, : len(shares[place.text])] = shares[place.text]
+    return found

@@ -1,0 +1,372 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Attention of many texts: `extract` for what fits into memory, `extract_shards` for what does not.
+
+This file puts the parts together: texts are read ahead (`ahead`), put into batches of like
+length (`batches`), computed (`step`), cut into one trace per text, in order. It
+writes nothing.
+"""
+
+import collections
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+from flaxattn.errors import InputError
+from flaxattn.kernels.contract import NOTHING, Capture
+from flaxattn.pipeline.batches import Batch, Place, Room, planned, stacked
+from flaxattn.pipeline.chunks import Chunk, TextError, chunks
+from flaxattn.pipeline.device_step import Begun, Sides, Step, mesh_of
+from flaxattn.pipeline.generated_targets import with_targets
+from flaxattn.pipeline.length_buckets import Cost
+from flaxattn.pipeline.online_moments import Running
+from flaxattn.pipeline.prefetch import Ahead
+from flaxattn.pipeline.same_architecture import check_alike
+from flaxattn.pipeline.text_sizes import sides
+from flaxattn.pretrained import model_inputs as inputs
+from flaxattn.pretrained.pretrained_model import Pretrained
+from flaxattn.pretrained.readings import Reading, joined
+from flaxattn.trace.record import SIDES, Seen
+from flaxattn.trace.trace import Trace
+
+_WEIGHTS = Capture(weights=True)
+_TOKENS = {"cpu": 1024}  # positions of a batch by default, on each device
+_MANY_TOKENS = 16384  # on accelerators
+# Positions times parameters that a device computes while a shape is compiled, roughly.
+_COMPILING = {"cpu": 5e10}
+_MUCH_COMPILING = 1e14  # accelerators
+_WINDOW = 4096  # texts that `extract` sorts by length together
+_AHEAD = 2  # batches that the device has been given
+
+
+class Texts(NamedTuple):
+    """The texts of a shard.
+
+    Attributes:
+        texts: At least one.
+        text_b: The second text, or the target, of each.
+        first: Number of the first one in errors; by default they are counted through all shards.
+        places: Where each one stands, for errors about many.
+    """
+
+    texts: Sequence[str]
+    text_b: Sequence[str] | None = None
+    first: int | None = None
+    places: Sequence[str] | None = None
+
+
+class Shard(NamedTuple):
+    """What one model saw of the texts of a shard.
+
+    Attributes:
+        traces: Of each text by itself, without padding, NumPy arrays inside, in order.
+        reductions: Moments over all of them, where they were asked for.
+    """
+
+    traces: list[Trace]
+    reductions: Running | None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+    """How texts are extracted. What comes out does not depend on the fields from `batch_tokens` on.
+
+    Attributes:
+        capture: What to keep, of which layers and heads.
+        truncate: Whether texts over the model's limit are cut, which traces tell in `truncated`;
+            otherwise they are an error.
+        reduce: Moments over the texts: `statistics` of those captured, `offsets` of weights, which
+            need not be captured for that. See `Running`.
+        settings: Of `generate`, where an encoder-decoder writes its targets; `seed` too.
+        batch_tokens: Positions of a batch, padding counted; default 1,024 per CPU and 16,384 per
+            accelerator. It changes results by rounding, as the compiler orders sums by shape.
+        widths: Lengths that are compiled, ascending; default those that `chosen_widths` finds for
+            each shard. With many shards, choose them once for all.
+        mesh: Devices with an axis "data" that share every batch.
+        devices: Devices to make such a mesh of; default all of this process.
+        workers: Processes that read texts; 0 reads in a thread, which is enough but for fast
+            accelerators.
+    """
+
+    capture: Capture = _WEIGHTS
+    truncate: bool = False
+    reduce: tuple[str, ...] = ()
+    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    batch_tokens: int | None = None
+    widths: tuple[int, ...] = ()
+    mesh: Mesh | None = None
+    devices: Sequence[Any] | None = None
+    workers: int = 0
+
+
+def extract(
+    model: Pretrained,
+    texts: Sequence[str],
+    text_b: Sequence[str] | None = None,
+    *,
+    capture: Capture = _WEIGHTS,
+    truncate: bool = False,
+    reduce: Running | None = None,
+    batch_tokens: int | None = None,
+    mesh: Mesh | None = None,
+    devices: Sequence[Any] | None = None,
+    workers: int = 0,
+    **settings: Any,
+) -> list[Trace]:
+    """What attention saw of many texts, one trace each: as `model.trace`, only faster.
+
+    Texts are sorted by length and computed in batches of few shapes; results are in the order of
+    the texts. Everything is held in memory: L H Q K entries of `capture.dtype` per text for
+    weights, 4 L H Q bytes per text and statistic.
+
+    Args:
+        model: A BERT, a GPT-2 or an encoder-decoder, with its tokenizer.
+        texts: N texts.
+        text_b: The second text of each pair, or the target of each source; without targets an
+            encoder-decoder writes them.
+        capture: What to keep, of which layers and heads.
+        truncate: Whether a text over the model's limit is cut, which its trace tells in
+            `truncated`; otherwise it is an error.
+        reduce: Takes in every trace; its `offsets` need not be captured.
+        batch_tokens: Positions of a batch, padding counted.
+        mesh: Devices with an axis "data" that share every batch.
+        devices: Devices to make such a mesh of; default all of this process.
+        workers: Processes that read texts; 0 reads in a thread.
+        **settings: Of `generate`, where an encoder-decoder writes.
+
+    Returns:
+        N traces of one text each, without padding, NumPy arrays inside.
+
+    Raises:
+        InputError: For a text that cannot be read (`TextError`, which names it), and as `trace`.
+        UnavailableError: If memory does not suffice for small batches, or a worker died.
+    """
+    options = Options(
+        capture=capture,
+        truncate=truncate,
+        reduce=() if reduce is None else reduce.kinds,
+        settings=settings,
+        batch_tokens=batch_tokens,
+        mesh=mesh,
+        devices=devices,
+        workers=workers,
+    )
+    _check_sequences(texts, text_b)
+    windows = (
+        Texts(texts[i : i + _WINDOW], None if text_b is None else text_b[i : i + _WINDOW])
+        for i in range(0, len(texts), _WINDOW)
+    )
+    found: list[Trace] = []
+    for (shard,) in extract_shards([model], windows, options):
+        found += shard.traces
+        if reduce is not None and shard.reductions is not None:
+            reduce.merge(shard.reductions)
+    return found
+
+
+def extract_shards(
+    models: Sequence[Pretrained], shards: Iterable[Texts], options: Options
+) -> Iterator[list[Shard]]:
+    """What attention of each model saw, shard by shard, with the next one read meanwhile.
+
+    What a shard holds follows from its texts, the models and `options`, not from other shards.
+    Memory: the traces of a shard and two batches.
+
+    Args:
+        models: At least one; several of one configuration run as one, by `vmap`.
+        shards: Taken from a shard ahead.
+        options: What is kept.
+
+    Yields:
+        A shard per model, in the order of the models. Texts are numbered through all shards in
+        errors.
+
+    Raises:
+        InputError: As `extract`, like the others; and for models that differ in more than their
+            parameters.
+    """
+    engine = _Engine(models, options)
+    spans: collections.deque[tuple[int, int]] = collections.deque()
+    with Ahead(models[0], options.workers) as ahead:
+        rows = ahead.read(_all_chunks(shards, options.truncate, spans))
+        held: list[Reading] = []
+        for some in rows:
+            held += some
+            while spans and len(held) >= spans[0][1]:
+                first, size = spans.popleft()
+                yield engine.shard(held[:size], first)
+                held = held[size:]
+
+
+def extract_models(
+    models: Mapping[str, Pretrained],
+    texts: Sequence[str],
+    text_b: Sequence[str] | None = None,
+    **options: Any,
+) -> dict[str, list[Trace]]:
+    """What attention of several models of one configuration saw, in one pass over the texts.
+
+    Args:
+        models: Such as checkpoints of one training, by name.
+        texts: N texts, which are read once.
+        text_b: The second text, or the target, of each; encoder-decoders need it here.
+        **options: Fields of `Options`.
+
+    Returns:
+        N traces of each model, by its name.
+
+    Raises:
+        InputError: As `extract`; and for models that differ in more than their parameters.
+    """
+    _check_sequences(texts, text_b)
+    shards = extract_shards([*models.values()], [Texts(texts, text_b)], Options(**options))
+    (found,) = shards if len(texts) else ([Shard([], None) for _ in models],)
+    return {name: shard.traces for name, shard in zip(models, found, strict=True)}
+
+
+class _Engine:
+    """Models on their devices, and what is done with the rows of a shard."""
+
+    def __init__(self, models: Sequence[Pretrained], options: Options) -> None:
+        check_alike(models)
+        model, capture = models[0], options.capture
+        inputs.check_capture(capture, *model.counts())
+        for kind in options.reduce:
+            Running(kind)
+        mapped = "offsets" in options.reduce
+        if mapped and capture.windowed:
+            raise InputError(
+                "the mean weight per relative position needs whole rows of weights\n"
+                "capture without query_window and key_window"
+            )
+        if capture == dataclasses.replace(NOTHING, dtype=capture.dtype) and not options.reduce:
+            raise InputError("capture asks for nothing\nname weights=True, or stats=(…)")
+        self._models, self._options = models, options
+        self._drops = mapped and not capture.weights
+        mesh = mesh_of(options.mesh, options.devices)
+        self._step = Step(
+            model.module,
+            [one.params for one in models],
+            dataclasses.replace(capture, weights=True) if self._drops else capture,
+            mesh,
+        )
+        self._room = room_for(models, capture, self._step.parts, options.batch_tokens)
+
+    def shard(self, rows: Sequence[Reading], first: int) -> list[Shard]:
+        """What each model saw of these rows, of which the first is text number `first`."""
+        model = self._models[0]
+        rows = with_targets(self._models, rows, self._options.settings, self._room.tokens)
+        for number, row in enumerate(rows, first):
+            try:
+                inputs.check_window(self._options.capture, min(row.lengths))
+            except InputError as error:
+                raise TextError(number, f"text is too short\n{error}") from None
+        lengths = [row.lengths for row in rows]
+        batches = planned(lengths, model.limit, self._room, self._options.widths)
+        kinds = self._options.reduce
+        totals = [Running(*kinds) if kinds else None for _ in self._models]
+        traces: list[list[Trace | None]] = [[None] * len(rows) for _ in self._models]
+        for place, which, seen in self._computed(rows, batches):
+            row = rows[place.text]
+            trace = joined(row.told, seen, row.lengths, place.start)
+            trace = dataclasses.replace(trace, model=self._models[which].name)
+            total = totals[which]
+            if total is not None:
+                total.add(trace)
+            traces[which][place.text] = self._kept(trace)
+        return [
+            Shard([trace for trace in mine if trace is not None], total)
+            for mine, total in zip(traces, totals, strict=True)
+        ]
+
+    def _computed(
+        self, rows: Sequence[Reading], batches: Sequence[Batch]
+    ) -> Iterator[tuple[Place, int, Sides]]:
+        """Where a text lies, number of a model, and records of the row that it lies in."""
+        begun: collections.deque[tuple[Batch, Begun]] = collections.deque()
+        for batch in [*batches, *[None] * _AHEAD]:
+            if batch is not None:
+                begun.append((batch, self._step.begin(stacked(rows, batch))))
+            if begun and (batch is None or len(begun) > _AHEAD):
+                yield from self._cut(*begun.popleft())
+
+    def _cut(self, batch: Batch, begun: Begun) -> Iterator[tuple[Place, int, Sides]]:
+        for part in self._step.end(begun):
+            for place in batch.places:
+                row = place.row - part.first
+                if 0 <= row < part.rows:
+                    for which, sides in enumerate(part.models):
+                        one = {s: _row(seen, slice(row, row + 1)) for s, seen in sides.items()}
+                        yield place, which, one
+
+    def _kept(self, trace: Trace) -> Trace:
+        """The trace with arrays of its own: views would keep whole batches, and their padding."""
+
+        def kept(name: str, array: np.ndarray) -> np.ndarray:
+            return np.array(array, order="C")
+
+        sides = {}
+        for side in SIDES:
+            seen: Seen | None = getattr(trace, side)
+            if seen is not None:
+                seen = dataclasses.replace(seen, weights=None) if self._drops else seen
+                sides[side] = seen.map(kept)
+        return dataclasses.replace(trace, **sides)
+
+
+def room_for(
+    models: Sequence[Pretrained], capture: Capture, parts: int, batch_tokens: int | None = None
+) -> Room:
+    """How large a batch is, and what it costs.
+
+    Args:
+        models: That run as one.
+        capture: What is kept.
+        parts: Devices that share a batch.
+        batch_tokens: Positions of a batch, where somebody said; padding counted.
+
+    Raises:
+        InputError: If they are fewer than one.
+    """
+    each = _TOKENS.get(jax.default_backend(), _MANY_TOKENS)
+    tokens = each * parts if batch_tokens is None else batch_tokens
+    if tokens < 1:
+        raise InputError(f"batch_tokens is {tokens}, expected at least 1")
+    model = models[0]
+    size = sum(leaf.size for leaf in jax.tree.leaves(model.params))
+    work = _COMPILING.get(jax.default_backend(), _MUCH_COMPILING)
+    side = sides(model.config)[0]
+    cost = Cost(int(work / (size * len(models))), side.heads * side.depth)
+    return Room(tokens, parts, cost, model.packs(capture))
+
+
+def _row(seen: Seen, place: slice) -> Seen:
+    return seen.map(lambda _, array: array[:, place])
+
+
+def _all_chunks(
+    shards: Iterable[Texts], truncate: bool, spans: collections.deque[tuple[int, int]]
+) -> Iterator[Chunk]:
+    """Chunks of all shards, none of which is of two; first number and size of each as it begins."""
+    following = 0
+    for texts, text_b, told, places in shards:
+        if not len(texts):
+            raise InputError("a shard has no texts\nleave it out")
+        first = following if told is None else told
+        spans.append((first, len(texts)))
+        yield from chunks(texts, text_b, truncate, first, places)
+        following = first + len(texts)
+
+
+def _check_sequences(texts: Sequence[str], text_b: Sequence[str] | None) -> None:
+    for name, given in (("texts", texts), ("text_b", text_b)):
+        if isinstance(given, str | bytes):
+            raise InputError(f"{name} is one text, expected a list of them\npass [{name}]")
+    if text_b is not None and len(text_b) != len(texts):
+        raise InputError(
+            f"{len(texts)} texts and {len(text_b)} second texts\ngive every text its second"
+        )

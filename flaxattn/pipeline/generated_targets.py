@@ -1,0 +1,73 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Targets that an encoder-decoder writes for sources which came without, batch by batch.
+
+How a text is written is decided in `writing`; traces of both are made in `extract`.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from flaxattn.errors import InputError
+from flaxattn.pipeline.batches import Batch, Place, stacked
+from flaxattn.pretrained.model_inputs import bucket
+from flaxattn.pretrained.pretrained_model import Pretrained
+from flaxattn.pretrained.pretrained_seq2seq import PretrainedSeq2Seq
+from flaxattn.pretrained.readings import Reading
+
+
+def with_targets(
+    models: Sequence[Pretrained],
+    rows: Sequence[Reading],
+    settings: Mapping[str, Any],
+    batch_tokens: int,
+) -> Sequence[Reading]:
+    """Rows with the targets that an encoder-decoder writes, where they came without.
+
+    What is written for a source does not depend on those beside it: a batch has one limit of
+    length, which would else follow from its longest source.
+
+    Args:
+        models: Of which several cannot write, as their targets would differ.
+        rows: Of one text each.
+        settings: Of `generate`.
+        batch_tokens: Positions of a batch.
+
+    Raises:
+        InputError: For settings of a model that writes nothing here, or several models.
+    """
+    model = models[0]
+    if not isinstance(model, PretrainedSeq2Seq) or len(rows[0].lengths) == 2:
+        if settings:
+            raise InputError(
+                f"{', '.join(settings)}: nothing is written here, so there is nothing to set\n"
+                "leave them out; only an encoder-decoder without targets writes"
+            )
+        return rows
+    if len(models) > 1:
+        raise InputError(
+            "several models write different targets, which cannot be read as one\n"
+            "give the targets, as text_b"
+        )
+    told = dict(settings)
+    seed = told.pop("seed", 0)
+    groups: dict[Any, list[int]] = {}
+    for i in sorted(range(len(rows)), key=lambda i: rows[i].lengths, reverse=True):
+        length = rows[i].lengths[0]
+        decoding = model.decoding(length, 1, told)
+        groups.setdefault((bucket(length, model.limit), decoding), []).append(i)
+    found: list[Reading] = list(rows)
+    for (width, decoding), members in groups.items():
+        most = max(batch_tokens // width, 1)
+        for start in range(0, len(members), most):
+            some = members[start : start + most]
+            # At most two shapes per group: full batches, and one for the rest.
+            places = tuple(Place(text, row) for row, text in enumerate(some))
+            batch = Batch(places, min(most, 1 << (len(some) - 1).bit_length()), (width,))
+            given = stacked(rows, batch)
+            sources = [rows[i] for i in some]
+            for i, row in zip(
+                some, model.with_targets(sources, given, decoding, seed), strict=True
+            ):
+                found[i] = row
+    return found

@@ -1,0 +1,103 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Hidden states of batches: which one is asked for, and the device kept busy meanwhile.
+
+What is made of them is decided in `embed` and `head_index`; what attention saw is in `step`.
+"""
+
+import collections
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Array, Float
+
+from flaxattn.errors import InputError
+from flaxattn.pipeline.batches import Batch, stacked
+from flaxattn.pretrained.pretrained_model import Pretrained
+from flaxattn.pretrained.pretrained_seq2seq import PretrainedSeq2Seq
+from flaxattn.pretrained.readings import Reading
+
+_AHEAD = 2  # batches that the device has been given
+
+
+def state_number(model: Pretrained, layer: int) -> int:
+    """The place of a hidden state among all of a model, or of the encoder where there is one.
+
+    Args:
+        model: Any.
+        layer: 0 for the embeddings, n for the output of the n-th layer; negative from the end.
+
+    Returns:
+        The same, not negative.
+
+    Raises:
+        InputError: If there is no such state.
+    """
+    last = getattr(model.config, "encoder_layers", model.counts()[0])
+    if not -last - 1 <= layer <= last:
+        raise InputError(
+            f"layer is {layer}, {model.name!r} has {last} of them\n"
+            f"give 0 for the embeddings, 1 to {last} for the output of a layer, -1 for the last"
+        )
+    return layer % (last + 1)
+
+
+def states_of(out: Any) -> tuple[Float[Array, "B S E"], ...]:
+    """Embeddings and outputs of layers, of the encoder where there is one.
+
+    Args:
+        out: Output of a module that keeps its hidden states.
+    """
+    found = getattr(out, "encoder_hidden_states", None)
+    return out.hidden_states if found is None else found
+
+
+def last_of(out: Any) -> Float[Array, "B S E"]:
+    """The last of them, which any module returns.
+
+    Args:
+        out: Output of a module.
+    """
+    found = getattr(out, "encoder_last_hidden_state", None)
+    return out.last_hidden_state if found is None else found
+
+
+def arguments(
+    model: Pretrained, rows: Sequence[Reading], batch: Batch
+) -> dict[str, np.ndarray | Array]:
+    """Arguments of the module; a decoder, which nothing is asked of, reads one token.
+
+    Args:
+        model: Any.
+        rows: Texts as the model takes them.
+        batch: Which of them.
+    """
+    given: dict[str, Any] = stacked(rows, batch)
+    if isinstance(model, PretrainedSeq2Seq):
+        given["decoder_input_ids"] = np.full(
+            (batch.rows, 1), model.config.decoder_start_token_id, np.int32
+        )
+    return given
+
+
+def each_batch(
+    batches: Sequence[Batch], begin: Callable[[Batch], Any]
+) -> Iterator[tuple[Batch, Any]]:
+    """What is computed of every batch, on the host; the device has the next ones meanwhile.
+
+    Args:
+        batches: In order.
+        begin: Gives the device a batch; returns a tree of arrays.
+
+    Yields:
+        Each batch with its tree of NumPy arrays.
+    """
+    begun: collections.deque[tuple[Batch, Any]] = collections.deque()
+    for batch in [*batches, *[None] * _AHEAD]:
+        if batch is not None:
+            begun.append((batch, begin(batch)))
+        if begun and (batch is None or len(begun) > _AHEAD):
+            done, found = begun.popleft()
+            yield done, jax.tree.map(np.asarray, found)

@@ -1,0 +1,163 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Texts read ahead of the device: by a thread, or by worker processes that are watched.
+
+A worker that dies, fails or says nothing for too long ends the work with an error that names its
+texts; nothing waits forever. Each process is served by a thread of its own, so that it is known at
+any time which texts it has. What a text becomes is decided in `chunks`.
+"""
+
+import collections
+import dataclasses
+import itertools
+import multiprocessing
+import threading
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from multiprocessing.connection import Connection
+from types import TracebackType
+from typing import Any, Self
+
+from flaxattn.errors import UnavailableError
+from flaxattn.pipeline.chunks import Chunk, TextError, read_chunk
+from flaxattn.pretrained.pretrained_model import Pretrained
+from flaxattn.pretrained.readings import Reading
+
+PATIENCE = 50.0  # seconds that a worker may be silent; with its end and the message under 60
+_DEPTH = 64  # chunks that are read ahead
+
+
+class Ahead:
+    """Reads chunks of texts in order, some of them ahead.
+
+    A context manager: leaving it ends the workers.
+
+    Args:
+        model: Whose tokenizer reads.
+        workers: Processes; 0 reads in a thread of this one.
+        patience: Seconds that a process may take for one chunk.
+    """
+
+    def __init__(self, model: Pretrained, workers: int = 0, patience: float = PATIENCE) -> None:
+        # A reader needs no parameters, so none are sent to a process.
+        nothing: Any = None
+        self._model = dataclasses.replace(model, module=nothing, params=nothing)
+        self._workers, self._patience = workers, patience
+        self._pool = ThreadPoolExecutor(max(workers, 1), thread_name_prefix="flaxattn-read")
+        self._mine = threading.local()
+        self._processes: list[_Process] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for process in self._processes:
+            process.end()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def read(self, chunks: Iterable[Chunk]) -> Iterator[list[Reading]]:
+        """The rows of each chunk, in order.
+
+        Args:
+            chunks: Taken from as far ahead as is read.
+
+        Raises:
+            TextError: Naming a text that cannot be read.
+            UnavailableError: A worker died or hung; its texts are named.
+        """
+        waiting: collections.deque[Future[list[Reading]]] = collections.deque()
+        rest = iter(chunks)
+        while True:
+            for chunk in itertools.islice(rest, _DEPTH - len(waiting)):
+                waiting.append(self._pool.submit(self._one, chunk))
+            if not waiting:
+                return
+            yield waiting.popleft().result()
+
+    def _one(self, chunk: Chunk) -> list[Reading]:
+        if not self._workers:
+            return read_chunk(self._model, chunk)
+        if not hasattr(self._mine, "process"):
+            self._mine.process = _Process(self._model, self._patience)
+            self._processes.append(self._mine.process)
+        return self._mine.process.read(chunk)
+
+
+class _Process:
+    """A worker process, and the end of its pipe that is here."""
+
+    def __init__(self, model: Pretrained, patience: float) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._here, there = context.Pipe()
+        self._patience, self._started = patience, False
+        self._process = context.Process(target=_serve, args=(there, model), daemon=True)
+        self._process.start()
+        there.close()
+
+    def read(self, chunk: Chunk) -> list[Reading]:
+        if not self._started:
+            self._answer(chunk, "starting, before it read")
+            self._started = True
+        self._send(chunk)
+        rows, problem = self._answer(chunk, "reading")
+        if problem is not None:
+            raise TextError(*problem)
+        return rows
+
+    def _send(self, chunk: Chunk) -> None:
+        try:
+            self._here.send(chunk)
+        except OSError as error:
+            raise self._lost(chunk, "before it read") from error
+
+    def _answer(self, chunk: Chunk, doing: str) -> Any:
+        try:
+            if not self._here.poll(self._patience):
+                self.end()
+                raise UnavailableError(
+                    f"a worker process said nothing for {self._patience:.0f} s while {doing} "
+                    f"{chunk}\nit was ended; nothing of these texts was computed\n"
+                    "look at these texts, or read without processes: workers=0"
+                )
+            return self._here.recv()
+        except (EOFError, OSError) as error:
+            raise self._lost(chunk, doing) from error
+
+    def _lost(self, chunk: Chunk, doing: str) -> UnavailableError:
+        self._process.join(5)
+        return UnavailableError(
+            f"a worker process died while {doing} {chunk} (exit code {self._process.exitcode})\n"
+            "it was killed, ran out of memory, or your script starts work when it is imported\n"
+            'put that under if __name__ == "__main__":, or read without processes: workers=0'
+        )
+
+    def end(self) -> None:
+        """Stop the process, whatever it does."""
+        self._process.kill()
+        self._process.join(5)
+
+
+def _serve(pipe: Connection, model: Pretrained) -> None:
+    """Read chunks until the other end is closed; runs in a process of its own."""
+    import jax
+
+    jax.config.update("jax_platforms", "cpu")  # the accelerator belongs to the other process
+    pipe.send(None)
+    while True:
+        try:
+            chunk = pipe.recv()
+        except (EOFError, KeyboardInterrupt):
+            return
+        try:
+            answer: tuple[Any, Any] = read_chunk(model, chunk), None
+        except TextError as error:
+            answer = None, (error.number, error.problem)
+        except Exception as error:
+            told = f"text cannot be read with those after it\n{type(error).__name__}: {error}"
+            answer = None, (chunk.first, told)
+        pipe.send(answer)

@@ -1,0 +1,162 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""How many tokens a text has for a model, and how many bytes what attention saw in it takes.
+
+No model is run. Padding is not counted, for none is stored.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from flaxattn.errors import InputError
+from flaxattn.kernels.contract import Capture
+from flaxattn.models.bert_config import BertConfig
+from flaxattn.models.gpt2_config import GPT2Config
+from flaxattn.models.rnn_config import RnnConfig
+from flaxattn.pretrained import model_inputs as inputs
+from flaxattn.pretrained.model_directory import ModelConfig
+from flaxattn.pretrained.pretrained_bert import PretrainedBert
+from flaxattn.pretrained.pretrained_model import Pretrained
+from flaxattn.text.token_batch import Reader
+from flaxattn.text.tokenizer import Tokenizer
+
+_ITEM = {"float32": 4, "bfloat16": 2, "float16": 2, "uint8": 1}
+_FLOAT = 4
+
+
+class Size(NamedTuple):
+    """Tokens of a text as a model reads it.
+
+    Attributes:
+        source: tokens of the text, or of the pair read as one sequence; special ones counted.
+        target: tokens of the target, 0 where there is none. Of a target that the model will
+            write, the most that it does by default.
+        source_cut: how many more there would be, were the model not too short.
+        target_cut: of the target.
+        limit: most tokens that the model takes.
+    """
+
+    source: int
+    target: int
+    source_cut: int
+    target_cut: int
+    limit: int
+
+
+class Side(NamedTuple):
+    """One attention of a model: its size, and whether queries and keys come from the target."""
+
+    name: str
+    layers: int
+    heads: int
+    depth: int
+    target_queries: bool
+    target_keys: bool
+
+
+Measure = Callable[[Sequence[str], Sequence[str] | None], list[Size]]
+
+
+def measure_for(model: Pretrained, pairs: bool) -> Measure:
+    """What tells the sizes of texts, many in one call.
+
+    Args:
+        model: reads them.
+        pairs: whether each text has a second one, or a target.
+
+    Raises:
+        InputError: the model has no tokenizer, or reads no pairs.
+    """
+    reader, config = model.tokenizer, model.config
+    if reader is None:
+        raise InputError(
+            f"The model {model.name!r} came without a tokenizer, so it cannot read text.\n"
+            "Put tokenizer.json or vocab.txt into its directory."
+        )
+    limit = config.n_positions if isinstance(config, GPT2Config) else config.max_position_embeddings
+    if isinstance(model, PretrainedBert):
+        assert isinstance(reader, Tokenizer)
+        limit = min(limit, reader.max_length or limit)
+        return lambda texts, seconds: _one_sequence(reader.count(texts, seconds), limit)
+    if isinstance(config, GPT2Config):
+        if pairs:
+            raise InputError(
+                f"The model {model.name!r} is a {config.architectures[0]}, which reads no pairs.\n"
+                "Leave out --pair-column."
+            )
+        return lambda texts, _: _one_sequence(reader.count(texts), limit)
+    writer = getattr(model, "target_tokenizer", None) or reader
+    return lambda texts, targets: _two_sequences(reader, writer, texts, targets, limit)
+
+
+def sides(config: ModelConfig) -> tuple[Side, ...]:
+    """The attentions of a model.
+
+    Args:
+        config: of the model.
+    """
+    if isinstance(config, BertConfig):
+        layers, heads = config.num_hidden_layers, config.num_attention_heads
+        return (Side("encoder", layers, heads, config.head_size, False, False),)
+    if isinstance(config, GPT2Config):
+        depth = config.n_embd // config.n_head
+        return (Side("decoder", config.n_layer, config.n_head, depth, True, True),)
+    if isinstance(config, RnnConfig):
+        return (Side("cross", 1, 1, config.encoded_size, True, False),)
+    read, wrote = config.encoder_attention_heads, config.decoder_attention_heads
+    depth = config.d_model // wrote
+    return (
+        Side("encoder", config.encoder_layers, read, config.d_model // read, False, False),
+        Side("decoder", config.decoder_layers, wrote, depth, True, True),
+        Side("cross", config.decoder_layers, wrote, depth, True, False),
+    )
+
+
+def raw_bytes(capture: Capture, which: Sequence[Side], size: Size) -> int:
+    """Bytes of the arrays that a request yields for one text, before compression.
+
+    Args:
+        capture: the request.
+        which: the attentions of the model.
+        size: of the text.
+    """
+    return sum(_of_side(capture, side, size) for side in which)
+
+
+def _of_side(capture: Capture, side: Side, size: Size) -> int:
+    single = side.name == "decoder" and not size.target  # a language model's text is its source
+    queries = size.target if side.target_queries and not single else size.source
+    keys = size.target if side.target_keys and not single else size.source
+    entries = _within(capture.query_window, queries) * _within(capture.key_window, keys)
+    each = entries * (_ITEM[capture.dtype] * capture.weights + _FLOAT * capture.scores)
+    each += _FLOAT * side.depth * queries * (capture.query + capture.head_output)
+    each += _FLOAT * side.depth * keys * (capture.key + capture.value)
+    for name in capture.keys:
+        width = capture.topk if name.startswith("topk_") else 1
+        each += _FLOAT * width * (keys if name == "received" else queries)
+    layers = side.layers if capture.layers is None else len(capture.layers)
+    heads = side.heads if capture.heads is None else len(capture.heads)
+    return layers * heads * each
+
+
+def _within(window: tuple[int, int] | None, length: int) -> int:
+    return length if window is None else max(0, min(window[1], length) - window[0])
+
+
+def _one_sequence(counts: Sequence[int], limit: int) -> list[Size]:
+    return [Size(min(n, limit), 0, max(0, n - limit), 0, limit) for n in counts]
+
+
+def _two_sequences(
+    reader: Reader,
+    writer: Reader,
+    texts: Sequence[str],
+    targets: Sequence[str] | None,
+    limit: int,
+) -> list[Size]:
+    sources = _one_sequence(reader.count(texts), limit)
+    if targets is None:
+        return [s._replace(target=inputs.bucket(s.source + 50, limit)) for s in sources]
+    wrote = _one_sequence(writer.count(targets), limit)
+    both = zip(sources, wrote, strict=True)
+    return [s._replace(target=t.source, target_cut=t.source_cut) for s, t in both]

@@ -1,0 +1,146 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""`from_pretrained`: a model by name, with everything it was saved with."""
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+from flax.typing import Dtype
+
+from flaxattn.errors import CheckpointError, InputError
+from flaxattn.models import bert, gpt2, rnn, seq2seq
+from flaxattn.models.bert_config import BertConfig
+from flaxattn.models.gpt2_config import GPT2Config
+from flaxattn.models.rnn_config import RnnConfig
+from flaxattn.models.seq2seq_config import Seq2SeqConfig
+from flaxattn.pretrained import generation_config, hub
+from flaxattn.pretrained import model_directory as weights
+from flaxattn.pretrained.model_directory import ModelConfig
+from flaxattn.pretrained.pretrained_bert import PretrainedBert
+from flaxattn.pretrained.pretrained_gpt2 import PretrainedGPT2
+from flaxattn.pretrained.pretrained_model import Pretrained
+from flaxattn.pretrained.pretrained_seq2seq import PretrainedSeq2Seq
+from flaxattn.text import sentencepieces
+from flaxattn.text.sentencepieces import SentencePieces
+from flaxattn.text.token_batch import Reader
+from flaxattn.text.tokenizer import Tokenizer
+
+_DTYPES = ("float32", "bfloat16", "float16")
+# Modules by architecture, the one without head first, and the handle of each kind of model.
+_KINDS: Mapping[type[ModelConfig], tuple[Mapping[str, Any], type[Pretrained]]] = {
+    BertConfig: (bert.ARCHITECTURES, PretrainedBert),
+    GPT2Config: (gpt2.ARCHITECTURES, PretrainedGPT2),
+    Seq2SeqConfig: (seq2seq.ARCHITECTURES, PretrainedSeq2Seq),
+    RnnConfig: (rnn.ARCHITECTURES, PretrainedSeq2Seq),
+}
+
+
+def from_pretrained(
+    name: str | Path,
+    head: str | None = None,
+    dtype: Dtype | None = None,
+    *,
+    num_labels: int | None = None,
+    revision: str | None = None,
+    cache_dir: str | Path | None = None,
+    local_files_only: bool = False,
+) -> Pretrained:
+    """Load a model.
+
+    Args:
+        name: Name of a built-in model, a Hugging Face directory, or a Hub id, tried in this order.
+        head: An architecture such as `BertForMaskedLM`, or `base` for the model without head; by
+            default what the checkpoint was saved as. Weights of a head that the checkpoint lacks
+            are freshly initialised, and a UserWarning says so.
+        dtype: Of the computation: float32 (default), bfloat16 or float16; parameters are float32.
+        num_labels: Number of classes of a new classifier.
+        revision: Branch, tag or commit on the Hub.
+        cache_dir: Where the Hub's files are kept.
+        local_files_only: Do not use the network; `HF_HUB_OFFLINE=1` does the same.
+
+    Returns:
+        The model.
+
+    Raises:
+        CheckpointError: If there is no such model, or its files do not make a whole one.
+        UnavailableError: If the Hub would be needed but cannot be reached.
+        InputError: For an unknown head or dtype.
+    """
+    kind = jnp.dtype("float32" if dtype is None else dtype)
+    if kind.name not in _DTYPES:
+        raise InputError(f"dtype {kind.name}: expected one of {', '.join(_DTYPES)}.")
+    directory = hub.find(
+        name, revision=revision, cache_dir=cache_dir, local_files_only=local_files_only
+    )
+    config = weights.read_config(directory)
+    architectures, handle = _KINDS[type(config)]
+    wanted = _architecture(head, config, architectures)
+    config = dataclasses.replace(config, architectures=(wanted,))
+    if num_labels is not None:
+        config = _relabelled(config, num_labels)
+    module = architectures[wanted](config, dtype=kind)
+    parts = _reading(directory, config)
+    params, report = weights.load(directory, module)
+    return handle(
+        module=module, params=params, config=config, name=str(name), report=report, **parts
+    )
+
+
+def _architecture(head: str | None, config: ModelConfig, architectures: Mapping[str, Any]) -> str:
+    wanted = config.architectures[0] if head is None else head
+    wanted = next(iter(architectures)) if wanted == "base" else wanted
+    if wanted not in architectures:
+        kind, whose = (CheckpointError, "The checkpoint's") if head is None else (InputError, "The")
+        raise kind(
+            f"{whose} architecture {wanted!r} is not one that flaxattn has.\n"
+            f"It has {', '.join(architectures)}.\n"
+            'Load the model without head with head="base", or name one of these as head.'
+        )
+    return wanted
+
+
+def _relabelled(config: ModelConfig, count: int) -> ModelConfig:
+    if not isinstance(config, BertConfig | GPT2Config):
+        raise InputError(
+            f"num_labels={count}: only BERT and GPT-2 have a classifier.\nLeave num_labels out."
+        )
+    labels = tuple(f"LABEL_{i}" for i in range(count))
+    return config if count == config.num_labels else dataclasses.replace(config, labels=labels)
+
+
+def _reading(directory: Path, config: ModelConfig) -> dict[str, Any]:
+    """The parts of a handle that deal with text: tokenizers, and how text is written."""
+    if isinstance(config, BertConfig):
+        return {"tokenizer": _tokenizer(directory, "", config.vocab_size)}
+    parts = {"generation": generation_config.read(directory)}
+    if isinstance(config, GPT2Config):
+        return {**parts, "tokenizer": _tokenizer(directory, "", config.vocab_size)}
+    if (directory / sentencepieces.SOURCE).is_file():
+        source, target = SentencePieces.from_dir(directory)
+        _check_size(directory, source, config.vocab_size)
+        _check_size(directory, target, config.target_size)
+        return {**parts, "tokenizer": source, "target_tokenizer": target}
+    source = _tokenizer(directory, "", config.vocab_size)
+    target = _tokenizer(directory, weights.TARGET_PREFIX, config.target_size)
+    return {**parts, "tokenizer": source, "target_tokenizer": target}
+
+
+def _tokenizer(directory: Path, prefix: str, size: int) -> Tokenizer | None:
+    names = ("tokenizer.json",) if prefix else ("tokenizer.json", "vocab.txt")
+    if not any((directory / f"{prefix}{file}").is_file() for file in names):
+        return None
+    tokenizer = Tokenizer.from_dir(directory, prefix)
+    _check_size(directory, tokenizer, size)
+    return tokenizer
+
+
+def _check_size(directory: Path, tokenizer: Reader, size: int) -> None:
+    if tokenizer.vocab_size > size:
+        raise CheckpointError(
+            f"{directory}: the tokenizer has {tokenizer.vocab_size} pieces, config.json says "
+            f"vocab_size {size}.\n"
+            "Its files are not of one model; take them all from the same place."
+        )

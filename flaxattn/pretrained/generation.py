@@ -1,0 +1,234 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Generation with a model: compiled programs around the loops of `generate`.
+
+The cache begins small and doubles while texts are open, so that attention at every step runs over
+few more positions than there are tokens, whatever the limit. Texts and tokenizers are not known
+here.
+"""
+
+import functools
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import linen as nn
+from jaxtyping import Array, Int
+
+from flaxattn.models.layer_stack import apart
+from flaxattn.pretrained import generation_loop as generate
+from flaxattn.pretrained.beam_search import Beams
+from flaxattn.pretrained.decoding_settings import Decoding
+from flaxattn.pretrained.generation_loop import Cache, Follow, Line, Writing, Written
+
+_FIRST_ROOM = 32  # positions of the first cache
+_LOOK = 16  # tokens between two looks at texts that may have to stop
+
+
+@functools.partial(jax.jit, static_argnames="room")
+def _widened(now: Writing, room: int) -> Writing:
+    return generate.widened(now, room)
+
+
+@functools.partial(jax.jit, static_argnames=("module", "decoding"))
+def _start(
+    module: nn.Module,
+    params: Any,
+    given: dict[str, Any],
+    prompt: Int[Array, "B P"],
+    keys: Array | None,
+    decoding: Decoding,
+) -> tuple[Writing, Any]:
+    """Sources, prompts, and the first token."""
+    context = module.apply({"params": params}, **given, method="begin")
+    first, cache = _read(module, params, context, prompt, {}, None, None)
+    return generate.begun(first, cache, prompt, decoding, keys), context
+
+
+@functools.partial(jax.jit, static_argnames=("module", "decoding", "length"), donate_argnums=3)
+def _go_on(
+    module: nn.Module,
+    params: Any,
+    context: Any,
+    now: Writing,
+    keys: Array | None,
+    until: Int[Array, ""],
+    decoding: Decoding,
+    length: int,
+) -> Writing:
+    """Up to the next stop."""
+    follow, room = _follower(module, params, context), module.cache_length
+    return generate.continued(follow, now, length, decoding, keys, until, room)
+
+
+def _follower(module: nn.Module, params: Any, context: Any) -> Follow:
+    """The model on one more token of every hypothesis."""
+
+    def follow(
+        tokens: Array, position: Array, cache: Cache, visible: Array | None
+    ) -> tuple[Array, Cache]:
+        places = jnp.full((tokens.shape[0], 1), position)
+        return _read(module, params, context, tokens[:, None], cache, places, visible)
+
+    return follow
+
+
+def _read(
+    module: nn.Module,
+    params: Any,
+    context: Any,
+    ids: Array,
+    cache: Cache,
+    places: Array | None,
+    visible: Array | None,
+) -> tuple[Array, Cache]:
+    """Scores of the token after the last one, and the cache."""
+    scores, state = module.apply(
+        {"params": params, **cache},
+        ids,
+        context,
+        places,
+        visible,
+        mutable=["cache"],
+        method="follow",
+    )
+    return scores, {"cache": state["cache"]}
+
+
+def write(
+    module: nn.Module,
+    params: Any,
+    given: Mapping[str, Int[Any, "B S"]],
+    prompt: Int[Any, "B P"],
+    decoding: Decoding,
+    seed: int,
+    enough: Callable[[np.ndarray, np.ndarray], bool] | None = None,
+) -> Written:
+    """Write, with random keys and as many texts of each prompt as are asked for.
+
+    Args:
+        module: As for `stages`, like what is not described here.
+        params: Its parameters.
+        given: Arguments of `begin`.
+        prompt: What every text begins with.
+        decoding: The settings.
+        seed: Of the draws.
+        enough: Asked every few tokens whether that is enough: is given what was written,
+            `[R, T]`, and which texts are at their end, `[R]`. Not asked about beams, of which the
+            best is known at the end only.
+    """
+    length = prompt.shape[1]
+    step = length + decoding.max_new_tokens if enough is None else _LOOK
+    now = None
+    for now in stages(module, params, given, prompt, decoding, seed, step):
+        if enough is None or isinstance(now.text, Beams):
+            continue
+        if enough(so_far(now, length), np.asarray(now.text.ended)):
+            break
+    assert now is not None
+    rows = generate.written(now, decoding)
+    return Written(*(part.reshape(len(prompt), -1, *part.shape[2:]) for part in rows))
+
+
+def stages(
+    module: nn.Module,
+    params: Any,
+    given: Mapping[str, Int[Any, "B S"]],
+    prompt: Int[Any, "B P"],
+    decoding: Decoding,
+    seed: int,
+    step: int,
+) -> Iterator[Writing]:
+    """Write for every prompt as many texts as are asked for, and stop now and then to be looked at.
+
+    Memory: the parameters of all layers a second time, and the cache of B N hypotheses, twice while
+    it grows.
+
+    Args:
+        module: With the methods `begin` and `follow`, and an attribute `cache_length`.
+        params: Its parameters.
+        given: Arguments of `begin`: the sources, or the mask of the prompts.
+        prompt: What every text begins with.
+        decoding: The settings.
+        seed: Of the draws.
+        step: Most tokens between two stops.
+
+    Yields:
+        Where writing stands, at last at its end; its arrays are gone when the next one comes.
+    """
+    given, prompt, keys = _drawn(given, prompt, decoding, seed)
+    length, most = prompt.shape[1], decoding.max_new_tokens
+    room = min(length + most, max(_FIRST_ROOM, 2 * length))
+    wide, layers = module.clone(cache_length=room), apart(params)
+    now, context = _start(wide, params, given, prompt, keys, decoding)
+    until = min(step, room - length)
+    if until > 1:
+        now = _go_on(wide, layers, context, now, keys, until, decoding, length)
+    while until < most and bool(generate.unfinished(now, most)):
+        yield now
+        if until == room - length:
+            room = min(length + most, 2 * room)
+            wide, now = module.clone(cache_length=room), _widened(now, room)
+        until = min(until + step, room - length)
+        now = _go_on(wide, layers, context, now, keys, until, decoding, length)
+    yield now
+
+
+def _drawn(
+    given: Mapping[str, Int[Any, "B S"]], prompt: Int[Any, "B P"], decoding: Decoding, seed: int
+) -> tuple[dict[str, Any], Int[Any, "R P"], Array | None]:
+    """Sources and prompts once per text that is drawn, each with a random key; else as given."""
+    if not decoding.do_sample:
+        return dict(given), prompt, None
+    count = decoding.num_return_sequences
+    ids = given.get("input_ids", prompt)
+    keys = random_keys(seed, ids, given["attention_mask"], count)
+    rows = {name: np.repeat(array, count, axis=0) for name, array in given.items()}
+    return rows, np.repeat(prompt, count, axis=0), keys
+
+
+def so_far(now: Writing, prompt: int) -> Int[np.ndarray, "R T"]:
+    """What was written after the prompts, where each is followed by one text.
+
+    Args:
+        now: Where writing stands; what is returned is gone with it.
+        prompt: Length of the prompts.
+    """
+    assert isinstance(now.text, Line)
+    return np.asarray(now.text.ids)[:, prompt : prompt + int(now.text.step)]
+
+
+def random_keys(seed: int, ids: Int[Any, "B S"], mask: Int[Any, "B S"], samples: int) -> Array:
+    """A random key per text that is drawn, whatever else is drawn beside it.
+
+    Args:
+        seed: Of all of them.
+        ids: What each text is made from.
+        mask: Non-zero at its real positions.
+        samples: Texts that are drawn from each.
+    """
+    rows = zip(np.asarray(ids, "<i4"), np.asarray(mask) != 0, strict=True)
+    marks = jnp.array([zlib.crc32(row[real].tobytes()) for row, real in rows], jnp.uint32)
+    fold = jax.vmap(jax.random.fold_in, (None, 0))
+    sources = fold(jax.random.key(seed), marks)
+    return jax.vmap(fold, (0, None))(sources, jnp.arange(samples)).reshape(-1)
+
+
+def lengths(ids: Int[np.ndarray, "B T"], prompt: int, decoding: Decoding) -> Int[np.ndarray, " B"]:
+    """Tokens of every sequence up to its end, which is included.
+
+    Args:
+        ids: Prompt and what was written.
+        prompt: Length of the prompt.
+        decoding: Says what ends a text.
+    """
+    ends = np.isin(ids, decoding.eos) & (np.arange(ids.shape[1]) >= prompt)
+    return np.where(ends.any(1), ends.argmax(1) + 1, ids.shape[1])
+
+
+def shortened(ids: Int[np.ndarray, "B T"], prompt: int, decoding: Decoding) -> np.ndarray:
+    """Without the columns that are padding in every sequence; arguments as for `lengths`."""
+    return ids[:, : lengths(ids, prompt, decoding).max()]

@@ -1,0 +1,345 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Hugging Face model directories in and out, following the tables of names.
+
+Not here: finding the directory (`hub`), the files (`tensorfile`), whether a checkpoint and a model
+belong together (`matching`).
+"""
+
+import functools
+import json
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import linen as nn
+from flax import traverse_util
+from jaxtyping import Array
+
+from flaxattn.errors import CheckpointError, InputError
+from flaxattn.files import written_whole
+from flaxattn.models.bert_config import BertConfig
+from flaxattn.models.gpt2_config import GPT2Config
+from flaxattn.models.layers import ACTIVATIONS
+from flaxattn.models.rnn_config import RNN, RnnConfig
+from flaxattn.models.seq2seq_config import OWN, Seq2SeqConfig
+from flaxattn.pretrained import checkpoint_match as matching
+from flaxattn.pretrained import generation_config
+from flaxattn.pretrained.bert_names import BERT
+from flaxattn.pretrained.checkpoint_match import Report
+from flaxattn.pretrained.gpt2_names import GPT2_NAMES
+from flaxattn.pretrained.name_tables import Family, Row
+from flaxattn.pretrained.rnn_names import RNN_NAMES
+from flaxattn.pretrained.seq2seq_names import SEQ2SEQ
+from flaxattn.text.token_batch import Reader
+from flaxattn.trace import tensor_file as tensorfile
+from flaxattn.trace.tensor_file import TensorFiles
+
+TARGET_PREFIX = "target_"  # of the files of a second tokenizer
+STORED_DTYPES = ("float32", "float16", "bfloat16")
+ModelConfig = BertConfig | GPT2Config | Seq2SeqConfig | RnnConfig
+# By Hugging Face's `model_type`; a config.json without one is an old BERT's.
+_CONFIGS: Mapping[str, type[ModelConfig]] = {
+    "bert": BertConfig,
+    "gpt2": GPT2Config,
+    "bart": Seq2SeqConfig,
+    "marian": Seq2SeqConfig,
+    OWN: Seq2SeqConfig,
+    RNN: RnnConfig,
+}
+_FAMILIES: Mapping[type[ModelConfig], Family] = {
+    BertConfig: BERT,
+    GPT2Config: GPT2_NAMES,
+    Seq2SeqConfig: SEQ2SEQ,
+    RnnConfig: RNN_NAMES,
+}
+
+
+def read_config(directory: str | Path) -> ModelConfig:
+    """Read `config.json` of a model directory.
+
+    Args:
+        directory: A Hugging Face model directory.
+
+    Raises:
+        CheckpointError: If it is absent, no JSON object, or describes a model we do not have.
+    """
+    path = Path(directory) / "config.json"
+    if not path.is_file():
+        held = ", ".join(sorted(p.name for p in Path(directory).iterdir())[:8]) or "nothing"
+        raise CheckpointError(
+            f"{directory} is no model directory: it has no config.json.\nIt holds {held}.\n"
+            "Give a directory written by save_pretrained."
+        )
+    settings = tensorfile.read_json(path)
+    kind = settings.get("model_type", "bert")
+    if not isinstance(kind, str) or kind not in _CONFIGS:
+        raise CheckpointError(
+            f"{path}: model_type is {kind!r}; flaxattn has {', '.join(_CONFIGS)}.\n"
+            "Choose a checkpoint of that kind."
+        )
+    try:
+        config = _CONFIGS[kind].from_hf(settings)
+    except CheckpointError:
+        raise
+    except (TypeError, ValueError, AttributeError, LookupError, OverflowError) as error:
+        raise CheckpointError(
+            f"{path} has a setting of the wrong type: {error}.\nCompare it with the original."
+        ) from error
+    if not isinstance(config, RnnConfig) and str(config.hidden_act) not in ACTIVATIONS:
+        name = "hidden_act" if isinstance(config, BertConfig) else "activation_function"
+        raise CheckpointError(
+            f"{path}: {name} is {config.hidden_act!r}; flaxattn has {', '.join(ACTIVATIONS)}."
+        )
+    return config
+
+
+def load(directory: str | Path, module: nn.Module, seed: int = 0) -> tuple[Any, Report]:
+    """Read a checkpoint into the parameter tree of `module`.
+
+    Accepts one safetensors file or shards, names with and without the prefix of a task model, the
+    old names `gamma` and `beta`, and float16, bfloat16 or float32 tensors; parameters are float32.
+    Only one tensor, or one parameter of all layers, is held beside the result at any time.
+
+    Args:
+        directory: A Hugging Face model directory.
+        module: A module of an `ARCHITECTURES`, built from the directory's config.
+        seed: For parameters of a head that the checkpoint lacks; they cause a UserWarning.
+
+    Returns:
+        The parameters and a report of what was missing, unexpected or ignored.
+
+    Raises:
+        CheckpointError: If a tensor that is not of the head is missing, a shape contradicts the
+            config, or the files are damaged.
+    """
+    files = TensorFiles(directory)
+    config: ModelConfig = module.config
+    family, shapes = _FAMILIES[type(config)], _parameter_shapes(module)
+    rows = family.rows_of(shapes, config)
+    found = family.canonical(files.shapes, config)
+    report = matching.compare(files, found, rows, family, config)
+    held = {path: family.numbered(row, config) for path, row in rows.items()}
+    held = {path: [found[name] for name in names if name in found] for path, names in held.items()}
+    flat = {p: _read(files, names, rows[p], shapes[p]) for p, names in held.items() if names}
+    flat |= _fresh(module, set(rows) - set(flat), seed)
+    _warn(files, report, family)
+    return _nested(flat), report
+
+
+def save(
+    directory: str | Path,
+    module: nn.Module,
+    params: Any,
+    *,
+    dtype: str | None = None,
+    tokenizer: Reader | None = None,
+    target_tokenizer: Reader | None = None,
+    generation: Mapping[str, Any] | None = None,
+) -> None:
+    """Write a directory that `flaxattn.from_pretrained` and Hugging Face transformers open.
+
+    The directory gets `config.json`, `model.safetensors` with checksums, and the tokenizer's files;
+    all of them or none.
+
+    Args:
+        directory: Made where absent; files of an earlier save are replaced.
+        module: The module the parameters belong to.
+        params: Its parameter tree.
+        dtype: `float32`, `float16` or `bfloat16` of the stored tensors; default as they are.
+        tokenizer: Of the model.
+        target_tokenizer: Of the target side, where it has one of its own.
+        generation: Content of `generation_config.json`, where there is one.
+
+    Raises:
+        InputError: If the parameters do not fit the module, or do not fit in `dtype`.
+        CheckpointError: If the directory cannot be written.
+    """
+    if dtype not in (None, *STORED_DTYPES):
+        raise InputError(f"dtype {dtype!r} cannot be stored; choose one of {STORED_DTYPES}.")
+    tensors = to_hf(module, params, dtype)
+    config: ModelConfig = module.config
+    stored = {array.dtype.name for array in tensors.values()}
+    settings = {**config.to_hf(), "dtype": stored.pop() if len(stored) == 1 else "float32"}
+    target = Path(directory)
+    with written_whole(target, last=tensorfile.SINGLE) as folder:
+        _write_json(folder / "config.json", settings)
+        if generation:
+            _write_json(folder / generation_config.FILE, generation)
+        if tokenizer is not None:
+            tokenizer.save(folder)
+        if target_tokenizer is not None:
+            target_tokenizer.save(folder, prefix=TARGET_PREFIX)
+        tensorfile.write(folder / tensorfile.SINGLE, tensors)
+    _remove_shards(target)
+
+
+def to_hf(module: nn.Module, params: Any, dtype: str | None = None) -> dict[str, np.ndarray]:
+    """The parameters as Hugging Face names and lays them out.
+
+    Args:
+        module: The module the parameters belong to.
+        params: Its parameter tree.
+        dtype: As for `save`.
+
+    Returns:
+        Contiguous arrays by name; those that need no transposing share memory with `params`.
+
+    Raises:
+        InputError: If the parameters do not fit the module, or do not fit in `dtype`.
+    """
+    shapes = _parameter_shapes(module)
+    flat = _flat(params)
+    wrong = [p for p in sorted({*shapes, *flat}) if _shape(flat.get(p)) != _shape(shapes.get(p))]
+    if wrong:
+        found, expected = _shape(flat.get(wrong[0])), _shape(shapes.get(wrong[0]))
+        raise InputError(
+            f"These parameters are not those of {type(module).__name__}: {len(wrong)} differ, "
+            f"first {wrong[0]}.\nExpected shape {expected}, received {found}."
+        )
+    tensors: dict[str, np.ndarray] = {}
+    parts: dict[str, list[np.ndarray]] = {}  # of tensors that hold several parameters, in order
+    family = _FAMILIES[type(module.config)]
+    for path, row in family.rows_of(shapes, module.config).items():
+        name = family.full_name(row, path)
+        arrays = flat[path] if isinstance(flat[path], tuple) else np.asarray(flat[path])
+        for number, one in enumerate(arrays) if "*" in name else [(0, arrays)]:
+            one = _cast(name, np.asarray(one), dtype)
+            whole = name.replace("*", str(number))
+            if row.part:
+                parts.setdefault(whole, [one] * row.part[1])[row.part[0]] = one
+            else:
+                tensors[whole] = _theirs(row, one)
+    tensors |= {name: np.concatenate(pieces, axis=-1) for name, pieces in parts.items()}
+    for copy, (original, beside) in family.written.items():
+        if beside in tensors:
+            tensors[copy] = tensors[original].copy()
+    return tensors
+
+
+def _write_json(path: Path, content: Mapping[str, Any]) -> None:
+    text = json.dumps(content, indent=2, sort_keys=True, ensure_ascii=False)
+    path.write_text(text + "\n", encoding="utf-8")
+
+
+def _theirs(row: Row, array: np.ndarray) -> np.ndarray:
+    if row.how == "1":
+        return array[None]
+    return np.ascontiguousarray(array.T) if row.how == "T" else array
+
+
+def _ours(row: Row, array: np.ndarray) -> np.ndarray:
+    if row.how == "1":
+        return array[0]
+    if row.part:
+        return np.split(array, row.part[1], axis=-1)[row.part[0]]
+    return array.T if row.how == "T" else array
+
+
+def _cast(name: str, array: np.ndarray, dtype: str | None) -> np.ndarray:
+    if dtype is None or array.dtype == jnp.dtype(dtype):
+        return array
+    with np.errstate(over="ignore"):
+        cast = array.astype(jnp.dtype(dtype))
+    if np.any(np.isinf(cast) & np.isfinite(array)):
+        raise InputError(
+            f"{name} has values too large for {dtype}: up to {np.abs(array).max():.3g}.\n"
+            "Save as bfloat16 or float32."
+        )
+    return cast
+
+
+def _shape(leaf: Any) -> Any:
+    if isinstance(leaf, tuple):
+        return [_shape(one) for one in leaf]
+    return None if leaf is None else tuple(leaf.shape)
+
+
+def _flat(params: Any) -> dict[str, Any]:
+    """Leaves by path; those of a stack with its layers apart are a tuple, of each layer one."""
+    found: dict[str, Any] = {}
+    for path, leaf in traverse_util.flatten_dict(params, sep="/").items():
+        if not isinstance(leaf, tuple):
+            found[path] = leaf
+            continue
+        layers = [traverse_util.flatten_dict(layer, sep="/") for layer in leaf]
+        found |= {f"{path}/{name}": tuple(layer[name] for layer in layers) for name in layers[0]}
+    return found
+
+
+def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameter tree that `_flat` takes apart."""
+    apart: dict[str, dict[str, Any]] = {}
+    whole: dict[str, Any] = {}
+    for path, leaf in flat.items():
+        before, _, name = path.partition("/layers/")
+        if isinstance(leaf, tuple):
+            apart.setdefault(f"{before}/layers", {})[name] = leaf
+        else:
+            whole[path] = leaf
+    for path, leaves in apart.items():
+        count = len(next(iter(leaves.values())))
+        layers = ({name: leaf[n] for name, leaf in leaves.items()} for n in range(count))
+        whole[path] = tuple(traverse_util.unflatten_dict(layer, sep="/") for layer in layers)
+    return traverse_util.unflatten_dict(whole, sep="/")
+
+
+@functools.lru_cache(maxsize=64)
+def _parameter_shapes(module: nn.Module) -> dict[str, Any]:
+    """Shape of every parameter by path, without computing any."""
+    ids = jnp.zeros((1, 1), jnp.int32)
+    return _flat(jax.eval_shape(module.init, jax.random.key(0), ids)["params"])
+
+
+def _read(files: TensorFiles, names: list[str], row: Row, shape: Any) -> Any:
+    """One parameter; the layers of a stack are read one by one into their place."""
+    if "*" not in row.theirs:
+        return jnp.asarray(_ours(row, files.read(names[0])), jnp.float32)
+    if isinstance(shape, tuple):
+        return tuple(jnp.asarray(_ours(row, files.read(name)), jnp.float32) for name in names)
+    stacked = np.empty(shape.shape, np.float32)
+    for number, name in enumerate(names):
+        stacked[number] = _ours(row, files.read(name))
+    return jnp.asarray(stacked)
+
+
+def _fresh(module: nn.Module, paths: set[str], seed: int) -> dict[str, Array]:
+    """Initial values of some parameters; the others are never computed."""
+    if not paths:
+        return {}
+
+    def init(key: Array) -> dict[str, Any]:
+        tree = module.init(key, jnp.zeros((1, 1), jnp.int32))["params"]
+        flat = _flat(tree)
+        return {path: flat[path] for path in paths}
+
+    return jax.jit(init)(jax.random.key(seed))
+
+
+def _warn(files: TensorFiles, report: Report, family: Family) -> None:
+    if report.missing:
+        warnings.warn(
+            f"{files.directory} lacks {', '.join(report.missing)}: freshly initialised. "
+            "Train the model before using these outputs.",
+            UserWarning,
+            stacklevel=4,
+        )
+    if strange := matching.strange(report, family):
+        warnings.warn(
+            f"{files.directory} holds tensors that no {family.name} has: {', '.join(strange)}. "
+            "They are not used.",
+            UserWarning,
+            stacklevel=4,
+        )
+
+
+def _remove_shards(directory: Path) -> None:
+    """Remove what an earlier, sharded save left; the single file has taken its place."""
+    if (directory / tensorfile.INDEX).is_file():
+        (directory / tensorfile.INDEX).unlink()
+        for path in directory.glob("model-*-of-*.safetensors"):
+            path.unlink()

@@ -1,0 +1,213 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""A BERT in the hand: called with ids, or reading texts and pairs of texts.
+
+This file puts the parts together; it computes nothing itself.
+"""
+
+import unicodedata
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from flaxattn.kernels.contract import Capture
+from flaxattn.models import position_tables as positions
+from flaxattn.models.bert_config import BertConfig
+from flaxattn.models.outputs import ModelOutput
+from flaxattn.pretrained import model_inputs as inputs
+from flaxattn.pretrained.pretrained_model import Pretrained, run
+from flaxattn.pretrained.readings import Reading
+from flaxattn.text.token_batch import Encoded
+from flaxattn.text.tokenizer import Tokenizer
+from flaxattn.trace.trace import Trace
+
+# Bits of the key classes that `trace` hands to sieves: Sieve("x", key_class=SEPARATOR).
+SPECIAL, FIRST, SEPARATOR, PUNCTUATION = range(4)
+_WEIGHTS = Capture(weights=True)
+
+
+class PretrainedBert(Pretrained):
+    """A BERT ready to use; its parts are described at `Pretrained`."""
+
+    config: BertConfig
+    tokenizer: Tokenizer | None
+
+    def __call__(
+        self,
+        input_ids: Int[Any, "B S"],
+        attention_mask: Int[Any, "B S"] | None = None,
+        token_type_ids: Int[Any, "B S"] | None = None,
+        position_ids: Int[Any, "B S"] | None = None,
+        head_mask: Float[Any, "..."] | None = None,
+        *,
+        output_attentions: bool = False,
+        output_hidden_states: bool = False,
+    ) -> ModelOutput:
+        """Run the model, with the argument and field names of Hugging Face, without dropout.
+
+        The program is compiled once for each shape.
+
+        Args:
+            input_ids: Word pieces; NumPy, JAX or nested lists, like the other arrays.
+            attention_mask: 1 at real positions, 0 at padding; default 1.
+            token_type_ids: 0 for sentence A, 1 for sentence B; default 0.
+            position_ids: Default 0, 1, …, also for sequences padded on the left, as published.
+            head_mask: Factors on the outputs of heads, `[H]` for all layers or `[L, H]`: 0
+                silences a head, 1 leaves it. `attentions` are those before it.
+            output_attentions: Whether to return `attentions`: per layer float32 `[B, H, Q, K]`,
+                NumPy arrays that torch's functions and BertViz take too.
+            output_hidden_states: Whether to return `hidden_states`: the embeddings and each
+                layer's output.
+
+        Returns:
+            The fields that the architecture has.
+
+        Raises:
+            InputError: For a wrong shape or dtype, an id out of range, a length over the limit.
+        """
+        given = self._checked(
+            {
+                "input_ids": input_ids,
+                "attention_mask": attention_mask,
+                "token_type_ids": token_type_ids,
+                "position_ids": position_ids,
+            }
+        ) | self._masked(head_mask=head_mask)
+        module = self.module.clone(
+            capture=Capture(weights=output_attentions), keep_hidden=output_hidden_states
+        )
+        out, seen = run(module, self.params, given, output_attentions)
+        if not output_attentions:
+            return out
+        return out.replace(attentions=Trace.from_variables(seen).attentions)
+
+    def trace(
+        self,
+        text: str | Sequence[str],
+        text_b: str | Sequence[str] | None = None,
+        *,
+        capture: Capture = _WEIGHTS,
+        truncate: bool = False,
+    ) -> Trace:
+        """Read a text, a pair of texts, or several, and keep what attention saw.
+
+        Inputs are padded to one of a few lengths, so that other texts seldom compile again; the
+        trace is cut back to the longest text. Sieves may use the key classes `SPECIAL` (any piece
+        the tokenizer adds), `FIRST` ([CLS]), `SEPARATOR` ([SEP]) and `PUNCTUATION` of this module.
+
+        Args:
+            text: A text, or B texts.
+            text_b: The second text of each pair.
+            capture: What to keep, of which layers and heads.
+            truncate: Whether a text over the model's limit is cut, which the trace then tells in
+                `truncated`; otherwise it is an error.
+
+        Returns:
+            The trace of B sequences.
+
+        Raises:
+            InputError: For an unknown layer or head, a window beyond the text, a model without
+                tokenizer, an empty text, or one over the limit.
+        """
+        inputs.check_capture(capture, *self.counts())
+        return self.seen(self.read(text, text_b, truncate=truncate), capture)
+
+    def read(self, text: Any, text_b: Any = None, *, truncate: bool = False) -> Reading:
+        """What the model is fed for texts or pairs of them; see `Pretrained.read`."""
+        encoded = self._encode(text, text_b, truncate)
+        given = {
+            "input_ids": encoded.input_ids,
+            "attention_mask": encoded.attention_mask,
+            "token_type_ids": encoded.token_type_ids,
+            "key_classes": self._key_classes(encoded),
+        }
+        told = Trace(
+            tokens=encoded.tokens,
+            mask=encoded.attention_mask == 1,
+            segments=encoded.token_type_ids,
+            words=encoded.word_ids,
+            special=encoded.special,
+            texts=_texts(text, text_b),
+            truncated=encoded.truncated,
+            model=self.name,
+        )
+        return Reading(given, told)
+
+    def packs(self, capture: Capture) -> bool:
+        """Whether texts may share a row: not where a window of each row is asked."""
+        return not capture.windowed
+
+    @property
+    def limit(self) -> int:
+        """Most positions of a sequence."""
+        return self.config.max_position_embeddings
+
+    def counts(self) -> tuple[int, int]:
+        """Layers, and heads of a layer."""
+        return self.config.num_hidden_layers, self.config.num_attention_heads
+
+    def masks(self) -> Mapping[str, tuple[int, int]]:
+        """Arguments of a call that mask heads, and of how many layers and heads each does."""
+        return {"head_mask": self.counts()}
+
+    def positions(self) -> Float[np.ndarray, "P E"]:
+        """The learned table of positions, for `flaxattn.plot_positions`."""
+        table = positions.learned(self.params, "embeddings/position")
+        assert table is not None
+        return table
+
+    def _size(self) -> str:
+        return f"{self.config.num_hidden_layers} layers, {self.config.num_attention_heads} heads"
+
+    def _checked(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Arguments of a call, with the defaults filled in: a program for some serves all."""
+        c = self.config
+        limit = c.max_position_embeddings
+        ranges = {
+            "input_ids": (c.vocab_size, "vocab_size"),
+            "attention_mask": inputs.MASK,
+            "token_type_ids": (c.type_vocab_size, "type_vocab_size"),
+            "position_ids": (limit, "max_position_embeddings"),
+        }
+        arrays = inputs.checked(given, ranges, limit)
+        shape = arrays["input_ids"].shape
+        return {
+            "attention_mask": np.ones(shape, np.int32),
+            "token_type_ids": np.zeros(shape, np.int32),
+            "position_ids": np.broadcast_to(np.arange(shape[1], dtype=np.int32), shape),
+        } | arrays
+
+    def _encode(
+        self, text: str | Sequence[str], text_b: str | Sequence[str] | None, truncate: bool
+    ) -> Encoded:
+        tokenizer = self._reader()
+        assert isinstance(tokenizer, Tokenizer)  # a BERT has no other
+        limit = self.config.max_position_embeddings
+        limit = min(limit, tokenizer.max_length or limit)
+        return tokenizer.encode(text, text_b, max_length=limit, truncate=truncate)
+
+    def _key_classes(self, encoded: Encoded) -> Int[np.ndarray, "B S"]:
+        assert self.tokenizer is not None
+        real = encoded.attention_mask == 1
+        punctuation = [[_is_punctuation(piece) for piece in row] for row in encoded.tokens]
+        classes = {
+            SPECIAL: encoded.special & real,
+            FIRST: encoded.input_ids == self.tokenizer.cls_id,
+            SEPARATOR: encoded.input_ids == self.tokenizer.sep_id,
+            PUNCTUATION: np.array(punctuation) & ~encoded.special,
+        }
+        bits = [member.astype(np.int32) << bit for bit, member in classes.items()]
+        return np.bitwise_or.reduce(bits)
+
+
+def _texts(text: str | Sequence[str], text_b: str | Sequence[str] | None) -> list[tuple[str, ...]]:
+    first = [text] if isinstance(text, str) else list(text)
+    if text_b is None:
+        return [(one,) for one in first]
+    return list(zip(first, [text_b] if isinstance(text_b, str) else text_b, strict=True))
+
+
+def _is_punctuation(piece: str) -> bool:
+    return all(unicodedata.category(character)[0] == "P" for character in piece)

@@ -1,0 +1,397 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""A GPT-2 in the hand: called with ids, going on with texts, and traced while it reads them.
+
+This file puts the parts together; it computes nothing itself.
+"""
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from flaxattn.errors import InputError
+from flaxattn.kernels.contract import Capture
+from flaxattn.models import position_tables as positions
+from flaxattn.models.gpt2 import GPT2LM
+from flaxattn.models.gpt2_config import GPT2Config
+from flaxattn.models.outputs import ModelOutput
+from flaxattn.pretrained import model_inputs as inputs
+from flaxattn.pretrained import prompts, streaming
+from flaxattn.pretrained.decoding_settings import Decoding
+from flaxattn.pretrained.generation import lengths, so_far, stages, write
+from flaxattn.pretrained.generation_config import settled
+from flaxattn.pretrained.pretrained_model import Pretrained, run
+from flaxattn.pretrained.readings import Reading
+from flaxattn.text.tokenizer import Tokenizer
+from flaxattn.text.words import words_spaced
+from flaxattn.trace.trace import Trace
+
+# Bits of the key classes that `trace` hands to sieves: Sieve("x", key_class=FIRST).
+SPECIAL, FIRST = range(2)
+_WEIGHTS = Capture(weights=True)
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class PretrainedGPT2(Pretrained):
+    """A GPT-2 ready to use; its other parts are described at `Pretrained`.
+
+    Attributes:
+        generation: Settings that the checkpoint wants text written with, as Hugging Face has them.
+    """
+
+    config: GPT2Config
+    tokenizer: Tokenizer | None
+    generation: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def __call__(
+        self,
+        input_ids: Int[Any, "B S"],
+        attention_mask: Int[Any, "B S"] | None = None,
+        position_ids: Int[Any, "B S"] | None = None,
+        head_mask: Float[Any, "..."] | None = None,
+        *,
+        output_attentions: bool = False,
+        output_hidden_states: bool = False,
+    ) -> ModelOutput:
+        """Run the model, with the argument and field names of Hugging Face, without dropout.
+
+        The program is compiled once for each shape.
+
+        Args:
+            input_ids: Pieces; NumPy, JAX or nested lists, like the other arrays.
+            attention_mask: 1 at real positions, 0 at padding; default 1.
+            position_ids: Default 0, 1, …, also for texts padded on the left, as published.
+            head_mask: Factors on the outputs of heads, `[H]` for all layers or `[L, H]`: 0
+                silences a head, 1 leaves it. `attentions` are those before it.
+            output_attentions: Whether to return `attentions`: per layer float32 `[B, H, Q, K]`,
+                NumPy arrays that torch's functions and BertViz take too.
+            output_hidden_states: Whether to return `hidden_states`: the embeddings and each
+                layer's output, the last one normalised.
+
+        Returns:
+            The fields that the architecture has.
+
+        Raises:
+            InputError: For a wrong shape or dtype, an id out of range, a length over the limit.
+        """
+        given = self._checked(input_ids, attention_mask, position_ids)
+        given |= self._masked(head_mask=head_mask)
+        capture = Capture(weights=output_attentions)
+        module = self.module.clone(capture=capture, keep_hidden=output_hidden_states)
+        out, seen = run(module, self.params, given, output_attentions)
+        if not output_attentions:
+            return out
+        return out.replace(attentions=Trace.from_variables(seen).attentions)
+
+    def generate(
+        self,
+        texts: str | Sequence[str] | None = None,
+        *,
+        input_ids: Int[Any, "B P"] | None = None,
+        attention_mask: Int[Any, "B P"] | None = None,
+        seed: int = 0,
+        stop: str | Sequence[str] = (),
+        scores: bool = False,
+        trace: bool = False,
+        capture: Capture = _WEIGHTS,
+        **settings: Any,
+    ) -> Any:
+        """Go on with every text.
+
+        Args:
+            texts: Prompts; or give `input_ids`.
+            input_ids: Pieces of the prompts, padded on the left.
+            attention_mask: 1 at real positions of the prompts.
+            seed: With `do_sample`, of the draws. A text depends on it, its prompt and its number
+                among those of one prompt, and on nothing else in the batch.
+            stop: Strings before the first of which a text ends; the prompt is not searched. Ids
+                and the trace go as far as the piece that completes it. Beams are compared with
+                what they wrote behind it.
+            scores: Whether to return the log-probability of what was written too, `[B R]`; with
+                beams it is under the length penalty. Not together with `stop`.
+            trace: Whether to return a trace too: of the best text of each prompt, from one pass
+                over the finished texts, which sees what the steps saw.
+            capture: What the trace keeps.
+            **settings: Fields of `flaxattn.pretrained.decoding_settings.Decoding`; what is left out
+                is as the checkpoint's `generation_config.json` says.
+
+        Returns:
+            Prompts with what follows them, texts for texts; for ids an array `[B R, T]` with the
+            prompts and their padding, as Hugging Face returns; R = `num_return_sequences`. With
+            `scores`, a pair of that and the scores; with `trace`, a pair of all that and the trace.
+
+        Raises:
+            InputError: For a prompt or a setting that cannot be used.
+        """
+        stops = streaming.stop_strings(stop)
+        if stops and scores:
+            raise InputError(
+                "scores are of all that was written, which stop cuts\nleave out one of the two"
+            )
+        mask, given, prompt, decoding = self._begun(texts, input_ids, attention_mask, settings)
+        enough = functools.partial(self._stopped, stops) if stops else None
+        written = write(self.module, self.params, given, prompt, decoding, seed, enough)
+        start = mask.shape[1]
+        ids = np.asarray(written.ids)[..., prompt.shape[1] - start :]
+        flat = ids.reshape(-1, ids.shape[-1])
+        sizes = lengths(flat, start, decoding)
+        if stops:
+            sizes = self._needed(flat, start, sizes, stops)
+            flat = np.where(np.arange(flat.shape[1]) < sizes[:, None], flat, decoding.pad)
+        told: Any = flat[:, : sizes.max()]
+        if texts is not None:
+            told = self._continued(texts, flat, start, sizes, stops)
+        if scores:
+            told = told, np.asarray(written.scores).reshape(-1)
+        if not trace:
+            return told
+        best = slice(None, None, ids.shape[1])
+        return told, self._reread(flat[best], sizes[best], mask, capture)
+
+    def stream(
+        self, text: str, *, seed: int = 0, stop: str | Sequence[str] = (), **settings: Any
+    ) -> Iterator[str]:
+        """Go on with a text, and tell it while it is written.
+
+        Args:
+            text: The prompt.
+            seed: As for `generate`, like what follows.
+            stop: Strings before the first of which the text ends.
+            **settings: Fields of `flaxattn.pretrained.decoding_settings.Decoding`, but for beams
+                and several texts.
+
+        Returns:
+            The prompt, then what each piece adds to it; a character is told when it is complete,
+            what a stop string may begin with when it has not become one. Joined they are what
+            `generate` returns.
+
+        Raises:
+            InputError: For a prompt or a setting that cannot be used.
+        """
+        stops = streaming.stop_strings(stop)
+        if not isinstance(text, str):
+            raise InputError(
+                f"stream goes on with one text, received {type(text).__name__}\n"
+                "generate takes several"
+            )
+        _, given, prompt, decoding = self._begun(text, None, None, settings)
+        if decoding.num_beams > 1 or decoding.num_return_sequences > 1:
+            raise InputError(
+                "stream tells one text while it is written, the best of several is known at the "
+                f"end\nnum_beams is {decoding.num_beams}, num_return_sequences "
+                f"{decoding.num_return_sequences}\nset both to 1, or call generate"
+            )
+        texts = self._growing(given, prompt, decoding, seed)
+        return itertools.chain([text], streaming.grown(texts, stops))
+
+    def decoding(self, prompt: int, settings: Mapping[str, Any]) -> Decoding:
+        """The settings of generation, those of the checkpoint in place of those left out.
+
+        Args:
+            prompt: Length of the longest prompt.
+            settings: Fields of `Decoding`.
+
+        Raises:
+            InputError: For a setting that there is not, or more pieces than the model has room for.
+        """
+        c = self.config
+        limit = c.n_positions - prompt
+        if limit < 1:
+            raise InputError(
+                f"a prompt has {prompt} pieces, the model has room for {c.n_positions} in all\n"
+                "shorten it, so that something can follow"
+            )
+        ends = () if c.eos_token_id is None else (c.eos_token_id,)
+        pad = next((i for i in (c.pad_token_id, c.eos_token_id) if i is not None), 0)
+        told = {"max_new_tokens": 64, "eos": ends, "pad": pad}
+        return settled(told, self.generation, settings, prompt, limit)
+
+    def trace(
+        self,
+        text: str | Sequence[str],
+        *,
+        capture: Capture = _WEIGHTS,
+        truncate: bool = False,
+    ) -> Trace:
+        """Read texts, and keep what attention saw.
+
+        Args:
+            text: A text, or B of them.
+            capture: What to keep, of which layers and heads.
+            truncate: Whether a text over the model's limit is cut, which the trace then tells in
+                `truncated`; otherwise it is an error.
+
+        Returns:
+            The trace of B texts; self-attention is its `decoder`.
+
+        Raises:
+            InputError: For an unknown layer or head, a model without tokenizer, an empty text, or
+                one over the limit.
+        """
+        return self.seen(self.read(text, truncate=truncate), capture)
+
+    def read(self, text: Any, text_b: Any = None, *, truncate: bool = False) -> Reading:
+        """What the model is fed for texts; see `Pretrained.read`. There is no second text."""
+        if text_b is not None:
+            raise InputError(
+                f"{self.name!r} reads single texts, received pairs\n"
+                "join each pair into one text, as the model saw them in training"
+            )
+        encoded = self._reader().encode(text, max_length=self.limit, truncate=truncate)
+        return self._reading(encoded.input_ids, encoded.attention_mask, encoded.truncated)
+
+    @property
+    def limit(self) -> int:
+        """Most positions of a sequence."""
+        return self.config.n_positions
+
+    def packs(self, capture: Capture) -> bool:
+        """Whether texts may share a row: not for a window of each, nor where segments matter."""
+        segments = any(sieve.same_segment is not None for sieve in capture.sieves)
+        return not (capture.windowed or segments)
+
+    def counts(self) -> tuple[int, int]:
+        """Layers, and heads of a layer."""
+        return self.config.n_layer, self.config.n_head
+
+    def masks(self) -> Mapping[str, tuple[int, int]]:
+        """Arguments of a call that mask heads, and of how many layers and heads each does."""
+        return {"head_mask": self.counts()}
+
+    def positions(self) -> Float[np.ndarray, "P E"]:
+        """The learned table of positions, for `flaxattn.plot_positions`."""
+        table = positions.learned(self.params, "positions")
+        assert table is not None
+        return table
+
+    def _beside(self) -> dict[str, Any]:
+        return super()._beside() | {"generation": self.generation}
+
+    def _size(self) -> str:
+        return f"{self.config.n_layer} layers, {self.config.n_head} heads"
+
+    def _checked(self, ids: Any, mask: Any, places: Any) -> dict[str, Any]:
+        """Arguments of a call, with the defaults filled in: a program for some serves all."""
+        c = self.config
+        ranges = {
+            "input_ids": (c.vocab_size, "vocab_size"),
+            "attention_mask": inputs.MASK,
+            "position_ids": (c.n_positions, "n_positions"),
+        }
+        given = {"input_ids": ids, "attention_mask": mask, "position_ids": places}
+        arrays = inputs.checked(given, ranges, c.n_positions)
+        shape = arrays["input_ids"].shape
+        return {
+            "attention_mask": np.ones(shape, np.int32),
+            "position_ids": np.broadcast_to(np.arange(shape[1], dtype=np.int32), shape),
+        } | arrays
+
+    def _begun(
+        self, texts: Any, ids: Any, mask: Any, settings: Mapping[str, Any]
+    ) -> tuple[np.ndarray, dict[str, np.ndarray], np.ndarray, Decoding]:
+        """Mask of the prompts; of what is compiled: arguments of `begin`, prompts, settings."""
+        if not isinstance(self.module, GPT2LM):
+            raise InputError(
+                f"the model {self.name!r} is a {self.config.architectures[0]}, which writes no "
+                'text\nname a GPT2LMHeadModel, or load this one with head="GPT2LMHeadModel"'
+            )
+        ids, mask = self._prompts(texts, ids, mask)
+        decoding = self.decoding(int(mask.sum(1).max()), settings)
+        wide = inputs.padded_left({"input_ids": ids, "attention_mask": mask})
+        return mask, {"attention_mask": wide["attention_mask"]}, wide["input_ids"], decoding
+
+    def _prompts(self, texts: Any, ids: Any, mask: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Ids and mask of prompts, padded on the left."""
+        if (texts is None) == (ids is None):
+            raise InputError("give either texts or input_ids")
+        if texts is not None:
+            c = self.config
+            ids, mask = prompts.encoded(texts, self._reader(), c.n_positions, c.eos_token_id)
+        given = self._checked(ids, mask, None)
+        mask = np.asarray(given["attention_mask"] != 0, np.int32)
+        prompts.check_left(mask)
+        return np.asarray(given["input_ids"]), mask
+
+    def _growing(
+        self, given: dict[str, np.ndarray], prompt: np.ndarray, decoding: Decoding, seed: int
+    ) -> Iterator[str]:
+        """What was written after a prompt, whenever a piece came to it."""
+        decode, start = self._reader().decode, prompt.shape[1]
+        for now in stages(self.module, self.params, given, prompt, decoding, seed, 1):
+            yield decode(so_far(now, start)[0].tolist())
+
+    def _stopped(
+        self, stops: Sequence[str], ids: Int[np.ndarray, "R T"], ended: Bool[np.ndarray, " R"]
+    ) -> bool:
+        """Whether every text is at its end, or has a stop string."""
+        decode, open_ones = self._reader().decode, ids[~ended].tolist()
+        return all(streaming.certain(decode(row), stops)[1] for row in open_ones)
+
+    def _needed(
+        self, ids: np.ndarray, start: int, sizes: np.ndarray, stops: Sequence[str]
+    ) -> Int[np.ndarray, " R"]:
+        """Sizes of texts with their prompts, those with a stop string no longer than they must."""
+        decode = self._reader().decode
+        rows = (row[start:size].tolist() for row, size in zip(ids, sizes, strict=True))
+        return np.array([start + streaming.pieces_needed(row, decode, stops) for row in rows])
+
+    def _continued(
+        self, texts: Any, ids: np.ndarray, start: int, sizes: np.ndarray, stops: Sequence[str]
+    ) -> list[str]:
+        """Prompts with what follows; a prompt is told as it was given."""
+        texts = [texts] if isinstance(texts, str) else list(texts)
+        per, decode = len(ids) // len(texts), self._reader().decode
+        return [
+            texts[row // per] + streaming.cut(decode(ids[row, start:size].tolist()), stops)
+            for row, size in enumerate(sizes)
+        ]
+
+    def _reread(
+        self, ids: np.ndarray, sizes: np.ndarray, mask: np.ndarray, capture: Capture
+    ) -> Trace:
+        """The trace of prompts with what follows them, moved to the left; prompts are segment 0."""
+        starts = (mask == 0).sum(1)
+        width = (sizes - starts).max()
+        places = starts[:, None] + np.arange(width)[None]
+        real = places < sizes[:, None]
+        moved = np.take_along_axis(ids, np.minimum(places, ids.shape[1] - 1), axis=1)
+        reading = self._reading(np.where(real, moved, 0), real.astype(np.int32))
+        written = np.arange(width)[None] >= (mask != 0).sum(1)[:, None]
+        return dataclasses.replace(self.seen(reading, capture), segments=written.astype(np.int32))
+
+    def _reading(
+        self,
+        ids: Int[np.ndarray, "B S"],
+        mask: Int[np.ndarray, "B S"],
+        truncated: Sequence[int] = (),
+    ) -> Reading:
+        """Texts of ids padded on the right."""
+        c = self.config
+        added = np.isin(ids, [i for i in (c.bos_token_id, c.eos_token_id) if i is not None])
+        special = added | (mask == 0)
+        classes = (special & (mask == 1)).astype(np.int32) << SPECIAL
+        classes[:, 0] |= 1 << FIRST
+        given = {"input_ids": ids, "attention_mask": mask, "key_classes": classes}
+        told = Trace(
+            **self._told(ids, mask, special),
+            mask=mask == 1,
+            special=special,
+            truncated=truncated,
+            model=self.name,
+        )
+        return Reading(given, told)
+
+    def _told(self, ids: np.ndarray, mask: np.ndarray, special: np.ndarray) -> dict[str, Any]:
+        """Pieces as a person reads them, words and texts; numbers where there is no tokenizer."""
+        if self.tokenizer is None:
+            return {"tokens": [[str(i) for i in row] for row in ids.tolist()]}
+        tokens = [self.tokenizer.pieces(row) for row in ids.tolist()]
+        rows = [row[real == 1].tolist() for row, real in zip(ids, mask, strict=True)]
+        texts = [self.tokenizer.decode(row, skip_special_tokens=False) for row in rows]
+        words = [words_spaced(row, added) for row, added in zip(tokens, special, strict=True)]
+        return {"tokens": tokens, "words": words, "texts": [(text,) for text in texts]}

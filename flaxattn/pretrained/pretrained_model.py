@@ -1,0 +1,230 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""A module, its parameters and its tokenizer in one hand: what every `Pretrained` has.
+
+What it is called with differs from family to family: `bert_handle`, `seq2seq_handle`. Who wants
+`jax.grad`, `vmap` or a mesh takes `module` and `params` from the handle and calls `module.apply`.
+"""
+
+import abc
+import dataclasses
+import functools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import jax
+from flax import linen as nn
+
+from flaxattn.errors import InputError
+from flaxattn.kernels.contract import Capture
+from flaxattn.models.bert_config import BertConfig
+from flaxattn.models.gpt2_config import GPT2Config
+from flaxattn.models.layer_stack import masks_of_heads
+from flaxattn.pretrained import model_directory as weights
+from flaxattn.pretrained import model_inputs as inputs
+from flaxattn.pretrained.checkpoint_match import Report
+from flaxattn.pretrained.model_directory import ModelConfig
+from flaxattn.pretrained.pruning import Heads, chosen_heads, pruned_config, pruned_parameters
+from flaxattn.pretrained.readings import Reading, joined
+from flaxattn.text.token_batch import Reader
+from flaxattn.trace.trace import Trace
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Pretrained(abc.ABC):
+    """A model ready to use.
+
+    Attributes:
+        module: Linen module of the architecture.
+        params: Its parameters, float32.
+        tokenizer: None where the directory had none; `trace` needs one.
+        config: Shape and settings.
+        name: What it was loaded as.
+        report: How the checkpoint met the model.
+    """
+
+    module: nn.Module
+    params: Any
+    tokenizer: Reader | None
+    config: ModelConfig
+    name: str = ""
+    report: Report = dataclasses.field(default_factory=Report)
+
+    @abc.abstractmethod
+    def __call__(self, *inputs: Any, **options: Any) -> Any:
+        """Run the model, with the argument and field names of Hugging Face, without dropout."""
+
+    @abc.abstractmethod
+    def trace(self, *texts: Any, **options: Any) -> Trace:
+        """Read texts and keep what attention saw."""
+
+    @abc.abstractmethod
+    def read(self, text: Any, text_b: Any = None, *, truncate: bool = False) -> Reading:
+        """What the model is fed for texts, and what a trace tells of them.
+
+        Neither the module nor the parameters are used, so a copy without them does too.
+
+        Args:
+            text: A text, or B texts.
+            text_b: The second text, or the target, of each.
+            truncate: Whether a text over the model's limit is cut, which is told in `truncated`;
+                otherwise it is an error.
+
+        Raises:
+            InputError: For a model without tokenizer, an empty text, or one over the limit.
+        """
+
+    @property
+    @abc.abstractmethod
+    def limit(self) -> int:
+        """Most positions of a sequence."""
+
+    @abc.abstractmethod
+    def counts(self) -> tuple[int, int]:
+        """Layers, and heads of a layer, of the side that has more of them."""
+
+    def packs(self, capture: Capture) -> bool:
+        """Whether several texts may share a row, told apart by `segment_ids`, for this request.
+
+        Args:
+            capture: What is asked.
+        """
+        del capture
+        return False
+
+    def masks(self) -> Mapping[str, tuple[int, int]]:
+        """Arguments of a call that mask heads, and of how many layers and heads each does."""
+        return {}
+
+    def prune(self, heads: Heads) -> Self:
+        """The same model without some of its heads: fewer parameters, the outputs of a mask.
+
+        The heads that are left keep their numbers: in `capture.heads`, in `head_mask` and in
+        traces, where a removed head attends to nothing. Layers whose heads differ are laid out one
+        by one. A checkpoint has `pruned_heads` in its config.json, which opens here and in torch
+        transformers before 5.0; later versions do not know it.
+
+        Args:
+            heads: Pairs (layer, head), or lists of heads by layer as Hugging Face has them,
+                counted from 0.
+
+        Returns:
+            A model of its own; what is not of attention is shared with this one.
+
+        Raises:
+            InputError: For a head that there is not, a layer without heads, or a model of another
+                family than BERT and GPT-2, for which checkpoints have no such form.
+        """
+        config = self.config
+        if not isinstance(config, BertConfig | GPT2Config):
+            raise InputError(
+                f"{self.name!r} is a {config.architectures[0]}, whose checkpoints cannot say that "
+                "heads are missing.\nSilence heads with masks: "
+                f"{', '.join(self.masks()) or 'this model has none'}."
+            )
+        (layers, count), *_ = self.masks().values()
+        gone = chosen_heads(heads, layers, count)
+        pruned = pruned_config(config.pruned_heads, gone, count)
+        changed = dataclasses.replace(config, pruned_heads=pruned)
+        params = pruned_parameters(self.params, config, changed)
+        module = self.module.clone(config=changed)
+        return dataclasses.replace(self, module=module, params=params, config=changed)
+
+    def _masked(self, **given: Any) -> dict[str, Any]:
+        """Masks of heads as a module takes them; those that are None are left out."""
+        found = {name: value for name, value in given.items() if value is not None}
+        for name, value in found.items():
+            if name not in self.masks():
+                raise InputError(
+                    f"{name}: {self.name!r} has no heads that can be masked.\nLeave it out."
+                )
+            found[name] = masks_of_heads(inputs.numbers(name, value), *self.masks()[name], name)
+        return found
+
+    def seen(self, reading: Reading, capture: Capture) -> Trace:
+        """What attention saw of texts that were read.
+
+        Args:
+            reading: From `read`, with targets where the model is an encoder-decoder.
+            capture: What to keep.
+
+        Returns:
+            The trace of B texts, padded to the longest of them.
+
+        Raises:
+            InputError: For an unknown layer or head, or a window beyond the text.
+        """
+        inputs.check_capture(capture, *self.counts())
+        inputs.check_window(capture, min(reading.lengths))
+        module = self.module.clone(capture=capture, keep_hidden=False)
+        state = see(module, self.params, reading.padded(self.limit))
+        return joined(reading.told, Trace.from_variables(state).sides, reading.lengths)
+
+    def save_pretrained(self, directory: str | Path, dtype: str | None = None) -> None:
+        """Write a directory that `from_pretrained` and torch transformers open.
+
+        Args:
+            directory: Made where absent.
+            dtype: `float32` (as the parameters are), `float16` or `bfloat16` on disk.
+
+        Raises:
+            CheckpointError: If it cannot be written; then it is as it was before.
+        """
+        weights.save(directory, self.module, self.params, dtype=dtype, **self._beside())
+
+    def _beside(self) -> dict[str, Any]:
+        """What is saved beside the weights: arguments of `weights.save`."""
+        return {"tokenizer": self.tokenizer}
+
+    def __repr__(self) -> str:
+        count = sum(leaf.size for leaf in jax.tree.leaves(self.params))
+        return (
+            f"Pretrained({self.name!r}: {self.config.architectures[0]}, "
+            f"{self._size()}, "
+            f"{count:,} parameters)"
+        )
+
+    @abc.abstractmethod
+    def _size(self) -> str:
+        """Layers and heads in words."""
+
+    def _reader(self) -> Reader:
+        """The tokenizer.
+
+        Raises:
+            InputError: The model came without one.
+        """
+        if self.tokenizer is None:
+            raise InputError(
+                f"The model {self.name!r} came without a tokenizer, so it cannot read text.\n"
+                "Call it with input_ids, or put tokenizer.json or vocab.txt into its directory."
+            )
+        return self.tokenizer
+
+
+@functools.partial(jax.jit, static_argnames=("module", "record"))
+def run(module: nn.Module, params: Any, given: dict[str, Any], record: bool) -> Any:
+    """The output, and what was recorded; compiled once for each shape.
+
+    Args:
+        module: What runs.
+        params: Its parameters.
+        given: Arguments of a call.
+        record: Whether attention is recorded.
+    """
+    if not record:
+        return module.apply({"params": params}, **given), {}
+    return module.apply({"params": params}, **given, mutable=["intermediates"])
+
+
+@functools.partial(jax.jit, static_argnames=("module",))
+def see(module: nn.Module, params: Any, given: dict[str, Any]) -> Any:
+    """Only what was recorded: pooler, heads and the end of the last layer are not computed.
+
+    Args:
+        module: What runs.
+        params: Its parameters.
+        given: Arguments of a call.
+    """
+    return module.apply({"params": params}, **given, mutable=["intermediates"])[1]

@@ -1,0 +1,412 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""An encoder-decoder in the hand: called with ids, writing text, and traced while it does.
+
+This file puts the parts together; it computes nothing itself.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from flaxattn.errors import InputError
+from flaxattn.kernels.contract import Capture
+from flaxattn.models import position_tables as positions
+from flaxattn.models.outputs import Seq2SeqOutput
+from flaxattn.models.rnn_config import EncoderDecoderConfig, RnnConfig
+from flaxattn.models.seq2seq import shifted_right
+from flaxattn.pretrained import model_inputs as inputs
+from flaxattn.pretrained.decoding_settings import Decoding
+from flaxattn.pretrained.generation import lengths, shortened, write
+from flaxattn.pretrained.generation_config import settled
+from flaxattn.pretrained.pretrained_model import Pretrained, run
+from flaxattn.pretrained.readings import Reading
+from flaxattn.text.token_batch import Reader
+from flaxattn.text.words import words_read, words_written
+from flaxattn.trace.record import SIDES
+from flaxattn.trace.trace import Trace
+
+_WEIGHTS = Capture(weights=True)
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class PretrainedSeq2Seq(Pretrained):
+    """An encoder-decoder ready to use; its other parts are described at `Pretrained`.
+
+    Attributes:
+        target_tokenizer: Of the target side, where it has one of its own.
+        generation: Settings that the checkpoint wants text written with, as Hugging Face has them.
+    """
+
+    config: EncoderDecoderConfig
+    target_tokenizer: Reader | None = None
+    generation: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def __call__(
+        self,
+        input_ids: Int[Any, "B S"],
+        attention_mask: Int[Any, "B S"] | None = None,
+        decoder_input_ids: Int[Any, "B T"] | None = None,
+        decoder_attention_mask: Int[Any, "B T"] | None = None,
+        head_mask: Float[Any, "..."] | None = None,
+        decoder_head_mask: Float[Any, "..."] | None = None,
+        cross_attn_head_mask: Float[Any, "..."] | None = None,
+        *,
+        labels: Int[Any, "B T"] | None = None,
+        output_attentions: bool = False,
+        output_hidden_states: bool = False,
+    ) -> Seq2SeqOutput:
+        """Run the model, with the argument and field names of Hugging Face, without dropout.
+
+        The program is compiled once for each pair of shapes.
+
+        Args:
+            input_ids: Source tokens; NumPy, JAX or nested lists, like the other arrays.
+            attention_mask: 1 at real source positions, 0 at padding; default 1.
+            decoder_input_ids: What the decoder reads, the start token first; default the source
+                shifted by one position.
+            decoder_attention_mask: 1 at real target positions; default 1.
+            head_mask: Factors on the outputs of the encoder's heads, `[H]` for all layers or
+                `[L, H]`: 0 silences a head, 1 leaves it. Attentions are returned as before it.
+            decoder_head_mask: The same of the decoder's attention to what it wrote.
+            cross_attn_head_mask: The same of its attention to the source.
+            labels: What the decoder shall write, instead of what it reads; -100 is padding.
+            output_attentions: Whether to return `encoder_attentions`, `decoder_attentions` and
+                `cross_attentions`: per layer float32 `[B, H, Q, K]`, NumPy arrays that torch's
+                functions take too.
+            output_hidden_states: Whether to return both sides' hidden states.
+
+        Returns:
+            The fields that the architecture has.
+
+        Raises:
+            InputError: For a wrong shape or dtype, an id out of range, a length over the limit.
+        """
+        given = self._source(input_ids, attention_mask)
+        given |= self._target(decoder_input_ids, decoder_attention_mask, labels, given)
+        given |= self._masked(
+            head_mask=head_mask,
+            decoder_head_mask=decoder_head_mask,
+            cross_attn_head_mask=cross_attn_head_mask,
+        )
+        capture = Capture(weights=output_attentions)
+        module = self.module.clone(capture=capture, keep_hidden=output_hidden_states)
+        out, seen = run(module, self.params, given, output_attentions)
+        if not output_attentions:
+            return out
+        trace = Trace.from_variables(seen)
+        sides = [side for side in SIDES if getattr(trace, side)]
+        return out.replace(
+            **{f"{side}_attentions": getattr(trace, f"{side}_attentions") for side in sides}
+        )
+
+    def generate(
+        self,
+        texts: str | Sequence[str] | None = None,
+        *,
+        input_ids: Int[Any, "B S"] | None = None,
+        attention_mask: Int[Any, "B S"] | None = None,
+        decoder_input_ids: Int[Any, "B P"] | None = None,
+        truncate: bool = False,
+        seed: int = 0,
+        scores: bool = False,
+        trace: bool = False,
+        capture: Capture = _WEIGHTS,
+        **settings: Any,
+    ) -> Any:
+        """Write, for every source, the text that the model makes of it.
+
+        Args:
+            texts: Sources; or give `input_ids`.
+            input_ids: Source tokens.
+            attention_mask: 1 at real source positions.
+            decoder_input_ids: What every text begins with, the start token first; default that
+                token alone.
+            truncate: Whether a source over the model's limit is cut.
+            seed: With `do_sample`, of the draws. A text depends on it, its source and its number
+                among those of one source, and on nothing else in the batch.
+            scores: Whether to return the log-probability of every text too, `[B R]`; with beams
+                it is under the length penalty.
+            trace: Whether to return a trace too: of the best text of each source, from one pass
+                over the finished texts, which sees what the steps saw.
+            capture: What the trace keeps.
+            **settings: Fields of `flaxattn.pretrained.decoding_settings.Decoding`; what is left out
+                is as the checkpoint's `generation_config.json` says. Where that names no length,
+                about 50 tokens more than the source has are written at most.
+
+        Returns:
+            Texts for texts; for ids an array `[B R, T]` with the start token, as Hugging Face
+            returns; R = `num_return_sequences`. With `scores`, a pair of that and the scores; with
+            `trace`, a pair of all that and the trace.
+
+        Raises:
+            InputError: For a source or a setting that cannot be used.
+        """
+        source = self._sources(texts, input_ids, attention_mask, truncate)
+        prompt = decoder_input_ids
+        if prompt is None:
+            prompt = np.full((len(source.told), 1), self.config.decoder_start_token_id)
+        prompt = self._target(prompt, None, None, source.given)["decoder_input_ids"]
+        decoding = self.decoding(source.lengths[0], prompt.shape[1], settings)
+        written = write(self.module, self.params, source.given, prompt, decoding, seed)
+        ids = np.asarray(written.ids)
+        flat = shortened(ids.reshape(-1, ids.shape[-1]), prompt.shape[1], decoding)
+        told = flat if texts is None else [self._writer().decode(row) for row in flat]
+        if scores:
+            told = told, np.asarray(written.scores).reshape(-1)
+        if not trace:
+            return told
+        reading = self._reread(source, ids[:, 0], prompt.shape[1], decoding)
+        return told, self.seen(reading, capture)
+
+    def with_targets(
+        self,
+        sources: Sequence[Reading],
+        given: Mapping[str, Int[np.ndarray, "B S"]],
+        decoding: Decoding,
+        seed: int = 0,
+    ) -> list[Reading]:
+        """Sources that were read, each with the best target that the model writes for it.
+
+        Args:
+            sources: Of one text each.
+            given: Arguments of all of them, padded.
+            decoding: From `decoding`.
+            seed: As for `generate`.
+        """
+        prompt = np.full((len(given["input_ids"]), 1), self.config.decoder_start_token_id, np.int32)
+        written = write(self.module, self.params, given, prompt, decoding, seed)
+        rows = zip(sources, np.asarray(written.ids)[:, :1], strict=False)
+        return [self._reread(source, row, 1, decoding) for source, row in rows]
+
+    def trace(
+        self,
+        text: str | Sequence[str],
+        target: str | Sequence[str] | None = None,
+        *,
+        capture: Capture = _WEIGHTS,
+        truncate: bool = False,
+        **settings: Any,
+    ) -> Trace:
+        """Read sources and their targets, and keep what attention saw.
+
+        Args:
+            text: A source, or B of them.
+            target: The target of each; default what the model writes.
+            capture: What to keep, of which layers and heads.
+            truncate: Whether a text over the model's limit is cut.
+            **settings: As for `generate`, where there is no target.
+
+        Returns:
+            The trace of B pairs: `encoder`, `decoder` and `cross`.
+
+        Raises:
+            InputError: For an unknown layer or head, a model without tokenizer, an empty text, or
+                one over the limit.
+        """
+        if target is None:
+            told = {"trace": True, "capture": capture, **settings}
+            return self.generate(text, truncate=truncate, **told)[1]
+        return self.seen(self.read(text, target, truncate=truncate), capture)
+
+    def read(self, text: Any, text_b: Any = None, *, truncate: bool = False) -> Reading:
+        """What the model is fed for sources, and for targets if given; see `Pretrained.read`."""
+        source = self._sources(text, None, None, truncate)
+        if text_b is None:
+            return source
+        encoded = self._writer().encode(text_b, max_length=self.limit, truncate=truncate)
+        if len(encoded.input_ids) != len(source.told):
+            raise InputError(
+                f"{len(source.told)} sources and {len(encoded.input_ids)} targets\n"
+                "give every source its target"
+            )
+        ids, start = encoded.input_ids, self.config.decoder_start_token_id
+        read = np.insert(ids[:, :-1], 0, start, axis=1)
+        return self._paired(source, read, ids, encoded.attention_mask)
+
+    @property
+    def limit(self) -> int:
+        """Most positions of a source, and of a target."""
+        return self.config.max_position_embeddings
+
+    def counts(self) -> tuple[int, int]:
+        """Layers, and heads of a layer, of the side that has more of them."""
+        c = self.config
+        layers = max(c.encoder_layers, c.decoder_layers)
+        return layers, max(c.encoder_attention_heads, c.decoder_attention_heads)
+
+    def masks(self) -> Mapping[str, tuple[int, int]]:
+        """Arguments of a call that mask heads, and of how many layers and heads each does."""
+        c = self.config
+        if isinstance(c, RnnConfig):
+            return {}
+        encoder = (c.encoder_layers, c.encoder_attention_heads)
+        decoder = (c.decoder_layers, c.decoder_attention_heads)
+        return {
+            "head_mask": encoder,
+            "decoder_head_mask": decoder,
+            "cross_attn_head_mask": decoder,
+        }
+
+    def decoding(self, source: int, prompt: int, settings: Mapping[str, Any]) -> Decoding:
+        """The settings of generation, with the checkpoint's and the defaults in place of others.
+
+        Args:
+            source: Length of the longest source, on which the default of the longest text depends.
+            prompt: Length of what every text begins with.
+            settings: Fields of `Decoding`.
+
+        Raises:
+            InputError: For a setting that there is not, or more tokens than there is room for.
+        """
+        c = self.config
+        room = self.limit - prompt
+        told: dict[str, Any] = {
+            "max_new_tokens": inputs.bucket(source + 50, room),
+            "eos": (c.eos_token_id,),
+            "pad": c.pad_token_id,
+            "forced_first": c.forced_bos_token_id,
+            "forced_last": c.forced_eos_token_id,
+        }
+        return settled(told, self.generation, settings, prompt, room)
+
+    def positions(self, side: str = "encoder") -> Float[np.ndarray, "P E"]:
+        """The table of positions, sinusoidal or learned, for `flaxattn.plot_positions`.
+
+        Args:
+            side: "encoder" or "decoder", which learn a table each.
+        """
+        c = self.config
+        if isinstance(c, RnnConfig):
+            raise InputError("A recurrent model has no table of positions.\nName a Transformer.")
+        if c.positions == "sinusoidal":
+            return positions.sinusoids(c.max_position_embeddings, c.d_model)
+        table = positions.learned(self.params, f"{side}_inputs/position")
+        if table is None:
+            raise InputError(f'There is no {side!r} with positions.\nUse "encoder" or "decoder".')
+        return table[positions.UNUSED_ROWS :]
+
+    def _beside(self) -> dict[str, Any]:
+        return super()._beside() | {
+            "target_tokenizer": self.target_tokenizer,
+            "generation": self.generation,
+        }
+
+    def _writer(self) -> Reader:
+        """The tokenizer of the target side."""
+        return self._reader() if self.target_tokenizer is None else self.target_tokenizer
+
+    def _size(self) -> str:
+        c = self.config
+        return (
+            f"{c.encoder_layers} + {c.decoder_layers} layers, "
+            f"{c.encoder_attention_heads} and {c.decoder_attention_heads} heads"
+        )
+
+    def _sources(self, texts: Any, ids: Any, mask: Any, truncate: bool) -> Reading:
+        """Checked arguments of the encoder, and what a trace tells of the texts."""
+        if (texts is None) == (ids is None):
+            raise InputError("give either texts or input_ids")
+        if texts is None:
+            given = self._source(ids, mask)
+            told: dict[str, Any] = {"tokens": _pieces(self.tokenizer, given["input_ids"])}
+        else:
+            encoded = self._reader().encode(texts, max_length=self.limit, truncate=truncate)
+            given = self._source(encoded.input_ids, encoded.attention_mask)
+            rows = [(text,) for text in ([texts] if isinstance(texts, str) else texts)]
+            parts = zip(rows, encoded.offsets, encoded.special, strict=True)
+            told = {
+                "tokens": encoded.tokens,
+                "words": [words_read(row[0], places, added) for row, places, added in parts],
+                "special": encoded.special,
+                "texts": rows,
+                "truncated": encoded.truncated,
+            }
+        return Reading(given, Trace(**told, mask=given["attention_mask"] == 1, model=self.name))
+
+    def _reread(
+        self, source: Reading, ids: Int[np.ndarray, "B T"], prompt: int, decoding: Decoding
+    ) -> Reading:
+        """Sources with the targets that were written for them."""
+        ids = shortened(ids, prompt, decoding)
+        mask = (np.arange(ids.shape[1] - 1)[None] < lengths(ids, prompt, decoding)[:, None] - 1) + 0
+        return self._paired(source, ids[:, :-1], ids[:, 1:], mask)
+
+    def _paired(
+        self,
+        source: Reading,
+        read: Int[np.ndarray, "B T"],
+        wrote: Int[np.ndarray, "B T"],
+        mask: Int[np.ndarray, "B T"],
+    ) -> Reading:
+        """Sources with targets: the decoder reads `read`, and writes `wrote`."""
+        told = dataclasses.replace(
+            source.told,
+            decoder_tokens=_pieces(self.tokenizer and self._writer(), read),
+            **self._wrote(wrote, mask),
+            decoder_mask=mask == 1,
+            decoder_special=np.isin(read, self._added()) | (mask == 0),
+        )
+        target = {"decoder_input_ids": read, "decoder_attention_mask": mask}
+        return Reading({**source.given, **target}, told)
+
+    def _wrote(self, ids: Int[np.ndarray, "B T"], mask: Int[np.ndarray, "B T"]) -> dict[str, Any]:
+        """What was written, and the word that each piece of it belongs to."""
+        reader = None if self.tokenizer is None else self._writer()
+        added = np.isin(ids, self._added()) | (mask == 0)
+
+        def decode(row: Sequence[int]) -> str:
+            return " ".join(map(str, row)) if reader is None else reader.decode(row)
+
+        rows = zip(ids.tolist(), added, strict=True)
+        words = [words_written(row, extra, decode) for row, extra in rows]
+        return {"written": _pieces(reader, ids), "decoder_words": words}
+
+    def _added(self) -> list[int]:
+        """Ids that stand for no text of a target."""
+        c = self.config
+        ids = (c.pad_token_id, c.bos_token_id, c.eos_token_id, c.decoder_start_token_id)
+        forced = (c.forced_bos_token_id, c.forced_eos_token_id)
+        return [i for i in (*ids, *forced) if i is not None]
+
+    def _source(self, ids: Any, mask: Any) -> dict[str, Any]:
+        """Checked arguments of the encoder; the mask is filled in, for one program to serve all."""
+        c = self.config
+        ranges = {"input_ids": (c.vocab_size, "vocab_size"), "attention_mask": inputs.MASK}
+        given = {"input_ids": ids, "attention_mask": mask}
+        arrays = inputs.checked(given, ranges, c.max_position_embeddings)
+        return {"attention_mask": np.ones(arrays["input_ids"].shape, np.int32)} | arrays
+
+    def _target(
+        self, ids: Any, mask: Any, labels: Any, source: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Checked arguments of the decoder."""
+        c = self.config
+        meaning = (c.target_size, "size of the target vocabulary")
+        if ids is None and labels is not None:
+            ids = inputs.whole("labels", labels)
+            ids = np.where(ids == -100, c.pad_token_id, ids)
+            inputs.checked({"labels": ids}, {"labels": meaning}, c.max_position_embeddings)
+        if ids is None or labels is not None:
+            ids = shifted_right(source["input_ids"] if ids is None else ids, c)
+        ranges = {"decoder_input_ids": meaning, "decoder_attention_mask": inputs.MASK}
+        given = {"decoder_input_ids": ids, "decoder_attention_mask": mask}
+        arrays = inputs.checked(given, ranges, c.max_position_embeddings)
+        count, expected = len(arrays["decoder_input_ids"]), len(source["input_ids"])
+        if count != expected:
+            raise InputError(
+                f"decoder_input_ids: expected {expected} sequences as input_ids has, received "
+                f"{count}.\nEvery source needs its target."
+            )
+        ones = np.ones(arrays["decoder_input_ids"].shape, np.int32)
+        return {"decoder_attention_mask": ones} | arrays
+
+
+def _pieces(reader: Reader | None, ids: Int[np.ndarray, "B T"]) -> list[list[str]]:
+    """Readable pieces; the ids themselves where there is no tokenizer."""
+    if reader is None:
+        return [[str(number) for number in row] for row in ids.tolist()]
+    return [reader.pieces(row) for row in ids.tolist()]

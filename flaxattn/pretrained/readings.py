@@ -1,0 +1,87 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a model is fed for texts, with what a trace will tell of them: `Reading`.
+
+Every handle reads texts into one; `trace` runs the model on it at once, extraction takes it apart
+into rows that it puts together by length. NumPy only: no model and no tokenizer is here.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+
+import numpy as np
+from jaxtyping import Int
+
+from flaxattn.pretrained import model_inputs as inputs
+from flaxattn.trace.record import Seen, cut
+from flaxattn.trace.trace import Trace
+
+_TARGET = "decoder_"  # begins the names of the decoder's arguments, where there is an encoder
+
+
+@dataclasses.dataclass(frozen=True)
+class Reading:
+    """B texts, or pairs of texts, as a model takes them, padded on the right.
+
+    Attributes:
+        given: Arguments of the module, int32 `[B, S]`; those of a decoder beside an encoder,
+            whose names begin with `decoder_`, are `[B, T]`.
+        told: The trace without what attention saw: tokens, masks, words, texts.
+    """
+
+    given: Mapping[str, Int[np.ndarray, "B S"]]
+    told: Trace
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """Padded lengths: S, and T where an encoder has a decoder beside it."""
+        names = ("input_ids", f"{_TARGET}input_ids")
+        return tuple(self.given[name].shape[1] for name in names if name in self.given)
+
+    def padded(self, limit: int) -> dict[str, Int[np.ndarray, "B S"]]:
+        """The arguments, padded further to one of a few lengths.
+
+        Args:
+            limit: Longest length the model takes.
+        """
+        found: dict[str, np.ndarray] = {}
+        for target in (False, True):
+            side = {n: a for n, a in self.given.items() if n.startswith(_TARGET) == target}
+            found |= inputs.padded(side, limit) if side else {}
+        return found
+
+    def rows(self) -> list["Reading"]:
+        """Each text by itself, without padding."""
+        sizes = [self._sizes(f"{side}attention_mask") for side in ("", _TARGET)]
+        found = []
+        for b in range(len(self.told)):
+            given = {
+                name: array[b : b + 1, : sizes[name.startswith(_TARGET)][b]]
+                for name, array in self.given.items()
+            }
+            found.append(Reading(given, self.told[b]))
+        return found
+
+    def _sizes(self, mask: str) -> list[int]:
+        return (self.given[mask] != 0).sum(1).tolist() if mask in self.given else []
+
+
+def joined(
+    told: Trace, sides: Mapping[str, Seen], lengths: tuple[int, ...], start: int = 0
+) -> Trace:
+    """A trace of what was told and what attention saw, cut to the lengths without padding.
+
+    Args:
+        told: Of B texts.
+        sides: Records of the encoder, the decoder and cross-attention, as many as there are.
+        lengths: S, and T where an encoder has a decoder beside it.
+        start: First position of the text, where it shares a row.
+    """
+    source, target = (slice(start, start + n) for n in (lengths[0], lengths[-1]))
+    extents = {"encoder": (source, source), "decoder": (target, target), "cross": (target, source)}
+    found = {
+        side: cut(seen, queries, keys)
+        for side, (queries, keys) in extents.items()
+        if (seen := sides.get(side)) is not None
+    }
+    return dataclasses.replace(told, **found)

@@ -1,0 +1,127 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Runs an encoder over documents with marked mentions and hands out attention between their words.
+
+Which mention means which is decided in `flaxattn.measures`.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from flaxattn.corpus.bad_rows import BadRows, Problem
+from flaxattn.corpus.mentions import Document
+from flaxattn.errors import InputError
+from flaxattn.measures.head_scores import Subject
+from flaxattn.pretrained.pretrained_bert import PretrainedBert
+from flaxattn.pretrained.pretrained_model import Pretrained
+from flaxattn.probes.extract_word_maps import whole_maps
+from flaxattn.probes.word_maps import between_words
+from flaxattn.text.words import pieces_of_words
+from flaxattn.trace.selection import layer_weights
+
+POSITIONS = 128
+"""Most positions of a document, special pieces counted (Clark et al. 2019)."""
+_LONGEST = 1 << 30
+
+
+class DocumentMaps(NamedTuple):
+    """Attention between the W words of the beginning of a document.
+
+    Attributes:
+        document: As far as it was read.
+        weights: Share of attention that the word of a row gives to that of a column.
+        layers: Number of the layer at each index.
+        heads: Number of the head at each index.
+    """
+
+    document: Document
+    weights: Float[np.ndarray, "L H W W"]
+    layers: tuple[int, ...]
+    heads: tuple[int, ...]
+
+
+def document_maps(
+    model: Pretrained,
+    documents: Iterable[Document],
+    *,
+    positions: int = POSITIONS,
+    bad: BadRows | None = None,
+    batch_tokens: int | None = None,
+    watch: Callable[[int], object] = lambda count: None,
+) -> Iterator[DocumentMaps]:
+    """Attention between the words of documents, in order; each is read as far as there is room.
+
+    Documents end at the last word that fits; mentions that reach beyond it are left out.
+
+    Args:
+        model: A BERT with its tokenizer.
+        documents: With their mentions.
+        positions: Most positions, special pieces counted; no more than the model takes.
+        bad: Takes documents that cannot be used. Default: the first one raises.
+        batch_tokens: Positions of a batch, padding counted.
+        watch: Told how many documents were computed.
+
+    Yields:
+        Maps of a document: 4 L H W² bytes.
+
+    Raises:
+        InputError: For a model that is no BERT, fewer than four positions, or a document with a
+            word that the tokenizer leaves nothing of.
+    """
+    if not isinstance(model, PretrainedBert):
+        raise InputError(
+            f"probes read the attention of encoders; {model.name!r} is none\nname a BERT"
+        )
+    if positions < 4:
+        raise InputError(f"{positions} positions hold no two words\ngive 4 or more, such as 128")
+    bad = BadRows() if bad is None else bad
+    waiting: dict[str, _Cut] = {}
+
+    def subjects() -> Iterator[Subject]:
+        for number, document in enumerate(documents):
+            cut = _cut(model, document, min(positions, model.limit))
+            if isinstance(cut, Problem):
+                bad.report(cut)
+                continue
+            name = f"{number} {document.id}"  # ids may repeat
+            waiting[name] = cut
+            yield Subject(name, cut.document.text, None, None, document.file, document.line)
+
+    for read, seen in whole_maps(model, subjects(), False, bad, batch_tokens, watch):
+        cut = waiting.pop(read.subject.name)
+        weights = layer_weights(seen, seen.layers)
+        between = between_words(np.asarray(weights, np.float32), cut.pieces)[1]
+        yield DocumentMaps(cut.document, between, seen.layers, seen.heads)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Cut:
+    """The beginning of a document, and the pieces of each of its words."""
+
+    document: Document
+    pieces: list[list[int]]
+
+
+def _cut(model: PretrainedBert, document: Document, room: int) -> _Cut | Problem:
+    assert model.tokenizer is not None
+    encoded = model.tokenizer.encode(document.text, max_length=_LONGEST)
+    special = encoded.special[0].tolist()
+    pieces = pieces_of_words([word.span for word in document.words], encoded.offsets[0], special)
+    count = 0
+    for word, its in zip(document.words, pieces, strict=True):
+        if not its:
+            told = (
+                f"document {document.id!r}, word {word.form!r}: the tokenizer makes no piece of it"
+            )
+            return Problem(document.file, word.line, "", "no-pieces", told)
+        if its[-1] + 1 >= room:  # one more piece ends the text
+            break
+        count += 1
+    if not count:
+        told = f"document {document.id!r}: its first word has more pieces than there is room for"
+        return Problem(document.file, document.line, "", "no-pieces", told)
+    return _Cut(document.until(count), pieces[:count])

@@ -1,0 +1,88 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Runs an encoder over texts with pronouns and hands out what its heads say of each.
+
+Which candidate wins, and what that is worth, is decided in `flaxattn.probes.mention_resolution`.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+
+from flaxattn.corpus.bad_rows import BadRows, Problem
+from flaxattn.corpus.pronouns import Pronoun
+from flaxattn.errors import InputError
+from flaxattn.measures.head_scores import Read, Subject
+from flaxattn.pretrained.pretrained_bert import PretrainedBert
+from flaxattn.pretrained.pretrained_model import Pretrained
+from flaxattn.probes.extract_word_maps import whole_maps
+from flaxattn.probes.mention_resolution import MentionScores, pronoun_scores
+from flaxattn.text.words import pieces_of_words
+from flaxattn.trace.selection import layer_weights
+
+
+def pronoun_maps(
+    model: Pretrained,
+    pronouns: Iterable[Pronoun],
+    *,
+    pooling: str = "sum",
+    truncate: bool = False,
+    bad: BadRows | None = None,
+    batch_tokens: int | None = None,
+    watch: Callable[[int], object] = lambda count: None,
+) -> Iterator[MentionScores]:
+    """Attention between pronouns and those whom they may mean, in order.
+
+    Args:
+        model: A BERT with its tokenizer.
+        pronouns: With their texts.
+        pooling: See `coreference.pronoun_scores`.
+        truncate: Whether texts over the model's limit are cut; a pronoun that is cut off, or a
+            candidate, cannot be used.
+        bad: Takes pronouns that cannot be used. Default: the first one raises.
+        batch_tokens: Positions of a batch, padding counted.
+        watch: Told how many texts were computed.
+
+    Yields:
+        Scores of a pronoun.
+
+    Raises:
+        InputError: For a model that is no BERT, or a pronoun that cannot be used.
+    """
+    if not isinstance(model, PretrainedBert):
+        raise InputError(
+            f"probes read the attention of encoders; {model.name!r} is none\nname a BERT"
+        )
+    bad = BadRows() if bad is None else bad
+    waiting: dict[str, Pronoun] = {}
+
+    def subjects() -> Iterator[Subject]:
+        for number, one in enumerate(pronouns):
+            name = f"{number} {one.id}"  # ids may repeat
+            waiting[name] = one
+            yield Subject(name, one.text, None, None, one.file, one.line)
+
+    for read, seen in whole_maps(model, subjects(), truncate, bad, batch_tokens, watch):
+        one = waiting.pop(read.subject.name)
+        pronoun, *candidates = _places(model, one, read)
+        if not pronoun or not all(candidates):
+            told = f"the tokenizer leaves nothing of the pronoun {one.id!r}, or of a candidate"
+            bad.report(Problem(one.file, one.line, "", "no-pieces", told))
+            continue
+        yield pronoun_scores(
+            layer_weights(seen, seen.layers),
+            pronoun,
+            candidates,
+            one.right,
+            group=one.group,
+            layers=seen.layers,
+            heads=seen.heads,
+            pooling=pooling,
+        )
+
+
+def _places(model: PretrainedBert, one: Pronoun, read: Read) -> list[list[int]]:
+    """Pieces of the pronoun and of each candidate."""
+    assert model.tokenizer is not None
+    encoded = model.tokenizer.encode(one.text, max_length=1 << 30)
+    offsets = encoded.offsets[0][: len(read.layout)]
+    special = read.layout.special.tolist()
+    return pieces_of_words([one.span, *one.candidates], offsets, special)

@@ -1,0 +1,158 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Shards of planned stores computed and committed, one after the other, whoever asks.
+
+The texts of a shard come from the store itself, see `planning`; while a shard is compressed and
+written, the device works on the next one. Which shards are whose is decided in `run`.
+"""
+
+import dataclasses
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from flaxattn.corpus.safe_text import printable
+from flaxattn.errors import InputError
+from flaxattn.pipeline.chunks import TextError
+from flaxattn.pipeline.extraction import Options, Texts, extract_shards
+from flaxattn.pipeline.extraction import Shard as Computed
+from flaxattn.pretrained.pretrained_model import Pretrained
+from flaxattn.pretrained.pretrained_seq2seq import PretrainedSeq2Seq
+from flaxattn.store.job_plan import Plan
+from flaxattn.store.make_plan import Planned, shard_texts
+from flaxattn.store.shard_writer import Item, ShardReport, write_shard
+from flaxattn.store.store_layout import shard_folder
+
+
+class Work(NamedTuple):
+    """A store to fill.
+
+    Attributes:
+        store: its folder, which `planning.prepare` filled.
+        plan: what that returned.
+        model: the one that the plan names.
+    """
+
+    store: Path
+    plan: Plan
+    model: Pretrained
+
+    def lacks(self, number: int) -> bool:
+        """Whether a shard is not there yet."""
+        return not shard_folder(self.store, number).is_dir()
+
+
+# What `commit_shards` is, and what computes shards elsewhere.
+Commit = Callable[
+    [Sequence[Work], Iterable[int], Options], Generator[list[ShardReport], None, None]
+]
+
+
+def options_of(plan: Plan, model: Pretrained, options: Options) -> Options:
+    """Options with all that decides the content of a shard taken from its plan.
+
+    Args:
+        plan: of the store.
+        model: that is run.
+        options: of which devices, workers and sizes of batches are kept.
+    """
+    writes = isinstance(model, PretrainedSeq2Seq) and plan.columns.pair is None
+    return dataclasses.replace(
+        options,
+        capture=plan.capture,
+        truncate=plan.settings.truncate,
+        reduce=plan.settings.reduce,
+        settings={"seed": plan.settings.seed} if writes else {},
+    )
+
+
+def commit_shards(
+    works: Sequence[Work], numbers: Iterable[int], options: Options
+) -> Generator[list[ShardReport], None, None]:
+    """Compute shards and put them into their stores; those that are there are passed over.
+
+    Memory: the traces of two shards, and a shard while it is compressed.
+
+    Args:
+        works: one store, or one for each of several models; their plans differ in the model only.
+        numbers: of shards, taken when the one before is computed.
+        options: see `options_of`.
+
+    Yields:
+        What became of a shard in each store that lacked it, when it is on the disk. If the caller
+        leaves, or an error is raised, the shard that is being written is finished, and of the one
+        being computed nothing is left.
+
+    Raises:
+        InputError: a text cannot be read, which is named by file and line.
+        StoreError: a shard cannot be written.
+        UnavailableError: memory does not suffice, or a worker was lost.
+    """
+    first = works[0]
+    models = [dataclasses.replace(w.model, name=w.plan.model.name) for w in works]
+    members: dict[int, list[Planned]] = {}
+
+    def given() -> Iterator[Texts]:
+        for number in numbers:
+            if any(work.lacks(number) for work in works):
+                members[number] = shard_texts(first.store, first.plan, number)
+                yield _texts(members[number], first.plan)
+
+    marks = [work.plan.sha256 for work in works]
+    before: Future[list[ShardReport]] | None = None
+    with ThreadPoolExecutor(1, thread_name_prefix="flaxattn-write") as writer:
+        found = extract_shards(models, given(), options_of(first.plan, first.model, options))
+        for computed in _named(found, members):
+            number = next(iter(members))
+            if before is not None:
+                yield before.result()
+            planned = members.pop(number)
+            before = writer.submit(_write, works, marks, number, planned, computed)
+            del computed
+        if before is not None:
+            yield before.result()
+
+
+def _texts(planned: Sequence[Planned], plan: Plan) -> Texts:
+    texts = [one.text for one in planned]
+    seconds = None if plan.columns.pair is None else [text.text_b or "" for text in texts]
+    places = [printable(f"{text.file}:{text.line}") for text in texts]
+    return Texts([text.text for text in texts], seconds, texts[0].index, places)
+
+
+def _named(
+    found: Iterator[list[Computed]], members: dict[int, list[Planned]]
+) -> Iterator[list[Computed]]:
+    """The same; a text that cannot be read is named by where it stands."""
+    try:
+        yield from found
+    except TextError as error:
+        texts = (planned.text for some in members.values() for planned in some)
+        text = next(text for text in texts if text.index == error.number)
+        where = f"{printable(text.file)}, line {text.line}"
+        raise InputError(f"{where}: {error.problem}") from error
+
+
+def _write(
+    works: Sequence[Work],
+    marks: Sequence[str],
+    number: int,
+    planned: Sequence[Planned],
+    computed: Sequence[Computed],
+) -> list[ShardReport]:
+    reports = []
+    for work, mark, shard in zip(works, marks, computed, strict=True):
+        if work.lacks(number):
+            items = [
+                Item(text.index, text.id, text.file, text.line, trace)
+                for (text, _), trace in zip(planned, shard.traces, strict=True)
+            ]
+            table = None if shard.reductions is None else shard.reductions.table()
+            span = work.plan.shards[number]
+            reports.append(write_shard(work.store, mark, number, span, items, table))
+    # Arrow keeps what tables took for tables to come, piece by piece more with every shard.
+    pa.default_memory_pool().release_unused()
+    return reports

@@ -1,0 +1,62 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a job of extraction would do: `flaxattn extract --dry-run`. It writes to no store."""
+
+import shutil
+import tempfile
+import time
+from pathlib import Path
+
+from flaxattn.corpus.bad_rows import BadRows
+from flaxattn.corpus.input_files import find_inputs
+from flaxattn.store.commit_shards import Work
+from flaxattn.store.job import (
+    Asked,
+    Models,
+    Report,
+    Watcher,
+    check_request,
+    folders,
+    prepare_arguments,
+    report_of,
+)
+from flaxattn.store.job_plan import read_plan
+from flaxattn.store.make_plan import check_same, make_plan
+
+
+def survey(
+    store: Path, model: Models, asked: Asked, watcher: Watcher | None = None
+) -> tuple[Report, int]:
+    """What a job would do. Nothing is written but temporary files; the store is not claimed.
+
+    Args:
+        store: its folder, there or not.
+        model: or several.
+        asked: what to do.
+        watcher: is told how far planning is.
+
+    Returns:
+        A report of what is there and what is missing, and the bytes free where the store goes.
+
+    Raises:
+        InputError: as `extract_to`.
+    """
+    started, watcher = time.monotonic(), watcher or Watcher()
+    models = folders(model)
+    check_request(list(models.values()), asked)
+    name, first = next(iter(models.items()))
+    whole = store / name if name else store
+    with tempfile.TemporaryDirectory() as folder:
+        kept = store if any(store.glob("stdin.*")) else Path(folder)
+        files = find_inputs(asked.inputs, folder=kept, kind=asked.kind)
+        plan, measure, size = prepare_arguments(first, asked, files)
+        if found := read_plan(whole):
+            check_same(whole, found, plan)
+            plan = found
+        else:
+            bad = BadRows(asked.settings.on_error, Path(folder))
+            plan = make_plan(plan, files, measure, size, bad, note=watcher.planning)
+    works = [Work(store / name if name else store, plan, one) for name, one in models.items()]
+    report = report_of(store, works, time.monotonic() - started)
+    place = next(path for path in (store, *store.absolute().parents) if path.exists())
+    return report, shutil.disk_usage(place).free

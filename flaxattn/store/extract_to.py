@@ -1,0 +1,247 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""A whole job: from files and a model to a store, by a call that may be repeated until it is done.
+
+Locks the folder, plans, sees whether there is room, has the shards that are missing committed, and
+tells how it goes. What is shown of that is decided in `commands.extract_progress`, and how one
+shard comes about in `commit`.
+"""
+
+import contextlib
+import dataclasses
+import os
+import shutil
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from flaxattn.corpus.input_files import InputFile, Name, find_inputs
+from flaxattn.corpus.texts import Columns
+from flaxattn.errors import InputError, StoreError
+from flaxattn.kernels.contract import Capture
+from flaxattn.pipeline.extraction import Options
+from flaxattn.pretrained.pretrained_model import Pretrained
+from flaxattn.store.commit_shards import Commit, Work, commit_shards
+from flaxattn.store.engines import engine_of
+from flaxattn.store.folder_lock import held
+from flaxattn.store.job import (
+    WEIGHTS,
+    Asked,
+    Models,
+    Report,
+    Watcher,
+    check_request,
+    folders,
+    prepare_arguments,
+    report_of,
+)
+from flaxattn.store.job_plan import Settings, read_plan
+from flaxattn.store.make_plan import prepare
+from flaxattn.store.shard_writer import ShardReport
+
+_SETTINGS = {field.name for field in dataclasses.fields(Settings)}
+_OPTIONS = {"batch_tokens", "mesh", "devices", "workers"}
+
+
+def extract_to(
+    store: Name,
+    model: Models,
+    inputs: Name | Sequence[Name | tuple[Name, Name]],
+    *,
+    capture: Capture = WEIGHTS,
+    text_column: str = "text",
+    pair_column: str | None = None,
+    id_column: str | None = None,
+    shard: tuple[int, int] | None = None,
+    watcher: Watcher | None = None,
+    engine: str = "local",
+    ray_options: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> Report:
+    """What attention saw of a corpus, in a store that `fa.open_store` reads.
+
+    The corpus is gone over once and cut into shards; each is computed and put into the store whole
+    or not at all. The same call again computes the shards that are missing, and nothing else; what
+    is stored does not depend on where a job was stopped, nor on who computed what. Memory does not
+    grow with the corpus; in a process of one's own, `ARROW_DEFAULT_MEMORY_POOL=system` in the
+    environment keeps it a tenth lower, which the `flaxattn` command sees to itself.
+
+    On a CPU, values differ from those of `model.trace` of each text by the rounding of float32: XLA
+    sums up products of fewer than 64 rows, such as those of one short text, in another order than
+    those of a batch. Where scores are of order 1 that is below 1e-6 of a weight; of the built-in
+    tiny-bert, whose scores reach 28, below 5e-6. Neither side is the more exact one: of tiny-bert,
+    what is stored is within 2.7e-6 of float64, and a text alone within 2.0e-6.
+
+    Args:
+        store: Folder; made where absent.
+        model: A BERT, a GPT-2 or an encoder-decoder with its tokenizer; several of one
+            configuration, by name, run as one, and each fills the store `STORE/NAME`.
+        inputs: Files (txt, jsonl, csv, tsv, parquet, arrow, also .gz and .zst), patterns, folders
+            of a data set, or `-` for standard input.
+        capture: What to keep, of which layers and heads; by default all weights, in float16.
+        text_column: Column or key of the text.
+        pair_column: Of the second text, or of the target of an encoder-decoder, which otherwise
+            writes its targets itself.
+        id_column: Of what texts are called; by default `FILE:LINE`.
+        shard: `(i, n)`: only the shards i, i + n, i + 2 n, …, for jobs beside each other; by
+            default all, or with `jax.distributed` those of this process.
+        watcher: Is told how it goes.
+        engine: `local`, in this process, or `ray`: by the workers of a Ray cluster, which see the
+            store under the same path. A worker that is lost is replaced, and its shards are done
+            by another. Settings of jax made in Python do not reach workers; those of their
+            environment count. Leave accelerators of this machine to them: `JAX_PLATFORMS=cpu` in
+            this process alone.
+        ray_options: Fields of `ray_session.RayOptions`: `address`, `workers`, `gpus` and `cpus` of
+            each, `logs`.
+        **options: `truncate`, `on_error`, `seed`, `max_texts`, `reduce`, `shard_bytes` and
+            `shard_texts` as in `plan.Settings`; `batch_tokens`, `mesh`, `devices` and `workers` as
+            in `extract.Options`.
+
+    Returns:
+        What was found and written. Cost on disk: L H Q K entries of `capture.dtype` per text
+        before compression for weights, 4 L H Q bytes per statistic.
+
+    Raises:
+        InputError: The input, the request or the folder cannot be used, or the folder holds
+            another extraction; told before anything is computed wherever that is possible.
+        StoreError: The disk has too little room, or a shard cannot be written.
+        UnavailableError: Memory does not suffice, or a worker was lost; the engine cannot be used.
+    """
+    if unknown := sorted(options.keys() - _SETTINGS - _OPTIONS):
+        known = ", ".join(sorted(_SETTINGS | _OPTIONS))
+        raise InputError(f"extract_to has no option {unknown[0]!r}\nknown: {known}")
+    settings = Settings(**{k: v for k, v in options.items() if k in _SETTINGS})
+    how = Options(**{k: v for k, v in options.items() if k in _OPTIONS})
+    named = [inputs] if isinstance(inputs, str | os.PathLike) else inputs
+    columns = Columns(text_column, pair_column, id_column)
+    part = shard_of_process() if shard is None else shard
+    with claimed(Path(store), part), engine_of(engine, ray_options, how) as commit:
+        asked = Asked(named, capture, columns, settings)
+        return run(Path(store), model, asked, how, part=part, watcher=watcher, commit=commit)
+
+
+def shard_of_process() -> tuple[int, int] | None:
+    """Which part of a job is that of this process, where `jax.distributed` runs several."""
+    count = jax.process_count()
+    return (jax.process_index(), count) if count > 1 else None
+
+
+@contextlib.contextmanager
+def claimed(store: Path, part: tuple[int, int] | None) -> Iterator[None]:
+    """Keep other jobs out of a store, but those of other parts.
+
+    Args:
+        store: made where absent.
+        part: number of the part and their count.
+
+    Raises:
+        InputError: there is no such part, the folder cannot be written to, or is in use.
+    """
+    if part is not None and not 0 <= part[0] < part[1]:
+        raise InputError(
+            f"shard {part[0]}/{part[1]} does not exist\n"
+            "expected i/N with i from 0 to N - 1, for example 0/4"
+        )
+    with held(store, part):
+        yield
+
+
+def run(
+    store: Path,
+    model: Models,
+    asked: Asked,
+    options: Options,
+    *,
+    part: tuple[int, int] | None = None,
+    watcher: Watcher | None = None,
+    commit: Commit = commit_shards,
+) -> Report:
+    """A job in a folder that the caller has claimed; see `extract_to`.
+
+    Args:
+        store: the folder.
+        model: or several.
+        asked: what to do.
+        options: devices, workers and sizes of batches.
+        part: number of the part and their count.
+        watcher: is told how it goes.
+        commit: computes the shards, see `engines`.
+    """
+    started, watcher = time.monotonic(), watcher or Watcher()
+    models = folders(model)
+    check_request(list(models.values()), asked)
+    files = find_inputs(asked.inputs, folder=store, kind=asked.kind)
+    works = [
+        _planned(store / name if name else store, one, asked, files, watcher)
+        for name, one in models.items()
+    ]
+    plan = works[0].plan
+    report = report_of(store, works)
+    first, step = part or (0, 1)
+    mine = range(first, len(plan.shards), step)
+    todo = [number for number in mine if any(work.lacks(number) for work in works)]
+    free = _room(store, works, todo)
+    watcher.planned(report, [plan.shards[number] for number in todo], free)
+    written = []
+    with contextlib.closing(commit(works, todo, options)) as found:
+        for reports in found:
+            if reports:
+                watcher.committed(plan.shards[reports[0].number], reports)
+                written.append(reports)
+    return _ended(report, works, written, time.monotonic() - started)
+
+
+def _planned(
+    store: Path, model: Pretrained, asked: Asked, files: Sequence[InputFile], watcher: Watcher
+) -> Work:
+    """A store with its plan, found there or made."""
+    plan, measure, size = prepare_arguments(model, asked, files)
+    return Work(store, prepare(store, plan, files, measure, size, note=watcher.planning), model)
+
+
+def _room(store: Path, works: Sequence[Work], todo: Sequence[int]) -> int:
+    """Free bytes, which must be enough for the shards to be written."""
+    needed = sum(w.plan.shards[n].bytes for w in works for n in todo if w.lacks(n))
+    free = shutil.disk_usage(store).free
+    if needed > free:
+        raise StoreError(
+            f"{store} needs up to {needed:,} bytes for {len(todo)} shards; {free:,} are free\n"
+            "free some space, and the same call goes on\n"
+            "or ask for less into a new folder: layers, heads, uint8, statistics, not weights"
+        )
+    return free
+
+
+def _ended(
+    report: Report, works: Sequence[Work], written: Sequence[Sequence[ShardReport]], seconds: float
+) -> Report:
+    shards = [works[0].plan.shards[reports[0].number] for reports in written]
+    every = [one for reports in written for one in reports]
+    return dataclasses.replace(
+        report,
+        written=len(shards),
+        written_texts=sum(shard.stop - shard.start for shard in shards),
+        written_tokens=sum(shard.tokens for shard in shards),
+        written_bytes=sum(one.bytes for one in every if one.written),
+        missing=sum(any(w.lacks(n) for w in works) for n in range(report.shards)),
+        seconds=seconds,
+    )
+
+
+def refuse_started(store: Path) -> None:
+    """Refuse a folder in which an extraction was begun; it is never deleted here.
+
+    Args:
+        store: the folder.
+
+    Raises:
+        InputError: it has a plan.
+    """
+    if read_plan(store) is not None:
+        raise InputError(
+            f"{store} holds an extraction\n"
+            "leave out --fresh to finish it, or name another folder after --out"
+        )

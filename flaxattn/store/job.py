@@ -1,0 +1,187 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a job of extraction is asked and what it reports; requests checked before work begins.
+
+How a job runs is in `run`; a plan is made by `planning`.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from flaxattn.corpus.bad_rows import POLICIES
+from flaxattn.corpus.input_files import InputFile, Name, fingerprint
+from flaxattn.corpus.safe_text import safe_name
+from flaxattn.corpus.texts import Columns
+from flaxattn.errors import InputError
+from flaxattn.kernels.contract import Capture
+from flaxattn.pipeline.online_moments import KINDS, Running
+from flaxattn.pipeline.same_architecture import check_alike
+from flaxattn.pipeline.text_sizes import measure_for, raw_bytes, sides
+from flaxattn.pretrained import model_inputs as requests
+from flaxattn.pretrained.pretrained_model import Pretrained
+from flaxattn.store.commit_shards import Work
+from flaxattn.store.job_plan import Plan, Settings, Shard
+from flaxattn.store.model_fingerprint import mark
+from flaxattn.store.shard_writer import ShardReport
+
+WEIGHTS = Capture(weights=True, dtype="float16")
+Models = Pretrained | Mapping[str, Pretrained]
+
+
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """What a job is to do.
+
+    Attributes:
+        inputs: files, patterns, folders, `-` for standard input, or two parallel text files.
+        capture: what to keep.
+        columns: where the texts stand.
+        settings: what else decides the content.
+        kind: of standard input, and of files whose name does not tell, see `corpus.lines.KINDS`.
+    """
+
+    inputs: Sequence[Name | tuple[Name, Name]]
+    capture: Capture = WEIGHTS
+    columns: Columns = dataclasses.field(default_factory=Columns)
+    settings: Settings = dataclasses.field(default_factory=Settings)
+    kind: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.columns.pair is None and any(isinstance(item, tuple) for item in self.inputs):
+            object.__setattr__(self, "columns", dataclasses.replace(self.columns, pair="pair"))
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """What became of a job.
+
+    Attributes:
+        store: its folder.
+        texts: in the plan, all parts counted.
+        tokens: of these, as the model reads them.
+        bytes: of all arrays before compression.
+        shards: in the plan.
+        rows: rows found, kept and left out, see `BadRows.summary`.
+        truncated: texts that were cut.
+        there: shards that were there before.
+        written: shards that this call wrote.
+        written_texts: texts in those.
+        written_tokens: tokens of those.
+        written_bytes: bytes of those on the disk.
+        missing: shards that are not there: those of other parts.
+        seconds: that the call took.
+    """
+
+    store: Path
+    texts: int
+    tokens: int
+    bytes: int
+    shards: int
+    rows: Mapping[str, Any]
+    truncated: int
+    there: int
+    written: int = 0
+    written_texts: int = 0
+    written_tokens: int = 0
+    written_bytes: int = 0
+    missing: int = 0
+    seconds: float = 0.0
+
+
+class Watcher:
+    """Is told how a job goes; this one does nothing with it."""
+
+    def planning(self, texts: int, tokens: int) -> None:
+        """So many texts and tokens were found until now."""
+
+    def planned(self, report: Report, shards: Sequence[Shard], free: int) -> None:
+        """These shards will be computed; so many bytes are free where they go."""
+
+    def committed(self, shard: Shard, reports: Sequence[ShardReport]) -> None:
+        """A shard is on the disk, in one store or in that of each model."""
+
+
+def check_request(models: Sequence[Pretrained], asked: Asked) -> None:
+    """Refuse what can be refused without reading the corpus.
+
+    Args:
+        models: that are run.
+        asked: of them.
+
+    Raises:
+        InputError: a layer, head, policy or reduction does not exist, or models differ.
+    """
+    check_alike(models)
+    model, settings = models[0], asked.settings
+    requests.check_capture(asked.capture, *model.counts())
+    if settings.reduce:
+        Running(*settings.reduce)
+    if settings.on_error not in POLICIES:
+        raise InputError(
+            f"on_error {settings.on_error!r} is unknown\nchoose one of {', '.join(POLICIES)}"
+        )
+    for name in ("shard_bytes", "shard_texts", "max_texts"):
+        value = getattr(settings, name)
+        if value is not None and value < 1:
+            raise InputError(f"{name} is {value}, expected at least 1")
+    measure_for(model, asked.columns.pair is not None)
+
+
+def prepare_arguments(
+    model: Pretrained, asked: Asked, files: Sequence[InputFile]
+) -> tuple[Plan, Any, Any]:
+    """What `planning.prepare` and `planning.make_plan` take: a plan without shards, and measures.
+
+    Args:
+        model: that reads the texts.
+        asked: what to do.
+        files: the corpus.
+    """
+    reduce = tuple(kind for kind in KINDS if kind in asked.settings.reduce)
+    settings = dataclasses.replace(asked.settings, reduce=reduce)
+    plan = Plan(fingerprint(files), asked.columns, mark(model), asked.capture, settings)
+    which = sides(model.config)
+    measure = measure_for(model, asked.columns.pair is not None)
+    return plan, measure, lambda size: raw_bytes(asked.capture, which, size)
+
+
+def report_of(store: Path, works: Sequence[Work], seconds: float = 0.0) -> Report:
+    """What there is before anything is computed.
+
+    Args:
+        store: the folder.
+        works: stores that are filled, one per model.
+        seconds: that it took to know.
+    """
+    plan = works[0].plan
+    missing = sum(any(w.lacks(n) for w in works) for n in range(len(plan.shards)))
+    return Report(
+        store=store,
+        texts=plan.texts,
+        tokens=plan.tokens,
+        bytes=plan.bytes * len(works),
+        shards=len(plan.shards),
+        rows=plan.rows,
+        truncated=plan.truncated,
+        there=len(plan.shards) - missing,
+        missing=missing,
+        seconds=seconds,
+    )
+
+
+def folders(model: Models) -> dict[str, Pretrained]:
+    """Models by the folder of their store inside another; one without a name has the whole of it.
+
+    Args:
+        model: one, or several by name.
+
+    Raises:
+        InputError: one of several has no name.
+    """
+    models = {"": model} if isinstance(model, Pretrained) else model
+    found = {safe_name(name) if name else "": model for name, model in models.items()}
+    if len(models) > 1 and "" in found:
+        raise InputError("a model has an empty name\nname every model, its store is called so")
+    return found

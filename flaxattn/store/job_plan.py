@@ -1,0 +1,217 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""The plan of an extraction: what is asked of which texts, and which of them make which shard.
+
+A shard is a function of the plan and its number, whoever computes it. Here a plan is compared, told
+as JSON and read; `planning` makes one out of a corpus.
+"""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from flaxattn import __version__
+from flaxattn.corpus.input_files import Fingerprint
+from flaxattn.corpus.texts import Columns
+from flaxattn.errors import InputError
+from flaxattn.kernels.contract import Capture
+from flaxattn.store.model_fingerprint import ModelMark
+from flaxattn.trace.capture_json import capture_from_json, capture_to_json
+
+PLAN = "plan.json"
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What else decides what a store holds.
+
+    Attributes:
+        truncate: whether texts over the model's limit are cut.
+        on_error: "fail", "skip" or "quarantine", see `corpus.bad_rows`.
+        seed: of anything that is drawn.
+        max_texts: take no more than so many.
+        reduce: moments that are kept of each shard, kinds of `running.Running`.
+        shard_bytes: a shard takes texts while its arrays have no more bytes than this before
+            compression; one text may have more.
+        shard_texts: nor has it more texts than this.
+    """
+
+    truncate: bool = False
+    on_error: str = "fail"
+    seed: int = 0
+    max_texts: int | None = None
+    reduce: tuple[str, ...] = ()
+    shard_bytes: int = 128 * 2**20
+    shard_texts: int = 4096
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "reduce", tuple(self.reduce))
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Texts `start` to `stop`, their tokens, and the bytes of their arrays before compression."""
+
+    start: int
+    stop: int
+    tokens: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is asked, and, once a corpus was gone through, its texts cut into shards.
+
+    Attributes:
+        files: fingerprints of the corpus.
+        columns: where the texts stand.
+        model: fingerprint of the model.
+        capture: what is kept.
+        settings: what else decides the content.
+        texts: how many there are.
+        tokens: of all of them, as the model reads them.
+        bytes: of all arrays before compression; where the model writes the targets, an estimate.
+        truncated: texts that are cut.
+        rows: rows found, kept and left out, see `BadRows.summary`.
+        shards: which texts make which; each text is in one, in order.
+        flaxattn: version that made the plan.
+        format: of the JSON.
+    """
+
+    files: tuple[Fingerprint, ...]
+    columns: Columns
+    model: ModelMark
+    capture: Capture
+    settings: Settings = Settings()
+    texts: int = 0
+    tokens: int = 0
+    bytes: int = 0
+    truncated: int = 0
+    rows: Mapping[str, Any] = field(default_factory=dict)
+    shards: tuple[Shard, ...] = ()
+    flaxattn: str = __version__
+    format: int = FORMAT
+
+    def compare(self, other: "Plan") -> list[str]:
+        """What is asked differently, in words; empty where a store of one is a store of the other.
+
+        Args:
+            other: the later one. Where files lie, what the model is called, and the version of
+                flaxattn do not matter; neither do shards, which follow from the rest.
+        """
+        before, now = self._asked(), other._asked()
+        names = [name for name in now if before.get(name) != now[name]]
+        names += [name for name in before if name not in now]
+        return [f"{n} {_short(before.get(n))} -> {_short(now.get(n))}" for n in names]
+
+    def to_json(self) -> dict[str, Any]:
+        """The plan as objects that `json.dumps` takes."""
+        plain = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        return {
+            "format": plain.pop("format"),
+            "flaxattn": plain.pop("flaxattn"),
+            **plain,
+            "files": [file._asdict() for file in self.files],
+            "columns": dataclasses.asdict(self.columns),
+            "model": dataclasses.asdict(self.model),
+            "capture": capture_to_json(self.capture),
+            "settings": dataclasses.asdict(self.settings),
+            "rows": dict(self.rows),
+            "shards": [dataclasses.asdict(shard) for shard in self.shards],
+        }
+
+    @property
+    def text(self) -> str:
+        """Content of plan.json; equal plans have equal texts."""
+        return json.dumps(self.to_json(), indent=1, ensure_ascii=False) + "\n"
+
+    @property
+    def sha256(self) -> str:
+        """Digest of that, which every shard names."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+    @property
+    def asked_sha256(self) -> str:
+        """Digest of what is asked, known before the corpus was gone through."""
+        return hashlib.sha256(json.dumps(self._asked(), sort_keys=True).encode()).hexdigest()
+
+    def _asked(self) -> dict[str, Any]:
+        """What decides the content of a store, by the names a person knows."""
+        model, fields = dataclasses.asdict(self.model), dataclasses.asdict(self.settings)
+        model.pop("name")
+        columns = {f"{k} column": v for k, v in dataclasses.asdict(self.columns).items()}
+        return {
+            **{f"file {file.name}": file.sha256 for file in self.files},
+            "order of files": [file.name for file in self.files],
+            **columns,
+            **{f"model's {name}": value for name, value in model.items()},
+            **{f"capture {k}": v for k, v in capture_to_json(self.capture).items()},
+            **fields,
+        }
+
+
+def plan_from_json(content: Mapping[str, Any]) -> Plan:
+    """The plan that `Plan.to_json` told.
+
+    Args:
+        content: what it returned, perhaps read from a file.
+
+    Raises:
+        InputError: it is none, or of another format.
+    """
+    try:
+        if content["format"] != FORMAT:
+            raise ValueError(f"its format is {content['format']}, this version reads {FORMAT}")
+        plan = Plan(
+            **{
+                **content,
+                "files": tuple(Fingerprint(**file) for file in content["files"]),
+                "columns": Columns(**content["columns"]),
+                "model": ModelMark(**content["model"]),
+                "capture": capture_from_json(content["capture"]),
+                "settings": Settings(**content["settings"]),
+                "shards": tuple(Shard(**shard) for shard in content["shards"]),
+            }
+        )
+        starts = [shard.start for shard in plan.shards]
+        if [*starts, plan.texts] != [0, *(shard.stop for shard in plan.shards)]:
+            raise ValueError("its shards do not hold each text once")
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        reason = f"it has no {error}" if isinstance(error, KeyError) else str(error)
+        raise InputError(
+            f"this is no plan of an extraction\n{reason.splitlines()[0]}\n"
+            "restore plan.json, or extract into another folder"
+        ) from error
+    return plan
+
+
+def read_plan(store: Path) -> Plan | None:
+    """The plan in a folder; None where there is none.
+
+    Args:
+        store: the folder.
+
+    Raises:
+        InputError: it is damaged.
+    """
+    path = store / PLAN
+    try:
+        return plan_from_json(json.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        told = str(error).splitlines()
+        reason = told[1] if isinstance(error, InputError) else told[0]
+        raise InputError(
+            f"{path} cannot be used\n{reason}\nrestore it, or extract into another folder"
+        ) from error
+
+
+def _short(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 24 else text[:12] + "…"

@@ -1,0 +1,297 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Going once over a corpus: its texts measured, cut into shards and put into the store.
+
+    plan.json  errors.jsonl  errors.sha256  inputs.parquet
+
+`inputs.parquet` has the texts of a shard in a row group of that number. So a shard is read without
+the texts before it, and stays what it was when a file of the corpus changes. Memory does not grow
+with the corpus. Nothing is computed here: see `extract`.
+"""
+
+import dataclasses
+import itertools
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from flaxattn.corpus.bad_rows import BadRows, Problem, excerpt
+from flaxattn.corpus.input_files import InputFile, fingerprint
+from flaxattn.corpus.texts import Text, read_texts
+from flaxattn.errors import InputError
+from flaxattn.files import remove_abandoned, sha256_of, written_whole
+from flaxattn.pipeline.text_sizes import Measure, Size
+from flaxattn.store.folder_lock import locked
+from flaxattn.store.job_plan import PLAN, Plan, Shard, read_plan
+from flaxattn.store.store_layout import ERRORS, ERRORS_SEAL, INPUTS
+
+_ASKED = b"flaxattn.asked"
+_CHARACTERS = 2**18  # tokenised together
+_ROWS = 1024
+_LONGEST_SHARD = 2**26  # characters
+_FIELDS = tuple(field.name for field in dataclasses.fields(Text))
+Bytes = Callable[[Size], int]
+Note = Callable[[int, int], object]
+
+
+class Planned(NamedTuple):
+    """A text of a plan, and how long it is for the model."""
+
+    text: Text
+    size: Size
+
+
+def prepare(
+    store: Path,
+    asked: Plan,
+    files: Sequence[InputFile],
+    measure: Measure,
+    bytes_of: Bytes,
+    *,
+    note: Note | None = None,
+) -> Plan:
+    """The plan in a store: the one that is there, if it is of the same, or else a new one.
+
+    Processes of one machine that ask at the same time wait for the first one.
+
+    Args:
+        store: a folder, of which nothing but a plan and what belongs to it is looked at.
+        asked: a plan without shards.
+        files: what `find_inputs` found.
+        measure: sizes of texts, see `text_sizes.measure_for`.
+        bytes_of: bytes of a text, see `text_sizes.raw_bytes`.
+        note: told how many texts and tokens there are so far, now and then.
+
+    Raises:
+        InputError: the store has another plan; a row cannot be used; there is no text.
+        CheckpointError: the plan cannot be written.
+    """
+    with locked(store / ".plan.lock"):
+        if found := read_plan(store):
+            check_same(store, found, asked)
+            return found
+        remove_abandoned(store, f".{store.name}.*.part")  # see `written_whole`
+        with written_whole(store, last=PLAN) as staging:
+            bad = BadRows(asked.settings.on_error, staging)
+            plan = make_plan(asked, files, measure, bytes_of, bad, keep=staging / INPUTS, note=note)
+            if (staging / ERRORS).is_file():
+                seal = f"{sha256_of(staging / ERRORS)}  {ERRORS}\n"
+                (staging / ERRORS_SEAL).write_text(seal, encoding="ascii")
+            (staging / PLAN).write_text(plan.text, encoding="utf-8")
+    return plan
+
+
+def make_plan(
+    asked: Plan,
+    files: Sequence[InputFile],
+    measure: Measure,
+    bytes_of: Bytes,
+    bad: BadRows,
+    *,
+    keep: Path | None = None,
+    note: Note | None = None,
+) -> Plan:
+    """Go over a corpus, and cut it into shards.
+
+    Args:
+        asked: a plan without shards.
+        files: what `find_inputs` found.
+        measure: as for `prepare`, like `bytes_of` and `note`.
+        bytes_of: bytes of a text.
+        bad: takes rows that cannot be used, and those that are too long for the model.
+        keep: file for the texts; None to keep none, where only the plan is of interest.
+        note: told how far it is.
+
+    Returns:
+        The plan; equal for equal corpora, models and settings.
+
+    Raises:
+        InputError: as for `prepare`; a file changed while it was read.
+    """
+    texts = _measured(asked, files, measure, bad)
+    texts = itertools.islice(texts, asked.settings.max_texts)
+    shards: list[Shard] = []
+    tokens = cut = 0
+    with nullcontext(_drop) if keep is None else _kept(keep, asked) as write:
+        for shard, members in _shards(texts, asked, bytes_of):
+            shards.append(shard)
+            write(members)
+            tokens += shard.tokens
+            cut += sum(bool(size.source_cut or size.target_cut) for _, size in members)
+            if note:
+                note(shard.stop, tokens)
+    if not shards:
+        left_out = f", {sum(bad.counts.values())} problems" if bad.counts else ""
+        raise InputError(
+            f"no text to read in {', '.join(file.name for file in files[:8])}\n"
+            f"received {bad.seen} rows{left_out}\ngive files that hold texts"
+        )
+    if fingerprint(files) != asked.files:
+        raise InputError(
+            "a file of the corpus changed while it was read\nstart again when nobody writes to it"
+        )
+    return dataclasses.replace(
+        asked,
+        texts=shards[-1].stop,
+        tokens=tokens,
+        bytes=sum(shard.bytes for shard in shards),
+        truncated=cut,
+        rows=bad.summary(),
+        shards=tuple(shards),
+    )
+
+
+def shard_texts(store: Path, plan: Plan, number: int) -> list[Planned]:
+    """The texts of a shard, in order.
+
+    Args:
+        store: the folder that `prepare` filled.
+        plan: what it returned.
+        number: of the shard.
+
+    Raises:
+        InputError: the texts are missing, damaged, or those of another plan.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path, shard = store / INPUTS, plan.shards[number]
+    try:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            if (file.metadata.metadata or {}).get(_ASKED) != plan.asked_sha256.encode():
+                raise ValueError("it belongs to another plan")
+            rows = file.read_row_group(number).to_pylist()
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise _unusable(path, str(error)) from error
+    if [row["index"] for row in rows] != list(range(shard.start, shard.stop)):
+        raise _unusable(path, f"shard {number} has other texts than the plan says")
+    return [
+        Planned(Text(**{f: row[f] for f in _FIELDS}), Size(*(row[f] for f in Size._fields)))
+        for row in rows
+    ]
+
+
+def _unusable(path: Path, reason: str) -> InputError:
+    return InputError(
+        f"{path} cannot be used\n{reason.splitlines()[0]}\n"
+        "restore it, or extract into another folder"
+    )
+
+
+def check_same(store: Path, found: Plan, asked: Plan) -> None:
+    """Refuse to go on with a store of another plan.
+
+    Args:
+        store: its folder.
+        found: the plan that is there.
+        asked: one without shards.
+
+    Raises:
+        InputError: with what differs.
+    """
+    if changes := found.compare(asked):
+        more = f" and {len(changes) - 4} more" if len(changes) > 4 else ""
+        raise InputError(
+            f"{store} holds another extraction\nchanged: {'; '.join(changes[:4])}{more}\n"
+            "put it back as it was, or name another folder after --out"
+        )
+
+
+def _measured(
+    asked: Plan, files: Sequence[InputFile], measure: Measure, bad: BadRows
+) -> Iterator[Planned]:
+    """Texts that the model can read, numbered."""
+    paths = {file.name: str(file.path) for file in files}
+    index = 0
+    for group in _groups(read_texts(files, asked.columns, bad)):
+        seconds = None if asked.columns.pair is None else [text.text_b or "" for text in group]
+        sizes = measure([text.text for text in group], seconds)
+        for text, size in zip(group, sizes, strict=True):
+            if problem := _unfit(asked, paths[text.file], text, size):
+                bad.report(problem)
+            else:
+                yield Planned(dataclasses.replace(text, index=index), size)
+                index += 1
+
+
+def _unfit(asked: Plan, path: str, text: Text, size: Size) -> Problem | None:
+    """Why the model cannot read a text."""
+    code, column, wrong = "too-many-tokens", asked.columns.text, text.text
+    if not size.source:
+        return Problem(path, text.line, column, "empty", "the text has no token", excerpt(wrong))
+    excess = size.source_cut or size.target_cut
+    if asked.settings.truncate or not excess:
+        return None
+    if not size.source_cut:
+        column, wrong = asked.columns.pair or column, text.text_b
+    message = f"{size.limit + excess} tokens, the model takes {size.limit}"
+    return Problem(path, text.line, column, code, message, excerpt(wrong))
+
+
+def _groups(texts: Iterator[Text]) -> Iterator[list[Text]]:
+    """Texts that are tokenised together."""
+    group: list[Text] = []
+    length = 0
+    for text in texts:
+        group.append(text)
+        length += _length(text)
+        if length >= _CHARACTERS or len(group) == _ROWS:
+            yield group
+            group, length = [], 0
+    if group:
+        yield group
+
+
+def _shards(
+    texts: Iterator[Planned], asked: Plan, bytes_of: Bytes
+) -> Iterator[tuple[Shard, list[Planned]]]:
+    """Texts of one shard after another: as many as fit."""
+    members: list[Planned] = []
+    tokens = used = length = 0
+    for planned in texts:
+        size, characters = bytes_of(planned.size), _length(planned.text)
+        full = used + size > asked.settings.shard_bytes or length + characters > _LONGEST_SHARD
+        if members and (full or len(members) == asked.settings.shard_texts):
+            yield _shard(members, tokens, used), members
+            members, tokens, used, length = [], 0, 0, 0
+        members.append(planned)
+        tokens += planned.size.source + planned.size.target
+        used, length = used + size, length + characters
+    if members:
+        yield _shard(members, tokens, used), members
+
+
+def _shard(members: Sequence[Planned], tokens: int, used: int) -> Shard:
+    return Shard(members[0].text.index, members[-1].text.index + 1, tokens, used)
+
+
+def _length(text: Text) -> int:
+    return len(text.text) + len(text.text_b or "")
+
+
+def _drop(_: Sequence[Planned]) -> None:
+    """Keep nothing."""
+
+
+@contextmanager
+def _kept(path: Path, asked: Plan) -> Iterator[Callable[[Sequence[Planned]], None]]:
+    """A Parquet file that takes the texts of one shard after another."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    strings = ("id", "text", "text_b", "file")
+    fields = [(name, pa.string() if name in strings else pa.int64()) for name in _FIELDS]
+    fields += [(name, pa.int64()) for name in Size._fields]
+    schema = pa.schema(fields, metadata={_ASKED: asked.asked_sha256.encode()})
+    values = operator.attrgetter(*_FIELDS)
+    options: dict[str, Any] = {"compression": "zstd", "write_page_checksum": True}
+    with pq.ParquetWriter(path, schema, **options) as writer:
+
+        def write(members: Sequence[Planned]) -> None:
+            rows = zip(*((*values(text), *size) for text, size in members), strict=True)
+            table = pa.table([list(column) for column in rows], schema=schema)
+            writer.write_table(table, row_group_size=len(members))
+
+        yield write

@@ -1,0 +1,372 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Reading a store of attention: any example, layer and head without reading the rest.
+
+The store is a folder of shards that are whole or absent; only committed ones are seen, also while
+others are being written. How a shard is read is in `flaxattn.store.shard`.
+"""
+
+import bisect
+import functools
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from jaxtyping import Shaped
+
+from flaxattn.errors import InputError, StoreError
+from flaxattn.pipeline.online_moments import summed
+from flaxattn.store.seals import damaged
+from flaxattn.store.shard import Shard
+from flaxattn.store.store_layout import (
+    HEADS,
+    MANIFEST,
+    OF_MAPS,
+    PLAN,
+    REDUCTIONS,
+    SHARDS,
+    TEXTS,
+    TOKENS,
+    shard_folder,
+    shard_name,
+    shard_numbers,
+)
+from flaxattn.trace.record import SIDES
+from flaxattn.trace.trace import Trace
+
+_OPEN = 128  # shards whose manifests and offsets are kept in memory
+_TABLES = {"texts": TEXTS, "tokens": TOKENS, "heads": HEADS}
+
+Numbers = int | Sequence[int] | None
+
+
+def open_store(path: str | Path) -> "Store":
+    """Open a store that `flaxattn extract` wrote, or is writing.
+
+    Args:
+        path: Its folder.
+
+    Returns:
+        The store. Cost: plan.json is read and shards are listed; nothing else is opened.
+
+    Raises:
+        StoreError: If there is no store, or its plan is damaged.
+    """
+    return Store(Path(path))
+
+
+class Store:
+    """Attention of a corpus, on disk. Safe to read from many threads; no file stays open.
+
+    Attributes:
+        path: Its folder.
+        plan: What was to be extracted, as plan.json says.
+        plan_sha256: Of that file; every shard names it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.plan, self.plan_sha256 = read_plan(path)
+        self._starts = [shard["start"] for shard in self.plan["shards"]]
+        self._shard = functools.lru_cache(_OPEN)(self._open_shard)
+
+    def __len__(self) -> int:
+        """Texts in the plan, whether their shards are there or not."""
+        return self.plan["texts"]
+
+    @property
+    def shards(self) -> list[int]:
+        """Numbers of the shards that are there, read from the disk at every call."""
+        folder = self.path / SHARDS
+        found = shard_numbers([p.name for p in folder.iterdir()]) if folder.is_dir() else []
+        return [number for number in found if number < len(self._starts)]
+
+    @property
+    def missing(self) -> list[int]:
+        """Numbers of the shards that are not there yet."""
+        return sorted({*range(len(self._starts))} - {*self.shards})
+
+    @property
+    def complete(self) -> bool:
+        """Whether every shard of the plan is there."""
+        return not self.missing
+
+    @property
+    def examples(self) -> list[int]:
+        """Numbers of the texts whose shards are there."""
+        spans = [self.plan["shards"][number] for number in self.shards]
+        return [example for span in spans for example in range(span["start"], span["stop"])]
+
+    def shard(self, number: int) -> Shard:
+        """A shard, opened for reading; kept for the next time.
+
+        Args:
+            number: From 0.
+
+        Raises:
+            StoreError: If it is not there yet, damaged, or of another plan.
+        """
+        return self._shard(number)
+
+    def _open_shard(self, number: int) -> Shard:
+        span = self.plan["shards"][number]
+        examples = f"examples {span['start']} to {span['stop'] - 1}"
+        if not shard_folder(self.path, number).is_dir():
+            raise StoreError(
+                f"{self.path} does not hold shard {shard_name(number)} yet, with {examples}\n"
+                f"{len(self.shards)} of its {len(self._starts)} shards are there\n"
+                "run the same `flaxattn extract` again; it makes what is missing"
+            )
+        shard = Shard(self.path, number, self.plan_sha256)
+        if (shard.manifest.start, shard.manifest.stop) != (span["start"], span["stop"]):
+            raise damaged(shard.folder / MANIFEST, f"the plan says that the shard has {examples}")
+        return shard
+
+    def shard_of(self, example: int) -> tuple[int, Shard]:
+        """An example's number from the start, and its shard, opened for reading.
+
+        Args:
+            example: The text; negative counts from the end.
+
+        Raises:
+            InputError: If there is no such example.
+            StoreError: If the shard is not there yet, or damaged.
+        """
+        if not -len(self) <= example < len(self):
+            raise InputError(
+                f"{self.path} has examples 0 to {len(self) - 1}; there is no {example}"
+            )
+        example %= len(self)
+        return example, self._shard(bisect.bisect_right(self._starts, example) - 1)
+
+    def weights(
+        self,
+        example: int,
+        layer: Numbers = None,
+        head: Numbers = None,
+        *,
+        side: str | None = None,
+        raw: bool = False,
+    ) -> Shaped[np.ndarray, "*heads Q K"]:
+        """Attention weights of one text.
+
+        Args:
+            example: The text; negative counts from the end.
+            layer: Number of a layer, or several; all that were captured when None.
+            head: Number of a head, or several.
+            side: `encoder`, `decoder` or `cross`; default the first of these that is there.
+            raw: Whether to return the values as stored; uint8 holds round(255 p).
+
+        Returns:
+            float32 `[L, H, Q, K]` of real positions, without the axis of a single layer or head.
+            Cost: one chunk of 16,384 values for each layer and head, more for longer texts.
+
+        Raises:
+            StoreError: If the shard is not there yet, or something read is damaged.
+            InputError: If there is no such example, or it was not captured.
+        """
+        _, shard = self.shard_of(example)
+        side = side or next((s for s in SIDES if s in shard.sides), SIDES[0])
+        return self.array(f"{side}.weights", example, layer, head, raw=raw)
+
+    def array(
+        self,
+        name: str,
+        example: int,
+        layer: Numbers = None,
+        head: Numbers = None,
+        *,
+        raw: bool = False,
+    ) -> Shaped[np.ndarray, "..."]:
+        """Anything that was captured of one text.
+
+        Args:
+            name: Such as `cross.scores`, `encoder.query` or `decoder.entropy`.
+            example: As for `weights`, like what is not described here.
+            layer: Number of a layer, or several.
+            head: Number of a head, or several.
+            raw: Whether to return values as stored rather than as float32.
+
+        Returns:
+            `[L, H, Q, K]` of weights and scores, `[L, H, positions, D]` of query, key, value and
+            head_output, `[L, H, Q]` or `[L, H, Q, R]` of statistics, which keep their dtype.
+
+        Raises:
+            StoreError: As for `weights`.
+        """
+        example, shard = self.shard_of(example)
+        side, _, field = name.partition(".")
+        said = shard.sides.get(side, {"arrays": {}, "stats": {}, "layers": [], "heads": []})
+        layers = _indices(layer, said["layers"], "layer", name)
+        heads = _indices(head, said["heads"], "head", name)
+        if field in said["stats"]:
+            found = shard.statistic(shard.tokens(example, [name]), side, field)
+            found = found[np.ix_(layers, heads)]
+        elif field in said["arrays"]:
+            found = shard.values(name, example, layers, heads)
+            if not raw:
+                found = as_float32(found, field)
+        else:
+            held = [f"{s}.{n}" for s, t in shard.sides.items() for n in (*t["arrays"], *t["stats"])]
+            raise InputError(f"{self.path} holds no {name}\nit holds {', '.join(held)}")
+        axes = tuple(
+            i for i, asked in enumerate((layer, head)) if asked is not None and not np.ndim(asked)
+        )
+        return found.squeeze(axes)
+
+    def __getitem__(self, example: int) -> Trace:
+        """The trace of one text, with NumPy arrays as they are stored.
+
+        Raises:
+            StoreError: As for `weights`, like InputError.
+        """
+        example, shard = self.shard_of(example)
+        return shard.trace(example)
+
+    def __iter__(self) -> Iterator[Trace]:
+        """The traces of all texts in order, each array of a shard read once.
+
+        Memory: the arrays of one shard, uncompressed.
+
+        Raises:
+            StoreError: Before the first text if a shard is not there yet.
+        """
+        for number in self.missing[:1]:
+            self.shard(number)
+        return self._traces()
+
+    def _traces(self) -> Iterator[Trace]:
+        for number in range(len(self._starts)):
+            shard = self.shard(number)
+            whole = {name: shard.array(name).whole() for name in shard.manifest.arrays}
+            for example in range(shard.manifest.start, shard.manifest.stop):
+                yield shard.trace(example, whole)
+
+    def stats(self) -> pa.Table:
+        """Mean of each statistic per text, side, layer and head, over the text's real queries.
+
+        Returns:
+            The rows of every shard that is there; `complete` says whether these are all. Token by
+            token statistics: `array("encoder.entropy", example)`, or `batches("tokens")`.
+
+        Raises:
+            InputError: If no statistic was captured.
+            StoreError: If something is damaged.
+        """
+        shards = [self.shard(number) for number in self.shards]
+        tables = [shard.table(HEADS) for shard in shards if HEADS in shard]
+        if not tables:
+            raise InputError(
+                f"{self.path} holds no statistics {'yet' if not shards else 'of heads'}\n"
+                "extract with --stats entropy,distance"
+            )
+        return pa.concat_tables(tables, promote_options="default")
+
+    def batches(self, table: str = "tokens") -> Iterator[pa.RecordBatch]:
+        """Rows of a table, shard by shard.
+
+        Args:
+            table: `texts`, `tokens` or `heads`.
+
+        Yields:
+            Batches of the shards that are there, in order.
+
+        Raises:
+            InputError: If there is no such table.
+            StoreError: If something is damaged.
+        """
+        if table not in _TABLES:
+            raise InputError(f"a store has no table {table!r}\nit has {', '.join(_TABLES)}")
+        for number in self.shards:
+            shard = self.shard(number)
+            if _TABLES[table] in shard:
+                yield from shard.table(_TABLES[table]).to_batches()
+
+    def reductions(self) -> pa.Table:
+        """What was summed up over the corpus, merged over the shards that are there.
+
+        Returns:
+            Rows of side, statistic, layer, head, offset, count, mean and m2, the sum of squared
+            differences from the mean.
+
+        Raises:
+            InputError: If nothing was summed up.
+            StoreError: If something is damaged.
+        """
+        shards = [self.shard(number) for number in self.shards]
+        tables = [shard.table(REDUCTIONS) for shard in shards if REDUCTIONS in shard]
+        if not tables:
+            raise InputError(f"{self.path} holds no reductions\nextract with --reduce")
+        return summed(pa.concat_tables(tables))
+
+    def to_xarray(self, example: int) -> Any:
+        """One text as an xarray Dataset, with layers, heads and tokens as coordinates.
+
+        Args:
+            example: The text.
+
+        Raises:
+            ImportError: If xarray is not installed.
+            StoreError: As for `weights`.
+        """
+        from flaxattn.store.to_xarray import dataset
+
+        return dataset(self[example])
+
+
+def read_plan(path: Path) -> tuple[dict[str, Any], str]:
+    """The plan of a store, and the sha256 of its file.
+
+    Args:
+        path: Folder of the store.
+
+    Raises:
+        StoreError: If there is none, or it cannot be read.
+    """
+    try:
+        data = (path / PLAN).read_bytes()
+    except OSError as error:
+        raise StoreError(
+            f"{path} is no store of attention: {PLAN} cannot be read ({error.strerror})\n"
+            "name a folder that `flaxattn extract` wrote"
+        ) from error
+    try:
+        plan = json.loads(data)
+        starts = [shard["start"] for shard in plan["shards"]]
+        stops = [shard["stop"] for shard in plan["shards"]]
+        whole = all(type(number) is int for number in (*starts, *stops, plan["texts"]))
+        if not whole or [0, *stops] != [*starts, plan["texts"]] or sorted(stops) != stops:
+            raise ValueError("its shards do not cover its texts")
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise StoreError(
+            f"{path / PLAN} is damaged: {error}\n"
+            "put back a copy: another machine's folder of the same job has it"
+        ) from error
+    return plan, hashlib.sha256(data).hexdigest()
+
+
+def _indices(asked: Numbers, known: Sequence[int], what: str, name: str) -> list[int]:
+    """Places of the numbers asked for."""
+    wanted = known if asked is None else np.atleast_1d(asked).tolist()
+    if missing := [number for number in wanted if number not in known]:
+        raise InputError(
+            f"{name} of {what} {missing[0]} was not captured\n"
+            f"there are {what}s {', '.join(map(str, known)) or 'of other sides only'}"
+        )
+    return [known.index(number) for number in wanted]
+
+
+def as_float32(values: np.ndarray, field: str) -> np.ndarray:
+    """Values as float32; weights of uint8 as shares between 0 and 1.
+
+    Args:
+        values: As they are stored.
+        field: Of a record, such as `weights`.
+    """
+    scale = np.float32(255) if values.dtype == np.uint8 and field in OF_MAPS else None
+    whole = values.astype(np.float32)
+    return whole if scale is None else whole / scale

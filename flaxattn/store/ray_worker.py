@@ -1,0 +1,167 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""What runs in each worker of a Ray cluster: shards by number, committed where they are computed.
+
+A worker is told where things lie in the store and hears nothing else; it never imports Ray. How
+workers are found and given numbers is in `ray_engine`.
+"""
+
+import dataclasses
+import json
+import os
+import socket
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+
+from flaxattn import __version__
+from flaxattn.errors import FlaxattnError, UnavailableError
+from flaxattn.pipeline.extraction import Options
+from flaxattn.pretrained.from_pretrained import from_pretrained
+from flaxattn.store.commit_shards import Work, commit_shards
+from flaxattn.store.job_plan import PLAN, Plan, read_plan
+from flaxattn.store.model_fingerprint import mark
+from flaxattn.store.shard_writer import ShardReport
+from flaxattn.store.store_layout import shard_folder
+
+VERSIONS = f"flaxattn {__version__}, jax {jax.__version__}"
+_TRIES = 5  # workers that may die over the same shards
+
+
+class Errand(NamedTuple):
+    """What every worker of a job is told.
+
+    Attributes:
+        stores: folders, absolute, one for each model.
+        plans: SHA-256 of their plans.
+        models: directories that hold the models.
+        tries: folder that counts how often shards were begun.
+        batch_tokens: positions of a batch, as in `extract.Options`.
+        readers: processes that read texts, `workers` there.
+        on_cpu: whether accelerators are left alone.
+        versions: of the process that planned.
+    """
+
+    stores: tuple[str, ...]
+    plans: tuple[str, ...]
+    models: tuple[str, ...]
+    tries: str
+    batch_tokens: int | None
+    readers: int
+    on_cpu: bool = False
+    versions: str = VERSIONS
+
+
+class Worker:
+    """Commits shards; loads the models when the first numbers come, and keeps them.
+
+    Args:
+        errand: of the job.
+    """
+
+    def __init__(self, errand: Errand) -> None:
+        # Nothing can fail here: an error of a constructor ends a job without its words.
+        self._errand = errand
+        self._works: list[Work] = []
+
+    def __call__(self, row: Mapping[str, str]) -> dict[str, str]:
+        """Commit shards; those that are there are passed over, so a second try is exact.
+
+        Args:
+            row: `numbers` of shards, as JSON.
+
+        Returns:
+            `reports`: the index of a store, and a `ShardReport`, of every shard that is in a store
+            now, as JSON; or `error` and `message`, where it went wrong in a way that was foreseen.
+        """
+        numbers = json.loads(row["numbers"])
+        try:
+            if not self._works:
+                self._works = ready(self._errand)
+            begin(Path(self._errand.tries), numbers)
+            how = Options(batch_tokens=self._errand.batch_tokens, workers=self._errand.readers)
+            for _ in commit_shards(self._works, numbers, how):
+                pass
+        except FlaxattnError as error:
+            kind = next(c for c in type(error).__mro__ if c.__module__ == FlaxattnError.__module__)
+            return {"reports": "[]", "error": kind.__name__, "message": str(error)}
+        found = [(i, _there(w, n)) for n in numbers for i, w in enumerate(self._works)]
+        return {"reports": json.dumps(found), "error": "", "message": ""}
+
+
+def ready(errand: Errand) -> list[Work]:
+    """The stores of a job, with the models loaded.
+
+    Args:
+        errand: of the job.
+
+    Raises:
+        UnavailableError: this machine does not see the stores, or has other versions.
+        CheckpointError: a model cannot be read, or is not the one of the plan.
+    """
+    if errand.versions != VERSIONS:
+        raise UnavailableError(
+            f"a worker on {socket.gethostname()} has other versions than the job\n"
+            f"expected {errand.versions}; it has {VERSIONS}\n"
+            "install the same on all machines of the cluster"
+        )
+    if errand.on_cpu:
+        jax.config.update("jax_platforms", "cpu")
+    works = []
+    for store, sha256, model in zip(errand.stores, errand.plans, errand.models, strict=True):
+        plan = _plan(Path(store), sha256)
+        handle = from_pretrained(Path(model), dtype=plan.model.dtype)
+        found = dataclasses.replace(mark(handle), name=plan.model.name)
+        if found != plan.model:
+            wrong = [k for k, v in dataclasses.asdict(found).items() if v != getattr(plan.model, k)]
+            raise UnavailableError(
+                f"the model {plan.model.name!r} is another one after it was saved and loaded\n"
+                f"these differ: {', '.join(wrong)}\n"
+                "extract with the local engine, or from a directory that from_pretrained opens"
+            )
+        handle = dataclasses.replace(handle, params=jax.device_put(handle.params))
+        works.append(Work(Path(store), plan, handle))
+    return works
+
+
+def begin(tries: Path, numbers: Sequence[int]) -> None:
+    """Note that a worker begins shards; Ray itself would try them again for ever.
+
+    Args:
+        tries: folder of the notes.
+        numbers: of the shards.
+
+    Raises:
+        UnavailableError: too many workers died over them.
+    """
+    for attempt in range(_TRIES):
+        try:
+            os.close(os.open(tries / f"{numbers[0]}.{attempt}", os.O_CREAT | os.O_EXCL))
+            return
+        except FileExistsError:
+            continue
+    raise UnavailableError(
+        f"{_TRIES} workers were lost, one after the other, over shards {numbers[0]} to "
+        f"{numbers[-1]}\nmost often their memory does not suffice\n"
+        "give a lower batch_tokens or more memory per worker; the same call goes on"
+    )
+
+
+def _plan(store: Path, sha256: str) -> Plan:
+    plan = read_plan(store)
+    if plan is None or plan.sha256 != sha256:
+        raise UnavailableError(
+            f"a worker on {socket.gethostname()} does not see the store {store}\n"
+            f"it finds {'no' if plan is None else 'another'} {PLAN} there\n"
+            "put the store on a disk that all machines of the cluster see under the same path"
+        )
+    return plan
+
+
+def _there(work: Work, number: int) -> ShardReport:
+    """The report of a shard that this worker wrote, or one before it that was lost."""
+    shard, folder = work.plan.shards[number], shard_folder(work.store, number)
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    return ShardReport(number, shard.stop - shard.start, size, True)

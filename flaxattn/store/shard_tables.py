@@ -1,0 +1,351 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""What the files of a shard hold: tables and arrays made of the traces of its texts.
+
+    texts.parquet   a row per text: example, id, file, line, text, text_b, truncated; its tokens and
+                    where they begin; per side queries, keys and where the map begins
+    tokens.parquet  a row per token: example, side (source | target), position, token, written,
+                    word, segment, special; a list per statistic, over layers, heads (and R)
+    heads.parquet   a row per side, text, layer and head: mean of each statistic over the queries
+
+Reading is the task of `flaxattn.store.shard`; no file is opened here.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from jaxtyping import Shaped
+
+from flaxattn.errors import InputError
+from flaxattn.store.store_layout import OF_MAPS, Places, places, rows_of
+from flaxattn.trace.record import FIELDS, Seen
+from flaxattn.trace.trace import Trace
+
+_BESIDE = (
+    "mask",
+    "segments",
+    "words",
+    "special",
+    "texts",
+    "truncated",
+    "decoder_tokens",
+    "written",
+    "decoder_mask",
+    "decoder_words",
+    "decoder_special",
+)
+_DTYPES = ("float32", "float16", "bfloat16", "uint8")
+_NO_MEAN = ("argmax", "topk_indices", "received")
+_GROUP = 2 << 20  # bytes that are read together, about
+
+
+class Item(NamedTuple):
+    """One text of a shard.
+
+    Attributes:
+        example: Its number in the corpus.
+        id: Its name there; any string, kept as data.
+        file: Where it came from.
+        line: Line or row in that file.
+        trace: Of this one text, without padding, with NumPy arrays.
+    """
+
+    example: int
+    id: str
+    file: str
+    line: int
+    trace: Trace
+
+
+def lengths(trace: Trace) -> dict[str, int]:
+    """Number of tokens of source and target; no target where nothing was written."""
+    target = trace.decoder_tokens or trace.written
+    return {"source": len(trace.tokens[0])} | ({"target": len(target[0])} if target else {})
+
+
+def describe(trace: Trace) -> dict[str, Any]:
+    """What all traces of a shard have in common, as JSON."""
+
+    def kind(array: Any, is_map: bool = False) -> list[Any]:
+        return [array.dtype.name, *array.shape[5 if is_map else 4 :]]
+
+    def of(seen: Seen) -> dict[str, Any]:
+        arrays = {n: a for n in FIELDS if (a := getattr(seen, n)) is not None}
+        scale = {} if seen.scale is None else {"scale": float(seen.scale)}
+        return scale | {
+            "layers": [int(number) for number in seen.layers],
+            "heads": [int(number) for number in seen.heads],
+            "windows": [seen.query_window is not None, seen.key_window is not None],
+            "arrays": {
+                n: [a.dtype.name, *a.shape[4 + (n in OF_MAPS) :]] for n, a in arrays.items()
+            },
+            "stats": {n: [a.dtype.name, *a.shape[4:]] for n, a in seen.stats.items()},
+        }
+
+    held = [name for name in _BESIDE if _is_there(getattr(trace, name))]
+    sides = {side: of(seen) for side, seen in trace.sides.items()}
+    return {"model": trace.model, "fields": held, "sides": sides}
+
+
+def _is_there(field: Any) -> bool:
+    return field is not None and len(field) > 0
+
+
+def check(items: Sequence[Item], start: int, stop: int) -> dict[str, Any]:
+    """See that a shard's items are its texts, in order, and alike.
+
+    Args:
+        items: The texts.
+        start: First example of the shard.
+        stop: The example after its last.
+
+    Returns:
+        What their traces have in common.
+
+    Raises:
+        InputError: If a text is missing, twice or out of order, or a trace cannot be stored.
+    """
+    examples = [item.example for item in items]
+    if examples != list(range(start, stop)) or not items:
+        raise InputError(
+            f"a shard of examples {start} to {stop - 1} was given {len(items)} texts: "
+            f"{str(examples[:6]).rstrip(']')}{', …]' if len(items) > 6 else ']'}\n"
+            "give each example once, in order"
+        )
+    common = describe(items[0].trace)
+    for item in items:
+        if (wrong := _wrong(item.trace)) or describe(item.trace) != common:
+            raise InputError(
+                f"example {item.example} ({item.id!r}) cannot be stored: "
+                f"{wrong or 'it was captured otherwise than the first text of its shard'}\n"
+                "give traces of one text each, without padding, all of one capture"
+            )
+    for side, said in common["sides"].items():
+        for name, (dtype, *_) in said["arrays"].items():
+            if dtype not in _DTYPES:
+                raise InputError(
+                    f"{side}.{name} is {dtype}; a store takes {', '.join(_DTYPES)}\n"
+                    "convert it before it is stored"
+                )
+    return common
+
+
+def _wrong(trace: Trace) -> str:
+    """What keeps a trace from being stored, if anything does."""
+    padded = [m for m in (trace.mask, trace.decoder_mask) if m is not None and not np.all(m)]
+    if len(trace) != 1 or not trace.tokens:
+        return f"it is a trace of {len(trace)} texts with tokens of {len(trace.tokens)}"
+    if padded:
+        return "it holds padding"
+    sides, size = trace.sides, lengths(trace)
+    if not sides:
+        return "it holds no attention"
+    for kind, count in size.items():
+        for name, values in _beside(trace, kind).items():
+            if values is not None and len(values) != count:
+                return f"{len(values)} values of {name} are beside {count} tokens of its {kind}"
+    for side, seen in sides.items():
+        where = places(side, "target" in size)
+        for name, array, shape in _expected(seen, where, size):
+            if tuple(array.shape[: len(shape)]) != shape:
+                return f"{side}.{name} has shape {array.shape}, its tokens want {shape}"
+    return ""
+
+
+def _expected(
+    seen: Seen, where: Places, size: dict[str, int]
+) -> Iterator[tuple[str, Any, tuple[int, ...]]]:
+    """Every array of a record with the shape it should have."""
+    layers, heads = len(seen.layers), len(seen.heads)
+    for name in FIELDS:
+        if (array := getattr(seen, name)) is None:
+            continue
+        if name in OF_MAPS:
+            yield name, array, (layers, 1, heads, *map_shape(seen, where, size))
+        else:
+            yield name, array, (layers, 1, size[rows_of(name, where)], heads)
+    for name, array in seen.stats.items():
+        yield name, array, (layers, 1, heads, size[rows_of(name, where)])
+
+
+def map_shape(seen: Seen, where: Places, size: dict[str, int]) -> tuple[int, int]:
+    """Queries and keys that a record's maps hold of one text."""
+    windows = (seen.query_window, seen.key_window)
+    rows, columns = (
+        size[tokens] if window is None else window[1] - window[0]
+        for window, tokens in zip(windows, where, strict=True)
+    )
+    return rows, columns
+
+
+def texts_table(items: Sequence[Item]) -> pa.Table:
+    """The table of texts."""
+    traces = [item.trace for item in items]
+    columns: dict[str, Any] = {
+        "example": pa.array([item.example for item in items], pa.int64()),
+        "id": pa.array([_utf8(item.id) for item in items], pa.string()),
+        "file": pa.array([_utf8(item.file) for item in items], pa.string()),
+        "line": pa.array([item.line for item in items], pa.int64()),
+    }
+    texts = [tuple(trace.texts[0]) if trace.texts else () for trace in traces]
+    for place, name in enumerate(("text", "text_b")):
+        said = [text[place] if len(text) > place else None for text in texts]
+        columns[name] = pa.array(said, pa.string())
+    cut = [trace.truncated[0] if len(trace.truncated) else None for trace in traces]
+    columns["truncated"] = pa.array(cut, pa.int32())
+    sizes = [lengths(trace) for trace in traces]
+    for kind in ("source", "target"):
+        count = np.array([size.get(kind, 0) for size in sizes], np.int64)
+        columns |= {f"{kind}_tokens": count, f"{kind}_offset": np.cumsum(count) - count}
+    for side in traces[0].sides:
+        columns |= _map_columns(side, [getattr(trace, side) for trace in traces], sizes)
+    return pa.table(columns)
+
+
+def _utf8(name: str) -> str:
+    """A name as it can be written: that of a file may hold bytes that are no characters."""
+    return name.encode(errors="backslashreplace").decode()
+
+
+def _map_columns(side: str, records: list[Seen], sizes: list[dict[str, int]]) -> dict[str, Any]:
+    """Where the maps of a side are, text by text."""
+    where = places(side, "target" in sizes[0])
+    shapes = np.array([map_shape(r, where, s) for r, s in zip(records, sizes, strict=True)])
+    area = shapes.prod(axis=1)
+    columns: dict[str, Any] = {
+        f"{side}_queries": shapes[:, 0],
+        f"{side}_keys": shapes[:, 1],
+        f"{side}_offset": np.cumsum(area) - area,
+        f"{side}_implementation": pa.array([r.implementation for r in records], pa.string()),
+    }
+    for axis in ("query", "key"):
+        windows = [getattr(record, f"{axis}_window") for record in records]
+        if windows[0] is not None:
+            columns[f"{side}_{axis}_start"] = np.array([start for start, _ in windows])
+    return columns
+
+
+def tokens_table(items: Sequence[Item]) -> pa.Table:
+    """The table of tokens, with the statistics of each."""
+    kinds: list[str] = []
+    columns: dict[str, list[Any]] = {
+        name: []
+        for name in ("example", "position", "token", "written", "word", "segment", "special")
+    }
+    for item in items:
+        for kind, size in lengths(item.trace).items():
+            kinds += [kind] * size
+            columns["example"] += [item.example] * size
+            columns["position"] += range(size)
+            for name, values in _beside(item.trace, kind).items():
+                columns[name] += [None] * size if values is None else values
+    types = [pa.int64(), pa.int32(), pa.string(), pa.string(), pa.int32(), pa.int32(), pa.bool_()]
+    made = {
+        name: pa.array(values, kind)
+        for (name, values), kind in zip(columns.items(), types, strict=True)
+    }
+    sides = pa.array(kinds, pa.string()).dictionary_encode()
+    table = pa.table({"example": made.pop("example"), "side": sides, **made})
+    for side, said in describe(items[0].trace)["sides"].items():
+        for name in said["stats"]:
+            table = table.append_column(f"{side}.{name}", _statistic(items, side, name, kinds))
+    return table
+
+
+def _beside(trace: Trace, kind: str) -> dict[str, Any]:
+    """What is known of each token of a text's source or target."""
+
+    def first(rows: Any) -> Any:
+        if rows is None or not len(rows):
+            return None
+        return rows[0].tolist() if isinstance(rows[0], np.ndarray) else list(rows[0])
+
+    if kind == "source":
+        rows = (trace.tokens, (), trace.words, trace.segments, trace.special)
+    else:
+        special = trace.decoder_special
+        rows = (trace.decoder_tokens, trace.written, trace.decoder_words, None, special)
+    names = ("token", "written", "word", "segment", "special")
+    return {name: first(row) for name, row in zip(names, rows, strict=True)}
+
+
+def _statistic(items: Sequence[Item], side: str, name: str, kinds: list[str]) -> pa.Array:
+    """A statistic's column: a list over layers, heads and R at the tokens it is of."""
+    with_target = "target" in lengths(items[0].trace)
+    own = np.array(kinds) == rows_of(name, places(side, with_target))
+    rows = [_rows(getattr(item.trace, side).stats[name]) for item in items]
+    values = np.zeros((len(own), rows[0].shape[1]), rows[0].dtype)
+    values[own] = np.concatenate(rows)
+    flat = pa.array(values.reshape(-1))
+    mask = None if own.all() else pa.array(~own)
+    return pa.FixedSizeListArray.from_arrays(flat, values.shape[1], mask=mask)
+
+
+def _rows(statistic: Any) -> Shaped[np.ndarray, "Q width"]:
+    """[L, 1, H, Q, ...] as one row per position."""
+    array = np.moveaxis(np.asarray(statistic)[:, 0], 2, 0)
+    return array.reshape(len(array), -1)
+
+
+def heads_table(items: Sequence[Item]) -> pa.Table | None:
+    """The table of heads; None where no statistic has a mean."""
+    parts = []
+    for side, seen in items[0].trace.sides.items():
+        names = [name for name in seen.stats if name not in _NO_MEAN]
+        heads = [(layer, head) for layer in seen.layers for head in seen.heads]
+        columns: dict[str, Any] = {
+            "example": np.repeat([item.example for item in items], len(heads)),
+            "side": pa.array([side] * len(items) * len(heads)).dictionary_encode(),
+            "layer": np.tile(np.array([layer for layer, _ in heads], np.int32), len(items)),
+            "head": np.tile(np.array([head for _, head in heads], np.int32), len(items)),
+        }
+        for name in names:
+            arrays = [np.asarray(getattr(item.trace, side).stats[name])[:, 0] for item in items]
+            means = np.stack([a.mean(axis=2, dtype=np.float64) for a in arrays])
+            flat = means.astype(np.float32).reshape(len(items) * len(heads), -1)
+            many = means.ndim > 3  # the R of topk
+            values = pa.array(flat.reshape(-1))
+            width = flat.shape[1]
+            columns[name] = pa.FixedSizeListArray.from_arrays(values, width) if many else values
+        if names:
+            parts.append(pa.table(columns))
+    return pa.concat_tables(parts, promote_options="default") if parts else None
+
+
+def arrays(items: Sequence[Item]) -> Iterator[tuple[str, Shaped[np.ndarray, "L H N *rest"]]]:
+    """The arrays of a shard, one at a time, each with its name."""
+    for side, seen in items[0].trace.sides.items():
+        for name in FIELDS:
+            if getattr(seen, name) is not None:
+                parts = [np.asarray(getattr(getattr(i.trace, side), name))[:, 0] for i in items]
+                yield f"{side}.{name}", _joined(parts, name)
+
+
+def _joined(parts: list[np.ndarray], name: str) -> np.ndarray:
+    if name in OF_MAPS:
+        return np.concatenate([p.reshape(*p.shape[:2], -1) for p in parts], axis=2)
+    return np.ascontiguousarray(np.concatenate(parts, axis=1).swapaxes(1, 2))
+
+
+def parquet(table: pa.Table, bound: dict[str, str]) -> bytes:
+    """A table as a Parquet file with a checksum on every page.
+
+    Args:
+        table: What to write.
+        bound: Said in the file's metadata: which plan and shard it belongs to.
+    """
+    width = max(1, table.nbytes // max(1, len(table)))
+    words: Any = [field.name for field in table.schema if not pa.types.is_nested(field.type)]
+    sink = pa.BufferOutputStream()
+    pq.write_table(
+        table.replace_schema_metadata({f"flaxattn.{k}": v for k, v in bound.items()}),
+        sink,
+        row_group_size=int(np.clip(_GROUP // width, 256, 65536)),
+        compression="zstd",
+        use_dictionary=words,
+        write_page_checksum=True,
+    )
+    return sink.getvalue().to_pybytes()

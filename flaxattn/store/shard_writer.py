@@ -1,0 +1,331 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Writing a shard whole or not at all.
+
+Its files are made in memory and sealed there, written into a folder of another name, flushed, read
+back from the disk and compared with their seals; then the folder gets its name. What is in the
+files is the business of `flaxattn.store.shard_tables`.
+"""
+
+import contextlib
+import errno
+import fcntl
+import os
+import secrets
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from flaxattn.errors import StoreError
+from flaxattn.store.seals import Manifest, content, manifest_in, read_manifest, seal
+from flaxattn.store.shard_tables import (
+    Item,
+    arrays,
+    check,
+    heads_table,
+    parquet,
+    texts_table,
+    tokens_table,
+)
+from flaxattn.store.store_layout import (
+    HEADS,
+    MANIFEST,
+    REDUCTIONS,
+    SHARDS,
+    TEXTS,
+    TOKENS,
+    part_prefix,
+    shard_folder,
+)
+from flaxattn.store.zarr_arrays import encode, group_file
+
+__all__ = ["Item", "ShardReport", "commit", "remove_leftovers", "write_shard"]
+
+
+class ShardReport(NamedTuple):
+    """What became of a shard.
+
+    Attributes:
+        number: The shard.
+        texts: Texts in it.
+        bytes: On disk.
+        written: False if somebody else had written the same shard before.
+    """
+
+    number: int
+    texts: int
+    bytes: int
+    written: bool
+
+
+def write_shard(
+    store: Path,
+    plan_sha256: str,
+    number: int,
+    shard: Any,
+    items: Sequence[Item],
+    reductions: pa.Table | None = None,
+) -> ShardReport:
+    """Write a shard of a store and give it its name when it is whole and verified.
+
+    Memory: the arrays of one field a second time, and the compressed shard.
+
+    Args:
+        store: Folder of the store.
+        plan_sha256: Of the file plan.json.
+        number: Of the shard.
+        shard: Its entry in the plan: `start` and `stop`, as attributes or keys.
+        items: Its texts, in order.
+        reductions: What was summed up over them, if anything.
+
+    Returns:
+        What became of it. If the shard is there already with the same content, it stays.
+
+    Raises:
+        InputError: If the items are not the shard's texts, or cannot be stored.
+        StoreError: If it cannot be written, or is there already with another content.
+    """
+    start, stop = (
+        int(shard[name] if isinstance(shard, Mapping) else getattr(shard, name))
+        for name in ("start", "stop")
+    )
+    files = shard_files(plan_sha256, number, (start, stop), items, reductions)
+    size = sum(map(len, files.values()))
+    remove_leftovers(store, number)
+    return ShardReport(number, len(items), size, commit(store, number, files))
+
+
+def shard_files(
+    plan_sha256: str,
+    number: int,
+    span: tuple[int, int],
+    items: Sequence[Item],
+    reductions: pa.Table | None = None,
+) -> dict[str, bytes]:
+    """The content of a shard's files, a pure function of what is given.
+
+    Args:
+        plan_sha256: As for `write_shard`, like what is not described here.
+        number: Of the shard.
+        span: First example, and the one after the last.
+        items: Its texts.
+        reductions: What was summed up over them.
+
+    Returns:
+        By path inside the shard; the manifest is the last.
+
+    Raises:
+        InputError: If the items are not the shard's texts, or cannot be stored.
+    """
+    common = check(items, *span)
+    bound = {"plan_sha256": plan_sha256, "shard": str(number)}
+    tables = {
+        TEXTS: texts_table(items),
+        TOKENS: tokens_table(items),
+        HEADS: heads_table(items),
+        REDUCTIONS: reductions,
+    }
+    files = {name: parquet(t, bound) for name, t in tables.items() if t is not None}
+    entries = {}
+    for name, array in arrays(items):
+        side = common["sides"][name.partition(".")[0]]
+        about = {**bound, "layers": side["layers"], "heads": side["heads"]}
+        made, entries[name] = encode(name, array, about)
+        files |= made
+    if entries:
+        files |= group_file(bound)
+    seals = {name: seal(data) for name, data in files.items()}
+    manifest = Manifest(plan_sha256, number, *span, common, seals, entries)
+    return {**files, MANIFEST: manifest.to_bytes()}
+
+
+def commit(store: Path, number: int, files: Mapping[str, bytes]) -> bool:
+    """Put a shard's files on the disk under its name.
+
+    Args:
+        store: Folder of the store.
+        number: Of the shard.
+        files: As `shard_files` makes them.
+
+    Returns:
+        Whether it was written; False if the same was there already.
+
+    Raises:
+        StoreError: If it cannot be written, or is there already with another content.
+    """
+    needed = sum(map(len, files.values()))
+    with parted(store, number, needed) as part:
+        for name, data in files.items():
+            _write(part / name, data)
+        flush_folders(part)
+        return named(store, number, part)
+
+
+@contextlib.contextmanager
+def parted(store: Path, number: int, needed: int) -> Iterator[Path]:
+    """An empty folder for the files of a shard, that nobody else removes while this one works.
+
+    Args:
+        store: Folder of the store.
+        number: Of the shard.
+        needed: Bytes that will be written, for a message.
+
+    Yields:
+        The folder; gone at the end unless `named` gave it its name.
+
+    Raises:
+        StoreError: If the disk is full or the place is not writable.
+    """
+    shards = store / SHARDS
+    try:
+        with contextlib.ExitStack() as stack:
+            shards.mkdir(parents=True, exist_ok=True)
+            part = stack.enter_context(_held(shards, number))
+            while not part.exists():  # it was taken for a leftover before it was locked
+                part = stack.enter_context(_held(shards, number))
+            yield part
+    except OSError as error:
+        raise _not_written(shard_folder(store, number), needed, error) from error
+
+
+@contextlib.contextmanager
+def _held(shards: Path, number: int) -> Iterator[Path]:
+    """A new folder, locked; removed at the end.
+
+    Until it is locked another writer may take it for a leftover: then it is gone from the start.
+    """
+    part = shards / f"{part_prefix(number)}{secrets.token_hex(8)}.part"
+    with contextlib.ExitStack() as stack:
+        stack.callback(shutil.rmtree, part, ignore_errors=True)
+        part.mkdir()
+        with contextlib.suppress(FileNotFoundError):
+            handle = os.open(part, os.O_RDONLY)
+            stack.callback(os.close, handle)
+            fcntl.flock(handle, fcntl.LOCK_SH)
+        yield part
+
+
+def named(store: Path, number: int, part: Path) -> bool:
+    """Verify a folder of flushed files, and give it the name of its shard.
+
+    Args:
+        store: Folder of the store.
+        number: Of the shard.
+        part: The folder, with a manifest.
+
+    Returns:
+        Whether it got the name; False if the same content had it already.
+
+    Raises:
+        StoreError: If a file is not what was written, or the name belongs to another content.
+        OSError: If renaming fails.
+    """
+    target = shard_folder(store, number)
+    try:
+        manifest = manifest_in(part)
+        _check_all(part, manifest)
+    except StoreError as error:
+        raise StoreError(
+            f"could not write {target}: what is on the disk is not what was written\n"
+            f"{str(error).splitlines()[0]}\n"
+            "no part of the shard was kept; check disk and memory, and run the same command again"
+        ) from error
+    try:
+        os.rename(part, target)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        _same(store, number, manifest)
+        return False
+    flush(target.parent)
+    return True
+
+
+def _check_all(folder: Path, manifest: Manifest) -> None:
+    for name, sealed in manifest.files.items():
+        content(folder, name, sealed)
+
+
+def _same(store: Path, number: int, manifest: Manifest) -> None:
+    """Check that what has a shard's name is whole and says the same."""
+    there, folder = read_manifest(store, number), shard_folder(store, number)
+    names = sorted({*there.files, *manifest.files})
+    other = [n for n in names if there.files.get(n) != manifest.files.get(n)]
+    if there != manifest:
+        raise StoreError(
+            f"{folder} exists with another content than the one computed here\n"
+            f"these differ: {', '.join(other[:4]) or MANIFEST}{', …' if len(other) > 4 else ''}\n"
+            "the folder was left as it was; see that all workers run the same versions on the same"
+            " kind of device"
+        )
+    _check_all(folder, there)
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Write a new file and see it on the disk."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    try:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(handle, view) :]
+        os.fsync(handle)
+        if hasattr(os, "posix_fadvise"):  # what is read back then comes from the disk
+            os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(handle)
+
+
+def flush(path: Path) -> None:
+    """See the content of a file, or the names in a folder, on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def flush_folders(folder: Path) -> None:
+    """See the names in a folder and in those inside it on the disk."""
+    for path in [folder, *(p for p in folder.rglob("*") if p.is_dir())]:
+        flush(path)
+
+
+def _not_written(target: Path, needed: int, error: OSError) -> StoreError:
+    place = next(p for p in (target, *target.parents) if p.exists())
+    free = shutil.disk_usage(place).free
+    return StoreError(
+        f"could not write {target}: {error.strerror or error}\n"
+        f"it needs {needed} bytes, {free} are free there\n"
+        "finished shards are as they were; free some space and run the same command again"
+    )
+
+
+def remove_leftovers(store: Path, number: int) -> int:
+    """Remove what writers of a shard left behind that were killed.
+
+    Args:
+        store: Folder of the store.
+        number: Of the shard.
+
+    Returns:
+        Folders removed. Those of writers at work are locked, and stay.
+    """
+    removed = 0
+    for part in list((store / SHARDS).glob(f"{part_prefix(number)}*.part")):
+        try:
+            handle = os.open(part, os.O_RDONLY)
+        except OSError:
+            continue
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(part, ignore_errors=True)
+            removed += not part.exists()
+        except OSError:
+            continue
+        finally:
+            os.close(handle)
+    return removed

@@ -1,0 +1,72 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a store holds, in numbers and names that fit a screen."""
+
+from typing import Any
+
+from flaxattn.store.open_store import Store
+from flaxattn.store.store_layout import TEXTS, shard_folder
+
+
+def describe(store: Store) -> dict[str, Any]:
+    """Shards, texts, bytes, and what was captured on each side.
+
+    Args:
+        store: The store.
+
+    Returns:
+        Facts by name, as JSON. Cost: names and sizes of all files, and one manifest.
+
+    Raises:
+        StoreError: If that manifest is damaged.
+    """
+    there = store.shards
+    files = [p for n in there for p in shard_folder(store.path, n).rglob("*") if p.is_file()]
+    size, texts = sum(path.stat().st_size for path in files), len(store.examples)
+    said: dict[str, Any] = {
+        "texts": len(store),
+        "texts that are there": texts,
+        "shards": len(store.plan["shards"]),
+        "shards that are there": len(there),
+        "complete": store.complete,
+        "bytes": size,
+        "bytes per text": round(size / texts) if texts else None,
+        "plan sha256": store.plan_sha256,
+    }
+    if there:
+        traces = store.shard(there[0]).manifest.traces
+        said["model"] = traces["model"]
+        said["sides"] = [
+            {
+                "side": side,
+                "layers": ", ".join(map(str, kept["layers"])),
+                "heads": ", ".join(map(str, kept["heads"])),
+                "arrays": ", ".join(f"{n} {kind[0]}" for n, kind in kept["arrays"].items()),
+                "statistics": ", ".join(kept["stats"]),
+            }
+            for side, kept in traces["sides"].items()
+        ]
+    return said
+
+
+def describe_text(store: Store, example: int) -> dict[str, Any]:
+    """One text: where it came from, and its tokens.
+
+    Args:
+        store: The store.
+        example: The text; negative counts from the end.
+
+    Returns:
+        Facts by name, as JSON.
+
+    Raises:
+        InputError: If there is no such text.
+        StoreError: If its shard is not there yet, or damaged.
+    """
+    example, shard = store.shard_of(example)
+    place = example - shard.manifest.start
+    columns = ["example", "id", "file", "line", "text", "text_b", "truncated"]
+    (row,) = shard.table(TEXTS, columns, (place, place + 1)).to_pylist()
+    kept = ["side", "position", "token", "written", "word", "segment", "special"]
+    parts = shard.tokens(example, kept).values()
+    return {**row, "tokens": [token for part in parts for token in part.to_pylist()]}

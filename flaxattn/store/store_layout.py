@@ -1,0 +1,144 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Where things are in a store of attention: names of files, arrays and columns, shapes, chunks.
+
+    plan.json  errors.jsonl  errors.sha256  inputs.parquet
+    shards/00000/{manifest.json, texts.parquet, tokens.parquet, heads.parquet, reductions.parquet,
+    maps.zarr/}
+
+Pure functions: nothing here opens a file. What is in the tables is in
+`flaxattn.store.shard_tables`.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import ml_dtypes
+import numpy as np
+
+FORMAT = 1
+PLAN, ERRORS, INPUTS, SHARDS = "plan.json", "errors.jsonl", "inputs.parquet", "shards"
+ERRORS_SEAL = "errors.sha256"  # as sha256sum writes and checks it
+MANIFEST, TEXTS, TOKENS, HEADS = "manifest.json", "texts.parquet", "tokens.parquet", "heads.parquet"
+REDUCTIONS, MAPS = "reductions.parquet", "maps.zarr"
+GROUP = f"{MAPS}/zarr.json"
+OF_MAPS = ("weights", "scores")
+"""Arrays of a side with one value for each query and key; others have one row per position."""
+CHUNK = 16384  # values that are compressed and checked together
+
+
+class Places(NamedTuple):
+    """Which tokens of a text the queries and the keys of a side are: `source` or `target`."""
+
+    queries: str
+    keys: str
+
+
+def shard_name(number: int) -> str:
+    """Name of a shard's folder."""
+    return f"{number:05d}"
+
+
+def shard_folder(store: Path, number: int) -> Path:
+    """Folder of a committed shard."""
+    return store / SHARDS / shard_name(number)
+
+
+def part_prefix(number: int) -> str:
+    """What the names of folders begin with in which this shard is being written."""
+    return f".{shard_name(number)}."
+
+
+def shard_numbers(names: Sequence[str]) -> list[int]:
+    """Numbers of the committed shards among names of folders, ascending."""
+    return sorted(int(name) for name in names if name.isascii() and name.isdigit())
+
+
+def places(side: str, with_target: bool) -> Places:
+    """Which tokens a side's queries and keys are.
+
+    Args:
+        side: `encoder`, `decoder` or `cross`.
+        with_target: Whether texts have tokens of a target beside those of the source.
+    """
+    target = "target" if with_target else "source"
+    return {
+        "encoder": Places("source", "source"),
+        "decoder": Places(target, target),
+        "cross": Places(target, "source"),
+    }[side]
+
+
+def rows_of(name: str, side: Places) -> str:
+    """Which tokens an array or a statistic has one row for.
+
+    Args:
+        name: `query`, `key`, `entropy`, ….
+        side: Of its side.
+    """
+    return side.keys if name in ("key", "value", "received") else side.queries
+
+
+def stored_dtype(dtype: str) -> np.dtype[Any]:
+    """How values lie on disk: bfloat16 as uint16, which every Zarr reader knows."""
+    return np.dtype("uint16" if dtype == "bfloat16" else dtype)
+
+
+def value_dtype(dtype: str) -> np.dtype[Any]:
+    """NumPy's dtype of values, for `bfloat16` that of ml_dtypes."""
+    return np.dtype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
+
+
+def chunk_shape(shape: Sequence[int]) -> tuple[int, ...]:
+    """What of an array `[L, H, N, ...]` is compressed together: a stretch of one head."""
+    rest = tuple(shape[3:])
+    length = max(1, CHUNK // math.prod(rest))
+    return (1, 1, max(1, min(length, shape[2])), *rest)
+
+
+def chunk_count(shape: Sequence[int], chunk: Sequence[int]) -> int:
+    """Number of chunks in an array."""
+    return math.prod(-(-size // step) for size, step in zip(shape, chunk, strict=True))
+
+
+def zarr_path(name: str) -> str:
+    """Folder of an array inside its shard."""
+    return f"{MAPS}/{name}"
+
+
+def chunks_path(name: str, axes: int) -> str:
+    """The one file with an array's chunks, inside its shard."""
+    return f"{zarr_path(name)}/c/" + "/".join("0" * axes)
+
+
+def zarr_metadata(
+    shape: Sequence[int], chunk: Sequence[int], dtype: str, attributes: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Zarr v3's description of an array in one file of chunks that each have a crc32c.
+
+    Args:
+        shape: `[L, H, N, ...]`.
+        chunk: As `chunk_shape` says.
+        dtype: Of the values.
+        attributes: What else to say of it.
+    """
+    little = {"name": "bytes", "configuration": {"endian": "little"}}
+    zstd = {"name": "zstd", "configuration": {"level": 1}}
+    whole = [max(1, -(-size // step)) * step for size, step in zip(shape, chunk, strict=True)]
+    sharding = {
+        "chunk_shape": list(chunk),
+        "codecs": [little, zstd, {"name": "crc32c"}],
+        "index_codecs": [little, {"name": "crc32c"}],
+        "index_location": "end",
+    }
+    return {
+        "shape": list(shape),
+        "data_type": stored_dtype(dtype).name,
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": whole}},
+        "codecs": [{"name": "sharding_indexed", "configuration": sharding}],
+        "fill_value": 0,
+        "attributes": {**attributes, "dtype": dtype},
+        "dimension_names": ["layer", "head", "place", "depth"][: len(shape)],
+    }

@@ -1,0 +1,200 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Finding every damage of a store: each file of each shard against its manifest and the plan.
+
+The list of rows that were left out is compared with its seal. Reading finds damage too, but only in
+what it reads. Nothing is repaired here.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from flaxattn.errors import StoreError
+from flaxattn.files import sha256_of
+from flaxattn.store.open_store import read_plan
+from flaxattn.store.seals import Manifest, content, read_manifest
+from flaxattn.store.store_layout import (
+    ERRORS,
+    ERRORS_SEAL,
+    MANIFEST,
+    PLAN,
+    SHARDS,
+    chunks_path,
+    shard_folder,
+    shard_name,
+    shard_numbers,
+)
+from flaxattn.store.zarr_arrays import damaged_chunks
+
+
+class Damage(NamedTuple):
+    """Something in a store that is not as it was written.
+
+    Attributes:
+        file: Its path inside the store.
+        what: What is wrong.
+    """
+
+    file: str
+    what: str
+
+
+class Findings(NamedTuple):
+    """What a verification saw.
+
+    Attributes:
+        shards: Shards that are there.
+        missing: Numbers of those that are not there yet; no damage.
+        files: Files that were read.
+        bytes: In them.
+        damage: Everything that is wrong.
+    """
+
+    shards: int
+    missing: list[int]
+    files: int
+    bytes: int
+    damage: list[Damage]
+
+
+def verify(store: Path, seen: Callable[[int], Any] = lambda number: None) -> Findings:
+    """Read all of a store and compare it with its manifests and its plan.
+
+    Args:
+        store: Folder of the store.
+        seen: Called with the number of each shard that was read.
+
+    Returns:
+        What was found. Cost: every byte is read and hashed.
+
+    Raises:
+        StoreError: If there is no store.
+    """
+    names = [p.name for p in (store / SHARDS).iterdir()] if (store / SHARDS).is_dir() else []
+    numbers, damage = shard_numbers(names), []
+    plan, sha256, spans = None, "", []
+    try:
+        plan, sha256 = read_plan(store)
+        spans = plan["shards"]
+    except StoreError as error:
+        if not numbers:
+            raise
+        damage.append(Damage(PLAN, str(error).splitlines()[0].partition(f"{PLAN} ")[2]))
+    files, size, plans = 1, 0, {}
+    for number in numbers:
+        folder = shard_folder(store, number)
+        try:
+            manifest = read_manifest(store, number)
+        except StoreError as error:
+            damage.append(_damage(store, folder / MANIFEST, error))
+            continue
+        plans[number] = manifest.plan
+        files += 1 + len(manifest.files)
+        size += sum(sealed["size"] for sealed in manifest.files.values())
+        damage += check_shard(store, manifest)
+        if plan is not None:
+            damage += _against(manifest, spans)
+        seen(number)
+    if plan is not None:
+        damage += _plans(plans, sha256)
+        damage += _listed(store, plan)
+    missing = sorted({*range(len(spans))} - {*numbers})
+    return Findings(len(numbers), missing, files, size, damage)
+
+
+def check_shard(store: Path, manifest: Manifest) -> list[Damage]:
+    """Compare the files of one shard with its manifest.
+
+    Args:
+        store: Folder of the store.
+        manifest: Of the shard.
+    """
+    folder = shard_folder(store, manifest.shard)
+    damage = []
+    for name, sealed in manifest.files.items():
+        try:
+            content(folder, name, sealed)
+        except StoreError as error:
+            found = _damage(store, folder / name, error)
+            damage.append(found._replace(what=found.what + _where(folder, name, manifest)))
+    there = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if not p.is_dir()}
+    for name in sorted(there - {*manifest.files, MANIFEST}):
+        file = (folder / name).relative_to(store).as_posix()
+        damage.append(Damage(file, "it does not belong to the shard"))
+    return damage
+
+
+def _damage(store: Path, path: Path, error: StoreError) -> Damage:
+    """A file and the reason in the first line of an error about it."""
+    what = str(error).splitlines()[0].partition(" is damaged: ")[2]
+    return Damage(path.relative_to(store).as_posix(), what)
+
+
+def _where(folder: Path, name: str, manifest: Manifest) -> str:
+    """Layers and heads that are concerned, if it is a file of chunks whose index is whole."""
+    for array, entry in manifest.arrays.items():
+        if name != chunks_path(array, len(entry["shape"])) or not (folder / name).is_file():
+            continue
+        data = (folder / name).read_bytes()
+        if len(data) == manifest.files[name]["size"]:
+            side = manifest.traces["sides"][array.partition(".")[0]]
+            layers, heads = side["layers"], side["heads"]
+            found = sorted({(layers[i], heads[j]) for i, j, _ in damaged_chunks(data, entry)})
+            named = ", ".join(f"layer {layer} head {head}" for layer, head in found[:3])
+            more = ", …" if len(found) > 3 else ""
+            return f": {named}{more}" if found else ""
+    return ""
+
+
+def _against(manifest: Manifest, spans: list[dict[str, int]]) -> Iterator[Damage]:
+    """What of a shard is not as the plan says."""
+    file = f"{SHARDS}/{shard_name(manifest.shard)}"
+    if manifest.shard >= len(spans):
+        yield Damage(file, f"the plan has {len(spans)} shards")
+    elif (span := spans[manifest.shard]) and (manifest.start, manifest.stop) != (
+        span["start"],
+        span["stop"],
+    ):
+        yield Damage(file, f"the plan says examples {span['start']} to {span['stop'] - 1}")
+
+
+def _listed(store: Path, plan: Mapping[str, Any]) -> Iterator[Damage]:
+    """What of the list of rows that were left out is not as it was written."""
+    settings, rows = (plan.get(name) for name in ("settings", "rows"))
+    quarantined = isinstance(settings, dict) and settings.get("on_error") == "quarantine"
+    due = quarantined and isinstance(rows, dict) and bool(rows.get("bad"))
+    if not due and not (store / ERRORS_SEAL).exists():
+        return
+    try:
+        found = sha256_of(store / ERRORS)
+    except FileNotFoundError:
+        yield Damage(ERRORS, "it is missing: the list of the rows that were left out")
+        return
+    except OSError as error:
+        yield Damage(ERRORS, error.strerror or str(error))
+        return
+    try:
+        seal = (store / ERRORS_SEAL).read_bytes()
+    except FileNotFoundError:
+        told = f"it is missing, so {ERRORS} cannot be checked; older stores have none: "
+        told += f"sha256sum {ERRORS} > {ERRORS_SEAL} seals the list as it is"
+        yield Damage(ERRORS_SEAL, told)
+    except OSError as error:
+        yield Damage(ERRORS_SEAL, error.strerror or str(error))
+    else:
+        if seal != f"{found}  {ERRORS}\n".encode():
+            yield Damage(ERRORS, f"it does not match {ERRORS_SEAL}")
+
+
+def _plans(plans: dict[int, str], sha256: str) -> Iterator[Damage]:
+    """Shards of another plan; if all of them agree on one, it is the plan that changed."""
+    counted = Counter(plans.values())
+    if counted and list(counted) != [sha256] and len(counted) == 1:
+        yield Damage(PLAN, "all shards were made under another plan (sha256)")
+    else:
+        for number, plan in plans.items():
+            if plan != sha256:
+                file = f"{SHARDS}/{shard_name(number)}"
+                yield Damage(file, f"it was made under another {PLAN} (sha256)")

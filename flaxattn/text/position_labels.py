@@ -1,0 +1,166 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""What is known of the positions of one text before anybody looks at attention: `Layout`.
+
+Special pieces, segments, pieces of words, and the tree over the words where there is one. Which
+weights a head is judged by is decided from it in `terms`. No model, no file, no attention.
+"""
+
+import dataclasses
+import unicodedata
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Int
+
+from flaxattn.errors import InputError
+from flaxattn.trace.trace import Trace
+
+UNIVERSAL_RELATIONS = (
+    *("acl", "advcl", "advmod", "amod", "appos", "aux", "case", "cc", "ccomp", "clf", "compound"),
+    *("conj", "cop", "csubj", "dep", "det", "discourse", "dislocated", "expl", "fixed", "flat"),
+    *("goeswith", "iobj", "list", "mark", "nmod", "nsubj", "nummod", "obj", "obl", "orphan"),
+    *("parataxis", "punct", "reparandum", "vocative", "xcomp"),
+)
+"""The relations of Universal Dependencies 2 between two words; `root` has one only."""
+
+UNIVERSAL_TAGS = (
+    *("ADJ", "ADP", "ADV", "AUX", "CCONJ", "DET", "INTJ", "NOUN", "NUM", "PART", "PRON", "PROPN"),
+    *("PUNCT", "SCONJ", "SYM", "VERB", "X"),
+)
+"""The parts of speech of Universal Dependencies 2."""
+
+
+class Arc(NamedTuple):
+    """A word and what it depends on, both as numbers of words from 0."""
+
+    dependent: int
+    governor: int
+    relation: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """One text, or pair of texts, of N positions without padding.
+
+    Attributes:
+        tokens: A number per position, the same where the pieces are the same.
+        first: True at the piece that a model begins with, `[CLS]`.
+        separators: True at the pieces that end segments, `[SEP]`.
+        special: True at every piece the model adds, these two kinds among them.
+        punctuation: True at pieces that are punctuation.
+        segments: Segment of each position.
+        spelt: Number of the word that each piece spells a part of, -1 for special pieces.
+        words: Pieces of each annotated word; empty where the text was cut before it.
+        tags: Part of speech of each annotated word.
+        arcs: The tree over the annotated words.
+        rare: Position of the rarest piece of the text; -1 if frequencies are not known.
+        name: What to call the text in errors and draws.
+    """
+
+    tokens: Int[np.ndarray, " N"]
+    first: Bool[np.ndarray, " N"]
+    separators: Bool[np.ndarray, " N"]
+    special: Bool[np.ndarray, " N"]
+    punctuation: Bool[np.ndarray, " N"]
+    segments: Int[np.ndarray, " N"]
+    spelt: Int[np.ndarray, " N"]
+    words: Sequence[Sequence[int]] = ()
+    tags: Sequence[str] = ()
+    arcs: Sequence[Arc] = ()
+    rare: int = -1
+    name: str = ""
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def plain(self) -> Bool[np.ndarray, " N"]:
+        """Positions of the text itself."""
+        return ~self.special
+
+    @property
+    def pair(self) -> bool:
+        """Whether there are two texts."""
+        return bool((self.segments[self.plain] != self.segments[self.plain][:1]).any())
+
+    def linked(self, asked: str, relations: Sequence[str]) -> list[Arc]:
+        """Arcs of a relation between words that do not share pieces.
+
+        Args:
+            asked: `nsubj` takes `nsubj:pass` too, `nsubj:pass` only itself; `any` takes all of
+                `relations`.
+            relations: What `any` stands for.
+        """
+        names = {*relations} if asked == "any" else {asked}
+        return [
+            arc
+            for arc in self.arcs
+            if (arc.relation in names or arc.relation.split(":")[0] in names)
+            and self.apart(arc.dependent, arc.governor)
+        ]
+
+    def apart(self, word: int, other: int) -> bool:
+        """Whether two annotated words have pieces, none of them in common."""
+        one, two = self.words[word], self.words[other]
+        return bool(one) and bool(two) and (one[-1] < two[0] or two[-1] < one[0])
+
+
+def layout_of(
+    told: Trace,
+    *,
+    tokens: Int[np.ndarray, " N"] | None = None,
+    name: str = "",
+) -> Layout:
+    """The layout of a trace of one text, as far as a trace tells it.
+
+    The first special piece at the beginning is `[CLS]`, all others are separators.
+
+    Args:
+        told: Of one text without padding; what attention saw is not looked at.
+        tokens: Ids; default the pieces themselves are compared.
+        name: What to call it.
+
+    Raises:
+        InputError: If the trace does not tell which pieces are special.
+    """
+    if told.special is None or len(told) != 1:
+        raise InputError(
+            f"Roles need one text and its special pieces; the trace holds {len(told)} texts"
+            f"{'' if told.special is not None else ' and does not tell them'}.\n"
+            "Give special=, True at [CLS] and [SEP], to Trace.from_arrays; take trace[0]."
+        )
+    pieces = list(told.tokens[0])
+    special = np.asarray(told.special[0], bool)
+    if tokens is None:
+        tokens = np.unique(pieces, return_inverse=True)[1]
+    first = special & (np.arange(len(pieces)) == 0)
+    segments = np.zeros(len(pieces), int) if told.segments is None else told.segments[0]
+    marks = np.array([is_punctuation(piece) for piece in pieces], bool)
+    return Layout(
+        tokens=np.asarray(tokens),
+        first=first,
+        separators=special & ~first,
+        special=special,
+        punctuation=marks & ~special,
+        segments=np.asarray(segments),
+        spelt=_spelt(told, special, np.asarray(segments)),
+        name=name,
+    )
+
+
+def is_punctuation(piece: str) -> bool:
+    """Whether every character of a piece is punctuation."""
+    return all(unicodedata.category(character)[0] == "P" for character in piece)
+
+
+def _spelt(
+    told: Trace, special: Bool[np.ndarray, " N"], segments: Int[np.ndarray, " N"]
+) -> Int[np.ndarray, " N"]:
+    """Words of both texts, numbered through; each piece is one where nobody says."""
+    if not told.words:
+        return np.where(special, -1, np.arange(len(special)))
+    numbers = np.array([-1 if number is None else number for number in told.words[0]])
+    both = numbers + segments * (numbers.max(initial=0) + 1)
+    return np.where(special | (numbers < 0), -1, both)

@@ -1,0 +1,101 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""What reading text gives, and what every tokenizer of a model can do. No tokenizer is here."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from jaxtyping import Bool, Int32
+
+from flaxattn.errors import InputError
+from flaxattn.text.tokenizer_files import shortened
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """A batch of token sequences, padded on the right.
+
+    Attributes:
+        input_ids: token ids, `pad_id` where padded.
+        attention_mask: 1 on tokens, 0 on padding.
+        token_type_ids: 0 for the first text and its special tokens, 1 for the second.
+        tokens: one readable piece per position, padding included.
+        word_ids: index of the word a piece belongs to, counted within its own text; None for
+            special tokens and padding.
+        offsets: half-open character range of a piece in its own text; (0, 0) for special tokens.
+        special: True on special tokens and padding.
+        truncated: how many tokens were cut from each sequence.
+    """
+
+    input_ids: Int32[np.ndarray, "B S"]
+    attention_mask: Int32[np.ndarray, "B S"]
+    token_type_ids: Int32[np.ndarray, "B S"]
+    tokens: list[list[str]]
+    word_ids: list[list[int | None]]
+    offsets: list[list[tuple[int, int]]]
+    special: Bool[np.ndarray, "B S"]
+    truncated: list[int]
+
+
+class Reader(Protocol):
+    """What a model needs of a tokenizer, whatever is behind it."""
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of ids, added tokens included."""
+        ...
+
+    def encode(
+        self,
+        texts: str | Sequence[str],
+        *,
+        max_length: int | None = None,
+        truncate: bool = False,
+    ) -> Encoded:
+        """Turn texts into one padded batch."""
+        ...
+
+    def count(self, texts: Sequence[str]) -> list[int]:
+        """Tokens of each text, special ones counted, before any is cut."""
+        ...
+
+    def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
+        """Text of a sequence of ids."""
+        ...
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """A readable piece per id."""
+        ...
+
+    def save(self, directory: str | Path, prefix: str = "") -> None:
+        """Write the tokenizer's files; those of a second one of a model have a prefix."""
+        ...
+
+
+def tokens_to_cut(
+    total: int, limit: int | None, extra: int, truncate: bool, number: int, text: str
+) -> int:
+    """How many tokens of a text must go.
+
+    Args:
+        total: tokens of the text, special ones counted.
+        limit: most that may stay; None for no limit.
+        extra: special tokens among them.
+        truncate: whether any may go.
+        number: of the text among those given.
+        text: the text.
+
+    Raises:
+        InputError: some must go, but may not.
+    """
+    removed = 0 if limit is None else max(0, total - limit)
+    if removed and (not truncate or limit is None or limit <= extra):
+        raise InputError(
+            f"text {number} is too long: {total} tokens, the limit is {limit}\n"
+            f"counted with {extra} special tokens: {shortened(text)}\n"
+            "shorten it, or pass truncate=True to cut it at the limit"
+        )
+    return removed

@@ -1,0 +1,93 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Where the pieces of a stored text stand in it, told by the pieces themselves: no tokenizer.
+
+Case, accents, blanks and control characters are looked over on both sides. Which word a piece
+belongs to is told from these spans in `flaxattn.text.words`.
+"""
+
+import unicodedata
+from collections.abc import Sequence
+from typing import Any
+
+_CONTINUED = "##"
+_UNKNOWN = ("[UNK]", "<unk>")
+_BLANKS = " \u2581"
+
+
+class PlaceError(ValueError):
+    """A piece does not stand in the text where it should.
+
+    Attributes:
+        piece: Its place among the pieces.
+        start: The character of the text that it should begin with.
+    """
+
+    def __init__(self, piece: int, start: int) -> None:
+        super().__init__(piece, start)
+        self.piece, self.start = piece, start
+
+
+def piece_spans(text: str, pieces: Sequence[str], special: Sequence[Any]) -> list[tuple[int, int]]:
+    """Half-open range of characters of each piece.
+
+    Args:
+        text: What was read, or more where it was cut.
+        pieces: As `Trace.tokens` has them, of WordPiece or SentencePiece. An unknown piece takes a
+            mark by itself, or all up to the next blank or mark.
+        special: True at pieces that the model adds; their range is empty.
+
+    Raises:
+        PlaceError: For the first piece that is not there.
+    """
+    letters = [(letter, place) for place, char in enumerate(text) for letter in _folded(char)]
+    found: list[tuple[int, int]] = []
+    at = 0
+    for number, (piece, added) in enumerate(zip(pieces, special, strict=True)):
+        if added:
+            found.append((0, 0))
+            continue
+        wanted = _folded(_bare(piece))
+        stop = at + len(wanted)
+        if [letter for letter, _ in letters[at:stop]] != list(wanted):
+            if piece not in _UNKNOWN or at == len(letters):
+                raise PlaceError(number, letters[at][1] if at < len(letters) else len(text))
+            stop = _end_of_word(text, letters, at)
+        start = letters[at][1] if at < len(letters) else len(text)
+        found.append((start, letters[stop - 1][1] + 1 if stop > at else start))
+        at = stop
+    return found
+
+
+def _bare(piece: str) -> str:
+    if piece.startswith(_CONTINUED) and len(piece) > len(_CONTINUED):
+        return piece[len(_CONTINUED) :]
+    return piece.strip(_BLANKS)
+
+
+def _folded(text: str) -> str:
+    """Letters without case, accents, blanks and controls."""
+    plain = unicodedata.normalize("NFKD", text.lower())
+    return "".join(c for c in plain if not c.isspace() and unicodedata.category(c)[0] not in "CM")
+
+
+def _end_of_word(text: str, letters: Sequence[tuple[str, int]], at: int) -> int:
+    """Where a word ends of which the model knows nothing."""
+    stop = at + 1
+    while stop < len(letters) and letters[stop][1] == letters[at][1]:  # … is three letters
+        stop += 1
+    if _alone(letters[at][0]):
+        return stop
+    while stop < len(letters):
+        before, place = letters[stop - 1][1], letters[stop][1]
+        if _alone(letters[stop][0]) or any(c.isspace() for c in text[before + 1 : place]):
+            break
+        stop += 1
+    return stop
+
+
+def _alone(letter: str) -> bool:
+    """Whether BERT parts it from its neighbours: a mark, or a Chinese character."""
+    ascii_mark = letter.isascii() and letter.isprintable() and not letter.isalnum()
+    ideograph = unicodedata.name(letter, "").startswith("CJK")
+    return ascii_mark or ideograph or unicodedata.category(letter)[0] == "P"

@@ -1,0 +1,192 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Readers of tokenizer files, BERT's tokenizer pipeline, and checks of texts.
+
+Nothing here encodes a text; use `flaxattn.text.tokenizer.Tokenizer`.
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
+
+from flaxattn.errors import CheckpointError, InputError
+
+SPECIAL_TOKENS = {
+    "pad_token": "[PAD]",
+    "unk_token": "[UNK]",
+    "cls_token": "[CLS]",
+    "sep_token": "[SEP]",
+    "mask_token": "[MASK]",
+}
+
+
+def bert_backend(vocabulary: dict[str, int], settings: dict[str, Any]) -> tokenizers.Tokenizer:
+    """BERT's normaliser, splitter, WordPiece and template around a vocabulary.
+
+    Args:
+        vocabulary: piece to id.
+        settings: `tokenizer_config.json`; what is absent is as in an uncased BERT, where
+            `strip_accents` of None follows `do_lower_case`.
+
+    Raises:
+        CheckpointError: the vocabulary lacks the opening or the closing token.
+    """
+    names = {key: settings.get(key, default) for key, default in SPECIAL_TOKENS.items()}
+    names = {key: v["content"] if isinstance(v, dict) else v for key, v in names.items()}
+    backend = tokenizers.Tokenizer(models.WordPiece(vocabulary, unk_token=names["unk_token"]))
+    backend.normalizer = normalizers.BertNormalizer(
+        clean_text=True,
+        handle_chinese_chars=settings.get("tokenize_chinese_chars", True),
+        strip_accents=settings.get("strip_accents"),
+        lowercase=settings.get("do_lower_case", True),
+    )
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    backend.decoder = decoders.WordPiece(prefix="##")
+    known = [tokenizers.AddedToken(n, special=True) for n in names.values() if n in vocabulary]
+    backend.add_special_tokens(known)
+    start, stop = names["cls_token"], names["sep_token"]
+    for token in (start, stop):
+        if token not in vocabulary:
+            raise CheckpointError(
+                f"the vocabulary has no {token}\n"
+                f"expected it among the {len(vocabulary)} lines of vocab.txt\n"
+                "add it, or name the right token in tokenizer_config.json"
+            )
+    backend.post_processor = processors.TemplateProcessing(
+        single=f"{start}:0 $A:0 {stop}:0",
+        pair=f"{start}:0 $A:0 {stop}:0 $B:1 {stop}:1",
+        special_tokens=[(start, vocabulary[start]), (stop, vocabulary[stop])],
+    )
+    return backend
+
+
+def read_text(path: Path) -> str:
+    """Content of a UTF-8 file.
+
+    Raises:
+        InputError: it cannot be read, or holds a byte that is no UTF-8, whose place is named.
+    """
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"cannot read {path}\n{error.strerror}\nname a readable file") from error
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{path} is not valid UTF-8\n"
+            f"byte {error.object[error.start]:#04x} at position {error.start}\n"
+            "save the file as UTF-8"
+        ) from error
+
+
+def read_settings(folder: Path, prefix: str = "") -> dict[str, Any]:
+    """Content of `tokenizer_config.json`; empty where the directory has none.
+
+    Args:
+        folder: where it lies.
+        prefix: what its name begins with.
+
+    Raises:
+        CheckpointError: the file is no JSON object.
+    """
+    path = folder / f"{prefix}tokenizer_config.json"
+    if not path.is_file():
+        return {}
+    text = read_text(path)
+    try:
+        return dict(json.loads(text))
+    except (ValueError, TypeError, RecursionError) as error:
+        told = str(error).splitlines()[0]
+        raise CheckpointError(f"{path} is not valid JSON\n{told}\nfetch the file again") from error
+
+
+def read_tokenizer_json(path: Path) -> tokenizers.Tokenizer:
+    """Pipeline of a `tokenizer.json`.
+
+    Raises:
+        CheckpointError: the file is damaged, or of a kind the `tokenizers` package does not know.
+    """
+    text = read_text(path)
+    try:
+        return tokenizers.Tokenizer.from_str(text)
+    except Exception as error:  # the package raises bare Exception for every malformed file
+        raise CheckpointError(
+            f"{path} is not a tokenizer\n{shortened(str(error))}\nfetch the file again"
+        ) from error
+
+
+def read_vocabulary(path: Path, settings: dict[str, Any]) -> tokenizers.Tokenizer:
+    """BERT's pipeline around a `vocab.txt`.
+
+    Args:
+        path: the file, a piece per line.
+        settings: as for `bert_backend`.
+
+    Raises:
+        CheckpointError: the vocabulary lacks a token, or a setting is of the wrong type.
+    """
+    lines = read_text(path).split("\n")
+    vocabulary = {piece: number for number, piece in enumerate(lines) if piece}
+    try:
+        return bert_backend(vocabulary, settings)
+    except CheckpointError:
+        raise
+    except Exception as error:  # the package raises bare Exception
+        raise CheckpointError(
+            f"{path} and tokenizer_config.json make no tokenizer\n{shortened(str(error))}\n"
+            "fetch both again"
+        ) from error
+
+
+def checked_texts(texts: str | Sequence[str], what: str) -> list[str]:
+    """One text or several as a list, each fit to be encoded.
+
+    Args:
+        texts: what the user gave.
+        what: how to call one of them in a message.
+
+    Raises:
+        InputError: no text at all, one that is no `str` or only white space, or a lone surrogate.
+    """
+    items = [texts] if isinstance(texts, str) else texts
+    if isinstance(items, bytes) or not isinstance(items, Sequence) or not len(items):
+        raise InputError(
+            f"expected a {what} or a non-empty list of them\n"
+            f"received {type(texts).__name__}: {shortened(repr(texts))}\n"
+            "pass str, or list[str]"
+        )
+    for number, item in enumerate(items):
+        if not isinstance(item, str):
+            raise InputError(
+                f"{what} {number} is not a string\n"
+                f"expected str, received {type(item).__name__}: {shortened(repr(item))}\n"
+                "decode bytes with .decode('utf-8') first"
+            )
+        if not item.strip():
+            raise InputError(
+                f"{what} {number} is empty\n"
+                f"received {item!r}, which holds no token\n"
+                "leave it out, or give it at least one word"
+            )
+        _check_unicode(item, f"{what} {number}")
+    return list(items)
+
+
+def _check_unicode(text: str, where: str) -> None:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise InputError(
+            f"{where} is not valid Unicode\n"
+            f"lone surrogate U+{ord(text[error.start]):04X} at character {error.start}\n"
+            "decode the source as UTF-8, or drop the character"
+        ) from error
+
+
+def shortened(text: str, limit: int = 60) -> str:
+    """At most `limit` characters of a text, on one line, for an error message."""
+    flat = " ".join(text.split())
+    return flat if len(flat) <= limit else flat[: limit - 1] + "…"

@@ -1,0 +1,293 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Attention that other programs computed, as a trace: Hugging Face outputs, TransformerLens caches.
+
+Their objects are read by the names of their fields, so neither torch nor these programs are ever
+imported. Weights are checked to be attention: rows that sum to one. Plain arrays go straight to
+`Trace.from_arrays`; saved files of inseq are read by `flaxattn.trace.inseq`.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from flaxattn.errors import InputError
+from flaxattn.trace.arrays import as_numpy
+from flaxattn.trace.record import Seen
+from flaxattn.trace.trace import Trace
+
+Tokens = Sequence[str] | Sequence[Sequence[str]]
+
+_SLACK = 0.02  # of a row's sum; 512 weights of bfloat16 err by less than half of it
+_HUGGING_FACE = {
+    "attentions": "attentions",
+    "encoder_attentions": "encoder",
+    "decoder_attentions": "decoder",
+    "cross_attentions": "cross",
+}
+_HOOK = re.compile(r"(blocks|encoder|decoder)\.(\d+)\.(attn|cross_attn)\.hook_(\w+)")
+# What a TransformerLens hook is called in a record.
+_LENS = {
+    "pattern": "weights",
+    "attn_scores": "scores",
+    "q": "query",
+    "k": "key",
+    "v": "value",
+    "z": "head_output",
+}
+_OF_HEADS = ("query", "key", "value", "head_output")
+
+
+def from_huggingface(
+    outputs: Any,
+    tokens: Tokens,
+    decoder_tokens: Tokens = (),
+    *,
+    mask: Bool[Any, "B S"] | None = None,
+    decoder_mask: Bool[Any, "B T"] | None = None,
+    side: str | None = None,
+    **fields: Any,
+) -> Trace:
+    """Make a trace of what a model of Hugging Face transformers returned.
+
+    Args:
+        outputs: What a call with `output_attentions=True` returned; or what `generate` returned
+            with `return_dict_in_generate=True` as well, whose steps are put together; or a tuple of
+            one array per layer, `[B, H, Q, K]`, or `[H, Q, K]` of a single sequence. Arrays are of
+            torch, NumPy or JAX.
+        tokens: Token strings, a list per sequence; of a single sequence one list will do. Of
+            `generate` without the last one that was written, which was never read.
+        decoder_tokens: What the decoder read, where there is one beside an encoder.
+        mask: True, or 1, at real positions: the model's `attention_mask`.
+        decoder_mask: The same of the decoder.
+        side: Where `attentions` belong: `encoder` or `decoder`. Default the decoder if every token
+            sees only itself and what is before it.
+        **fields: Other fields of a trace, such as `special`, `segments` and `model`.
+
+    Returns:
+        A trace with NumPy arrays. Cost: every array is copied to the host once.
+
+    Raises:
+        InputError: If no attention is there, layers or tokens do not fit, or the real rows do not
+            sum to one within 0.02.
+    """
+    given = _fields_of(outputs)
+    whole = {name: _layers(name, value) for name, value in given.items()}
+    rows, read = _lists(tokens), _lists(decoder_tokens)
+    masks = {"mask": _mask(mask), "decoder_mask": _mask(decoder_mask)}
+    sides: dict[str, Any] = {}
+    for name, weights in whole.items():
+        own = _HUGGING_FACE[name] if name != "attentions" else side or _side_of(weights, masks)
+        sides[own] = weights
+    alone = "decoder" in sides and "cross" not in sides and not read
+    for own, weights in sides.items():
+        queries = rows if own == "encoder" or alone else read
+        keys = read if own == "decoder" and not alone else rows
+        real = masks["mask"] if queries is rows else masks["decoder_mask"]
+        _check_tokens(own, weights.shape, queries, keys)
+        _check_rows(own, weights, real)
+    records: dict[str, Any] = {own: _record(weights=weights) for own, weights in sides.items()}
+    kept: dict[str, Any] = {name: value for name, value in masks.items() if value is not None}
+    return Trace(**records, tokens=rows, decoder_tokens=read, **kept, **fields)
+
+
+def from_transformer_lens(
+    cache: Any, tokens: Tokens, decoder_tokens: Tokens = (), **fields: Any
+) -> Trace:
+    """Make a trace of a TransformerLens cache, such as `model.run_with_cache(text)[1]`.
+
+    Patterns become `weights`; scores, q, k, v and z are taken where they were cached. Heads that
+    share a key or value (grouped queries) each get a copy of it.
+
+    Args:
+        cache: A mapping with names such as `blocks.0.attn.hook_pattern`; of an encoder-decoder
+            `encoder.…` and `decoder.…`. Arrays have a batch axis or not.
+        tokens: Token strings, as `model.to_str_tokens(text)` gives them.
+        decoder_tokens: What the decoder read, where there is one beside an encoder.
+        **fields: Other fields of a trace, such as `mask`, `special` and `model`.
+
+    Returns:
+        A trace with NumPy arrays and the numbers of the layers that were cached.
+
+    Raises:
+        InputError: If the cache holds no pattern, one was cached in some layers only, or shapes,
+            tokens or the sums of rows are wrong.
+    """
+    found = _hooks(cache)
+    rows, read = _lists(tokens), _lists(decoder_tokens)
+    mask = _mask(fields.pop("mask", None))
+    records: dict[str, Any] = {}
+    for (stack, kind), layers in found.items():
+        record = _lens_record(f"{stack}.*.{kind}", layers)
+        cross = kind == "cross_attn"
+        own = "cross" if cross else stack
+        if stack == "blocks":
+            own = _side_of(record.weights, {"mask": mask})
+        queries = rows if stack != "decoder" else read
+        keys = rows if cross else queries
+        _check_tokens(own, np.shape(record.weights), queries, keys)
+        _check_rows(own, np.asarray(record.weights), mask if queries is rows else None)
+        records[own] = record
+    if mask is not None:
+        fields["mask"] = mask
+    return Trace(**records, tokens=rows, decoder_tokens=read, **fields)
+
+
+def _fields_of(outputs: Any) -> dict[str, Any]:
+    """The attention in an output, by Hugging Face's names."""
+    if isinstance(outputs, Mapping) or any(hasattr(outputs, name) for name in _HUGGING_FACE):
+        named = outputs if isinstance(outputs, Mapping) else vars(outputs)
+        found = {n: v for n in _HUGGING_FACE if (v := named.get(n)) is not None and len(v)}
+    else:
+        found = {"attentions": outputs} if isinstance(outputs, Sequence) and len(outputs) else {}
+    if not found or any(layer is None for value in found.values() for layer in value):
+        raise InputError(
+            f"No attention is in this {type(outputs).__name__}: expected one of "
+            f"{', '.join(_HUGGING_FACE)}, an array per layer.\n"
+            'Load the model with attn_implementation="eager" and call it with '
+            "output_attentions=True."
+        )
+    return found
+
+
+def _layers(name: str, value: Sequence[Any]) -> Float[np.ndarray, "L B H Q K"]:
+    """All layers of one side; the steps of `generate` are put together, key by key."""
+    if isinstance(value[0], list | tuple):
+        steps = [_stack(name, step) for step in value]
+        longest = max(step.shape[-1] for step in steps)
+        return np.concatenate([_widened(step, longest) for step in steps], axis=3)
+    return _stack(name, value)
+
+
+def _stack(name: str, layers: Sequence[Any]) -> Float[np.ndarray, "L B H Q K"]:
+    arrays = [as_numpy(layer) for layer in layers]
+    arrays = [array[None] if array.ndim == 3 else array for array in arrays]
+    shapes = [array.shape for array in arrays]
+    if len(set(shapes)) != 1 or len(shapes[0]) != 4:
+        raise InputError(
+            f"{name}: expected layers of one shape [B, H, Q, K], received {_some(shapes)}.\n"
+            "Take all layers of one forward pass, each with its head axis."
+        )
+    return np.stack(arrays)
+
+
+def _some(values: Sequence[Any]) -> str:
+    """The first few values, for a message."""
+    return ", ".join(map(str, values[:3])) + (", …" if len(values) > 3 else "")
+
+
+def _widened(step: Float[np.ndarray, "L B H Q K"], width: int) -> Float[np.ndarray, "L B H Q W"]:
+    """A step that knew fewer keys, with zeros on those that came later."""
+    return np.pad(step, [(0, 0)] * 4 + [(0, width - step.shape[-1])])
+
+
+def _lists(tokens: Tokens) -> list[list[str]]:
+    """A list of tokens per sequence."""
+    single = len(tokens) > 0 and isinstance(tokens[0], str)
+    rows: Iterable[Any] = [tokens] if single else tokens
+    return [list(row) for row in rows]
+
+
+def _mask(mask: Any) -> Bool[np.ndarray, "B S"] | None:
+    """A mask with a batch axis."""
+    return None if mask is None else np.atleast_2d(as_numpy(mask)).astype(bool)
+
+
+def _side_of(weights: Any, masks: Mapping[str, Any]) -> str:
+    """The decoder if no real position sees a later one, else the encoder."""
+    seen = np.asarray(weights)
+    if (mask := masks.get("mask")) is not None and mask.shape == (seen.shape[1], seen.shape[3]):
+        seen = np.where(mask[None, :, None, :, None], seen, 0)
+    causal = seen.shape[-1] > 1 and not np.triu(seen, 1).any()
+    return "decoder" if causal else "encoder"
+
+
+def _record(**arrays: Any) -> Seen:
+    count, heads = arrays["weights"].shape[0], arrays["weights"].shape[2]
+    return Seen(**arrays, layers=tuple(range(count)), heads=tuple(range(heads)))
+
+
+def _check_tokens(
+    side: str, shape: Sequence[int], queries: list[list[str]], keys: list[list[str]]
+) -> None:
+    counts = [sorted({len(row) for row in rows}) for rows in (queries, keys)]
+    if [[shape[3]], [shape[4]]] != counts or {len(queries), len(keys)} != {shape[1]}:
+        raise InputError(
+            f"{side}: its weights are of {shape[1]} sequences, {shape[3]} queries by {shape[4]} "
+            f"keys;\nreceived tokens of {len(queries)} sequences of length {_told(counts[0])} that "
+            f"attend to {len(keys)} of length {_told(counts[1])}.\n"
+            "Give one list of tokens per sequence, padding and special tokens too."
+        )
+
+
+def _told(counts: Sequence[int]) -> str:
+    return " and ".join(map(str, counts)) or "0"
+
+
+def _check_rows(side: str, weights: Any, mask: Bool[np.ndarray, "B Q"] | None) -> None:
+    """See that every real row is a distribution over keys."""
+    sums = np.asarray(weights, np.float32).sum(-1)
+    if mask is not None and mask.shape == (sums.shape[1], sums.shape[3]):
+        sums = np.where(mask[None, :, None], sums, 1)
+    wrong = ~(np.abs(sums - 1) <= _SLACK)
+    if wrong.any():
+        layer, sequence, head, query = np.argwhere(wrong)[0].tolist()
+        raise InputError(
+            f"{side}: layer {layer}, sequence {sequence}, head {head}, query {query} sums to "
+            f"{sums[layer, sequence, head, query]:.4g} over its keys, not to 1.\n"
+            "Weights after dropout or before the softmax are no attention: call model.eval(), and "
+            "give a mask for padding."
+        )
+
+
+def _hooks(cache: Any) -> dict[tuple[str, str], dict[int, dict[str, Any]]]:
+    """What was cached of attention: by stack and kind, then layer, then field of a record."""
+    found: dict[tuple[str, str], dict[int, dict[str, Any]]] = {}
+    for name in cache.keys():  # noqa: SIM118  # a cache iterates over values in some versions
+        match = _HOOK.fullmatch(str(name))
+        if match and match[4] in _LENS:
+            layers = found.setdefault((match[1], match[3]), {})
+            layers.setdefault(int(match[2]), {})[_LENS[match[4]]] = as_numpy(cache[name])
+    found = {key: dict(sorted(layers.items())) for key, layers in found.items()}
+    if not any("weights" in fields for layers in found.values() for fields in layers.values()):
+        raise InputError(
+            "This cache holds no attention pattern: expected names such as "
+            f"blocks.0.attn.hook_pattern, received {_some(list(cache.keys())) or 'none'}.\n"
+            "Cache them: model.run_with_cache(text, names_filter=lambda n: 'attn.hook' in n)."
+        )
+    return found
+
+
+def _lens_record(where: str, layers: Mapping[int, Mapping[str, Any]]) -> Seen:
+    """The record of one stack."""
+    names = [name for name in _LENS.values() if any(name in fields for fields in layers.values())]
+    for name in (*names, "weights"):
+        if missing := [layer for layer, fields in layers.items() if name not in fields]:
+            hook = next(hook for hook, field in _LENS.items() if field == name)
+            raise InputError(
+                f"{where}.hook_{hook} is missing in layers {_some(missing)}; layers "
+                f"{_some(list(layers))} were cached.\n"
+                "Cache the same hooks in every layer you want, or drop the layers without them."
+            )
+    stacked: dict[str, Any] = {
+        n: _batched(f"{where} {n}", [f[n] for f in layers.values()]) for n in names
+    }
+    heads = stacked["weights"].shape[2]
+    for name in _OF_HEADS:
+        if name in stacked and stacked[name].shape[3] != heads:
+            stacked[name] = np.repeat(stacked[name], heads // stacked[name].shape[3], axis=3)
+    return Seen(**stacked, layers=tuple(layers), heads=tuple(range(heads)))
+
+
+def _batched(name: str, arrays: Sequence[np.ndarray]) -> np.ndarray:
+    """Layers stacked, `[L, B, H, Q, K]` or `[L, B, S, H, D]`."""
+    shapes = [array.shape for array in arrays]
+    if len(set(shapes)) != 1 or len(shapes[0]) not in (3, 4):
+        raise InputError(
+            f"{name}: expected layers of one shape with three axes, or four with a batch, received "
+            f"{_some(shapes)}.\nCache one forward pass of a whole model."
+        )
+    return np.stack([array if array.ndim == 4 else array[None] for array in arrays])

@@ -1,0 +1,276 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""What one attention stack saw: `Seen`, the record that modules sow and that a trace is made of.
+
+It knows layers, heads and positions, no text: that is beside it in `flaxattn.trace.trace`.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from flaxattn.errors import InputError
+from flaxattn.kernels.contract import Capture, Intermediates
+
+# Axis, counted in a stacked record, that runs over heads; statistics share the layout of weights.
+_HEAD_AXIS = {"weights": 2, "scores": 2, "query": 3, "key": 3, "value": 3, "head_output": 3}
+_KEY_NUMBERS = ("stats.argmax", "stats.topk_indices")  # -1 where a row sees no key
+FIELDS = tuple(_HEAD_AXIS)
+"""Arrays of a record beside its statistics."""
+SIDES = ("encoder", "decoder", "cross")
+"""Attention stacks that a trace may hold, by name."""
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=[*FIELDS, "stats"],
+    meta_fields=["layers", "heads", "implementation", "query_window", "key_window", "scale"],
+)
+@dataclasses.dataclass(frozen=True)
+class Seen:
+    """What one attention stack saw. A pytree; fields that were not asked for are None.
+
+    The leading axis runs over `layers`. A record sown by a single module has no such axis and an
+    empty `layers`.
+
+    Attributes:
+        weights: Attention before dropout, in the dtype asked for; uint8 holds round(255 p).
+        scores: Scaled and biased q k, -inf where masked; float32.
+        query: Projected queries.
+        key: Projected keys.
+        value: Projected values.
+        head_output: Weighted sums of values, before the output projection.
+        stats: Statistics by name, mostly per query and float32; `received` is per key, `topk_*`
+            have a last axis R.
+        layers: Number of the layer at each index of the leading axis.
+        heads: Number of the head at each index of the head axis.
+        implementation: Name of the attention kernel that ran.
+        query_window: `(start, stop)`, the queries that `weights` and `scores` hold; None for all.
+        key_window: `(start, stop)`, the keys that they hold of these; None for all.
+        scale: Factor on q·k that the kernel was given; None where scores are no products, as in
+            additive attention, or where the record does not say.
+    """
+
+    weights: Array | None = None
+    scores: Array | None = None
+    query: Array | None = None
+    key: Array | None = None
+    value: Array | None = None
+    head_output: Array | None = None
+    stats: Mapping[str, Array] = dataclasses.field(default_factory=dict)
+    layers: tuple[int, ...] = ()
+    heads: tuple[int, ...] = ()
+    implementation: str = ""
+    query_window: tuple[int, int] | None = None
+    key_window: tuple[int, int] | None = None
+    scale: float | None = None
+
+    @classmethod
+    def of(
+        cls,
+        capture: Capture,
+        saw: Intermediates,
+        scale: float | None = None,
+        **projections: Float[Array, "B S H D"],
+    ) -> Self:
+        """Join what the kernel handed back with what only the attention module knows.
+
+        Args:
+            capture: The request; decides which projections are kept, and of which heads.
+            saw: The kernel's record.
+            scale: Factor on q·k; None where scores are no products.
+            **projections: `query`, `key`, `value` and `head_output`, with all heads.
+
+        Returns:
+            The record of one layer.
+        """
+        everything = range(projections["query"].shape[2])
+        heads = tuple(everything) if capture.heads is None else capture.heads
+        chosen = np.asarray(heads)
+        kept = {
+            name: value if capture.heads is None else value[:, :, chosen]
+            for name, value in projections.items()
+            if getattr(capture, name)
+        }
+        seen = cls(
+            weights=saw.weights,
+            scores=saw.scores,
+            stats=saw.stats,
+            heads=heads,
+            implementation=saw.implementation,
+            query_window=capture.query_window,
+            key_window=capture.key_window,
+            scale=scale,
+        )
+        return dataclasses.replace(seen, **kept)
+
+    @classmethod
+    def stack(cls, records: Sequence[Self]) -> Self:
+        """Put records of single layers on a leading layer axis, numbered in the given order.
+
+        Args:
+            records: At least one, all with the same fields and shapes.
+
+        Returns:
+            One record with `layers` 0, 1, ….
+        """
+        joined = jax.tree.map(lambda *leaves: jnp.stack(leaves), *records)
+        return dataclasses.replace(joined, layers=tuple(range(len(records))))
+
+    def map(self, change: Any) -> Self:
+        """A copy with `change(name, array)` in place of every array that is there.
+
+        Args:
+            change: Called with the field's name, or `stats` for a statistic.
+
+        Returns:
+            A record with the same layers, heads and implementation.
+        """
+        fields = {n: change(n, a) for n in FIELDS if (a := getattr(self, n)) is not None}
+        stats = {name: change(f"stats.{name}", array) for name, array in self.stats.items()}
+        return dataclasses.replace(self, **fields, stats=stats)
+
+    def require_whole(self, reader: str) -> None:
+        """Check that the weights are those of all positions.
+
+        Args:
+            reader: What needs them, as the subject of a sentence.
+
+        Raises:
+            InputError: If they are a window.
+        """
+        if self.query_window is not None or self.key_window is not None:
+            held = (f"{n} {w[0]} to {w[1] - 1}" for n, w in self._windows().items() if w)
+            raise InputError(
+                f"{reader} needs the weights of all positions; this trace holds a window of them: "
+                f"{', '.join(held)}.\n"
+                "Capture without query_window and key_window, or read the `weights` themselves."
+            )
+
+    def _windows(self) -> dict[str, tuple[int, int] | None]:
+        return {"queries": self.query_window, "keys": self.key_window}
+
+
+def one_sequence(seen: Seen, sequence: int, queries: np.ndarray, keys: np.ndarray) -> Seen:
+    """Cut one sequence and its real positions out of a stacked record.
+
+    A window then counts the positions that are left; one that held padding only is empty.
+
+    Args:
+        seen: Of B sequences.
+        sequence: Index of one.
+        queries: Its real positions, as they are counted among queries.
+        keys: As they are counted among keys.
+    """
+    rows, query_window = _inside(seen.query_window, queries)
+    columns, key_window = _inside(seen.key_window, keys)
+    places = np.full(max(keys, default=0) + 2, -1, np.int32)  # the last one is that of key -1
+    places[keys] = np.arange(len(keys))
+
+    def one(name: str, array: Array) -> Array:
+        array = array[:, sequence : sequence + 1]
+        if name in ("weights", "scores"):
+            return array[:, :, :, rows][..., columns]
+        array = _at(name, array, queries, keys)
+        if name not in _KEY_NUMBERS or not np.issubdtype(array.dtype, np.integer):
+            return array
+        return (places if isinstance(array, np.ndarray) else jnp.asarray(places))[array]
+
+    return dataclasses.replace(seen.map(one), query_window=query_window, key_window=key_window)
+
+
+def cut(seen: Seen, queries: slice, keys: slice) -> Seen:
+    """Cut a text that shares rows, or padding, off a record; key numbers count from its start.
+
+    Args:
+        seen: With all positions or a window of them, which padding behind it does not change.
+        queries: Positions that are kept.
+        keys: Those of the keys.
+    """
+
+    def positions(name: str, array: Array) -> Array:
+        if name in ("weights", "scores"):
+            return array[..., queries, keys]
+        array = _at(name, array, queries, keys)
+        if name not in _KEY_NUMBERS or not keys.start:
+            return array
+        return array - (array >= 0).astype(array.dtype) * keys.start
+
+    return seen.map(positions)
+
+
+def _at(name: str, array: Array, queries: Any, keys: Any) -> Array:
+    """A projection or a statistic at some positions."""
+    if _HEAD_AXIS.get(name) == 3:
+        return array[:, :, keys if name in ("key", "value") else queries]
+    return array[:, :, :, keys if name == "stats.received" else queries]
+
+
+def _inside(
+    window: tuple[int, int] | None, places: np.ndarray
+) -> tuple[np.ndarray, tuple[int, int] | None]:
+    """Where real positions are stored, and the window as it counts them."""
+    if window is None:
+        return places, None
+    chosen = places[(places >= window[0]) & (places < window[1])]
+    start = int((places < window[0]).sum())
+    return chosen - window[0], (start, start + len(chosen))
+
+
+def among_heads(capture: Capture, present: tuple[int, ...]) -> Capture:
+    """A request put to attention that has only some of the heads.
+
+    Args:
+        capture: Names heads by their numbers in a whole layer.
+        present: Numbers of the heads that there are, in order.
+
+    Returns:
+        The request of those it names and there are, by their places; of one, if there are none.
+    """
+    if capture.heads is None:
+        return capture
+    places = tuple(present.index(head) for head in capture.heads if head in present)
+    return dataclasses.replace(capture, heads=places or (0,))
+
+
+def with_pruned(
+    seen: Seen, present: tuple[int, ...], asked: tuple[int, ...] | None, count: int
+) -> Seen:
+    """A record in which heads that were removed have a place too: that of one that sees nothing.
+
+    So layers with different heads go into one record, and numbers mean the same heads as before.
+    What a head without any key to attend to has is said in `flaxattn.kernels.contract`.
+
+    Args:
+        seen: Of one layer, asked for with `among_heads`.
+        present: Numbers of the heads that there are.
+        asked: Numbers of the heads that were asked for; None for all.
+        count: H, heads of a whole layer.
+    """
+    heads = tuple(range(count)) if asked is None else asked
+    held = [head for head in heads if head in present]
+    places = np.array([held.index(head) if head in present else 0 for head in heads])
+    there = np.array([head in present for head in heads])
+
+    def spread(name: str, array: Array) -> Array:
+        axis = _HEAD_AXIS.get(name, 2) - 1
+        kept = there.reshape([-1 if a == axis else 1 for a in range(array.ndim)])
+        return jnp.where(kept, array.take(places, axis), _nothing(name, array))
+
+    return dataclasses.replace(seen.map(spread), heads=heads)
+
+
+def _nothing(name: str, array: Array) -> Array:
+    """What a field holds of a head that has no key to attend to."""
+    value = 0.0
+    if name in ("scores", "stats.lse"):
+        value = -jnp.inf
+    elif name in ("stats.argmax", "stats.topk_indices"):
+        value = -1
+    return jnp.asarray(value, array.dtype)

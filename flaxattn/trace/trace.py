@@ -1,0 +1,406 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a forward pass saw: `Trace`, the tree a person works with, made of `Seen` records.
+
+Every consumer (measures, figures, pages) reads a `Trace`; none of them ever meets a model.
+"""
+
+import dataclasses
+import os
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from flaxattn.errors import InputError
+from flaxattn.trace.arrays import stacked
+from flaxattn.trace.record import FIELDS, SIDES, Seen, one_sequence
+from flaxattn.trace.torch_like import as_attentions
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Trace:
+    """Everything a forward pass saw, with the text beside it. B sequences, padded to one length.
+
+    Attributes:
+        encoder: Self-attention of an encoder (BERT).
+        decoder: Self-attention of a decoder.
+        cross: Attention of a decoder to an encoder.
+        tokens: Readable pieces of every sequence, one per position, padding included.
+        mask: True at real positions; all True if nothing was padded.
+        segments: Segment of each position: 0 for sentence A, 1 for sentence B.
+        words: Number of the word each piece belongs to; None for special pieces.
+        special: True at pieces the model adds, such as `[CLS]`, and at padding.
+        texts: The texts each sequence was made from, one or two.
+        truncated: Number of pieces that were cut from each sequence to fit the model.
+        decoder_tokens: Pieces that the decoder read, one per position; beside an encoder only.
+        written: Pieces that the decoder wrote there, each from the row of attention beside it.
+        decoder_mask: True at real positions of the decoder.
+        decoder_words: Number of the word each written piece belongs to; None for special pieces.
+        decoder_special: True at pieces of `decoder_tokens` that the model adds, and at padding.
+        model: Name of the model, for titles and reports.
+    """
+
+    encoder: Seen | None = None
+    decoder: Seen | None = None
+    cross: Seen | None = None
+    tokens: Sequence[Sequence[str]] = ()
+    mask: Bool[np.ndarray, "B S"] | None = None
+    segments: Int[np.ndarray, "B S"] | None = None
+    words: Sequence[Sequence[int | None]] = ()
+    special: Bool[np.ndarray, "B S"] | None = None
+    texts: Sequence[tuple[str, ...]] = ()
+    truncated: Sequence[int] = ()
+    decoder_tokens: Sequence[Sequence[str]] = ()
+    written: Sequence[Sequence[str]] = ()
+    decoder_mask: Bool[np.ndarray, "B T"] | None = None
+    decoder_words: Sequence[Sequence[int | None]] = ()
+    decoder_special: Bool[np.ndarray, "B T"] | None = None
+    model: str = ""
+
+    @classmethod
+    def from_variables(
+        cls, variables: Mapping[str, Any], *, vmapped: bool = False, **text: Any
+    ) -> Self:
+        """Read what `module.apply(…, mutable=["intermediates"])` returned beside the output.
+
+        Records are told apart by their path: below `cross_attention` they are `cross`, below
+        `decoder` they are `decoder`, all others `encoder`. Records of modules that were not
+        stacked are put together in the order of their paths.
+
+        Args:
+            variables: The returned state, with or without the `intermediates` level.
+            vmapped: Whether the whole apply ran under `jax.vmap` over examples, which puts the
+                example axis before the layer axis; it is merged with the batch axis.
+            **text: The other fields of a trace: `tokens`, `mask`, ….
+
+        Returns:
+            A trace.
+
+        Raises:
+            InputError: If nothing was recorded.
+        """
+        tree = variables.get("intermediates", variables)
+        found: dict[str, list[Seen]] = {"encoder": [], "decoder": [], "cross": []}
+        leaves = jax.tree_util.tree_leaves_with_path(tree, is_leaf=lambda x: isinstance(x, Seen))
+        for path, leaf in sorted(leaves, key=lambda item: _natural(item[0])):
+            if isinstance(leaf, Seen):
+                found[_side(path)].append(leaf)
+        sides = {side: _one(side, seen, vmapped) for side, seen in found.items() if seen}
+        if not sides:
+            raise InputError(
+                "These variables hold no attention: nothing was recorded.\n"
+                'Call module.apply(…, mutable=["intermediates"]) on a module whose `capture` '
+                "asks for something."
+            )
+        return cls(**sides, **text)
+
+    @classmethod
+    def from_arrays(
+        cls,
+        weights: Float[Any, "L B H Q K"] | None = None,
+        tokens: Sequence[Sequence[str]] = (),
+        *,
+        decoder_weights: Float[Any, "L B H T T"] | None = None,
+        cross_weights: Float[Any, "L B H T S"] | None = None,
+        decoder_tokens: Sequence[Sequence[str]] = (),
+        stats: Mapping[str, Any] | None = None,
+        layers: Sequence[int] | None = None,
+        heads: Sequence[int] | None = None,
+        **fields: Any,
+    ) -> Self:
+        """Make a trace of anybody's attention.
+
+        Weights are one array, or a sequence of L arrays `[B, H, Q, K]` as Hugging Face returns
+        them, of NumPy, JAX or torch. Encoder and decoder may differ in L and H. What whole
+        programs hand out, `flaxattn.trace.other_libraries` and `flaxattn.trace.inseq` read.
+
+        Args:
+            weights: Self-attention of an encoder.
+            tokens: One list of token strings per sequence, S each; sources where there is a
+                decoder.
+            decoder_weights: Self-attention of a decoder.
+            cross_weights: Attention of a decoder to its source.
+            decoder_tokens: What the decoder read, one list of T token strings per sequence.
+            stats: Statistics of the encoder by name, `[L, B, H, Q]` each.
+            layers: Number of the encoder's layer at each index; default 0, 1, ….
+            heads: Number of the encoder's head at each index; default 0, 1, ….
+            **fields: Other fields of a trace, such as `mask`, `special` and `written`.
+
+        Returns:
+            A trace whose `encoder`, `decoder` and `cross` hold the arrays that were given.
+
+        Raises:
+            InputError: If shapes disagree with one another or with the tokens.
+        """
+        given = {
+            "decoder": (decoder_weights, decoder_tokens, decoder_tokens),
+            "cross": (cross_weights, decoder_tokens, tokens),
+        }
+        sides = {
+            side: _given(f"{side}_weights", _stacked(f"{side}_weights", arrays), queries, keys)
+            for side, (arrays, queries, keys) in given.items()
+            if arrays is not None
+        }
+        if weights is not None or stats or not sides:
+            sides["encoder"] = cls._given_encoder(weights, tokens, stats, layers, heads)
+        texts = {"tokens": tokens, "decoder_tokens": decoder_tokens}
+        texts = {name: [list(row) for row in rows] for name, rows in texts.items()}
+        return cls(**sides, **texts, **fields)
+
+    @staticmethod
+    def _given_encoder(weights: Any, tokens: Any, stats: Any, layers: Any, heads: Any) -> Seen:
+        """The record of an encoder's arrays, which fit each other and the tokens."""
+        array = None if weights is None else _stacked("weights", weights)
+        named = {name: jnp.asarray(value) for name, value in (stats or {}).items()}
+        shapes = [a.shape for a in (array, *named.values()) if a is not None]
+        if not shapes or len(shapes[0]) < 4 or (array is not None and array.ndim != 5):
+            raise InputError(
+                "Trace.from_arrays expected weights of shape [L, B, H, Q, K] or statistics of "
+                f"shape [L, B, H, Q], received {shapes or 'nothing'}.\n"
+                "Add the missing axes, or pass one of the two."
+            )
+        count, batch, num_heads, length = shapes[0][:4]
+        if [len(row) for row in tokens] != [length] * batch:
+            raise InputError(
+                f"Expected {batch} lists of {length} tokens for arrays of shape {shapes[0]}, "
+                f"received lengths {[len(row) for row in tokens]}."
+            )
+        return Seen(
+            weights=array,
+            stats=named,
+            layers=tuple(range(count) if layers is None else layers),
+            heads=tuple(range(num_heads) if heads is None else heads),
+        )
+
+    @property
+    def attentions(self) -> tuple[Any, ...]:
+        """Self-attention of the encoder (or decoder), one array `[B, H, Q, K]` per layer."""
+        return self._attentions(self.encoder or self.decoder, "weights")
+
+    @property
+    def encoder_attentions(self) -> tuple[Any, ...]:
+        """Self-attention of the encoder, one array `[B, H, Q, K]` per layer."""
+        return self._attentions(self.encoder, "encoder weights")
+
+    @property
+    def decoder_attentions(self) -> tuple[Any, ...]:
+        """Self-attention of the decoder, one array `[B, H, Q, Q]` per layer."""
+        return self._attentions(self.decoder, "decoder weights")
+
+    @property
+    def cross_attentions(self) -> tuple[Any, ...]:
+        """Attention of the decoder to the encoder, one array `[B, H, Q, K]` per layer."""
+        return self._attentions(self.cross, "cross-attention weights")
+
+    def _attentions(self, seen: Seen | None, what: str) -> tuple[Any, ...]:
+        if seen is None or seen.weights is None:
+            raise InputError(
+                f"This trace holds no {what}.\nAsk for them: capture=Capture(weights=True)."
+            )
+        seen.require_whole("This")
+        return as_attentions(seen.weights)
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """Numbers of the recorded layers of the encoder; else of the decoder, else of `cross`."""
+        seen = self._first()
+        return seen.layers if seen else ()
+
+    @property
+    def heads(self) -> tuple[int, ...]:
+        """Numbers of the recorded heads of the encoder; else of the decoder, else of `cross`."""
+        seen = self._first()
+        return seen.heads if seen else ()
+
+    def _first(self) -> Seen | None:
+        return self.encoder or self.decoder or self.cross
+
+    def __len__(self) -> int:
+        if self.tokens:
+            return len(self.tokens)
+        arrays = jax.tree.leaves(self._first())
+        return arrays[0].shape[1] if arrays else 0
+
+    def __getitem__(self, sequence: int) -> "Trace":
+        """One sequence as a trace of its own, with padding cut away on either side.
+
+        Args:
+            sequence: Index; negative counts from the end.
+
+        Raises:
+            InputError: If there is no such sequence, or the trace holds no tokens.
+        """
+        b = self.place(sequence)
+        target = self.decoder_tokens or self.written
+        if not self.tokens or (self.cross and not target):
+            name = "decoder_tokens" if self.tokens else "tokens"
+            raise InputError(
+                f"This trace holds no {name}, so no sequence can be told from its padding.\n"
+                f"Give them: Trace.from_variables(state, {name}=[[…], …])."
+            )
+        real = _real(self.tokens[b], self.mask, b)
+        written = _real(target[b], self.decoder_mask, b) if target else real
+        places = {"encoder": (real, real), "decoder": (written, written), "cross": (written, real)}
+        sides = {
+            side: one_sequence(seen, b, q, k)
+            for side, (q, k) in places.items()
+            if (seen := getattr(self, side)) is not None
+        }
+
+        def cut(array: Any, places: np.ndarray) -> Any:
+            return None if array is None else np.asarray(array)[b : b + 1, places]
+
+        def pick(rows: Sequence[Sequence[Any]], places: np.ndarray) -> Any:
+            return [[rows[b][i] for i in places.tolist()]] if rows else ()
+
+        return dataclasses.replace(
+            self,
+            **sides,
+            tokens=pick(self.tokens, real),
+            mask=cut(self.mask, real),
+            segments=cut(self.segments, real),
+            words=pick(self.words, real),
+            special=cut(self.special, real),
+            texts=self.texts[b : b + 1],
+            truncated=self.truncated[b : b + 1],
+            decoder_tokens=pick(self.decoder_tokens, written),
+            written=pick(self.written, written),
+            decoder_words=pick(self.decoder_words, written),
+            decoder_mask=cut(self.decoder_mask, written),
+            decoder_special=cut(self.decoder_special, written),
+        )
+
+    def place(self, sequence: int) -> int:
+        """Index of a sequence from the start; negative counts from the end.
+
+        Raises:
+            InputError: If there is no such sequence.
+        """
+        if not -len(self) <= sequence < len(self):
+            raise InputError(
+                f"The trace has sequences 0 to {len(self) - 1}; there is no {sequence}."
+            )
+        return sequence % len(self)
+
+    def __iter__(self) -> Any:
+        return (self[b] for b in range(len(self)))
+
+    def save(self, path: str | os.PathLike[str]) -> "Path":
+        """Write the trace as one safetensors file, whole or not at all.
+
+        Any safetensors reader opens it; the same trace gives the same bytes. See
+        `flaxattn.trace.trace_file`.
+
+        Args:
+            path: Such as `cat.safetensors`; its folder must exist. A file there is replaced.
+
+        Returns:
+            The path.
+
+        Raises:
+            InputError: If the folder is missing, the path is a folder, or there is nothing to save.
+        """
+        from flaxattn.trace.trace_file import write
+
+        return write(vars(self), path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "Trace":
+        """Read what `save` wrote, with NumPy arrays; every byte is compared with its checksum.
+
+        Args:
+            path: The file.
+
+        Raises:
+            InputError: If there is no such file, it is no trace, or it is damaged.
+        """
+        from flaxattn.trace.trace_file import read
+
+        return cls(**read(path))
+
+    @property
+    def sides(self) -> dict[str, Seen]:
+        """The attention records of this trace by side: `encoder`, `decoder`, `cross`."""
+        return {side: record for side in SIDES if (record := getattr(self, side)) is not None}
+
+    def __repr__(self) -> str:
+        seen = self._first() or Seen()
+        fields = [n for n in FIELDS if getattr(seen, n) is not None] + list(seen.stats)
+        return (
+            f"Trace({self.model or 'arrays'}: {len(self)} sequences, layers {list(seen.layers)}, "
+            f"heads {list(seen.heads)}, {', '.join(fields)}; {seen.implementation or 'given'})"
+        )
+
+
+def _stacked(name: str, weights: Any) -> Array:
+    """One array of all layers, of one array or of a sequence with one per layer."""
+    try:
+        return jnp.asarray(stacked(weights))
+    except ValueError as error:
+        shapes = [tuple(np.shape(layer)) for layer in weights]
+        raise InputError(
+            f"{name}: expected layers of one shape [B, H, Q, K], received {shapes}.\n"
+            "Take the layers of one forward pass; put encoder and decoder in sides of their own."
+        ) from error
+
+
+def _given(
+    name: str, weights: Array, queries: Sequence[Sequence[str]], keys: Sequence[Sequence[str]]
+) -> Seen:
+    """The record of somebody's weights, which fit the tokens."""
+    sizes = [sorted({len(row) for row in rows}) for rows in (queries, keys)]
+    told = [len(queries), *sizes[0], *sizes[1]]
+    shape = list(weights.shape)
+    if len(shape) != 5 or len(queries) != len(keys) or [shape[1], *shape[3:]] != told:
+        raise InputError(
+            f"{name}: expected shape [L, B, H, Q, K] with B, Q, K those of the tokens, received "
+            f"{shape};\nthe tokens are {len(queries)} sequences of length {sizes[0]} that attend "
+            f"to {len(keys)} of length {sizes[1]}.\n"
+            "Give one list of tokens per sequence, padded to one length."
+        )
+    return Seen(weights=weights, layers=tuple(range(shape[0])), heads=tuple(range(shape[2])))
+
+
+def _real(tokens: Sequence[str], mask: Any, sequence: int) -> np.ndarray:
+    """Positions of a sequence that are no padding."""
+    return np.arange(len(tokens)) if mask is None else np.flatnonzero(mask[sequence])
+
+
+def _natural(path: tuple[Any, ...]) -> list[Any]:
+    """Sort key under which `layer_10` comes after `layer_9`."""
+    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", _text(path))]
+
+
+def _text(path: tuple[Any, ...]) -> str:
+    return jax.tree_util.keystr(path, simple=True, separator="/")
+
+
+def _side(path: tuple[Any, ...]) -> str:
+    text = _text(path)
+    if "cross_attention" in text:
+        return "cross"
+    return "decoder" if "decoder" in text else "encoder"
+
+
+def _one(side: str, records: list[Seen], vmapped: bool) -> Seen:
+    """The record of one side; single layers are stacked."""
+    if not all(records[i].layers for i in range(len(records))):
+        records = [Seen.stack(records)]
+    if len(records) > 1:
+        raise InputError(f"Found {len(records)} stacked records of the {side}; a trace holds one.")
+    (seen,) = records
+    return seen.map(lambda _, a: _merge_examples(a)) if vmapped else seen
+
+
+def _merge_examples(array: Array) -> Array:
+    """[example, L, B, ...] to [L, example * B, ...]."""
+    moved = jnp.moveaxis(array, 0, 1)
+    return moved.reshape(moved.shape[0], -1, *moved.shape[3:])

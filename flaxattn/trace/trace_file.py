@@ -1,0 +1,153 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""A trace as one safetensors file: arrays by name, and all the rest as JSON in its header.
+
+The tensors are `encoder.weights`, `cross.stats.entropy`, `mask`, …; the header's metadata has one
+entry, `flaxattn.trace`, whose JSON holds the text, the numbers of layers and heads, and SHA-256 of
+every tensor and of itself. There is no pickle. `Trace.save` and `Trace.load` are the doors.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from flaxattn.errors import InputError
+from flaxattn.files import write_bytes
+from flaxattn.trace.described_file import Kind, packed, unpacked
+from flaxattn.trace.record import FIELDS, SIDES, Seen
+
+FORMAT = 1
+_KIND = Kind(
+    "trace",
+    "flaxattn.trace",
+    "Write one: trace.save({}).",
+    "Give a file that trace.save wrote; for weights of a model use --model.",
+)
+_ARRAYS = ("mask", "segments", "special", "decoder_mask", "decoder_special")
+_LISTS = ("tokens", "words", "texts", "truncated", "decoder_tokens", "written", "decoder_words")
+_NUMBERS = ("layers", "heads", "implementation", "query_window", "key_window", "scale")
+
+
+def write(trace: Mapping[str, Any], path: str | os.PathLike[str]) -> Path:
+    """Write a trace. The same trace gives the same bytes.
+
+    Args:
+        trace: Fields of a `Trace` by name, with the record of at least one side.
+        path: The file; its folder must exist.
+
+    Returns:
+        The path.
+
+    Raises:
+        InputError: If the trace is empty, or the file cannot stand there.
+    """
+    tensors = {name: np.ascontiguousarray(array) for name, array in _tensors(trace).items()}
+    sides = {side: trace[side] for side in SIDES if trace[side] is not None}
+    if not sides:
+        raise InputError(
+            "This trace holds no attention, so there is nothing to save.\n"
+            "Make one with model.trace(text), or Trace.from_arrays(weights, tokens)."
+        )
+    head = {
+        "format": FORMAT,
+        "model": trace["model"],
+        "sides": {side: _numbers(seen) for side, seen in sides.items()},
+        "text": {name: _plain(trace[name]) for name in _LISTS},
+        "sha256": {name: _digest(array) for name, array in tensors.items()},
+    }
+    said = json.dumps({"head": head, "sha256": _digest_of(head)}, sort_keys=True)
+    return write_bytes(path, packed(_KIND, said, tensors), "a trace")
+
+
+def read(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read the fields of a trace, and compare every byte with what was written.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The fields of a `Trace` by name, with NumPy arrays.
+
+    Raises:
+        InputError: If there is no such file, it is no trace, or it is damaged.
+    """
+    said, tensors = unpacked(_KIND, path)
+    return _trace(_head(Path(path), said, tensors), tensors)
+
+
+def _tensors(trace: Mapping[str, Any]) -> dict[str, Any]:
+    """Every array of a trace by its name in the file."""
+    found = {n: trace[n] for n in _ARRAYS if trace[n] is not None}
+    for side in SIDES:
+        if (seen := trace[side]) is not None:
+            fields = {n: a for n in FIELDS if (a := getattr(seen, n)) is not None}
+            stats = {f"stats.{name}": array for name, array in seen.stats.items()}
+            found |= {f"{side}.{name}": array for name, array in (fields | stats).items()}
+    return {name: np.asarray(array) for name, array in found.items()}
+
+
+def _numbers(seen: Seen) -> dict[str, Any]:
+    """What a record says beside its arrays, and the order of its statistics."""
+    return {n: getattr(seen, n) for n in _NUMBERS} | {"stats": list(seen.stats)}
+
+
+def _plain(rows: Any) -> Any:
+    """Lists of what JSON knows; numbers of NumPy become Python's."""
+    if isinstance(rows, str) or rows is None:
+        return rows
+    return [_plain(row) for row in rows] if isinstance(rows, Iterable) else int(rows)
+
+
+def _digest(array: np.ndarray) -> str:
+    kind = f"{array.dtype.name} {array.shape} ".encode()
+    return hashlib.sha256(kind + array.tobytes()).hexdigest()
+
+
+def _digest_of(head: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(head, sort_keys=True).encode()).hexdigest()
+
+
+def _head(file: Path, said: str, tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """What the header says, once it and the tensors are known to be what was written."""
+    try:
+        known = json.loads(said)
+        head, digest = known["head"], known["sha256"]
+        version = int(head["format"])
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise _KIND.damaged(file, "its header cannot be read") from error
+    if version != FORMAT:
+        raise InputError(
+            f"{file} is a trace of format {version}; this flaxattn reads format {FORMAT}.\n"
+            "Open it with the version that wrote it, or save the trace again."
+        )
+    if _digest_of(head) != digest:
+        raise _KIND.damaged(file, "its header is not what was written")
+    if head["sha256"].keys() != tensors.keys():
+        raise _KIND.damaged(file, "its tensors are not those its header names")
+    for name, array in tensors.items():
+        if _digest(array) != head["sha256"][name]:
+            raise _KIND.damaged(file, f"tensor {name} is not what was written")
+    return head
+
+
+def _trace(head: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    sides: dict[str, Any] = {}
+    for side, numbers in head["sides"].items():
+        own = {
+            n.removeprefix(f"{side}."): a for n, a in tensors.items() if n.startswith(f"{side}.")
+        }
+        stats = {name: own[f"stats.{name}"] for name in numbers["stats"]}
+        kept: dict[str, Any] = {
+            n: tuple(v) if isinstance(v, list) else v for n, v in numbers.items()
+        }
+        kept |= {n: a for n, a in own.items() if n in FIELDS} | {"stats": stats}
+        sides[side] = Seen(**kept)
+    text = dict(head["text"])
+    text["texts"] = [tuple(pair) for pair in text["texts"]]
+    arrays: dict[str, Any] = {name: tensors[name] for name in _ARRAYS if name in tensors}
+    return {**sides, **text, **arrays, "model": head["model"]}

@@ -1,0 +1,209 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""The page of a report: numbers of all heads over a corpus, claims, and the texts that show them.
+
+Claims and texts are chosen elsewhere; what the page does is in `assets/claims.js`.
+"""
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from flaxattn.measures.claims import Claim
+from flaxattn.trace.trace import Trace
+from flaxattn.views.page import Page, build_page
+from flaxattn.views.payload import ERROR, Blocks, Precision, payload_bytes, visible
+from flaxattn.views.second_trace import Second, without_vectors
+from flaxattn.views.side_payload import recorded, shape_input
+
+BYTES = 32_000_000
+"""Of attention in a page; texts that do not fit stay out."""
+
+_PRECISION: Precision = "uint8"
+_DIGITS = 4
+_TEXTS = {"encoder": ("source", "source"), "decoder": ("read", "read")}
+_CROSS = ("written", "source")
+
+Traces = Iterable[Trace | tuple[Trace, Trace]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Numbers:
+    """Numbers of the heads of a side.
+
+    Attributes:
+        layers: Number of the layer at each index.
+        heads: Number of the head at each index.
+        values: `[L, H]` by name; nan where nothing is known.
+    """
+
+    layers: Sequence[int]
+    heads: Sequence[int]
+    values: Mapping[str, Float[np.ndarray, "L H"]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """What a page tells beside its claims.
+
+    Attributes:
+        title: Of the page.
+        model: Or both models.
+        about: What was measured and how, in a sentence or two.
+        sides: Numbers by `encoder`, `decoder` and `cross`.
+        measured: What the numbers are: `score`, `mean`, ….
+        names: What two traces of each text are called, if there are two.
+    """
+
+    title: str
+    model: str
+    about: str
+    sides: Mapping[str, Numbers]
+    measured: str = "value"
+    names: tuple[str, str] | None = None
+
+
+def evidence_page(
+    report: Report, claims: Sequence[Claim], texts: Sequence[int], traces: Traces
+) -> Page:
+    """A page that opens at the claims; each leads to the head and the text that show it.
+
+    Args:
+        report: What else the page tells.
+        claims: With all their texts.
+        texts: Numbers of those that may travel.
+        traces: Weights of these, in their order, of one text each and without padding; two of each
+            where two models are compared; none at all if there is no attention to show.
+
+    Returns:
+        The page. It holds at most `BYTES` of attention, as `uint8`; texts are taken in their order
+        while they fit, and one trace is in memory at a time.
+
+    Raises:
+        InputError: If a trace holds no attention weights.
+    """
+    blocks, inputs, places = Blocks(), [], dict[int, int]()
+    for number, found in zip(texts, traces, strict=False):
+        one, other = found if isinstance(found, tuple) else (found, None)
+        if _size(one) * (1 if other is None else 2) + _held(blocks) > BYTES:
+            continue
+        places[number] = len(inputs)
+        inputs.append(_shaped(report, one, other, blocks, len(inputs)))
+    told = [_claim(claim, places) for claim in claims]
+    first = next(iter(report.sides))
+    measure = told[0]["name"] if told else next(iter(report.sides[first].values))
+    if told:
+        first = told[0]["side"]
+    start = {
+        "level": "claims",
+        "sequence": 0,
+        "side": first,
+        "layer": report.sides[first].layers[0],
+        "heads": list(report.sides[first].heads),
+        "measure": measure,
+    }
+    payload = {
+        "model": visible(report.model),
+        "precision": _PRECISION,
+        "error": ERROR[_PRECISION],
+        "levels": ["claims", "model", "head"] if inputs else ["claims"],
+        "start": start,
+        "inputs": inputs or [_blank(report)],
+        "blocks": blocks.data,
+        "report": {
+            "title": report.title,
+            "about": report.about,
+            "measured": report.measured,
+            "lacking": _lacking(claims, places),
+            "values": {side: _plain(numbers) for side, numbers in report.sides.items()},
+            "claims": told,
+        },
+    }
+    if not inputs:
+        payload["note"] = "No attention travels with this page."
+    if report.names and inputs:
+        payload["names"] = [visible(name) for name in report.names]
+        start["compare"] = "difference"
+    return build_page(
+        payload,
+        title=f"{report.title} · {report.model}",
+        summary=f"{len(claims)} claims, {len(inputs)} texts",
+        height=900,
+        entry="main_claims.js",
+    )
+
+
+def _shaped(
+    report: Report, one: Trace, other: Trace | None, blocks: Blocks, number: int
+) -> dict[str, Any]:
+    """A text as the page holds it, with the layers and heads of the report."""
+    one = without_vectors(one)
+    found = {side: seen for side, seen in recorded(one).items() if side in report.sides}
+    layers = {side: list(report.sides[side].layers) for side in found}
+    shaped = shape_input(one, found, layers, _PRECISION, blocks, number, likeness=False)
+    if other is not None:
+        second = Second(without_vectors(other), report.names or ("A", "B"))
+        second.add_to(shaped, one, 0, layers, _PRECISION, blocks, number)
+    return shaped
+
+
+def _size(trace: Trace) -> int:
+    """Characters that the weights of a text take."""
+    shapes = [seen.weights.shape for seen in recorded(trace).values() if seen.weights is not None]
+    return sum(payload_bytes((layers, *rest), _PRECISION) for layers, _, *rest in shapes)
+
+
+def _held(blocks: Blocks) -> int:
+    return sum(map(len, blocks.data.values()))
+
+
+def _claim(claim: Claim, places: Mapping[int, int]) -> dict[str, Any]:
+    """A claim, with those of its texts that travel."""
+    shown = [[places[text], text, _rounded(score)] for text, score in claim.texts if text in places]
+    told = claim._asdict() | {"value": _rounded(claim.value), "shown": shown}
+    del told["texts"]
+    return told
+
+
+def _lacking(claims: Sequence[Claim], places: Mapping[int, int]) -> str:
+    """How many texts and claims the page has something of, in words."""
+    every = {shown.text for claim in claims for shown in claim.texts}
+    without = sum(not any(shown.text in places for shown in claim.texts) for claim in claims)
+    if not claims:
+        return "Nothing is claimed of any head."
+    if not places:
+        return "The page holds no attention: what was read has no maps of these texts."
+    told = f"{len(places)} of the {len(every)} texts that show claims best are in this page."
+    if without:
+        return f"{told} {without} of {len(claims)} claims have none of them."
+    return f"{told} Each claim has one at least; some share it."
+
+
+def _plain(numbers: Numbers) -> dict[str, list[list[float | None]]]:
+    return {
+        visible(name): [[_rounded(float(value)) for value in row] for row in np.asarray(table)]
+        for name, table in numbers.values.items()
+    }
+
+
+def _rounded(value: float) -> float | None:
+    if not math.isfinite(value):
+        return None
+    return float(f"{value:.{_DIGITS}g}")
+
+
+def _blank(report: Report) -> dict[str, Any]:
+    """A text of no token, of a page without attention."""
+    blank = {"tokens": [], "special": [], "boundary": None, "words": None}
+    sides = []
+    for name, numbers in report.sides.items():
+        left, right = _TEXTS.get(name, _CROSS)
+        heads = [[{"does": ""} for _ in numbers.heads] for _ in numbers.layers]
+        shape = {"layers": list(numbers.layers), "heads": list(numbers.heads), "measures": heads}
+        sides.append({"name": name, "left": [left], "right": [right], **shape})
+    names = {text for side in sides for text in (*side["left"], *side["right"])}
+    return {"truncated": 0, "texts": {name: blank for name in sorted(names)}, "sides": sides}

@@ -1,0 +1,286 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""The atlas: a square for every head of a model, coloured by one number, marked by its role.
+
+The numbers come from `flaxattn.measures.head_values`, groups of like heads from
+`flaxattn.measures.head_similarity`; nothing is measured here. Orders are those of the page's atlas.
+"""
+
+import dataclasses
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from flaxattn.errors import InputError
+from flaxattn.measures.head_similarity import head_likeness
+from flaxattn.measures.head_values import HeadValues, head_values
+from flaxattn.store.open_store import Store
+from flaxattn.trace.selection import layer_weights
+from flaxattn.trace.trace import Trace
+from flaxattn.views.figures.figure_maps import DIVERGING
+from flaxattn.views.weight_kinds import Given, measured_as, one_kind
+from flaxattn.views.weight_payload import Effects, read_effects
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Order = Literal["grid", "value", "cluster"]
+
+_INCH = 0.36  # that a square takes
+_ACROSS = 44  # characters of a line above the squares
+_NARROWEST = 8  # squares in a row of groups, at least
+_SORTED = {"value": "from the largest to the smallest", "cluster": "like heads side by side"}
+_MARKS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
+_UNITS = {"entropy": "nats", "lse": "nats", "distance": "positions"}
+
+
+def plot_atlas(
+    source: Trace | Store,
+    measure: str = "entropy",
+    ax: "Axes | None" = None,
+    *,
+    side: str | None = None,
+    roles: Mapping[tuple[int, int], str] | None = None,
+    order: Order = "grid",
+    weights: Given | None = None,
+    effects: Effects | Sequence[Effects] | None = None,
+) -> "Figure":
+    """Draw one number of every head: layers down, heads across, white at 0.
+
+    Numbers below 0 are orange, then. A head whose number is not known is hatched, such as one whose
+    weights are NaN.
+
+    Args:
+        source: A trace, or a store with statistics, over whose texts the mean is taken.
+        measure: A captured statistic, such as `entropy`, or a measure such as `previous` or
+            `delimiter`; `flaxattn.measures.head_values.head_values` says which there are.
+        ax: Axes to draw into, for figures of your own.
+        side: `encoder`, `decoder` or `cross`; default the first there is.
+        roles: Name of a role by (layer, head); at most ten names, each with a mark of its own.
+        order: `grid` puts heads where their numbers say; `value` sorts them all, the largest
+            first; `cluster` puts heads that attend alike into groups, by Jensen–Shannon distance
+            on the first text. Layer and head then stand in the squares.
+        weights: Measured in place of attention, as in `plot_heads`: sizes as shares of their row.
+        effects: What `fa.ablate` or `fa.head_importance` returned; then `measure` may be `ablation`
+            or `importance`, and what it was measured by is written below.
+
+    Returns:
+        The figure, to be shown or saved.
+
+    Raises:
+        InputError: If there is no such side or measure, a role is of a head that is not there, or
+            heads of a store are to be clustered, whose maps are not read, or
+            `weights` or `effects` do not fit.
+        StoreError: If the store is damaged.
+    """
+    found, said = _values(source, measure, side, weights, effects)
+    places, starts = _places(source, found, order)
+    own = ax if ax is not None else _axes(*places.shape)
+    values = np.where(places >= 0, found.values.ravel()[places], np.nan)
+    image = _squares(own, values, places)
+    title = f"{found.side}: {measure}{said}"
+    if np.isnan(found.values).any():
+        title += "\nhatched: not a number"
+    own.set_title(title, fontsize=8, parse_math=False)
+    if order == "grid":
+        own.set_xticks(range(len(found.heads)), [str(head) for head in found.heads])
+        own.set_yticks(range(len(found.layers)), [str(layer) for layer in found.layers])
+        own.set_xlabel("head", fontsize=8)
+        own.set_ylabel("layer", fontsize=8)
+    else:
+        own.set_xticks([])
+        own.set_yticks(starts, [f"group {n + 1}" for n in range(len(starts))])
+        own.set_xlabel(_SORTED[order], fontsize=8)
+        _write_heads(own, found, places)
+    if roles:
+        _mark(own, found, places, roles, outside=ax is None)
+    if ax is None:
+        add_bar(own, image, unit(measure))
+    figure: Any = own.figure
+    return figure
+
+
+def _values(
+    source: Trace | Store,
+    measure: str,
+    side: str | None,
+    weights: Given | None,
+    effects: Effects | Sequence[Effects] | None,
+) -> tuple[HeadValues, str]:
+    """A number of every head, and what it is of where that is not attention."""
+    if effects is not None:
+        trace = source[0] if isinstance(source, Store) else source
+        numbers, told = read_effects(trace, effects)
+        if measure in numbers:
+            said = textwrap.fill(told[measure], _ACROSS)
+            return _effects(numbers[measure], measure, side), f"\n{said}"
+    if weights is None:
+        return head_values(source, measure, side), ""
+    if isinstance(source, Store):
+        raise InputError(
+            "Weights other than attention are given for texts; a store holds many.\n"
+            "Take a text: plot_atlas(store[0], weights=…)."
+        )
+    kind = one_kind(source, weights)
+    if kind is None:
+        return head_values(source, measure, side), ""
+    name = side or next(iter(kind.sides))
+    if name not in kind.sides:
+        raise InputError(
+            f"weights[{kind.name!r}] are of {', '.join(kind.sides)}; drawn is {name}.\n"
+            f"Choose the side: side={next(iter(kind.sides))!r}."
+        )
+    found = [
+        head_values(measured_as(one, name, maps), measure, name)
+        for one, maps in zip(source, kind.sides[name], strict=True)
+    ]
+    means = np.mean([one.values for one in found], axis=0)
+    return dataclasses.replace(found[0], values=means), f" of {kind.label}, as shares of each row"
+
+
+def _effects(sides: Mapping[str, np.ndarray], measure: str, side: str | None) -> HeadValues:
+    """What was measured of every head of the model."""
+    if side is not None and side not in sides:
+        raise InputError(f"There is no {measure} of {side}.\nThere is {', '.join(sides)}.")
+    name = side or next(iter(sides))
+    layers, heads = (tuple(range(size)) for size in sides[name].shape)
+    return HeadValues(measure, name, layers, heads, sides[name].astype(np.float64))
+
+
+def unit(measure: str) -> str:
+    """How a bar that explains colours names a measure."""
+    return f"{measure} ({_UNITS[measure]})" if measure in _UNITS else measure
+
+
+def add_bar(ax: "Axes", image: Any, label: str) -> None:
+    """Put the bar that explains the colours beside axes."""
+    figure: Any = ax.figure
+    bar = figure.colorbar(image, ax=ax, shrink=0.8, aspect=25, pad=0.02)
+    bar.set_label(label, fontsize=7)
+    bar.ax.tick_params(labelsize=7)
+
+
+def _places(
+    source: Trace | Store, found: HeadValues, order: Order
+) -> tuple[Int[np.ndarray, "Y X"], list[int]]:
+    """Which head, counted layer by layer, each square is (-1 for none); rows that begin groups."""
+    count, width = found.values.size, len(found.heads)
+    if order == "grid":
+        return np.arange(count).reshape(-1, width), []
+    if order == "value":
+        known = np.nan_to_num(found.values.ravel(), nan=-np.inf)
+        return np.argsort(-known, kind="stable").reshape(-1, width), []
+    if order != "cluster":
+        raise InputError(f'Unknown order {order!r}.\nUse "grid", "value" or "cluster".')
+    if isinstance(source, Store):
+        raise InputError(
+            "Heads are clustered by their maps on one text; a store holds many.\n"
+            'Take a text: plot_atlas(store[0], order="cluster").'
+        )
+    seen = getattr(source[0], found.side)
+    if seen.weights is None:
+        raise InputError(
+            "Heads are clustered by their weights; this trace holds none.\n"
+            "Capture them: model.trace(text, capture=fa.Capture(weights=True))."
+        )
+    seen.require_whole("Clustering heads")
+    maps = np.nan_to_num(layer_weights(seen, found.layers, allow_nan=True))
+    alike = head_likeness(maps.reshape(-1, *maps.shape[2:]))
+    return _in_groups(alike.order, alike.groups, max(width, _NARROWEST))
+
+
+def _in_groups(
+    order: Int[np.ndarray, " N"], groups: Int[np.ndarray, " N"], width: int
+) -> tuple[Int[np.ndarray, "Y X"], list[int]]:
+    """Heads in rows of a width, each group beginning a row."""
+    rows, starts = [], []
+    for group in dict.fromkeys(groups[order].tolist()):
+        starts.append(len(rows))
+        members = [head for head in order.tolist() if groups[head] == group]
+        rows += [members[i : i + width] for i in range(0, len(members), width)]
+    across = max(map(len, rows))
+    return np.array([row + [-1] * (across - len(row)) for row in rows]), starts
+
+
+def _squares(ax: "Axes", values: Float[np.ndarray, "Y X"], places: Int[np.ndarray, "Y X"]) -> Any:
+    """Draw the squares; where there is no head, there is none; where no number, a hatch."""
+    from matplotlib.patches import Rectangle
+
+    known = values[np.isfinite(values)]
+    least, most = known.min(initial=0), known.max(initial=0)
+    name, most = (DIVERGING, max(most, -least)) if least < 0 else ("Blues", most or 1)
+    image = ax.imshow(values, cmap=name, vmin=-most if least < 0 else 0, vmax=most)
+    image.set_interpolation("nearest")
+    for row, column in zip(*np.nonzero((places >= 0) & np.isnan(values)), strict=True):
+        hatched = Rectangle((column - 0.5, row - 0.5), 1, 1, fill=False, linewidth=0)
+        hatched.set(hatch="//////", edgecolor="#8a8a8a")
+        ax.add_patch(hatched)
+    ax.tick_params(length=0, labelsize=7)
+    return image
+
+
+def _write_heads(ax: "Axes", found: HeadValues, places: Int[np.ndarray, "Y X"]) -> None:
+    """The numbers of layer and head in each square."""
+    low, high = ax.images[0].get_clim()
+    for (row, column), place in np.ndenumerate(places):
+        if place < 0:
+            continue
+        layer, head = divmod(int(place), len(found.heads))
+        value = found.values[layer, head]
+        dark = abs(value) > high / 2 if low < 0 else value > high / 2
+        ink = "white" if dark else "black"
+        name = f"{found.layers[layer]}.{found.heads[head]}"
+        ax.text(float(column), float(row), name, ha="center", va="center", fontsize=6, color=ink)
+
+
+def _mark(
+    ax: "Axes",
+    found: HeadValues,
+    places: Int[np.ndarray, "Y X"],
+    roles: Mapping[tuple[int, int], str],
+    *,
+    outside: bool,
+) -> None:
+    """A mark in the corner of each head that has a role, and what the marks mean."""
+    names = list(dict.fromkeys(roles[key] for key in sorted(roles)))
+    if len(names) > len(_MARKS):
+        raise InputError(
+            f"{len(names)} roles are too many to tell apart; a figure marks {len(_MARKS)}.\n"
+            "Leave some out, or draw several figures."
+        )
+    for layer, head in roles:
+        if layer not in found.layers or head not in found.heads:
+            raise InputError(
+                f"The role {roles[layer, head]!r} is of layer {layer}, head {head}, which is not "
+                f"drawn.\nThere are layers {_told(found.layers)} and heads {_told(found.heads)}."
+            )
+    for name, mark in zip(names, _MARKS, strict=False):
+        own = [key for key, role in sorted(roles.items()) if role == name]
+        flat = [found.layers.index(n) * len(found.heads) + found.heads.index(h) for n, h in own]
+        rows, columns = np.nonzero(np.isin(places, flat))
+        marks = {"s": 18, "c": "#d1480f", "edgecolors": "white", "lw": 0.5}
+        ax.scatter(columns + 0.3, rows - 0.3, marker=mark, label=name, **marks)
+    figure: Any = ax.figure
+    names_of_marks = {"fontsize": 7, "ncols": 3}
+    if outside:
+        legend = figure.legend(loc="outside lower center", **names_of_marks)
+    else:
+        legend = ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.12), **names_of_marks)
+    for text in legend.get_texts():
+        text.set_parse_math(False)
+
+
+def _told(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers))
+
+
+def _axes(layers: int, heads: int) -> "Axes":
+    import matplotlib.pyplot as plt
+
+    inch = max(_INCH, 1.8 / max(layers, heads))
+    size = (inch * heads + 1.4, inch * layers + 0.9)
+    return plt.subplots(figsize=size, layout="constrained")[1]

@@ -1,0 +1,279 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Figures of attention for papers and reports, in matplotlib.
+
+A figure shows weights as they are: nothing is smoothed, scaled or left out unless it is asked for
+and written on the figure. Pages to explore are in `flaxattn.views`.
+"""
+
+import functools
+import math
+import unicodedata
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Float
+
+from flaxattn.errors import InputError
+from flaxattn.trace.record import Seen
+from flaxattn.trace.selection import choose
+from flaxattn.trace.trace import Trace
+from flaxattn.views.figures.figure_maps import Maps, colours, hatch_missing, read_maps
+from flaxattn.views.payload import visible
+from flaxattn.views.side_payload import one_side
+from flaxattn.views.weight_kinds import Given
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_MOST_MAPS = 256
+_MOST_LABELS = 128
+_LONGEST_LABEL = 40
+_SIDE = (1.5, 12.0)  # inches along one side of a map, at least and at most
+_TOKEN, _CHARACTER = 0.16, 0.065  # inches that a token takes along an axis, a character across it
+
+
+def plot_heads(
+    trace: Trace,
+    layers: Sequence[int] | None = None,
+    heads: Sequence[int] | None = None,
+    sequence: int = 0,
+    ax: "Axes | None" = None,
+    *,
+    side: str | None = None,
+    exclude_first: bool = False,
+    weights: Given | None = None,
+) -> "Figure":
+    """Draw attention maps, query by key, one row per layer and one column per head.
+
+    The colours run from white at 0 to dark blue at 1 in every map, so maps can be compared, also in
+    grey and by the colour-blind. Tokens are written as they are: no `$` starts a formula, control
+    characters are made visible, characters that no installed font has are drawn as their code
+    points. Above 40 characters a token is cut, above 128 tokens only some are written. Of a window
+    of weights, the tokens of the window are written. Weights that are NaN are hatched, which their
+    title says. The same trace gives the same figure.
+
+    Args:
+        trace: With weights `[L, B, H, Q, K]`.
+        layers: Layers to draw, by their numbers; default all.
+        heads: Heads to draw, by their numbers; default all.
+        sequence: Which sequence of the batch; its padding is cut away.
+        ax: Axes to draw a single map into, for figures of your own.
+        side: `encoder`, `decoder` or `cross`; default the first of them that has weights.
+        exclude_first: Whether the first key is left out, where many heads leave what they have no
+            use for. The other weights of each row are scaled up to a sum of one, which the figure
+            says, with the share that was left out; a row that had everything there stays white.
+        weights: Drawn in place of attention: one entry of what `fa.contributions` returns, or an
+            array of your own by name, as for `flaxattn.head_view`. Values whose rows do not sum to
+            one are drawn as shares of the largest size of their layer, which the titles tell;
+            negative ones are orange, positive ones purple.
+
+    Returns:
+        The figure, to be shown or saved with `figure.savefig`.
+
+    Raises:
+        InputError: If the trace holds no weights, there is no such side, layer, head or sequence,
+            there are too many maps for one figure, `ax` is given for more than one map,
+            `exclude_first` meets a window of keys, or `weights` do not fit.
+    """
+    seen, queries, keys = one_side(trace, sequence, side)
+    chosen = choose(layers, seen.layers, "layer")
+    columns = choose(heads, seen.heads, "head")
+    check_count(len(chosen), len(columns), ax)
+    maps = read_maps(trace, weights, sequence, side, seen, chosen, columns)
+    titles = maps.titles(chosen, columns)
+    if exclude_first:
+        maps, titles = _without_first(seen, maps, titles)
+    return draw_heads(maps, titles, queries, keys, ax)
+
+
+def draw_heads(
+    maps: Maps,
+    titles: Sequence[Sequence[str]],
+    queries: Sequence[str],
+    keys: Sequence[str],
+    ax: "Axes | None",
+) -> "Figure":
+    """Draw maps with their tokens, one row per layer and one column per head.
+
+    Args:
+        maps: What is drawn.
+        titles: Above each map.
+        queries: Tokens of rows.
+        keys: Tokens of columns.
+        ax: Axes to draw a single map into; None makes a figure.
+    """
+    count, across = maps.values.shape[:2]
+    rows, columns = token_labels(queries), token_labels(keys)
+    new = ax is None
+    axes = map_axes(rows, columns, range(count), range(across)) if new else np.array([[ax]])
+    for i in range(count):
+        for j in range(across):
+            draw_map(axes[i, j], maps.values[i, j], titles[i][j], signed=maps.signed)
+            write_tokens(axes[i, j], rows, columns, rows=j == 0, columns=i == count - 1)
+    if new:
+        add_scale(axes, maps.label)
+    return axes[0, 0].figure
+
+
+def _without_first(seen: Seen, maps: Maps, titles: list[list[str]]) -> tuple[Maps, list[list[str]]]:
+    """Maps without the first key, and titles that say so."""
+    if seen.key_window is not None:
+        seen.require_whole("Leaving out the first token")
+    if not maps.shares:
+        said = [[f"{title}\nfirst token out" for title in row] for row in titles]
+        return maps.without_first(), said
+    shares = maps.values[..., 0].mean(-1)
+    said = [
+        [f"{title}\nfirst token out ({share:.0%}),\nrenormalised" for title, share in pairs]
+        for pairs in (zip(*row, strict=True) for row in zip(titles, shares, strict=True))
+    ]
+    return maps.without_first(), said
+
+
+def drawable(token: str) -> str:
+    """A token as matplotlib can draw it with the fonts that are installed.
+
+    Control characters are made visible as in `flaxattn.views`. A character that none of these fonts
+    has, and a mark that only joins characters or changes their direction, becomes its code point:
+    `⟨U+65E5⟩`.
+    """
+    return "".join(map(_drawable, token))
+
+
+def _drawable(character: str) -> str:
+    picture = visible(character)
+    shown = all(map(_has_glyph, picture)) and unicodedata.category(character) != "Cf"
+    return picture if shown else f"⟨U+{ord(character):04X}⟩"
+
+
+def check_count(layers: int, heads: int, ax: "Axes | None") -> None:
+    """Check that so many maps fit a figure, or one the axes that were given.
+
+    Raises:
+        InputError: If they do not.
+    """
+    count = layers * heads
+    if ax is not None and count != 1:
+        raise InputError(
+            f"`ax` takes one map; {layers} layers x {heads} heads were asked for.\n"
+            "Name one: plot_heads(trace, layers=[0], heads=[3], ax=ax)."
+        )
+    if count > _MOST_MAPS:
+        raise InputError(
+            f"{layers} layers x {heads} heads are too many maps; a figure takes {_MOST_MAPS}.\n"
+            "Choose some: plot_heads(trace, layers=[…], heads=[…])."
+        )
+
+
+def token_labels(tokens: Sequence[str]) -> list[str]:
+    """Tokens as a figure writes them: what can be drawn, and no more than 40 characters."""
+    return [_shorten(drawable(token)) for token in tokens]
+
+
+def _shorten(label: str) -> str:
+    return label if len(label) <= _LONGEST_LABEL else f"{label[: _LONGEST_LABEL - 1]}…"
+
+
+def map_axes(
+    queries: Sequence[str],
+    keys: Sequence[str],
+    rows: Sequence[int] = (0,),
+    columns: Sequence[int] = (0,),
+) -> np.ndarray:
+    """Axes `[rows, columns]` of a new figure, sized so that token labels can be read."""
+    import matplotlib.pyplot as plt
+
+    token = min(_TOKEN, _SIDE[1] / max(len(queries), len(keys)))
+    width, height = (max(_SIDE[0], token * len(labels)) for labels in (keys, queries))
+    beside, below = (_CHARACTER * max(map(len, labels)) + 0.4 for labels in (queries, keys))
+    size = (len(columns) * width + beside + 0.8, len(rows) * (height + 0.3) + below)
+    _, axes = plt.subplots(
+        len(rows),
+        len(columns),
+        figsize=size,
+        sharex=True,
+        sharey=True,
+        squeeze=False,
+        layout="constrained",
+    )
+    return axes
+
+
+def draw_map(
+    ax: "Axes", weights: Float[np.ndarray, "Q K"], title: str, *, signed: bool = False
+) -> None:
+    """Draw weights, white at 0 and dark blue at 1, a square for each; NaN is hatched.
+
+    With a sign, orange is at -1 and purple at 1.
+    """
+    name, low = colours(signed)
+    ax.imshow(weights, cmap=name, vmin=low, vmax=1, interpolation="nearest", aspect="equal")
+    hatch_missing(ax, weights)
+    ax.set_title(title, fontsize=8, parse_math=False)
+
+
+def write_tokens(
+    ax: "Axes",
+    queries: Sequence[str],
+    keys: Sequence[str],
+    *,
+    rows: bool = True,
+    columns: bool = True,
+    names: tuple[str, str] = ("attends from", "attended to"),
+) -> None:
+    """Write tokens beside the rows and below the columns, each one or none."""
+    style = {"fontsize": 7, "parse_math": False, "fontfamily": _families()}
+    places, text = _ticks(keys)
+    ax.set_xticks(places, text, rotation=90, **style)
+    places, text = _ticks(queries)
+    ax.set_yticks(places, text, **style)
+    ax.tick_params(length=0, labelbottom=columns, labelleft=rows)
+    if rows:
+        ax.set_ylabel(names[0], fontsize=7)
+    if columns:
+        ax.set_xlabel(names[1], fontsize=7)
+
+
+def _ticks(labels: Sequence[str]) -> tuple[range, list[str]]:
+    """Places of labels, so few that each can be read, and what they say."""
+    places = range(0, len(labels), math.ceil(len(labels) / _MOST_LABELS))
+    return places, [labels[place] for place in places]
+
+
+def add_scale(axes: np.ndarray, label: str = "attention weight") -> None:
+    """Put the bar that explains the colours beside all axes of a new figure."""
+    first = axes.flat[0]
+    bar = first.figure.colorbar(first.images[0], ax=axes, shrink=0.5, aspect=30, pad=0.01)
+    bar.set_label(label, fontsize=7)
+    bar.ax.tick_params(labelsize=7)
+
+
+@functools.cache
+def _families() -> list[str]:
+    """The default font, then one font for every script that a tokenizer may meet."""
+    from matplotlib import font_manager
+
+    wanted = (
+        "Noto Sans CJK JP",
+        "Noto Sans CJK SC",
+        "Noto Sans Arabic",
+        "Noto Sans Hebrew",
+        "Noto Sans Devanagari",
+        "Noto Emoji",
+        "Segoe UI Symbol",
+        "Apple Symbols",
+        "Arial Unicode MS",
+    )
+    installed = set(font_manager.get_font_names())
+    return [name for name in ("DejaVu Sans", *wanted) if name in installed]
+
+
+@functools.cache
+def _has_glyph(character: str) -> bool:
+    from matplotlib import font_manager
+
+    found = map(font_manager.findfont, _families())
+    return any(font_manager.get_font(path).get_char_index(ord(character)) for path in found)

@@ -1,0 +1,271 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""The neuron level: queries, keys and values of a trace, and what makes weights of their products.
+
+A page multiplies and adds by itself, so that each number on it follows from those beside it; this
+file tells it the factor, the mask and the bias, after it has seen that their softmax gives the
+weights of the trace. It draws nothing and never imports a model.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import Float
+
+from flaxattn.errors import InputError
+from flaxattn.trace.record import FIELDS, Seen
+from flaxattn.trace.selection import layer_weights
+from flaxattn.trace.trace import Trace
+from flaxattn.views.payload import Blocks
+
+VECTORS_BYTES = 32_000_000  # beyond this, beside its weights, a page becomes slow to open
+_EXACT_BYTES = 2_000_000  # up to here numbers keep float32; larger ones are halved by float16
+# A softmax is that of other terms if a weight is further off than this share of its row's largest.
+# Where nobody has told the factor, it must be told from terms that give nearly the same weights.
+_TOLD, _GUESSED = 0.1, 0.01
+_STEP = {"uint8": 1 / 255, "bfloat16": 2.0**-8, "float16": 2.0**-11}  # of weights just below 1
+_ROUNDING = 1e-2  # scores of a product whose factors were rounded to bfloat16, as on a TPU
+
+Mask = Literal["none", "causal"]
+Projection = Literal["query", "key", "value"]
+_PROJECTIONS: tuple[Projection, ...] = ("query", "key", "value")
+_UNEXPLAINED = (
+    "The weights of this side are no softmax of scaled products of its queries and keys. Additive "
+    "attention, as in the recurrent model, scores pairs with a small network instead, so it has no "
+    "product to show. If these are products with a bias or another mask, capture the scores as "
+    "well: Capture(weights=True, scores=True, query=True, key=True)."
+)
+_NO_NUMBERS = (
+    "Some weights of this side are not numbers (NaN), so no product explains them. The head level "
+    "drawn as a matrix shows which: they are hatched."
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Terms:
+    """What stands between q·k and a weight: softmax(scale q·k + bias), masked.
+
+    Attributes:
+        scale: Factor on q·k.
+        mask: `causal` where a key after the query is masked.
+        bias: One `[H, Q, K]` per layer, -inf where masked; None where the mask says it all.
+        error: Largest distance of a weight from the softmax of these terms.
+    """
+
+    scale: float
+    mask: Mask = "none"
+    bias: Sequence[Float[np.ndarray, "H Q K"]] | None = None
+    error: float = 0.0
+
+
+def require_neuron(trace: Trace) -> None:
+    """Check that a trace holds what the neuron level multiplies.
+
+    Raises:
+        InputError: If no side has queries and keys.
+    """
+    sides = [seen for seen in (trace.encoder, trace.decoder, trace.cross) if seen is not None]
+    if any(seen.query is not None and seen.key is not None for seen in sides):
+        return
+    held = [n for n in FIELDS if any(getattr(seen, n) is not None for seen in sides)]
+    raise InputError(
+        f"The neuron view multiplies queries and keys; this trace holds "
+        f"{' and '.join(held) or 'no arrays'}.\n"
+        "Capture them: model.trace(text, capture=fa.Capture(weights=True, query=True, key=True, "
+        "value=True))."
+    )
+
+
+def shape_neuron(
+    seen: Seen, one: Trace, side: str, layers: Sequence[int], blocks: Blocks, prefix: str
+) -> dict[str, Any] | None:
+    """What the neuron level shows of one side of one sequence.
+
+    Costs two softmaxes over all pairs of the chosen layers, in NumPy.
+
+    Args:
+        seen: The side of a sequence without padding, with weights.
+        one: The sequence, for messages.
+        side: Name of the side, for messages.
+        layers: Numbers of the layers that travel with the page.
+        blocks: Takes the vectors, `[H, positions, D]` by layer.
+        prefix: Of the names of the blocks, such as `0/encoder`.
+
+    Returns:
+        `depth` (D), `width` (of a value; 0 without values), `precision` (`float32`, or `float16`
+        of many), names of blocks by layer for `query`, `key` and `value` (None without), `scale`,
+        `mask`, `bias` (names of blocks by layer, or None) and `error`; where no product explains
+        the weights, `scale` and `error` are None and `problem` says so. None without queries and
+        keys.
+
+    Raises:
+        InputError: If the vectors are too many for a browser.
+    """
+    if seen.query is None or seen.key is None:
+        return None
+    taken = sum(len(text) for name, text in blocks.data.items() if _is_vector(name))
+    precision = _choose_precision(seen, one, side, layers, taken)
+    parts: dict[str, Any] = {
+        name: _stored(vectors(seen, name, layers), precision) for name in _held(seen)
+    }
+    broken = bool(np.isnan(layer_weights(seen, layers, allow_nan=True)).any())
+    terms = None if broken else explain(seen, layers)
+    if terms is not None and terms.bias is not None:
+        parts["bias"] = _stored(terms.bias, precision)
+    names = {name: _add(blocks, f"{prefix}/{name}", layers, a) for name, a in parts.items()}
+    shaped = {
+        "depth": parts["query"][0].shape[-1],
+        "width": parts["value"][0].shape[-1] if "value" in parts else 0,
+        "precision": precision,
+        **{name: names.get(name) for name in (*_PROJECTIONS, "bias")},
+    }
+    if terms is None:
+        problem = _NO_NUMBERS if broken else _UNEXPLAINED
+        return shaped | {"scale": None, "mask": "none", "error": None, "problem": problem}
+    shown = {name: [a.astype(np.float32) for a in arrays] for name, arrays in parts.items()}
+    again = dataclasses.replace(terms, bias=shown.get("bias"))
+    distances = _distances(_scored(shown["query"], shown["key"], again), seen, layers)
+    error = max(float(layer.max()) for layer in distances)
+    return shaped | {"scale": terms.scale, "mask": terms.mask, "error": error, "problem": ""}
+
+
+def _is_vector(block: str) -> bool:
+    """Whether a block was put here, by its name: `0/encoder/query/3`."""
+    return block.split("/")[2] in _PROJECTIONS
+
+
+def _held(seen: Seen) -> list[Projection]:
+    return [name for name in _PROJECTIONS if getattr(seen, name) is not None]
+
+
+def _add(blocks: Blocks, prefix: str, layers: Sequence[int], arrays: Any) -> list[str]:
+    """Put one block per layer."""
+    return [blocks.add(f"{prefix}/{n}", a) for n, a in zip(layers, arrays, strict=True)]
+
+
+def _stored(layers: Sequence[Float[np.ndarray, "..."]], precision: str) -> list[np.ndarray]:
+    """Numbers of every layer as a page holds them, little-endian.
+
+    float16 keeps 11 bits and at most 65,504; infinities stay.
+    """
+    if precision == "float32":
+        return [layer.astype("<f4") for layer in layers]
+    bounded = [np.where(np.isfinite(a), np.clip(a, -65504, 65504), a) for a in layers]
+    return [layer.astype("<f2") for layer in bounded]
+
+
+def vectors(
+    seen: Seen, name: Projection, layers: Sequence[int]
+) -> list[Float[np.ndarray, "H S D"]]:
+    """Projections of the first sequence of a record, by layer, in float32.
+
+    Args:
+        seen: With the field.
+        name: The field.
+        layers: Numbers of layers of the record.
+    """
+    everything = np.asarray(getattr(seen, name))
+    chosen = [everything[seen.layers.index(layer), 0] for layer in layers]
+    return [layer.astype(np.float32).swapaxes(0, 1) for layer in chosen]
+
+
+def explain(seen: Seen, layers: Sequence[int]) -> Terms | None:
+    """The terms whose softmax the weights of a record are; None if they cannot be told.
+
+    A record that holds scores says them all. Without, the factor is the one it tells, or else
+    1/sqrt(D), and keys after the query are masked or none; whichever gives the weights.
+
+    Args:
+        seen: With weights, queries and keys; its first sequence is read.
+        layers: Numbers of layers of the record.
+    """
+    query, key = (vectors(seen, name, layers) for name in ("query", "key"))
+    scale = query[0].shape[-1] ** -0.5 if seen.scale is None else seen.scale
+    if query[0].shape[-1] != key[0].shape[-1]:
+        return None
+    assert seen.weights is not None
+    step = _STEP.get(np.asarray(seen.weights[:0]).dtype.name, 0.0)
+    share = _GUESSED if seen.scale is None else _TOLD
+    peaks = [layer.max(-1, keepdims=True) for layer in layer_weights(seen, layers)]
+    best: Terms | None = None
+    for terms in _candidates(seen, layers, scale, query, key):
+        distances = _distances(_scored(query, key, terms), seen, layers)
+        error = max(float(layer.max()) for layer in distances)
+        pairs = zip(distances, peaks, strict=True)
+        fits = all(bool((distance <= step + share * peak).all()) for distance, peak in pairs)
+        if fits and (best is None or error < best.error):
+            best = dataclasses.replace(terms, error=error)
+    return best
+
+
+def _distances(
+    scores: Iterator[Float[np.ndarray, "H Q K"]], seen: Seen, layers: Sequence[int]
+) -> list[Float[np.ndarray, "H Q K"]]:
+    """How far the weights of each layer are from a softmax."""
+    weights = layer_weights(seen, layers)
+    return [np.abs(_softmax(given) - held) for given, held in zip(scores, weights, strict=True)]
+
+
+def _candidates(
+    seen: Seen, layers: Sequence[int], scale: float, query: Any, key: Any
+) -> Iterator[Terms]:
+    """Terms that may be those of the weights; one alone where scores tell it."""
+    plain = [Terms(scale)]
+    if query[0].shape[1] == key[0].shape[1]:
+        plain.append(Terms(scale, "causal"))
+    if seen.scores is None or seen.scale is None:
+        yield from plain
+        return
+    everything = np.asarray(seen.scores)
+    scores = [everything[seen.layers.index(layer), 0].astype(np.float32) for layer in layers]
+    for terms in plain:
+        pairs = zip(_scored(query, key, terms), scores, strict=True)
+        if all(np.allclose(made, told, rtol=_ROUNDING, atol=_ROUNDING) for made, told in pairs):
+            yield terms
+            return
+    pairs = zip(_scored(query, key, plain[0]), scores, strict=True)
+    yield Terms(scale, bias=[told - product for product, told in pairs])
+
+
+def _scored(query: Any, key: Any, terms: Terms) -> Iterator[Float[np.ndarray, "H Q K"]]:
+    """Scaled and biased products of each layer, -inf where masked."""
+    for layer, (q, k) in enumerate(zip(query, key, strict=True)):
+        scores = terms.scale * (q @ k.swapaxes(-1, -2))
+        if terms.bias is not None:
+            scores = scores + terms.bias[layer]
+        if terms.mask == "causal":
+            seen = np.tri(*scores.shape[-2:], dtype=bool)
+            scores = np.where(seen, scores, -np.inf)
+        yield scores
+
+
+def _softmax(scores: Float[np.ndarray, "H Q K"]) -> Float[np.ndarray, "H Q K"]:
+    """Shares of each row, 0 in a row that is masked throughout."""
+    peaks = scores.max(-1, keepdims=True)
+    shares = np.exp(scores - np.where(np.isfinite(peaks), peaks, 0))
+    total = shares.sum(-1, keepdims=True)
+    return shares / np.where(total > 0, total, 1)
+
+
+def _choose_precision(seen: Seen, one: Trace, side: str, layers: Sequence[int], taken: int) -> str:
+    """How numbers are stored beside those that have taken room already: exactly where they are few.
+
+    Raises:
+        InputError: If they are too many.
+    """
+    counts = {name: int(np.prod(getattr(seen, name).shape[2:])) for name in _held(seen)}
+    each = 8 * sum(counts.values()) // 3  # characters of a layer in float16
+    size = each * len(layers)
+    if taken + size > VECTORS_BYTES:
+        fits = (VECTORS_BYTES - taken) // each
+        cure = f"include_layers=[…] with at most {fits}" if fits > 0 else "a shorter text"
+        cure = "one text, sequence=0" if taken and fits <= 0 else cure
+        raise InputError(
+            f"{', '.join(counts)} of the {side} would take {size / 1e6:,.0f} MB of the page; "
+            f"{max(0, VECTORS_BYTES - taken) / 1e6:.0f} MB are left for them.\n"
+            f"The text has {len(one.tokens[0])} tokens, and {len(layers)} layers are to travel.\n"
+            f"Use {cure}, or capture fewer heads, or no values."
+        )
+    return "float32" if taken + 2 * size <= _EXACT_BYTES else "float16"

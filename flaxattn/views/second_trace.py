@@ -1,0 +1,169 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a page holds of a second trace of the same texts: its weights, and how far its heads differ.
+
+The browser takes the difference. `levels.py` makes the page, `doors.py` has the public name.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from flaxattn.errors import InputError
+from flaxattn.measures.divergence import HeadDivergence, compare_traces
+from flaxattn.trace.record import Seen
+from flaxattn.trace.trace import Trace
+from flaxattn.views.payload import Blocks, Precision, visible
+from flaxattn.views.side_payload import recorded, shape_side
+
+_APART = ("divergence", "cosine")
+_LISTED = 8  # heads that are named
+
+
+@dataclasses.dataclass(frozen=True)
+class Second:
+    """The other of two traces.
+
+    Attributes:
+        trace: With weights, and without vectors.
+        names: What the first and this one are called.
+    """
+
+    trace: Trace
+    names: tuple[str, str]
+
+    def common(
+        self, layers: Mapping[str, list[int]], found: Mapping[str, Seen]
+    ) -> dict[str, list[int]]:
+        """Layers, by side, that both traces have.
+
+        Args:
+            layers: Of the first trace, those that travel with the page.
+            found: Its sides.
+
+        Raises:
+            InputError: If they have no layer in common, or the heads of a side differ.
+        """
+        ours = recorded(self.trace)
+        kept = {
+            side: [number for number in chosen if number in ours[side].layers]
+            for side, chosen in layers.items()
+            if side in ours
+        }
+        kept = {side: chosen for side, chosen in kept.items() if chosen}
+        if not kept:
+            raise InputError(
+                "The second trace has none of the layers that would travel with the page.\n"
+                "Capture the same layers in both, or choose others: include_layers=[0, 1]."
+            )
+        for side in kept:
+            one, other = found[side].heads, ours[side].heads
+            if one != other:
+                raise InputError(
+                    f"The two traces differ in the heads of {side}: {_told(one)} and "
+                    f"{_told(other)}.\nCapture the same heads in both."
+                )
+        return kept
+
+    def add_to(
+        self,
+        shaped: dict[str, Any],
+        one: Trace,
+        sequence: int,
+        layers: Mapping[str, Sequence[int]],
+        precision: Precision,
+        blocks: Blocks,
+        number: int,
+    ) -> None:
+        """Put the weights of a text, and how far its heads differ, beside those of the first.
+
+        Args:
+            shaped: The text as `shape_input` gives it; each side gets `second`, and each head
+                `divergence` (nats) and `cosine`. `missing` are the heads that were not compared.
+            one: The text in the first trace.
+            sequence: Its place in this one.
+            layers: That travel with the page, by side.
+            precision: How weights are stored.
+            blocks: Where weights are put, as `0/encoder/second/weights/3`.
+            number: Of the text among those of the page.
+        """
+        other = self.trace[sequence]
+        apart = {(row.side, row.layer, row.head): row for row in compare_traces(one, other)}
+        shaped["missing"] = [row for row in apart.values() if math.isnan(row.divergence)]
+        found = recorded(other)
+        for about in shaped["sides"]:
+            side = about["name"]
+            if side not in layers:
+                continue  # the joined square is made of the others
+            prefix = f"{number}/{side}/second"
+            parts = (other, side, found[side], layers[side], precision, blocks, prefix)
+            about["second"] = shape_side(*parts)
+            for measures in (about["measures"], about["second"]["measures"]):
+                for layer, heads in zip(about["layers"], measures, strict=True):
+                    for head, measure in zip(about["heads"], heads, strict=True):
+                        measure |= _numbers(apart[side, layer, head])
+
+
+def without_vectors(trace: Trace) -> Trace:
+    """The same trace with weights and statistics only.
+
+    Args:
+        trace: Of any side.
+    """
+    fields = ("encoder", "decoder", "cross")
+    held = {name: getattr(trace, name) for name in fields if getattr(trace, name) is not None}
+    bare = {
+        name: dataclasses.replace(seen, query=None, key=None, value=None)
+        for name, seen in held.items()
+    }
+    return dataclasses.replace(trace, **bare)
+
+
+def told_divergence(
+    missing: Mapping[tuple[str, int, int], int], texts: int, names: Sequence[str]
+) -> str:
+    """What the divergence of heads was measured on, and which heads it leaves out.
+
+    Args:
+        missing: By side, layer and head, the texts on which a head could not be compared.
+        texts: How many were compared.
+        names: What the two are called.
+    """
+    count = "1 text" if texts == 1 else f"{texts:,} texts"
+    said = f"{visible(names[0])} and {visible(names[1])}, {count}"
+    if not missing:
+        return said
+    heads = [f"{side} {layer}.{head}" for side, layer, head in missing]
+    listed = ", ".join(heads[:_LISTED]) + (
+        f" and {len(heads) - _LISTED} more" if len(heads) > _LISTED else ""
+    )
+    where = "not compared, a weight is NaN" if texts == 1 else "NaN in some texts, left out there"
+    return f"{said}; {where}: {listed}"
+
+
+def check_names(names: Sequence[str]) -> tuple[str, str]:
+    """Two names that can be told apart.
+
+    Args:
+        names: Of the first and the second trace.
+
+    Raises:
+        InputError: If they are not two, or the same.
+    """
+    if isinstance(names, str) or len(names) != 2 or names[0] == names[1]:
+        raise InputError(
+            f"names: expected two different names, received {names!r}.\n"
+            'Say what the traces are: names=("before", "after").'
+        )
+    return str(names[0]), str(names[1])
+
+
+def _numbers(row: HeadDivergence) -> dict[str, float]:
+    """Divergence and cosine of a head, where they are numbers."""
+    values = {name: getattr(row, name) for name in _APART}
+    return {name: round(value, 5) for name, value in values.items() if math.isfinite(value)}
+
+
+def _told(heads: Sequence[int]) -> str:
+    return ", ".join(map(str, heads))

@@ -1,0 +1,361 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""The sides of a trace as a page knows them: what attends to what, where, and under which text.
+
+Where a trace has cross-attention, a page holds all its sides, and joined ones if there are three.
+It shapes payloads; `levels.py` says what a page is asked for.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from flaxattn.errors import InputError
+from flaxattn.measures.head_measures import (
+    CrossMeasures,
+    HeadMeasures,
+    cross_measures,
+    head_measures,
+)
+from flaxattn.measures.head_similarity import head_likeness
+from flaxattn.trace.record import Seen
+from flaxattn.trace.selection import layer_weights
+from flaxattn.trace.trace import Trace
+from flaxattn.views.neuron_payload import shape_neuron
+from flaxattn.views.payload import Blocks, Precision, encode_weights, visible
+
+ALL = "all"
+# Texts on the left (queries) and on the right (keys) of each side. A row of cross-attention stands
+# beside what it wrote; self-attention of a decoder is among what it read.
+_TEXTS = {
+    "encoder": (["source"], ["source"]),
+    "decoder": (["read"], ["read"]),
+    "cross": (["written"], ["source"]),
+    ALL: (["source", "written"], ["source", "read"]),
+}
+_MEASURES = (
+    "next",
+    "previous",
+    "own",
+    "strongest",
+    "delimiter",
+    "first",
+    "same_segment",
+    "entropy",
+    "distance",
+)
+
+
+def recorded(trace: Trace, *, numbers_do: bool = False) -> dict[str, Seen]:
+    """The sides of a trace that have weights, by name.
+
+    Args:
+        trace: Of any side.
+        numbers_do: Whether statistics are enough where no side has weights.
+
+    Raises:
+        InputError: If none has.
+    """
+    sides = {"encoder": trace.encoder, "decoder": trace.decoder, "cross": trace.cross}
+    found = {name: seen for name, seen in sides.items() if seen and seen.weights is not None}
+    told = {name: seen for name, seen in sides.items() if seen and _told_of(seen)}
+    if numbers_do and told and not found:
+        return told
+    if not found:
+        held = next((", ".join(seen.stats) for seen in sides.values() if seen and seen.stats), "")
+        raise InputError(
+            "A view draws attention weights; this trace holds "
+            f"{f'only {held}' if held else 'nothing to draw'}.\n"
+            "Capture them: model.trace(text, capture=fa.Capture(weights=True))."
+        )
+    return found
+
+
+def one_side(
+    trace: Trace, sequence: int, side: str | None = None
+) -> tuple[Seen, list[str], list[str]]:
+    """One side of a sequence without its padding, the tokens of its rows and of its columns.
+
+    Of a window of weights, the tokens are those of the window.
+
+    Args:
+        trace: With weights.
+        sequence: Which sequence of the batch.
+        side: `encoder`, `decoder` or `cross`; None takes the first of them that has weights.
+
+    Raises:
+        InputError: If there is no such sequence or no such side with weights, or their window
+            holds nothing of the sequence.
+    """
+    found = recorded(trace)
+    name = check_side(side, list(found)) or next(iter(found))
+    one = trace[sequence]
+    texts = {"source": one.tokens, "read": one.decoder_tokens or one.written}
+    texts["written"] = one.written or one.decoder_tokens
+    queries, keys = (texts[text] or one.tokens for (text,) in _TEXTS[name])
+    seen = recorded(one)[name]
+    rows = list(queries[0])[slice(*seen.query_window or (None,))]
+    columns = list(keys[0])[slice(*seen.key_window or (None,))]
+    if not rows or not columns:
+        raise InputError(
+            f"The window of weights holds no position of sequence {sequence}, only padding.\n"
+            "Choose another sequence, or capture a window within it."
+        )
+    return seen, rows, columns
+
+
+def check_side(asked: str | None, names: Sequence[str]) -> str | None:
+    """What was asked for.
+
+    Raises:
+        InputError: If it is not there.
+    """
+    if asked is not None and asked not in names:
+        raise InputError(f"There is no side {asked!r}.\nThis trace has {', '.join(names)}.")
+    return asked
+
+
+def side_names(found: Mapping[str, Any]) -> list[str]:
+    """What a page of these sides can show; the joined square needs all three."""
+    return [*found, *([ALL] if len(found) == 3 else [])]
+
+
+def numbers(found: Mapping[str, Sequence[int]], side: str) -> list[int]:
+    """Layers, or heads, of a side; the joined square has those of any side."""
+    return sorted(set().union(*found.values())) if side == ALL else list(found[side])
+
+
+def shape_input(
+    one: Trace,
+    found: Mapping[str, Seen],
+    layers: Mapping[str, Sequence[int]],
+    precision: Precision,
+    blocks: Blocks,
+    number: int,
+    *,
+    likeness: bool = True,
+) -> dict[str, Any]:
+    """One sequence as a page holds it: its texts, and weights and measures of its sides.
+
+    Args:
+        one: A sequence without padding.
+        found: Its sides; only those of `layers` are taken.
+        layers: Layers that travel with the page, by side.
+        precision: How weights are stored.
+        blocks: Where weights are put, as `0/encoder/weights/3`.
+        number: Of the sequence among those of the page.
+        likeness: Whether the page tells how alike heads are.
+
+    Returns:
+        `truncated`, `texts` by name, and `sides`, each naming the texts on its left and right.
+
+    Raises:
+        InputError: If these are no attention weights.
+    """
+    sides = {
+        side: shape_side(
+            one, side, found[side], chosen, precision, blocks, f"{number}/{side}", likeness=likeness
+        )
+        for side, chosen in layers.items()
+    }
+    heads = {side: found[side].heads for side in sides}
+    joined = {"layers": numbers(layers, ALL), "heads": numbers(heads, ALL)}
+    named = side_names(sides)
+    makers = {"source": _source, "read": _read, "written": _written}
+    used = {text for side in named for column in _TEXTS[side] for text in column}
+    return {
+        "truncated": int(one.truncated[0]) if one.truncated else 0,
+        "texts": {name: make(one) for name, make in makers.items() if name in used},
+        "sides": [
+            {"name": side, "left": _TEXTS[side][0], "right": _TEXTS[side][1]}
+            | sides.get(side, joined)
+            for side in named
+        ],
+    }
+
+
+def shape_side(
+    one: Trace,
+    side: str,
+    seen: Seen,
+    layers: Sequence[int],
+    precision: Precision,
+    blocks: Blocks,
+    prefix: str,
+    *,
+    likeness: bool = True,
+) -> dict[str, Any]:
+    """Weights of the chosen layers, what each head does, and how alike the heads are.
+
+    Args:
+        one: A sequence without padding.
+        side: Name of the side.
+        seen: The record of that side.
+        layers: Layers that travel with the page.
+        precision: How weights are stored.
+        blocks: Where weights are put.
+        prefix: Of the names of their blocks, such as `0/encoder`.
+        likeness: Whether to tell how alike heads are, which takes most of the time.
+
+    Returns:
+        `layers`, `heads`, `weights`, `measures`, `likeness`, and `neuron` where there are vectors;
+        of statistics only the first two and `measures`.
+
+    Raises:
+        InputError: If these are no attention weights.
+    """
+    about: dict[str, Any] = {"layers": list(layers), "heads": list(seen.heads)}
+    if seen.weights is None:
+        return about | {"measures": _told(seen, layers)}
+    weights = layer_weights(seen, layers, allow_nan=True)
+    about["weights"] = [
+        blocks.put(f"{prefix}/weights/{number}", encode_weights(layer, precision))
+        for number, layer in zip(layers, weights, strict=True)
+    ]
+    about["measures"] = side_measures(one, side, seen, layers)
+    if not likeness:
+        return about
+    about["likeness"] = shape_likeness(weights, blocks, f"{prefix}/distances")
+    neuron = shape_neuron(seen, one, side, layers, blocks, prefix)
+    return about | ({"neuron": neuron} if neuron else {})
+
+
+def shape_likeness(
+    weights: Float[np.ndarray, "L H Q K"], blocks: Blocks, block: str
+) -> dict[str, Any]:
+    """How alike heads are, as a page holds it.
+
+    Args:
+        weights: Rows that sum to one.
+        blocks: Where the distances are put.
+        block: Under which name.
+    """
+    alike = head_likeness(np.nan_to_num(weights).reshape(-1, *weights.shape[2:]))
+    steps = np.rint(255 * alike.distances).astype(np.uint8)
+    return {
+        "order": alike.order.tolist(),
+        "groups": alike.groups.tolist(),
+        "distances": blocks.add(block, steps),
+    }
+
+
+def _source(one: Trace) -> dict[str, Any]:
+    special = None if one.special is None else one.special[0]
+    words = one.words[0] if one.words else None
+    told = _text(one.tokens[0], special, _boundary(one), words)
+    alone = one.encoder is None and one.cross is None and told["boundary"] is not None
+    return told | ({"parts": ["Prompt", "Continuation"]} if alone else {})
+
+
+def _read(one: Trace) -> dict[str, Any]:
+    """What a decoder read; without an encoder, that is the text itself."""
+    tokens = one.decoder_tokens or one.written
+    if not tokens:
+        return _source(one)
+    special = None if one.decoder_special is None else one.decoder_special[0]
+    return _text(tokens[0], special, words=_read_words(one))
+
+
+def _read_words(one: Trace) -> list[int | None] | None:
+    """Words of what was read: what was written, one position later."""
+    if not one.decoder_words or not one.decoder_tokens or not one.written:
+        return None
+    later = one.decoder_tokens[0][1:] == one.written[0][:-1]
+    return [None, *one.decoder_words[0][:-1]] if later else None
+
+
+def _written(one: Trace) -> dict[str, Any]:
+    """Pieces in no word are special, unless they are just blank."""
+    if not one.written:
+        return _read(one)
+    pieces = one.written[0]
+    words = one.decoder_words[0] if one.decoder_words else [0] * len(pieces)
+    blank = [not piece.strip(" ▁") for piece in pieces]
+    special = [w is None and not b for w, b in zip(words, blank, strict=True)]
+    known = one.decoder_words[0] if one.decoder_words else None
+    return _text(pieces, np.array(special, bool), words=known)
+
+
+def _text(
+    tokens: Sequence[str],
+    special: Any,
+    boundary: int | None = None,
+    words: Sequence[int | None] | None = None,
+) -> dict[str, Any]:
+    """What the page says about a text; tokens that draw nothing are made visible."""
+    return {
+        "tokens": [visible(token) for token in tokens],
+        "special": [] if special is None else np.flatnonzero(special).tolist(),
+        "boundary": boundary,
+        "words": None if words is None else [None if w is None else int(w) for w in words],
+    }
+
+
+def _boundary(one: Trace) -> int | None:
+    """Where sentence B begins; None if the text is not one A followed by one B."""
+    if one.segments is None:
+        return None
+    segments = one.segments[0]
+    boundary = int((segments == 0).sum())
+    in_order = (segments[:boundary] == 0).all() and (segments[boundary:] == 1).all()
+    return boundary if in_order and 0 < boundary < len(segments) else None
+
+
+def side_measures(
+    one: Trace, side: str, seen: Seen, layers: Sequence[int]
+) -> list[list[dict[str, Any]]]:
+    """What each head of the chosen layers does.
+
+    Args:
+        one: A sequence without padding.
+        side: Name of the side.
+        seen: Its record there.
+        layers: Numbers of layers.
+    """
+    if side == "cross":
+        found: Sequence[CrossMeasures | HeadMeasures] = cross_measures(one)
+    elif side == "decoder" and one.decoder_tokens:
+        found = head_measures(Trace(decoder=seen, special=one.decoder_special))
+    else:  # of a decoder, segments are a prompt and what was written, no sentences
+        found = head_measures(one if side == "encoder" else dataclasses.replace(one, segments=None))
+    measured = {(m.layer, m.head): _measure(m) for m in found}
+    told = _told(seen, layers)
+    return [
+        [extra | measured[layer, head] for head, extra in zip(seen.heads, row, strict=True)]
+        for layer, row in zip(layers, told, strict=True)
+    ]
+
+
+def _told_of(seen: Seen) -> list[str]:
+    """Statistics with a number per query, whose mean tells something of a head."""
+    return [n for n in ("entropy", "max", "distance", "sum_sq", "lse") if n in seen.stats]
+
+
+def _told(seen: Seen, layers: Sequence[int]) -> list[list[dict[str, Any]]]:
+    """Means over queries of the statistics that a trace of one sequence has."""
+    stats = {name: np.asarray(seen.stats[name], np.float32)[:, 0] for name in _told_of(seen)}
+    means = {name: values.mean(-1) for name, values in stats.items()}
+    rows = [seen.layers.index(number) for number in layers]
+    known = [
+        [
+            {name: float(mean[row, head]) for name, mean in means.items()}
+            for head in range(len(seen.heads))
+        ]
+        for row in rows
+    ]
+    return [[{"does": ""} | _finite(values) for values in heads] for heads in known]
+
+
+def _finite(values: Mapping[str, float]) -> dict[str, float]:
+    return {name: round(v, 4) for name, v in values.items() if math.isfinite(v)}
+
+
+def _measure(measure: CrossMeasures | HeadMeasures) -> dict[str, Any]:
+    """What a head does in this text; measures that this text does not have are left out."""
+    known = [name for name in _MEASURES if hasattr(measure, name)]
+    does = "not a number" if math.isnan(measure.entropy) else measure.does
+    return {"does": does} | _finite({name: getattr(measure, name) for name in known})

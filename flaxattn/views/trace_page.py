@@ -1,0 +1,264 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""One page with all levels of a trace: atlas, model, head and neuron, over one shared state.
+
+It says what a page holds and how it starts; `sides.py` shapes each sequence, `doors.py` has the
+public names. How it looks and behaves is in `assets/`; it never imports a model.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypedDict, Unpack
+
+from flaxattn.errors import InputError
+from flaxattn.trace.record import Seen
+from flaxattn.trace.selection import choose
+from flaxattn.trace.trace import Trace
+from flaxattn.views.page import Page, build_page
+from flaxattn.views.page_state import LEVELS, check_position, check_state
+from flaxattn.views.payload import (
+    ERROR,
+    PAGE_BYTES,
+    Blocks,
+    Precision,
+    choose_precision,
+    payload_bytes,
+    visible,
+)
+from flaxattn.views.second_trace import Second, told_divergence
+from flaxattn.views.side_payload import ALL, check_side, numbers, recorded, shape_input, side_names
+from flaxattn.views.weight_kinds import RAW, Given, Kind, read_kinds
+from flaxattn.views.weight_payload import Effects, add_effects, read_effects, shape_kinds
+
+Theme = Literal["auto", "light", "dark"]
+TITLES = {
+    "atlas": "Attention atlas",
+    "model": "Attention of all heads",
+    "head": "Attention heads",
+    "neuron": "Attention neurons",
+}
+
+
+class Beside(TypedDict, total=False):
+    """What a page can show beside the attention of a trace."""
+
+    weights: Given | None
+    effects: Effects | Sequence[Effects] | None
+
+
+def open_page(
+    trace: Trace,
+    level: str | None,
+    *,
+    layer: int | None = None,
+    heads: Sequence[int] | None = None,
+    include_layers: Sequence[int] | None = None,
+    sequence: int | Sequence[int] | None = None,
+    side: str | None = None,
+    precision: Precision | None = None,
+    theme: Theme | None = None,
+    state: Mapping[str, Any] | None = None,
+    second: Second | None = None,
+    **beside: Unpack[Beside],
+) -> Page:
+    """Shape a trace into a page that opens at one of its levels.
+
+    Args:
+        trace: With weights; the atlas alone does with statistics.
+        level: `atlas`, `model`, `head` or `neuron`; None for that of the state, else `head`.
+        layer: As all that follow, as in `flaxattn.views.trace_views.head_view`.
+        heads: Heads that are on at first.
+        include_layers: Layers that travel with the page.
+        sequence: Which sequences travel.
+        side: What shows at first.
+        precision: How weights are stored.
+        theme: Of the page.
+        state: What the page showed when it was copied; the arguments above come first.
+        second: What the trace is compared with.
+        **beside: `weights` of other kinds, and `effects`: what heads are worth.
+
+    Raises:
+        InputError: If what is asked for is not there, or too large for a browser.
+    """
+    if theme not in (None, "auto", "light", "dark"):
+        raise InputError(f'Unknown theme {theme!r}.\nUse "auto", "light" or "dark".')
+    known = check_state(state)
+    level = str(level or known.get("level", "head"))
+    for seen in recorded(trace, numbers_do=level == "atlas").values():
+        seen.require_whole(f"The {level} view")
+    taken = _sequences(trace, sequence)
+    ones = [trace[b] for b in taken]
+    every = [recorded(one, numbers_do=level == "atlas") for one in ones]
+    layers = _included(every[0], include_layers)
+    if second is not None:
+        layers = second.common(layers, every[0])
+    kinds = read_kinds(trace, beside.get("weights"))
+    numbers_of, told = read_effects(trace, beside.get("effects"))
+    stored = _precision(every, layers, precision, kinds, copies=1 if second is None else 2)
+    start = _start(every[0], layers, known, side, layer, heads)
+    start |= {"level": level, "theme": theme or known.get("theme", "auto")}
+    start["sequence"] = choose([known.get("sequence", 0)], range(len(ones)), "sequence")[0]
+    blocks = Blocks()
+    inputs = [
+        shape_input(one, found, layers, stored, blocks, number)
+        for number, (one, found) in enumerate(zip(ones, every, strict=True))
+    ]
+    for number, (b, shaped) in enumerate(zip(taken, inputs, strict=True)):
+        if second is not None:
+            second.add_to(shaped, ones[number], b, layers, stored, blocks, number)
+        shape_kinds(shaped, kinds, ones[number], every[number], b, stored, blocks, number)
+        add_effects(shaped, numbers_of)
+    _check_pins(start, inputs[start["sequence"]])
+    _check_kind(start, inputs[start["sequence"]])
+    payload = {
+        "model": visible(trace.model),
+        "precision": stored,
+        "error": ERROR[stored],
+        "levels": _levels(inputs),
+        "start": start,
+        "inputs": inputs,
+        "blocks": blocks.data,
+    }
+    if told:
+        payload["told"] = told
+    if second is not None:
+        missing = {
+            (row.side, row.layer, row.head): 1
+            for shaped in inputs
+            for row in shaped.pop("missing", ())
+        }
+        if missing or len(inputs) > 1:
+            said = told_divergence(missing, len(inputs), second.names)
+            payload["told"] = told | {"divergence": said}
+        payload["names"] = [visible(name) for name in second.names]
+    return build_page(
+        payload,
+        title=" · ".join(part for part in (TITLES[level], trace.model) if part),
+        summary=f"{level} view{'' if second is None else ' of two'}: {_summary(inputs)}, {stored}",
+        height=_height(inputs[start["sequence"]], start["side"]),
+        entry="main_neuron.js" if "neuron" in payload["levels"] else "main.js",
+    )
+
+
+def _levels(inputs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Levels that there is data for, in the order of their tabs."""
+    sides = [side for shaped in inputs for side in shaped["sides"]]
+    weights = any("weights" in side for side in sides)
+    vectors = any("neuron" in side for side in sides)
+    there = {"atlas": True, "model": weights, "head": weights, "neuron": vectors}
+    return [name for name in LEVELS if there[name]]
+
+
+def _sequences(trace: Trace, asked: int | Sequence[int] | None) -> list[int]:
+    """Sequences that travel, by their place from the start."""
+    if asked is None:
+        return list(range(len(trace)))
+    wanted = [asked] if isinstance(asked, int) else list(asked)
+    if not wanted:
+        raise InputError("No sequence was asked for.\nLeave `sequence` out for all of them.")
+    return [trace.place(number) for number in wanted]
+
+
+def _precision(
+    every: Sequence[Mapping[str, Seen]],
+    layers: Mapping[str, Sequence[int]],
+    asked: Precision | None,
+    kinds: Mapping[str, Kind],
+    copies: int = 1,
+) -> Precision:
+    """How the weights of all sequences are stored, if they fit a page; every kind, every trace."""
+    kept = {name: copies + sum(name in kind.sides for kind in kinds.values()) for name in layers}
+    shapes = [
+        [
+            (len(layers[name]), *seen.weights.shape[2:])
+            for name, seen in found.items()
+            if name in layers and seen.weights is not None
+            for _ in range(kept[name])
+        ]
+        for found in every
+    ]
+    if not shapes[0]:
+        return choose_precision((0, 0, 0, 0), asked)
+    sizes = [sum(payload_bytes(shape, "uint8") for shape in one) for one in shapes]
+    if len(sizes) > 1 and sum(sizes) > PAGE_BYTES and max(sizes) <= PAGE_BYTES:
+        raise InputError(
+            f"The page would be {sum(sizes) / 1e6:,.0f} MB; browsers manage "
+            f"{PAGE_BYTES / 1e6:.0f} MB.\nIt would hold {len(sizes)} sequences of the trace.\n"
+            "Choose some: sequence=[0, 1], or one: sequence=0."
+        )
+    first, *others = [shape for one in shapes for shape in one]
+    return choose_precision(first, asked, *others)
+
+
+def _start(
+    found: Mapping[str, Seen],
+    layers: Mapping[str, list[int]],
+    known: Mapping[str, Any],
+    side: str | None,
+    layer: int | None,
+    heads: Sequence[int] | None,
+) -> dict[str, Any]:
+    """What shows at first: what is asked for, else what the state says, else what is usual."""
+    names = side_names(layers)
+    usual_side = "cross" if "cross" in names else names[0]
+    shown = check_side(known.get("side") if side is None else side, names) or usual_side
+    there = numbers(layers, shown)
+    usual = there[max(0, len(there) - 2)] if shown == "cross" else there[0]
+    asked = known.get("layer", usual) if layer is None else layer
+    every = numbers({name: found[name].heads for name in layers}, shown)
+    return {
+        **known,
+        "side": shown,
+        "layer": choose([asked], there, "layer")[0],
+        "heads": choose(known.get("heads") if heads is None else heads, every, "head"),
+    }
+
+
+def _check_pins(start: Mapping[str, Any], shaped: Mapping[str, Any]) -> None:
+    """Pinned tokens are there; of words the browser knows how many there are."""
+    (side,) = (side for side in shaped["sides"] if side["name"] == start["side"])
+    for name, column in (("query", "left"), ("key", "right")):
+        count = sum(len(shaped["texts"][text]["tokens"]) for text in side[column])
+        check_position(start, name, count)
+
+
+def _check_kind(start: Mapping[str, Any], shaped: Mapping[str, Any]) -> None:
+    """The weights that a state names are there."""
+    (side,) = (side for side in shaped["sides"] if side["name"] == start["side"])
+    there = (RAW, *side.get("other", {}))
+    if (asked := start.get("weights", RAW)) not in there:
+        raise InputError(
+            f"state: weights are {asked!r}, which {start['side']} has not.\n"
+            f"It has {', '.join(there)}; others are given as weights={{…}}."
+        )
+
+
+def _included(found: Mapping[str, Seen], asked: Sequence[int] | None) -> dict[str, list[int]]:
+    """Layers that travel, by side; a side that has none of those asked for stays out."""
+    known = {side: seen.layers for side, seen in found.items()}
+    if asked is None:
+        return {side: list(layers) for side, layers in known.items()}
+    wanted = choose(asked, numbers(known, ALL), "layer")
+    chosen = {side: [n for n in wanted if n in layers] for side, layers in known.items()}
+    return {side: layers for side, layers in chosen.items() if layers}
+
+
+def _summary(inputs: Sequence[Mapping[str, Any]]) -> str:
+    """Tokens, layers and heads in words."""
+    texts = inputs[0]["texts"]
+    sides = [side for side in inputs[0]["sides"] if side["name"] != ALL]
+    sizes = [f"{len(side['layers'])} layers x {len(side['heads'])} heads" for side in sides]
+    if len(sides) > 1 or sides[0]["name"] == "cross":
+        sizes = [f"{side['name']} {size}" for side, size in zip(sides, sizes, strict=True)]
+    counted = [name for name in ("source", "written") if name in texts] or list(texts)
+    if len(inputs) > 1:
+        return f"{len(inputs)} texts, {', '.join(sizes)}"
+    count = " + ".join(str(len(texts[name]["tokens"])) for name in counted)
+    return f"{count} tokens, {', '.join(sizes)}"
+
+
+def _height(shaped: Mapping[str, Any], shown: str) -> int:
+    """CSS pixels that fit the tokens which stand below each other at first."""
+    texts = {name: len(text["tokens"]) for name, text in shaped["texts"].items()}
+    (side,) = (side for side in shaped["sides"] if side["name"] == shown)
+    rows = max(sum(texts[name] for name in side[column]) for column in ("left", "right"))
+    return min(900, max(560, 300 + 26 * rows))

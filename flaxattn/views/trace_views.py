@@ -1,0 +1,213 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""The doors to the page of a trace: each opens it at another level, one with a second trace.
+
+`levels.py` makes the page. Nothing here ever imports a model.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from flaxattn.errors import InputError
+from flaxattn.measures.divergence import compare_traces
+from flaxattn.store.open_store import Store
+from flaxattn.trace.trace import Trace
+from flaxattn.views.neuron_payload import require_neuron
+from flaxattn.views.page import Page
+from flaxattn.views.page_state import check_state
+from flaxattn.views.payload import Precision
+from flaxattn.views.second_trace import Second, check_names, without_vectors
+from flaxattn.views.side_payload import ALL
+from flaxattn.views.store_atlas import open_corpora, open_corpus
+from flaxattn.views.trace_page import Theme, open_page
+from flaxattn.views.weight_kinds import Given
+from flaxattn.views.weight_payload import Effects
+
+
+def head_view(
+    trace: Trace,
+    layer: int | None = None,
+    heads: Sequence[int] | None = None,
+    include_layers: Sequence[int] | None = None,
+    sequence: int | Sequence[int] | None = None,
+    *,
+    side: str | None = None,
+    precision: Precision | None = None,
+    theme: Theme | None = None,
+    state: Mapping[str, Any] | None = None,
+    weights: Given | None = None,
+    effects: Effects | Sequence[Effects] | None = None,
+) -> Page:
+    """Draw the attention heads of a layer as a page to explore: tokens, and lines between them.
+
+    Every layer that is included travels with the page, and every level that the trace has numbers
+    for; layer, heads, sentence pair, opacity and much else are chosen in the browser (`?` lists it
+    all). Padding is cut away.
+
+    Where a trace has cross-attention, the page holds all its sides, each with layers and heads of
+    its own. `cross` stands beside what the decoder wrote; `all` is the joined square of
+    Tensor2Tensor, source and target together on the left and on the right.
+
+    Args:
+        trace: With weights `[L, B, H, Q, K]`, of a model or from `Trace.from_arrays`.
+        layer: Layer that shows at first, by its number in the model; default the first included,
+            of `cross` the last but one, as in `flaxattn.measures.word_alignment`.
+        heads: Heads that are on at first, by their numbers; default all.
+        include_layers: Layers that travel with the page; default all of the trace.
+        sequence: Which sequence of the batch travels, or which; default all, the first being
+            shown. The page searches them.
+        side: What shows at first: `encoder`, `decoder`, `cross` or `all`; default `cross` where
+            there is any.
+        precision: How weights are stored: `float16` (error at most 0.00025) or `uint8` (half the
+            size, error at most 0.002 of the row's largest weight). None takes float16 up to 8 MB.
+        theme: `auto` follows the reader's system; it can be changed in the page.
+        state: The state of a page, as its button with braces gives it in JSON, or part of one. The
+            page opens as that one looked; the arguments above come before it. `sequence` in it
+            counts the sequences that travel.
+        weights: What can be shown in place of attention, by name: what `fa.contributions` returns,
+            or arrays of your own, `[L, B, H, Q, K]` as the trace's weights, `[L, B, Q, K]` where
+            heads share a map, in a list one array for each text without its padding, or any of
+            these by side. Known names are `norm`, `rollout`, `effective` and `gradient`. Rows that
+            sum to one are shown as they are; other values as shares of the largest of their layer,
+            which the page says, and negative ones in a colour of their own.
+        effects: What `fa.ablate` or `fa.head_importance` returned, or several of them: numbers of
+            the atlas.
+
+    Returns:
+        The page: `.save("page.html")`, or leave it as the last line of a notebook cell.
+
+    Raises:
+        InputError: If the trace holds no weights or a window of them, there is no such side, layer,
+            head, sequence, token or kind of weights, given arrays do not fit, or the page would be
+            too large for a browser.
+    """
+    return open_page(
+        trace,
+        None,
+        layer=layer,
+        heads=heads,
+        include_layers=include_layers,
+        sequence=sequence,
+        side=side,
+        precision=precision,
+        theme=theme,
+        state=state,
+        weights=weights,
+        effects=effects,
+    )
+
+
+def model_view(trace: Trace, **request: Any) -> Page:
+    """Draw all heads of all layers as small pictures: the page of `head_view`, opened there.
+
+    Args:
+        trace: With weights `[L, B, H, Q, K]`.
+        **request: The other arguments of `head_view`.
+
+    Returns:
+        The page.
+
+    Raises:
+        InputError: As `head_view` does.
+    """
+    return open_page(trace, "model", **request)
+
+
+def neuron_view(trace: Trace, **request: Any) -> Page:
+    """Draw how a query of a head comes to its weights: the page of `head_view`, opened there.
+
+    Query and key by dimension, their products, q·k, what makes a score of it, softmax, and values.
+
+    Args:
+        trace: With weights, queries and keys, and values where these are to be shown.
+        **request: The other arguments of `head_view`.
+
+    Returns:
+        The page.
+
+    Raises:
+        InputError: As `head_view` does, or if the trace holds no queries or no keys.
+    """
+    require_neuron(trace)
+    return open_page(trace, "neuron", **request)
+
+
+def atlas_view(trace: Trace | Store, **request: Any) -> Page:
+    """Draw a map of all heads, layer by layer, coloured by a number: the page opened there.
+
+    The numbers are those of `flaxattn.measures.head_measures`, and the means over queries of
+    statistics that the trace holds. Heads can be sorted by them, and put side by side with those
+    like them, by Jensen-Shannon distance (`flaxattn.measures.head_similarity`).
+
+    Args:
+        trace: With weights `[L, B, H, Q, K]`, or with statistics `[L, B, H, Q]` only; then the page
+            has no other level. Of a store, the page shows means over its texts, and nothing else.
+        **request: The other arguments of `head_view`; of a store `layer`, `heads`, `side`, `theme`
+            and `state`.
+
+    Returns:
+        The page.
+
+    Raises:
+        InputError: As `head_view` does, or if a store holds no statistics.
+        StoreError: If a store is damaged.
+    """
+    if isinstance(trace, Store):
+        return open_corpus(trace, **request)
+    return open_page(trace, "atlas", **request)
+
+
+def compare_view(
+    first: Trace | Store,
+    second: Trace | Store,
+    names: Sequence[str] = ("A", "B"),
+    *,
+    state: Mapping[str, Any] | None = None,
+    **request: Any,
+) -> Page:
+    """Draw two traces, or two stores, of the same texts and their difference.
+
+    The page opens at the atlas, the heads that differ most first, by Jensen-Shannon divergence (a
+    mean over the queries of a text, `flaxattn.measures.divergence`). A switch shows the first
+    trace, the second, or the second less the first: more is blue, less is orange. It has no
+    neurons. Heads with weights that are NaN cannot be compared, which the page says. The page of
+    two stores, such as before and after training, is an atlas: divergence, cosine, and the means of
+    statistics that both hold.
+
+    Args:
+        first: With weights `[L, B, H, Q, K]`.
+        second: With weights of the same texts, cut into the same tokens, and the same heads; layers
+            that only one of the two has are left out. A store if the first is one.
+        names: What the two are called on the switch.
+        state: As of `head_view`; `compare` in it is `a`, `b` or `difference`.
+        **request: The other arguments of `head_view`; of stores `layer`, `heads`, `side`, `theme`,
+            and `texts`, the numbers of those to compare.
+
+    Returns:
+        The page, about twice as large as that of one trace.
+
+    Raises:
+        InputError: As `head_view` does, or if tokens or heads differ, or the two names are one.
+        StoreError: If a store is damaged.
+    """
+    if given := [name for name in ("weights", "effects") if request.get(name) is not None]:
+        raise InputError(
+            f"A page of two traces shows attention; {given[0]} are of one.\n"
+            "Make a page of each: fa.head_view(first, weights=…)."
+        )
+    called = check_names(names)
+    if isinstance(first, Store) and isinstance(second, Store):
+        return open_corpora(first, second, called, state=state, **request)
+    side = request.get("side")
+    ranked = compare_traces(first, second, side=None if side == ALL else side)
+    included = request.get("include_layers")
+    ranked = [row for row in ranked if included is None or row.layer in included]
+    usual: dict[str, Any] = {"level": "atlas", "measure": "divergence", "order": "value"}
+    if ranked and request.get("layer") is None:
+        top = ranked[0]
+        usual |= {"side": top.side, "layer": top.layer, "heads": [top.head]}
+    assert isinstance(first, Trace)  # of one of each, nothing is compared
+    assert isinstance(second, Trace)
+    given = {"compare": "difference"} | (usual if state is None else check_state(state))
+    other = Second(without_vectors(second), called)
+    return open_page(without_vectors(first), None, state=given, second=other, **request)

@@ -1,0 +1,268 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Weights other than attention, shown in its place: norms, rollout, gradients, or anybody's own.
+
+It fits given arrays to a trace and scales them for pictures; what they mean is computed in
+`flaxattn.measures`. `sides.py` puts them into a page, `flaxattn.views.figures` draws them.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from flaxattn.errors import InputError
+from flaxattn.trace.record import Seen
+from flaxattn.trace.trace import Trace
+
+RAW = "attention"
+"""What a page shows of a trace when nothing else is chosen."""
+Given = Mapping[str, Any]
+"""By name: an array of the first side, an array for each text, or either of these by side."""
+
+# Names that are known: how they read, and what they are.
+LABELS = {
+    RAW: ("raw attention", "what the softmax gave"),
+    "norm": ("‖αf(x)‖", "length of the vector that each key adds to each query"),
+    "rollout": ("rollout", "which inputs a head reads, through all layers below it"),
+    "effective": ("effective attention", "attention without the part that values cancel"),
+    "gradient": ("gradient × attention", "how much the loss grows with each weight"),
+}
+_TAKEN = ("a", "b", "difference")  # what a page of two traces calls them
+_SUM = 1e-3  # rows whose sum is as close to one are shares
+
+
+@dataclasses.dataclass(frozen=True)
+class Scaled:
+    """Weights of one text as a picture shows them.
+
+    Attributes:
+        values: Between 0 and 1, or between -1 and 1 if any is negative; NaN stays.
+        peaks: What 1 stands for in each layer: its largest size, or 1 of shares.
+        shares: Whether every row sums to one, or to zero.
+        signed: Whether any value is negative.
+        common: Whether all heads share a map; then there is one.
+    """
+
+    values: Float[np.ndarray, "L H Q K"]
+    peaks: Float[np.ndarray, " L"]
+    shares: bool
+    signed: bool
+    common: bool
+
+    @property
+    def unit(self) -> str:
+        """What 1 stands for, in words."""
+        if self.shares:
+            return "rows sum to 1"
+        what = "size" if self.signed else "value"
+        if len(self.peaks) == 1:
+            return f"÷ {self.peaks[0]:.4g}, the layer's largest {what}"
+        return f"÷ the largest {what} of each layer"
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """One kind of weights of a trace.
+
+    Attributes:
+        name: Such as `norm`.
+        sides: `[L, H, Q, K]` of each text without padding, by side; one head where all share it.
+    """
+
+    name: str
+    sides: Mapping[str, Sequence[Float[np.ndarray, "L H Q K"]]]
+
+    @property
+    def label(self) -> str:
+        """How it reads."""
+        return LABELS.get(self.name, (self.name, ""))[0]
+
+    @property
+    def about(self) -> str:
+        """What it is, in words; empty of a name that is not known."""
+        return LABELS.get(self.name, ("", ""))[1]
+
+    def scaled(self, side: str, sequence: int, seen: Seen, layers: Sequence[int]) -> Scaled:
+        """Its weights in some layers of one text, ready to be drawn.
+
+        Args:
+            side: Of those that it has.
+            sequence: Place of the text in the trace.
+            seen: The record of that side, for its layers.
+            layers: Their numbers.
+
+        Raises:
+            InputError: If a value is infinite.
+        """
+        chosen = self.sides[side][sequence][[seen.layers.index(number) for number in layers]]
+        common = chosen.shape[1] < len(seen.heads)
+        if np.isinf(chosen).any():
+            raise InputError(
+                f"weights[{self.name!r}] of the {side} hold infinite values, which have no size to "
+                "be drawn by.\nReplace them; NaN is drawn hatched."
+            )
+        return _scale(chosen, common)
+
+
+def read_kinds(trace: Trace, given: Given | None) -> dict[str, Kind]:
+    """Weights as they were given, fitted to the texts of a trace.
+
+    Args:
+        trace: With weights, which say what shapes fit.
+        given: By name. A mapping is by side. An array is `[L, B, H, Q, K]` like the weights, or
+            `[L, B, Q, K]` where heads share a map, and without B where there is one text; a list
+            has an array for each text, without its padding.
+
+    Returns:
+        Kinds by name, in the order given.
+
+    Raises:
+        InputError: If a name is taken, or an array fits no side of the trace.
+    """
+    if given is not None and not isinstance(given, Mapping):
+        raise InputError(
+            f"weights: expected a mapping from names to arrays, received {type(given).__name__}.\n"
+            'Name them: weights={"norm": array}, or fa.contributions(trace, ["rollout"]).'
+        )
+    return {name: _kind(trace, name, arrays) for name, arrays in (given or {}).items()}
+
+
+def one_kind(trace: Trace, given: Given | None) -> Kind | None:
+    """The kind that a figure draws in place of attention; None where nothing is given.
+
+    Args:
+        trace: With weights.
+        given: Of one name.
+
+    Raises:
+        InputError: If it names several, or does not fit.
+    """
+    kinds = read_kinds(trace, given)
+    if len(kinds) > 1:
+        name = next(iter(kinds))
+        raise InputError(
+            f"A figure draws one kind of weights, received {', '.join(kinds)}.\n"
+            f"Choose one: weights={{{name!r}: found[{name!r}]}}."
+        )
+    return next(iter(kinds.values()), None)
+
+
+def sized_rows(values: Float[np.ndarray, "L H Q K"]) -> Float[np.ndarray, "L H Q K"]:
+    """Sizes as shares of their row, which measures of attention can be taken of; zeros stay."""
+    sizes = np.abs(values).astype(np.float64)
+    total = sizes.sum(-1, keepdims=True)
+    shares = np.divide(sizes, total, out=np.zeros_like(sizes), where=total > 0)
+    return np.where(np.isnan(total), np.nan, shares).astype(np.float32)
+
+
+def measured_as(one: Trace, side: str, values: Float[np.ndarray, "L H Q K"]) -> Trace:
+    """A text whose attention is the sizes of other weights, so that measures can be taken of them.
+
+    Args:
+        one: Of one text, without padding.
+        side: Of these weights.
+        values: Of its layers and heads; one head where all share a map.
+
+    Returns:
+        The text with that side only, without statistics; rows sum to one.
+    """
+    seen: Seen = getattr(one, side)
+    rows = sized_rows(values)
+    whole: Any = np.broadcast_to(rows, (len(rows), len(seen.heads), *rows.shape[2:]))
+    record = Seen(weights=whole[:, None], layers=seen.layers, heads=seen.heads)
+    others = {name: None for name in one.sides}
+    return dataclasses.replace(one, **(others | {side: record}))
+
+
+def _scale(values: np.ndarray, common: bool) -> Scaled:
+    sums, known = values.sum(-1, dtype=np.float64), values[~np.isnan(values)]
+    least = float(known.min(initial=0))
+    close = np.isnan(sums) | (np.abs(sums - 1) < _SUM) | (sums == 0)
+    if least > -(_SUM**2) and known.any() and close.all():
+        bounded = np.clip(values, 0, 1).astype(np.float32)
+        return Scaled(bounded, np.ones(len(values)), True, False, common)
+    sizes = np.abs(np.nan_to_num(values)).reshape(len(values), -1)
+    peaks = sizes.max(-1, initial=0).astype(np.float64)
+    peaks[peaks == 0] = 1.0
+    scaled = (values / peaks[:, None, None, None]).astype(np.float32)
+    return Scaled(scaled, peaks, False, least < 0, common)
+
+
+def _kind(trace: Trace, name: str, arrays: Any) -> Kind:
+    """Arrays under one name."""
+    if name == RAW or name in _TAKEN or not isinstance(name, str) or not name.strip():
+        raise InputError(
+            f"weights: the name {name!r} is taken.\nName them by what they are, such as 'norm'."
+        )
+    held = {side: seen for side, seen in trace.sides.items() if seen.weights is not None}
+    by_side = arrays if isinstance(arrays, Mapping) else {next(iter(held), ""): arrays}
+    if wrong := [side for side in by_side if side not in held]:
+        raise InputError(
+            f"weights[{name!r}] are of {wrong[0] or 'a side'!r}; this trace has weights of "
+            f"{', '.join(held) or 'none'}.\nCapture them: capture=fa.Capture(weights=True)."
+        )
+    return Kind(name, {side: _fitted(trace, name, side, a) for side, a in by_side.items()})
+
+
+def _fitted(trace: Trace, name: str, side: str, given: Any) -> list[np.ndarray]:
+    """One array `[L, H or 1, Q, K]` for each text."""
+    whole: Seen = getattr(trace, side)
+    assert whole.weights is not None
+    if isinstance(given, list | tuple):
+        shapes = [np.shape(getattr(one, side).weights) for one in trace]
+        found = [_with_heads(np.asarray(array)) for array in given]
+        if len(found) == len(shapes) and all(map(_fits, found, shapes)):
+            return found
+        raise _misfit(name, side, [np.shape(array) for array in given], shapes)
+    array, shape = np.asarray(given), np.shape(whole.weights)
+    if (full := _whole(array, shape)) is None:
+        raise _misfit(name, side, [array.shape], [shape])
+    record = dataclasses.replace(whole, weights=full, **_BARE)
+    cut = dataclasses.replace(trace, **{side: record})
+    return [np.asarray(getattr(one, side).weights)[:, 0] for one in cut]
+
+
+_BARE: dict[str, Any] = {
+    "scores": None,
+    "query": None,
+    "key": None,
+    "value": None,
+    "head_output": None,
+    "stats": {},
+}
+
+
+def _whole(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray | None:
+    """An array with all five axes, heads perhaps as one; None if it does not fit."""
+    layers, batch, heads, queries, keys = shape
+    if array.shape == shape:
+        return array
+    if array.shape == (layers, batch, queries, keys):
+        return array[:, :, None]
+    if batch == 1 and array.shape == (layers, heads, queries, keys):
+        return array[:, None]
+    return array[:, None, None] if batch == 1 and array.shape == (layers, queries, keys) else None
+
+
+def _with_heads(array: np.ndarray) -> np.ndarray:
+    """With an axis of heads."""
+    return array[:, None] if array.ndim == 3 else array
+
+
+def _fits(array: np.ndarray, shape: tuple[int, ...]) -> bool:
+    """Whether an array of one text belongs beside weights `[L, 1, H, Q, K]` of it."""
+    layers, _, heads, queries, keys = shape
+    return array.shape in ((layers, heads, queries, keys), (layers, 1, queries, keys))
+
+
+def _misfit(name: str, side: str, given: Any, expected: Any) -> InputError:
+    told = ", ".join(map(str, given[:3])) or "nothing"
+    wanted = ", ".join(map(str, expected[:3]))
+    return InputError(
+        f"weights[{name!r}] have shape {told}; weights of the {side} have {wanted}.\n"
+        "Give [L, B, H, Q, K], or [L, B, Q, K] for all heads, or a list with one array for each "
+        "text."
+    )

@@ -1,0 +1,181 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a page holds of weights other than attention, and of what ablation says of heads.
+
+Arrays are fitted and scaled by `kinds.py`; `sides.py` shapes attention itself.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from jaxtyping import Float
+
+from flaxattn.errors import InputError
+from flaxattn.trace.record import Seen
+from flaxattn.trace.trace import Trace
+from flaxattn.views.payload import Blocks, Precision, encode_weights, visible
+from flaxattn.views.side_payload import shape_likeness, side_measures
+from flaxattn.views.weight_kinds import Kind, Scaled, measured_as
+
+_MASKS = {"decoder_head_mask": "decoder", "cross_attn_head_mask": "cross"}
+
+
+class Effects(Protocol):
+    """What `flaxattn.ablate` and `flaxattn.head_importance` return."""
+
+    @property
+    def kind(self) -> str:
+        """`ablation` or `importance`."""
+        ...
+
+    @property
+    def means(self) -> Mapping[str, Float[np.ndarray, "L H"]]:
+        """Of every head of the model, by name of the mask."""
+        ...
+
+    @property
+    def loss(self) -> float:
+        """With all heads."""
+        ...
+
+    @property
+    def texts(self) -> int:
+        """How many it was measured on."""
+        ...
+
+
+def shape_kinds(
+    shaped: dict[str, Any],
+    kinds: Mapping[str, Kind],
+    one: Trace,
+    found: Mapping[str, Seen],
+    sequence: int,
+    precision: Precision,
+    blocks: Blocks,
+    number: int,
+) -> None:
+    """Put weights other than attention beside those of a text.
+
+    Args:
+        shaped: The text as `shape_input` gives it; a side of which there are any gets `other`: by
+            name `label`, `about`, `weights` (names of blocks by layer), `peaks` (what 1 stands for
+            in each layer), `shares`, `signed`, `common` (whether heads share one map), `precision`,
+            `measures`, and `likeness` where heads differ.
+        kinds: By name.
+        one: The text, without padding.
+        found: Its sides.
+        sequence: Its place in the trace that the kinds belong to.
+        precision: How weights are stored; those with a sign always as float16.
+        blocks: Where weights are put, as `0/encoder/other/0/3`.
+        number: Of the text among those of the page.
+
+    Raises:
+        InputError: If a value is infinite.
+    """
+    for about in shaped["sides"]:
+        side = about["name"]
+        of_side = [kind for kind in kinds.values() if side in kind.sides]
+        for place, kind in enumerate(of_side):
+            scaled = kind.scaled(side, sequence, found[side], about["layers"])
+            prefix = f"{number}/{side}/other/{place}"
+            stored: Precision = "float16" if scaled.signed else precision
+            part = _part(kind, scaled, stored, about["layers"], blocks, prefix)
+            held = dataclasses.replace(found[side], layers=tuple(about["layers"]))
+            measured = measured_as(dataclasses.replace(one, **{side: held}), side, scaled.values)
+            rows = getattr(measured, side)
+            part["measures"] = side_measures(measured, side, rows, about["layers"])
+            if not part["common"]:
+                shares = np.asarray(rows.weights)[:, 0]
+                part["likeness"] = shape_likeness(shares, blocks, f"{prefix}/distances")
+            about.setdefault("other", {})[visible(kind.name)] = part
+
+
+def _part(
+    kind: Kind,
+    scaled: Scaled,
+    precision: Precision,
+    layers: Sequence[int],
+    blocks: Blocks,
+    prefix: str,
+) -> dict[str, Any]:
+    """Weights of one kind, and what they are."""
+    return {
+        "label": visible(kind.label),
+        "about": kind.about,
+        "weights": [
+            blocks.put(f"{prefix}/{number}", encode_weights(layer, precision))
+            for number, layer in zip(layers, scaled.values, strict=True)
+        ],
+        "peaks": [float(f"{peak:.5g}") for peak in scaled.peaks],
+        "shares": scaled.shares,
+        "signed": scaled.signed,
+        "common": scaled.common,
+        "precision": precision,
+    }
+
+
+def read_effects(
+    trace: Trace, effects: Effects | Sequence[Effects] | None
+) -> tuple[dict[str, dict[str, np.ndarray]], dict[str, str]]:
+    """Numbers of heads by kind and side, and what each kind was measured by.
+
+    Args:
+        trace: Whose heads they are of.
+        effects: From `flaxattn.ablate` or `flaxattn.head_importance`, or several of them.
+
+    Raises:
+        InputError: If they are no such thing, or of heads that the trace's model has not.
+    """
+    given = [] if effects is None else effects if isinstance(effects, Sequence) else [effects]
+    values: dict[str, dict[str, np.ndarray]] = {}
+    told: dict[str, str] = {}
+    for one in given:
+        if not all(hasattr(one, name) for name in ("kind", "means", "loss", "texts")):
+            raise InputError(
+                f"effects: expected what fa.ablate(task) returns, received {type(one).__name__}.\n"
+                "Measure them: fa.ablate(fa.head_task(model, texts))."
+            )
+        alone = "encoder" if trace.encoder is not None else "decoder"
+        values[one.kind] = {_MASKS.get(n, alone): np.asarray(m) for n, m in one.means.items()}
+        for side, numbers in values[one.kind].items():
+            _check_heads(one.kind, side, numbers, getattr(trace, side))
+        what = {"ablation": "growth of the loss, in nats, without the head"}.get(
+            one.kind, "size of the loss's slope in a factor on the head"
+        )
+        texts = "1 text" if one.texts == 1 else f"{one.texts:,} texts"
+        told[one.kind] = f"{what}; mean over {texts}, whose loss is {one.loss:.4g} with all heads"
+    return values, told
+
+
+def _check_heads(kind: str, side: str, numbers: np.ndarray, seen: Seen | None) -> None:
+    if seen is None:
+        return
+    layers, heads = numbers.shape
+    if max(seen.layers) >= layers or max(seen.heads) >= heads:
+        raise InputError(
+            f"effects: {kind} of the {side} has {layers} layers of {heads} heads; the trace has "
+            f"layer {max(seen.layers)} and head {max(seen.heads)}.\n"
+            "Measure it with the model of the trace."
+        )
+
+
+def add_effects(shaped: dict[str, Any], values: Mapping[str, Mapping[str, np.ndarray]]) -> None:
+    """Put them among the measures of every head, whatever weights those are of.
+
+    Args:
+        shaped: A text as `shape_input` gives it.
+        values: As `read_effects` returns them.
+    """
+    for about in shaped["sides"]:
+        parts = [about, *about.get("other", {}).values()]
+        for kind, sides in values.items():
+            if (numbers := sides.get(about["name"])) is None:
+                continue
+            for part in parts:
+                for layer, measures in zip(about["layers"], part["measures"], strict=True):
+                    for head, measure in zip(about["heads"], measures, strict=True):
+                        if math.isfinite(value := float(numbers[layer, head])):
+                            measure[kind] = float(f"{value:.4g}")

@@ -1,0 +1,154 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""`flaxattn roles` and `flaxattn stats` as a person types them, and what they write."""
+
+import json
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+import flaxattn as fa
+from flaxattn.store.extract_to import extract_to
+
+pytestmark = pytest.mark.usefixtures("one_device")
+
+LINES = """# sent_id = {number}
+1\tthe\t_\tDET\t_\t_\t2\tdet\t_\t_
+2\tcat\t_\tNOUN\t_\t_\t4\tnsubj\t_\t_
+3\tis\t_\tAUX\t_\t_\t4\tcop\t_\t_
+4\tsad\t_\tADJ\t_\t_\t0\troot\t_\t_
+5\t{last}\t_\tPUNCT\t_\t_\t4\tpunct\t_\t_
+
+"""
+TEXTS = ["the cat is sad .", "a b c", "very very sad , the end of a cat", "c d e f g h"]
+
+
+# What compiled steps are shared by: the same relations in every test.
+ROLES = ("roles", "a.conllu", "--model", "model", "--relations", "nsubj,punct")
+
+
+@pytest.fixture(scope="module")
+def folder(bert, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("heads")
+    bert.save_pretrained(folder / "model")
+    trees = [LINES.format(number=f"s{n}", last=".,"[n % 2]) for n in range(6)]
+    (folder / "a.conllu").write_text("".join(trees), encoding="utf-8")
+    (folder / "a.txt").write_text("\n".join(TEXTS) + "\n", encoding="utf-8")
+    (folder / "pairs.tsv").write_text("text\tb\na b\tc d\nthe cat\tis sad\n", encoding="utf-8")
+    return folder
+
+
+def test_a_report_of_roles(run, tmp_path):
+    code, out, err = run(*ROLES, "--limit", 5, "--tau", 1.2, "--seed", 3)
+    assert code == 0, err
+    report = tmp_path / "report"
+    said = json.loads((report / "roles.json").read_text(encoding="utf-8"))
+    assert said["flaxattn"] == fa.__version__
+    assert (said["texts"], said["model"], said["seed"]) == (5, "model", 3)
+    assert said["settings"]["relations"] == ["nsubj", "punct"]
+    assert (said["settings"]["tau"], said["settings"]["correction"]) == (1.2, "bh")
+    assert said["data"][0]["name"] == "a.conllu"
+    assert len(said["data"][0]["sha256"]) == 64
+    table = pq.read_table(report / "heads.parquet").to_pylist()
+    rows = [row for row in table if (row["kind"], row["name"]) == ("score", "governor(nsubj)")]
+    assert [(row["layer"], row["head"]) for row in rows] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    found = [row["found"] for row in rows]
+    assert sum(found) == said["roles"]["governor(nsubj)"]["heads"]
+    assert all(row["low"] <= row["mean"] <= row["high"] and row["texts"] == 5 for row in rows)
+    assert all((row["p_corrected"] < 0.05) == row["found"] for row in rows)
+    means = [row for row in table if row["kind"] == "mean"]
+    assert means and all(row["p"] is None for row in means)
+    assert (report / "roles.png").read_bytes().startswith(b"\x89PNG")
+    assert "share" in out and "governor(nsubj)" in out
+    assert "block: no text allows a score above 1.2" not in out
+    assert "5 texts of 7 to 7 positions, 7.0 on average" in out
+
+
+@pytest.mark.slow
+def test_the_same_command_gives_the_same_report(run, tmp_path):
+    reports = []
+    for _ in range(2):
+        assert run(*ROLES, "--json")[0] == 0
+        names = ("roles.json", "heads.parquet")
+        reports.append([(tmp_path / "report" / name).read_bytes() for name in names])
+    assert reports[0] == reports[1]
+
+
+def test_tau_that_no_text_reaches_is_printed(run):
+    code, out, _ = run(*ROLES)
+    assert code == 0
+    assert "local: no text allows a score above 3, the highest is" in out
+    assert "texts of 14 positions would do" in out
+    assert "block: no text allows a score above 3" in out and "no length would do" in out
+
+
+@pytest.mark.slow
+def test_texts_and_pairs_without_trees(run, tmp_path):
+    code, out, err = run("stats", "a.txt", "--model", "model", "--lengths", "5-8")
+    assert code == 0, err
+    assert "3 texts of 5 to 8 positions" in out
+    said = json.loads((tmp_path / "report" / "stats.json").read_text(encoding="utf-8"))
+    settings = {"limit": None, "lengths": [5, 8], "annotated": False, "evidence": 5}
+    assert said["settings"] == settings
+    table = pq.read_table(tmp_path / "report" / "heads.parquet").to_pylist()
+    names = {row["name"] for row in table if row["kind"] == "mean"}
+    assert {"entropy", "distance", "max", "sum_sq", "next", "previous", "own", "first"} < names
+    assert {"cls", "sep", "punctuation", "own segment", "other segment"} < names
+    code, out, err = run("roles", "pairs.tsv", "--pair-column", "b", "--model", "model", "--json")
+    assert code == 0, err
+    assert json.loads(out)["roles"]["block"]["lengths"]["highest"] > 2
+
+
+@pytest.mark.slow
+def test_a_store_says_what_its_texts_say(run, folder, bert, tmp_path):
+    extract_to(tmp_path / "store", bert, [folder / "a.txt"], capture=fa.Capture(weights=True))
+    tables = []
+    for words in ([tmp_path / "store"], ["a.txt", "--model", "model"]):
+        code, _, err = run("stats", *words)
+        assert code == 0, err
+        rows = pq.read_table(tmp_path / "report" / "heads.parquet").to_pylist()
+        tables.append({(r["layer"], r["head"], r["kind"], r["name"]): r["mean"] for r in rows})
+    assert len(tables[0]) > 100
+    for key in tables[0]:
+        np.testing.assert_allclose(tables[0][key], tables[1][key], atol=1e-3, err_msg=str(key))
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["roles", "a.conllu", "a.txt"], "a.txt has no trees, and other inputs are CoNLL-U"),
+        (["roles", "a.conllu", "--relations", "dobj"], "'dobj' is no relation between words"),
+        (["roles", "a.conllu", "--correction", "holm"], "correction 'holm' is unknown"),
+        (["roles", "a.conllu", "--lengths", "9"], "'9' is no range such as 20-40."),
+        (["roles", "a.conllu", "--lengths", "40-50"], "there is no text to score heads on"),
+        (["roles", "none.conllu"], "none.conllu: there is no such file"),
+        (["stats", "none.txt"], "none.txt: there is no such file"),
+        (
+            ["roles", "bad.conllu"],
+            "bad.conllu, line 2: sentence 's', word 1 'a': its governor is 5",
+        ),
+    ],
+)
+def test_bad_input_is_one_clear_message_and_writes_nothing(run, folder, tmp_path, words, told):
+    row = "1\ta\t_\tX\t_\t_\t5\tdep\t_\t_\n\n"
+    (folder / "bad.conllu").write_text(f"# sent_id = s\n{row}", encoding="utf-8")
+    words = [*words, "--model", "model"] if "--model" not in words else words
+    code, _, err = run(*words)
+    assert code == 2
+    assert told in err
+    assert len(err.splitlines()) <= 3
+    assert not (tmp_path / "report").exists()
+
+
+@pytest.mark.slow
+def test_bad_sentences_are_listed(run, folder, tmp_path):
+    good = (folder / "a.conllu").read_text(encoding="utf-8")
+    text = good + "# sent_id = odd\n1\ta\t_\tX\t_\t_\t1\tdep\t_\t_\n\n"
+    (folder / "mixed.conllu").write_text(text, encoding="utf-8")
+    code, out, err = run(*ROLES, "mixed.conllu", "--on-error", "quarantine")
+    assert code == 0, err
+    assert "left out: tree: 1" in out
+    listed = (tmp_path / "report" / "errors.jsonl").read_text(encoding="utf-8")
+    assert json.loads(listed)["message"].startswith("sentence 'odd', word 1 'a': its governors")
+    assert (tmp_path / "report" / "roles.json").is_file()

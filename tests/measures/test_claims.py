@@ -1,0 +1,73 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Claims are what was found of heads, each with the texts that have the highest scores."""
+
+import laid_out
+import numpy as np
+import pytest
+
+from flaxattn.measures.claims import label_column, measure_claims, role_claims
+from flaxattn.measures.evidence import Evidence
+from flaxattn.measures.patterns import labels
+from flaxattn.measures.role_tests import Test, find_roles
+from flaxattn.measures.score_terms import Asked, Column
+from flaxattn.measures.scores import Tally
+
+ASKED = Asked(relations=("nsubj", "obj"))
+
+
+@pytest.fixture(scope="module")
+def scores():
+    rng = np.random.default_rng(3)
+    layouts = [laid_out.single(f"t{n}") for n in range(12)]
+    maps = [laid_out.random_maps(2, 3, 8, rng) for _ in layouts]
+    for n, each in enumerate(maps):  # head 0.1 looks at the next position, more and more
+        share = 0.8 + 0.015 * n
+        each[0, 1] = share * np.eye(8, k=1) + (1 - share) / 8
+        each[0, 1] /= each[0, 1].sum(-1, keepdims=True)
+    return laid_out.scores_from(maps, layouts, ASKED)
+
+
+@pytest.fixture(scope="module")
+def kept(scores):
+    evidence = Evidence(4)
+    for column, values in scores.values.items():
+        evidence.add(column, values, range(len(scores)))
+    return evidence
+
+
+def test_roles_that_were_found_are_claimed(scores, kept):
+    found = find_roles(Tally.of(scores), ASKED, Test(tau=1.1))
+    claims = role_claims(found, kept)
+    assert {(c.name, c.layer, c.head) for c in claims} == {
+        (name, *map(int, at)) for name, r in found.roles.items() for at in np.argwhere(r.found)
+    }
+    assert claims
+    for claim in claims:
+        values = scores.values[Column("score", claim.name)][:, claim.layer, claim.head]
+        assert claim.value == pytest.approx(np.nanmean(values), rel=1e-6)
+        best = np.argsort(-values, kind="stable")[:4].tolist()
+        assert [shown.text for shown in claim.texts] == best
+        assert claim.told.startswith("p ")
+
+
+def test_patterns_and_the_heads_with_the_most_are_claimed(scores, kept):
+    tally = Tally.of(scores)
+    claims = measure_claims(tally, labels(tally), kept)
+    first = [c for c in claims if c.name == "pattern: next token"]
+    assert [(c.layer, c.head) for c in first] == [(0, 1)]
+    assert [shown.text for shown in first[0].texts] == [11, 10, 9, 8]
+    most = [c for c in claims if c.name == "entropy"]
+    means = tally.moments[Column("mean", "entropy")].mean
+    assert [c.value for c in most] == pytest.approx(np.sort(means, axis=None)[::-1][:3].tolist())
+    assert [c.told for c in most] == [f"the {w}highest" for w in ("", "second ", "third ")]
+    assert "own segment" not in {c.name for c in claims}, "it is 1 of every head"
+
+
+def test_each_label_has_a_column(scores):
+    tally = Tally.of(scores)
+    for label in labels(tally):
+        assert label_column(label.label) in tally.moments
+    assert label_column("pattern: own token") == label_column("own token")
+    assert label_column("syntactic: governor(any)") == Column("hit", "governor(any)")
+    assert label_column("entropy") is None

@@ -1,0 +1,470 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""What the engine `ray` does around Ray: workers by themselves, choices, refusals.
+
+In place of Ray, `Inline` calls a worker where it is; `tests/faults/test_ray.py` has a real cluster.
+"""
+
+import dataclasses
+import importlib
+import itertools
+import json
+import logging
+import os
+import shutil
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import pytest
+
+import flaxattn as fa
+from flaxattn.errors import InputError, StoreError, UnavailableError
+from flaxattn.pipeline.extraction import Options
+from flaxattn.store import ray_engine, ray_session, ray_worker
+from flaxattn.store.commit_shards import commit_shards
+from flaxattn.store.engines import engine_of
+from flaxattn.store.extract_to import Watcher
+from flaxattn.store.job_plan import read_plan
+from flaxattn.store.ray_session import RayOptions, Size, connected, size_of
+from flaxattn.store.ray_worker import Errand, Worker
+from flaxattn.store.shard_writer import ShardReport
+from flaxattn.store.verify_store import verify
+
+pytestmark = pytest.mark.usefixtures("one_device")
+
+TEXTS = ["the cat is sad", "a b", "very very sad", "c d e", "the end .", "a", "b c"]
+
+
+class Inline:
+    """Ray, as far as the engine uses it, with one worker in this process."""
+
+    def __init__(self, size: int = 2) -> None:
+        self.tasks: list[list[int]] = []
+        self.pools: list[Any] = []
+        self.down = 0
+        self.known: dict[str, Any] = {}
+        self.data = SimpleNamespace(
+            ActorPoolStrategy=lambda **options: self.pools.append(options),
+            DataContext=SimpleNamespace(get_current=lambda: SimpleNamespace()),
+            from_items=self._from_items,
+        )
+        self.exceptions = SimpleNamespace(RayTaskError=KeyError, RayError=LookupError)
+        self.lost: BaseException | None = None
+        self.size = size
+
+    def _from_items(self, items: list[dict[str, str]], override_num_blocks: int) -> Any:
+        assert override_num_blocks == len(items)
+
+        def mapped(kind: Any, *, fn_constructor_args: Any, **options: Any) -> Any:
+            self.known = options
+            worker = kind(*fn_constructor_args)
+
+            def rows() -> Iterator[dict[str, str]]:
+                for item in reversed(items):  # Ray promises no order
+                    self.tasks.append(json.loads(item["numbers"]))
+                    yield worker(item)
+                    if self.lost:
+                        raise self.lost
+
+            return SimpleNamespace(iter_rows=rows)
+
+        return SimpleNamespace(map=mapped)
+
+    def is_initialized(self) -> bool:
+        return False
+
+    def init(self, **options: Any) -> None:
+        self.known = options
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+    def shutdown(self) -> None:
+        self.down += 1
+
+    def nodes(self) -> list[dict[str, Any]]:
+        return [{"Alive": True, "Resources": {"CPU": 4.0}}] * self.size
+
+
+@pytest.fixture
+def ray(monkeypatch: pytest.MonkeyPatch) -> Inline:
+    found = Inline()
+    monkeypatch.setitem(sys.modules, "ray", found)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "ray.data", found.data)  # type: ignore[arg-type]
+    return found
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("corpus") / "a.txt"
+    path.write_text("\n".join(TEXTS) + "\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def extract(bert, corpus: Path) -> Callable[..., Any]:
+    def called(store: Path, model: Any = bert, **options: Any) -> Any:
+        return fa.extract_to(store, model, corpus, **{"shard_texts": 2, **options})
+
+    return called
+
+
+@pytest.fixture(scope="module")
+def undisturbed(extract: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    store = tmp_path_factory.mktemp("undisturbed") / "store"
+    extract(store)
+    return store
+
+
+@pytest.fixture
+def errand(bert, undisturbed: Path, tmp_path: Path) -> Errand:
+    """Of a store with a plan and no shards."""
+    store = tmp_path / "planned"
+    (store / "tries").mkdir(parents=True)
+    for name in ("plan.json", "inputs.parquet"):
+        (store / name).write_bytes((undisturbed / name).read_bytes())
+    bert.save_pretrained(tmp_path / "model")
+    plan = read_plan(store)
+    assert plan is not None
+    model, tries = str(tmp_path / "model"), str(store / "tries")
+    return Errand((str(store),), (plan.sha256,), (model,), tries, None, 0)
+
+
+def content(store: Path) -> dict[str, bytes]:
+    files = [store / "plan.json", *(p for p in (store / "shards").rglob("*") if p.is_file())]
+    return {path.relative_to(store).as_posix(): path.read_bytes() for path in files}
+
+
+def asked(*numbers: int) -> dict[str, str]:
+    return {"numbers": json.dumps(numbers)}
+
+
+def test_a_store_of_workers_is_the_store_of_this_process(
+    extract, undisturbed: Path, tmp_path: Path, ray: Inline
+) -> None:
+    seen: list[int] = []
+
+    class Seen(Watcher):
+        def committed(self, shard: Any, reports: Any) -> None:
+            seen.append(reports[0].number)
+
+    report = extract(tmp_path / "s", engine="ray", watcher=Seen())
+    plain = extract(tmp_path / "plain")
+    assert content(tmp_path / "s") == content(undisturbed)
+    same = {"store": Path(), "seconds": 0.0}
+    assert dataclasses.replace(report, **same) == dataclasses.replace(plain, **same)
+    assert sorted(seen) == [0, 1, 2, 3] and sorted(ray.tasks) == [[0], [1], [2], [3]]
+    assert (ray.known["num_cpus"], ray.known["num_gpus"]) == (1.0, 0)
+    assert ray.pools[0]["size"] == 2 and ray.down == 1
+    assert not list((tmp_path / "s").glob(".ray.*"))
+    assert extract(tmp_path / "s", engine="ray").written == 0
+    assert len(ray.pools) == 1, "nothing is asked of Ray where nothing is missing"
+
+
+@pytest.mark.parametrize("family", ["gpt2", pytest.param("seq2seq", marks=pytest.mark.slow)])
+def test_other_families_and_several_models(
+    extract, family: str, tmp_path: Path, ray: Inline, request: pytest.FixtureRequest
+) -> None:
+    request.getfixturevalue(family).save_pretrained(tmp_path / "model")
+    model = fa.from_pretrained(tmp_path / "model")
+    other = dataclasses.replace(
+        model, params=jax.tree.map(lambda p: p * 2, model.params), name="twice"
+    )
+    models = {"one": model, "two/b": other}
+    settings = {"pair_column": None} if family == "gpt2" else {"max_texts": 2}
+    if family == "seq2seq":  # several write no targets
+        models = model
+    extract(tmp_path / "local", models, **settings)
+    report = extract(tmp_path / "ray", models, engine="ray", **settings)
+    assert report.missing == 0
+    stores = [path.parent for path in (tmp_path / "local").rglob("plan.json")]
+    assert len(stores) == (2 if family == "gpt2" else 1)
+    for store in stores:
+        assert content(store) == content(tmp_path / "ray" / store.relative_to(tmp_path / "local"))
+    (hurt, *_) = sorted(path.parent for path in (tmp_path / "ray").rglob("plan.json"))
+    lost = sum(p.stat().st_size for p in (hurt / "shards/00000").rglob("*") if p.is_file())
+    shutil.rmtree(hurt / "shards/00000")
+    report = extract(tmp_path / "ray", models, engine="ray", **settings)
+    assert (report.written, report.written_bytes) == (1, lost), "only what one store lacked"
+
+
+def test_of_two_workers_that_hold_one_shard_one_writes_it(
+    errand: Errand, undisturbed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both compute it before either commits; the rename wins once, and both tell the same."""
+    start, written = threading.Barrier(2), []
+    write = importlib.import_module("flaxattn.store.commit_shards").write_shard
+
+    def together(*given: Any) -> ShardReport:
+        start.wait(60)
+        written.append(write(*given))
+        return written[-1]
+
+    monkeypatch.setattr("flaxattn.store.commit_shards.write_shard", together)
+    with ThreadPoolExecutor(2) as pool:
+        one, other = pool.map(lambda _: Worker(errand)(asked(1)), range(2))
+    assert sorted(report.written for report in written) == [False, True]
+    assert one == other and not one["error"]
+    store, name = Path(errand.stores[0]), "shards/00001/manifest.json"
+    assert content(store)[name] == content(undisturbed)[name]
+    assert [p.name for p in (store / "shards").iterdir()] == ["00001"]
+    assert not verify(store).damage
+
+
+def test_a_second_try_computes_what_the_first_one_left(
+    errand: Errand, undisturbed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = Worker(errand)
+    first = json.loads(worker(asked(0, 1))["reports"])
+    computed: list[int] = []
+    commit = commit_shards
+
+    def noted(works: Any, numbers: list[int], how: Any) -> Any:
+        computed.extend(n for n in numbers if works[0].lacks(n))
+        return commit(works, numbers, how)
+
+    monkeypatch.setattr(ray_worker, "commit_shards", noted)
+    again = json.loads(Worker(errand)(asked(0, 1, 2, 3))["reports"])
+    assert computed == [2, 3] and again[:2] == first
+    sizes = [
+        sum(len(b) for k, b in content(undisturbed).items() if f"/{n:05d}/" in k) for n in range(4)
+    ]
+    assert again == [[0, [n, min(2, 7 - 2 * n), size, True]] for n, size in enumerate(sizes)]
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"stores": ("elsewhere",)}, ["does not see the store elsewhere", "it finds no plan.json"]),
+        ({"plans": ("0" * 64,)}, ["does not see the store", "it finds another plan.json there"]),
+        ({"versions": "jax 0"}, ["has other versions than the job", "expected jax 0; it has"]),
+        ({"models": ("tiny",)}, ["No model 'tiny' was found", "cannot be a Hub id"]),
+    ],
+    ids=["no store", "other plan", "versions", "no model"],
+)
+def test_a_worker_that_cannot_do_it_says_why(errand: Errand, change: Any, told: Any) -> None:
+    answer = Worker(errand._replace(**change))(asked(0))
+    lines = answer["message"].splitlines()
+    assert answer["reports"] == "[]" and len(lines) <= 3
+    assert all(part in answer["message"] for part in told), answer["message"]
+    assert answer["error"] in ("UnavailableError", "CheckpointError")
+
+
+def test_a_model_that_is_not_the_plans_is_refused(bert, errand: Errand, tmp_path: Path) -> None:
+    changed = dataclasses.replace(bert, params=jax.tree.map(lambda p: p + 1, bert.params))
+    changed.save_pretrained(tmp_path / "model")
+    answer = Worker(errand)(asked(0))
+    assert answer["error"] == "UnavailableError"
+    assert (
+        "'b' is another one after it was saved and loaded\nthese differ: parameters\n"
+        in (answer["message"])
+    )
+
+
+def test_shards_that_end_worker_after_worker_are_given_up(errand: Errand, tmp_path: Path) -> None:
+    for _ in range(5):
+        ray_worker.begin(tmp_path, [3, 4])
+    ray_worker.begin(tmp_path, [5])
+    with pytest.raises(UnavailableError) as error:
+        ray_worker.begin(tmp_path, [3, 4])
+    lines = str(error.value).splitlines()
+    assert lines[0] == "5 workers were lost, one after the other, over shards 3 to 4"
+    assert len(lines) == 3
+    answers = [Worker(errand)(asked(1))["error"] for _ in range(6)]
+    assert answers == [""] * 5 + ["UnavailableError"]
+
+
+def test_what_a_worker_raises_is_raised_here_and_the_rest_is_kept(
+    extract, undisturbed: Path, tmp_path: Path, ray: Inline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, write = (
+        tmp_path / "s",
+        importlib.import_module("flaxattn.store.commit_shards").write_shard,
+    )
+
+    def full(folder: Path, mark: str, number: int, *rest: Any) -> ShardReport:
+        if number == 1:
+            raise StoreError("could not write\nno space\nfree some")
+        return write(folder, mark, number, *rest)
+
+    monkeypatch.setattr("flaxattn.store.commit_shards.write_shard", full)
+    with pytest.raises(StoreError, match="could not write\nno space\nfree some"):
+        extract(store, engine="ray")
+    assert sorted(path.name for path in (store / "shards").iterdir()) == ["00002", "00003"]
+    assert ray.down == 1 and not list(store.glob(".ray.*"))
+    monkeypatch.undo()
+    assert extract(store).written == 2
+    assert content(store) == content(undisturbed)
+
+
+def test_when_ray_gives_up_it_is_told_in_three_lines(extract, tmp_path: Path, ray: Inline) -> None:
+    ray.lost = LookupError("the node is gone\nand more")
+    with pytest.raises(UnavailableError) as error:
+        extract(tmp_path / "s", engine="ray")
+    assert str(error.value).splitlines() == [
+        "Ray gave up: LookupError",
+        "the node is gone",
+        "finished shards are in the store, and the same call goes on",
+    ]
+    ray.lost = KeyError("a mistake")
+    with pytest.raises(KeyError):
+        extract(tmp_path / "s", engine="ray")
+
+
+def test_folders_of_killed_jobs_are_swept_away_and_no_others(tmp_path: Path) -> None:
+    (tmp_path / ".ray.dead/model-0").mkdir(parents=True)
+    with ray_engine._scratch(tmp_path) as one, ray_engine._scratch(tmp_path) as two:
+        assert one.is_dir() and two.is_dir() and one != two
+        assert not (tmp_path / ".ray.dead").exists()
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("machines", "options", "expected"),
+    [
+        ([{"CPU": 8}], {}, Size(1, 0, 1)),
+        ([{"CPU": 8}, {"CPU": 4}, {"CPU": 0}], {"cpus": 4}, Size(2, 0, 4)),
+        ([{"CPU": 64, "GPU": 8}, {"CPU": 2, "GPU": 4}, {"CPU": 8}], {}, Size(10, 1, 1)),
+        ([{"CPU": 64, "GPU": 8}], {"gpus": 3}, Size(2, 3, 1)),
+        ([{"CPU": 64, "GPU": 8}], {"gpus": 0, "workers": 5}, Size(5, 0, 1, True)),
+        ([{"CPU": 1, "GPU": 2}], {"cpus": 0}, Size(2, 1, 0)),
+    ],
+)
+def test_one_worker_for_each_gpu_or_each_machine(machines, options, expected) -> None:
+    nodes = [{"Alive": True, "Resources": machine} for machine in machines]
+    dead = {"Alive": False, "Resources": {"CPU": 512, "GPU": 64}}
+    assert size_of([*nodes, dead], RayOptions(**options)) == expected
+
+
+def test_workers_without_gpus_leave_them_alone(
+    extract, errand: Errand, tmp_path: Path, ray: Inline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[Any] = []
+    config = SimpleNamespace(update=lambda *words: told.append(words))
+    monkeypatch.setattr(
+        ray_worker, "jax", SimpleNamespace(config=config, device_put=jax.device_put)
+    )
+    ray_worker.ready(errand)
+    assert not told
+    extract(tmp_path / "s", engine="ray", ray_options={"gpus": 0}, max_texts=1)
+    assert told == [("jax_platforms", "cpu")]
+
+
+def test_no_room_for_a_worker() -> None:
+    nodes = [{"Alive": True, "Resources": {"CPU": 2.0, "GPU": 1.0}}]
+    for options in ({"gpus": 2}, {"cpus": 3}):
+        with pytest.raises(UnavailableError) as error:
+            size_of(nodes, RayOptions(**options))
+        assert str(error.value).splitlines()[1] == "of 1, the largest has 1 GPUs, 2 CPUs"
+
+
+@pytest.mark.parametrize(
+    ("engine", "options", "told"),
+    [
+        ("spark", {}, "engine 'spark' is unknown\nchoose one of local, ray"),
+        ("ray", {"gpu": 1}, "ray_options has no field 'gpu'\nknown: address, workers, gpus, cpus"),
+        ("local", {"workers": 2}, "Ray are given, but the engine is local\nreceived workers\n"),
+        ("ray", {"workers": 0}, "workers of Ray is 0\nexpected a whole number, at least 1"),
+        ("ray", {"gpus": 0.5}, "gpus of Ray is 0.5\nexpected a whole number, at least 0"),
+        ("ray", {"cpus": -1}, "cpus of Ray is -1\nexpected a number, at least 0"),
+        ("ray", {"address": "a b"}, "'a b' is no address of a Ray cluster\nexpected HOST:PORT"),
+        ("ray", {"address": "ray://h:1"}, "'ray://h:1' is no address of a Ray cluster\n"),
+    ],
+)
+def test_options_that_make_no_sense(
+    extract, tmp_path: Path, ray: Inline, engine: str, options: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(InputError) as error:
+        extract(tmp_path / "s", engine=engine, ray_options=options)
+    assert told in str(error.value) and len(str(error.value).splitlines()) <= 3
+    assert not (tmp_path / "s/plan.json").exists()
+
+
+def test_devices_of_this_process_are_none_of_a_workers(extract, tmp_path: Path, ray) -> None:
+    with pytest.raises(InputError, match='engine="ray" takes no mesh and no devices\n'):
+        extract(tmp_path / "s", engine="ray", devices=jax.devices()[:1])
+
+
+def test_without_ray_the_extra_is_named(extract, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(UnavailableError) as error:
+        extract(tmp_path / "s", engine="ray")
+    lines = str(error.value).splitlines()
+    assert lines[0] == "the engine ray needs Ray Data, which is not installed"
+    assert lines[2] == "pip install 'flaxattn[ray]'"
+    assert not (tmp_path / "s/plan.json").exists()
+
+
+def test_an_address_at_which_nobody_answers(ray: Inline, monkeypatch) -> None:
+    with socket.socket() as taken:  # bound, but nobody listens
+        taken.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(UnavailableError) as error, connected(RayOptions(address=address)):
+            pass
+    lines = str(error.value).splitlines()
+    assert lines[0] == f"no Ray cluster answers at {address}"
+    assert "refused" in lines[1] and "ray start --head" in lines[2]
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    with pytest.raises(UnavailableError, match=f"no Ray cluster answers at {address}\n"):
+        connected(RayOptions()).__enter__()
+
+    def refuse(**_: Any) -> None:
+        raise ConnectionError("Could not find any running Ray instance.\nmore")
+
+    ray.init = refuse
+    with pytest.raises(UnavailableError, match="answers at auto\nCould not find any running"):
+        connected(RayOptions(address="auto")).__enter__()
+
+
+def test_a_connection_leaves_signals_output_and_settings_as_they_were(
+    ray: Inline, capfd: pytest.CaptureFixture[str]
+) -> None:
+    context = SimpleNamespace(enable_progress_bars=True)
+    ray.data.DataContext.get_current = lambda: context
+    handlers = signal.getsignal(signal.SIGTERM), logging.getLogger("ray.data").level
+    with connected(RayOptions()):
+        assert signal.getsignal(signal.SIGTERM) == handlers[0]
+        assert context.enable_progress_bars is False
+        chatter = threading.Thread(target=print, args=("chatter",), name="ray_listen")
+        chatter.start()
+        chatter.join()
+        print("ours")
+        assert "RAY_BACKEND_LOG_LEVEL" not in os.environ
+    assert capfd.readouterr().out == "ours\n"
+    assert context.enable_progress_bars is True and sys.stdout.write is not None
+    assert (signal.getsignal(signal.SIGTERM), logging.getLogger("ray.data").level) == handlers
+    assert ray.known["address"] == "local" and ray.down == 1
+    with connected(RayOptions(logs=True)):
+        chatter = threading.Thread(target=print, args=("chatter",), name="ray_listen")
+        chatter.start()
+        chatter.join()
+    assert capfd.readouterr() == ("", "chatter\n")
+
+
+def test_a_process_that_is_connected_stays_connected(ray: Inline) -> None:
+    ray.is_initialized = lambda: True
+    with connected(RayOptions()) as found:
+        assert found is ray
+    assert not ray.down
+    with pytest.raises(InputError, match="connected to Ray already\nreceived address 'auto'"):
+        connected(RayOptions(address="auto")).__enter__()
+
+
+def test_many_shards_go_in_groups_and_few_alone() -> None:
+    assert ray_engine._tasks([2, 5, 7], 4) == [[2], [5], [7]]
+    tasks = ray_engine._tasks(range(1000), 4)
+    assert {len(task) for task in tasks} == {8} and [*itertools.chain(*tasks)] == [*range(1000)]
+    tasks = ray_engine._tasks(range(100_000), 4)
+    assert len(tasks) == 5000 and [*itertools.chain(*tasks)] == [*range(100_000)]
+
+
+def test_the_local_engine_is_the_default() -> None:
+    with engine_of("local", None, Options()) as commit:
+        assert commit is commit_shards
+    assert ray_session.RayOptions() == RayOptions(None, None, None, 1.0, False)
