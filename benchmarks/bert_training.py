@@ -78,7 +78,7 @@ def flaxattn_side(folder, kind, dropout):
     from flaxattn.kernels.contract import NOTHING
     from flaxattn.models.bert import BertForPreTraining
     from flaxattn.train import bert_mlm, optimizers, state
-    from flaxattn.train.pretraining_data import Batch
+    from flaxattn.train.pretraining_data import PretrainingBatch
     from flaxattn.train.recipe import PretrainRecipe
 
     loaded = fa.from_pretrained(folder)
@@ -92,7 +92,7 @@ def flaxattn_side(folder, kind, dropout):
     optimizer = optimizers.optimizer(recipe)
     update = state.update_function(bert_mlm.loss_function(module), bert_mlm.batch_totals, optimizer)
     update = jax.jit(update, donate_argnums=0)
-    batch = Batch(**{n: jnp.asarray(x, jnp.int32) for n, x in arrays().items()})
+    batch = PretrainingBatch(**{n: jnp.asarray(x, jnp.int32) for n, x in arrays().items()})
     batch = batch._replace(masked_weights=jnp.ones((BATCH, PREDICTIONS), jnp.float32))
     now = state.initial_state(jax.tree.map(jnp.asarray, loaded.params), optimizer)
 

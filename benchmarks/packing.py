@@ -24,7 +24,7 @@ import numpy as np
 
 from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.train import bert_mlm, sharding
-from flaxattn.train.corpus import Corpus
+from flaxattn.train.corpus import TokenCorpus
 from flaxattn.train.corpus_writer import build_corpus
 from flaxattn.train.initial import initial_parameters
 from flaxattn.train.loop import compile_update
@@ -35,7 +35,7 @@ BUILT_IN = Path(__file__).resolve().parents[1] / "flaxattn/pretrained/tiny-bert"
 TOKENS, UPDATES = 2048, 12
 
 
-def updates_of(recipe: PretrainRecipe, corpus: Corpus, tokenizer: Tokenizer) -> Callable:
+def updates_of(recipe: PretrainRecipe, corpus: TokenCorpus, tokenizer: Tokenizer) -> Callable:
     """A function that does update n and returns its real tokens, positions and seconds."""
     training, heldout = corpus.split(recipe.heldout_fraction)
     module = bert_mlm.build_module(recipe, tokenizer)

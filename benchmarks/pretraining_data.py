@@ -20,7 +20,7 @@ import grain
 from absl import flags
 
 from flaxattn.text.tokenizer import Tokenizer
-from flaxattn.train.corpus import Corpus
+from flaxattn.train.corpus import TokenCorpus
 from flaxattn.train.corpus_writer import build_corpus
 from flaxattn.train.pretraining_data import PretrainingFeed
 from flaxattn.train.recipe import PretrainRecipe
@@ -40,7 +40,7 @@ def timed(what: str, unit: str, here: bool = True) -> Iterator[Callable[[float],
     print(f" {sum(amounts) / processor:12,.1f} per core" if here else "")
 
 
-def feed_of(corpus: Corpus, tokenizer: Tokenizer, length: int, whole: bool) -> PretrainingFeed:
+def feed_of(corpus: TokenCorpus, tokenizer: Tokenizer, length: int, whole: bool) -> PretrainingFeed:
     recipe = PretrainRecipe(
         steps=10**6,
         batch_size=TOKENS // length,

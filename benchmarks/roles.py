@@ -29,7 +29,7 @@ from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.corpus.dependency_trees import read_sentences
 from flaxattn.measures import head_scores as engine
 from flaxattn.measures.dense_scores import dense_values
-from flaxattn.measures.score_terms import SOURCES, WINDOW, Asked, terms_of
+from flaxattn.measures.score_terms import SOURCES, WINDOW, ScoreOptions, terms_of
 from flaxattn.measures.scores import Scores
 from flaxattn.models.bert import Bert
 from flaxattn.pretrained.pretrained_bert import PretrainedBert
@@ -173,7 +173,7 @@ def main():
     parser.add_argument("--like", default="tiny-bert", help="whose vocabulary is taken")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
-    asked, model = Asked(), base(given.like)
+    asked, model = ScoreOptions(), base(given.like)
     sentences = itertools.islice(read_sentences([given.trees], BadRows("skip")), given.sentences)
     subjects = [engine.subject_of(sentence) for sentence in sentences]
     slices = [subjects[n :: given.slices] for n in range(given.slices)]

@@ -28,7 +28,7 @@ import numpy as np
 
 import flaxattn as fa
 from flaxattn.store.shard_writer import Item, write_shard
-from flaxattn.trace.record import Seen
+from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.trace import Trace
 
 LAYERS = HEADS = 2
@@ -66,7 +66,7 @@ def random_traces():
         exact = rng.standard_exponential((LAYERS, 1, HEADS, n, n), np.float32) ** 3
         weights = (exact / exact.sum(-1, keepdims=True)).astype(np.float16)
         tokens = [words[i] for i in rng.integers(0, len(words), n)]
-        seen = Seen(weights=weights, layers=(0, 1), heads=(0, 1), implementation="xla")
+        seen = AttentionRecord(weights=weights, layers=(0, 1), heads=(0, 1), implementation="xla")
         yield Trace(encoder=seen, tokens=[tokens], texts=[(" ".join(tokens),)], model="random")
 
 

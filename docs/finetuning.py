@@ -28,7 +28,7 @@ from flaxattn.measures.compare_heads import Comparison
 from flaxattn.measures.head_scores import Subject, head_scores, subject_of
 from flaxattn.measures.role_changes import role_changes
 from flaxattn.measures.role_tests import Roles, Test, find_roles
-from flaxattn.measures.score_terms import Asked, Column
+from flaxattn.measures.score_terms import ScoreName, ScoreOptions
 from flaxattn.measures.scores import Tally
 from flaxattn.pipeline.allocator import keep_freed_memory
 from flaxattn.pipeline.extraction import extract
@@ -45,7 +45,7 @@ COMMON: dict[str, Any] = {"batch_size": 32, "max_length": 64, "buckets": [16, 24
 RATES = {"tiny-bert": 3e-4}
 RATE = 5e-5
 STEPS = {"sst2": 600, "mrpc": 345}
-PLAIN, TREES, TEST = Asked(annotated=False), Asked(), Test()
+PLAIN, TREES, TEST = ScoreOptions(annotated=False), ScoreOptions(), Test()
 SHOWN = ("local", "cls", "sep", "delimiter", "block", "block_entropy")
 _KEPT_BACK = ("loss", "score")
 CLEAR = 0.01  # p-values below this, or above 1 minus this, are near 0 or 1
@@ -109,7 +109,7 @@ def compared(models: list[Any], dev: list[Subject], trees: list[Subject], some: 
     for when, model in zip(found, models, strict=True):
         own = _tally(model, dev, PLAIN)
         roles, linked = (find_roles(own, PLAIN, TEST), _trees(model, trees))
-        masses = {n: own.moments[Column("mean", n)].mean.mean(1) for n in ("cls", "sep", "own")}
+        masses = {n: own.moments[ScoreName("mean", n)].mean.mean(1) for n in ("cls", "sep", "own")}
         tables.append({name: role.found for name, role in roles.roles.items()})
         found[when] = {
             "roles": {n: t.sum(1).tolist() for n, t in tables[-1].items() if n in SHOWN},
@@ -133,7 +133,7 @@ def compared(models: list[Any], dev: list[Subject], trees: list[Subject], some: 
     }
 
 
-def _tally(model: Any, subjects: list[Subject], asked: Asked) -> Tally:
+def _tally(model: Any, subjects: list[Subject], asked: ScoreOptions) -> Tally:
     return Tally.of(*head_scores(model, subjects, asked, truncate=True, bad=BadRows("skip")))
 
 

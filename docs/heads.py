@@ -30,7 +30,7 @@ from flaxattn.files import sha256_of
 from flaxattn.measures.head_scores import Subject, head_scores, subject_of
 from flaxattn.measures.patterns import labels
 from flaxattn.measures.role_tests import Test, facts, find_roles
-from flaxattn.measures.score_terms import Asked, Column
+from flaxattn.measures.score_terms import ScoreName, ScoreOptions
 from flaxattn.measures.scores import Scores, Tally, intervals
 from flaxattn.pretrained.from_pretrained import from_pretrained
 from flaxattn.probes.extract_word_maps import untrained, word_maps
@@ -40,7 +40,7 @@ from flaxattn.probes.word_maps import WordMaps
 
 CORPORA = {"EWT dev": "en_ewt-ud-dev.conllu", "PUD": "en_pud-ud-test.conllu"}
 STATISTICS = ("entropy", "distance", "cls", "sep", "punctuation", "next", "previous", "own")
-ASKED, TEST = Asked(), Test()
+ASKED, TEST = ScoreOptions(), Test()
 FEW = 100  # words: relations with fewer are left out
 DRAWS = 2000
 
@@ -117,7 +117,7 @@ def reported(model: Any, sentences: list[Sentence]) -> dict[str, Any]:
     patterns: dict[str, int] = {}
     for label in labels(tally, alpha=TEST.alpha):
         patterns[label.label] = patterns.get(label.label, 0) + 1
-    columns = {name: Column("mean", name) for name in STATISTICS}
+    columns = {name: ScoreName("mean", name) for name in STATISTICS}
     return {
         "texts": len(tally.lengths),
         "left out": dict(bad.counts),

@@ -20,7 +20,7 @@ from jaxtyping import Array, Float
 from flaxattn.kernels import compat
 from flaxattn.kernels.contract import Call, Intermediates
 from flaxattn.kernels.parts import some_heads
-from flaxattn.kernels.plan import HALF, LOG2E, Operands, Plan, pack, stack
+from flaxattn.kernels.plan import HALF, LOG2E, KernelPlan, Operands, pack, stack
 
 
 class Forward(NamedTuple):
@@ -28,7 +28,7 @@ class Forward(NamedTuple):
 
     Attributes:
         output: in q's dtype.
-        rows: ``Plan.results``, packed; lse in nats.
+        rows: ``KernelPlan.results``, packed; lse in nats.
         weights: in the dtype asked, None when not asked.
         scores: in nats, None when not asked.
     """
@@ -79,7 +79,7 @@ class Kernels:
     grad_bias: Callable[..., Array]
 
 
-class Result(NamedTuple):
+class AttentionResult(NamedTuple):
     """What the differentiable call returns."""
 
     output: Array
@@ -132,7 +132,7 @@ def attend(
     )
 
 
-def _statistics(call: Call, plan: Plan, result: Result) -> dict[str, Array]:
+def _statistics(call: Call, plan: KernelPlan, result: AttentionResult) -> dict[str, Array]:
     """Statistics under the names that were asked, in their order."""
     rows, stats = dict(result.rows), {}
     for number, sieve in enumerate(plan.sieves):
@@ -168,7 +168,9 @@ def _attend_some(
     return output[:, :, jnp.asarray(order)], seen
 
 
-def _run_kernels(kernels: Kernels, plan: Plan, operands: Operands, counted: Array | None) -> Result:
+def _run_kernels(
+    kernels: Kernels, plan: KernelPlan, operands: Operands, counted: Array | None
+) -> AttentionResult:
     """The forward kernel and, when ``counted`` is given, the column pass."""
     asked = plan.results
     if counted is not None and "shift" not in asked:
@@ -182,16 +184,16 @@ def _run_kernels(kernels: Kernels, plan: Plan, operands: Operands, counted: Arra
         vectors = _sums(rows) | {"counted": counted[:, None]}
         received = kernels.received(*_with_rows(plan, operands, vectors))[:, :, : plan.keys]
     rows = {name: rows[name] for name in asked}
-    return Result(forward.output, rows, forward.weights, forward.scores, received)
+    return AttentionResult(forward.output, rows, forward.weights, forward.scores, received)
 
 
-def _with_sums(plan: Plan) -> Plan:
+def _with_sums(plan: KernelPlan) -> KernelPlan:
     """The plan whose results rebuild weights later; bfloat16 and float16 need no more than lse."""
     more = () if plan.dtype in HALF else ("shift", "log total")
     return _with_results(plan, *more)
 
 
-def _with_results(plan: Plan, *names: str) -> Plan:
+def _with_results(plan: KernelPlan, *names: str) -> KernelPlan:
     """More results, behind "lse": those of ``topk`` stay last."""
     return replace(plan, results=(plan.results[0], *names, *plan.results[1:]))
 
@@ -204,7 +206,9 @@ def _sums(rows: dict[str, Array]) -> dict[str, Array]:
     return {"lse2": jnp.where(lse == -jnp.inf, jnp.inf, lse * LOG2E)}
 
 
-def _with_rows(plan: Plan, operands: Operands, vectors: dict[str, Array]) -> tuple[Plan, Operands]:
+def _with_rows(
+    plan: KernelPlan, operands: Operands, vectors: dict[str, Array]
+) -> tuple[KernelPlan, Operands]:
     """Adds packed float rows; those of the padding get a sum of +inf, so weight 0."""
     tail = [(0, 0), (0, 0), (0, plan.padded_queries - plan.queries)]
     of_sum = "lse2" if "lse2" in vectors else "log total"
@@ -214,7 +218,7 @@ def _with_rows(plan: Plan, operands: Operands, vectors: dict[str, Array]) -> tup
     return plan, operands._replace(row_floats=packed)
 
 
-def _run_forward(kernels: Kernels, plan: Plan, operands: Any, counted: Any):
+def _run_forward(kernels: Kernels, plan: KernelPlan, operands: Any, counted: Any):
     """Forward rule; the gradient of ``max`` needs to know where it was."""
     wanted = _Wanted(
         bias=operands.bias is not None and operands.bias.perturbed,
@@ -234,7 +238,7 @@ def _run_forward(kernels: Kernels, plan: Plan, operands: Any, counted: Any):
     return result._replace(rows=asked), residuals
 
 
-def _run_backward(kernels: Kernels, plan: Plan, residuals: Any, bars: Result):
+def _run_backward(kernels: Kernels, plan: KernelPlan, residuals: Any, bars: AttentionResult):
     """Backward rule; what the sums mean is in `tiles.score_gradient`."""
     primals, counted, output, rows, wanted = residuals
     bars = jax.tree.map(_array, bars, is_leaf=lambda leaf: isinstance(leaf, SymbolicZero))
@@ -271,7 +275,7 @@ def _array(bar: Any) -> Array | None:
     return bar
 
 
-def _cotangents(operands: Operands, bars: Result) -> Cotangents:
+def _cotangents(operands: Operands, bars: AttentionResult) -> Cotangents:
     """Gradients of output and maps, as the kernels take them."""
     bar = bars.output
     if bar is None:
@@ -286,8 +290,8 @@ def _cotangents(operands: Operands, bars: Result) -> Cotangents:
 
 
 def _with_received(
-    plan: Plan, operands: Operands, bar: Float[Array, "B H K"] | None
-) -> tuple[Plan, Operands]:
+    plan: KernelPlan, operands: Operands, bar: Float[Array, "B H K"] | None
+) -> tuple[KernelPlan, Operands]:
     """Adds the gradient of ``received`` to the packed keys."""
     if bar is None:
         return plan, operands

@@ -20,8 +20,8 @@ from flaxattn.kernels.contract import Call, Intermediates
 from flaxattn.kernels.mosaic_gpu_block import GROUPS
 from flaxattn.kernels.mosaic_gpu_form import ROWS, aligned, whole
 from flaxattn.kernels.mosaic_gpu_forward import forward
-from flaxattn.kernels.mosaic_gpu_launch import Work, launch
-from flaxattn.kernels.plan import Operands, Plan
+from flaxattn.kernels.mosaic_gpu_launch import ComputeWork, launch
+from flaxattn.kernels.plan import KernelPlan, Operands
 
 DEPTHS = (32, 64, 128)
 """Depths of a head that the kernels know; others are padded with zeros to the next."""
@@ -104,7 +104,9 @@ def kernels(interpret: Any = False) -> fused.Kernels:
     )
 
 
-def received(plan: Plan, operands: Operands, interpret: Any = False) -> Float[Array, "B H Kp"]:
+def received(
+    plan: KernelPlan, operands: Operands, interpret: Any = False
+) -> Float[Array, "B H Kp"]:
     """Column sums of the weights of the counted queries: keys stay, queries pass.
 
     Args:
@@ -146,5 +148,5 @@ def received(plan: Plan, operands: Operands, interpret: Any = False) -> Float[Ar
     staging = [plgpu.SMEM((sweep.groups, ROWS), jnp.float32)]
     walked = mosaic_gpu_sweeps.walk(sweep)
     return launch(
-        sweep, arrays, results, *walked, Work(0, start, step, finish), staging, interpret
+        sweep, arrays, results, *walked, ComputeWork(0, start, step, finish), staging, interpret
     )[0]

@@ -18,8 +18,15 @@ from jaxtyping import Array, Float
 
 from flaxattn.kernels import compat, tiles
 from flaxattn.kernels.fused import Cotangents
-from flaxattn.kernels.mosaic_gpu_form import ROWS, Form, Sweep, add_product, tile_memory, zeros
-from flaxattn.kernels.mosaic_gpu_launch import Work, launch
+from flaxattn.kernels.mosaic_gpu_form import (
+    ROWS,
+    GpuTileLayout,
+    TileSchedule,
+    add_product,
+    tile_memory,
+    zeros,
+)
+from flaxattn.kernels.mosaic_gpu_launch import ComputeWork, launch
 from flaxattn.kernels.mosaic_gpu_sweeps import (
     columns_of,
     evened,
@@ -29,7 +36,7 @@ from flaxattn.kernels.mosaic_gpu_sweeps import (
     walk,
     walk_heads,
 )
-from flaxattn.kernels.plan import Operands, Plan
+from flaxattn.kernels.plan import KernelPlan, Operands
 
 
 def products(left: Any, right: Any, other_left: Any, other_right: Any) -> tuple[Array, Array]:
@@ -58,7 +65,9 @@ def product(left: Any, right: Any) -> Array:
     return pl.run_scoped(one, plgpu.WGMMAAccumulatorRef((ROWS, right.shape[0]), jnp.float32))
 
 
-def tile_weights(sweep: Sweep, parts: dict[str, Any], form: Form, score: Array) -> tuple[Any, ...]:
+def tile_weights(
+    sweep: TileSchedule, parts: dict[str, Any], form: GpuTileLayout, score: Array
+) -> tuple[Any, ...]:
     """Scores and weights of a tile, and which of them dropout keeps (None for all).
 
     Args:
@@ -80,7 +89,9 @@ def tile_weights(sweep: Sweep, parts: dict[str, Any], form: Form, score: Array) 
     return scores, weights, keep
 
 
-def tile_gradient(sweep: Sweep, parts: dict[str, Any], form: Form) -> tuple[Array, Array]:
+def tile_gradient(
+    sweep: TileSchedule, parts: dict[str, Any], form: GpuTileLayout
+) -> tuple[Array, Array]:
     """The weights of a tile after dropout, and the gradient of its scores.
 
     Args:
@@ -110,7 +121,7 @@ def tile_gradient(sweep: Sweep, parts: dict[str, Any], form: Form) -> tuple[Arra
 
 
 def grad_queries(
-    plan: Plan, operands: Operands, cotangents: Cotangents, interpret: Any = False
+    plan: KernelPlan, operands: Operands, cotangents: Cotangents, interpret: Any = False
 ) -> Float[Array, "B Q H D"]:
     """Gradient of the queries: a block of queries stays, keys pass.
 
@@ -139,14 +150,14 @@ def grad_queries(
         plgpu.copy_smem_to_gmem(parts["q"], outputs[0].at[place.batch, rows, place.head])
         plgpu.wait_smem_to_gmem(0)
 
-    work = Work(1, tuple, step, finish)
+    work = ComputeWork(1, tuple, step, finish)
     results = [compat.result(arrays["q"].shape, plan.dtype, arrays)]
     dq = launch(sweep, arrays, results, *walk(sweep), work, [], interpret)[0]
     return dq[:, : plan.queries]
 
 
 def grad_keys(
-    plan: Plan,
+    plan: KernelPlan,
     operands: Operands,
     cotangents: Cotangents,
     of_bias: bool,
@@ -178,7 +189,7 @@ def grad_keys(
 
 
 def _sums_of_keys(
-    plan: Plan, arrays: dict[str, Array], wanted: tuple[str, ...], interpret: Any
+    plan: KernelPlan, arrays: dict[str, Array], wanted: tuple[str, ...], interpret: Any
 ) -> dict[str, Array]:
     """Sums over the queries, those that are wanted of "k" (dk), "v" (dv) and "bias"."""
     matrices = [name for name in wanted if name != "bias"]
@@ -231,13 +242,13 @@ def _sums_of_keys(
         compat.result(shape, dtype, arrays) for shape, dtype in (shapes[name] for name in wanted)
     ]
     staging = [plgpu.SMEM((sweep.groups, ROWS), jnp.float32)] if "bias" in wanted else []
-    work = Work(len(matrices), start, step, finish)
+    work = ComputeWork(len(matrices), start, step, finish)
     sums = launch(sweep, arrays, results, *walk(sweep), work, staging, interpret)
     return dict(zip(wanted, sums, strict=True))
 
 
 def row_dots(
-    plan: Plan, operands: Operands, cotangents: Cotangents, interpret: Any = False
+    plan: KernelPlan, operands: Operands, cotangents: Cotangents, interpret: Any = False
 ) -> Float[Array, "B H Qp"]:
     """For each query, the sum over keys of weight times what reaches it, but for the output.
 
@@ -276,12 +287,12 @@ def row_dots(
 
     results = [compat.result((plan.batch, plan.heads, plan.padded_queries), jnp.float32, arrays)]
     staging = [plgpu.SMEM((sweep.groups, ROWS), jnp.float32)]
-    work = Work(0, start, step, finish)
+    work = ComputeWork(0, start, step, finish)
     return launch(sweep, arrays, results, *walk(sweep), work, staging, interpret)[0]
 
 
 def grad_bias(
-    plan: Plan, operands: Operands, cotangents: Cotangents, interpret: Any = False
+    plan: KernelPlan, operands: Operands, cotangents: Cotangents, interpret: Any = False
 ) -> Float[Array, "#B #H Q K"]:
     """Gradient of the pair bias: every tile of it sums over the batches and heads that share it.
 
@@ -295,7 +306,7 @@ def grad_bias(
         In float32, in the shape of the bias.
     """
     arrays = inputs(operands, cotangents, False)
-    sweep = Sweep(plan, False, groups_of(plan.queries), columns_of(plan, False, arrays), ())
+    sweep = TileSchedule(plan, False, groups_of(plan.queries), columns_of(plan, False, arrays), ())
     arrays = evened(sweep, arrays)
     shape = (*arrays["bias"].shape[:2], arrays["q"].shape[1], -(-plan.keys // 64) * 64)
 
@@ -313,7 +324,7 @@ def grad_bias(
 
     results = [compat.result(shape, jnp.float32, arrays)]
     staging = [tile_memory((sweep.groups, ROWS, sweep.step), jnp.float32)]
-    work = Work(0, functools.partial(zeros, sweep.step), step, finish)
+    work = ComputeWork(0, functools.partial(zeros, sweep.step), step, finish)
     walked = walk_heads(sweep, shape)
     return launch(sweep, arrays, results, *walked, work, staging, interpret)[0][
         :, :, : plan.queries, : plan.keys

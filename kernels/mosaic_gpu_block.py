@@ -17,8 +17,14 @@ from jax.experimental.pallas import mosaic_gpu as plgpu
 from jaxtyping import Array
 
 from flaxattn.kernels.compat import result
-from flaxattn.kernels.mosaic_gpu_form import ROWS, SHARED_MEMORY, Place, Sweep, tile_memory
-from flaxattn.kernels.plan import Plan
+from flaxattn.kernels.mosaic_gpu_form import (
+    ROWS,
+    SHARED_MEMORY,
+    TileOrigin,
+    TileSchedule,
+    tile_memory,
+)
+from flaxattn.kernels.plan import KernelPlan
 
 GROUPS = 2
 """Warpgroups that compute."""
@@ -27,7 +33,7 @@ OF_KEYS = ("k", "key_floats", "key_ints", "bias")
 """Inputs that come with a tile of keys; values come by themselves, later."""
 
 
-class Block(NamedTuple):
+class QueryBlock(NamedTuple):
     """What the warpgroups of one block of queries share.
 
     Attributes:
@@ -43,18 +49,18 @@ class Block(NamedTuple):
         group: the warpgroup.
     """
 
-    sweep: Sweep
+    sweep: TileSchedule
     sources: Mapping[str, Any]
     buffers: Mapping[str, Any]
     barriers: Mapping[str, Any]
     stages: Mapping[str, Any]
     outputs: Mapping[str, Any]
-    first: Place
+    first: TileOrigin
     last: Any
     slots: int
     group: Any
 
-    def place(self, step: Any) -> Place:
+    def place(self, step: Any) -> TileOrigin:
         """Place of the tile of a step."""
         return self.first._replace(key=step * self.sweep.step)
 
@@ -76,7 +82,7 @@ class Block(NamedTuple):
             plgpu.copy_gmem_to_smem(source, target, barrier)
 
 
-def result_shapes(plan: Plan, arrays: Mapping[str, Array]) -> dict[str, jax.ShapeDtypeStruct]:
+def result_shapes(plan: KernelPlan, arrays: Mapping[str, Array]) -> dict[str, jax.ShapeDtypeStruct]:
     """Shapes of the results; maps have whole tiles of 8 x 16, as TMA wants them."""
     shape = (plan.batch, plan.heads, arrays["q"].shape[1], -(-plan.keys // 16) * 16)
     rows = (plan.batch, plan.heads, len(plan.results), plan.padded_queries)
@@ -90,7 +96,7 @@ def result_shapes(plan: Plan, arrays: Mapping[str, Array]) -> dict[str, jax.Shap
     return found
 
 
-def stages_of(plan: Plan) -> dict[str, Any]:
+def stages_of(plan: KernelPlan) -> dict[str, Any]:
     """Shared memory for results: two tiles of a map, so that one is written while one leaves.
 
     Two maps have one tile each. The output takes the place of the queries unless a second sweep
@@ -112,7 +118,7 @@ def tiled(arrays: Mapping[str, Array]) -> list[str]:
     return [name for name in arrays if name not in ("threshold", "keep_scale")]
 
 
-def buffer_of(sweep: Sweep, name: str, array: Array, slots: int) -> Any:
+def buffer_of(sweep: TileSchedule, name: str, array: Array, slots: int) -> Any:
     """Shared memory for an input: one tile of what stays, ``slots`` of what passes."""
     shape, dtype = sweep.buffer(name, array, slots)
     return tile_memory(shape, dtype, plain=name in ("row_ints", "key_floats", "key_ints"))
@@ -125,7 +131,7 @@ def _bytes(memory: Any) -> int:
     return size
 
 
-def slots_of(sweep: Sweep, arrays: Mapping[str, Array], stages: Mapping[str, Any]) -> int:
+def slots_of(sweep: TileSchedule, arrays: Mapping[str, Array], stages: Mapping[str, Any]) -> int:
     """How many tiles of keys and values fit beside what stays: 2 to 4, 1 if need be."""
     sizes = {name: _bytes(buffer_of(sweep, name, arrays[name], 1)) for name in tiled(arrays)}
     fixed = sum(sizes.pop(name, 0) for name in sweep.staying)
@@ -133,7 +139,7 @@ def slots_of(sweep: Sweep, arrays: Mapping[str, Array], stages: Mapping[str, Any
     return max(1, min(4, (SHARED_MEMORY - fixed) // sum(sizes.values())))
 
 
-def barriers_of(sweep: Sweep, arrays: Mapping[str, Array], slots: int) -> dict[str, Any]:
+def barriers_of(sweep: TileSchedule, arrays: Mapping[str, Array], slots: int) -> dict[str, Any]:
     """Barriers by name: what stays is ready, turns, and full and free slots of each ring."""
     names = tiled(arrays)
     barriers = {
@@ -149,12 +155,12 @@ def barriers_of(sweep: Sweep, arrays: Mapping[str, Array], slots: int) -> dict[s
     return barriers
 
 
-def staying(block: Block) -> dict[str, Any]:
+def staying(block: QueryBlock) -> dict[str, Any]:
     """The warpgroup's part of what stays, by name."""
     return {name: block.part(name, None) for name in block.sweep.staying if name in block.sources}
 
 
-def bring(block: Block) -> None:
+def bring(block: QueryBlock) -> None:
     """Brings the queries, then keys and values tile by tile, then the keys again for maps."""
     barriers, slots = block.barriers, block.slots
     for name in staying(block):

@@ -3,8 +3,8 @@
 """Tiles on a Hopper GPU: where they lie in global memory, shared memory and registers.
 
 Each compute warpgroup of a kernel works on 64 rows of a tile. Which inputs stay in shared memory
-while others pass is a `Sweep`; how a warpgroup holds a tile in registers is a `Form`. Kernels are
-elsewhere, and no attention is computed here.
+while others pass is a `TileSchedule`; how a warpgroup holds a tile in registers is a
+`GpuTileLayout`. Kernels are elsewhere, and no attention is computed here.
 """
 
 import math
@@ -19,7 +19,7 @@ from jax.experimental.pallas import mosaic_gpu as plgpu
 from jaxtyping import Array
 
 from flaxattn.kernels import compat
-from flaxattn.kernels.plan import Plan
+from flaxattn.kernels.plan import KernelPlan
 
 ROWS = 64
 """Rows of a tile that one warpgroup works on."""
@@ -33,7 +33,7 @@ SHARED_MEMORY = 208 * 1024
 """Bytes of shared memory for tiles: what a block may have on Hopper, less barriers and scratch."""
 
 
-class Place(NamedTuple):
+class TileOrigin(NamedTuple):
     """Which tile: indices of batch and head, positions of its first query and key."""
 
     batch: Any
@@ -43,7 +43,7 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Sweep:
+class TileSchedule:
     """What a kernel keeps in shared memory and what passes through it.
 
     Attributes:
@@ -55,7 +55,7 @@ class Sweep:
         staying: inputs that are loaded once; all others pass, a tile at a time.
     """
 
-    plan: Plan
+    plan: KernelPlan
     turned: bool
     groups: int
     step: int
@@ -108,7 +108,7 @@ class Sweep:
                 found[name] = tile_memory(shape, dtype, name in PACKED, widest)
         return found
 
-    def window(self, name: str, source: Any, place: Place, group: int) -> Any:
+    def window(self, name: str, source: Any, place: TileOrigin, group: int) -> Any:
         """The part of an input in global memory that a warpgroup's tile needs."""
         own = group * ROWS
         query, key = (
@@ -127,7 +127,7 @@ class Sweep:
         return source.at[place.batch, pl.ds(start, length), place.head]
 
 
-def _leading(source: Any, place: Place) -> tuple[Any, Any]:
+def _leading(source: Any, place: TileOrigin) -> tuple[Any, Any]:
     """Indices of batch and head; a dimension of 1 stands for all."""
     batch, heads = source.shape[:2]
     return (0 if batch == 1 else place.batch), (0 if heads == 1 else place.head)
@@ -168,10 +168,10 @@ def tile_memory(shape: tuple[int, ...], dtype: Any, plain: bool = False, widest:
     return plgpu.SMEM(shape, dtype, transforms=transforms)
 
 
-class Form:
+class GpuTileLayout:
     """`tiles.Form` of a warpgroup's tile in the registers' layout of wgmma."""
 
-    def __init__(self, sweep: Sweep, place: Place, group: Any):
+    def __init__(self, sweep: TileSchedule, place: TileOrigin, group: Any):
         own = group * ROWS
         self.plan = sweep.plan
         self.row_axis, self.key_axis = (1, 0) if sweep.turned else (0, 1)
@@ -248,7 +248,7 @@ def zeros(columns: int) -> Array:
 class Vectors(Mapping[str, Array]):
     """Packed vectors in shared memory; each is loaded where it is used, which saves registers."""
 
-    def __init__(self, form: Form, parts: Mapping[str, Any], side: str):
+    def __init__(self, form: GpuTileLayout, parts: Mapping[str, Any], side: str):
         axis = form.row_axis if side == "row" else form.key_axis
         self.layout = plgpu.Layout.WGMMA.reduce(1 - axis)
         self.places = {}

@@ -24,7 +24,7 @@ from flaxattn.kernels.compat import transposed
 from flaxattn.kernels.fused import Forward
 from flaxattn.kernels.mosaic_gpu_block import (
     GROUPS,
-    Block,
+    QueryBlock,
     barriers_of,
     bring,
     buffer_of,
@@ -34,8 +34,16 @@ from flaxattn.kernels.mosaic_gpu_block import (
     staying,
     tiled,
 )
-from flaxattn.kernels.mosaic_gpu_form import ROWS, Form, Place, Sweep, aligned, whole, zeros
-from flaxattn.kernels.plan import LOG2E, Operands, Plan
+from flaxattn.kernels.mosaic_gpu_form import (
+    ROWS,
+    GpuTileLayout,
+    TileOrigin,
+    TileSchedule,
+    aligned,
+    whole,
+    zeros,
+)
+from flaxattn.kernels.plan import LOG2E, KernelPlan, Operands
 
 REGISTERS = (40, 232)
 """Registers of a thread that brings tiles, and of one that computes.
@@ -45,7 +53,7 @@ a warpgroup that asks for more waits for ever.
 """
 
 
-def forward(plan: Plan, operands: Operands, interpret: Any = False) -> Forward:
+def forward(plan: KernelPlan, operands: Operands, interpret: Any = False) -> Forward:
     """Output, statistics and maps in one kernel; the best keys may need one of their own.
 
     Args:
@@ -68,7 +76,7 @@ def forward(plan: Plan, operands: Operands, interpret: Any = False) -> Forward:
     return Forward(**named)
 
 
-def _parts(plan: Plan) -> tuple[Plan, Plan | None]:
+def _parts(plan: KernelPlan) -> tuple[KernelPlan, KernelPlan | None]:
     """The plan; or the plan without ``topk`` and one for it, when both need too many registers."""
     best = tuple(name for name in plan.results if name.startswith("topk"))
     rest = plan.results[: len(plan.results) - len(best)]
@@ -80,7 +88,7 @@ def _parts(plan: Plan) -> tuple[Plan, Plan | None]:
     return others, replace(plan, results=best, **nothing)
 
 
-def _launch(plan: Plan, operands: Operands, interpret: Any, output: bool) -> dict[str, Array]:
+def _launch(plan: KernelPlan, operands: Operands, interpret: Any, output: bool) -> dict[str, Array]:
     """One kernel: its results by name."""
     matrices = ("q", "k", "v") if output else ("q", "k")
     arrays = {name: whole(getattr(operands, name), 1, 8) for name in matrices}
@@ -89,7 +97,7 @@ def _launch(plan: Plan, operands: Operands, interpret: Any, output: bool) -> dic
     if operands.bias is not None:
         arrays["bias"] = aligned(operands.bias)
     arrays = {name: array for name, array in arrays.items() if array is not None}
-    sweep = Sweep(plan, False, GROUPS, plan.block_k, ("q", "row_ints"))
+    sweep = TileSchedule(plan, False, GROUPS, plan.block_k, ("q", "row_ints"))
     results, stages = result_shapes(plan, arrays), stages_of(plan)
     slots = slots_of(sweep, arrays, stages)
 
@@ -115,7 +123,9 @@ def _launch(plan: Plan, operands: Operands, interpret: Any, output: bool) -> dic
     return dict(zip(results, found, strict=True))
 
 
-def _kernel(sweep: Sweep, slots: int, inputs: Any, results: Any, stages: Any, *refs: Any) -> None:
+def _kernel(
+    sweep: TileSchedule, slots: int, inputs: Any, results: Any, stages: Any, *refs: Any
+) -> None:
     """The body of the kernel: a memory warpgroup beside `GROUPS` that compute."""
     plan = sweep.plan
     sources = dict(zip(inputs, refs, strict=False))
@@ -127,14 +137,14 @@ def _kernel(sweep: Sweep, slots: int, inputs: Any, results: Any, stages: Any, *r
         # reference._allowed: no key after the block's last query.
         seen = lax.div(query + (GROUPS * ROWS + plan.block_k - 1), plan.block_k)
         last = jnp.minimum(last, seen)
-    block = Block(
+    block = QueryBlock(
         sweep=sweep,
         sources=sources,
         buffers=buffers,
         barriers=barriers,
         stages=dict(zip(stages, staged, strict=True)),
         outputs=outputs,
-        first=Place(lax.axis_index("batch"), lax.axis_index("head"), query, 0),
+        first=TileOrigin(lax.axis_index("batch"), lax.axis_index("head"), query, 0),
         last=last,
         slots=slots,
         group=lax.axis_index("group"),
@@ -149,7 +159,7 @@ def _kernel(sweep: Sweep, slots: int, inputs: Any, results: Any, stages: Any, *r
     def _compute():
         plgpu.set_max_registers(REGISTERS[1], action="increase")
         plgpu.barrier_wait(barriers["ready"])
-        rows = Form(sweep, block.first, block.group).lazy_vectors(staying(block), "row")
+        rows = GpuTileLayout(sweep, block.first, block.group).lazy_vectors(staying(block), "row")
         total, state = _see_tiles(block, rows, registers[0] if registers else None)
         shift, inverse = _store_rows(block, total, state)
         if plan.weights or plan.scores:
@@ -157,20 +167,20 @@ def _kernel(sweep: Sweep, slots: int, inputs: Any, results: Any, stages: Any, *r
         plgpu.wait_smem_to_gmem(0)
 
 
-def _take_turns(block: Block) -> None:
+def _take_turns(block: QueryBlock) -> None:
     """Lets the other warpgroup use the tensor cores."""
     plgpu.barrier_arrive(block.barriers["turn"])
     plgpu.barrier_wait(block.barriers["turn"])
 
 
 def _scores(
-    block: Block, rows: Any, step: Any, tile: Any, causal: bool, turns: bool, unit: float = 1.0
+    block: QueryBlock, rows: Any, step: Any, tile: Any, causal: bool, turns: bool, unit: float = 1.0
 ) -> tuple[Any, ...]:
     """reference._scores of a tile of keys, when it has come: (form, scores / unit, key vectors)."""
     plan = block.sweep.plan
     plan = replace(plan, causal=causal, scale=plan.scale if unit == 1.0 else 1 / LOG2E)
     slot = lax.rem(step, block.slots)
-    form = Form(block.sweep, block.place(tile), block.group)
+    form = GpuTileLayout(block.sweep, block.place(tile), block.group)
     here = {name: block.part(name, slot) for name in block.of_keys()}
     plgpu.barrier_wait(block.barriers["full k"].at[slot])
 
@@ -188,7 +198,7 @@ def _scores(
     return form, tiles.scores(plan, form, score, rows, keys, form.pairs(here, "bias")), keys
 
 
-def _free_vectors(block: Block, step: Any) -> None:
+def _free_vectors(block: QueryBlock, step: Any) -> None:
     """Gives back the slot of a tile of keys when its vectors have been read into registers."""
     if len(block.of_keys()) > 1:
         # TMA may overwrite what was read: a fence between the two.
@@ -196,7 +206,7 @@ def _free_vectors(block: Block, step: Any) -> None:
         plgpu.barrier_arrive(block.barriers["free k"].at[lax.rem(step, block.slots)])
 
 
-def _see_tiles(block: Block, rows: Mapping[str, Any], registers: Any) -> tuple[Any, Any]:
+def _see_tiles(block: QueryBlock, rows: Mapping[str, Any], registers: Any) -> tuple[Any, Any]:
     """The sum of exponentials times values, and the state of the rows, after all tiles."""
     plan, barriers = block.sweep.plan, block.barriers
     # Without values there are no two products to take turns with.
@@ -224,7 +234,7 @@ def _see_tiles(block: Block, rows: Mapping[str, Any], registers: Any) -> tuple[A
         plgpu.barrier_arrive(barriers["free v"].at[slot])
         return total, state
 
-    form = Form(block.sweep, block.first, block.group)
+    form = GpuTileLayout(block.sweep, block.first, block.group)
     carried = (zeros(plan.depth), tiles.start(plan, form))
     if turns:
         pl.when(block.group == 1)(functools.partial(_take_turns, block))
@@ -239,7 +249,7 @@ def _see_tiles(block: Block, rows: Mapping[str, Any], registers: Any) -> tuple[A
     return carried
 
 
-def _unit(block: Block) -> float:
+def _unit(block: QueryBlock) -> float:
     """The factor of the scores, when it can be left out of them: nothing is added to them."""
     plan = block.sweep.plan
     factor = plan.scale * LOG2E
@@ -247,7 +257,7 @@ def _unit(block: Block) -> float:
     return 1.0 if biased or factor <= 0 else factor
 
 
-def _add_values(total: Any, weights: Any, block: Block, slot: Any, registers: Any) -> Any:
+def _add_values(total: Any, weights: Any, block: QueryBlock, slot: Any, registers: Any) -> Any:
     """Total + weights · v. Interpreters know no matrices in registers: there it is two steps."""
     v = block.part("v", slot)
     if registers is None:
@@ -267,7 +277,7 @@ def _add_values(total: Any, weights: Any, block: Block, slot: Any, registers: An
     return total + pl.run_scoped(fresh, plgpu.WGMMAAccumulatorRef(total.shape, jnp.float32))
 
 
-def _store_rows(block: Block, total: Any, state: Any) -> tuple[Any, Any]:
+def _store_rows(block: QueryBlock, total: Any, state: Any) -> tuple[Any, Any]:
     """Stores output and statistics; returns what makes weights of exponentials."""
     plan, stages, place = block.sweep.plan, block.stages, block.first
     shift, inverse, found = tiles.finish(plan, state)
@@ -290,7 +300,7 @@ def _store_rows(block: Block, total: Any, state: Any) -> tuple[Any, Any]:
     return shift, inverse
 
 
-def _write_maps(block: Block, rows: Mapping[str, Any], shift: Any, inverse: Any) -> None:
+def _write_maps(block: QueryBlock, rows: Mapping[str, Any], shift: Any, inverse: Any) -> None:
     """The second sweep: scores again, now with the final sums of their rows."""
     plan = block.sweep.plan
     maps = [name for name in ("weights", "scores") if name in block.stages]

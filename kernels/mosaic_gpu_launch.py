@@ -18,10 +18,10 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 from jaxtyping import Array
 
-from flaxattn.kernels.mosaic_gpu_form import ROWS, Form, Place, Sweep, size_of
+from flaxattn.kernels.mosaic_gpu_form import ROWS, GpuTileLayout, TileOrigin, TileSchedule, size_of
 
 
-class Work(NamedTuple):
+class ComputeWork(NamedTuple):
     """What the compute warpgroups do.
 
     Attributes:
@@ -51,7 +51,7 @@ class Barriers(NamedTuple):
     free: Any
 
 
-class Block(NamedTuple):
+class GridBlock(NamedTuple):
     """One block of the grid, as all its warpgroups see it.
 
     Attributes:
@@ -66,14 +66,14 @@ class Block(NamedTuple):
         group: the warpgroup.
     """
 
-    sweep: Sweep
+    sweep: TileSchedule
     sources: Mapping[str, Any]
     buffers: Mapping[str, Any]
     barriers: Barriers
     slots: int
     first: Any
     last: Any
-    place: Callable[[Any], Place]
+    place: Callable[[Any], TileOrigin]
     group: Any
 
     def slot(self, step: Any) -> Any:
@@ -109,7 +109,7 @@ class Block(NamedTuple):
 
             self.copy(passing, step, self.barriers.full.at[slot])
 
-    def compute(self, work: Work, staying: Mapping[str, Any]) -> tuple[list[Array], Any]:
+    def compute(self, work: ComputeWork, staying: Mapping[str, Any]) -> tuple[list[Array], Any]:
         """What a compute warpgroup does: all tiles, one after the other."""
         passing = self.sweep.passing(self.sources)
 
@@ -117,7 +117,7 @@ class Block(NamedTuple):
             slot = self.slot(step)
             plgpu.barrier_wait(self.barriers.full.at[slot])
             parts = {name: self.part(name, slot, self.group) for name in passing}
-            form = Form(self.sweep, self.place(step), self.group)
+            form = GpuTileLayout(self.sweep, self.place(step), self.group)
             carried = work.step(sums, carried, {**staying, **parts}, form)
             plgpu.wgmma_wait(0)
             # What was read here may be overwritten by TMA: a fence between the two.
@@ -137,12 +137,12 @@ class Block(NamedTuple):
 
 
 def launch(
-    sweep: Sweep,
+    sweep: TileSchedule,
     arrays: Mapping[str, Array],
     results: list[jax.ShapeDtypeStruct],
     grid: Mapping[str, int],
-    tiles_of: Callable[[], tuple[Any, Any, Callable[[Any], Place]]],
-    work: Work,
+    tiles_of: Callable[[], tuple[Any, Any, Callable[[Any], TileOrigin]]],
+    work: ComputeWork,
     staging: list[Any],
     interpret: Any,
 ) -> list[Array]:
@@ -170,7 +170,7 @@ def launch(
         outputs = refs[len(arrays) : len(arrays) + len(results)]
         buffers, barriers, stages, registers = refs[len(arrays) + len(results) :]
         group = lax.axis_index("group")
-        block = Block(sweep, sources, buffers, Barriers(*barriers), slots, *tiles_of(), group)
+        block = GridBlock(sweep, sources, buffers, Barriers(*barriers), slots, *tiles_of(), group)
 
         @pl.when(group == sweep.groups)
         def _memory():
@@ -209,7 +209,7 @@ def launch(
     )(*arrays.values())
 
 
-def _registers(sweep: Sweep, arrays: Mapping[str, Array]) -> tuple[int, int]:
+def _registers(sweep: TileSchedule, arrays: Mapping[str, Array]) -> tuple[int, int]:
     """Registers of a thread that brings, and of one that computes; found by compiling.
 
     The more addresses the memory warpgroup has to keep, the fewer registers it gives up.
@@ -221,7 +221,7 @@ def _registers(sweep: Sweep, arrays: Mapping[str, Array]) -> tuple[int, int]:
     return (56, 224) if crowded else (40, 232)
 
 
-def _barriers(sweep: Sweep, arrays: Mapping[str, Array], slots: int) -> tuple[Any, Any, Any]:
+def _barriers(sweep: TileSchedule, arrays: Mapping[str, Array], slots: int) -> tuple[Any, Any, Any]:
     """See `Barriers`."""
     return (
         plgpu.Barrier(num_arrivals=max(1, sweep.copies(sweep.staying))),

@@ -14,8 +14,16 @@ from jax import lax
 from jaxtyping import Array
 
 from flaxattn.kernels.fused import Cotangents
-from flaxattn.kernels.mosaic_gpu_form import OF_PAIRS, PACKED, ROWS, Place, Sweep, aligned, whole
-from flaxattn.kernels.plan import Operands, Plan
+from flaxattn.kernels.mosaic_gpu_form import (
+    OF_PAIRS,
+    PACKED,
+    ROWS,
+    TileOrigin,
+    TileSchedule,
+    aligned,
+    whole,
+)
+from flaxattn.kernels.plan import KernelPlan, Operands
 
 
 def inputs(operands: Operands, cotangents: Cotangents, turned: bool) -> dict[str, Array]:
@@ -40,7 +48,7 @@ def groups_of(length: int) -> int:
     return 2 if length > ROWS else 1
 
 
-def columns_of(plan: Plan, turned: bool, arrays: Mapping[str, Array], sums: int = 1) -> int:
+def columns_of(plan: KernelPlan, turned: bool, arrays: Mapping[str, Array], sums: int = 1) -> int:
     """Columns of a tile: as many as the registers of a warpgroup hold without spilling.
 
     The limits come from compiling; see the report of ptxas in tests/aot. ``sums`` counts the
@@ -59,7 +67,7 @@ def columns_of(plan: Plan, turned: bool, arrays: Mapping[str, Array], sums: int 
     return next(fitting, 16)
 
 
-def evened(sweep: Sweep, arrays: Mapping[str, Array]) -> dict[str, Array]:
+def evened(sweep: TileSchedule, arrays: Mapping[str, Array]) -> dict[str, Array]:
     """The inputs with an even number of packed vectors where narrow tiles need it.
 
     jax 0.10 copies multiples of 128 bytes only: 16 columns of an even number of vectors.
@@ -69,17 +77,21 @@ def evened(sweep: Sweep, arrays: Mapping[str, Array]) -> dict[str, Array]:
     return {name: whole(x, 2, 2) if name in PACKED else x for name, x in arrays.items()}
 
 
-def sweep_of(plan: Plan, turned: bool, arrays: Mapping[str, Array], sums: int = 1) -> Sweep:
+def sweep_of(
+    plan: KernelPlan, turned: bool, arrays: Mapping[str, Array], sums: int = 1
+) -> TileSchedule:
     """The sweep of a kernel whose queries stay, or, if turned, whose keys do."""
     length = plan.keys if turned else plan.queries
     staying = ("k", "v", "key_floats", "key_ints")
     if not turned:
         staying = ("q", "d_output", "row_floats", "row_ints")
     staying = tuple(name for name in staying if name in arrays)
-    return Sweep(plan, turned, groups_of(length), columns_of(plan, turned, arrays, sums), staying)
+    return TileSchedule(
+        plan, turned, groups_of(length), columns_of(plan, turned, arrays, sums), staying
+    )
 
 
-def walk(sweep: Sweep) -> tuple[dict[str, int], Callable[[], Any]]:
+def walk(sweep: TileSchedule) -> tuple[dict[str, int], Callable[[], Any]]:
     """The grid of a kernel with one block for each group of rows, and the tiles of a block."""
     plan, block = sweep.plan, sweep.groups * ROWS
     length = plan.padded_keys if sweep.turned else plan.padded_queries
@@ -103,14 +115,16 @@ def walk(sweep: Sweep) -> tuple[dict[str, int], Callable[[], Any]]:
 
         def place(step):
             passed = step * sweep.step
-            return Place(batch, head, *((passed, start) if sweep.turned else (start, passed)))
+            return TileOrigin(batch, head, *((passed, start) if sweep.turned else (start, passed)))
 
         return first, last, place
 
     return grid, tiles_of
 
 
-def walk_heads(sweep: Sweep, shape: tuple[int, ...]) -> tuple[dict[str, int], Callable[[], Any]]:
+def walk_heads(
+    sweep: TileSchedule, shape: tuple[int, ...]
+) -> tuple[dict[str, int], Callable[[], Any]]:
     """The grid of `grad_bias`, and the tiles of a block: one for each batch and head it sums."""
     plan, block = sweep.plan, sweep.groups * ROWS
     grid = {
@@ -128,7 +142,7 @@ def walk_heads(sweep: Sweep, shape: tuple[int, ...]) -> tuple[dict[str, int], Ca
         query, key = lax.axis_index("query") * block, lax.axis_index("key") * sweep.step
 
         def place(step):
-            return Place(batch + lax.div(step, heads), head + lax.rem(step, heads), query, key)
+            return TileOrigin(batch + lax.div(step, heads), head + lax.rem(step, heads), query, key)
 
         return jnp.int32(0), jnp.int32(batches * heads), place
 

@@ -29,7 +29,7 @@ HALF = ("bfloat16", "float16")
 
 
 @dataclass(frozen=True)
-class Plan:
+class KernelPlan:
     """The static facts of one call: sizes, what to compute, and which packed row is what.
 
     Attributes:
@@ -110,12 +110,12 @@ class Operands(NamedTuple):
         q: queries, not padded.
         k: keys, not padded; garbage in keys that some query may not see is taken out.
         v: values, the same.
-        row_floats: per query, ``Plan.row_floats``.
-        row_ints: per query, ``Plan.row_ints``.
-        key_floats: per key, ``Plan.key_floats``. "bias" is in the kernels' units: -inf for padding
-            and the tail, NaN where a key or value was unusable, plus a bias that is the same for
-            all queries.
-        key_ints: per key, ``Plan.key_ints``.
+        row_floats: per query, ``KernelPlan.row_floats``.
+        row_ints: per query, ``KernelPlan.row_ints``.
+        key_floats: per key, ``KernelPlan.key_floats``. "bias" is in the kernels' units: -inf for
+            padding and the tail, NaN where a key or value was unusable, plus a bias that is the
+            same for all queries.
+        key_ints: per key, ``KernelPlan.key_ints``.
         bias: per pair, in natural units; masks that differ between queries are -inf in it.
         threshold: smallest `dropout.pair_bits` that stay.
         keep_scale: 1 / (1 - dropout rate), a factor on the output.
@@ -133,7 +133,7 @@ class Operands(NamedTuple):
     keep_scale: Float[Array, "1"] | None = None
 
 
-def pack(call: Call, block_q: int, block_k: int) -> tuple[Plan, Operands]:
+def pack(call: Call, block_q: int, block_k: int) -> tuple[KernelPlan, Operands]:
     """Turns a checked call into what kernels work on.
 
     Args:
@@ -155,7 +155,7 @@ def pack(call: Call, block_q: int, block_k: int) -> tuple[Plan, Operands]:
         batch, queries, heads, _ = call.q.shape
         rows |= _dropout_words(call.dropout, (batch, heads, queries))
     capture = call.capture
-    plan = Plan(
+    plan = KernelPlan(
         batch=call.q.shape[0],
         heads=call.q.shape[2],
         queries=call.q.shape[1],

@@ -18,7 +18,7 @@ NO_KEY = -1
 """Index that stands for "there is none"."""
 
 
-class Rows(NamedTuple):
+class RowBlock(NamedTuple):
     """A block of rows after the exponential, all its keys present.
 
     Attributes:
@@ -34,7 +34,7 @@ class Rows(NamedTuple):
     total: Float[Array, "B H Q"]
 
 
-def exponentiate(scores: Float[Array, "B H Q K"]) -> Rows:
+def exponentiate(scores: Float[Array, "B H Q K"]) -> RowBlock:
     """Shifts by the row maximum and exponentiates; safe for fully masked rows.
 
     Args:
@@ -46,46 +46,46 @@ def exponentiate(scores: Float[Array, "B H Q K"]) -> Rows:
     largest = jax.lax.stop_gradient(scores).max(axis=-1)
     shift = jnp.where(largest == -jnp.inf, 0, largest)
     exponentials = jnp.exp(scores - shift[..., None])
-    return Rows(scores, shift, exponentials, exponentials.sum(axis=-1))
+    return RowBlock(scores, shift, exponentials, exponentials.sum(axis=-1))
 
 
-def inverse_total(rows: Rows) -> Float[Array, "B H Q"]:
+def inverse_total(rows: RowBlock) -> Float[Array, "B H Q"]:
     """1 / l, and 0 for a fully masked row, so that products with it are 0 there."""
     some = rows.total != 0
     return jnp.where(some, 1 / jnp.where(some, rows.total, 1), 0)
 
 
-def lse(rows: Rows) -> Float[Array, "B H Q"]:
+def lse(rows: RowBlock) -> Float[Array, "B H Q"]:
     """M + log l, -inf for a fully masked row."""
     some = rows.total != 0
     return jnp.where(some, rows.shift + jnp.log(jnp.where(some, rows.total, 1)), -jnp.inf)
 
 
-def entropy(rows: Rows) -> Float[Array, "B H Q"]:
+def entropy(rows: RowBlock) -> Float[Array, "B H Q"]:
     """Log l - (sum_j (s_j - m) e_j) / l: the shifted form, which does not cancel."""
     shifted = jnp.where(rows.scores == -jnp.inf, 0, rows.scores - rows.shift[..., None])
     mean = (shifted * rows.exponentials).sum(axis=-1) * inverse_total(rows)
     return jnp.log(jnp.where(rows.total != 0, rows.total, 1)) - mean
 
 
-def sum_sq(rows: Rows) -> Float[Array, "B H Q"]:
+def sum_sq(rows: RowBlock) -> Float[Array, "B H Q"]:
     """(sum_j e_j^2) / l^2."""
     return (rows.exponentials**2).sum(axis=-1) * inverse_total(rows) ** 2
 
 
-def mass(rows: Rows, inside: Bool[Array, "#B #H #Q #K"]) -> Float[Array, "B H Q"]:
+def mass(rows: RowBlock, inside: Bool[Array, "#B #H #Q #K"]) -> Float[Array, "B H Q"]:
     """(sum of e_j over a set of keys) / l."""
     return jnp.where(inside, rows.exponentials, 0).sum(axis=-1) * inverse_total(rows)
 
 
-def distance(rows: Rows, positions: Int[Array, "Q"]) -> Float[Array, "B H Q"]:
+def distance(rows: RowBlock, positions: Int[Array, "Q"]) -> Float[Array, "B H Q"]:
     """(sum_j |i - j| e_j) / l, in tokens."""
     gap = jnp.abs(positions[:, None] - jnp.arange(rows.scores.shape[-1], dtype=jnp.int32)[None])
     gap = gap.astype(rows.scores.dtype)[None, None]
     return (rows.exponentials * gap).sum(axis=-1) * inverse_total(rows)
 
 
-def received(rows: Rows, counted: Bool[Array, "B Q"] | None) -> Float[Array, "B H K"]:
+def received(rows: RowBlock, counted: Bool[Array, "B Q"] | None) -> Float[Array, "B H K"]:
     """Sum of the weights that each key gets from the counted rows of this block."""
     factor = inverse_total(rows)
     exponentials = rows.exponentials
@@ -125,7 +125,7 @@ def _score_of_jvp(primals, tangents):
     return value, jnp.where(chosen, tangents[0], 0).sum(axis=-1)
 
 
-def topk(rows: Rows, k: int) -> tuple[Float[Array, "B H Q R"], Int[Array, "B H Q R"]]:
+def topk(rows: RowBlock, k: int) -> tuple[Float[Array, "B H Q R"], Int[Array, "B H Q R"]]:
     """The k largest weights and their keys, the earlier key first among equals.
 
     Args:
@@ -148,7 +148,7 @@ def topk(rows: Rows, k: int) -> tuple[Float[Array, "B H Q R"], Int[Array, "B H Q
 
 
 def row_statistics(
-    rows: Rows, names: Sequence[str], positions: Int[Array, "Q"]
+    rows: RowBlock, names: Sequence[str], positions: Int[Array, "Q"]
 ) -> dict[str, Float[Array, "B H Q"] | Int[Array, "B H Q"]]:
     """The statistics that need no labels: lse, entropy, max, argmax, distance and sum_sq.
 

@@ -3,10 +3,10 @@
 """The arithmetic of one tile: scores, online softmax and statistics, and their gradients.
 
 One text for every fused kernel. A tile holds the scores of some queries with some keys, in base-2
-units or, for float32 inputs, in nats (`Plan.nat`). Rows see one tile after another, so sums are
-kept relative to the largest score so far and rescaled when that grows. Only elementwise operations
-and float32 maxima and sums are used: every device has them. Where a vector lies beside a tile is
-the business of a `Form`. Loading and storing is not done here.
+units or, for float32 inputs, in nats (`KernelPlan.nat`). Rows see one tile after another, so sums
+are kept relative to the largest score so far and rescaled when that grows. Only elementwise
+operations and float32 maxima and sums are used: every device has them. Where a vector lies beside a
+tile is the business of a `TileLayout`. Loading and storing is not done here.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ import jax.numpy as jnp
 
 from flaxattn.kernels import dropout
 from flaxattn.kernels.contract import Sieve
-from flaxattn.kernels.plan import LOG2E, Plan
+from flaxattn.kernels.plan import LOG2E, KernelPlan
 
 LN2 = 1 / LOG2E
 
@@ -30,7 +30,7 @@ Vector = Any
 """One number for each row, or each key, of a tile, as the form keeps it."""
 
 
-class Form(Protocol):
+class TileLayout(Protocol):
     """How a device keeps the vectors that belong to a tile."""
 
     def rows(self, vector: Vector) -> Tile:
@@ -59,8 +59,8 @@ class Form(Protocol):
 
 
 def scores(
-    plan: Plan,
-    form: Form,
+    plan: KernelPlan,
+    form: TileLayout,
     product: Tile,
     rows: Mapping[str, Vector],
     keys: Mapping[str, Vector],
@@ -93,7 +93,7 @@ def scores(
     return tile
 
 
-def start(plan: Plan, form: Form) -> dict[str, Vector]:
+def start(plan: KernelPlan, form: TileLayout) -> dict[str, Vector]:
     """The state of rows that have seen no key: largest score, sums, best keys.
 
     Args:
@@ -118,8 +118,8 @@ def start(plan: Plan, form: Form) -> dict[str, Vector]:
 
 
 def advance(
-    plan: Plan,
-    form: Form,
+    plan: KernelPlan,
+    form: TileLayout,
     state: Mapping[str, Vector],
     tile: Tile,
     rows: Mapping[str, Vector],
@@ -171,7 +171,7 @@ def advance(
     return new, exponentials, rescale
 
 
-def exponential(plan: Plan, tile: Tile) -> Tile:
+def exponential(plan: KernelPlan, tile: Tile) -> Tile:
     """Exp of a tile, or vector, of differences of scores."""
     return jnp.exp(tile) if plan.nat == 1.0 else jnp.exp2(tile)
 
@@ -181,13 +181,15 @@ def _finite(shift: Vector) -> Vector:
     return jnp.where(shift == -jnp.inf, 0.0, shift)
 
 
-def _first_key(form: Form, tile: Tile, value: Vector) -> Vector:
+def _first_key(form: TileLayout, tile: Tile, value: Vector) -> Vector:
     """Position, as float32, of the first key of each row whose score is ``value``."""
     backwards = -form.key_positions().astype(jnp.float32)
     return -form.row_max(jnp.where(tile == form.rows(value), backwards, -jnp.inf))
 
 
-def _advance_topk(k: int, form: Form, state: Mapping[str, Vector], tile: Tile) -> dict[str, Vector]:
+def _advance_topk(
+    k: int, form: TileLayout, state: Mapping[str, Vector], tile: Tile
+) -> dict[str, Vector]:
     """Merges the k best of a tile into the k best so far; earlier keys stay ahead of equals."""
     values = [state[f"topk score {rank}"] for rank in range(k)]
     indices = [state[f"topk index {rank}"] for rank in range(k)]
@@ -208,7 +210,9 @@ def _swap(condition: Vector, a: Vector, b: Vector) -> tuple[Vector, Vector]:
     return jnp.where(condition, b, a), jnp.where(condition, a, b)
 
 
-def finish(plan: Plan, state: Mapping[str, Vector]) -> tuple[Vector, Vector, dict[str, Vector]]:
+def finish(
+    plan: KernelPlan, state: Mapping[str, Vector]
+) -> tuple[Vector, Vector, dict[str, Vector]]:
     """The statistics of rows that have seen all their keys.
 
     Args:
@@ -217,7 +221,7 @@ def finish(plan: Plan, state: Mapping[str, Vector]) -> tuple[Vector, Vector, dic
 
     Returns:
         The final shift; the factor that turns exponentials relative to it into weights (0 for a
-        fully masked row); and `Plan.results` by name, indices as float32.
+        fully masked row); and `KernelPlan.results` by name, indices as float32.
     """
     total, shift = state["total"], _finite(state["shift"])
     none = total == 0.0
@@ -245,7 +249,7 @@ def finish(plan: Plan, state: Mapping[str, Vector]) -> tuple[Vector, Vector, dic
 
 
 def inside(
-    sieve: Sieve, form: Form, rows: Mapping[str, Vector], keys: Mapping[str, Vector]
+    sieve: Sieve, form: TileLayout, rows: Mapping[str, Vector], keys: Mapping[str, Vector]
 ) -> Tile:
     """Which entries of a tile are in a sieve: `reference._inside`.
 
@@ -277,7 +281,7 @@ def inside(
     return result
 
 
-def keep(form: Form, rows: Mapping[str, Vector], threshold: Any) -> Tile:
+def keep(form: TileLayout, rows: Mapping[str, Vector], threshold: Any) -> Tile:
     """Which weights of a tile dropout keeps: `dropout.keep_mask`.
 
     Args:
@@ -292,7 +296,7 @@ def keep(form: Form, rows: Mapping[str, Vector], threshold: Any) -> Tile:
     return dropout.pair_bits(first, second, form.key_positions()) >= threshold
 
 
-def rebuilt_weights(form: Form, tile: Tile, rows: Mapping[str, Vector]) -> Tile:
+def rebuilt_weights(form: TileLayout, tile: Tile, rows: Mapping[str, Vector]) -> Tile:
     """The weights of a tile from the final sums of their rows, for the passes after the first.
 
     Args:
@@ -308,15 +312,15 @@ def rebuilt_weights(form: Form, tile: Tile, rows: Mapping[str, Vector]) -> Tile:
     return jnp.exp2(logs) if "lse2" in rows else jnp.exp(logs)
 
 
-def _log_weights(form: Form, tile: Tile, rows: Mapping[str, Vector]) -> Tile:
+def _log_weights(form: TileLayout, tile: Tile, rows: Mapping[str, Vector]) -> Tile:
     if "lse2" in rows:
         return tile - form.rows(rows["lse2"])
     return (tile - form.rows(rows["shift"])) - form.rows(rows["log total"])
 
 
 def score_gradient(
-    plan: Plan,
-    form: Form,
+    plan: KernelPlan,
+    form: TileLayout,
     tile: Tile,
     weights: Tile,
     weights_bar: Tile,
@@ -350,8 +354,8 @@ def score_gradient(
 
 
 def weights_gradient(
-    plan: Plan,
-    form: Form,
+    plan: KernelPlan,
+    form: TileLayout,
     tile: Tile,
     weights: Tile,
     rows: Mapping[str, Vector],

@@ -16,9 +16,17 @@ from jaxtyping import Array, Float
 
 from flaxattn.kernels import fused, tiles, tpu_backward
 from flaxattn.kernels.contract import Call, Intermediates
-from flaxattn.kernels.plan import Operands, Plan
-from flaxattn.kernels.tpu_form import Form, dot
-from flaxattn.kernels.tpu_sweep import KEYS, LANES, QUERIES, Result, Step, Sweep, inputs_of
+from flaxattn.kernels.plan import KernelPlan, Operands
+from flaxattn.kernels.tpu_form import TpuTileLayout, dot
+from flaxattn.kernels.tpu_sweep import (
+    KEYS,
+    LANES,
+    QUERIES,
+    GridSchedule,
+    GridStep,
+    KernelResult,
+    inputs_of,
+)
 
 MAX_DEPTH = 256
 DTYPES = ("float32", "bfloat16")
@@ -102,7 +110,7 @@ def attend(call: Call, interpret: Any = False) -> tuple[Float[Array, "B Q H D"],
     return fused.attend(call, backend(interpret), *blocks(call))
 
 
-def forward(plan: Plan, operands: Operands, interpret: Any = False) -> fused.Forward:
+def forward(plan: KernelPlan, operands: Operands, interpret: Any = False) -> fused.Forward:
     """Output, row statistics and maps in one kernel.
 
     Maps are written in a second pass over the keys, once the sums of the rows are final. Scores
@@ -117,19 +125,19 @@ def forward(plan: Plan, operands: Operands, interpret: Any = False) -> fused.For
         As `fused.Forward` says.
     """
     maps = plan.weights is not None or plan.scores
-    sweep = Sweep(plan, QUERIES, passes=2 if maps else 1)
+    sweep = GridSchedule(plan, QUERIES, passes=2 if maps else 1)
     leading, square = (plan.batch, plan.heads), (plan.queries, plan.keys)
     results = {
-        "output": Result("query matrix", (*leading, plan.queries, plan.depth), plan.dtype),
-        "rows": Result(
+        "output": KernelResult("query matrix", (*leading, plan.queries, plan.depth), plan.dtype),
+        "rows": KernelResult(
             "query vectors", (*leading, len(plan.results), plan.padded_queries), jnp.float32
         ),
     }
     if plan.weights is not None:
         stored = "int16" if plan.weights == "float16" else plan.weights
-        results["weights"] = Result("tile", (*leading, *square), stored)
+        results["weights"] = KernelResult("tile", (*leading, *square), stored)
     if plan.scores:
-        results["scores"] = Result("tile", (*leading, *square), jnp.float32)
+        results["scores"] = KernelResult("tile", (*leading, *square), jnp.float32)
     scratch = {
         "sum": (plan.block_q, plan.depth),
         "state": (plan.block_q, len(_state_names(plan))),
@@ -144,12 +152,12 @@ def forward(plan: Plan, operands: Operands, interpret: Any = False) -> fused.For
 
 
 @functools.cache
-def _state_names(plan: Plan) -> tuple[str, ...]:
+def _state_names(plan: KernelPlan) -> tuple[str, ...]:
     """Names along the columns of the state in VMEM."""
-    return tuple(jax.eval_shape(lambda: tiles.start(plan, Form(plan, 0, 0, turned=False))))
+    return tuple(jax.eval_shape(lambda: tiles.start(plan, TpuTileLayout(plan, 0, 0, turned=False))))
 
 
-def _forward(step: Step) -> None:
+def _forward(step: GridStep) -> None:
     """One step of the forward kernel."""
     sweep, number = step.sweep, step.ids[3]
     last = sweep.inner_blocks - 1
@@ -164,7 +172,7 @@ def _forward(step: Step) -> None:
             pl.when((number > last) & above)(functools.partial(_write_nothing, step))
 
 
-def _begin_rows(step: Step) -> None:
+def _begin_rows(step: GridStep) -> None:
     """The state of rows that have seen no key."""
     step.turn_vectors()
     step.held["sum"][...] = jnp.zeros_like(step.held["sum"])
@@ -174,7 +182,7 @@ def _begin_rows(step: Step) -> None:
         step.held["state"][:, n : n + 1] = state[name]
 
 
-def _add_keys(step: Step) -> None:
+def _add_keys(step: GridStep) -> None:
     """Takes a tile into the state, and its values into the sum."""
     plan, form = step.sweep.plan, step.form
     rows, keys = step.vectors()
@@ -194,7 +202,7 @@ def _add_keys(step: Step) -> None:
     step.held["sum"][...] = step.held["sum"][...] * rescale + added
 
 
-def _end_rows(step: Step) -> None:
+def _end_rows(step: GridStep) -> None:
     """Output and statistics of rows that have seen all their keys."""
     plan, held = step.sweep.plan, step.held
     names = _state_names(plan)
@@ -210,7 +218,7 @@ def _end_rows(step: Step) -> None:
     held["state"][:, names.index("total") : names.index("total") + 1] = inverse
 
 
-def _write_maps(step: Step) -> None:
+def _write_maps(step: GridStep) -> None:
     """Weights and scores of a tile."""
     plan = step.sweep.plan
     rows, keys = step.vectors()
@@ -228,7 +236,7 @@ def _write_maps(step: Step) -> None:
         step.found["scores"][...] = tile / plan.nat
 
 
-def _write_nothing(step: Step) -> None:
+def _write_nothing(step: GridStep) -> None:
     """What a tile above the diagonal holds."""
     for name, value in (("weights", 0), ("scores", -jnp.inf)):
         if name in step.found:
@@ -255,7 +263,9 @@ def _half_bits(weights: Array) -> Array:
     return jnp.where(weights != weights, 0x7E00, jnp.where(weights < 2.0**-14, small, normal))
 
 
-def received(plan: Plan, operands: Operands, interpret: Any = False) -> Float[Array, "B H Kp"]:
+def received(
+    plan: KernelPlan, operands: Operands, interpret: Any = False
+) -> Float[Array, "B H Kp"]:
     """Column sums of the weights of the counted rows.
 
     Args:
@@ -267,18 +277,18 @@ def received(plan: Plan, operands: Operands, interpret: Any = False) -> Float[Ar
         One number for each key.
     """
     shape = (plan.batch, plan.heads, 1, plan.padded_keys)
-    found = Sweep(plan, KEYS).call(
+    found = GridSchedule(plan, KEYS).call(
         "attention_received",
         _received,
         inputs_of(plan, operands),
-        {"sums": Result("key vectors", shape, jnp.float32)},
+        {"sums": KernelResult("key vectors", shape, jnp.float32)},
         {"sum": (plan.block_k, LANES)},
         interpret,
     )
     return found["sums"][:, :, 0]
 
 
-def _received(step: Step) -> None:
+def _received(step: GridStep) -> None:
     """One step of the column pass."""
     held, number = step.held["sum"], step.ids[3]
 

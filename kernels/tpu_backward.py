@@ -15,13 +15,22 @@ from jaxtyping import Array, Float
 
 from flaxattn.kernels import tiles
 from flaxattn.kernels.fused import Cotangents
-from flaxattn.kernels.plan import Operands, Plan
+from flaxattn.kernels.plan import KernelPlan, Operands
 from flaxattn.kernels.tpu_form import dot
-from flaxattn.kernels.tpu_sweep import KEYS, LANES, PAIRS, QUERIES, Result, Step, Sweep, inputs_of
+from flaxattn.kernels.tpu_sweep import (
+    KEYS,
+    LANES,
+    PAIRS,
+    QUERIES,
+    GridSchedule,
+    GridStep,
+    KernelResult,
+    inputs_of,
+)
 
 
 def row_dots(
-    plan: Plan, operands: Operands, cotangents: Cotangents, interpret: Any = False
+    plan: KernelPlan, operands: Operands, cotangents: Cotangents, interpret: Any = False
 ) -> Float[Array, "B H Qp"]:
     """Sum over the keys of weight times what reaches it from captured weights and received.
 
@@ -37,18 +46,18 @@ def row_dots(
     shape = (plan.batch, plan.heads, 1, plan.padded_queries)
     given = inputs_of(plan, operands, cotangents)
     given = {name: x for name, x in given.items() if name not in ("v", "d_output", "d_scores")}
-    found = Sweep(plan, QUERIES).call(
+    found = GridSchedule(plan, QUERIES).call(
         "attention_row_dots",
         _row_dots,
         given,
-        {"sums": Result("query vectors", shape, jnp.float32)},
+        {"sums": KernelResult("query vectors", shape, jnp.float32)},
         {"sum": (plan.block_q, LANES)},
         interpret,
     )
     return found["sums"][:, :, 0]
 
 
-def _row_dots(step: Step) -> None:
+def _row_dots(step: GridStep) -> None:
     """One step of `row_dots`."""
     plan, held, number = step.sweep.plan, step.held["sum"], step.ids[3]
 
@@ -72,7 +81,7 @@ def _row_dots(step: Step) -> None:
         step.found["sums"][...] = held[...].T[:1]
 
 
-def _gradient(step: Step) -> tuple[Array, Array]:
+def _gradient(step: GridStep) -> tuple[Array, Array]:
     """Weights of a tile after dropout, and the gradient of its scores."""
     plan, form, (rows, keys) = step.sweep.plan, step.form, step.vectors()
     # reference._scores, reference._softmax
@@ -91,7 +100,7 @@ def _gradient(step: Step) -> tuple[Array, Array]:
 
 
 def grad_queries(
-    plan: Plan, operands: Operands, cotangents: Cotangents, interpret: Any = False
+    plan: KernelPlan, operands: Operands, cotangents: Cotangents, interpret: Any = False
 ) -> Float[Array, "B Q H D"]:
     """The gradient of q, summed over the keys.
 
@@ -105,18 +114,18 @@ def grad_queries(
         In q's dtype.
     """
     shape = (plan.batch, plan.heads, plan.queries, plan.depth)
-    found = Sweep(plan, QUERIES).call(
+    found = GridSchedule(plan, QUERIES).call(
         "attention_grad_queries",
         _grad_queries,
         inputs_of(plan, operands, cotangents),
-        {"dq": Result("query matrix", shape, plan.dtype)},
+        {"dq": KernelResult("query matrix", shape, plan.dtype)},
         {"dq": (plan.block_q, plan.depth)},
         interpret,
     )
     return jnp.swapaxes(found["dq"], 1, 2)
 
 
-def _grad_queries(step: Step) -> None:
+def _grad_queries(step: GridStep) -> None:
     """One step of `grad_queries`."""
     plan, held, number = step.sweep.plan, step.held["dq"], step.ids[3]
 
@@ -137,7 +146,7 @@ def _grad_queries(step: Step) -> None:
 
 
 def grad_keys(
-    plan: Plan,
+    plan: KernelPlan,
     operands: Operands,
     cotangents: Cotangents,
     of_bias: bool,
@@ -156,20 +165,20 @@ def grad_keys(
         Both in q's dtype, and the sums, None without ``of_bias``.
     """
     leading, depth = (plan.batch, plan.heads), plan.depth
-    of_matrix = Result("key matrix", (*leading, plan.keys, depth), plan.dtype)
+    of_matrix = KernelResult("key matrix", (*leading, plan.keys, depth), plan.dtype)
     results = {"dk": of_matrix, "dv": of_matrix}
     scratch = {"dk": (plan.block_k, depth), "dv": (plan.block_k, depth)}
     if of_bias:
-        results["sums"] = Result("key vectors", (*leading, 1, plan.padded_keys), jnp.float32)
+        results["sums"] = KernelResult("key vectors", (*leading, 1, plan.padded_keys), jnp.float32)
         scratch["sum"] = (plan.block_k, LANES)
     given = inputs_of(plan, operands, cotangents)
-    sweep = Sweep(plan, KEYS)
+    sweep = GridSchedule(plan, KEYS)
     found = sweep.call("attention_grad_keys", _grad_keys, given, results, scratch, interpret)
     dk, dv = (jnp.swapaxes(found[name], 1, 2) for name in ("dk", "dv"))
     return dk, dv, found["sums"][:, :, 0] if of_bias else None
 
 
-def _grad_keys(step: Step) -> None:
+def _grad_keys(step: GridStep) -> None:
     """One step of `grad_keys`; tiles are turned."""
     plan, held, number = step.sweep.plan, step.held, step.ids[3]
 
@@ -197,7 +206,7 @@ def _grad_keys(step: Step) -> None:
 
 
 def grad_bias(
-    plan: Plan, operands: Operands, cotangents: Cotangents, interpret: Any = False
+    plan: KernelPlan, operands: Operands, cotangents: Cotangents, interpret: Any = False
 ) -> Float[Array, "#B #H Q K"]:
     """The gradient of the pair bias, summed over batch and heads inside the kernel where it is 1.
 
@@ -212,19 +221,19 @@ def grad_bias(
     """
     assert operands.bias is not None
     batch, heads, *square = operands.bias.shape
-    sweep = Sweep(plan, PAIRS, shared=(batch, heads))
+    sweep = GridSchedule(plan, PAIRS, shared=(batch, heads))
     found = sweep.call(
         "attention_grad_bias",
         _grad_bias,
         inputs_of(plan, operands, cotangents),
-        {"d_bias": Result("tile", (batch, heads, *square), jnp.float32)},
+        {"d_bias": KernelResult("tile", (batch, heads, *square), jnp.float32)},
         {},
         interpret,
     )
     return found["d_bias"]
 
 
-def _grad_bias(step: Step) -> None:
+def _grad_bias(step: GridStep) -> None:
     """One step of `grad_bias`: batch and heads change from step to step, so vectors do too."""
     total = step.found["d_bias"]
 

@@ -11,13 +11,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from flaxattn.kernels.plan import Plan
+from flaxattn.kernels.plan import KernelPlan
 
 
-class Form:
+class TpuTileLayout:
     """`tiles.Form`: vectors as ``[n, 1]`` or ``[1, n]``, whichever broadcasts with the tile."""
 
-    def __init__(self, plan: Plan, query: Any, key: Any, turned: bool):
+    def __init__(self, plan: KernelPlan, query: Any, key: Any, turned: bool):
         self.starts = (query * plan.block_q, key * plan.block_k)
         self.row_axis, self.key_axis = (1, 0) if turned else (0, 1)
         shape = (plan.block_q, plan.block_k)

@@ -20,8 +20,8 @@ from jaxtyping import Array
 
 from flaxattn.kernels import compat, tiles
 from flaxattn.kernels.fused import Cotangents
-from flaxattn.kernels.plan import Operands, Plan
-from flaxattn.kernels.tpu_form import Form, dot
+from flaxattn.kernels.plan import KernelPlan, Operands
+from flaxattn.kernels.tpu_form import TpuTileLayout, dot
 
 LANES = 128
 """Width of a vector register: packed vectors are cut at multiples of it."""
@@ -46,7 +46,7 @@ _SHAPES = {
 }
 
 
-class Place(NamedTuple):
+class TileIndex(NamedTuple):
     """Which tile: indices of batch and head, and of the blocks of queries and keys."""
 
     batch: Any
@@ -55,7 +55,7 @@ class Place(NamedTuple):
     key: Any
 
 
-class Result(NamedTuple):
+class KernelResult(NamedTuple):
     """A result of a kernel.
 
     Attributes:
@@ -70,7 +70,7 @@ class Result(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Sweep:
+class GridSchedule:
     """The order in which a kernel sees the tiles of a call.
 
     Attributes:
@@ -81,7 +81,7 @@ class Sweep:
         shared: for PAIRS, the leading dimensions (1 or full) of the result.
     """
 
-    plan: Plan
+    plan: KernelPlan
     outer: str
     passes: int = 1
     shared: tuple[int, int] = (1, 1)
@@ -113,24 +113,24 @@ class Sweep:
         ordered = 2 if self.outer == PAIRS else 1
         return ("parallel",) * (len(self.grid) - ordered) + ("arbitrary",) * ordered
 
-    def place(self, *ids: Any) -> Place:
+    def place(self, *ids: Any) -> TileIndex:
         """The tile of a step."""
         if self.outer == PAIRS:
             batch, head = (ids[n] if self.shared[n] > 1 else ids[n + 4] for n in range(2))
-            return Place(batch, head, ids[2], ids[3])
+            return TileIndex(batch, head, ids[2], ids[3])
         step = ids[3]
         if self.passes == 2:
             step = jnp.where(step < self.inner_blocks, step, step - self.inner_blocks)
         query, key = (step, ids[2]) if self.turned else (ids[2], step)
-        return Place(ids[0], ids[1], query, key)
+        return TileIndex(ids[0], ids[1], query, key)
 
-    def needed(self, place: Place) -> Any:
+    def needed(self, place: TileIndex) -> Any:
         """False for a tile that lies above the diagonal of a causal call."""
         plan = self.plan
         last_query = (place.query + 1) * plan.block_q - 1
         return place.key * plan.block_k <= last_query if plan.causal else True
 
-    def fetched(self, *ids: Any) -> Place:
+    def fetched(self, *ids: Any) -> TileIndex:
         """The tile whose inputs a step asks for: the nearest one needed, so nothing else moves."""
         plan, place = self.plan, self.place(*ids)
         if not plan.causal or self.outer == PAIRS:
@@ -141,18 +141,20 @@ class Sweep:
         last = ((place.query + 1) * plan.block_q - 1) // plan.block_k
         return place._replace(key=jnp.minimum(place.key, last))
 
-    def written(self, *ids: Any) -> Place:
+    def written(self, *ids: Any) -> TileIndex:
         """The tile a step writes to; with two passes the first one waits at its start."""
         place = self.place(*ids)
         if self.passes == 1:
             return place
         return place._replace(key=jnp.maximum(ids[3] - self.inner_blocks, 0))
 
-    def spec(self, kind: str, shape: tuple[int, ...], place: Callable[..., Place]) -> pl.BlockSpec:
+    def spec(
+        self, kind: str, shape: tuple[int, ...], place: Callable[..., TileIndex]
+    ) -> pl.BlockSpec:
         """Which block of an array lies in VMEM at a step; a dimension of 1 stands for all.
 
         Args:
-            kind: see `Result`, or "scalar".
+            kind: see `KernelResult`, or "scalar".
             shape: of the array.
             place: from the indices of the grid to a tile.
 
@@ -187,9 +189,9 @@ class Sweep:
     def call(
         self,
         name: str,
-        body: Callable[["Step"], None],
+        body: Callable[["GridStep"], None],
         inputs: Mapping[str, Array],
-        results: Mapping[str, Result],
+        results: Mapping[str, KernelResult],
         scratch: Mapping[str, tuple[int, int]],
         interpret: Any,
     ) -> dict[str, Array]:
@@ -209,7 +211,7 @@ class Sweep:
 
         def kernel(given, found, held):
             ids = [pl.program_id(axis) for axis in range(len(self.grid))]
-            body(Step(self, given, found, held, self.place(*ids), ids))
+            body(GridStep(self, given, found, held, self.place(*ids), ids))
 
         memory = {key: pltpu.VMEM(shape, jnp.float32) for key, shape in scratch.items()}
         side = "key" if self.turned else "row"
@@ -238,7 +240,7 @@ class Sweep:
         return run(dict(inputs))
 
 
-class Step(NamedTuple):
+class GridStep(NamedTuple):
     """What a kernel has at hand at one step of its grid.
 
     Attributes:
@@ -250,17 +252,17 @@ class Step(NamedTuple):
         ids: indices of the grid.
     """
 
-    sweep: Sweep
+    sweep: GridSchedule
     given: Mapping[str, Any]
     found: Mapping[str, Any]
     held: Mapping[str, Any]
-    place: Place
+    place: TileIndex
     ids: list[Any]
 
     @property
-    def form(self) -> Form:
+    def form(self) -> TpuTileLayout:
         """Of the tile."""
-        return Form(self.sweep.plan, self.place.query, self.place.key, self.sweep.turned)
+        return TpuTileLayout(self.sweep.plan, self.place.query, self.place.key, self.sweep.turned)
 
     def turn_vectors(self) -> None:
         """Turns the packed vectors of the outer side into columns."""
@@ -302,7 +304,7 @@ class Step(NamedTuple):
 
 
 def inputs_of(
-    plan: Plan, operands: Operands, cotangents: Cotangents | None = None
+    plan: KernelPlan, operands: Operands, cotangents: Cotangents | None = None
 ) -> dict[str, Array]:
     """The arrays of a call as the kernels read them: heads first, whole blocks, zeros behind.
 

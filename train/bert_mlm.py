@@ -33,7 +33,7 @@ from flaxattn.text.tokenizer import Tokenizer, train_wordpiece
 from flaxattn.trace.trace import Trace
 from flaxattn.train import loop, sharding
 from flaxattn.train.card import hardware, write_card
-from flaxattn.train.corpus import Corpus, count_tokens, unigram_loss
+from flaxattn.train.corpus import TokenCorpus, count_tokens, unigram_loss
 from flaxattn.train.corpus_writer import build_corpus, tokenizer_digest
 from flaxattn.train.curves import draw_curves
 from flaxattn.train.documents import Paragraphs, check_files
@@ -41,7 +41,7 @@ from flaxattn.train.flops import bert_flops
 from flaxattn.train.initial import initial_parameters
 from flaxattn.train.objectives import Metrics, Totals, pretraining_loss, pretraining_totals
 from flaxattn.train.optimizers import optimizer
-from flaxattn.train.pretraining_data import Batch, PretrainingFeed, heldout_batches
+from flaxattn.train.pretraining_data import PretrainingBatch, PretrainingFeed, heldout_batches
 from flaxattn.train.recipe import PretrainRecipe
 from flaxattn.train.report import read_metrics
 from flaxattn.train.run_folder import RunFolder, write_json
@@ -121,14 +121,14 @@ def build_task(
     module: BertForPreTraining,
     recipe: PretrainRecipe,
     tokenizer: Tokenizer,
-    training: Corpus,
-    heldout: Corpus,
+    training: TokenCorpus,
+    heldout: TokenCorpus,
 ) -> loop.Task:
     """What the loop needs: loss, optimiser, batches and evaluation."""
     loss = loss_function(module, recipe.entropy_price)
     part, parts = jax.process_index(), jax.process_count()
 
-    def flops(batch: Batch) -> float:
+    def flops(batch: PretrainingBatch) -> float:
         (rows, length), scored = batch.input_ids.shape, batch.masked_positions.shape[1]
         return bert_flops(module.config, rows, length, scored)
 
@@ -137,7 +137,9 @@ def build_task(
         totals=batch_totals,
         optimizer=optimizer(recipe),
         feed=PretrainingFeed(training, tokenizer, recipe, part=part, parts=parts),
-        evaluate=Evaluation(loss, heldout, tokenizer, recipe, sharding.make_mesh(recipe)),
+        evaluate=PretrainingEvaluation(
+            loss, heldout, tokenizer, recipe, sharding.make_mesh(recipe)
+        ),
         watch="mlm_loss",
         flops=flops,
     )
@@ -168,7 +170,7 @@ def build_module(recipe: PretrainRecipe, tokenizer: Tokenizer) -> BertForPreTrai
     )
 
 
-def batch_totals(batch: Batch) -> Totals:
+def batch_totals(batch: PretrainingBatch) -> Totals:
     """What the sums over a whole batch are divided by."""
     pairs = None if batch.packing is None else batch.packing.weights
     return pretraining_totals(batch.attention_mask, batch.masked_weights, pairs)
@@ -185,7 +187,7 @@ def loss_function(module: BertForPreTraining, entropy_price: float = 0.0) -> Los
     watched = module.clone(capture=Capture(stats=("entropy",)))
 
     def loss(
-        params: Params, batch: Batch, dropout: Array | None, totals: Totals
+        params: Params, batch: PretrainingBatch, dropout: Array | None, totals: Totals
     ) -> tuple[Array, Metrics]:
         pays, packing = entropy_price > 0 and dropout is not None, batch.packing
         out, state = (watched if pays else module).apply(
@@ -222,7 +224,7 @@ def loss_function(module: BertForPreTraining, entropy_price: float = 0.0) -> Los
     return loss
 
 
-def mean_entropy(state: Mapping[str, Any], batch: Batch) -> Float[Array, ""]:
+def mean_entropy(state: Mapping[str, Any], batch: PretrainingBatch) -> Float[Array, ""]:
     """Mean over layers, heads and real queries of the entropy in nats that `state` recorded."""
     seen = Trace.from_variables(state).encoder
     assert seen is not None
@@ -231,7 +233,7 @@ def mean_entropy(state: Mapping[str, Any], batch: Batch) -> Float[Array, ""]:
     return (entropy * real).sum() / (real.sum() * entropy.shape[0] * entropy.shape[2])
 
 
-class Evaluation:
+class PretrainingEvaluation:
     """Mean metrics over the first held-out batches, always the same ones.
 
     At the length of the phase that the next update is of; before and after training, of the last.
@@ -240,7 +242,7 @@ class Evaluation:
     def __init__(
         self,
         loss: LossFunction,
-        heldout: Corpus,
+        heldout: TokenCorpus,
         tokenizer: Tokenizer,
         recipe: PretrainRecipe,
         mesh: Mesh,

@@ -25,7 +25,7 @@ _AT_ONCE = 2**22  # tokens looked at in one piece
 
 
 @dataclasses.dataclass(frozen=True)
-class Corpus:
+class TokenCorpus:
     """All documents of a store, or one side of its held-out split.
 
     Light to send to another process: the arrays are opened again there, when first used.
@@ -108,11 +108,11 @@ class Corpus:
         bounds = self.bounds(number)
         return self.tokens[bounds[:-1][sentence] : bounds[1:][sentence]]
 
-    def split(self, fraction: float) -> tuple["Corpus", "Corpus"]:
+    def split(self, fraction: float) -> tuple["TokenCorpus", "TokenCorpus"]:
         """The training side and the held-out side."""
         return (
-            Corpus(self.folder, "training", fraction),
-            Corpus(self.folder, "heldout", fraction),
+            TokenCorpus(self.folder, "training", fraction),
+            TokenCorpus(self.folder, "heldout", fraction),
         )
 
     def pieces(self) -> Iterator[Integer[np.ndarray, " T"]]:
@@ -126,7 +126,7 @@ class Corpus:
                 yield self.tokens[piece : min(stop, piece + _AT_ONCE)]
 
 
-def count_tokens(corpus: Corpus, vocabulary: int) -> Int64[np.ndarray, " V"]:
+def count_tokens(corpus: TokenCorpus, vocabulary: int) -> Int64[np.ndarray, " V"]:
     """How often each id occurs."""
     counts = np.zeros(vocabulary, np.int64)
     for piece in corpus.pieces():
@@ -134,13 +134,13 @@ def count_tokens(corpus: Corpus, vocabulary: int) -> Int64[np.ndarray, " V"]:
     return counts
 
 
-def log_frequencies(corpus: Corpus, vocabulary: int) -> Float32[np.ndarray, " V"]:
+def log_frequencies(corpus: TokenCorpus, vocabulary: int) -> Float32[np.ndarray, " V"]:
     """Natural logarithms of the token frequencies, each count raised by one."""
     counts = count_tokens(corpus, vocabulary) + 1.0
     return np.log(counts / counts.sum()).astype(np.float32)
 
 
-def unigram_loss(training: Corpus, heldout: Corpus, vocabulary: int) -> float:
+def unigram_loss(training: TokenCorpus, heldout: TokenCorpus, vocabulary: int) -> float:
     """Cross-entropy in nats of held-out tokens under the training frequencies (add one).
 
     The loss of a model that ignores context: what masked language modelling must beat.

@@ -23,7 +23,7 @@ from flaxattn.files import remove_abandoned, sha256_of, written_whole
 from flaxattn.store.folder_lock import locked
 from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.train.columns import Column
-from flaxattn.train.corpus import COLUMNS, INDEX, Corpus
+from flaxattn.train.corpus import COLUMNS, INDEX, TokenCorpus
 from flaxattn.train.documents import read_documents
 from flaxattn.train.recipe import TextRecipe
 
@@ -44,7 +44,7 @@ def build_corpus(
     bad: BadRows | None = None,
     rebuild: bool = False,
     note: Note | None = None,
-) -> Corpus:
+) -> TokenCorpus:
     """The corpus of some files in a folder; made, or used again where it is there and fits.
 
     Processes of one machine that ask at the same time wait for the first one.
@@ -62,7 +62,7 @@ def build_corpus(
         note: told how far it is, a few times a second at most.
 
     Returns:
-        All documents; see `Corpus.split`.
+        All documents; see `TokenCorpus.split`.
 
     Raises:
         InputError: a row cannot be used, there are too few documents, or the folder holds
@@ -89,7 +89,7 @@ def build_corpus(
             except CheckpointError:
                 if not _fits(folder, made_of, rebuild):  # else another host was faster
                     raise
-    return Corpus(folder)
+    return TokenCorpus(folder)
 
 
 def _too_little(documents: int, files: int, fewest: int) -> InputError:

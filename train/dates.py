@@ -65,7 +65,7 @@ _CHUNK = 10_000
 _PROBES = [datetime.date(2004, month, day) for month in range(1, 13) for day in (5, 15)]
 
 
-class Example(NamedTuple):
+class DateExample(NamedTuple):
     """A date as somebody wrote it, in ISO 8601, and the format it is written in."""
 
     text: str
@@ -128,7 +128,7 @@ def split(every: Sequence[Format], seed: int = SEED) -> Split:
 
 def examples(
     count: int, seed: int, formats: Sequence[Format], dates: Sequence[datetime.date]
-) -> Iterator[Example]:
+) -> Iterator[DateExample]:
     """Draw a format and then a date it can write, again and again.
 
     Example n is the same for every count. A format with two figures for the year gets dates from
@@ -156,10 +156,10 @@ def examples(
             one = formats[which % len(formats)]
             pool = recent if one.two_digits else dates
             date = pool[when % len(pool)]
-            yield Example(one.render(date), date.isoformat(), one)
+            yield DateExample(one.render(date), date.isoformat(), one)
 
 
-def new_to(seen: Sequence[Format], drawn: Iterator[Example]) -> Iterator[Example]:
+def new_to(seen: Sequence[Format], drawn: Iterator[DateExample]) -> Iterator[DateExample]:
     """Leave out examples whose text one of the seen formats writes too.
 
     "May 3, 2009" is full and short month at once: it says nothing about an unseen format.
@@ -219,7 +219,7 @@ def write(
     return {"seen": len(seen), "unseen": len(unseen)}
 
 
-def _write_part(folder: Path, part: str, drawn: Iterator[Example]) -> None:
+def _write_part(folder: Path, part: str, drawn: Iterator[DateExample]) -> None:
     with (
         open(folder / f"{part}.source", "w", encoding="utf-8", newline="\n") as source,
         open(folder / f"{part}.target", "w", encoding="utf-8", newline="\n") as target,

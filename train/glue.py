@@ -32,8 +32,8 @@ from flaxattn.train import gates, loop, sharding
 from flaxattn.train.card import write_card
 from flaxattn.train.curves import draw_curves
 from flaxattn.train.flops import bert_flops
-from flaxattn.train.glue_data import Encoded, GlueBatch, GlueFeed, encode
-from flaxattn.train.glue_files import Part, read_parts
+from flaxattn.train.glue_data import EncodedExamples, GlueBatch, GlueFeed, encode
+from flaxattn.train.glue_files import TaskPart, read_parts
 from flaxattn.train.glue_model import (
     batch_totals,
     build_module,
@@ -52,7 +52,7 @@ from flaxattn.train.run_folder import RunFolder, write_json
 from flaxattn.train.state import LossFunction, Params
 
 
-class Judged(NamedTuple):
+class SeedResult(NamedTuple):
     """What one seed came to: its best parameters, on the host, and how good they are."""
 
     seed: int
@@ -76,7 +76,7 @@ class FineTuning:
     task: GlueTask
     recipe: GlueRecipe
     base: PretrainedBert
-    data: Mapping[str, Encoded]
+    data: Mapping[str, EncodedExamples]
     identity: Mapping[str, str]
 
     @functools.cached_property
@@ -153,7 +153,7 @@ def finetune(
 
 
 def prepare(
-    task: GlueTask, parts: Mapping[str, Part], recipe: GlueRecipe, bad: BadRows
+    task: GlueTask, parts: Mapping[str, TaskPart], recipe: GlueRecipe, bad: BadRows
 ) -> FineTuning:
     """Load the model, tokenise the data and settle the number of steps.
 
@@ -180,7 +180,7 @@ def prepare(
     return FineTuning(task, recipe.for_examples(data["train"].size), base, data, identity)
 
 
-def one_seed(shared: FineTuning, seed: int, folder: RunFolder) -> Judged:
+def one_seed(shared: FineTuning, seed: int, folder: RunFolder) -> SeedResult:
     """Train with one seed, or take what an earlier run left, and judge the best parameters.
 
     Args:
@@ -217,10 +217,10 @@ def one_seed(shared: FineTuning, seed: int, folder: RunFolder) -> Judged:
     params = sharding.gather(done.state.params)
     if recipe.gate_price:
         facts["closed_heads"] = gates.closed_heads(params)
-    return Judged(seed, gates.folded(params), metrics, facts)
+    return SeedResult(seed, gates.folded(params), metrics, facts)
 
 
-def write_model(shared: FineTuning, best: Judged, folder: RunFolder, command: str) -> None:
+def write_model(shared: FineTuning, best: SeedResult, folder: RunFolder, command: str) -> None:
     """Write the best seed's Hugging Face directory, with a model card."""
     model, task = folder.path / "model", shared.task
     recipe = dataclasses.replace(shared.recipe, seed=best.seed)
@@ -237,7 +237,11 @@ def write_model(shared: FineTuning, best: Judged, folder: RunFolder, command: st
 
 
 def write_traces(
-    shared: FineTuning, best: Judged, parts: Mapping[str, Part], folder: RunFolder, count: int
+    shared: FineTuning,
+    best: SeedResult,
+    parts: Mapping[str, TaskPart],
+    folder: RunFolder,
+    count: int,
 ) -> None:
     """Store the attention to the first dev examples, before and after fine-tuning."""
     examples = parts["dev"].examples[:count]
@@ -278,7 +282,7 @@ def _evaluate(shared: FineTuning, mesh: Mesh, params: Params) -> dict[str, float
 
 
 def _summary(
-    shared: FineTuning, parts: Mapping[str, Part], bad: BadRows, runs: list[Judged]
+    shared: FineTuning, parts: Mapping[str, TaskPart], bad: BadRows, runs: list[SeedResult]
 ) -> dict[str, Any]:
     return {
         "version": __version__,

@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 
 from flaxattn.corpus.bad_rows import BadRows, Problem, excerpt
 from flaxattn.text.tokenizer import Tokenizer, longest_first
-from flaxattn.train.glue_files import Example
+from flaxattn.train.glue_files import GlueExample
 from flaxattn.train.recipe import GlueRecipe
 
 _WINDOW = 64  # batches whose examples are sorted by length together
@@ -38,7 +38,7 @@ class GlueBatch(NamedTuple):
     weight: Float[np.ndarray, " B"]
 
 
-class Encoded(NamedTuple):
+class EncodedExamples(NamedTuple):
     """N tokenised examples, one after the other.
 
     Attributes:
@@ -46,7 +46,7 @@ class Encoded(NamedTuple):
         types: token types of all.
         starts: where each begins; the last entry is the end.
         label: label id or number; 0 where there is none.
-        position: see `Example`.
+        position: see `GlueExample`.
         file: number of the file in `files`.
         line: line in it.
         files: their names.
@@ -101,8 +101,8 @@ class Encoded(NamedTuple):
 
 
 def encode(
-    examples: Sequence[Example], tokenizer: Tokenizer, max_length: int, bad: BadRows
-) -> Encoded:
+    examples: Sequence[GlueExample], tokenizer: Tokenizer, max_length: int, bad: BadRows
+) -> EncodedExamples:
     """Tokenise examples; those too long lose tokens one by one from their longer text.
 
     Args:
@@ -112,7 +112,7 @@ def encode(
         bad: takes an example of which the tokenizer leaves nothing, such as control characters.
     """
     rows: list[tuple[list[int], list[int]]] = []
-    kept: list[Example] = []
+    kept: list[GlueExample] = []
     truncated = 0
     for start in range(0, len(examples), _TOGETHER):
         some = examples[start : start + _TOGETHER]
@@ -128,7 +128,7 @@ def encode(
     files = tuple(dict.fromkeys(example.file for example in kept))
     number = {file: i for i, file in enumerate(files)}
     flat = [np.array([i for row in rows for i in row[side]], np.int32) for side in (0, 1)]
-    return Encoded(
+    return EncodedExamples(
         ids=flat[0],
         types=flat[1].astype(np.int8),
         starts=np.cumsum([0, *(len(row[0]) for row in rows)]),
@@ -159,7 +159,9 @@ class GlueFeed:
     window and cut into batches, which are shuffled. All of it depends on (seed, epoch) alone.
     """
 
-    def __init__(self, data: Encoded, recipe: GlueRecipe, part: int = 0, parts: int = 1) -> None:
+    def __init__(
+        self, data: EncodedExamples, recipe: GlueRecipe, part: int = 0, parts: int = 1
+    ) -> None:
         """Take the examples of all hosts, of which this one gets a part of each batch.
 
         Args:
@@ -208,7 +210,7 @@ class GlueFeed:
 
 
 def _encode(
-    examples: Sequence[Example], tokenizer: Tokenizer, limit: int
+    examples: Sequence[GlueExample], tokenizer: Tokenizer, limit: int
 ) -> list[tuple[list[int], list[int], int] | None]:
     """Ids, types and how many tokens were cut; None where a text has no token."""
     backend = tokenizer.backend

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from flaxattn.corpus.bad_rows import BadRows, Problem, excerpt
 from flaxattn.corpus.rows import Row, read_rows, text_of
 from flaxattn.errors import InputError, UnavailableError
-from flaxattn.train.glue_tasks import PART_NAMES, GlueTask, Layout
+from flaxattn.train.glue_tasks import PART_NAMES, FileLayout, GlueTask
 from flaxattn.train.recipe import GlueRecipe
 
 DEV_SHARE = 0.1  # of the training examples, where there is no dev part
@@ -26,7 +26,7 @@ _HUB_NAME = "nyu-mll/glue"
 _SUFFIXES = (".csv", ".jsonl", ".parquet", ".csv.gz", ".jsonl.gz")
 
 
-class Example(NamedTuple):
+class GlueExample(NamedTuple):
     """One or two texts with their label, and where they come from.
 
     Attributes:
@@ -46,16 +46,16 @@ class Example(NamedTuple):
     position: int
 
 
-class Part(NamedTuple):
+class TaskPart(NamedTuple):
     """The examples of a part, and a fingerprint of what they were read from, by file."""
 
-    examples: list[Example]
+    examples: list[GlueExample]
     sha256: dict[str, str]
 
 
 def read_parts(
     task: GlueTask, data: str | Path, recipe: GlueRecipe, bad: BadRows, wanted: Sequence[str]
-) -> dict[str, Part]:
+) -> dict[str, TaskPart]:
     """Those of the wanted parts that are there.
 
     Where "dev" is wanted and absent, it is split off "train": each example by a hash of the seed
@@ -78,23 +78,25 @@ def read_parts(
         whole = found.get("train") or _read(task, data, "train", recipe, bad)
         if whole is not None:
             train, dev = split(whole.examples, recipe.seed)
-            found["dev"] = Part(dev, whole.sha256)
+            found["dev"] = TaskPart(dev, whole.sha256)
             if "train" in found:
-                found["train"] = Part(train, whole.sha256)
+                found["train"] = TaskPart(train, whole.sha256)
     for part in wanted:
         if part in ("train", "dev") and not (part in found and found[part].examples):
             raise InputError(_nothing(task, data, part, recipe, bad))
     return found
 
 
-def split(examples: Sequence[Example], seed: int) -> tuple[list[Example], list[Example]]:
+def split(
+    examples: Sequence[GlueExample], seed: int
+) -> tuple[list[GlueExample], list[GlueExample]]:
     """Training and dev examples, the same ones for the same seed.
 
     Args:
         examples: to be split.
         seed: other seeds give other splits.
     """
-    sides: tuple[list[Example], list[Example]] = ([], [])
+    sides: tuple[list[GlueExample], list[GlueExample]] = ([], [])
     for example in examples:
         text = f"{seed}\t{example.first}\t{example.second or ''}"
         sides[zlib.crc32(text.encode()) < DEV_SHARE * 2**32].append(example)
@@ -165,7 +167,7 @@ def _is_float(value: Any) -> bool:
 
 def _read(
     task: GlueTask, data: str | Path, part: str, recipe: GlueRecipe, bad: BadRows
-) -> Part | None:
+) -> TaskPart | None:
     if str(data).startswith(HUB):
         return _from_datasets(task, str(data), part, recipe, bad)
     for folder in _folders(task, Path(data)):
@@ -174,7 +176,7 @@ def _read(
         for layout in _layouts(task, folder, part, recipe):
             paths = [folder / file for file in layout.files]
             if all(path.is_file() or path.is_symlink() for path in paths):
-                return Part(
+                return TaskPart(
                     list(_examples(task, _rows(paths, layout, bad), layout, bad)),
                     {path.name: _digest(path) for path in paths},
                 )
@@ -194,7 +196,7 @@ def _folders(task: GlueTask, data: Path) -> list[Path]:
     return [data, *(folder for folder in inside if folder.is_dir())]
 
 
-def _layouts(task: GlueTask, folder: Path, part: str, recipe: GlueRecipe) -> Iterator[Layout]:
+def _layouts(task: GlueTask, folder: Path, part: str, recipe: GlueRecipe) -> Iterator[FileLayout]:
     """Ways to read a part, the classic ones first; named columns ask for plain files."""
     if not recipe.text_column:
         yield from task.parts[part]
@@ -203,10 +205,10 @@ def _layouts(task: GlueTask, folder: Path, part: str, recipe: GlueRecipe) -> Ite
     tsv = (".tsv", ".tsv.gz") if recipe.text_column else ()
     for name in PART_NAMES[part]:
         for suffix in (*_SUFFIXES, *tsv):
-            yield Layout((name + suffix,), texts, label)
+            yield FileLayout((name + suffix,), texts, label)
         shards = sorted(path.name for path in folder.glob(f"{name}-*-of-*.parquet"))
         if shards:
-            yield Layout(tuple(shards), texts, label)
+            yield FileLayout(tuple(shards), texts, label)
 
 
 def _columns(task: GlueTask, recipe: GlueRecipe) -> tuple[tuple[str, ...], str]:
@@ -216,7 +218,7 @@ def _columns(task: GlueTask, recipe: GlueRecipe) -> tuple[tuple[str, ...], str]:
     return texts, recipe.label_column or "label"
 
 
-def _rows(paths: list[Path], layout: Layout, bad: BadRows) -> Iterator[tuple[int, Row]]:
+def _rows(paths: list[Path], layout: FileLayout, bad: BadRows) -> Iterator[tuple[int, Row]]:
     """Rows with their index; bad ones have an index too."""
     start = bad.seen
     label = (layout.label,) if layout.label else ()
@@ -227,8 +229,8 @@ def _rows(paths: list[Path], layout: Layout, bad: BadRows) -> Iterator[tuple[int
 
 
 def _examples(
-    task: GlueTask, rows: Iterator[tuple[int, Row]], layout: Layout, bad: BadRows
-) -> Iterator[Example]:
+    task: GlueTask, rows: Iterator[tuple[int, Row]], layout: FileLayout, bad: BadRows
+) -> Iterator[GlueExample]:
     for index, row in rows:
         texts = []
         for column in layout.texts:
@@ -242,12 +244,12 @@ def _examples(
         if label is None and layout.label:
             continue
         second = texts[1] if len(texts) == 2 else None
-        yield Example(texts[0], second, label, row.file, row.line, index)
+        yield GlueExample(texts[0], second, label, row.file, row.line, index)
 
 
 def _from_datasets(
     task: GlueTask, data: str | Path, part: str, recipe: GlueRecipe, bad: BadRows
-) -> Part | None:
+) -> TaskPart | None:
     try:
         import datasets  # pyright: ignore[reportMissingImports] - it is optional
     except ImportError as error:
@@ -270,7 +272,7 @@ def _from_datasets(
     if name is None:
         return None
     texts, label = _columns(task, recipe)
-    layout = Layout((), texts, "" if part in task.submissions else label)
+    layout = FileLayout((), texts, "" if part in task.submissions else label)
 
     def rows() -> Iterator[tuple[int, Row]]:
         for index, values in enumerate(held[name]):
@@ -279,7 +281,7 @@ def _from_datasets(
 
     examples = list(_examples(task, rows(), layout, bad))
     text = repr([example[:3] for example in examples])
-    return Part(examples, {f"{data}[{name}]": hashlib.sha256(text.encode()).hexdigest()})
+    return TaskPart(examples, {f"{data}[{name}]": hashlib.sha256(text.encode()).hexdigest()})
 
 
 def _digest(path: Path) -> str:

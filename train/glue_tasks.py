@@ -14,7 +14,7 @@ from typing import NamedTuple
 from flaxattn.errors import InputError
 
 
-class Layout(NamedTuple):
+class FileLayout(NamedTuple):
     """One way in which a part of a task lies on the disk.
 
     Attributes:
@@ -53,7 +53,7 @@ class GlueTask:
     columns: tuple[str, ...]
     labels: tuple[str, ...]
     metrics: tuple[str, ...]
-    parts: Mapping[str, tuple[Layout, ...]]
+    parts: Mapping[str, tuple[FileLayout, ...]]
     submissions: Mapping[str, str]
     writes_names: bool = False
     limits: tuple[float, float] = (0.0, 5.0)
@@ -83,21 +83,21 @@ _CLASSES = ("entailment", "neutral", "contradiction")
 _PAIR = ("sentence1", "sentence2")
 _COLA = ("source", "label", "mark", "sentence")
 _AX = (
-    Layout(("diagnostic.tsv",), _PAIR),
-    Layout(("diagnostic/diagnostic.tsv",), _PAIR),
-    Layout(("../diagnostic/diagnostic.tsv",), _PAIR),
-    Layout(("../AX/diagnostic.tsv",), _PAIR),
-    Layout(("AX.tsv",), _PAIR),
-    Layout(("../AX/AX.tsv",), _PAIR),
+    FileLayout(("diagnostic.tsv",), _PAIR),
+    FileLayout(("diagnostic/diagnostic.tsv",), _PAIR),
+    FileLayout(("../diagnostic/diagnostic.tsv",), _PAIR),
+    FileLayout(("../AX/diagnostic.tsv",), _PAIR),
+    FileLayout(("AX.tsv",), _PAIR),
+    FileLayout(("../AX/AX.tsv",), _PAIR),
 )
 
 
-def _classic(texts: tuple[str, ...], label: str) -> dict[str, tuple[Layout, ...]]:
+def _classic(texts: tuple[str, ...], label: str) -> dict[str, tuple[FileLayout, ...]]:
     """`train.tsv`, `dev.tsv` and `test.tsv`, all with a header."""
     return {
-        "train": (Layout(("train.tsv",), texts, label),),
-        "dev": (Layout(("dev.tsv",), texts, label),),
-        "test": (Layout(("test.tsv",), texts),),
+        "train": (FileLayout(("train.tsv",), texts, label),),
+        "dev": (FileLayout(("dev.tsv",), texts, label),),
+        "test": (FileLayout(("test.tsv",), texts),),
     }
 
 
@@ -108,7 +108,7 @@ def _task(
     metrics: tuple[str, ...] = ("accuracy",),
     columns: tuple[str, ...] = _PAIR,
     label: str = "label",
-    **more: tuple[Layout, ...],
+    **more: tuple[FileLayout, ...],
 ) -> GlueTask:
     """A task in the usual layout, with more layouts for some parts."""
     parts = _classic(columns, label)
@@ -118,16 +118,16 @@ def _task(
     return GlueTask(name, folder, columns, labels, metrics, parts, submission, names)
 
 
-def _headless(*files: str) -> Layout:
-    return Layout(files, ("sentence",), "label", _COLA)
+def _headless(*files: str) -> FileLayout:
+    return FileLayout(files, ("sentence",), "label", _COLA)
 
 
 def _mrpc() -> GlueTask:
     texts = ("#1 String", "#2 String")
     txt = "msr_paraphrase_{}.txt"
     parts = _classic(texts, "Quality")
-    parts["train"] += (Layout((txt.format("train"),), texts, "Quality", kind="tsv"),)
-    parts["test"] += (Layout((txt.format("test"),), texts, kind="tsv"),)
+    parts["train"] += (FileLayout((txt.format("train"),), texts, "Quality", kind="tsv"),)
+    parts["test"] += (FileLayout((txt.format("test"),), texts, kind="tsv"),)
     labels = ("not_equivalent", "equivalent")
     metrics = ("accuracy", "f1")
     return GlueTask("mrpc", "MRPC", _PAIR, labels, metrics, parts, {"test": "MRPC.tsv"})
@@ -138,14 +138,14 @@ def _stsb() -> GlueTask:
     for part in parts:
         file = (f"stsb-en-{part}.csv",)
         label = "" if part == "test" else "score"
-        parts[part] += (Layout(file, _PAIR, label, (*_PAIR, "score")),)
+        parts[part] += (FileLayout(file, _PAIR, label, (*_PAIR, "score")),)
     metrics = ("pearson", "spearman")
     return GlueTask("stsb", "STS-B", _PAIR, (), metrics, parts, {"test": "STS-B.tsv"})
 
 
 def _mnli() -> GlueTask:
-    def one(file: str, label: str = "gold_label") -> tuple[Layout, ...]:
-        return (Layout((file,), _PAIR, label),)
+    def one(file: str, label: str = "gold_label") -> tuple[FileLayout, ...]:
+        return (FileLayout((file,), _PAIR, label),)
 
     parts = {
         "train": one("train.tsv"),
@@ -172,7 +172,7 @@ def _cola() -> GlueTask:
             _headless("dev.tsv"),
             _headless("in_domain_dev.tsv", "out_of_domain_dev.tsv"),
         ),
-        "test": (Layout(("test.tsv",), ("sentence",)),),
+        "test": (FileLayout(("test.tsv",), ("sentence",)),),
     }
     labels = ("unacceptable", "acceptable")
     files = {"test": "CoLA.tsv"}

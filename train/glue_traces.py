@@ -24,7 +24,7 @@ from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.trace import tensor_file as tensorfile
 from flaxattn.trace.tensor_file import TensorFiles
 from flaxattn.trace.trace import Trace
-from flaxattn.train.glue_files import Example
+from flaxattn.train.glue_files import GlueExample
 
 _FILE = "trace.json"
 _TOGETHER = 8  # examples in memory at once
@@ -32,7 +32,7 @@ _CAPTURE = Capture(weights=True, dtype="float16")
 
 
 def save_trace(
-    folder: Path, model: PretrainedBert, examples: Sequence[Example], max_length: int
+    folder: Path, model: PretrainedBert, examples: Sequence[GlueExample], max_length: int
 ) -> None:
     """Read examples and store what attention saw, each without padding.
 
@@ -103,14 +103,14 @@ def load_trace(folder: str | Path) -> Trace:
     )
 
 
-def _read(model: PretrainedBert, examples: Sequence[Example]) -> Trace:
+def _read(model: PretrainedBert, examples: Sequence[GlueExample]) -> Trace:
     firsts = [example.first for example in examples]
     seconds = [example.second or "" for example in examples]
     second = None if examples[0].second is None else seconds
     return model.trace(firsts, second, capture=_CAPTURE, truncate=True)
 
 
-def _row(example: Example, trace: Trace) -> dict[str, Any]:
+def _row(example: GlueExample, trace: Trace) -> dict[str, Any]:
     assert trace.segments is not None
     assert trace.special is not None
     return {

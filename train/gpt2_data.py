@@ -18,7 +18,7 @@ from tokenizers import decoders
 
 from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.text.tokenizer import Tokenizer
-from flaxattn.train.corpus import Corpus
+from flaxattn.train.corpus import TokenCorpus
 from flaxattn.train.documents import read_texts
 from flaxattn.train.gpt2_recipe import Gpt2Recipe
 from flaxattn.train.packing import AnyArray, packing_of, places_of, row_table, spread
@@ -82,7 +82,7 @@ def read_plain(files: Sequence[Path], recipe: Gpt2Recipe, bad: BadRows) -> Itera
             yield [apart.join(text)]
 
 
-def cut_pieces(corpus: Corpus, block: int, stride: int) -> Pieces:
+def cut_pieces(corpus: TokenCorpus, block: int, stride: int) -> Pieces:
     """Windows of documents that predict each token after the first of a document exactly once.
 
     Args:
@@ -107,13 +107,15 @@ def cut_pieces(corpus: Corpus, block: int, stride: int) -> Pieces:
     )
 
 
-class Rows:
+class TokenRows:
     """Pieces of a corpus in rows of S tokens, any of which come as a batch.
 
     Memory: 48 bytes per piece; the tokens stay on disk.
     """
 
-    def __init__(self, corpus: Corpus, pieces: Pieces, block: int, most: int, end_id: int) -> None:
+    def __init__(
+        self, corpus: TokenCorpus, pieces: Pieces, block: int, most: int, end_id: int
+    ) -> None:
         """Pack.
 
         Args:
@@ -194,7 +196,7 @@ class TextFeed:
     one and the first of the next.
     """
 
-    def __init__(self, rows: Rows, recipe: Gpt2Recipe, part: int = 0, parts: int = 1) -> None:
+    def __init__(self, rows: TokenRows, recipe: Gpt2Recipe, part: int = 0, parts: int = 1) -> None:
         """Take the rows of all hosts, of which this one gets a part of each batch.
 
         Args:

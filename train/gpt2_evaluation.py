@@ -22,8 +22,8 @@ from flaxattn.models.gpt2 import GPT2LM
 from flaxattn.pretrained.pretrained_gpt2 import PretrainedGPT2
 from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.train import loop, sharding
-from flaxattn.train.corpus import Corpus
-from flaxattn.train.gpt2_data import Rows, bytes_of_pieces
+from flaxattn.train.corpus import TokenCorpus
+from flaxattn.train.gpt2_data import TokenRows, bytes_of_pieces
 from flaxattn.train.gpt2_recipe import Gpt2Recipe
 from flaxattn.train.state import LossFunction, Params
 
@@ -31,13 +31,13 @@ _BEGINNINGS, _WORDS = 3, 8  # held-out documents that are continued, and tokens 
 _LARGEST = 100.0  # nats; the exponential of more is no news
 
 
-class Evaluation:
+class LanguageModelEvaluation:
     """Metrics on held-out rows, as `loop.Task` wants them."""
 
     def __init__(
         self,
         loss: LossFunction,
-        rows: Rows,
+        rows: TokenRows,
         tokenizer: Tokenizer,
         recipe: Gpt2Recipe,
         mesh: Mesh,
@@ -94,7 +94,12 @@ class Samples:
     """Continuations of the same prompts at each evaluation, on standard error and in a file."""
 
     def __init__(
-        self, module: GPT2LM, tokenizer: Tokenizer, recipe: Gpt2Recipe, heldout: Corpus, path: Path
+        self,
+        module: GPT2LM,
+        tokenizer: Tokenizer,
+        recipe: Gpt2Recipe,
+        heldout: TokenCorpus,
+        path: Path,
     ) -> None:
         """Prepare.
 
@@ -153,7 +158,7 @@ class Samples:
         return [text.removeprefix(given) for text, given in zip(told, self._prompts, strict=True)]
 
 
-def beginnings(corpus: Corpus, tokenizer: Tokenizer) -> list[str]:
+def beginnings(corpus: TokenCorpus, tokenizer: Tokenizer) -> list[str]:
     """The first few tokens of the first few documents, as text."""
     found = (corpus.document(n)[:_WORDS] for n in range(min(_BEGINNINGS, len(corpus))))
     texts = (tokenizer.decode(ids.tolist()).rstrip("\ufffd \n") for ids in found)

@@ -31,13 +31,13 @@ from flaxattn.text.byte_bpe_training import train_byte_bpe
 from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.train import loop, sharding
 from flaxattn.train.card import hardware, write_card
-from flaxattn.train.corpus import Corpus, count_tokens, unigram_loss
+from flaxattn.train.corpus import TokenCorpus, count_tokens, unigram_loss
 from flaxattn.train.corpus_writer import build_corpus, tokenizer_digest
 from flaxattn.train.curves import draw_curves
 from flaxattn.train.documents import check_files
 from flaxattn.train.flops import gpt2_flops
-from flaxattn.train.gpt2_data import Rows, TextBatch, TextFeed, cut_pieces, read_plain
-from flaxattn.train.gpt2_evaluation import Evaluation, Samples
+from flaxattn.train.gpt2_data import TextBatch, TextFeed, TokenRows, cut_pieces, read_plain
+from flaxattn.train.gpt2_evaluation import LanguageModelEvaluation, Samples
 from flaxattn.train.gpt2_model import (
     batch_totals,
     build_module,
@@ -54,11 +54,11 @@ from flaxattn.train.state import Params
 from flaxattn.train.tokenizer_training import learn_once
 
 
-class Prepared(NamedTuple):
+class PreparedText(NamedTuple):
     """What a run learns from and is judged by, the model it trains, and where that starts."""
 
-    training: Corpus
-    heldout: Corpus
+    training: TokenCorpus
+    heldout: TokenCorpus
     tokenizer: Tokenizer
     config: GPT2Config
     base: PretrainedGPT2 | None
@@ -101,7 +101,7 @@ def train_gpt2_lm(
         end = data.config.eos_token_id
         assert end is not None
         pieces = cut_pieces(data.training, recipe.block, recipe.block)
-        rows = Rows(data.training, pieces, recipe.block, recipe.pack, end)
+        rows = TokenRows(data.training, pieces, recipe.block, recipe.pack, end)
         recipe = recipe.for_rows(len(rows), data.config.n_embd)
         folder.claim(recipe, data.identity)
         module = build_module(data.config, recipe)
@@ -127,7 +127,7 @@ def prepare(
     recipe: Gpt2Recipe,
     bad: BadRows,
     given: Path | None = None,
-) -> Prepared:
+) -> PreparedText:
     """Load the model to go on from, find or learn a tokenizer, and tokenise the text once.
 
     Args:
@@ -146,7 +146,7 @@ def prepare(
     config = choose_config(recipe, tokenizer, base)
     rebuild = folder.fresh or folder.allow_changes
 
-    def store(name: str, files: Sequence[Path], fewest: int) -> Corpus:
+    def store(name: str, files: Sequence[Path], fewest: int) -> TokenCorpus:
         with Console(stderr=True).status("reading text") as shown:
             return build_corpus(
                 files,
@@ -177,11 +177,11 @@ def prepare(
         "tokenizer": tokenizer_digest(tokenizer),
         "start": "" if base is None else _digest(base.params),
     }
-    return Prepared(training, heldout, tokenizer, config, base, identity)
+    return PreparedText(training, heldout, tokenizer, config, base, identity)
 
 
 def build_task(
-    module: GPT2LM, recipe: Gpt2Recipe, data: Prepared, rows: Rows, samples: Path
+    module: GPT2LM, recipe: Gpt2Recipe, data: PreparedText, rows: TokenRows, samples: Path
 ) -> loop.Task:
     """What the loop needs: loss, optimiser, batches and evaluation.
 
@@ -195,7 +195,7 @@ def build_task(
     assert data.config.eos_token_id is not None
     loss, block = loss_function(module), recipe.block
     pieces = cut_pieces(data.heldout, block, recipe.step_of_windows)
-    heldout = Rows(
+    heldout = TokenRows(
         data.heldout,
         pieces.first(recipe.evaluate_tokens),
         block,
@@ -215,7 +215,7 @@ def build_task(
         totals=batch_totals,
         optimizer=optimizer(recipe),
         feed=TextFeed(rows, recipe, jax.process_index(), jax.process_count()),
-        evaluate=Evaluation(loss, heldout, data.tokenizer, recipe, mesh, writing),
+        evaluate=LanguageModelEvaluation(loss, heldout, data.tokenizer, recipe, mesh, writing),
         watch="nll",
         keep_best=True,
         flops=flops,
@@ -253,7 +253,7 @@ def _digest(params: Params) -> str:
 
 
 def _summary(
-    data: Prepared, recipe: Gpt2Recipe, done: loop.Run, folder: RunFolder
+    data: PreparedText, recipe: Gpt2Recipe, done: loop.Run, folder: RunFolder
 ) -> dict[str, Any]:
     heldout = [row for row in read_metrics(folder.metrics) if row["kind"] == "heldout"]
     assert done.best is not None
@@ -280,7 +280,7 @@ def _write(
     folder: RunFolder,
     module: GPT2LM,
     params: Params,
-    data: Prepared,
+    data: PreparedText,
     recipe: Gpt2Recipe,
     summary: Mapping[str, Any],
     command: str,

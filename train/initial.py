@@ -15,13 +15,13 @@ import numpy as np
 from jaxtyping import Array, Float, Float32, Integer
 
 from flaxattn.models.bert import BertForPreTraining
-from flaxattn.train.corpus import Corpus, log_frequencies
+from flaxattn.train.corpus import TokenCorpus, log_frequencies
 from flaxattn.train.recipe import PretrainRecipe
 from flaxattn.train.state import Params
 
 
 def initial_parameters(
-    module: BertForPreTraining, recipe: PretrainRecipe, training: Corpus
+    module: BertForPreTraining, recipe: PretrainRecipe, training: TokenCorpus
 ) -> Params:
     """Parameters drawn from the recipe's seed, with the starts that the recipe asks for.
 

@@ -16,7 +16,7 @@ import numpy as np
 from flaxattn.errors import InputError
 from flaxattn.text.tokenizer import longest_first
 from flaxattn.train.columns import Column, mapped
-from flaxattn.train.corpus import Corpus
+from flaxattn.train.corpus import TokenCorpus
 from flaxattn.train.draws import raw_draws
 
 SPECIAL_TOKENS = 3  # [CLS] first [SEP] second [SEP]
@@ -34,7 +34,7 @@ PAIR = np.dtype(
 )
 
 
-class Pair(NamedTuple):
+class SegmentPair(NamedTuple):
     """Two segments, by their first token in the corpus and their length; a row of `PAIR`."""
 
     first: int
@@ -58,14 +58,14 @@ class Outline(NamedTuple):
     members: memoryview
 
     @classmethod
-    def of(cls, corpus: Corpus) -> "Outline":
+    def of(cls, corpus: TokenCorpus) -> "Outline":
         """The outline of a corpus, still on disk."""
         return cls(*map(memoryview, (corpus.sentences, corpus.documents, corpus.members)))
 
 
 def cut_document(
     outline: Outline, number: int, length: int, short_prob: float, rng: random.Random
-) -> list[Pair]:
+) -> list[SegmentPair]:
     """Sentence pairs of one document (BERT paper §A.2, as coded).
 
     Args:
@@ -102,7 +102,7 @@ def cut_document(
             start += _front(first_length - kept[0], rng)
             second += _front(second_length - kept[1], rng)
             first_length, second_length = kept
-        pairs.append(Pair(start, second, first_length, second_length, is_random))
+        pairs.append(SegmentPair(start, second, first_length, second_length, is_random))
     return pairs
 
 
@@ -127,7 +127,7 @@ def _random_segment(
     return start, bounds[bisect_left(bounds, start + wanted, i + 1, end)] - start
 
 
-def write_plan(path: Path, corpus: Corpus, length: int, short_prob: float, key: str) -> int:
+def write_plan(path: Path, corpus: TokenCorpus, length: int, short_prob: float, key: str) -> int:
     """Write the pairs of one pass over a corpus, shuffled, as an array of `PAIR`.
 
     Args:
@@ -148,7 +148,7 @@ def write_plan(path: Path, corpus: Corpus, length: int, short_prob: float, key: 
     ordered = path.with_name(f"{path.stem}-ordered.npy")
     outline, rng = Outline.of(corpus), random.Random()
     with Column(ordered, PAIR) as column:
-        pairs: list[Pair] = []
+        pairs: list[SegmentPair] = []
         for number in outline.members:
             rng.seed(f"{key}/{number}")
             pairs += cut_document(outline, number, length, short_prob, rng)

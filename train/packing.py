@@ -38,7 +38,7 @@ class Packing(NamedTuple):
     weights: Float32[AnyArray, "B N"]
 
 
-class Places(NamedTuple):
+class PackedPlaces(NamedTuple):
     """Of n pairs, ordered by row and by place in it: row, number in the row, first position."""
 
     row: Int[np.ndarray, " n"]
@@ -90,7 +90,7 @@ def lengths(pairs: np.ndarray) -> Int32[np.ndarray, " n"]:
     return pairs["first_length"] + pairs["second_length"] + np.int32(SPECIAL_TOKENS)
 
 
-def find_places(rows: np.ndarray) -> Places:
+def find_places(rows: np.ndarray) -> PackedPlaces:
     """Where the pairs of rows `[B, N]` of `PAIR` lie, one after the other from the left."""
     row, number = np.nonzero(rows["first_length"])
     return places_of(row, number, lengths(rows[row, number]))
@@ -98,7 +98,7 @@ def find_places(rows: np.ndarray) -> Places:
 
 def places_of(
     row: Int[np.ndarray, " n"], number: Int[np.ndarray, " n"], sizes: Int[np.ndarray, " n"]
-) -> Places:
+) -> PackedPlaces:
     """Where n stretches of tokens lie, one after the other from the left of each row.
 
     Args:
@@ -107,11 +107,14 @@ def places_of(
         sizes: tokens of each.
     """
     before = np.cumsum(sizes) - sizes
-    return Places(row, number, before - before[np.searchsorted(row, row)])
+    return PackedPlaces(row, number, before - before[np.searchsorted(row, row)])
 
 
 def spread(
-    values: Int32[np.ndarray, "n S"], sizes: Int32[np.ndarray, " n"], places: Places, rows: int
+    values: Int32[np.ndarray, "n S"],
+    sizes: Int32[np.ndarray, " n"],
+    places: PackedPlaces,
+    rows: int,
 ) -> Int32[np.ndarray, "B S"]:
     """Move what pairs have in rows of their own to where they lie; 0 elsewhere."""
     length = values.shape[1]
@@ -123,7 +126,7 @@ def spread(
 
 
 def packing_of(
-    sizes: Int32[np.ndarray, " n"], places: Places, shape: tuple[int, int, int]
+    sizes: Int32[np.ndarray, " n"], places: PackedPlaces, shape: tuple[int, int, int]
 ) -> Packing:
     """The description of packed rows.
 
@@ -147,7 +150,7 @@ def gather_predictions(
     positions: Int32[np.ndarray, "n p"],
     ids: Int32[np.ndarray, "n p"],
     weights: Float32[np.ndarray, "n p"],
-    places: Places,
+    places: PackedPlaces,
     shape: tuple[int, int],
 ) -> tuple[Int32[np.ndarray, "B P"], Int32[np.ndarray, "B P"], Float32[np.ndarray, "B P"]]:
     """What pairs have to predict, gathered by row; zeros at the end.

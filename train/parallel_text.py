@@ -26,7 +26,7 @@ _NESTED = "translation"
 _MOST = 0.1  # share of the pairs that may be held out
 
 
-class Pair(NamedTuple):
+class TranslationPair(NamedTuple):
     """A sentence with its translation, and where they come from; the file is the source's."""
 
     source: str
@@ -35,7 +35,9 @@ class Pair(NamedTuple):
     line: int
 
 
-def read_pairs(files: Sequence[Path], source: str, target: str, bad: BadRows) -> list[Pair]:
+def read_pairs(
+    files: Sequence[Path], source: str, target: str, bad: BadRows
+) -> list[TranslationPair]:
     """All usable pairs, in order.
 
     Args:
@@ -71,7 +73,9 @@ def read_pairs(files: Sequence[Path], source: str, target: str, bad: BadRows) ->
     return pairs
 
 
-def held_out(pairs: Sequence[Pair], count: int) -> tuple[list[Pair], list[Pair]]:
+def held_out(
+    pairs: Sequence[TranslationPair], count: int
+) -> tuple[list[TranslationPair], list[TranslationPair]]:
     """Pairs to learn from, and others to judge by; equal pairs stay on one side.
 
     Args:
@@ -81,13 +85,13 @@ def held_out(pairs: Sequence[Pair], count: int) -> tuple[list[Pair], list[Pair]]
     count = max(1, min(count, int(_MOST * len(pairs))))
     ranks = [_digest(pair.source, pair.target) for pair in pairs]
     limit = sorted(ranks)[count - 1]
-    sides: tuple[list[Pair], list[Pair]] = ([], [])
+    sides: tuple[list[TranslationPair], list[TranslationPair]] = ([], [])
     for pair, rank in zip(pairs, ranks, strict=True):
         sides[rank <= limit].append(pair)
     return sides
 
 
-def fingerprint(pairs: Sequence[Pair]) -> str:
+def fingerprint(pairs: Sequence[TranslationPair]) -> str:
     """SHA-256 of the texts of pairs, in their order."""
     return _digest(*(text for pair in pairs for text in pair[:2])).hex()
 
@@ -100,12 +104,14 @@ def _digest(*texts: str) -> bytes:
     return digest.digest()
 
 
-def _of_lines(first: Path, second: Path, bad: BadRows) -> Iterator[Pair]:
+def _of_lines(first: Path, second: Path, bad: BadRows) -> Iterator[TranslationPair]:
     for one, two in read_parallel(first, second, bad):
-        yield Pair(one.body.strip(), two.body.strip(), str(first), one.number)
+        yield TranslationPair(one.body.strip(), two.body.strip(), str(first), one.number)
 
 
-def _of_table(path: Path, kind: str, source: str, target: str, bad: BadRows) -> Iterator[Pair]:
+def _of_table(
+    path: Path, kind: str, source: str, target: str, bad: BadRows
+) -> Iterator[TranslationPair]:
     named = bool(source and target)
     if not named and kind in ("jsonl", "parquet"):
         raise InputError(
@@ -120,7 +126,7 @@ def _of_table(path: Path, kind: str, source: str, target: str, bad: BadRows) -> 
         read = values and text_of(values, names[0], bad)
         wrote = values and read and text_of(values, names[1], bad)
         if read and wrote:
-            yield Pair(read.strip(), wrote.strip(), row.file, row.line)
+            yield TranslationPair(read.strip(), wrote.strip(), row.file, row.line)
 
 
 def _translations(row: Row, names: tuple[str, str], bad: BadRows) -> Row | None:

@@ -21,7 +21,7 @@ import numpy as np
 from flaxattn.files import remove_abandoned, sha256_of, written_whole
 from flaxattn.store.folder_lock import locked
 from flaxattn.train.columns import mapped
-from flaxattn.train.corpus import Corpus
+from flaxattn.train.corpus import TokenCorpus
 from flaxattn.train.instances import write_plan
 from flaxattn.train.packing import write_packed
 from flaxattn.train.recipe import PretrainRecipe
@@ -42,7 +42,7 @@ class Plans:
         keep_all: whether old plans stay.
     """
 
-    corpus: Corpus
+    corpus: TokenCorpus
     recipe: PretrainRecipe
     label: str
     keep_all: bool = False

@@ -19,14 +19,18 @@ from flaxattn.errors import InputError
 from flaxattn.files import written_whole
 from flaxattn.kernels.contract import NOTHING
 from flaxattn.train import metrics, sharding
-from flaxattn.train.glue_data import Encoded, GlueBatch, bucket, bucket_lengths
+from flaxattn.train.glue_data import EncodedExamples, GlueBatch, bucket, bucket_lengths
 from flaxattn.train.glue_tasks import GlueTask
 from flaxattn.train.recipe import GlueRecipe
 from flaxattn.train.state import Params
 
 
 def predict(
-    module: nn.Module, params: Params, data: Encoded, recipe: GlueRecipe, mesh: Mesh | None = None
+    module: nn.Module,
+    params: Params,
+    data: EncodedExamples,
+    recipe: GlueRecipe,
+    mesh: Mesh | None = None,
 ) -> Float[np.ndarray, "N C"]:
     """Logits of every example, without dropout.
 
@@ -110,7 +114,7 @@ def write_submissions(
     task: GlueTask,
     module: nn.Module,
     params: Params,
-    parts: Mapping[str, Encoded],
+    parts: Mapping[str, EncodedExamples],
     recipe: GlueRecipe,
     folder: Path,
     mesh: Mesh | None = None,

@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float32, Int32
 
 from flaxattn.errors import InputError
 from flaxattn.text.tokenizer import Tokenizer
-from flaxattn.train.corpus import Corpus
+from flaxattn.train.corpus import TokenCorpus
 from flaxattn.train.draws import raw_draws
 from flaxattn.train.masking import Masked, choose_masks, continuation_pieces, draws_needed
 from flaxattn.train.packing import (
@@ -31,7 +31,7 @@ from flaxattn.train.plans import Plans
 from flaxattn.train.recipe import PretrainRecipe
 
 
-class Batch(NamedTuple):
+class PretrainingBatch(NamedTuple):
     """What one update sees; P is the number of gathered positions per row.
 
     Packed rows have N places for pairs, with a label each, and say in `packing` where pairs lie.
@@ -92,7 +92,7 @@ class Batches:
 
     def __init__(
         self,
-        corpus: Corpus,
+        corpus: TokenCorpus,
         tokenizer: Tokenizer,
         recipe: PretrainRecipe,
         label: str,
@@ -138,7 +138,7 @@ class Batches:
         first = number * rows + (0 if whole else self.part * share)
         return found[1][first : first + share]
 
-    def batch(self, length: int, epoch: int, number: int) -> Batch:
+    def batch(self, length: int, epoch: int, number: int) -> PretrainingBatch:
         """This host's rows of batch `number` of a pass; they are padded to the length."""
         rows = self.rows(length, epoch, number)
         first = (number * self.recipe.rows(length) + self.part * len(rows)) * self.recipe.pack
@@ -151,7 +151,7 @@ class Batches:
         alone = self._one_per_row(rows.reshape(-1)[real], length, draws[real])
         return packed(rows, alone, self.recipe.row_predictions(length), self.vocabulary.pad_id)
 
-    def _one_per_row(self, pairs: np.ndarray, length: int, draws: np.ndarray) -> Batch:
+    def _one_per_row(self, pairs: np.ndarray, length: int, draws: np.ndarray) -> PretrainingBatch:
         """Each pair in a row of its own."""
         vocabulary, most = self.vocabulary, self.recipe.predictions(length)
         ids, text = lay_out(pairs, self.corpus.tokens, length, vocabulary)
@@ -169,7 +169,7 @@ class Batches:
         )
         place, sizes = np.arange(length), sizes[:, None]
         second = (place > pairs["first_length"][:, None] + 1) & (place < sizes)
-        return Batch(
+        return PretrainingBatch(
             masked.input_ids,
             (place < sizes).astype(np.int32),
             second.astype(np.int32),
@@ -209,7 +209,7 @@ def lay_out(
     return ids, text
 
 
-def packed(rows: np.ndarray, alone: Batch, most: int, pad_id: int) -> Batch:
+def packed(rows: np.ndarray, alone: PretrainingBatch, most: int, pad_id: int) -> PretrainingBatch:
     """Pairs that share rows.
 
     Args:
@@ -225,7 +225,7 @@ def packed(rows: np.ndarray, alone: Batch, most: int, pad_id: int) -> Batch:
     ids, types = (spread(values, sizes, places, count) for values in (ids, types))
     labels = np.zeros(rows.shape, np.int32)
     labels[places.row, places.number] = label
-    return Batch(
+    return PretrainingBatch(
         np.where(packing.segment_ids > 0, ids, np.int32(pad_id)),
         (packing.segment_ids > 0).astype(np.int32),
         types,
@@ -252,7 +252,7 @@ class PretrainingFeed:
 
     def __init__(
         self,
-        corpus: Corpus,
+        corpus: TokenCorpus,
         tokenizer: Tokenizer,
         recipe: PretrainRecipe,
         label: str = "train",
@@ -266,7 +266,7 @@ class PretrainingFeed:
     def __len__(self) -> int:
         return self.recipe.steps
 
-    def __getitem__(self, step: int) -> Batch:
+    def __getitem__(self, step: int) -> PretrainingBatch:
         """This host's rows of the batch of an update."""
         now = self.find(step)
         return self.batches.batch(now.length, now.epoch, step - now.start)
@@ -315,12 +315,12 @@ class HeldoutBatches:
     def __len__(self) -> int:
         return len(self._places)
 
-    def __getitem__(self, number: int) -> Batch:
+    def __getitem__(self, number: int) -> PretrainingBatch:
         return self._batches.batch(self._length, *self._places[number])
 
 
 def heldout_batches(
-    corpus: Corpus,
+    corpus: TokenCorpus,
     tokenizer: Tokenizer,
     recipe: PretrainRecipe,
     length: int,

@@ -26,7 +26,7 @@ from flaxattn.train import loop, sharding
 from flaxattn.train.card import hardware, write_card
 from flaxattn.train.curves import draw_curves
 from flaxattn.train.optimizers import optimizer
-from flaxattn.train.parallel_text import Pair, fingerprint, held_out, read_pairs
+from flaxattn.train.parallel_text import TranslationPair, fingerprint, held_out, read_pairs
 from flaxattn.train.report import read_metrics
 from flaxattn.train.run_folder import RunFolder, write_json
 from flaxattn.train.state import Params
@@ -38,7 +38,7 @@ from flaxattn.train.translation_data import (
     encode_pairs,
     learn_vocabularies,
 )
-from flaxattn.train.translation_evaluation import Evaluation
+from flaxattn.train.translation_evaluation import TranslationEvaluation
 from flaxattn.train.translation_model import (
     batch_totals,
     build_module,
@@ -48,7 +48,7 @@ from flaxattn.train.translation_model import (
 from flaxattn.train.translation_recipe import TranslationRecipe
 
 
-class Prepared(NamedTuple):
+class PreparedTranslation(NamedTuple):
     """What a run learns from: both sets of pairs, their vocabularies, and their fingerprints."""
 
     training: EncodedPairs
@@ -92,7 +92,7 @@ def train_translation(
         module = build_module(recipe, data.vocabularies)
         loss = loss_function(module, recipe.label_smoothing)
         mesh = sharding.make_mesh(recipe)
-        evaluation = Evaluation(module, loss, data.dev, data.vocabularies, recipe, mesh)
+        evaluation = TranslationEvaluation(module, loss, data.dev, data.vocabularies, recipe, mesh)
         task = loop.Task(
             loss=loss,
             totals=batch_totals,
@@ -131,7 +131,7 @@ def train_translation(
 def _result(
     done: loop.Run,
     heldout: list[dict[str, Any]],
-    evaluation: Evaluation,
+    evaluation: TranslationEvaluation,
     recipe: TranslationRecipe,
     mesh: Mesh,
 ) -> dict[str, float]:
@@ -149,7 +149,7 @@ def prepare(
     folder: RunFolder,
     recipe: TranslationRecipe,
     bad: BadRows,
-) -> Prepared:
+) -> PreparedTranslation:
     """Read pairs, learn their vocabularies or take those of an earlier start, and tokenise.
 
     Args:
@@ -181,11 +181,11 @@ def prepare(
                 f"no pair to {name} is left\n{bad.summary()['rows']} were read, problems: "
                 f"{dict(bad.counts) or 'none'}\ngive more pairs, or raise max_length"
             )
-    return Prepared(training, judged, vocabularies, identity)
+    return PreparedTranslation(training, judged, vocabularies, identity)
 
 
 def _vocabularies(
-    pairs: Sequence[Pair], folder: RunFolder, recipe: TranslationRecipe
+    pairs: Sequence[TranslationPair], folder: RunFolder, recipe: TranslationRecipe
 ) -> Vocabularies:
     """Those that an earlier start of the run left, or new ones."""
     names = ("shared",) if recipe.shared_vocabulary else ("source", "target")

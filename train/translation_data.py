@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from flaxattn.corpus.bad_rows import BadRows, Problem, excerpt
 from flaxattn.text.bpe_training import EOS, PAD, train_bpe
 from flaxattn.text.tokenizer import Tokenizer
-from flaxattn.train.parallel_text import Pair
+from flaxattn.train.parallel_text import TranslationPair
 from flaxattn.train.translation_recipe import TranslationRecipe
 
 
@@ -47,7 +47,7 @@ class Vocabularies(NamedTuple):
         return self.target or self.source
 
 
-class Side(NamedTuple):
+class EncodedSide(NamedTuple):
     """N token sequences of one language, one after the other; each ends with `</s>`."""
 
     ids: Int[np.ndarray, " T"]
@@ -78,9 +78,9 @@ class Side(NamedTuple):
 class EncodedPairs(NamedTuple):
     """N tokenised pairs, and the pairs they were."""
 
-    source: Side
-    target: Side
-    pairs: list[Pair]
+    source: EncodedSide
+    target: EncodedSide
+    pairs: list[TranslationPair]
 
     @property
     def size(self) -> int:
@@ -105,7 +105,7 @@ class EncodedPairs(NamedTuple):
         return TranslationBatch(ids, mask, labels, label_mask.astype(np.float32))
 
 
-def learn_vocabularies(pairs: Sequence[Pair], recipe: TranslationRecipe) -> Vocabularies:
+def learn_vocabularies(pairs: Sequence[TranslationPair], recipe: TranslationRecipe) -> Vocabularies:
     """One vocabulary of both languages, or one of each.
 
     Args:
@@ -126,7 +126,10 @@ def learn_vocabularies(pairs: Sequence[Pair], recipe: TranslationRecipe) -> Voca
 
 
 def encode_pairs(
-    pairs: Sequence[Pair], vocabularies: Vocabularies, recipe: TranslationRecipe, bad: BadRows
+    pairs: Sequence[TranslationPair],
+    vocabularies: Vocabularies,
+    recipe: TranslationRecipe,
+    bad: BadRows,
 ) -> EncodedPairs:
     """Tokenise pairs.
 
@@ -155,9 +158,9 @@ def encode_pairs(
     )
 
 
-def _side(rows: Sequence[Sequence[int]]) -> Side:
+def _side(rows: Sequence[Sequence[int]]) -> EncodedSide:
     ids = np.array([token for row in rows for token in (*row, EOS)], np.int32)
-    return Side(ids, np.cumsum([0, *(len(row) + 1 for row in rows)]))
+    return EncodedSide(ids, np.cumsum([0, *(len(row) + 1 for row in rows)]))
 
 
 def buckets(

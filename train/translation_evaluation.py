@@ -24,7 +24,7 @@ from flaxattn.train.translation_recipe import TranslationRecipe
 _ROWS = 64  # sentences translated at a time
 
 
-class Evaluation:
+class TranslationEvaluation:
     """Metrics on a dev set, as `loop.Task` wants them."""
 
     def __init__(

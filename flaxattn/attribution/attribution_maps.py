@@ -26,8 +26,8 @@ from flaxattn.models.rnn_config import RnnConfig
 from flaxattn.pipeline.generated_targets import with_targets
 from flaxattn.pretrained.output_projections import output_projections
 from flaxattn.pretrained.pretrained_model import Pretrained
-from flaxattn.pretrained.readings import Reading
-from flaxattn.trace.record import Seen
+from flaxattn.pretrained.readings import TokenizedTexts
+from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.selection import layer_weights
 from flaxattn.trace.trace import Trace
 
@@ -168,7 +168,7 @@ def _without(
     params: Any,
     given: dict[str, np.ndarray],
     state: Any,
-    seen: Seen,
+    seen: AttentionRecord,
     side: str,
     place: int,
 ) -> Float[np.ndarray, "K Q E"]:
@@ -250,7 +250,7 @@ def _listed(text: Texts) -> list[str]:
     return [text] if isinstance(text, str) else list(text)
 
 
-def _rows(model: Pretrained, text: Texts, text_b: Texts | None) -> Sequence[Reading]:
+def _rows(model: Pretrained, text: Texts, text_b: Texts | None) -> Sequence[TokenizedTexts]:
     """Each text as the model takes it, with the target that it writes where it came without."""
     if isinstance(model.config, RnnConfig):
         raise InputError(

@@ -16,7 +16,7 @@ from jaxtyping import Float
 from flaxattn.attribution.contributions import effective_attention, norm_weights, weighed_vectors
 from flaxattn.attribution.rollout import rollout
 from flaxattn.errors import InputError
-from flaxattn.trace.record import Seen
+from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.selection import layer_weights
 from flaxattn.trace.trace import Trace
 
@@ -90,7 +90,7 @@ def _norms(one: Trace, projections: Projections | None) -> dict[str, np.ndarray]
     }
 
 
-def _projection(rows: np.ndarray, seen: Seen, layer: int) -> Float[np.ndarray, "H D E"]:
+def _projection(rows: np.ndarray, seen: AttentionRecord, layer: int) -> Float[np.ndarray, "H D E"]:
     """The rows of one layer that belong to the heads of a record."""
     if layer >= len(rows) or max(seen.heads) >= rows.shape[1]:
         raise InputError(
@@ -123,12 +123,12 @@ def _effective(one: Trace) -> dict[str, np.ndarray]:
     }
 
 
-def _parts(seen: Seen) -> tuple[np.ndarray, np.ndarray]:
+def _parts(seen: AttentionRecord) -> tuple[np.ndarray, np.ndarray]:
     """Weights `[L, H, Q, K]` and values `[L, K, H, D]` of a record of one text."""
     return layer_weights(seen, seen.layers), np.asarray(seen.value)[:, 0].astype(np.float32)
 
 
-def _with_values(one: Trace) -> dict[str, Seen]:
+def _with_values(one: Trace) -> dict[str, AttentionRecord]:
     """Sides that have weights and values."""
     held = {
         side: seen

@@ -21,7 +21,7 @@ from flaxattn.models.bert import BertForMaskedLM, BertForPreTraining, BertForSeq
 from flaxattn.models.gpt2 import GPT2LM, GPT2ForSequenceClassification
 from flaxattn.models.seq2seq import Seq2SeqLM
 from flaxattn.pretrained.pretrained_model import Pretrained
-from flaxattn.pretrained.readings import Reading
+from flaxattn.pretrained.readings import TokenizedTexts
 from flaxattn.text.tokenizer import Tokenizer
 
 Masks = Mapping[str, Float[Array, "L ... H"]]
@@ -30,7 +30,7 @@ _MASKED_LM = (BertForMaskedLM, BertForPreTraining)
 _MASKED_SHARE = 0.15
 
 
-class TextBatch(NamedTuple):
+class LossBatch(NamedTuple):
     """Some texts, padded to one shape.
 
     Attributes:
@@ -55,7 +55,7 @@ class HeadTask(NamedTuple):
     """
 
     sizes: Mapping[str, tuple[int, int]]
-    batches: Sequence[TextBatch]
+    batches: Sequence[LossBatch]
     losses: Callable[..., Float[Array, " B"]]
     params: Any
 
@@ -106,7 +106,7 @@ def head_task(
         elif not isinstance(module, Seq2SeqLM):
             _check_lengths(given["attention_mask"], start)
         given = {name: _repeated(array, batch) for name, array in given.items()}
-        batches.append(TextBatch(given, len(some)))
+        batches.append(LossBatch(given, len(some)))
     return HeadTask(model.masks(), batches, functools.partial(_losses, module), model.params)
 
 
@@ -144,7 +144,10 @@ def _mean(values: Float[Array, "B S"], counted: Bool[Array, "B S"]) -> Float[Arr
 
 
 def _masked(
-    model: Pretrained, reading: Reading, given: Mapping[str, np.ndarray], drawn: np.random.Generator
+    model: Pretrained,
+    reading: TokenizedTexts,
+    given: Mapping[str, np.ndarray],
+    drawn: np.random.Generator,
 ) -> dict[str, np.ndarray]:
     """Ids with masked pieces, what these were, and where they are."""
     tokenizer = model.tokenizer

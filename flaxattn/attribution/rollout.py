@@ -15,7 +15,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import maximum_flow
 
 from flaxattn.errors import InputError
-from flaxattn.trace.record import Seen
+from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.selection import layer_weights
 from flaxattn.trace.trace import Trace
 
@@ -158,7 +158,7 @@ def _mixed(means: Float[np.ndarray, "L S S"], residual: float) -> Float[np.ndarr
     return (1 - residual) * means + residual * np.eye(means.shape[-1])[None]
 
 
-def _weights(trace: Trace, sequence: int) -> tuple[Float[np.ndarray, "L H S S"], Seen]:
+def _weights(trace: Trace, sequence: int) -> tuple[Float[np.ndarray, "L H S S"], AttentionRecord]:
     """Weights of a whole stack, of one sequence without padding; rows sum to one."""
     one = trace[sequence] if trace.tokens else trace
     seen = one.encoder or one.decoder
@@ -179,7 +179,7 @@ def _weights(trace: Trace, sequence: int) -> tuple[Float[np.ndarray, "L H S S"],
     return np.divide(weights, total, out=np.zeros_like(weights), where=total > 0), seen
 
 
-def _place(seen: Seen, head: tuple[int, int]) -> tuple[int, int]:
+def _place(seen: AttentionRecord, head: tuple[int, int]) -> tuple[int, int]:
     layer, number = head
     if layer not in seen.layers or number not in seen.heads:
         raise InputError(

@@ -194,7 +194,7 @@ def _page(
 ) -> bytes:
     from flaxattn.commands.head_corpus import traces_of
     from flaxattn.commands.head_page import report_page
-    from flaxattn.views.evidence_page import Numbers, Report
+    from flaxattn.views.evidence_page import EvidenceReport, Numbers
 
     sides: dict[str, dict[str, Any]] = {}
     for kind, found in effects.items():
@@ -215,7 +215,7 @@ def _page(
         second = None if corpus.second is None else [corpus.second[n] for n in chosen]
         return traces_of(loaded, [corpus.texts[n] for n in chosen], second, truncate)
 
-    report = Report("What heads are worth", loaded.name, about, numbers)
+    report = EvidenceReport("What heads are worth", loaded.name, about, numbers)
     return report_page(report, claims, traces, most)
 
 

@@ -10,10 +10,10 @@ from typing import Any
 
 from rich.console import Console
 
-from flaxattn.commands.probe_reader import Asked, left_out, tell_rest, watched
+from flaxattn.commands.probe_reader import ProbeSpec, left_out, tell_rest, watched
 
 
-def report_applied(asked: Asked, path: Path) -> None:
+def report_applied(asked: ProbeSpec, path: Path) -> None:
     """Apply a probe that was fitted before, write probe.json and scores.parquet, and print.
 
     Args:

@@ -28,7 +28,7 @@ from flaxattn.errors import InputError
 
 if TYPE_CHECKING:
     from flaxattn.commands.compare_roles import RolesOfBoth
-    from flaxattn.commands.compared_texts import Compared
+    from flaxattn.commands.compared_texts import ComparedTraces
     from flaxattn.measures.compare_heads import Comparison, HeadChange
     from flaxattn.measures.evidence import Evidence
 
@@ -156,7 +156,9 @@ def _stores(first: str, second: str, inputs: Sequence[str] | None) -> bool:
     return all(found)
 
 
-def _compared(texts: "Compared", keep: int, roles: "RolesOfBoth") -> "tuple[Comparison, Evidence]":
+def _compared(
+    texts: "ComparedTraces", keep: int, roles: "RolesOfBoth"
+) -> "tuple[Comparison, Evidence]":
     """Both sides' attention to all texts, and the texts that show changes best."""
     import numpy as np
 
@@ -205,7 +207,7 @@ def _claims(
 
 
 def _page(
-    texts: "Compared",
+    texts: "ComparedTraces",
     comparison: "Comparison",
     changes: "Sequence[HeadChange]",
     claims: list[Any],
@@ -213,7 +215,7 @@ def _page(
     most: int,
 ) -> bytes:
     from flaxattn.commands.head_page import report_page
-    from flaxattn.views.evidence_page import Numbers, Report
+    from flaxattn.views.evidence_page import EvidenceReport, Numbers
 
     sides = {}
     for side, (layers, heads) in comparison.heads.items():
@@ -224,7 +226,7 @@ def _page(
         f"are changes, {names[1]} less {names[0]}, and claimed where they are significant."
     )
     model = f"{names[0]} and {names[1]}"
-    report = Report("How heads differ", model, about, sides, "value", names)
+    report = EvidenceReport("How heads differ", model, about, sides, "value", names)
     return report_page(report, claims, texts.pairs, most)
 
 

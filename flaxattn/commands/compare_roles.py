@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from flaxattn.measures.role_changes import RoleChange, role_changes
 from flaxattn.measures.role_tests import Roles, Test, find_roles
-from flaxattn.measures.score_terms import Asked
+from flaxattn.measures.score_terms import ScoreOptions
 from flaxattn.measures.scores import Tally, scores_of
 
 if TYPE_CHECKING:
     from flaxattn.trace.trace import Trace
 
-_ASKED = Asked(annotated=False)
+_ASKED = ScoreOptions(annotated=False)
 
 
 class RolesOfBoth:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from flaxattn.commands.head_corpus import traces_of
-from flaxattn.commands.head_report import Corpus, read_corpus
+from flaxattn.commands.head_report import TextCorpus, read_corpus
 from flaxattn.errors import InputError
 from flaxattn.kernels.contract import Capture
 from flaxattn.measures.head_scores import Subject
@@ -25,7 +25,7 @@ Pairs = Iterator[tuple[Trace, Trace]]
 
 
 @dataclasses.dataclass(frozen=True)
-class Compared:
+class ComparedTraces:
     """Texts that two models, or two stores, saw.
 
     Attributes:
@@ -36,7 +36,7 @@ class Compared:
         text: A text by its number.
     """
 
-    corpus: Corpus
+    corpus: TextCorpus
     count: int
     traces: Callable[[], Pairs]
     pairs: Callable[[Sequence[int]], Pairs] | None
@@ -50,7 +50,7 @@ def of_models(
     limit: int | None,
     truncate: bool,
     on_error: str,
-) -> Compared:
+) -> ComparedTraces:
     """Two models on the same texts.
 
     Args:
@@ -93,10 +93,10 @@ def of_models(
         second = None if pairs is None else pairs[number]
         return Subject(str(number), corpus.texts[number], second)
 
-    return Compared(corpus, len(corpus.texts), traces, some, text)
+    return ComparedTraces(corpus, len(corpus.texts), traces, some, text)
 
 
-def of_stores(names: tuple[str, str], limit: int | None) -> Compared:
+def of_stores(names: tuple[str, str], limit: int | None) -> ComparedTraces:
     """Two stores of the same texts.
 
     Args:
@@ -136,7 +136,9 @@ def of_stores(names: tuple[str, str], limit: int | None) -> Compared:
     ]
     source = {"stores": data, "texts": count, "left_out": {}}
     maps = all(_has_maps(store) for store in (one, other))
-    return Compared(Corpus([], None, None, source), count, traces, some if maps else None, text)
+    return ComparedTraces(
+        TextCorpus([], None, None, source), count, traces, some if maps else None, text
+    )
 
 
 def _has_maps(store: Store) -> bool:

@@ -27,7 +27,7 @@ from flaxattn.store.folder_lock import held
 if TYPE_CHECKING:
     from flaxattn.kernels.contract import Capture
     from flaxattn.pretrained.pretrained_model import Pretrained
-    from flaxattn.store.job import Report
+    from flaxattn.store.job import JobReport
 
 _FIELDS = ("weights", "scores", "query", "key", "value", "head_output", "stats")
 _STATS = "entropy,max,distance"
@@ -173,10 +173,10 @@ class _Request:
     def asked(self) -> Any:
         """The same as `extraction.job` has it."""
         from flaxattn.corpus.texts import Columns
-        from flaxattn.store.job import Asked
+        from flaxattn.store.job import JobSpec
         from flaxattn.store.job_plan import Settings
 
-        return Asked(
+        return JobSpec(
             self.inputs,
             self.request(),
             Columns(*self.columns),
@@ -208,8 +208,8 @@ class _Request:
         return {n: from_pretrained(m) for n, m in zip(names, self.models, strict=True)}
 
 
-def _run(out: Path, request: _Request, part: tuple[int, int] | None, fresh: bool) -> "Report":
-    from flaxattn.commands.extract_progress import Shown
+def _run(out: Path, request: _Request, part: tuple[int, int] | None, fresh: bool) -> "JobReport":
+    from flaxattn.commands.extract_progress import ExtractionProgress
     from flaxattn.pipeline.extraction import Options
     from flaxattn.store import extract_to as run
     from flaxattn.store.engines import engine_of
@@ -223,17 +223,17 @@ def _run(out: Path, request: _Request, part: tuple[int, int] | None, fresh: bool
     asked, how = request.asked(), Options(**request.options)
     with (
         engine_of(request.engine, request.ray, how) as commit,
-        Shown(Console(stderr=True)) as watcher,
+        ExtractionProgress(Console(stderr=True)) as watcher,
     ):
         return run.run(out, request.load(), asked, how, part=part, watcher=watcher, commit=commit)
 
 
 def _surveyed(out: Path, request: _Request, as_json: bool) -> None:
-    from flaxattn.commands.extract_progress import Shown
+    from flaxattn.commands.extract_progress import ExtractionProgress
     from flaxattn.store.dry_run import survey
 
     asked = request.asked()
-    with Shown(Console(stderr=True)) as watcher:
+    with ExtractionProgress(Console(stderr=True)) as watcher:
         report, free = survey(out, request.load(), asked, watcher)
     told = dataclasses.asdict(report)
     told = {name: value for name, value in told.items() if not name.startswith("written")}

@@ -13,14 +13,14 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
-from flaxattn.store.job import Report, Watcher
-from flaxattn.store.job_plan import Shard
+from flaxattn.store.job import JobReport, Watcher
+from flaxattn.store.job_plan import ShardPlan
 from flaxattn.store.shard_writer import ShardReport
 
 _PAUSE = 10.0  # seconds between two lines
 
 
-class Shown(Watcher):
+class ExtractionProgress(Watcher):
     """Shows how an extraction goes. A context manager.
 
     Args:
@@ -36,8 +36,8 @@ class Shown(Watcher):
             self._bar = Progress(*columns, console=console, transient=True)
             self._task = self._bar.add_task("starting", total=None)
         self._last = clock()
-        self._todo: Sequence[Shard] = ()
-        self._done: list[Shard] = []
+        self._todo: Sequence[ShardPlan] = ()
+        self._done: list[ShardPlan] = []
         self._bytes = 0
         self._began = self._first = clock()
 
@@ -59,7 +59,7 @@ class Shown(Watcher):
         """Texts and tokens that were found until now."""
         self._tell(f"planning: {texts:,} texts, {tokens:,} tokens")
 
-    def planned(self, report: Report, shards: Sequence[Shard], free: int) -> None:
+    def planned(self, report: JobReport, shards: Sequence[ShardPlan], free: int) -> None:
         """What will be done, and how much that is."""
         self._todo, self._began = shards, self._clock()
         if self._bar:
@@ -73,7 +73,7 @@ class Shown(Watcher):
         self._console.print(told, highlight=False, soft_wrap=True)
         self._tell("the first shard tells how long it takes", once=bool(shards))
 
-    def committed(self, shard: Shard, reports: Sequence[ShardReport]) -> None:
+    def committed(self, shard: ShardPlan, reports: Sequence[ShardReport]) -> None:
         """How far it is, how fast, and how long it will take."""
         self._done.append(shard)
         self._bytes += sum(report.bytes for report in reports)

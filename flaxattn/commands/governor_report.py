@@ -11,7 +11,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from flaxattn.commands.probe_reader import Asked, left_out, tell_rest, watched
+from flaxattn.commands.probe_reader import ProbeSpec, left_out, tell_rest, watched
 
 if TYPE_CHECKING:
     from flaxattn.probes.governor_probe import Classifier, Dependencies
@@ -21,7 +21,7 @@ _CHOSEN = "heads chosen on"
 _PENALTY = 1e-4
 
 
-class Shown(NamedTuple):
+class EvidenceOptions(NamedTuple):
     """How many sentences show what is claimed.
 
     Attributes:
@@ -33,7 +33,9 @@ class Shown(NamedTuple):
     most: int | None
 
 
-def report_governors(asked: Asked, untrained: bool, penalty: float | None, shown: Shown) -> None:
+def report_governors(
+    asked: ProbeSpec, untrained: bool, penalty: float | None, shown: EvidenceOptions
+) -> None:
     """Ask heads, write the report with its page and the fitted parser, and print.
 
     Args:

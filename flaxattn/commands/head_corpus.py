@@ -23,7 +23,7 @@ from flaxattn.commands.head_report import finite
 from flaxattn.commands.head_request import Request
 from flaxattn.errors import InputError
 from flaxattn.files import sha256_of, written_whole
-from flaxattn.measures.score_terms import Column
+from flaxattn.measures.score_terms import ScoreName
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from flaxattn.measures.evidence import Evidence
     from flaxattn.measures.head_scores import Subject
     from flaxattn.measures.role_tests import Roles
-    from flaxattn.measures.score_terms import Asked
+    from flaxattn.measures.score_terms import ScoreOptions
     from flaxattn.measures.scores import Scores, Tally
     from flaxattn.trace.trace import Trace
 
@@ -40,7 +40,7 @@ _KEPT = 20_000  # texts whose scores stay in memory, for bootstrap intervals
 _NORMAL = 1.959963984540054
 
 
-class Part(NamedTuple):
+class ScoredTexts(NamedTuple):
     """Some texts and their scores.
 
     Attributes:
@@ -66,14 +66,14 @@ class Source:
             complete when `parts` has ended.
     """
 
-    parts: Iterator[Part]
+    parts: Iterator[ScoredTexts]
     facts: dict[str, Any]
     traces: Callable[[Sequence["Subject"], Sequence[int]], Iterator["Trace"]] | None
-    refused: dict[Column, str] = dataclasses.field(default_factory=dict)
+    refused: dict[ScoreName, str] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass
-class Corpus:
+class ScoredCorpus:
     """What was found out about the heads of a model.
 
     Attributes:
@@ -92,12 +92,12 @@ class Corpus:
     evidence: "Evidence"
     texts: "dict[int, Subject]"
     traces: Callable[[Sequence[int]], Iterator["Trace"]] | None
-    refused: dict[Column, str]
+    refused: dict[ScoreName, str]
 
 
 def gathered(
-    request: Request, asked: "Asked", console: Console, shown: Sequence[str] = ("score",)
-) -> Corpus:
+    request: Request, asked: "ScoreOptions", console: Console, shown: Sequence[str] = ("score",)
+) -> ScoredCorpus:
     """Scores of the heads of a model on a corpus.
 
     Args:
@@ -149,7 +149,7 @@ def gathered(
     }
     refused = {c: told for c, told in sorted(source.refused.items()) if c not in tally.moments}
     traces = _traces_of(source, texts)
-    return Corpus(tally, scores, facts, evidence, texts, traces, refused)
+    return ScoredCorpus(tally, scores, facts, evidence, texts, traces, refused)
 
 
 def _traces_of(
@@ -164,7 +164,7 @@ def _traces_of(
 _Watch = Callable[[int], None]
 
 
-def _of_texts(request: Request, asked: "Asked", bad: "BadRows", watch: _Watch) -> Source:
+def _of_texts(request: Request, asked: "ScoreOptions", bad: "BadRows", watch: _Watch) -> Source:
     from flaxattn.measures.head_scores import head_scores
     from flaxattn.measures.map_scores import default_side, map_scores
     from flaxattn.pretrained.from_pretrained import from_pretrained
@@ -189,10 +189,10 @@ def _of_texts(request: Request, asked: "Asked", bad: "BadRows", watch: _Watch) -
         told=told.append,
     )
 
-    def parts() -> Iterator[Part]:
+    def parts() -> Iterator[ScoredTexts]:
         start = 0
         for scores in scored:
-            yield Part(scores, range(start, start + len(scores)), told.pop())
+            yield ScoredTexts(scores, range(start, start + len(scores)), told.pop())
             start += len(scores)
 
     def traces(subjects: Sequence["Subject"], numbers: Sequence[int]) -> Iterator["Trace"]:
@@ -281,7 +281,9 @@ def _lengths(lengths: np.ndarray) -> dict[str, float]:
     return {"mean": round(float(lengths.mean()), 3), "least": low, "median": middle, "most": high}
 
 
-def rows_of(corpus: Corpus, roles: "Roles | None" = None, seed: int = 0) -> dict[str, list[Any]]:
+def rows_of(
+    corpus: ScoredCorpus, roles: "Roles | None" = None, seed: int = 0
+) -> dict[str, list[Any]]:
     """One row per head and number: columns of `heads.parquet`.
 
     Args:

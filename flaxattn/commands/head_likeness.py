@@ -21,7 +21,7 @@ _GROUPS = 8
 _NEEDS = "Capture(weights=True)"  # of a store
 
 
-class Compared(NamedTuple):
+class HeadComparison(NamedTuple):
     """Part of a report.
 
     Attributes:
@@ -33,7 +33,7 @@ class Compared(NamedTuple):
     files: dict[str, bytes]
 
 
-def compared_heads(request: Request, side: str, texts: int) -> Compared:
+def compared_heads(request: Request, side: str, texts: int) -> HeadComparison:
     """Compare all heads of a side with each other on the first texts of a corpus.
 
     Args:
@@ -45,9 +45,9 @@ def compared_heads(request: Request, side: str, texts: int) -> Compared:
         Nothing where there is no text or no head to compare; what a store lacks for it by name.
     """
     if texts and _lacks_maps(request, side):
-        return Compared({"needs": _NEEDS}, {})
+        return HeadComparison({"needs": _NEEDS}, {})
     pairs = _pairs(request, min(texts, request.limit or texts), side) if texts else None
-    return Compared({}, {}) if pairs is None else _told(pairs)
+    return HeadComparison({}, {}) if pairs is None else _told(pairs)
 
 
 def _lacks_maps(request: Request, side: str) -> bool:
@@ -86,7 +86,7 @@ def _pairs(request: Request, texts: int, side: str) -> "Pairs | None":
     )
 
 
-def _told(pairs: "Pairs") -> Compared:
+def _told(pairs: "Pairs") -> HeadComparison:
     import matplotlib.pyplot as plt
 
     from flaxattn.measures.head_embedding import head_map
@@ -129,7 +129,7 @@ def _told(pairs: "Pairs") -> Compared:
         "likeness.parquet": _table(rows),
         "distances.parquet": _table(_distances(pairs)),
     }
-    return Compared(facts, files)
+    return HeadComparison(facts, files)
 
 
 def _distances(pairs: "Pairs") -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any
 from flaxattn.measures.claims import Claim
 from flaxattn.measures.evidence import covering
 from flaxattn.measures.head_scores import Subject
-from flaxattn.views.evidence_page import Numbers, Report, evidence_page
+from flaxattn.views.evidence_page import EvidenceReport, Numbers, evidence_page
 
 Traces = Callable[[Sequence[int]], Iterable[Any]]
 
@@ -62,7 +62,9 @@ def evidence_table(claims: Sequence[Claim]) -> bytes:
     return file.getvalue()
 
 
-def report_page(report: Report, claims: Sequence[Claim], traces: Traces | None, most: int) -> bytes:
+def report_page(
+    report: EvidenceReport, claims: Sequence[Claim], traces: Traces | None, most: int
+) -> bytes:
     """The page of a report with the texts that show its claims.
 
     Args:

@@ -21,7 +21,7 @@ from flaxattn.corpus.input_files import find_inputs, fingerprint
 from flaxattn.corpus.rows import read_rows, text_of
 from flaxattn.errors import InputError
 from flaxattn.files import written_whole
-from flaxattn.measures.score_terms import Column
+from flaxattn.measures.score_terms import ScoreName
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _NAMED = 6  # numbers that are listed where many are missing
 
 
-class Corpus(NamedTuple):
+class TextCorpus(NamedTuple):
     """Texts that were read from files.
 
     Attributes:
@@ -51,7 +51,7 @@ def read_corpus(
     columns: Sequence[str | None],
     limit: int | None,
     on_error: str,
-) -> Corpus:
+) -> TextCorpus:
     """The texts of some files.
 
     Args:
@@ -91,7 +91,7 @@ def read_corpus(
     source = {"files": prints, "texts": len(found), "left_out": dict(bad.counts)}
     seconds = None if pair is None else [str(row[1]) for row in found]
     labels = None if label is None else [int(row[2] or 0) for row in found]
-    return Corpus([row[0] for row in found], seconds, labels, source)
+    return TextCorpus([row[0] for row in found], seconds, labels, source)
 
 
 def _label(row: Any, column: str | None, bad: BadRows) -> int | None:
@@ -112,7 +112,7 @@ def write_report(
     folder: Path,
     name: str,
     settings: Mapping[str, Any],
-    corpus: Corpus,
+    corpus: TextCorpus,
     results: Mapping[str, Any],
     rows: Sequence[Mapping[str, Any]],
     figures: Mapping[str, "Figure"],
@@ -159,7 +159,7 @@ def write_report(
     return text
 
 
-def refusals(refused: Mapping[Column, str]) -> dict[str, list[str]]:
+def refusals(refused: Mapping[ScoreName, str]) -> dict[str, list[str]]:
     """Numbers that a store does not tell, by the request that would have recorded them.
 
     Args:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flaxattn.commands.head_corpus import Part, Source, described
+from flaxattn.commands.head_corpus import ScoredTexts, Source, described
 from flaxattn.commands.head_request import Request
 from flaxattn.corpus.bad_rows import BadRows, Problem, excerpt
 from flaxattn.corpus.dependency_trees import Sentence, read_sentences
@@ -22,14 +22,14 @@ from flaxattn.errors import InputError
 from flaxattn.measures.dense_scores import dense_values
 from flaxattn.measures.head_scores import WINDOW, Subject, with_rare, with_tree
 from flaxattn.measures.recorded_scores import recorded_values, requests_of
-from flaxattn.measures.score_terms import Asked, Column, Terms, terms_of
+from flaxattn.measures.score_terms import ScoreName, ScoreOptions, Terms, terms_of
 from flaxattn.measures.scores import Scores, gathered, scores_of
 from flaxattn.pipeline.chunks import TOGETHER
 from flaxattn.store.open_store import Store, open_store
-from flaxattn.text.position_labels import Layout, layout_of
+from flaxattn.text.position_labels import PositionLabels, layout_of
 from flaxattn.text.token_spans import PlaceError, piece_spans
 from flaxattn.trace.capture_json import capture_from_json
-from flaxattn.trace.record import Seen
+from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.selection import layer_weights
 
 if TYPE_CHECKING:
@@ -40,7 +40,9 @@ _TOGETHER = 256  # texts whose scores are handed on together
 _LONGEST = 1 << 30
 
 
-def of_store(request: Request, asked: Asked, bad: BadRows, watch: Callable[[int], None]) -> Source:
+def of_store(
+    request: Request, asked: ScoreOptions, bad: BadRows, watch: Callable[[int], None]
+) -> Source:
     """Scores of the texts of a store.
 
     Args:
@@ -70,7 +72,7 @@ def of_store(request: Request, asked: Asked, bad: BadRows, watch: Callable[[int]
 
 
 def _of_side(
-    store: Store, request: Request, asked: Asked, side: str, watch: Callable[[int], None]
+    store: Store, request: Request, asked: ScoreOptions, side: str, watch: Callable[[int], None]
 ) -> Source:
     """Scores of a decoder, of its encoder or of cross-attention, from weights."""
     if asked.pande_parity or asked.annotated:
@@ -80,14 +82,14 @@ def _of_side(
         )
     low, high = request.range or (0, _LONGEST)
 
-    def parts() -> Iterator[Part]:
+    def parts() -> Iterator[ScoredTexts]:
         for number, trace in enumerate(itertools.islice(store, request.limit)):
             watch(1)
             if low <= len(trace.tokens[0]) <= high:
                 scores = scores_of([trace], asked, side=side)
                 texts = list(trace.texts[0]) if trace.texts else [""]
                 second = texts[1] if len(texts) > 1 else None
-                yield Part(scores, [number], [Subject(str(number), texts[0], second)])
+                yield ScoredTexts(scores, [number], [Subject(str(number), texts[0], second)])
 
     data = [{"name": store.path.name, "plan_sha256": store.plan_sha256}]
     facts = {"model": store.plan["model"]["name"], "side": side, "data": data}
@@ -118,10 +120,12 @@ class _Reader:
 
     store: Store
     request: Request
-    asked: Asked
+    asked: ScoreOptions
     bad: BadRows
 
-    def parts(self, watch: Callable[[int], None], refused: dict[Column, str]) -> Iterator[Part]:
+    def parts(
+        self, watch: Callable[[int], None], refused: dict[ScoreName, str]
+    ) -> Iterator[ScoredTexts]:
         """Scores of all texts.
 
         Args:
@@ -132,7 +136,7 @@ class _Reader:
         traces, read = iter(self.store), 0
         for window in self._windows():
             layouts = with_rare([layout for _, layout, _ in window])
-            found: list[tuple[Layout, Terms, Mapping[Column, np.ndarray]]] = []
+            found: list[tuple[PositionLabels, Terms, Mapping[ScoreName, np.ndarray]]] = []
             part: list[tuple[int, Subject]] = []
             shape: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
             for (number, _, subject), layout in zip(window, layouts, strict=True):
@@ -154,10 +158,10 @@ class _Reader:
             if found:
                 yield _part(shape, found, part)
 
-    def _windows(self) -> Iterator[list[tuple[int, Layout, Subject]]]:
+    def _windows(self) -> Iterator[list[tuple[int, PositionLabels, Subject]]]:
         """Texts among which rare pieces are counted: as many as where a model reads them."""
         low, high = self.request.range or (0, _LONGEST)
-        window: list[tuple[int, Layout, Subject]] = []
+        window: list[tuple[int, PositionLabels, Subject]] = []
         for place, (number, layout, subject) in enumerate(self._texts()):
             if place and place % TOGETHER == 0 and len(window) + TOGETHER > WINDOW:
                 yield window
@@ -167,7 +171,7 @@ class _Reader:
         if window:
             yield window
 
-    def _texts(self) -> Iterator[tuple[int, Layout, Subject]]:
+    def _texts(self) -> Iterator[tuple[int, PositionLabels, Subject]]:
         """Texts and their layouts, with trees where these are given."""
         count = min(len(self.store), self.request.limit or len(self.store))
         trees = self._trees(count) if self.asked.annotated else None
@@ -211,7 +215,9 @@ class _Reader:
                 f"--limit {left} takes the first texts"
             )
 
-    def _joined(self, layout: Layout, told: "Trace", sentence: Sentence) -> Layout | Problem:
+    def _joined(
+        self, layout: PositionLabels, told: "Trace", sentence: Sentence
+    ) -> PositionLabels | Problem:
         """A layout with its tree; a problem where the text is another."""
         cut = bool(told.truncated and told.truncated[0])
         kept = list(told.texts[0]) if told.texts else []
@@ -242,7 +248,9 @@ def _other(sentence: Sentence, at: int, found: str) -> Problem:
     return Problem(sentence.file, word.line, "", _OTHER, told, excerpt(found))
 
 
-def _values(seen: Seen, capture: Any, layout: Layout, terms: Terms) -> Mapping[Column, np.ndarray]:
+def _values(
+    seen: AttentionRecord, capture: Any, layout: PositionLabels, terms: Terms
+) -> Mapping[ScoreName, np.ndarray]:
     """Numbers of a text, from its maps if there are any."""
     if seen.weights is not None:
         seen.require_whole("A score of a head")
@@ -253,11 +261,11 @@ def _values(seen: Seen, capture: Any, layout: Layout, terms: Terms) -> Mapping[C
 
 def _part(
     shape: tuple[tuple[int, ...], tuple[int, ...]],
-    found: Sequence[tuple[Layout, Terms, Mapping[Column, np.ndarray]]],
+    found: Sequence[tuple[PositionLabels, Terms, Mapping[ScoreName, np.ndarray]]],
     part: Sequence[tuple[int, Subject]],
-) -> Part:
+) -> ScoredTexts:
     scores: Scores = gathered(*shape, found)
-    return Part(scores, [number for number, _ in part], [subject for _, subject in part])
+    return ScoredTexts(scores, [number for number, _ in part], [subject for _, subject in part])
 
 
 def _listed(paths: Sequence[Path]) -> str:

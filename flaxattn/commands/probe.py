@@ -21,7 +21,7 @@ from flaxattn.commands.head_request import (
     Truncate,
     WithPage,
 )
-from flaxattn.commands.probe_reader import Asked, Files
+from flaxattn.commands.probe_reader import Files, ProbeSpec
 from flaxattn.errors import InputError
 
 _TREES = "sentences with trees"
@@ -154,7 +154,7 @@ def probe(
     if kind not in ("--pronouns", "--coreference"):
         _check_trees((*files[0].paths, *files[1].paths))
     bad = BadRows(on_error, out)
-    asked = Asked(model, files, out, bad, truncate, batch_tokens, seed or 0, as_json)
+    asked = ProbeSpec(model, files, out, bad, truncate, batch_tokens, seed or 0, as_json)
     if pronouns is not None or coreference:
         from flaxattn.commands.pronoun_report import report_coreference
 
@@ -168,9 +168,9 @@ def probe(
 
         report_applied(asked, load)
     else:
-        from flaxattn.commands.governor_report import Shown, report_governors
+        from flaxattn.commands.governor_report import EvidenceOptions, report_governors
 
-        shown = Shown(evidence, sentences if page else None)
+        shown = EvidenceOptions(evidence, sentences if page else None)
         report_governors(asked, untrained, penalty, shown)
 
 

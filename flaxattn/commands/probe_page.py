@@ -13,16 +13,16 @@ from flaxattn.measures.claims import Claim
 from flaxattn.measures.head_scores import Subject, subject_of
 from flaxattn.probes.arc_weights import Watched
 from flaxattn.probes.governor_probe import Classifier, Dependencies
-from flaxattn.views.evidence_page import Report
+from flaxattn.views.evidence_page import EvidenceReport
 
 if TYPE_CHECKING:
-    from flaxattn.commands.probe_reader import Asked, Files
+    from flaxattn.commands.probe_reader import Files, ProbeSpec
     from flaxattn.pretrained.pretrained_model import Pretrained
     from flaxattn.trace.trace import Trace
 
 
 def evidence_of(
-    asked: "Asked",
+    asked: "ProbeSpec",
     model: "Pretrained",
     found: Dependencies,
     best: Sequence[Classifier],
@@ -57,7 +57,7 @@ def evidence_of(
             "attention to, in the better direction. Claimed is the best head for each relation; "
             "sentences are ordered by how much of its attention is on the right words."
         )
-        report = Report(
+        report = EvidenceReport(
             "Heads that find governors", asked.model, about, numbers_of(found, values), "accuracy"
         )
         beside["probe.html"] = report_page(report, claims, traces, most)

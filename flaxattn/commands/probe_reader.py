@@ -53,7 +53,7 @@ class Files(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Asked:
+class ProbeSpec:
     """What every kind of probe is asked for.
 
     Attributes:

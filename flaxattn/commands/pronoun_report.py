@@ -12,7 +12,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from flaxattn.commands.probe_reader import Asked, Files, left_out, tell_rest, watched
+from flaxattn.commands.probe_reader import Files, ProbeSpec, left_out, tell_rest, watched
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _AMONG = "among all words"
 
 
-def report_coreference(asked: Asked, form: str) -> None:
+def report_coreference(asked: ProbeSpec, form: str) -> None:
     """Ask every head whom mentions mean, write probe.json, heads.parquet and probe.png, and print.
 
     Args:
@@ -71,7 +71,7 @@ def report_coreference(asked: Asked, form: str) -> None:
         tell_rest(said, written)
 
 
-def _texts(asked: Asked, files: Files, form: str) -> "Iterator[Pronoun | Document]":
+def _texts(asked: ProbeSpec, files: Files, form: str) -> "Iterator[Pronoun | Document]":
     from flaxattn.corpus.coreference_documents import read_documents
     from flaxattn.corpus.pronouns import read_pronouns
     from flaxattn.probes.head_coreference import DOCUMENTS

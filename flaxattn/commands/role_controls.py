@@ -13,14 +13,14 @@ from flaxattn.commands.head_request import Request
 
 if TYPE_CHECKING:
     from flaxattn.measures.role_tests import Test
-    from flaxattn.measures.score_terms import Asked
+    from flaxattn.measures.score_terms import ScoreOptions
 
 _ADDED = 4  # ids that may not be drawn: of beginning, end and padding, and one more
 _FEW = 40  # texts on which false positives are counted
 
 
 def false_positives(
-    request: Request, asked: "Asked", test: "Test", side: str, drawings: int
+    request: Request, asked: "ScoreOptions", test: "Test", side: str, drawings: int
 ) -> dict[str, Any]:
     """Roles that are found where there are none; empty where it cannot be known.
 

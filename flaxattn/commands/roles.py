@@ -13,7 +13,7 @@ from flaxattn.commands.head_request import AsJson, Request, reads_heads
 from flaxattn.errors import InputError
 
 if TYPE_CHECKING:
-    from flaxattn.commands.head_corpus import Corpus
+    from flaxattn.commands.head_corpus import ScoredCorpus
     from flaxattn.measures.role_tests import Roles
 
 
@@ -54,14 +54,14 @@ def roles(
     from flaxattn.measures.claims import role_claims
     from flaxattn.measures.patterns import labels
     from flaxattn.measures.role_tests import Test, facts, find_roles
-    from flaxattn.measures.score_terms import PAPER_RELATIONS, Asked, check_relations
+    from flaxattn.measures.score_terms import PAPER_RELATIONS, ScoreOptions, check_relations
     from flaxattn.views.figures.plot_roles import plot_roles
 
     named = relations.split(",") if relations is not None else PAPER_RELATIONS
     chosen = check_relations([name.strip() for name in named])
     correction = correction or ("none" if pande_parity else "bh")
     test = Test(tau=tau, alpha=alpha, correction=correction, pande_parity=pande_parity)
-    asked = Asked(chosen, request.annotated, seed, pande_parity)
+    asked = ScoreOptions(chosen, request.annotated, seed, pande_parity)
     corpus = gathered(request, asked, Console(stderr=True))
     found = find_roles(corpus.tally, asked, test)
     if not found.roles:
@@ -89,9 +89,9 @@ def roles(
     tell(said, _table(found), [*found.warnings(), *told(chance)], files, as_json)
 
 
-def _page(request: Request, corpus: "Corpus", found: "Roles", claims: list) -> bytes:
+def _page(request: Request, corpus: "ScoredCorpus", found: "Roles", claims: list) -> bytes:
     from flaxattn.commands.head_page import numbers_of, report_page
-    from flaxattn.views.evidence_page import Report
+    from flaxattn.views.evidence_page import EvidenceReport
 
     test, said = found.test, corpus.facts
     about = (
@@ -101,11 +101,11 @@ def _page(request: Request, corpus: "Corpus", found: "Roles", claims: list) -> b
     )
     values = {name: role.score for name, role in found.roles.items()}
     numbers = numbers_of(found, values, corpus.tally.side)
-    report = Report("Roles of heads", str(said["model"]), about, numbers, "score")
+    report = EvidenceReport("Roles of heads", str(said["model"]), about, numbers, "score")
     return report_page(report, claims, corpus.traces, request.sentences)
 
 
-def _no_role(request: Request, corpus: "Corpus") -> str:
+def _no_role(request: Request, corpus: "ScoredCorpus") -> str:
     known = sorted({column.name for column in corpus.tally.moments})
     return (
         f"{request.inputs[0]} holds no statistic that a role is scored by\n"

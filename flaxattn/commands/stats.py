@@ -14,7 +14,7 @@ from flaxattn.errors import InputError
 if TYPE_CHECKING:
     import numpy as np
 
-    from flaxattn.commands.head_corpus import Corpus
+    from flaxattn.commands.head_corpus import ScoredCorpus
     from flaxattn.measures.scores import Tally
 
 _SHARES = ("next", "previous", "own", "cls", "sep", "punctuation", "own segment", "other segment")
@@ -47,9 +47,9 @@ def stats(
     from flaxattn.commands.head_report import refusals, tell
     from flaxattn.measures.claims import measure_claims
     from flaxattn.measures.patterns import labels
-    from flaxattn.measures.score_terms import Asked
+    from flaxattn.measures.score_terms import ScoreOptions
 
-    asked = Asked(annotated=request.annotated, seed=seed)
+    asked = ScoreOptions(annotated=request.annotated, seed=seed)
     corpus = gathered(request, asked, Console(stderr=True), _EVIDENCE)
     tally = corpus.tally
     means = {column.name: m.mean for column, m in tally.moments.items() if column.kind == "mean"}
@@ -80,11 +80,11 @@ def stats(
 
 
 def _page(
-    request: Request, corpus: "Corpus", means: "dict[str, np.ndarray]", claims: list
+    request: Request, corpus: "ScoredCorpus", means: "dict[str, np.ndarray]", claims: list
 ) -> bytes:
     from flaxattn.commands.head_page import numbers_of, report_page
     from flaxattn.measures.claims import label_column
-    from flaxattn.views.evidence_page import Report
+    from flaxattn.views.evidence_page import EvidenceReport
 
     tally, said = corpus.tally, corpus.facts
     values = dict(means)
@@ -97,7 +97,7 @@ def _page(
         " Claimed are patterns, by our thresholds, and of each number the heads with the most."
     )
     numbers = numbers_of(tally, values, tally.side)
-    report = Report("What heads look at", str(said["model"]), about, numbers, "mean")
+    report = EvidenceReport("What heads look at", str(said["model"]), about, numbers, "mean")
     return report_page(report, claims, corpus.traces, request.sentences)
 
 

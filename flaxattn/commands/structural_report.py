@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
-from flaxattn.commands.probe_reader import Asked, left_out, tell_rest, watched
+from flaxattn.commands.probe_reader import ProbeSpec, left_out, tell_rest, watched
 
 if TYPE_CHECKING:
     from flaxattn.probes.structural_scores import StructuralJudged
@@ -20,7 +20,11 @@ _SHOWN = (".1%", ".3f", ".1%", ".3f")
 
 
 def report_structural(
-    asked: Asked, layers: list[int] | None, rank: int | None, epochs: int | None, untrained: bool
+    asked: ProbeSpec,
+    layers: list[int] | None,
+    rank: int | None,
+    epochs: int | None,
+    untrained: bool,
 ) -> None:
     """Fit structural probes, write probe.json, layers.parquet, probe.png and the best probe.
 

@@ -26,7 +26,7 @@ from flaxattn.errors import InputError
 
 if TYPE_CHECKING:
     from flaxattn.attribution.contribution_maps import Maps
-    from flaxattn.commands.head_report import Corpus
+    from flaxattn.commands.head_report import TextCorpus
     from flaxattn.pretrained.pretrained_model import Pretrained
     from flaxattn.trace.trace import Trace
 
@@ -88,7 +88,7 @@ def weights(
 
 
 def measured(
-    model: "Pretrained", corpus: "Corpus", kinds: Sequence[str], seed: int
+    model: "Pretrained", corpus: "TextCorpus", kinds: Sequence[str], seed: int
 ) -> tuple[list[dict[str, Any]], dict[str, str]]:
     """Rows of measures, and the reason for every kind that the model or the texts do not have.
 
@@ -125,7 +125,7 @@ def measured(
 
 
 def _makers(
-    model: "Pretrained", corpus: "Corpus", traces: list["Trace"], seed: int
+    model: "Pretrained", corpus: "TextCorpus", traces: list["Trace"], seed: int
 ) -> dict[str, Callable[[], "Maps"]]:
     """How maps of each kind come about, of all texts by side."""
     from flaxattn.attribution import attribution_maps as weighing

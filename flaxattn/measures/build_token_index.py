@@ -35,7 +35,7 @@ from flaxattn.pretrained import model_inputs as inputs
 from flaxattn.pretrained.pretrained_bert import PretrainedBert
 from flaxattn.pretrained.pretrained_gpt2 import PretrainedGPT2
 from flaxattn.pretrained.pretrained_model import Pretrained
-from flaxattn.pretrained.readings import Reading
+from flaxattn.pretrained.readings import TokenizedTexts
 from flaxattn.store.model_fingerprint import mark
 from flaxattn.store.token_index import (
     INDEX,
@@ -73,11 +73,11 @@ class Wanted(NamedTuple):
         return Capture(head_output=whole, stats=("argmax",), layers=self.layers)
 
 
-class Read(NamedTuple):
+class TokenizedText(NamedTuple):
     """A text as the model takes it, and characters of each of its tokens."""
 
     subject: Subject
-    reading: Reading
+    reading: TokenizedTexts
     offsets: Sequence[tuple[int, int]]
 
     @property
@@ -128,7 +128,7 @@ def build_head_index(
     wanted = Wanted(wanted.kind, tuple(sorted(set(wanted.layers))))
     _check(model, wanted, Path(out))
     bad = BadRows() if bad is None else bad
-    engine = _Engine(model, wanted, batch_tokens)
+    engine = _VectorEngine(model, wanted, batch_tokens)
     count, annotated = 0, False
     with written_whole(out, INDEX) as folder:
         writer = HeadIndexWriter(folder)
@@ -215,7 +215,7 @@ def observed(
     return found / jnp.where(norms > 0, norms, 1), seen.stats["argmax"]
 
 
-class _Engine:
+class _VectorEngine:
     """A model, and what is done with the texts of a shard."""
 
     def __init__(self, model: Pretrained, wanted: Wanted, batch_tokens: int | None) -> None:
@@ -227,7 +227,7 @@ class _Engine:
         self._widths: tuple[int, ...] = ()  # those of the first shard serve all
         self.heads = tuple(range(model.counts()[1]))
 
-    def contents(self, window: Sequence[Read]) -> Contents:
+    def contents(self, window: Sequence[TokenizedText]) -> Contents:
         """What is stored of some texts."""
         rows = [read.reading for read in window]
         batches = planned([r.lengths for r in rows], self._model.limit, self._room, self._widths)
@@ -249,7 +249,7 @@ class _Engine:
         return Contents(texts, tokens, np.concatenate(vectors, 2), np.concatenate(strongest, 2))
 
 
-def _tables(window: Sequence[Read]) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
+def _tables(window: Sequence[TokenizedText]) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
     """Columns of the tables of texts and of tokens."""
     texts: dict[str, list[Any]] = {name: [] for name in TEXTS.names}
     tokens: dict[str, list[Any]] = {name: [] for name in TOKENS.names}
@@ -289,7 +289,7 @@ def _kinds(
 
 def _read(
     model: Pretrained, subjects: Iterable[Subject], truncate: bool, bad: BadRows
-) -> Iterator[Read]:
+) -> Iterator[TokenizedText]:
     """Texts as the model takes them; those that it cannot read are reported."""
     reader = model.tokenizer
     if reader is None:
@@ -305,12 +305,12 @@ def _read(
                 )
             size = reading.lengths[0]
             offsets = reader.encode(subject.text, max_length=_LONGEST).offsets[0][:size]
-            yield Read(subject, reading, offsets)
+            yield TokenizedText(subject, reading, offsets)
 
 
 def _readings(
     model: Pretrained, some: Sequence[Subject], truncate: bool, bad: BadRows
-) -> Iterator[tuple[Subject, Reading]]:
+) -> Iterator[tuple[Subject, TokenizedTexts]]:
     texts = [subject.text for subject in some]
     try:
         yield from zip(some, read_chunk(model, Chunk(0, texts, None, truncate)), strict=True)
@@ -330,9 +330,9 @@ def _readings(
         yield subject, reading
 
 
-def _windows(reads: Iterable[Read]) -> Iterator[list[Read]]:
+def _windows(reads: Iterable[TokenizedText]) -> Iterator[list[TokenizedText]]:
     """Texts of a shard: so many positions, and those of the last text."""
-    window: list[Read] = []
+    window: list[TokenizedText] = []
     positions = 0
     for read in reads:
         window.append(read)
@@ -344,7 +344,7 @@ def _windows(reads: Iterable[Read]) -> Iterator[list[Read]]:
         yield window
 
 
-def _place(read: Read, token: int | str) -> int:
+def _place(read: TokenizedText, token: int | str) -> int:
     """The position of a token in its text."""
     pieces, size = read.reading.told.tokens[0], read.reading.lengths[0]
     if isinstance(token, int):

@@ -10,26 +10,26 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flaxattn.measures.evidence import Evidence, Shown
+from flaxattn.measures.evidence import Evidence, TopText
 from flaxattn.measures.patterns import Label
 from flaxattn.measures.role_tests import Roles
-from flaxattn.measures.score_terms import Column
+from flaxattn.measures.score_terms import ScoreName
 from flaxattn.measures.scores import Tally
 
 _RANKS = ("the highest", "the second highest", "the third highest")
 _ALIKE = 1e-6
 _LABELS = {
-    "next token": Column("pattern", "next"),
-    "previous token": Column("pattern", "previous"),
-    "own token": Column("pattern", "own"),
-    "same or related token": Column("pattern", "same token, score"),
-    "same token in the other text": Column("pattern", "other text, score"),
-    "other pieces of the word": Column("pattern", "word, score"),
-    "delimiter": Column("pattern", "delimiter"),
-    "bag of words": Column("pattern", "block entropy"),
-    "positional: next": Column("strongest", "next"),
-    "positional: previous": Column("strongest", "previous"),
-    "rare word": Column("strongest", "rare"),
+    "next token": ScoreName("pattern", "next"),
+    "previous token": ScoreName("pattern", "previous"),
+    "own token": ScoreName("pattern", "own"),
+    "same or related token": ScoreName("pattern", "same token, score"),
+    "same token in the other text": ScoreName("pattern", "other text, score"),
+    "other pieces of the word": ScoreName("pattern", "word, score"),
+    "delimiter": ScoreName("pattern", "delimiter"),
+    "bag of words": ScoreName("pattern", "block entropy"),
+    "positional: next": ScoreName("strongest", "next"),
+    "positional: previous": ScoreName("strongest", "previous"),
+    "rare word": ScoreName("strongest", "rare"),
 }
 _SYNTACTIC, _PATTERN = "syntactic: ", "pattern: "
 
@@ -53,7 +53,7 @@ class Claim(NamedTuple):
     value: float
     told: str = ""
     side: str = "encoder"
-    texts: Sequence[Shown] = ()
+    texts: Sequence[TopText] = ()
 
 
 def role_claims(roles: Roles, evidence: Evidence, side: str = "encoder") -> list[Claim]:
@@ -72,7 +72,7 @@ def role_claims(roles: Roles, evidence: Evidence, side: str = "encoder") -> list
                 told += f", {role.mass[i, j]:.0%} of attention"
             if role.beyond is not None:
                 told += f", beyond position p {role.beyond[i, j]:.1g}"
-            texts = evidence.of(Column("score", name), i, j)
+            texts = evidence.of(ScoreName("score", name), i, j)
             where = roles.layers[i], roles.heads[j]
             claims.append(Claim(name, *where, float(role.score[i, j]), told, side, texts))
     return _sorted(claims)
@@ -116,7 +116,7 @@ def _pattern(label: str) -> str:
     return label if ":" in label else _PATTERN + label
 
 
-def label_column(label: str) -> Column | None:
+def label_column(label: str) -> ScoreName | None:
     """The scores by which texts show a label; None for a label that has none of its own.
 
     Args:
@@ -124,7 +124,7 @@ def label_column(label: str) -> Column | None:
     """
     label = label.removeprefix(_PATTERN)
     if label.startswith(_SYNTACTIC):
-        return Column("hit", label.removeprefix(_SYNTACTIC))
+        return ScoreName("hit", label.removeprefix(_SYNTACTIC))
     return _LABELS.get(label)
 
 

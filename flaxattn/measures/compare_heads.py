@@ -20,7 +20,7 @@ from flaxattn.measures.divergence import cosine, jensen_shannon
 from flaxattn.measures.head_measures import measure
 from flaxattn.measures.significance import adjusted, paired_test
 from flaxattn.pipeline.online_moments import Moments, merged
-from flaxattn.trace.record import Seen
+from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.selection import layer_weights
 from flaxattn.trace.trace import Trace
 
@@ -210,7 +210,9 @@ class Comparison:
         moments = self._found[side, name]
         return np.where(moments.counts > 0, moments.mean, np.nan)
 
-    def _of_maps(self, side: str, one: Seen, other: Seen, text: Trace) -> Values:
+    def _of_maps(
+        self, side: str, one: AttentionRecord, other: AttentionRecord, text: Trace
+    ) -> Values:
         self._same_heads(side, (one.layers, one.heads))
         self._same_heads(side, (other.layers, other.heads))
         maps = [layer_weights(seen, seen.layers).astype(np.float64) for seen in (one, other)]
@@ -221,7 +223,9 @@ class Comparison:
         found |= {name: after[name] - before[name] for name in before}
         return {(side, name): value for name, value in found.items()}
 
-    def _of_statistics(self, side: str, one: Seen, other: Seen, names: list[str]) -> Values:
+    def _of_statistics(
+        self, side: str, one: AttentionRecord, other: AttentionRecord, names: list[str]
+    ) -> Values:
         self._same_heads(side, (one.layers, one.heads))
         self._same_heads(side, (other.layers, other.heads))
         means = [
@@ -277,7 +281,7 @@ def _rank(change: HeadChange) -> tuple[float, float]:
     return -np.nan_to_num(change.divergence), surest
 
 
-def _told(one: Seen, other: Seen) -> list[str]:
+def _told(one: AttentionRecord, other: AttentionRecord) -> list[str]:
     """Statistics of queries that both have."""
     return [name for name in one.stats if name in other.stats and name not in _NO_MEAN]
 
@@ -307,7 +311,9 @@ def _once(values: Float[np.ndarray, "L H"]) -> Moments:
     return Moments(known.astype(np.int64), np.where(known, values, 0.0), np.zeros(values.shape))
 
 
-def _comparable(side: str, ours: Mapping[str, Seen], theirs: Mapping[str, Seen]) -> bool:
+def _comparable(
+    side: str, ours: Mapping[str, AttentionRecord], theirs: Mapping[str, AttentionRecord]
+) -> bool:
     if side not in theirs or ours[side].weights is None or theirs[side].weights is None:
         return False
     ours[side].require_whole("A comparison")

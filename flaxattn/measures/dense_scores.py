@@ -9,14 +9,14 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from flaxattn.measures.entropy import entropies
-from flaxattn.measures.score_terms import WINDOW, Column, Terms
-from flaxattn.text.position_labels import Layout
+from flaxattn.measures.score_terms import WINDOW, ScoreName, Terms
+from flaxattn.text.position_labels import PositionLabels
 
 Map = Float[np.ndarray, "*heads N N"]
 Rows = Float[np.ndarray, "*heads N"]
 
 
-def dense_values(weights: Map, layout: Layout, terms: Terms) -> dict[Column, np.ndarray]:
+def dense_values(weights: Map, layout: PositionLabels, terms: Terms) -> dict[ScoreName, np.ndarray]:
     """Every number of every head on one text.
 
     Args:
@@ -30,7 +30,7 @@ def dense_values(weights: Map, layout: Layout, terms: Terms) -> dict[Column, np.
     weights = np.asarray(weights, np.float64)
     rows, received = sources(weights, layout), weights.sum(-2)
     strongest = _strongest(weights, layout)
-    found: dict[Column, np.ndarray] = {}
+    found: dict[ScoreName, np.ndarray] = {}
     for (column, source), coefficients in terms.rows.items():
         found[column] = found.get(column, 0) + rows[source] @ coefficients
     for column, coefficients in terms.keys.items():
@@ -48,7 +48,7 @@ def dense_values(weights: Map, layout: Layout, terms: Terms) -> dict[Column, np.
 _NONE = np.zeros(0, int), np.zeros(0, int), np.zeros(0)
 
 
-def sources(weights: Map, layout: Layout) -> dict[str, Rows]:
+def sources(weights: Map, layout: PositionLabels) -> dict[str, Rows]:
     """The statistics of each query that `terms.SOURCES` names.
 
     Args:
@@ -91,7 +91,7 @@ def sources(weights: Map, layout: Layout) -> dict[str, Rows]:
     return found
 
 
-def _strongest(weights: Map, layout: Layout) -> Int[np.ndarray, "*heads N"]:
+def _strongest(weights: Map, layout: PositionLabels) -> Int[np.ndarray, "*heads N"]:
     """The strongest key of each query, delimiters apart; -1 where there is none."""
     if not layout.plain.any():
         return np.full(weights.shape[:-1], -1)

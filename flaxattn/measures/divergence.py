@@ -16,7 +16,7 @@ from jaxtyping import Float
 
 from flaxattn.errors import InputError
 from flaxattn.store.open_store import Store
-from flaxattn.trace.record import SIDES, Seen
+from flaxattn.trace.record import SIDES, AttentionRecord
 from flaxattn.trace.selection import layer_weights
 from flaxattn.trace.trace import Trace
 
@@ -248,7 +248,7 @@ def _check_texts(first: Trace, second: Trace) -> None:
 
 def _common(first: Trace, second: Trace, side: str | None) -> list[str]:
     """Sides whose weights both traces have."""
-    held: Mapping[str, list[Seen | None]] = {
+    held: Mapping[str, list[AttentionRecord | None]] = {
         name: [getattr(trace, name) for trace in (first, second)] for name in SIDES
     }
     both = [n for n, pair in held.items() if all(s and s.weights is not None for s in pair)]
@@ -261,7 +261,7 @@ def _common(first: Trace, second: Trace, side: str | None) -> list[str]:
     return both if side is None else [side]
 
 
-def _pairs(first: Trace, second: Trace, side: str) -> list[tuple[Seen, Seen]]:
+def _pairs(first: Trace, second: Trace, side: str) -> list[tuple[AttentionRecord, AttentionRecord]]:
     """The records of a side, text by text, without padding."""
     pairs = [(getattr(a, side), getattr(b, side)) for a, b in zip(first, second, strict=True)]
     for one, other in pairs:
@@ -270,7 +270,9 @@ def _pairs(first: Trace, second: Trace, side: str) -> list[tuple[Seen, Seen]]:
     return pairs
 
 
-def _compared(side: str, pairs: list[tuple[Seen, Seen]]) -> list[HeadDivergence]:
+def _compared(
+    side: str, pairs: list[tuple[AttentionRecord, AttentionRecord]]
+) -> list[HeadDivergence]:
     """The heads of one side, by layer and head."""
     one, other = pairs[0]
     layers = [n for n in one.layers if n in other.layers]
@@ -297,5 +299,5 @@ def _compared(side: str, pairs: list[tuple[Seen, Seen]]) -> list[HeadDivergence]
     ]
 
 
-def _numbers(seen: Seen, layers: list[int]) -> str:
+def _numbers(seen: AttentionRecord, layers: list[int]) -> str:
     return ", ".join(map(str, seen.heads if layers else seen.layers))

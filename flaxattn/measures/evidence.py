@@ -18,7 +18,7 @@ _NONE = np.iinfo(np.int64).max
 _FURTHER = 0.25  # what a further text of a claim counts beside its first
 
 
-class Shown(NamedTuple):
+class TopText(NamedTuple):
     """A text that shows a claim.
 
     Attributes:
@@ -98,7 +98,7 @@ class Evidence:
         order = np.lexsort((best.texts, -best.scores), axis=0)[: self.keep]
         self._best[claim] = _Best(*(np.take_along_axis(part, order, 0) for part in best))
 
-    def of(self, claim: Hashable, layer: int, head: int) -> list[Shown]:
+    def of(self, claim: Hashable, layer: int, head: int) -> list[TopText]:
         """The texts of a claim about a head, the best first.
 
         Args:
@@ -110,7 +110,7 @@ class Evidence:
         if best is None:
             return []
         pairs = zip(best.texts[:, layer, head], best.scores[:, layer, head], strict=True)
-        return [Shown(int(text), float(score)) for text, score in pairs if text != _NONE]
+        return [TopText(int(text), float(score)) for text, score in pairs if text != _NONE]
 
     def texts(self) -> set[int]:
         """Numbers of all texts that are kept for anything."""

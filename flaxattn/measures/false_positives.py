@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from flaxattn.corpus.bad_rows import BadRows
-from flaxattn.measures.head_scores import Read, Subject, read_subjects
+from flaxattn.measures.head_scores import LabelledText, Subject, read_subjects
 from flaxattn.measures.role_tests import Test, find_roles
-from flaxattn.measures.score_terms import Asked
+from flaxattn.measures.score_terms import ScoreOptions
 from flaxattn.measures.scores import Tally, scores_of, side_of
 from flaxattn.measures.shuffled_trees import found_by_chance
 from flaxattn.pipeline.extraction import extract
@@ -28,7 +28,7 @@ from flaxattn.trace.trace import Trace
 def false_positives(
     model: Pretrained,
     subjects: Sequence[Subject],
-    asked: Asked,
+    asked: ScoreOptions,
     test: Test,
     *,
     side: str,
@@ -76,7 +76,7 @@ def false_positives(
     return facts
 
 
-def _traces(model: Pretrained, reads: Sequence[Read], truncate: bool) -> list[Trace]:
+def _traces(model: Pretrained, reads: Sequence[LabelledText], truncate: bool) -> list[Trace]:
     texts = [read.subject.text for read in reads]
     seconds = [read.subject.text_b for read in reads if read.subject.text_b is not None]
     return extract(model, texts, seconds or None, truncate=truncate)

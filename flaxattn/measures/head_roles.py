@@ -16,7 +16,7 @@ from flaxattn.corpus.texts import Columns, read_texts
 from flaxattn.errors import InputError
 from flaxattn.measures.head_scores import Subject, head_scores, subject_of
 from flaxattn.measures.role_tests import Roles, Test, find_roles
-from flaxattn.measures.score_terms import PAPER_RELATIONS, Asked, check_relations
+from flaxattn.measures.score_terms import PAPER_RELATIONS, ScoreOptions, check_relations
 from flaxattn.measures.scores import Tally
 from flaxattn.pipeline.reading_options import ReadingOptions
 from flaxattn.pretrained.pretrained_model import Pretrained
@@ -91,10 +91,10 @@ def _tallied(
     seed: int,
     pande_parity: bool,
     reading: ReadingOptions,
-) -> tuple[Tally, Asked]:
+) -> tuple[Tally, ScoreOptions]:
     bad = BadRows() if reading.bad is None else reading.bad
     annotated, subjects = _subjects(texts, bad)
-    asked = Asked(check_relations(relations), annotated, seed, pande_parity)
+    asked = ScoreOptions(check_relations(relations), annotated, seed, pande_parity)
     tally = Tally()
     for part in head_scores(
         model,

@@ -19,16 +19,16 @@ from flaxattn.corpus.bad_rows import BadRows, Problem
 from flaxattn.corpus.dependency_trees import NO_GOVERNOR, Sentence
 from flaxattn.errors import InputError
 from flaxattn.measures.head_sums import CAPTURE, NOTES, HeadSums
-from flaxattn.measures.score_terms import Asked, Column, Terms, terms_of
+from flaxattn.measures.score_terms import ScoreName, ScoreOptions, Terms, terms_of
 from flaxattn.measures.scores import Scores, gathered
 from flaxattn.pipeline.batches import Batch, planned, stacked
 from flaxattn.pipeline.chunks import TOGETHER, Chunk, TextError, read_chunk
-from flaxattn.pipeline.device_step import Begun, Step, mesh_of
+from flaxattn.pipeline.device_step import Begun, DeviceStep, mesh_of
 from flaxattn.pipeline.extraction import room_for
 from flaxattn.pretrained.pretrained_bert import PretrainedBert
 from flaxattn.pretrained.pretrained_model import Pretrained
-from flaxattn.pretrained.readings import Reading
-from flaxattn.text.position_labels import Arc, Layout, layout_of
+from flaxattn.pretrained.readings import TokenizedTexts
+from flaxattn.text.position_labels import Arc, PositionLabels, layout_of
 from flaxattn.text.words import pieces_of_words
 
 WINDOW = 4096  # texts that are sorted by length together, and among which pieces are rare
@@ -56,11 +56,11 @@ class Subject(NamedTuple):
     line: int = 0
 
 
-class Read(NamedTuple):
+class LabelledText(NamedTuple):
     """A text as the model takes it, the layout of its positions, and what it was read from."""
 
-    reading: Reading
-    layout: Layout
+    reading: TokenizedTexts
+    layout: PositionLabels
     subject: Subject
 
 
@@ -72,7 +72,7 @@ def subject_of(sentence: Sentence) -> Subject:
 def head_scores(
     model: Pretrained,
     subjects: Iterable[Subject],
-    asked: Asked,
+    asked: ScoreOptions,
     *,
     truncate: bool = False,
     lengths: tuple[int, int] | None = None,
@@ -115,8 +115,8 @@ def head_scores(
             "name a BERT, or measure a trace of it: flaxattn.measures.head_measures.head_measures"
         )
     bad = BadRows() if bad is None else bad
-    engine = _Engine(model, asked, batch_tokens, mesh_of(mesh, None))
-    window: list[Read] = []
+    engine = _ScoreEngine(model, asked, batch_tokens, mesh_of(mesh, None))
+    window: list[LabelledText] = []
 
     def scored() -> Scores:
         told([read.subject for read in window])
@@ -133,17 +133,21 @@ def head_scores(
         yield scored()
 
 
-class _Engine:
+class _ScoreEngine:
     """A model on its devices, and what is done with a window of texts."""
 
     def __init__(
-        self, model: PretrainedBert, asked: Asked, batch_tokens: int | None, mesh: Mesh | None
+        self,
+        model: PretrainedBert,
+        asked: ScoreOptions,
+        batch_tokens: int | None,
+        mesh: Mesh | None,
     ) -> None:
         self._model, self._asked, self._mesh = model, asked, mesh
         self._batch_tokens = batch_tokens
-        self._step: tuple[HeadSums, Step] | None = None
+        self._step: tuple[HeadSums, DeviceStep] | None = None
 
-    def scores(self, window: Sequence[Read], watch: Callable[[int], None]) -> Scores:
+    def scores(self, window: Sequence[LabelledText], watch: Callable[[int], None]) -> Scores:
         """Scores of some texts, in their order."""
         layouts = with_rare([read.layout for read in window])
         terms = [terms_of(layout, self._asked) for layout in layouts]
@@ -155,7 +159,7 @@ class _Engine:
             [row.lengths for row in rows], self._model.limit, room._replace(packs=False)
         )
         rooms = _rooms(sums, batches, terms)
-        found: list[Mapping[Column, Float[np.ndarray, "L H"]]] = [{}] * len(window)
+        found: list[Mapping[ScoreName, Float[np.ndarray, "L H"]]] = [{}] * len(window)
 
         def given(batch: Batch) -> dict[str, np.ndarray]:
             texts = [(layouts[place.text], terms[place.text]) for place in batch.places]
@@ -181,11 +185,11 @@ class _Engine:
                 watch(len(done.places))
         return gathered(layers, heads, list(zip(layouts, terms, found, strict=True)))
 
-    def _steps(self, sums: HeadSums) -> tuple[HeadSums, Step]:
+    def _steps(self, sums: HeadSums) -> tuple[HeadSums, DeviceStep]:
         """The compiled step; that of the window before where the sums are the same."""
         if self._step is None or self._step[0] != sums:
             model = self._model
-            step = Step(model.module, [model.params], CAPTURE, self._mesh, sums, NOTES)
+            step = DeviceStep(model.module, [model.params], CAPTURE, self._mesh, sums, NOTES)
             self._step = sums, step
         return self._step
 
@@ -200,7 +204,7 @@ def _rooms(
     return {widths: sums.room(some) for widths, some in members.items()}
 
 
-def with_rare(layouts: Sequence[Layout]) -> list[Layout]:
+def with_rare(layouts: Sequence[PositionLabels]) -> list[PositionLabels]:
     """Layouts that know their rarest piece, by its frequency in all of them.
 
     Args:
@@ -231,7 +235,7 @@ def _chunks(subjects: Iterable[Subject]) -> Iterator[list[Subject]]:
 
 def read_subjects(
     model: Pretrained, chunk: Sequence[Subject], truncate: bool, bad: BadRows
-) -> list[Read]:
+) -> list[LabelledText]:
     """What a model reads of some texts, and the layout of each.
 
     Args:
@@ -250,7 +254,7 @@ def read_subjects(
             f"text {missing.name!r} has no second text, and others have one\n"
             "give every text its second, or none"
         )
-    rows: list[tuple[Subject, Reading]] = []
+    rows: list[tuple[Subject, TokenizedTexts]] = []
     try:
         rows += zip(chunk, read_chunk(model, _chunk(chunk, truncate)), strict=True)
     except TextError:
@@ -270,7 +274,7 @@ def read_subjects(
                 bad.report(tree)
                 continue
             layout = tree
-        found.append(Read(reading, layout, subject))
+        found.append(LabelledText(reading, layout, subject))
     return found
 
 
@@ -280,8 +284,8 @@ def _chunk(subjects: Sequence[Subject], truncate: bool) -> Chunk:
 
 
 def _on_tree(
-    model: Pretrained, sentence: Sentence, reading: Reading, layout: Layout
-) -> Layout | Problem:
+    model: Pretrained, sentence: Sentence, reading: TokenizedTexts, layout: PositionLabels
+) -> PositionLabels | Problem:
     """The layout with the words of a tree; a problem where the tokenizer leaves nothing of one."""
     assert model.tokenizer is not None
     encoded = model.tokenizer.encode(sentence.text, max_length=_LONGEST)
@@ -290,8 +294,8 @@ def _on_tree(
 
 
 def with_tree(
-    layout: Layout, sentence: Sentence, offsets: Sequence[tuple[int, int]], cut: bool
-) -> Layout | Problem:
+    layout: PositionLabels, sentence: Sentence, offsets: Sequence[tuple[int, int]], cut: bool
+) -> PositionLabels | Problem:
     """A layout with the words of the tree over its text.
 
     Args:

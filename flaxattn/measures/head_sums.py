@@ -21,9 +21,9 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from flaxattn.kernels.contract import Capture
-from flaxattn.measures.score_terms import WINDOW, Column, Terms
-from flaxattn.text.position_labels import Layout
-from flaxattn.trace.record import Seen
+from flaxattn.measures.score_terms import WINDOW, ScoreName, Terms
+from flaxattn.text.position_labels import PositionLabels
+from flaxattn.trace.record import AttentionRecord
 
 _SEGMENTS = 2  # a text and the second one of a pair
 _TIMES_ENTROPY = " x entropy"
@@ -47,10 +47,10 @@ class HeadSums:
         hits: Columns made of strongest keys.
     """
 
-    rows: tuple[tuple[Column, str], ...]
-    keys: tuple[Column, ...]
-    pairs: tuple[Column, ...]
-    hits: tuple[Column, ...]
+    rows: tuple[tuple[ScoreName, str], ...]
+    keys: tuple[ScoreName, ...]
+    pairs: tuple[ScoreName, ...]
+    hits: tuple[ScoreName, ...]
 
     @classmethod
     def of(cls, terms: Sequence[Terms]) -> "HeadSums":
@@ -77,7 +77,7 @@ class HeadSums:
 
     def packed(
         self,
-        texts: Sequence[tuple[Layout, Terms]],
+        texts: Sequence[tuple[PositionLabels, Terms]],
         rows: int,
         width: int,
         room: tuple[int, int],
@@ -126,14 +126,14 @@ class HeadSums:
 
     def unpacked(
         self, stats: Mapping[str, np.ndarray], terms: Terms
-    ) -> dict[Column, Float[np.ndarray, "L H"]]:
+    ) -> dict[ScoreName, Float[np.ndarray, "L H"]]:
         """The numbers of one text by column; those it has no value for are left out.
 
         Args:
             stats: What `__call__` made, of one row: `[L, H, R]` each.
             terms: Of the text.
         """
-        found: dict[Column, np.ndarray] = {}
+        found: dict[ScoreName, np.ndarray] = {}
         for r, (column, source) in enumerate(self.rows):
             if (column, source) in terms.rows:
                 found[column] = found.get(column, 0) + stats["rows"][..., r]
@@ -143,7 +143,9 @@ class HeadSums:
                     found[column] = stats[kind][..., r]
         return found
 
-    def __call__(self, sides: Mapping[str, Seen], notes: Mapping[str, Array]) -> dict[str, Seen]:
+    def __call__(
+        self, sides: Mapping[str, AttentionRecord], notes: Mapping[str, Array]
+    ) -> dict[str, AttentionRecord]:
         """The sums, inside the compiled step.
 
         Args:
@@ -161,7 +163,7 @@ class HeadSums:
             return self._of_layer(_weights(*saw, known["segment_at"]), known)
 
         found = jax.lax.map(layer, (seen.query, seen.key, seen.stats["lse"]))
-        return {"encoder": Seen(stats=found, layers=seen.layers, heads=seen.heads)}
+        return {"encoder": AttentionRecord(stats=found, layers=seen.layers, heads=seen.heads)}
 
     def _of_layer(self, weights: "_Weights", notes: Mapping[str, Array]) -> dict[str, Array]:
         """The sums of one layer, `[B, H, R]` each."""
@@ -196,7 +198,7 @@ def _rounded(count: int) -> int:
     return -(-count // 32) * 32
 
 
-def _rare(texts: Sequence[tuple[Layout, Terms]], rows: int) -> Int[np.ndarray, "B 1"]:
+def _rare(texts: Sequence[tuple[PositionLabels, Terms]], rows: int) -> Int[np.ndarray, "B 1"]:
     found = np.full((rows, 1), -1, np.int32)
     found[: len(texts), 0] = [layout.rare for layout, _ in texts]
     return found

@@ -22,7 +22,7 @@ from flaxattn.measures.head_measures import (
     head_measures,
 )
 from flaxattn.store.open_store import Store
-from flaxattn.trace.record import SIDES, Seen
+from flaxattn.trace.record import SIDES, AttentionRecord
 from flaxattn.trace.trace import Trace
 
 _NO_MEAN = ("argmax", "topk_indices", "topk_weights")
@@ -109,7 +109,7 @@ def _mean(one: Trace, side: str, name: str) -> Float[np.ndarray, "L H"]:
 
 
 def _measures(
-    trace: Trace, side: str, seen: Seen
+    trace: Trace, side: str, seen: AttentionRecord
 ) -> Sequence[HeadMeasures] | Sequence[CrossMeasures]:
     if side == "cross":
         return cross_measures(trace)

@@ -21,7 +21,7 @@ from flaxattn.errors import InputError
 from flaxattn.kernels.contract import Capture, Sieve
 from flaxattn.measures.significance import adjusted, t_test
 from flaxattn.pipeline.online_moments import Moments
-from flaxattn.trace.record import Seen
+from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.selection import layer_weights
 from flaxattn.trace.trace import Trace
 
@@ -244,7 +244,7 @@ def _standard_error(scores: Float[np.ndarray, "L B H"]) -> Float[np.ndarray, "L 
     return scores.std(axis=1, ddof=1) / count**0.5
 
 
-def _masses(seen: Seen, length: int) -> dict[str, Float[np.ndarray, "L B H Q"]] | None:
+def _masses(seen: AttentionRecord, length: int) -> dict[str, Float[np.ndarray, "L B H Q"]] | None:
     """What every query gives to the key of each kind; None if the record does not tell."""
     if seen.weights is None:
         if not all(kind in seen.stats for kind in KINDS):

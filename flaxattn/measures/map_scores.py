@@ -17,20 +17,20 @@ from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.errors import InputError
 from flaxattn.kernels.contract import Capture
 from flaxattn.measures.head_pairs import BEGINNING, Pairs, beginning
-from flaxattn.measures.head_scores import Read, Subject, read_subjects
+from flaxattn.measures.head_scores import LabelledText, Subject, read_subjects
 from flaxattn.measures.map_sums import NOTES, MapSums
-from flaxattn.measures.score_terms import Asked, Column, Terms
+from flaxattn.measures.score_terms import ScoreName, ScoreOptions, Terms
 from flaxattn.measures.scores import Scores, gathered
 from flaxattn.measures.side_scores import ROWS, Sieves, columns, sieves_of
 from flaxattn.pipeline.batches import Batch, planned, stacked
 from flaxattn.pipeline.chunks import TOGETHER
-from flaxattn.pipeline.device_step import Begun, Step
+from flaxattn.pipeline.device_step import Begun, DeviceStep
 from flaxattn.pipeline.extraction import room_for
 from flaxattn.pipeline.generated_targets import with_targets
 from flaxattn.pipeline.text_sizes import sides as sizes_of
 from flaxattn.pretrained.pretrained_model import Pretrained
-from flaxattn.pretrained.readings import Reading
-from flaxattn.trace.record import Seen
+from flaxattn.pretrained.readings import TokenizedTexts
+from flaxattn.trace.record import AttentionRecord
 
 _WINDOW = 8 * TOGETHER  # texts that are sorted by length together
 _AHEAD = 2  # batches that the device has been given
@@ -58,7 +58,7 @@ def default_side(model: Pretrained, asked: str | None = None) -> str:
 def map_scores(
     model: Pretrained,
     subjects: Iterable[Subject],
-    asked: Asked,
+    asked: ScoreOptions,
     *,
     side: str | None = None,
     truncate: bool = False,
@@ -100,10 +100,10 @@ def map_scores(
             "leave pande_parity out"
         )
     sums = MapSums(side, columns(side, asked))
-    engine = _Engine(model, asked, sums, batch_tokens)
+    engine = _MapEngine(model, asked, sums, batch_tokens)
     for window in _windows(model, subjects, truncate, lengths, bad):
         told([read.subject for read in window])
-        found: list[tuple[range, Terms, Mapping[Column, Float[np.ndarray, "L H"]]]] = []
+        found: list[tuple[range, Terms, Mapping[ScoreName, Float[np.ndarray, "L H"]]]] = []
         numbered = engine.computed(window, watch)
         for (_, sieves, size), seen in sorted(numbered, key=lambda one: one[0][0]):
             terms = Terms({}, {}, {}, {}, sieves.ceilings, {}, {})
@@ -139,7 +139,7 @@ def head_pairs(
         None where there is no text.
     """
     sums = MapSums(default_side(model, side), pairs=True)
-    engine = _Engine(model, Asked(annotated=False), sums, batch_tokens)
+    engine = _MapEngine(model, ScoreOptions(annotated=False), sums, batch_tokens)
     pairs: Pairs | None = None
     for window in _windows(model, subjects, truncate, lengths, bad):
         for (_, _, size), seen in engine.computed(window, watch):
@@ -152,21 +152,21 @@ _Text = tuple[int, Sieves, tuple[int, int]]
 """Number of a text in its window, what is asked of it, and its queries and keys."""
 
 
-class _Engine:
+class _MapEngine:
     """A model on its device, and what is made of the maps of a window of texts."""
 
     def __init__(
-        self, model: Pretrained, asked: Asked, sums: MapSums, batch_tokens: int | None
+        self, model: Pretrained, asked: ScoreOptions, sums: MapSums, batch_tokens: int | None
     ) -> None:
         self._model, self._asked, self._sums = model, asked, sums
         capture = Capture(weights=True)
-        self._step = Step(model.module, [model.params], capture, None, sums, NOTES)
+        self._step = DeviceStep(model.module, [model.params], capture, None, sums, NOTES)
         self._room = room_for([model], capture, 1, batch_tokens)._replace(packs=False)
         self.layers: tuple[int, ...] = ()
         self.heads: tuple[int, ...] = ()
 
     def computed(
-        self, window: Sequence[Read], watch: Callable[[int], object]
+        self, window: Sequence[LabelledText], watch: Callable[[int], object]
     ) -> Iterator[tuple[_Text, Mapping[str, np.ndarray]]]:
         """Each text with what the device made of its maps, in the order of batches."""
         rows = with_targets([self._model], [read.reading for read in window], {}, self._room.tokens)
@@ -179,14 +179,14 @@ class _Engine:
             if begun and (batch is None or len(begun) > _AHEAD):
                 _, texts, started = begun.popleft()
                 for part in self._step.end(started):
-                    seen: Seen = part.models[0][self._sums.side]
+                    seen: AttentionRecord = part.models[0][self._sums.side]
                     self.layers, self.heads = seen.layers, seen.heads
                     for text, row in zip(texts[part.first :], range(part.rows), strict=False):
                         yield text, {n: np.asarray(a)[:, row] for n, a in seen.stats.items()}
                 watch(len(texts))
 
     def _given(
-        self, window: Sequence[Read], rows: Sequence[Reading], batch: Batch
+        self, window: Sequence[LabelledText], rows: Sequence[TokenizedTexts], batch: Batch
     ) -> tuple[dict[str, np.ndarray], list[_Text]]:
         """Arguments of a step for a batch, and its texts by row."""
         side, pairs = self._sums.side, self._sums.pairs
@@ -213,10 +213,10 @@ def _shape(side: str, widths: tuple[int, ...]) -> tuple[int, int]:
 
 def _unpacked(
     sums: MapSums, sieves: Sieves, seen: Mapping[str, np.ndarray]
-) -> dict[Column, Float[np.ndarray, "L H"]]:
+) -> dict[ScoreName, Float[np.ndarray, "L H"]]:
     """The numbers of one text by column; those it has no value for are left out."""
     found = {c: seen["linear"][..., r] for r, c in enumerate(sums.columns) if c in sieves.linear}
-    rows = {Column("mean", name): seen["rows"][..., r] for r, name in enumerate(ROWS)}
+    rows = {ScoreName("mean", name): seen["rows"][..., r] for r, name in enumerate(ROWS)}
     return {**found, **rows}
 
 
@@ -236,7 +236,7 @@ def _windows(
     truncate: bool,
     lengths: tuple[int, int] | None,
     bad: BadRows | None,
-) -> Iterator[list[Read]]:
+) -> Iterator[list[LabelledText]]:
     """Texts that can be read, some at a time."""
     bad = BadRows() if bad is None else bad
     low, high = lengths or (0, _LONGEST)

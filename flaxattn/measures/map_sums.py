@@ -15,9 +15,9 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from flaxattn.measures.head_pairs import BEGINNING, pair_divergences
-from flaxattn.measures.score_terms import Column
+from flaxattn.measures.score_terms import ScoreName
 from flaxattn.measures.side_scores import Sieves, row_statistics
-from flaxattn.trace.record import Seen
+from flaxattn.trace.record import AttentionRecord
 
 NOTES = ("map_terms", "map_queries")
 """Arguments of the step that are no model's."""
@@ -34,7 +34,7 @@ class MapSums:
     """
 
     side: str
-    columns: tuple[Column, ...] = ()
+    columns: tuple[ScoreName, ...] = ()
     pairs: bool = False
 
     def packed(
@@ -59,7 +59,9 @@ class MapSums:
             zip(NOTES, (terms, (np.arange(wide) < counts[:, None]) + np.float32(0)), strict=True)
         )
 
-    def __call__(self, sides: Mapping[str, Seen], notes: Mapping[str, Array]) -> dict[str, Seen]:
+    def __call__(
+        self, sides: Mapping[str, AttentionRecord], notes: Mapping[str, Array]
+    ) -> dict[str, AttentionRecord]:
         """The numbers, inside the compiled step.
 
         Args:
@@ -75,7 +77,7 @@ class MapSums:
         weights = seen.weights.astype(jnp.float32)
         made = _compared if self.pairs else _summed
         stats = made(weights, notes["map_terms"], notes["map_queries"])
-        return {self.side: Seen(stats=stats, layers=seen.layers, heads=seen.heads)}
+        return {self.side: AttentionRecord(stats=stats, layers=seen.layers, heads=seen.heads)}
 
 
 def _summed(

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
-from flaxattn.measures.score_terms import Column
+from flaxattn.measures.score_terms import ScoreName
 from flaxattn.measures.scores import Tally
 from flaxattn.measures.significance import t_test
 
@@ -56,7 +56,7 @@ def labels(tally: Tally, *, alpha: float = 0.05) -> list[Label]:
     lifted = {
         name: t_test(tally.moments[column], LIFT)[1] < alpha
         for name in ("same token", "other text", "word")
-        if (column := Column("pattern", f"{name}, score")) in tally.moments
+        if (column := ScoreName("pattern", f"{name}, score")) in tally.moments
     }
     found: list[Label] = []
 
@@ -105,7 +105,7 @@ def _add_patterns(means: Means, lifted: Mapping[str, Bool[np.ndarray, "L H"]], a
 def _add_strongest(tally: Tally, add: _Add) -> None:
     """Voita's positional and rare-word heads: shares of queries, delimiters apart."""
     for name in ("next", "previous", "rare"):
-        moments = tally.moments.get(Column("strongest", name))
+        moments = tally.moments.get(ScoreName("strongest", name))
         if moments is not None:
             label = "rare word" if name == "rare" else f"positional: {name}"
             least = RARE if name == "rare" else MOST_QUERIES

@@ -12,8 +12,8 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from flaxattn.kernels.contract import Capture, Sieve
-from flaxattn.measures.score_terms import WINDOW, Column, Terms
-from flaxattn.text.position_labels import Layout
+from flaxattn.measures.score_terms import WINDOW, ScoreName, Terms
+from flaxattn.text.position_labels import PositionLabels
 
 _PLAIN = ("entropy", "distance", "max", "sum_sq")
 _SIEVES = {
@@ -32,8 +32,8 @@ _RECEIVED, _STRONGEST = "received", "strongest"
 
 
 def recorded_values(
-    stats: Mapping[str, np.ndarray], capture: Capture, layout: Layout, terms: Terms
-) -> dict[Column, Float[np.ndarray, "*heads"]]:
+    stats: Mapping[str, np.ndarray], capture: Capture, layout: PositionLabels, terms: Terms
+) -> dict[ScoreName, Float[np.ndarray, "*heads"]]:
     """Every number of every head on one text that its statistics tell.
 
     Args:
@@ -46,7 +46,7 @@ def recorded_values(
         float64 by column; those that need what is not there are left out.
     """
     rows = _sources(stats, capture, layout)
-    found: dict[Column, np.ndarray] = {}
+    found: dict[ScoreName, np.ndarray] = {}
     lacking = {column for column, source in terms.rows if source not in rows}
     for (column, source), coefficients in terms.rows.items():
         if column not in lacking:
@@ -63,13 +63,13 @@ def recorded_values(
     return found
 
 
-def requests_of(terms: Terms) -> dict[Column, str]:
+def requests_of(terms: Terms) -> dict[ScoreName, str]:
     """What would record each number of a text: arguments of `Capture`, by column.
 
     Args:
         terms: Of the text.
     """
-    found: dict[Column, str] = {}
+    found: dict[ScoreName, str] = {}
     for column, source in terms.rows:
         found.setdefault(column, _request(source))
     found |= dict.fromkeys(terms.keys, f'stats=("{_RECEIVED}",)')
@@ -94,7 +94,7 @@ def _request(source: str) -> str:
 
 
 def _sources(
-    stats: Mapping[str, np.ndarray], capture: Capture, layout: Layout
+    stats: Mapping[str, np.ndarray], capture: Capture, layout: PositionLabels
 ) -> dict[str, Float[np.ndarray, "*heads N"]]:
     """The statistics of queries that `terms.SOURCES` names, as far as they are known."""
     found = {name: np.asarray(stats[name], np.float64) for name in _PLAIN if name in stats}
@@ -123,7 +123,7 @@ def _conditions(sieve: Sieve) -> tuple[object, ...]:
 
 
 def _strongest(
-    stats: Mapping[str, np.ndarray], layout: Layout
+    stats: Mapping[str, np.ndarray], layout: PositionLabels
 ) -> Int[np.ndarray, "*heads N"] | None:
     """The strongest key of each query, delimiters apart; None if too few were recorded to tell."""
     keys = stats.get("topk_indices")

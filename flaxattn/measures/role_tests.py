@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from flaxattn.errors import InputError
-from flaxattn.measures.score_terms import WINDOW, Asked, Column
+from flaxattn.measures.score_terms import WINDOW, ScoreName, ScoreOptions
 from flaxattn.measures.scores import Tally
 from flaxattn.measures.significance import CORRECTIONS, adjusted, t_test
 
@@ -170,7 +170,7 @@ class Roles:
         return told
 
 
-def find_roles(tally: Tally, asked: Asked, test: Test | None = None) -> Roles:
+def find_roles(tally: Tally, asked: ScoreOptions, test: Test | None = None) -> Roles:
     """Test every role on every head.
 
     Args:
@@ -182,22 +182,22 @@ def find_roles(tally: Tally, asked: Asked, test: Test | None = None) -> Roles:
     if test is None:
         parity = asked.pande_parity
         test = Test(correction="none" if parity else "bh", pande_parity=parity)
-    names = [name for name in asked.roles if Column("score", name) in tally.moments]
+    names = [name for name in asked.roles if ScoreName("score", name) in tally.moments]
     parity = test.pande_parity
 
     def tested(kind: str, name: str, bound: float) -> tuple[np.ndarray, np.ndarray]:
-        return t_test(tally.moments[Column(kind, name)], bound, population=parity)
+        return t_test(tally.moments[ScoreName(kind, name)], bound, population=parity)
 
     results = {name: tested("score", name, test.tau) for name in names}
     each = _adjusted([p for _, p in results.values()], test.correction)
-    controlled = [name for name in names if Column("beyond", name) in tally.moments]
+    controlled = [name for name in names if ScoreName("beyond", name) in tally.moments]
     apart = [tested("beyond", name, 0.0)[1] for name in controlled]
     beyond = dict(zip(controlled, _adjusted(apart, test.correction), strict=True))
     entropic = "block" if asked.pande_parity else "block_entropy"
     roles = {}
     for (name, (t, p)), value in zip(results.items(), each, strict=True):
-        moments = tally.moments[Column("score", name)]
-        mass = tally.moments.get(Column("mass", name))
+        moments = tally.moments[ScoreName("score", name)]
+        mass = tally.moments.get(ScoreName("mass", name))
         roles[name] = Role(
             name,
             int(moments.counts.max()),

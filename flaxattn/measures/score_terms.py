@@ -24,7 +24,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from flaxattn.errors import InputError
-from flaxattn.text.position_labels import UNIVERSAL_RELATIONS, UNIVERSAL_TAGS, Arc, Layout
+from flaxattn.text.position_labels import UNIVERSAL_RELATIONS, UNIVERSAL_TAGS, Arc, PositionLabels
 
 SOURCES = (
     *("entropy", "distance", "max", "sum_sq", "next", "previous", "own", "local"),
@@ -45,7 +45,7 @@ PAPER_RELATIONS = ("nsubj", "obj", "amod", "advmod")
 """Those of the paper; Universal Dependencies call its dobj obj."""
 
 
-class Column(NamedTuple):
+class ScoreName(NamedTuple):
     """Which number of a head: `("score", "local")`.
 
     The kinds are `mean` (statistics, averaged over queries), `tag` (mass on a part of speech),
@@ -59,7 +59,7 @@ class Column(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Asked:
+class ScoreOptions:
     """Which roles are looked for, and how they are defined.
 
     Attributes:
@@ -104,16 +104,16 @@ class Terms:
         offsets: Words between them, key minus query.
     """
 
-    rows: dict[tuple[Column, str], Float[np.ndarray, " N"]]
-    keys: dict[Column, Float[np.ndarray, " N"]]
-    pairs: dict[Column, list[tuple[int, int, float]]]
-    hits: dict[Column, list[tuple[int, int, int, float]]]
+    rows: dict[tuple[ScoreName, str], Float[np.ndarray, " N"]]
+    keys: dict[ScoreName, Float[np.ndarray, " N"]]
+    pairs: dict[ScoreName, list[tuple[int, int, float]]]
+    hits: dict[ScoreName, list[tuple[int, int, int, float]]]
     ceilings: dict[str, float]
     counts: dict[str, int]
     offsets: dict[str, list[int]]
 
     @property
-    def columns(self) -> set[Column]:
+    def columns(self) -> set[ScoreName]:
         """Those that have a value."""
         rows = {column for column, _ in self.rows}
         return rows | self.keys.keys() | self.pairs.keys() | self.hits.keys()
@@ -138,7 +138,7 @@ def check_relations(relations: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(relations))
 
 
-def terms_of(layout: Layout, asked: Asked) -> Terms:
+def terms_of(layout: PositionLabels, asked: ScoreOptions) -> Terms:
     """The sums that make up every number of a head on one text.
 
     Args:
@@ -157,7 +157,7 @@ def terms_of(layout: Layout, asked: Asked) -> Terms:
     return terms
 
 
-def tree_terms(layout: Layout, asked: Asked) -> Terms:
+def tree_terms(layout: PositionLabels, asked: ScoreOptions) -> Terms:
     """Those of the tree alone, of a text that has one.
 
     Args:
@@ -169,11 +169,11 @@ def tree_terms(layout: Layout, asked: Asked) -> Terms:
     return terms
 
 
-def _add_means(terms: Terms, layout: Layout, asked: Asked) -> None:
+def _add_means(terms: Terms, layout: PositionLabels, asked: ScoreOptions) -> None:
     """Statistics of Clark et al. 2019: means over all queries."""
     each = np.full(len(layout), 1 / len(layout))
     for name in ("entropy", "distance", "max", "sum_sq", "next", "previous", "own", "own segment"):
-        terms.rows[Column("mean", name), name] = each
+        terms.rows[ScoreName("mean", name), name] = each
     start = np.arange(len(layout)) == 0
     for name, keys in (
         ("first", start),
@@ -181,7 +181,7 @@ def _add_means(terms: Terms, layout: Layout, asked: Asked) -> None:
         ("sep", layout.separators),
         ("punctuation", layout.punctuation),
     ):
-        terms.keys[Column("mean", name)] = keys * each
+        terms.keys[ScoreName("mean", name)] = keys * each
     if asked.annotated:
         for tag in UNIVERSAL_TAGS:
             members = [
@@ -189,32 +189,32 @@ def _add_means(terms: Terms, layout: Layout, asked: Asked) -> None:
             ]
             keys = np.zeros(len(layout))
             keys[members] = each[0]
-            terms.keys[Column("tag", tag)] = keys
+            terms.keys[ScoreName("tag", tag)] = keys
 
 
-def _add_window(terms: Terms, layout: Layout, asked: Asked) -> None:
+def _add_window(terms: Terms, layout: PositionLabels, asked: ScoreOptions) -> None:
     count, place = len(layout), np.arange(len(layout))
     size = np.minimum(place + WINDOW, count - 1) + 1 - np.maximum(0, place - WINDOW)
     if asked.pande_parity:
         size = np.minimum(place + WINDOW, count) + 1 - np.maximum(0, place - WINDOW)
-    terms.rows[Column("score", "local"), "local"] = 1 / size
-    terms.rows[Column("mass", "local"), "local"] = np.full(count, 1 / count)
+    terms.rows[ScoreName("score", "local"), "local"] = 1 / size
+    terms.rows[ScoreName("mass", "local"), "local"] = np.full(count, 1 / count)
     terms.ceilings["local"] = float((1 / size).sum())
 
 
-def _add_delimiters(terms: Terms, layout: Layout) -> None:
+def _add_delimiters(terms: Terms, layout: PositionLabels) -> None:
     for role, keys in (
         ("cls", layout.first),
         ("sep", layout.separators),
         ("delimiter", layout.first | layout.separators),
     ):
         if keys.any():
-            terms.keys[Column("score", role)] = keys / keys.sum()
-            terms.keys[Column("mass", role)] = keys / len(layout)
+            terms.keys[ScoreName("score", role)] = keys / keys.sum()
+            terms.keys[ScoreName("mass", role)] = keys / len(layout)
             terms.ceilings[role] = len(layout) / keys.sum()
 
 
-def _add_block(terms: Terms, layout: Layout, asked: Asked) -> None:
+def _add_block(terms: Terms, layout: PositionLabels, asked: ScoreOptions) -> None:
     """The own text of a query without its delimiters."""
     own, parity = layout.segments.copy(), asked.pande_parity
     if parity and not layout.pair:
@@ -229,19 +229,19 @@ def _add_block(terms: Terms, layout: Layout, asked: Asked) -> None:
     size = np.array([sizes[int(segment)] for segment in own])
     share = np.where(size > 0, 1 / np.maximum(size, 1), 0)
     role = "block" if parity else "block_entropy"
-    terms.rows[Column("score", role), "block x entropy"] = share * ~moved
+    terms.rows[ScoreName("score", role), "block x entropy"] = share * ~moved
     if parity:
-        terms.rows[Column("score", role), "other block x entropy"] = share * moved
+        terms.rows[ScoreName("score", role), "other block x entropy"] = share * moved
     else:
-        terms.rows[Column("score", "block"), "block"] = share
+        terms.rows[ScoreName("score", "block"), "block"] = share
         terms.ceilings["block"] = float(share.sum())
-    terms.rows[Column("mass", "block"), "block"] = ~moved / len(layout)
+    terms.rows[ScoreName("mass", "block"), "block"] = ~moved / len(layout)
     if parity:
-        terms.rows[Column("mass", "block"), "other block"] = moved / len(layout)
+        terms.rows[ScoreName("mass", "block"), "other block"] = moved / len(layout)
     terms.ceilings[role] = float((share * np.log(np.maximum(size, 1))).sum())
 
 
-def _add_patterns(terms: Terms, layout: Layout) -> None:
+def _add_patterns(terms: Terms, layout: PositionLabels) -> None:
     """The seven patterns of Vig 2019; what the blog leaves open is decided as `patterns` says."""
     plain = layout.plain
     before, after = np.roll(plain, 1), np.roll(plain, -1)
@@ -250,7 +250,7 @@ def _add_patterns(terms: Terms, layout: Layout) -> None:
     def add(name: str, source: str, queries: np.ndarray, factor: np.ndarray | float = 1.0) -> None:
         if queries.any():
             coefficients = queries * factor / queries.sum()
-            terms.rows[Column("pattern", name), source] = coefficients
+            terms.rows[ScoreName("pattern", name), source] = coefficients
 
     for name, neighbour in (("next", after), ("previous", before)):
         add(name, name, plain & neighbour)
@@ -275,7 +275,7 @@ def _add_patterns(terms: Terms, layout: Layout) -> None:
     add("block entropy", "entropy in block", many, 1 / np.log(np.maximum(size, 2)))
 
 
-def _add_pieces(terms: Terms, layout: Layout) -> None:
+def _add_pieces(terms: Terms, layout: PositionLabels) -> None:
     """Other pieces of the same word, and those of them that are no neighbours."""
     words: dict[int, list[int]] = {}
     for place, word in enumerate(layout.spelt.tolist()):
@@ -291,32 +291,32 @@ def _add_pieces(terms: Terms, layout: Layout) -> None:
     if found:
         share = 1 / len({i for i, _, _ in found})
         lift = len(layout) * share
-        terms.pairs[Column("pattern", "word")] = [(i, j, share) for i, j, _ in found]
-        terms.pairs[Column("pattern", "word, score")] = [(i, j, lift * c) for i, j, c in found]
+        terms.pairs[ScoreName("pattern", "word")] = [(i, j, share) for i, j, _ in found]
+        terms.pairs[ScoreName("pattern", "word, score")] = [(i, j, lift * c) for i, j, c in found]
         far = [(i, j, share) for i, j, _ in found if abs(i - j) > 1]
-        terms.pairs[Column("pattern", "word, apart")] = far
+        terms.pairs[ScoreName("pattern", "word, apart")] = far
 
 
-def _add_strongest(terms: Terms, layout: Layout) -> None:
+def _add_strongest(terms: Terms, layout: PositionLabels) -> None:
     """Where the strongest key is, delimiters apart (Voita et al. 2019)."""
     each = layout.plain / max(layout.plain.sum(), 1)
     for name in ("next", "previous") + (("rare",) if layout.rare >= 0 else ()):
-        terms.rows[Column("strongest", name), f"strongest {name}"] = each
+        terms.rows[ScoreName("strongest", name), f"strongest {name}"] = each
 
 
-def _add_tree(terms: Terms, layout: Layout, asked: Asked) -> None:
+def _add_tree(terms: Terms, layout: PositionLabels, asked: ScoreOptions) -> None:
     place = _first_occurrences(layout) if asked.pande_parity else None
     for name, arcs, others in related(layout, asked):
         for side in ("governor", "dependent"):
             role = f"{side}({name})"
             words = [ends(arc, side) for arc in arcs]
             pairs = _lifts(words, layout, place)
-            terms.pairs[Column("score", role)] = pairs
-            terms.pairs[Column("mass", role)] = _masses(words, layout, place)
+            terms.pairs[ScoreName("score", role)] = pairs
+            terms.pairs[ScoreName("mass", role)] = _masses(words, layout, place)
             if others:
                 drawn = [ends(arc, side) for arc in others]
-                terms.pairs[Column("control", role)] = _lifts(drawn, layout, place)
-            terms.hits[Column("hit", role)] = [
+                terms.pairs[ScoreName("control", role)] = _lifts(drawn, layout, place)
+            terms.hits[ScoreName("hit", role)] = [
                 (layout.words[i][0], layout.words[j][0], layout.words[j][-1], 1 / len(words))
                 for i, j in words
             ]
@@ -330,10 +330,12 @@ def _add_tree(terms: Terms, layout: Layout, asked: Asked) -> None:
     if both and known:
         factor = len(both) / known
         masses = _masses(both, layout, None)
-        terms.pairs[Column("mean", "dependency")] = [(i, j, c * factor) for i, j, c in masses]
+        terms.pairs[ScoreName("mean", "dependency")] = [(i, j, c * factor) for i, j, c in masses]
 
 
-def related(layout: Layout, asked: Asked) -> Iterator[tuple[str, list[Arc], list[Arc]]]:
+def related(
+    layout: PositionLabels, asked: ScoreOptions
+) -> Iterator[tuple[str, list[Arc], list[Arc]]]:
     """Arcs of every relation of a text, and pairs of words as far apart that none links.
 
     Args:
@@ -365,7 +367,7 @@ def ends(arc: Arc, side: str) -> tuple[int, int]:
 
 
 def _unrelated(
-    arc: Arc, layout: Layout, links: set[tuple[int, int]], draws: np.random.Generator
+    arc: Arc, layout: PositionLabels, links: set[tuple[int, int]], draws: np.random.Generator
 ) -> Arc | None:
     """Two words of the text as far apart, in the same order, that no arc links."""
     offset = arc.governor - arc.dependent
@@ -378,7 +380,7 @@ def _unrelated(
     return None
 
 
-def _first_occurrences(layout: Layout) -> Int[np.ndarray, " N"]:
+def _first_occurrences(layout: PositionLabels) -> Int[np.ndarray, " N"]:
     """Where the piece of each position occurs first."""
     _, first, which = np.unique(layout.tokens, return_index=True, return_inverse=True)
     return first[which]
@@ -388,14 +390,14 @@ _Place = Int[np.ndarray, " N"] | None
 
 
 def _lifts(
-    words: Sequence[tuple[int, int]], layout: Layout, place: _Place
+    words: Sequence[tuple[int, int]], layout: PositionLabels, place: _Place
 ) -> list[tuple[int, int, float]]:
     """N times the mean weight between the pieces of two words, averaged over pairs of words."""
     return _between(words, layout, place, lambda i, j: len(layout) / (i * j))
 
 
 def _masses(
-    words: Sequence[tuple[int, int]], layout: Layout, place: _Place
+    words: Sequence[tuple[int, int]], layout: PositionLabels, place: _Place
 ) -> list[tuple[int, int, float]]:
     """What pieces of a word give to all of another, on average (Clark et al. 2019, section 4.1)."""
     return _between(words, layout, place, lambda i, j: 1 / i)
@@ -403,7 +405,7 @@ def _masses(
 
 def _between(
     words: Sequence[tuple[int, int]],
-    layout: Layout,
+    layout: PositionLabels,
     place: _Place,
     coefficient: Callable[[int, int], float],
 ) -> list[tuple[int, int, float]]:

@@ -16,11 +16,11 @@ from jaxtyping import Float, Int
 
 from flaxattn.errors import InputError
 from flaxattn.measures.dense_scores import dense_values
-from flaxattn.measures.score_terms import Asked, Column, Terms, terms_of
+from flaxattn.measures.score_terms import ScoreName, ScoreOptions, Terms, terms_of
 from flaxattn.measures.side_scores import sieves_of, values_of
 from flaxattn.pipeline.online_moments import Moments, merged
-from flaxattn.text.position_labels import Layout, layout_of
-from flaxattn.trace.record import SIDES, Seen
+from flaxattn.text.position_labels import PositionLabels, layout_of
+from flaxattn.trace.record import SIDES, AttentionRecord
 from flaxattn.trace.selection import layer_weights
 from flaxattn.trace.trace import Trace
 
@@ -42,7 +42,7 @@ class Scores:
 
     layers: tuple[int, ...]
     heads: tuple[int, ...]
-    values: Mapping[Column, Float[np.ndarray, "T L H"]]
+    values: Mapping[ScoreName, Float[np.ndarray, "T L H"]]
     lengths: Int[np.ndarray, " T"]
     ceilings: Mapping[str, Float[np.ndarray, " T"]]
     counts: Mapping[str, Int[np.ndarray, " T"]]
@@ -101,7 +101,7 @@ def _gap(*shape: int) -> np.ndarray:
 def gathered(
     layers: tuple[int, ...],
     heads: tuple[int, ...],
-    found: Sequence[tuple[Sized, Terms, Mapping[Column, Float[np.ndarray, "L H"]]]],
+    found: Sequence[tuple[Sized, Terms, Mapping[ScoreName, Float[np.ndarray, "L H"]]]],
     side: str = "encoder",
 ) -> Scores:
     """Scores of texts whose numbers are known.
@@ -128,20 +128,20 @@ def gathered(
             counts[role][place] = count
             offsets[role].update(terms.offsets[role])
     lengths = np.array([len(layout) for layout, _, _ in found], int)
-    own = values.get(Column("mean", "own segment"))
+    own = values.get(ScoreName("mean", "own segment"))
     if own is not None:
-        values[Column("mean", "other segment")] = 1 - own
+        values[ScoreName("mean", "other segment")] = 1 - own
     for role in roles:
-        score, control = (values.get(Column(kind, role)) for kind in ("score", "control"))
+        score, control = (values.get(ScoreName(kind, role)) for kind in ("score", "control"))
         if score is not None and control is not None:
-            values[Column("beyond", role)] = score - control
+            values[ScoreName("beyond", role)] = score - control
     return Scores(layers, heads, values, lengths, ceilings, counts, offsets, side)
 
 
 def scores_of(
     traces: Iterable[Trace],
-    asked: Asked,
-    layouts: Iterable[Layout] | None = None,
+    asked: ScoreOptions,
+    layouts: Iterable[PositionLabels] | None = None,
     side: str = "encoder",
 ) -> Scores:
     """What traces with weights say of every head.
@@ -177,7 +177,7 @@ def scores_of(
     return gathered(layers, heads, found, side)
 
 
-def side_of(trace: Trace, side: str) -> Seen:
+def side_of(trace: Trace, side: str) -> AttentionRecord:
     """The record of a side, with weights of all positions.
 
     Args:
@@ -217,7 +217,7 @@ class Tally:
         self.side = "encoder"
         self.layers: tuple[int, ...] = ()
         self.heads: tuple[int, ...] = ()
-        self.moments: dict[Column, Moments] = {}
+        self.moments: dict[ScoreName, Moments] = {}
         self.lengths = np.zeros(0, int)
         self.ceilings: dict[str, np.ndarray] = {}
         self.hits: dict[str, tuple[np.ndarray, int]] = {}
@@ -248,9 +248,9 @@ class Tally:
         one.ceilings = dict(scores.ceilings)
         one.offsets = {role: Counter(offsets) for role, offsets in scores.offsets.items()}
         for role, counts in scores.counts.items():
-            if Column("hit", role) not in scores.values:
+            if ScoreName("hit", role) not in scores.values:
                 continue  # statistics without the strongest keys
-            shares = np.nan_to_num(scores.values[Column("hit", role)].astype(np.float64))
+            shares = np.nan_to_num(scores.values[ScoreName("hit", role)].astype(np.float64))
             one.hits[role] = np.tensordot(counts.astype(np.float64), shares, 1), int(counts.sum())
         self.merge(one)
 
@@ -291,7 +291,7 @@ def moments_of(values: Float[np.ndarray, "T *shape"]) -> Moments:
 
 def intervals(
     scores: Scores, *, level: float = 0.95, draws: int = 1000, seed: int = 0
-) -> dict[Column, tuple[Float[np.ndarray, "L H"], Float[np.ndarray, "L H"]]]:
+) -> dict[ScoreName, tuple[Float[np.ndarray, "L H"], Float[np.ndarray, "L H"]]]:
     """Bootstrap intervals of the means over texts: percentiles of means of texts drawn anew.
 
     The same draws serve all heads and all columns that have values for the same texts, so that a
@@ -307,7 +307,7 @@ def intervals(
     Returns:
         Lower and upper end by column; nan where there are fewer than two texts.
     """
-    alike: dict[bytes, list[Column]] = {}
+    alike: dict[bytes, list[ScoreName]] = {}
     for column, values in scores.values.items():
         alike.setdefault((~np.isnan(values).any((1, 2))).tobytes(), []).append(column)
     found = {}

@@ -15,10 +15,10 @@ import numpy as np
 from jaxtyping import Float
 
 from flaxattn.measures.role_tests import Roles, Test, find_roles
-from flaxattn.measures.score_terms import Asked, Column, Terms, tree_terms
+from flaxattn.measures.score_terms import ScoreName, ScoreOptions, Terms, tree_terms
 from flaxattn.measures.scores import Tally, gathered
 from flaxattn.measures.side_scores import self_sieves
-from flaxattn.text.position_labels import Arc, Layout
+from flaxattn.text.position_labels import Arc, PositionLabels
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,8 +43,8 @@ class Chance:
 
 
 def found_by_chance(
-    texts: Sequence[tuple[Float[np.ndarray, "L H N N"], Layout]],
-    asked: Asked,
+    texts: Sequence[tuple[Float[np.ndarray, "L H N N"], PositionLabels]],
+    asked: ScoreOptions,
     test: Test,
     drawings: int,
     *,
@@ -83,7 +83,7 @@ def _counts(roles: Roles) -> tuple[int, int, int]:
     return roles.tests, sum(int(role.found.sum()) for role in roles.roles.values()), beyond
 
 
-def shuffled(layout: Layout, random: np.random.Generator) -> Layout:
+def shuffled(layout: PositionLabels, random: np.random.Generator) -> PositionLabels:
     """The same text under a tree of the same shape and relations, over words in another order.
 
     Args:
@@ -95,10 +95,12 @@ def shuffled(layout: Layout, random: np.random.Generator) -> Layout:
     return dataclasses.replace(layout, arcs=arcs)
 
 
-_Found = tuple[Layout, Terms, Mapping[Column, Float[np.ndarray, "L H"]]]
+_Found = tuple[PositionLabels, Terms, Mapping[ScoreName, Float[np.ndarray, "L H"]]]
 
 
-def _of_encoder(weights: Float[np.ndarray, "L H N N"], layout: Layout, asked: Asked) -> _Found:
+def _of_encoder(
+    weights: Float[np.ndarray, "L H N N"], layout: PositionLabels, asked: ScoreOptions
+) -> _Found:
     terms = dataclasses.replace(tree_terms(layout, asked), hits={}, counts={}, offsets={})
     values = {}
     for column, pairs in terms.pairs.items():
@@ -107,7 +109,9 @@ def _of_encoder(weights: Float[np.ndarray, "L H N N"], layout: Layout, asked: As
     return layout, terms, values
 
 
-def _of_decoder(weights: Float[np.ndarray, "L H N N"], layout: Layout, asked: Asked) -> _Found:
+def _of_decoder(
+    weights: Float[np.ndarray, "L H N N"], layout: PositionLabels, asked: ScoreOptions
+) -> _Found:
     sieves = self_sieves(layout, asked, causal=True)
     trees = {column: c for column, c in sieves.linear.items() if column.name in asked.syntactic}
     values = {column: np.einsum("lhqk,qk->lh", weights, c) for column, c in trees.items()}

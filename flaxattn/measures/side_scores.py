@@ -29,8 +29,13 @@ from jaxtyping import Bool, Float
 
 from flaxattn.errors import InputError
 from flaxattn.measures.entropy import entropies
-from flaxattn.measures.score_terms import WINDOW, Asked, Column, ends, related
-from flaxattn.text.position_labels import UNIVERSAL_RELATIONS, UNIVERSAL_TAGS, Layout, layout_of
+from flaxattn.measures.score_terms import WINDOW, ScoreName, ScoreOptions, ends, related
+from flaxattn.text.position_labels import (
+    UNIVERSAL_RELATIONS,
+    UNIVERSAL_TAGS,
+    PositionLabels,
+    layout_of,
+)
 from flaxattn.trace.trace import Trace
 
 ROWS = ("entropy", "max", "sum_sq")
@@ -56,11 +61,11 @@ class Sieves(NamedTuple):
         ceilings: The highest score that a head could have, by role.
     """
 
-    linear: dict[Column, Float[np.ndarray, "Q K"]]
+    linear: dict[ScoreName, Float[np.ndarray, "Q K"]]
     ceilings: dict[str, float]
 
 
-def columns(side: str, asked: Asked) -> tuple[Column, ...]:
+def columns(side: str, asked: ScoreOptions) -> tuple[ScoreName, ...]:
     """The sums of weights that a text of a side may have.
 
     Args:
@@ -68,14 +73,19 @@ def columns(side: str, asked: Asked) -> tuple[Column, ...]:
         asked: Which relations.
     """
     tree = [] if side == "cross" else asked.syntactic
-    scored = [Column(kind, name) for name in (*_NAMES[side], *tree) for kind in ("score", "mass")]
-    means = [Column("mean", name) for name in _MEANS[side]]
+    scored = [
+        ScoreName(kind, name) for name in (*_NAMES[side], *tree) for kind in ("score", "mass")
+    ]
+    means = [ScoreName("mean", name) for name in _MEANS[side]]
     if tree:
-        means += [Column("mean", "dependency"), *(Column("tag", tag) for tag in UNIVERSAL_TAGS)]
-    return (*scored, *(Column("control", name) for name in tree), *means)
+        means += [
+            ScoreName("mean", "dependency"),
+            *(ScoreName("tag", tag) for tag in UNIVERSAL_TAGS),
+        ]
+    return (*scored, *(ScoreName("control", name) for name in tree), *means)
 
 
-def self_sieves(layout: Layout, asked: Asked, *, causal: bool) -> Sieves:
+def self_sieves(layout: PositionLabels, asked: ScoreOptions, *, causal: bool) -> Sieves:
     """Sets of keys of self-attention over a text.
 
     Args:
@@ -106,7 +116,7 @@ def self_sieves(layout: Layout, asked: Asked, *, causal: bool) -> Sieves:
     each = 1 / max(count, 1)
     sums = {**sets, "distance": abs(offset)}
     for name in _MEANS["decoder" if causal else "encoder"]:
-        found.linear[Column("mean", name)] = sums[name] * each
+        found.linear[ScoreName("mean", name)] = sums[name] * each
     if asked.annotated:
         _add_tree(found, layout, asked, seen)
         _add_words(found, layout, seen)
@@ -136,7 +146,7 @@ def cross_sieves(
     }
     found = _sums(sets, np.ones(shape, bool))
     for name, members in sets.items():
-        found.linear[Column("mean", name)] = members / max(queries, 1)
+        found.linear[ScoreName("mean", name)] = members / max(queries, 1)
     return found
 
 
@@ -151,13 +161,15 @@ def _sums(sets: Mapping[str, Bool[np.ndarray, "Q K"]], seen: Bool[np.ndarray, "Q
         if not counted.any():
             continue
         lift = counted * visible / np.maximum(size, 1) / counted.sum()
-        found.linear[Column("score", name)] = keys * lift[:, None]
-        found.linear[Column("mass", name)] = keys * (counted / counted.sum())[:, None]
+        found.linear[ScoreName("score", name)] = keys * lift[:, None]
+        found.linear[ScoreName("mass", name)] = keys * (counted / counted.sum())[:, None]
         found.ceilings[name] = float(lift.sum())
     return found
 
 
-def _add_tree(found: Sieves, layout: Layout, asked: Asked, seen: Bool[np.ndarray, "N N"]) -> None:
+def _add_tree(
+    found: Sieves, layout: PositionLabels, asked: ScoreOptions, seen: Bool[np.ndarray, "N N"]
+) -> None:
     """Related words, and unrelated ones as far apart; of a decoder those that are seen."""
     for name, arcs, others in related(layout, asked):
         for side in ("governor", "dependent"):
@@ -167,38 +179,38 @@ def _add_tree(found: Sieves, layout: Layout, asked: Asked, seen: Bool[np.ndarray
             if not words:
                 continue
             lift, mass, ceiling = _between(words, layout, seen)
-            found.linear[Column("score", role)] = lift
-            found.linear[Column("mass", role)] = mass
+            found.linear[ScoreName("score", role)] = lift
+            found.linear[ScoreName("mass", role)] = mass
             found.ceilings[role] = ceiling
             if drawn:
-                found.linear[Column("control", role)] = _between(drawn, layout, seen)[0]
+                found.linear[ScoreName("control", role)] = _between(drawn, layout, seen)[0]
 
 
-def _add_words(found: Sieves, layout: Layout, seen: Bool[np.ndarray, "N N"]) -> None:
+def _add_words(found: Sieves, layout: PositionLabels, seen: Bool[np.ndarray, "N N"]) -> None:
     """Mass on parts of speech, and on words that an arc links to the query in either direction."""
     count = len(layout)
     for tag in UNIVERSAL_TAGS:
         members = [p for w, t in zip(layout.words, layout.tags, strict=True) if t == tag for p in w]
         keys = np.zeros(count)
         keys[members] = 1 / count
-        found.linear[Column("tag", tag)] = keys * seen
+        found.linear[ScoreName("tag", tag)] = keys * seen
     arcs = layout.linked("any", UNIVERSAL_RELATIONS)
     both = [ends(arc, side) for arc in arcs for side in ("governor", "dependent")]
     known = sum(1 for word in layout.words if word)
     if linked := _visible(both, layout, seen):
         mass = _between(linked, layout, seen)[1]
-        found.linear[Column("mean", "dependency")] = mass * len(linked) / known
+        found.linear[ScoreName("mean", "dependency")] = mass * len(linked) / known
 
 
 def _visible(
-    words: Sequence[tuple[int, int]], layout: Layout, seen: Bool[np.ndarray, "N N"]
+    words: Sequence[tuple[int, int]], layout: PositionLabels, seen: Bool[np.ndarray, "N N"]
 ) -> list[tuple[int, int]]:
     """Pairs of words of which the first sees the second."""
     return [(i, j) for i, j in words if seen[layout.words[i][0], layout.words[j][-1]]]
 
 
 def _between(
-    words: Sequence[tuple[int, int]], layout: Layout, seen: Bool[np.ndarray, "N N"]
+    words: Sequence[tuple[int, int]], layout: PositionLabels, seen: Bool[np.ndarray, "N N"]
 ) -> tuple[Float[np.ndarray, "N N"], Float[np.ndarray, "N N"], float]:
     """Lift and mass between pairs of words, averaged over them, and the highest lift."""
     lift, mass = np.zeros(seen.shape), np.zeros(seen.shape)
@@ -227,7 +239,7 @@ def row_statistics(weights: Float[Any, "*heads Q K"]) -> list[Any]:
 
 def values_of(
     weights: Float[np.ndarray, "L H Q K"], sieves: Sieves
-) -> dict[Column, Float[np.ndarray, "L H"]]:
+) -> dict[ScoreName, Float[np.ndarray, "L H"]]:
     """The numbers of every head on one text, from whole maps.
 
     Args:
@@ -240,11 +252,11 @@ def values_of(
     weights = np.asarray(weights, np.float64)
     found = {c: np.einsum("lhqk,qk->lh", weights, terms) for c, terms in sieves.linear.items()}
     for name, rows in zip(ROWS, row_statistics(weights), strict=True):
-        found[Column("mean", name)] = np.asarray(rows).mean(-1)
+        found[ScoreName("mean", name)] = np.asarray(rows).mean(-1)
     return found
 
 
-def sieves_of(told: Trace, layout: Layout, side: str, asked: Asked) -> Sieves:
+def sieves_of(told: Trace, layout: PositionLabels, side: str, asked: ScoreOptions) -> Sieves:
     """The sets of keys of one text on a side of a model.
 
     Args:

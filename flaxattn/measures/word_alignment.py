@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float
 
 from flaxattn.errors import InputError
 from flaxattn.text.tokenizer_files import shortened
-from flaxattn.trace.record import Seen
+from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.selection import choose, layer_weights
 from flaxattn.trace.trace import Trace
 
@@ -152,7 +152,7 @@ def chosen_maps(
     return layers, choose(heads, seen.heads, "head")
 
 
-def cross(trace: Trace) -> Seen:
+def cross(trace: Trace) -> AttentionRecord:
     """The record of cross-attention, which is sure to have weights of all positions.
 
     Raises:

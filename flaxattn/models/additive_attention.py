@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float
 from flaxattn.kernels.attention import attention
 from flaxattn.kernels.contract import NOTHING, Capture, Intermediates, Labels
 from flaxattn.models.layers import Dense, record
-from flaxattn.trace.record import Seen
+from flaxattn.trace.record import AttentionRecord
 
 
 class Look(NamedTuple):
@@ -106,7 +106,7 @@ class AdditiveAttention(nn.Module):
         features: A, width of the scoring layer.
         query_features: N, width of a state.
         dtype: Computation dtype.
-        capture: What `keep` records, as `Seen`.
+        capture: What `keep` records, as `AttentionRecord`.
         implementation: Name of the kernel.
         cache_length: Above 0 for a cache.
     """
@@ -161,4 +161,4 @@ class AdditiveAttention(nn.Module):
         of_queries = {"query": looks.query, "head_output": looks.context}
         of_keys = {"key": source.keys, "value": source.values}
         projections = {n: array[:, :, None] for n, array in (of_queries | of_keys).items()}
-        record(self, "seen", Seen.of(self.capture, saw, None, **projections))
+        record(self, "seen", AttentionRecord.of(self.capture, saw, None, **projections))

@@ -20,7 +20,7 @@ from flaxattn.models.bert_config import BertConfig
 from flaxattn.models.layer_stack import Model, masks_of_heads
 from flaxattn.models.layers import (
     Dense,
-    Dropout,
+    DropoutLayer,
     FeedForward,
     MultiHeadAttention,
     activation,
@@ -56,7 +56,7 @@ class Embeddings(nn.Module):
         summed = word + token_type + position
         epsilon = self.config.layer_norm_eps
         normed = layer_norm(summed, epsilon=epsilon, dtype=self.dtype, name="norm")
-        return Dropout(self.config.hidden_dropout_prob)(normed, deterministic)
+        return DropoutLayer(self.config.hidden_dropout_prob)(normed, deterministic)
 
     def _table(self, name: str, count: int) -> nn.Embed:
         init = nn.initializers.truncated_normal(self.config.initializer_range)
@@ -95,7 +95,9 @@ class BertLayer(nn.Module):
         """Apply the layer."""
         c = self.config
         given = {"mask": mask, "segment_ids": segment_ids, "labels": labels, "head_mask": head_mask}
-        dropout = functools.partial(Dropout(c.hidden_dropout_prob), deterministic=deterministic)
+        dropout = functools.partial(
+            DropoutLayer(c.hidden_dropout_prob), deterministic=deterministic
+        )
         norm = functools.partial(layer_norm, epsilon=c.layer_norm_eps, dtype=self.dtype)
         attended = MultiHeadAttention(
             c.num_attention_heads,
@@ -333,7 +335,7 @@ class _Classifier(_Model):
         out = self._bert(self.pooled)(*inputs, deterministic=deterministic, **options)
         x = _pooled(out) if self.pooled else out.last_hidden_state
         rate = c.hidden_dropout_prob if c.classifier_dropout is None else c.classifier_dropout
-        x = Dropout(rate)(x, deterministic)
+        x = DropoutLayer(rate)(x, deterministic)
         return out.replace(logits=self._dense(c.num_labels, "classifier")(x))
 
 

@@ -18,7 +18,7 @@ from flaxattn.kernels.contract import NOTHING, Capture, Labels
 from flaxattn.models.gpt2_config import GPT2Config
 from flaxattn.models.layer_stack import Model, hidden_states, masks_of_heads
 from flaxattn.models.layers import (
-    Dropout,
+    DropoutLayer,
     FeedForward,
     MultiHeadAttention,
     layer_norm,
@@ -80,7 +80,7 @@ class GPT2Layer(nn.Module):
             c.initializer_range,
             name="feed_forward",
         )
-        dropout = Dropout(c.resid_pdrop)
+        dropout = DropoutLayer(c.resid_pdrop)
         given = {"mask": mask, "segment_ids": segment_ids, "labels": labels, "head_mask": head_mask}
         attended = attend(self._norm("attention", x), **given, deterministic=deterministic)
         x = x + dropout(attended, deterministic)
@@ -108,7 +108,7 @@ class GPT2(Model):
         self.words = self._embedding(c.vocab_size, c.initializer_range)
         # Half as wide, as in the code released with the paper.
         self.positions = self._embedding(c.n_positions, c.initializer_range / 2)
-        self.dropout = Dropout(c.embd_pdrop)
+        self.dropout = DropoutLayer(c.embd_pdrop)
         lacking = {"pruned": c.pruned_heads, "cache_length": self.cache_length}
         self.decoder = self.stack(GPT2Layer, c.n_layer, **lacking)
         self.norm = nn.LayerNorm(

@@ -22,7 +22,7 @@ from jaxtyping import Array, Float
 from flaxattn.errors import InputError
 from flaxattn.kernels.contract import NOTHING, Capture
 from flaxattn.models.layers import record, recording
-from flaxattn.trace.record import Seen
+from flaxattn.trace.record import AttentionRecord
 
 
 class Stack(nn.Module):
@@ -337,10 +337,12 @@ def _concatenate(*parts: Array) -> Array:
 
 
 def _join(recorded: list[Any], layers: tuple[int, ...]) -> Any:
-    """Concatenate the segments' records and write the layer numbers on each `Seen`."""
+    """Concatenate the segments' records and write the layer numbers on each `AttentionRecord`."""
     joined = jax.tree.map(_concatenate, *recorded)
     return jax.tree.map(
-        lambda leaf: dataclasses.replace(leaf, layers=layers) if isinstance(leaf, Seen) else leaf,
+        lambda leaf: (
+            dataclasses.replace(leaf, layers=layers) if isinstance(leaf, AttentionRecord) else leaf
+        ),
         joined,
-        is_leaf=lambda leaf: isinstance(leaf, Seen),
+        is_leaf=lambda leaf: isinstance(leaf, AttentionRecord),
     )

@@ -3,8 +3,8 @@
 """The layers models are built of: dense, attention, feed-forward, dropout and LayerNorm.
 
 `MultiHeadAttention`, and beside it only `additive`, calls `flaxattn.kernels.attention`. What it saw
-goes into the `intermediates` collection as one `Seen`; nothing is recorded unless the caller makes
-that collection mutable. This file does not know which model it serves.
+goes into the `intermediates` collection as one `AttentionRecord`; nothing is recorded unless the
+caller makes that collection mutable. This file does not know which model it serves.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,7 +22,7 @@ from flaxattn.kernels import contract
 from flaxattn.kernels.attention import attention
 from flaxattn.kernels.contract import NOTHING, Capture, Labels
 from flaxattn.kernels.dropout import keep_mask
-from flaxattn.trace.record import Seen, among_heads, with_pruned
+from flaxattn.trace.record import AttentionRecord, among_heads, with_pruned
 
 
 def _gelu(x: Float[Array, "..."]) -> Float[Array, "..."]:
@@ -109,7 +109,7 @@ def vocabulary_scores(
     return scores.reshape(*x.shape[:-1], -1)
 
 
-class Dropout(nn.Module):
+class DropoutLayer(nn.Module):
     """Sets numbers to 0 with probability `rate`, the rest times 1 / (1 - rate).
 
     Which ones is the hash that attention's own dropout uses: on CPU a training step with the bits
@@ -199,7 +199,7 @@ class MultiHeadAttention(nn.Module):
         dropout_rate: Dropout on the weights, when not deterministic.
         initializer_range: Standard deviation of the initial kernels.
         causal: Whether position i may attend only to positions up to i.
-        capture: What to record, as `Seen`, when `intermediates` is mutable.
+        capture: What to record, as `AttentionRecord`, when `intermediates` is mutable.
         implementation: Name of the kernel; None chooses.
         cache_length: T, positions that a cache of self-attention has room for; 0 for no cache.
         pruned: Numbers of heads that were removed; the others keep their numbers, in requests, in
@@ -262,7 +262,9 @@ class MultiHeadAttention(nn.Module):
             implementation=self.implementation,
         )
         if wanted != NOTHING:
-            seen = Seen.of(wanted, saw, scale, query=q, key=k, value=v, head_output=output)
+            seen = AttentionRecord.of(
+                wanted, saw, scale, query=q, key=k, value=v, head_output=output
+            )
             if self.pruned:
                 seen = with_pruned(seen, self._present(), self.capture.heads, self.num_heads)
             record(self, "seen", seen)
@@ -389,4 +391,4 @@ class FeedForward(nn.Module):
         up = Dense(self.features, self.dtype, self.initializer_range, name="up")
         down = Dense(x.shape[-1], self.dtype, self.initializer_range, name="down")
         inner = activation(self.hidden_act, up(x))
-        return down(Dropout(self.dropout_rate)(inner, deterministic))
+        return down(DropoutLayer(self.dropout_rate)(inner, deterministic))

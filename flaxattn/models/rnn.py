@@ -22,7 +22,7 @@ from jaxtyping import Array, Bool, Float, Int
 from flaxattn.kernels.contract import NOTHING, Capture, Labels
 from flaxattn.models.additive_attention import AdditiveAttention, Alignment, Look
 from flaxattn.models.layer_stack import Model
-from flaxattn.models.layers import Dense, Dropout, real_positions, recording
+from flaxattn.models.layers import Dense, DropoutLayer, real_positions, recording
 from flaxattn.models.outputs import Seq2SeqOutput
 from flaxattn.models.rnn_config import RnnConfig
 from flaxattn.models.seq2seq import shifted_right
@@ -245,7 +245,7 @@ class RnnLM(Model):
             cache_length=self.cache_length,
         )
         self.output = Dense(c.target_size, self.dtype, c.readout_size**-0.5)
-        self.dropout = Dropout(c.dropout)
+        self.dropout = DropoutLayer(c.dropout)
 
     def __call__(
         self,

@@ -19,7 +19,7 @@ from jaxtyping import Array, Bool, Float, Int
 from flaxattn.kernels.contract import NOTHING, Capture, Labels
 from flaxattn.models.layer_stack import Model, hidden_states, masks_of_heads
 from flaxattn.models.layers import (
-    Dropout,
+    DropoutLayer,
     FeedForward,
     MultiHeadAttention,
     layer_norm,
@@ -63,7 +63,7 @@ class Inputs(nn.Module):
         x = words * np.sqrt(c.d_model if c.scale_embedding else 1).astype(words.dtype) + position
         if c.normalize_embedding:
             x = layer_norm(x, epsilon=c.layer_norm_eps, dtype=self.dtype, name="norm")
-        return Dropout(c.dropout)(x, deterministic)
+        return DropoutLayer(c.dropout)(x, deterministic)
 
 
 class _Layer(nn.Module):
@@ -91,7 +91,7 @@ class _Layer(nn.Module):
         norm = functools.partial(
             layer_norm, epsilon=c.layer_norm_eps, dtype=self.dtype, name=f"{name}_norm"
         )
-        dropout = Dropout(c.dropout)
+        dropout = DropoutLayer(c.dropout)
         if c.norm_first:
             return x + dropout(sublayer(norm(x)), deterministic)
         return norm(x + dropout(sublayer(x), deterministic))

@@ -14,11 +14,11 @@ import numpy as np
 from jaxtyping import Int
 
 from flaxattn.pipeline.length_buckets import Cost, widths_alone, widths_shared
-from flaxattn.pretrained.readings import Reading
+from flaxattn.pretrained.readings import TokenizedTexts
 from flaxattn.pretrained.row_packing import share_rows
 
 
-class Place(NamedTuple):
+class RowSlot(NamedTuple):
     """Where a text lies in a batch: its number, its row, and its first position there."""
 
     text: int
@@ -36,7 +36,7 @@ class Batch(NamedTuple):
         packed: Whether rows are shared: their texts are told apart by segment ids.
     """
 
-    places: tuple[Place, ...]
+    places: tuple[RowSlot, ...]
     rows: int
     widths: tuple[int, ...]
     packed: bool = False
@@ -102,7 +102,7 @@ def one_each(
         members = order[start : start + most]
         # Targets of texts with shorter sources may be longer than that of the first.
         sides = tuple(max(side) for side in zip(*(wide[i] for i in members), strict=True))
-        places = tuple(Place(text, row) for row, text in enumerate(members))
+        places = tuple(RowSlot(text, row) for row, text in enumerate(members))
         found.append(Batch(places, _filled(len(members), most, parts), sides))
         start += most
     return found
@@ -126,7 +126,7 @@ def shared(lengths: Sequence[int], widths: Sequence[int], room: Room) -> list[Ba
         for number, row in enumerate(some):
             first = 0
             for text in row.members:
-                places.append(Place(text, number, first))
+                places.append(RowSlot(text, number, first))
                 first += lengths[text]
         filled = _filled(len(some), most, room.parts)
         found.append(Batch(tuple(places), filled, (width,), packed=True))
@@ -153,7 +153,7 @@ def _cost(batches: Sequence[Batch], cost: Cost) -> float:
     return computed + cost.compiling * len(shapes)
 
 
-def stacked(rows: Sequence[Reading], batch: Batch) -> dict[str, Int[np.ndarray, "B S"]]:
+def stacked(rows: Sequence[TokenizedTexts], batch: Batch) -> dict[str, Int[np.ndarray, "B S"]]:
     """Arguments of the module for a batch; rows that are missing repeat the last one.
 
     Args:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from flaxattn.errors import InputError
 from flaxattn.pretrained.pretrained_model import Pretrained
-from flaxattn.pretrained.readings import Reading
+from flaxattn.pretrained.readings import TokenizedTexts
 
 TOGETHER = 64  # texts that are read at a time, and named when something happens to their reader
 
@@ -74,7 +74,7 @@ def chunks(
         yield Chunk(first + start, texts[part], seconds, truncate, ends)
 
 
-def read_chunk(model: Pretrained, chunk: Chunk) -> list[Reading]:
+def read_chunk(model: Pretrained, chunk: Chunk) -> list[TokenizedTexts]:
     """Each text of a chunk as the model takes it, without padding.
 
     Args:

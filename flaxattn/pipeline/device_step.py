@@ -21,10 +21,10 @@ from jax.sharding import PartitionSpec as P
 from flaxattn.errors import InputError, UnavailableError
 from flaxattn.kernels.contract import Capture
 from flaxattn.models.layer_stack import apart
-from flaxattn.trace.record import Seen
+from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.trace import Trace
 
-Sides = dict[str, Seen]
+Sides = dict[str, AttentionRecord]
 Arguments = Mapping[str, np.ndarray]
 _DATA = "data"
 _HALVINGS = 4
@@ -33,7 +33,9 @@ _HALVINGS = 4
 class Reduction(Protocol):
     """What is made of records on the device, in their place; hashable."""
 
-    def __call__(self, sides: Mapping[str, Seen], notes: Mapping[str, jax.Array]) -> Sides:
+    def __call__(
+        self, sides: Mapping[str, AttentionRecord], notes: Mapping[str, jax.Array]
+    ) -> Sides:
         """Records `[L, B, …]` of what the model saw to others, with what else was given."""
         ...
 
@@ -73,7 +75,7 @@ def see(
     return jax.lax.with_sharding_constraint(seen, rows)
 
 
-class Part(NamedTuple):
+class DeviceOutput(NamedTuple):
     """What attention saw of consecutive rows of a batch, on the host.
 
     Attributes:
@@ -99,7 +101,7 @@ class Begun(NamedTuple):
     seen: Sides | None
 
 
-class Step:
+class DeviceStep:
     """Runs modules of one kind on batches.
 
     Args:
@@ -156,7 +158,7 @@ class Step:
             self._halve(error, given)
             return Begun(given, None)
 
-    def end(self, begun: Begun) -> Iterator[Part]:
+    def end(self, begun: Begun) -> Iterator[DeviceOutput]:
         """What attention saw of a batch, in parts.
 
         Args:
@@ -197,7 +199,7 @@ class Step:
         notes = {n: a for n, a in placed.items() if n in self._notes}
         return see(self._module, params, given, self._several, self._reduction, notes)
 
-    def _fetched(self, seen: Sides, first: int) -> list[Part]:
+    def _fetched(self, seen: Sides, first: int) -> list[DeviceOutput]:
         """Parts as the devices hold them: on a CPU nothing is copied."""
         axis = 1 + self._several
         found: dict[int, list[np.ndarray]] = {}
@@ -211,7 +213,7 @@ class Step:
             arrays = found[start]
             each = range(len(arrays[0])) if self._several else [...]
             models = [jax.tree.unflatten(tree, [a[i] for a in arrays]) for i in each]
-            parts.append(Part(first + start, arrays[0].shape[axis], models))
+            parts.append(DeviceOutput(first + start, arrays[0].shape[axis], models))
         return parts
 
     def _sharding(self, spec: P) -> Any:

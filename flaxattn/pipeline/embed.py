@@ -23,7 +23,7 @@ from flaxattn.pipeline.extraction import room_for
 from flaxattn.pipeline.hidden_states import arguments, each_batch, last_of, state_number, states_of
 from flaxattn.pretrained.pretrained_bert import PretrainedBert
 from flaxattn.pretrained.pretrained_model import Pretrained
-from flaxattn.pretrained.readings import Reading
+from flaxattn.pretrained.readings import TokenizedTexts
 
 POOLINGS = ("mean", "cls", "last")
 _WINDOW = 4096  # texts that are sorted by length together
@@ -87,7 +87,7 @@ def embed(
 
         def begin(
             batch: Batch,
-            rows: Sequence[Reading] = rows,
+            rows: Sequence[TokenizedTexts] = rows,
             shares: Sequence[np.ndarray] = shares,
         ) -> Array:
             return run(arguments(model, rows, batch), _laid_out(shares, batch))
@@ -139,7 +139,7 @@ def _check(model: Pretrained, texts: Sequence[str], pooling: str) -> None:
         raise InputError(f"texts is a list of at least one text, received {received}")
 
 
-def _shares(row: Reading, pooling: str, number: int) -> Float[np.ndarray, " S"]:
+def _shares(row: TokenizedTexts, pooling: str, number: int) -> Float[np.ndarray, " S"]:
     """The share of each position in the vector of a text."""
     size = row.lengths[0]
     shares = np.zeros(size, np.float32)

@@ -18,9 +18,9 @@ from jax.sharding import Mesh
 
 from flaxattn.errors import InputError
 from flaxattn.kernels.contract import NOTHING, Capture
-from flaxattn.pipeline.batches import Batch, Place, Room, planned, stacked
+from flaxattn.pipeline.batches import Batch, Room, RowSlot, planned, stacked
 from flaxattn.pipeline.chunks import Chunk, TextError, chunks
-from flaxattn.pipeline.device_step import Begun, Sides, Step, mesh_of
+from flaxattn.pipeline.device_step import Begun, DeviceStep, Sides, mesh_of
 from flaxattn.pipeline.generated_targets import with_targets
 from flaxattn.pipeline.length_buckets import Cost
 from flaxattn.pipeline.online_moments import Running
@@ -29,8 +29,8 @@ from flaxattn.pipeline.same_architecture import check_alike
 from flaxattn.pipeline.text_sizes import sides
 from flaxattn.pretrained import model_inputs as inputs
 from flaxattn.pretrained.pretrained_model import Pretrained
-from flaxattn.pretrained.readings import Reading, joined
-from flaxattn.trace.record import SIDES, Seen
+from flaxattn.pretrained.readings import TokenizedTexts, joined
+from flaxattn.trace.record import SIDES, AttentionRecord
 from flaxattn.trace.trace import Trace
 
 _WEIGHTS = Capture(weights=True)
@@ -59,7 +59,7 @@ class Texts(NamedTuple):
     places: Sequence[str] | None = None
 
 
-class Shard(NamedTuple):
+class ExtractedTexts(NamedTuple):
     """What one model saw of the texts of a shard.
 
     Attributes:
@@ -170,7 +170,7 @@ def extract(
 
 def extract_shards(
     models: Sequence[Pretrained], shards: Iterable[Texts], options: Options
-) -> Iterator[list[Shard]]:
+) -> Iterator[list[ExtractedTexts]]:
     """What attention of each model saw, shard by shard, with the next one read meanwhile.
 
     What a shard holds follows from its texts, the models and `options`, not from other shards.
@@ -193,7 +193,7 @@ def extract_shards(
     spans: collections.deque[tuple[int, int]] = collections.deque()
     with Ahead(models[0], options.workers) as ahead:
         rows = ahead.read(_all_chunks(shards, options.truncate, spans))
-        held: list[Reading] = []
+        held: list[TokenizedTexts] = []
         for some in rows:
             held += some
             while spans and len(held) >= spans[0][1]:
@@ -224,7 +224,7 @@ def extract_models(
     """
     _check_sequences(texts, text_b)
     shards = extract_shards([*models.values()], [Texts(texts, text_b)], Options(**options))
-    (found,) = shards if len(texts) else ([Shard([], None) for _ in models],)
+    (found,) = shards if len(texts) else ([ExtractedTexts([], None) for _ in models],)
     return {name: shard.traces for name, shard in zip(models, found, strict=True)}
 
 
@@ -248,7 +248,7 @@ class _Engine:
         self._models, self._options = models, options
         self._drops = mapped and not capture.weights
         mesh = mesh_of(options.mesh, options.devices)
-        self._step = Step(
+        self._step = DeviceStep(
             model.module,
             [one.params for one in models],
             dataclasses.replace(capture, weights=True) if self._drops else capture,
@@ -256,7 +256,7 @@ class _Engine:
         )
         self._room = room_for(models, capture, self._step.parts, options.batch_tokens)
 
-    def shard(self, rows: Sequence[Reading], first: int) -> list[Shard]:
+    def shard(self, rows: Sequence[TokenizedTexts], first: int) -> list[ExtractedTexts]:
         """What each model saw of these rows, of which the first is text number `first`."""
         model = self._models[0]
         rows = with_targets(self._models, rows, self._options.settings, self._room.tokens)
@@ -279,13 +279,13 @@ class _Engine:
                 total.add(trace)
             traces[which][place.text] = self._kept(trace)
         return [
-            Shard([trace for trace in mine if trace is not None], total)
+            ExtractedTexts([trace for trace in mine if trace is not None], total)
             for mine, total in zip(traces, totals, strict=True)
         ]
 
     def _computed(
-        self, rows: Sequence[Reading], batches: Sequence[Batch]
-    ) -> Iterator[tuple[Place, int, Sides]]:
+        self, rows: Sequence[TokenizedTexts], batches: Sequence[Batch]
+    ) -> Iterator[tuple[RowSlot, int, Sides]]:
         """Where a text lies, number of a model, and records of the row that it lies in."""
         begun: collections.deque[tuple[Batch, Begun]] = collections.deque()
         for batch in [*batches, *[None] * _AHEAD]:
@@ -294,7 +294,7 @@ class _Engine:
             if begun and (batch is None or len(begun) > _AHEAD):
                 yield from self._cut(*begun.popleft())
 
-    def _cut(self, batch: Batch, begun: Begun) -> Iterator[tuple[Place, int, Sides]]:
+    def _cut(self, batch: Batch, begun: Begun) -> Iterator[tuple[RowSlot, int, Sides]]:
         for part in self._step.end(begun):
             for place in batch.places:
                 row = place.row - part.first
@@ -311,7 +311,7 @@ class _Engine:
 
         sides = {}
         for side in SIDES:
-            seen: Seen | None = getattr(trace, side)
+            seen: AttentionRecord | None = getattr(trace, side)
             if seen is not None:
                 seen = dataclasses.replace(seen, weights=None) if self._drops else seen
                 sides[side] = seen.map(kept)
@@ -344,7 +344,7 @@ def room_for(
     return Room(tokens, parts, cost, model.packs(capture))
 
 
-def _row(seen: Seen, place: slice) -> Seen:
+def _row(seen: AttentionRecord, place: slice) -> AttentionRecord:
     return seen.map(lambda _, array: array[:, place])
 
 

@@ -9,19 +9,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flaxattn.errors import InputError
-from flaxattn.pipeline.batches import Batch, Place, stacked
+from flaxattn.pipeline.batches import Batch, RowSlot, stacked
 from flaxattn.pretrained.model_inputs import bucket
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.pretrained.pretrained_seq2seq import PretrainedSeq2Seq
-from flaxattn.pretrained.readings import Reading
+from flaxattn.pretrained.readings import TokenizedTexts
 
 
 def with_targets(
     models: Sequence[Pretrained],
-    rows: Sequence[Reading],
+    rows: Sequence[TokenizedTexts],
     settings: Mapping[str, Any],
     batch_tokens: int,
-) -> Sequence[Reading]:
+) -> Sequence[TokenizedTexts]:
     """Rows with the targets that an encoder-decoder writes, where they came without.
 
     What is written for a source does not depend on those beside it: a batch has one limit of
@@ -56,13 +56,13 @@ def with_targets(
         length = rows[i].lengths[0]
         decoding = model.decoding(length, 1, told)
         groups.setdefault((bucket(length, model.limit), decoding), []).append(i)
-    found: list[Reading] = list(rows)
+    found: list[TokenizedTexts] = list(rows)
     for (width, decoding), members in groups.items():
         most = max(batch_tokens // width, 1)
         for start in range(0, len(members), most):
             some = members[start : start + most]
             # At most two shapes per group: full batches, and one for the rest.
-            places = tuple(Place(text, row) for row, text in enumerate(some))
+            places = tuple(RowSlot(text, row) for row, text in enumerate(some))
             batch = Batch(places, min(most, 1 << (len(some) - 1).bit_length()), (width,))
             given = stacked(rows, batch)
             sources = [rows[i] for i in some]

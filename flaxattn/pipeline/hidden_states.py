@@ -17,7 +17,7 @@ from flaxattn.errors import InputError
 from flaxattn.pipeline.batches import Batch, stacked
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.pretrained.pretrained_seq2seq import PretrainedSeq2Seq
-from flaxattn.pretrained.readings import Reading
+from flaxattn.pretrained.readings import TokenizedTexts
 
 _AHEAD = 2  # batches that the device has been given
 
@@ -65,7 +65,7 @@ def last_of(out: Any) -> Float[Array, "B S E"]:
 
 
 def arguments(
-    model: Pretrained, rows: Sequence[Reading], batch: Batch
+    model: Pretrained, rows: Sequence[TokenizedTexts], batch: Batch
 ) -> dict[str, np.ndarray | Array]:
     """Arguments of the module; a decoder, which nothing is asked of, reads one token.
 

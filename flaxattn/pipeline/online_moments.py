@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from flaxattn.errors import InputError
-from flaxattn.trace.record import Seen
+from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.trace import Trace
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ class Running:
         found.kinds = tuple(kind for kind in KINDS if held[kind])
         return found
 
-    def _add_statistics(self, side: str, seen: Seen) -> None:
+    def _add_statistics(self, side: str, seen: AttentionRecord) -> None:
         for name, array in seen.stats.items():
             if name in _INDICES:
                 continue
@@ -184,7 +184,7 @@ class Running:
                 block = _Block(seen.layers, seen.heads, 0, _moments(ranked))
                 self._put((side, label), block)
 
-    def _add_weights(self, side: str, seen: Seen) -> None:
+    def _add_weights(self, side: str, seen: AttentionRecord) -> None:
         if seen.weights is None:
             raise InputError(
                 "The mean weight per relative position needs weights; this trace holds none.\n"

@@ -21,7 +21,7 @@ from typing import Any, Self
 from flaxattn.errors import UnavailableError
 from flaxattn.pipeline.chunks import Chunk, TextError, read_chunk
 from flaxattn.pretrained.pretrained_model import Pretrained
-from flaxattn.pretrained.readings import Reading
+from flaxattn.pretrained.readings import TokenizedTexts
 
 PATIENCE = 50.0  # seconds that a worker may be silent; with its end and the message under 60
 _DEPTH = 64  # chunks that are read ahead
@@ -60,7 +60,7 @@ class Ahead:
             process.end()
         self._pool.shutdown(wait=True, cancel_futures=True)
 
-    def read(self, chunks: Iterable[Chunk]) -> Iterator[list[Reading]]:
+    def read(self, chunks: Iterable[Chunk]) -> Iterator[list[TokenizedTexts]]:
         """The rows of each chunk, in order.
 
         Args:
@@ -70,7 +70,7 @@ class Ahead:
             TextError: Naming a text that cannot be read.
             UnavailableError: A worker died or hung; its texts are named.
         """
-        waiting: collections.deque[Future[list[Reading]]] = collections.deque()
+        waiting: collections.deque[Future[list[TokenizedTexts]]] = collections.deque()
         rest = iter(chunks)
         while True:
             for chunk in itertools.islice(rest, _DEPTH - len(waiting)):
@@ -79,7 +79,7 @@ class Ahead:
                 return
             yield waiting.popleft().result()
 
-    def _one(self, chunk: Chunk) -> list[Reading]:
+    def _one(self, chunk: Chunk) -> list[TokenizedTexts]:
         if not self._workers:
             return read_chunk(self._model, chunk)
         if not hasattr(self._mine, "process"):
@@ -99,7 +99,7 @@ class _Process:
         self._process.start()
         there.close()
 
-    def read(self, chunk: Chunk) -> list[Reading]:
+    def read(self, chunk: Chunk) -> list[TokenizedTexts]:
         if not self._started:
             self._answer(chunk, "starting, before it read")
             self._started = True

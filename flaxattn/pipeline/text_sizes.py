@@ -24,7 +24,7 @@ _ITEM = {"float32": 4, "bfloat16": 2, "float16": 2, "uint8": 1}
 _FLOAT = 4
 
 
-class Size(NamedTuple):
+class TextSize(NamedTuple):
     """Tokens of a text as a model reads it.
 
     Attributes:
@@ -43,7 +43,7 @@ class Size(NamedTuple):
     limit: int
 
 
-class Side(NamedTuple):
+class AttentionSize(NamedTuple):
     """One attention of a model: its size, and whether queries and keys come from the target."""
 
     name: str
@@ -54,7 +54,7 @@ class Side(NamedTuple):
     target_keys: bool
 
 
-Measure = Callable[[Sequence[str], Sequence[str] | None], list[Size]]
+Measure = Callable[[Sequence[str], Sequence[str] | None], list[TextSize]]
 
 
 def measure_for(model: Pretrained, pairs: bool) -> Measure:
@@ -89,7 +89,7 @@ def measure_for(model: Pretrained, pairs: bool) -> Measure:
     return lambda texts, targets: _two_sequences(reader, writer, texts, targets, limit)
 
 
-def sides(config: ModelConfig) -> tuple[Side, ...]:
+def sides(config: ModelConfig) -> tuple[AttentionSize, ...]:
     """The attentions of a model.
 
     Args:
@@ -97,22 +97,22 @@ def sides(config: ModelConfig) -> tuple[Side, ...]:
     """
     if isinstance(config, BertConfig):
         layers, heads = config.num_hidden_layers, config.num_attention_heads
-        return (Side("encoder", layers, heads, config.head_size, False, False),)
+        return (AttentionSize("encoder", layers, heads, config.head_size, False, False),)
     if isinstance(config, GPT2Config):
         depth = config.n_embd // config.n_head
-        return (Side("decoder", config.n_layer, config.n_head, depth, True, True),)
+        return (AttentionSize("decoder", config.n_layer, config.n_head, depth, True, True),)
     if isinstance(config, RnnConfig):
-        return (Side("cross", 1, 1, config.encoded_size, True, False),)
+        return (AttentionSize("cross", 1, 1, config.encoded_size, True, False),)
     read, wrote = config.encoder_attention_heads, config.decoder_attention_heads
     depth = config.d_model // wrote
     return (
-        Side("encoder", config.encoder_layers, read, config.d_model // read, False, False),
-        Side("decoder", config.decoder_layers, wrote, depth, True, True),
-        Side("cross", config.decoder_layers, wrote, depth, True, False),
+        AttentionSize("encoder", config.encoder_layers, read, config.d_model // read, False, False),
+        AttentionSize("decoder", config.decoder_layers, wrote, depth, True, True),
+        AttentionSize("cross", config.decoder_layers, wrote, depth, True, False),
     )
 
 
-def raw_bytes(capture: Capture, which: Sequence[Side], size: Size) -> int:
+def raw_bytes(capture: Capture, which: Sequence[AttentionSize], size: TextSize) -> int:
     """Bytes of the arrays that a request yields for one text, before compression.
 
     Args:
@@ -123,7 +123,7 @@ def raw_bytes(capture: Capture, which: Sequence[Side], size: Size) -> int:
     return sum(_of_side(capture, side, size) for side in which)
 
 
-def _of_side(capture: Capture, side: Side, size: Size) -> int:
+def _of_side(capture: Capture, side: AttentionSize, size: TextSize) -> int:
     single = side.name == "decoder" and not size.target  # a language model's text is its source
     queries = size.target if side.target_queries and not single else size.source
     keys = size.target if side.target_keys and not single else size.source
@@ -143,8 +143,8 @@ def _within(window: tuple[int, int] | None, length: int) -> int:
     return length if window is None else max(0, min(window[1], length) - window[0])
 
 
-def _one_sequence(counts: Sequence[int], limit: int) -> list[Size]:
-    return [Size(min(n, limit), 0, max(0, n - limit), 0, limit) for n in counts]
+def _one_sequence(counts: Sequence[int], limit: int) -> list[TextSize]:
+    return [TextSize(min(n, limit), 0, max(0, n - limit), 0, limit) for n in counts]
 
 
 def _two_sequences(
@@ -153,7 +153,7 @@ def _two_sequences(
     texts: Sequence[str],
     targets: Sequence[str] | None,
     limit: int,
-) -> list[Size]:
+) -> list[TextSize]:
     sources = _one_sequence(reader.count(texts), limit)
     if targets is None:
         return [s._replace(target=inputs.bucket(s.source + 50, limit)) for s in sources]

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from flaxattn.errors import CheckpointError
-from flaxattn.pretrained.name_tables import Family, Row
+from flaxattn.pretrained.name_tables import Family, NameRow
 from flaxattn.trace.tensor_file import TensorFiles
 
 
 @dataclasses.dataclass(frozen=True)
-class Report:
+class CheckpointMatch:
     """How the tensors of a checkpoint met the parameters of a model.
 
     Attributes:
@@ -47,10 +47,10 @@ class Report:
 def compare(
     files: TensorFiles,
     found: Mapping[str, str],
-    rows: Mapping[str, Row],
+    rows: Mapping[str, NameRow],
     family: Family,
     config: Any,
-) -> Report:
+) -> CheckpointMatch:
     """Compare what a model needs with what a checkpoint holds.
 
     Args:
@@ -87,7 +87,7 @@ def compare(
     idle = _idle(files, found, set(found) - used, family.idle(config, rows))
     ignored = {name for name in found if family.is_buffer(name) or name in idle} - used
     unexpected = sorted(set(found) - used - ignored, key=_natural)
-    return Report(tuple(missing), tuple(unexpected), tuple(sorted(ignored)))
+    return CheckpointMatch(tuple(missing), tuple(unexpected), tuple(sorted(ignored)))
 
 
 def _check_layers(
@@ -132,7 +132,7 @@ def _idle(
 
 
 def _causes(
-    family: Family, row: Row, found: tuple[int, ...], expected: tuple[int, ...], config: Any
+    family: Family, row: NameRow, found: tuple[int, ...], expected: tuple[int, ...], config: Any
 ) -> dict[str, None]:
     if len(found) != len(expected):
         return {}
@@ -168,7 +168,7 @@ def _natural(name: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in name.split(".")]
 
 
-def strange(report: Report, family: Family) -> list[str]:
+def strange(report: CheckpointMatch, family: Family) -> list[str]:
     """Unexpected tensors that no model of the family has, whatever its head: ours lacks something.
 
     Args:

@@ -22,7 +22,7 @@ from flaxattn.models.layer_stack import apart
 from flaxattn.pretrained import generation_loop as generate
 from flaxattn.pretrained.beam_search import Beams
 from flaxattn.pretrained.decoding_settings import Decoding
-from flaxattn.pretrained.generation_loop import Cache, Follow, Line, Writing, Written
+from flaxattn.pretrained.generation_loop import Cache, Follow, GeneratedRows, Writing, Written
 
 _FIRST_ROOM = 32  # positions of the first cache
 _LOOK = 16  # tokens between two looks at texts that may have to stop
@@ -197,7 +197,7 @@ def so_far(now: Writing, prompt: int) -> Int[np.ndarray, "R T"]:
         now: Where writing stands; what is returned is gone with it.
         prompt: Length of the prompts.
     """
-    assert isinstance(now.text, Line)
+    assert isinstance(now.text, GeneratedRows)
     return np.asarray(now.text.ids)[:, prompt : prompt + int(now.text.step)]
 
 

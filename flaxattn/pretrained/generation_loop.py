@@ -42,11 +42,11 @@ class Writing(NamedTuple):
         cache: Of the model, for every open hypothesis.
     """
 
-    text: "Line | Beams"
+    text: "GeneratedRows | Beams"
     cache: Cache
 
 
-class Line(NamedTuple):
+class GeneratedRows(NamedTuple):
     """One hypothesis per sequence; T = prompt and room for more.
 
     Attributes:
@@ -83,7 +83,7 @@ def begun(
     if decoding.num_beams == 1:
         room = jnp.full((batch, decoding.max_new_tokens), decoding.pad, prompt.dtype)
         ids = jnp.concatenate([prompt, room], axis=1)
-        line = Line(jnp.int32(0), ids, jnp.zeros(batch), jnp.zeros(batch, bool))
+        line = GeneratedRows(jnp.int32(0), ids, jnp.zeros(batch), jnp.zeros(batch, bool))
         return Writing(_extended(line, first, length, decoding, keys), cache)
     count = decoding.num_beams
     logits = jnp.broadcast_to(first[:, None], (batch, count, first.shape[-1]))
@@ -132,7 +132,7 @@ def continued(
     def go_on(now: Writing) -> Writing:
         text, cache = now
         place = prompt + text.step - 1
-        if isinstance(text, Line):
+        if isinstance(text, GeneratedRows):
             last = jax.lax.dynamic_index_in_dim(text.ids, place, axis=1, keepdims=False)
             logits, cache = follow(last, place, cache, None)
             return Writing(_extended(text, logits, prompt, decoding, keys), cache)
@@ -153,7 +153,7 @@ def written(now: Writing, decoding: Decoding) -> Written:
         now: Where writing stands, at its end.
         decoding: The settings.
     """
-    if isinstance(now.text, Line):
+    if isinstance(now.text, GeneratedRows):
         return Written(now.text.ids[:, None], now.text.scores[:, None])
     best = slice(0, decoding.num_return_sequences)
     return Written(now.text.done[:, best], now.text.done_scores[:, best])
@@ -174,18 +174,18 @@ def widened(now: Writing, room: int) -> Writing:
 
 
 def _extended(
-    line: Line,
+    line: GeneratedRows,
     logits: Float[Array, "B V"],
     prompt: int,
     decoding: Decoding,
     keys: Array | None,
-) -> Line:
+) -> GeneratedRows:
     """One token more; padding where the text is at its end."""
     scores = allowed(logits.astype(jnp.float32), line.ids, prompt, line.step, decoding)
     drawn = None if keys is None else jax.vmap(jax.random.fold_in, (0, None))(keys, line.step)
     token = jnp.where(line.ended, decoding.pad, chosen(scores, drawn, decoding))
     gain = jnp.take_along_axis(jax.nn.log_softmax(scores), token[:, None], axis=1)[:, 0]
-    return Line(
+    return GeneratedRows(
         step=line.step + 1,
         ids=line.ids.at[:, prompt + line.step].set(token.astype(line.ids.dtype)),
         scores=line.scores + jnp.where(line.ended, 0.0, gain),

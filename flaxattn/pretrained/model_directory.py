@@ -30,9 +30,9 @@ from flaxattn.models.seq2seq_config import OWN, Seq2SeqConfig
 from flaxattn.pretrained import checkpoint_match as matching
 from flaxattn.pretrained import generation_config
 from flaxattn.pretrained.bert_names import BERT
-from flaxattn.pretrained.checkpoint_match import Report
+from flaxattn.pretrained.checkpoint_match import CheckpointMatch
 from flaxattn.pretrained.gpt2_names import GPT2_NAMES
-from flaxattn.pretrained.name_tables import Family, Row
+from flaxattn.pretrained.name_tables import Family, NameRow
 from flaxattn.pretrained.rnn_names import RNN_NAMES
 from flaxattn.pretrained.seq2seq_names import SEQ2SEQ
 from flaxattn.text.token_batch import Reader
@@ -98,7 +98,7 @@ def read_config(directory: str | Path) -> ModelConfig:
     return config
 
 
-def load(directory: str | Path, module: nn.Module, seed: int = 0) -> tuple[Any, Report]:
+def load(directory: str | Path, module: nn.Module, seed: int = 0) -> tuple[Any, CheckpointMatch]:
     """Read a checkpoint into the parameter tree of `module`.
 
     Accepts one safetensors file or shards, names with and without the prefix of a task model, the
@@ -226,13 +226,13 @@ def _write_json(path: Path, content: Mapping[str, Any]) -> None:
     path.write_text(text + "\n", encoding="utf-8")
 
 
-def _theirs(row: Row, array: np.ndarray) -> np.ndarray:
+def _theirs(row: NameRow, array: np.ndarray) -> np.ndarray:
     if row.how == "1":
         return array[None]
     return np.ascontiguousarray(array.T) if row.how == "T" else array
 
 
-def _ours(row: Row, array: np.ndarray) -> np.ndarray:
+def _ours(row: NameRow, array: np.ndarray) -> np.ndarray:
     if row.how == "1":
         return array[0]
     if row.part:
@@ -295,7 +295,7 @@ def _parameter_shapes(module: nn.Module) -> dict[str, Any]:
     return _flat(jax.eval_shape(module.init, jax.random.key(0), ids)["params"])
 
 
-def _read(files: TensorFiles, names: list[str], row: Row, shape: Any) -> Any:
+def _read(files: TensorFiles, names: list[str], row: NameRow, shape: Any) -> Any:
     """One parameter; the layers of a stack are read one by one into their place."""
     if "*" not in row.theirs:
         return jnp.asarray(_ours(row, files.read(names[0])), jnp.float32)
@@ -320,7 +320,7 @@ def _fresh(module: nn.Module, paths: set[str], seed: int) -> dict[str, Array]:
     return jax.jit(init)(jax.random.key(seed))
 
 
-def _warn(files: TensorFiles, report: Report, family: Family) -> None:
+def _warn(files: TensorFiles, report: CheckpointMatch, family: Family) -> None:
     if report.missing:
         warnings.warn(
             f"{files.directory} lacks {', '.join(report.missing)}: freshly initialised. "

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, cast
 from flaxattn.errors import CheckpointError
 
 
-class Row(NamedTuple):
+class NameRow(NamedTuple):
     """One line of the table of names.
 
     Attributes:
@@ -38,13 +38,13 @@ class Row(NamedTuple):
         return (int(number), int(count)) if slash else None
 
 
-def table(text: str) -> tuple[Row, ...]:
+def table(text: str) -> tuple[NameRow, ...]:
     """Rows of a table.
 
     Args:
         text: One row per line, the four columns separated by blanks.
     """
-    return tuple(Row(*line.split()) for line in text.strip().splitlines())
+    return tuple(NameRow(*line.split()) for line in text.strip().splitlines())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Family:
     """
 
     name: str
-    rows: tuple[Row, ...]
+    rows: tuple[NameRow, ...]
     prefix: tuple[str, str]
     layers: Mapping[str, str]
     sizes: Mapping[str, str]
@@ -84,11 +84,11 @@ class Family:
     others: frozenset[str] = frozenset()
     aliases: Callable[[dict[str, str], Any], dict[str, str]] = lambda names, config: names
     idle: Callable[[Any, Iterable[str]], Mapping[str, str | None]] = lambda config, paths: {}
-    chosen: Callable[[Row, Any], bool] = lambda row, config: True
+    chosen: Callable[[NameRow, Any], bool] = lambda row, config: True
     written: Mapping[str, tuple[str, str]] = dataclasses.field(default_factory=dict)
     extra: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
-    def rows_of(self, paths: Iterable[str], config: Any) -> dict[str, Row]:
+    def rows_of(self, paths: Iterable[str], config: Any) -> dict[str, NameRow]:
         """The row of the table for every parameter.
 
         Args:
@@ -99,7 +99,7 @@ class Family:
         known = {row.ours: row for row in self.rows if self.chosen(row, config)}
         return {path: known[path.removeprefix(self.prefix[1])] for path in paths}
 
-    def full_name(self, row: Row, path: str) -> str:
+    def full_name(self, row: NameRow, path: str) -> str:
         """Name of a row's tensor in a checkpoint of the whole model.
 
         Args:
@@ -108,7 +108,7 @@ class Family:
         """
         return (self.prefix[0] if path.startswith(self.prefix[1]) else "") + row.theirs
 
-    def numbered(self, row: Row, config: Any) -> list[str]:
+    def numbered(self, row: NameRow, config: Any) -> list[str]:
         """The names a row stands for.
 
         Args:
@@ -121,7 +121,7 @@ class Family:
         count = getattr(config, self.layers[before])
         return [row.theirs.replace("*", str(number)) for number in range(count)]
 
-    def shape(self, row: Row, config: Any, layer: int = 0) -> tuple[int, ...]:
+    def shape(self, row: NameRow, config: Any, layer: int = 0) -> tuple[int, ...]:
         """The shape a row's tensor has in a checkpoint.
 
         Args:

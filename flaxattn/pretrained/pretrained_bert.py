@@ -18,8 +18,8 @@ from flaxattn.models.bert_config import BertConfig
 from flaxattn.models.outputs import ModelOutput
 from flaxattn.pretrained import model_inputs as inputs
 from flaxattn.pretrained.pretrained_model import Pretrained, run
-from flaxattn.pretrained.readings import Reading
-from flaxattn.text.token_batch import Encoded
+from flaxattn.pretrained.readings import TokenizedTexts
+from flaxattn.text.token_batch import TokenBatch
 from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.trace.trace import Trace
 
@@ -114,7 +114,7 @@ class PretrainedBert(Pretrained):
         inputs.check_capture(capture, *self.counts())
         return self.seen(self.read(text, text_b, truncate=truncate), capture)
 
-    def read(self, text: Any, text_b: Any = None, *, truncate: bool = False) -> Reading:
+    def read(self, text: Any, text_b: Any = None, *, truncate: bool = False) -> TokenizedTexts:
         """What the model is fed for texts or pairs of them; see `Pretrained.read`."""
         encoded = self._encode(text, text_b, truncate)
         given = {
@@ -133,7 +133,7 @@ class PretrainedBert(Pretrained):
             truncated=encoded.truncated,
             model=self.name,
         )
-        return Reading(given, told)
+        return TokenizedTexts(given, told)
 
     def packs(self, capture: Capture) -> bool:
         """Whether texts may share a row: not where a window of each row is asked."""
@@ -181,14 +181,14 @@ class PretrainedBert(Pretrained):
 
     def _encode(
         self, text: str | Sequence[str], text_b: str | Sequence[str] | None, truncate: bool
-    ) -> Encoded:
+    ) -> TokenBatch:
         tokenizer = self._reader()
         assert isinstance(tokenizer, Tokenizer)  # a BERT has no other
         limit = self.config.max_position_embeddings
         limit = min(limit, tokenizer.max_length or limit)
         return tokenizer.encode(text, text_b, max_length=limit, truncate=truncate)
 
-    def _key_classes(self, encoded: Encoded) -> Int[np.ndarray, "B S"]:
+    def _key_classes(self, encoded: TokenBatch) -> Int[np.ndarray, "B S"]:
         assert self.tokenizer is not None
         real = encoded.attention_mask == 1
         punctuation = [[_is_punctuation(piece) for piece in row] for row in encoded.tokens]

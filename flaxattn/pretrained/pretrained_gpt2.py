@@ -26,7 +26,7 @@ from flaxattn.pretrained.decoding_settings import Decoding
 from flaxattn.pretrained.generation import lengths, so_far, stages, write
 from flaxattn.pretrained.generation_config import settled
 from flaxattn.pretrained.pretrained_model import Pretrained, run
-from flaxattn.pretrained.readings import Reading
+from flaxattn.pretrained.readings import TokenizedTexts
 from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.text.words import words_spaced
 from flaxattn.trace.trace import Trace
@@ -235,7 +235,7 @@ class PretrainedGPT2(Pretrained):
         """
         return self.seen(self.read(text, truncate=truncate), capture)
 
-    def read(self, text: Any, text_b: Any = None, *, truncate: bool = False) -> Reading:
+    def read(self, text: Any, text_b: Any = None, *, truncate: bool = False) -> TokenizedTexts:
         """What the model is fed for texts; see `Pretrained.read`. There is no second text."""
         if text_b is not None:
             raise InputError(
@@ -369,7 +369,7 @@ class PretrainedGPT2(Pretrained):
         ids: Int[np.ndarray, "B S"],
         mask: Int[np.ndarray, "B S"],
         truncated: Sequence[int] = (),
-    ) -> Reading:
+    ) -> TokenizedTexts:
         """Texts of ids padded on the right."""
         c = self.config
         added = np.isin(ids, [i for i in (c.bos_token_id, c.eos_token_id) if i is not None])
@@ -384,7 +384,7 @@ class PretrainedGPT2(Pretrained):
             truncated=truncated,
             model=self.name,
         )
-        return Reading(given, told)
+        return TokenizedTexts(given, told)
 
     def _told(self, ids: np.ndarray, mask: np.ndarray, special: np.ndarray) -> dict[str, Any]:
         """Pieces as a person reads them, words and texts; numbers where there is no tokenizer."""

@@ -23,10 +23,10 @@ from flaxattn.models.gpt2_config import GPT2Config
 from flaxattn.models.layer_stack import masks_of_heads
 from flaxattn.pretrained import model_directory as weights
 from flaxattn.pretrained import model_inputs as inputs
-from flaxattn.pretrained.checkpoint_match import Report
+from flaxattn.pretrained.checkpoint_match import CheckpointMatch
 from flaxattn.pretrained.model_directory import ModelConfig
 from flaxattn.pretrained.pruning import Heads, chosen_heads, pruned_config, pruned_parameters
-from flaxattn.pretrained.readings import Reading, joined
+from flaxattn.pretrained.readings import TokenizedTexts, joined
 from flaxattn.text.token_batch import Reader
 from flaxattn.trace.trace import Trace
 
@@ -49,7 +49,7 @@ class Pretrained(abc.ABC):
     tokenizer: Reader | None
     config: ModelConfig
     name: str = ""
-    report: Report = dataclasses.field(default_factory=Report)
+    report: CheckpointMatch = dataclasses.field(default_factory=CheckpointMatch)
 
     @abc.abstractmethod
     def __call__(self, *inputs: Any, **options: Any) -> Any:
@@ -60,7 +60,7 @@ class Pretrained(abc.ABC):
         """Read texts and keep what attention saw."""
 
     @abc.abstractmethod
-    def read(self, text: Any, text_b: Any = None, *, truncate: bool = False) -> Reading:
+    def read(self, text: Any, text_b: Any = None, *, truncate: bool = False) -> TokenizedTexts:
         """What the model is fed for texts, and what a trace tells of them.
 
         Neither the module nor the parameters are used, so a copy without them does too.
@@ -142,7 +142,7 @@ class Pretrained(abc.ABC):
             found[name] = masks_of_heads(inputs.numbers(name, value), *self.masks()[name], name)
         return found
 
-    def seen(self, reading: Reading, capture: Capture) -> Trace:
+    def seen(self, reading: TokenizedTexts, capture: Capture) -> Trace:
         """What attention saw of texts that were read.
 
         Args:

@@ -23,7 +23,7 @@ from flaxattn.pretrained.decoding_settings import Decoding
 from flaxattn.pretrained.generation import lengths, shortened, write
 from flaxattn.pretrained.generation_config import settled
 from flaxattn.pretrained.pretrained_model import Pretrained, run
-from flaxattn.pretrained.readings import Reading
+from flaxattn.pretrained.readings import TokenizedTexts
 from flaxattn.text.token_batch import Reader
 from flaxattn.text.words import words_read, words_written
 from flaxattn.trace.record import SIDES
@@ -164,11 +164,11 @@ class PretrainedSeq2Seq(Pretrained):
 
     def with_targets(
         self,
-        sources: Sequence[Reading],
+        sources: Sequence[TokenizedTexts],
         given: Mapping[str, Int[np.ndarray, "B S"]],
         decoding: Decoding,
         seed: int = 0,
-    ) -> list[Reading]:
+    ) -> list[TokenizedTexts]:
         """Sources that were read, each with the best target that the model writes for it.
 
         Args:
@@ -212,7 +212,7 @@ class PretrainedSeq2Seq(Pretrained):
             return self.generate(text, truncate=truncate, **told)[1]
         return self.seen(self.read(text, target, truncate=truncate), capture)
 
-    def read(self, text: Any, text_b: Any = None, *, truncate: bool = False) -> Reading:
+    def read(self, text: Any, text_b: Any = None, *, truncate: bool = False) -> TokenizedTexts:
         """What the model is fed for sources, and for targets if given; see `Pretrained.read`."""
         source = self._sources(text, None, None, truncate)
         if text_b is None:
@@ -306,7 +306,7 @@ class PretrainedSeq2Seq(Pretrained):
             f"{c.encoder_attention_heads} and {c.decoder_attention_heads} heads"
         )
 
-    def _sources(self, texts: Any, ids: Any, mask: Any, truncate: bool) -> Reading:
+    def _sources(self, texts: Any, ids: Any, mask: Any, truncate: bool) -> TokenizedTexts:
         """Checked arguments of the encoder, and what a trace tells of the texts."""
         if (texts is None) == (ids is None):
             raise InputError("give either texts or input_ids")
@@ -325,11 +325,13 @@ class PretrainedSeq2Seq(Pretrained):
                 "texts": rows,
                 "truncated": encoded.truncated,
             }
-        return Reading(given, Trace(**told, mask=given["attention_mask"] == 1, model=self.name))
+        return TokenizedTexts(
+            given, Trace(**told, mask=given["attention_mask"] == 1, model=self.name)
+        )
 
     def _reread(
-        self, source: Reading, ids: Int[np.ndarray, "B T"], prompt: int, decoding: Decoding
-    ) -> Reading:
+        self, source: TokenizedTexts, ids: Int[np.ndarray, "B T"], prompt: int, decoding: Decoding
+    ) -> TokenizedTexts:
         """Sources with the targets that were written for them."""
         ids = shortened(ids, prompt, decoding)
         mask = (np.arange(ids.shape[1] - 1)[None] < lengths(ids, prompt, decoding)[:, None] - 1) + 0
@@ -337,11 +339,11 @@ class PretrainedSeq2Seq(Pretrained):
 
     def _paired(
         self,
-        source: Reading,
+        source: TokenizedTexts,
         read: Int[np.ndarray, "B T"],
         wrote: Int[np.ndarray, "B T"],
         mask: Int[np.ndarray, "B T"],
-    ) -> Reading:
+    ) -> TokenizedTexts:
         """Sources with targets: the decoder reads `read`, and writes `wrote`."""
         told = dataclasses.replace(
             source.told,
@@ -351,7 +353,7 @@ class PretrainedSeq2Seq(Pretrained):
             decoder_special=np.isin(read, self._added()) | (mask == 0),
         )
         target = {"decoder_input_ids": read, "decoder_attention_mask": mask}
-        return Reading({**source.given, **target}, told)
+        return TokenizedTexts({**source.given, **target}, told)
 
     def _wrote(self, ids: Int[np.ndarray, "B T"], mask: Int[np.ndarray, "B T"]) -> dict[str, Any]:
         """What was written, and the word that each piece of it belongs to."""

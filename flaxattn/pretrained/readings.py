@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a model is fed for texts, with what a trace will tell of them: `Reading`.
+"""What a model is fed for texts, with what a trace will tell of them: `TokenizedTexts`.
 
 Every handle reads texts into one; `trace` runs the model on it at once, extraction takes it apart
 into rows that it puts together by length. NumPy only: no model and no tokenizer is here.
@@ -13,14 +13,14 @@ import numpy as np
 from jaxtyping import Int
 
 from flaxattn.pretrained import model_inputs as inputs
-from flaxattn.trace.record import Seen, cut
+from flaxattn.trace.record import AttentionRecord, cut
 from flaxattn.trace.trace import Trace
 
 _TARGET = "decoder_"  # begins the names of the decoder's arguments, where there is an encoder
 
 
 @dataclasses.dataclass(frozen=True)
-class Reading:
+class TokenizedTexts:
     """B texts, or pairs of texts, as a model takes them, padded on the right.
 
     Attributes:
@@ -50,7 +50,7 @@ class Reading:
             found |= inputs.padded(side, limit) if side else {}
         return found
 
-    def rows(self) -> list["Reading"]:
+    def rows(self) -> list["TokenizedTexts"]:
         """Each text by itself, without padding."""
         sizes = [self._sizes(f"{side}attention_mask") for side in ("", _TARGET)]
         found = []
@@ -59,7 +59,7 @@ class Reading:
                 name: array[b : b + 1, : sizes[name.startswith(_TARGET)][b]]
                 for name, array in self.given.items()
             }
-            found.append(Reading(given, self.told[b]))
+            found.append(TokenizedTexts(given, self.told[b]))
         return found
 
     def _sizes(self, mask: str) -> list[int]:
@@ -67,7 +67,7 @@ class Reading:
 
 
 def joined(
-    told: Trace, sides: Mapping[str, Seen], lengths: tuple[int, ...], start: int = 0
+    told: Trace, sides: Mapping[str, AttentionRecord], lengths: tuple[int, ...], start: int = 0
 ) -> Trace:
     """A trace of what was told and what attention saw, cut to the lengths without padding.
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 
-class Row(NamedTuple):
+class PackedRow(NamedTuple):
     """A row of a batch.
 
     Attributes:
@@ -22,7 +22,9 @@ class Row(NamedTuple):
     members: list[int]
 
 
-def share_rows(sizes: Sequence[int], rooms: Sequence[int], most: int | None = None) -> list[Row]:
+def share_rows(
+    sizes: Sequence[int], rooms: Sequence[int], most: int | None = None
+) -> list[PackedRow]:
     """Put sequences into few rows: best fit, the longest first. Cost: n log n.
 
     Args:
@@ -34,15 +36,17 @@ def share_rows(sizes: Sequence[int], rooms: Sequence[int], most: int | None = No
     Returns:
         The rows, each with at least one sequence.
     """
-    rows: list[Row] = []
-    with_room: dict[int, list[Row]] = {}  # rows that may take another sequence, by free positions
+    rows: list[PackedRow] = []
+    with_room: dict[
+        int, list[PackedRow]
+    ] = {}  # rows that may take another sequence, by free positions
     free: list[int] = []  # its keys, ascending
     for number in sorted(range(len(sizes)), key=lambda i: -sizes[i]):
         size = sizes[number]
         at = bisect_left(free, size)
         if at == len(free):
             left = rooms[bisect_left(rooms, size)]
-            row = Row(left, [])
+            row = PackedRow(left, [])
             rows.append(row)
         else:
             left = free[at]

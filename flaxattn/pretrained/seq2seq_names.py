@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 
 from flaxattn.models.position_tables import UNUSED_ROWS
 from flaxattn.models.seq2seq_config import Seq2SeqConfig
-from flaxattn.pretrained.name_tables import Family, Row, table
+from flaxattn.pretrained.name_tables import Family, NameRow, table
 
 # Hugging Face name, shape, ours, T: transposed, 1: without the first axis
 _ROWS = table("""
@@ -79,7 +79,7 @@ _SHARED, _SOURCE, _TARGET = (
 _OUTPUT, _BIAS = "lm_head.weight", "final_logits_bias"
 
 
-def _chosen(row: Row, config: Seq2SeqConfig) -> bool:
+def _chosen(row: NameRow, config: Seq2SeqConfig) -> bool:
     """The source words are named by whether the target shares them."""
     unused = _SOURCE if config.share_encoder_decoder_embeddings else _SHARED
     return row.theirs != unused

@@ -13,13 +13,13 @@ from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.corpus.dependency_trees import Sentence
 from flaxattn.errors import InputError
 from flaxattn.kernels.contract import Capture
-from flaxattn.measures.head_scores import Read, Subject, read_subjects, subject_of
+from flaxattn.measures.head_scores import LabelledText, Subject, read_subjects, subject_of
 from flaxattn.pipeline.chunks import TOGETHER
 from flaxattn.pipeline.extraction import Options, Texts, extract_shards
 from flaxattn.pretrained.pretrained_bert import PretrainedBert
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.probes.word_maps import WordMaps, word_maps_of
-from flaxattn.trace.record import Seen
+from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.selection import layer_weights
 
 _WINDOW = 4 * TOGETHER  # sentences whose maps between pieces are in memory
@@ -72,7 +72,7 @@ def whole_maps(
     bad: BadRows,
     batch_tokens: int | None,
     watch: Callable[[int], object],
-) -> Iterator[tuple[Read, Seen]]:
+) -> Iterator[tuple[LabelledText, AttentionRecord]]:
     """Attention between the pieces of texts, in order; arguments as for `word_maps`.
 
     Args:
@@ -86,7 +86,7 @@ def whole_maps(
     Yields:
         What was read, and what attention saw of it.
     """
-    held: collections.deque[list[Read]] = collections.deque()
+    held: collections.deque[list[LabelledText]] = collections.deque()
     options = Options(capture=Capture(weights=True), truncate=truncate, batch_tokens=batch_tokens)
     texts = _texts(model, subjects, truncate, bad, held)
     for (shard,) in extract_shards([model], texts, options):
@@ -102,12 +102,12 @@ def _texts(
     subjects: Iterable[Subject],
     truncate: bool,
     bad: BadRows,
-    held: collections.deque[list[Read]],
+    held: collections.deque[list[LabelledText]],
 ) -> Iterator[Texts]:
     """The texts that can be read, window by window; what was read is put aside."""
     rest = iter(subjects)
     while some := list(itertools.islice(rest, _WINDOW)):
-        read: list[Read] = []
+        read: list[LabelledText] = []
         for start in range(0, len(some), TOGETHER):
             read += read_subjects(model, some[start : start + TOGETHER], truncate, bad)
         if read:

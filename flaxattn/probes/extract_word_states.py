@@ -19,7 +19,7 @@ from jaxtyping import Array, Float
 from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.corpus.dependency_trees import Sentence
 from flaxattn.kernels.contract import NOTHING
-from flaxattn.measures.head_scores import Read, read_subjects, subject_of
+from flaxattn.measures.head_scores import LabelledText, read_subjects, subject_of
 from flaxattn.pipeline.batches import Batch, planned
 from flaxattn.pipeline.chunks import TOGETHER
 from flaxattn.pipeline.extraction import room_for
@@ -70,7 +70,7 @@ def word_states(
     chosen = tuple(sorted({state_number(model, layer) for layer in given}))
     rest = map(subject_of, sentences)
     while some := list(itertools.islice(rest, _WINDOW)):
-        read: list[Read] = []
+        read: list[LabelledText] = []
         for start in range(0, len(some), TOGETHER):
             read += read_subjects(model, some[start : start + TOGETHER], truncate, bad)
         kept = [kept_words(one.layout) for one in read]
@@ -81,7 +81,7 @@ def word_states(
 
 def _computed(
     model: Pretrained,
-    read: Sequence[Read],
+    read: Sequence[LabelledText],
     kept: Sequence[Kept],
     layers: tuple[int, ...],
     batch_tokens: int | None,

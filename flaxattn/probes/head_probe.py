@@ -18,7 +18,7 @@ from flaxattn.probes.extract_word_maps import word_maps
 from flaxattn.probes.extract_word_states import word_states
 from flaxattn.probes.governor_probe import Classifier, Dependencies
 from flaxattn.probes.parsing_probe import ParsingProbe
-from flaxattn.probes.selectivity import Attachment, Judged, attachment, judge_parsing
+from flaxattn.probes.selectivity import Attachment, ParserScores, attachment, judge_parsing
 from flaxattn.probes.structural_probe import Fitting, StructuralProbe
 from flaxattn.probes.structural_scores import (
     StructuralJudged,
@@ -89,7 +89,7 @@ class HeadProbe(NamedTuple):
 
     found: Dependencies
     best: list[Classifier]
-    judged: Judged | None
+    judged: ParserScores | None
 
 
 def head_probe(

@@ -21,11 +21,11 @@ from flaxattn.errors import InputError
 from flaxattn.files import write_bytes
 from flaxattn.probes.parsing_probe import ParsingProbe
 from flaxattn.probes.structural_probe import StructuralProbe
-from flaxattn.trace.described_file import Kind, packed, unpacked
+from flaxattn.trace.described_file import FileKind, packed, unpacked
 from flaxattn.trace.tensor_file import digest
 
 FORMAT = 1
-_KIND = Kind(
+_KIND = FileKind(
     "probe",
     "flaxattn.probe",
     "Write one with save_probe.",

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from flaxattn.corpus.bad_rows import BadRows, Problem
 from flaxattn.corpus.pronouns import Pronoun
 from flaxattn.errors import InputError
-from flaxattn.measures.head_scores import Read, Subject
+from flaxattn.measures.head_scores import LabelledText, Subject
 from flaxattn.pretrained.pretrained_bert import PretrainedBert
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.probes.extract_word_maps import whole_maps
@@ -79,7 +79,7 @@ def pronoun_maps(
         )
 
 
-def _places(model: PretrainedBert, one: Pronoun, read: Read) -> list[list[int]]:
+def _places(model: PretrainedBert, one: Pronoun, read: LabelledText) -> list[list[int]]:
     """Pieces of the pronoun and of each candidate."""
     assert model.tokenizer is not None
     encoded = model.tokenizer.encode(one.text, max_length=1 << 30)

@@ -37,7 +37,7 @@ class Attachment(NamedTuple):
         return self.right / self.words if self.words else float("nan")
 
 
-class Judged(NamedTuple):
+class ParserScores(NamedTuple):
     """A probe fitted to some sentences and judged on others.
 
     Attributes:
@@ -148,7 +148,7 @@ def judge_parsing(
     untrained: tuple[Sequence[WordMaps], Sequence[WordMaps]] | None = None,
     penalty: float = 1e-4,
     seed: int = 0,
-) -> Judged:
+) -> ParserScores:
     """Fit a parsing probe to some sentences, judge it on others, and say what it is worth.
 
     Args:
@@ -171,7 +171,7 @@ def judge_parsing(
         blind = fit_parsing_probe(untrained[0], penalty=penalty)
         random = attachment(blind.governors, untrained[1])
     offset = _best_offset(train)
-    return Judged(
+    return ParserScores(
         probe,
         attachment(probe.governors, test),
         attachment(probe.governors, train),

@@ -97,7 +97,7 @@ class StructuralProbe:
         return squared, ((vectors @ self.depth.astype(np.float64).T) ** 2).sum(1)
 
 
-class Batch(NamedTuple):
+class StateBatch(NamedTuple):
     """Sentences side by side, padded.
 
     Attributes:
@@ -242,7 +242,7 @@ def _fitted(
 
 def _batches(
     texts: Sequence[_Plain], size: int, rng: np.random.Generator | None = None
-) -> Iterator[Batch]:
+) -> Iterator[StateBatch]:
     """Batches of sentences of like length, in an order that is drawn, or in their own."""
     order = np.arange(len(texts)) if rng is None else rng.permutation(len(texts))
     some = []
@@ -259,7 +259,7 @@ def _length(text: _Plain) -> int:
     return text.vectors.shape[1]
 
 
-def _batch(texts: Sequence[_Plain], size: int) -> Batch:
+def _batch(texts: Sequence[_Plain], size: int) -> StateBatch:
     layers, _, wide = texts[0].vectors.shape
     width = -(-max(map(_length, texts)) // _WIDTH) * _WIDTH
     vectors = np.zeros((layers, size, width, wide), np.float32)
@@ -270,7 +270,7 @@ def _batch(texts: Sequence[_Plain], size: int) -> Batch:
         vectors[:, row, :count] = text.vectors
         wanted[(row, *[slice(count)] * text.wanted.ndim)] = text.wanted
         sizes[row] = count
-    return Batch(vectors, wanted, sizes)
+    return StateBatch(vectors, wanted, sizes)
 
 
 def _errors(
@@ -293,7 +293,7 @@ def _errors(
 
 
 @jax.jit
-def _losses(maps: Float[Array, "L R E"], batch: Batch) -> Float[Array, " L"]:
+def _losses(maps: Float[Array, "L R E"], batch: StateBatch) -> Float[Array, " L"]:
     """Mean error over the sentences of a batch, for each map."""
     vectors, wanted, sizes = (jnp.asarray(part) for part in batch)
     errors = jax.vmap(_errors, (0, 0, None, None))(maps, vectors, wanted, sizes)
@@ -302,7 +302,7 @@ def _losses(maps: Float[Array, "L R E"], batch: Batch) -> Float[Array, " L"]:
 
 @functools.partial(jax.jit, donate_argnums=(0, 1))
 def _step(
-    maps: Float[Array, "L R E"], state: Any, rates: Float[Array, " L"], batch: Batch
+    maps: Float[Array, "L R E"], state: Any, rates: Float[Array, " L"], batch: StateBatch
 ) -> tuple[Float[Array, "L R E"], Any]:
     """A step of Adam; maps do not know of each other, so the sum of losses serves all."""
     slope = jax.grad(lambda some: _losses(some, batch).sum())(maps)

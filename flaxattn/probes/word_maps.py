@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Attention between the words of a sentence with a tree, out of that between pieces: `WordMaps`.
 
-Probes of `dependency` and `parsing` read these. What a word is and where its pieces are, a `Layout`
-tells; nothing is measured here.
+Probes of `dependency` and `parsing` read these. What a word is and where its pieces are, a
+`PositionLabels` tells; nothing is measured here.
 """
 
 import dataclasses
@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from flaxattn.errors import InputError
-from flaxattn.text.position_labels import Layout
+from flaxattn.text.position_labels import PositionLabels
 
 ROOT = -1
 """In place of a governor: the word has none."""
@@ -55,7 +55,7 @@ class WordMaps:
 
 def word_maps_of(
     weights: Float[np.ndarray, "L H N N"],
-    layout: Layout,
+    layout: PositionLabels,
     layers: tuple[int, ...] | None = None,
     heads: tuple[int, ...] | None = None,
 ) -> WordMaps:
@@ -125,7 +125,7 @@ def between_words(
     return given, np.swapaxes(given, -1, -2) @ members
 
 
-def _tree(layout: Layout, kept: list[int]) -> tuple[Int[np.ndarray, " W"], tuple[str, ...]]:
+def _tree(layout: PositionLabels, kept: list[int]) -> tuple[Int[np.ndarray, " W"], tuple[str, ...]]:
     """Governor and relation of each of the words that have pieces."""
     places = {number: place for place, number in enumerate(kept)}
     governors, relations = np.full(len(kept), ROOT), [""] * len(kept)

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hidden states of the words of a sentence with a tree: `WordStates`, what structural probes read.
 
-What a word is and where its pieces are, a `Layout` tells; nothing is measured here.
+What a word is and where its pieces are, a `PositionLabels` tells; nothing is measured here.
 """
 
 import dataclasses
@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float
 from flaxattn.errors import InputError
 from flaxattn.probes.tree_metrics import TreeMetric, tree_metric
 from flaxattn.probes.word_maps import ROOT
-from flaxattn.text.position_labels import Layout
+from flaxattn.text.position_labels import PositionLabels
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Kept(NamedTuple):
     shares: Float[np.ndarray, "N W"]
 
 
-def kept_words(layout: Layout) -> Kept:
+def kept_words(layout: PositionLabels) -> Kept:
     """The words that a probe can tell apart: those with a piece that no earlier word has.
 
     Words beyond a cut have none, and the second of two words that are written as one has none
@@ -100,7 +100,7 @@ def kept_words(layout: Layout) -> Kept:
 
 
 def word_states_of(
-    vectors: Float[np.ndarray, "L W E"], layout: Layout, kept: Kept, layers: tuple[int, ...]
+    vectors: Float[np.ndarray, "L W E"], layout: PositionLabels, kept: Kept, layers: tuple[int, ...]
 ) -> WordStates:
     """Vectors of words beside the tree over them, in which words without a vector still stand.
 

@@ -17,17 +17,17 @@ import pyarrow as pa
 from flaxattn.corpus.safe_text import printable
 from flaxattn.errors import InputError
 from flaxattn.pipeline.chunks import TextError
+from flaxattn.pipeline.extraction import ExtractedTexts as Computed
 from flaxattn.pipeline.extraction import Options, Texts, extract_shards
-from flaxattn.pipeline.extraction import Shard as Computed
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.pretrained.pretrained_seq2seq import PretrainedSeq2Seq
-from flaxattn.store.job_plan import Plan
+from flaxattn.store.job_plan import JobPlan
 from flaxattn.store.make_plan import Planned, shard_texts
 from flaxattn.store.shard_writer import Item, ShardReport, write_shard
 from flaxattn.store.store_layout import shard_folder
 
 
-class Work(NamedTuple):
+class StoreWork(NamedTuple):
     """A store to fill.
 
     Attributes:
@@ -37,7 +37,7 @@ class Work(NamedTuple):
     """
 
     store: Path
-    plan: Plan
+    plan: JobPlan
     model: Pretrained
 
     def lacks(self, number: int) -> bool:
@@ -47,11 +47,11 @@ class Work(NamedTuple):
 
 # What `commit_shards` is, and what computes shards elsewhere.
 Commit = Callable[
-    [Sequence[Work], Iterable[int], Options], Generator[list[ShardReport], None, None]
+    [Sequence[StoreWork], Iterable[int], Options], Generator[list[ShardReport], None, None]
 ]
 
 
-def options_of(plan: Plan, model: Pretrained, options: Options) -> Options:
+def options_of(plan: JobPlan, model: Pretrained, options: Options) -> Options:
     """Options with all that decides the content of a shard taken from its plan.
 
     Args:
@@ -70,7 +70,7 @@ def options_of(plan: Plan, model: Pretrained, options: Options) -> Options:
 
 
 def commit_shards(
-    works: Sequence[Work], numbers: Iterable[int], options: Options
+    works: Sequence[StoreWork], numbers: Iterable[int], options: Options
 ) -> Generator[list[ShardReport], None, None]:
     """Compute shards and put them into their stores; those that are there are passed over.
 
@@ -116,7 +116,7 @@ def commit_shards(
             yield before.result()
 
 
-def _texts(planned: Sequence[Planned], plan: Plan) -> Texts:
+def _texts(planned: Sequence[Planned], plan: JobPlan) -> Texts:
     texts = [one.text for one in planned]
     seconds = None if plan.columns.pair is None else [text.text_b or "" for text in texts]
     places = [printable(f"{text.file}:{text.line}") for text in texts]
@@ -137,7 +137,7 @@ def _named(
 
 
 def _write(
-    works: Sequence[Work],
+    works: Sequence[StoreWork],
     marks: Sequence[str],
     number: int,
     planned: Sequence[Planned],

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.corpus.input_files import find_inputs
-from flaxattn.store.commit_shards import Work
+from flaxattn.store.commit_shards import StoreWork
 from flaxattn.store.job import (
-    Asked,
+    JobReport,
+    JobSpec,
     Models,
-    Report,
     Watcher,
     check_request,
     folders,
@@ -25,8 +25,8 @@ from flaxattn.store.make_plan import check_same, make_plan
 
 
 def survey(
-    store: Path, model: Models, asked: Asked, watcher: Watcher | None = None
-) -> tuple[Report, int]:
+    store: Path, model: Models, asked: JobSpec, watcher: Watcher | None = None
+) -> tuple[JobReport, int]:
     """What a job would do. Nothing is written but temporary files; the store is not claimed.
 
     Args:
@@ -56,7 +56,7 @@ def survey(
         else:
             bad = BadRows(asked.settings.on_error, Path(folder))
             plan = make_plan(plan, files, measure, size, bad, note=watcher.planning)
-    works = [Work(store / name if name else store, plan, one) for name, one in models.items()]
+    works = [StoreWork(store / name if name else store, plan, one) for name, one in models.items()]
     report = report_of(store, works, time.monotonic() - started)
     place = next(path for path in (store, *store.absolute().parents) if path.exists())
     return report, shutil.disk_usage(place).free

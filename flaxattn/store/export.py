@@ -18,7 +18,7 @@ from flaxattn.errors import InputError
 from flaxattn.files import written_whole
 from flaxattn.store.open_store import Store, as_float32
 from flaxattn.store.store_layout import TEXTS
-from flaxattn.trace.record import FIELDS, Seen
+from flaxattn.trace.record import FIELDS, AttentionRecord
 from flaxattn.trace.trace import Trace
 
 INDEX = "index.json"
@@ -113,7 +113,7 @@ def _npz(folder: Path, name: str, trace: Trace) -> None:
     np.savez(folder / f"{name}.npz", **arrays)  # no objects, so nothing is pickled
 
 
-def _weights(trace: Trace) -> dict[str, Seen]:
+def _weights(trace: Trace) -> dict[str, AttentionRecord]:
     """The sides that hold whole weights."""
     sides = {side: seen for side, seen in trace.sides.items() if seen.weights is not None}
     if not sides:

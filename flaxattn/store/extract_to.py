@@ -24,14 +24,14 @@ from flaxattn.errors import InputError, StoreError
 from flaxattn.kernels.contract import Capture
 from flaxattn.pipeline.extraction import Options
 from flaxattn.pretrained.pretrained_model import Pretrained
-from flaxattn.store.commit_shards import Commit, Work, commit_shards
+from flaxattn.store.commit_shards import Commit, StoreWork, commit_shards
 from flaxattn.store.engines import engine_of
 from flaxattn.store.folder_lock import held
 from flaxattn.store.job import (
     WEIGHTS,
-    Asked,
+    JobReport,
+    JobSpec,
     Models,
-    Report,
     Watcher,
     check_request,
     folders,
@@ -60,7 +60,7 @@ def extract_to(
     engine: str = "local",
     ray_options: Mapping[str, Any] | None = None,
     **options: Any,
-) -> Report:
+) -> JobReport:
     """What attention saw of a corpus, in a store that `fa.open_store` reads.
 
     The corpus is gone over once and cut into shards; each is computed and put into the store whole
@@ -119,7 +119,7 @@ def extract_to(
     columns = Columns(text_column, pair_column, id_column)
     part = shard_of_process() if shard is None else shard
     with claimed(Path(store), part), engine_of(engine, ray_options, how) as commit:
-        asked = Asked(named, capture, columns, settings)
+        asked = JobSpec(named, capture, columns, settings)
         return run(Path(store), model, asked, how, part=part, watcher=watcher, commit=commit)
 
 
@@ -152,13 +152,13 @@ def claimed(store: Path, part: tuple[int, int] | None) -> Iterator[None]:
 def run(
     store: Path,
     model: Models,
-    asked: Asked,
+    asked: JobSpec,
     options: Options,
     *,
     part: tuple[int, int] | None = None,
     watcher: Watcher | None = None,
     commit: Commit = commit_shards,
-) -> Report:
+) -> JobReport:
     """A job in a folder that the caller has claimed; see `extract_to`.
 
     Args:
@@ -195,14 +195,16 @@ def run(
 
 
 def _planned(
-    store: Path, model: Pretrained, asked: Asked, files: Sequence[InputFile], watcher: Watcher
-) -> Work:
+    store: Path, model: Pretrained, asked: JobSpec, files: Sequence[InputFile], watcher: Watcher
+) -> StoreWork:
     """A store with its plan, found there or made."""
     plan, measure, size = prepare_arguments(model, asked, files)
-    return Work(store, prepare(store, plan, files, measure, size, note=watcher.planning), model)
+    return StoreWork(
+        store, prepare(store, plan, files, measure, size, note=watcher.planning), model
+    )
 
 
-def _room(store: Path, works: Sequence[Work], todo: Sequence[int]) -> int:
+def _room(store: Path, works: Sequence[StoreWork], todo: Sequence[int]) -> int:
     """Free bytes, which must be enough for the shards to be written."""
     needed = sum(w.plan.shards[n].bytes for w in works for n in todo if w.lacks(n))
     free = shutil.disk_usage(store).free
@@ -216,8 +218,11 @@ def _room(store: Path, works: Sequence[Work], todo: Sequence[int]) -> int:
 
 
 def _ended(
-    report: Report, works: Sequence[Work], written: Sequence[Sequence[ShardReport]], seconds: float
-) -> Report:
+    report: JobReport,
+    works: Sequence[StoreWork],
+    written: Sequence[Sequence[ShardReport]],
+    seconds: float,
+) -> JobReport:
     shards = [works[0].plan.shards[reports[0].number] for reports in written]
     every = [one for reports in written for one in reports]
     return dataclasses.replace(

@@ -21,8 +21,8 @@ from flaxattn.pipeline.same_architecture import check_alike
 from flaxattn.pipeline.text_sizes import measure_for, raw_bytes, sides
 from flaxattn.pretrained import model_inputs as requests
 from flaxattn.pretrained.pretrained_model import Pretrained
-from flaxattn.store.commit_shards import Work
-from flaxattn.store.job_plan import Plan, Settings, Shard
+from flaxattn.store.commit_shards import StoreWork
+from flaxattn.store.job_plan import JobPlan, Settings, ShardPlan
 from flaxattn.store.model_fingerprint import mark
 from flaxattn.store.shard_writer import ShardReport
 
@@ -31,7 +31,7 @@ Models = Pretrained | Mapping[str, Pretrained]
 
 
 @dataclasses.dataclass(frozen=True)
-class Asked:
+class JobSpec:
     """What a job is to do.
 
     Attributes:
@@ -54,7 +54,7 @@ class Asked:
 
 
 @dataclasses.dataclass(frozen=True)
-class Report:
+class JobReport:
     """What became of a job.
 
     Attributes:
@@ -96,14 +96,14 @@ class Watcher:
     def planning(self, texts: int, tokens: int) -> None:
         """So many texts and tokens were found until now."""
 
-    def planned(self, report: Report, shards: Sequence[Shard], free: int) -> None:
+    def planned(self, report: JobReport, shards: Sequence[ShardPlan], free: int) -> None:
         """These shards will be computed; so many bytes are free where they go."""
 
-    def committed(self, shard: Shard, reports: Sequence[ShardReport]) -> None:
+    def committed(self, shard: ShardPlan, reports: Sequence[ShardReport]) -> None:
         """A shard is on the disk, in one store or in that of each model."""
 
 
-def check_request(models: Sequence[Pretrained], asked: Asked) -> None:
+def check_request(models: Sequence[Pretrained], asked: JobSpec) -> None:
     """Refuse what can be refused without reading the corpus.
 
     Args:
@@ -130,8 +130,8 @@ def check_request(models: Sequence[Pretrained], asked: Asked) -> None:
 
 
 def prepare_arguments(
-    model: Pretrained, asked: Asked, files: Sequence[InputFile]
-) -> tuple[Plan, Any, Any]:
+    model: Pretrained, asked: JobSpec, files: Sequence[InputFile]
+) -> tuple[JobPlan, Any, Any]:
     """What `planning.prepare` and `planning.make_plan` take: a plan without shards, and measures.
 
     Args:
@@ -141,13 +141,13 @@ def prepare_arguments(
     """
     reduce = tuple(kind for kind in KINDS if kind in asked.settings.reduce)
     settings = dataclasses.replace(asked.settings, reduce=reduce)
-    plan = Plan(fingerprint(files), asked.columns, mark(model), asked.capture, settings)
+    plan = JobPlan(fingerprint(files), asked.columns, mark(model), asked.capture, settings)
     which = sides(model.config)
     measure = measure_for(model, asked.columns.pair is not None)
     return plan, measure, lambda size: raw_bytes(asked.capture, which, size)
 
 
-def report_of(store: Path, works: Sequence[Work], seconds: float = 0.0) -> Report:
+def report_of(store: Path, works: Sequence[StoreWork], seconds: float = 0.0) -> JobReport:
     """What there is before anything is computed.
 
     Args:
@@ -157,7 +157,7 @@ def report_of(store: Path, works: Sequence[Work], seconds: float = 0.0) -> Repor
     """
     plan = works[0].plan
     missing = sum(any(w.lacks(n) for w in works) for n in range(len(plan.shards)))
-    return Report(
+    return JobReport(
         store=store,
         texts=plan.texts,
         tokens=plan.tokens,

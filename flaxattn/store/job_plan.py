@@ -54,7 +54,7 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Shard:
+class ShardPlan:
     """Texts `start` to `stop`, their tokens, and the bytes of their arrays before compression."""
 
     start: int
@@ -64,7 +64,7 @@ class Shard:
 
 
 @dataclass(frozen=True)
-class Plan:
+class JobPlan:
     """What is asked, and, once a corpus was gone through, its texts cut into shards.
 
     Attributes:
@@ -93,11 +93,11 @@ class Plan:
     bytes: int = 0
     truncated: int = 0
     rows: Mapping[str, Any] = field(default_factory=dict)
-    shards: tuple[Shard, ...] = ()
+    shards: tuple[ShardPlan, ...] = ()
     flaxattn: str = __version__
     format: int = FORMAT
 
-    def compare(self, other: "Plan") -> list[str]:
+    def compare(self, other: "JobPlan") -> list[str]:
         """What is asked differently, in words; empty where a store of one is a store of the other.
 
         Args:
@@ -155,8 +155,8 @@ class Plan:
         }
 
 
-def plan_from_json(content: Mapping[str, Any]) -> Plan:
-    """The plan that `Plan.to_json` told.
+def plan_from_json(content: Mapping[str, Any]) -> JobPlan:
+    """The plan that `JobPlan.to_json` told.
 
     Args:
         content: what it returned, perhaps read from a file.
@@ -167,7 +167,7 @@ def plan_from_json(content: Mapping[str, Any]) -> Plan:
     try:
         if content["format"] != FORMAT:
             raise ValueError(f"its format is {content['format']}, this version reads {FORMAT}")
-        plan = Plan(
+        plan = JobPlan(
             **{
                 **content,
                 "files": tuple(Fingerprint(**file) for file in content["files"]),
@@ -175,7 +175,7 @@ def plan_from_json(content: Mapping[str, Any]) -> Plan:
                 "model": ModelMark(**content["model"]),
                 "capture": capture_from_json(content["capture"]),
                 "settings": Settings(**content["settings"]),
-                "shards": tuple(Shard(**shard) for shard in content["shards"]),
+                "shards": tuple(ShardPlan(**shard) for shard in content["shards"]),
             }
         )
         starts = [shard.start for shard in plan.shards]
@@ -190,7 +190,7 @@ def plan_from_json(content: Mapping[str, Any]) -> Plan:
     return plan
 
 
-def read_plan(store: Path) -> Plan | None:
+def read_plan(store: Path) -> JobPlan | None:
     """The plan in a folder; None where there is none.
 
     Args:

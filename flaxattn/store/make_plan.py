@@ -22,9 +22,9 @@ from flaxattn.corpus.input_files import InputFile, fingerprint
 from flaxattn.corpus.texts import Text, read_texts
 from flaxattn.errors import InputError
 from flaxattn.files import remove_abandoned, sha256_of, written_whole
-from flaxattn.pipeline.text_sizes import Measure, Size
+from flaxattn.pipeline.text_sizes import Measure, TextSize
 from flaxattn.store.folder_lock import locked
-from flaxattn.store.job_plan import PLAN, Plan, Shard, read_plan
+from flaxattn.store.job_plan import PLAN, JobPlan, ShardPlan, read_plan
 from flaxattn.store.store_layout import ERRORS, ERRORS_SEAL, INPUTS
 
 _ASKED = b"flaxattn.asked"
@@ -32,7 +32,7 @@ _CHARACTERS = 2**18  # tokenised together
 _ROWS = 1024
 _LONGEST_SHARD = 2**26  # characters
 _FIELDS = tuple(field.name for field in dataclasses.fields(Text))
-Bytes = Callable[[Size], int]
+Bytes = Callable[[TextSize], int]
 Note = Callable[[int, int], object]
 
 
@@ -40,18 +40,18 @@ class Planned(NamedTuple):
     """A text of a plan, and how long it is for the model."""
 
     text: Text
-    size: Size
+    size: TextSize
 
 
 def prepare(
     store: Path,
-    asked: Plan,
+    asked: JobPlan,
     files: Sequence[InputFile],
     measure: Measure,
     bytes_of: Bytes,
     *,
     note: Note | None = None,
-) -> Plan:
+) -> JobPlan:
     """The plan in a store: the one that is there, if it is of the same, or else a new one.
 
     Processes of one machine that ask at the same time wait for the first one.
@@ -84,7 +84,7 @@ def prepare(
 
 
 def make_plan(
-    asked: Plan,
+    asked: JobPlan,
     files: Sequence[InputFile],
     measure: Measure,
     bytes_of: Bytes,
@@ -92,7 +92,7 @@ def make_plan(
     *,
     keep: Path | None = None,
     note: Note | None = None,
-) -> Plan:
+) -> JobPlan:
     """Go over a corpus, and cut it into shards.
 
     Args:
@@ -112,7 +112,7 @@ def make_plan(
     """
     texts = _measured(asked, files, measure, bad)
     texts = itertools.islice(texts, asked.settings.max_texts)
-    shards: list[Shard] = []
+    shards: list[ShardPlan] = []
     tokens = cut = 0
     with nullcontext(_drop) if keep is None else _kept(keep, asked) as write:
         for shard, members in _shards(texts, asked, bytes_of):
@@ -143,7 +143,7 @@ def make_plan(
     )
 
 
-def shard_texts(store: Path, plan: Plan, number: int) -> list[Planned]:
+def shard_texts(store: Path, plan: JobPlan, number: int) -> list[Planned]:
     """The texts of a shard, in order.
 
     Args:
@@ -168,7 +168,7 @@ def shard_texts(store: Path, plan: Plan, number: int) -> list[Planned]:
     if [row["index"] for row in rows] != list(range(shard.start, shard.stop)):
         raise _unusable(path, f"shard {number} has other texts than the plan says")
     return [
-        Planned(Text(**{f: row[f] for f in _FIELDS}), Size(*(row[f] for f in Size._fields)))
+        Planned(Text(**{f: row[f] for f in _FIELDS}), TextSize(*(row[f] for f in TextSize._fields)))
         for row in rows
     ]
 
@@ -180,7 +180,7 @@ def _unusable(path: Path, reason: str) -> InputError:
     )
 
 
-def check_same(store: Path, found: Plan, asked: Plan) -> None:
+def check_same(store: Path, found: JobPlan, asked: JobPlan) -> None:
     """Refuse to go on with a store of another plan.
 
     Args:
@@ -200,7 +200,7 @@ def check_same(store: Path, found: Plan, asked: Plan) -> None:
 
 
 def _measured(
-    asked: Plan, files: Sequence[InputFile], measure: Measure, bad: BadRows
+    asked: JobPlan, files: Sequence[InputFile], measure: Measure, bad: BadRows
 ) -> Iterator[Planned]:
     """Texts that the model can read, numbered."""
     paths = {file.name: str(file.path) for file in files}
@@ -216,7 +216,7 @@ def _measured(
                 index += 1
 
 
-def _unfit(asked: Plan, path: str, text: Text, size: Size) -> Problem | None:
+def _unfit(asked: JobPlan, path: str, text: Text, size: TextSize) -> Problem | None:
     """Why the model cannot read a text."""
     code, column, wrong = "too-many-tokens", asked.columns.text, text.text
     if not size.source:
@@ -245,8 +245,8 @@ def _groups(texts: Iterator[Text]) -> Iterator[list[Text]]:
 
 
 def _shards(
-    texts: Iterator[Planned], asked: Plan, bytes_of: Bytes
-) -> Iterator[tuple[Shard, list[Planned]]]:
+    texts: Iterator[Planned], asked: JobPlan, bytes_of: Bytes
+) -> Iterator[tuple[ShardPlan, list[Planned]]]:
     """Texts of one shard after another: as many as fit."""
     members: list[Planned] = []
     tokens = used = length = 0
@@ -263,8 +263,8 @@ def _shards(
         yield _shard(members, tokens, used), members
 
 
-def _shard(members: Sequence[Planned], tokens: int, used: int) -> Shard:
-    return Shard(members[0].text.index, members[-1].text.index + 1, tokens, used)
+def _shard(members: Sequence[Planned], tokens: int, used: int) -> ShardPlan:
+    return ShardPlan(members[0].text.index, members[-1].text.index + 1, tokens, used)
 
 
 def _length(text: Text) -> int:
@@ -276,14 +276,14 @@ def _drop(_: Sequence[Planned]) -> None:
 
 
 @contextmanager
-def _kept(path: Path, asked: Plan) -> Iterator[Callable[[Sequence[Planned]], None]]:
+def _kept(path: Path, asked: JobPlan) -> Iterator[Callable[[Sequence[Planned]], None]]:
     """A Parquet file that takes the texts of one shard after another."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     strings = ("id", "text", "text_b", "file")
     fields = [(name, pa.string() if name in strings else pa.int64()) for name in _FIELDS]
-    fields += [(name, pa.int64()) for name in Size._fields]
+    fields += [(name, pa.int64()) for name in TextSize._fields]
     schema = pa.schema(fields, metadata={_ASKED: asked.asked_sha256.encode()})
     values = operator.attrgetter(*_FIELDS)
     options: dict[str, Any] = {"compression": "zstd", "write_page_checksum": True}

@@ -21,8 +21,8 @@ from typing import Any
 from flaxattn import errors
 from flaxattn.errors import InputError, UnavailableError
 from flaxattn.pipeline.extraction import Options
-from flaxattn.store.commit_shards import Commit, Work
-from flaxattn.store.ray_session import RayOptions, Size, connected, size_of
+from flaxattn.store.commit_shards import Commit, StoreWork
+from flaxattn.store.ray_session import ClusterSize, RayOptions, connected, size_of
 from flaxattn.store.ray_worker import Errand, Worker
 from flaxattn.store.shard_writer import ShardReport
 
@@ -58,7 +58,11 @@ def on_ray(ray_options: RayOptions, options: Options) -> Iterator[Commit]:
 
 
 def commit_on_ray(
-    ray: Any, size: Size, works: Sequence[Work], numbers: Iterable[int], options: Options
+    ray: Any,
+    size: ClusterSize,
+    works: Sequence[StoreWork],
+    numbers: Iterable[int],
+    options: Options,
 ) -> Generator[list[ShardReport], None, None]:
     """Have shards committed by workers; the models are lent to them in a folder of the store.
 
@@ -101,7 +105,7 @@ def _tasks(todo: Sequence[int], workers: int) -> list[list[int]]:
     return [list(todo[i : i + each]) for i in range(0, len(todo), each)]
 
 
-def _errand(works: Sequence[Work], scratch: Path, options: Options) -> Errand:
+def _errand(works: Sequence[StoreWork], scratch: Path, options: Options) -> Errand:
     """What workers are told, with the models saved where they see them."""
     tries = scratch / "tries"
     tries.mkdir()
@@ -119,7 +123,7 @@ def _errand(works: Sequence[Work], scratch: Path, options: Options) -> Errand:
 
 
 def _rows(
-    ray: Any, size: Size, errand: Errand, tasks: Sequence[Sequence[int]]
+    ray: Any, size: ClusterSize, errand: Errand, tasks: Sequence[Sequence[int]]
 ) -> Generator[dict[str, str], None, None]:
     """What workers answer, task by task."""
     items = [{"numbers": json.dumps(numbers)} for numbers in tasks]

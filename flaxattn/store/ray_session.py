@@ -58,7 +58,7 @@ class RayOptions:
                 raise InputError(f"{name} of Ray is {value!r}\nexpected {kind}, at least {least}")
 
 
-class Size(NamedTuple):
+class ClusterSize(NamedTuple):
     """Workers, and what Ray gives each of them.
 
     Attributes:
@@ -74,7 +74,7 @@ class Size(NamedTuple):
     on_cpu: bool = False
 
 
-def size_of(nodes: Sequence[Mapping[str, Any]], options: RayOptions) -> Size:
+def size_of(nodes: Sequence[Mapping[str, Any]], options: RayOptions) -> ClusterSize:
     """How many workers there will be, and what each has.
 
     Args:
@@ -95,7 +95,7 @@ def size_of(nodes: Sequence[Mapping[str, Any]], options: RayOptions) -> Size:
             "ask for less, or add machines"
         )
     room = sum(_room(machine, gpus, options.cpus) for machine in able)
-    return Size(options.workers or room, gpus, options.cpus, options.gpus == 0)
+    return ClusterSize(options.workers or room, gpus, options.cpus, options.gpus == 0)
 
 
 def _room(machine: Mapping[str, float], gpus: int, cpus: float) -> int:

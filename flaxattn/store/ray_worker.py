@@ -20,8 +20,8 @@ from flaxattn import __version__
 from flaxattn.errors import FlaxattnError, UnavailableError
 from flaxattn.pipeline.extraction import Options
 from flaxattn.pretrained.from_pretrained import from_pretrained
-from flaxattn.store.commit_shards import Work, commit_shards
-from flaxattn.store.job_plan import PLAN, Plan, read_plan
+from flaxattn.store.commit_shards import StoreWork, commit_shards
+from flaxattn.store.job_plan import PLAN, JobPlan, read_plan
 from flaxattn.store.model_fingerprint import mark
 from flaxattn.store.shard_writer import ShardReport
 from flaxattn.store.store_layout import shard_folder
@@ -64,7 +64,7 @@ class Worker:
     def __init__(self, errand: Errand) -> None:
         # Nothing can fail here: an error of a constructor ends a job without its words.
         self._errand = errand
-        self._works: list[Work] = []
+        self._works: list[StoreWork] = []
 
     def __call__(self, row: Mapping[str, str]) -> dict[str, str]:
         """Commit shards; those that are there are passed over, so a second try is exact.
@@ -91,7 +91,7 @@ class Worker:
         return {"reports": json.dumps(found), "error": "", "message": ""}
 
 
-def ready(errand: Errand) -> list[Work]:
+def ready(errand: Errand) -> list[StoreWork]:
     """The stores of a job, with the models loaded.
 
     Args:
@@ -122,7 +122,7 @@ def ready(errand: Errand) -> list[Work]:
                 "extract with the local engine, or from a directory that from_pretrained opens"
             )
         handle = dataclasses.replace(handle, params=jax.device_put(handle.params))
-        works.append(Work(Path(store), plan, handle))
+        works.append(StoreWork(Path(store), plan, handle))
     return works
 
 
@@ -149,7 +149,7 @@ def begin(tries: Path, numbers: Sequence[int]) -> None:
     )
 
 
-def _plan(store: Path, sha256: str) -> Plan:
+def _plan(store: Path, sha256: str) -> JobPlan:
     plan = read_plan(store)
     if plan is None or plan.sha256 != sha256:
         raise UnavailableError(
@@ -160,7 +160,7 @@ def _plan(store: Path, sha256: str) -> Plan:
     return plan
 
 
-def _there(work: Work, number: int) -> ShardReport:
+def _there(work: StoreWork, number: int) -> ShardReport:
     """The report of a shard that this worker wrote, or one before it that was lost."""
     shard, folder = work.plan.shards[number], shard_folder(work.store, number)
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

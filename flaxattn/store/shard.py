@@ -29,7 +29,7 @@ from flaxattn.store.store_layout import (
     shard_folder,
 )
 from flaxattn.store.zarr_arrays import StoredArray
-from flaxattn.trace.record import SIDES, Seen
+from flaxattn.trace.record import SIDES, AttentionRecord
 from flaxattn.trace.trace import Trace
 
 _SIZES = ("_tokens", "_queries", "_keys", "_start")
@@ -249,7 +249,7 @@ class Shard:
         tokens: Mapping[str, pa.Table],
         implementation: str,
         whole: Mapping[str, np.ndarray] | None,
-    ) -> Seen:
+    ) -> AttentionRecord:
         """The record of one side."""
         said = self.sides[side]
         every = range(len(said["layers"])), range(len(said["heads"]))
@@ -263,7 +263,7 @@ class Shard:
             for axis, count in (("query", "queries"), ("key", "keys"))
             if (start := row.get(f"{side}_{axis}_start")) is not None
         }
-        return Seen(
+        return AttentionRecord(
             **arrays,
             stats=stats,
             layers=tuple(said["layers"]),

@@ -20,8 +20,8 @@ import pyarrow.parquet as pq
 from jaxtyping import Shaped
 
 from flaxattn.errors import InputError
-from flaxattn.store.store_layout import OF_MAPS, Places, places, rows_of
-from flaxattn.trace.record import FIELDS, Seen
+from flaxattn.store.store_layout import OF_MAPS, TokenSides, places, rows_of
+from flaxattn.trace.record import FIELDS, AttentionRecord
 from flaxattn.trace.trace import Trace
 
 _BESIDE = (
@@ -72,7 +72,7 @@ def describe(trace: Trace) -> dict[str, Any]:
     def kind(array: Any, is_map: bool = False) -> list[Any]:
         return [array.dtype.name, *array.shape[5 if is_map else 4 :]]
 
-    def of(seen: Seen) -> dict[str, Any]:
+    def of(seen: AttentionRecord) -> dict[str, Any]:
         arrays = {n: a for n in FIELDS if (a := getattr(seen, n)) is not None}
         scale = {} if seen.scale is None else {"scale": float(seen.scale)}
         return scale | {
@@ -156,7 +156,7 @@ def _wrong(trace: Trace) -> str:
 
 
 def _expected(
-    seen: Seen, where: Places, size: dict[str, int]
+    seen: AttentionRecord, where: TokenSides, size: dict[str, int]
 ) -> Iterator[tuple[str, Any, tuple[int, ...]]]:
     """Every array of a record with the shape it should have."""
     layers, heads = len(seen.layers), len(seen.heads)
@@ -171,7 +171,7 @@ def _expected(
         yield name, array, (layers, 1, heads, size[rows_of(name, where)])
 
 
-def map_shape(seen: Seen, where: Places, size: dict[str, int]) -> tuple[int, int]:
+def map_shape(seen: AttentionRecord, where: TokenSides, size: dict[str, int]) -> tuple[int, int]:
     """Queries and keys that a record's maps hold of one text."""
     windows = (seen.query_window, seen.key_window)
     rows, columns = (
@@ -210,7 +210,9 @@ def _utf8(name: str) -> str:
     return name.encode(errors="backslashreplace").decode()
 
 
-def _map_columns(side: str, records: list[Seen], sizes: list[dict[str, int]]) -> dict[str, Any]:
+def _map_columns(
+    side: str, records: list[AttentionRecord], sizes: list[dict[str, int]]
+) -> dict[str, Any]:
     """Where the maps of a side are, text by text."""
     where = places(side, "target" in sizes[0])
     shapes = np.array([map_shape(r, where, s) for r, s in zip(records, sizes, strict=True)])

@@ -29,7 +29,7 @@ OF_MAPS = ("weights", "scores")
 CHUNK = 16384  # values that are compressed and checked together
 
 
-class Places(NamedTuple):
+class TokenSides(NamedTuple):
     """Which tokens of a text the queries and the keys of a side are: `source` or `target`."""
 
     queries: str
@@ -56,7 +56,7 @@ def shard_numbers(names: Sequence[str]) -> list[int]:
     return sorted(int(name) for name in names if name.isascii() and name.isdigit())
 
 
-def places(side: str, with_target: bool) -> Places:
+def places(side: str, with_target: bool) -> TokenSides:
     """Which tokens a side's queries and keys are.
 
     Args:
@@ -65,13 +65,13 @@ def places(side: str, with_target: bool) -> Places:
     """
     target = "target" if with_target else "source"
     return {
-        "encoder": Places("source", "source"),
-        "decoder": Places(target, target),
-        "cross": Places(target, "source"),
+        "encoder": TokenSides("source", "source"),
+        "decoder": TokenSides(target, target),
+        "cross": TokenSides(target, "source"),
     }[side]
 
 
-def rows_of(name: str, side: Places) -> str:
+def rows_of(name: str, side: TokenSides) -> str:
     """Which tokens an array or a statistic has one row for.
 
     Args:

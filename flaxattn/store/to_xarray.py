@@ -9,8 +9,8 @@ import numpy as np
 
 from flaxattn.errors import UnavailableError
 from flaxattn.store.shard_tables import lengths
-from flaxattn.store.store_layout import OF_MAPS, Places, places, rows_of
-from flaxattn.trace.record import FIELDS, Seen
+from flaxattn.store.store_layout import OF_MAPS, TokenSides, places, rows_of
+from flaxattn.trace.record import FIELDS, AttentionRecord
 from flaxattn.trace.trace import Trace
 
 
@@ -48,7 +48,7 @@ def dataset(trace: Trace) -> Any:
 
 
 def _variables(
-    side: str, seen: Seen, where: Places, labels: dict[str, Any]
+    side: str, seen: AttentionRecord, where: TokenSides, labels: dict[str, Any]
 ) -> dict[str, tuple[Any, ...]]:
     """Dimensions and values of each array of a side."""
     heads, found = [f"{side}_layer", f"{side}_head"], {}

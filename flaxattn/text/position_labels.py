@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""What is known of the positions of one text before anybody looks at attention: `Layout`.
+"""What is known of the positions of one text before anybody looks at attention: `PositionLabels`.
 
 Special pieces, segments, pieces of words, and the tree over the words where there is one. Which
 weights a head is judged by is decided from it in `terms`. No model, no file, no attention.
@@ -41,7 +41,7 @@ class Arc(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Layout:
+class PositionLabels:
     """One text, or pair of texts, of N positions without padding.
 
     Attributes:
@@ -112,7 +112,7 @@ def layout_of(
     *,
     tokens: Int[np.ndarray, " N"] | None = None,
     name: str = "",
-) -> Layout:
+) -> PositionLabels:
     """The layout of a trace of one text, as far as a trace tells it.
 
     The first special piece at the beginning is `[CLS]`, all others are separators.
@@ -138,7 +138,7 @@ def layout_of(
     first = special & (np.arange(len(pieces)) == 0)
     segments = np.zeros(len(pieces), int) if told.segments is None else told.segments[0]
     marks = np.array([is_punctuation(piece) for piece in pieces], bool)
-    return Layout(
+    return PositionLabels(
         tokens=np.asarray(tokens),
         first=first,
         separators=special & ~first,

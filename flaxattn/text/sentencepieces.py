@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from flaxattn.errors import CheckpointError, InputError, UnavailableError
-from flaxattn.text.token_batch import Encoded, tokens_to_cut
+from flaxattn.text.token_batch import TokenBatch, tokens_to_cut
 from flaxattn.text.tokenizer_files import checked_texts, read_settings
 from flaxattn.trace.tensor_file import read_json
 
@@ -105,7 +105,7 @@ class SentencePieces:
         *,
         max_length: int | None = None,
         truncate: bool = False,
-    ) -> Encoded:
+    ) -> TokenBatch:
         """Turn texts into one padded batch.
 
         A text for a model of several target languages begins with the tag of one, such as
@@ -130,7 +130,7 @@ class SentencePieces:
         filled = [row + [self._mark("pad_token")] * (width - len(row)) for row in rows]
         ids = np.array([[piece.id for piece in row] for row in filled], np.int32)
         lengths = np.array([len(row) for row in rows])
-        return Encoded(
+        return TokenBatch(
             input_ids=ids,
             attention_mask=(np.arange(width) < lengths[:, None]).astype(np.int32),
             token_type_ids=np.zeros_like(ids),

@@ -15,7 +15,7 @@ from flaxattn.text.tokenizer_files import shortened
 
 
 @dataclass(frozen=True)
-class Encoded:
+class TokenBatch:
     """A batch of token sequences, padded on the right.
 
     Attributes:
@@ -54,7 +54,7 @@ class Reader(Protocol):
         *,
         max_length: int | None = None,
         truncate: bool = False,
-    ) -> Encoded:
+    ) -> TokenBatch:
         """Turn texts into one padded batch."""
         ...
 

@@ -18,7 +18,7 @@ from tokenizers import models, trainers
 
 from flaxattn.errors import CheckpointError, InputError
 from flaxattn.text.readable_tokens import readable
-from flaxattn.text.token_batch import Encoded, tokens_to_cut
+from flaxattn.text.token_batch import TokenBatch, tokens_to_cut
 from flaxattn.text.tokenizer_files import (
     SPECIAL_TOKENS,
     bert_backend,
@@ -139,7 +139,7 @@ class Tokenizer:
         max_length: int | None = None,
         truncate: bool = False,
         pad_to: int | None = None,
-    ) -> Encoded:
+    ) -> TokenBatch:
         """Turn texts, or pairs of texts, into one padded batch.
 
         Args:
@@ -232,7 +232,7 @@ class Tokenizer:
 
     def _batch(
         self, rows: list[tokenizers.Encoding], cut: list[int], pad_to: int | None
-    ) -> Encoded:
+    ) -> TokenBatch:
         width = max(max(len(row) for row in rows), pad_to or 0)
         pad = self.backend.id_to_token(self.pad_id)
         for row in rows:
@@ -242,7 +242,7 @@ class Tokenizer:
             return np.array([getattr(row, name) for row in rows], np.int32)
 
         mask, special = stack("attention_mask"), stack("special_tokens_mask")
-        return Encoded(
+        return TokenBatch(
             input_ids=stack("ids"),
             attention_mask=mask,
             token_type_ids=stack("type_ids"),

@@ -18,7 +18,7 @@ import safetensors.numpy
 from flaxattn.errors import InputError
 
 
-class Kind(NamedTuple):
+class FileKind(NamedTuple):
     """What such a file holds.
 
     Attributes:
@@ -45,7 +45,7 @@ class Kind(NamedTuple):
         )
 
 
-def packed(kind: Kind, text: str, tensors: Mapping[str, np.ndarray]) -> bytes:
+def packed(kind: FileKind, text: str, tensors: Mapping[str, np.ndarray]) -> bytes:
     """The bytes of a file; the same arguments give the same bytes.
 
     Args:
@@ -57,7 +57,7 @@ def packed(kind: Kind, text: str, tensors: Mapping[str, np.ndarray]) -> bytes:
     return safetensors.numpy.save(dict(tensors), {kind.key: text})
 
 
-def unpacked(kind: Kind, path: str | os.PathLike[str]) -> tuple[str, dict[str, np.ndarray]]:
+def unpacked(kind: FileKind, path: str | os.PathLike[str]) -> tuple[str, dict[str, np.ndarray]]:
     """The text and the arrays of a file.
 
     Args:

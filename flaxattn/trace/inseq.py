@@ -23,7 +23,7 @@ import safetensors.numpy
 from jaxtyping import Float
 
 from flaxattn.errors import InputError
-from flaxattn.trace.record import Seen
+from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.trace import Trace
 
 _MOST = 2 << 30  # bytes that a compressed file or array may unfold to
@@ -144,9 +144,9 @@ def _decoder(file: Path, text: Mapping[str, Any], target: list[str], model: str)
     return Trace(decoder=record, tokens=[target], model=model)
 
 
-def _record(weights: Any, **numbers: Any) -> Seen:
+def _record(weights: Any, **numbers: Any) -> AttentionRecord:
     layers, heads = range(weights.shape[0]), range(weights.shape[2])
-    return Seen(weights=weights, layers=tuple(layers), heads=tuple(heads), **numbers)
+    return AttentionRecord(weights=weights, layers=tuple(layers), heads=tuple(heads), **numbers)
 
 
 def _scores(

@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float
 
 from flaxattn.errors import InputError
 from flaxattn.trace.arrays import as_numpy
-from flaxattn.trace.record import Seen
+from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.trace import Trace
 
 Tokens = Sequence[str] | Sequence[Sequence[str]]
@@ -205,9 +205,9 @@ def _side_of(weights: Any, masks: Mapping[str, Any]) -> str:
     return "decoder" if causal else "encoder"
 
 
-def _record(**arrays: Any) -> Seen:
+def _record(**arrays: Any) -> AttentionRecord:
     count, heads = arrays["weights"].shape[0], arrays["weights"].shape[2]
-    return Seen(**arrays, layers=tuple(range(count)), heads=tuple(range(heads)))
+    return AttentionRecord(**arrays, layers=tuple(range(count)), heads=tuple(range(heads)))
 
 
 def _check_tokens(
@@ -261,7 +261,7 @@ def _hooks(cache: Any) -> dict[tuple[str, str], dict[int, dict[str, Any]]]:
     return found
 
 
-def _lens_record(where: str, layers: Mapping[int, Mapping[str, Any]]) -> Seen:
+def _lens_record(where: str, layers: Mapping[int, Mapping[str, Any]]) -> AttentionRecord:
     """The record of one stack."""
     names = [name for name in _LENS.values() if any(name in fields for fields in layers.values())]
     for name in (*names, "weights"):
@@ -279,7 +279,7 @@ def _lens_record(where: str, layers: Mapping[int, Mapping[str, Any]]) -> Seen:
     for name in _OF_HEADS:
         if name in stacked and stacked[name].shape[3] != heads:
             stacked[name] = np.repeat(stacked[name], heads // stacked[name].shape[3], axis=3)
-    return Seen(**stacked, layers=tuple(layers), heads=tuple(range(heads)))
+    return AttentionRecord(**stacked, layers=tuple(layers), heads=tuple(range(heads)))
 
 
 def _batched(name: str, arrays: Sequence[np.ndarray]) -> np.ndarray:

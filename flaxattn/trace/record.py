@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""What one attention stack saw: `Seen`, the record that modules sow and that a trace is made of.
+"""What one attention stack saw: `AttentionRecord`, the record that modules sow and that a trace is made of.
 
 It knows layers, heads and positions, no text: that is beside it in `flaxattn.trace.trace`.
 """
@@ -33,7 +33,7 @@ SIDES = ("encoder", "decoder", "cross")
     meta_fields=["layers", "heads", "implementation", "query_window", "key_window", "scale"],
 )
 @dataclasses.dataclass(frozen=True)
-class Seen:
+class AttentionRecord:
     """What one attention stack saw. A pytree; fields that were not asked for are None.
 
     The leading axis runs over `layers`. A record sown by a single module has no such axis and an
@@ -157,7 +157,9 @@ class Seen:
         return {"queries": self.query_window, "keys": self.key_window}
 
 
-def one_sequence(seen: Seen, sequence: int, queries: np.ndarray, keys: np.ndarray) -> Seen:
+def one_sequence(
+    seen: AttentionRecord, sequence: int, queries: np.ndarray, keys: np.ndarray
+) -> AttentionRecord:
     """Cut one sequence and its real positions out of a stacked record.
 
     A window then counts the positions that are left; one that held padding only is empty.
@@ -185,7 +187,7 @@ def one_sequence(seen: Seen, sequence: int, queries: np.ndarray, keys: np.ndarra
     return dataclasses.replace(seen.map(one), query_window=query_window, key_window=key_window)
 
 
-def cut(seen: Seen, queries: slice, keys: slice) -> Seen:
+def cut(seen: AttentionRecord, queries: slice, keys: slice) -> AttentionRecord:
     """Cut a text that shares rows, or padding, off a record; key numbers count from its start.
 
     Args:
@@ -240,8 +242,8 @@ def among_heads(capture: Capture, present: tuple[int, ...]) -> Capture:
 
 
 def with_pruned(
-    seen: Seen, present: tuple[int, ...], asked: tuple[int, ...] | None, count: int
-) -> Seen:
+    seen: AttentionRecord, present: tuple[int, ...], asked: tuple[int, ...] | None, count: int
+) -> AttentionRecord:
     """A record in which heads that were removed have a place too: that of one that sees nothing.
 
     So layers with different heads go into one record, and numbers mean the same heads as before.

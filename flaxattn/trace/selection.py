@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from flaxattn.errors import InputError
-from flaxattn.trace.record import Seen
+from flaxattn.trace.record import AttentionRecord
 
 
 def choose(asked: Sequence[int] | None, known: Sequence[int], what: str) -> list[int]:
@@ -31,7 +31,7 @@ def choose(asked: Sequence[int] | None, known: Sequence[int], what: str) -> list
 
 
 def layer_weights(
-    seen: Seen, layers: Sequence[int], sequence: int = 0, *, allow_nan: bool = False
+    seen: AttentionRecord, layers: Sequence[int], sequence: int = 0, *, allow_nan: bool = False
 ) -> Float[np.ndarray, "L H Q K"]:
     """Weights of one sequence in the chosen layers, as float32 between 0 and 1.
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a forward pass saw: `Trace`, the tree a person works with, made of `Seen` records.
+"""What a forward pass saw: `Trace`, the tree a person works with, made of `AttentionRecord` records.
 
 Every consumer (measures, figures, pages) reads a `Trace`; none of them ever meets a model.
 """
@@ -18,7 +18,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from flaxattn.errors import InputError
 from flaxattn.trace.arrays import stacked
-from flaxattn.trace.record import FIELDS, SIDES, Seen, one_sequence
+from flaxattn.trace.record import FIELDS, SIDES, AttentionRecord, one_sequence
 from flaxattn.trace.torch_like import as_attentions
 
 if TYPE_CHECKING:
@@ -48,9 +48,9 @@ class Trace:
         model: Name of the model, for titles and reports.
     """
 
-    encoder: Seen | None = None
-    decoder: Seen | None = None
-    cross: Seen | None = None
+    encoder: AttentionRecord | None = None
+    decoder: AttentionRecord | None = None
+    cross: AttentionRecord | None = None
     tokens: Sequence[Sequence[str]] = ()
     mask: Bool[np.ndarray, "B S"] | None = None
     segments: Int[np.ndarray, "B S"] | None = None
@@ -88,10 +88,12 @@ class Trace:
             InputError: If nothing was recorded.
         """
         tree = variables.get("intermediates", variables)
-        found: dict[str, list[Seen]] = {"encoder": [], "decoder": [], "cross": []}
-        leaves = jax.tree_util.tree_leaves_with_path(tree, is_leaf=lambda x: isinstance(x, Seen))
+        found: dict[str, list[AttentionRecord]] = {"encoder": [], "decoder": [], "cross": []}
+        leaves = jax.tree_util.tree_leaves_with_path(
+            tree, is_leaf=lambda x: isinstance(x, AttentionRecord)
+        )
         for path, leaf in sorted(leaves, key=lambda item: _natural(item[0])):
-            if isinstance(leaf, Seen):
+            if isinstance(leaf, AttentionRecord):
                 found[_side(path)].append(leaf)
         sides = {side: _one(side, seen, vmapped) for side, seen in found.items() if seen}
         if not sides:
@@ -156,7 +158,9 @@ class Trace:
         return cls(**sides, **texts, **fields)
 
     @staticmethod
-    def _given_encoder(weights: Any, tokens: Any, stats: Any, layers: Any, heads: Any) -> Seen:
+    def _given_encoder(
+        weights: Any, tokens: Any, stats: Any, layers: Any, heads: Any
+    ) -> AttentionRecord:
         """The record of an encoder's arrays, which fit each other and the tokens."""
         array = None if weights is None else _stacked("weights", weights)
         named = {name: jnp.asarray(value) for name, value in (stats or {}).items()}
@@ -173,7 +177,7 @@ class Trace:
                 f"Expected {batch} lists of {length} tokens for arrays of shape {shapes[0]}, "
                 f"received lengths {[len(row) for row in tokens]}."
             )
-        return Seen(
+        return AttentionRecord(
             weights=array,
             stats=named,
             layers=tuple(range(count) if layers is None else layers),
@@ -200,7 +204,7 @@ class Trace:
         """Attention of the decoder to the encoder, one array `[B, H, Q, K]` per layer."""
         return self._attentions(self.cross, "cross-attention weights")
 
-    def _attentions(self, seen: Seen | None, what: str) -> tuple[Any, ...]:
+    def _attentions(self, seen: AttentionRecord | None, what: str) -> tuple[Any, ...]:
         if seen is None or seen.weights is None:
             raise InputError(
                 f"This trace holds no {what}.\nAsk for them: capture=Capture(weights=True)."
@@ -220,7 +224,7 @@ class Trace:
         seen = self._first()
         return seen.heads if seen else ()
 
-    def _first(self) -> Seen | None:
+    def _first(self) -> AttentionRecord | None:
         return self.encoder or self.decoder or self.cross
 
     def __len__(self) -> int:
@@ -327,12 +331,12 @@ class Trace:
         return cls(**read(path))
 
     @property
-    def sides(self) -> dict[str, Seen]:
+    def sides(self) -> dict[str, AttentionRecord]:
         """The attention records of this trace by side: `encoder`, `decoder`, `cross`."""
         return {side: record for side in SIDES if (record := getattr(self, side)) is not None}
 
     def __repr__(self) -> str:
-        seen = self._first() or Seen()
+        seen = self._first() or AttentionRecord()
         fields = [n for n in FIELDS if getattr(seen, n) is not None] + list(seen.stats)
         return (
             f"Trace({self.model or 'arrays'}: {len(self)} sequences, layers {list(seen.layers)}, "
@@ -354,7 +358,7 @@ def _stacked(name: str, weights: Any) -> Array:
 
 def _given(
     name: str, weights: Array, queries: Sequence[Sequence[str]], keys: Sequence[Sequence[str]]
-) -> Seen:
+) -> AttentionRecord:
     """The record of somebody's weights, which fit the tokens."""
     sizes = [sorted({len(row) for row in rows}) for rows in (queries, keys)]
     told = [len(queries), *sizes[0], *sizes[1]]
@@ -366,7 +370,9 @@ def _given(
             f"to {len(keys)} of length {sizes[1]}.\n"
             "Give one list of tokens per sequence, padded to one length."
         )
-    return Seen(weights=weights, layers=tuple(range(shape[0])), heads=tuple(range(shape[2])))
+    return AttentionRecord(
+        weights=weights, layers=tuple(range(shape[0])), heads=tuple(range(shape[2]))
+    )
 
 
 def _real(tokens: Sequence[str], mask: Any, sequence: int) -> np.ndarray:
@@ -390,10 +396,10 @@ def _side(path: tuple[Any, ...]) -> str:
     return "decoder" if "decoder" in text else "encoder"
 
 
-def _one(side: str, records: list[Seen], vmapped: bool) -> Seen:
+def _one(side: str, records: list[AttentionRecord], vmapped: bool) -> AttentionRecord:
     """The record of one side; single layers are stacked."""
     if not all(records[i].layers for i in range(len(records))):
-        records = [Seen.stack(records)]
+        records = [AttentionRecord.stack(records)]
     if len(records) > 1:
         raise InputError(f"Found {len(records)} stacked records of the {side}; a trace holds one.")
     (seen,) = records

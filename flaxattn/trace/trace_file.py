@@ -18,11 +18,11 @@ import numpy as np
 
 from flaxattn.errors import InputError
 from flaxattn.files import write_bytes
-from flaxattn.trace.described_file import Kind, packed, unpacked
-from flaxattn.trace.record import FIELDS, SIDES, Seen
+from flaxattn.trace.described_file import FileKind, packed, unpacked
+from flaxattn.trace.record import FIELDS, SIDES, AttentionRecord
 
 FORMAT = 1
-_KIND = Kind(
+_KIND = FileKind(
     "trace",
     "flaxattn.trace",
     "Write one: trace.save({}).",
@@ -91,7 +91,7 @@ def _tensors(trace: Mapping[str, Any]) -> dict[str, Any]:
     return {name: np.asarray(array) for name, array in found.items()}
 
 
-def _numbers(seen: Seen) -> dict[str, Any]:
+def _numbers(seen: AttentionRecord) -> dict[str, Any]:
     """What a record says beside its arrays, and the order of its statistics."""
     return {n: getattr(seen, n) for n in _NUMBERS} | {"stats": list(seen.stats)}
 
@@ -146,7 +146,7 @@ def _trace(head: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> dict[s
             n: tuple(v) if isinstance(v, list) else v for n, v in numbers.items()
         }
         kept |= {n: a for n, a in own.items() if n in FIELDS} | {"stats": stats}
-        sides[side] = Seen(**kept)
+        sides[side] = AttentionRecord(**kept)
     text = dict(head["text"])
     text["texts"] = [tuple(pair) for pair in text["texts"]]
     arrays: dict[str, Any] = {name: tensors[name] for name in _ARRAYS if name in tensors}

@@ -47,7 +47,7 @@ class Numbers:
 
 
 @dataclasses.dataclass(frozen=True)
-class Report:
+class EvidenceReport:
     """What a page tells beside its claims.
 
     Attributes:
@@ -68,7 +68,7 @@ class Report:
 
 
 def evidence_page(
-    report: Report, claims: Sequence[Claim], texts: Sequence[int], traces: Traces
+    report: EvidenceReport, claims: Sequence[Claim], texts: Sequence[int], traces: Traces
 ) -> Page:
     """A page that opens at the claims; each leads to the head and the text that show it.
 
@@ -138,7 +138,7 @@ def evidence_page(
 
 
 def _shaped(
-    report: Report, one: Trace, other: Trace | None, blocks: Blocks, number: int
+    report: EvidenceReport, one: Trace, other: Trace | None, blocks: Blocks, number: int
 ) -> dict[str, Any]:
     """A text as the page holds it, with the layers and heads of the report."""
     one = without_vectors(one)
@@ -196,7 +196,7 @@ def _rounded(value: float) -> float | None:
     return float(f"{value:.{_DIGITS}g}")
 
 
-def _blank(report: Report) -> dict[str, Any]:
+def _blank(report: EvidenceReport) -> dict[str, Any]:
     """A text of no token, of a page without attention."""
     blank = {"tokens": [], "special": [], "boundary": None, "words": None}
     sides = []

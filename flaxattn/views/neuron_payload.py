@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Float
 
 from flaxattn.errors import InputError
-from flaxattn.trace.record import FIELDS, Seen
+from flaxattn.trace.record import FIELDS, AttentionRecord
 from flaxattn.trace.selection import layer_weights
 from flaxattn.trace.trace import Trace
 from flaxattn.views.payload import Blocks
@@ -44,7 +44,7 @@ _NO_NUMBERS = (
 
 
 @dataclasses.dataclass(frozen=True)
-class Terms:
+class SoftmaxTerms:
     """What stands between q·k and a weight: softmax(scale q·k + bias), masked.
 
     Attributes:
@@ -79,7 +79,7 @@ def require_neuron(trace: Trace) -> None:
 
 
 def shape_neuron(
-    seen: Seen, one: Trace, side: str, layers: Sequence[int], blocks: Blocks, prefix: str
+    seen: AttentionRecord, one: Trace, side: str, layers: Sequence[int], blocks: Blocks, prefix: str
 ) -> dict[str, Any] | None:
     """What the neuron level shows of one side of one sequence.
 
@@ -136,7 +136,7 @@ def _is_vector(block: str) -> bool:
     return block.split("/")[2] in _PROJECTIONS
 
 
-def _held(seen: Seen) -> list[Projection]:
+def _held(seen: AttentionRecord) -> list[Projection]:
     return [name for name in _PROJECTIONS if getattr(seen, name) is not None]
 
 
@@ -157,7 +157,7 @@ def _stored(layers: Sequence[Float[np.ndarray, "..."]], precision: str) -> list[
 
 
 def vectors(
-    seen: Seen, name: Projection, layers: Sequence[int]
+    seen: AttentionRecord, name: Projection, layers: Sequence[int]
 ) -> list[Float[np.ndarray, "H S D"]]:
     """Projections of the first sequence of a record, by layer, in float32.
 
@@ -171,7 +171,7 @@ def vectors(
     return [layer.astype(np.float32).swapaxes(0, 1) for layer in chosen]
 
 
-def explain(seen: Seen, layers: Sequence[int]) -> Terms | None:
+def explain(seen: AttentionRecord, layers: Sequence[int]) -> SoftmaxTerms | None:
     """The terms whose softmax the weights of a record are; None if they cannot be told.
 
     A record that holds scores says them all. Without, the factor is the one it tells, or else
@@ -189,7 +189,7 @@ def explain(seen: Seen, layers: Sequence[int]) -> Terms | None:
     step = _STEP.get(np.asarray(seen.weights[:0]).dtype.name, 0.0)
     share = _GUESSED if seen.scale is None else _TOLD
     peaks = [layer.max(-1, keepdims=True) for layer in layer_weights(seen, layers)]
-    best: Terms | None = None
+    best: SoftmaxTerms | None = None
     for terms in _candidates(seen, layers, scale, query, key):
         distances = _distances(_scored(query, key, terms), seen, layers)
         error = max(float(layer.max()) for layer in distances)
@@ -201,7 +201,7 @@ def explain(seen: Seen, layers: Sequence[int]) -> Terms | None:
 
 
 def _distances(
-    scores: Iterator[Float[np.ndarray, "H Q K"]], seen: Seen, layers: Sequence[int]
+    scores: Iterator[Float[np.ndarray, "H Q K"]], seen: AttentionRecord, layers: Sequence[int]
 ) -> list[Float[np.ndarray, "H Q K"]]:
     """How far the weights of each layer are from a softmax."""
     weights = layer_weights(seen, layers)
@@ -209,12 +209,12 @@ def _distances(
 
 
 def _candidates(
-    seen: Seen, layers: Sequence[int], scale: float, query: Any, key: Any
-) -> Iterator[Terms]:
+    seen: AttentionRecord, layers: Sequence[int], scale: float, query: Any, key: Any
+) -> Iterator[SoftmaxTerms]:
     """Terms that may be those of the weights; one alone where scores tell it."""
-    plain = [Terms(scale)]
+    plain = [SoftmaxTerms(scale)]
     if query[0].shape[1] == key[0].shape[1]:
-        plain.append(Terms(scale, "causal"))
+        plain.append(SoftmaxTerms(scale, "causal"))
     if seen.scores is None or seen.scale is None:
         yield from plain
         return
@@ -226,10 +226,10 @@ def _candidates(
             yield terms
             return
     pairs = zip(_scored(query, key, plain[0]), scores, strict=True)
-    yield Terms(scale, bias=[told - product for product, told in pairs])
+    yield SoftmaxTerms(scale, bias=[told - product for product, told in pairs])
 
 
-def _scored(query: Any, key: Any, terms: Terms) -> Iterator[Float[np.ndarray, "H Q K"]]:
+def _scored(query: Any, key: Any, terms: SoftmaxTerms) -> Iterator[Float[np.ndarray, "H Q K"]]:
     """Scaled and biased products of each layer, -inf where masked."""
     for layer, (q, k) in enumerate(zip(query, key, strict=True)):
         scores = terms.scale * (q @ k.swapaxes(-1, -2))
@@ -249,7 +249,9 @@ def _softmax(scores: Float[np.ndarray, "H Q K"]) -> Float[np.ndarray, "H Q K"]:
     return shares / np.where(total > 0, total, 1)
 
 
-def _choose_precision(seen: Seen, one: Trace, side: str, layers: Sequence[int], taken: int) -> str:
+def _choose_precision(
+    seen: AttentionRecord, one: Trace, side: str, layers: Sequence[int], taken: int
+) -> str:
     """How numbers are stored beside those that have taken room already: exactly where they are few.
 
     Raises:

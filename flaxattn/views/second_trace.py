@@ -12,7 +12,7 @@ from typing import Any
 
 from flaxattn.errors import InputError
 from flaxattn.measures.divergence import HeadDivergence, compare_traces
-from flaxattn.trace.record import Seen
+from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.trace import Trace
 from flaxattn.views.payload import Blocks, Precision, visible
 from flaxattn.views.side_payload import recorded, shape_side
@@ -34,7 +34,7 @@ class Second:
     names: tuple[str, str]
 
     def common(
-        self, layers: Mapping[str, list[int]], found: Mapping[str, Seen]
+        self, layers: Mapping[str, list[int]], found: Mapping[str, AttentionRecord]
     ) -> dict[str, list[int]]:
         """Layers, by side, that both traces have.
 

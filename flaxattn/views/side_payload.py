@@ -22,7 +22,7 @@ from flaxattn.measures.head_measures import (
     head_measures,
 )
 from flaxattn.measures.head_similarity import head_likeness
-from flaxattn.trace.record import Seen
+from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.selection import layer_weights
 from flaxattn.trace.trace import Trace
 from flaxattn.views.neuron_payload import shape_neuron
@@ -50,7 +50,7 @@ _MEASURES = (
 )
 
 
-def recorded(trace: Trace, *, numbers_do: bool = False) -> dict[str, Seen]:
+def recorded(trace: Trace, *, numbers_do: bool = False) -> dict[str, AttentionRecord]:
     """The sides of a trace that have weights, by name.
 
     Args:
@@ -77,7 +77,7 @@ def recorded(trace: Trace, *, numbers_do: bool = False) -> dict[str, Seen]:
 
 def one_side(
     trace: Trace, sequence: int, side: str | None = None
-) -> tuple[Seen, list[str], list[str]]:
+) -> tuple[AttentionRecord, list[str], list[str]]:
     """One side of a sequence without its padding, the tokens of its rows and of its columns.
 
     Of a window of weights, the tokens are those of the window.
@@ -131,7 +131,7 @@ def numbers(found: Mapping[str, Sequence[int]], side: str) -> list[int]:
 
 def shape_input(
     one: Trace,
-    found: Mapping[str, Seen],
+    found: Mapping[str, AttentionRecord],
     layers: Mapping[str, Sequence[int]],
     precision: Precision,
     blocks: Blocks,
@@ -181,7 +181,7 @@ def shape_input(
 def shape_side(
     one: Trace,
     side: str,
-    seen: Seen,
+    seen: AttentionRecord,
     layers: Sequence[int],
     precision: Precision,
     blocks: Blocks,
@@ -306,7 +306,7 @@ def _boundary(one: Trace) -> int | None:
 
 
 def side_measures(
-    one: Trace, side: str, seen: Seen, layers: Sequence[int]
+    one: Trace, side: str, seen: AttentionRecord, layers: Sequence[int]
 ) -> list[list[dict[str, Any]]]:
     """What each head of the chosen layers does.
 
@@ -330,12 +330,12 @@ def side_measures(
     ]
 
 
-def _told_of(seen: Seen) -> list[str]:
+def _told_of(seen: AttentionRecord) -> list[str]:
     """Statistics with a number per query, whose mean tells something of a head."""
     return [n for n in ("entropy", "max", "distance", "sum_sq", "lse") if n in seen.stats]
 
 
-def _told(seen: Seen, layers: Sequence[int]) -> list[list[dict[str, Any]]]:
+def _told(seen: AttentionRecord, layers: Sequence[int]) -> list[list[dict[str, Any]]]:
     """Means over queries of the statistics that a trace of one sequence has."""
     stats = {name: np.asarray(seen.stats[name], np.float32)[:, 0] for name in _told_of(seen)}
     means = {name: values.mean(-1) for name, values in stats.items()}

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypedDict, Unpack
 
 from flaxattn.errors import InputError
-from flaxattn.trace.record import Seen
+from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.selection import choose
 from flaxattn.trace.trace import Trace
 from flaxattn.views.page import Page, build_page
@@ -26,7 +26,7 @@ from flaxattn.views.payload import (
 )
 from flaxattn.views.second_trace import Second, told_divergence
 from flaxattn.views.side_payload import ALL, check_side, numbers, recorded, shape_input, side_names
-from flaxattn.views.weight_kinds import RAW, Given, Kind, read_kinds
+from flaxattn.views.weight_kinds import RAW, Given, WeightKind, read_kinds
 from flaxattn.views.weight_payload import Effects, add_effects, read_effects, shape_kinds
 
 Theme = Literal["auto", "light", "dark"]
@@ -159,10 +159,10 @@ def _sequences(trace: Trace, asked: int | Sequence[int] | None) -> list[int]:
 
 
 def _precision(
-    every: Sequence[Mapping[str, Seen]],
+    every: Sequence[Mapping[str, AttentionRecord]],
     layers: Mapping[str, Sequence[int]],
     asked: Precision | None,
-    kinds: Mapping[str, Kind],
+    kinds: Mapping[str, WeightKind],
     copies: int = 1,
 ) -> Precision:
     """How the weights of all sequences are stored, if they fit a page; every kind, every trace."""
@@ -190,7 +190,7 @@ def _precision(
 
 
 def _start(
-    found: Mapping[str, Seen],
+    found: Mapping[str, AttentionRecord],
     layers: Mapping[str, list[int]],
     known: Mapping[str, Any],
     side: str | None,
@@ -232,7 +232,9 @@ def _check_kind(start: Mapping[str, Any], shaped: Mapping[str, Any]) -> None:
         )
 
 
-def _included(found: Mapping[str, Seen], asked: Sequence[int] | None) -> dict[str, list[int]]:
+def _included(
+    found: Mapping[str, AttentionRecord], asked: Sequence[int] | None
+) -> dict[str, list[int]]:
     """Layers that travel, by side; a side that has none of those asked for stays out."""
     known = {side: seen.layers for side, seen in found.items()}
     if asked is None:

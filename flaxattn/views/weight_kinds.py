@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float
 
 from flaxattn.errors import InputError
-from flaxattn.trace.record import Seen
+from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.trace import Trace
 
 RAW = "attention"
@@ -64,7 +64,7 @@ class Scaled:
 
 
 @dataclasses.dataclass(frozen=True)
-class Kind:
+class WeightKind:
     """One kind of weights of a trace.
 
     Attributes:
@@ -85,7 +85,9 @@ class Kind:
         """What it is, in words; empty of a name that is not known."""
         return LABELS.get(self.name, ("", ""))[1]
 
-    def scaled(self, side: str, sequence: int, seen: Seen, layers: Sequence[int]) -> Scaled:
+    def scaled(
+        self, side: str, sequence: int, seen: AttentionRecord, layers: Sequence[int]
+    ) -> Scaled:
         """Its weights in some layers of one text, ready to be drawn.
 
         Args:
@@ -107,7 +109,7 @@ class Kind:
         return _scale(chosen, common)
 
 
-def read_kinds(trace: Trace, given: Given | None) -> dict[str, Kind]:
+def read_kinds(trace: Trace, given: Given | None) -> dict[str, WeightKind]:
     """Weights as they were given, fitted to the texts of a trace.
 
     Args:
@@ -130,7 +132,7 @@ def read_kinds(trace: Trace, given: Given | None) -> dict[str, Kind]:
     return {name: _kind(trace, name, arrays) for name, arrays in (given or {}).items()}
 
 
-def one_kind(trace: Trace, given: Given | None) -> Kind | None:
+def one_kind(trace: Trace, given: Given | None) -> WeightKind | None:
     """The kind that a figure draws in place of attention; None where nothing is given.
 
     Args:
@@ -169,10 +171,10 @@ def measured_as(one: Trace, side: str, values: Float[np.ndarray, "L H Q K"]) -> 
     Returns:
         The text with that side only, without statistics; rows sum to one.
     """
-    seen: Seen = getattr(one, side)
+    seen: AttentionRecord = getattr(one, side)
     rows = sized_rows(values)
     whole: Any = np.broadcast_to(rows, (len(rows), len(seen.heads), *rows.shape[2:]))
-    record = Seen(weights=whole[:, None], layers=seen.layers, heads=seen.heads)
+    record = AttentionRecord(weights=whole[:, None], layers=seen.layers, heads=seen.heads)
     others = {name: None for name in one.sides}
     return dataclasses.replace(one, **(others | {side: record}))
 
@@ -191,7 +193,7 @@ def _scale(values: np.ndarray, common: bool) -> Scaled:
     return Scaled(scaled, peaks, False, least < 0, common)
 
 
-def _kind(trace: Trace, name: str, arrays: Any) -> Kind:
+def _kind(trace: Trace, name: str, arrays: Any) -> WeightKind:
     """Arrays under one name."""
     if name == RAW or name in _TAKEN or not isinstance(name, str) or not name.strip():
         raise InputError(
@@ -204,12 +206,12 @@ def _kind(trace: Trace, name: str, arrays: Any) -> Kind:
             f"weights[{name!r}] are of {wrong[0] or 'a side'!r}; this trace has weights of "
             f"{', '.join(held) or 'none'}.\nCapture them: capture=fa.Capture(weights=True)."
         )
-    return Kind(name, {side: _fitted(trace, name, side, a) for side, a in by_side.items()})
+    return WeightKind(name, {side: _fitted(trace, name, side, a) for side, a in by_side.items()})
 
 
 def _fitted(trace: Trace, name: str, side: str, given: Any) -> list[np.ndarray]:
     """One array `[L, H or 1, Q, K]` for each text."""
-    whole: Seen = getattr(trace, side)
+    whole: AttentionRecord = getattr(trace, side)
     assert whole.weights is not None
     if isinstance(given, list | tuple):
         shapes = [np.shape(getattr(one, side).weights) for one in trace]

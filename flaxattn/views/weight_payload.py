@@ -14,11 +14,11 @@ import numpy as np
 from jaxtyping import Float
 
 from flaxattn.errors import InputError
-from flaxattn.trace.record import Seen
+from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.trace import Trace
 from flaxattn.views.payload import Blocks, Precision, encode_weights, visible
 from flaxattn.views.side_payload import shape_likeness, side_measures
-from flaxattn.views.weight_kinds import Kind, Scaled, measured_as
+from flaxattn.views.weight_kinds import Scaled, WeightKind, measured_as
 
 _MASKS = {"decoder_head_mask": "decoder", "cross_attn_head_mask": "cross"}
 
@@ -49,9 +49,9 @@ class Effects(Protocol):
 
 def shape_kinds(
     shaped: dict[str, Any],
-    kinds: Mapping[str, Kind],
+    kinds: Mapping[str, WeightKind],
     one: Trace,
-    found: Mapping[str, Seen],
+    found: Mapping[str, AttentionRecord],
     sequence: int,
     precision: Precision,
     blocks: Blocks,
@@ -94,7 +94,7 @@ def shape_kinds(
 
 
 def _part(
-    kind: Kind,
+    kind: WeightKind,
     scaled: Scaled,
     precision: Precision,
     layers: Sequence[int],
@@ -150,7 +150,7 @@ def read_effects(
     return values, told
 
 
-def _check_heads(kind: str, side: str, numbers: np.ndarray, seen: Seen | None) -> None:
+def _check_heads(kind: str, side: str, numbers: np.ndarray, seen: AttentionRecord | None) -> None:
     if seen is None:
         return
     layers, heads = numbers.shape

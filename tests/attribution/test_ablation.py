@@ -18,7 +18,7 @@ import pytest
 
 import flaxattn as fa
 from flaxattn.attribution.ablation import HeadEffects
-from flaxattn.attribution.head_losses import HeadTask, TextBatch
+from flaxattn.attribution.head_losses import HeadTask, LossBatch
 from flaxattn.errors import InputError
 from flaxattn.pretrained.pretrained_bert import PretrainedBert
 from flaxattn.pretrained.pretrained_model import Pretrained
@@ -39,7 +39,7 @@ def linear(params: Any, given: Any, masks: Any) -> Any:
 
 
 def task(texts: int = 2) -> HeadTask:
-    batch = TextBatch({"worth": VALUES.astype(np.float32)}, texts)
+    batch = LossBatch({"worth": VALUES.astype(np.float32)}, texts)
     return HeadTask(SIZES, [batch, batch], linear, None)
 
 
@@ -172,7 +172,7 @@ def test_effects_are_those_of_calls_one_by_one(masked_lm: HeadTask) -> None:
         assert effects.means["head_mask"][head] == pytest.approx(expected, abs=2e-4)
 
 
-def called(batch: TextBatch, **masks: Any) -> np.ndarray:
+def called(batch: LossBatch, **masks: Any) -> np.ndarray:
     """Losses of the texts of a batch, from a call of the model."""
     names = ("input_ids", "attention_mask", "token_type_ids")
     logits = np.asarray(model()(**{n: batch.given[n] for n in names}, **masks).logits, np.float64)

@@ -20,9 +20,9 @@ from rich.console import Console
 
 import flaxattn as fa
 from flaxattn import cli
-from flaxattn.commands.extract_progress import Shown, amount, duration
-from flaxattn.store.job import Report
-from flaxattn.store.job_plan import Shard
+from flaxattn.commands.extract_progress import ExtractionProgress, amount, duration
+from flaxattn.store.job import JobReport
+from flaxattn.store.job_plan import ShardPlan
 from flaxattn.store.shard_writer import ShardReport
 
 Run = Callable[..., tuple[int, str, str]]
@@ -246,19 +246,19 @@ def test_an_output_that_cannot_be_written_is_told_before_a_model_is_loaded(
     assert (tmp_path / "file").read_text() == "precious"
 
 
-def shown(terminal: bool = False) -> tuple[Shown, io.StringIO, list[float]]:
+def shown(terminal: bool = False) -> tuple[ExtractionProgress, io.StringIO, list[float]]:
     now, said = [0.0], io.StringIO()
     console = Console(file=said, force_terminal=terminal, width=200)
-    return Shown(console, lambda: now[0]), said, now
+    return ExtractionProgress(console, lambda: now[0]), said, now
 
 
 def test_lines_come_at_most_every_ten_seconds() -> None:
     bar, said, now = shown()
-    shards = [Shard(8 * n, 8 * n + 8, 100, 10**6) for n in range(11)]
+    shards = [ShardPlan(8 * n, 8 * n + 8, 100, 10**6) for n in range(11)]
     with bar:
         for now[0] in (1.0, 9.0, 11.0, 12.0):
             bar.planning(int(now[0]) * 1000, 5)
-        bar.planned(Report(Path("s"), 88, 1100, 11 * 10**6, 12, {}, 0, 1), shards, 10**9)
+        bar.planned(JobReport(Path("s"), 88, 1100, 11 * 10**6, 12, {}, 0, 1), shards, 10**9)
         for number, shard in enumerate(shards):
             now[0] += 30 if not number else 4
             bar.committed(shard, [ShardReport(number, 8, 500_000, True)])
@@ -280,8 +280,10 @@ def test_lines_come_at_most_every_ten_seconds() -> None:
 def test_a_terminal_gets_a_bar() -> None:
     bar, said, _ = shown(terminal=True)
     with bar:
-        bar.planned(Report(Path("s"), 8, 10, 100, 1, {}, 0, 0), [Shard(0, 8, 10, 100)], 10**9)
-        bar.committed(Shard(0, 8, 10, 100), [ShardReport(0, 8, 50, True)])
+        bar.planned(
+            JobReport(Path("s"), 8, 10, 100, 1, {}, 0, 0), [ShardPlan(0, 8, 10, 100)], 10**9
+        )
+        bar.committed(ShardPlan(0, 8, 10, 100), [ShardReport(0, 8, 50, True)])
         bar._bar.refresh()  # type: ignore[union-attr]
     assert "shard 1 of 1: 8 texts" in said.getvalue() and "━" in said.getvalue()
 

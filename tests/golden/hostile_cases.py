@@ -337,10 +337,10 @@ def some_plan() -> Any:
     from flaxattn.corpus.input_files import Fingerprint
     from flaxattn.corpus.texts import Columns
     from flaxattn.kernels.contract import Capture, Sieve
-    from flaxattn.store.job_plan import Plan, Settings, Shard
+    from flaxattn.store.job_plan import JobPlan, Settings, ShardPlan
     from flaxattn.store.model_fingerprint import ModelMark
 
-    return Plan(
+    return JobPlan(
         files=(Fingerprint("a.txt", 10, "0" * 64), Fingerprint("é.txt", 12, "1" * 64)),
         columns=Columns("text", "pair", "../id"),
         model=ModelMark("tiny", "BertModel", "float32", "a" * 64, "b" * 64, "c" * 64),
@@ -350,7 +350,7 @@ def some_plan() -> Any:
         tokens=50,
         bytes=500,
         rows={"rows": 6, "kept": 5, "bad": {"empty": 1}},
-        shards=(Shard(0, 3, 30, 300), Shard(3, 5, 20, 200)),
+        shards=(ShardPlan(0, 3, 30, 300), ShardPlan(3, 5, 20, 200)),
     )
 
 
@@ -418,11 +418,11 @@ def read_store(path: Path) -> Any:
 
 def write_inputs(folder: Path) -> Path:
     from flaxattn.corpus.texts import Text
-    from flaxattn.pipeline.text_sizes import Size
+    from flaxattn.pipeline.text_sizes import TextSize
     from flaxattn.store import make_plan as planning
 
     texts = [Text(i, f"n{i}", t, None, "a.txt", i + 1) for i, t in enumerate(TEXTS[:5])]
-    members = [planning.Planned(text, Size(10, 0, 0, 0, 20)) for text in texts]
+    members = [planning.Planned(text, TextSize(10, 0, 0, 0, 20)) for text in texts]
     with planning._kept(folder / "inputs.parquet", some_plan()) as write:
         write(members[:3])
         write(members[3:])

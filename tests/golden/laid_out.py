@@ -9,7 +9,7 @@ import numpy as np
 from flaxattn.measures.dense_scores import dense_values
 from flaxattn.measures.score_terms import terms_of
 from flaxattn.measures.scores import gathered
-from flaxattn.text.position_labels import Arc, Layout
+from flaxattn.text.position_labels import Arc, PositionLabels
 
 # Words and their pieces: the second one has two, the fourth repeats the first.
 ARCS = (Arc(0, 1, "nsubj"), Arc(2, 1, "obj"), Arc(3, 2, "amod"), Arc(4, 2, "nsubj:pass"))
@@ -19,7 +19,7 @@ def single(name="t", arcs=ARCS):
     """[CLS] a b ##b c a . [SEP]: one text of five words with a tree."""
     tokens = np.array([1, 10, 11, 12, 13, 10, 14, 2])
     special = np.isin(tokens, (1, 2))
-    return Layout(
+    return PositionLabels(
         tokens=tokens,
         first=tokens == 1,
         separators=tokens == 2,
@@ -39,7 +39,7 @@ def pair():
     """[CLS] a b c [SEP] a d b e [SEP]: two texts of three and four words."""
     tokens = np.array([1, 10, 11, 12, 2, 10, 13, 11, 14, 2])
     special = np.isin(tokens, (1, 2))
-    return Layout(
+    return PositionLabels(
         tokens=tokens,
         first=tokens == 1,
         separators=tokens == 2,

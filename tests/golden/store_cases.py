@@ -14,7 +14,7 @@ import numpy as np
 from flaxattn.store.open_store import open_store
 from flaxattn.store.shard_writer import Item, write_shard
 from flaxattn.store.store_layout import value_dtype
-from flaxattn.trace.record import Seen
+from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.trace import Trace
 
 LAYERS, HEADS = (0, 3), (1, 2)
@@ -44,7 +44,7 @@ def statistics(rng, queries, keys):
 
 
 def seen(rng, queries, keys, **fields):
-    return Seen(layers=LAYERS, heads=HEADS, implementation="xla", **fields)
+    return AttentionRecord(layers=LAYERS, heads=HEADS, implementation="xla", **fields)
 
 
 def trace(rng, kind="encoder", dtype="float16", number=0):
@@ -243,6 +243,6 @@ def _swap_chunks(data: bytearray, rng) -> bool:
     return True
 
 
-def with_weights(record: Seen, weights) -> Seen:
+def with_weights(record: AttentionRecord, weights) -> AttentionRecord:
     """A record with other weights."""
     return dataclasses.replace(record, weights=weights)

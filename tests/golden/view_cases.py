@@ -20,7 +20,7 @@ from PIL import Image
 
 from flaxattn.store.find_texts import Found
 from flaxattn.store.open_store import open_store
-from flaxattn.trace.record import Seen
+from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.trace import Trace
 from flaxattn.views import trace_views as doors
 from flaxattn.views.texts_page import texts_page
@@ -47,7 +47,7 @@ def trace(seed: int = 0, texts: int = 1) -> Trace:
     length = len(TOKENS)
     query, key, value = 1.6 * rng.standard_normal((3, 3, texts, length, 4, DEPTH))
     scores = DEPTH**-0.5 * np.einsum("lbqhd,lbkhd->lbhqk", query, key)
-    seen = Seen(
+    seen = AttentionRecord(
         weights=shares(scores),
         query=query.astype(np.float32),
         key=key.astype(np.float32),

@@ -21,7 +21,7 @@ from flaxattn.benchmarks.cases import Case
 from flaxattn.kernels import fused, reference, tpu, tpu_sweep
 from flaxattn.kernels.checks import checked
 from flaxattn.kernels.contract import Call, Capture, Dropout
-from flaxattn.kernels.plan import Plan
+from flaxattn.kernels.plan import KernelPlan
 
 # Finds reads outside of arrays, memory nobody wrote to, and races between copies and steps.
 CAREFUL = pltpu.InterpretParams(out_of_bounds_reads="raise", detect_races=True)
@@ -70,7 +70,7 @@ def plan_of(lengths, block_q, block_k, causal):
     queries, keys = lengths
     sizes = {"batch": 2, "heads": 3, "queries": queries, "keys": keys, "depth": 8}
     blocks = {"block_q": block_q, "block_k": block_k}
-    return Plan(**sizes, **blocks, dtype="float32", scale=1.0, causal=causal)
+    return KernelPlan(**sizes, **blocks, dtype="float32", scale=1.0, causal=causal)
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -79,7 +79,7 @@ def plan_of(lengths, block_q, block_k, causal):
     ("lengths", "block_q", "block_k"), [((900, 600), 256, 128), ((300, 1000), 128, 384)]
 )
 def test_a_grid_fetches_what_is_needed_and_no_more(lengths, block_q, block_k, outer, causal):
-    sweep = tpu_sweep.Sweep(plan_of(lengths, block_q, block_k, causal), outer)
+    sweep = tpu_sweep.GridSchedule(plan_of(lengths, block_q, block_k, causal), outer)
     seen = set()
     for ids in np.ndindex(*sweep.grid):
         place, fetched = sweep.place(*ids), sweep.fetched(*ids)
@@ -97,7 +97,7 @@ def test_a_grid_fetches_what_is_needed_and_no_more(lengths, block_q, block_k, ou
 
 
 def test_a_grid_with_two_passes_writes_each_tile_in_the_second_one():
-    sweep = tpu_sweep.Sweep(plan_of((300, 400), 128, 128, True), tpu_sweep.QUERIES, passes=2)
+    sweep = tpu_sweep.GridSchedule(plan_of((300, 400), 128, 128, True), tpu_sweep.QUERIES, passes=2)
     for step in range(8):
         written = sweep.written(1, 2, 0, step)
         assert written.key == max(0, step - 4)

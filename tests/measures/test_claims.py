@@ -10,10 +10,10 @@ from flaxattn.measures.claims import label_column, measure_claims, role_claims
 from flaxattn.measures.evidence import Evidence
 from flaxattn.measures.patterns import labels
 from flaxattn.measures.role_tests import Test, find_roles
-from flaxattn.measures.score_terms import Asked, Column
+from flaxattn.measures.score_terms import ScoreName, ScoreOptions
 from flaxattn.measures.scores import Tally
 
-ASKED = Asked(relations=("nsubj", "obj"))
+ASKED = ScoreOptions(relations=("nsubj", "obj"))
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def test_roles_that_were_found_are_claimed(scores, kept):
     }
     assert claims
     for claim in claims:
-        values = scores.values[Column("score", claim.name)][:, claim.layer, claim.head]
+        values = scores.values[ScoreName("score", claim.name)][:, claim.layer, claim.head]
         assert claim.value == pytest.approx(np.nanmean(values), rel=1e-6)
         best = np.argsort(-values, kind="stable")[:4].tolist()
         assert [shown.text for shown in claim.texts] == best
@@ -58,7 +58,7 @@ def test_patterns_and_the_heads_with_the_most_are_claimed(scores, kept):
     assert [(c.layer, c.head) for c in first] == [(0, 1)]
     assert [shown.text for shown in first[0].texts] == [11, 10, 9, 8]
     most = [c for c in claims if c.name == "entropy"]
-    means = tally.moments[Column("mean", "entropy")].mean
+    means = tally.moments[ScoreName("mean", "entropy")].mean
     assert [c.value for c in most] == pytest.approx(np.sort(means, axis=None)[::-1][:3].tolist())
     assert [c.told for c in most] == [f"the {w}highest" for w in ("", "second ", "third ")]
     assert "own segment" not in {c.name for c in claims}, "it is 1 of every head"
@@ -69,5 +69,5 @@ def test_each_label_has_a_column(scores):
     for label in labels(tally):
         assert label_column(label.label) in tally.moments
     assert label_column("pattern: own token") == label_column("own token")
-    assert label_column("syntactic: governor(any)") == Column("hit", "governor(any)")
+    assert label_column("syntactic: governor(any)") == ScoreName("hit", "governor(any)")
     assert label_column("entropy") is None

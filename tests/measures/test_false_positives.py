@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from flaxattn.measures.role_tests import Test, find_roles
-from flaxattn.measures.score_terms import Asked
+from flaxattn.measures.score_terms import ScoreOptions
 from flaxattn.measures.scores import Tally, scores_of
 from flaxattn.pipeline.extraction import extract
 from flaxattn.pretrained.pretrained_bert import PretrainedBert
 from flaxattn.text.position_labels import Arc, layout_of
 
 ALPHA, SEEDS, TEXTS = 0.05, 20, 40
-ASKED = Asked(relations=("nsubj", "obj"))
+ASKED = ScoreOptions(relations=("nsubj", "obj"))
 WORDS = "a b c d e f g h the cat is very sad".split()
 
 

@@ -15,7 +15,7 @@ from flaxattn.errors import InputError
 from flaxattn.measures import head_scores as module
 from flaxattn.measures.head_scores import Subject, head_scores, subject_of
 from flaxattn.measures.role_tests import Test, find_roles
-from flaxattn.measures.score_terms import Asked, Column
+from flaxattn.measures.score_terms import ScoreName, ScoreOptions
 from flaxattn.measures.scores import Scores, Tally, scores_of
 from flaxattn.pipeline.extraction import extract
 from flaxattn.text.position_labels import layout_of
@@ -23,7 +23,7 @@ from flaxattn.text.position_labels import layout_of
 pytestmark = pytest.mark.usefixtures("one_device")
 
 RELATIONS = ("nsubj", "obj", "amod")
-ASKED = Asked(relations=RELATIONS)
+ASKED = ScoreOptions(relations=RELATIONS)
 FORMS = "a b c the cat is very sad , .".split()
 
 
@@ -108,12 +108,12 @@ def test_pairs_of_texts(bert, parity):
     rng = np.random.default_rng(1)
     firsts = [" ".join(rng.choice(FORMS, n)) for n in (3, 9, 5)]
     seconds = [" ".join(rng.choice(FORMS, n)) for n in (4, 2, 8)]
-    asked = Asked(annotated=False, pande_parity=parity)
+    asked = ScoreOptions(annotated=False, pande_parity=parity)
     subjects = [
         Subject(str(n), *texts) for n, texts in enumerate(zip(firsts, seconds, strict=True))
     ]
     (found,) = head_scores(bert, subjects, asked)
-    rare = Column("strongest", "rare")  # how often words occur is not known to single traces
+    rare = ScoreName("strongest", "rare")  # how often words occur is not known to single traces
     values = {column: values for column, values in found.values.items() if column != rare}
     dense = scores_of(extract(bert, firsts, seconds), asked)
     assert_same(dense, dataclasses.replace(found, values=values))
@@ -129,7 +129,7 @@ def test_windows_and_batches_change_nothing(bert, sentences, streamed, monkeypat
     parts = list(head_scores(bert, subjects, ASKED, batch_tokens=64, watch=seen.append))
     assert [len(part) for part in parts] == [4, 4, 3]
     assert sum(seen) == len(sentences)
-    rare = Column("strongest", "rare")
+    rare = ScoreName("strongest", "rare")
     whole, once = (
         dataclasses.replace(scores, values={c: v for c, v in scores.values.items() if c != rare})
         for scores in (Scores.joined(parts), streamed)
@@ -182,6 +182,6 @@ def test_long_texts_are_named_or_cut(bert):
 
 def test_what_has_no_roles_is_refused(bert, gpt2):
     with pytest.raises(InputError, match="roles of heads are defined for encoders; 'g' is none"):
-        list(head_scores(gpt2, [Subject("x", "a b")], Asked(annotated=False)))
+        list(head_scores(gpt2, [Subject("x", "a b")], ScoreOptions(annotated=False)))
     with pytest.raises(InputError, match="text 'y' has no second text, and others have one"):
         list(head_scores(bert, [Subject("x", "a", "b"), Subject("y", "a")], ASKED))

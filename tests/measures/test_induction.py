@@ -29,7 +29,7 @@ from flaxattn.measures.induction import (
     repeated_tokens,
 )
 from flaxattn.models.layers import MultiHeadAttention
-from flaxattn.trace.record import Seen
+from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.trace import Trace
 
 N, S = 6, 13
@@ -169,7 +169,9 @@ def test_a_circuit_built_by_hand_is_found():
         capture=capture,
     )
     weights = np.stack([layer[0].weights, layer[1].weights])
-    found = repeat_scores(Trace(decoder=Seen(weights=weights, layers=(0, 1), heads=(0,))), N)
+    found = repeat_scores(
+        Trace(decoder=AttentionRecord(weights=weights, layers=(0, 1), heads=(0,))), N
+    )
     assert found.scores[PREVIOUS][0, 0] > 0.99
     assert found.scores[INDUCTION][1, 0] > 0.99
     assert found.scores[INDUCTION][0, 0] < 0.01 > found.scores[DUPLICATE].max()
@@ -241,7 +243,8 @@ def test_a_figure_shows_the_scores():
 
 
 WINDOW = dataclasses.replace(
-    Seen(weights=uniform()[None, None, None], layers=(0,), heads=(0,)), query_window=(0, S)
+    AttentionRecord(weights=uniform()[None, None, None], layers=(0,), heads=(0,)),
+    query_window=(0, S),
 )
 
 

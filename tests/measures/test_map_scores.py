@@ -11,13 +11,13 @@ from flaxattn.measures.divergence import jensen_shannon
 from flaxattn.measures.head_pairs import beginning
 from flaxattn.measures.head_scores import Subject, subject_of
 from flaxattn.measures.map_scores import default_side, head_pairs, map_scores
-from flaxattn.measures.score_terms import Asked, Column
+from flaxattn.measures.score_terms import ScoreName, ScoreOptions
 from flaxattn.measures.scores import scores_of
 from flaxattn.pipeline.extraction import extract
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_device")]
 
-PLAIN = Asked(annotated=False)
+PLAIN = ScoreOptions(annotated=False)
 WORDS = "a b c the cat is very sad , .".split()
 
 
@@ -50,7 +50,7 @@ def test_a_decoder(gpt2, some):
     (found,) = map_scores(gpt2, subjects(some), PLAIN, watch=watched.append)
     assert_same(scores_of(extract(gpt2, some), PLAIN, side="decoder"), found)
     assert sum(watched) == 5 and found.side == "decoder"
-    assert Column("score", "induction") in found.values
+    assert ScoreName("score", "induction") in found.values
 
 
 @pytest.mark.parametrize("side", ["cross", pytest.param("decoder", marks=pytest.mark.slow)])
@@ -70,7 +70,7 @@ def test_targets_that_are_not_given_are_written(seq2seq, some):
 
 def test_relations_in_a_decoder(gpt2):
     """Against the weights themselves; every word is a piece."""
-    asked = Asked(relations=("nsubj",))
+    asked = ScoreOptions(relations=("nsubj",))
     sentence = Sentence(
         "s",
         "the cat is sad",
@@ -86,9 +86,9 @@ def test_relations_in_a_decoder(gpt2):
     (found,) = map_scores(gpt2, [subject_of(sentence)], asked)
     (trace,) = extract(gpt2, [sentence.text])
     weights = np.asarray(trace.decoder.weights)[:, 0]
-    score = found.values[Column("score", "dependent(nsubj)")][0]
+    score = found.values[ScoreName("score", "dependent(nsubj)")][0]
     np.testing.assert_allclose(score, 4 * weights[..., 3, 1], atol=1e-5)
-    assert Column("score", "governor(nsubj)") not in found.values
+    assert ScoreName("score", "governor(nsubj)") not in found.values
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_what_a_model_has_not(bert, gpt2, some):
     with pytest.raises(InputError, match="'g' has no attention of side 'cross'\nit has decoder"):
         next(map_scores(gpt2, subjects(some), PLAIN, side="cross"))
     with pytest.raises(InputError, match="the notebooks are about an encoder by itself"):
-        next(map_scores(gpt2, subjects(some), Asked(annotated=False, pande_parity=True)))
+        next(map_scores(gpt2, subjects(some), ScoreOptions(annotated=False, pande_parity=True)))
     with pytest.raises(InputError, match="reads single texts, received pairs"):
         next(map_scores(gpt2, subjects(some, some), PLAIN))
     assert (default_side(bert), default_side(gpt2)) == ("encoder", "decoder")

@@ -9,7 +9,7 @@ import pytest
 from flaxattn.kernels.contract import Capture, Sieve
 from flaxattn.measures.dense_scores import dense_values, sources
 from flaxattn.measures.recorded_scores import recorded_values, requests_of
-from flaxattn.measures.score_terms import Asked, Column, terms_of
+from flaxattn.measures.score_terms import ScoreName, ScoreOptions, terms_of
 
 SIEVES = (
     Sieve("after", offsets=(1, 1)),
@@ -36,7 +36,7 @@ def recorded(weights, layout):
 @pytest.fixture(params=["single", "pair"])
 def text(request):
     layout = getattr(laid_out, request.param)()
-    asked = Asked(annotated=request.param == "single", relations=("nsubj", "obj", "amod"))
+    asked = ScoreOptions(annotated=request.param == "single", relations=("nsubj", "obj", "amod"))
     weights = laid_out.random_maps(2, 3, len(layout), np.random.default_rng(5))
     return weights, layout, terms_of(layout, asked)
 
@@ -57,16 +57,16 @@ def test_statistics_tell_what_maps_tell(text):
 @pytest.mark.parametrize(
     ("names", "column", "request_"),
     [
-        (("entropy",), Column("mean", "entropy"), 'stats=("entropy",)'),
-        (("received",), Column("score", "sep"), 'stats=("received",)'),
-        (("topk_indices",), Column("strongest", "next"), 'stats=("topk(4)",)'),
-        (("near",), Column("score", "local"), 'stats=(Sieve("local", offsets=(-2, 2)),)'),
-        (("mine",), Column("mean", "own segment"), 'Sieve("own segment", same_segment=True)'),
+        (("entropy",), ScoreName("mean", "entropy"), 'stats=("entropy",)'),
+        (("received",), ScoreName("score", "sep"), 'stats=("received",)'),
+        (("topk_indices",), ScoreName("strongest", "next"), 'stats=("topk(4)",)'),
+        (("near",), ScoreName("score", "local"), 'stats=(Sieve("local", offsets=(-2, 2)),)'),
+        (("mine",), ScoreName("mean", "own segment"), 'Sieve("own segment", same_segment=True)'),
     ],
 )
 def test_what_is_missing_is_recorded_by_what_is_named(names, column, request_):
     layout = laid_out.single()
-    terms = terms_of(layout, Asked(relations=("nsubj",)))
+    terms = terms_of(layout, ScoreOptions(relations=("nsubj",)))
     weights = laid_out.random_maps(2, 2, len(layout), np.random.default_rng(0))
     stats = recorded(weights, layout)
     capture = Capture(stats=SIEVES)
@@ -79,19 +79,19 @@ def test_what_is_missing_is_recorded_by_what_is_named(names, column, request_):
 
 def test_a_sieve_counts_by_its_conditions():
     layout = laid_out.single()
-    terms = terms_of(layout, Asked(relations=("nsubj",)))
+    terms = terms_of(layout, ScoreOptions(relations=("nsubj",)))
     stats = {"next": np.ones((1, 1, len(layout)))}
     other = Capture(stats=(Sieve("next", offsets=(2, 2)),))
     assert not recorded_values(stats, other, layout, terms)
     right = Capture(stats=(Sieve("next", offsets=(1, 1)),))
     found = recorded_values(stats, right, layout, terms)
-    assert found[Column("mean", "next")] == 1 and len(found) == 2
+    assert found[ScoreName("mean", "next")] == 1 and len(found) == 2
 
 
 def test_too_few_of_the_largest_do_not_tell_the_strongest():
     layout = laid_out.pair()  # three delimiters: the strongest plain key may be the fourth
-    terms = terms_of(layout, Asked(annotated=False))
+    terms = terms_of(layout, ScoreOptions(annotated=False))
     keys = np.zeros((1, 1, len(layout), 3), int)
     found = recorded_values({"topk_indices": keys}, Capture(), layout, terms)
-    assert Column("strongest", "next") not in found
-    assert Column("pattern", "next strongest") in found, "the largest of all is known"
+    assert ScoreName("strongest", "next") not in found
+    assert ScoreName("pattern", "next strongest") in found, "the largest of all is known"

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from flaxattn.errors import InputError
 from flaxattn.measures.patterns import best_offset, labels
 from flaxattn.measures.role_tests import Test, facts, find_roles, highest_local
-from flaxattn.measures.score_terms import Asked, Column
+from flaxattn.measures.score_terms import ScoreName, ScoreOptions
 from flaxattn.measures.scores import Scores, Tally, intervals, moments_of
 from flaxattn.measures.significance import adjusted, t_test
 from flaxattn.text.position_labels import Arc
 
-ASKED = Asked(relations=("nsubj", "obj"))
+ASKED = ScoreOptions(relations=("nsubj", "obj"))
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def test_t_tests_are_those_of_scipy(scores, tau):
     roles = find_roles(Tally.of(scores), ASKED, Test(tau=tau, correction="none"))
     assert roles.tests == 6 * len(roles.roles)
     for name, role in roles.roles.items():
-        values = scores.values[Column("score", name)].astype(np.float64)
+        values = scores.values[ScoreName("score", name)].astype(np.float64)
         values = values[~np.isnan(values).any((1, 2))]
         assert role.count == len(values) == (8 if name.endswith("(obj)") else 12)
         oracle = scipy.stats.ttest_1samp(values, tau, alternative="greater")
@@ -48,15 +48,15 @@ def test_t_tests_are_those_of_scipy(scores, tau):
         assert (role.found == (oracle.pvalue < 0.05)).all()
         np.testing.assert_allclose(role.score, values.mean(0))
     control = roles.roles["governor(obj)"].beyond
-    differences = scores.values[Column("score", "governor(obj)")].astype(np.float64)
-    differences -= scores.values[Column("control", "governor(obj)")]
+    differences = scores.values[ScoreName("score", "governor(obj)")].astype(np.float64)
+    differences -= scores.values[ScoreName("control", "governor(obj)")]
     differences = differences[~np.isnan(differences).any((1, 2))]
     oracle = scipy.stats.ttest_1samp(differences, 0, alternative="greater")
     np.testing.assert_allclose(control, oracle.pvalue, rtol=1e-5)
 
 
 def test_parity_divides_by_n(scores):
-    values = scores.values[Column("score", "local")].astype(np.float64)
+    values = scores.values[ScoreName("score", "local")].astype(np.float64)
     t, _ = t_test(moments_of(values), 1.0, population=True)
     n = len(values)
     oracle = (values.mean(0) - 1) / (values.std(0) / np.sqrt(n))
@@ -142,7 +142,7 @@ def test_tallies_merge_in_any_order(scores, cuts, random):
 def test_intervals_are_those_of_scipy(scores):
     """As far as two sets of draws agree: a twentieth of the interval."""
     found = intervals(scores, draws=4000)
-    for column in (Column("score", "local"), Column("score", "governor(obj)")):
+    for column in (ScoreName("score", "local"), ScoreName("score", "governor(obj)")):
         values = scores.values[column].astype(np.float64)
         values = values[~np.isnan(values).any((1, 2))]
         oracle = scipy.stats.bootstrap(
@@ -169,7 +169,7 @@ def test_tau_that_no_text_reaches_is_said_with_the_length_that_would():
     rng = np.random.default_rng(4)
     layouts = [laid_out.plain(4, n) for n in range(3)]
     maps = [laid_out.random_maps(1, 1, 6, rng) for _ in layouts]
-    asked = Asked(annotated=False)
+    asked = ScoreOptions(annotated=False)
     roles = find_roles(Tally.of(laid_out.scores_from(maps, layouts, asked)), asked, Test(tau=3))
     told = roles.warnings()
     assert (
@@ -186,7 +186,7 @@ def test_tau_that_no_text_reaches_is_said_with_the_length_that_would():
     assert (reach.length, reach.keys, reach.mass) == (6, pytest.approx(1), pytest.approx(0.5))
     entropic = roles.roles["block_entropy"].reach
     assert (entropic.keys, entropic.mass, entropic.needed) == (None, None, 21)
-    parity = Asked(annotated=False, pande_parity=True)
+    parity = ScoreOptions(annotated=False, pande_parity=True)
     pairs = laid_out.scores_from(
         [laid_out.random_maps(1, 1, 10, rng)] * 2, [laid_out.pair()] * 2, parity
     )
@@ -232,7 +232,7 @@ def test_pure_heads_fire_exactly_their_label(name):
         tokens = layout.tokens.copy()
         tokens[9:17] = tokens[1:9]  # every word twice
         layouts.append(dataclasses.replace(layout, tokens=tokens))
-    asked = Asked(annotated=False)
+    asked = ScoreOptions(annotated=False)
     maps = [pure(layout, heads(layout)[name][0]) for layout in layouts]
     found = labels(Tally.of(laid_out.scores_from(maps, layouts, asked)))
     assert {label.label for label in found} == heads(layouts[0])[name][1]
@@ -240,7 +240,7 @@ def test_pure_heads_fire_exactly_their_label(name):
 
 
 def test_patterns_of_pairs_and_of_pieces():
-    asked = Asked(annotated=False)
+    asked = ScoreOptions(annotated=False)
     across = [pure(laid_out.pair(), lambda i: {1: [5], 2: [7], 5: [1], 7: [2]}.get(i, [0]))] * 3
     found = labels(Tally.of(laid_out.scores_from(across, [laid_out.pair()] * 3, asked)))
     assert "same token in the other text" in {label.label for label in found}
@@ -251,7 +251,7 @@ def test_patterns_of_pairs_and_of_pieces():
 
 def test_pure_heads_have_exactly_their_roles():
     layouts = [laid_out.plain(30, n) for n in range(4)]
-    asked = Asked(annotated=False)
+    asked = ScoreOptions(annotated=False)
     # The window holds 5 of 32 keys: a head on the next token scores 32 / 5.
     expected = {
         "next": ["local"],
@@ -276,7 +276,7 @@ def test_a_syntactic_head_is_found_and_a_positional_one_is_seen_through():
         ends = rng.permutation(20)[:8]
         arcs = [Arc(int(a), int(b), "nsubj") for a, b in zip(ends[::2], ends[1::2], strict=True)]
         layouts.append(dataclasses.replace(layout, arcs=arcs))
-    asked = Asked(relations=("nsubj",))
+    asked = ScoreOptions(relations=("nsubj",))
     maps = []
     for layout in layouts:
         governor = {arc.dependent + 1: arc.governor + 1 for arc in layout.arcs}

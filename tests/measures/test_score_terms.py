@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 
 from flaxattn.errors import InputError
 from flaxattn.measures.dense_scores import dense_values
-from flaxattn.measures.score_terms import Asked, Column, check_relations, terms_of
+from flaxattn.measures.score_terms import ScoreName, ScoreOptions, check_relations, terms_of
 from flaxattn.measures.scores import scores_of
 from flaxattn.trace.trace import Trace
 
-ASKED = Asked(relations=("nsubj", "obj", "amod"))
+ASKED = ScoreOptions(relations=("nsubj", "obj", "amod"))
 PLAIN_ROLES = ("local", "cls", "sep", "delimiter", "block")
 
 
 def value(weights, layout, kind, name, asked=ASKED):
-    return dense_values(weights, layout, terms_of(layout, asked))[Column(kind, name)]
+    return dense_values(weights, layout, terms_of(layout, asked))[ScoreName(kind, name)]
 
 
 @pytest.mark.parametrize("text", ["single", "pair"])
@@ -27,7 +27,7 @@ def test_uniform_attention_scores_exactly_one_on_every_plain_role(text):
     layout = getattr(laid_out, text)()
     count = len(layout)
     uniform = np.full((count, count), 1 / count)
-    asked = Asked(ASKED.relations, annotated=text == "single")
+    asked = ScoreOptions(ASKED.relations, annotated=text == "single")
     found = dense_values(uniform, layout, terms_of(layout, asked))
     scores = {c.name: v for c, v in found.items() if c.kind in ("score", "control")}
     assert set(scores) >= set(PLAIN_ROLES)
@@ -35,7 +35,7 @@ def test_uniform_attention_scores_exactly_one_on_every_plain_role(text):
     assert log == pytest.approx(np.log(count))
     assert all(score == pytest.approx(1, abs=1e-12) for score in scores.values())
     assert len(scores) == (13 if text == "single" else 5)
-    assert found[Column("mean", "entropy")] == pytest.approx(np.log(count))
+    assert found[ScoreName("mean", "entropy")] == pytest.approx(np.log(count))
 
 
 def brute(weights, layout, keys, queries=None):
@@ -65,7 +65,7 @@ def test_plain_roles_are_what_loops_make_them(text):
             if layout.segments[i] == layout.segments[j] and j not in (0, *ends)
         ],
     }
-    asked = Asked(annotated=False)
+    asked = ScoreOptions(annotated=False)
     for role, keys in sets.items():
         expected = brute(weights, layout, keys)
         assert value(weights, layout, "score", role, asked) == pytest.approx(expected, abs=1e-12)
@@ -92,11 +92,11 @@ def test_syntactic_roles_take_both_directions_and_subtypes():
         [weights[1, [2, 3]].mean(), weights[4, [2, 3]].mean(), weights[5, 4], weights[6, 4]]
     )
     assert value(weights, layout, "score", "governor(any)") == pytest.approx(every)
-    exact = Asked(relations=("nsubj:pass",))
+    exact = ScoreOptions(relations=("nsubj:pass",))
     score = value(weights, layout, "score", "governor(nsubj:pass)", exact)
     assert score == pytest.approx(8 * weights[6, 4])
-    none = terms_of(layout, Asked(relations=("iobj",)))
-    assert Column("score", "governor(iobj)") not in none.columns
+    none = terms_of(layout, ScoreOptions(relations=("iobj",)))
+    assert ScoreName("score", "governor(iobj)") not in none.columns
 
 
 def test_means_tags_and_dependency():
@@ -131,8 +131,8 @@ def test_controls_are_unrelated_words_as_far_apart():
     linked = {(0, 1), (1, 0), (2, 1), (1, 2), (3, 2), (2, 3), (4, 2), (2, 4)}
     seen = set()
     for seed in range(20):
-        terms = terms_of(layout, Asked(relations=("obj",), seed=seed))
-        pairs = terms.pairs[Column("control", "governor(obj)")]
+        terms = terms_of(layout, ScoreOptions(relations=("obj",), seed=seed))
+        pairs = terms.pairs[ScoreName("control", "governor(obj)")]
         words = {(layout.spelt[i], layout.spelt[j]) for i, j, _ in pairs}
         assert len(words) == 1
         ((one, other),) = words
@@ -140,7 +140,7 @@ def test_controls_are_unrelated_words_as_far_apart():
         assert (one, other) not in linked
         seen |= words
     assert seen == {(4, 3)}
-    again = [terms_of(layout, Asked(relations=("nsubj",), seed=3)).pairs for _ in range(2)]
+    again = [terms_of(layout, ScoreOptions(relations=("nsubj",), seed=3)).pairs for _ in range(2)]
     assert again[0] == again[1]
 
 
@@ -160,7 +160,7 @@ def test_strongest_keys_leave_delimiters_out():
 def test_pande_parity_repeats_the_quirks():
     layout = laid_out.pair()
     weights = laid_out.random_maps(1, 1, 10, np.random.default_rng(4))[0, 0]
-    parity = Asked(annotated=False, pande_parity=True)
+    parity = ScoreOptions(annotated=False, pande_parity=True)
     # The size of a band is (min(t + 2, N) + 1) - max(0, t - 2): one too large at the end.
     local = np.mean(
         [
@@ -176,11 +176,11 @@ def test_pande_parity_repeats_the_quirks():
     assert value(weights, layout, "score", "block", parity) == pytest.approx(block)
     mass = np.mean([weights[t, list(b)].sum() for t, b in enumerate(blocks)])
     assert value(weights, layout, "mass", "block", parity) == pytest.approx(mass)
-    alone = terms_of(laid_out.single(), Asked(pande_parity=True))
-    assert Column("score", "block") not in alone.columns
+    alone = terms_of(laid_out.single(), ScoreOptions(pande_parity=True))
+    assert ScoreName("score", "block") not in alone.columns
     # Pieces are looked for from the beginning: the second "a" is taken for the first.
     weights = laid_out.random_maps(1, 1, 8, np.random.default_rng(5))[0, 0]
-    parity = Asked(relations=("amod",), pande_parity=True)
+    parity = ScoreOptions(relations=("amod",), pande_parity=True)
     score = value(weights, laid_out.single(), "score", "governor(amod)", parity)
     assert score == pytest.approx(8 * weights[1, 4])
 
@@ -206,11 +206,11 @@ def test_scores_are_linear_in_attention(seed, share):
 def test_no_score_exceeds_its_ceiling(seed):
     rng = np.random.default_rng(seed)
     layout = laid_out.single() if seed % 2 else laid_out.pair()
-    terms = terms_of(layout, Asked(ASKED.relations, annotated=bool(seed % 2)))
+    terms = terms_of(layout, ScoreOptions(ASKED.relations, annotated=bool(seed % 2)))
     weights = rng.dirichlet(np.full(len(layout), 0.02), (40, len(layout)))
     found = dense_values(weights, layout, terms)
     for role, ceiling in terms.ceilings.items():
-        assert (found[Column("score", role)] <= ceiling + 1e-9).all(), role
+        assert (found[ScoreName("score", role)] <= ceiling + 1e-9).all(), role
 
 
 def test_a_trace_tells_its_layout():
@@ -222,7 +222,7 @@ def test_a_trace_tells_its_layout():
         special=layout.special[None],
         segments=layout.segments[None],
     )
-    asked = Asked(annotated=False)
+    asked = ScoreOptions(annotated=False)
     found = scores_of([trace], asked)
     expected = dense_values(weights, layout, terms_of(layout, asked))
     for column in expected.keys() & found.values.keys():
@@ -234,12 +234,12 @@ def test_what_cannot_be_scored_says_why():
     weights = laid_out.random_maps(1, 1, 4, np.random.default_rng(0))[:, None]
     bare = Trace.from_arrays(weights, [["a"] * 4])
     with pytest.raises(InputError, match="Roles need one text and its special pieces"):
-        scores_of([bare], Asked(annotated=False))
+        scores_of([bare], ScoreOptions(annotated=False))
     with pytest.raises(InputError, match="There is no text"):
-        scores_of([], Asked(annotated=False))
+        scores_of([], ScoreOptions(annotated=False))
     stats = Trace.from_arrays(stats={"entropy": weights[..., 0]}, tokens=[["a"] * 4])
     with pytest.raises(InputError, match="this trace has none"):
-        scores_of([stats], Asked(annotated=False))
+        scores_of([stats], ScoreOptions(annotated=False))
     with pytest.raises(InputError, match="'dobj' is no relation between words"):
         check_relations(["nsubj", "dobj"])
     assert len(check_relations(["all"])) == 36

@@ -10,11 +10,11 @@ import pytest
 
 from flaxattn.measures.dense_scores import dense_values
 from flaxattn.measures.role_tests import Test
-from flaxattn.measures.score_terms import Asked, Column, terms_of, tree_terms
+from flaxattn.measures.score_terms import ScoreName, ScoreOptions, terms_of, tree_terms
 from flaxattn.measures.shuffled_trees import found_by_chance, shuffled
 from flaxattn.text.position_labels import Arc
 
-ASKED = Asked(relations=("nsubj",))
+ASKED = ScoreOptions(relations=("nsubj",))
 
 
 def texts(count, follow, seed=0):
@@ -51,7 +51,7 @@ def test_terms_of_the_tree_are_those_of_all():
     whole, tree = terms_of(layout, ASKED), tree_terms(layout, ASKED)
     assert tree.pairs.items() <= whole.pairs.items()
     weights = laid_out.random_maps(1, 2, 8, np.random.default_rng(0))
-    column = Column("score", "governor(nsubj)")
+    column = ScoreName("score", "governor(nsubj)")
     scores = dense_values(weights, layout, whole)[column]
     i, j, c = (np.array(part) for part in zip(*tree.pairs[column], strict=True))
     np.testing.assert_allclose(weights[..., i, j] @ c, scores)

@@ -11,14 +11,14 @@ import pytest
 from flaxattn.errors import InputError
 from flaxattn.measures.dense_scores import dense_values
 from flaxattn.measures.role_tests import Test, find_roles
-from flaxattn.measures.score_terms import Asked, Column, terms_of
+from flaxattn.measures.score_terms import ScoreName, ScoreOptions, terms_of
 from flaxattn.measures.scores import Tally, scores_of
 from flaxattn.measures.side_scores import columns, cross_sieves, self_sieves, sieves_of, values_of
-from flaxattn.trace.record import Seen
+from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.trace import Trace
 
-PLAIN = Asked(annotated=False)
-TREE = Asked(relations=("nsubj", "obj"))
+PLAIN = ScoreOptions(annotated=False)
+TREE = ScoreOptions(relations=("nsubj", "obj"))
 WRITTEN = ["x", "b", "y", "c", "d", "</s>"]
 SOURCE, SPECIAL = ["a", "b", "b", "c", "</s>"], np.array([False] * 4 + [True])
 
@@ -67,7 +67,7 @@ def test_uniform_attention_scores_exactly_one_on_every_role(side):
     assert trees == both - unseen
     assert set(sieves.linear) <= set(columns(side, TREE))
     log = np.log(seen.sum(1)).mean()
-    assert found[Column("mean", "entropy")].item() == pytest.approx(log)
+    assert found[ScoreName("mean", "entropy")].item() == pytest.approx(log)
 
 
 def brute(weights, seen, keys):
@@ -103,16 +103,16 @@ def test_roles_of_a_decoder_are_what_loops_make_them():
     }
     for name, keys in sets.items():
         lift, mass, top = brute(weights, seen, keys)
-        assert found[Column("score", name)].item() == pytest.approx(lift), name
-        assert found[Column("mass", name)].item() == pytest.approx(mass), name
+        assert found[ScoreName("score", name)].item() == pytest.approx(lift), name
+        assert found[ScoreName("mass", name)].item() == pytest.approx(mass), name
         assert sieves.ceilings[name] == pytest.approx(top), name
     assert "delimiter" not in sieves.ceilings
     offset = abs(np.subtract.outer(range(8), range(8)))
     distance = (weights * offset).sum() / 8
-    assert found[Column("mean", "distance")].item() == pytest.approx(distance)
-    assert found[Column("mean", "first")].item() == pytest.approx(weights[:, 0].mean())
-    assert found[Column("mean", "max")].item() == pytest.approx(weights.max(1).mean())
-    assert found[Column("mean", "sum_sq")].item() == pytest.approx((weights**2).sum() / 8)
+    assert found[ScoreName("mean", "distance")].item() == pytest.approx(distance)
+    assert found[ScoreName("mean", "first")].item() == pytest.approx(weights[:, 0].mean())
+    assert found[ScoreName("mean", "max")].item() == pytest.approx(weights.max(1).mean())
+    assert found[ScoreName("mean", "sum_sq")].item() == pytest.approx((weights**2).sum() / 8)
 
 
 def test_relations_in_a_decoder_are_those_it_sees():
@@ -124,9 +124,9 @@ def test_relations_in_a_decoder_are_those_it_sees():
     found = values_of(weights[None, None], sieves)
     # nsubj: word 0 on word 1, which comes after it; and nsubj:pass: word 4 on word 2, before it.
     verb = np.mean([weights[i, 1] * (i + 1) for i in (2, 3)])
-    assert found[Column("score", "dependent(nsubj)")].item() == pytest.approx(verb)
-    assert found[Column("score", "governor(nsubj)")].item() == pytest.approx(weights[6, 4] * 7)
-    assert found[Column("mass", "governor(nsubj)")].item() == pytest.approx(weights[6, 4])
+    assert found[ScoreName("score", "dependent(nsubj)")].item() == pytest.approx(verb)
+    assert found[ScoreName("score", "governor(nsubj)")].item() == pytest.approx(weights[6, 4] * 7)
+    assert found[ScoreName("mass", "governor(nsubj)")].item() == pytest.approx(weights[6, 4])
 
 
 def test_tags_and_linked_words_as_those_of_an_encoder():
@@ -136,16 +136,16 @@ def test_tags_and_linked_words_as_those_of_an_encoder():
     known = dense_values(weights, layout, terms_of(layout, TREE))
     both = values_of(weights, self_sieves(layout, TREE, causal=False))
     names = [column for column in known if column.kind == "tag"]
-    for column in (*names, Column("mean", "dependency")):
+    for column in (*names, ScoreName("mean", "dependency")):
         np.testing.assert_allclose(both[column], known[column], atol=1e-12, err_msg=str(column))
     seen = weights * causal(8)
     found = values_of(seen, self_sieves(layout, TREE, causal=True))
     linked = [(2, 1), (3, 1), (4, 2), (4, 3), (5, 4), (6, 4)]  # pieces that see what is linked
     shares = {2: 0.5, 3: 0.5}
     mass = sum(seen[..., i, j] * shares.get(i, 1) for i, j in linked) / 5
-    np.testing.assert_allclose(found[Column("mean", "dependency")], mass)
+    np.testing.assert_allclose(found[ScoreName("mean", "dependency")], mass)
     verbs = seen[..., [2, 3]].sum((-1, -2)) / 8
-    np.testing.assert_allclose(found[Column("tag", "VERB")], verbs)
+    np.testing.assert_allclose(found[ScoreName("tag", "VERB")], verbs)
 
 
 def test_roles_of_cross_attention_are_what_loops_make_them():
@@ -162,7 +162,7 @@ def test_roles_of_cross_attention_are_what_loops_make_them():
     }
     for name, keys in sets.items():
         lift, _, top = brute(weights, np.ones((6, 5), bool), keys)
-        assert found[Column("score", name)].item() == pytest.approx(lift), name
+        assert found[ScoreName("score", name)].item() == pytest.approx(lift), name
         assert sieves.ceilings[name] == pytest.approx(top), name
     target = [SOURCE[0], "z"]
     assert "copy" in cross_sieves(target, SOURCE, SPECIAL).ceilings
@@ -214,7 +214,7 @@ def test_pure_heads_of_a_decoder_have_exactly_their_roles():
 
 def decoder_trace(weights, tokens):
     special = np.zeros((1, len(tokens)), bool)
-    seen = Seen(weights=weights, layers=(0,), heads=tuple(range(weights.shape[2])))
+    seen = AttentionRecord(weights=weights, layers=(0,), heads=tuple(range(weights.shape[2])))
     return Trace(decoder=seen, tokens=[tokens], special=special)
 
 

@@ -18,7 +18,7 @@ from flaxattn.measures.word_alignment import (
     word_alignment,
     word_weights,
 )
-from flaxattn.trace.record import Seen
+from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.trace import Trace
 
 # "ein Haus am See" read as ▁ein ▁Ha us ▁am ▁See </s>; "a lakehouse" written as ▁a ▁lake house </s>.
@@ -40,7 +40,9 @@ SENTENCES = st.lists(st.tuples(PAIRS, PAIRS, PAIRS), min_size=1, max_size=4)
 def traced(weights: Any, **fields: Any) -> Trace:
     """A trace of one sequence with cross-attention alone; weights are `[L, H, T, S]`."""
     array = np.asarray(weights, np.float32)[:, None]
-    seen = Seen(weights=array, layers=tuple(range(len(array))), heads=tuple(range(array.shape[2])))
+    seen = AttentionRecord(
+        weights=array, layers=tuple(range(len(array))), heads=tuple(range(array.shape[2]))
+    )
     told: dict[str, Any] = {"tokens": [SOURCE], "written": [WRITTEN], "words": [SOURCE_WORDS]}
     told["decoder_tokens"] = [["<s>", *WRITTEN[:-1]]]
     told["decoder_words"] = [[0, 1, 1, None]]
@@ -106,7 +108,7 @@ def test_padding_of_a_batch_changes_nothing() -> None:
     wide[0, 1, 0, 2:, 0] = 1  # rows of padding
     wide[0, 0, 0, 4:, 0] = 1
     trace = Trace(
-        cross=Seen(weights=wide, layers=(0,), heads=(0,)),
+        cross=AttentionRecord(weights=wide, layers=(0,), heads=(0,)),
         tokens=[SOURCE + ["<pad>"] * 2, ["a", "b", "c"] + ["<pad>"] * 5],
         words=[[*SOURCE_WORDS, None, None], [0, 1, 2] + [None] * 5],
         mask=np.arange(8) < np.array([[6], [3]]),

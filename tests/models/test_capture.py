@@ -17,7 +17,7 @@ from flaxattn.kernels.contract import Capture, Sieve
 from flaxattn.models.bert import ARCHITECTURES, Bert, BertForPreTraining
 from flaxattn.models.bert_config import BertConfig
 from flaxattn.models.layers import MultiHeadAttention
-from flaxattn.trace.record import Seen
+from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.trace import Trace
 
 CONFIG = BertConfig(
@@ -302,7 +302,7 @@ def test_trap_a_stack_loses_no_collection(params):
 def test_trap_values_are_not_wrapped_in_tuples(params):
     _, state = forward(params, capture=Capture(weights=True))
     record = state["intermediates"]["bert"]["encoder"]["layers"]["attention"]["seen"]
-    assert isinstance(record, Seen)
+    assert isinstance(record, AttentionRecord)
 
 
 def test_trap_other_collections_do_not_record(params):

@@ -9,13 +9,13 @@ import pytest
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from flaxattn.models.layers import Dropout
+from flaxattn.models.layers import DropoutLayer
 from flaxattn.train import sharding
 from flaxattn.train.recipe import Recipe
 
 
 def drop(x, rate, seed=0, deterministic=False):
-    return Dropout(rate).apply({}, x, deterministic, rngs={"dropout": jax.random.key(seed)})
+    return DropoutLayer(rate).apply({}, x, deterministic, rngs={"dropout": jax.random.key(seed)})
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])

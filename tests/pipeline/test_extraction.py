@@ -90,7 +90,7 @@ def test_the_last_layer_ends_with_its_attention(monkeypatch) -> None:
     params = module.init(jax.random.key(0), **given)["params"]
     calls, see = [], step.see
     monkeypatch.setattr(step, "see", lambda *args: calls.append(args) or see(*args))
-    step.Step(module, [params], fa.Capture(weights=True), None).begin(given)
+    step.DeviceStep(module, [params], fa.Capture(weights=True), None).begin(given)
     program = see.lower(*calls[0]).compile().as_text()
     entry = program[program.index("ENTRY") :]
     inner = sorted(re.findall(r"= f32\[([\d,]*\b97\b[\d,]*)\]\S* parameter", entry))
@@ -327,7 +327,7 @@ def scarce(monkeypatch) -> Callable[[int], list[int]]:
 
     def at_most(rows: int) -> list[int]:
         tried: list[int] = []
-        run = step.Step._run
+        run = step.DeviceStep._run
 
         def limited(self: Any, given: Any) -> Any:
             tried.append(len(given["input_ids"]))
@@ -335,7 +335,7 @@ def scarce(monkeypatch) -> Callable[[int], list[int]]:
                 raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 1 bytes.")
             return run(self, given)
 
-        monkeypatch.setattr(step.Step, "_run", limited)
+        monkeypatch.setattr(step.DeviceStep, "_run", limited)
         return tried
 
     return at_most
@@ -351,7 +351,7 @@ def test_out_of_memory_halves_the_batch(bert, texts, alone, scarce) -> None:
 
 
 def test_out_of_memory_when_results_are_fetched(bert, texts, alone, monkeypatch) -> None:
-    fetched, failed = step.Step._fetched, []
+    fetched, failed = step.DeviceStep._fetched, []
 
     def once(self: Any, seen: Any, first: int) -> Any:
         if not failed:
@@ -359,7 +359,7 @@ def test_out_of_memory_when_results_are_fetched(bert, texts, alone, monkeypatch)
             raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory while computing.")
         return fetched(self, seen, first)
 
-    monkeypatch.setattr(step.Step, "_fetched", once)
+    monkeypatch.setattr(step.DeviceStep, "_fetched", once)
     found = fa.extract(bert, texts, capture=MAPS, batch_tokens=256, devices=jax.devices()[:2])
     for one, other in zip(found, alone, strict=True):
         check_same(one, other)
@@ -384,7 +384,7 @@ def test_other_failures_are_told_as_they_are(bert, monkeypatch) -> None:
     def broken(self: Any, given: Any) -> Any:
         raise RuntimeError("INTERNAL: something else")
 
-    monkeypatch.setattr(step.Step, "_run", broken)
+    monkeypatch.setattr(step.DeviceStep, "_run", broken)
     with pytest.raises(RuntimeError, match="INTERNAL: something else"):
         fa.extract(bert, ["a"])
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from flaxattn.errors import InputError
 from flaxattn.pipeline.online_moments import Running, by_offset
-from flaxattn.trace.record import Seen
+from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.trace import Trace
 
 LAYERS, HEADS = (1, 3), (2, 0)
@@ -21,7 +21,7 @@ LAYERS, HEADS = (1, 3), (2, 0)
 def trace(seed: int, queries: int, keys: int, side: str = "cross", dtype: Any = "f4") -> Trace:
     rng = np.random.default_rng(seed)
     weights = rng.dirichlet(np.full(keys, 0.3), (2, 1, 2, queries)) * (255 if dtype == "u1" else 1)
-    seen = Seen(
+    seen = AttentionRecord(
         weights=weights.astype(dtype),  # type: ignore[arg-type]
         stats={
             "entropy": rng.normal(3, 1, (2, 1, 2, queries)).astype("f4"),  # type: ignore[dict-item]
@@ -123,7 +123,7 @@ def test_layers_and_heads_that_differ_are_kept_apart() -> None:
     running = Running("statistics")
     for layer, head in ((4, 7), (5, 6), (4, 7)):
         one = seen.map(lambda _, array: array[:1] if array.ndim < 3 else array[:1, :, :1])
-        running.add(Trace(cross=Seen(stats=one.stats, layers=(layer,), heads=(head,))))
+        running.add(Trace(cross=AttentionRecord(stats=one.stats, layers=(layer,), heads=(head,))))
     found = rows_of(running)
     assert {key[2:4] for key in found} == {(4, 7), (5, 6)}
     assert found["cross", "entropy", 4, 7, None][0] == 4
@@ -142,6 +142,8 @@ def test_what_cannot_be_reduced() -> None:
     with pytest.raises(InputError, match="Running: nothing is no reduction"):
         Running()
     with pytest.raises(InputError, match="this trace holds none"):
-        Running("offsets").add(Trace(cross=Seen(layers=(0,), heads=(0,)), tokens=[["a"]]))
+        Running("offsets").add(
+            Trace(cross=AttentionRecord(layers=(0,), heads=(0,)), tokens=[["a"]])
+        )
     with pytest.raises(InputError, match="has no column 'offset'"):
         Running.of_table(Running("offsets").table().drop_columns(["offset"]))

@@ -13,7 +13,7 @@ import pytest
 import flaxattn as fa
 from flaxattn.errors import InputError
 from flaxattn.kernels.contract import Capture, Sieve
-from flaxattn.pipeline.text_sizes import Size, measure_for, raw_bytes, sides
+from flaxattn.pipeline.text_sizes import TextSize, measure_for, raw_bytes, sides
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.store.model_fingerprint import mark
 
@@ -92,8 +92,8 @@ def test_counts_are_those_of_encoding(bert: Pretrained, dates: Pretrained) -> No
     limit = measure_for(bert, False)(TEXTS, None)[0].limit
     long = "cat " * (limit - 2)
     whole, over = measure_for(bert, False)([long, long + "cat cat"], None)
-    assert whole == Size(limit, 0, 0, 0, limit)
-    assert over == Size(limit, 0, 2, 0, limit)
+    assert whole == TextSize(limit, 0, 0, 0, limit)
+    assert over == TextSize(limit, 0, 2, 0, limit)
     assert reader.encode(long + "cat cat", max_length=limit, truncate=True).truncated == [2]
     reader = dates.tokenizer
     assert reader.count(DATES) == tokens(reader.encode(DATES))

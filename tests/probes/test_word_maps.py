@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flaxattn.errors import InputError
-from flaxattn.measures.score_terms import Asked, Column
+from flaxattn.measures.score_terms import ScoreName, ScoreOptions
 from flaxattn.measures.scores import Tally
 from flaxattn.probes.governor_probe import FROM_GOVERNOR, TO_GOVERNOR, Dependencies
 from flaxattn.probes.word_maps import ROOT, UNKNOWN, WordMaps, word_maps_of
@@ -181,7 +181,7 @@ def test_head_and_offset_are_chosen_on_other_sentences():
 def test_streamed_sums_say_the_same_of_the_strongest_piece():
     """Where each word is one piece and no head prefers the word itself, both ways agree."""
     rng = np.random.default_rng(5)
-    asked = Asked(relations=("nsubj", "obj"))
+    asked = ScoreOptions(relations=("nsubj", "obj"))
     layouts, maps = [], []
     for number in range(6):
         arcs = tuple(Arc(w, int(g), "nsubj") for w, g in enumerate(random_tree(5, rng)) if g >= 0)
@@ -195,7 +195,7 @@ def test_streamed_sums_say_the_same_of_the_strongest_piece():
     np.testing.assert_allclose(hits, dense.hits[TO_GOVERNOR, "nsubj"])
     np.testing.assert_allclose(dense.accuracy(TO_GOVERNOR, "nsubj"), hits / count)
     assert tally.offsets["governor(nsubj)"] == dense.offsets[TO_GOVERNOR, "nsubj"]
-    assert Column("hit", "dependent(nsubj)") in tally.moments
+    assert ScoreName("hit", "dependent(nsubj)") in tally.moments
 
 
 def test_what_no_sentence_has_and_heads_of_two_models():

@@ -406,7 +406,7 @@ def test_no_memory_at_all_is_told_and_leaves_whole_shards(
 
     with monkeypatch.context() as patch, pytest.raises(UnavailableError) as error:
         patch.setattr(step, "see", lambda *_: (_ for _ in ()).throw(MemoryError()))
-        patch.setattr(step.Step, "_bytes", lambda *_: 0)
+        patch.setattr(step.DeviceStep, "_bytes", lambda *_: 0)
         extract(tmp_path / "s")
     assert str(error.value).startswith("out of memory with a batch of ")
     assert len(str(error.value).splitlines()) == 3

@@ -15,7 +15,7 @@ from flaxattn.corpus.input_files import Fingerprint
 from flaxattn.corpus.texts import Columns
 from flaxattn.errors import InputError
 from flaxattn.kernels.contract import WEIGHT_DTYPES, Capture, Sieve
-from flaxattn.store.job_plan import Plan, Settings, Shard, read_plan
+from flaxattn.store.job_plan import JobPlan, Settings, ShardPlan, read_plan
 from flaxattn.store.model_fingerprint import ModelMark
 from flaxattn.trace.capture_json import capture_from_json, capture_to_json
 
@@ -39,7 +39,7 @@ CAPTURES = st.builds(
     dtype=st.sampled_from(WEIGHT_DTYPES),
     query_window=st.none() | st.just((2, 5)),
 )
-PLAN = Plan(
+PLAN = JobPlan(
     files=(Fingerprint("a.txt", 10, "0" * 64), Fingerprint("é.txt", 12, "1" * 64)),
     columns=Columns("text", "pair", "../id"),
     model=ModelMark("tiny", "BertModel", "float32", "a" * 64, "b" * 64, "c" * 64),
@@ -49,7 +49,7 @@ PLAN = Plan(
     tokens=50,
     bytes=500,
     rows={"rows": 6, "kept": 5, "bad": {"empty": 1}},
-    shards=(Shard(0, 3, 30, 300), Shard(3, 5, 20, 200)),
+    shards=(ShardPlan(0, 3, 30, 300), ShardPlan(3, 5, 20, 200)),
 )
 
 

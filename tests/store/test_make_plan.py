@@ -20,8 +20,8 @@ from flaxattn.corpus.input_files import find_inputs, fingerprint
 from flaxattn.corpus.texts import Columns
 from flaxattn.errors import CheckpointError, InputError
 from flaxattn.kernels.contract import Capture
-from flaxattn.pipeline.text_sizes import Size
-from flaxattn.store.job_plan import Plan, Settings, read_plan
+from flaxattn.pipeline.text_sizes import TextSize
+from flaxattn.store.job_plan import JobPlan, Settings, read_plan
 from flaxattn.store.make_plan import make_plan, prepare, shard_texts
 from flaxattn.store.model_fingerprint import ModelMark
 from flaxattn.store.verify_store import verify
@@ -31,27 +31,27 @@ TEXT = Columns()
 LIMIT = 20
 
 
-def measure(texts: Sequence[str], seconds: Sequence[str] | None) -> list[Size]:
+def measure(texts: Sequence[str], seconds: Sequence[str] | None) -> list[TextSize]:
     """A token per word; two words at the ends."""
     counts = [len(text.split()) + 2 for text in texts]
     targets = [len(text.split()) for text in seconds or [""] * len(texts)]
     return [
-        Size(min(n, LIMIT), min(m, LIMIT), max(0, n - LIMIT), max(0, m - LIMIT), LIMIT)
+        TextSize(min(n, LIMIT), min(m, LIMIT), max(0, n - LIMIT), max(0, m - LIMIT), LIMIT)
         for n, m in zip(counts, targets, strict=True)
     ]
 
 
-def squared(size: Size) -> int:
+def squared(size: TextSize) -> int:
     return size.source**2
 
 
-def asking(path: Path, columns: Columns = TEXT, **settings: Any) -> tuple[Plan, list[Any]]:
+def asking(path: Path, columns: Columns = TEXT, **settings: Any) -> tuple[JobPlan, list[Any]]:
     files = find_inputs([path])
     request = (columns, MARK, Capture(weights=True), Settings(**settings))
-    return Plan(fingerprint(files), *request), files
+    return JobPlan(fingerprint(files), *request), files
 
 
-def planned(path: Path, store: Path, columns: Columns = TEXT, **settings: Any) -> Plan:
+def planned(path: Path, store: Path, columns: Columns = TEXT, **settings: Any) -> JobPlan:
     asked, files = asking(path, columns, **settings)
     return prepare(store, asked, files, measure, squared)
 
@@ -242,7 +242,7 @@ def test_a_file_that_changes_while_it_is_read_is_told(tmp_path: Path) -> None:
     path = corpus(tmp_path / "a.txt", [3, 4])
     asked, files = asking(path)
 
-    def slow(texts: Sequence[str], seconds: Sequence[str] | None) -> list[Size]:
+    def slow(texts: Sequence[str], seconds: Sequence[str] | None) -> list[TextSize]:
         corpus(path, [3, 4, 5])
         return measure(texts, seconds)
 

@@ -33,7 +33,7 @@ from flaxattn.store.commit_shards import commit_shards
 from flaxattn.store.engines import engine_of
 from flaxattn.store.extract_to import Watcher
 from flaxattn.store.job_plan import read_plan
-from flaxattn.store.ray_session import RayOptions, Size, connected, size_of
+from flaxattn.store.ray_session import ClusterSize, RayOptions, connected, size_of
 from flaxattn.store.ray_worker import Errand, Worker
 from flaxattn.store.shard_writer import ShardReport
 from flaxattn.store.verify_store import verify
@@ -328,12 +328,12 @@ def test_folders_of_killed_jobs_are_swept_away_and_no_others(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("machines", "options", "expected"),
     [
-        ([{"CPU": 8}], {}, Size(1, 0, 1)),
-        ([{"CPU": 8}, {"CPU": 4}, {"CPU": 0}], {"cpus": 4}, Size(2, 0, 4)),
-        ([{"CPU": 64, "GPU": 8}, {"CPU": 2, "GPU": 4}, {"CPU": 8}], {}, Size(10, 1, 1)),
-        ([{"CPU": 64, "GPU": 8}], {"gpus": 3}, Size(2, 3, 1)),
-        ([{"CPU": 64, "GPU": 8}], {"gpus": 0, "workers": 5}, Size(5, 0, 1, True)),
-        ([{"CPU": 1, "GPU": 2}], {"cpus": 0}, Size(2, 1, 0)),
+        ([{"CPU": 8}], {}, ClusterSize(1, 0, 1)),
+        ([{"CPU": 8}, {"CPU": 4}, {"CPU": 0}], {"cpus": 4}, ClusterSize(2, 0, 4)),
+        ([{"CPU": 64, "GPU": 8}, {"CPU": 2, "GPU": 4}, {"CPU": 8}], {}, ClusterSize(10, 1, 1)),
+        ([{"CPU": 64, "GPU": 8}], {"gpus": 3}, ClusterSize(2, 3, 1)),
+        ([{"CPU": 64, "GPU": 8}], {"gpus": 0, "workers": 5}, ClusterSize(5, 0, 1, True)),
+        ([{"CPU": 1, "GPU": 2}], {"cpus": 0}, ClusterSize(2, 1, 0)),
     ],
 )
 def test_one_worker_for_each_gpu_or_each_machine(machines, options, expected) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from flaxattn.errors import InputError
-from flaxattn.trace.record import Seen
+from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.trace import Trace
 
 RNG = np.random.default_rng(0)
@@ -19,7 +19,7 @@ MASK = np.array([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0], [0, 0, 1, 1, 1]], bool)
 
 
 def full_trace():
-    seen = Seen(
+    seen = AttentionRecord(
         weights=WEIGHTS,
         scores=WEIGHTS,
         query=RNG.normal(size=(2, 3, 5, 4, 8)),
@@ -181,13 +181,15 @@ def test_sides_that_do_not_fit_their_tokens(arguments):
 
 @pytest.mark.parametrize(("given", "name"), [((), "tokens"), (TOKENS, "decoder_tokens")])
 def test_a_trace_without_tokens_cannot_be_cut(given, name):
-    seen = Seen(weights=shares(1, 3, 2, 4, 5), layers=(0,), heads=(0, 1))
+    seen = AttentionRecord(weights=shares(1, 3, 2, 4, 5), layers=(0,), heads=(0, 1))
     with pytest.raises(InputError, match=rf"This trace holds no {name}, so no sequence"):
         Trace(cross=seen, tokens=given)[0]
 
 
 def test_what_was_not_captured_is_said():
-    trace = dataclasses.replace(full_trace(), encoder=Seen(stats={"lse": WEIGHTS[..., 0]}))
+    trace = dataclasses.replace(
+        full_trace(), encoder=AttentionRecord(stats={"lse": WEIGHTS[..., 0]})
+    )
     with pytest.raises(InputError, match="holds no weights") as caught:
         trace.attentions  # noqa: B018  # a property that raises
     assert "capture=Capture(weights=True)" in str(caught.value)

@@ -11,7 +11,7 @@ import flaxattn as fa
 from flaxattn.errors import InputError
 from flaxattn.measures.head_measures import cross_measures, head_measures
 from flaxattn.measures.word_alignment import piece_weights
-from flaxattn.trace.record import Seen
+from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.trace import Trace
 from flaxattn.views.figures.plot_heads import plot_heads
 
@@ -24,7 +24,7 @@ ROWS, COLUMNS = (2, 6), (1, 5)
 
 def held(**fields):
     """A decoder's record of a window."""
-    return Seen(
+    return AttentionRecord(
         weights=WEIGHTS[..., slice(*ROWS), slice(*COLUMNS)],
         stats={"entropy": WEIGHTS[..., 0]},
         layers=(4,),

@@ -12,17 +12,17 @@ import pytest
 
 from flaxattn.files import sha256_of
 from flaxattn.train.columns import Column
-from flaxattn.train.corpus import COLUMNS, INDEX, Corpus
+from flaxattn.train.corpus import COLUMNS, INDEX, TokenCorpus
 
 Documents = Sequence[Sequence[Sequence[int]]]
-Store = Callable[[Documents], Corpus]
+Store = Callable[[Documents], TokenCorpus]
 
 
 @pytest.fixture(scope="session")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     """Puts documents of sentences of ids on disk, as text would have been."""
 
-    def write(documents: Documents) -> Corpus:
+    def write(documents: Documents) -> TokenCorpus:
         folder: Path = tmp_path_factory.mktemp("corpus")
         sentences = [sentence for document in documents for sentence in document]
         shares = np.random.default_rng(0).integers(2**64, size=len(documents), dtype=np.uint64)
@@ -37,6 +37,6 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
                 column.extend(values)
         digests = {name: sha256_of(folder / name) for name in COLUMNS}
         (folder / INDEX).write_text(json.dumps({"files": digests}), encoding="utf-8")
-        return Corpus(folder)
+        return TokenCorpus(folder)
 
     return write

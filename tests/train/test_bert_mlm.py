@@ -19,7 +19,7 @@ from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.train import bert_mlm
 from flaxattn.train.initial import initial_parameters
 from flaxattn.train.optimizers import bert_adamw
-from flaxattn.train.pretraining_data import Batch
+from flaxattn.train.pretraining_data import PretrainingBatch
 from flaxattn.train.recipe import PretrainRecipe
 from flaxattn.train.report import read_metrics
 from flaxattn.train.run_folder import RunFolder
@@ -126,13 +126,13 @@ def test_initial_parameters_follow_the_recipe(run: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def batch(run: Path) -> Batch:
+def batch(run: Path) -> PretrainingBatch:
     """Two sequences of one length, and one that is shorter."""
     size = Tokenizer.from_dir(run / "model").vocab_size
     ids = np.random.default_rng(0).integers(5, size, (3, 16), dtype=np.int32)
     mask = (np.arange(16) < np.array([16, 16, 9])[:, None]).astype(np.int32)
     places = np.tile(np.array([1, 4], np.int32), (3, 1))
-    return Batch(
+    return PretrainingBatch(
         ids,
         mask,
         np.zeros_like(ids),
@@ -143,7 +143,9 @@ def batch(run: Path) -> Batch:
     )
 
 
-def test_dropout_is_on_in_training_only_and_follows_its_key(run: Path, batch: Batch) -> None:
+def test_dropout_is_on_in_training_only_and_follows_its_key(
+    run: Path, batch: PretrainingBatch
+) -> None:
     recipe = dataclasses.replace(RECIPE, hidden_dropout_prob=0.5)
     module = bert_mlm.build_module(recipe, Tokenizer.from_dir(run / "model"))
     params = initial_parameters(module, PLAIN, [])
@@ -157,7 +159,9 @@ def test_dropout_is_on_in_training_only_and_follows_its_key(run: Path, batch: Ba
 
 
 @pytest.mark.slow
-def test_the_price_of_entropy_is_charged_while_training_only(run: Path, batch: Batch) -> None:
+def test_the_price_of_entropy_is_charged_while_training_only(
+    run: Path, batch: PretrainingBatch
+) -> None:
     """Heads without queries attend evenly, so the entropy is the logarithm of the length."""
     module = bert_mlm.build_module(PLAIN, Tokenizer.from_dir(run / "model"))
     params = initial_parameters(module, PLAIN, [])

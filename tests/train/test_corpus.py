@@ -29,7 +29,7 @@ from flaxattn.text.tokenizer_files import bert_backend
 from flaxattn.train import corpus as corpus_module
 from flaxattn.train import corpus_writer, documents
 from flaxattn.train.columns import Column, mapped
-from flaxattn.train.corpus import COLUMNS, Corpus, count_tokens, log_frequencies, unigram_loss
+from flaxattn.train.corpus import COLUMNS, TokenCorpus, count_tokens, log_frequencies, unigram_loss
 from flaxattn.train.corpus_writer import build_corpus
 from flaxattn.train.documents import read_documents
 from flaxattn.train.recipe import PretrainRecipe
@@ -108,11 +108,11 @@ def test_every_kind_of_file_gives_the_same_corpus(
 
 
 @pytest.fixture
-def corpus(lines: Path, tmp_path: Path, tokenizer: Tokenizer) -> Corpus:
+def corpus(lines: Path, tmp_path: Path, tokenizer: Tokenizer) -> TokenCorpus:
     return build_corpus([lines], tokenizer, LINES, tmp_path / "corpus")
 
 
-def test_ids_stand_where_the_text_stood(corpus: Corpus, tokenizer: Tokenizer) -> None:
+def test_ids_stand_where_the_text_stood(corpus: TokenCorpus, tokenizer: Tokenizer) -> None:
     assert len(corpus) == 12
     assert [mapped(corpus.folder / name).dtype for name in COLUMNS] == [
         np.uint16,
@@ -156,7 +156,7 @@ def test_what_has_no_token_is_left_out(tmp_path: Path, tokenizer: Tokenizer) -> 
 
 
 def test_it_is_used_again(
-    lines: Path, tmp_path: Path, tokenizer: Tokenizer, corpus: Corpus, monkeypatch: Any
+    lines: Path, tmp_path: Path, tokenizer: Tokenizer, corpus: TokenCorpus, monkeypatch: Any
 ) -> None:
     digest = corpus.digest
     monkeypatch.setattr(Tokenizer, "ids", None)  # whoever tokenises fails
@@ -174,7 +174,7 @@ def refused(*arguments: Any) -> str:
 
 
 def test_other_data_is_refused_with_the_reason(
-    lines: Path, tmp_path: Path, tokenizer: Tokenizer, corpus: Corpus
+    lines: Path, tmp_path: Path, tokenizer: Tokenizer, corpus: TokenCorpus
 ) -> None:
     folder, before = corpus.folder, corpus.digest
     more = tmp_path / "more.txt"
@@ -195,7 +195,7 @@ def test_other_data_is_refused_with_the_reason(
 
 @pytest.mark.parametrize("name", COLUMNS)
 def test_a_damaged_store_is_made_again(
-    name: str, lines: Path, tokenizer: Tokenizer, corpus: Corpus
+    name: str, lines: Path, tokenizer: Tokenizer, corpus: TokenCorpus
 ) -> None:
     content, digest = (corpus.folder / name).read_bytes(), corpus.digest
     flipped = bytes([*content[:-3], content[-3] ^ 4, *content[-2:]])
@@ -221,7 +221,7 @@ def test_nothing_half_stays(lines: Path, tmp_path: Path, tokenizer: Tokenizer) -
 
 
 def test_a_rebuild_that_fails_leaves_the_old_one(
-    lines: Path, tokenizer: Tokenizer, corpus: Corpus
+    lines: Path, tokenizer: Tokenizer, corpus: TokenCorpus
 ) -> None:
     before = {path.name: path.read_bytes() for path in corpus.folder.iterdir()}
     digest = corpus.digest
@@ -300,7 +300,7 @@ def test_progress_is_told(lines: Path, tmp_path: Path, tokenizer: Tokenizer) -> 
 
 
 def test_bad_lines_and_rows_are_left_out_and_counted(
-    tmp_path: Path, tokenizer: Tokenizer, corpus: Corpus
+    tmp_path: Path, tokenizer: Tokenizer, corpus: TokenCorpus
 ) -> None:
     good = [json.dumps({"text": text}) for text in TEXTS]
     wrong = ['{"text": ""}', '{"text": null}', '{"txt": "a"}', '{"text": "\\ud800"}', "{", "[]"]
@@ -381,7 +381,7 @@ def test_heldout_documents_are_chosen_by_content(tmp_path: Path, tokenizer: Toke
     assert len(corpus.split(0.0)[1]) == 2
 
 
-Store = Callable[[Sequence[Sequence[Sequence[int]]]], Corpus]
+Store = Callable[[Sequence[Sequence[Sequence[int]]]], TokenCorpus]
 
 
 def test_counting(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -403,7 +403,7 @@ def test_unigram_loss_is_the_entropy_of_even_frequencies(store: Store) -> None:
     assert unigram_loss(even, even, 50) == pytest.approx(np.log(50), abs=1e-6)
 
 
-def test_only_names_travel_to_another_process(corpus: Corpus) -> None:
+def test_only_names_travel_to_another_process(corpus: TokenCorpus) -> None:
     assert corpus.digest and len(corpus.tokens) > len(corpus.members)  # looked at, so kept
     again = copy.copy(corpus)
     assert vars(again) == {"folder": corpus.folder, "side": "all", "fraction": 0.0}

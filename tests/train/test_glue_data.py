@@ -12,8 +12,8 @@ import pytest
 from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.errors import InputError
 from flaxattn.text.tokenizer import Tokenizer, train_wordpiece
-from flaxattn.train.glue_data import Encoded, GlueFeed, encode
-from flaxattn.train.glue_files import Example
+from flaxattn.train.glue_data import EncodedExamples, GlueFeed, encode
+from flaxattn.train.glue_files import GlueExample
 from flaxattn.train.recipe import GlueRecipe
 
 WORDS = "red cat runs home now while big dogs sleep under old trees".split()
@@ -26,12 +26,12 @@ def tokenizer() -> Tokenizer:
     return train_wordpiece([" ".join(WORDS)] * 3, 90, lowercase=True)
 
 
-def example(first: str, second: str | None = None, number: int = 0) -> Example:
-    return Example(first, second, float(number), "data/a.tsv", number + 2, number)
+def example(first: str, second: str | None = None, number: int = 0) -> GlueExample:
+    return GlueExample(first, second, float(number), "data/a.tsv", number + 2, number)
 
 
 @pytest.fixture(scope="module")
-def data(tokenizer: Tokenizer) -> Encoded:
+def data(tokenizer: Tokenizer) -> EncodedExamples:
     pick = random.Random(0)
     texts = [" ".join(pick.choices(WORDS, k=pick.randint(1, 40))) for _ in range(COUNT)]
     examples = [example(text, number=i) for i, text in enumerate(texts)]
@@ -56,7 +56,7 @@ def test_tokens_are_those_of_the_tokenizer(tokenizer: Tokenizer) -> None:
         assert found.truncated == cut == (0 if pair is None else 2)
 
 
-def test_every_example_once_per_epoch(data: Encoded) -> None:
+def test_every_example_once_per_epoch(data: EncodedExamples) -> None:
     feed = GlueFeed(data, RECIPE)
     per_epoch = -(-COUNT // 8)
     for epoch in range(3):
@@ -74,7 +74,7 @@ def test_every_example_once_per_epoch(data: Encoded) -> None:
     assert len(feed) == RECIPE.steps
 
 
-def test_batches_are_padded_to_the_next_bucket(data: Encoded) -> None:
+def test_batches_are_padded_to_the_next_bucket(data: EncodedExamples) -> None:
     feed = GlueFeed(data, RECIPE)
     widths = set()
     for step in range(8):
@@ -88,7 +88,7 @@ def test_batches_are_padded_to_the_next_bucket(data: Encoded) -> None:
     assert data.lengths.sum() / padded > 0.6, "sorting by length inside a window saves padding"
 
 
-def test_the_order_is_a_function_of_seed_and_epoch(data: Encoded) -> None:
+def test_the_order_is_a_function_of_seed_and_epoch(data: EncodedExamples) -> None:
     feed, again = GlueFeed(data, RECIPE), GlueFeed(data, RECIPE)
     backwards = {step: again.names(step) for step in reversed(range(24))}
     assert [feed.names(step) for step in range(24)] == [backwards[step] for step in range(24)]
@@ -97,7 +97,7 @@ def test_the_order_is_a_function_of_seed_and_epoch(data: Encoded) -> None:
     assert [feed.names(step) for step in range(8)] != [other.names(step) for step in range(8)]
 
 
-def test_examples_and_batches_are_both_shuffled(data: Encoded) -> None:
+def test_examples_and_batches_are_both_shuffled(data: EncodedExamples) -> None:
     """Other examples meet in each epoch, and batches do not come from short to long."""
     feed = GlueFeed(data, RECIPE)
     first, second = ({frozenset(feed.names(8 * e + step)) for step in range(8)} for e in (0, 1))
@@ -106,7 +106,7 @@ def test_examples_and_batches_are_both_shuffled(data: Encoded) -> None:
     assert lengths != sorted(lengths)
 
 
-def test_hosts_share_a_batch(data: Encoded) -> None:
+def test_hosts_share_a_batch(data: EncodedExamples) -> None:
     whole, parts = GlueFeed(data, RECIPE), [GlueFeed(data, RECIPE, i, 4) for i in range(4)]
     for step in range(9):
         for field, *shares in zip(whole[step], *(part[step] for part in parts), strict=True):

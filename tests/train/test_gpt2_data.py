@@ -18,11 +18,11 @@ from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.errors import InputError
 from flaxattn.text.byte_bpe_training import END, train_byte_bpe
 from flaxattn.text.tokenizer import Tokenizer
-from flaxattn.train.corpus import Corpus
+from flaxattn.train.corpus import TokenCorpus
 from flaxattn.train.corpus_writer import build_corpus
 from flaxattn.train.gpt2_data import (
-    Rows,
     TextFeed,
+    TokenRows,
     bytes_of_pieces,
     cut_pieces,
     read_plain,
@@ -36,7 +36,7 @@ TEXTS = [
     "Zwölf Boxkämpfer jagen Viktor.",
     "日本語 🦜 and\n\n  tabs\tin it",
 ]
-Store = Callable[[Sequence], Corpus]
+Store = Callable[[Sequence], TokenCorpus]
 
 
 @pytest.fixture(scope="module")
@@ -54,11 +54,11 @@ LENGTHS = [1, 3, 8, 9, 17, 40, 2, 2, 5, 7, 16, 1, 24]
 
 
 @pytest.fixture
-def corpus(store: Store) -> Corpus:
+def corpus(store: Store) -> TokenCorpus:
     return store(numbered(LENGTHS))
 
 
-def predictions(rows: Rows) -> list[tuple[tuple[int, ...], int]]:
+def predictions(rows: TokenRows) -> list[tuple[tuple[int, ...], int]]:
     """What each scored position is told from, and what it is to tell."""
     batch, found = rows.batch(np.arange(len(rows))), []
     for row, place in np.argwhere(np.asarray(batch.label_mask) > 0):
@@ -71,10 +71,10 @@ def predictions(rows: Rows) -> list[tuple[tuple[int, ...], int]]:
 
 @pytest.mark.parametrize("stride", [1, 3, 7, 8])
 def test_each_token_is_told_once_with_the_context_that_its_window_gives(
-    corpus: Corpus, stride: int
+    corpus: TokenCorpus, stride: int
 ) -> None:
     """Against brute force: window k begins at k * stride, and tells what no earlier one told."""
-    rows = Rows(corpus, cut_pieces(corpus, BLOCK, stride), BLOCK, 8, END_ID)
+    rows = TokenRows(corpus, cut_pieces(corpus, BLOCK, stride), BLOCK, 8, END_ID)
     expected = []
     for document in corpus:
         text, told = [*map(int, document), END_ID], 1
@@ -89,7 +89,7 @@ def test_each_token_is_told_once_with_the_context_that_its_window_gives(
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=30), st.integers(2, 12), st.data())
 def test_pieces_of_any_lengths(lengths: list[int], block: int, data: st.DataObject) -> None:
     stride = data.draw(st.integers(1, block))
-    corpus = Corpus(Path())
+    corpus = TokenCorpus(Path())
     bounds = np.cumsum([0, *lengths])
     vars(corpus).update(
         sentences=bounds, documents=np.arange(len(bounds)), members=np.arange(len(lengths))
@@ -110,8 +110,8 @@ def test_pieces_of_any_lengths(lengths: list[int], block: int, data: st.DataObje
     assert pieces.first(0).size.sum() == pieces.size.sum()
 
 
-def test_a_row_holds_whole_pieces_side_by_side(corpus: Corpus) -> None:
-    rows = Rows(corpus, cut_pieces(corpus, BLOCK, BLOCK), BLOCK, 8, END_ID)
+def test_a_row_holds_whole_pieces_side_by_side(corpus: TokenCorpus) -> None:
+    rows = TokenRows(corpus, cut_pieces(corpus, BLOCK, BLOCK), BLOCK, 8, END_ID)
     batch = rows.batch(np.arange(len(rows)), len(rows) + 2)
     assert batch.input_ids.shape == (len(rows) + 2, BLOCK)
     assert not np.asarray(batch.attention_mask)[-2:].any()
@@ -130,18 +130,18 @@ def test_a_row_holds_whole_pieces_side_by_side(corpus: Corpus) -> None:
 
 def test_at_most_so_many_share_a_row(store: Store) -> None:
     corpus = store(numbered([1] * 20))
-    rows = Rows(corpus, cut_pieces(corpus, BLOCK, BLOCK), BLOCK, 3, END_ID)
+    rows = TokenRows(corpus, cut_pieces(corpus, BLOCK, BLOCK), BLOCK, 3, END_ID)
     assert np.asarray(rows.batch(np.arange(len(rows))).segment_ids).max() == 3
     assert len(rows) == 7
 
 
-def feed(corpus: Corpus, batch: int, **more: int) -> TextFeed:
-    rows = Rows(corpus, cut_pieces(corpus, BLOCK, BLOCK), BLOCK, 8, END_ID)
+def feed(corpus: TokenCorpus, batch: int, **more: int) -> TextFeed:
+    rows = TokenRows(corpus, cut_pieces(corpus, BLOCK, BLOCK), BLOCK, 8, END_ID)
     return TextFeed(rows, Gpt2Recipe(block=BLOCK, batch_size=batch, steps=40), **more)
 
 
-def test_an_epoch_has_every_token_once_in_an_order_of_its_own(corpus: Corpus) -> None:
-    rows = len(Rows(corpus, cut_pieces(corpus, BLOCK, BLOCK), BLOCK, 8, END_ID))
+def test_an_epoch_has_every_token_once_in_an_order_of_its_own(corpus: TokenCorpus) -> None:
+    rows = len(TokenRows(corpus, cut_pieces(corpus, BLOCK, BLOCK), BLOCK, 8, END_ID))
     one = feed(corpus, 1)
     seen = [one[step] for step in range(2 * rows)]
     epochs = [
@@ -154,7 +154,7 @@ def test_an_epoch_has_every_token_once_in_an_order_of_its_own(corpus: Corpus) ->
     np.testing.assert_array_equal(one[3].input_ids, seen[3].input_ids)  # after later ones
 
 
-def test_a_batch_may_be_larger_than_the_corpus_and_is_shared_by_hosts(corpus: Corpus) -> None:
+def test_a_batch_may_be_larger_than_the_corpus_and_is_shared_by_hosts(corpus: TokenCorpus) -> None:
     whole = feed(corpus, 48)[1]
     parts = [feed(corpus, 48, part=part, parts=3)[1] for part in range(3)]
     for column, *some in zip(whole, *parts, strict=True):
@@ -164,7 +164,7 @@ def test_a_batch_may_be_larger_than_the_corpus_and_is_shared_by_hosts(corpus: Co
 
 def test_names_lead_to_the_text(store: Store) -> None:
     corpus = store(numbered([3, 10]))
-    rows = Rows(corpus, cut_pieces(corpus, BLOCK, BLOCK), BLOCK, 8, END_ID)
+    rows = TokenRows(corpus, cut_pieces(corpus, BLOCK, BLOCK), BLOCK, 8, END_ID)
     names = rows.names(np.arange(len(rows)))
     assert sorted(names) == [
         "document 0, tokens 0 to 2",

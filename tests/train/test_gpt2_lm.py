@@ -26,8 +26,8 @@ from flaxattn.models.gpt2_config import GPT2Config
 from flaxattn.text.byte_bpe_training import END, train_byte_bpe
 from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.train import loop, sharding
-from flaxattn.train.corpus import Corpus
-from flaxattn.train.gpt2_data import Rows, TextBatch, cut_pieces
+from flaxattn.train.corpus import TokenCorpus
+from flaxattn.train.gpt2_data import TextBatch, TokenRows, cut_pieces
 from flaxattn.train.gpt2_evaluation import Samples
 from flaxattn.train.gpt2_lm import train_gpt2_lm
 from flaxattn.train.gpt2_model import (
@@ -126,8 +126,8 @@ def model(run: Path) -> Any:
     return fa.from_pretrained(run / "model")
 
 
-def heldout_of(run: Path) -> Corpus:
-    return Corpus(run / "corpus").split(SETTINGS["heldout_fraction"])[1]
+def heldout_of(run: Path) -> TokenCorpus:
+    return TokenCorpus(run / "corpus").split(SETTINGS["heldout_fraction"])[1]
 
 
 def test_it_learns_and_says_what_it_did(run: Path, summary: dict[str, Any]) -> None:
@@ -145,7 +145,7 @@ def test_it_learns_and_says_what_it_did(run: Path, summary: dict[str, Any]) -> N
     assert summary["result"] == {k: v for k, v in best.items() if k not in ("step", "kind")}
     assert summary["rows"] == {"rows": 201, "kept": 200, "bad": {"encoding": 1}}
     assert summary["training_tokens"] + summary["heldout_tokens"] == len(
-        Corpus(run / "corpus").tokens
+        TokenCorpus(run / "corpus").tokens
     )
     assert 0.8 < summary["filled"] <= 1
     names = ("curves.png", "model/README.md", "recipe.yaml", "errors.jsonl", "timing.jsonl")
@@ -196,7 +196,7 @@ def strong(model: Any) -> Any:
 def batch(run: Path, strong: Any) -> TextBatch:
     """All of the held-out text, packed, and three empty rows."""
     corpus, block = heldout_of(run), SETTINGS["block"]
-    rows = Rows(corpus, cut_pieces(corpus, block, block), block, 4, strong.config.eos_token_id)
+    rows = TokenRows(corpus, cut_pieces(corpus, block, block), block, 4, strong.config.eos_token_id)
     return rows.batch(np.arange(len(rows)), len(rows) + 3)
 
 

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from flaxattn.errors import InputError
 from flaxattn.train.columns import mapped
-from flaxattn.train.corpus import Corpus
-from flaxattn.train.instances import PAIR, Outline, Pair, cut_document, write_plan
+from flaxattn.train.corpus import TokenCorpus
+from flaxattn.train.instances import PAIR, Outline, SegmentPair, cut_document, write_plan
 
 Sizes = list[list[int]]
 Made = tuple[list[int], list[int], bool]
@@ -51,7 +51,7 @@ def cut(
     """The pairs of a document, as ids."""
     tokens = tokens_of(sizes)
 
-    def ids(pair: Pair) -> Made:
+    def ids(pair: SegmentPair) -> Made:
         first = tokens[pair.first : pair.first + pair.first_length]
         second = tokens[pair.second : pair.second + pair.second_length]
         return first, second, pair.is_random
@@ -270,14 +270,14 @@ def test_truncation_takes_tokens_from_both_ends_alike() -> None:
 
 
 @pytest.fixture(scope="module")
-def corpus(store: Callable[[Sequence], Corpus]) -> Corpus:
+def corpus(store: Callable[[Sequence], TokenCorpus]) -> TokenCorpus:
     rng = random.Random(0)
     sizes = [[rng.randint(1, 25) for _ in range(rng.randint(1, 40))] for _ in range(200)]
     return store([document(number, lengths) for number, lengths in enumerate(sizes)])
 
 
 def test_a_plan_holds_the_pairs_of_every_document_in_another_order(
-    corpus: Corpus, tmp_path: Path
+    corpus: TokenCorpus, tmp_path: Path
 ) -> None:
     count = write_plan(tmp_path / "plan.npy", corpus, 64, 0.1, "key")
     plan = mapped(tmp_path / "plan.npy")
@@ -294,7 +294,7 @@ def test_a_plan_holds_the_pairs_of_every_document_in_another_order(
     assert abs(np.corrcoef(documents, np.arange(count))[0, 1]) < 4 / count**0.5
 
 
-def test_a_plan_of_one_side_stays_on_it(corpus: Corpus, tmp_path: Path) -> None:
+def test_a_plan_of_one_side_stays_on_it(corpus: TokenCorpus, tmp_path: Path) -> None:
     training, heldout = corpus.split(0.2)
     starts = corpus.sentences[corpus.documents[:-1]]
     for side in (training, heldout):
@@ -305,7 +305,7 @@ def test_a_plan_of_one_side_stays_on_it(corpus: Corpus, tmp_path: Path) -> None:
         assert set(found.tolist()) == set(side.members.tolist())
 
 
-def test_plans_differ_by_key_only(corpus: Corpus, tmp_path: Path) -> None:
+def test_plans_differ_by_key_only(corpus: TokenCorpus, tmp_path: Path) -> None:
     plans = []
     for name, key in (("a", "0"), ("b", "0"), ("c", "1")):
         write_plan(tmp_path / f"{name}.npy", corpus, 64, 0.1, key)
@@ -314,7 +314,7 @@ def test_plans_differ_by_key_only(corpus: Corpus, tmp_path: Path) -> None:
     assert plans[0] != plans[2]
 
 
-def test_a_length_without_room(corpus: Corpus, tmp_path: Path) -> None:
+def test_a_length_without_room(corpus: TokenCorpus, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="length 4 has no room for a pair of sentences; 5 has"):
         write_plan(tmp_path / "plan.npy", corpus, 4, 0.1, "key")
     write_plan(tmp_path / "plan.npy", corpus, 5, 0.1, "key")

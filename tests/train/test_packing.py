@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from flaxattn.text.tokenizer import Tokenizer, train_wordpiece
 from flaxattn.train import bert_mlm
-from flaxattn.train.corpus import Corpus
+from flaxattn.train.corpus import TokenCorpus
 from flaxattn.train.initial import initial_parameters
 from flaxattn.train.packing import lengths, row_table
-from flaxattn.train.pretraining_data import Batch, PretrainingFeed
+from flaxattn.train.pretraining_data import PretrainingBatch, PretrainingFeed
 from flaxattn.train.recipe import PretrainRecipe
 from flaxattn.train.state import initial_state, update_function
 
@@ -44,7 +44,7 @@ def tokenizer() -> Tokenizer:
 
 
 @pytest.fixture
-def corpus(store: Callable[[Sequence], Corpus], tokenizer: Tokenizer) -> Corpus:
+def corpus(store: Callable[[Sequence], TokenCorpus], tokenizer: Tokenizer) -> TokenCorpus:
     """Short documents, so that most rows would be half empty."""
     rng, most = random.Random(1), tokenizer.vocab_size - 1
     return store(
@@ -56,7 +56,7 @@ def corpus(store: Callable[[Sequence], Corpus], tokenizer: Tokenizer) -> Corpus:
 
 
 @pytest.fixture
-def feed(corpus: Corpus, tokenizer: Tokenizer) -> PretrainingFeed:
+def feed(corpus: TokenCorpus, tokenizer: Tokenizer) -> PretrainingFeed:
     return PretrainingFeed(corpus, tokenizer, RECIPE)
 
 
@@ -91,7 +91,7 @@ def test_rows_are_few(sizes: list[int]) -> None:
 
 
 def test_a_pass_has_the_pairs_of_an_unpacked_one(
-    feed: PretrainingFeed, corpus: Corpus, tokenizer: Tokenizer
+    feed: PretrainingFeed, corpus: TokenCorpus, tokenizer: Tokenizer
 ) -> None:
     plain = PretrainingFeed(corpus, tokenizer, dataclasses.replace(RECIPE, pack=1))
     rows, loose = feed.batches.plans.rows(64, 0), plain.batches.plans.rows(64, 0)
@@ -120,7 +120,7 @@ def test_a_row_has_room_for_its_predictions(
     assert wanted <= recipe.row_predictions(length) <= len(sizes) * most
 
 
-def one_by_one(batch: Batch, pad_id: int) -> Iterator[Batch]:
+def one_by_one(batch: PretrainingBatch, pad_id: int) -> Iterator[PretrainingBatch]:
     """Every pair of packed rows, in a row of its own."""
     assert batch.packing is not None
     for row, number in np.argwhere(np.asarray(batch.packing.weights)):
@@ -133,7 +133,7 @@ def one_by_one(batch: Batch, pad_id: int) -> Iterator[Batch]:
         mask, types = np.zeros_like(ids), np.zeros_like(ids)
         ids[0, :size], mask[0, :size] = batch.input_ids[row][mine], 1
         types[0, :size] = batch.token_type_ids[row][mine]
-        yield Batch(
+        yield PretrainingBatch(
             ids,
             mask,
             types,
@@ -148,7 +148,7 @@ def one_by_one(batch: Batch, pad_id: int) -> Iterator[Batch]:
 def test_a_pair_sees_what_it_sees_alone(feed: PretrainingFeed, tokenizer: Tokenizer) -> None:
     """Loss and gradient of packed rows are those of their pairs in rows of their own."""
     packed = feed[0]
-    alone: Batch = jax.tree.map(
+    alone: PretrainingBatch = jax.tree.map(
         lambda *rows: np.concatenate(rows), *one_by_one(packed, tokenizer.pad_id)
     )
     assert len(alone.input_ids) > 2 * len(packed.input_ids)

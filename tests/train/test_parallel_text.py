@@ -13,7 +13,7 @@ import pytest
 
 from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.errors import InputError
-from flaxattn.train.parallel_text import Pair, fingerprint, held_out, read_pairs
+from flaxattn.train.parallel_text import TranslationPair, fingerprint, held_out, read_pairs
 
 GERMAN = ["Ein Hund läuft .", "Zwei Männer", "Guten Tag"]
 ENGLISH = ["A dog runs .", "Two men", "Good day"]
@@ -31,7 +31,7 @@ def write(tmp_path: Path) -> Write:
     return put
 
 
-def texts(pairs: list[Pair]) -> list[tuple[str, str]]:
+def texts(pairs: list[TranslationPair]) -> list[tuple[str, str]]:
     return [(pair.source, pair.target) for pair in pairs]
 
 
@@ -196,7 +196,7 @@ def test_files_that_are_no_parallel_text(write: Write) -> None:
 
 
 def test_pairs_are_held_out_by_their_hash() -> None:
-    pairs = [Pair(f"s{n % 90}", f"t{n % 90}", "x", n) for n in range(100)]
+    pairs = [TranslationPair(f"s{n % 90}", f"t{n % 90}", "x", n) for n in range(100)]
     train, dev = held_out(pairs, 7)
     assert len(train) + len(dev) == 100
     assert 7 <= len(dev) <= 14
@@ -208,6 +208,6 @@ def test_pairs_are_held_out_by_their_hash() -> None:
 
 
 def test_a_fingerprint_is_of_texts_and_their_borders() -> None:
-    one, two = Pair("ab", "c", "x", 1), Pair("a", "bc", "x", 1)
+    one, two = TranslationPair("ab", "c", "x", 1), TranslationPair("a", "bc", "x", 1)
     assert fingerprint([one]) == fingerprint([one._replace(file="y", line=3)])
     assert fingerprint([one]) != fingerprint([two])

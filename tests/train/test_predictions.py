@@ -16,7 +16,7 @@ from flaxattn.errors import CheckpointError, InputError
 from flaxattn.models.bert import BertForSequenceClassification
 from flaxattn.models.bert_config import BertConfig
 from flaxattn.train import predictions, sharding
-from flaxattn.train.glue_data import Encoded
+from flaxattn.train.glue_data import EncodedExamples
 from flaxattn.train.glue_tasks import TASKS
 from flaxattn.train.recipe import GlueRecipe
 
@@ -24,12 +24,12 @@ RECIPE = GlueRecipe(max_length=16, buckets=(8, 16), predict_batch=6, task="mnli"
 
 
 @pytest.fixture(scope="module")
-def data() -> Encoded:
+def data() -> EncodedExamples:
     pick = random.Random(1)
     lengths = [pick.randint(2, 16) for _ in range(23)]
     ids = np.array([pick.randint(5, 30) for _ in range(sum(lengths))], np.int32)
     numbers = np.arange(23, dtype=np.int32)
-    return Encoded(
+    return EncodedExamples(
         ids=ids,
         types=np.zeros(len(ids), np.int8),
         starts=np.cumsum([0, *lengths]),
@@ -60,7 +60,7 @@ def model() -> tuple[BertForSequenceClassification, Any]:
     return module, jax.tree.map(lambda x: noise.standard_normal(x.shape, np.float32), shapes)
 
 
-def test_every_example_is_answered_in_its_place(data: Encoded, model: Any) -> None:
+def test_every_example_is_answered_in_its_place(data: EncodedExamples, model: Any) -> None:
     module, params = model
     whole = data.batch(np.arange(data.size), 16, np.ones(data.size, np.float32))
     out = jax.jit(module.apply)({"params": params}, whole.input_ids, whole.attention_mask)
@@ -100,7 +100,7 @@ def test_submission_formats() -> None:
 
 
 def test_files_are_written_together_or_not_at_all(
-    data: Encoded, model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    data: EncodedExamples, model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module, params = model
     parts = {"dev": data, "test": data, "test_mismatched": data, "ax": data}

@@ -17,12 +17,12 @@ from absl import flags
 from flaxattn.errors import InputError
 from flaxattn.text.tokenizer import Tokenizer, train_wordpiece
 from flaxattn.train import plans
-from flaxattn.train.corpus import Corpus
+from flaxattn.train.corpus import TokenCorpus
 from flaxattn.train.corpus_writer import build_corpus
 from flaxattn.train.pretraining_data import (
-    Batch,
     Batches,
     HeldoutBatches,
+    PretrainingBatch,
     PretrainingFeed,
     heldout_batches,
 )
@@ -47,7 +47,9 @@ def documents(tokenizer: Tokenizer) -> list[list[list[int]]]:
 
 
 @pytest.fixture
-def corpus(store: Callable[[Sequence], Corpus], documents: list[list[list[int]]]) -> Corpus:
+def corpus(
+    store: Callable[[Sequence], TokenCorpus], documents: list[list[list[int]]]
+) -> TokenCorpus:
     """A fresh folder for every test: what is kept in it is part of the subject."""
     return store(documents)
 
@@ -56,23 +58,23 @@ Make = Callable[..., PretrainingFeed]
 
 
 @pytest.fixture
-def feed(corpus: Corpus, tokenizer: Tokenizer) -> Make:
+def feed(corpus: TokenCorpus, tokenizer: Tokenizer) -> Make:
     def make(recipe: PretrainRecipe = RECIPE, **options: int) -> PretrainingFeed:
         return PretrainingFeed(corpus, tokenizer, recipe, **options)
 
     return make
 
 
-def same(one: Batch, other: Batch) -> bool:
+def same(one: PretrainingBatch, other: PretrainingBatch) -> bool:
     return jax.tree.all(jax.tree.map(np.array_equal, one, other))
 
 
-def joined(batches: Sequence[Batch]) -> Batch:
+def joined(batches: Sequence[PretrainingBatch]) -> PretrainingBatch:
     """All their rows."""
     return jax.tree.map(lambda *columns: np.concatenate(columns), *batches)
 
 
-def unmasked(batch: Batch) -> np.ndarray:
+def unmasked(batch: PretrainingBatch) -> np.ndarray:
     """The ids before anything was hidden."""
     ids = np.array(batch.input_ids)
     real = np.array(batch.masked_weights) > 0
@@ -81,7 +83,9 @@ def unmasked(batch: Batch) -> np.ndarray:
     return ids
 
 
-def test_a_batch_has_the_published_layout(feed: Make, tokenizer: Tokenizer, corpus: Corpus) -> None:
+def test_a_batch_has_the_published_layout(
+    feed: Make, tokenizer: Tokenizer, corpus: TokenCorpus
+) -> None:
     now = feed()
     batch, pairs = now[0], now.batches.rows(32, 0, 0)[:, 0]
     assert [column.dtype for column in jax.tree.leaves(batch)] == [np.int32] * 5 + [
@@ -144,7 +148,7 @@ def test_a_restart_finds_the_same_batches_in_any_order(feed: Make) -> None:
         again[30]
 
 
-def test_without_the_kept_plans_too(feed: Make, corpus: Corpus) -> None:
+def test_without_the_kept_plans_too(feed: Make, corpus: TokenCorpus) -> None:
     expected = feed()[99]
     for path in (corpus.folder / "plans").iterdir():
         path.unlink()
@@ -190,7 +194,7 @@ def test_a_new_pass_begins_with_every_phase(feed: Make) -> None:
 
 
 def test_seed_label_and_pass_change_the_batches(
-    feed: Make, corpus: Corpus, tokenizer: Tokenizer
+    feed: Make, corpus: TokenCorpus, tokenizer: Tokenizer
 ) -> None:
     here = feed()
     other = feed(dataclasses.replace(RECIPE, seed=1))
@@ -201,7 +205,7 @@ def test_seed_label_and_pass_change_the_batches(
 
 
 def test_masks_differ_from_pass_to_pass_for_the_same_pairs(
-    corpus: Corpus, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+    corpus: TokenCorpus, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     batches = Batches(corpus, tokenizer, RECIPE, "train", 0, 1)
     rows = batches.rows(32, 0, 0)
@@ -231,7 +235,7 @@ def test_whole_words_are_hidden_or_not_at_all(feed: Make, tokenizer: Tokenizer) 
     assert split > 20
 
 
-def test_old_plans_are_removed_and_counts_stay(feed: Make, corpus: Corpus) -> None:
+def test_old_plans_are_removed_and_counts_stay(feed: Make, corpus: TokenCorpus) -> None:
     now = feed()
     for step in range(100):
         now[step]
@@ -240,7 +244,7 @@ def test_old_plans_are_removed_and_counts_stay(feed: Make, corpus: Corpus) -> No
     assert [int(name.rsplit("-", 1)[1]) for name in names] == [last - 1, last]
 
 
-def test_a_damaged_plan_is_made_again(feed: Make, corpus: Corpus) -> None:
+def test_a_damaged_plan_is_made_again(feed: Make, corpus: TokenCorpus) -> None:
     expected = [feed()[step] for step in range(20)]
     (path,) = (corpus.folder / "plans").glob("*.npy")
     content = bytearray(path.read_bytes())
@@ -251,7 +255,7 @@ def test_a_damaged_plan_is_made_again(feed: Make, corpus: Corpus) -> None:
 
 
 def test_several_at_once_make_one_plan(
-    corpus: Corpus, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+    corpus: TokenCorpus, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made, write = [], plans.write_plan
 
@@ -261,7 +265,7 @@ def test_several_at_once_make_one_plan(
 
     monkeypatch.setattr(plans, "write_plan", counted)
 
-    def first(_: int) -> Batch:
+    def first(_: int) -> PretrainingBatch:
         return PretrainingFeed(corpus, tokenizer, RECIPE)[0]
 
     with ThreadPoolExecutor(4) as pool:
@@ -271,7 +275,7 @@ def test_several_at_once_make_one_plan(
 
 
 def test_a_plan_that_fails_leaves_nothing(
-    feed: Make, corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+    feed: Make, corpus: TokenCorpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write = plans.write_plan
 
@@ -288,7 +292,10 @@ def test_a_plan_that_fails_leaves_nothing(
 
 
 def test_a_long_wait_for_a_plan_is_announced(
-    feed: Make, corpus: Corpus, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    feed: Make,
+    corpus: TokenCorpus,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr("flaxattn.train.plans._SAID_FROM", len(corpus.tokens))
     feed()[0]
@@ -304,7 +311,7 @@ def test_too_few_rows_for_a_batch(feed: Make) -> None:
     assert text.endswith("\nadd text, or lower batch_size")
 
 
-def test_heldout_batches_are_always_the_same(corpus: Corpus, tokenizer: Tokenizer) -> None:
+def test_heldout_batches_are_always_the_same(corpus: TokenCorpus, tokenizer: Tokenizer) -> None:
     def make(**options: int) -> HeldoutBatches:
         return heldout_batches(corpus, tokenizer, RECIPE, 32, **options)
 
@@ -317,7 +324,9 @@ def test_heldout_batches_are_always_the_same(corpus: Corpus, tokenizer: Tokenize
     assert not same(one[0], PretrainingFeed(corpus, tokenizer, RECIPE)[0])
 
 
-def test_a_small_heldout_side_is_gone_through_again(corpus: Corpus, tokenizer: Tokenizer) -> None:
+def test_a_small_heldout_side_is_gone_through_again(
+    corpus: TokenCorpus, tokenizer: Tokenizer
+) -> None:
     recipe = dataclasses.replace(RECIPE, evaluate_batches=60)
     found = list(heldout_batches(corpus, tokenizer, recipe, 32))
     assert len(found) == 60
@@ -325,7 +334,7 @@ def test_a_small_heldout_side_is_gone_through_again(corpus: Corpus, tokenizer: T
     assert len(list((corpus.folder / "plans").glob("heldout-*.npy"))) == 3  # for the next time
 
 
-def test_names_tell_where_a_row_comes_from(feed: Make, corpus: Corpus) -> None:
+def test_names_tell_where_a_row_comes_from(feed: Make, corpus: TokenCorpus) -> None:
     now = feed(part=1, parts=2)
     names, pairs = now.names(2), now.batches.rows(32, 0, 2, whole=True)[:, 0]
     assert len(names) == 8
@@ -350,7 +359,7 @@ def test_worker_processes_change_nothing(feed: Make, workers: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def books(flaxattn_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+def books(flaxattn_data: Path, tmp_path_factory: pytest.TempPathFactory) -> TokenCorpus:
     tokenizer = Tokenizer.from_dir(BUILT_IN)
     files = sorted((flaxattn_data / "text/books").glob("*.txt"))
     return build_corpus(files, tokenizer, PretrainRecipe(), tmp_path_factory.mktemp("books") / "c")
@@ -360,7 +369,7 @@ BUILT_IN = Path(__file__).resolve().parents[2] / "flaxattn/pretrained/tiny-bert"
 
 
 @pytest.mark.slow
-def test_shares_on_the_books(books: Corpus) -> None:
+def test_shares_on_the_books(books: TokenCorpus) -> None:
     """One pass over the training side at length 128, as many batches of 256 as it has."""
     tokenizer = Tokenizer.from_dir(BUILT_IN)
     training, heldout = books.split(0.02)

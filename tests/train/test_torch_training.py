@@ -16,7 +16,7 @@ from flaxattn.kernels.contract import NOTHING
 from flaxattn.trace import tensor_file as tensorfile
 from flaxattn.train.bert_mlm import batch_totals, loss_function
 from flaxattn.train.optimizers import bert_adamw
-from flaxattn.train.pretraining_data import Batch
+from flaxattn.train.pretraining_data import PretrainingBatch
 from flaxattn.train.recipe import Recipe
 from flaxattn.train.state import initial_state, update_function
 
@@ -45,7 +45,7 @@ def ours(tmp_path_factory: pytest.TempPathFactory) -> dict[str, np.ndarray]:
     for step in range(UPDATES):
         given = {name: array.astype(np.int32) for name, array in batch(step).items()}
         given["masked_weights"] = given["masked_weights"].astype(np.float32)
-        state, metrics = update(state, Batch(**jax.tree.map(jnp.asarray, given)))
+        state, metrics = update(state, PretrainingBatch(**jax.tree.map(jnp.asarray, given)))
         rows.append([float(metrics[name]) for name in ("mlm_loss", "nsp_loss", "loss")])
     return dict(zip(("mlm_loss", "nsp_loss", "loss"), np.array(rows).T, strict=True))
 

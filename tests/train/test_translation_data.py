@@ -14,7 +14,7 @@ import pytest
 from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.errors import InputError
 from flaxattn.text.bpe_training import EOS, PAD
-from flaxattn.train.parallel_text import Pair
+from flaxattn.train.parallel_text import TranslationPair
 from flaxattn.train.recipe import GlueRecipe
 from flaxattn.train.settings import read_recipe
 from flaxattn.train.translation_data import (
@@ -32,13 +32,13 @@ RECIPE = TranslationRecipe(
 )
 
 
-def some_pairs(count: int) -> list[Pair]:
+def some_pairs(count: int) -> list[TranslationPair]:
     pick = random.Random(1)
 
     def text() -> str:
         return " ".join(pick.choices("abcdefgh", k=pick.randint(1, 20)))
 
-    return [Pair(text(), text().upper(), "x.txt", n + 1) for n in range(count)]
+    return [TranslationPair(text(), text().upper(), "x.txt", n + 1) for n in range(count)]
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +115,7 @@ def test_hosts_share_a_batch(data: EncodedPairs) -> None:
 
 @pytest.mark.parametrize("policy", ["fail", "skip", "quarantine"])
 def test_pairs_that_are_too_long(vocabularies: Vocabularies, tmp_path: Path, policy: str) -> None:
-    long = Pair("a b", " ".join("ABCDEFGH" * 4), "y.txt", 7)
+    long = TranslationPair("a b", " ".join("ABCDEFGH" * 4), "y.txt", 7)
     bad = BadRows(policy, tmp_path)
     if policy == "fail":
         with pytest.raises(InputError) as error:

@@ -16,7 +16,7 @@ import view_cases
 from PIL import Image
 
 import flaxattn as fa
-from flaxattn.trace.record import Seen
+from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.trace import Trace
 
 pytestmark = pytest.mark.browser
@@ -136,7 +136,9 @@ def test_controls_and_titles_stay_in_sight_of_a_long_text(view, peaked, tmp_path
     query, key = rng.normal(size=(2, 1, 1, length, 2, 4)).astype(np.float32)
     weights = view_cases.shares(0.5 * np.einsum("lbqhd,lbkhd->lbhqk", query, key))
     tokens = [f"t{i}" for i in range(length)]
-    seen = Seen(weights=weights, query=query, key=key, layers=(0,), heads=(0, 1), scale=0.5)
+    seen = AttentionRecord(
+        weights=weights, query=query, key=key, layers=(0,), heads=(0, 1), scale=0.5
+    )
     trace = Trace(encoder=seen, tokens=[tokens])
     page = fa.head_view(trace).save(tmp_path / "long.html")
     view.open(page)

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from flaxattn.measures.claims import Claim
-from flaxattn.measures.evidence import Shown
+from flaxattn.measures.evidence import TopText
 from flaxattn.trace.trace import Trace
-from flaxattn.views.evidence_page import Numbers, Report, evidence_page
+from flaxattn.views.evidence_page import EvidenceReport, Numbers, evidence_page
 from flaxattn.views.payload import ERROR
 
 pytestmark = pytest.mark.browser
@@ -23,9 +23,9 @@ TEXTS = {
 LOCAL = np.array([[5.0, 0.5, 1.0], [0.25, 3.5, 0.15]])
 SEP = np.array([[0.0, np.nan, 4.0], [1.0, 2.0, 0.5]])
 CLAIMS = [
-    Claim("local", 0, 0, 5.0, "p 0.001", texts=(Shown(7, 9.0), Shown(4, 2.5))),
-    Claim("local", 1, 1, 3.5, "p 0.02", texts=(Shown(4, 6.25), Shown(9, 4.0))),
-    Claim("sep", 0, 2, 4.0, "p 0.01", texts=(Shown(9, 8.0),)),
+    Claim("local", 0, 0, 5.0, "p 0.001", texts=(TopText(7, 9.0), TopText(4, 2.5))),
+    Claim("local", 1, 1, 3.5, "p 0.02", texts=(TopText(4, 6.25), TopText(9, 4.0))),
+    Claim("sep", 0, 2, 4.0, "p 0.01", texts=(TopText(9, 8.0),)),
 ]
 
 
@@ -44,7 +44,7 @@ def made(peaked, tmp_path_factory):
     }
     traces = [trace_of(shares[n], TEXTS[n]) for n in (4, 7)]
     sides = {"encoder": Numbers((0, 1), (0, 1, 2), {"local": LOCAL, "sep": SEP})}
-    report = Report("Roles of heads", "tiny", "Twenty texts.", sides, "score")
+    report = EvidenceReport("Roles of heads", "tiny", "Twenty texts.", sides, "score")
     page = evidence_page(report, CLAIMS, (4, 7), traces)
     path = page.save(tmp_path_factory.mktemp("claims") / "roles.html")
     return SimpleNamespace(path=path, page=page, shares={n: a[:, 0] for n, a in shares.items()})
@@ -130,10 +130,10 @@ def test_both_themes_and_a_picture(view, made):
 def test_two_traces_of_each_text(view, peaked, tmp_path):
     shares = [peaked(2, 3, 7, seed=n) for n in (1, 2)]
     one, other = (trace_of(array, TEXTS[4]) for array in shares)
-    claims = [Claim("entropy", 1, 2, -0.5, "p 0.01", texts=(Shown(0, -0.9),))]
+    claims = [Claim("entropy", 1, 2, -0.5, "p 0.01", texts=(TopText(0, -0.9),))]
     changes = np.array([[0.1, 0.2, 0.0], [0.3, 0.0, -0.5]])
     sides = {"encoder": Numbers((0, 1), (0, 1, 2), {"entropy": changes})}
-    report = Report("How heads differ", "a and b", "", sides, "value", ("a", "b"))
+    report = EvidenceReport("How heads differ", "a and b", "", sides, "value", ("a", "b"))
     page = evidence_page(report, claims, (0,), [(one, other)])
     view.open(page.save(tmp_path / "compare.html"))
     assert view.texts(".legend-mark") == ["-0.50", "0.00", "0.50"]
@@ -147,7 +147,7 @@ def test_two_traces_of_each_text(view, peaked, tmp_path):
 
 def test_a_report_without_attention_has_its_claims_only(view, tmp_path):
     sides = {"encoder": Numbers((0, 1), (0, 1, 2), {"local": LOCAL})}
-    report = Report("Roles of heads", "tiny", "", sides, "score")
+    report = EvidenceReport("Roles of heads", "tiny", "", sides, "score")
     view.open(evidence_page(report, CLAIMS[:2], (), ()).save(tmp_path / "page.html"))
     assert view.texts(".claims tbody th") == ["0.0", "1.1"]
     assert view.browser.find_elements("css selector", ".claims a") == []

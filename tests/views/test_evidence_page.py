@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from flaxattn.measures.claims import Claim
-from flaxattn.measures.evidence import Shown
+from flaxattn.measures.evidence import TopText
 from flaxattn.trace.trace import Trace
 from flaxattn.views import evidence_page as evidence
-from flaxattn.views.evidence_page import Numbers, Report, evidence_page
+from flaxattn.views.evidence_page import EvidenceReport, Numbers, evidence_page
 
 VALUES = {"local": np.array([[1.0, np.nan], [1e-9, 12345.678]])}
-REPORT = Report("Roles", "m", "About.", {"encoder": Numbers((3, 5), (0, 2), VALUES)})
+REPORT = EvidenceReport("Roles", "m", "About.", {"encoder": Numbers((3, 5), (0, 2), VALUES)})
 
 
 def trace(length, layers=(3, 5), heads=(0, 2)):
@@ -30,7 +30,7 @@ def payload(page):
 
 
 def claim(*texts):
-    return Claim("local", 5, 2, 12345.678, "p", texts=[Shown(n, float(n)) for n in texts])
+    return Claim("local", 5, 2, 12345.678, "p", texts=[TopText(n, float(n)) for n in texts])
 
 
 def test_claims_know_the_places_of_their_texts():

@@ -15,7 +15,7 @@ from flaxattn.measures.head_measures import head_measures
 from flaxattn.measures.head_similarity import head_likeness
 from flaxattn.measures.head_values import head_values
 from flaxattn.store.open_store import open_store
-from flaxattn.trace.record import Seen
+from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.trace import Trace
 from flaxattn.views.figures.plot_atlas import plot_atlas
 from flaxattn.views.figures.plot_compare import plot_compare
@@ -39,7 +39,7 @@ def projected():
     scores = np.where(np.tri(5, dtype=bool), scores, -np.inf).astype(np.float32)
     weights = np.exp(scores - scores.max(-1, keepdims=True))
     weights /= weights.sum(-1, keepdims=True)
-    seen = Seen(weights=weights, query=q, key=k, layers=(3, 5), heads=(0, 1, 4))
+    seen = AttentionRecord(weights=weights, query=q, key=k, layers=(3, 5), heads=(0, 1, 4))
     return Trace(decoder=seen, tokens=[["<s>", "a", "$b", "c\n", "d"]], model="toy"), scores
 
 

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from flaxattn.trace.record import Seen
+from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.trace import Trace
 from flaxattn.views.payload import visible
 from flaxattn.views.trace_views import head_view, neuron_view
@@ -44,7 +44,7 @@ def record(causal=False, bias=None, **fields):
         scores = scores + bias
     if causal:
         scores = np.where(np.tri(S, dtype=bool), scores, -np.inf)
-    seen = Seen(
+    seen = AttentionRecord(
         weights=shares(scores).astype(np.float32),
         scores=scores.astype(np.float32) if bias is not None else None,
         query=QUERY,
@@ -282,7 +282,7 @@ def test_a_long_text_shows_the_rows_in_sight(view, tmp_path):
     length = 600
     q, k = RNG.normal(size=(2, 1, 1, length, 1, 4)).astype(np.float32)
     weights = shares(0.5 * np.einsum("lbqhd,lbkhd->lbhqk", q, k)).astype(np.float32)
-    seen = Seen(weights=weights, query=q, key=k, layers=(0,), heads=(0,), scale=0.5)
+    seen = AttentionRecord(weights=weights, query=q, key=k, layers=(0,), heads=(0,), scale=0.5)
     tokens = [f"w{i}" for i in range(length)]
     view.open(neuron_view(Trace(encoder=seen, tokens=[tokens])).save(tmp_path / "page.html"))
     assert len(view.texts(".neuron-row")) < 30

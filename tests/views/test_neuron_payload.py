@@ -13,7 +13,7 @@ import pytest
 import flaxattn as fa
 from flaxattn.errors import InputError
 from flaxattn.models.rnn import RnnLM
-from flaxattn.trace.record import Seen
+from flaxattn.trace.record import AttentionRecord
 from flaxattn.views.neuron_payload import explain, require_neuron, shape_neuron
 from flaxattn.views.payload import Blocks
 from flaxattn.views.side_payload import recorded
@@ -121,7 +121,7 @@ def made(scale=None, *, factor=0.5, bias=0.0, causal=False, seed=0, scores=False
         pairs = np.where(np.tri(length, dtype=bool), pairs, -np.inf)
     shares = np.exp(pairs - pairs.max(-1, keepdims=True))
     shares = (shares / shares.sum(-1, keepdims=True)).astype(np.float32)
-    return Seen(
+    return AttentionRecord(
         weights=shares,
         query=q,
         key=k,

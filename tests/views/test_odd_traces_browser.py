@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import view_cases
 
-from flaxattn.trace.record import Seen
+from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.trace import Trace
 from flaxattn.views.payload import ERROR
 from flaxattn.views.trace_views import compare_view, head_view
@@ -98,14 +98,14 @@ def test_the_joined_square_of_unequal_sides_is_as_deep_as_the_deeper(view, unequ
     assert bool(view.texts(".badge:not([hidden])")) == bool(lacking)
 
 
-def neurons(length: int, seed: int = 0) -> Seen:
+def neurons(length: int, seed: int = 0) -> AttentionRecord:
     """A side of one layer and two heads with vectors."""
     query, key, value = (
         np.random.default_rng(seed).normal(size=(3, 1, 1, length, 2, D)).astype(np.float32)
     )
     scores = D**-0.5 * np.einsum("lbqhd,lbkhd->lbhqk", query, key)
     vectors = dict(query=query, key=key, value=value, scale=D**-0.5)
-    return Seen(weights=view_cases.shares(scores), layers=(0,), heads=(0, 1), **vectors)
+    return AttentionRecord(weights=view_cases.shares(scores), layers=(0,), heads=(0, 1), **vectors)
 
 
 def zeros() -> Trace:

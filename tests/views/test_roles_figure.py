@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from flaxattn.measures.role_tests import Test, find_roles
-from flaxattn.measures.score_terms import Asked
+from flaxattn.measures.score_terms import ScoreOptions
 from flaxattn.measures.scores import Tally
 from flaxattn.views.figures.plot_roles import plot_head_means, plot_roles
 
@@ -20,7 +20,7 @@ def test_shares_of_layers_and_overlaps():
     rng = np.random.default_rng(0)
     layouts = [laid_out.single(str(n)) for n in range(5)]
     maps = [laid_out.random_maps(2, 4, 8, rng) for _ in layouts]
-    asked = Asked(relations=("nsubj",))
+    asked = ScoreOptions(relations=("nsubj",))
     tally = Tally.of(laid_out.scores_from(maps, layouts, asked))
     roles = find_roles(tally, asked, Test(tau=1, alpha=0.3, correction="none"))
     figure = plot_roles(roles)

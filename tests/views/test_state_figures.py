@@ -9,7 +9,7 @@ import pytest
 
 from flaxattn.errors import InputError
 from flaxattn.measures.head_values import head_values
-from flaxattn.trace.record import Seen
+from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.trace import Trace
 from flaxattn.views.figures.plot_atlas import plot_atlas
 from flaxattn.views.figures.plot_state import plot_state
@@ -88,7 +88,7 @@ def test_other_levels_draw_their_figures(pair):
 def test_the_neuron_level_draws_the_pinned_query(peaked):
     rng = np.random.default_rng(0)
     q, k = rng.normal(size=(2, 1, 1, 4, 2, 3)).astype(np.float32)
-    seen = Seen(weights=peaked(1, 2, 4), query=q, key=k, layers=(6,), heads=(0, 1))
+    seen = AttentionRecord(weights=peaked(1, 2, 4), query=q, key=k, layers=(6,), heads=(0, 1))
     trace = Trace(encoder=seen, tokens=[list("abcd")])
     state = {"level": "neuron", "side": "encoder", "layer": 6, "heads": [1], "query": 2}
     ax = plot_state(trace, state).axes[0]

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float
 
 from flaxattn.errors import InputError
-from flaxattn.trace.record import Seen
+from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.selection import layer_weights, without_first
 from flaxattn.trace.trace import Trace
 from flaxattn.views.side_payload import recorded
@@ -72,7 +72,7 @@ def read_maps(
     given: Given | None,
     sequence: int,
     side: str | None,
-    seen: Seen,
+    seen: AttentionRecord,
     layers: Sequence[int],
     heads: Sequence[int],
 ) -> Maps:

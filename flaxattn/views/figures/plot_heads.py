@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Float
 
 from flaxattn.errors import InputError
-from flaxattn.trace.record import Seen
+from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.selection import choose
 from flaxattn.trace.trace import Trace
 from flaxattn.views.figures.figure_maps import Maps, colours, hatch_missing, read_maps
@@ -118,7 +118,9 @@ def draw_heads(
     return axes[0, 0].figure
 
 
-def _without_first(seen: Seen, maps: Maps, titles: list[list[str]]) -> tuple[Maps, list[list[str]]]:
+def _without_first(
+    seen: AttentionRecord, maps: Maps, titles: list[list[str]]
+) -> tuple[Maps, list[list[str]]]:
     """Maps without the first key, and titles that say so."""
     if seen.key_window is not None:
         seen.require_whole("Leaving out the first token")

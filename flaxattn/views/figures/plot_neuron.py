@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float
 
 from flaxattn.errors import InputError
-from flaxattn.trace.record import Seen
+from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.selection import choose
 from flaxattn.trace.trace import Trace
 from flaxattn.views.figures.plot_heads import token_labels, write_tokens
@@ -103,7 +103,7 @@ def plot_neuron(
 
 
 def read_neuron(
-    seen: Seen, layer: int, head: int, query: int, scale: float | None = None
+    seen: AttentionRecord, layer: int, head: int, query: int, scale: float | None = None
 ) -> Neuron:
     """The numbers of one query of one head.
 

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Float
 
 from flaxattn.errors import InputError
-from flaxattn.trace.record import SIDES, Seen
+from flaxattn.trace.record import SIDES, AttentionRecord
 from flaxattn.trace.selection import choose
 from flaxattn.trace.trace import Trace
 from flaxattn.views.figures.figure_maps import Maps, read_maps
@@ -140,7 +140,7 @@ def _side(trace: Trace, told: Mapping[str, Any]) -> str | None:
     return None if name is None or (name not in held and len(held) == 1) else str(name)
 
 
-def _layer(told: Mapping[str, Any], seen: Seen, side: str | None) -> int:
+def _layer(told: Mapping[str, Any], seen: AttentionRecord, side: str | None) -> int:
     """The layer that is shown; by default the one the page begins with."""
     usual = seen.layers[max(0, len(seen.layers) - 2) if side == "cross" else 0]
     asked = told.get("layer")
