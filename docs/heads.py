@@ -33,7 +33,8 @@ from flaxattn.measures.role_tests import Test, facts, find_roles
 from flaxattn.measures.score_terms import ScoreName, ScoreOptions
 from flaxattn.measures.scores import Scores, Tally, intervals
 from flaxattn.pretrained.from_pretrained import from_pretrained
-from flaxattn.probes.extract_word_maps import untrained, word_maps
+from flaxattn.pretrained.untrained import untrained
+from flaxattn.probes.extract_word_maps import word_maps
 from flaxattn.probes.governor_probe import FROM_GOVERNOR, Classifier, Dependencies
 from flaxattn.probes.selectivity import judge_parsing
 from flaxattn.probes.word_maps import WordMaps

@@ -14,6 +14,8 @@ import jax.numpy as jnp
 
 from flaxattn.kernels.contract import Call, Capture, Dropout, Labels, Sieve
 
+_OF_PAIR = ("query_labels", "key_labels")  # what `Sieve.same_label` compares, in its order
+
 
 def checked(call: Call) -> Call:
     """The same call with four-dimensional masks, paired segments and only real dropout.
@@ -160,11 +162,19 @@ def _check_labels(labels: Labels, shape: tuple[int, int, int, int]) -> None:
     for name, label in zip(labels._fields, labels, strict=True):
         if label is None:
             continue
-        letters, length = ("[B, Q]", queries) if name.startswith("query") else ("[B, K]", keys)
-        if label.shape != (batch, length):
+        middle = label.shape[1] if label.ndim == 3 else 1
+        letters, expected = {
+            "query_labels": ("[B, A, Q]", (batch, middle, queries)),
+            "key_labels": ("[B, C, K]", (batch, middle, keys)),
+            "pairs": ("[B, P, 2]", (batch, middle, 2)),
+        }.get(
+            name,
+            ("[B, Q]", (batch, queries)) if name.startswith("query") else ("[B, K]", (batch, keys)),
+        )
+        if label.shape != expected:
             raise ValueError(
                 f"attention: labels.{name} has shape {label.shape}, expected {letters} = "
-                f"{(batch, length)}."
+                f"{expected}."
             )
         kind = jnp.bool_ if name == "query_mask" else jnp.integer
         if not jnp.issubdtype(label.dtype, kind):
@@ -184,14 +194,25 @@ def _check_capture(capture: Capture, labels: Labels, heads: int) -> None:
             f"attention: capture.heads names head {max(capture.heads)}, but there are {heads} "
             f"heads, numbered 0 to {heads - 1}."
         )
-    for sieve in capture.sieves:
-        missing = [name for name in needed_labels(sieve) if getattr(labels, name) is None]
+    needs = {f"sieve {sieve.name!r}": needed_labels(sieve) for sieve in capture.sieves}
+    if "pairs" in capture.names:
+        needs["statistic 'pairs'"] = ("pairs",)
+    for what, names in needs.items():
+        missing = [name for name in names if getattr(labels, name) is None]
         if missing:
             raise ValueError(
-                f"attention: sieve {sieve.name!r} needs labels.{' and labels.'.join(missing)}, "
+                f"attention: {what} needs labels.{' and labels.'.join(missing)}, "
                 f"which {'is' if len(missing) == 1 else 'are'} not given.\n"
                 f"Fix: labels=Labels({'=..., '.join(missing)}=...)."
             )
+    for sieve in capture.sieves:
+        for index, name in zip(sieve.same_label or (), _OF_PAIR, strict=False):
+            count = getattr(labels, name).shape[1]
+            if index >= count:
+                raise ValueError(
+                    f"attention: sieve {sieve.name!r} names label {index} of labels.{name}, which "
+                    f"holds {count}, numbered from 0."
+                )
 
 
 def _check_windows(capture: Capture, queries: int, keys: int) -> None:
@@ -220,4 +241,6 @@ def needed_labels(sieve: Sieve) -> tuple[str, ...]:
         names += ("query_segment", "key_segment")
     if sieve.same_token is not None:
         names += ("query_token", "key_token")
+    if sieve.same_label is not None:
+        names += _OF_PAIR
     return names

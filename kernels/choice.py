@@ -5,18 +5,22 @@
 Two things decide, and each can refuse with a reason: the device (see devices.py) and the call
 (each implementation's ``refusal``). No array is computed here.
 
-A window of weights is asked of no implementation: each runs the rest of the call, as it does for
-somebody who asks for no weights, and the rows of the window are worked out beside it by xla.py.
+Weights of a window or of pairs are asked of no implementation: each runs the rest of the call, as
+it does for somebody who does not ask for them, and they are computed beside it by xla.py and
+pairs.py.
 """
 
 import difflib
+import functools
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from flaxattn.kernels import devices, reference, sharded, xla
 from flaxattn.kernels.contract import Call
 from flaxattn.kernels.devices import Device
-from flaxattn.kernels.parts import without_window
+from flaxattn.kernels.pairs import weights_of_pairs
+from flaxattn.kernels.parts import without_pairs, without_window
 
 NAMES = ("mosaic_gpu", "tpu", "cudnn", "xla", "reference")
 """Every implementation, the preferred ones first."""
@@ -76,7 +80,7 @@ def call_refusal(name: str, call: Call) -> str | None:
     Returns:
         The reason, None when it can.
     """
-    return None if name in _ANYWHERE else _module(name).refusal(without_window(call))
+    return None if name in _ANYWHERE else _module(name).refusal(without_pairs(without_window(call)))
 
 
 def _module(name: str) -> Any:
@@ -124,9 +128,32 @@ def run(name: str | None, call: Call) -> Any:
         ValueError: there is no implementation of that name.
         NotImplementedError: the named implementation cannot run this call, or not here.
     """
-    if call.capture.windowed and name != "reference":
-        output, seen = run(name, without_window(call))
+    if name == "reference":
+        return reference.attention(**call._asdict())
+    return complete(functools.partial(_run, name), call)
+
+
+def complete(attend: Callable[[Call], Any], call: Call) -> Any:
+    """Runs an implementation, and computes beside it what none of them hands back.
+
+    Args:
+        attend: takes a checked call that asks for neither a window nor pairs.
+        call: a checked call.
+
+    Returns:
+        The output and the intermediates.
+    """
+    if call.capture.windowed:
+        output, seen = complete(attend, without_window(call))
         return output, replace(seen, **xla.window(call))
+    if "pairs" in call.capture.names:
+        output, seen = attend(without_pairs(call))
+        stats = seen.stats | {"pairs": weights_of_pairs(call, seen.stats["lse"])}
+        return output, replace(seen, stats={key: stats[key] for key in call.capture.keys})
+    return attend(call)
+
+
+def _run(name: str | None, call: Call) -> Any:
     device = devices.current(call.q)
     if name is None:
         name = choose(call, device).name
@@ -138,8 +165,6 @@ def run(name: str | None, call: Call) -> Any:
         )
     if name == "xla":
         return xla.attend(call)
-    if name == "reference":
-        return reference.attention(**call._asdict())
     if (reason := call_refusal(name, call)) is not None:
         raise NotImplementedError(_message(name, "cannot run this call", reason))
     platform = _NEEDS[name][0]

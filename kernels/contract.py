@@ -38,7 +38,8 @@ Statistics, in nats and tokens, from the weights *before* dropout, in float32 (f
     distance    sum_j p_j |i - j|                                               [B, H, Q]
     sum_sq      sum_j p_j^2 (1 / sum_sq is the effective number of keys)        [B, H, Q]
     received    sum of the weights each key gets over the counted queries       [B, H, K]
-    a Sieve     sum of p_j over the keys in the sieve, under the sieve's name   [B, H, Q]
+    pairs       weights of the P (query, key) pairs in ``Labels.pairs``         [B, H, P]
+    a Sieve     a statistic of the keys in the sieve, under the sieve's name    [B, H, Q]
 """
 
 import difflib
@@ -52,7 +53,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key, Shaped
 
-STATISTICS = ("lse", "entropy", "max", "argmax", "topk(k)", "distance", "sum_sq", "received")
+STATISTICS = (
+    *("lse", "entropy", "max", "argmax", "topk(k)", "distance", "sum_sq", "received"),
+    "pairs",
+)
 """Names a request may use; ``topk(k)`` stands for topk(1) to topk(8)."""
 
 MAX_TOPK = 8
@@ -61,9 +65,13 @@ _TOPK = re.compile(r"topk\((\d+)\)")
 _TOPK_KEYS = ("topk_weights", "topk_indices")
 
 
+SIEVE_STATISTICS = ("mass", "entropy", "argmax")
+"""What a sieve may report of its keys."""
+
+
 @dataclass(frozen=True)
 class Sieve:
-    """A set of keys for every query; its statistic is the attention mass that falls into it.
+    """A set of keys for every query, and the statistic of the attention that falls into it.
 
     Conditions that are set must all hold (after "The heads hypothesis", Pande et al. 2021, where
     a sieve is the set of tokens a head is expected to look at).
@@ -74,9 +82,15 @@ class Sieve:
         offsets: ``(low, high)``, both included, for ``j - i``; the next token is ``(1, 1)``.
         same_segment: True wants equal segments in ``Labels``, False different ones.
         same_token: True wants equal token ids in ``Labels``, False different ones.
+        same_label: ``(a, b)`` wants label a of the query equal to label b of the key, see
+            ``Labels.query_labels``; a negative label equals nothing.
+        statistic: "mass", the sum of the weights in the set; "entropy" in nats of these weights
+            scaled to a sum of 1, 0 where they have no mass; "argmax", the key in the set with the
+            largest weight, the first of equals, -1 where there is none (int32, no gradient).
 
     Raises:
-        ValueError: empty or reserved name, no condition, bit out of range, ``low > high``.
+        ValueError: empty or reserved name, no condition, bit or label out of range,
+            ``low > high``, an unknown statistic.
     """
 
     name: str
@@ -84,18 +98,31 @@ class Sieve:
     offsets: tuple[int, int] | None = None
     same_segment: bool | None = None
     same_token: bool | None = None
+    same_label: tuple[int, int] | None = None
+    statistic: str = "mass"
 
     def __post_init__(self):
         if not self.name or not isinstance(self.name, str):
             raise ValueError(f"Sieve: name is {self.name!r}, expected a non-empty string.")
         if self.name in STATISTICS + _TOPK_KEYS or _TOPK.fullmatch(self.name):
             raise ValueError(f"Sieve: {self.name!r} is the name of a statistic; use another name.")
-        conditions = (self.key_class, self.offsets, self.same_segment, self.same_token)
-        if all(condition is None for condition in conditions):
+        if all(condition is None for condition in self.conditions):
             raise ValueError(
                 f"Sieve {self.name!r} has no condition.\n"
-                "Fix: set key_class, offsets, same_segment or same_token."
+                "Fix: set key_class, offsets, same_segment, same_token or same_label."
             )
+        if self.statistic not in SIEVE_STATISTICS:
+            raise ValueError(
+                f"Sieve {self.name!r}: unknown statistic {self.statistic!r}.\n"
+                f"Known: {', '.join(SIEVE_STATISTICS)}."
+            )
+        if self.same_label is not None:
+            object.__setattr__(self, "same_label", tuple(self.same_label))
+            if len(self.same_label) != 2 or min(self.same_label) < 0:
+                raise ValueError(
+                    f"Sieve {self.name!r}: same_label is {self.same_label}, expected the index of "
+                    "a query label and of a key label, both from 0."
+                )
         if self.key_class is not None and not 0 <= self.key_class <= 31:
             raise ValueError(
                 f"Sieve {self.name!r}: key_class is {self.key_class}, expected a bit from 0 to 31."
@@ -107,6 +134,14 @@ class Sieve:
                     f"Sieve {self.name!r}: offsets are {self.offsets}, expected (low, high) "
                     "with low <= high."
                 )
+
+    @property
+    def conditions(self) -> tuple[Any, ...]:
+        """What decides which keys are in the set, None for a condition that is not set."""
+        return (
+            *(self.key_class, self.offsets, self.same_segment, self.same_token),
+            self.same_label,
+        )
 
 
 @dataclass(frozen=True)
@@ -278,6 +313,9 @@ class Labels(NamedTuple):
         query_token: token id of each query, for ``Sieve.same_token``.
         key_token: token id of each key.
         query_mask: True for the queries counted in ``received`` (False for padding).
+        query_labels: A integer labels of each query, for ``Sieve.same_label``.
+        key_labels: C integer labels of each key.
+        pairs: query and key of the weights that ``pairs`` hands back; negative for none.
     """
 
     key_class: Int[Array, "B K"] | None = None
@@ -286,6 +324,9 @@ class Labels(NamedTuple):
     query_token: Int[Array, "B Q"] | None = None
     key_token: Int[Array, "B K"] | None = None
     query_mask: Bool[Array, "B Q"] | None = None
+    query_labels: Int[Array, "B A Q"] | None = None
+    key_labels: Int[Array, "B C K"] | None = None
+    pairs: Int[Array, "B P 2"] | None = None
 
 
 class Dropout(NamedTuple):

@@ -45,7 +45,7 @@ def _limits(call: Call, queries: int, depth: int) -> tuple[tuple[bool, str], ...
     nonlinear += [
         f"sieve {sieve.name!r}"
         for sieve in capture.sieves
-        if (sieve.offsets, sieve.same_segment, sieve.same_token) != (None, None, None)
+        if sieve.conditions[1:] != (None,) * 4 or sieve.statistic != "mass"
     ]
     of_pairs = call.mask is not None and call.mask.shape[1:3] != (1, 1)
     both = call.causal and (call.mask is not None or queries != call.k.shape[1])

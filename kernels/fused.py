@@ -136,7 +136,8 @@ def _statistics(call: Call, plan: KernelPlan, result: AttentionResult) -> dict[s
     """Statistics under the names that were asked, in their order."""
     rows, stats = dict(result.rows), {}
     for number, sieve in enumerate(plan.sieves):
-        stats[sieve.name] = rows.pop(f"sieve {number}")
+        found = rows.pop(f"sieve {number}")
+        stats[sieve.name] = found.astype(jnp.int32) if sieve.statistic == "argmax" else found
     if "argmax" in rows:
         stats["argmax"] = rows.pop("argmax").astype(jnp.int32)
     if plan.topk:
@@ -242,10 +243,14 @@ def _run_backward(kernels: Kernels, plan: KernelPlan, residuals: Any, bars: Atte
     """Backward rule; what the sums mean is in `tiles.score_gradient`."""
     primals, counted, output, rows, wanted = residuals
     bars = jax.tree.map(_array, bars, is_leaf=lambda leaf: isinstance(leaf, SymbolicZero))
+    indices = {f"sieve {n}" for n, sieve in enumerate(plan.sieves) if sieve.statistic == "argmax"}
     given = {
         name: bar
         for name, bar in bars.rows.items()
-        if bar is not None and name != "argmax" and not name.startswith("topk index")
+        if bar is not None
+        and name not in {"argmax", *indices}
+        and not name.startswith("topk index")
+        and not name.endswith(" mass")
     }
     cotangents = _cotangents(primals, bars)
     plan, operands = _with_received(plan, primals, bars.received)
@@ -308,6 +313,8 @@ def _delta(given: dict[str, Array], rows: dict[str, Array]) -> Array:
     """What statistics contribute to sum_j p_j G_j of every row."""
     total = jnp.zeros_like(rows["lse"])
     for name, bar in given.items():
+        if f"{name} mass" in rows:
+            continue  # the entropy of a sieve is the same for weights that are all as much larger
         if name == "lse":
             total = total - bar
         elif name == "sum_sq":
@@ -324,6 +331,10 @@ def _statistic_rows(given: dict[str, Array], rows: dict[str, Array]) -> dict[str
         if name == "lse":
             continue
         vectors[f"d {name}"] = bar
+        if (mass := rows.get(f"{name} mass")) is not None:
+            some = jnp.where(mass == 0, 1, mass)
+            vectors[f"d {name}"] = jnp.where(mass == 0, 0, bar / some)
+            vectors[name.replace("sieve", "offset")] = rows[name] - jnp.log(some)
         if name == "max":
             vectors["argmax"] = rows["argmax"]
         if name.startswith("topk weight"):

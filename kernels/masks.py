@@ -74,7 +74,12 @@ def quarantine(
 
 
 def sieve_block(
-    sieve: Sieve, call: Call, rows: Int[Array, "Q"], segment: Array | None, token: Array | None
+    sieve: Sieve,
+    call: Call,
+    rows: Int[Array, "Q"],
+    segment: Array | None,
+    token: Array | None,
+    label: Array | None = None,
 ) -> Bool[Array, "#B 1 #Q K"]:
     """True for the keys that a sieve holds, for a block of queries.
 
@@ -84,6 +89,7 @@ def sieve_block(
         rows: positions of the queries of the block.
         segment: ``labels.query_segment`` of the block, ``[B, Q]``.
         token: ``labels.query_token`` of the block, ``[B, Q]``.
+        label: ``labels.query_labels`` of the block, ``[B, A, Q]``.
 
     Returns:
         A block that broadcasts over heads; masked keys are not taken out of it.
@@ -103,4 +109,10 @@ def sieve_block(
     if token is not None and sieve.same_token is not None and labels.key_token is not None:
         same = token[:, None, :, None] == labels.key_token[:, None, None, :]
         inside = inside & (same == sieve.same_token)
+    if label is not None and sieve.same_label is not None and labels.key_labels is not None:
+        of_queries, of_keys = (
+            label[:, sieve.same_label[0], None, :, None],
+            labels.key_labels[:, sieve.same_label[1], None, None, :],
+        )
+        inside = inside & (of_queries == of_keys) & (of_queries >= 0)
     return inside

@@ -29,6 +29,24 @@ def some_heads(call: Call, heads: tuple[int, ...]) -> Call:
     return call._replace(q=q, k=k, v=v, mask=of_heads(call.mask), bias=of_heads(call.bias))
 
 
+def without_pairs(call: Call) -> Call:
+    """What is left of a call when the weights of pairs are computed beside it, from its lse.
+
+    Args:
+        call: a checked call.
+
+    Returns:
+        The call itself when it asks for no pairs.
+    """
+    stats = call.capture.stats
+    if "pairs" not in stats:
+        return call
+    rest = tuple(item for item in stats if item != "pairs")
+    rest += () if "lse" in rest else ("lse",)
+    labels = call.labels._replace(pairs=None)
+    return call._replace(capture=replace(call.capture, stats=rest), labels=labels)
+
+
 def without_window(call: Call) -> Call:
     """What is left of a call when the weights and scores of a window come from elsewhere.
 

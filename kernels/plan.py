@@ -237,9 +237,17 @@ def _label_vectors(call: Call) -> tuple[dict[str, Array], dict[str, Array]]:
 
     of_rows = {"segment": "of_queries", "label_segment": "query_segment"}
     of_keys = {"segment": "of_keys", "class": "key_class", "label_segment": "key_segment"}
+    compared = [sieve.same_label for sieve in call.capture.sieves if sieve.same_label is not None]
+
+    def numbered(array: Array | None, place: int) -> dict[str, Array]:
+        if array is None:
+            return {}
+        chosen = dict.fromkeys(numbers[place] for numbers in compared)
+        return {f"label {n}": array[:, None, n].astype(jnp.int32) for n in chosen}
+
     return (
-        vectors(of_rows | {"label_token": "query_token"}),
-        vectors(of_keys | {"label_token": "key_token"}),
+        vectors(of_rows | {"label_token": "query_token"}) | numbered(labels["query_labels"], 0),
+        vectors(of_keys | {"label_token": "key_token"}) | numbered(labels["key_labels"], 1),
     )
 
 
@@ -300,7 +308,9 @@ def _results(call: Call) -> tuple[str, ...]:
     names = ["lse"]
     names += [name for name in ("entropy", "max", "argmax") if name in capture.names]
     names += [name for name in ("distance", "sum_sq") if name in capture.names]
-    names += [f"sieve {number}" for number in range(len(capture.sieves))]
+    for number, sieve in enumerate(capture.sieves):
+        names += [f"sieve {number}"]
+        names += [f"sieve {number} mass"] if sieve.statistic == "entropy" else []
     for part in ("topk weight", "topk index"):
         names += [f"{part} {rank}" for rank in range(capture.topk)]
     return tuple(names)

@@ -78,6 +78,28 @@ def mass(rows: RowBlock, inside: Bool[Array, "#B #H #Q #K"]) -> Float[Array, "B 
     return jnp.where(inside, rows.exponentials, 0).sum(axis=-1) * inverse_total(rows)
 
 
+def sieve_statistic(
+    rows: RowBlock, inside: Bool[Array, "#B #H #Q #K"], statistic: str
+) -> Float[Array, "B H Q"] | Int[Array, "B H Q"]:
+    """The statistic of a sieve: `contract.Sieve.statistic`.
+
+    Args:
+        rows: the block.
+        inside: True for the keys of the sieve.
+        statistic: "mass", "entropy" or "argmax".
+
+    Returns:
+        A number for each row.
+    """
+    if statistic == "mass":
+        return mass(rows, inside)
+    scores = jnp.where(inside, rows.scores, -jnp.inf)
+    if statistic == "argmax":
+        value, first = _largest(scores)
+        return jnp.where(value == -jnp.inf, NO_KEY, first)
+    return entropy(exponentiate(scores))
+
+
 def distance(rows: RowBlock, positions: Int[Array, "Q"]) -> Float[Array, "B H Q"]:
     """(sum_j |i - j| e_j) / l, in tokens."""
     gap = jnp.abs(positions[:, None] - jnp.arange(rows.scores.shape[-1], dtype=jnp.int32)[None])

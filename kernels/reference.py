@@ -149,10 +149,32 @@ def _statistics(call: Call, scores: Array, weights: Array) -> dict[str, Array]:
         counted = call.labels.query_mask
         counted = jnp.ones(call.q.shape[:2], bool) if counted is None else counted
         stats["received"] = jnp.where(counted[:, None, :, None], weights, 0).sum(axis=-2)
+    if "pairs" in capture.names:
+        stats["pairs"] = _pairs(weights, jnp.asarray(call.labels.pairs))
     for sieve in capture.sieves:
-        inside = _inside(sieve, call.labels, queries, keys)
-        stats[sieve.name] = jnp.where(inside[:, None], weights, 0).sum(axis=-1)
+        inside = _inside(sieve, call.labels, queries, keys)[:, None]
+        if sieve.statistic == "argmax":
+            among = jnp.where(inside, scores, -jnp.inf)
+            known = (among != -jnp.inf).any(axis=-1)
+            first = jnp.argmax(among, axis=-1).astype(jnp.int32)
+            stats[sieve.name] = jnp.where(known, first, -1)
+            continue
+        chosen = jnp.where(inside, weights, 0)
+        mass = chosen.sum(axis=-1)
+        if sieve.statistic == "entropy":
+            chosen = chosen / jnp.where(mass == 0, 1, mass)[..., None]
+            logs = jnp.log(jnp.where(chosen > 0, chosen, 1))
+            mass = -(chosen * logs).sum(axis=-1)
+        stats[sieve.name] = mass
     return {name: stats[name] for name in capture.keys}
+
+
+def _pairs(weights: Float[Array, "B H Q K"], pairs: Int[Array, "B P 2"]) -> Float[Array, "B H P"]:
+    """The weights of pairs of positions, 0 for a pair that is none."""
+    there = (pairs >= 0).all(axis=-1)
+    query, key = (jnp.maximum(pairs[..., n], 0) for n in (0, 1))
+    one = jax.vmap(lambda weights, query, key: weights[:, query, key])
+    return jnp.where(there[:, None], one(weights, query, key), 0)
 
 
 def _topk(scores: Array, weights: Array, k: int) -> tuple[Array, Array]:
@@ -183,6 +205,11 @@ def _inside(sieve: Sieve, labels: Labels, queries: int, keys: int) -> Bool[Array
     if sieve.same_token is not None:
         equal = _equal(labels.query_token, labels.key_token)
         inside = jnp.logical_and(inside, equal == sieve.same_token)
+    if sieve.same_label is not None:
+        of_queries = jnp.asarray(labels.query_labels)[:, sieve.same_label[0]]
+        of_keys = jnp.asarray(labels.key_labels)[:, sieve.same_label[1]]
+        equal = jnp.logical_and(_equal(of_queries, of_keys), (of_queries >= 0)[:, :, None])
+        inside = jnp.logical_and(inside, equal)
     return inside
 
 

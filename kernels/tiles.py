@@ -112,8 +112,13 @@ def start(plan: KernelPlan, form: TileLayout) -> dict[str, Vector]:
     for rank in range(plan.topk):
         state[f"topk score {rank}"] = form.full_row(-jnp.inf)
         state[f"topk index {rank}"] = form.full_row(-1.0)
-    for number in range(len(plan.sieves)):
-        state[f"sieve {number}"] = form.full_row(0.0)
+    for number, sieve in enumerate(plan.sieves):
+        name = f"sieve {number}"
+        state[name] = form.full_row(-1.0 if sieve.statistic == "argmax" else 0.0)
+        if sieve.statistic == "argmax":
+            state[f"{name} score"] = form.full_row(-jnp.inf)
+        if sieve.statistic == "entropy":
+            state[f"{name} mass"] = form.full_row(0.0)
     return state
 
 
@@ -163,9 +168,24 @@ def advance(
         first = _first_key(form, tile, largest)
         new["argmax"] = jnp.where(largest * unit > state["shift"], first, state["argmax"])
     for number, sieve in enumerate(plan.sieves):
-        kept = jnp.where(inside(sieve, form, rows, keys), exponentials, 0.0)
-        name = f"sieve {number}"
-        new[name] = state[name] * rescale + form.row_sum(kept)
+        name, members = f"sieve {number}", inside(sieve, form, rows, keys)
+        if sieve.statistic == "argmax":
+            among = jnp.where(members, tile, -jnp.inf)
+            value = form.row_max(among)
+            better = value * unit > state[f"{name} score"]
+            first = _first_key(form, among, value)
+            new[name] = jnp.where(better, first, state[name])
+            new[f"{name} score"] = jnp.where(better, value * unit, state[f"{name} score"])
+            continue
+        kept = jnp.where(members, exponentials, 0.0)
+        if sieve.statistic == "mass":
+            new[name] = state[name] * rescale + form.row_sum(kept)
+            continue
+        mass = state[f"{name} mass"]
+        moved = (_finite(state["shift"]) - base) * mass
+        terms = jnp.maximum(shifted, NEVER) * kept
+        new[name] = (state[name] + moved) * rescale + form.row_sum(terms)
+        new[f"{name} mass"] = mass * rescale + form.row_sum(kept)
     if plan.topk:
         new |= _advance_topk(plan.topk, form, state, tile * unit)
     return new, exponentials, rescale
@@ -242,9 +262,20 @@ def finish(
         value = exponential(plan, state[f"topk score {rank}"] - shift)
         found[f"topk weight {rank}"] = value * inverse
         found[f"topk index {rank}"] = state[f"topk index {rank}"]
-    sums = ["distance"] if "distance" in state else []
-    for name in (*sums, *(f"sieve {number}" for number in range(len(plan.sieves)))):
-        found[name] = state[name] * inverse
+    if "distance" in state:
+        found["distance"] = state["distance"] * inverse
+    for number, sieve in enumerate(plan.sieves):
+        name = f"sieve {number}"
+        if sieve.statistic == "argmax":
+            found[name] = state[name]
+        elif sieve.statistic == "mass":
+            found[name] = state[name] * inverse
+        else:
+            mass = state[f"{name} mass"]
+            empty = mass == 0.0
+            some = jnp.where(empty, 1.0, mass)
+            found[name] = jnp.where(empty, 0.0, jnp.log(some) - state[name] / some / plan.nat)
+            found[f"{name} mass"] = mass * inverse
     return shift, inverse, found
 
 
@@ -275,6 +306,10 @@ def inside(
         if wanted is not None:
             of_rows, of_keys = form.rows(rows[f"label_{name}"]), form.keys(keys[f"label_{name}"])
             conditions.append(of_rows == of_keys if wanted else of_rows != of_keys)
+    if sieve.same_label is not None:
+        of_rows = form.rows(rows[f"label {sieve.same_label[0]}"])
+        of_keys = form.keys(keys[f"label {sieve.same_label[1]}"])
+        conditions += [of_rows == of_keys, of_keys >= 0]
     result = conditions[0]
     for condition in conditions[1:]:
         result = result & condition
@@ -393,6 +428,10 @@ def weights_gradient(
     for number, sieve in enumerate(plan.sieves):
         if f"d sieve {number}" in rows:
             of_sieve = form.rows(rows[f"d sieve {number}"])
+            if sieve.statistic == "entropy":
+                # -(log p + offset) / mass, where p = weight and offset = entropy - log mass.
+                logs = jnp.maximum(_log_weights(form, tile, rows), NEVER) * (1 / plan.nat)
+                of_sieve = -of_sieve * (logs + form.rows(rows[f"offset {number}"]))
             total = total + jnp.where(inside(sieve, form, rows, keys), of_sieve, 0.0)
     if "d received" in keys:
         total = total + form.rows(rows["counted"]) * form.keys(keys["d received"])

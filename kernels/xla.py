@@ -40,6 +40,7 @@ class Queries(NamedTuple):
     segment: Int[Array, "B Q"] | None
     label_segment: Int[Array, "B Q"] | None
     label_token: Int[Array, "B Q"] | None
+    labels: Int[Array, "B A Q"] | None
     counted: Bool[Array, "B Q"] | None
     words: UInt32[Array, "2 B H Q"] | None
 
@@ -55,7 +56,7 @@ class Keys(NamedTuple):
 
 
 # Where the query dimension is in each field of `Queries`.
-_AXES = (2, 0, 2, 2, 1, 1, 1, 1, 3)
+_AXES = (2, 0, 2, 2, 1, 1, 1, 2, 1, 3)
 
 
 def attend(call: Call) -> tuple[Float[Array, "B Q H D"], Intermediates]:
@@ -169,6 +170,7 @@ def _sides(call: Call) -> tuple[Queries, Keys]:
         None if call.segment_ids is None else call.segment_ids[0],
         call.labels.query_segment,
         call.labels.query_token,
+        call.labels.query_labels,
         call.labels.query_mask,
         words,
     )
@@ -263,9 +265,14 @@ def _block(call: Call, queries: Queries, keys: Keys):
         stats["topk_weights"], stats["topk_indices"] = reductions.topk(rows, capture.topk)
     for sieve in capture.sieves:
         inside = sieve_block(
-            sieve, call, queries.positions, queries.label_segment, queries.label_token
+            sieve,
+            call,
+            queries.positions,
+            queries.label_segment,
+            queries.label_token,
+            queries.labels,
         )
-        stats[sieve.name] = reductions.mass(rows, inside)
+        stats[sieve.name] = reductions.sieve_statistic(rows, inside, sieve.statistic)
     received = None
     if "received" in capture.names:
         received = reductions.received(rows, queries.counted)

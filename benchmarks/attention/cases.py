@@ -14,12 +14,16 @@ from jaxtyping import Array, Key
 
 from flaxattn.kernels.contract import Capture, Dropout, Labels, Sieve
 
+STRONGEST = Sieve("strongest delimiter", key_class=1, statistic="argmax")
 SIEVES = (
     Sieve("next", offsets=(1, 1)),
     Sieve("near", offsets=(-2, 2)),
     Sieve("delimiter", key_class=1),
     Sieve("same segment", same_segment=True),
     Sieve("other segment, same token", same_segment=False, same_token=True),
+    Sieve("label 1 of the key", same_label=(0, 1), offsets=(-90, -1)),
+    Sieve("entropy in segment", same_segment=True, key_class=1, statistic="entropy"),
+    STRONGEST,
 )
 STATISTICS = (
     "lse",
@@ -30,6 +34,7 @@ STATISTICS = (
     "distance",
     "sum_sq",
     "received",
+    "pairs",
     *SIEVES,
 )
 EVERYTHING = Capture(weights=True, scores=True, stats=STATISTICS)
@@ -145,7 +150,17 @@ class Case:
             query_token=tokens[:, :queries],
             key_token=tokens[:, :keys],
             query_mask=counted,
+            query_labels=tokens[:, None, :queries] - 2,  # negative ones equal nothing
+            key_labels=jnp.stack([tokens[:, :keys], jnp.roll(tokens[:, :keys], 1, axis=1) - 2], 1),
+            pairs=self._pairs(key),
         )
+
+    def _pairs(self, key: Key[Array, ""]) -> Array:
+        """Nine pairs of positions in each example, the last of which is none."""
+        batch, _, queries, keys = self.shape
+        drawn = jax.random.randint(key, (batch, 9, 2), 0, 10**6)
+        pairs = drawn % jnp.array([[[queries, keys]]])
+        return jnp.where((jnp.arange(9) == 8)[None, :, None], -1, pairs)
 
 
 CASES = (

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""What one attention stack saw: `AttentionRecord`, the record that modules sow and that a trace is made of.
+"""`AttentionRecord`: what one attention stack recorded, sown by modules and read by `Trace`.
 
 It knows layers, heads and positions, no text: that is beside it in `flaxattn.trace.trace`.
 """

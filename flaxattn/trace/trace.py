@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a forward pass saw: `Trace`, the tree a person works with, made of `AttentionRecord` records.
+"""`Trace`: the attention records of a forward pass beside the tokens, words and texts they read.
 
 Every consumer (measures, figures, pages) reads a `Trace`; none of them ever meets a model.
 """

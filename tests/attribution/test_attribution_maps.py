@@ -13,7 +13,6 @@ from flaxattn.kernels.contract import Capture
 from flaxattn.models.bert import BertForMaskedLM
 from flaxattn.pretrained.output_projections import output_projections
 from flaxattn.pretrained.pretrained_bert import PretrainedBert
-from flaxattn.pretrained.readings import sides_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_device")]
 
@@ -28,7 +27,7 @@ def given(family):
 
 def traced(model, family, **kept):
     trace = model.trace(*given(family), capture=Capture(weights=True, **kept))
-    return sides_of(trace[0])
+    return trace[0].sides
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -14,7 +14,8 @@ from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.corpus.dependency_trees import read_sentences
 from flaxattn.errors import InputError
 from flaxattn.files import sha256_of
-from flaxattn.probes.extract_word_maps import untrained, word_maps
+from flaxattn.pretrained.untrained import untrained
+from flaxattn.probes.extract_word_maps import word_maps
 from flaxattn.probes.governor_probe import Dependencies
 from flaxattn.probes.probe_file import load_probe
 from flaxattn.probes.selectivity import attachment

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from flaxattn.benchmarks import cases
-from flaxattn.kernels import fused, reference, tiles
+from flaxattn.kernels import choice, fused, reference, tiles
 from flaxattn.kernels.checks import checked
 from flaxattn.kernels.contract import Call, Capture
 
@@ -242,7 +242,7 @@ QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes
 
 
 def run_dense(call):
-    return fused.attend(checked(call), DENSE, BLOCK_Q, BLOCK_K)
+    return choice.complete(lambda rest: fused.attend(rest, DENSE, BLOCK_Q, BLOCK_K), checked(call))
 
 
 def run_reference(call):
@@ -302,7 +302,7 @@ def test_everything_equals_the_reference(name):
 
 # A gradient that is alone has kernels without the terms of the others.
 ALONE = [
-    *("output", "topk(3)", "received", cases.SIEVES[0]),
+    *("output", "topk(3)", "received", "pairs", cases.SIEVES[0], cases.SIEVES[6]),
     *(pytest.param(name, marks=pytest.mark.slow) for name in ("lse", "entropy", "max", "distance")),
 ]
 

@@ -24,7 +24,13 @@ def arrays(length, heads=2, depth=8, queries=None):
     k = jax.ShapeDtypeStruct((1, length, heads, depth), jnp.float32)
     of_keys = jax.ShapeDtypeStruct((1, length), jnp.int32)
     of_queries = jax.ShapeDtypeStruct((1, queries or length), jnp.int32)
-    return q, k, k, Labels(of_keys, of_queries, of_keys, of_queries, of_keys)
+    labels = Labels(of_keys, of_queries, of_keys, of_queries, of_keys)
+    labels = labels._replace(
+        query_labels=jax.ShapeDtypeStruct((1, 1, queries or length), jnp.int32),
+        key_labels=jax.ShapeDtypeStruct((1, 2, length), jnp.int32),
+        pairs=jax.ShapeDtypeStruct((1, 8, 2), jnp.int32),
+    )
+    return q, k, k, labels
 
 
 def call(capture, **options):

@@ -60,8 +60,18 @@ def draw(shape, seed, size, steps, density):
         query_token=numbers(0, 5, (2, queries)),
         key_token=numbers(0, 5, (2, keys)),
         query_mask=rng.random((2, queries)) < 0.8,
+        query_labels=numbers(-1, 4, (2, 1, queries)),
+        key_labels=numbers(-1, 4, (2, 2, keys)),
+        pairs=np.stack([numbers(-1, queries, (2, 6)), numbers(-1, keys, (2, 6))], -1),
     )
     return scores, mask, labels
+
+
+def chosen(weights, pairs):
+    """Weights [H, P] of the pairs of one example."""
+    return np.array(
+        [[0 if min(pair) < 0 else head[tuple(pair)] for pair in pairs] for head in weights]
+    )
 
 
 def brute_force(scores, mask, labels):
@@ -86,6 +96,7 @@ def brute_force(scores, mask, labels):
         "distance": (p * abs(i - j)).sum(-1),
         "sum_sq": (p * p).sum(-1),
         "received": (p * labels.query_mask[:, None, :, None]).sum(-2),
+        "pairs": np.stack([chosen(one, at) for one, at in zip(p, labels.pairs, strict=True)]),
     }
     segment = labels.query_segment[:, :, None] == labels.key_segment[:, None]
     token = labels.query_token[:, :, None] == labels.key_token[:, None]
@@ -96,7 +107,20 @@ def brute_force(scores, mask, labels):
         "same segment": segment,
         "other segment, same token": ~segment & token,
     }
-    return stats | {name: (p * where[:, None]).sum(-1) for name, where in inside.items()}
+    label = labels.query_labels[:, 0, :, None]
+    inside["label 1 of the key"] = (
+        (label == labels.key_labels[:, 1, None]) & (label >= 0) & (j < i) & (j >= i - 90)
+    )
+    stats |= {name: (p * where[:, None]).sum(-1) for name, where in inside.items()}
+    delimiters = inside["delimiter"][:, None] & np.ones_like(p, bool)
+    among = np.where(delimiters, s, -np.inf)
+    stats["strongest delimiter"] = np.where((among > -np.inf).any(-1), among.argmax(-1), -1)
+    part = np.where((inside["same segment"] & inside["delimiter"])[:, None], e, 0)
+    mass = part.sum(-1, keepdims=True)
+    # Weights that float32 cannot hold are none there.
+    share = part / np.where(mass > 0, mass, 1)
+    entropy = -(share * np.log(np.where(share > 0, share, 1))).sum(-1)
+    return stats | {"entropy in segment": entropy}
 
 
 @pytest.mark.parametrize("implementation", ["xla", "reference"])

@@ -22,7 +22,6 @@ from flaxattn.pipeline.chunks import TextError
 from flaxattn.pipeline.extraction import Options, Texts, extract_shards
 from flaxattn.pipeline.length_buckets import Cost, widths_alone, widths_shared
 from flaxattn.pretrained.pretrained_bert import PUNCTUATION, SEPARATOR
-from flaxattn.pretrained.readings import sides_of
 from flaxattn.trace.trace import Trace
 
 SIEVES = (
@@ -59,7 +58,7 @@ def check_same(found: Trace, expected: Trace, tolerance: float = 1e-6) -> None:
         assert _lists(getattr(found, name)) == _lists(getattr(expected, name)), name
     for name in ARRAYS:
         np.testing.assert_array_equal(getattr(found, name), getattr(expected, name), name)
-    ours, theirs = sides_of(found), sides_of(expected)
+    ours, theirs = found.sides, expected.sides
     assert ours.keys() == theirs.keys()
     for side, seen in ours.items():
         assert jax.tree.structure(seen) == jax.tree.structure(theirs[side])
