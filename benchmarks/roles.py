@@ -28,7 +28,7 @@ import flaxattn as fa
 from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.corpus.dependency_trees import read_sentences
 from flaxattn.measures import head_scores as engine
-from flaxattn.measures.dense_scores import dense_values
+from flaxattn.measures.score_sums import dense_values
 from flaxattn.measures.score_terms import SOURCES, WINDOW, ScoreOptions, terms_of
 from flaxattn.measures.scores import Scores
 from flaxattn.models.bert import Bert

@@ -25,13 +25,14 @@ from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.corpus.dependency_trees import read_sentences
 from flaxattn.files import sha256_of
 from flaxattn.measures.compare_heads import Comparison
-from flaxattn.measures.head_scores import Subject, head_scores, subject_of
+from flaxattn.measures.head_scores import head_scores
 from flaxattn.measures.role_changes import role_changes
 from flaxattn.measures.role_tests import Roles, Test, find_roles
 from flaxattn.measures.score_terms import ScoreName, ScoreOptions
 from flaxattn.measures.scores import Tally
 from flaxattn.pipeline.allocator import keep_freed_memory
 from flaxattn.pipeline.extraction import extract
+from flaxattn.pipeline.labelled_texts import Subject, subject_of
 from flaxattn.pretrained.from_pretrained import from_pretrained
 from flaxattn.train.glue import finetune
 from flaxattn.train.glue_files import read_parts

@@ -27,11 +27,12 @@ from flaxattn import __version__
 from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.corpus.dependency_trees import Sentence, read_sentences
 from flaxattn.files import sha256_of
-from flaxattn.measures.head_scores import Subject, head_scores, subject_of
+from flaxattn.measures.head_scores import head_scores
 from flaxattn.measures.patterns import labels
 from flaxattn.measures.role_tests import Test, facts, find_roles
 from flaxattn.measures.score_terms import ScoreName, ScoreOptions
 from flaxattn.measures.scores import Scores, Tally, intervals
+from flaxattn.pipeline.labelled_texts import Subject, subject_of
 from flaxattn.pretrained.from_pretrained import from_pretrained
 from flaxattn.pretrained.untrained import untrained
 from flaxattn.probes.extract_word_maps import word_maps

@@ -165,7 +165,7 @@ def _side(loaded: Any, mask: str) -> str:
 
 
 def _texts(corpus: Any) -> dict[int, Any]:
-    from flaxattn.measures.head_scores import Subject
+    from flaxattn.pipeline.labelled_texts import Subject
 
     second = corpus.second or [None] * len(corpus.texts)
     pairs = enumerate(zip(corpus.texts, second, strict=True))

@@ -14,8 +14,8 @@ from flaxattn.commands.head_corpus import traces_of
 from flaxattn.commands.head_report import TextCorpus, read_corpus
 from flaxattn.errors import InputError
 from flaxattn.kernels.contract import Capture
-from flaxattn.measures.head_scores import Subject
 from flaxattn.pipeline.extraction import Options, Texts, extract_shards
+from flaxattn.pipeline.labelled_texts import Subject
 from flaxattn.pretrained.from_pretrained import from_pretrained
 from flaxattn.store.open_store import Store, open_store
 from flaxattn.trace.trace import Trace

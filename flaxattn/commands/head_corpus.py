@@ -7,7 +7,6 @@ Inputs are CoNLL-U, other texts, or a store, which `head_store` reads. Scores ar
 """
 
 import dataclasses
-import functools
 import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,10 +29,10 @@ if TYPE_CHECKING:
 
     from flaxattn.corpus.bad_rows import BadRows
     from flaxattn.measures.evidence import Evidence
-    from flaxattn.measures.head_scores import Subject
     from flaxattn.measures.role_tests import Roles
     from flaxattn.measures.score_terms import ScoreOptions
     from flaxattn.measures.scores import Scores, Tally
+    from flaxattn.pipeline.labelled_texts import Subject
     from flaxattn.trace.trace import Trace
 
 _KEPT = 20_000  # texts whose scores stay in memory, for bootstrap intervals
@@ -165,22 +164,19 @@ _Watch = Callable[[int], None]
 
 
 def _of_texts(request: Request, asked: "ScoreOptions", bad: "BadRows", watch: _Watch) -> Source:
-    from flaxattn.measures.head_scores import head_scores
-    from flaxattn.measures.map_scores import default_side, map_scores
+    from flaxattn.measures.head_scores import default_side, head_scores
     from flaxattn.pretrained.from_pretrained import from_pretrained
-    from flaxattn.pretrained.pretrained_bert import PretrainedBert
 
     found = read_subjects(request, bad)
     subjects, data = itertools.islice(found[0], request.limit), found[1]
     model = from_pretrained(request.model)
     side = default_side(model, request.side)
-    alone = isinstance(model, PretrainedBert)
-    compute = head_scores if alone else functools.partial(map_scores, side=side)
     told: list[Sequence[Subject]] = []
-    scored = compute(
+    scored = head_scores(
         model,
         subjects,
         asked,
+        side=side,
         truncate=request.truncate,
         lengths=request.range,
         bad=bad,
@@ -255,7 +251,7 @@ def read_subjects(
     from flaxattn.corpus.dependency_trees import read_sentences
     from flaxattn.corpus.input_files import find_inputs, fingerprint
     from flaxattn.corpus.texts import Columns, read_texts
-    from flaxattn.measures.head_scores import Subject, subject_of
+    from flaxattn.pipeline.labelled_texts import Subject, subject_of
 
     if request.annotated:
         paths = [Path(name) for name in request.inputs]

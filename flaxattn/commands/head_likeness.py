@@ -64,8 +64,8 @@ def _pairs(request: Request, texts: int, side: str) -> "Pairs | None":
     import itertools
 
     from flaxattn.corpus.bad_rows import BadRows
+    from flaxattn.measures.head_pair_scores import head_pairs
     from flaxattn.measures.head_pairs import pairs_of
-    from flaxattn.measures.map_scores import head_pairs
     from flaxattn.pretrained.from_pretrained import from_pretrained
     from flaxattn.store.open_store import open_store
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from flaxattn.measures.claims import Claim
 from flaxattn.measures.evidence import covering
-from flaxattn.measures.head_scores import Subject
+from flaxattn.pipeline.labelled_texts import Subject
 from flaxattn.views.evidence_page import EvidenceReport, Numbers, evidence_page
 
 Traces = Callable[[Sequence[int]], Iterable[Any]]

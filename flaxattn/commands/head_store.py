@@ -19,12 +19,11 @@ from flaxattn.commands.head_request import Request
 from flaxattn.corpus.bad_rows import BadRows, Problem, excerpt
 from flaxattn.corpus.dependency_trees import Sentence, read_sentences
 from flaxattn.errors import InputError
-from flaxattn.measures.dense_scores import dense_values
-from flaxattn.measures.head_scores import WINDOW, Subject, with_rare, with_tree
-from flaxattn.measures.recorded_scores import recorded_values, requests_of
+from flaxattn.measures.score_sums import capture_hints, dense_values, recorded_values
 from flaxattn.measures.score_terms import ScoreName, ScoreOptions, Terms, terms_of
 from flaxattn.measures.scores import Scores, gathered, scores_of
 from flaxattn.pipeline.chunks import TOGETHER
+from flaxattn.pipeline.labelled_texts import WINDOW, Subject, with_rare, with_tree
 from flaxattn.store.open_store import Store, open_store
 from flaxattn.text.position_labels import PositionLabels, layout_of
 from flaxattn.text.token_spans import PlaceError, piece_spans
@@ -136,7 +135,7 @@ class _Reader:
         traces, read = iter(self.store), 0
         for window in self._windows():
             layouts = with_rare([layout for _, layout, _ in window])
-            found: list[tuple[PositionLabels, Terms, Mapping[ScoreName, np.ndarray]]] = []
+            found: list[tuple[Terms, Mapping[ScoreName, np.ndarray]]] = []
             part: list[tuple[int, Subject]] = []
             shape: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
             for (number, _, subject), layout in zip(window, layouts, strict=True):
@@ -146,11 +145,11 @@ class _Reader:
                     read += 1
                 assert seen is not None
                 terms = terms_of(layout, self.asked)
-                found.append((layout, terms, _values(seen, capture, layout, terms)))
+                found.append((terms, _values(seen, capture, terms)))
                 part.append((number, subject))
                 shape = seen.layers, seen.heads
                 if seen.weights is None:
-                    refused |= requests_of(terms)
+                    refused |= capture_hints(terms)
                 if len(found) == _TOGETHER:
                     yield _part(shape, found, part)
                     found, part = [], []
@@ -248,20 +247,18 @@ def _other(sentence: Sentence, at: int, found: str) -> Problem:
     return Problem(sentence.file, word.line, "", _OTHER, told, excerpt(found))
 
 
-def _values(
-    seen: AttentionRecord, capture: Any, layout: PositionLabels, terms: Terms
-) -> Mapping[ScoreName, np.ndarray]:
+def _values(seen: AttentionRecord, capture: Any, terms: Terms) -> Mapping[ScoreName, np.ndarray]:
     """Numbers of a text, from its maps if there are any."""
     if seen.weights is not None:
         seen.require_whole("A score of a head")
-        return dense_values(layer_weights(seen, seen.layers), layout, terms)
+        return dense_values(layer_weights(seen, seen.layers), terms)
     stats = {name: np.asarray(array)[:, 0] for name, array in seen.stats.items()}
-    return recorded_values(stats, capture, layout, terms)
+    return recorded_values(stats, capture, terms)
 
 
 def _part(
     shape: tuple[tuple[int, ...], tuple[int, ...]],
-    found: Sequence[tuple[PositionLabels, Terms, Mapping[ScoreName, np.ndarray]]],
+    found: Sequence[tuple[Terms, Mapping[ScoreName, np.ndarray]]],
     part: Sequence[tuple[int, Subject]],
 ) -> ScoredTexts:
     scores: Scores = gathered(*shape, found)

@@ -10,7 +10,7 @@ from flaxattn.commands.head_page import evidence_facts, evidence_table, numbers_
 from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.corpus.dependency_trees import read_sentences
 from flaxattn.measures.claims import Claim
-from flaxattn.measures.head_scores import Subject, subject_of
+from flaxattn.pipeline.labelled_texts import Subject, subject_of
 from flaxattn.probes.arc_weights import Watched
 from flaxattn.probes.governor_probe import Classifier, Dependencies
 from flaxattn.views.evidence_page import EvidenceReport

@@ -26,11 +26,12 @@ from flaxattn.corpus.dependency_trees import NO_GOVERNOR
 from flaxattn.errors import InputError
 from flaxattn.files import written_whole
 from flaxattn.kernels.contract import Capture
-from flaxattn.measures.head_scores import Subject
+from flaxattn.pipeline.batch_loop import each_batch
 from flaxattn.pipeline.batches import Batch, planned, stacked
 from flaxattn.pipeline.chunks import TOGETHER, Chunk, TextError, read_chunk
 from flaxattn.pipeline.extraction import room_for
-from flaxattn.pipeline.hidden_states import each_batch, states_of
+from flaxattn.pipeline.hidden_states import fetched, states_of
+from flaxattn.pipeline.labelled_texts import Subject
 from flaxattn.pretrained import model_inputs as inputs
 from flaxattn.pretrained.pretrained_bert import PretrainedBert
 from flaxattn.pretrained.pretrained_gpt2 import PretrainedGPT2
@@ -240,7 +241,7 @@ class _VectorEngine:
             found, keys = observed(self._module, self._model.params, given, self._wanted)
             return found.astype(jnp.float16), keys
 
-        for batch, (found, keys) in each_batch(batches, begin):
+        for batch, (found, keys) in each_batch(batches, begin, fetched):
             for place in batch.places:
                 plain = np.flatnonzero(~window[place.text].special)
                 vectors[place.text] = found[:, place.row][:, :, plain]

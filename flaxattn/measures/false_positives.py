@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from flaxattn.corpus.bad_rows import BadRows
-from flaxattn.measures.head_scores import LabelledText, Subject, read_subjects
 from flaxattn.measures.role_tests import Test, find_roles
 from flaxattn.measures.score_terms import ScoreOptions
 from flaxattn.measures.scores import Tally, scores_of, side_of
 from flaxattn.measures.shuffled_trees import found_by_chance
 from flaxattn.pipeline.extraction import extract
+from flaxattn.pipeline.labelled_texts import LabelledText, Subject, read_subjects
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.pretrained.untrained import untrained
 from flaxattn.trace.selection import layer_weights

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from flaxattn.errors import InputError
-from flaxattn.measures.entropy import entropies
+from flaxattn.kernels.dense import entropies
 from flaxattn.trace.selection import without_first
 from flaxattn.trace.trace import Trace
 

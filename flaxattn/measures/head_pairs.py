@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from flaxattn.measures.entropy import entropies
+from flaxattn.kernels.dense import entropies
 from flaxattn.measures.head_similarity import distances_of
 from flaxattn.measures.scores import moments_of, side_of
 from flaxattn.pipeline.online_moments import Moments, merged

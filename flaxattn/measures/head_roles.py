@@ -14,10 +14,11 @@ from flaxattn.corpus.dependency_trees import Sentence, is_annotated, read_senten
 from flaxattn.corpus.input_files import find_inputs
 from flaxattn.corpus.texts import Columns, read_texts
 from flaxattn.errors import InputError
-from flaxattn.measures.head_scores import Subject, head_scores, subject_of
+from flaxattn.measures.head_scores import head_scores
 from flaxattn.measures.role_tests import Roles, Test, find_roles
 from flaxattn.measures.score_terms import PAPER_RELATIONS, ScoreOptions, check_relations
 from flaxattn.measures.scores import Tally
+from flaxattn.pipeline.labelled_texts import Subject, subject_of
 from flaxattn.pipeline.reading_options import ReadingOptions
 from flaxattn.pretrained.pretrained_model import Pretrained
 

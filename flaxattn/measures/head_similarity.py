@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.cluster.hierarchy import fcluster, leaves_list, linkage
 
-from flaxattn.measures.entropy import entropies
+from flaxattn.kernels.dense import entropies
 
 # So many terms of entropies are summed at most; of longer texts, queries are taken evenly spaced.
 TERMS = 60_000_000

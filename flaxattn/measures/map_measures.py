@@ -9,7 +9,7 @@ below zero: shares are of absolute values. Maps are made elsewhere.
 import numpy as np
 from jaxtyping import Bool, Float
 
-from flaxattn.measures.entropy import entropies
+from flaxattn.kernels.dense import entropies
 
 NAMES = ("own", "previous", "next", "first", "special", "strongest", "entropy", "total")
 

@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""What every score of a head is, as sums over the weights of one text: `Terms`.
+"""Definitions of scores of heads, as sums over the attention of one text: `Terms`.
 
-The definitions of research are here and nowhere else; adding up is done elsewhere, from whole maps
-in `dense` and from statistics on the device in extraction. A score is one of four kinds of sums:
+The definitions of research for an encoder by itself are here, those of other sides in
+`side_terms`; they are evaluated in `score_sums`. A score is one of four kinds of sums:
 
-* rows: coefficients times a statistic of each query (`SOURCES`);
+* rows: coefficients times a statistic of each query, see `score_sources`;
 * keys: coefficients times what each key receives from all queries;
 * pairs: coefficients times single weights;
 * hits: coefficients times whether a query's strongest key, delimiters apart, lies in a range.
@@ -24,18 +24,10 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from flaxattn.errors import InputError
+from flaxattn.measures.score_sources import WINDOW
+from flaxattn.measures.side_labels import SideLabels, self_labels
 from flaxattn.text.position_labels import UNIVERSAL_RELATIONS, UNIVERSAL_TAGS, Arc, PositionLabels
 
-SOURCES = (
-    *("entropy", "distance", "max", "sum_sq", "next", "previous", "own", "local"),
-    *("own segment", "block", "other block", "special", "first", "separators"),
-    *("same token", "same token elsewhere", "block x entropy", "other block x entropy"),
-    *("entropy in block", "argmax next", "argmax previous"),
-    *("strongest next", "strongest previous", "strongest rare"),
-)
-"""Statistics of a query that rows are sums of; `dense.sources` defines each."""
-
-WINDOW = 2  # positions to either side that are local, as in the notebooks
 SIDE_ROLES = (
     *("own", "previous", "next", "first", "duplicate", "induction"),
     *("diagonal", "end", "copy"),
@@ -95,7 +87,8 @@ class Terms:
     """The sums of one text. A column that is not there has no value for it: no such words.
 
     Attributes:
-        rows: Statistic and coefficients per query; some columns have two.
+        labels: Labels of the text's positions, which the statistics read.
+        rows: Row statistic and coefficients per query; some scores have two.
         keys: Coefficients per key.
         pairs: Query, key and coefficient of single weights.
         hits: Query, first and last key, and coefficient.
@@ -104,13 +97,21 @@ class Terms:
         offsets: Words between them, key minus query.
     """
 
-    rows: dict[tuple[ScoreName, str], Float[np.ndarray, " N"]]
-    keys: dict[ScoreName, Float[np.ndarray, " N"]]
-    pairs: dict[ScoreName, list[tuple[int, int, float]]]
-    hits: dict[ScoreName, list[tuple[int, int, int, float]]]
-    ceilings: dict[str, float]
-    counts: dict[str, int]
-    offsets: dict[str, list[int]]
+    labels: SideLabels
+    rows: dict[tuple[ScoreName, str], Float[np.ndarray, " Q"]] = dataclasses.field(
+        default_factory=dict
+    )
+    keys: dict[ScoreName, Float[np.ndarray, " K"]] = dataclasses.field(default_factory=dict)
+    pairs: dict[ScoreName, list[tuple[int, int, float]]] = dataclasses.field(default_factory=dict)
+    hits: dict[ScoreName, list[tuple[int, int, int, float]]] = dataclasses.field(
+        default_factory=dict
+    )
+    ceilings: dict[str, float] = dataclasses.field(default_factory=dict)
+    counts: dict[str, int] = dataclasses.field(default_factory=dict)
+    offsets: dict[str, list[int]] = dataclasses.field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return self.labels.keys
 
     @property
     def columns(self) -> set[ScoreName]:
@@ -145,7 +146,7 @@ def terms_of(layout: PositionLabels, asked: ScoreOptions) -> Terms:
         layout: Of the text.
         asked: Which roles.
     """
-    terms = Terms({}, {}, {}, {}, {}, {}, {})
+    terms = Terms(self_labels(layout))
     _add_means(terms, layout, asked)
     _add_window(terms, layout, asked)
     _add_delimiters(terms, layout)
@@ -153,19 +154,23 @@ def terms_of(layout: PositionLabels, asked: ScoreOptions) -> Terms:
     _add_patterns(terms, layout)
     _add_strongest(terms, layout)
     if asked.annotated:
-        _add_tree(terms, layout, asked)
+        add_tags(terms, layout)
+        add_tree(terms, layout, asked)
+        for name, arcs, _ in related(layout, asked):
+            _add_hits(terms, name, arcs, layout)
     return terms
 
 
-def tree_terms(layout: PositionLabels, asked: ScoreOptions) -> Terms:
-    """Those of the tree alone, of a text that has one.
+def tree_terms(layout: PositionLabels, asked: ScoreOptions, *, causal: bool = False) -> Terms:
+    """The sums of the tree alone, of a text that has one.
 
     Args:
         layout: Of the text.
         asked: Which relations.
+        causal: Whether a query sees the keys up to itself only.
     """
-    terms = Terms({}, {}, {}, {}, {}, {}, {})
-    _add_tree(terms, layout, asked)
+    terms = Terms(self_labels(layout))
+    add_tree(terms, layout, asked, causal=causal)
     return terms
 
 
@@ -182,14 +187,20 @@ def _add_means(terms: Terms, layout: PositionLabels, asked: ScoreOptions) -> Non
         ("punctuation", layout.punctuation),
     ):
         terms.keys[ScoreName("mean", name)] = keys * each
-    if asked.annotated:
-        for tag in UNIVERSAL_TAGS:
-            members = [
-                p for w, t in zip(layout.words, layout.tags, strict=True) if t == tag for p in w
-            ]
-            keys = np.zeros(len(layout))
-            keys[members] = each[0]
-            terms.keys[ScoreName("tag", tag)] = keys
+
+
+def add_tags(terms: Terms, layout: PositionLabels) -> None:
+    """Add the attention to each part of speech, a mean over queries.
+
+    Args:
+        terms: Of the text; changed.
+        layout: Of the text, with annotated words.
+    """
+    for tag in UNIVERSAL_TAGS:
+        members = [p for w, t in zip(layout.words, layout.tags, strict=True) if t == tag for p in w]
+        keys = np.zeros(len(layout))
+        keys[members] = 1 / len(layout)
+        terms.keys[ScoreName("tag", tag)] = keys
 
 
 def _add_window(terms: Terms, layout: PositionLabels, asked: ScoreOptions) -> None:
@@ -304,33 +315,59 @@ def _add_strongest(terms: Terms, layout: PositionLabels) -> None:
         terms.rows[ScoreName("strongest", name), f"strongest {name}"] = each
 
 
-def _add_tree(terms: Terms, layout: PositionLabels, asked: ScoreOptions) -> None:
+def add_tree(
+    terms: Terms, layout: PositionLabels, asked: ScoreOptions, *, causal: bool = False
+) -> None:
+    """Add scores of related words, of unrelated ones as far apart, and of any dependency.
+
+    Args:
+        terms: Of the text; changed.
+        layout: Of the text, with a tree.
+        asked: Which relations, and the seed of unrelated words.
+        causal: Whether a query sees the keys up to itself only: pairs of words count where the
+            first sees all of the second.
+    """
     place = _first_occurrences(layout) if asked.pande_parity else None
+    count = len(layout)
+    visible = np.arange(1, count + 1) if causal else np.full(count, count)
     for name, arcs, others in related(layout, asked):
         for side in ("governor", "dependent"):
             role = f"{side}({name})"
-            words = [ends(arc, side) for arc in arcs]
-            pairs = _lifts(words, layout, place)
-            terms.pairs[ScoreName("score", role)] = pairs
+            words = _seen([ends(arc, side) for arc in arcs], layout, causal)
+            if not words:
+                continue
+            lifts = _lifts(words, layout, place, visible)
+            terms.pairs[ScoreName("score", role)] = lifts
             terms.pairs[ScoreName("mass", role)] = _masses(words, layout, place)
-            if others:
-                drawn = [ends(arc, side) for arc in others]
-                terms.pairs[ScoreName("control", role)] = _lifts(drawn, layout, place)
-            terms.hits[ScoreName("hit", role)] = [
-                (layout.words[i][0], layout.words[j][0], layout.words[j][-1], 1 / len(words))
-                for i, j in words
-            ]
-            sizes = [len(layout.words[j]) for _, j in words]
-            terms.ceilings[role] = float(np.mean([len(layout) / size for size in sizes]))
-            terms.counts[role] = len(words)
-            terms.offsets[role] = [j - i for i, j in words]
-    whole = [arc for arc in layout.linked("any", UNIVERSAL_RELATIONS)]
-    both = [ends(arc, side) for arc in whole for side in ("governor", "dependent")]
+            terms.ceilings[role] = _highest(words, layout, visible)
+            if drawn := _seen([ends(arc, side) for arc in others], layout, causal):
+                terms.pairs[ScoreName("control", role)] = _lifts(drawn, layout, place, visible)
+    arcs = layout.linked("any", UNIVERSAL_RELATIONS)
+    both = [ends(arc, side) for arc in arcs for side in ("governor", "dependent")]
     known = sum(1 for word in layout.words if word)
-    if both and known:
-        factor = len(both) / known
-        masses = _masses(both, layout, None)
+    if (linked := _seen(both, layout, causal)) and known:
+        factor = len(linked) / known
+        masses = _masses(linked, layout, None)
         terms.pairs[ScoreName("mean", "dependency")] = [(i, j, c * factor) for i, j, c in masses]
+
+
+def _add_hits(terms: Terms, name: str, arcs: Sequence[Arc], layout: PositionLabels) -> None:
+    """Whether the strongest key of a word's first piece lies in the related word."""
+    for side in ("governor", "dependent"):
+        role, words = f"{side}({name})", [ends(arc, side) for arc in arcs]
+        terms.hits[ScoreName("hit", role)] = [
+            (layout.words[i][0], layout.words[j][0], layout.words[j][-1], 1 / len(words))
+            for i, j in words
+        ]
+        terms.counts[role] = len(words)
+        terms.offsets[role] = [j - i for i, j in words]
+
+
+def _seen(
+    words: Sequence[tuple[int, int]], layout: PositionLabels, causal: bool
+) -> list[tuple[int, int]]:
+    """Pairs of words of which the first sees the second."""
+    return [(i, j) for i, j in words if not causal or layout.words[j][-1] <= layout.words[i][0]]
 
 
 def related(
@@ -390,30 +427,44 @@ _Place = Int[np.ndarray, " N"] | None
 
 
 def _lifts(
-    words: Sequence[tuple[int, int]], layout: PositionLabels, place: _Place
+    words: Sequence[tuple[int, int]],
+    layout: PositionLabels,
+    place: _Place,
+    visible: Int[np.ndarray, " N"],
 ) -> list[tuple[int, int, float]]:
-    """N times the mean weight between the pieces of two words, averaged over pairs of words."""
-    return _between(words, layout, place, lambda i, j: len(layout) / (i * j))
+    """Keys seen times the mean weight between the tokens of two words, averaged over the pairs."""
+    return _between(words, layout, place, lambda query, i, j: int(visible[query]) / (i * j))
 
 
 def _masses(
     words: Sequence[tuple[int, int]], layout: PositionLabels, place: _Place
 ) -> list[tuple[int, int, float]]:
-    """What pieces of a word give to all of another, on average (Clark et al. 2019, section 4.1)."""
-    return _between(words, layout, place, lambda i, j: 1 / i)
+    """Attention of the tokens of a word to all of another, a mean (Clark et al. 2019, 4.1)."""
+    return _between(words, layout, place, lambda query, i, j: 1 / i)
+
+
+def _highest(
+    words: Sequence[tuple[int, int]], layout: PositionLabels, visible: Int[np.ndarray, " N"]
+) -> float:
+    """The lift where every token of a word gives all attention to the other word."""
+    each = [
+        visible[list(layout.words[one])].mean() / len(layout.words[other]) for one, other in words
+    ]
+    return float(np.mean(each))
 
 
 def _between(
     words: Sequence[tuple[int, int]],
     layout: PositionLabels,
     place: _Place,
-    coefficient: Callable[[int, int], float],
+    coefficient: Callable[[int, int, int], float],
 ) -> list[tuple[int, int, float]]:
+    """Pairs of tokens of related words, with a coefficient of the query and of both sizes."""
     found = []
     for one, other in words:
         queries, keys = layout.words[one], layout.words[other]
-        factor = coefficient(len(queries), len(keys)) / len(words)
         for i in queries:
+            factor = coefficient(i, len(queries), len(keys)) / len(words)
             for j in keys:
                 at = (i, j) if place is None else (int(place[i]), int(place[j]))
                 found.append((*at, factor))

@@ -8,16 +8,16 @@ mean for a role is decided in `roles` and `patterns`.
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence, Sized
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Self
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from flaxattn.errors import InputError
-from flaxattn.measures.dense_scores import dense_values
-from flaxattn.measures.score_terms import ScoreName, ScoreOptions, Terms, terms_of
-from flaxattn.measures.side_scores import sieves_of, values_of
+from flaxattn.measures.score_sums import dense_values
+from flaxattn.measures.score_terms import ScoreName, ScoreOptions, Terms
+from flaxattn.measures.side_terms import terms_for
 from flaxattn.pipeline.online_moments import Moments, merged
 from flaxattn.text.position_labels import PositionLabels, layout_of
 from flaxattn.trace.record import SIDES, AttentionRecord
@@ -101,7 +101,7 @@ def _gap(*shape: int) -> np.ndarray:
 def gathered(
     layers: tuple[int, ...],
     heads: tuple[int, ...],
-    found: Sequence[tuple[Sized, Terms, Mapping[ScoreName, Float[np.ndarray, "L H"]]]],
+    found: Sequence[tuple[Terms, Mapping[ScoreName, Float[np.ndarray, "L H"]]]],
     side: str = "encoder",
 ) -> Scores:
     """Scores of texts whose numbers are known.
@@ -109,17 +109,17 @@ def gathered(
     Args:
         layers: Number of the layer at each index.
         heads: Number of the head at each index.
-        found: Layout, or anything as long as the text, terms and numbers of each text.
+        found: Terms and numbers of each text.
         side: `encoder`, `decoder` or `cross`.
     """
-    columns = dict.fromkeys(column for _, _, values in found for column in values)
+    columns = dict.fromkeys(column for _, values in found for column in values)
     values = {column: _gap(len(found), len(layers), len(heads)) for column in columns}
-    roles = dict.fromkeys(role for _, terms, _ in found for role in terms.ceilings)
+    roles = dict.fromkeys(role for terms, _ in found for role in terms.ceilings)
     ceilings = {role: _gap(len(found)) for role in roles}
-    pairs = dict.fromkeys(role for _, terms, _ in found for role in terms.counts)
+    pairs = dict.fromkeys(role for terms, _ in found for role in terms.counts)
     counts = {role: np.zeros(len(found), int) for role in pairs}
     offsets: dict[str, Counter[int]] = {role: Counter() for role in pairs}
-    for place, (_, terms, numbers) in enumerate(found):
+    for place, (terms, numbers) in enumerate(found):
         for column, number in numbers.items():
             values[column][place] = number
         for role, ceiling in terms.ceilings.items():
@@ -127,7 +127,7 @@ def gathered(
         for role, count in terms.counts.items():
             counts[role][place] = count
             offsets[role].update(terms.offsets[role])
-    lengths = np.array([len(layout) for layout, _, _ in found], int)
+    lengths = np.array([len(terms) for terms, _ in found], int)
     own = values.get(ScoreName("mean", "own segment"))
     if own is not None:
         values[ScoreName("mean", "other segment")] = 1 - own
@@ -146,7 +146,8 @@ def scores_of(
 ) -> Scores:
     """What traces with weights say of every head.
 
-    An encoder without a decoder has the roles of `terms`; other sides have those of `sieves`.
+    An encoder without a decoder has the roles of `score_terms`; other sides have those of
+    `side_terms`.
 
     Args:
         traces: Of one text each, or of several.
@@ -164,14 +165,9 @@ def scores_of(
             seen = side_of(one, side)
             layers, heads = seen.layers, seen.heads
             layout = layout_of(one) if given is None else next(given)
-            weights = layer_weights(seen, layers)
-            if one.decoder is None and one.cross is None:
-                terms = terms_of(layout, asked)
-                found.append((layout, terms, dense_values(weights, layout, terms)))
-            else:
-                sieves = sieves_of(one, layout, side, asked)
-                terms = Terms({}, {}, {}, {}, sieves.ceilings, {}, {})
-                found.append((range(weights.shape[-1]), terms, values_of(weights, sieves)))
+            alone = one.decoder is None and one.cross is None
+            terms = terms_for(one, layout, side, asked, alone=alone)
+            found.append((terms, dense_values(layer_weights(seen, layers), terms)))
     if not found:
         raise InputError("There is no text to score heads on.\nGive at least one.")
     return gathered(layers, heads, found, side)

@@ -9,15 +9,15 @@ judged in extraction.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Float
 
 from flaxattn.measures.role_tests import Roles, Test, find_roles
-from flaxattn.measures.score_terms import ScoreName, ScoreOptions, Terms, tree_terms
+from flaxattn.measures.score_sums import dense_values
+from flaxattn.measures.score_terms import ScoreOptions, tree_terms
 from flaxattn.measures.scores import Tally, gathered
-from flaxattn.measures.side_scores import self_sieves
 from flaxattn.text.position_labels import Arc, PositionLabels
 
 
@@ -62,13 +62,13 @@ def found_by_chance(
     shape = texts[0][0].shape[:2]
     numbers = tuple(range(shape[0])), tuple(range(shape[1]))
     counts = np.zeros((drawings, 3), int)
-    values = _of_decoder if causal else _of_encoder
     for drawing in range(drawings):
         random = np.random.default_rng([asked.seed, drawing])
         drawn = dataclasses.replace(asked, seed=asked.seed + drawing)
         found = []
         for weights, layout in texts:
-            found.append(values(weights, shuffled(layout, random), drawn))
+            terms = tree_terms(shuffled(layout, random), drawn, causal=causal)
+            found.append((terms, dense_values(weights, terms)))
         scores = gathered(*numbers, found, "decoder" if causal else "encoder")
         counts[drawing] = _counts(find_roles(Tally.of(scores), drawn, test))
     some = (counts > 0).sum(0).tolist()
@@ -93,27 +93,3 @@ def shuffled(layout: PositionLabels, random: np.random.Generator) -> PositionLab
     order = random.permutation(len(layout.words)).tolist()
     arcs = [Arc(order[arc.dependent], order[arc.governor], arc.relation) for arc in layout.arcs]
     return dataclasses.replace(layout, arcs=arcs)
-
-
-_Found = tuple[PositionLabels, Terms, Mapping[ScoreName, Float[np.ndarray, "L H"]]]
-
-
-def _of_encoder(
-    weights: Float[np.ndarray, "L H N N"], layout: PositionLabels, asked: ScoreOptions
-) -> _Found:
-    terms = dataclasses.replace(tree_terms(layout, asked), hits={}, counts={}, offsets={})
-    values = {}
-    for column, pairs in terms.pairs.items():
-        i, j, c = (np.array(part) for part in zip(*pairs, strict=True))
-        values[column] = weights[..., i, j] @ c
-    return layout, terms, values
-
-
-def _of_decoder(
-    weights: Float[np.ndarray, "L H N N"], layout: PositionLabels, asked: ScoreOptions
-) -> _Found:
-    sieves = self_sieves(layout, asked, causal=True)
-    trees = {column: c for column, c in sieves.linear.items() if column.name in asked.syntactic}
-    values = {column: np.einsum("lhqk,qk->lh", weights, c) for column, c in trees.items()}
-    ceilings = {role: top for role, top in sieves.ceilings.items() if role in asked.syntactic}
-    return layout, Terms({}, {}, {}, {}, ceilings, {}, {}), values

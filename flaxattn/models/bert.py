@@ -26,6 +26,7 @@ from flaxattn.models.layers import (
     activation,
     layer_norm,
     vocabulary_scores,
+    with_defaults,
 )
 from flaxattn.models.outputs import ModelOutput
 
@@ -149,6 +150,7 @@ class Bert(_Model):
         segment_ids: Int[Array, "B S"] | None = None,
         starts: Int[Array, "B N"] | None = None,
         key_classes: Int[Array, "B S"] | None = None,
+        labels: Mapping[str, Labels] | None = None,
         head_mask: Float[Array, "..."] | None = None,
         deterministic: bool = True,
     ) -> ModelOutput:
@@ -163,6 +165,7 @@ class Bert(_Model):
                 those of its own only. Give `position_ids` with it, which start anew in each.
             starts: First position of each packed sequence, where it is pooled; default 0.
             key_classes: Bitmask of each position's classes, for sieve statistics.
+            labels: Labels of positions by side, for statistics; the model's own for those left out.
             head_mask: Factors on the outputs of heads, `[H]`, `[L, H]` or `[L, B, H]`: 1 leaves a
                 head as it is, 0 silences it. What attention saw is recorded all the same.
             deterministic: Disables dropout; otherwise the rng stream `dropout` is used.
@@ -175,7 +178,9 @@ class Bert(_Model):
         if position_ids is None:
             position_ids = jnp.broadcast_to(jnp.arange(input_ids.shape[1]), input_ids.shape)
         mask = None if attention_mask is None else jnp.asarray(attention_mask) != 0
-        labels = Labels(
+        position_labels = with_defaults(
+            labels,
+            "encoder",
             key_class=key_classes,
             query_segment=token_type_ids,
             key_segment=token_type_ids,
@@ -193,7 +198,7 @@ class Bert(_Model):
             embedded,
             mask=mask[:, None] if mask is not None and mask.ndim == 3 else mask,
             segment_ids=segment_ids,
-            labels=labels,
+            labels=position_labels,
             deterministic=deterministic,
             keep_hidden=self.keep_hidden,
             by_layer={"head_mask": masks},

@@ -24,6 +24,7 @@ from flaxattn.models.layers import (
     layer_norm,
     real_positions,
     vocabulary_scores,
+    with_defaults,
 )
 from flaxattn.models.outputs import ModelOutput
 from flaxattn.models.position_tables import counted
@@ -123,6 +124,7 @@ class GPT2(Model):
         *,
         segment_ids: Int[Array, "B S"] | None = None,
         key_classes: Int[Array, "B S"] | None = None,
+        labels: Mapping[str, Labels] | None = None,
         head_mask: Float[Array, "..."] | None = None,
         deterministic: bool = True,
     ) -> ModelOutput:
@@ -139,6 +141,7 @@ class GPT2(Model):
             segment_ids: Of packed texts: a position attends only to those of its own. Give
                 `position_ids` with it, which start anew in each.
             key_classes: Bitmask of each position's classes, for sieve statistics.
+            labels: Labels of positions by side, for statistics; the model's own for those left out.
             head_mask: Factors on the outputs of heads, `[H]`, `[L, H]` or `[L, B, H]`: 1 leaves a
                 head as it is, 0 silences it. What attention saw is recorded all the same.
             deterministic: Disables dropout; otherwise the rng stream `dropout` is used.
@@ -150,9 +153,12 @@ class GPT2(Model):
         places = counted(input_ids) if position_ids is None else position_ids
         embedded = self.words(input_ids) + self.positions(places)
         embedded = self.dropout(embedded, deterministic)
-        labels = None
-        if not (self.cache_length and self.is_mutable_collection("cache")):  # keys are of this call
-            labels = Labels(
+        if self.cache_length and self.is_mutable_collection("cache"):
+            position_labels = None  # keys are not of this call alone
+        else:
+            position_labels = with_defaults(
+                labels,
+                "decoder",
                 key_class=key_classes,
                 query_segment=segment_ids,
                 key_segment=segment_ids,
@@ -164,7 +170,7 @@ class GPT2(Model):
             embedded,
             mask=mask,
             segment_ids=segment_ids,
-            labels=labels,
+            labels=position_labels,
             deterministic=deterministic,
             keep_hidden=self.keep_hidden,
             by_layer={

@@ -40,6 +40,19 @@ ACTIVATIONS: Mapping[str, Callable[[Array], Array]] = {
 }
 
 
+def with_defaults(given: Mapping[str, Labels] | None, side: str, **defaults: Any) -> Labels:
+    """Labels of positions: those that a caller gave for a side, and a model's own for the rest.
+
+    Args:
+        given: Labels by side, for the statistics that are captured, or None.
+        side: `encoder`, `decoder` or `cross`.
+        **defaults: Fields of `Labels` that the model knows itself.
+    """
+    labels = Labels(**defaults)
+    own = (given or {}).get(side, Labels())
+    return labels._replace(**{n: a for n, a in own._asdict().items() if a is not None})
+
+
 def activation(name: str, x: Float[Array, "..."]) -> Float[Array, "..."]:
     """Apply a named activation in float32: the bfloat16 gradient of GELU is many times slower.
 

@@ -22,7 +22,13 @@ from jaxtyping import Array, Bool, Float, Int
 from flaxattn.kernels.contract import NOTHING, Capture, Labels
 from flaxattn.models.additive_attention import AdditiveAttention, Alignment, Look
 from flaxattn.models.layer_stack import Model
-from flaxattn.models.layers import Dense, DropoutLayer, real_positions, recording
+from flaxattn.models.layers import (
+    Dense,
+    DropoutLayer,
+    real_positions,
+    recording,
+    with_defaults,
+)
 from flaxattn.models.outputs import Seq2SeqOutput
 from flaxattn.models.rnn_config import RnnConfig
 from flaxattn.models.seq2seq import shifted_right
@@ -254,6 +260,7 @@ class RnnLM(Model):
         decoder_input_ids: Int[Array, "B T"] | None = None,
         decoder_attention_mask: Int[Array, "B T"] | None = None,
         *,
+        labels: Mapping[str, Labels] | None = None,
         deterministic: bool = True,
     ) -> Seq2SeqOutput:
         """Run the model.
@@ -264,6 +271,7 @@ class RnnLM(Model):
             decoder_input_ids: Target tokens, after the one the decoder reads first; default the
                 source tokens shifted by one position.
             decoder_attention_mask: Non-zero at real target positions; default everywhere.
+            labels: Labels of positions by side, for statistics; the model's own for those left out.
             deterministic: Disables dropout; otherwise the rng stream `dropout` is used.
 
         Returns:
@@ -279,6 +287,7 @@ class RnnLM(Model):
             encoded,
             attention_mask,
             decoder_attention_mask,
+            labels=labels,
             deterministic=deterministic,
         )
         return Seq2SeqOutput(
@@ -340,6 +349,7 @@ class RnnLM(Model):
         decoder_attention_mask: Int[Array, "R T"] | None = None,
         position_ids: Int[Array, "R T"] | None = None,
         *,
+        labels: Mapping[str, Labels] | None = None,
         deterministic: bool = True,
     ) -> tuple[Float[Array, "R T M"], Float[Array, "R T N"], Float[Array, "R T O"]]:
         """Embedded words, states and readout; positions only say where in a mask the tokens are."""
@@ -353,7 +363,7 @@ class RnnLM(Model):
             encoded,
             mask=mask,
             context_mask=real_positions(attention_mask),
-            labels=Labels(query_mask=mask),
+            labels=with_defaults(labels, "cross", query_mask=mask),
         )
         return words, states, self.dropout(x, deterministic)
 

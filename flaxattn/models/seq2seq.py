@@ -25,6 +25,7 @@ from flaxattn.models.layers import (
     layer_norm,
     real_positions,
     vocabulary_scores,
+    with_defaults,
 )
 from flaxattn.models.outputs import Seq2SeqOutput
 from flaxattn.models.position_tables import UNUSED_ROWS, counted, sinusoids
@@ -214,6 +215,7 @@ class Seq2Seq(Model):
         head_mask: Float[Array, "..."] | None = None,
         decoder_head_mask: Float[Array, "..."] | None = None,
         cross_attn_head_mask: Float[Array, "..."] | None = None,
+        labels: Mapping[str, Labels] | None = None,
         deterministic: bool = True,
     ) -> Seq2SeqOutput:
         """Run the model.
@@ -229,6 +231,7 @@ class Seq2Seq(Model):
                 all the same.
             decoder_head_mask: The same of the decoder's attention to what it wrote.
             cross_attn_head_mask: The same of its attention to the source.
+            labels: Labels of positions by side, for statistics; the model's own for those left out.
             deterministic: Disables dropout; otherwise the rng stream `dropout` is used.
 
         Returns:
@@ -237,7 +240,11 @@ class Seq2Seq(Model):
         if decoder_input_ids is None:
             decoder_input_ids = shifted_right(input_ids, self.config)
         encoded, encoder_hidden = self.encode(
-            input_ids, attention_mask, head_mask=head_mask, deterministic=deterministic
+            input_ids,
+            attention_mask,
+            head_mask=head_mask,
+            labels=labels,
+            deterministic=deterministic,
         )
         decoded, decoder_hidden = self.decode(
             decoder_input_ids,
@@ -246,6 +253,7 @@ class Seq2Seq(Model):
             decoder_attention_mask,
             head_mask=decoder_head_mask,
             cross_attn_head_mask=cross_attn_head_mask,
+            labels=labels,
             deterministic=deterministic,
         )
         return Seq2SeqOutput(
@@ -261,6 +269,7 @@ class Seq2Seq(Model):
         attention_mask: Int[Array, "B S"] | None = None,
         *,
         head_mask: Float[Array, "..."] | None = None,
+        labels: Mapping[str, Labels] | None = None,
         deterministic: bool = True,
     ) -> tuple[Float[Array, "B S E"], tuple[Float[Array, "B S E"], ...] | None]:
         """Run the encoder; arguments as for a call. Returns its output, and the hidden states."""
@@ -270,7 +279,9 @@ class Seq2Seq(Model):
         x, hidden = self.encoder(
             embedded,
             mask=mask,
-            labels=Labels(query_token=input_ids, key_token=input_ids, query_mask=mask),
+            labels=with_defaults(
+                labels, "encoder", query_token=input_ids, key_token=input_ids, query_mask=mask
+            ),
             deterministic=deterministic,
             keep_hidden=self.keep_hidden,
             by_layer={
@@ -291,6 +302,7 @@ class Seq2Seq(Model):
         *,
         head_mask: Float[Array, "..."] | None = None,
         cross_attn_head_mask: Float[Array, "..."] | None = None,
+        labels: Mapping[str, Labels] | None = None,
         deterministic: bool = True,
     ) -> tuple[Float[Array, "B T E"], tuple[Float[Array, "B T E"], ...] | None]:
         """Run the decoder on what `encode` returned.
@@ -308,6 +320,7 @@ class Seq2Seq(Model):
             position_ids: Default 0, 1, ….
             head_mask: Factors on the outputs of heads, as for a call.
             cross_attn_head_mask: The same of cross-attention.
+            labels: As for a call.
             deterministic: Disables dropout; otherwise the rng stream `dropout` is used.
 
         Returns:
@@ -319,17 +332,17 @@ class Seq2Seq(Model):
         positions = counted(decoder_input_ids) if position_ids is None else position_ids
         embedded = self.decoder_inputs(words(decoder_input_ids), positions, deterministic)
         query_mask = mask if mask is not None and mask.shape == decoder_input_ids.shape else None
-        labels = None
+        own = None
         if not (self.cache_length and self.is_mutable_collection("cache")):  # keys are of this call
             tokens = {"query_token": decoder_input_ids, "key_token": decoder_input_ids}
-            labels = Labels(**tokens, query_mask=query_mask)
+            own = with_defaults(labels, "decoder", **tokens, query_mask=query_mask)
         x, hidden = self.decoder(
             embedded,
             context=encoded,
             mask=mask,
             context_mask=context_mask,
-            labels=labels,
-            context_labels=Labels(query_mask=query_mask),
+            labels=own,
+            context_labels=with_defaults(labels, "cross", query_mask=query_mask),
             deterministic=deterministic,
             keep_hidden=self.keep_hidden,
             by_layer={

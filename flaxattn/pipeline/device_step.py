@@ -25,7 +25,8 @@ from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.trace import Trace
 
 Sides = dict[str, AttentionRecord]
-Arguments = Mapping[str, np.ndarray]
+Arguments = Mapping[str, Any]
+"""Arrays `[B, …]` by name, or trees of them, such as labels of positions by side."""
 _DATA = "data"
 _HALVINGS = 4
 
@@ -168,14 +169,14 @@ class DeviceStep:
             UnavailableError: Memory does not suffice for a sixteenth of it.
         """
         given, seen = begun
-        rows = len(next(iter(given.values())))
+        rows = _rows(given)
         first = 0
         while first < rows:
             size = rows if seen is not None else self._size(rows)
             try:
                 if seen is None:
                     places = np.minimum(np.arange(first, first + size), rows - 1)
-                    seen = self._run({name: array[places] for name, array in given.items()})
+                    seen = self._run(_taken(given, places))
                 parts = self._fetched(seen, first)
             except Exception as error:
                 seen, begun = None, Begun(given, None)  # nothing of it stays on the device
@@ -228,12 +229,12 @@ class DeviceStep:
         """Halve from here on, or raise where that is of no use."""
         if not isinstance(error, MemoryError) and "RESOURCE_EXHAUSTED" not in str(error):
             raise error
-        rows = len(next(iter(given.values())))
+        rows = _rows(given)
         size = self._size(rows)
         if self.halvings < _HALVINGS and size > self.parts:
             self.halvings += 1
             return
-        sides = (array for name, array in given.items() if name not in self._notes)
+        sides = (given[name] for name in given if name.endswith("input_ids"))
         widths = sorted({array.shape[1] for array in sides}, reverse=True)
         shape = " x ".join(str(n) for n in (size, *widths))
         raise UnavailableError(
@@ -244,9 +245,20 @@ class DeviceStep:
         ) from error
 
     def _bytes(self, given: Arguments, rows: int) -> int:
-        shapes = {n: jax.ShapeDtypeStruct((rows, *a.shape[1:]), a.dtype) for n, a in given.items()}
+        shapes = jax.tree.map(
+            lambda a: jax.ShapeDtypeStruct((rows, *a.shape[1:]), a.dtype), dict(given)
+        )
         seen = jax.eval_shape(self._see, self._params, shapes)
         return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(seen))
+
+
+def _rows(given: Arguments) -> int:
+    return len(jax.tree.leaves(dict(given))[0])
+
+
+def _taken(given: Arguments, places: np.ndarray) -> Arguments:
+    """Some rows of a batch."""
+    return jax.tree.map(lambda array: array[places], dict(given))
 
 
 def _on_cpu() -> bool:

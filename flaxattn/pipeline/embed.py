@@ -17,10 +17,11 @@ from jaxtyping import Array, Float
 
 from flaxattn.errors import InputError
 from flaxattn.kernels.contract import NOTHING
+from flaxattn.pipeline.batch_loop import each_batch
 from flaxattn.pipeline.batches import Batch, planned
 from flaxattn.pipeline.chunks import TextError, chunks, read_chunk
 from flaxattn.pipeline.extraction import room_for
-from flaxattn.pipeline.hidden_states import arguments, each_batch, last_of, state_number, states_of
+from flaxattn.pipeline.hidden_states import arguments, fetched, last_of, state_number, states_of
 from flaxattn.pretrained.pretrained_bert import PretrainedBert
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.pretrained.readings import TokenizedTexts
@@ -93,7 +94,7 @@ def embed(
             return run(arguments(model, rows, batch), _laid_out(shares, batch))
 
         window: list[np.ndarray] = [np.zeros(0)] * len(rows)
-        for batch, vectors in each_batch(batches, begin):
+        for batch, vectors in each_batch(batches, begin, fetched):
             for place in batch.places:
                 window[place.text] = vectors[place.row]
         found += window

@@ -18,9 +18,10 @@ from jax.sharding import Mesh
 
 from flaxattn.errors import InputError
 from flaxattn.kernels.contract import NOTHING, Capture
+from flaxattn.pipeline.batch_loop import each_batch
 from flaxattn.pipeline.batches import Batch, Room, RowSlot, planned, stacked
 from flaxattn.pipeline.chunks import Chunk, TextError, chunks
-from flaxattn.pipeline.device_step import Begun, DeviceStep, Sides, mesh_of
+from flaxattn.pipeline.device_step import DeviceStep, Sides, mesh_of
 from flaxattn.pipeline.generated_targets import with_targets
 from flaxattn.pipeline.length_buckets import Cost
 from flaxattn.pipeline.online_moments import Running
@@ -40,7 +41,6 @@ _MANY_TOKENS = 16384  # on accelerators
 _COMPILING = {"cpu": 5e10}
 _MUCH_COMPILING = 1e14  # accelerators
 _WINDOW = 4096  # texts that `extract` sorts by length together
-_AHEAD = 2  # batches that the device has been given
 
 
 class Texts(NamedTuple):
@@ -287,21 +287,17 @@ class _Engine:
         self, rows: Sequence[TokenizedTexts], batches: Sequence[Batch]
     ) -> Iterator[tuple[RowSlot, int, Sides]]:
         """Where a text lies, number of a model, and records of the row that it lies in."""
-        begun: collections.deque[tuple[Batch, Begun]] = collections.deque()
-        for batch in [*batches, *[None] * _AHEAD]:
-            if batch is not None:
-                begun.append((batch, self._step.begin(stacked(rows, batch))))
-            if begun and (batch is None or len(begun) > _AHEAD):
-                yield from self._cut(*begun.popleft())
-
-    def _cut(self, batch: Batch, begun: Begun) -> Iterator[tuple[RowSlot, int, Sides]]:
-        for part in self._step.end(begun):
-            for place in batch.places:
-                row = place.row - part.first
-                if 0 <= row < part.rows:
-                    for which, sides in enumerate(part.models):
-                        one = {s: _row(seen, slice(row, row + 1)) for s, seen in sides.items()}
-                        yield place, which, one
+        computed = each_batch(
+            batches, lambda batch: self._step.begin(stacked(rows, batch)), self._step.end
+        )
+        for batch, parts in computed:
+            for part in parts:
+                for place in batch.places:
+                    row = place.row - part.first
+                    if 0 <= row < part.rows:
+                        for which, sides in enumerate(part.models):
+                            one = {s: _row(seen, slice(row, row + 1)) for s, seen in sides.items()}
+                            yield place, which, one
 
     def _kept(self, trace: Trace) -> Trace:
         """The trace with arrays of its own: views would keep whole batches, and their padding."""

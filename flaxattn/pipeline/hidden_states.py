@@ -5,8 +5,7 @@
 What is made of them is decided in `embed` and `head_index`; what attention saw is in `step`.
 """
 
-import collections
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -18,8 +17,6 @@ from flaxattn.pipeline.batches import Batch, stacked
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.pretrained.pretrained_seq2seq import PretrainedSeq2Seq
 from flaxattn.pretrained.readings import TokenizedTexts
-
-_AHEAD = 2  # batches that the device has been given
 
 
 def state_number(model: Pretrained, layer: int) -> int:
@@ -82,22 +79,6 @@ def arguments(
     return given
 
 
-def each_batch(
-    batches: Sequence[Batch], begin: Callable[[Batch], Any]
-) -> Iterator[tuple[Batch, Any]]:
-    """What is computed of every batch, on the host; the device has the next ones meanwhile.
-
-    Args:
-        batches: In order.
-        begin: Gives the device a batch; returns a tree of arrays.
-
-    Yields:
-        Each batch with its tree of NumPy arrays.
-    """
-    begun: collections.deque[tuple[Batch, Any]] = collections.deque()
-    for batch in [*batches, *[None] * _AHEAD]:
-        if batch is not None:
-            begun.append((batch, begin(batch)))
-        if begun and (batch is None or len(begun) > _AHEAD):
-            done, found = begun.popleft()
-            yield done, jax.tree.map(np.asarray, found)
+def fetched(found: Any) -> Any:
+    """Fetch a tree of arrays from the device, as NumPy arrays."""
+    return jax.tree.map(np.asarray, found)

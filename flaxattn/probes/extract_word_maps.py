@@ -13,9 +13,9 @@ from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.corpus.dependency_trees import Sentence
 from flaxattn.errors import InputError
 from flaxattn.kernels.contract import Capture
-from flaxattn.measures.head_scores import LabelledText, Subject, read_subjects, subject_of
 from flaxattn.pipeline.chunks import TOGETHER
 from flaxattn.pipeline.extraction import Options, Texts, extract_shards
+from flaxattn.pipeline.labelled_texts import LabelledText, Subject, read_subjects, subject_of
 from flaxattn.pretrained.pretrained_bert import PretrainedBert
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.probes.word_maps import WordMaps, word_maps_of

@@ -19,11 +19,12 @@ from jaxtyping import Array, Float
 from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.corpus.dependency_trees import Sentence
 from flaxattn.kernels.contract import NOTHING
-from flaxattn.measures.head_scores import LabelledText, read_subjects, subject_of
+from flaxattn.pipeline.batch_loop import each_batch
 from flaxattn.pipeline.batches import Batch, planned
 from flaxattn.pipeline.chunks import TOGETHER
 from flaxattn.pipeline.extraction import room_for
-from flaxattn.pipeline.hidden_states import arguments, each_batch, state_number, states_of
+from flaxattn.pipeline.hidden_states import arguments, fetched, state_number, states_of
+from flaxattn.pipeline.labelled_texts import LabelledText, read_subjects, subject_of
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.probes.word_states import Kept, WordStates, kept_words, word_states_of
 
@@ -96,7 +97,7 @@ def _computed(
         given = arguments(model, rows, batch)
         return _averaged(module, model.params, given, _laid_out(kept, batch), layers)
 
-    for batch, vectors in each_batch(batches, begin):
+    for batch, vectors in each_batch(batches, begin, fetched):
         for place in batch.places:
             found[place.text] = vectors[:, place.row, : len(kept[place.text].numbers)].copy()
     return found

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from flaxattn.corpus.bad_rows import BadRows, Problem
 from flaxattn.corpus.mentions import Document
 from flaxattn.errors import InputError
-from flaxattn.measures.head_scores import Subject
+from flaxattn.pipeline.labelled_texts import Subject
 from flaxattn.pretrained.pretrained_bert import PretrainedBert
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.probes.extract_word_maps import whole_maps

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from flaxattn.corpus.bad_rows import BadRows, Problem
 from flaxattn.corpus.pronouns import Pronoun
 from flaxattn.errors import InputError
-from flaxattn.measures.head_scores import LabelledText, Subject
+from flaxattn.pipeline.labelled_texts import LabelledText, Subject
 from flaxattn.pretrained.pretrained_bert import PretrainedBert
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.probes.extract_word_maps import whole_maps

@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 
-from flaxattn.measures.dense_scores import dense_values
+from flaxattn.measures.score_sums import dense_values
 from flaxattn.measures.score_terms import terms_of
 from flaxattn.measures.scores import gathered
 from flaxattn.text.position_labels import Arc, PositionLabels
@@ -80,6 +80,6 @@ def scores_from(maps, layouts, asked):
     found = []
     for weights, layout in zip(maps, layouts, strict=True):
         terms = terms_of(layout, asked)
-        found.append((layout, terms, dense_values(weights, layout, terms)))
+        found.append((layout, terms, dense_values(weights, terms)))
     shape = maps[0].shape
     return gathered(tuple(range(shape[0])), tuple(range(shape[1])), found)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.spatial.distance import jensenshannon, pdist
 from scipy.stats import bootstrap, entropy
 
-from flaxattn.measures.entropy import entropies
+from flaxattn.kernels.dense import entropies
 from flaxattn.measures.head_embedding import head_map, stress
 from flaxattn.measures.head_pairs import (
     BEGINNING,

@@ -13,11 +13,12 @@ from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.corpus.dependency_trees import Sentence, Word
 from flaxattn.errors import InputError
 from flaxattn.measures import head_scores as module
-from flaxattn.measures.head_scores import Subject, head_scores, subject_of
+from flaxattn.measures.head_scores import head_scores
 from flaxattn.measures.role_tests import Test, find_roles
 from flaxattn.measures.score_terms import ScoreName, ScoreOptions
 from flaxattn.measures.scores import Scores, Tally, scores_of
 from flaxattn.pipeline.extraction import extract
+from flaxattn.pipeline.labelled_texts import Subject, subject_of
 from flaxattn.text.position_labels import layout_of
 
 pytestmark = pytest.mark.usefixtures("one_device")

@@ -9,11 +9,11 @@ from flaxattn.corpus.dependency_trees import Sentence, Word
 from flaxattn.errors import InputError
 from flaxattn.measures.divergence import jensen_shannon
 from flaxattn.measures.head_pairs import beginning
-from flaxattn.measures.head_scores import Subject, subject_of
 from flaxattn.measures.map_scores import default_side, head_pairs, map_scores
 from flaxattn.measures.score_terms import ScoreName, ScoreOptions
 from flaxattn.measures.scores import scores_of
 from flaxattn.pipeline.extraction import extract
+from flaxattn.pipeline.labelled_texts import Subject, subject_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_device")]
 

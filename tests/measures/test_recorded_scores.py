@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from flaxattn.kernels.contract import Capture, Sieve
-from flaxattn.measures.dense_scores import dense_values, sources
-from flaxattn.measures.recorded_scores import recorded_values, requests_of
+from flaxattn.measures.score_sums import capture_hints, dense_values, recorded_values, sources
 from flaxattn.measures.score_terms import ScoreName, ScoreOptions, terms_of
 
 SIEVES = (
@@ -45,11 +44,11 @@ def test_statistics_tell_what_maps_tell(text):
     weights, layout, terms = text
     capture = Capture(stats=(*PLAIN, "received", "topk(4)", *SIEVES))
     found = recorded_values(recorded(weights, layout), capture, layout, terms)
-    dense = dense_values(weights, layout, terms)
+    dense = dense_values(weights, terms)
     for column, value in found.items():
         np.testing.assert_allclose(value, dense[column], atol=1e-12, err_msg=str(column))
     left = {column for column in dense if column not in found}
-    requests = requests_of(terms)
+    requests = capture_hints(terms)
     assert left == {c for c, request in requests.items() if request == "weights=True"}
     assert requests.keys() == dense.keys() and len(found) > 20
 
@@ -72,7 +71,7 @@ def test_what_is_missing_is_recorded_by_what_is_named(names, column, request_):
     capture = Capture(stats=SIEVES)
     without = {name: array for name, array in stats.items() if name not in names}
     assert column not in recorded_values(without, capture, layout, terms)
-    assert request_ in requests_of(terms)[column]
+    assert request_ in capture_hints(terms)[column]
     only = {name: stats[name] for name in names}
     assert column in recorded_values(only, capture, layout, terms)
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flaxattn.errors import InputError
-from flaxattn.measures.dense_scores import dense_values
+from flaxattn.measures.score_sums import dense_values
 from flaxattn.measures.score_terms import ScoreName, ScoreOptions, check_relations, terms_of
 from flaxattn.measures.scores import scores_of
 from flaxattn.trace.trace import Trace
@@ -19,7 +19,7 @@ PLAIN_ROLES = ("local", "cls", "sep", "delimiter", "block")
 
 
 def value(weights, layout, kind, name, asked=ASKED):
-    return dense_values(weights, layout, terms_of(layout, asked))[ScoreName(kind, name)]
+    return dense_values(weights, terms_of(layout, asked))[ScoreName(kind, name)]
 
 
 @pytest.mark.parametrize("text", ["single", "pair"])
@@ -28,7 +28,7 @@ def test_uniform_attention_scores_exactly_one_on_every_plain_role(text):
     count = len(layout)
     uniform = np.full((count, count), 1 / count)
     asked = ScoreOptions(ASKED.relations, annotated=text == "single")
-    found = dense_values(uniform, layout, terms_of(layout, asked))
+    found = dense_values(uniform, terms_of(layout, asked))
     scores = {c.name: v for c, v in found.items() if c.kind in ("score", "control")}
     assert set(scores) >= set(PLAIN_ROLES)
     log = scores.pop("block_entropy")
@@ -194,7 +194,7 @@ def test_scores_are_linear_in_attention(seed, share):
     terms = terms_of(layout, ASKED)
     columns = [c for c in terms.columns if c.kind in ("score", "mass", "control", "tag")]
     first, second, mixed = (
-        dense_values(w, layout, terms) for w in (one, other, share * one + (1 - share) * other)
+        dense_values(w, terms) for w in (one, other, share * one + (1 - share) * other)
     )
     for column in columns:
         if column.name != "block_entropy":
@@ -208,7 +208,7 @@ def test_no_score_exceeds_its_ceiling(seed):
     layout = laid_out.single() if seed % 2 else laid_out.pair()
     terms = terms_of(layout, ScoreOptions(ASKED.relations, annotated=bool(seed % 2)))
     weights = rng.dirichlet(np.full(len(layout), 0.02), (40, len(layout)))
-    found = dense_values(weights, layout, terms)
+    found = dense_values(weights, terms)
     for role, ceiling in terms.ceilings.items():
         assert (found[ScoreName("score", role)] <= ceiling + 1e-9).all(), role
 
@@ -224,7 +224,7 @@ def test_a_trace_tells_its_layout():
     )
     asked = ScoreOptions(annotated=False)
     found = scores_of([trace], asked)
-    expected = dense_values(weights, layout, terms_of(layout, asked))
+    expected = dense_values(weights, terms_of(layout, asked))
     for column in expected.keys() & found.values.keys():
         np.testing.assert_allclose(found.values[column][0], expected[column], atol=1e-6)
     assert len(expected.keys() & found.values.keys()) > 30

@@ -13,8 +13,8 @@ import flaxattn as fa
 from flaxattn.errors import CheckpointError, InputError, StoreError
 from flaxattn.measures import build_token_index as head_index
 from flaxattn.measures.build_token_index import Wanted, build_head_index, token_vector
-from flaxattn.measures.head_scores import Subject
 from flaxattn.measures.nearest_tokens import Hit, Token, histograms, nearest
+from flaxattn.pipeline.labelled_texts import Subject
 from flaxattn.store.token_index import INDEX, open_head_index
 
 pytestmark = pytest.mark.usefixtures("one_device")

@@ -8,8 +8,8 @@ import laid_out
 import numpy as np
 import pytest
 
-from flaxattn.measures.dense_scores import dense_values
 from flaxattn.measures.role_tests import Test
+from flaxattn.measures.score_sums import dense_values
 from flaxattn.measures.score_terms import ScoreName, ScoreOptions, terms_of, tree_terms
 from flaxattn.measures.shuffled_trees import found_by_chance, shuffled
 from flaxattn.text.position_labels import Arc
@@ -52,7 +52,7 @@ def test_terms_of_the_tree_are_those_of_all():
     assert tree.pairs.items() <= whole.pairs.items()
     weights = laid_out.random_maps(1, 2, 8, np.random.default_rng(0))
     column = ScoreName("score", "governor(nsubj)")
-    scores = dense_values(weights, layout, whole)[column]
+    scores = dense_values(weights, whole)[column]
     i, j, c = (np.array(part) for part in zip(*tree.pairs[column], strict=True))
     np.testing.assert_allclose(weights[..., i, j] @ c, scores)
 

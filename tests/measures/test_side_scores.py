@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from flaxattn.errors import InputError
-from flaxattn.measures.dense_scores import dense_values
 from flaxattn.measures.role_tests import Test, find_roles
+from flaxattn.measures.score_sums import dense_values
 from flaxattn.measures.score_terms import ScoreName, ScoreOptions, terms_of
 from flaxattn.measures.scores import Tally, scores_of
 from flaxattn.measures.side_scores import columns, cross_sieves, self_sieves, sieves_of, values_of
@@ -133,7 +133,7 @@ def test_tags_and_linked_words_as_those_of_an_encoder():
     """Where every key is seen they are the numbers of `terms`; in a decoder, of what is seen."""
     layout = laid_out.single()
     weights = laid_out.random_maps(1, 2, 8, np.random.default_rng(5))
-    known = dense_values(weights, layout, terms_of(layout, TREE))
+    known = dense_values(weights, terms_of(layout, TREE))
     both = values_of(weights, self_sieves(layout, TREE, causal=False))
     names = [column for column in known if column.kind == "tag"]
     for column in (*names, ScoreName("mean", "dependency")):

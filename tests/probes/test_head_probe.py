@@ -11,10 +11,11 @@ from flaxattn.corpus.coreference_documents import read_documents
 from flaxattn.corpus.dependency_trees import Sentence, Word
 from flaxattn.errors import InputError
 from flaxattn.measures.head_roles import Test
-from flaxattn.measures.head_scores import head_scores, subject_of
+from flaxattn.measures.head_scores import head_scores
 from flaxattn.measures.role_tests import find_roles
 from flaxattn.measures.score_terms import PAPER_RELATIONS, ScoreOptions
 from flaxattn.measures.scores import Tally
+from flaxattn.pipeline.labelled_texts import subject_of
 from flaxattn.probes.extract_word_maps import word_maps
 from flaxattn.probes.extract_word_states import word_states
 from flaxattn.probes.governor_probe import Dependencies

@@ -1,0 +1,349 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""The evaluator of scores: row statistics become one number per head, text and score.
+
+The same sums serve statistics that the kernel computes on the device, dense weights of a trace or
+a store, and recorded statistics. Score definitions are in `score_terms` and `side_terms`.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from flaxattn.kernels import dense
+from flaxattn.kernels.contract import Capture, Labels
+from flaxattn.measures.score_sources import (
+    ARGMAX,
+    PAIRS,
+    RECEIVED,
+    STRONGEST,
+    capture_hint,
+    parts_of,
+    recorded_parts,
+    request_for,
+    source_of,
+)
+from flaxattn.measures.score_terms import ScoreName, Terms
+from flaxattn.trace.record import AttentionRecord
+
+NOTES = ("row_terms", "key_terms", "pair_terms", "hit_at", "hit_terms", "rare_at")
+"""Arguments of the step that are no model's."""
+_Numbers = dict[ScoreName, Float[np.ndarray, "*heads"]]
+
+
+@dataclasses.dataclass(frozen=True)
+class ScoreSums:
+    """Which sums are made, in which order; hashable, static under jit.
+
+    Attributes:
+        rows: Scores and the row statistic that each is a sum of.
+        keys: Scores made of the attention that keys receive.
+        pairs: Scores made of single weights.
+        hits: Scores made of strongest keys.
+        side: `encoder`, `decoder` or `cross`.
+    """
+
+    rows: tuple[tuple[ScoreName, str], ...]
+    keys: tuple[ScoreName, ...]
+    pairs: tuple[ScoreName, ...]
+    hits: tuple[ScoreName, ...]
+    side: str = "encoder"
+
+    @classmethod
+    def of(cls, terms: Sequence[Terms], side: str = "encoder") -> "ScoreSums":
+        """All sums that any of these texts needs.
+
+        Args:
+            terms: Of the texts.
+            side: `encoder`, `decoder` or `cross`.
+        """
+
+        def every(name: str) -> tuple:
+            return tuple(dict.fromkeys(key for one in terms for key in getattr(one, name)))
+
+        rows = tuple(sorted(every("rows"), key=lambda row: row[1]))
+        return cls(rows, every("keys"), every("pairs"), every("hits"), side)
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Statistics of the kernel that the sums are made of."""
+        parts = [part for _, source in self.rows for part in parts_of(source)]
+        parts += [RECEIVED] if self.keys else []
+        parts += [PAIRS] if self.pairs else []
+        return tuple(dict.fromkeys([*parts, STRONGEST] if self.hits else parts))
+
+    @property
+    def capture(self) -> Capture:
+        """The request that records these statistics."""
+        return Capture(stats=request_for(self.parts))
+
+    def room(self, terms: Sequence[Terms]) -> tuple[int, int]:
+        """Numbers of single weights and of strongest keys of the text that has most of them.
+
+        Args:
+            terms: Of the texts.
+        """
+        pairs = [len(_places(one)) for one in terms]
+        hits = [sum(map(len, one.hits.values())) for one in terms]
+        return _rounded(max(pairs, default=0)), _rounded(max(hits, default=0))
+
+    def packed(
+        self,
+        texts: Sequence[Terms],
+        rows: int,
+        shape: tuple[int, int],
+        room: tuple[int, int],
+        dtype: Any = np.float32,
+    ) -> tuple[Labels, dict[str, np.ndarray]]:
+        """Labels and coefficients of a batch as arrays; rows without a text stay 0.
+
+        Args:
+            texts: Terms of each text.
+            rows: Of the batch, at least as many.
+            shape: Q and K of the batch, at least those of every text.
+            room: From `room`, of texts that these are among.
+            dtype: Of the coefficients.
+        """
+        (queries, keys), (pairs, hits) = shape, room
+        row_terms = np.zeros((rows, len(self.rows), queries), dtype)
+        key_terms = np.zeros((rows, len(self.keys), keys), dtype)
+        pair_at = np.full((rows, pairs, 2), -1, np.int32)
+        pair_terms = np.zeros((rows, pairs, len(self.pairs)), dtype)
+        hit_at = np.zeros((rows, hits, 3), np.int32)
+        hit_terms = np.zeros((rows, hits, len(self.hits)), dtype)
+        rare_at = np.full((rows, 1), -1, np.int32)
+        for b, terms in enumerate(texts):
+            rare_at[b] = terms.labels.rare
+            for r, key in enumerate(self.rows):
+                if (row := terms.rows.get(key)) is not None:
+                    row_terms[b, r, : len(row)] = row
+            for r, column in enumerate(self.keys):
+                if (row := terms.keys.get(column)) is not None:
+                    key_terms[b, r, : len(row)] = row
+            places = _places(terms)
+            pair_at[b, : len(places)] = list(places) or np.zeros((0, 2))
+            for r, column in enumerate(self.pairs):
+                for i, j, coefficient in terms.pairs.get(column, ()):
+                    pair_terms[b, places[i, j], r] += coefficient
+            number = 0
+            for r, column in enumerate(self.hits):
+                for *at, coefficient in terms.hits.get(column, ()):
+                    hit_at[b, number], hit_terms[b, number, r] = at, coefficient
+                    number += 1
+        labels = _stacked([terms.labels.labels for terms in texts], rows, shape)
+        arrays: tuple[np.ndarray, ...]
+        arrays = row_terms, key_terms, pair_terms, hit_at, hit_terms, rare_at
+        notes: dict[str, np.ndarray] = dict(zip(NOTES, arrays, strict=True))
+        return labels._replace(pairs=_as_labels(pair_at) if self.pairs else None), notes
+
+    def unpacked(self, sums: Mapping[str, np.ndarray], terms: Terms) -> _Numbers:
+        """The numbers of one text by score; those it has no value for are left out.
+
+        Args:
+            sums: What `summed` made, of one text: `[*heads, R]` each.
+            terms: Of the text.
+        """
+        found: dict[ScoreName, np.ndarray] = {}
+        for r, (column, source) in enumerate(self.rows):
+            if (column, source) in terms.rows:
+                found[column] = found.get(column, 0) + sums["rows"][..., r]
+        for kind in ("keys", "pairs", "hits"):
+            for r, column in enumerate(getattr(self, kind)):
+                if column in getattr(terms, kind):
+                    found[column] = sums[kind][..., r]
+        return found
+
+    def __call__(
+        self, sides: Mapping[str, AttentionRecord], notes: Mapping[str, Array]
+    ) -> dict[str, AttentionRecord]:
+        """Evaluate the sums inside the compiled step.
+
+        Args:
+            sides: Records with the statistics of `capture`.
+            notes: From `packed`.
+
+        Returns:
+            A record whose statistics are `rows`, `keys`, `pairs` and `hits` `[L, B, H, R]`.
+        """
+        record = sides[self.side]
+        # A product that no accelerator rounds to fewer bits.
+        product = functools.partial(jnp.einsum, precision=jax.lax.Precision.HIGHEST)
+        sums = self.summed(record.stats, notes, jnp, product)
+        return {self.side: AttentionRecord(stats=sums, layers=record.layers, heads=record.heads)}
+
+    def summed(
+        self,
+        stats: Mapping[str, Any],
+        notes: Mapping[str, Any],
+        space: Any = np,
+        product: Any = np.einsum,
+    ) -> dict[str, Any]:
+        """Sums of row statistics, of attention received, of single weights and of hits.
+
+        Args:
+            stats: Statistics of the kernel by name, `[L, B, H, …]`.
+            notes: From `packed`.
+            space: NumPy or `jax.numpy`.
+            product: Its `einsum`.
+
+        Returns:
+            `[L, B, H, R]` by kind.
+        """
+        found = {}
+        if self.rows:
+            found["rows"] = space.concatenate(
+                [
+                    product(
+                        "lbhq,brq->lbhr",
+                        source_of(source, stats, notes["rare_at"][None, :, None], space),
+                        notes["row_terms"][:, first:last],
+                    )
+                    for source, first, last in _runs([source for _, source in self.rows])
+                ],
+                -1,
+            )
+        if self.keys:
+            found["keys"] = product("lbhk,brk->lbhr", stats[RECEIVED], notes["key_terms"])
+        if self.pairs:
+            found["pairs"] = product("lbhp,bpr->lbhr", stats[PAIRS], notes["pair_terms"])
+        if self.hits:
+            at, terms = notes["hit_at"][None, :, None], notes["hit_terms"]
+            strongest = stats[STRONGEST]
+            where = space.broadcast_to(at[..., 0], (*strongest.shape[:3], at.shape[3]))
+            keys = space.take_along_axis(strongest, where, axis=3)
+            inside = (keys >= at[..., 1]) & (keys <= at[..., 2])
+            found["hits"] = product("lbha,bar->lbhr", inside.astype(np.float32), terms)
+        return found
+
+
+def dense_values(weights: Float[np.ndarray, "*heads Q K"], terms: Terms) -> _Numbers:
+    """Every number of every head on one text, from dense weights.
+
+    Args:
+        weights: Rows that sum to one, of a text without padding; any axes before the last two.
+        terms: The sums wanted, see `score_terms` and `side_terms`.
+
+    Returns:
+        `[*heads]` by score.
+    """
+    sums = ScoreSums.of([terms])
+    pairs = np.array([*_places(terms)], int).reshape(-1, 2)
+    labels = terms.labels.labels._replace(pairs=_as_labels(pairs))
+    return _of_statistics(sums, dense.statistics(weights, sums.capture.stats, labels), terms)
+
+
+def recorded_values(stats: Mapping[str, np.ndarray], capture: Capture, terms: Terms) -> _Numbers:
+    """Every number of every head on one text that recorded statistics tell.
+
+    Args:
+        stats: By name, `[*heads, Q]`, those of `topk` with an axis R behind.
+        capture: The request they were recorded with.
+        terms: The sums wanted.
+
+    Returns:
+        By score; those that need a statistic that was not recorded are left out.
+    """
+    held = recorded_parts(stats, capture, terms.labels.labels)
+    lacking = {c for c, source in terms.rows if not held.keys() >= {*parts_of(source)}}
+    terms = dataclasses.replace(
+        terms,
+        rows={key: row for key, row in terms.rows.items() if key[0] not in lacking},
+        keys=terms.keys if RECEIVED in held else {},
+        pairs={},
+        hits=terms.hits if STRONGEST in held else {},
+    )
+    return _of_statistics(ScoreSums.of([terms]), held, terms)
+
+
+def capture_hints(terms: Terms) -> dict[ScoreName, str]:
+    """Arguments of `Capture` that would record what each score is made of.
+
+    Args:
+        terms: Of a text.
+    """
+    found: dict[ScoreName, str] = {}
+    for column, source in terms.rows:
+        parts = parts_of(source)
+        found.setdefault(column, capture_hint(parts[0] if len(parts) == 1 else PAIRS))
+    found |= dict.fromkeys(terms.keys, capture_hint(RECEIVED))
+    found |= dict.fromkeys(terms.hits, capture_hint(STRONGEST))
+    return found | dict.fromkeys(terms.pairs, capture_hint(PAIRS))
+
+
+def _of_statistics(sums: ScoreSums, stats: Mapping[str, np.ndarray], terms: Terms) -> _Numbers:
+    """The numbers of one text whose statistics are known."""
+    if not sums.parts:
+        return {}
+    shape = next(iter(stats.values())).shape[:-1]
+    size = int(np.prod(shape))
+    batch = {}
+    for name in sums.parts:
+        dtype = np.int32 if name in (ARGMAX, STRONGEST) else np.float64
+        batch[name] = np.asarray(stats[name], dtype).reshape(1, 1, size, -1)
+    extent = terms.labels.queries, terms.labels.keys
+    pairs, hits = len(_places(terms)), sum(map(len, terms.hits.values()))
+    _, notes = sums.packed([terms], 1, extent, (pairs, hits), np.float64)
+    found = {n: a.reshape(*shape, -1) for n, a in sums.summed(batch, notes).items()}
+    return sums.unpacked(found, terms)
+
+
+def _runs(sources: Sequence[str]) -> Iterable[tuple[str, int, int]]:
+    """Stretches of equal sources: the source, its first place and the place after its last."""
+    start = 0
+    for place in range(1, len(sources) + 1):
+        if place == len(sources) or sources[place] != sources[start]:
+            yield sources[start], start, place
+            start = place
+
+
+def _places(terms: Terms) -> dict[tuple[int, int], int]:
+    """Every pair of positions that is needed, each once, with its place."""
+    pairs = dict.fromkeys((i, j) for found in terms.pairs.values() for i, j, _ in found)
+    return {pair: place for place, pair in enumerate(pairs)}
+
+
+def _rounded(count: int) -> int:
+    return -(-count // 32) * 32
+
+
+def _stacked(texts: Sequence[Labels], rows: int, shape: tuple[int, int]) -> Labels:
+    """Labels of a batch; those of padding equal nothing and are of no class."""
+    found: dict[str, np.ndarray] = {}
+    for name, first in texts[0]._asdict().items():
+        if first is None or name == PAIRS:
+            continue
+        length = shape[0] if name.startswith("query") else shape[1]
+        fill = 0 if name == "key_class" else -1
+        array = np.full((rows, *np.shape(first)[:-1], length), fill, np.int32)
+        for b, labels in enumerate(texts):
+            one = np.asarray(getattr(labels, name))
+            array[b, ..., : one.shape[-1]] = one
+        found[name] = array
+    return Labels(**{name: _as_labels(array) for name, array in found.items()})
+
+
+def blank_labels(labels: Labels, shape: tuple[int, int]) -> Labels:
+    """Labels of the same kinds for another side, which equal nothing and are of no class.
+
+    Args:
+        labels: Of a batch.
+        shape: Q and K of the other side.
+    """
+    found: dict[str, np.ndarray] = {}
+    for name, array in labels._asdict().items():
+        if array is not None:
+            length = shape[0] if name.startswith("query") else shape[1]
+            size = array.shape if name == PAIRS else (*array.shape[:-1], length)
+            found[name] = np.full(size, 0 if name == "key_class" else -1, np.int32)
+    return Labels(**{name: _as_labels(array) for name, array in found.items()})
+
+
+def _as_labels(array: np.ndarray) -> Any:
+    """Labels are NumPy arrays until they are given to a device."""
+    return array

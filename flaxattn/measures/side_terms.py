@@ -1,0 +1,178 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Definitions of scores on any side of a model: of a decoder, of its encoder, and of cross.
+
+The sieve bias score of `score_terms` compares with uniform attention over all N keys. A query that
+sees n keys only is compared with uniform attention over these: its score is n times the mass on the
+set F of keys it is expected to look at, over the size of F. Queries without a choice do not count:
+they have no key in F, or all they see is in F, as the first one of a decoder. So uniform attention
+scores exactly 1 on every role here, and a score is again a lift. Sets named here are
+
+* of self-attention: `local` (two positions to either side), `own`, `previous`, `next` and `first`
+  position, `delimiter` (pieces the model adds), `duplicate` (the same token elsewhere, before the
+  query in a decoder), `induction` (decoder: what followed the same token before), and relations of
+  a tree, in a decoder those whose other word came before;
+* of cross-attention: `diagonal` (the source position as far along as the target's, and one to
+  either side), `end` (pieces that the model adds after the source), `first`, `copy` (source pieces
+  that read as the written one).
+
+The causal baseline, `diagonal` and `copy` are ours; no publication is known to define them so.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from jaxtyping import Bool
+
+from flaxattn.errors import InputError
+from flaxattn.measures.score_sources import SETS, WINDOW
+from flaxattn.measures.score_terms import (
+    ScoreName,
+    ScoreOptions,
+    Terms,
+    add_tags,
+    add_tree,
+    terms_of,
+)
+from flaxattn.measures.side_labels import cross_labels, self_labels
+from flaxattn.text.position_labels import PositionLabels, layout_of
+from flaxattn.trace.trace import Trace
+
+ROWS = ("entropy", "max", "sum_sq")
+"""Row statistics whose mean over queries every side has."""
+_SELF_MEANS = ("own", "previous", "next", "first", "delimiter")
+_Sets = Mapping[str, Bool[np.ndarray, "Q K"]]
+
+
+def self_terms(layout: PositionLabels, asked: ScoreOptions, *, causal: bool) -> Terms:
+    """Scores of self-attention over a text.
+
+    Args:
+        layout: Of the text; its trees are used where `asked.annotated`.
+        asked: Which relations, and the seed of unrelated words.
+        causal: Whether a query sees the keys up to itself only.
+    """
+    count = len(layout)
+    place = np.arange(count)
+    offset = place - place[:, None]
+    visible = offset <= 0 if causal else np.ones((count, count), bool)
+    same = (layout.tokens == layout.tokens[:, None]) & layout.plain & layout.plain[:, None]
+    sets = {
+        "local": abs(offset) <= WINDOW,
+        "own": offset == 0,
+        "previous": offset == -1,
+        "first": np.broadcast_to(place == 0, visible.shape),
+        "delimiter": np.broadcast_to(layout.special, visible.shape),
+        "duplicate": same & (offset != 0),
+    }
+    if causal:
+        followed = np.roll(same, 1, axis=1)
+        followed[:, 0] = False
+        sets["induction"] = followed & (offset < 0)
+    else:
+        sets["next"] = offset == 1
+    terms = Terms(self_labels(layout))
+    _add_sets(terms, sets, visible)
+    _add_means(terms, ("distance", *(name for name in _SELF_MEANS if name in sets)))
+    if asked.annotated:
+        add_tree(terms, layout, asked, causal=causal)
+        add_tags(terms, layout)
+    return terms
+
+
+def cross_terms(
+    written: Sequence[str], pieces: Sequence[str], special: Bool[np.ndarray, " K"]
+) -> Terms:
+    """Scores of attention from a target to its source.
+
+    Args:
+        written: Token that the decoder wrote at each of Q positions.
+        pieces: Tokens of the source, K.
+        special: True at source tokens the model adds.
+    """
+    queries, keys = len(written), len(pieces)
+    place, target = np.arange(keys), np.arange(queries)
+    centre = (2 * target + 1) * keys // (2 * max(queries, 1))
+    last = max(np.flatnonzero(~special), default=-1)
+    shape = queries, keys
+    sets = {
+        "diagonal": abs(place - centre[:, None]) <= 1,
+        "end": np.broadcast_to(special & (place > last), shape),
+        "first": np.broadcast_to(place == 0, shape),
+        "copy": np.array([[w == p for p in pieces] for w in written]).reshape(shape) & ~special,
+    }
+    terms = Terms(cross_labels(written, pieces, special))
+    _add_sets(terms, sets, np.ones(shape, bool))
+    _add_means(terms, tuple(sets))
+    return terms
+
+
+def _add_sets(terms: Terms, sets: _Sets, visible: Bool[np.ndarray, "Q K"]) -> None:
+    """Scores, masses and ceilings of sets of keys, over the queries that have a choice."""
+    seen = visible.sum(1)
+    for name, keys in sets.items():
+        size = (keys & visible).sum(1)
+        counted = (size > 0) & (size < seen)
+        if not counted.any():
+            continue
+        lift = counted * seen / np.maximum(size, 1) / counted.sum()
+        for source in SETS.get(name, (name,)):
+            terms.rows[ScoreName("score", name), source] = lift
+            terms.rows[ScoreName("mass", name), source] = counted / counted.sum()
+        terms.ceilings[name] = float(lift.sum())
+
+
+def _add_means(terms: Terms, names: Sequence[str]) -> None:
+    """Means over all queries, of statistics and of attention to sets of keys."""
+    each = np.full(terms.labels.queries, 1 / max(terms.labels.queries, 1))
+    for name in (*names, *ROWS):
+        for source in SETS.get(name, (name,)):
+            terms.rows[ScoreName("mean", name), source] = each
+
+
+def side_terms(told: Trace, layout: PositionLabels, side: str, asked: ScoreOptions) -> Terms:
+    """The scores of one text on a side of a model.
+
+    An encoder that has no decoder beside it has the scores of `score_terms`.
+
+    Args:
+        told: The text and, beside an encoder, its target; attention records are not read, but
+            whether there is a decoder decides which scores an encoder has.
+        layout: Of the text: of the source where there is a target.
+        side: `encoder`, `decoder` or `cross`.
+        asked: Which relations; trees are over sources.
+
+    Raises:
+        InputError: If the trace does not tell the tokens that the side needs.
+    """
+    if side == "cross":
+        if not told.written or told.special is None:
+            raise InputError(
+                "Roles of cross-attention need the pieces that were written, and which pieces of "
+                "the source are special.\nTrace texts with their targets, or give written= and "
+                "special= to Trace.from_arrays."
+            )
+        return cross_terms(told.written[0], told.tokens[0], np.asarray(told.special[0], bool))
+    if side == "decoder" and told.decoder_tokens:
+        target = Trace(
+            tokens=told.decoder_tokens, special=told.decoder_special, words=told.decoder_words
+        )
+        plain = dataclasses.replace(asked, annotated=False)
+        return self_terms(layout_of(target), plain, causal=True)
+    return self_terms(layout, asked, causal=side == "decoder")
+
+
+def terms_for(
+    told: Trace, layout: PositionLabels, side: str, asked: ScoreOptions, *, alone: bool
+) -> Terms:
+    """The scores of one text, whichever side of whichever model reads it.
+
+    Args:
+        told: See `side_terms`.
+        layout: Of the text.
+        side: `encoder`, `decoder` or `cross`.
+        asked: Which relations.
+        alone: Whether the side is an encoder without a decoder.
+    """
+    return terms_of(layout, asked) if alone else side_terms(told, layout, side, asked)
