@@ -80,6 +80,6 @@ def scores_from(maps, layouts, asked):
     found = []
     for weights, layout in zip(maps, layouts, strict=True):
         terms = terms_of(layout, asked)
-        found.append((layout, terms, dense_values(weights, terms)))
+        found.append((terms, dense_values(weights, terms)))
     shape = maps[0].shape
     return gathered(tuple(range(shape[0])), tuple(range(shape[1])), found)

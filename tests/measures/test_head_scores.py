@@ -12,14 +12,14 @@ from jax.sharding import AxisType, Mesh
 from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.corpus.dependency_trees import Sentence, Word
 from flaxattn.errors import InputError
-from flaxattn.measures import head_scores as module
 from flaxattn.measures.head_scores import head_scores
 from flaxattn.measures.role_tests import Test, find_roles
 from flaxattn.measures.score_terms import ScoreName, ScoreOptions
 from flaxattn.measures.scores import Scores, Tally, scores_of
+from flaxattn.pipeline import labelled_texts
 from flaxattn.pipeline.extraction import extract
 from flaxattn.pipeline.labelled_texts import Subject, subject_of
-from flaxattn.text.position_labels import layout_of
+from flaxattn.text.position_labels import Arc, layout_of
 
 pytestmark = pytest.mark.usefixtures("one_device")
 
@@ -62,7 +62,7 @@ def layouts(bert, sentences):
         reading = bert.read([sentence.text])
         layout = layout_of(reading.told, tokens=reading.given["input_ids"][0], name=sentence.id)
         arcs = [
-            module.Arc(n, word.governor, word.relation)
+            Arc(n, word.governor, word.relation)
             for n, word in enumerate(sentence.words)
             if word.governor >= 0
         ]
@@ -123,8 +123,8 @@ def test_pairs_of_texts(bert, parity):
 @pytest.mark.slow
 def test_windows_and_batches_change_nothing(bert, sentences, streamed, monkeypatch):
     """But draws of rare words, whose frequencies are those of a window."""
-    monkeypatch.setattr(module, "WINDOW", 5)
-    monkeypatch.setattr(module, "TOGETHER", 4)
+    monkeypatch.setattr(labelled_texts, "WINDOW", 5)
+    monkeypatch.setattr(labelled_texts, "TOGETHER", 4)
     subjects = [subject_of(sentence) for sentence in sentences]
     seen = []
     parts = list(head_scores(bert, subjects, ASKED, batch_tokens=64, watch=seen.append))
@@ -181,8 +181,6 @@ def test_long_texts_are_named_or_cut(bert):
     assert found.counts["governor(any)"][0] <= whole
 
 
-def test_what_has_no_roles_is_refused(bert, gpt2):
-    with pytest.raises(InputError, match="roles of heads are defined for encoders; 'g' is none"):
-        list(head_scores(gpt2, [Subject("x", "a b")], ScoreOptions(annotated=False)))
+def test_texts_of_which_only_some_are_pairs_are_refused(bert):
     with pytest.raises(InputError, match="text 'y' has no second text, and others have one"):
         list(head_scores(bert, [Subject("x", "a", "b"), Subject("y", "a")], ASKED))

@@ -6,9 +6,11 @@ import laid_out
 import numpy as np
 import pytest
 
+from flaxattn.kernels import dense
 from flaxattn.kernels.contract import Capture, Sieve
-from flaxattn.measures.score_sums import capture_hints, dense_values, recorded_values, sources
+from flaxattn.measures.score_sums import capture_hints, dense_values, recorded_values
 from flaxattn.measures.score_terms import ScoreName, ScoreOptions, terms_of
+from flaxattn.measures.side_labels import self_labels
 
 SIEVES = (
     Sieve("after", offsets=(1, 1)),
@@ -19,15 +21,12 @@ SIEVES = (
     Sieve("alike", same_token=True),
     Sieve("alike elsewhere", same_token=True, same_segment=False),
 )
-NAMES = ("next", "previous", "own", "local", "own segment", "same token", "same token elsewhere")
 PLAIN = ("entropy", "distance", "max", "sum_sq")
 
 
 def recorded(weights, layout):
     """What a store would hold of maps, computed the plain way."""
-    told = sources(weights, layout)
-    stats = {name: told[name] for name in PLAIN}
-    stats |= {s.name: told[name] for s, name in zip(SIEVES, NAMES, strict=True)}
+    stats = dense.statistics(weights, (*PLAIN, *SIEVES), self_labels(layout).labels)
     order = np.argsort(-weights, -1, kind="stable")[..., :4]
     return stats | {"received": weights.sum(-2), "topk_indices": order}
 
@@ -43,14 +42,14 @@ def text(request):
 def test_statistics_tell_what_maps_tell(text):
     weights, layout, terms = text
     capture = Capture(stats=(*PLAIN, "received", "topk(4)", *SIEVES))
-    found = recorded_values(recorded(weights, layout), capture, layout, terms)
-    dense = dense_values(weights, terms)
+    found = recorded_values(recorded(weights, layout), capture, terms)
+    whole = dense_values(weights, terms)
     for column, value in found.items():
-        np.testing.assert_allclose(value, dense[column], atol=1e-12, err_msg=str(column))
-    left = {column for column in dense if column not in found}
+        np.testing.assert_allclose(value, whole[column], atol=1e-12, err_msg=str(column))
+    left = {column for column in whole if column not in found}
     requests = capture_hints(terms)
     assert left == {c for c, request in requests.items() if request == "weights=True"}
-    assert requests.keys() == dense.keys() and len(found) > 20
+    assert requests.keys() == whole.keys() and len(found) > 20
 
 
 @pytest.mark.parametrize(
@@ -70,10 +69,10 @@ def test_what_is_missing_is_recorded_by_what_is_named(names, column, request_):
     stats = recorded(weights, layout)
     capture = Capture(stats=SIEVES)
     without = {name: array for name, array in stats.items() if name not in names}
-    assert column not in recorded_values(without, capture, layout, terms)
+    assert column not in recorded_values(without, capture, terms)
     assert request_ in capture_hints(terms)[column]
     only = {name: stats[name] for name in names}
-    assert column in recorded_values(only, capture, layout, terms)
+    assert column in recorded_values(only, capture, terms)
 
 
 def test_a_sieve_counts_by_its_conditions():
@@ -81,9 +80,9 @@ def test_a_sieve_counts_by_its_conditions():
     terms = terms_of(layout, ScoreOptions(relations=("nsubj",)))
     stats = {"next": np.ones((1, 1, len(layout)))}
     other = Capture(stats=(Sieve("next", offsets=(2, 2)),))
-    assert not recorded_values(stats, other, layout, terms)
+    assert not recorded_values(stats, other, terms)
     right = Capture(stats=(Sieve("next", offsets=(1, 1)),))
-    found = recorded_values(stats, right, layout, terms)
+    found = recorded_values(stats, right, terms)
     assert found[ScoreName("mean", "next")] == 1 and len(found) == 2
 
 
@@ -91,6 +90,6 @@ def test_too_few_of_the_largest_do_not_tell_the_strongest():
     layout = laid_out.pair()  # three delimiters: the strongest plain key may be the fourth
     terms = terms_of(layout, ScoreOptions(annotated=False))
     keys = np.zeros((1, 1, len(layout), 3), int)
-    found = recorded_values({"topk_indices": keys}, Capture(), layout, terms)
+    found = recorded_values({"topk_indices": keys}, Capture(), terms)
     assert ScoreName("strongest", "next") not in found
     assert ScoreName("pattern", "next strongest") in found, "the largest of all is known"

@@ -8,8 +8,9 @@ import pytest
 from flaxattn.corpus.dependency_trees import Sentence, Word
 from flaxattn.errors import InputError
 from flaxattn.measures.divergence import jensen_shannon
+from flaxattn.measures.head_pair_scores import head_pairs
 from flaxattn.measures.head_pairs import beginning
-from flaxattn.measures.map_scores import default_side, head_pairs, map_scores
+from flaxattn.measures.head_scores import default_side, head_scores
 from flaxattn.measures.score_terms import ScoreName, ScoreOptions
 from flaxattn.measures.scores import scores_of
 from flaxattn.pipeline.extraction import extract
@@ -47,7 +48,7 @@ def subjects(texts, targets=None):
 
 def test_a_decoder(gpt2, some):
     watched = []
-    (found,) = map_scores(gpt2, subjects(some), PLAIN, watch=watched.append)
+    (found,) = head_scores(gpt2, subjects(some), PLAIN, watch=watched.append)
     assert_same(scores_of(extract(gpt2, some), PLAIN, side="decoder"), found)
     assert sum(watched) == 5 and found.side == "decoder"
     assert ScoreName("score", "induction") in found.values
@@ -56,7 +57,7 @@ def test_a_decoder(gpt2, some):
 @pytest.mark.parametrize("side", ["cross", pytest.param("decoder", marks=pytest.mark.slow)])
 def test_an_encoder_decoder(seq2seq, some, side):
     targets = some[::-1]
-    (found,) = map_scores(seq2seq, subjects(some, targets), PLAIN, side=side)
+    (found,) = head_scores(seq2seq, subjects(some, targets), PLAIN, side=side)
     assert_same(scores_of(extract(seq2seq, some, targets), PLAIN, side=side), found)
     names = {column.name for column in found.values}
     assert ("diagonal" in names) == (side == "cross")
@@ -64,7 +65,7 @@ def test_an_encoder_decoder(seq2seq, some, side):
 
 @pytest.mark.slow
 def test_targets_that_are_not_given_are_written(seq2seq, some):
-    (found,) = map_scores(seq2seq, subjects(some), PLAIN, side="encoder", batch_tokens=48)
+    (found,) = head_scores(seq2seq, subjects(some), PLAIN, side="encoder", batch_tokens=48)
     assert_same(scores_of(extract(seq2seq, some), PLAIN, side="encoder"), found)
 
 
@@ -83,7 +84,7 @@ def test_relations_in_a_decoder(gpt2):
         "a.conllu",
         1,
     )
-    (found,) = map_scores(gpt2, [subject_of(sentence)], asked)
+    (found,) = head_scores(gpt2, [subject_of(sentence)], asked)
     (trace,) = extract(gpt2, [sentence.text])
     weights = np.asarray(trace.decoder.weights)[:, 0]
     score = found.values[ScoreName("score", "dependent(nsubj)")][0]
@@ -123,10 +124,10 @@ def test_how_alike_heads_are(request, some, family):
 
 def test_what_a_model_has_not(bert, gpt2, some):
     with pytest.raises(InputError, match="'g' has no attention of side 'cross'\nit has decoder"):
-        next(map_scores(gpt2, subjects(some), PLAIN, side="cross"))
+        next(head_scores(gpt2, subjects(some), PLAIN, side="cross"))
     with pytest.raises(InputError, match="the notebooks are about an encoder by itself"):
-        next(map_scores(gpt2, subjects(some), ScoreOptions(annotated=False, pande_parity=True)))
+        next(head_scores(gpt2, subjects(some), ScoreOptions(annotated=False, pande_parity=True)))
     with pytest.raises(InputError, match="reads single texts, received pairs"):
-        next(map_scores(gpt2, subjects(some, some), PLAIN))
+        next(head_scores(gpt2, subjects(some, some), PLAIN))
     assert (default_side(bert), default_side(gpt2)) == ("encoder", "decoder")
     assert head_pairs(bert, []) is None

@@ -13,7 +13,7 @@ from flaxattn.measures.role_tests import Test, find_roles
 from flaxattn.measures.score_sums import dense_values
 from flaxattn.measures.score_terms import ScoreName, ScoreOptions, terms_of
 from flaxattn.measures.scores import Tally, scores_of
-from flaxattn.measures.side_scores import columns, cross_sieves, self_sieves, sieves_of, values_of
+from flaxattn.measures.side_terms import cross_terms, self_terms, side_terms
 from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.trace import Trace
 
@@ -45,11 +45,11 @@ def text(words, name="t"):
 @pytest.mark.parametrize("side", ["encoder", "decoder", "cross"])
 def test_uniform_attention_scores_exactly_one_on_every_role(side):
     if side == "cross":
-        sieves, seen = cross_sieves(WRITTEN, SOURCE, SPECIAL), np.ones((6, 5), bool)
+        terms, seen = cross_terms(WRITTEN, SOURCE, SPECIAL), np.ones((6, 5), bool)
     else:
         seen = causal(8) if side == "decoder" else np.ones((8, 8), bool)
-        sieves = self_sieves(laid_out.single(), TREE, causal=side == "decoder")
-    found = values_of(uniform(seen), sieves)
+        terms = self_terms(laid_out.single(), TREE, causal=side == "decoder")
+    found = dense_values(uniform(seen), terms)
     scores = {c.name: v.item() for c, v in found.items() if c.kind in ("score", "control")}
     assert scores == {name: pytest.approx(1, abs=1e-12) for name in scores}
     expected = {
@@ -65,7 +65,6 @@ def test_uniform_attention_scores_exactly_one_on_every_role(side):
     # The only object comes after its verb, which therefore never sees it.
     unseen = {"decoder": {"dependent(obj)"}, "cross": both}.get(side, set())
     assert trees == both - unseen
-    assert set(sieves.linear) <= set(columns(side, TREE))
     log = np.log(seen.sum(1)).mean()
     assert found[ScoreName("mean", "entropy")].item() == pytest.approx(log)
 
@@ -91,8 +90,8 @@ def test_roles_of_a_decoder_are_what_loops_make_them():
     rng = np.random.default_rng(0)
     weights = rng.random((8, 8)) * seen
     weights /= weights.sum(1, keepdims=True)
-    sieves = self_sieves(layout, PLAIN, causal=True)
-    found = values_of(weights[None, None], sieves)
+    terms = self_terms(layout, PLAIN, causal=True)
+    found = dense_values(weights[None, None], terms)
     sets = {
         "local": lambda i, j: abs(i - j) <= 2,
         "own": lambda i, j: i == j,
@@ -105,8 +104,8 @@ def test_roles_of_a_decoder_are_what_loops_make_them():
         lift, mass, top = brute(weights, seen, keys)
         assert found[ScoreName("score", name)].item() == pytest.approx(lift), name
         assert found[ScoreName("mass", name)].item() == pytest.approx(mass), name
-        assert sieves.ceilings[name] == pytest.approx(top), name
-    assert "delimiter" not in sieves.ceilings
+        assert terms.ceilings[name] == pytest.approx(top), name
+    assert "delimiter" not in terms.ceilings
     offset = abs(np.subtract.outer(range(8), range(8)))
     distance = (weights * offset).sum() / 8
     assert found[ScoreName("mean", "distance")].item() == pytest.approx(distance)
@@ -117,11 +116,11 @@ def test_roles_of_a_decoder_are_what_loops_make_them():
 
 def test_relations_in_a_decoder_are_those_it_sees():
     layout = laid_out.single()  # 1 a, 2-3 b, 4 c, 5 a, 6 .
-    sieves = self_sieves(layout, TREE, causal=True)
+    terms = self_terms(layout, TREE, causal=True)
     seen = causal(8)
     weights = np.random.default_rng(1).random((8, 8)) * seen
     weights /= weights.sum(1, keepdims=True)
-    found = values_of(weights[None, None], sieves)
+    found = dense_values(weights[None, None], terms)
     # nsubj: word 0 on word 1, which comes after it; and nsubj:pass: word 4 on word 2, before it.
     verb = np.mean([weights[i, 1] * (i + 1) for i in (2, 3)])
     assert found[ScoreName("score", "dependent(nsubj)")].item() == pytest.approx(verb)
@@ -134,12 +133,12 @@ def test_tags_and_linked_words_as_those_of_an_encoder():
     layout = laid_out.single()
     weights = laid_out.random_maps(1, 2, 8, np.random.default_rng(5))
     known = dense_values(weights, terms_of(layout, TREE))
-    both = values_of(weights, self_sieves(layout, TREE, causal=False))
+    both = dense_values(weights, self_terms(layout, TREE, causal=False))
     names = [column for column in known if column.kind == "tag"]
     for column in (*names, ScoreName("mean", "dependency")):
         np.testing.assert_allclose(both[column], known[column], atol=1e-12, err_msg=str(column))
     seen = weights * causal(8)
-    found = values_of(seen, self_sieves(layout, TREE, causal=True))
+    found = dense_values(seen, self_terms(layout, TREE, causal=True))
     linked = [(2, 1), (3, 1), (4, 2), (4, 3), (5, 4), (6, 4)]  # pieces that see what is linked
     shares = {2: 0.5, 3: 0.5}
     mass = sum(seen[..., i, j] * shares.get(i, 1) for i, j in linked) / 5
@@ -151,8 +150,8 @@ def test_tags_and_linked_words_as_those_of_an_encoder():
 def test_roles_of_cross_attention_are_what_loops_make_them():
     rng = np.random.default_rng(2)
     weights = rng.dirichlet(np.ones(5), 6)
-    sieves = cross_sieves(WRITTEN, SOURCE, SPECIAL)
-    found = values_of(weights[None, None], sieves)
+    terms = cross_terms(WRITTEN, SOURCE, SPECIAL)
+    found = dense_values(weights[None, None], terms)
     centres = [0, 1, 2, 2, 3, 4]
     sets = {
         "diagonal": lambda i, j: abs(j - centres[i]) <= 1,
@@ -163,10 +162,10 @@ def test_roles_of_cross_attention_are_what_loops_make_them():
     for name, keys in sets.items():
         lift, _, top = brute(weights, np.ones((6, 5), bool), keys)
         assert found[ScoreName("score", name)].item() == pytest.approx(lift), name
-        assert sieves.ceilings[name] == pytest.approx(top), name
+        assert terms.ceilings[name] == pytest.approx(top), name
     target = [SOURCE[0], "z"]
-    assert "copy" in cross_sieves(target, SOURCE, SPECIAL).ceilings
-    assert "copy" not in cross_sieves(["z", "z"], SOURCE, SPECIAL).ceilings
+    assert "copy" in cross_terms(target, SOURCE, SPECIAL).ceilings
+    assert "copy" not in cross_terms(["z", "z"], SOURCE, SPECIAL).ceilings
 
 
 def pure(seen, keys):
@@ -274,4 +273,4 @@ def test_what_has_no_such_side_is_told():
     with pytest.raises(InputError, match=r"none of side 'cross'.*\nIt has weights of decoder"):
         scores_of([trace], PLAIN, side="cross")
     with pytest.raises(InputError, match="need the pieces that were written"):
-        sieves_of(trace, laid_out.single(), "cross", PLAIN)
+        side_terms(trace, laid_out.single(), "cross", PLAIN)
