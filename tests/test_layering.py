@@ -32,7 +32,7 @@ LEVELS = [
 MODELS = {"models", "pretrained", "pipeline"}
 TOP_FILES = 6
 NUMERICAL = {"jax", "jaxtyping", "numpy"}
-ATTENTION = re.compile(r"def .*dot_product|def attention\(|class \w*Attention(?!s\b)")
+ATTENTION = re.compile(r"def .*dot_product|def attention\(|class \w*Attention\b")
 ATTENTION_HOMES = {
     "flaxattn.models.additive_attention",
     "flaxattn.kernels.attention",
@@ -154,6 +154,46 @@ def test_there_is_one_attention(sources: dict[str, Path]) -> None:
         if ATTENTION.search(path.read_text(encoding="utf-8"))
     }
     assert found == ATTENTION_HOMES
+
+
+SOFTMAX_HOMES = ("flaxattn.kernels.", "flaxattn.models.additive_attention", "flaxattn.benchmarks.")
+PRODUCTS = {"einsum", "matmul", "dot", "tensordot", "inner", "vdot", "dot_general"}
+
+
+def second_softmax(function: ast.AST) -> bool:
+    """Whether a function takes a softmax, or an exponential of a product that it makes."""
+    calls = {
+        call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+        for call in ast.walk(function)
+        if isinstance(call, ast.Call)
+    }
+    products = calls & PRODUCTS or any(
+        isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult)
+        for node in ast.walk(function)
+    )
+    softmax = any(name.removeprefix("_") == "softmax" for name in calls)
+    return softmax or bool(calls & {"exp", "exp2"} and products)
+
+
+def test_there_is_no_second_softmax(sources: dict[str, Path]) -> None:
+    found = [
+        f"{module}.{node.name}"
+        for module, path in sources.items()
+        if not module.startswith(SOFTMAX_HOMES)
+        for node in ast.walk(parse(path))
+        if isinstance(node, ast.FunctionDef) and second_softmax(node)
+    ]
+    assert not found
+
+
+def test_a_softmax_is_seen_however_it_is_written() -> None:
+    for code in (
+        "def f(q, k, lse): return jnp.exp(jnp.einsum('qd,kd->qk', q, k) - lse)",
+        "def f(q, k):\n    s = q @ k.T\n    return np.exp(s) / np.exp(s).sum()",
+        "def f(s): return jax.nn.softmax(s)",
+    ):
+        assert second_softmax(ast.parse(code).body[0])
+    assert not second_softmax(ast.parse("def f(x): return np.exp(x)").body[0])
 
 
 def test_nothing_unpickles_or_evaluates(sources: dict[str, Path]) -> None:

@@ -169,7 +169,8 @@ def chosen(scores: Float[Array, "R V"], keys: Array | None, decoding: Decoding) 
         scores = jnp.where(scores < least, -jnp.inf, scores)
     if decoding.top_p < 1:
         ordered = jnp.sort(scores, axis=-1)[:, ::-1]
-        before = jnp.cumsum(jax.nn.softmax(ordered), axis=-1) - jax.nn.softmax(ordered)
+        chances = jnp.exp(ordered - jax.nn.logsumexp(ordered, axis=-1, keepdims=True))
+        before = jnp.cumsum(chances, axis=-1) - chances
         least = jnp.where(before < decoding.top_p, ordered, jnp.inf).min(-1, keepdims=True)
         scores = jnp.where(scores < least, -jnp.inf, scores)
     return jax.vmap(jax.random.categorical)(keys, scores)

@@ -179,17 +179,24 @@ def _scores(flat: np.ndarray, words: WordMaps) -> Float[np.ndarray, "W W+1"]:
 def _loss(flat: np.ndarray, words: WordMaps, target: np.ndarray) -> tuple[float, np.ndarray]:
     """Cross-entropy summed over words that have a target, and its gradient."""
     count, known = len(words), np.flatnonzero(target != UNKNOWN)
-    scores = _scores(flat, words)
-    scores -= scores.max(1, keepdims=True)
-    logs = scores - np.log(np.exp(scores).sum(1, keepdims=True))
     right = np.where(target == ROOT, count, target)[known]
-    slope = np.zeros_like(logs)
-    slope[known] = np.exp(logs[known])
-    slope[known, right] -= 1
+    loss, slope = _cross_entropy(_scores(flat, words), known, right)
     heads = words.weights.shape[0] * words.weights.shape[1]
     among, root = slope[:, :count], slope[:, count]
     both = np.stack([among.ravel(), among.T.ravel()], 1).astype(np.float32)
     given, received = (words.weights.reshape(heads, -1) @ both).T
     parts = [given, received, words.first.reshape(heads, -1) @ root]
     parts += [words.separators.reshape(heads, -1) @ root, [np.trace(among), root.sum()]]
-    return -float(logs[known, right].sum()), np.concatenate(parts)
+    return loss, np.concatenate(parts)
+
+
+def _cross_entropy(
+    scores: np.ndarray, known: np.ndarray, right: np.ndarray
+) -> tuple[float, np.ndarray]:
+    """Cross-entropy of the rows that have a right candidate, and its gradient."""
+    scores = scores - scores.max(1, keepdims=True)
+    logs = scores - np.log(np.exp(scores).sum(1, keepdims=True))
+    slope = np.zeros_like(logs)
+    slope[known] = np.exp(logs[known])
+    slope[known, right] -= 1
+    return -float(logs[known, right].sum()), slope

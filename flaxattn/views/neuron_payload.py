@@ -19,6 +19,7 @@ from flaxattn.trace.record import FIELDS, AttentionRecord
 from flaxattn.trace.selection import layer_weights
 from flaxattn.trace.trace import Trace
 from flaxattn.views.payload import Blocks
+from flaxattn.views.recomputed_weights import recomputed
 
 VECTORS_BYTES = 32_000_000  # beyond this, beside its weights, a page becomes slow to open
 _EXACT_BYTES = 2_000_000  # up to here numbers keep float32; larger ones are halved by float16
@@ -126,8 +127,9 @@ def shape_neuron(
         return shaped | {"scale": None, "mask": "none", "error": None, "problem": problem}
     shown = {name: [a.astype(np.float32) for a in arrays] for name, arrays in parts.items()}
     again = dataclasses.replace(terms, bias=shown.get("bias"))
-    distances = _distances(_scored(shown["query"], shown["key"], again), seen, layers)
-    error = max(float(layer.max()) for layer in distances)
+    error = max(
+        float(d.max()) for d in _distances(shown["query"], shown["key"], again, seen, layers)
+    )
     return shaped | {"scale": terms.scale, "mask": terms.mask, "error": error, "problem": ""}
 
 
@@ -191,7 +193,7 @@ def explain(seen: AttentionRecord, layers: Sequence[int]) -> SoftmaxTerms | None
     peaks = [layer.max(-1, keepdims=True) for layer in layer_weights(seen, layers)]
     best: SoftmaxTerms | None = None
     for terms in _candidates(seen, layers, scale, query, key):
-        distances = _distances(_scored(query, key, terms), seen, layers)
+        distances = _distances(query, key, terms, seen, layers)
         error = max(float(layer.max()) for layer in distances)
         pairs = zip(distances, peaks, strict=True)
         fits = all(bool((distance <= step + share * peak).all()) for distance, peak in pairs)
@@ -201,11 +203,12 @@ def explain(seen: AttentionRecord, layers: Sequence[int]) -> SoftmaxTerms | None
 
 
 def _distances(
-    scores: Iterator[Float[np.ndarray, "H Q K"]], seen: AttentionRecord, layers: Sequence[int]
+    query: Any, key: Any, terms: SoftmaxTerms, seen: AttentionRecord, layers: Sequence[int]
 ) -> list[Float[np.ndarray, "H Q K"]]:
-    """How far the weights of each layer are from a softmax."""
+    """Absolute differences between the weights of each layer and those of the terms."""
+    made = recomputed(query, key, terms.scale, terms.mask == "causal", terms.bias)
     weights = layer_weights(seen, layers)
-    return [np.abs(_softmax(given) - held) for given, held in zip(scores, weights, strict=True)]
+    return [np.abs(one.weights - held) for one, held in zip(made, weights, strict=True)]
 
 
 def _candidates(
@@ -221,32 +224,13 @@ def _candidates(
     everything = np.asarray(seen.scores)
     scores = [everything[seen.layers.index(layer), 0].astype(np.float32) for layer in layers]
     for terms in plain:
-        pairs = zip(_scored(query, key, terms), scores, strict=True)
-        if all(np.allclose(made, told, rtol=_ROUNDING, atol=_ROUNDING) for made, told in pairs):
+        made = recomputed(query, key, scale, terms.mask == "causal")
+        pairs = [(one.scores, told) for one, told in zip(made, scores, strict=True)]
+        if all(np.allclose(one, told, rtol=_ROUNDING, atol=_ROUNDING) for one, told in pairs):
             yield terms
             return
-    pairs = zip(_scored(query, key, plain[0]), scores, strict=True)
-    yield SoftmaxTerms(scale, bias=[told - product for product, told in pairs])
-
-
-def _scored(query: Any, key: Any, terms: SoftmaxTerms) -> Iterator[Float[np.ndarray, "H Q K"]]:
-    """Scaled and biased products of each layer, -inf where masked."""
-    for layer, (q, k) in enumerate(zip(query, key, strict=True)):
-        scores = terms.scale * (q @ k.swapaxes(-1, -2))
-        if terms.bias is not None:
-            scores = scores + terms.bias[layer]
-        if terms.mask == "causal":
-            seen = np.tri(*scores.shape[-2:], dtype=bool)
-            scores = np.where(seen, scores, -np.inf)
-        yield scores
-
-
-def _softmax(scores: Float[np.ndarray, "H Q K"]) -> Float[np.ndarray, "H Q K"]:
-    """Shares of each row, 0 in a row that is masked throughout."""
-    peaks = scores.max(-1, keepdims=True)
-    shares = np.exp(scores - np.where(np.isfinite(peaks), peaks, 0))
-    total = shares.sum(-1, keepdims=True)
-    return shares / np.where(total > 0, total, 1)
+    pairs = zip(recomputed(query, key, scale), scores, strict=True)
+    yield SoftmaxTerms(scale, bias=[told - one.scores for one, told in pairs])
 
 
 def _choose_precision(

@@ -42,7 +42,7 @@ def build(folder: Path, head: str | None = None) -> Any:
     return ARCHITECTURES[head or config.architectures[0]](config)
 
 
-def load(folder: Path, head: str | None = None) -> tuple[Any, weights.Report]:
+def load(folder: Path, head: str | None = None) -> tuple[Any, weights.CheckpointMatch]:
     return weights.load(folder, build(folder, head))
 
 
@@ -67,7 +67,7 @@ def test_round_trip_is_bit_equal(checkpoint: Checkpoint, head: str, tmp_path: Pa
     """HF -> flaxattn -> HF, for every architecture; the config comes back too."""
     folder = checkpoint(head, **settings_of(head))
     params, report = load(folder)
-    assert report == weights.Report()
+    assert report == weights.CheckpointMatch()
     weights.save(tmp_path / "again", build(folder), params)
     assert_bit_equal(tensors_of(tmp_path / "again"), tensors_of(folder))
     assert weights.read_config(tmp_path / "again") == weights.read_config(folder)
@@ -111,7 +111,7 @@ def test_we_open_what_torch_saves(tmp_path: Path) -> None:
     model = transformers.BertForPreTraining(transformers.BertConfig(**case.config()))
     model.save_pretrained(tmp_path / "theirs")
     params, report = load(tmp_path / "theirs")
-    assert report == weights.Report()
+    assert report == weights.CheckpointMatch()
     weights.save(tmp_path / "ours", build(tmp_path / "theirs"), params)
     assert_bit_equal(tensors_of(tmp_path / "ours"), tensors_of(tmp_path / "theirs"))
     assert torch.is_tensor(model.bert.embeddings.word_embeddings.weight)
@@ -150,7 +150,7 @@ def test_sharded(checkpoint: Checkpoint) -> None:
     whole, _ = load(folder)
     shard(folder)
     parts, report = load(folder)
-    assert report == weights.Report()
+    assert report == weights.CheckpointMatch()
     assert same(whole, parts)
 
 
@@ -178,7 +178,7 @@ def test_shards_of_a_hub_cache_are_links(checkpoint: Checkpoint, tmp_path: Path)
     for path in folder.iterdir():
         shutil.move(path, blobs / path.name)
         (snapshot / path.name).symlink_to(Path("../../blobs") / path.name)
-    assert load(snapshot)[1] == weights.Report()
+    assert load(snapshot)[1] == weights.CheckpointMatch()
 
 
 def test_old_names_and_prefixes(checkpoint: Checkpoint) -> None:
@@ -249,7 +249,7 @@ def test_decoder_bias_of_tied_and_untied_models(checkpoint: Checkpoint) -> None:
     tensors = golden.tensors(golden.Case("BertForMaskedLM"))
     tensors["cls.predictions.decoder.bias"] = tensors.pop("cls.predictions.bias")
     params, report = load(checkpoint("BertForMaskedLM", tensors, "tied"))
-    assert report == weights.Report()
+    assert report == weights.CheckpointMatch()
     assert (params["mlm_head"]["bias"] == tensors["cls.predictions.decoder.bias"]).all()
     case = golden.Case("BertForMaskedLM", settings=(("tie_word_embeddings", False),))
     tensors = golden.tensors(case)
