@@ -19,6 +19,9 @@ from flaxattn import __version__
 from flaxattn.files import written_whole
 from flaxattn.measures.head_measures import HeadMeasures, head_measures
 from flaxattn.pretrained.from_pretrained import from_pretrained
+from flaxattn.pretrained.pretrained_bert import PretrainedBert
+from flaxattn.pretrained.pretrained_model import Pretrained
+from flaxattn.trace.trace import Trace
 from flaxattn.views.figures.plot_heads import plot_heads
 from flaxattn.views.trace_views import head_view
 
@@ -56,8 +59,7 @@ def run(out: Path, model: str, console: Console) -> None:
         task = progress.add_task(f"loading {model}", total=None)
         loaded = from_pretrained(model)
         progress.update(task, description=f"extracting attention from {len(PAIRS)} pairs")
-        first, second = (list(side) for side in zip(*PAIRS, strict=True))
-        trace = loaded.trace(first, second)
+        trace = _traced(loaded)
         progress.update(task, description="measuring heads")
         measures = head_measures(trace)
         progress.update(task, description="writing the page")
@@ -70,6 +72,14 @@ def run(out: Path, model: str, console: Console) -> None:
     for what, name in (("page", "heads.html"), ("figure", "heads.png"), ("numbers", "heads.json")):
         console.print(f"{what:<8} {(out / name).resolve()}")
     console.print("Open the page in a browser; it needs no network.")
+
+
+def _traced(model: Pretrained) -> Trace:
+    """Pairs for an encoder; one text each for a decoder, whose second half continues the first."""
+    if isinstance(model, PretrainedBert):
+        first, second = (list(side) for side in zip(*PAIRS, strict=True))
+        return model.trace(first, second)
+    return model.trace([" ".join(pair) for pair in PAIRS])
 
 
 def _results(model: str, measures: Sequence[HeadMeasures]) -> dict[str, object]:

@@ -214,14 +214,16 @@ class PretrainedGPT2(Pretrained):
     def trace(
         self,
         text: str | Sequence[str],
+        text_b: None = None,
         *,
         capture: Capture = _WEIGHTS,
         truncate: bool = False,
     ) -> Trace:
-        """Read texts, and keep what attention saw.
+        """Trace attention while reading texts.
 
         Args:
             text: A text, or B of them.
+            text_b: Not taken: a GPT-2 reads single texts.
             capture: What to keep, of which layers and heads.
             truncate: Whether a text over the model's limit is cut, which the trace then tells in
                 `truncated`; otherwise it is an error.
@@ -231,9 +233,9 @@ class PretrainedGPT2(Pretrained):
 
         Raises:
             InputError: For an unknown layer or head, a model without tokenizer, an empty text, or
-                one over the limit.
+                one over the limit, or a second text.
         """
-        return self.seen(self.read(text, truncate=truncate), capture)
+        return self.seen(self.read(text, text_b, truncate=truncate), capture)
 
     def read(self, text: Any, text_b: Any = None, *, truncate: bool = False) -> TokenizedTexts:
         """What the model is fed for texts; see `Pretrained.read`. There is no second text."""
