@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from flaxattn.measures.divergence import compare_traces as compare_traces
     from flaxattn.measures.head_roles import head_roles as head_roles
     from flaxattn.measures.head_roles import head_stats as head_stats
+    from flaxattn.measures.head_roles import measure as measure
     from flaxattn.measures.induction import detect_heads as detect_heads
     from flaxattn.models.bert_config import BertConfig as BertConfig
     from flaxattn.models.gpt2_config import GPT2Config as GPT2Config
@@ -107,6 +108,7 @@ _HOMES = {
     "head_view": "flaxattn.views.trace_views",
     "from_transformer_lens": "flaxattn.trace.other_libraries",
     "kernels": "flaxattn.kernels",
+    "measure": "flaxattn.measures.head_roles",
     "load_probe": "flaxattn.probes.probe_file",
     "model_view": "flaxattn.views.trace_views",
     "neuron_view": "flaxattn.views.trace_views",
@@ -167,6 +169,7 @@ __all__ = [  # a list in this file, so that type checkers can read it
     "head_view",
     "kernels",
     "load_probe",
+    "measure",
     "model_view",
     "neuron_view",
     "open_store",

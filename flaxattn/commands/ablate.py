@@ -192,8 +192,8 @@ def _claims(effects: Any, loaded: Any, keep: int) -> list[Any]:
 def _page(
     loaded: Any, corpus: Any, effects: Any, claims: list[Any], truncate: bool, most: int
 ) -> bytes:
-    from flaxattn.commands.head_corpus import traces_of
     from flaxattn.commands.head_page import report_page
+    from flaxattn.measures.score_source import traces_of
     from flaxattn.views.evidence_page import EvidenceReport, Numbers
 
     sides: dict[str, dict[str, Any]] = {}

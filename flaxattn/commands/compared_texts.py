@@ -10,10 +10,10 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from flaxattn.commands.head_corpus import traces_of
 from flaxattn.commands.head_report import TextCorpus, read_corpus
 from flaxattn.errors import InputError
 from flaxattn.kernels.contract import Capture
+from flaxattn.measures.score_source import traces_of
 from flaxattn.pipeline.extraction import Options, Texts, extract_shards
 from flaxattn.pipeline.labelled_texts import Subject
 from flaxattn.pretrained.from_pretrained import from_pretrained

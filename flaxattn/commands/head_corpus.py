@@ -6,12 +6,10 @@ Inputs are CoNLL-U, other texts, or a store, which `head_store` reads. Scores ar
 `flaxattn.measures`; what a person types is in `head_request`.
 """
 
-import dataclasses
-import itertools
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.console import Console
@@ -20,83 +18,24 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from flaxattn import __version__
 from flaxattn.commands.head_report import finite
 from flaxattn.commands.head_request import Request
-from flaxattn.errors import InputError
 from flaxattn.files import sha256_of, written_whole
-from flaxattn.measures.score_terms import ScoreName
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from flaxattn.corpus.bad_rows import BadRows
-    from flaxattn.measures.evidence import Evidence
     from flaxattn.measures.role_tests import Roles
+    from flaxattn.measures.score_source import ScoreSource, SourceOptions
     from flaxattn.measures.score_terms import ScoreOptions
-    from flaxattn.measures.scores import Scores, Tally
+    from flaxattn.measures.scored_corpus import ScoredCorpus
     from flaxattn.pipeline.labelled_texts import Subject
-    from flaxattn.trace.trace import Trace
 
-_KEPT = 20_000  # texts whose scores stay in memory, for bootstrap intervals
 _NORMAL = 1.959963984540054
-
-
-class ScoredTexts(NamedTuple):
-    """Some texts and their scores.
-
-    Attributes:
-        scores: Of every head.
-        numbers: Of the texts, from 0 in what was read.
-        texts: Themselves.
-    """
-
-    scores: "Scores"
-    numbers: Sequence[int]
-    texts: Sequence["Subject"]
-
-
-@dataclasses.dataclass
-class Source:
-    """Where scores come from.
-
-    Attributes:
-        parts: Of all texts, in order.
-        facts: Model and data, ready for JSON.
-        traces: Weights of texts that `parts` handed out, by number; None where there are none.
-        refused: Numbers that the source does not tell, with the request that would record them;
-            complete when `parts` has ended.
-    """
-
-    parts: Iterator[ScoredTexts]
-    facts: dict[str, Any]
-    traces: Callable[[Sequence["Subject"], Sequence[int]], Iterator["Trace"]] | None
-    refused: dict[ScoreName, str] = dataclasses.field(default_factory=dict)
-
-
-@dataclasses.dataclass
-class ScoredCorpus:
-    """What was found out about the heads of a model.
-
-    Attributes:
-        tally: Over all texts.
-        scores: Of every text; None where they were too many to keep.
-        facts: Model, texts and data, ready for JSON.
-        evidence: The texts with the highest scores.
-        texts: Those texts, by number.
-        traces: Weights of some of them, by number; None where there are none.
-        refused: Numbers that a store does not tell, with the request that would record them.
-    """
-
-    tally: "Tally"
-    scores: "Scores | None"
-    facts: dict[str, Any]
-    evidence: "Evidence"
-    texts: "dict[int, Subject]"
-    traces: Callable[[Sequence[int]], Iterator["Trace"]] | None
-    refused: dict[ScoreName, str]
 
 
 def gathered(
     request: Request, asked: "ScoreOptions", console: Console, shown: Sequence[str] = ("score",)
-) -> ScoredCorpus:
+) -> "ScoredCorpus":
     """Scores of the heads of a model on a corpus.
 
     Args:
@@ -109,134 +48,49 @@ def gathered(
         InputError: If there is no text, or one that cannot be used.
         StoreError: For a store without weights, or a damaged one.
     """
-    from flaxattn.commands.head_store import of_store
     from flaxattn.corpus.bad_rows import BadRows
-    from flaxattn.measures.evidence import Evidence
-    from flaxattn.measures.scores import Scores, Tally
+    from flaxattn.measures.score_source import SourceOptions
+    from flaxattn.measures.scored_corpus import collect
 
-    tally, evidence, kept = Tally(), Evidence(request.evidence), []
-    texts: dict[int, Subject] = {}
-    bad, count = BadRows(request.on_error, request.out), 0
+    bad = BadRows(request.on_error, request.out)
     columns = (TextColumn("{task.description}"), BarColumn(24), MofNCompleteColumn())
     bar = Progress(*columns, TimeElapsedColumn(), console=console, disable=not console.is_terminal)
     with bar:
         task = bar.add_task("loading", total=request.limit)
-        source = (of_store if request.store else _of_texts)(
-            request, asked, bad, lambda done: bar.advance(task, done)
+        options = SourceOptions(
+            side=request.side,
+            limit=request.limit,
+            lengths=request.range,
+            truncate=request.truncate,
+            batch_tokens=request.batch_tokens,
+            bad=bad,
+            watch=lambda done: bar.advance(task, done),
         )
+        source = _source(request, asked, options, bad)
         bar.update(task, description="scoring heads")
-        for part in source.parts:
-            count += len(part.scores)
-            tally.add(part.scores)
-            kept.append(part.scores)
-            if count > _KEPT:
-                kept.clear()
-            for column, values in part.scores.values.items():
-                if column.kind in shown:
-                    evidence.add(column, values, part.numbers)
-            texts |= zip(part.numbers, part.texts, strict=True)
-            texts = {number: texts[number] for number in evidence.texts()}
-    if not count:
-        raise InputError(
-            "there is no text to score heads on\nname files that hold some, or wider --lengths"
-        )
-    scores = Scores.joined(kept) if count <= _KEPT else None
-    facts = source.facts | {
-        "texts": count,
-        "lengths": _lengths(tally.lengths),
-        "left out": dict(sorted(bad.counts.items())),
-    }
-    refused = {c: told for c, told in sorted(source.refused.items()) if c not in tally.moments}
-    traces = _traces_of(source, texts)
-    return ScoredCorpus(tally, scores, facts, evidence, texts, traces, refused)
+        return collect(source, shown, request.evidence, bad)
 
 
-def _traces_of(
-    source: Source, texts: "Mapping[int, Subject]"
-) -> Callable[[Sequence[int]], Iterator["Trace"]] | None:
-    made = source.traces
-    if made is None:
-        return None
-    return lambda numbers: made([texts[number] for number in numbers], numbers)
-
-
-_Watch = Callable[[int], None]
-
-
-def _of_texts(request: Request, asked: "ScoreOptions", bad: "BadRows", watch: _Watch) -> Source:
-    from flaxattn.measures.head_scores import default_side, head_scores
+def _source(
+    request: Request, asked: "ScoreOptions", options: "SourceOptions", bad: "BadRows"
+) -> "ScoreSource":
+    """The store that was named, or the model that was named with its texts."""
+    from flaxattn.measures.score_source import model_source
+    from flaxattn.measures.store_source import store_source
     from flaxattn.pretrained.from_pretrained import from_pretrained
+    from flaxattn.store.open_store import open_store
 
-    found = read_subjects(request, bad)
-    subjects, data = itertools.islice(found[0], request.limit), found[1]
-    model = from_pretrained(request.model)
-    side = default_side(model, request.side)
-    told: list[Sequence[Subject]] = []
-    scored = head_scores(
-        model,
-        subjects,
-        asked,
-        side=side,
-        truncate=request.truncate,
-        lengths=request.range,
-        bad=bad,
-        batch_tokens=request.batch_tokens,
-        watch=watch,
-        told=told.append,
-    )
-
-    def parts() -> Iterator[ScoredTexts]:
-        start = 0
-        for scores in scored:
-            yield ScoredTexts(scores, range(start, start + len(scores)), told.pop())
-            start += len(scores)
-
-    def traces(subjects: Sequence["Subject"], numbers: Sequence[int]) -> Iterator["Trace"]:
-        del numbers
-        pairs = [s.text_b for s in subjects if s.text_b is not None]
-        return traces_of(model, [s.text for s in subjects], pairs or None, request.truncate)
-
-    return Source(parts(), {"model": request.model, "side": side, "data": data}, traces)
-
-
-def traces_of(
-    model: Any, texts: Sequence[str], second: Sequence[str] | None, truncate: bool
-) -> Iterator["Trace"]:
-    """Weights of a few texts, some at a time, in their order.
-
-    Args:
-        model: With its tokenizer.
-        texts: The texts.
-        second: The second one of each.
-        truncate: Whether texts over the model's limit are cut.
-    """
-    from flaxattn.kernels.contract import Capture
-    from flaxattn.pipeline.extraction import Options, Texts, extract_shards
-
-    groups = _small(texts, second)
-    shards = [
-        Texts(texts[i:j], None if second is None else second[i:j], first=i) for i, j in groups
-    ]
-    options = Options(capture=Capture(weights=True), truncate=truncate)
-    for (found,) in extract_shards([model], shards, options):
-        yield from found.traces
-
-
-_ROOM = 1 << 20  # characters squared of texts whose maps are in memory together
-
-
-def _small(texts: Sequence[str], second: Sequence[str] | None) -> list[tuple[int, int]]:
-    """Ranges of texts that are short together; maps grow with the square of a text."""
-    sizes = [len(text) for text in texts]
-    if second is not None:
-        sizes = [size + len(text) for size, text in zip(sizes, second, strict=True)]
-    starts, room = [0], 0
-    for place, size in enumerate(sizes):
-        room += size * size
-        if room > _ROOM and place > starts[-1]:
-            starts.append(place)
-            room = size * size
-    return list(itertools.pairwise([*starts, len(texts)]))
+    if request.store:
+        store = open_store(request.inputs[0])
+        data = [{"name": store.path.name, "plan_sha256": store.plan_sha256}]
+        data += described(request.trees or [])
+        source = store_source(store, request.trees or [], asked, options)
+    else:
+        subjects, data = read_subjects(request, bad)
+        source = model_source(from_pretrained(request.model), subjects, asked, options)
+        source.facts["model"] = request.model
+    source.facts["data"] = data
+    return source
 
 
 def read_subjects(
@@ -272,13 +126,8 @@ def described(paths: Sequence[Path]) -> list[dict[str, Any]]:
     return [{"name": p.name, "bytes": p.stat().st_size, "sha256": sha256_of(p)} for p in there]
 
 
-def _lengths(lengths: np.ndarray) -> dict[str, float]:
-    low, middle, high = np.quantile(lengths, (0, 0.5, 1)).tolist()
-    return {"mean": round(float(lengths.mean()), 3), "least": low, "median": middle, "most": high}
-
-
 def rows_of(
-    corpus: ScoredCorpus, roles: "Roles | None" = None, seed: int = 0
+    corpus: "ScoredCorpus", roles: "Roles | None" = None, seed: int = 0
 ) -> dict[str, list[Any]]:
     """One row per head and number: columns of `heads.parquet`.
 

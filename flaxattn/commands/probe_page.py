@@ -5,11 +5,11 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from flaxattn.commands.head_corpus import traces_of
 from flaxattn.commands.head_page import evidence_facts, evidence_table, numbers_of, report_page
 from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.corpus.dependency_trees import read_sentences
 from flaxattn.measures.claims import Claim
+from flaxattn.measures.score_source import traces_of
 from flaxattn.pipeline.labelled_texts import Subject, subject_of
 from flaxattn.probes.arc_weights import Watched
 from flaxattn.probes.governor_probe import Classifier, Dependencies

@@ -13,8 +13,8 @@ from flaxattn.commands.head_request import AsJson, Request, reads_heads
 from flaxattn.errors import InputError
 
 if TYPE_CHECKING:
-    from flaxattn.commands.head_corpus import ScoredCorpus
     from flaxattn.measures.role_tests import Roles
+    from flaxattn.measures.scored_corpus import ScoredCorpus
 
 
 @reads_heads

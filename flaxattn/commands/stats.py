@@ -14,7 +14,7 @@ from flaxattn.errors import InputError
 if TYPE_CHECKING:
     import numpy as np
 
-    from flaxattn.commands.head_corpus import ScoredCorpus
+    from flaxattn.measures.scored_corpus import ScoredCorpus
     from flaxattn.measures.scores import Tally
 
 _SHARES = ("next", "previous", "own", "cls", "sep", "punctuation", "own segment", "other segment")

@@ -1,10 +1,12 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Roles and statistics of heads in one call, from a model and texts: `head_roles`, `head_stats`.
+"""Scores, statistics and roles of heads in one call: `measure`, `head_stats` and `head_roles`.
 
-Texts are read, and the model runs over them; roles are defined and tested in `flaxattn.measures`.
+Each takes a model with texts, a trace, or a store, and any side. The commands `flaxattn stats`
+and `flaxattn roles` report the same numbers.
 """
 
+import difflib
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -14,109 +16,224 @@ from flaxattn.corpus.dependency_trees import Sentence, is_annotated, read_senten
 from flaxattn.corpus.input_files import find_inputs
 from flaxattn.corpus.texts import Columns, read_texts
 from flaxattn.errors import InputError
-from flaxattn.measures.head_scores import head_scores
 from flaxattn.measures.role_tests import Roles, Test, find_roles
-from flaxattn.measures.score_terms import PAPER_RELATIONS, ScoreOptions, check_relations
+from flaxattn.measures.score_source import ScoreSource, SourceOptions, model_source, trace_source
+from flaxattn.measures.score_terms import (
+    PAPER_RELATIONS,
+    ScoreName,
+    ScoreOptions,
+    check_relations,
+)
+from flaxattn.measures.scored_corpus import collect
 from flaxattn.measures.scores import Tally
+from flaxattn.measures.store_source import store_source
 from flaxattn.pipeline.labelled_texts import Subject, subject_of
+from flaxattn.pipeline.online_moments import Moments
 from flaxattn.pipeline.reading_options import ReadingOptions
 from flaxattn.pretrained.pretrained_model import Pretrained
+from flaxattn.store.open_store import Store, open_store
+from flaxattn.trace.trace import Trace
 
-Texts = str | os.PathLike[str] | Iterable[str | os.PathLike[str] | Sentence]
-"""The path of a file; or a list of texts (strings), of files (`Path`), of sentences with trees."""
+Texts = str | os.PathLike[str] | Iterable[str | os.PathLike[str] | Sentence | tuple[str, str]]
+"""The path of a file; or a list of texts (strings), of pairs, of files (`Path`), of sentences."""
+Source = Pretrained | Trace | Sequence[Trace] | Store | str | os.PathLike[str]
+"""A model, for which texts are given too; a trace, or traces; a store, or its folder."""
+Trees = Sequence[str | os.PathLike[str]]
+
+
+def measure(
+    source: Source,
+    specs: Sequence[str | ScoreName],
+    texts: Texts | None = None,
+    *,
+    side: str | None = None,
+    trees: Trees = (),
+    seed: int = 0,
+    reading: ReadingOptions | None = None,
+) -> dict[ScoreName, Moments]:
+    """Measure scores of every head: counts, means and squared deviations over texts.
+
+    Only what the scores need is computed. On a model they are evaluated by the kernel; a trace or
+    a store is read.
+
+    >>> import flaxattn as fa
+    >>> found = fa.measure(fa.from_pretrained("tiny-gpt2"), ["score induction"], ["a b a b a"])
+    >>> found["score", "induction"].mean.shape  # layers, heads
+    (4, 6)
+
+    Args:
+        source: A model; a trace with weights, or several; an opened store, or its folder.
+        specs: Scores by kind and name, as they stand in `heads.parquet` of a report: such as
+            `mean next`, `score local`, `mass governor(nsubj)` or `pattern same token`.
+        texts: What a model reads: see `head_stats`.
+        side: `encoder`, `decoder` or `cross`; default cross-attention where there is any.
+        trees: CoNLL-U files with the trees of a store's texts, in their order.
+        seed: Random seed of the unrelated words that related ones are compared with.
+        reading: How texts are read.
+
+    Returns:
+        Moments `[L, H]` by score, in the order of `specs`.
+
+    Raises:
+        InputError: For a score that these texts do not have on this side, or a source that does
+            not hold what it needs; and as `head_stats`.
+    """
+    names = [_spec(spec) for spec in specs]
+    relations = [name[name.index("(") + 1 : -1] for _, name in names if name.endswith(")")]
+    relations = [name for name in dict.fromkeys(relations) if name != "any"]
+    options = ScoreOptions(
+        check_relations(relations or PAPER_RELATIONS), seed=seed, only=tuple(names)
+    )
+    corpus_options = reading or ReadingOptions()
+    opened = _opened(source, texts, options, side, trees, corpus_options)
+    corpus = collect(opened, ())
+    known = corpus.tally.moments
+    for name in names:
+        if name not in known:
+            raise InputError(_unknown(name, corpus.refused.get(name), source))
+    return {name: known[name] for name in names}
 
 
 def head_stats(
-    model: Pretrained,
-    texts: Texts,
+    source: Source,
+    texts: Texts | None = None,
     relations: Sequence[str] = PAPER_RELATIONS,
     *,
+    side: str | None = None,
+    trees: Trees = (),
     seed: int = 0,
     pande_parity: bool = False,
     reading: ReadingOptions | None = None,
 ) -> Tally:
-    """Means and variances of what every head does, over texts; no map is kept.
+    """Means and variances of every score of every head, over texts.
 
     Cost: one pass over the texts. Memory: see `head_scores`.
 
     Args:
-        model: A BERT with its tokenizer.
-        texts: The path of a file, CoNLL-U by its name or another one that `flaxattn extract`
-            reads, with a column `text`; or a list, in which a string is a text, a `Path` a file
-            and a `Sentence` a text with its tree. Either all have trees or none has.
-        relations: Of Universal Dependencies, whose words heads are asked for; `any` is among them
-            anyway. They count where there are trees.
-        seed: Of unrelated words.
+        source: A model with its tokenizer; a trace with weights, or several; a store.
+        texts: What a model reads: the path of a file, CoNLL-U by its name or another one that
+            `flaxattn extract` reads, with a column `text`; or a list, in which a string is a text,
+            a tuple a pair of texts, or of source and target, a `Path` a file and a `Sentence` a
+            text with its tree. Either all have trees or none has.
+        relations: Relations of Universal Dependencies, whose words heads are asked for; `any` is
+            among them anyway. They count where there are trees.
+        side: `encoder`, `decoder` or `cross`; default cross-attention where there is any.
+        trees: CoNLL-U files with the trees of a store's texts, in their order.
+        seed: Random seed of the unrelated words that related ones are compared with.
         pande_parity: Whether scores are those of the notebooks of Pande et al., errors included.
         reading: How texts are read.
 
     Raises:
-        InputError: For a model that is no BERT, an unknown relation, a text that cannot be used, or
-            none, or where only some texts have trees.
+        InputError: For an unknown relation or side, a text that cannot be used, or none, or where
+            only some texts have trees.
     """
-    return _tallied(model, texts, relations, seed, pande_parity, reading or ReadingOptions())[0]
+    options = ScoreOptions(check_relations(relations), seed=seed, pande_parity=pande_parity)
+    opened = _opened(source, texts, options, side, trees, reading or ReadingOptions())
+    return collect(opened, ()).tally
 
 
 def head_roles(
-    model: Pretrained,
-    texts: Texts,
+    source: Source,
+    texts: Texts | None = None,
     relations: Sequence[str] = PAPER_RELATIONS,
     *,
     test: Test | None = None,
+    side: str | None = None,
+    trees: Trees = (),
     seed: int = 0,
     reading: ReadingOptions | None = None,
 ) -> Roles:
-    """Test which heads are local, syntactic, of the own text or of delimiters (Pande et al. 2021).
+    """Test which heads have which roles (Pande et al. 2021).
 
     Args:
-        model: A BERT with its tokenizer.
+        source: See `head_stats`.
         texts: See `head_stats`; without trees no head is syntactic.
-        relations: Roles of their own.
+        relations: Relations that have a role of their own.
         test: Threshold, level and correction; default 3, 5 %, Benjamini-Hochberg.
-        seed: Of unrelated words.
+        side: `encoder`, `decoder` or `cross`; default cross-attention where there is any.
+        trees: CoNLL-U files with the trees of a store's texts, in their order.
+        seed: Random seed of the unrelated words that related ones are compared with.
         reading: How texts are read.
 
     Raises:
         InputError: See `head_stats`.
     """
     test = test or Test()
-    parity = test.pande_parity
-    tally, asked = _tallied(model, texts, relations, seed, parity, reading or ReadingOptions())
-    return find_roles(tally, asked, test)
+    options = ScoreOptions(check_relations(relations), seed=seed, pande_parity=test.pande_parity)
+    opened = _opened(source, texts, options, side, trees, reading or ReadingOptions())
+    return find_roles(collect(opened, ()).tally, options, test)
 
 
-def _tallied(
-    model: Pretrained,
-    texts: Texts,
-    relations: Sequence[str],
-    seed: int,
-    pande_parity: bool,
+def _opened(
+    source: Source,
+    texts: Texts | None,
+    asked: ScoreOptions,
+    side: str | None,
+    trees: Trees,
     reading: ReadingOptions,
-) -> tuple[Tally, ScoreOptions]:
+) -> ScoreSource:
+    """The source of scores that was meant."""
     bad = BadRows() if reading.bad is None else reading.bad
-    annotated, subjects = _subjects(texts, bad)
-    asked = ScoreOptions(check_relations(relations), annotated, seed, pande_parity)
-    tally = Tally()
-    for part in head_scores(
-        model,
-        subjects,
-        asked,
+    options = SourceOptions(
+        side=side,
         truncate=reading.truncate,
-        bad=bad,
         batch_tokens=reading.batch_tokens,
+        bad=bad,
         watch=lambda count: reading.watch("scoring heads", count),
-    ):
-        tally.add(part)
-    if not tally.moments:
-        raise InputError("there is no text to score heads on\ngive texts, or files that hold some")
-    return tally, asked
+    )
+    if isinstance(source, Pretrained):
+        if texts is None:
+            raise InputError("a model reads texts, and none were given\ngive texts=, or a file")
+        annotated, subjects = _subjects(texts, bad)
+        return model_source(source, subjects, _annotated(asked, annotated), options)
+    if texts is not None:
+        raise InputError(
+            f"a {type(source).__name__} holds its texts already\nleave texts out, or give a model"
+        )
+    if isinstance(source, Trace | Sequence) and not isinstance(source, str):
+        given = [source] if isinstance(source, Trace) else list(source)
+        there = next((trace.sides for trace in given), {})
+        named = side or ("cross" if "cross" in there else next(iter(there), "encoder"))
+        each = (one for trace in given for one in ([trace] if len(trace) == 1 else trace))
+        return trace_source(each, named, _annotated(asked, False), options)
+    store = source if isinstance(source, Store) else open_store(Path(source))
+    paths = [Path(path) for path in trees]
+    return store_source(store, paths, _annotated(asked, bool(paths)), options)
+
+
+def _annotated(asked: ScoreOptions, annotated: bool) -> ScoreOptions:
+    return ScoreOptions(asked.relations, annotated, asked.seed, asked.pande_parity, asked.only)
+
+
+def _spec(spec: str | ScoreName) -> ScoreName:
+    if isinstance(spec, tuple):
+        return ScoreName(*spec)
+    kind, _, name = spec.partition(" ")
+    if not name:
+        raise InputError(
+            f"{spec!r} is no score\nname its kind and itself, such as 'mean next' or 'score local'"
+        )
+    return ScoreName(kind, name)
+
+
+def _unknown(name: ScoreName, hint: str | None, source: Source) -> str:
+    """What to say of a score that no text has."""
+    if hint is not None:
+        return f"{' '.join(name)!r} was not recorded\ncapture it: Capture({hint})"
+    kinds = ("mean", "score", "mass", "control", "beyond", "tag", "pattern", "strongest", "hit")
+    near = difflib.get_close_matches(name.kind, kinds, n=1)
+    told = f"did you mean kind {near[0]!r}? " if near and near[0] != name.kind else ""
+    return (
+        f"no text has a score {' '.join(name)!r} on this side\n"
+        f"{told}heads.parquet of flaxattn stats or roles lists those there are"
+    )
 
 
 def _subjects(texts: Texts, bad: BadRows) -> tuple[bool, Iterator[Subject]]:
     """Whether there are trees, and the texts."""
     given = [Path(texts)] if isinstance(texts, str | os.PathLike) else [*texts]
     trees = [
-        isinstance(one, Sentence) or (not isinstance(one, str) and is_annotated(Path(one)))
+        isinstance(one, Sentence) or (not isinstance(one, str | tuple) and is_annotated(Path(one)))
         for one in given
     ]
     if any(trees) and not all(trees):
@@ -127,12 +244,14 @@ def _subjects(texts: Texts, bad: BadRows) -> tuple[bool, Iterator[Subject]]:
     return any(trees), _each(given, bad)
 
 
-def _each(given: Sequence[str | os.PathLike[str] | Sentence], bad: BadRows) -> Iterator[Subject]:
+def _each(given: Sequence, bad: BadRows) -> Iterator[Subject]:
     for number, one in enumerate(given):
         if isinstance(one, Sentence):
             yield subject_of(one)
         elif isinstance(one, str):
             yield Subject(str(number), one)
+        elif isinstance(one, tuple):
+            yield Subject(str(number), *one)
         elif is_annotated(Path(one)):
             yield from map(subject_of, read_sentences([Path(one)], bad))
         else:

@@ -62,12 +62,14 @@ class ScoreOptions:
             included: the last two bands counted one key too large, block scores times the row's
             entropy, the first separator a query of the second block, no block in single texts,
             pieces found at their first occurrence.
+        only: Scores to evaluate; None for all. What is left out costs nothing.
     """
 
     relations: tuple[str, ...] = PAPER_RELATIONS
     annotated: bool = True
     seed: int = 0
     pande_parity: bool = False
+    only: tuple[ScoreName, ...] | None = None
 
     @property
     def syntactic(self) -> list[str]:
@@ -118,6 +120,31 @@ class Terms:
         """Those that have a value."""
         rows = {column for column, _ in self.rows}
         return rows | self.keys.keys() | self.pairs.keys() | self.hits.keys()
+
+    def restricted(self, only: Sequence[ScoreName] | None) -> "Terms":
+        """The terms of some scores, and of those that they are differences of.
+
+        Args:
+            only: The scores; None for all.
+        """
+        if only is None:
+            return self
+        wanted = {*only}
+        wanted |= {
+            ScoreName(kind, name) for own, name in only if own == "beyond" for kind in _APART
+        }
+        wanted |= {_OWN} if _OTHER in wanted else set()
+        return dataclasses.replace(
+            self,
+            rows={key: row for key, row in self.rows.items() if key[0] in wanted},
+            keys={key: row for key, row in self.keys.items() if key in wanted},
+            pairs={key: row for key, row in self.pairs.items() if key in wanted},
+            hits={key: row for key, row in self.hits.items() if key in wanted},
+        )
+
+
+_APART = ("score", "control")  # `beyond` is their difference
+_OWN, _OTHER = ScoreName("mean", "own segment"), ScoreName("mean", "other segment")
 
 
 def check_relations(relations: Sequence[str]) -> tuple[str, ...]:

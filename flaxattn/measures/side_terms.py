@@ -175,4 +175,5 @@ def terms_for(
         asked: Which relations.
         alone: Whether the side is an encoder without a decoder.
     """
-    return terms_of(layout, asked) if alone else side_terms(told, layout, side, asked)
+    made = terms_of(layout, asked) if alone else side_terms(told, layout, side, asked)
+    return made.restricted(asked.only)

@@ -1,30 +1,34 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Scores of heads out of a store: from maps, or from the statistics that it has; trees joined on.
+"""Scores of heads from a store: from weights or from recorded statistics, with trees joined on.
 
-Texts are read a few at a time, arrays a shard at a time. What a store does not tell is named with
-the request that would have recorded it. No model is loaded.
+Texts are read a few at a time, arrays a shard at a time. What a store does not hold is named with
+the capture that would have recorded it. No model is loaded.
 """
 
 import dataclasses
-import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flaxattn.commands.head_corpus import ScoredTexts, Source, described
-from flaxattn.commands.head_request import Request
 from flaxattn.corpus.bad_rows import BadRows, Problem, excerpt
 from flaxattn.corpus.dependency_trees import Sentence, read_sentences
 from flaxattn.errors import InputError
+from flaxattn.measures.score_source import (
+    ScoredTexts,
+    ScoreSource,
+    SourceOptions,
+    trace_source,
+)
+from flaxattn.measures.score_sources import Watch
 from flaxattn.measures.score_sums import capture_hints, dense_values, recorded_values
 from flaxattn.measures.score_terms import ScoreName, ScoreOptions, Terms, terms_of
-from flaxattn.measures.scores import Scores, gathered, scores_of
+from flaxattn.measures.scores import Scores, gathered
 from flaxattn.pipeline.chunks import TOGETHER
-from flaxattn.pipeline.labelled_texts import WINDOW, Subject, with_rare, with_tree
-from flaxattn.store.open_store import Store, open_store
+from flaxattn.pipeline.labelled_texts import LONGEST, WINDOW, Subject, with_rare, with_tree
+from flaxattn.store.open_store import Store
 from flaxattn.text.position_labels import PositionLabels, layout_of
 from flaxattn.text.token_spans import PlaceError, piece_spans
 from flaxattn.trace.capture_json import capture_from_json
@@ -36,63 +40,42 @@ if TYPE_CHECKING:
 
 _SIDE = "encoder"
 _TOGETHER = 256  # texts whose scores are handed on together
-_LONGEST = 1 << 30
 
 
-def of_store(
-    request: Request, asked: ScoreOptions, bad: BadRows, watch: Callable[[int], None]
-) -> Source:
-    """Scores of the texts of a store.
+def store_source(
+    store: Store, trees: Sequence[Path], asked: ScoreOptions, options: SourceOptions
+) -> ScoreSource:
+    """Scores of the texts of a store, from weights or from the statistics that it holds.
 
     Args:
-        request: Which store, which trees.
+        store: Opened for reading.
+        trees: CoNLL-U files with the trees of its texts, in their order.
         asked: Which roles.
-        bad: Takes trees that do not fit.
-        watch: Told of texts that are done.
+        options: Which of the texts count.
 
     Raises:
-        InputError: For a store of no encoder, or trees that cannot be used.
+        InputError: For a side that the store lacks, or trees that cannot be used.
         StoreError: If a shard is not there yet, or damaged.
     """
-    store = open_store(request.inputs[0])
     sides = store.shard(0).sides
-    side = request.side or ("cross" if "cross" in sides else _SIDE if _SIDE in sides else "decoder")
+    side = options.side or ("cross" if "cross" in sides else _SIDE if _SIDE in sides else "decoder")
+    facts = {"model": store.plan["model"]["name"], "side": side}
     if side != _SIDE or len(sides) > 1:
-        return _of_side(store, request, asked, side, watch)
+        if asked.pande_parity or asked.annotated:
+            raise InputError(
+                f"{store.path}: trees and the notebooks' errors are for stores of an encoder "
+                "alone\n"
+                "leave --trees and --pande-parity out, or read the texts with the model"
+            )
+        source = trace_source(iter(store), side, asked, options, **facts)
+        source.traces = _traces(store)
+        return source
     held = _check(store)
-    reader = _Reader(store, request, asked, bad)
-    data = [{"name": store.path.name, "plan_sha256": store.plan_sha256}]
-    data += described(request.trees or [])
-    facts = {"model": store.plan["model"]["name"], "side": side, "data": data}
-    maps = "weights" in held["arrays"]
-    source = Source(iter(()), facts, _traces(store) if maps else None)
-    source.parts = reader.parts(watch, source.refused)
+    bad = BadRows() if options.bad is None else options.bad
+    reader = _Reader(store, trees, asked, options, bad)
+    source = ScoreSource(iter(()), facts, _traces(store) if "weights" in held["arrays"] else None)
+    source.parts = reader.parts(options.watch, source.refused)
     return source
-
-
-def _of_side(
-    store: Store, request: Request, asked: ScoreOptions, side: str, watch: Callable[[int], None]
-) -> Source:
-    """Scores of a decoder, of its encoder or of cross-attention, from weights."""
-    if asked.pande_parity or asked.annotated:
-        raise InputError(
-            f"{store.path}: trees and the notebooks' errors are for stores of an encoder alone\n"
-            "leave --trees and --pande-parity out, or read the texts with the model"
-        )
-    low, high = request.range or (0, _LONGEST)
-
-    def parts() -> Iterator[ScoredTexts]:
-        for number, trace in enumerate(itertools.islice(store, request.limit)):
-            watch(1)
-            if low <= len(trace.tokens[0]) <= high:
-                scores = scores_of([trace], asked, side=side)
-                texts = list(trace.texts[0]) if trace.texts else [""]
-                second = texts[1] if len(texts) > 1 else None
-                yield ScoredTexts(scores, [number], [Subject(str(number), texts[0], second)])
-
-    data = [{"name": store.path.name, "plan_sha256": store.plan_sha256}]
-    facts = {"model": store.plan["model"]["name"], "side": side, "data": data}
-    return Source(parts(), facts, _traces(store))
 
 
 def _check(store: Store) -> Mapping[str, Any]:
@@ -118,13 +101,12 @@ class _Reader:
     """A store, read from the first text to the last."""
 
     store: Store
-    request: Request
+    trees: Sequence[Path]
     asked: ScoreOptions
+    options: SourceOptions
     bad: BadRows
 
-    def parts(
-        self, watch: Callable[[int], None], refused: dict[ScoreName, str]
-    ) -> Iterator[ScoredTexts]:
+    def parts(self, watch: Watch, refused: dict[ScoreName, str]) -> Iterator[ScoredTexts]:
         """Scores of all texts.
 
         Args:
@@ -159,7 +141,7 @@ class _Reader:
 
     def _windows(self) -> Iterator[list[tuple[int, PositionLabels, Subject]]]:
         """Texts among which rare pieces are counted: as many as where a model reads them."""
-        low, high = self.request.range or (0, _LONGEST)
+        low, high = self.options.lengths or (0, LONGEST)
         window: list[tuple[int, PositionLabels, Subject]] = []
         for place, (number, layout, subject) in enumerate(self._texts()):
             if place and place % TOGETHER == 0 and len(window) + TOGETHER > WINDOW:
@@ -172,7 +154,7 @@ class _Reader:
 
     def _texts(self) -> Iterator[tuple[int, PositionLabels, Subject]]:
         """Texts and their layouts, with trees where these are given."""
-        count = min(len(self.store), self.request.limit or len(self.store))
+        count = min(len(self.store), self.options.limit or len(self.store))
         trees = self._trees(count) if self.asked.annotated else None
         pieces: dict[str, int] = {}
         for number in range(count):
@@ -197,7 +179,7 @@ class _Reader:
 
     def _trees(self, count: int) -> Iterator[Sentence | None]:
         """The sentence of each text; None where it cannot be used."""
-        paths = list(self.request.trees or [])
+        paths = list(self.trees)
         place, before = 0, self.bad.seen
         for sentence in read_sentences(paths, self.bad):
             while place < self.bad.seen - before - 1:

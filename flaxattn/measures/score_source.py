@@ -1,0 +1,193 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Sources of scores: a model with texts, traces with weights, or a store (`store_source`).
+
+Every source hands out scores of the heads of one side, some texts at a time, in order. What is done
+with them does not depend on where they come from: see `scored_corpus`.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from flaxattn.corpus.bad_rows import BadRows
+from flaxattn.errors import InputError
+from flaxattn.kernels.contract import Capture
+from flaxattn.measures.head_scores import default_side, head_scores
+from flaxattn.measures.score_sources import Watch, ignore
+from flaxattn.measures.score_terms import ScoreName, ScoreOptions
+from flaxattn.measures.scores import Scores, scores_of
+from flaxattn.pipeline.extraction import Options, Texts, extract_shards
+from flaxattn.pipeline.labelled_texts import LONGEST, Subject
+from flaxattn.pretrained.pretrained_model import Pretrained
+from flaxattn.trace.trace import Trace
+
+
+class ScoredTexts(NamedTuple):
+    """Some texts and their scores.
+
+    Attributes:
+        scores: Scores of every head.
+        numbers: Numbers of the texts, counted from 0 in the order in which they are read.
+        texts: The texts.
+    """
+
+    scores: Scores
+    numbers: Sequence[int]
+    texts: Sequence[Subject]
+
+
+@dataclasses.dataclass
+class ScoreSource:
+    """Scores of texts, and how to trace some of these texts.
+
+    Attributes:
+        parts: Scores of all texts, in order.
+        facts: Model and data, ready for JSON.
+        traces: Traces of texts that `parts` handed out, by number; None where there are none.
+        refused: Scores that the source does not tell, with the capture that would record them;
+            complete when `parts` has ended.
+    """
+
+    parts: Iterator[ScoredTexts]
+    facts: dict[str, Any]
+    traces: Callable[[Sequence[Subject], Sequence[int]], Iterator[Trace]] | None
+    refused: dict[ScoreName, str] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class SourceOptions:
+    """How texts are read and which of them count.
+
+    Attributes:
+        side: `encoder`, `decoder` or `cross`; None for `default_side`.
+        limit: Largest number of texts.
+        lengths: Fewest and most positions of texts that count, special tokens included.
+        truncate: Whether texts over the model's limit are cut.
+        batch_tokens: Number of positions in a batch, padding included.
+        bad: Receives texts that cannot be used; None raises at the first one.
+        watch: Receives the number of texts that were computed.
+    """
+
+    side: str | None = None
+    limit: int | None = None
+    lengths: tuple[int, int] | None = None
+    truncate: bool = False
+    batch_tokens: int | None = None
+    bad: BadRows | None = None
+    watch: Watch = ignore
+
+
+def model_source(
+    model: Pretrained, subjects: Iterable[Subject], asked: ScoreOptions, options: SourceOptions
+) -> ScoreSource:
+    """Scores of a model's heads on texts, evaluated by the kernel.
+
+    Args:
+        model: Any with its tokenizer.
+        subjects: The texts.
+        asked: Which roles.
+        options: How texts are read.
+
+    Raises:
+        InputError: If the model has no such side.
+    """
+    side = default_side(model, options.side)
+    told: list[Sequence[Subject]] = []
+    scored = head_scores(
+        model,
+        itertools.islice(subjects, options.limit),
+        asked,
+        side=side,
+        truncate=options.truncate,
+        lengths=options.lengths,
+        bad=options.bad,
+        batch_tokens=options.batch_tokens,
+        watch=options.watch,
+        told=told.append,
+    )
+
+    def parts() -> Iterator[ScoredTexts]:
+        start = 0
+        for scores in scored:
+            yield ScoredTexts(scores, range(start, start + len(scores)), told.pop())
+            start += len(scores)
+
+    def traces(subjects: Sequence[Subject], numbers: Sequence[int]) -> Iterator[Trace]:
+        del numbers
+        pairs = [s.text_b for s in subjects if s.text_b is not None]
+        return traces_of(model, [s.text for s in subjects], pairs or None, options.truncate)
+
+    return ScoreSource(parts(), {"model": model.name, "side": side}, traces)
+
+
+def trace_source(
+    traces: Iterable[Trace], side: str, asked: ScoreOptions, options: SourceOptions, **facts: Any
+) -> ScoreSource:
+    """Scores of heads from weights that were traced, one text at a time.
+
+    Args:
+        traces: Of one text each.
+        side: `encoder`, `decoder` or `cross`.
+        asked: Which roles; trees are not known here.
+        options: Which of the texts count.
+        **facts: Model and data.
+
+    Raises:
+        InputError: If trees or the errors of the notebooks are asked for.
+    """
+    if asked.annotated or (asked.pande_parity and side != "encoder"):
+        raise InputError(
+            "traces hold no trees, and the notebooks' errors are for an encoder alone\n"
+            "leave trees and pande_parity out, or read the texts with the model"
+        )
+    low, high = options.lengths or (0, LONGEST)
+
+    def parts() -> Iterator[ScoredTexts]:
+        for number, trace in enumerate(itertools.islice(traces, options.limit)):
+            options.watch(1)
+            if low <= len(trace.tokens[0]) <= high:
+                texts = list(trace.texts[0]) if trace.texts else [""]
+                second = texts[1] if len(texts) > 1 else None
+                subject = Subject(str(number), texts[0], second)
+                yield ScoredTexts(scores_of([trace], asked, side=side), [number], [subject])
+
+    return ScoreSource(parts(), {**facts, "side": side}, None)
+
+
+def traces_of(
+    model: Pretrained, texts: Sequence[str], second: Sequence[str] | None, truncate: bool
+) -> Iterator[Trace]:
+    """Trace the weights of a few texts, some at a time, in their order.
+
+    Args:
+        model: With its tokenizer.
+        texts: The texts.
+        second: The second one of each.
+        truncate: Whether texts over the model's limit are cut.
+    """
+    groups = _small(texts, second)
+    shards = [
+        Texts(texts[i:j], None if second is None else second[i:j], first=i) for i, j in groups
+    ]
+    options = Options(capture=Capture(weights=True), truncate=truncate)
+    for (found,) in extract_shards([model], shards, options):
+        yield from found.traces
+
+
+_ROOM = 1 << 20  # characters squared of texts whose maps are in memory together
+
+
+def _small(texts: Sequence[str], second: Sequence[str] | None) -> list[tuple[int, int]]:
+    """Ranges of texts that are short together; maps grow with the square of a text."""
+    sizes = [len(text) for text in texts]
+    if second is not None:
+        sizes = [size + len(text) for size, text in zip(sizes, second, strict=True)]
+    starts, room = [0], 0
+    for place, size in enumerate(sizes):
+        room += size * size
+        if room > _ROOM and place > starts[-1]:
+            starts.append(place)
+            room = size * size
+    return list(itertools.pairwise([*starts, len(texts)]))

@@ -1,0 +1,107 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Scores of a whole corpus, whatever they come from: moments, the best texts, and intervals."""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from flaxattn.corpus.bad_rows import BadRows
+from flaxattn.errors import InputError
+from flaxattn.measures.evidence import Evidence
+from flaxattn.measures.score_source import ScoreSource
+from flaxattn.measures.score_terms import ScoreName
+from flaxattn.measures.scores import Scores, Tally
+from flaxattn.pipeline.labelled_texts import Subject
+from flaxattn.trace.trace import Trace
+
+_KEPT = 20_000  # texts whose scores stay in memory, for bootstrap intervals
+
+
+@dataclasses.dataclass
+class ScoredCorpus:
+    """What a corpus says of the heads of a model.
+
+    Attributes:
+        tally: Moments over all texts.
+        scores: Scores of every text; None where there were too many to keep.
+        facts: Model, texts and data, ready for JSON.
+        evidence: The texts with the highest scores.
+        texts: Those texts, by number.
+        traces: Traces of some of them, by number; None where there are none.
+        refused: Scores that a store does not tell, with the capture that would record them.
+    """
+
+    tally: Tally
+    scores: Scores | None
+    facts: dict[str, Any]
+    evidence: Evidence
+    texts: dict[int, Subject]
+    traces: Callable[[Sequence[int]], Iterator[Trace]] | None
+    refused: dict[ScoreName, str]
+
+
+def collect(
+    source: ScoreSource,
+    kinds: Sequence[str] = ("score",),
+    best: int = 5,
+    bad: BadRows | None = None,
+) -> ScoredCorpus:
+    """Go through a source once and keep what a report needs.
+
+    Args:
+        source: Scores of texts.
+        kinds: Kinds of scores whose best texts are kept.
+        best: Number of texts kept for each score and head.
+        bad: Counts the texts that were left out.
+
+    Raises:
+        InputError: If there is no text.
+    """
+    tally, evidence, kept, count = Tally(), Evidence(best), [], 0
+    texts: dict[int, Subject] = {}
+    for part in source.parts:
+        count += len(part.scores)
+        tally.add(part.scores)
+        kept.append(part.scores)
+        if count > _KEPT:
+            kept.clear()
+        for column, values in part.scores.values.items():
+            if column.kind in kinds:
+                evidence.add(column, values, part.numbers)
+        texts |= zip(part.numbers, part.texts, strict=True)
+        texts = {number: texts[number] for number in evidence.texts()}
+    if not count:
+        raise InputError(
+            "there is no text to score heads on\nname files that hold some, or wider --lengths"
+        )
+    facts = source.facts | {
+        "texts": count,
+        "lengths": _lengths(tally.lengths),
+        "left out": dict(sorted(bad.counts.items())) if bad is not None else {},
+    }
+    return ScoredCorpus(
+        tally,
+        Scores.joined(kept) if count <= _KEPT else None,
+        facts,
+        evidence,
+        texts,
+        _traces_of(source, texts),
+        {c: told for c, told in sorted(source.refused.items()) if c not in tally.moments},
+    )
+
+
+def _traces_of(
+    source: ScoreSource, texts: Mapping[int, Subject]
+) -> Callable[[Sequence[int]], Iterator[Trace]] | None:
+    made = source.traces
+    if made is None:
+        return None
+    return lambda numbers: made([texts[number] for number in numbers], numbers)
+
+
+def _lengths(lengths: np.ndarray) -> dict[str, float]:
+    low, middle, high = np.quantile(lengths, (0, 0.5, 1)).tolist()
+    return {"mean": round(float(lengths.mean()), 3), "least": low, "median": middle, "most": high}

@@ -1,0 +1,118 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""`head_roles`, `head_stats` and `measure` say what the commands say, for every source and side."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import report_cases
+
+import flaxattn as fa
+from flaxattn import cli
+from flaxattn.commands.head_report import finite
+from flaxattn.errors import InputError
+from flaxattn.measures.role_tests import facts
+from flaxattn.measures.score_terms import ScoreName
+
+pytestmark = pytest.mark.usefixtures("one_device")
+PLAIN = report_cases.TREES[0].split()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("door")
+    report_cases.write_inputs(folder)
+    return folder
+
+
+def reported(folder: Path, monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[dict, list]:
+    """JSON and table of heads of `flaxattn roles`."""
+    monkeypatch.chdir(folder)
+    assert cli.main(["roles", *words, "--out", "report", "--no-page", "--drawings", "0"]) == 0
+    rows = pq.read_table(folder / "report/heads.parquet").to_pylist()
+    return json.loads((folder / "report/roles.json").read_text(encoding="utf-8")), rows
+
+
+def assert_same(roles: Any, told: dict) -> None:
+    for name, value in json.loads(json.dumps(finite(facts(roles)))).items():
+        assert value == told[name], name
+
+
+DATES = ("dates.tsv", "--pair-column", "iso", "--model", "tiny-dates")
+SOURCES = {
+    "encoder": ("trees.conllu",),
+    "decoder": ("trees.conllu", "--model", "tiny-gpt2", "--repeats", "0"),
+    "cross": DATES,
+}
+
+
+@pytest.mark.parametrize(
+    "side", ["encoder", "decoder", pytest.param("cross", marks=pytest.mark.slow)]
+)
+def test_a_model_with_texts(side: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told, rows = reported(folder, monkeypatch, *SOURCES[side])
+    model = fa.from_pretrained(
+        {"encoder": "tiny-bert", "decoder": "tiny-gpt2"}.get(side, "tiny-dates")
+    )
+    texts = report_cases.DATES if side == "cross" else "trees.conllu"
+    assert_same(fa.head_roles(model, texts), told)
+    name = {"encoder": "local", "decoder": "induction", "cross": "diagonal"}[side]
+    spec = ScoreName("score", name)
+    moments = fa.measure(model, [" ".join(spec)], texts)[spec]
+    means = [row["mean"] for row in rows if (row["kind"], row["name"]) == spec]
+    np.testing.assert_allclose(moments.mean.ravel(), means, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("capture", ["weights", "statistics"])
+def test_a_store(capture: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    words = report_cases.STORES[capture]
+    assert cli.main(["extract", *words, "--out", capture]) == 0
+    told, _ = reported(folder, monkeypatch, capture, "--trees", "trees.conllu")
+    assert_same(fa.head_roles(folder / capture, trees=["trees.conllu"]), told)
+
+
+def test_a_trace_says_what_its_model_says(folder: Path) -> None:
+    model = fa.from_pretrained("tiny-bert")
+    text = " ".join(word.split("/")[0] for word in PLAIN)
+    streamed = fa.head_stats(model, [text])
+    traced = fa.head_stats(model.trace(text))
+    for column, moments in streamed.moments.items():
+        if column != ("strongest", "rare"):  # how often words occur is not known to a trace
+            np.testing.assert_allclose(traced.moments[column].mean, moments.mean, atol=2e-4)
+    assert (
+        fa.head_roles(model.trace(text)).roles.keys() == fa.head_roles(model, [text]).roles.keys()
+    )
+
+
+def test_what_cannot_be_measured_is_told() -> None:
+    model = fa.from_pretrained("tiny-bert")
+    trace = model.trace("a b")
+    with pytest.raises(InputError, match="no text has a score 'score induction' on this side"):
+        fa.measure(trace, ["score induction"])
+    with pytest.raises(InputError, match="'next' is no score\nname its kind"):
+        fa.measure(trace, ["next"])
+    with pytest.raises(InputError, match="a model reads texts, and none were given"):
+        fa.measure(model, ["mean next"])
+    with pytest.raises(InputError, match="a Trace holds its texts already"):
+        fa.measure(trace, ["mean next"], ["a"])
+
+
+def test_only_what_a_score_needs_is_captured(monkeypatch: pytest.MonkeyPatch) -> None:
+    from flaxattn.measures import head_scores as module
+
+    captures, made = [], module.DeviceStep
+
+    def step(module_: Any, params: Any, capture: Any, *rest: Any) -> Any:
+        captures.append(capture)
+        return made(module_, params, capture, *rest)
+
+    monkeypatch.setattr(module, "DeviceStep", step)
+    fa.measure(fa.from_pretrained("tiny-bert"), ["mean next", "mean sep"], ["a b c"])
+    (capture,) = captures
+    assert [getattr(item, "name", item) for item in capture.stats] == ["next", "received"]
