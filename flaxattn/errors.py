@@ -31,7 +31,7 @@ class StoreError(FlaxattnError):
 
 
 class UnavailableError(FlaxattnError):
-    """What was named cannot run here: no such device, package, network or implementation."""
+    """Error for a device, package, network or implementation that is not available here."""
 
 
 class StopRequestedError(BaseException):

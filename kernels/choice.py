@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which implementation runs a call: the one that was named, or the best for device and request.
+"""Choice of the implementation that runs a call: the named one, or the best for device and request.
 
 Two things decide, and each can refuse with a reason: the device (see devices.py) and the call
 (each implementation's ``refusal``). No array is computed here.
@@ -34,7 +34,7 @@ _NEEDS = {
 
 
 class Choice(NamedTuple):
-    """What None chose.
+    """Result of an automatic choice.
 
     Attributes:
         name: of the implementation.

@@ -66,7 +66,7 @@ def result(shape: tuple[int, ...], dtype: Any, operands: Any) -> jax.ShapeDtypeS
 
 
 def gpu_interpreter() -> Any | None:
-    """How to interpret a Mosaic GPU kernel without a GPU, with a search for races.
+    """Return the interpreter of Mosaic GPU kernels without a GPU, which searches for races.
 
     Returns:
         What ``interpret`` takes; None where jax cannot interpret these kernels (0.10).

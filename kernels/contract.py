@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""What every attention implementation accepts and returns: letters, layouts, rules and types.
+"""Contract of every attention implementation: letters, layouts, rules and types.
 
 This file computes nothing; the checks of the arrays of one call are in checks.py.
 
@@ -137,7 +137,7 @@ class Sieve:
 
     @property
     def conditions(self) -> tuple[Any, ...]:
-        """What decides which keys are in the set, None for a condition that is not set."""
+        """The conditions on the keys in the set, None for a condition that is not set."""
         return (
             *(self.key_class, self.offsets, self.same_segment, self.same_token),
             self.same_label,
@@ -146,7 +146,7 @@ class Sieve:
 
 @dataclass(frozen=True)
 class Capture:
-    """What a call should hand back beside its output. Hashable, static under ``jax.jit``.
+    """Request for intermediates of a call. Hashable, static under ``jax.jit``.
 
     Memory for what is asked, per call: ``weights`` B·H·Q·K entries of ``dtype``; ``scores``
     4·B·H·Q·K bytes; each row statistic 4·B·H·Q bytes; what is not asked costs nothing.
@@ -202,7 +202,7 @@ class Capture:
 
     @property
     def windowed(self) -> bool:
-        """Whether weights and scores of some positions only are asked."""
+        """Return whether weights and scores of some positions only are asked."""
         return self.query_window is not None or self.key_window is not None
 
     @property
@@ -304,7 +304,7 @@ NOTHING = Capture()
 
 
 class Labels(NamedTuple):
-    """What sieves and ``received`` need to know about positions. Leave out what is not needed.
+    """Labels of positions for sieves and ``received``. Leave out those that are not needed.
 
     Attributes:
         key_class: bitmask of the classes each key belongs to.
@@ -346,7 +346,7 @@ class Dropout(NamedTuple):
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Intermediates:
-    """What one call of attention saw. Fields that were not asked are None.
+    """Intermediates of one call of attention. Fields that were not captured are None.
 
     Attributes:
         weights: before dropout, in the dtype asked; of the window where one was asked.
@@ -397,5 +397,5 @@ class Call(NamedTuple):
 
     @property
     def dtype(self) -> jnp.dtype:
-        """Of scores and statistics: float32, or float64 for float64 inputs."""
+        """Dtype of scores and statistics: float32, or float64 for float64 inputs."""
         return jnp.dtype(jnp.float64 if self.q.dtype == jnp.float64 else jnp.float32)

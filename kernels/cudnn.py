@@ -39,7 +39,7 @@ def refusal(call: Call) -> str | None:
 
 
 def _limits(call: Call, queries: int, depth: int) -> tuple[tuple[bool, str], ...]:
-    """What is refused, and the words for it."""
+    """Reasons to refuse a call, with their conditions."""
     capture, dtype = call.capture, call.q.dtype.name
     nonlinear = [name for name in capture.names if name not in ("lse", "entropy")]
     nonlinear += [

@@ -89,7 +89,7 @@ def _largest(weights: Weights) -> np.ndarray:
 
 
 def inside(sieve: Sieve, labels: Labels, offset: np.ndarray) -> Bool[np.ndarray, "#Q K"]:
-    """Which keys are in a sieve, for every query of one example.
+    """Mask of the keys in a sieve, for every query of one example.
 
     Args:
         sieve: the set of keys.

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which device a computation is for, and a mark on an array that lets it run there only.
+"""Device of a computation, and a mark on an array that lets it run there only.
 
 While a function is traced nobody knows for certain where it will run: ``jax.jit`` may be given
 arrays of another device, and ``jax.export`` another platform. So a choice goes by the best guess,

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which weights dropout keeps, as a hash of (key, batch, head, query, key position).
+"""Dropout mask as a hash of (key, batch, head, query, key position).
 
 A counter-based generator: no state and no order, so a fused kernel, a chunk of rows and the
 backward pass all find the same mask without storing it. Not a general random generator: use

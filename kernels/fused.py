@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""What all fused kernels share: one differentiable call around a device's set of kernels.
+"""Shared part of all fused kernels: one differentiable call around a device's set of kernels.
 
 The gradient of a statistic costs no second pass: it joins the gradient that reaches the weights,
 and its part of every row's sum is known from the statistic itself. Devices are in tpu.py and
@@ -24,7 +24,7 @@ from flaxattn.kernels.plan import HALF, LOG2E, KernelPlan, Operands, pack, stack
 
 
 class Forward(NamedTuple):
-    """What a forward kernel returns.
+    """Results of a forward kernel.
 
     Attributes:
         output: in q's dtype.
@@ -80,7 +80,7 @@ class Kernels:
 
 
 class AttentionResult(NamedTuple):
-    """What the differentiable call returns."""
+    """Results of the differentiable call."""
 
     output: Array
     rows: dict[str, Array]
@@ -92,7 +92,7 @@ class AttentionResult(NamedTuple):
 @jax.tree_util.register_static
 @dataclass(frozen=True)
 class _Wanted:
-    """Which gradients somebody needs beside those of q, k and v."""
+    """Gradients that are needed beside those of q, k and v."""
 
     bias: bool
     key_bias: bool
@@ -310,7 +310,7 @@ def _with_received(
 
 
 def _delta(given: dict[str, Array], rows: dict[str, Array]) -> Array:
-    """What statistics contribute to sum_j p_j G_j of every row."""
+    """Contribution of statistics to sum_j p_j G_j of every row."""
     total = jnp.zeros_like(rows["lse"])
     for name, bar in given.items():
         if f"{name} mass" in rows:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Who may look at whom, for any block of query rows, and garbage in keys that nobody may see.
+"""Masks of any block of query rows, and sanitizing of keys that nobody may see.
 
 The rules are stated in contract.py; this file turns them into one boolean block.
 """
@@ -13,7 +13,7 @@ from flaxattn.kernels.contract import Call, Sieve
 
 
 def restricted(call: Call) -> bool:
-    """Whether any pair of positions can be masked by more than a bias of ``-inf``.
+    """Return whether any pair of positions can be masked by more than a bias of ``-inf``.
 
     Args:
         call: a checked call.

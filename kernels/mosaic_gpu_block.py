@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""What one block of queries of the forward kernel has: shared memory, barriers, and its loader.
+"""Shared memory, barriers and loader of one block of queries of the forward kernel.
 
 The memory warpgroup brings queries once, keys and values tile by tile into rings of slots, and
 the keys again when maps are written. Nothing is computed here; see mosaic_gpu_forward.py.
@@ -34,7 +34,7 @@ OF_KEYS = ("k", "key_floats", "key_ints", "bias")
 
 
 class QueryBlock(NamedTuple):
-    """What the warpgroups of one block of queries share.
+    """Resources that the warpgroups of one block of queries share.
 
     Attributes:
         sweep: sizes of the tiles.
@@ -132,7 +132,7 @@ def _bytes(memory: Any) -> int:
 
 
 def slots_of(sweep: TileSchedule, arrays: Mapping[str, Array], stages: Mapping[str, Any]) -> int:
-    """How many tiles of keys and values fit beside what stays: 2 to 4, 1 if need be."""
+    """Number of tiles of keys and values that fit beside what stays: 2 to 4, 1 if need be."""
     sizes = {name: _bytes(buffer_of(sweep, name, arrays[name], 1)) for name in tiled(arrays)}
     fixed = sum(sizes.pop(name, 0) for name in sweep.staying)
     fixed += sum(_bytes(stage) for stage in stages.values())

@@ -34,7 +34,7 @@ SHARED_MEMORY = 208 * 1024
 
 
 class TileOrigin(NamedTuple):
-    """Which tile: indices of batch and head, positions of its first query and key."""
+    """Index of a tile: batch and head, and positions of its first query and key."""
 
     batch: Any
     head: Any
@@ -44,7 +44,7 @@ class TileOrigin(NamedTuple):
 
 @dataclass(frozen=True)
 class TileSchedule:
-    """What a kernel keeps in shared memory and what passes through it.
+    """Schedule of a kernel: tiles that stay in shared memory, and tiles that pass through it.
 
     Attributes:
         plan: of the call.
@@ -62,7 +62,7 @@ class TileSchedule:
     staying: tuple[str, ...]
 
     def shared(self, name: str) -> bool:
-        """Whether every warpgroup has its own rows of an input."""
+        """Return whether every warpgroup has its own rows of an input."""
         return name in OF_PAIRS or name in (OF_KEYS if self.turned else OF_QUERIES)
 
     def tile(self, name: str, array: Any) -> tuple[int, ...]:
@@ -81,7 +81,7 @@ class TileSchedule:
         return [name for name in arrays if name not in (*self.staying, "threshold")]
 
     def slots(self, arrays: Mapping[str, Any], staged: int = 0) -> int:
-        """How many tiles of what passes fit beside what stays and ``staged`` bytes: 1 to 4."""
+        """Number of passing tiles that fit beside what stays and ``staged`` bytes: 1 to 4."""
 
         def size(names):
             parts = (self.buffer(name, arrays[name], 1) for name in names)

@@ -22,7 +22,7 @@ from flaxattn.kernels.mosaic_gpu_form import ROWS, GpuTileLayout, TileOrigin, Ti
 
 
 class ComputeWork(NamedTuple):
-    """What the compute warpgroups do.
+    """Work of the compute warpgroups.
 
     Attributes:
         accumulators: how many matrices [ROWS, D] the tensor cores sum up.
@@ -38,7 +38,7 @@ class ComputeWork(NamedTuple):
 
 
 class Barriers(NamedTuple):
-    """What the warpgroups wait for.
+    """Barriers that the warpgroups wait for.
 
     Attributes:
         ready: what stays has come.
@@ -95,7 +95,7 @@ class GridBlock(NamedTuple):
                 plgpu.copy_gmem_to_smem(source, target, barrier)
 
     def bring(self) -> None:
-        """What the memory warpgroup does."""
+        """Run the memory warpgroup."""
         staying, passing = self.sweep.staying, self.sweep.passing(self.sources)
         self.copy(staying, self.first, self.barriers.ready)
 
@@ -110,7 +110,7 @@ class GridBlock(NamedTuple):
             self.copy(passing, step, self.barriers.full.at[slot])
 
     def compute(self, work: ComputeWork, staying: Mapping[str, Any]) -> tuple[list[Array], Any]:
-        """What a compute warpgroup does: all tiles, one after the other."""
+        """Run a compute warpgroup: all tiles, one after the other."""
         passing = self.sweep.passing(self.sources)
 
         def one_tile(sums, step, carried):

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""How the gradients of a call are cut into blocks and tiles on a Hopper GPU.
+"""Blocks and tiles of the gradients of a call on a Hopper GPU.
 
 Sizes follow from what has to be in registers and shared memory; the limits were found by compiling
 (tests/aot), not by timing. The kernels are in mosaic_gpu_backward.py.

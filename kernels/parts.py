@@ -30,7 +30,7 @@ def some_heads(call: Call, heads: tuple[int, ...]) -> Call:
 
 
 def without_pairs(call: Call) -> Call:
-    """What is left of a call when the weights of pairs are computed beside it, from its lse.
+    """Return the call without its pairs, whose weights are computed beside it from its lse.
 
     Args:
         call: a checked call.
@@ -48,7 +48,7 @@ def without_pairs(call: Call) -> Call:
 
 
 def without_window(call: Call) -> Call:
-    """What is left of a call when the weights and scores of a window come from elsewhere.
+    """Return the call without its window, whose weights and scores are computed beside it.
 
     Args:
         call: a checked call.

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a fused kernel is told: a static plan, and the arrays of a call packed into a few.
+"""Static plan of a fused kernel, and the arrays of a call packed into a few.
 
 Everything that belongs to a query row travels in two packed arrays, everything that belongs to a
 key in two more, so that every kernel has the same inputs whatever was asked. No kernel here.
@@ -79,7 +79,7 @@ class KernelPlan:
 
     @property
     def nat(self) -> float:
-        """What one nat of a score is inside kernels: log2(e), or 1 for float32 inputs."""
+        """Value of one nat of a score inside kernels: log2(e), or 1 for float32 inputs."""
         return _nat(self.dtype)
 
     @property
@@ -224,7 +224,7 @@ def _scale(call: Call) -> tuple[float, Float[Array, "B Q H D"]]:
 
 
 def _label_vectors(call: Call) -> tuple[dict[str, Array], dict[str, Array]]:
-    """What masks and sieves compare: int32 ``[B, 1, S]`` of queries and of keys, by name."""
+    """Vectors that masks and sieves compare, int32 ``[B, 1, S]``, of queries and of keys."""
     names = {name for sieve in call.capture.sieves for name in needed_labels(sieve)}
     labels = call.labels._asdict()
     if isinstance(call.segment_ids, tuple):
@@ -271,7 +271,7 @@ def _per_key(array: Array | None) -> Array | None:
 
 
 def _key_bias(call: Call, poison: Array | None, block_k: int) -> Float[Array, "#B #H K"] | None:
-    """What every query adds to the score of a key, in the kernels' units; None when it is 0."""
+    """Bias of each key for all queries, in the kernels' units; None when it is 0."""
     keys = call.k.shape[1]
     bias, mask = _per_key(call.bias), _per_key(call.mask)
     parts = [] if poison is None else [poison[:, :, 0]]

@@ -188,7 +188,7 @@ def _topk(scores: Array, weights: Array, k: int) -> tuple[Array, Array]:
 
 
 def _inside(sieve: Sieve, labels: Labels, queries: int, keys: int) -> Bool[Array, "#B Q K"]:
-    """Which keys are in a sieve, for every query: the conditions, one after the other."""
+    """Mask of the keys in a sieve, for every query: the conditions, one after the other."""
     inside = jnp.ones((1, queries, keys), bool)
     if sieve.key_class is not None:
         of_class = (jnp.asarray(labels.key_class)[:, None, :] >> sieve.key_class) & 1 == 1

@@ -23,7 +23,7 @@ _HEADS_AXIS = {"q": 2, "k": 2, "v": 2, "mask": 1, "bias": 1}
 
 
 def over_mesh(attend: Callable[[Call], Any], call: Call) -> Any:
-    """What `attend` answers to a call, computed in parts where the current mesh has such axes.
+    """Run `attend` on a call, in parts where the current mesh has such axes.
 
     Args:
         attend: an implementation; output `[B, Q, H, D]`, captures `[B, H, ...]`.

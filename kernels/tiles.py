@@ -31,7 +31,7 @@ Vector = Any
 
 
 class TileLayout(Protocol):
-    """How a device keeps the vectors that belong to a tile."""
+    """Layout of the vectors that belong to a tile on a device."""
 
     def rows(self, vector: Vector) -> Tile:
         """A vector of rows, so that it broadcasts with a tile."""
@@ -282,7 +282,7 @@ def finish(
 def inside(
     sieve: Sieve, form: TileLayout, rows: Mapping[str, Vector], keys: Mapping[str, Vector]
 ) -> Tile:
-    """Which entries of a tile are in a sieve: `reference._inside`.
+    """Mask of the entries of a tile that are in a sieve: `reference._inside`.
 
     Args:
         sieve: the set of keys.
@@ -317,7 +317,7 @@ def inside(
 
 
 def keep(form: TileLayout, rows: Mapping[str, Vector], threshold: Any) -> Tile:
-    """Which weights of a tile dropout keeps: `dropout.keep_mask`.
+    """Mask of the weights of a tile that dropout keeps: `dropout.keep_mask`.
 
     Args:
         form: of the tile.
@@ -396,7 +396,7 @@ def weights_gradient(
     rows: Mapping[str, Vector],
     keys: Mapping[str, Vector],
 ) -> Tile | float:
-    """What the gradients of row statistics give to each weight of a tile.
+    """Gradient of row statistics with respect to each weight of a tile.
 
     Args:
         plan: of the call.

@@ -237,7 +237,7 @@ def _write_maps(step: GridStep) -> None:
 
 
 def _write_nothing(step: GridStep) -> None:
-    """What a tile above the diagonal holds."""
+    """Write the values of a tile above the diagonal."""
     for name, value in (("weights", 0), ("scores", -jnp.inf)):
         if name in step.found:
             ref = step.found[name]

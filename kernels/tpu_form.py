@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""How a TPU keeps the vectors beside a tile, and its matrix product.
+"""Vectors beside a tile on a TPU, and its matrix product.
 
 Where tiles come from is in tpu_sweep.py, what is computed with them in tiles.py.
 """

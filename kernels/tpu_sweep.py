@@ -47,7 +47,7 @@ _SHAPES = {
 
 
 class TileIndex(NamedTuple):
-    """Which tile: indices of batch and head, and of the blocks of queries and keys."""
+    """Index of a tile: batch and head, and blocks of queries and keys."""
 
     batch: Any
     head: Any
@@ -88,7 +88,7 @@ class GridSchedule:
 
     @property
     def turned(self) -> bool:
-        """Whether tiles are [keys, queries]."""
+        """Return whether tiles are [keys, queries]."""
         return self.outer == KEYS
 
     @property
@@ -151,7 +151,7 @@ class GridSchedule:
     def spec(
         self, kind: str, shape: tuple[int, ...], place: Callable[..., TileIndex]
     ) -> pl.BlockSpec:
-        """Which block of an array lies in VMEM at a step; a dimension of 1 stands for all.
+        """Block of an array that lies in VMEM at a step; a dimension of 1 stands for all.
 
         Args:
             kind: see `KernelResult`, or "scalar".
@@ -241,7 +241,7 @@ class GridSchedule:
 
 
 class GridStep(NamedTuple):
-    """What a kernel has at hand at one step of its grid.
+    """State of a kernel at one step of its grid.
 
     Attributes:
         sweep: the order of the tiles.
@@ -261,7 +261,7 @@ class GridStep(NamedTuple):
 
     @property
     def form(self) -> TpuTileLayout:
-        """Of the tile."""
+        """Layout of the tile."""
         return TpuTileLayout(self.sweep.plan, self.place.query, self.place.key, self.sweep.turned)
 
     def turn_vectors(self) -> None:

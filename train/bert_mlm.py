@@ -124,7 +124,7 @@ def build_task(
     training: TokenCorpus,
     heldout: TokenCorpus,
 ) -> loop.Task:
-    """What the loop needs: loss, optimiser, batches and evaluation."""
+    """Build the task of the loop: loss, optimiser, batches and evaluation."""
     loss = loss_function(module, recipe.entropy_price)
     part, parts = jax.process_index(), jax.process_count()
 
@@ -171,7 +171,7 @@ def build_module(recipe: PretrainRecipe, tokenizer: Tokenizer) -> BertForPreTrai
 
 
 def batch_totals(batch: PretrainingBatch) -> Totals:
-    """What the sums over a whole batch are divided by."""
+    """Denominators of the sums over a whole batch."""
     pairs = None if batch.packing is None else batch.packing.weights
     return pretraining_totals(batch.attention_mask, batch.masked_weights, pairs)
 

@@ -50,12 +50,12 @@ class TokenCorpus:
 
     @functools.cached_property
     def sentences(self) -> Int64[np.ndarray, " N"]:
-        """Where each sentence of the store starts in `tokens`, and at last where they end."""
+        """Start of each sentence of the store in `tokens`, and at last their end."""
         return mapped(self.folder / "sentences.npy")
 
     @functools.cached_property
     def documents(self) -> Int64[np.ndarray, " M"]:
-        """Where each document of the store starts in `sentences`, and at last where they end."""
+        """Start of each document of the store in `sentences`, and at last their end."""
         return mapped(self.folder / "documents.npy")
 
     @functools.cached_property
@@ -74,7 +74,7 @@ class TokenCorpus:
 
     @functools.cached_property
     def index(self) -> dict[str, Any]:
-        """What the store was made of: content of `corpus.json`."""
+        """Description of the store: content of `corpus.json`."""
         return json.loads((self.folder / INDEX).read_text(encoding="utf-8"))
 
     @functools.cached_property
@@ -90,7 +90,7 @@ class TokenCorpus:
         return (self.document(number) for number in range(len(self)))
 
     def bounds(self, number: int) -> Int64[np.ndarray, " N"]:
-        """Where the sentences of a document of this side start in `tokens`, and the last ends."""
+        """Start of each sentence of a document in `tokens`, and the end of the last."""
         start, stop = self.documents[self.members[number] :][:2]
         return self.sentences[start : stop + 1]
 
@@ -127,7 +127,7 @@ class TokenCorpus:
 
 
 def count_tokens(corpus: TokenCorpus, vocabulary: int) -> Int64[np.ndarray, " V"]:
-    """How often each id occurs."""
+    """Count the occurrences of each id."""
     counts = np.zeros(vocabulary, np.int64)
     for piece in corpus.pieces():
         counts += np.bincount(piece, minlength=vocabulary)

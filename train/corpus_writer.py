@@ -116,7 +116,7 @@ def _fingerprint(files: Sequence[Path], tokenizer: Tokenizer, recipe: TextRecipe
 
 
 def _read_index(folder: Path) -> dict[str, Any] | None:
-    """What an earlier corpus was made of; None where there is none, or it cannot be read."""
+    """Read the description of an earlier corpus; None if there is none, or it cannot be read."""
     try:
         found = json.loads((folder / INDEX).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -125,7 +125,7 @@ def _read_index(folder: Path) -> dict[str, Any] | None:
 
 
 def _fits(folder: Path, made_of: dict[str, Any], rebuild: bool) -> bool:
-    """Whether the folder holds the corpus, undamaged.
+    """Return whether the folder holds the corpus, undamaged.
 
     Raises:
         InputError: it holds that of other data, and is not to be rebuilt.
@@ -144,7 +144,7 @@ def _fits(folder: Path, made_of: dict[str, Any], rebuild: bool) -> bool:
 
 
 def _changes(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    """What differs, in words."""
+    """Describe the differences."""
     old, new = before["settings"], now["settings"]
     found = [f"{n} {old.get(n)!r} -> {new[n]!r}" for n in new if old.get(n) != new[n]]
     if before["tokenizer"] != now["tokenizer"]:
@@ -161,7 +161,7 @@ def _changes(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
 
 
 def _intact(folder: Path, index: dict[str, Any]) -> bool:
-    """Whether the columns are the bytes that were written."""
+    """Return whether the columns are the bytes that were written."""
     try:
         return {name: sha256_of(folder / name) for name in COLUMNS} == index["files"]
     except (OSError, KeyError):

@@ -83,11 +83,11 @@ class Format:
 
     @property
     def two_digits(self) -> bool:
-        """Whether the year is written with two digits."""
+        """Return whether the year is written with two digits."""
         return "{yy}" in self.pattern
 
     def fits(self, date: datetime.date) -> bool:
-        """Whether the text tells the century; two digits only do so from 1969 to 2068."""
+        """Return whether the text tells the century; two digits only do so from 1969 to 2068."""
         return not self.two_digits or date.year in TWO_DIGIT_YEARS
 
     def render(self, date: datetime.date) -> str:
@@ -97,7 +97,7 @@ class Format:
         return _CASES[self.case](text)
 
     def spans(self, date: datetime.date) -> dict[str, Span]:
-        """Where the text tells the "day", "month", "year" and, if it does, the "weekday"."""
+        """Spans of the "day", "month", "year" and, if there is one, the "weekday" in the text."""
         found, text = {}, ""
         for literal, name, piece in _compiled(self.pattern, self.language):
             start = len(_CASES[self.case](text + literal))

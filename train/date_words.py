@@ -136,7 +136,7 @@ YEARS = frozenset({"yyyy", "yy"})
 
 
 def role(piece: str) -> str:
-    """What a piece tells: "day", "month", "year" or "weekday"."""
+    """Return the role of a piece: "day", "month", "year" or "weekday"."""
     if piece.startswith(("weekday", "wd")):
         return "weekday"
     return "day" if piece in DAYS else "year" if piece in YEARS else "month"

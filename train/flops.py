@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""How many operations an update takes, and how many a device could do: what MFU is made of.
+"""Operations of an update, and peak operations of a device: the two parts of MFU.
 
 Only matrix multiplications count, as in the literature (Chowdhery et al. 2022, appendix B): a
 recomputed layer counts once, an addition never.

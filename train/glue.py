@@ -53,7 +53,7 @@ from flaxattn.train.state import LossFunction, Params
 
 
 class SeedResult(NamedTuple):
-    """What one seed came to: its best parameters, on the host, and how good they are."""
+    """Result of one seed: its best parameters, on the host, and their score."""
 
     seed: int
     params: Params
@@ -63,7 +63,7 @@ class SeedResult(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class FineTuning:
-    """What all seeds of a run share.
+    """Parts that all seeds of a run share.
 
     Attributes:
         task: what is learnt.
@@ -86,12 +86,12 @@ class FineTuning:
 
     @functools.cached_property
     def loss(self) -> LossFunction:
-        """What is minimised; one object for all seeds, so that it is compiled once."""
+        """Loss function; one object for all seeds, so that it is compiled once."""
         return loss_function(self.module, self.task, self.recipe.gate_price)
 
     @functools.cached_property
     def optimizer(self) -> optax.GradientTransformation:
-        """What updates the parameters; one object, as the loss is."""
+        """Optimizer; one object, as the loss is."""
         whole = optimizer(self.recipe)
         if not self.recipe.gate_price:
             return whole

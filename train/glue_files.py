@@ -56,7 +56,7 @@ class TaskPart(NamedTuple):
 def read_parts(
     task: GlueTask, data: str | Path, recipe: GlueRecipe, bad: BadRows, wanted: Sequence[str]
 ) -> dict[str, TaskPart]:
-    """Those of the wanted parts that are there.
+    """Read the wanted parts that are there.
 
     Where "dev" is wanted and absent, it is split off "train": each example by a hash of the seed
     and its texts, so that equal examples stay together and bad rows change nothing.

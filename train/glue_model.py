@@ -33,7 +33,7 @@ _HEAD_STDDEV = 0.02  # of a new classifier, whatever the model's own initializer
 
 
 def load_base(task: GlueTask, recipe: GlueRecipe) -> PretrainedBert:
-    """What fine-tuning starts from: the encoder alone, or with a classifier of the same labels.
+    """Load the starting point of fine-tuning: the encoder, or a classifier of its labels.
 
     Args:
         task: whose labels count.
@@ -140,7 +140,7 @@ def _gates(log_odds: Array, dropout: Array | None) -> Array:
 
 
 def batch_totals(batch: GlueBatch) -> Totals:
-    """What a batch's losses are divided by."""
+    """Denominators of a batch's losses."""
     return {"weight": jnp.asarray(batch.weight.sum(), jnp.float32)}
 
 

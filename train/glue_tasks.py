@@ -34,7 +34,7 @@ class FileLayout(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class GlueTask:
-    """What is to know about a task.
+    """Facts about a task.
 
     Attributes:
         name: as on the Hub, such as "sst2".
@@ -60,7 +60,7 @@ class GlueTask:
 
     @property
     def is_regression(self) -> bool:
-        """Whether the answer is a number."""
+        """Return whether the answer is a number."""
         return not self.labels
 
     @property

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""What attention saw in a few examples, on disk: for looking at it before and after fine-tuning.
+"""Attention in a few examples on disk, before and after fine-tuning.
 
     traces/before/  traces/after/      model.safetensors (weights, float16, with checksums)
                                        trace.json (tokens, texts, labels, names)

@@ -168,7 +168,7 @@ class TokenRows:
         )
 
     def names(self, numbers: Int[np.ndarray, " b"]) -> list[str]:
-        """What some rows hold, for a person to find it."""
+        """Sources of some rows, for a person to find them."""
         piece = self._of(numbers)[2]
         starts = self._corpus.sentences[self._corpus.documents]
         found = []
@@ -234,7 +234,7 @@ class TextFeed:
 
 
 def bytes_of_pieces(tokenizer: Tokenizer) -> Int64[np.ndarray, " V"]:
-    """How many bytes of UTF-8 each piece of a vocabulary stands for; special ones none.
+    """Number of UTF-8 bytes of each token of a vocabulary; special ones have none.
 
     Exact for byte-level pieces; of other tokenizers, what decoding each piece by itself gives.
     """

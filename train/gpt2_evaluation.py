@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""How well a GPT-2 in training tells held-out text, in numbers and in texts that it writes.
+"""Evaluation of a GPT-2 in training on held-out text: numbers, and texts that it generates.
 
 Numbers come from windows that overlap, see `gpt2_data.cut_pieces`: each token is told once.
 """
@@ -142,7 +142,7 @@ class Samples:
         return texts
 
     def _before(self, step: int) -> list[str]:
-        """What an earlier start of the run wrote, up to where this one is."""
+        """Read what an earlier start of the run wrote, up to the present step."""
         if not self._path.is_file():
             return []
         lines = self._path.read_text(encoding="utf-8").split("\n")

@@ -55,7 +55,7 @@ from flaxattn.train.tokenizer_training import learn_once
 
 
 class PreparedText(NamedTuple):
-    """What a run learns from and is judged by, the model it trains, and where that starts."""
+    """Data, model and starting point of a run."""
 
     training: TokenCorpus
     heldout: TokenCorpus
@@ -183,7 +183,7 @@ def prepare(
 def build_task(
     module: GPT2LM, recipe: Gpt2Recipe, data: PreparedText, rows: TokenRows, samples: Path
 ) -> loop.Task:
-    """What the loop needs: loss, optimiser, batches and evaluation.
+    """Build the task of the loop: loss, optimiser, batches and evaluation.
 
     Args:
         module: the model.

@@ -179,5 +179,5 @@ def loss_function(module: GPT2LM) -> LossFunction:
 
 
 def batch_totals(batch: TextBatch) -> Totals:
-    """What a batch's losses are divided by."""
+    """Denominators of a batch's losses."""
     return {"words": jnp.asarray(batch.label_mask, jnp.float32).sum()}

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Where training starts: random parameters, and three ways to start a small model further on.
+"""Starting points of training: random parameters, and three ways to start a small model further on.
 
 A small BERT with random embeddings predicts word frequencies for thousands of updates before its
 heads find anything (the plateau). What the training text says by counting need not be learnt by

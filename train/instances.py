@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which stretches of a corpus become sentence pairs: BERT's instances as pointers, not as ids.
+"""Sentence pairs from stretches of a corpus: BERT's instances as pointers, not as ids.
 
 The construction is that of the BERT paper's code (`create_pretraining_data.py`). It looks at the
 lengths of sentences only. Masks are drawn later, see `flaxattn.train.masking`.
@@ -45,7 +45,7 @@ class SegmentPair(NamedTuple):
 
 
 class Outline(NamedTuple):
-    """Where documents and sentences of a corpus start; indexing gives plain ints, quickly.
+    """Starts of documents and sentences of a corpus; indexing gives plain ints, quickly.
 
     Attributes:
         sentences: first token of every sentence, and the end.
@@ -107,7 +107,7 @@ def cut_document(
 
 
 def _front(cut: int, rng: random.Random) -> int:
-    """How many of the tokens to drop go from the front: each with probability one half."""
+    """Number of tokens to drop from the front: each with probability one half."""
     return rng.getrandbits(cut).bit_count()
 
 

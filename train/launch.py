@@ -18,7 +18,7 @@ HEARTBEAT_SECONDS = 60
 
 @dataclasses.dataclass(frozen=True)
 class Hosts:
-    """Which processes belong together.
+    """Processes that belong together.
 
     Attributes:
         distributed: whether there are several; alone, it asks the cluster (SLURM, Cloud TPU,

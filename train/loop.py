@@ -59,7 +59,7 @@ class Feed(Protocol):
 
 
 class Task(NamedTuple):
-    """What is trained, on what, and how it is judged.
+    """Task of the loop: model, data and evaluation.
 
     Attributes:
         loss: of parameters, a batch, a dropout key (None switches dropout off) and totals.
@@ -93,7 +93,7 @@ class NotANumberError(InputError):
 
 @dataclass
 class Run:
-    """Where a run stands: its state, and what a restart must know beside it."""
+    """Progress of a run: its state, and what a restart must know beside it."""
 
     state: TrainState
     tokens: int = 0
@@ -232,12 +232,12 @@ def judge(task: Task, now: Run, metrics: dict[str, float]) -> bool:
 
 
 def due_evaluation(recipe: Recipe, done: int) -> bool:
-    """Whether the state after so many updates is evaluated; not the one before the first."""
+    """Return whether the state after so many updates is evaluated; not the one before the first."""
     return done == recipe.steps or _due(done, recipe.evaluate_every)
 
 
 def ended_early(recipe: Recipe, now: Run) -> bool:
-    """Whether the held-out metric has not improved for `patience` evaluations."""
+    """Return whether the held-out metric has not improved for `patience` evaluations."""
     return bool(recipe.patience) and now.without_gain >= recipe.patience
 
 

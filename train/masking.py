@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which tokens a model has to guess, and what it sees in their place, for a batch at once.
+"""Masks of tokens to predict, and their replacements, for a batch at once.
 
 Random numbers come in as an array, so that every row depends on its own numbers only.
 """
@@ -32,7 +32,7 @@ class Masked(NamedTuple):
 
 
 def continuation_pieces(tokenizer: Tokenizer) -> Bool[np.ndarray, " V"]:
-    """Which pieces of a WordPiece vocabulary go on with a word, such as `##ing`."""
+    """Mask of the tokens of a WordPiece vocabulary that continue a word, such as `##ing`."""
     table = np.zeros(tokenizer.vocab_size, bool)
     for piece, number in tokenizer.backend.get_vocab(with_added_tokens=True).items():
         table[number] = piece.startswith("##") and len(piece) > 2

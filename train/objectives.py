@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""What training minimises: masked words with next sentences, labels of a task, or written tokens.
+"""Objectives of training: masked words with next sentences, labels of a task, generated tokens.
 
 Functions of logits and labels; this file runs no model. Every sum is divided by `totals` that the
 caller computed from the whole batch, so that the losses of its parts add up to the batch's loss.

@@ -26,7 +26,7 @@ class AdamMoments(NamedTuple):
 
 
 def optimizer(recipe: Recipe) -> optax.GradientTransformation:
-    """What the recipe names: `bert_adamw`, `lamb` or `adam`."""
+    """Return the optimizer that the recipe names: `bert_adamw`, `lamb` or `adam`."""
     return {"adamw": bert_adamw, "lamb": lamb, "adam": adam}[recipe.optimizer](recipe)
 
 
@@ -187,5 +187,5 @@ def _names(path: tuple[Any, ...]) -> list[str]:
 
 
 def _is_number(part: Any) -> bool:
-    """Whether a step of a path is into a tuple, as into the layers of a pruned model."""
+    """Return whether a step of a path is into a tuple, as into the layers of a pruned model."""
     return isinstance(part, jax.tree_util.SequenceKey)

@@ -23,7 +23,7 @@ AnyArray = np.ndarray | Array  # NumPy outside of jit, JAX inside
 
 
 class Packing(NamedTuple):
-    """Where the pairs of packed rows lie; N is the number of places for pairs in a row.
+    """Places of the pairs in packed rows; N is the number of places for pairs in a row.
 
     Attributes:
         segment_ids: number of the pair, from 1; 0 on padding.
@@ -39,7 +39,7 @@ class Packing(NamedTuple):
 
 
 class PackedPlaces(NamedTuple):
-    """Of n pairs, ordered by row and by place in it: row, number in the row, first position."""
+    """Places of n pairs, in order of rows: row, number in the row, first position."""
 
     row: Int[np.ndarray, " n"]
     number: Int[np.ndarray, " n"]
@@ -91,7 +91,7 @@ def lengths(pairs: np.ndarray) -> Int32[np.ndarray, " n"]:
 
 
 def find_places(rows: np.ndarray) -> PackedPlaces:
-    """Where the pairs of rows `[B, N]` of `PAIR` lie, one after the other from the left."""
+    """Find the places of the pairs of rows `[B, N]`, one after the other from the left."""
     row, number = np.nonzero(rows["first_length"])
     return places_of(row, number, lengths(rows[row, number]))
 
@@ -99,7 +99,7 @@ def find_places(rows: np.ndarray) -> PackedPlaces:
 def places_of(
     row: Int[np.ndarray, " n"], number: Int[np.ndarray, " n"], sizes: Int[np.ndarray, " n"]
 ) -> PackedPlaces:
-    """Where n stretches of tokens lie, one after the other from the left of each row.
+    """Find the places of n stretches of tokens, one after the other from the left of each row.
 
     Args:
         row: of each, ascending.
@@ -153,7 +153,7 @@ def gather_predictions(
     places: PackedPlaces,
     shape: tuple[int, int],
 ) -> tuple[Int32[np.ndarray, "B P"], Int32[np.ndarray, "B P"], Float32[np.ndarray, "B P"]]:
-    """What pairs have to predict, gathered by row; zeros at the end.
+    """Gather the targets of pairs by row; zeros at the end.
 
     Args:
         positions: chosen positions within each pair.

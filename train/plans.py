@@ -49,7 +49,7 @@ class Plans:
 
     @property
     def folder(self) -> Path:
-        """Where the plans are."""
+        """Folder of the plans."""
         return self.corpus.folder / "plans"
 
     @functools.cached_property
@@ -59,7 +59,7 @@ class Plans:
         return f"{self.label}-{hashlib.sha256(json.dumps(made_of).encode()).hexdigest()[:12]}"
 
     def key(self, length: int, epoch: int) -> str:
-        """What the random numbers of a pass are drawn from."""
+        """Key that the random numbers of a pass are drawn from."""
         return f"{self.recipe.seed}/{self.label}/{length}/{epoch}"
 
     def rows(self, length: int, epoch: int) -> np.ndarray:

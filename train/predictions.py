@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a classifier says of a whole data set, and the files in which GLUE takes it.
+"""Predictions of a classifier for a whole data set, and the files in which GLUE takes them.
 
 Examples are sorted by length for speed and answered in input order. Nothing here trains.
 """
@@ -146,7 +146,7 @@ def write_submissions(
 
 
 def columns_for(task: GlueTask, labels: Sequence[str], where: str) -> list[int]:
-    """Where a model's outputs are, in the order of the task's labels.
+    """Columns of a model's outputs, in the order of the task's labels.
 
     Args:
         task: knows the order.

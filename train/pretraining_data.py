@@ -32,7 +32,7 @@ from flaxattn.train.recipe import PretrainRecipe
 
 
 class PretrainingBatch(NamedTuple):
-    """What one update sees; P is the number of gathered positions per row.
+    """Batch of one update; P is the number of gathered positions per row.
 
     Packed rows have N places for pairs, with a label each, and say in `packing` where pairs lie.
     """
@@ -58,7 +58,7 @@ class Pass(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Vocabulary:
-    """What batches need of a tokenizer; light to send to another process."""
+    """Facts about a tokenizer that batches need; light to send to another process."""
 
     size: int
     cls_id: int
@@ -114,7 +114,7 @@ class Batches:
         return {**vars(self), "_open": None}  # a map of a file would travel as a copy of it
 
     def count(self, length: int, epoch: int) -> int:
-        """How many batches a pass has; an incomplete last one is left out.
+        """Number of batches of a pass; an incomplete last one is left out.
 
         Raises:
             InputError: not even one.
@@ -180,7 +180,7 @@ class Batches:
         )
 
     def names(self, length: int, epoch: int, number: int) -> list[str]:
-        """What the rows of the whole batch were made of, for a person to find them."""
+        """Sources of the rows of the whole batch, for a person to find them."""
         rows = self.rows(length, epoch, number, whole=True)
         starts = self.corpus.sentences[self.corpus.documents[:-1]]
         names = []
@@ -272,7 +272,7 @@ class PretrainingFeed:
         return self.batches.batch(now.length, now.epoch, step - now.start)
 
     def names(self, step: int) -> list[str]:
-        """What the rows of the whole batch were made of."""
+        """Sources of the rows of the whole batch."""
         now = self.find(step)
         return self.batches.names(now.length, now.epoch, step - now.start)
 
@@ -327,7 +327,7 @@ def heldout_batches(
     part: int = 0,
     parts: int = 1,
 ) -> HeldoutBatches:
-    """What an evaluation at one length looks at: the recipe's `evaluate_batches`.
+    """Yield the batches of an evaluation at one length: the recipe's `evaluate_batches`.
 
     A small corpus is gone through several times, with other pairs and masks.
 

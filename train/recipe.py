@@ -14,7 +14,7 @@ from flaxattn.errors import InputError
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """What every run has.
+    """Settings that every run has.
 
     Attributes:
         steps: optimiser updates.
@@ -133,7 +133,7 @@ FREE = frozenset(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TextRecipe(Recipe):
-    """What every run on running text has: how files become documents, and who judges.
+    """Settings of every run on running text: how files become documents, and how it is evaluated.
 
     Attributes:
         documents: how text files are cut: "paragraphs" groups blank-line separated paragraphs,

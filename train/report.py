@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a run tells: a progress bar on a terminal, plain lines elsewhere, always JSONL files.
+"""Reports of a run: a progress bar on a terminal, plain lines elsewhere, always JSONL files.
 
 metrics.jsonl holds what a rerun reproduces bit for bit, timing.jsonl what it does not. This file
 decides how a line looks; it computes no metric.
@@ -90,7 +90,7 @@ class Reporter:
         self._updates += 1
 
     def late(self) -> bool:
-        """Whether nothing was shown for `log_seconds`; only ever true on a single host."""
+        """Return whether nothing was shown for `log_seconds`; only ever true on a single host."""
         return jax.process_count() == 1 and self._since_shown() >= self._recipe.log_seconds
 
     def training(self, done: int, metrics: dict[str, float], tokens: int, seconds: float) -> None:

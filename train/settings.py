@@ -116,7 +116,7 @@ def _read_yaml(path: Path) -> dict[str, Any]:
 
 
 def _loaded(text: str) -> Any:
-    """What a text says in YAML.
+    """Parse YAML.
 
     Raises:
         ValueError: It is nested deeper than any recipe, which takes YAML long to find out.

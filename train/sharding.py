@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which device holds which part: a mesh, and one table of rules for parameters and optimiser.
+"""Placement of arrays on devices: a mesh, and one table of rules for parameters and optimiser.
 
 Parameters and their moments are cut along "data" too (fully sharded data parallel): a device
 gathers a layer when it needs it. Heads, feed-forward units and vocabulary are cut along "model"

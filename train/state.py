@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""What one update changes, and what an update is: gradient, guard, optimiser.
+"""State of training, and an update: gradient, guard, optimiser.
 
 Neither a model nor data: the loss comes in as a function.
 """
@@ -23,7 +23,7 @@ LossFunction = Callable[[Params, Batch, Array | None, Totals], tuple[Array, Metr
 
 
 class TrainState(NamedTuple):
-    """What an update starts from.
+    """State from which an update starts.
 
     Attributes:
         params: of the model.

@@ -40,7 +40,7 @@ class Stopping:
             signal.signal(number, handler)
 
     def asked(self, step: int) -> bool:
-        """Whether to stop after update `step`; the same answer on every host."""
+        """Return whether to stop after update `step`; the same answer on every host."""
         if jax.process_count() == 1:
             return self._signal != 0
         from jax.experimental import multihost_utils

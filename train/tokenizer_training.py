@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""What `flaxattn tokenizer train` does: a WordPiece vocabulary out of files, written to a folder.
+"""Training of WordPiece vocabularies from files: `flaxattn tokenizer train`.
 
 And how the hosts of a run come to one vocabulary. The learning itself is in
 `flaxattn.text.tokenizer` and `flaxattn.text.byte_bpe_training`.

@@ -49,7 +49,7 @@ from flaxattn.train.translation_recipe import TranslationRecipe
 
 
 class PreparedTranslation(NamedTuple):
-    """What a run learns from: both sets of pairs, their vocabularies, and their fingerprints."""
+    """Data of a run: both sets of pairs, their vocabularies, and their fingerprints."""
 
     training: EncodedPairs
     dev: EncodedPairs
@@ -187,7 +187,7 @@ def prepare(
 def _vocabularies(
     pairs: Sequence[TranslationPair], folder: RunFolder, recipe: TranslationRecipe
 ) -> Vocabularies:
-    """Those that an earlier start of the run left, or new ones."""
+    """Return the vocabularies of an earlier start of the run, or new ones."""
     names = ("shared",) if recipe.shared_vocabulary else ("source", "target")
     own = [folder.path / "vocabulary" / name for name in names]
     if not folder.fresh and all((path / "tokenizer.json").is_file() for path in own):

@@ -36,7 +36,7 @@ class TranslationBatch(NamedTuple):
 
 
 class Vocabularies(NamedTuple):
-    """How both languages are read; `target` is None where they share one vocabulary."""
+    """Tokenizers of both languages; `target` is None where they share one vocabulary."""
 
     source: Tokenizer
     target: Tokenizer | None = None
@@ -229,5 +229,5 @@ class TranslationFeed:
 
 
 def batches_per_epoch(data: EncodedPairs, recipe: TranslationRecipe) -> int:
-    """How many batches hold every pair once."""
+    """Number of batches that hold every pair once."""
     return len(buckets(data, recipe, np.arange(data.size)))

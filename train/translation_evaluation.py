@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""How well a model in training translates its dev set: told the right words, and on its own.
+"""Evaluation of a model in training on its dev set: loss, and translations of its own.
 
 Teacher-forced: the decoder reads the right translation. Free-running: it reads what it wrote.
 """
@@ -66,7 +66,7 @@ class TranslationEvaluation:
 
     @property
     def signature(self) -> str:
-        """That of sacrebleu for `bleu`; empty where no BLEU is wanted."""
+        """Signature of sacrebleu for `bleu`; empty where no BLEU is wanted."""
         return bleu(["-"], ["-"]).signature if self._recipe.bleu_sentences else ""
 
     def bleu(self, params: Params, count: int, **settings: Any) -> Score:
@@ -82,7 +82,7 @@ class TranslationEvaluation:
         return bleu(told, [pair.target for pair in pairs])
 
     def translations(self, params: Params, count: int, **settings: Any) -> list[str]:
-        """What the model makes of the first dev sentences; arguments as for `bleu`."""
+        """Translate the first dev sentences; arguments as for `bleu`."""
         local = jax.tree.map(jnp.asarray, sharding.gather(params))
         module = self._module
         model = PretrainedSeq2Seq(module, local, None, module.config, "in training")

@@ -116,5 +116,5 @@ def loss_function(module: Any, smoothing: float) -> LossFunction:
 
 
 def batch_totals(batch: TranslationBatch) -> Totals:
-    """What a batch's losses are divided by."""
+    """Denominators of a batch's losses."""
     return {"words": jnp.asarray(batch.label_mask, jnp.float32).sum()}

@@ -41,7 +41,7 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Settings:
-    """What a run measures. None and empty stand for what suits the device.
+    """Settings of a run; None and empty values are chosen to suit the device.
 
     Attributes:
         cases: names in `flaxattn.benchmarks.cases`.
@@ -168,7 +168,7 @@ def _load(
 
 
 def _facts(settings: Settings, device: devices.Device) -> dict[str, Any]:
-    """What has to be known to measure the same again."""
+    """Facts that are needed to repeat a measurement."""
     packages = ("flaxattn", "jax", "jaxlib", "numpy")
     return {
         "schema": SCHEMA,

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""What is timed in the benchmark: this library, plain JAX, and cuDNN as JAX calls it.
+"""Contenders of the benchmark: this library, plain JAX, and cuDNN as JAX calls it.
 
 Every function computes the same from the same arrays. The torch side is in bench_torch.py, how
 things are timed in bench_contenders.py.
@@ -46,7 +46,7 @@ def ours(case: Case, capture: Capture, implementation: str) -> Function:
 
 
 def naive(case: Case, capture: Capture) -> Function:
-    """What one writes in JAX: einsum, softmax, einsum, and statistics of the weights.
+    """Attention as one writes it in JAX: einsum, softmax, einsum, and statistics of the weights.
 
     Args:
         case: its masks.
@@ -166,7 +166,7 @@ def in_jax(case: Case, capture: Capture, arguments: dict[str, Any]) -> dict[str,
 
 
 def is_plain(case: Case) -> bool:
-    """Whether peers can compute a case: nothing but padding or causal.
+    """Return whether peers can compute a case: nothing but padding or causal.
 
     Args:
         case: to run.

@@ -33,7 +33,7 @@ MODES = ("forward", "forward + backward")
 
 
 class Turns(NamedTuple):
-    """How contenders are timed.
+    """Number of rounds and repetitions with which contenders are timed.
 
     Attributes:
         rounds: how often each has its turn.

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the kernels are meant to reach on a Hopper GPU, and whether the rows of a benchmark do.
+"""Targets of the kernels on a Hopper GPU, and whether the rows of a benchmark meet them.
 
 A target that could not be measured is neither passed nor failed, and says so.
 """

@@ -152,7 +152,7 @@ def _of_sizes() -> tuple[Variant, ...]:
 
 
 def _float32() -> tuple[Variant, ...]:
-    """What only the TPU kernels take."""
+    """Variants that only the TPU kernels take."""
     chosen = ("plain", "statistics", "weights float32", "everything, depth 128")
     return tuple(
         replace(each, name=f"{each.name} float32", dtype="float32")

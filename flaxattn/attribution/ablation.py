@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""What heads are worth: losses without them one by one, their importance, and how many can go.
+"""Ablation of heads: losses without them one by one, their importance, and pruning curves.
 
 After Michel et al. 2019, "Are Sixteen Heads Really Better than One?". Heads are silenced by masks;
 no parameter is touched. How a loss comes about is in `flaxattn.attribution.head_losses`.

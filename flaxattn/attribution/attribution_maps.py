@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""What each key gives to each query, in more ways than attention, from a model and texts.
+"""Attribution maps of a model on texts: norms, gradients, effective attention, value zeroing.
 
 `attention_norms`, `effective_attention`, `attention_gradients` and `value_zeroing` take a model and
 texts and return maps by side; `fa.rollout` and `fa.attention_flow` read a trace. The arithmetic is
@@ -128,7 +128,7 @@ def attention_gradients(
 
 
 def value_zeroing(model: Pretrained, text: Texts, text_b: Texts | None = None) -> Maps:
-    """How much each position of a layer turns when the value of one key is zero (Mohebbi 2023).
+    """Change of each position of a layer when the value of one key is zeroed (Mohebbi et al. 2023).
 
     The cosine distance between the outputs of a layer with and without the value of a key in all of
     its heads, rows divided by their sum; weights stay as they are. Costs L passes over K copies of

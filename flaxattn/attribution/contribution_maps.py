@@ -31,7 +31,7 @@ def contributions(
     *,
     projections: Projections | None = None,
 ) -> dict[str, Maps]:
-    """What each key gives to each query, of every head of a trace and in more ways than attention.
+    """Attribution maps of every head of a trace: norms, rollout and effective attention.
 
     - `norm`: ‖α f(x)‖, how long a vector a key adds (Kobayashi et al. 2020).
     - `rollout`: the input positions that a head reads, through all layers below it (Abnar & Zuidema
@@ -71,7 +71,7 @@ def contributions(
 
 
 def _norms(one: Trace, projections: Projections | None) -> dict[str, np.ndarray]:
-    """Of each side that has values and a projection."""
+    """Norm-weighted maps of each side that has values and a projection."""
     if projections is None:
         raise InputError(
             "Norms need the output projections of the model that made the trace.\n"
@@ -101,7 +101,7 @@ def _projection(rows: np.ndarray, seen: AttentionRecord, layer: int) -> Float[np
 
 
 def _rollout(one: Trace) -> dict[str, np.ndarray]:
-    """Of self-attention, heads by themselves above whole layers."""
+    """Rollout of self-attention: heads by themselves above whole layers."""
     below = rollout(one)
     side = "encoder" if one.encoder is not None else "decoder"
     seen = one.sides[side]

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""What attention weights do to the output of a layer: they are judged by the vectors they weigh.
+"""Contribution of attention weights to the output of a layer, judged by the vectors they weigh.
 
 Norms of weighted vectors (Kobayashi et al. 2020), effective attention (Brunner et al. 2020; its
 text from memory, the algebra derived), gradient times weight, and zeroing of values (Mohebbi et al.
@@ -132,7 +132,7 @@ def value_zeroing(
     attended: Float[np.ndarray, "Q E"],
     finish: Callable[[Float[np.ndarray, "Q E"]], Float[np.ndarray, "Q E"]],
 ) -> Float[np.ndarray, "Q K"]:
-    """How much each position of a layer's output turns when the value of one key is zero.
+    """Change of each position of a layer's output when the value of one key is zeroed.
 
     The cosine distance between the outputs with and without the key's value, rows divided by their
     sum. Attention weights stay as they are, so no other key takes its place. Calls `finish` K + 1

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""What heads are judged by: the loss of each of many texts, under masks of heads.
+"""Losses that heads are judged by: one for each of many texts, under masks of heads.
 
 `head_task` makes one of a model that was loaded and of texts; anybody's own model becomes one with
 two lines. What is measured on it is in `flaxattn.attribution.ablation`.
@@ -70,7 +70,7 @@ def head_task(
     truncate: bool = False,
     seed: int = 0,
 ) -> HeadTask:
-    """What a model was trained for, on texts.
+    """Return the task that a model was trained for, on texts.
 
     A language model (GPT-2) is judged by the mean negative log-likelihood, in nats, of every piece
     after the first; a masked one (BERT) by that of 15% of the pieces of each text, at least one,

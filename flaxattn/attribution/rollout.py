@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""What reaches a position through all layers: attention rollout and attention flow.
+"""Flow of information through all layers: attention rollout and attention flow.
 
 After Abnar & Zuidema 2020, "Quantifying Attention Flow in Transformers". Both read the weights of
 a whole stack, averaged over heads, with the residual connection as half of every layer. What one

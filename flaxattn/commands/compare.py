@@ -135,7 +135,7 @@ def compare(
 
 
 def _stores(first: str, second: str, inputs: Sequence[str] | None) -> bool:
-    """Whether two stores are compared."""
+    """Return whether two stores are compared."""
     found = [is_store(name) for name in (first, second)]
     if any(found) and not all(found):
         store, model = (first, second) if found[0] else (second, first)
@@ -242,7 +242,7 @@ def _figure(comparison: "Comparison", changes: "Sequence[HeadChange]") -> Any:
 
 
 def _refused(changes: "Sequence[HeadChange]") -> dict[str, list[str]]:
-    """What statistics do not tell, by what would have recorded it."""
+    """Statistics that a store lacks, by the capture that would record them."""
     from flaxattn.measures.compare_heads import ALIKE, MEASURES
 
     if changes[0].divergence == changes[0].divergence:

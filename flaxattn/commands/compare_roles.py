@@ -50,7 +50,7 @@ class RolesOfBoth:
         return find_roles(one, _ASKED, self._test), find_roles(other, _ASKED, self._test)
 
     def changes(self) -> list[RoleChange]:
-        """What became of every role in every layer; empty where nothing was taken in."""
+        """Changes of every role in every layer; empty if no text was added."""
         found = self.found()
         if found is None:
             return []

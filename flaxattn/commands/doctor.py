@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""What is installed here, and which attention kernel would run: the block to paste in an issue."""
+"""Environment report: installed versions and the attention kernel that would run."""
 
 import importlib.metadata
 import json

@@ -185,7 +185,7 @@ class _Request:
         )
 
     def request(self) -> "Capture":
-        """What to keep."""
+        """Return the capture request that the options describe."""
         from flaxattn.kernels.contract import Capture
 
         try:
@@ -254,7 +254,7 @@ def _paired(inputs: list[str], partners: list[str]) -> list[str] | list[tuple[st
 
 
 def _fields(capture: str | None, stats: str | None, reduce: str | None) -> list[str]:
-    """What to keep; where nobody says, no more than the rest of the command needs."""
+    """Fields to capture; by default no more than the rest of the command needs."""
     fields = _words(capture)
     if unknown := [name for name in fields if name not in _FIELDS]:
         raise typer.BadParameter(
@@ -328,7 +328,7 @@ def _stoppable() -> Iterator[None]:
 
 
 def _tell(said: Mapping[str, Any], as_json: bool) -> None:
-    """What became of a job, as JSON or as a table."""
+    """Print the report of a job, as JSON or as a table."""
     if as_json:
         typer.echo(json.dumps(said, default=str, indent=2))
         return

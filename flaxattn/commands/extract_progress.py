@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a person sees of an extraction: a bar on a terminal, a line now and then elsewhere.
+"""Progress of an extraction: a bar on a terminal, plain lines elsewhere.
 
 All of it goes to standard error. Nothing is computed here but rates.
 """
@@ -60,7 +60,7 @@ class ExtractionProgress(Watcher):
         self._tell(f"planning: {texts:,} texts, {tokens:,} tokens")
 
     def planned(self, report: JobReport, shards: Sequence[ShardPlan], free: int) -> None:
-        """What will be done, and how much that is."""
+        """Announce the work to be done and its size."""
         self._todo, self._began = shards, self._clock()
         if self._bar:
             self._bar.update(self._task, total=sum(shard.tokens for shard in shards) or 1)
@@ -74,7 +74,7 @@ class ExtractionProgress(Watcher):
         self._tell("the first shard tells how long it takes", once=bool(shards))
 
     def committed(self, shard: ShardPlan, reports: Sequence[ShardReport]) -> None:
-        """How far it is, how fast, and how long it will take."""
+        """Report the shards that were committed, the rate and the time left."""
         self._done.append(shard)
         self._bytes += sum(report.bytes for report in reports)
         if len(self._done) == 1:

@@ -22,7 +22,7 @@ _PENALTY = 1e-4
 
 
 class EvidenceOptions(NamedTuple):
-    """How many sentences show what is claimed.
+    """Options of the evidence in a report.
 
     Attributes:
         kept: For each claim.

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""What `flaxattn stats`, `roles` and `probe` share: from inputs to scores of heads, and a report.
+"""Shared parts of `flaxattn stats`, `roles` and `probe`: from inputs to scores, and a report.
 
 Inputs are CoNLL-U, other texts, or a store, which `head_store` reads. Scores are defined in
 `flaxattn.measures`; what a person types is in `head_request`.

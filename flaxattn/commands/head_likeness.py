@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""What `flaxattn stats` tells of heads beside each other: distances, groups, a map, variability.
+"""Comparison of heads with each other in `flaxattn stats`: distances, groups, a map, variability.
 
 Numbers are made in `flaxattn.measures.head_pairs`, `likeness` and `head_map`; here they become
 files.
@@ -51,7 +51,7 @@ def compared_heads(request: Request, side: str, texts: int) -> HeadComparison:
 
 
 def _lacks_maps(request: Request, side: str) -> bool:
-    """Whether a store is asked that holds statistics alone."""
+    """Return whether a store is asked that holds statistics alone."""
     from flaxattn.store.open_store import open_store
 
     if not request.store:

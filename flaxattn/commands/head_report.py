@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""What commands that judge heads have in common: the corpus they read, the folder they write.
+"""Shared parts of commands that judge heads: the corpus they read and the folder they write.
 
 A report is a JSON file with everything that is needed to get it again, a Parquet table with a row
 for each head, and a figure; all of them or none.

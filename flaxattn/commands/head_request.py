@@ -76,7 +76,7 @@ SENTENCES, KEPT = 40, 5  # of the page, and for each claim
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """Which texts, read how; the fields are the options of a command.
+    """Texts of a command and how to read them; the fields are the options of the command.
 
     Attributes:
         inputs: Files, or one folder of a store.
@@ -114,7 +114,7 @@ class Request:
 
     @property
     def store(self) -> bool:
-        """Whether the input is a store."""
+        """Return whether the input is a store."""
         return is_store(self.inputs[0]) and len(self.inputs) == 1
 
     @property
@@ -124,7 +124,7 @@ class Request:
 
     @property
     def annotated(self) -> bool:
-        """Whether the texts have trees.
+        """Return whether the texts have trees.
 
         Raises:
             InputError: If some have, and some have not.
@@ -151,7 +151,7 @@ class Request:
 
 
 def is_store(path: str | Path) -> bool:
-    """Whether a path is a folder that `flaxattn extract` wrote."""
+    """Return whether a path is a folder that `flaxattn extract` wrote."""
     return (Path(path) / _PLAN).is_file()
 
 

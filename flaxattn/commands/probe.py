@@ -175,7 +175,7 @@ def probe(
 
 
 def _named(options: Mapping[str, object]) -> list[str]:
-    """Those that somebody typed; 0 is one of them."""
+    """Return the options that were typed; 0 is one of them."""
     return [name for name, value in options.items() if not any(value is no for no in (None, False))]
 
 

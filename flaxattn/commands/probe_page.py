@@ -29,7 +29,7 @@ def evidence_of(
     watched: Watched,
     most: int | None,
 ) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """What a report tells of the sentences that show its best heads.
+    """Return the part of a report about the sentences that show its best heads.
 
     Args:
         asked: Where the sentences are, and how they are read.

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""What `flaxattn probe` reads, and how it shows that it goes on.
+"""Inputs of `flaxattn probe`, and its progress.
 
 Everything heavy is imported when it runs. What becomes of what was read: see `probe`.
 """
@@ -36,7 +36,7 @@ class Files(NamedTuple):
     limit: int | None
 
     def facts(self) -> dict[str, Any]:
-        """Which files, ready for JSON."""
+        """Describe the input files, ready for JSON."""
         from flaxattn.commands.head_corpus import described
 
         return {"files": described(self.paths), "limit": self.limit}
@@ -54,7 +54,7 @@ class Files(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class ProbeSpec:
-    """What every kind of probe is asked for.
+    """Options that every kind of probe has.
 
     Attributes:
         model: As it was named.
@@ -83,7 +83,7 @@ class ProbeSpec:
         return from_pretrained(self.model)
 
     def reading(self, watch: "Watch") -> "TreeReading":
-        """How sentences are read.
+        """Return the options with which sentences are read.
 
         Args:
             watch: Told how it goes on.
@@ -118,7 +118,7 @@ def tell_rest(said: Mapping[str, Any], files: Sequence[Path]) -> None:
 
 
 def left_out(bad: "BadRows") -> dict[str, int]:
-    """What could not be used, by the code of the problem.
+    """Number of sentences that could not be used, by the code of the problem.
 
     Args:
         bad: Took it.

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""What `flaxattn roles` tells beside the roles: how many are found by chance, and repetitions.
+"""Controls of `flaxattn roles`: false positives, and heads on repeated random tokens.
 
 Both are read off few texts. What is counted is decided in `flaxattn.measures` and extraction.
 """

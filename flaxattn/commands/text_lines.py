@@ -16,7 +16,7 @@ Seen = Callable[[int], object]
 
 
 def read_lines(files: Sequence[Path]) -> list[tuple[str, str]]:
-    """Where each line stands, and the line, of all files or of standard input.
+    """Yield each line of all files, or of standard input, with its place.
 
     Args:
         files: UTF-8; none of them means standard input.

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class View(NamedTuple):
-    """What `--view` chooses.
+    """A choice of `--view`.
 
     Attributes:
         page: Name of the function that makes the page; every page has every level it has data for.
@@ -169,7 +169,7 @@ def _named(path: str) -> Callable[..., Any]:
 
 
 def _kind(source: str) -> str:
-    """What a source is; os.path answers also for a text that no file could be called."""
+    """Return the kind of a source; a text that no file could be called is a text."""
     if os.path.isdir(source):
         return "store"
     if source.endswith(_TRACE):

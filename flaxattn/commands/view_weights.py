@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""What `flaxattn view` shows beside the attention of one source: other weights, or a second source.
+"""Attribution maps and second sources that `flaxattn view` shows beside attention.
 
 Everything heavy is imported when it runs. Pages and figures are the business of `view.py`.
 """
@@ -20,7 +20,7 @@ _OF_MODEL = ("norm", _ABLATION)  # a trace alone does not tell them
 
 
 def wanted_kinds(asked: str | None, source: str) -> list[str]:
-    """What `--weights` names.
+    """Parse the value of `--weights`.
 
     Args:
         asked: Names with commas between them.
@@ -42,7 +42,7 @@ def wanted_kinds(asked: str | None, source: str) -> list[str]:
 
 
 def of_model(model: Any, trace: "Trace", names: Sequence[str], *, truncate: bool) -> dict[str, Any]:
-    """What `flaxattn.head_view` is given to show them.
+    """Return the arguments of `flaxattn.head_view` that show them.
 
     Args:
         model: That made the trace.
@@ -92,7 +92,7 @@ def pairs_of(
     examples: Sequence[int] | None,
     names: Sequence[str] | None,
 ) -> Iterator[tuple[int | None, tuple[Any, Any]]]:
-    """What is compared: two stores or two files, or the same text of both.
+    """Yield the pairs to compare: two stores or two files, or the same text of both.
 
     Args:
         kind: `trace` or `store`.
@@ -120,7 +120,7 @@ def pairs_of(
 
 
 def names_of(first: str, second: str) -> tuple[str, str]:
-    """What two sources are called: the parts of their paths that tell them apart.
+    """Name two sources by the parts of their paths that tell them apart.
 
     Args:
         first: A path.

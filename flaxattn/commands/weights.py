@@ -127,7 +127,7 @@ def measured(
 def _makers(
     model: "Pretrained", corpus: "TextCorpus", traces: list["Trace"], seed: int
 ) -> dict[str, Callable[[], "Maps"]]:
-    """How maps of each kind come about, of all texts by side."""
+    """Return the functions that make maps of each kind, of all texts by side."""
     from flaxattn.attribution import attribution_maps as weighing
     from flaxattn.attribution.rollout import attention_flow, rollout
     from flaxattn.trace.selection import layer_weights

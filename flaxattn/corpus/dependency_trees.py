@@ -72,7 +72,7 @@ Trees = str | os.PathLike[str] | Iterable[Sentence | str | os.PathLike[str]]
 
 
 def is_annotated(path: Path) -> bool:
-    """Whether a file is CoNLL-U by its name, compressed or not."""
+    """Return whether a file is CoNLL-U by its name, compressed or not."""
     return SUFFIX in [suffix.lower() for suffix in path.suffixes[-2:]]
 
 
@@ -198,7 +198,7 @@ def _tokens(
 
 
 def _not_a_tree(file: str, name: str, words: Sequence[dict[str, Any]]) -> Problem | None:
-    """What keeps the governors from being a tree over words numbered from 1."""
+    """Describe why the governors are not a tree over words numbered from 1; None if they are."""
 
     def problem(row: dict[str, Any], message: str) -> Problem:
         told = f"sentence {name!r}, word {row['id']} {row['form']!r}: {message}"

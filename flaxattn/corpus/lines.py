@@ -59,7 +59,7 @@ class Line(NamedTuple):
 
     @property
     def ended(self) -> bool:
-        """Whether the line has an end; the last one of a file may have none."""
+        """Return whether the line has an end; the last one of a file may have none."""
         return self.text.endswith(("\n", "\r"))
 
 
@@ -70,7 +70,7 @@ def kind_of(path: Path) -> str:
 
 
 def refused(path: Path, kind: str | None) -> Problem | None:
-    """What forbids to read a file at all; a FIFO is not opened, for that could wait for ever."""
+    """Describe why a file must not be read; a FIFO is not opened, for that could wait for ever."""
 
     def problem(code: str, message: str) -> Problem:
         return Problem(str(path), 0, "", code, message)
@@ -103,7 +103,7 @@ def refused(path: Path, kind: str | None) -> Problem | None:
 
 
 def _compression(path: Path) -> str:
-    """What a file is compressed with, by its name; empty where it is not."""
+    """Return the compression of a file by its name; empty if there is none."""
     return _COMPRESSED.get(path.suffix.lower(), "")
 
 

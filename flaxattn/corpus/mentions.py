@@ -71,7 +71,7 @@ class Document(NamedTuple):
     line: int
 
     def kind(self, mention: Mention) -> str:
-        """Whether it is a pronoun, a proper name or nominal, by the tag of its head.
+        """Return whether it is a pronoun, a proper name or nominal, by the tag of its head.
 
         Args:
             mention: One of this document.
@@ -90,7 +90,7 @@ class Document(NamedTuple):
 
 
 class Bracket(NamedTuple):
-    """What a word says of mentions: one begins, one ends, or both."""
+    """Marks of a word in the brackets of mentions: one begins, one ends, or both."""
 
     entity: str
     opens: bool

@@ -72,7 +72,7 @@ def _check_counts(first: Path, second: Path) -> None:
 
 
 def _emptiness(first: Path, second: Path, one: Line, two: Line) -> Problem | None:
-    """What is wrong with a pair of lines of which one is empty, or both."""
+    """Describe a pair of lines of which one is empty, or both."""
     filled = bool(one.body.strip()), bool(two.body.strip())
     if all(filled):
         return None

@@ -187,14 +187,14 @@ _JSON = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_refuse)
 
 
 def _known(wanted: str, names: Sequence[str]) -> str:
-    """What there is instead of a column, the nearest name first."""
+    """Name the columns that are there instead of a missing one, the nearest name first."""
     near = difflib.get_close_matches(wanted, names, 1, 0.5)
     listed = ", ".join(excerpt(name) for name in names[:8]) + (", …" if len(names) > 8 else "")
     return (f"the nearest is {near[0]!r}; " if near else "") + f"there are: {listed or 'none'}"
 
 
 def _absent(path: Path, wanted: Sequence[str], names: Sequence[str], bad: BadRows) -> bool:
-    """Whether the header lacks a column, or has one of them twice; reported."""
+    """Return whether the header lacks a column, or has one of them twice; reported."""
     for name in wanted:
         if names.count(name) != 1:
             code = "duplicate-column" if name in names else "missing-header"

@@ -18,7 +18,7 @@ from flaxattn.corpus.rows import Row, read_rows, text_of
 
 @dataclass(frozen=True)
 class Columns:
-    """Which columns of a table or keys of JSONL are read; plain text has none.
+    """Columns of a table or keys of JSONL to read; plain text has none.
 
     Of two parallel text files the second has what the column `pair` has elsewhere.
 
@@ -34,7 +34,7 @@ class Columns:
 
     @property
     def names(self) -> list[str]:
-        """Those that are wanted, each once."""
+        """The names of the wanted columns, each once."""
         return list(dict.fromkeys(n for n in (self.text, self.pair, self.id) if n is not None))
 
 
@@ -93,7 +93,7 @@ def read_texts(files: Iterable[InputFile], columns: Columns, bad: BadRows) -> It
 
 
 def _without_columns(file: InputFile, columns: Columns) -> Problem | None:
-    """What is wrong with plain text where columns are wanted."""
+    """Describe the problem of plain text where columns are wanted."""
     wanted = columns.id if file.pair is not None else columns.pair or columns.id
     if file.kind != "txt" or not wanted:
         return None
@@ -128,7 +128,7 @@ def _text(
 
 @contextmanager
 def _ids() -> Iterator[Callable[[str], bool]]:
-    """Whether an id is new, asked for one after another.
+    """Return whether an id is new, asked for one after another.
 
     They are kept in a temporary data base of which little is in memory.
     """

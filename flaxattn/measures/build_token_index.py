@@ -56,7 +56,7 @@ _MARKS = ("architecture", "dtype", "parameters", "config", "tokenizer")
 
 
 class Wanted(NamedTuple):
-    """Which vectors of a token.
+    """Kind and layers of the vectors to index.
 
     Attributes:
         kind: `head_output`, what each head wrote, before the output projection; or `hidden`, the
@@ -83,7 +83,7 @@ class TokenizedText(NamedTuple):
 
     @property
     def special(self) -> np.ndarray:
-        """Which tokens the model added."""
+        """True at the tokens that the model added."""
         special = self.reading.told.special
         assert special is not None
         return np.asarray(special)[0, : self.reading.lengths[0]]
@@ -229,7 +229,7 @@ class _VectorEngine:
         self.heads = tuple(range(model.counts()[1]))
 
     def contents(self, window: Sequence[TokenizedText]) -> Contents:
-        """What is stored of some texts."""
+        """Return the vectors and tables to store for some texts."""
         rows = [read.reading for read in window]
         batches = planned([r.lengths for r in rows], self._model.limit, self._room, self._widths)
         self._widths = self._widths or tuple(sorted({batch.widths[0] for batch in batches}))

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""What is claimed of heads, each claim with its number and the texts that show it best.
+"""Claims about heads, each with its number and the texts that show it best.
 
 What is tested is in `roles`, what patterns are in `patterns`; how texts are kept, in `evidence`.
 """

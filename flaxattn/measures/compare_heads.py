@@ -43,7 +43,7 @@ Values = dict[tuple[str, str], Float[np.ndarray, "L H"]]
 
 @dataclasses.dataclass(frozen=True)
 class HeadChange:
-    """How one head of the second model differs from that of the first.
+    """Difference of one head of the second model from that of the first.
 
     Attributes:
         side: `encoder`, `decoder` or `cross`.
@@ -287,7 +287,7 @@ def _told(one: AttentionRecord, other: AttentionRecord) -> list[str]:
 
 
 def _measured(side: str, weights: np.ndarray, text: Trace) -> dict[str, np.ndarray]:
-    """What is tested, of one text."""
+    """Numbers of one text that are tested."""
     if side == "cross":
         logs = np.log(weights, out=np.zeros_like(weights), where=weights > 0)
         return {"entropy": -(weights * logs).sum(-1).mean(-1)}

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""How far apart the attention of the same head is in two traces, such as of two checkpoints.
+"""Divergence between the attention of the same heads in two traces, such as of two checkpoints.
 
 Jensen–Shannon divergence in nats, between 0 and log 2, and cosine, both a mean over rows. They
 describe; tests over many texts are another matter (`flaxattn.measures.compare_heads`). How alike
@@ -25,7 +25,7 @@ _FEW = 5  # texts that are named
 
 @dataclasses.dataclass(frozen=True)
 class HeadDivergence:
-    """How far one head's attention differs between two traces.
+    """Divergence of one head's attention between two traces.
 
     Attributes:
         side: `encoder`, `decoder` or `cross`.
@@ -87,7 +87,7 @@ def cosine(
 
 @dataclasses.dataclass(frozen=True)
 class StoreDivergence:
-    """How far the heads of two stores differ.
+    """Divergence of the heads of two stores.
 
     Attributes:
         heads: The most different first, each a mean over the texts on which it could be compared.

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which texts show best what is claimed of each head: the highest scores, kept while they stream.
+"""Evidence for claims about heads: the texts with the highest scores, kept while they stream.
 
 Numbers of texts are kept, never texts. What a claim is, and whether it holds, is decided elsewhere.
 """

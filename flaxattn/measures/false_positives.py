@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""How many roles the tests find by chance: in a model before training, and under nobody's trees.
+"""False positives of the role tests: in a model before training, and under shuffled trees.
 
 A few texts suffice, whose maps are in memory. What is counted is in
 `flaxattn.measures.shuffled_trees`.

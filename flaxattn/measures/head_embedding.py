@@ -17,7 +17,7 @@ _TURNS, _ENOUGH = 300, 1e-9
 
 
 class HeadMap(NamedTuple):
-    """Where heads lie.
+    """Coordinates of heads in the plane.
 
     Attributes:
         points: Of N heads, centred; the first axis has the largest spread.

@@ -25,7 +25,7 @@ _BROAD = 0.78
 
 @dataclasses.dataclass(frozen=True)
 class HeadMeasures:
-    """Where one head looks: shares of its attention, between 0 and 1, and two averages.
+    """Measures of one head: shares of its attention, between 0 and 1, and two averages.
 
     Attributes:
         layer: Number of the layer.
@@ -58,7 +58,7 @@ class HeadMeasures:
 
     @property
     def does(self) -> str:
-        """What most of the attention goes to, in words; `broad` or `mixed` if to nothing named."""
+        """Name of the keys that get most of the attention; `broad` or `mixed` if none is named."""
         named = {
             "next token": self.next,
             "previous token": self.previous,
@@ -71,7 +71,7 @@ class HeadMeasures:
 
 @dataclasses.dataclass(frozen=True)
 class CrossMeasures:
-    """What one head of cross-attention reads from the source: shares, and an average.
+    """Measures of one head of cross-attention: shares of the source, and an average.
 
     Attributes:
         layer: Number of the decoder layer.
@@ -97,7 +97,7 @@ class CrossMeasures:
 
     @property
     def does(self) -> str:
-        """What most of the attention goes to, in words; `broad` or `mixed` if to nothing named."""
+        """Name of the keys that get most of the attention; `broad` or `mixed` if none is named."""
         if self.delimiter > _MAJORITY:
             return "delimiters"
         return _named({"one token": self.strongest}, self.relative_entropy)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""How far apart any two heads of a model are over a corpus, and how much each varies with the text.
+"""Distances between any two heads of a model over a corpus, and their variability with the text.
 
 `Pairs` holds running moments of the Jensen-Shannon divergence between heads (Clark et al. 2019,
 section 6, who smooth weights first and sum; here nothing is smoothed and texts count alike) and the
@@ -50,7 +50,7 @@ def pair_divergences(
     own = entropies(weights)
 
     def apart(step: Array) -> Float[Array, "B N"]:
-        """Of every head from the one so many places behind it."""
+        """Divergence of every head from the one that many places behind it."""
         other, its = jnp.roll(weights, -step, 1), jnp.roll(own, -step, 1)
         rows = entropies((weights + other) / 2) - (own + its) / 2
         return (rows * share).sum(-1)
@@ -88,7 +88,7 @@ class Pairs:
 
     @property
     def texts(self) -> int:
-        """How many were taken in."""
+        """Number of texts."""
         return len(self.beginnings)
 
     def add(
@@ -147,7 +147,7 @@ def beginning(weights: Float[np.ndarray, "N Q K"]) -> Float[np.ndarray, "N P P"]
 def variability(
     beginnings: Float[np.ndarray, "T N P P"], *, exclude_first: bool = False
 ) -> Float[np.ndarray, " N"]:
-    """How much attention between the first positions changes from text to text.
+    """Variability of the attention between the first positions from text to text.
 
     V = sum |a(x) - ā| / (2 sum a(x)) over texts x and pairs of positions, with ā the mean of a pair
     over the texts that have it: 0 where attention follows position alone, near 1 where every text
@@ -220,7 +220,7 @@ def pairs_of(traces: Iterable[Trace], side: str = "encoder") -> Pairs | None:
 
 
 def _divergences(weights: Float[np.ndarray, "N Q K"]) -> Float[np.ndarray, "1 N N"]:
-    """Of one text, padded to one of a few lengths, so that few programs are compiled."""
+    """Divergences of one text, padded to one of a few lengths so that few programs compile."""
     count, *size = weights.shape
     wide, high = (-(-n // _STEP) * _STEP for n in size)
     padded = np.zeros((1, count, wide, high), np.float32)

@@ -217,7 +217,7 @@ def _spec(spec: str | ScoreName) -> ScoreName:
 
 
 def _unknown(name: ScoreName, hint: str | None, source: Source) -> str:
-    """What to say of a score that no text has."""
+    """Return the error message for a score that no text has."""
     if hint is not None:
         return f"{' '.join(name)!r} was not recorded\ncapture it: Capture({hint})"
     kinds = ("mean", "score", "mass", "control", "beyond", "tag", "pattern", "strongest", "hit")
@@ -230,7 +230,7 @@ def _unknown(name: ScoreName, hint: str | None, source: Source) -> str:
 
 
 def _subjects(texts: Texts, bad: BadRows) -> tuple[bool, Iterator[Subject]]:
-    """Whether there are trees, and the texts."""
+    """Return whether there are trees, and the texts."""
     given = [Path(texts)] if isinstance(texts, str | os.PathLike) else [*texts]
     trees = [
         isinstance(one, Sentence) or (not isinstance(one, str | tuple) and is_annotated(Path(one)))

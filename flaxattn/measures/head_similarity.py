@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""How alike the heads of one trace are: distances between their attention, and groups of them.
+"""Similarity of the heads of one trace: distances between their attention, and groups of heads.
 
 Jensen-Shannon distances as in Clark et al. (2019), section 6. Two traces are compared elsewhere.
 """

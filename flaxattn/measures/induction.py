@@ -31,7 +31,7 @@ PREVIOUS, DUPLICATE, INDUCTION = KINDS = ("previous token", "duplicate token", "
 
 @dataclasses.dataclass(frozen=True)
 class HeadScore:
-    """How much one head is of one kind.
+    """Score of one head for one kind.
 
     Attributes:
         kind: One of `KINDS`.
@@ -146,7 +146,7 @@ def repeated_tokens(
 
 
 def repeat_capture(length: int, layers: Sequence[int] | None = None) -> Capture:
-    """What to ask of a model for `repeat_scores`: three numbers per query, never S x S weights.
+    """Return the capture that `repeat_scores` needs: three numbers per query, never S x S weights.
 
     Args:
         length: n of the sequences.
@@ -157,7 +157,7 @@ def repeat_capture(length: int, layers: Sequence[int] | None = None) -> Capture:
 
 
 def _gaps(length: int) -> dict[str, int]:
-    """How far back the key is that a head of each kind looks at."""
+    """Offset of the key that a head of each kind looks at."""
     return {PREVIOUS: 1, DUPLICATE: length, INDUCTION: length - 1}
 
 
@@ -216,7 +216,7 @@ def repeat_scores(trace: Trace, length: int, *, causal: bool = True) -> HeadScor
 def repeat_tests(
     scores: HeadScores, tau: float = 3.0, alpha: float = 0.05, correction: str = "bh"
 ) -> dict[str, tuple[Float[np.ndarray, "L H"], Bool[np.ndarray, "L H"]]]:
-    """Which heads are of each kind: a one-sided t-test over sequences that the lift exceeds tau.
+    """Test which heads are of each kind: a one-sided t-test over sequences of lift above tau.
 
     Args:
         scores: Of two sequences or more.
@@ -245,7 +245,7 @@ def _standard_error(scores: Float[np.ndarray, "L B H"]) -> Float[np.ndarray, "L 
 
 
 def _masses(seen: AttentionRecord, length: int) -> dict[str, Float[np.ndarray, "L B H Q"]] | None:
-    """What every query gives to the key of each kind; None if the record does not tell."""
+    """Attention of every query to the key of each kind; None if the record does not hold it."""
     if seen.weights is None:
         if not all(kind in seen.stats for kind in KINDS):
             return None

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Where maps of any kind go: shares of what a query is given, whether or not they are attention.
+"""Measures of attribution maps of any kind: shares of the total that a query receives.
 
 Norms, effective attention, gradients and the like have rows that do not sum to one, and entries
 below zero: shares are of absolute values. Maps are made elsewhere.

@@ -138,7 +138,7 @@ def nearest(
 def _hits(
     index: HeadIndex, best: Float[np.ndarray, "N 3"], layer: int, head: int | None
 ) -> list[Hit]:
-    """What stands at places of vectors, shard by shard, in the given order."""
+    """Look up the tokens at places of vectors, shard by shard, in the given order."""
     found: dict[int, Hit] = {}
     for shard in np.unique(best[:, 1]).astype(int).tolist():
         tokens, texts = index.table(shard, "tokens"), index.table(shard, "texts")
@@ -169,7 +169,7 @@ def _token(tokens: pa.Table, row: int) -> Token:
 
 
 def histograms(hits: Sequence[Hit]) -> dict[str, dict[str, dict[str, int]]]:
-    """What the tokens that were found are, and what those are that they attend to most.
+    """Count properties of the tokens found, and of those that they attend to most.
 
     Args:
         hits: From `nearest`.
@@ -206,6 +206,6 @@ def _way(token: Token) -> str | None:
 
 
 def _counts(values: Sequence[str | None]) -> dict[str, int]:
-    """How often each value is there; of equally frequent ones the first in the alphabet first."""
+    """Count each value; among equally frequent ones the first in the alphabet comes first."""
     counts = collections.Counter(value for value in values if value is not None)
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which heads took up or gave up roles between two models, such as before and after fine-tuning.
+"""Changes of roles between two models, such as before and after fine-tuning.
 
 Tables of who has which role come in; finding roles is not done here.
 """
@@ -16,7 +16,7 @@ from flaxattn.errors import InputError
 
 @dataclasses.dataclass(frozen=True)
 class RoleChange:
-    """What became of one role in one layer.
+    """Change of one role in one layer.
 
     Attributes:
         role: Name of the role.
@@ -40,7 +40,7 @@ def role_changes(
     after: Mapping[str, Bool[np.ndarray, "L H"]],
     layers: Iterable[int] | None = None,
 ) -> list[RoleChange]:
-    """Which heads took up or gave up roles, the layers and roles with most changes first.
+    """Changes of roles, the layers and roles with most changes first.
 
     Args:
         before: Whether each head has each role, in the first model.

@@ -31,7 +31,7 @@ _FEW = 0.05  # of the texts: so many may be too short without a word
 
 @dataclasses.dataclass(frozen=True)
 class Test:
-    """How roles are tested.
+    """Settings of the role tests.
 
     Attributes:
         tau: A head must have a higher score on average; 1 is uniform attention, the paper's code
@@ -62,7 +62,7 @@ class Test:
 
 
 class Reach(NamedTuple):
-    """What the lengths of texts leave possible for a role.
+    """Limits that the lengths of texts set on a role.
 
     Attributes:
         texts: On how many texts the role is defined.
@@ -87,7 +87,7 @@ class Reach(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Role:
-    """What the test of one role says of every head.
+    """Test results of one role for every head.
 
     Attributes:
         name: Of the role.
@@ -139,15 +139,15 @@ class Roles:
         return [name for name, role in self.roles.items() if role.found[at]]
 
     def by_layer(self) -> dict[str, Int[np.ndarray, " L"]]:
-        """How many heads of each layer have each role."""
+        """Number of heads in each layer that have each role."""
         return {name: role.found.sum(1) for name, role in self.roles.items()}
 
     def overlap(self, one: str, other: str) -> int:
-        """How many heads have both roles."""
+        """Number of heads that have both roles."""
         return int((self.roles[one].found & self.roles[other].found).sum())
 
     def warnings(self) -> list[str]:
-        """What to know before the counts are believed."""
+        """Warnings to read before the counts are believed."""
         told = []
         for name, role in self.roles.items():
             reach, tau = role.reach, self.test.tau
@@ -220,7 +220,7 @@ def _adjusted(values: Sequence[Float[np.ndarray, "L H"]], correction: str) -> li
 
 
 def _reach(name: str, tally: Tally, tau: float, *, entropic: bool) -> Reach:
-    """What lengths allow; a score times entropy has no number of keys."""
+    """Limits set by the lengths; a score times entropy has no number of keys."""
     lengths, ceilings = tally.lengths, tally.ceilings[name]
     there = ~np.isnan(ceilings)
     lengths, ceilings = lengths[there], ceilings[there]

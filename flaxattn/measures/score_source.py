@@ -58,7 +58,7 @@ class ScoreSource:
 
 @dataclasses.dataclass(frozen=True)
 class SourceOptions:
-    """How texts are read and which of them count.
+    """Options for reading texts and choosing those that count.
 
     Attributes:
         side: `encoder`, `decoder` or `cross`; None for `default_side`.

@@ -149,7 +149,7 @@ def _meaning(sieve: Sieve) -> tuple[Any, ...]:
 
 
 def _reads_classes(sieve: Sieve) -> bool:
-    """Whether it reads labels whose numbers mean something else to whoever recorded them."""
+    """Return whether it reads labels whose numbers mean something else to whoever recorded them."""
     return sieve.key_class is not None or sieve.same_label is not None
 
 

@@ -39,7 +39,7 @@ _Numbers = dict[ScoreName, Float[np.ndarray, "*heads"]]
 
 @dataclasses.dataclass(frozen=True)
 class ScoreSums:
-    """Which sums are made, in which order; hashable, static under jit.
+    """Sums to make, in order; hashable, static under jit.
 
     Attributes:
         rows: Scores and the row statistic that each is a sum of.

@@ -38,7 +38,7 @@ PAPER_RELATIONS = ("nsubj", "obj", "amod", "advmod")
 
 
 class ScoreName(NamedTuple):
-    """Which number of a head: `("score", "local")`.
+    """Name of a score of a head: `("score", "local")`.
 
     The kinds are `mean` (statistics, averaged over queries), `tag` (mass on a part of speech),
     `score` and `mass` of a role (lift, and share of attention), `control` (the score of pairs of
@@ -52,7 +52,7 @@ class ScoreName(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class ScoreOptions:
-    """Which roles are looked for, and how they are defined.
+    """Roles to look for, and how they are defined.
 
     Attributes:
         relations: Of dependency trees, each a role in either direction.
@@ -117,7 +117,7 @@ class Terms:
 
     @property
     def columns(self) -> set[ScoreName]:
-        """Those that have a value."""
+        """The scores that have a value."""
         rows = {column for column, _ in self.rows}
         return rows | self.keys.keys() | self.pairs.keys() | self.hits.keys()
 
@@ -336,7 +336,7 @@ def _add_pieces(terms: Terms, layout: PositionLabels) -> None:
 
 
 def _add_strongest(terms: Terms, layout: PositionLabels) -> None:
-    """Where the strongest key is, delimiters apart (Voita et al. 2019)."""
+    """Add shares of queries by the place of their strongest key (Voita et al. 2019)."""
     each = layout.plain / max(layout.plain.sum(), 1)
     for name in ("next", "previous") + (("rare",) if layout.rare >= 0 else ()):
         terms.rows[ScoreName("strongest", name), f"strongest {name}"] = each
@@ -379,7 +379,7 @@ def add_tree(
 
 
 def _add_hits(terms: Terms, name: str, arcs: Sequence[Arc], layout: PositionLabels) -> None:
-    """Whether the strongest key of a word's first piece lies in the related word."""
+    """Return whether the strongest key of a word's first piece lies in the related word."""
     for side in ("governor", "dependent"):
         role, words = f"{side}({name})", [ends(arc, side) for arc in arcs]
         terms.hits[ScoreName("hit", role)] = [
@@ -445,7 +445,7 @@ def _unrelated(
 
 
 def _first_occurrences(layout: PositionLabels) -> Int[np.ndarray, " N"]:
-    """Where the piece of each position occurs first."""
+    """Position at which the token of each position occurs first."""
     _, first, which = np.unique(layout.tokens, return_index=True, return_inverse=True)
     return first[which]
 

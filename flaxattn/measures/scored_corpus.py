@@ -22,7 +22,7 @@ _KEPT = 20_000  # texts whose scores stay in memory, for bootstrap intervals
 
 @dataclasses.dataclass
 class ScoredCorpus:
-    """What a corpus says of the heads of a model.
+    """Scores of a corpus for the heads of a model.
 
     Attributes:
         tally: Moments over all texts.

@@ -27,7 +27,7 @@ from flaxattn.trace.trace import Trace
 
 @dataclasses.dataclass(frozen=True)
 class Scores:
-    """What some texts say of every head.
+    """Scores of every head on some texts.
 
     Attributes:
         layers: Number of the layer at each index.
@@ -144,7 +144,7 @@ def scores_of(
     layouts: Iterable[PositionLabels] | None = None,
     side: str = "encoder",
 ) -> Scores:
-    """What traces with weights say of every head.
+    """Score every head from traces with weights.
 
     An encoder without a decoder has the roles of `score_terms`; other sides have those of
     `side_terms`.
@@ -196,7 +196,7 @@ def side_of(trace: Trace, side: str) -> AttentionRecord:
 
 
 class Tally:
-    """What is left of scores where texts are many: moments over them, merged in any order.
+    """Moments of scores over many texts, merged in any order.
 
     Attributes:
         layers: Number of the layer at each index.

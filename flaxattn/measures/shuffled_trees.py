@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""How many roles are found where there are none: the same maps, under trees that are nobody's.
+"""Roles found by chance: tests of the same attention under trees with shuffled words.
 
 The words of each tree are put in another order, so that relations hold between words drawn at
 random: what is found then is found by chance. At most a share alpha of such drawings should have
@@ -23,7 +23,7 @@ from flaxattn.text.position_labels import Arc, PositionLabels
 
 @dataclasses.dataclass(frozen=True)
 class Chance:
-    """What tests found under trees that are nobody's.
+    """Test results under shuffled trees.
 
     Attributes:
         drawings: How often trees were drawn.

@@ -79,7 +79,7 @@ def store_source(
 
 
 def _check(store: Store) -> Mapping[str, Any]:
-    """What the store holds of its encoder."""
+    """Return what the store holds of its encoder."""
     sides = store.shard(0).sides
     held = sides.get(_SIDE, {"arrays": {}, "stats": {}})
     if "weights" in held["arrays"] or (_SIDE in sides and held["stats"]):
@@ -220,7 +220,7 @@ _OTHER = "another-text"
 
 
 def _other(sentence: Sentence, at: int, found: str) -> Problem:
-    """Where a sentence and the text in its place part."""
+    """Describe the place where a sentence and the stored text begin to differ."""
     number, word = next(
         ((n, word) for n, word in enumerate(sentence.words, 1) if word.stop > at),
         (len(sentence.words), sentence.words[-1]),

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which source word each target word was made of: read off cross-attention, and judged.
+"""Word alignment read off cross-attention, and its evaluation.
 
 Pairs are (source word, target word), numbered from 0 as whitespace separates them, as in the
 Pharaoh format. A trace goes in; this file knows no model and draws nothing.
@@ -88,7 +88,7 @@ def word_weights(
 def word_members(
     trace: Trace, sequence: int = 0
 ) -> tuple[Bool[np.ndarray, "T N"], Bool[np.ndarray, "S M"]]:
-    """Which written pieces form each of N target words, and which source pieces each of M.
+    """Group target tokens by each of N words, and source tokens by each of M words.
 
     Args:
         trace: With `cross` weights.

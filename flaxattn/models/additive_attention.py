@@ -21,7 +21,7 @@ from flaxattn.trace.record import AttentionRecord
 
 
 class Look(NamedTuple):
-    """What a query of additive attention saw; R queries, or [R, T, …] of T steps.
+    """Output of one query of additive attention; R queries, or [R, T, …] of T steps.
 
     Attributes:
         context: Weighted sum of the values.

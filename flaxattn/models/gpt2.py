@@ -209,7 +209,7 @@ class GPT2LM(Model):
         return out.replace(logits=self.scores(out.last_hidden_state))
 
     def begin(self, attention_mask: Int[Array, "B P"]) -> Int[Array, "B P"]:
-        """What stays the same while a text is written: which positions of the prompt are real."""
+        """Return what stays the same during generation: the mask of the prompt."""
         return attention_mask
 
     def follow(

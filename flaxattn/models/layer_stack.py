@@ -184,7 +184,7 @@ class Stack(nn.Module):
         return x, seen, hidden
 
     def _changes(self) -> Any:
-        """What is added inside of blocks, stacked as parameters are; see `MultiHeadAttention`."""
+        """Perturbations inside of blocks, stacked as parameters are."""
         return self.get_variable("changes", "layers") or {}
 
     def _chosen(self) -> tuple[int, ...]:

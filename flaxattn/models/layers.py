@@ -170,7 +170,7 @@ def real_positions(mask: Int[Array, "B S"] | None) -> Bool[Array, "B S"] | None:
 
 
 def recording(module: nn.Module) -> bool:
-    """Whether the caller asked for the `intermediates` collection; known at trace time.
+    """Return whether the caller asked for the `intermediates` collection; known at trace time.
 
     Args:
         module: A bound module.
@@ -333,7 +333,7 @@ class MultiHeadAttention(nn.Module):
             self.put_variable("cache", name, new)
 
     def _visible(self, x: Array, mask: Array | None, start: Array | int) -> Bool[Array, "..."]:
-        """Which cached keys each query sees: those up to itself, of the rows that `mask` names."""
+        """Mask of the cached keys that each query sees, up to itself."""
         groups, _, rows, room, _ = self.get_variable("cache", "key").shape
         seen = jnp.arange(room)[None] <= start + jnp.arange(x.shape[1])[:, None]  # [Q, T]
         seen = jnp.tile(seen, (1, rows))[None]

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""What models return, under Hugging Face's field names; None where a field does not apply."""
+"""Outputs of models, under Hugging Face's field names; None where a field does not apply."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 
 class ModelOutput(flax.struct.PyTreeNode):
-    """What an encoder returns.
+    """Output of an encoder.
 
     Attributes:
         last_hidden_state: Output of the last layer.
@@ -31,7 +31,7 @@ class ModelOutput(flax.struct.PyTreeNode):
 
 
 class Seq2SeqOutput(flax.struct.PyTreeNode):
-    """What an encoder-decoder returns.
+    """Output of an encoder-decoder.
 
     Attributes:
         last_hidden_state: Output of the decoder.

@@ -59,7 +59,7 @@ class GatedUnit(nn.Module):
 
     @nn.compact
     def __call__(self, x: Float[Array, "B S M"]) -> tuple[Float[Array, "B S 3*N"], Update]:
-        """What all inputs bring, in one product, and the function that a scan applies to it."""
+        """Return the product of all inputs, and the function that a scan applies to it."""
         n = self.features
         bias = _local if self.local else nn.initializers.zeros
         given = Dense(3 * n, self.dtype, x.shape[-1] ** -0.5, bias, name="input")(x)
@@ -317,7 +317,7 @@ class RnnLM(Model):
         return self.scores(self._decoded(*inputs, **options)[-1])
 
     def begin(self, input_ids: Array, attention_mask: Array) -> tuple[Array, Array]:
-        """What stays the same while a text is written: the encoder's states, and their mask."""
+        """Return what stays the same during generation: the encoder's states, and their mask."""
         return self.encode(input_ids, attention_mask), attention_mask
 
     def follow(

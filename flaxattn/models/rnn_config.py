@@ -89,7 +89,7 @@ class RnnConfig:
 
     @property
     def read_size(self) -> int:
-        """What the readout sees: state, word and context."""
+        """Width of the readout's input: state, word and context."""
         return self.hidden_size + self.embedding_size + self.encoded_size
 
     @classmethod

@@ -68,7 +68,7 @@ class Inputs(nn.Module):
 
 
 class _Layer(nn.Module):
-    """What encoder and decoder layers have in common: sub-layers with dropout, residual and norm.
+    """Shared parts of encoder and decoder layers: sub-layers with dropout, residual and norm.
 
     Attributes:
         config: Shape and settings.
@@ -403,7 +403,7 @@ class Seq2SeqLM(Model):
         return self.scores(self.model.decode(*inputs, **options)[0])
 
     def begin(self, input_ids: Array, attention_mask: Array) -> tuple[Array, Array]:
-        """What stays the same while a text is written: the encoder's output, and its mask."""
+        """Return what stays the same during generation: the encoder's output, and its mask."""
         return self.encode(input_ids, attention_mask), attention_mask
 
     def follow(
@@ -436,7 +436,7 @@ class Seq2SeqLM(Model):
 
 
 def shifted_right(ids: Int[Array, "B T"], config: EncoderDecoderConfig) -> Int[Array, "B T"]:
-    """What a decoder reads to write `ids`: they come one position later, the start token first.
+    """Shift target tokens by one position, the start token first: the input that yields `ids`.
 
     Args:
         ids: Target tokens.

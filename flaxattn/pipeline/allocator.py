@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a process does with memory that was freed.
+"""Settings of the C library's allocator for memory that was freed.
 
 XLA on CPU allocates the buffers of a program anew at every call. The C library hands blocks that
 large straight back to the system, which zeroes each page again when it is next touched: a seventh

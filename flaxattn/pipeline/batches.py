@@ -19,7 +19,7 @@ from flaxattn.pretrained.row_packing import share_rows
 
 
 class RowSlot(NamedTuple):
-    """Where a text lies in a batch: its number, its row, and its first position there."""
+    """Place of a text in a batch: its number, its row, and its first position there."""
 
     text: int
     row: int
@@ -43,7 +43,7 @@ class Batch(NamedTuple):
 
 
 class Room(NamedTuple):
-    """How large a batch is, and what it costs.
+    """Size of a batch, and its cost.
 
     Attributes:
         tokens: Positions of a batch, padding counted.

@@ -32,7 +32,7 @@ _HALVINGS = 4
 
 
 class Reduction(Protocol):
-    """What is made of records on the device, in their place; hashable."""
+    """Function that replaces records on the device; hashable."""
 
     def __call__(
         self, sides: Mapping[str, AttentionRecord], notes: Mapping[str, jax.Array]
@@ -50,7 +50,7 @@ def see(
     reduction: Reduction | None = None,
     notes: Mapping[str, jax.Array] | None = None,
 ) -> Sides:
-    """What attention saw; pooler and heads are not computed, nor the end of a last layer apart.
+    """Run a module for its attention records; outputs that nobody needs are not computed.
 
     Args:
         module: With the capture.
@@ -77,7 +77,7 @@ def see(
 
 
 class DeviceOutput(NamedTuple):
-    """What attention saw of consecutive rows of a batch, on the host.
+    """Attention records of consecutive rows of a batch, on the host.
 
     Attributes:
         first: The first of these rows.
@@ -160,7 +160,7 @@ class DeviceStep:
             return Begun(given, None)
 
     def end(self, begun: Begun) -> Iterator[DeviceOutput]:
-        """What attention saw of a batch, in parts.
+        """Yield the attention records of a batch, in parts.
 
         Args:
             begun: From `begin`.

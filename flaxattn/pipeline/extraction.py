@@ -60,7 +60,7 @@ class Texts(NamedTuple):
 
 
 class ExtractedTexts(NamedTuple):
-    """What one model saw of the texts of a shard.
+    """Traces of the texts of a shard, by one model.
 
     Attributes:
         traces: Of each text by itself, without padding, NumPy arrays inside, in order.
@@ -73,7 +73,7 @@ class ExtractedTexts(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Options:
-    """How texts are extracted. What comes out does not depend on the fields from `batch_tokens` on.
+    """Options of extraction. Results do not depend on the fields from `batch_tokens` on.
 
     Attributes:
         capture: What to keep, of which layers and heads.
@@ -117,7 +117,7 @@ def extract(
     workers: int = 0,
     **settings: Any,
 ) -> list[Trace]:
-    """What attention saw of many texts, one trace each: as `model.trace`, only faster.
+    """Trace many texts, one trace each: as `model.trace`, only faster.
 
     Texts are sorted by length and computed in batches of few shapes; results are in the order of
     the texts. Everything is held in memory: L H Q K entries of `capture.dtype` per text for
@@ -171,7 +171,7 @@ def extract(
 def extract_shards(
     models: Sequence[Pretrained], shards: Iterable[Texts], options: Options
 ) -> Iterator[list[ExtractedTexts]]:
-    """What attention of each model saw, shard by shard, with the next one read meanwhile.
+    """Trace texts with every model, shard by shard; the next shard is read meanwhile.
 
     What a shard holds follows from its texts, the models and `options`, not from other shards.
     Memory: the traces of a shard and two batches.
@@ -208,7 +208,7 @@ def extract_models(
     text_b: Sequence[str] | None = None,
     **options: Any,
 ) -> dict[str, list[Trace]]:
-    """What attention of several models of one configuration saw, in one pass over the texts.
+    """Trace texts with several models of one configuration, in one pass over the texts.
 
     Args:
         models: Such as checkpoints of one training, by name.
@@ -257,7 +257,7 @@ class _Engine:
         self._room = room_for(models, capture, self._step.parts, options.batch_tokens)
 
     def shard(self, rows: Sequence[TokenizedTexts], first: int) -> list[ExtractedTexts]:
-        """What each model saw of these rows, of which the first is text number `first`."""
+        """Trace rows with each model; the first row is text number `first`."""
         model = self._models[0]
         rows = with_targets(self._models, rows, self._options.settings, self._room.tokens)
         for number, row in enumerate(rows, first):
@@ -286,7 +286,7 @@ class _Engine:
     def _computed(
         self, rows: Sequence[TokenizedTexts], batches: Sequence[Batch]
     ) -> Iterator[tuple[RowSlot, int, Sides]]:
-        """Where a text lies, number of a model, and records of the row that it lies in."""
+        """Yield the place of each text, the number of a model, and the records of its row."""
         computed = each_batch(
             batches, lambda batch: self._step.begin(stacked(rows, batch)), self._step.end
         )
@@ -317,7 +317,7 @@ class _Engine:
 def room_for(
     models: Sequence[Pretrained], capture: Capture, parts: int, batch_tokens: int | None = None
 ) -> Room:
-    """How large a batch is, and what it costs.
+    """Return the size of a batch, and its cost.
 
     Args:
         models: That run as one.

@@ -125,7 +125,7 @@ def _chunks(subjects: Iterable[Subject]) -> Iterator[list[Subject]]:
 def read_subjects(
     model: Pretrained, chunk: Sequence[Subject], truncate: bool, bad: BadRows
 ) -> list[LabelledText]:
-    """What a model reads of some texts, and the layout of each.
+    """Tokenize some texts and label their positions.
 
     Args:
         model: With its tokenizer.

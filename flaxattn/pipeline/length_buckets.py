@@ -16,7 +16,7 @@ _SHORT = 64  # below this, rows that several texts share are filled badly
 
 
 class Cost(NamedTuple):
-    """What computing costs, in positions that pass through the dense layers.
+    """Cost of computing, in positions that pass through the dense layers.
 
     Attributes:
         compiling: Positions that could be computed while a shape is compiled.
@@ -29,11 +29,11 @@ class Cost(NamedTuple):
     attending: int
 
     def position(self, width: int) -> float:
-        """Of one position in a row of some width."""
+        """Cost of one position in a row of some width."""
         return 1 + width / self.attending
 
     def row(self, width: int) -> float:
-        """Of a whole row of some width."""
+        """Cost of a whole row of some width."""
         return width * self.position(width)
 
 

@@ -147,7 +147,7 @@ class Running:
 
     @classmethod
     def of_table(cls, table: "pa.Table") -> Self:
-        """What `table` told of, to merge further.
+        """Rebuild moments from what `table` returned, to merge further.
 
         Args:
             table: As `table` returns it, or several of them one after the other.

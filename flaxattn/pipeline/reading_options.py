@@ -16,7 +16,7 @@ def _ignore(stage: str, count: int) -> None:
 
 
 class ReadingOptions(NamedTuple):
-    """How texts are read.
+    """Options for reading texts.
 
     Attributes:
         truncate: Whether texts over the model's limit are cut; words beyond it count nowhere.

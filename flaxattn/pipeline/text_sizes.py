@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""How many tokens a text has for a model, and how many bytes what attention saw in it takes.
+"""Number of tokens of a text for a model, and bytes of its attention records.
 
 No model is run. Padding is not counted, for none is stored.
 """
@@ -58,7 +58,7 @@ Measure = Callable[[Sequence[str], Sequence[str] | None], list[TextSize]]
 
 
 def measure_for(model: Pretrained, pairs: bool) -> Measure:
-    """What tells the sizes of texts, many in one call.
+    """Return a function that measures the sizes of many texts in one call.
 
     Args:
         model: reads them.

@@ -18,7 +18,7 @@ from flaxattn.trace.tensor_file import TensorFiles
 
 @dataclasses.dataclass(frozen=True)
 class CheckpointMatch:
-    """How the tensors of a checkpoint met the parameters of a model.
+    """Report on how the tensors of a checkpoint match the parameters of a model.
 
     Attributes:
         missing: Tensors of the head that the checkpoint lacks; freshly initialised.

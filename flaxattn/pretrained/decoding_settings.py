@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""How text is written: the settings of generation, and what they do to the scores of a step.
+"""Settings of generation, and their effect on the scores of a step.
 
 Functions of arrays; nothing here runs a model or keeps a state.
 """
@@ -101,7 +101,7 @@ class Decoding:
         return score / size**self.length_penalty
 
     def ends(self, tokens: Int[Array, "..."]) -> Bool[Array, "..."]:
-        """Which tokens end a text."""
+        """Mask of the tokens that end a text."""
         return jnp.isin(tokens, jnp.array(self.eos, jnp.int32))
 
 

@@ -191,7 +191,7 @@ def _drawn(
 
 
 def so_far(now: Writing, prompt: int) -> Int[np.ndarray, "R T"]:
-    """What was written after the prompts, where each is followed by one text.
+    """Return the generated tokens after the prompts, one text for each.
 
     Args:
         now: Where writing stands; what is returned is gone with it.

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""How a checkpoint wants its text written: `generation_config.json`, as fields of `Decoding`.
+"""Generation settings of a checkpoint: `generation_config.json`, as fields of `Decoding`.
 
 Old checkpoints have these settings in `config.json`. What would change the text and is not
 implemented here is refused when text is written, not skipped.

@@ -35,7 +35,7 @@ class Written(NamedTuple):
 
 
 class Writing(NamedTuple):
-    """Where writing stands between two tokens.
+    """State of generation between two tokens.
 
     Attributes:
         text: What was written: one hypothesis per sequence, or beams.
@@ -94,7 +94,7 @@ def begun(
 
 
 def unfinished(now: Writing, until: int | Int[Array, ""]) -> Bool[Array, ""]:
-    """Whether any sequence can go on.
+    """Return whether any sequence can go on.
 
     Args:
         now: Where writing stands.
@@ -147,7 +147,7 @@ def continued(
 
 
 def written(now: Writing, decoding: Decoding) -> Written:
-    """What was written, the best hypotheses of each sequence.
+    """Return the generated tokens: the best hypotheses of each sequence.
 
     Args:
         now: Where writing stands, at its end.
@@ -214,7 +214,7 @@ def _changed(cache: Cache, kind: str, change: Callable[[Array], Array]) -> Cache
 
 
 def _visible(slots: Int[Array, "B N K"]) -> Bool[Array, "R NK"]:
-    """Which positions of which rows of a cache belong to each hypothesis."""
+    """Mask of the positions of cache rows that belong to each hypothesis."""
     batch, count, length = slots.shape
     own = slots[:, :, None] == jnp.arange(count)[None, None, :, None]
     return own.reshape(batch * count, count * length)

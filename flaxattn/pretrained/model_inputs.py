@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a model is fed: checked ids and masks, lengths rounded up so that few shapes are compiled.
+"""Inputs of models: checked ids and masks, lengths rounded up so that few shapes are compiled.
 
 Inside a compiled program a wrong id or shape gives wrong numbers without a word; here it gives an
 error. This file knows arrays and limits, no text and no parameters.

@@ -33,7 +33,7 @@ class NameRow(NamedTuple):
 
     @property
     def part(self) -> tuple[int, int] | None:
-        """Which part of the last axis ours is, and of how many; None if it is all of it."""
+        """Part of the last axis that is ours, and the number of parts; None if it is all of it."""
         number, slash, count = self.how.partition("/")
         return (int(number), int(count)) if slash else None
 
@@ -49,7 +49,7 @@ def table(text: str) -> tuple[NameRow, ...]:
 
 @dataclasses.dataclass(frozen=True)
 class Family:
-    """How the checkpoints of one family of models name their tensors.
+    """Tensor names of the checkpoints of one family of models.
 
     Attributes:
         name: What such a model is called in a message.
@@ -152,7 +152,7 @@ class Family:
         return found
 
     def is_buffer(self, name: str) -> bool:
-        """Whether a tensor of this name is a counter or a constant, not a weight.
+        """Return whether a tensor of this name is a counter or a constant, not a weight.
 
         Args:
             name: A name as `canonical` gives it.
@@ -160,7 +160,7 @@ class Family:
         return self._layer.sub(r"\1*.", name) in self.buffers
 
     def is_known(self, name: str) -> bool:
-        """Whether some model of the family, with whatever head, has a tensor of this name.
+        """Return whether some model of the family, with whatever head, has a tensor of this name.
 
         Args:
             name: A name as `canonical` gives it.

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""How a model's layers put the outputs of heads together: their output projections, by head.
+"""Output projections of a model's layers, by head.
 
 Measures in `flaxattn.attribution.contributions` need them beside a trace; they never see the model.
 """

@@ -115,7 +115,7 @@ class PretrainedBert(Pretrained):
         return self.seen(self.read(text, text_b, truncate=truncate), capture)
 
     def read(self, text: Any, text_b: Any = None, *, truncate: bool = False) -> TokenizedTexts:
-        """What the model is fed for texts or pairs of them; see `Pretrained.read`."""
+        """Tokenize texts or pairs of them; see `Pretrained.read`."""
         encoded = self._encode(text, text_b, truncate)
         given = {
             "input_ids": encoded.input_ids,
@@ -136,7 +136,7 @@ class PretrainedBert(Pretrained):
         return TokenizedTexts(given, told)
 
     def packs(self, capture: Capture) -> bool:
-        """Whether texts may share a row: not where a window of each row is asked."""
+        """Return whether texts may share a row: not where a window of each row is asked."""
         return not capture.windowed
 
     @property

@@ -238,7 +238,7 @@ class PretrainedGPT2(Pretrained):
         return self.seen(self.read(text, text_b, truncate=truncate), capture)
 
     def read(self, text: Any, text_b: Any = None, *, truncate: bool = False) -> TokenizedTexts:
-        """What the model is fed for texts; see `Pretrained.read`. There is no second text."""
+        """Tokenize texts; see `Pretrained.read`. There is no second text."""
         if text_b is not None:
             raise InputError(
                 f"{self.name!r} reads single texts, received pairs\n"
@@ -253,7 +253,7 @@ class PretrainedGPT2(Pretrained):
         return self.config.n_positions
 
     def packs(self, capture: Capture) -> bool:
-        """Whether texts may share a row: not for a window of each, nor where segments matter."""
+        """Return whether texts may share a row: not with a window, nor where segments matter."""
         segments = any(sieve.same_segment is not None for sieve in capture.sieves)
         return not (capture.windowed or segments)
 
@@ -322,7 +322,7 @@ class PretrainedGPT2(Pretrained):
     def _growing(
         self, given: dict[str, np.ndarray], prompt: np.ndarray, decoding: Decoding, seed: int
     ) -> Iterator[str]:
-        """What was written after a prompt, whenever a piece came to it."""
+        """Yield the generated text after a prompt, whenever a token was added."""
         decode, start = self._reader().decode, prompt.shape[1]
         for now in stages(self.module, self.params, given, prompt, decoding, seed, 1):
             yield decode(so_far(now, start)[0].tolist())
@@ -330,7 +330,7 @@ class PretrainedGPT2(Pretrained):
     def _stopped(
         self, stops: Sequence[str], ids: Int[np.ndarray, "R T"], ended: Bool[np.ndarray, " R"]
     ) -> bool:
-        """Whether every text is at its end, or has a stop string."""
+        """Return whether every text is at its end, or has a stop string."""
         decode, open_ones = self._reader().decode, ids[~ended].tolist()
         return all(streaming.certain(decode(row), stops)[1] for row in open_ones)
 

@@ -61,7 +61,7 @@ class Pretrained(abc.ABC):
 
     @abc.abstractmethod
     def read(self, text: Any, text_b: Any = None, *, truncate: bool = False) -> TokenizedTexts:
-        """What the model is fed for texts, and what a trace tells of them.
+        """Tokenize texts into inputs of the model and the text fields of a trace.
 
         Neither the module nor the parameters are used, so a copy without them does too.
 
@@ -85,7 +85,7 @@ class Pretrained(abc.ABC):
         """Layers, and heads of a layer, of the side that has more of them."""
 
     def packs(self, capture: Capture) -> bool:
-        """Whether several texts may share a row, told apart by `segment_ids`, for this request.
+        """Return whether several texts may share a row, told apart by `segment_ids`, for this request.
 
         Args:
             capture: What is asked.
@@ -143,7 +143,7 @@ class Pretrained(abc.ABC):
         return found
 
     def seen(self, reading: TokenizedTexts, capture: Capture) -> Trace:
-        """What attention saw of texts that were read.
+        """Run the model on tokenized texts and trace its attention.
 
         Args:
             reading: From `read`, with targets where the model is an encoder-decoder.
@@ -174,7 +174,7 @@ class Pretrained(abc.ABC):
         weights.save(directory, self.module, self.params, dtype=dtype, **self._beside())
 
     def _beside(self) -> dict[str, Any]:
-        """What is saved beside the weights: arguments of `weights.save`."""
+        """Return the arguments of `model_directory.save` beside the weights."""
         return {"tokenizer": self.tokenizer}
 
     def __repr__(self) -> str:

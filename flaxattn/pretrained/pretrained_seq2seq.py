@@ -213,7 +213,7 @@ class PretrainedSeq2Seq(Pretrained):
         return self.seen(self.read(text, target, truncate=truncate), capture)
 
     def read(self, text: Any, text_b: Any = None, *, truncate: bool = False) -> TokenizedTexts:
-        """What the model is fed for sources, and for targets if given; see `Pretrained.read`."""
+        """Tokenize sources, and targets if given; see `Pretrained.read`."""
         source = self._sources(text, None, None, truncate)
         if text_b is None:
             return source
@@ -356,7 +356,7 @@ class PretrainedSeq2Seq(Pretrained):
         return TokenizedTexts({**source.given, **target}, told)
 
     def _wrote(self, ids: Int[np.ndarray, "B T"], mask: Int[np.ndarray, "B T"]) -> dict[str, Any]:
-        """What was written, and the word that each piece of it belongs to."""
+        """Return the generated tokens, and the word that each belongs to."""
         reader = None if self.tokenizer is None else self._writer()
         added = np.isin(ids, self._added()) | (mask == 0)
 

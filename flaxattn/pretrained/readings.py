@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a model is fed for texts, with what a trace will tell of them: `TokenizedTexts`.
+"""Tokenized texts: inputs of a model, with the text fields that a trace will have.
 
 Every handle reads texts into one; `trace` runs the model on it at once, extraction takes it apart
 into rows that it puts together by length. NumPy only: no model and no tokenizer is here.

@@ -77,7 +77,7 @@ def certain(text: str, stops: Sequence[str]) -> tuple[str, bool]:
 
 
 def grown(texts: Iterable[str], stops: Sequence[str]) -> Iterator[str]:
-    """What each state of a growing text adds to the one before.
+    """Yield what each state of a growing text adds to the one before.
 
     Args:
         texts: The text after each piece, from its beginning, at last when it is finished.
@@ -101,7 +101,7 @@ def grown(texts: Iterable[str], stops: Sequence[str]) -> Iterator[str]:
 def pieces_needed(
     ids: Sequence[int], decode: Callable[[Sequence[int]], str], stops: Sequence[str]
 ) -> int:
-    """How many of the written pieces there are with the one that completes a stop string.
+    """Number of generated tokens up to the one that completes a stop string.
 
     Args:
         ids: Pieces of one text.

@@ -23,7 +23,7 @@ _TOGETHER = 1024  # texts per call of the tokenizer
 
 
 class Hypothesis(NamedTuple):
-    """What was written for a source: ids with special ones, and their log-probability.
+    """Generated ids of a source, special ones included, and their log-probability.
 
     With beams the latter is under the length penalty.
     """
@@ -33,7 +33,7 @@ class Hypothesis(NamedTuple):
 
 
 class Translation(NamedTuple):
-    """What a model makes of a text.
+    """Translation of a text by a model.
 
     Attributes:
         texts: translations, the best first.

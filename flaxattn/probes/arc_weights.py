@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""How much attention each head gives to the right words of a sentence, by relation.
+"""Attention of each head to the right words of a sentence, by relation.
 
 It tells sentences apart that show a head's relation well from those that do not; how often a head
 is right is counted in `dependency`.

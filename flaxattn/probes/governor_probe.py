@@ -55,7 +55,7 @@ class Classifier(NamedTuple):
 
 
 class Dependencies(HeadCounts[WordMaps]):
-    """How often each head finds each relation; added up sentence by sentence, in any order.
+    """Counts of the relations that each head finds; added up sentence by sentence, in any order.
 
     Attributes:
         hits: Words for which each head is right, by direction and relation.

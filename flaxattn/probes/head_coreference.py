@@ -29,7 +29,7 @@ Texts = str | os.PathLike[str] | Iterable[Pronoun | Document | str | os.PathLike
 
 
 class HeadCoreference(NamedTuple):
-    """What single heads know of whom a mention means.
+    """Results of single heads in resolving mentions.
 
     Attributes:
         found: How often each head is right.

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""What is counted per head of one model, item by item: how `Dependencies` and `Coreference` begin.
+"""Counts per head of one model, item by item: the base of `Dependencies` and `Coreference`.
 
 What an item is, and when a head is right about one, they know themselves.
 """
@@ -27,7 +27,7 @@ class HeadCounts(Generic[Item]):
 
     @classmethod
     def of(cls, items: Iterable[Item]) -> Self:
-        """Those of some items.
+        """Return the counts of some items.
 
         Args:
             items: Of one model.

@@ -31,7 +31,7 @@ from flaxattn.probes.word_states import WordStates
 
 
 class TreeReading(ReadingOptions):
-    """How sentences with trees are read."""
+    """Options for reading sentences with trees."""
 
     def sentences(self, trees: Trees) -> Iterator[Sentence]:
         """Sentences one by one.
@@ -79,7 +79,7 @@ class TreeReading(ReadingOptions):
 
 
 class HeadProbe(NamedTuple):
-    """What single heads, and all of them together, know of trees.
+    """Results of single heads, and of all of them together, in finding governors.
 
     Attributes:
         found: How often each head finds each relation.
@@ -203,7 +203,7 @@ def apply_probe(
     *,
     reading: TreeReading | None = None,
 ) -> Attachment | StructuralScores:
-    """What a probe that was fitted before is worth on other sentences.
+    """Evaluate a fitted probe on other sentences.
 
     Args:
         model: The one that it was fitted to.

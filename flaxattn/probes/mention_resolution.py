@@ -25,7 +25,7 @@ POOLINGS = ("sum", "max")
 
 
 class MentionScores(NamedTuple):
-    """What the heads say of one mention with C candidates.
+    """Scores of the heads for one mention with C candidates.
 
     Attributes:
         layers: Number of the layer at each index.
@@ -133,7 +133,7 @@ class Resolver(NamedTuple):
 
 
 class Coreference(HeadCounts[MentionScores]):
-    """How often each head is right; added up mention by mention, in any order.
+    """Counts of right answers of each head; added up mention by mention, in any order.
 
     Attributes:
         hits: Mentions for which each head is right, by group and direction; a tie of C candidates
@@ -193,7 +193,7 @@ class Coreference(HeadCounts[MentionScores]):
         return name, shares[name]
 
     def baselines(self, group: str = "") -> dict[str, float]:
-        """How often each baseline is right, by its name.
+        """Accuracy of each baseline, by its name.
 
         Args:
             group: One of `counts`; default all.

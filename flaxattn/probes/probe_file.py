@@ -35,7 +35,7 @@ Probe = ParsingProbe | StructuralProbe
 
 
 class _Form(NamedTuple):
-    """How a kind of probe is written: its class, its tensors, and the shapes these may have."""
+    """File form of a kind of probe: its class, its tensors, and the shapes these may have."""
 
     made: Callable[..., Probe]
     tensors: tuple[str, ...]
@@ -59,7 +59,7 @@ _FORMS = {
 
 
 class SavedProbe(NamedTuple):
-    """What a file holds.
+    """Content of a probe file.
 
     Attributes:
         probe: The probe.

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a parsing probe is worth: attachment scores beside what could explain them without trees.
+"""Evaluation of a parsing probe: attachment scores beside baselines without trees.
 
 A fixed offset (right- and left-branching among them), a control task in which each word type has
 an answer drawn at random (Hewitt & Liang 2019), and attention of a model that was never trained.
@@ -21,7 +21,7 @@ from flaxattn.probes.word_maps import ROOT, UNKNOWN, WordMaps
 
 
 class Attachment(NamedTuple):
-    """How many words got the right governor; punctuation is not counted.
+    """Number of words with the right governor; punctuation is not counted.
 
     Attributes:
         right: Words with the right one.
@@ -60,7 +60,7 @@ class ParserScores(NamedTuple):
 
     @property
     def selectivity(self) -> float:
-        """How much better the probe finds trees than it learns words by heart, in points."""
+        """Points by which the probe finds trees better than it learns words by heart."""
         return 100 * (self.tree.score - self.control.score)
 
     def facts(self) -> dict[str, Any]:
@@ -192,7 +192,7 @@ class Typed(Protocol):
 
     @property
     def name(self) -> str:
-        """What to call it."""
+        """The name of the probe."""
         ...
 
 

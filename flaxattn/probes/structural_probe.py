@@ -36,7 +36,7 @@ _START = 0.05  # coefficients are drawn between plus and minus this
 
 @dataclasses.dataclass(frozen=True)
 class Fitting:
-    """How probes are fitted; the defaults are those of Hewitt and Manning's code.
+    """Settings for fitting probes; the defaults are those of Hewitt and Manning's code.
 
     Attributes:
         rank: Rows of B; None for as many as a vector has numbers.
@@ -75,7 +75,7 @@ class StructuralProbe:
     sentences: int
 
     def metric(self, words: WordStates) -> tuple[np.ndarray, np.ndarray]:
-        """What it says of a sentence: squared distances `[W W]`, and squared norms `[W]`.
+        """Predict squared distances `[W W]` and squared norms `[W]` of a sentence.
 
         Args:
             words: With the hidden state it was fitted to.

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a structural probe is worth: edges and depths it finds, beside what needs no tree.
+"""Evaluation of a structural probe: edges and depths it finds, beside baselines without trees.
 
 A chain, the embeddings (hidden state 0), a control task with a tree that follows from word types,
 and hidden states of a model that was never trained. Probes are fitted in `structural`.
@@ -32,7 +32,7 @@ Said = Callable[[WordStates], tuple[Any, Any]]
 
 
 class StructuralScores(NamedTuple):
-    """How near a probe is to trees.
+    """Scores of a structural probe against trees.
 
     Attributes:
         uuas: Share of undirected edges between words that are no punctuation, that the least

@@ -29,7 +29,7 @@ class TreeMetric(NamedTuple):
     depths: Int[np.ndarray, " W"]
 
     def among(self, kept: Sequence[int]) -> "TreeMetric":
-        """That of some words; the way between two of them may lead over others.
+        """Restrict the metric to some words; the path between two of them may lead over others.
 
         Args:
             kept: Their numbers.
@@ -62,7 +62,7 @@ def tree_metric(governors: Sequence[int]) -> TreeMetric:
 def control_metric(
     types: Sequence[tuple[int, ...]], punctuation: Bool[np.ndarray, " W"], seed: int = 0
 ) -> TreeMetric:
-    """That of a tree that only who knows the words can tell: our control for structural probes.
+    """Metric of a random tree that depends on the words alone: our control for structural probes.
 
     The first word is the root, and the last one hangs on it; a type, that is, a word with the same
     pieces, hangs on the one or on the other, as was drawn for all sentences. Hewitt and Liang
@@ -84,7 +84,7 @@ def control_metric(
 
 
 def chain_metric(count: int) -> TreeMetric:
-    """That of a chain, each word hanging on the one before: what needs no model.
+    """Metric of a chain, each word hanging on the one before: a baseline without a model.
 
     Args:
         count: Words.

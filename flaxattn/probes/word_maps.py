@@ -109,7 +109,7 @@ def word_maps_of(
 def between_words(
     weights: Float[np.ndarray, "L H N N"], words: Sequence[Sequence[int]]
 ) -> tuple[Float[np.ndarray, "L H N W"], Float[np.ndarray, "L H W W"]]:
-    """What words give: the mean over their pieces, to each piece, and summed over another's pieces.
+    """Attention between words: a mean over the query's tokens, a sum over the key's tokens.
 
     Args:
         weights: Of the N positions of a text without padding, float32.

@@ -41,7 +41,7 @@ class StoreWork(NamedTuple):
     model: Pretrained
 
     def lacks(self, number: int) -> bool:
-        """Whether a shard is not there yet."""
+        """Return whether a shard is not there yet."""
         return not shard_folder(self.store, number).is_dir()
 
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a job of extraction would do: `flaxattn extract --dry-run`. It writes to no store."""
+"""Dry run of an extraction: `flaxattn extract --dry-run`. It writes to no store."""
 
 import shutil
 import tempfile
@@ -27,7 +27,7 @@ from flaxattn.store.make_plan import check_same, make_plan
 def survey(
     store: Path, model: Models, asked: JobSpec, watcher: Watcher | None = None
 ) -> tuple[JobReport, int]:
-    """What a job would do. Nothing is written but temporary files; the store is not claimed.
+    """Describe what a job would do; only temporary files are written, and the store is not claimed.
 
     Args:
         store: its folder, there or not.

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Who computes the shards of a job: this process, or the workers of a Ray cluster.
+"""Engines that compute the shards of a job: this process, or the workers of a Ray cluster.
 
 Only the choice is here. Ray is imported where it was chosen, and nowhere else.
 """
@@ -23,7 +23,7 @@ ENGINES = ("local", "ray")
 def engine_of(
     engine: str, ray_options: Mapping[str, Any] | None, options: Options
 ) -> Iterator[Commit]:
-    """What commits the shards of a job; a cluster is connected while the block runs.
+    """Yield the function that commits the shards of a job; a cluster stays connected meanwhile.
 
     Args:
         engine: one of `ENGINES`.

@@ -61,7 +61,7 @@ def extract_to(
     ray_options: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> JobReport:
-    """What attention saw of a corpus, in a store that `fa.open_store` reads.
+    """Extract the attention of a corpus into a store that `fa.open_store` reads.
 
     The corpus is gone over once and cut into shards; each is computed and put into the store whole
     or not at all. The same call again computes the shards that are missing, and nothing else; what
@@ -124,7 +124,7 @@ def extract_to(
 
 
 def shard_of_process() -> tuple[int, int] | None:
-    """Which part of a job is that of this process, where `jax.distributed` runs several."""
+    """Return the part of a job for this process, where `jax.distributed` runs several."""
     count = jax.process_count()
     return (jax.process_index(), count) if count > 1 else None
 

@@ -103,7 +103,7 @@ def _tables(store: Store, start: int, count: int | None) -> Iterator[pa.Table]:
 
 
 def _contain(table: pa.Table, words: str) -> pa.ChunkedArray:
-    """Which rows contain what is searched."""
+    """Mask of the rows that contain the search words."""
     contains = pc.MatchSubstringOptions(words, ignore_case=True)
     found = None
     for name in _SEARCHED:

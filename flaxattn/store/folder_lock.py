@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Who may write in a folder: one job, or several that share it by parts.
+"""Locks on a folder: one job, or several that share it by parts.
 
 Locks are the operating system's, so they are gone with the process that held them, however it
 ended. What is in the folder is not known here.

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a job of extraction is asked and what it reports; requests checked before work begins.
+"""Request and report of an extraction job; requests are checked before work begins.
 
 How a job runs is in `run`; a plan is made by `planning`.
 """
@@ -32,7 +32,7 @@ Models = Pretrained | Mapping[str, Pretrained]
 
 @dataclasses.dataclass(frozen=True)
 class JobSpec:
-    """What a job is to do.
+    """Specification of a job.
 
     Attributes:
         inputs: files, patterns, folders, `-` for standard input, or two parallel text files.
@@ -55,7 +55,7 @@ class JobSpec:
 
 @dataclasses.dataclass(frozen=True)
 class JobReport:
-    """What became of a job.
+    """Report of a job.
 
     Attributes:
         store: its folder.
@@ -132,7 +132,7 @@ def check_request(models: Sequence[Pretrained], asked: JobSpec) -> None:
 def prepare_arguments(
     model: Pretrained, asked: JobSpec, files: Sequence[InputFile]
 ) -> tuple[JobPlan, Any, Any]:
-    """What `planning.prepare` and `planning.make_plan` take: a plan without shards, and measures.
+    """Return the arguments of `make_plan`: a plan without shards, and measures of texts.
 
     Args:
         model: that reads the texts.
@@ -148,7 +148,7 @@ def prepare_arguments(
 
 
 def report_of(store: Path, works: Sequence[StoreWork], seconds: float = 0.0) -> JobReport:
-    """What there is before anything is computed.
+    """Report the state of a store before anything is computed.
 
     Args:
         store: the folder.

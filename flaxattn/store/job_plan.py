@@ -28,7 +28,7 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Settings:
-    """What else decides what a store holds.
+    """Other settings that decide the content of a store.
 
     Attributes:
         truncate: whether texts over the model's limit are cut.
@@ -65,7 +65,7 @@ class ShardPlan:
 
 @dataclass(frozen=True)
 class JobPlan:
-    """What is asked, and, once a corpus was gone through, its texts cut into shards.
+    """Request of a job and, once the corpus was read, its texts cut into shards.
 
     Attributes:
         files: fingerprints of the corpus.
@@ -98,7 +98,7 @@ class JobPlan:
     format: int = FORMAT
 
     def compare(self, other: "JobPlan") -> list[str]:
-        """What is asked differently, in words; empty where a store of one is a store of the other.
+        """Describe differences between two requests; empty if their stores would be the same.
 
         Args:
             other: the later one. Where files lie, what the model is called, and the version of
@@ -141,7 +141,7 @@ class JobPlan:
         return hashlib.sha256(json.dumps(self._asked(), sort_keys=True).encode()).hexdigest()
 
     def _asked(self) -> dict[str, Any]:
-        """What decides the content of a store, by the names a person knows."""
+        """Settings that decide the content of a store, by the names a person knows."""
         model, fields = dataclasses.asdict(self.model), dataclasses.asdict(self.settings)
         model.pop("name")
         columns = {f"{k} column": v for k, v in dataclasses.asdict(self.columns).items()}

@@ -21,7 +21,7 @@ from flaxattn.store.verify_store import check_shard
 
 
 class Merged(NamedTuple):
-    """What became of a merge.
+    """Result of a merge.
 
     Attributes:
         shards: Shards in the new store.

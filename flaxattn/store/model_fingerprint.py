@@ -18,7 +18,7 @@ from flaxattn.pretrained.pretrained_model import Pretrained
 
 @dataclass(frozen=True)
 class ModelMark:
-    """What a model is made of.
+    """Fingerprint of a model's configuration, weights and tokenizer.
 
     Attributes:
         name: what it was loaded as; says nothing of what it is.

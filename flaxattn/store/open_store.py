@@ -92,7 +92,7 @@ class Store:
 
     @property
     def complete(self) -> bool:
-        """Whether every shard of the plan is there."""
+        """Return whether every shard of the plan is there."""
         return not self.missing
 
     @property
@@ -287,7 +287,7 @@ class Store:
                 yield from shard.table(_TABLES[table]).to_batches()
 
     def reductions(self) -> pa.Table:
-        """What was summed up over the corpus, merged over the shards that are there.
+        """Moments over the corpus, merged over the shards that are there.
 
         Returns:
             Rows of side, statistic, layer, head, offset, count, mean and m2, the sum of squared

@@ -106,7 +106,7 @@ def _tasks(todo: Sequence[int], workers: int) -> list[list[int]]:
 
 
 def _errand(works: Sequence[StoreWork], scratch: Path, options: Options) -> Errand:
-    """What workers are told, with the models saved where they see them."""
+    """Return the task of the workers, with the models saved where they can read them."""
     tries = scratch / "tries"
     tries.mkdir()
     folders = [scratch / f"model-{number}" for number in range(len(works))]
@@ -125,7 +125,7 @@ def _errand(works: Sequence[StoreWork], scratch: Path, options: Options) -> Erra
 def _rows(
     ray: Any, size: ClusterSize, errand: Errand, tasks: Sequence[Sequence[int]]
 ) -> Generator[dict[str, str], None, None]:
-    """What workers answer, task by task."""
+    """Yield the answers of the workers, task by task."""
     items = [{"numbers": json.dumps(numbers)} for numbers in tasks]
     pool = ray.data.ActorPoolStrategy(
         size=min(size.workers, len(tasks)), max_tasks_in_flight_per_actor=2
@@ -166,7 +166,7 @@ def _scratch(store: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[bool]:
-    """Whether nobody else held a folder; if so, it is held until the block ends."""
+    """Return whether nobody else held a folder; if so, it is held until the block ends."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         try:

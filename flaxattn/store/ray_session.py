@@ -31,7 +31,7 @@ _QUIET = {"RAY_BACKEND_LOG_LEVEL": "fatal"}
 
 @dataclass(frozen=True)
 class RayOptions:
-    """Which cluster, and how much of it.
+    """The cluster to use, and the share of it.
 
     Attributes:
         address: `HOST:PORT` of its head; `auto`, the cluster that this machine is part of; or
@@ -75,7 +75,7 @@ class ClusterSize(NamedTuple):
 
 
 def size_of(nodes: Sequence[Mapping[str, Any]], options: RayOptions) -> ClusterSize:
-    """How many workers there will be, and what each has.
+    """Return the number of workers and the resources of each.
 
     Args:
         nodes: what `ray.nodes()` returns.

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""What runs in each worker of a Ray cluster: shards by number, committed where they are computed.
+"""Worker of a Ray cluster: computes shards by number and commits them.
 
 A worker is told where things lie in the store and hears nothing else; it never imports Ray. How
 workers are found and given numbers is in `ray_engine`.
@@ -31,7 +31,7 @@ _TRIES = 5  # workers that may die over the same shards
 
 
 class Errand(NamedTuple):
-    """What every worker of a job is told.
+    """Task that every worker of a job receives.
 
     Attributes:
         stores: folders, absolute, one for each model.

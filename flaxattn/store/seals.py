@@ -27,7 +27,7 @@ _CRC32C = 4  # bytes after an index
 
 @dataclasses.dataclass(frozen=True)
 class Manifest:
-    """What a shard is and what its files must be.
+    """Manifest of a shard: its place in the plan and the seals of its files.
 
     Attributes:
         plan: sha256 of the plan it was made under.

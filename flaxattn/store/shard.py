@@ -61,7 +61,7 @@ class Shard:
         return self.manifest.traces["sides"]
 
     def __contains__(self, name: str) -> bool:
-        """Whether it has a file of this name."""
+        """Return whether it has a file of this name."""
         return name in self.manifest.files
 
     @cached_property

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the files of a shard hold: tables and arrays made of the traces of its texts.
+"""Files of a shard: tables and arrays made of the traces of its texts.
 
     texts.parquet   a row per text: example, id, file, line, text, text_b, truncated; its tokens and
                     where they begin; per side queries, keys and where the map begins
@@ -67,7 +67,7 @@ def lengths(trace: Trace) -> dict[str, int]:
 
 
 def describe(trace: Trace) -> dict[str, Any]:
-    """What all traces of a shard have in common, as JSON."""
+    """Describe what all traces of a shard have in common, as JSON."""
 
     def kind(array: Any, is_map: bool = False) -> list[Any]:
         return [array.dtype.name, *array.shape[5 if is_map else 4 :]]
@@ -134,7 +134,7 @@ def check(items: Sequence[Item], start: int, stop: int) -> dict[str, Any]:
 
 
 def _wrong(trace: Trace) -> str:
-    """What keeps a trace from being stored, if anything does."""
+    """Describe what keeps a trace from being stored; None if nothing does."""
     padded = [m for m in (trace.mask, trace.decoder_mask) if m is not None and not np.all(m)]
     if len(trace) != 1 or not trace.tokens:
         return f"it is a trace of {len(trace)} texts with tokens of {len(trace.tokens)}"
@@ -213,7 +213,7 @@ def _utf8(name: str) -> str:
 def _map_columns(
     side: str, records: list[AttentionRecord], sizes: list[dict[str, int]]
 ) -> dict[str, Any]:
-    """Where the maps of a side are, text by text."""
+    """Columns with the places of a side's maps, text by text."""
     where = places(side, "target" in sizes[0])
     shapes = np.array([map_shape(r, where, s) for r, s in zip(records, sizes, strict=True)])
     area = shapes.prod(axis=1)
@@ -258,7 +258,7 @@ def tokens_table(items: Sequence[Item]) -> pa.Table:
 
 
 def _beside(trace: Trace, kind: str) -> dict[str, Any]:
-    """What is known of each token of a text's source or target."""
+    """Columns with facts about each token of a text's source or target."""
 
     def first(rows: Any) -> Any:
         if rows is None or not len(rows):

@@ -46,7 +46,7 @@ __all__ = ["Item", "ShardReport", "commit", "remove_leftovers", "write_shard"]
 
 
 class ShardReport(NamedTuple):
-    """What became of a shard.
+    """Report of a shard.
 
     Attributes:
         number: The shard.

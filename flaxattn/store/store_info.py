@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a store holds, in numbers and names that fit a screen."""
+"""Description of a store, in numbers and names that fit a screen."""
 
 from typing import Any
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Where things are in a store of attention: names of files, arrays and columns, shapes, chunks.
+"""Layout of a store of attention: names of files, arrays and columns, shapes, chunks.
 
     plan.json  errors.jsonl  errors.sha256  inputs.parquet
     shards/00000/{manifest.json, texts.parquet, tokens.parquet, heads.parquet, reductions.parquet,
@@ -30,7 +30,7 @@ CHUNK = 16384  # values that are compressed and checked together
 
 
 class TokenSides(NamedTuple):
-    """Which tokens of a text the queries and the keys of a side are: `source` or `target`."""
+    """Token side of the queries and the keys of an attention: `source` or `target`."""
 
     queries: str
     keys: str
@@ -47,7 +47,7 @@ def shard_folder(store: Path, number: int) -> Path:
 
 
 def part_prefix(number: int) -> str:
-    """What the names of folders begin with in which this shard is being written."""
+    """Prefix of the names of folders in which this shard is being written."""
     return f".{shard_name(number)}."
 
 
@@ -57,7 +57,7 @@ def shard_numbers(names: Sequence[str]) -> list[int]:
 
 
 def places(side: str, with_target: bool) -> TokenSides:
-    """Which tokens a side's queries and keys are.
+    """Return the token sides of a side's queries and keys.
 
     Args:
         side: `encoder`, `decoder` or `cross`.
@@ -72,7 +72,7 @@ def places(side: str, with_target: bool) -> TokenSides:
 
 
 def rows_of(name: str, side: TokenSides) -> str:
-    """Which tokens an array or a statistic has one row for.
+    """Return the tokens for which an array or a statistic has one row each.
 
     Args:
         name: `query`, `key`, `entropy`, ….
@@ -82,7 +82,7 @@ def rows_of(name: str, side: TokenSides) -> str:
 
 
 def stored_dtype(dtype: str) -> np.dtype[Any]:
-    """How values lie on disk: bfloat16 as uint16, which every Zarr reader knows."""
+    """Dtype of values on disk: bfloat16 as uint16, which every Zarr reader knows."""
     return np.dtype("uint16" if dtype == "bfloat16" else dtype)
 
 
@@ -92,7 +92,7 @@ def value_dtype(dtype: str) -> np.dtype[Any]:
 
 
 def chunk_shape(shape: Sequence[int]) -> tuple[int, ...]:
-    """What of an array `[L, H, N, ...]` is compressed together: a stretch of one head."""
+    """Shape of a compressed chunk of an array `[L, H, N, ...]`: a stretch of one head."""
     rest = tuple(shape[3:])
     length = max(1, CHUNK // math.prod(rest))
     return (1, 1, max(1, min(length, shape[2])), *rest)

@@ -151,7 +151,7 @@ class HeadIndex:
 
     @property
     def shards(self) -> int:
-        """How many there are."""
+        """Number of shards."""
         return len(self._shards)
 
     @property

@@ -42,7 +42,7 @@ class Damage(NamedTuple):
 
 
 class Findings(NamedTuple):
-    """What a verification saw.
+    """Findings of a verification.
 
     Attributes:
         shards: Shards that are there.
@@ -149,7 +149,7 @@ def _where(folder: Path, name: str, manifest: Manifest) -> str:
 
 
 def _against(manifest: Manifest, spans: list[dict[str, int]]) -> Iterator[Damage]:
-    """What of a shard is not as the plan says."""
+    """Yield differences between a shard and the plan."""
     file = f"{SHARDS}/{shard_name(manifest.shard)}"
     if manifest.shard >= len(spans):
         yield Damage(file, f"the plan has {len(spans)} shards")
@@ -161,7 +161,7 @@ def _against(manifest: Manifest, spans: list[dict[str, int]]) -> Iterator[Damage
 
 
 def _listed(store: Path, plan: Mapping[str, Any]) -> Iterator[Damage]:
-    """What of the list of rows that were left out is not as it was written."""
+    """Describe damage to the list of rows that were left out."""
     settings, rows = (plan.get(name) for name in ("settings", "rows"))
     quarantined = isinstance(settings, dict) and settings.get("on_error") == "quarantine"
     due = quarantined and isinstance(rows, dict) and bool(rows.get("bad"))

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""What is known of the positions of one text before anybody looks at attention: `PositionLabels`.
+"""Labels of the positions of one text, known before attention is looked at: `PositionLabels`.
 
 Special pieces, segments, pieces of words, and the tree over the words where there is one. Which
 weights a head is judged by is decided from it in `terms`. No model, no file, no attention.
@@ -82,7 +82,7 @@ class PositionLabels:
 
     @property
     def pair(self) -> bool:
-        """Whether there are two texts."""
+        """Return whether there are two texts."""
         return bool((self.segments[self.plain] != self.segments[self.plain][:1]).any())
 
     def linked(self, asked: str, relations: Sequence[str]) -> list[Arc]:
@@ -102,7 +102,7 @@ class PositionLabels:
         ]
 
     def apart(self, word: int, other: int) -> bool:
-        """Whether two annotated words have pieces, none of them in common."""
+        """Return whether two annotated words have pieces, none of them in common."""
         one, two = self.words[word], self.words[other]
         return bool(one) and bool(two) and (one[-1] < two[0] or two[-1] < one[0])
 
@@ -151,7 +151,7 @@ def layout_of(
 
 
 def is_punctuation(piece: str) -> bool:
-    """Whether every character of a piece is punctuation."""
+    """Return whether every character of a piece is punctuation."""
     return all(unicodedata.category(character)[0] == "P" for character in piece)
 
 

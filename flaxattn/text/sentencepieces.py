@@ -142,7 +142,7 @@ class SentencePieces:
         )
 
     def count(self, texts: Sequence[str]) -> list[int]:
-        """How many tokens each text has, the closing one counted, before any is cut.
+        """Count the tokens of each text before any is cut, the closing one included.
 
         Args:
             texts: checked ones, see `encode`.

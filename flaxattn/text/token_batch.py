@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""What reading text gives, and what every tokenizer of a model can do. No tokenizer is here."""
+"""Batches of tokens, and the protocol of tokenizers. No tokenizer is here."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ class TokenBatch:
 
 
 class Reader(Protocol):
-    """What a model needs of a tokenizer, whatever is behind it."""
+    """Protocol of a tokenizer, as models need it."""
 
     @property
     def vocab_size(self) -> int:
@@ -78,7 +78,7 @@ class Reader(Protocol):
 def tokens_to_cut(
     total: int, limit: int | None, extra: int, truncate: bool, number: int, text: str
 ) -> int:
-    """How many tokens of a text must go.
+    """Return the number of tokens of a text that must be cut.
 
     Args:
         total: tokens of the text, special ones counted.

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Where the pieces of a stored text stand in it, told by the pieces themselves: no tokenizer.
+"""Character spans of the tokens of a stored text, found without its tokenizer.
 
 Case, accents, blanks and control characters are looked over on both sides. Which word a piece
 belongs to is told from these spans in `flaxattn.text.words`.
@@ -72,7 +72,7 @@ def _folded(text: str) -> str:
 
 
 def _end_of_word(text: str, letters: Sequence[tuple[str, int]], at: int) -> int:
-    """Where a word ends of which the model knows nothing."""
+    """Return the end of a word that the vocabulary does not know."""
     stop = at + 1
     while stop < len(letters) and letters[stop][1] == letters[at][1]:  # … is three letters
         stop += 1
@@ -87,7 +87,7 @@ def _end_of_word(text: str, letters: Sequence[tuple[str, int]], at: int) -> int:
 
 
 def _alone(letter: str) -> bool:
-    """Whether BERT parts it from its neighbours: a mark, or a Chinese character."""
+    """Return whether BERT parts it from its neighbours: a mark, or a Chinese character."""
     ascii_mark = letter.isascii() and letter.isprintable() and not letter.isalnum()
     ideograph = unicodedata.name(letter, "").startswith("CJK")
     return ascii_mark or ideograph or unicodedata.category(letter)[0] == "P"

@@ -174,7 +174,7 @@ class Tokenizer:
         return self._batch(rows, cut, pad_to)
 
     def count(self, texts: Sequence[str], pairs: Sequence[str] | None = None) -> list[int]:
-        """How many tokens each text or pair has, special ones counted, before any is cut.
+        """Count the tokens of each text or pair before any is cut, special ones included.
 
         Args:
             texts: checked ones, see `encode`.

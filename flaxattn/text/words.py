@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which word each token belongs to: words that spaces part, or those that somebody marked.
+"""Word of each token: words between spaces, or words that a user marked.
 
 Told from a text and offsets where a text was read, and from what a decoder makes of the ids where
 it was written, so it holds for any tokenizer. It knows none.

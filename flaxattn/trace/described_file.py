@@ -19,7 +19,7 @@ from flaxattn.errors import InputError
 
 
 class FileKind(NamedTuple):
-    """What such a file holds.
+    """Kind of a file: its name in messages, its header key, and advice.
 
     Attributes:
         name: Of the content, in messages.

@@ -244,7 +244,7 @@ def _check_rows(side: str, weights: Any, mask: Bool[np.ndarray, "B Q"] | None) -
 
 
 def _hooks(cache: Any) -> dict[tuple[str, str], dict[int, dict[str, Any]]]:
-    """What was cached of attention: by stack and kind, then layer, then field of a record."""
+    """Cached arrays of attention: by stack and kind, then layer, then field of a record."""
     found: dict[tuple[str, str], dict[int, dict[str, Any]]] = {}
     for name in cache.keys():  # noqa: SIM118  # a cache iterates over values in some versions
         match = _HOOK.fullmatch(str(name))

@@ -34,7 +34,7 @@ SIDES = ("encoder", "decoder", "cross")
 )
 @dataclasses.dataclass(frozen=True)
 class AttentionRecord:
-    """What one attention stack saw. A pytree; fields that were not asked for are None.
+    """Attention record of one stack: a pytree; fields that were not captured are None.
 
     The leading axis runs over `layers`. A record sown by a single module has no such axis and an
     empty `layers`.
@@ -217,7 +217,7 @@ def _at(name: str, array: Array, queries: Any, keys: Any) -> Array:
 def _inside(
     window: tuple[int, int] | None, places: np.ndarray
 ) -> tuple[np.ndarray, tuple[int, int] | None]:
-    """Where real positions are stored, and the window as it counts them."""
+    """Return the places where real positions are stored, and the window as it counts them."""
     if window is None:
         return places, None
     chosen = places[(places >= window[0]) & (places < window[1])]
@@ -269,7 +269,7 @@ def with_pruned(
 
 
 def _nothing(name: str, array: Array) -> Array:
-    """What a field holds of a head that has no key to attend to."""
+    """Value of a field for a head that has no key to attend to."""
     value = 0.0
     if name in ("scores", "stats.lse"):
         value = -jnp.inf

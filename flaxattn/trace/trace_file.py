@@ -92,7 +92,7 @@ def _tensors(trace: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _numbers(seen: AttentionRecord) -> dict[str, Any]:
-    """What a record says beside its arrays, and the order of its statistics."""
+    """Numbers of a record beside its arrays, and the order of its statistics."""
     return {n: getattr(seen, n) for n in _NUMBERS} | {"stats": list(seen.stats)}
 
 
@@ -113,7 +113,7 @@ def _digest_of(head: Mapping[str, Any]) -> str:
 
 
 def _head(file: Path, said: str, tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """What the header says, once it and the tensors are known to be what was written."""
+    """Return the header, once it and the tensors are verified."""
     try:
         known = json.loads(said)
         head, digest = known["head"], known["sha256"]

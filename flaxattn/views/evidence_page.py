@@ -48,7 +48,7 @@ class Numbers:
 
 @dataclasses.dataclass(frozen=True)
 class EvidenceReport:
-    """What a page tells beside its claims.
+    """Texts and numbers of a page beside its claims.
 
     Attributes:
         title: Of the page.
@@ -170,7 +170,7 @@ def _claim(claim: Claim, places: Mapping[int, int]) -> dict[str, Any]:
 
 
 def _lacking(claims: Sequence[Claim], places: Mapping[int, int]) -> str:
-    """How many texts and claims the page has something of, in words."""
+    """Describe how many texts and claims the page leaves out."""
     every = {shown.text for claim in claims for shown in claim.texts}
     without = sum(not any(shown.text in places for shown in claim.texts) for claim in claims)
     if not claims:

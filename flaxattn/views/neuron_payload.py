@@ -46,7 +46,7 @@ _NO_NUMBERS = (
 
 @dataclasses.dataclass(frozen=True)
 class SoftmaxTerms:
-    """What stands between q·k and a weight: softmax(scale q·k + bias), masked.
+    """Terms between q·k and a weight: softmax(scale q·k + bias), masked.
 
     Attributes:
         scale: Factor on q·k.
@@ -82,7 +82,7 @@ def require_neuron(trace: Trace) -> None:
 def shape_neuron(
     seen: AttentionRecord, one: Trace, side: str, layers: Sequence[int], blocks: Blocks, prefix: str
 ) -> dict[str, Any] | None:
-    """What the neuron level shows of one side of one sequence.
+    """Return the data of the neuron level for one side of one sequence.
 
     Costs two softmaxes over all pairs of the chosen layers, in NumPy.
 
@@ -134,7 +134,7 @@ def shape_neuron(
 
 
 def _is_vector(block: str) -> bool:
-    """Whether a block was put here, by its name: `0/encoder/query/3`."""
+    """Return whether a block was put here, by its name: `0/encoder/query/3`."""
     return block.split("/")[2] in _PROJECTIONS
 
 
@@ -236,7 +236,7 @@ def _candidates(
 def _choose_precision(
     seen: AttentionRecord, one: Trace, side: str, layers: Sequence[int], taken: int
 ) -> str:
-    """How numbers are stored beside those that have taken room already: exactly where they are few.
+    """Choose the precision of stored numbers, given the bytes already taken: exact for few numbers.
 
     Raises:
         InputError: If they are too many.

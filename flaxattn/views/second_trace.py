@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a page holds of a second trace of the same texts: its weights, and how far its heads differ.
+"""Second trace of the same texts on a page: its weights, and the divergence of its heads.
 
 The browser takes the difference. `levels.py` makes the page, `doors.py` has the public name.
 """
@@ -123,7 +123,7 @@ def without_vectors(trace: Trace) -> Trace:
 def told_divergence(
     missing: Mapping[tuple[str, int, int], int], texts: int, names: Sequence[str]
 ) -> str:
-    """What the divergence of heads was measured on, and which heads it leaves out.
+    """Describe what the divergence of heads was measured on, and which heads it leaves out.
 
     Args:
         missing: By side, layer and head, the texts on which a head could not be compared.

@@ -61,7 +61,7 @@ class TextServer(ThreadingHTTPServer):
 
     @property
     def address(self) -> str:
-        """Where a browser finds it."""
+        """Address of the page for a browser."""
         return f"http://{HOST}:{self.server_port}/"
 
     def _page(self, example: int) -> str:
@@ -164,7 +164,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(data)
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """What http.server refuses itself, such as a line that is no request."""
+        """Answer requests that http.server refuses itself, such as a line that is no request."""
         self.close_connection = True
         self._refuse(int(code), message or "This request cannot be read.")
 

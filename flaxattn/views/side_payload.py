@@ -109,7 +109,7 @@ def one_side(
 
 
 def check_side(asked: str | None, names: Sequence[str]) -> str | None:
-    """What was asked for.
+    """Check the side that was asked for.
 
     Raises:
         InputError: If it is not there.
@@ -120,7 +120,7 @@ def check_side(asked: str | None, names: Sequence[str]) -> str | None:
 
 
 def side_names(found: Mapping[str, Any]) -> list[str]:
-    """What a page of these sides can show; the joined square needs all three."""
+    """Names of the sides that a page can show; the joined square needs all three."""
     return [*found, *([ALL] if len(found) == 3 else [])]
 
 
@@ -227,7 +227,7 @@ def shape_side(
 def shape_likeness(
     weights: Float[np.ndarray, "L H Q K"], blocks: Blocks, block: str
 ) -> dict[str, Any]:
-    """How alike heads are, as a page holds it.
+    """Return distances between heads in the form a page holds.
 
     Args:
         weights: Rows that sum to one.
@@ -252,7 +252,7 @@ def _source(one: Trace) -> dict[str, Any]:
 
 
 def _read(one: Trace) -> dict[str, Any]:
-    """What a decoder read; without an encoder, that is the text itself."""
+    """Tokens that a decoder read; without an encoder, those of the text itself."""
     tokens = one.decoder_tokens or one.written
     if not tokens:
         return _source(one)
@@ -286,7 +286,7 @@ def _text(
     boundary: int | None = None,
     words: Sequence[int | None] | None = None,
 ) -> dict[str, Any]:
-    """What the page says about a text; tokens that draw nothing are made visible."""
+    """Text fields of a page; tokens that draw nothing are made visible."""
     return {
         "tokens": [visible(token) for token in tokens],
         "special": [] if special is None else np.flatnonzero(special).tolist(),
@@ -296,7 +296,7 @@ def _text(
 
 
 def _boundary(one: Trace) -> int | None:
-    """Where sentence B begins; None if the text is not one A followed by one B."""
+    """Position at which sentence B begins; None if the text is not one A followed by one B."""
     if one.segments is None:
         return None
     segments = one.segments[0]
@@ -308,7 +308,7 @@ def _boundary(one: Trace) -> int | None:
 def side_measures(
     one: Trace, side: str, seen: AttentionRecord, layers: Sequence[int]
 ) -> list[list[dict[str, Any]]]:
-    """What each head of the chosen layers does.
+    """Measures of each head of the chosen layers.
 
     Args:
         one: A sequence without padding.
@@ -355,7 +355,7 @@ def _finite(values: Mapping[str, float]) -> dict[str, float]:
 
 
 def _measure(measure: CrossMeasures | HeadMeasures) -> dict[str, Any]:
-    """What a head does in this text; measures that this text does not have are left out."""
+    """Measures of a head in this text; those that the text does not have are left out."""
     known = [name for name in _MEASURES if hasattr(measure, name)]
     does = "not a number" if math.isnan(measure.entropy) else measure.does
     return {"does": does} | _finite({name: getattr(measure, name) for name in known})

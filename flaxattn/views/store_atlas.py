@@ -144,7 +144,7 @@ def _start(
     side: str | None,
     theme: Theme | None,
 ) -> dict[str, Any]:
-    """What shows at first."""
+    """Initial state of the page."""
     shown = check_side(known.get("side") if side is None else side, list(sides))
     about = sides[shown or next(iter(sides))]
     asked = known.get("layer", about["layers"][0]) if layer is None else layer

@@ -39,7 +39,7 @@ TITLES = {
 
 
 class Beside(TypedDict, total=False):
-    """What a page can show beside the attention of a trace."""
+    """Data that a page can show beside the attention of a trace."""
 
     weights: Given | None
     effects: Effects | Sequence[Effects] | None
@@ -165,7 +165,7 @@ def _precision(
     kinds: Mapping[str, WeightKind],
     copies: int = 1,
 ) -> Precision:
-    """How the weights of all sequences are stored, if they fit a page; every kind, every trace."""
+    """Precision of the weights of all sequences that fits a page; every kind, every trace."""
     kept = {name: copies + sum(name in kind.sides for kind in kinds.values()) for name in layers}
     shapes = [
         [
@@ -197,7 +197,7 @@ def _start(
     layer: int | None,
     heads: Sequence[int] | None,
 ) -> dict[str, Any]:
-    """What shows at first: what is asked for, else what the state says, else what is usual."""
+    """Initial state: what is asked for, else what the state says, else the default."""
     names = side_names(layers)
     usual_side = "cross" if "cross" in names else names[0]
     shown = check_side(known.get("side") if side is None else side, names) or usual_side

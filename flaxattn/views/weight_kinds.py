@@ -54,7 +54,7 @@ class Scaled:
 
     @property
     def unit(self) -> str:
-        """What 1 stands for, in words."""
+        """Name of the value that 1 stands for."""
         if self.shares:
             return "rows sum to 1"
         what = "size" if self.signed else "value"
@@ -77,12 +77,12 @@ class WeightKind:
 
     @property
     def label(self) -> str:
-        """How it reads."""
+        """Label of the kind."""
         return LABELS.get(self.name, (self.name, ""))[0]
 
     @property
     def about(self) -> str:
-        """What it is, in words; empty of a name that is not known."""
+        """Description of the kind; empty for an unknown name."""
         return LABELS.get(self.name, ("", ""))[1]
 
     def scaled(
@@ -255,7 +255,7 @@ def _with_heads(array: np.ndarray) -> np.ndarray:
 
 
 def _fits(array: np.ndarray, shape: tuple[int, ...]) -> bool:
-    """Whether an array of one text belongs beside weights `[L, 1, H, Q, K]` of it."""
+    """Return whether an array of one text belongs beside weights `[L, 1, H, Q, K]` of it."""
     layers, _, heads, queries, keys = shape
     return array.shape in ((layers, heads, queries, keys), (layers, 1, queries, keys))
 

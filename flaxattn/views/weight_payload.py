@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a page holds of weights other than attention, and of what ablation says of heads.
+"""Attribution maps on a page, and effects of ablation.
 
 Arrays are fitted and scaled by `kinds.py`; `sides.py` shapes attention itself.
 """
@@ -24,7 +24,7 @@ _MASKS = {"decoder_head_mask": "decoder", "cross_attn_head_mask": "cross"}
 
 
 class Effects(Protocol):
-    """What `flaxattn.ablate` and `flaxattn.head_importance` return."""
+    """Results of `flaxattn.ablate` and `flaxattn.head_importance`."""
 
     @property
     def kind(self) -> str:
@@ -33,7 +33,7 @@ class Effects(Protocol):
 
     @property
     def means(self) -> Mapping[str, Float[np.ndarray, "L H"]]:
-        """Of every head of the model, by name of the mask."""
+        """Mean effect of every head of the model, by name of the mask."""
         ...
 
     @property
@@ -43,7 +43,7 @@ class Effects(Protocol):
 
     @property
     def texts(self) -> int:
-        """How many it was measured on."""
+        """Number of texts it was measured on."""
         ...
 
 

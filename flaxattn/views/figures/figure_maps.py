@@ -46,7 +46,7 @@ class Maps:
     signed: bool = False
 
     def titles(self, layers: Sequence[int], heads: Sequence[int]) -> list[list[str]]:
-        """What stands above each map: its head, what 1 stands for, and how many are NaN."""
+        """Titles of the maps: head, the value that 1 stands for, and the number of NaN."""
         scales = ["" if self.shares else f"\n1 = {peak:.4g}" for peak in self.peaks]
         scales = scales or [""] * len(layers)
         missing = np.isnan(self.values).sum((2, 3))

@@ -143,7 +143,7 @@ def _values(
 
 
 def _effects(sides: Mapping[str, np.ndarray], measure: str, side: str | None) -> HeadValues:
-    """What was measured of every head of the model."""
+    """Effects of every head of the model."""
     if side is not None and side not in sides:
         raise InputError(f"There is no {measure} of {side}.\nThere is {', '.join(sides)}.")
     name = side or next(iter(sides))
@@ -152,7 +152,7 @@ def _effects(sides: Mapping[str, np.ndarray], measure: str, side: str | None) ->
 
 
 def unit(measure: str) -> str:
-    """How a bar that explains colours names a measure."""
+    """Name of a measure beside a colour bar."""
     return f"{measure} ({_UNITS[measure]})" if measure in _UNITS else measure
 
 
@@ -167,7 +167,7 @@ def add_bar(ax: "Axes", image: Any, label: str) -> None:
 def _places(
     source: Trace | Store, found: HeadValues, order: Order
 ) -> tuple[Int[np.ndarray, "Y X"], list[int]]:
-    """Which head, counted layer by layer, each square is (-1 for none); rows that begin groups."""
+    """Head of each square, counted layer by layer (-1 for none), and rows that begin groups."""
     count, width = found.values.size, len(found.heads)
     if order == "grid":
         return np.arange(count).reshape(-1, width), []

@@ -139,7 +139,7 @@ def read_neuron(
 
 
 def _misfit(neuron: Neuron) -> str:
-    """What to say if the drawn scores do not lead to the weights."""
+    """Return the note for drawn scores that do not lead to the weights."""
     rest = np.exp(neuron.scaled - np.nanmax(neuron.scaled, initial=-np.inf))
     rest = np.nan_to_num(rest)
     apart = np.abs(rest / max(rest.sum(), 1e-30) - neuron.softmax).max()
