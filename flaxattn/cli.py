@@ -58,12 +58,14 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-_VERSION = typer.Option("--version", callback=_print_version, is_eager=True, help="Print it.")
+_VERSION = typer.Option(
+    "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+)
 
 
 @app.callback()
 def _options(
-    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")] = False,
     version: Annotated[bool, _VERSION] = False,
 ) -> None:
     del debug, version  # `main` reads debug itself: it must know even if parsing fails
@@ -71,12 +73,12 @@ def _options(
 
 @app.command()
 def demo(
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder to write to.")] = Path(
+    out: Annotated[Path, typer.Option("--out", "-o", help="Output folder.")] = Path(
         "flaxattn-demo"
     ),
     model: Model = "tiny-bert",
 ) -> None:
-    """Extract, measure and show attention on a few built-in sentences."""
+    """Extract, measure and show attention on built-in sentences."""
     from flaxattn.commands.demo import run
 
     run(out, model, _out)
@@ -86,7 +88,7 @@ def demo(
 def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a list.")] = False,
 ) -> None:
-    """Print versions, devices, and which attention kernel would run and why."""
+    """Print versions, devices, and the attention kernel in use."""
     from flaxattn.commands import doctor as report
 
     typer.echo(report.as_json() if as_json else report.as_text())
@@ -94,19 +96,27 @@ def doctor(
 
 @app.command()
 def bench(
-    case: Annotated[list[str] | None, typer.Option(help="Named case; repeat for several.")] = None,
-    request: Annotated[list[str] | None, typer.Option(help="What to ask; repeat.")] = None,
-    dtype: Annotated[str | None, typer.Option(help="Default bfloat16, on CPU float32.")] = None,
-    rounds: Annotated[int, typer.Option(help="How often each contender is timed.")] = 20,
-    seed: Annotated[int, typer.Option(help="Of the arrays.")] = 0,
-    torch_python: Annotated[
-        str | None, typer.Option(help="Another Python that has torch; '' for no torch.")
+    case: Annotated[
+        list[str] | None, typer.Option(help="Name of a case; repeat for several.")
     ] = None,
-    out: Annotated[Path, typer.Option("--out", "-o", help="The results.")] = Path(
+    request: Annotated[
+        list[str] | None, typer.Option(help="Name of a request; repeat for several.")
+    ] = None,
+    dtype: Annotated[
+        str | None, typer.Option(help="Dtype of the arrays; default bfloat16, on CPU float32.")
+    ] = None,
+    rounds: Annotated[
+        int, typer.Option(help="Number of rounds in which each contender is timed.")
+    ] = 20,
+    seed: Annotated[int, typer.Option(help="Random seed of the arrays.")] = 0,
+    torch_python: Annotated[
+        str | None, typer.Option(help="Python with torch to compare with; '' for no torch.")
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="File for the results.")] = Path(
         "flaxattn-bench.json"
     ),
 ) -> None:
-    """Time attention beside plain XLA, cuDNN and torch, and write the results."""
+    """Time attention beside plain XLA, cuDNN and torch."""
     from flaxattn.benchmarks import bench as benchmark
 
     try:
@@ -143,24 +153,30 @@ app.add_typer(_tokenizer, name="tokenizer")
 
 @_tokenizer.callback()
 def tokenizer() -> None:
-    """Learn a vocabulary from text."""
+    """Train a tokenizer."""
 
 
 @_tokenizer.command("train")
 def train_tokenizer(
     files: Annotated[list[Path], typer.Argument(help="Text, JSONL or Parquet files, also .gz.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the tokenizer.")],
-    vocab_size: Annotated[int, typer.Option(help="Pieces, the five special ones counted.")] = 30522,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Output folder for the tokenizer.")],
+    vocab_size: Annotated[
+        int, typer.Option(help="Size of the vocabulary, the five special tokens included.")
+    ] = 30522,
     lowercase: Annotated[
-        bool, typer.Option("--lowercase/--cased", help="Fold case and strip accents, or not.")
+        bool, typer.Option("--lowercase/--cased", help="Fold case and strip accents.")
     ] = True,
-    max_length: Annotated[int, typer.Option(help="Longest input it names to its users.")] = 512,
-    text_column: Annotated[str, typer.Option(help="Of JSONL, Parquet, CSV and TSV.")] = "text",
+    max_length: Annotated[
+        int, typer.Option(help="Longest input in tokens that the tokenizer declares.")
+    ] = 512,
+    text_column: Annotated[
+        str, typer.Option(help="Column or key of the text in JSONL, Parquet, CSV and TSV.")
+    ] = "text",
     on_error: Annotated[
         str, typer.Option(help="Rows that cannot be used: fail, skip or quarantine.")
     ] = "fail",
 ) -> None:
-    """Learn a WordPiece vocabulary from files, which may be larger than memory."""
+    """Learn a WordPiece vocabulary from files of any size."""
     training = importlib.import_module("flaxattn.train.tokenizer_training")
     learnt, bad = training.learn_tokenizer(
         files,
@@ -194,12 +210,12 @@ class _LazyTrain(TyperGroup):
 
 
 _train = typer.Typer(cls=_LazyTrain, rich_markup_mode=None)
-app.add_typer(_train, name="train", help="Turn a recipe into a checkpoint.")
+app.add_typer(_train, name="train", help="Train a model from a recipe.")
 
 
 @_train.callback()
 def train() -> None:
-    """Turn a recipe into a checkpoint."""
+    """Train a model from a recipe."""
 
 
 def main(arguments: list[str] | None = None) -> int:

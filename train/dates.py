@@ -246,10 +246,17 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m flaxattn.train.dates", description=str(__doc__).splitlines()[0]
     )
-    parser.add_argument("out", type=Path, help="folder to write to")
-    parser.add_argument("--count", type=int, default=ROWS, help="rows to train on")
-    parser.add_argument("--test-count", type=int, default=TEST_ROWS, help="rows of the others")
-    parser.add_argument("--seed", type=int, default=SEED, help="of the split and of the draws")
+    parser.add_argument("out", type=Path, help="Output folder.")
+    parser.add_argument("--count", type=int, default=ROWS, help="Number of training rows.")
+    parser.add_argument(
+        "--test-count",
+        type=int,
+        default=TEST_ROWS,
+        help="Number of rows of the dev and test parts.",
+    )
+    parser.add_argument(
+        "--seed", type=int, default=SEED, help="Random seed of the split and of the dates."
+    )
     given = parser.parse_args(words)
     try:
         found = write(given.out, given.count, given.test_count, given.seed)

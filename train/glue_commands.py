@@ -33,7 +33,10 @@ def glue(
     change: options.Change = None,
     on_error: options.OnError = None,
     trace_before_after: Annotated[
-        int, typer.Option(min=0, help="Dev examples whose attention is kept, before and after.")
+        int,
+        typer.Option(
+            min=0, help="Number of dev examples whose attention is stored, before and after."
+        ),
     ] = 0,
     fresh: options.Fresh = False,
     fallback: options.Fallback = False,
@@ -45,7 +48,10 @@ def glue(
     processes: options.Processes = None,
     process: options.Process = None,
 ) -> None:
-    """Fine-tune BERT on a task of GLUE, once per seed; the best on the dev set counts."""
+    """Fine-tune BERT on a GLUE task, once per seed.
+
+    The best seed on the dev set counts.
+    """
     recipe = _recipe(config, change, task, model, on_error)
     if print_config:
         from flaxattn.train.settings import to_yaml

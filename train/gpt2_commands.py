@@ -18,15 +18,15 @@ def gpt2_lm(
         list[Path] | None, typer.Option(help="Text, JSONL or Parquet files, also .gz.")
     ] = None,
     heldout: Annotated[
-        list[Path] | None, typer.Option(help="The same to judge by; default: a part of --data.")
+        list[Path] | None, typer.Option(help="Files to evaluate on; default a part of --data.")
     ] = None,
     out: options.Out = None,
     model: Annotated[
-        str | None, typer.Option(help="GPT-2 to go on from: built-in name, directory or Hub id.")
+        str | None, typer.Option(help="GPT-2 to start from: built-in name, directory or Hub id.")
     ] = None,
     tokenizer: Annotated[
         Path | None,
-        typer.Option(help="Directory of a tokenizer; default: the model's, or learn one."),
+        typer.Option(help="Directory of a tokenizer; default the model's, or learn one."),
     ] = None,
     config: options.Config = None,
     change: options.Change = None,
@@ -41,7 +41,10 @@ def gpt2_lm(
     processes: options.Processes = None,
     process: options.Process = None,
 ) -> None:
-    """Train a GPT-2 on text, a new one or one to go on from; it writes samples as it learns."""
+    """Train a GPT-2 on text, new or from a checkpoint.
+
+    Samples are generated as it learns.
+    """
     from flaxattn.train.gpt2_recipe import Gpt2Recipe
     from flaxattn.train.settings import read_recipe, to_yaml
 

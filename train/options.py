@@ -16,34 +16,40 @@ import typer
 if TYPE_CHECKING:
     from flaxattn.train.run_folder import RunFolder
 
-Out = Annotated[Path | None, typer.Option(help="Run directory; the model ends up in its model/.")]
+Out = Annotated[
+    Path | None, typer.Option(help="Run directory; the model is written to its model/.")
+]
 Config = Annotated[
     Path | None, typer.Option(help="Recipe as YAML, or the name of one that comes with flaxattn.")
 ]
 Change = Annotated[
-    list[str] | None, typer.Option("--set", help="One setting, such as steps=1000; repeat.")
+    list[str] | None,
+    typer.Option("--set", help="A setting, such as steps=1000; repeat for several."),
 ]
 OnError = Annotated[
     str | None, typer.Option(help="Rows that cannot be used: fail, skip or quarantine.")
 ]
-Fresh = Annotated[bool, typer.Option("--fresh", help="Do not resume; start again.")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Start again instead of resuming.")]
 Fallback = Annotated[
-    bool, typer.Option("--fallback", help="Go on from the checkpoint before a damaged one.")
+    bool, typer.Option("--fallback", help="Resume from the checkpoint before a damaged one.")
 ]
 AllowChanges = Annotated[
-    bool, typer.Option("--allow-changes", help="Go on with another recipe or other data.")
+    bool, typer.Option("--allow-changes", help="Resume with another recipe or other data.")
 ]
 TensorBoard = Annotated[
-    bool, typer.Option("--tensorboard", help="Write TensorBoard's event files too.")
+    bool, typer.Option("--tensorboard", help="Also write TensorBoard event files.")
 ]
 PrintConfig = Annotated[
-    bool, typer.Option("--print-config", help="Print the recipe and do nothing.")
+    bool, typer.Option("--print-config", help="Print the recipe without training.")
 ]
 Distributed = Annotated[
-    bool, typer.Option("--distributed", help="One of several processes; the cluster tells which.")
+    bool,
+    typer.Option("--distributed", help="Join the processes of a cluster, which describes itself."),
 ]
-Coordinator = Annotated[str | None, typer.Option(help="Address:port of process 0, of several.")]
-Processes = Annotated[int | None, typer.Option(help="How many processes there are.")]
+Coordinator = Annotated[
+    str | None, typer.Option(help="Address:port of process 0, of several processes.")
+]
+Processes = Annotated[int | None, typer.Option(help="Number of processes.")]
 Process = Annotated[int | None, typer.Option(help="Number of this process, from 0.")]
 
 

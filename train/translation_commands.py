@@ -41,14 +41,14 @@ class ManyFiles(TyperCommand):
 def translation(
     data: Data = None,
     dev: Annotated[
-        list[Path] | None, typer.Option(help="The same to judge by; default: a part of --data.")
+        list[Path] | None, typer.Option(help="Files to evaluate on; default a part of --data.")
     ] = None,
     out: options.Out = None,
     source_lang: Annotated[
-        str | None, typer.Option(help="Key or column of the language that is read.")
+        str | None, typer.Option(help="Key or column of the source language.")
     ] = None,
     target_lang: Annotated[
-        str | None, typer.Option(help="Key or column of the language that is written.")
+        str | None, typer.Option(help="Key or column of the target language.")
     ] = None,
     config: options.Config = None,
     change: options.Change = None,
@@ -63,7 +63,10 @@ def translation(
     processes: options.Processes = None,
     process: options.Process = None,
 ) -> None:
-    """Train an encoder-decoder on parallel text: a Transformer, or an RNN with attention."""
+    """Train an encoder-decoder on parallel text.
+
+    The model is a Transformer, or a recurrent network with attention.
+    """
     from flaxattn.train.settings import read_recipe, to_yaml
     from flaxattn.train.translation_recipe import TranslationRecipe
 

@@ -41,7 +41,7 @@ def ablate(
             "standard input.",
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the report.")] = Path(
+    out: Annotated[Path, typer.Option("--out", "-o", help="Output folder of the report.")] = Path(
         "report"
     ),
     model: Model = "tiny-bert",
@@ -58,24 +58,28 @@ def ablate(
     ] = "both",
     order: Annotated[
         str | None,
-        typer.Option(help="Of the pruning curve: importance (default if measured) or ablation."),
+        typer.Option(
+            help="Order of the pruning curve: importance (default if measured) or ablation."
+        ),
     ] = None,
     by_layer: Annotated[
         bool, typer.Option("--by-layer", help="Divide importances by the norm of their layer.")
     ] = False,
-    batch: Annotated[int, typer.Option(min=1, help="Texts of a batch.")] = 16,
-    limit: Annotated[int | None, typer.Option(min=1, help="Take no more texts than these.")] = None,
+    batch: Annotated[int, typer.Option(min=1, help="Number of texts per batch.")] = 16,
+    limit: Annotated[int | None, typer.Option(min=1, help="Largest number of texts.")] = None,
     truncate: Annotated[
         bool, typer.Option("--truncate", help="Cut texts that are too long.")
     ] = False,
     on_error: Annotated[str, typer.Option(help="Rows that cannot be used: fail or skip.")] = "fail",
-    seed: Annotated[int, typer.Option(help="Of the pieces that a masked model has to guess.")] = 0,
+    seed: Annotated[
+        int, typer.Option(help="Random seed of the tokens that a masked model has to predict.")
+    ] = 0,
     page: WithPage = True,
     sentences: Sentences = SENTENCES,
     evidence: Kept = KEPT,
     as_json: AsJson = False,
 ) -> None:
-    """Measure what every head is worth: the loss without it, its importance, the pruning curve.
+    """Measure the loss without each head, and its importance.
 
     The report is a folder with ablate.json, ablate.parquet (a row for each head), evidence.parquet
     (the texts that show best what heads are worth), ablate.png, and ablate.html, a page with these

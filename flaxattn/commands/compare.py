@@ -38,9 +38,10 @@ _APART = "divergence"
 
 def compare(
     first: Annotated[
-        str, typer.Argument(metavar="A", help="Model: name, directory or Hub id; or a store.")
+        str,
+        typer.Argument(metavar="A", help="First model (name, directory or Hub id), or a store."),
     ],
-    second: Annotated[str, typer.Argument(metavar="B", help="What is compared with it.")],
+    second: Annotated[str, typer.Argument(metavar="B", help="Second model or store.")],
     inputs: Annotated[
         list[str] | None,
         typer.Argument(
@@ -49,19 +50,19 @@ def compare(
             "standard input. Two stores have their texts.",
         ),
     ] = None,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the report.")] = Path(
+    out: Annotated[Path, typer.Option("--out", "-o", help="Output folder of the report.")] = Path(
         "report"
     ),
     text_column: TextColumn = "text",
     pair_column: SecondColumn = None,
     correction: Annotated[
-        str, typer.Option(help="For the number of tests: none, bonferroni or bh.")
+        str, typer.Option(help="Correction for the number of tests: none, bonferroni or bh.")
     ] = "bh",
-    alpha: Annotated[float, typer.Option(help="Level of the tests.")] = 0.05,
+    alpha: Annotated[float, typer.Option(help="Significance level of the tests.")] = 0.05,
     tau: Annotated[
-        float, typer.Option(help="A role wants a mean score above this; 1 is uniform attention.")
+        float, typer.Option(help="Mean score that a role must exceed; 1 is uniform attention.")
     ] = 3.0,
-    limit: Annotated[int | None, typer.Option(min=1, help="Take no more texts than these.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Largest number of texts.")] = None,
     truncate: Annotated[
         bool, typer.Option("--truncate", help="Cut texts that are too long.")
     ] = False,
@@ -71,7 +72,7 @@ def compare(
     evidence: Kept = KEPT,
     as_json: AsJson = False,
 ) -> None:
-    """Compare the attention of two models: divergence, cosine and paired tests of every head.
+    """Compare the attention of two models or stores, head by head.
 
     Of two encoders it also tells which heads took up or gave up roles, by layer, where both hold
     attention weights. The report is a folder with compare.json, compare.parquet (a row for each

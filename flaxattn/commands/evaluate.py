@@ -29,24 +29,28 @@ from flaxattn.files import write_text
 
 
 def evaluate(
-    model: Annotated[str | None, typer.Option(help="Directory of the model to judge.")] = None,
-    reference: Annotated[Path | None, typer.Option(help="Right translations, by line.")] = None,
-    source: Annotated[Path | None, typer.Option(help="What --model translates, by line.")] = None,
+    model: Annotated[str | None, typer.Option(help="Directory of the model to evaluate.")] = None,
+    reference: Annotated[
+        Path | None, typer.Option(help="Reference translations, one per line.")
+    ] = None,
+    source: Annotated[Path | None, typer.Option(help="Sources for --model, one per line.")] = None,
     hypothesis: Annotated[
-        Path | None, typer.Option(help="Translations, by line, instead of --model.")
+        Path | None, typer.Option(help="Translations, one per line, instead of --model.")
     ] = None,
     gold: Annotated[
-        Path | None, typer.Option(help="Right alignments, by line: i-j sure, i?j possible.")
+        Path | None,
+        typer.Option(help="Reference alignments, one sentence per line: i-j sure, i?j possible."),
     ] = None,
     alignment: Annotated[
-        Path | None, typer.Option(help="Found alignments, by line, instead of --model.")
+        Path | None,
+        typer.Option(help="Alignments to evaluate, one sentence per line, instead of --model."),
     ] = None,
     beam: Beam = 4,
     batch: Batch = 32,
     max_length: MaxLength = None,
     length_penalty: Penalty = None,
-    tokenize: Annotated[str, typer.Option(help="sacrebleu's tokeniser for BLEU.")] = "13a",
-    lowercase: Annotated[bool, typer.Option("--lowercase", help="BLEU without case.")] = False,
+    tokenize: Annotated[str, typer.Option(help="Tokenizer of sacrebleu for BLEU.")] = "13a",
+    lowercase: Annotated[bool, typer.Option("--lowercase", help="Ignore case in BLEU.")] = False,
     truncate: Truncate = False,
     data: Annotated[
         str | None, typer.Option(help="GLUE: folder of the task, or of all of GLUE.")
@@ -54,9 +58,11 @@ def evaluate(
     task: Annotated[
         str | None, typer.Option(help="GLUE: cola sst2 mrpc stsb qqp mnli qnli rte wnli ax.")
     ] = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="The metrics as JSON.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Print the metrics as JSON.")
+    ] = None,
     predictions: Annotated[
-        Path | None, typer.Option(help="GLUE: folder for its files of the test sets.")
+        Path | None, typer.Option(help="GLUE: output folder for predictions on the test sets.")
     ] = None,
     config: Annotated[Path | None, typer.Option(help="GLUE: recipe as YAML.")] = None,
     change: Annotated[
@@ -66,7 +72,7 @@ def evaluate(
         str | None, typer.Option(help="GLUE: bad rows: fail, skip or quarantine.")
     ] = None,
 ) -> None:
-    """Judge translations (BLEU, chrF), alignments (AER), or a model on a task of GLUE.
+    """Evaluate translations, alignments, or a model on a GLUE task.
 
     Translations: --reference with --hypothesis, or with --model and --source. Alignments: --gold
     with --alignment, or with --model, --source and --reference, which it then reads. GLUE: --data,

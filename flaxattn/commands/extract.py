@@ -56,33 +56,41 @@ def extract(
     ] = None,
     text_column: Annotated[str, typer.Option(help="Column or key of the text.")] = "text",
     pair_column: Annotated[
-        str | None, typer.Option(help="Of the second text, or of a translation's target.")
+        str | None,
+        typer.Option(help="Column or key of the second text, or of a translation's target."),
     ] = None,
     pair_file: _PairFiles = None,
     id_column: Annotated[
-        str | None, typer.Option(help="Of what texts are called; default FILE:LINE.")
+        str | None, typer.Option(help="Column or key of a text's name; default FILE:LINE.")
     ] = None,
     input_format: Annotated[
-        str | None, typer.Option(help="Of standard input and files without an ending; default txt.")
+        str | None,
+        typer.Option(
+            help="Format of standard input and of files without an extension; default txt."
+        ),
     ] = None,
     capture: Annotated[
         str | None,
         typer.Option(
-            help=f"Of {', '.join(_FIELDS)}, with commas; default weights, with --stats or "
-            "--reduce only what these need."
+            help=f"Fields to capture, separated by commas: {', '.join(_FIELDS)}; default "
+            "weights, with --stats or --reduce only what these need."
         ),
     ] = None,
     stats: Annotated[
         str | None,
         typer.Option(
-            help="Of lse, entropy, max, argmax, topk(k), distance, sum_sq, received, with commas; "
-            f"default {_STATS}."
+            help="Statistics to capture, separated by commas: lse, entropy, max, argmax, topk(k), "
+            f"distance, sum_sq, received; default {_STATS}."
         ),
     ] = None,
-    layers: Annotated[str | None, typer.Option(help="Such as 0,5-9; default all.")] = None,
-    heads: Annotated[str | None, typer.Option(help="Such as 0,5-9; default all.")] = None,
+    layers: Annotated[
+        str | None, typer.Option(help="Layers to capture, such as 0,5-9; default all.")
+    ] = None,
+    heads: Annotated[
+        str | None, typer.Option(help="Heads to capture, such as 0,5-9; default all.")
+    ] = None,
     dtype: Annotated[
-        str, typer.Option(help="Of weights: float32, float16, bfloat16 or uint8.")
+        str, typer.Option(help="Dtype of stored weights: float32, float16, bfloat16 or uint8.")
     ] = "float16",
     reduce: Annotated[
         str | None,
@@ -96,18 +104,24 @@ def extract(
     on_error: Annotated[
         str, typer.Option(help="Rows that cannot be used: fail, skip or quarantine.")
     ] = "fail",
-    max_texts: Annotated[int | None, typer.Option(min=1, help="Take no more than these.")] = None,
-    seed: Annotated[int, typer.Option(help="Of targets that are drawn.")] = 0,
+    max_texts: Annotated[int | None, typer.Option(min=1, help="Largest number of texts.")] = None,
+    seed: Annotated[int, typer.Option(help="Random seed for generated targets.")] = 0,
     batch_tokens: Annotated[
-        int | None, typer.Option(min=1, help="Positions of a batch, padding counted.")
+        int | None, typer.Option(min=1, help="Number of positions in a batch, padding included.")
     ] = None,
     workers: Annotated[
-        int, typer.Option(min=0, help="Processes that read texts; 0 reads in a thread.")
+        int,
+        typer.Option(
+            min=0, help="Number of processes that tokenize texts; 0 tokenizes in a thread."
+        ),
     ] = 0,
     shard: Annotated[
-        str | None, typer.Option(help="i/N: only shards i, i+N, i+2N, …; i counts from 0.")
+        str | None,
+        typer.Option(help="Part i of N of the job: shards i, i+N, i+2N, …; i counts from 0."),
     ] = None,
-    shard_texts: Annotated[int, typer.Option(min=1, help="Most texts of a shard.")] = 4096,
+    shard_texts: Annotated[
+        int, typer.Option(min=1, help="Largest number of texts per shard.")
+    ] = 4096,
     engine: ray_flags.Engine = "local",
     ray_address: ray_flags.Address = None,
     ray_workers: ray_flags.Workers = None,
@@ -115,14 +129,15 @@ def extract(
     ray_cpus: ray_flags.Cpus = None,
     ray_logs: ray_flags.Logs = False,
     fresh: Annotated[
-        bool, typer.Option("--fresh/--resume", help="Refuse a folder with an extraction.")
+        bool,
+        typer.Option("--fresh/--resume", help="Refuse a folder that already holds an extraction."),
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be written; write nothing.")
+        bool, typer.Option("--dry-run", help="Describe the job without writing anything.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """Extract the attention to every text of a corpus into a store; the same command resumes.
+    """Extract the attention of a corpus into a store, resumably.
 
     Read it with flaxattn.open_store, with plain zarr and with pyarrow.
     """

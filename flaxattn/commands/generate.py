@@ -26,31 +26,33 @@ _ESCAPES = {"n": "\n", "t": "\t", "\\": "\\"}
 def generate(
     prompt: Annotated[
         str,
-        typer.Argument(help="Text to go on with; - reads standard input, less its last newline."),
+        typer.Argument(help="Text to continue; - reads standard input, without its last newline."),
     ],
     model: Annotated[
         str, typer.Option(help="Built-in name, model directory, or Hugging Face Hub id.")
     ] = MODEL,
     max_new_tokens: Annotated[
-        int | None, typer.Option(min=1, help="Most pieces written; default the model's, or 64.")
+        int | None,
+        typer.Option(min=1, help="Largest number of generated tokens; default the model's, or 64."),
     ] = None,
-    samples: Annotated[int, typer.Option(min=1, help="How many texts to draw.")] = 1,
-    seed: Annotated[int | None, typer.Option(help="Of the draws; default 0.")] = None,
+    samples: Annotated[int, typer.Option(min=1, help="Number of texts to sample.")] = 1,
+    seed: Annotated[int | None, typer.Option(help="Random seed of the samples; default 0.")] = None,
     temperature: Annotated[
-        float | None, typer.Option(help="Below 1 the likely is drawn more often, above 1 less.")
+        float | None, typer.Option(help="Sampling temperature; below 1 prefers likely tokens.")
     ] = None,
     top_k: Annotated[
-        int | None, typer.Option(help="Draw from so many likeliest pieces; 0 for all.")
+        int | None, typer.Option(help="Sample from this many of the likeliest tokens; 0 for all.")
     ] = None,
     top_p: Annotated[
-        float | None, typer.Option(help="Draw from the likeliest pieces of this probability.")
+        float | None,
+        typer.Option(help="Sample from the likeliest tokens of this total probability."),
     ] = None,
-    num_beams: Annotated[
-        int, typer.Option(min=1, help="Texts kept while looking for the likeliest one.")
-    ] = 1,
+    num_beams: Annotated[int, typer.Option(min=1, help="Number of beams.")] = 1,
     stop: Annotated[
         list[str] | None,
-        typer.Option(help=r"End before this string, in which \n is a line break; repeat."),
+        typer.Option(
+            help="Stop before this string, in which \\n is a line break; repeat for several."
+        ),
     ] = None,
     view: Annotated[
         bool, typer.Option("--view", help="Write a page with the attention of the first text.")
@@ -59,7 +61,7 @@ def generate(
         Path | None, typer.Option("--out", "-o", help=f"That page; default {_PAGE}.")
     ] = None,
 ) -> None:
-    """Go on with a text; it is shown while it is written.
+    """Continue a text; tokens are printed as they are generated.
 
     Without more the likeliest piece is taken at every step, unless the model's
     generation_config.json says otherwise. Pieces are drawn where --samples, --seed, --temperature,

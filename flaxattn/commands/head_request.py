@@ -30,38 +30,39 @@ Inputs = Annotated[
         "the folder of a store, which needs no model.",
     ),
 ]
-Out = Annotated[Path, typer.Option("--out", "-o", help="Folder of the report.")]
+Out = Annotated[Path, typer.Option("--out", "-o", help="Output folder of the report.")]
 Model = Annotated[str, typer.Option(help="Built-in name, directory, or Hub id.")]
-Limit = Annotated[int | None, typer.Option(min=1, help="Take no more texts than these.")]
+Limit = Annotated[int | None, typer.Option(min=1, help="Largest number of texts.")]
 Trees = Annotated[
     list[Path] | None,
     typer.Option(help="CoNLL-U with the trees of a store's texts, in its order; repeat for more."),
 ]
 Lengths = Annotated[
     str | None,
-    typer.Option(help=f"Only texts of so many positions, such as {_RANGE}: scores vary with it."),
+    typer.Option(
+        help=f"Fewest and most positions of a text, such as {_RANGE}; scores vary with length."
+    ),
 ]
 TextColumn = Annotated[str, typer.Option(help="Column or key of the text.")]
 SecondColumn = Annotated[
-    str | None, typer.Option(help="Of the second text, or of a translation's target.")
+    str | None, typer.Option(help="Column or key of the second text, or of a translation's target.")
 ]
 LabelColumn = Annotated[
-    str | None, typer.Option(help="Of the number of the class, for a classifier.")
+    str | None, typer.Option(help="Column or key of the class number, for a classifier.")
 ]
 Architecture = Annotated[
-    str | None, typer.Option(help="Architecture to load it as, such as BertForMaskedLM.")
+    str | None, typer.Option(help="Architecture to load the model as, such as BertForMaskedLM.")
 ]
-PairColumn = Annotated[str | None, typer.Option(help="Of the second text.")]
+PairColumn = Annotated[str | None, typer.Option(help="Column or key of the second text.")]
 Truncate = Annotated[bool, typer.Option("--truncate", help="Cut texts over the model's limit.")]
 OnError = Annotated[str, typer.Option(help="Texts that cannot be used: fail, skip or quarantine.")]
 BatchTokens = Annotated[
-    int | None, typer.Option(min=1, help="Positions of a batch, padding counted.")
+    int | None, typer.Option(min=1, help="Number of positions in a batch, padding included.")
 ]
 Side = Annotated[
     str | None,
     typer.Option(
-        help="encoder, decoder or cross; default cross-attention where there is any, of other "
-        "models the only side."
+        help="Attention to report: encoder, decoder or cross; default cross where there is any."
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the report's JSON.")]
@@ -69,8 +70,8 @@ WithPage = Annotated[
     bool,
     typer.Option("--page/--no-page", help="Write the page with the texts that show each claim."),
 ]
-Sentences = Annotated[int, typer.Option(min=1, help="Most texts of the page.")]
-Kept = Annotated[int, typer.Option(min=1, help="Texts kept for each claim and head.")]
+Sentences = Annotated[int, typer.Option(min=1, help="Largest number of texts on the page.")]
+Kept = Annotated[int, typer.Option(min=1, help="Number of texts kept for each claim and head.")]
 SENTENCES, KEPT = 40, 5  # of the page, and for each claim
 
 

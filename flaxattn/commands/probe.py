@@ -44,17 +44,15 @@ Layers = Annotated[
     typer.Option(help="Hidden states of --structural, such as 0,6,12; default all."),
 ]
 Rank = Annotated[
-    int | None, typer.Option(min=1, help="Of structural probes; default the size of vectors.")
+    int | None, typer.Option(min=1, help="Rank of structural probes; default the size of vectors.")
 ]
 Epochs = Annotated[
-    int | None, typer.Option(min=1, help="Most passes of a structural probe; default 40.")
+    int | None,
+    typer.Option(min=1, help="Largest number of epochs of a structural probe; default 40."),
 ]
 Pronouns = Annotated[
     str | None,
-    typer.Option(
-        help="The files hold pronouns, and heads are asked whom they mean: gap, winobias or "
-        "winogender."
-    ),
+    typer.Option(help="Ask heads whom pronouns mean; the files are gap, winobias or winogender."),
 ]
 
 
@@ -75,13 +73,13 @@ def probe(
     train: Annotated[
         list[Path] | None,
         typer.Option(
-            help="Other sentences with trees, to choose heads on and to fit probes to; repeat for "
-            "several files."
+            help="Sentences with trees to choose heads on and to fit probes to; repeat "
+            "for several files."
         ),
     ] = None,
     limit: Limit = None,
     train_limit: Annotated[
-        int | None, typer.Option(min=1, help="Take no more of the other sentences than these.")
+        int | None, typer.Option(min=1, help="Largest number of sentences of --train.")
     ] = None,
     structural: Annotated[
         bool,
@@ -97,24 +95,26 @@ def probe(
         bool,
         typer.Option(
             "--coreference",
-            help="The files hold documents with mentions, CoNLL-2012 or Entity= in .conllu, and "
-            "heads are asked for antecedents.",
+            help="Ask heads for antecedents; the files hold documents with mentions, "
+            "CoNLL-2012 or Entity= in .conllu.",
         ),
     ] = False,
     load: Annotated[
-        Path | None, typer.Option(help="Apply the probe of this file, and fit nothing.")
+        Path | None, typer.Option(help="Apply the probe of this file without fitting.")
     ] = None,
     untrained: Annotated[
         bool,
-        typer.Option("--untrained", help="Fit probes to the model with random parameters too."),
+        typer.Option("--untrained", help="Also fit probes to the model with random parameters."),
     ] = False,
     penalty: Annotated[
-        float | None, typer.Option(help="On the parser's coefficients squared; default 1e-4.")
+        float | None,
+        typer.Option(help="Penalty on the parser's squared coefficients; default 1e-4."),
     ] = None,
     truncate: Truncate = False,
     on_error: OnError = "fail",
     seed: Annotated[
-        int | None, typer.Option(help="Of control tasks and of random parameters; default 0.")
+        int | None,
+        typer.Option(help="Random seed of control tasks and of random parameters; default 0."),
     ] = None,
     batch_tokens: BatchTokens = None,
     page: WithPage = True,
@@ -122,7 +122,7 @@ def probe(
     evidence: Kept = KEPT,
     as_json: AsJson = False,
 ) -> None:
-    """Ask heads for governors of words, and fit probes that ask all heads, or hidden states.
+    """Probe heads and hidden states for syntax and coreference.
 
     Writes probe.json, a table with every head or hidden state, probe.png, and, with --train, the
     fitted probe as probe.safetensors; for governors also probe.html, a page with the sentences

@@ -9,7 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-Engine = Annotated[str, typer.Option(help="local, or ray: by the workers of a Ray cluster.")]
+Engine = Annotated[
+    str, typer.Option(help="Engine: local, or ray for the workers of a Ray cluster.")
+]
 Address = Annotated[
     str | None,
     typer.Option(
@@ -17,14 +19,15 @@ Address = Annotated[
     ),
 ]
 Workers = Annotated[
-    int | None, typer.Option(min=1, help="Default: one for each GPU, or each machine.")
+    int | None,
+    typer.Option(min=1, help="Number of Ray workers; default one for each GPU, or each machine."),
 ]
 Gpus = Annotated[
     int | None,
-    typer.Option(min=0, help="Of each worker; default 1 where there are any; 0 uses the CPU."),
+    typer.Option(min=0, help="GPUs of each worker; default 1 where there are any; 0 uses the CPU."),
 ]
 Cpus = Annotated[
-    float | None, typer.Option(min=0, help="Of each worker, as Ray counts; default 1.")
+    float | None, typer.Option(min=0, help="CPUs of each worker, as Ray counts; default 1.")
 ]
 Logs = Annotated[bool, typer.Option("--ray-logs", help="Show Ray's own messages.")]
 

@@ -22,27 +22,32 @@ def roles(
     request: Request,
     relations: Annotated[
         str | None,
-        typer.Option(help="With commas, or all; default nsubj,obj,amod,advmod."),
+        typer.Option(help="Relations, separated by commas, or all; default nsubj,obj,amod,advmod."),
     ] = None,
-    tau: Annotated[float, typer.Option(help="Scores above this; 1 is uniform attention.")] = 3.0,
-    alpha: Annotated[float, typer.Option(help="Level of the tests.")] = 0.05,
+    tau: Annotated[
+        float, typer.Option(help="Mean score that a role must exceed; 1 is uniform attention.")
+    ] = 3.0,
+    alpha: Annotated[float, typer.Option(help="Significance level of the tests.")] = 0.05,
     correction: Annotated[
-        str | None, typer.Option(help="none, bonferroni or bh; default bh.")
+        str | None,
+        typer.Option(
+            help="Correction for the number of tests: none, bonferroni or bh; default bh."
+        ),
     ] = None,
     pande_parity: Annotated[
         bool,
-        typer.Option("--pande-parity", help="As the notebooks of the paper, errors included."),
+        typer.Option("--pande-parity", help="Score as the paper's notebooks do, errors included."),
     ] = False,
-    seed: Annotated[int, typer.Option(help="Of unrelated words and of the bootstrap.")] = 0,
+    seed: Annotated[
+        int, typer.Option(help="Random seed of unrelated words and of the bootstrap.")
+    ] = 0,
     repeats: Annotated[
-        int, typer.Option(min=0, help="Random sequences, repeated, that a decoder is shown.")
+        int, typer.Option(min=0, help="Number of repeated random sequences for a decoder.")
     ] = 16,
-    drawings: Annotated[
-        int, typer.Option(min=0, help="Times that false positives are counted with other trees.")
-    ] = 20,
+    drawings: Annotated[int, typer.Option(min=0, help="Number of shuffled-tree repetitions.")] = 20,
     as_json: AsJson = False,
 ) -> None:
-    """Test which heads are local, syntactic, of the own text or of delimiters, and report it.
+    """Test which heads are local, syntactic or delimiter heads.
 
     Writes roles.json, heads.parquet with every number of every head, evidence.parquet with the
     texts that show each role best, roles.png, and roles.html, a page with these texts.

@@ -31,7 +31,7 @@ _SHOWN = 8  # bars of a histogram
 
 @app.callback()
 def search() -> None:
-    """Find the contexts in a corpus in which a head does what it does in a sentence."""
+    """Search a corpus for contexts in which a head acts alike."""
 
 
 @app.command()
@@ -43,15 +43,17 @@ def build(
             help="Sentences with trees (.conllu, also .gz and .zst), or texts as for extract.",
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the index, a new one.")],
-    layer: Annotated[list[int], typer.Option("--layer", help="From 0; repeat for several.")],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="Output folder of the index; must be new.")
+    ],
+    layer: Annotated[list[int], typer.Option("--layer", help="Layer, from 0; repeat for several.")],
     model: _Model = "tiny-bert",
     kind: Annotated[
         str,
-        typer.Option(help="head_output: what each head wrote; hidden: the output of the layer."),
+        typer.Option(help="head_output: the output of each head; hidden: the output of the layer."),
     ] = "head_output",
     text_column: Annotated[str, typer.Option(help="Column or key of the text.")] = "text",
-    limit: Annotated[int | None, typer.Option(min=1, help="Take no more texts than these.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Largest number of texts.")] = None,
     truncate: Annotated[
         bool, typer.Option("--truncate", help="Cut texts over the model's limit.")
     ] = False,
@@ -59,10 +61,10 @@ def build(
         str, typer.Option(help="Texts that cannot be used: fail or skip.")
     ] = "fail",
     batch_tokens: Annotated[
-        int | None, typer.Option(min=1, help="Positions of a batch, padding counted.")
+        int | None, typer.Option(min=1, help="Number of positions in a batch, padding included.")
     ] = None,
 ) -> None:
-    """Store a vector of every token of a corpus, by head, with what it attends to most."""
+    """Build an index with a vector of every token, by head."""
     from flaxattn.commands.head_corpus import read_subjects
     from flaxattn.commands.head_request import Request
     from flaxattn.commands.text_lines import progress
@@ -95,27 +97,28 @@ def build(
 @app.command()
 def query(
     index: Annotated[Path, typer.Argument(help="Folder that `flaxattn search build` wrote.")],
-    text: Annotated[str, typer.Argument(help="A sentence.")],
+    text: Annotated[str, typer.Argument(help="Sentence with the token to search for.")],
     token: Annotated[
-        str, typer.Option(help="Number of a token, special ones counted, or a word of the text.")
+        str,
+        typer.Option(help="Number of the token, special tokens included, or a word of the text."),
     ],
     head: Annotated[
         str | None,
         typer.Option(
-            help="LAYER.HEAD, from 0, such as 8.3; of an index of hidden "
-            "states a layer will do, and the head says whose attention is told."
+            help="LAYER.HEAD, from 0, such as 8.3; for an index of hidden states a layer "
+            "suffices, and the head only names the attention to report."
         ),
     ] = None,
-    top: Annotated[int, typer.Option(min=1, help="How many contexts.")] = 20,
+    top: Annotated[int, typer.Option(min=1, help="Number of contexts.")] = 20,
     one_per_text: Annotated[
-        bool, typer.Option("--one-per-text", help="Only the best token of each text.")
+        bool, typer.Option("--one-per-text", help="Keep only the best token of each text.")
     ] = False,
     model: Annotated[
-        str | None, typer.Option(help="Default the name that the index was made with.")
+        str | None, typer.Option(help="Model; default the one the index was made with.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
-    """Print the most similar contexts of a token, and what these tokens are and attend to."""
+    """Print the contexts most similar to a token of a sentence."""
     from flaxattn.measures.build_token_index import token_vector
     from flaxattn.measures.nearest_tokens import histograms, nearest
     from flaxattn.pretrained.from_pretrained import from_pretrained

@@ -28,13 +28,18 @@ _EVIDENCE = ("mean", "pattern", "strongest", "hit")
 @reads_heads
 def stats(
     request: Request,
-    seed: Annotated[int, typer.Option(help="Of unrelated words and of the bootstrap.")] = 0,
+    seed: Annotated[
+        int, typer.Option(help="Random seed of unrelated words and of the bootstrap.")
+    ] = 0,
     compared: Annotated[
-        int, typer.Option(min=0, help="Texts on which all heads are compared with each other.")
+        int,
+        typer.Option(
+            min=0, help="Number of texts on which all heads are compared with each other."
+        ),
     ] = 100,
     as_json: AsJson = False,
 ) -> None:
-    """Measure where every head looks: positions, delimiters, punctuation, words, how sharply.
+    """Measure where every head looks, and how sharply.
 
     Writes stats.json, heads.parquet with every number and its interval, evidence.parquet with the
     texts that show each claim best, stats.png, and stats.html, a page with these texts; of heads

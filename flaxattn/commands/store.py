@@ -19,22 +19,24 @@ app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
 _Store = Annotated[Path, typer.Argument(help="Folder that `flaxattn extract` wrote.")]
 _Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
-_Out = Annotated[Path, typer.Option("--out", "-o", help="Folder to write to.")]
+_Out = Annotated[Path, typer.Option("--out", "-o", help="Output folder.")]
 _DAMAGED = 1
 
 
 @app.callback()
 def store() -> None:
-    """Look into stored attention, check it, put stores together, hand it to other programs."""
+    """Inspect, verify, merge and export stored attention."""
 
 
 @app.command()
 def info(
     store: _Store,
-    example: Annotated[int | None, typer.Option(help="Show the tokens of this text.")] = None,
+    example: Annotated[
+        int | None, typer.Option(help="Number of a text whose tokens are shown.")
+    ] = None,
     as_json: _Json = False,
 ) -> None:
-    """Say what a store holds, or what one of its texts is."""
+    """Describe a store, or one of its texts."""
     from flaxattn.store.open_store import open_store
     from flaxattn.store.store_info import describe, describe_text
 
@@ -45,7 +47,10 @@ def info(
 
 @app.command()
 def verify(store: _Store, as_json: _Json = False) -> None:
-    """Read every byte of a store; exit code 1 and the names of the files if any is damaged."""
+    """Read every byte of a store and name the damaged files.
+
+    The exit code is 1 if any is damaged.
+    """
     from flaxattn.store.verify_store import verify as find
 
     with _progress("shards") as seen:
@@ -68,12 +73,14 @@ def verify(store: _Store, as_json: _Json = False) -> None:
 
 @app.command()
 def merge(
-    stores: Annotated[list[Path], typer.Argument(help="Stores of one plan.")],
+    stores: Annotated[list[Path], typer.Argument(help="Stores of the same plan.")],
     out: _Out,
-    copy: Annotated[bool, typer.Option("--copy", help="Copy files instead of links.")] = False,
+    copy: Annotated[
+        bool, typer.Option("--copy", help="Copy files instead of linking them.")
+    ] = False,
     as_json: _Json = False,
 ) -> None:
-    """Put stores of one plan together, such as those of `--shard i/N` on several machines."""
+    """Merge stores of one plan, such as those of `--shard i/N`."""
     from flaxattn.store.merge_stores import merge as put_together
 
     found = put_together(stores, out, copy=copy)
@@ -89,11 +96,18 @@ def merge(
 def export(
     store: _Store,
     out: _Out,
-    form: Annotated[str, typer.Option("--format", help="npz, npy, bertviz or csv.")] = "npz",
-    examples: Annotated[str | None, typer.Option(help="Texts, such as 0,5-9; default all.")] = None,
+    form: Annotated[
+        str, typer.Option("--format", help="Format: npz, npy, bertviz or csv.")
+    ] = "npz",
+    examples: Annotated[
+        str | None, typer.Option(help="Texts to export, such as 0,5-9; default all.")
+    ] = None,
     as_json: _Json = False,
 ) -> None:
-    """Write attention for other programs: npz, Hugging Face's tuples as npy, BertViz, CSV."""
+    """Export attention as npz, npy, BertViz input or CSV.
+
+    npy files hold the tuples of Hugging Face.
+    """
     from flaxattn.store.export import export as write
     from flaxattn.store.open_store import open_store
 

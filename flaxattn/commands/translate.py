@@ -19,40 +19,46 @@ from flaxattn.files import write_text
 if TYPE_CHECKING:
     from flaxattn.pretrained.pretrained_seq2seq import PretrainedSeq2Seq
 
-Beam = Annotated[int, typer.Option("--beam", help="Hypotheses kept; 1 writes greedily.")]
-Batch = Annotated[int, typer.Option(help="Sentences per batch.")]
+Beam = Annotated[int, typer.Option("--beam", help="Number of beams; 1 decodes greedily.")]
+Batch = Annotated[int, typer.Option(help="Number of sentences per batch.")]
 MaxLength = Annotated[
-    int | None, typer.Option(help="Most tokens written; default 50 more than the source.")
+    int | None,
+    typer.Option(help="Largest number of generated tokens; default 50 more than the source."),
 ]
 Penalty = Annotated[
     float | None,
-    typer.Option("--length-penalty", help="Exponent of the length; default the model's."),
+    typer.Option("--length-penalty", help="Exponent of the length penalty; default the model's."),
 ]
 Truncate = Annotated[bool, typer.Option("--truncate", help="Cut sources that are too long.")]
 
 
 def translate(
     files: Annotated[
-        list[Path] | None, typer.Argument(help="Text, a sentence per line; default standard input.")
+        list[Path] | None,
+        typer.Argument(help="Text file with a sentence per line; default standard input."),
     ] = None,
     model: Annotated[
         str | None, typer.Option(help="Model directory, built-in name, or Hugging Face Hub id.")
     ] = None,
     beam: Beam = 4,
-    n_best: Annotated[int, typer.Option(help="Translations per line, with scores.")] = 1,
+    n_best: Annotated[
+        int, typer.Option(help="Number of translations per line, printed with scores.")
+    ] = 1,
     batch: Batch = 32,
     max_length: MaxLength = None,
     length_penalty: Penalty = None,
     align: Annotated[
-        bool, typer.Option("--align", help="Print Pharaoh alignments i-j behind a tab.")
+        bool, typer.Option("--align", help="Print Pharaoh alignments i-j after a tab.")
     ] = False,
     view: Annotated[
-        Path | None, typer.Option(help="Page with the attention to the first sentence.")
+        Path | None, typer.Option(help="Write a page with the attention to the first sentence.")
     ] = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="File to write to.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Output file.")] = None,
     truncate: Truncate = False,
 ) -> None:
-    """Translate text line by line; as many lines come out as go in, in their order.
+    """Translate text line by line.
+
+    As many lines come out as go in, in their order.
 
     With --n-best above 1 a line is `number ||| translation ||| score`, numbered from 0 as Moses
     does. Alignments are those of words parted by spaces: source word i, written word j.

@@ -71,13 +71,17 @@ def view(
     text_b: Annotated[
         str | None,
         typer.Argument(
-            help="Second text of a pair; of a translation, its target. Or the file or store that "
-            "SOURCE is compared with.",
+            help="Second text of a pair, or target of a translation; or the file or "
+            "store to compare SOURCE with.",
         ),
     ] = None,
     out: Annotated[
         Path,
-        typer.Option("--out", "-o", help="The page; of several texts the number is added."),
+        typer.Option(
+            "--out",
+            "-o",
+            help="Output file of the page; with several texts, their number is added.",
+        ),
     ] = Path("attention.html"),
     model: Annotated[
         str, typer.Option("--model", help="Built-in name, model directory, or Hugging Face Hub id.")
@@ -88,18 +92,19 @@ def view(
     layers: Annotated[
         str | None, typer.Option(help="Layers in the page, such as 0,4-7; default all.")
     ] = None,
-    layer: Annotated[int | None, typer.Option(help="Layer shown at first, from 0.")] = None,
+    layer: Annotated[int | None, typer.Option(help="Layer to open at, from 0.")] = None,
     heads: Annotated[
-        str | None, typer.Option(help="Heads shown at first, such as 0,2,5; default all.")
+        str | None, typer.Option(help="Heads to show at first, such as 0,2,5; default all.")
     ] = None,
     side: Annotated[
-        str | None, typer.Option(help="Shown at first: encoder, decoder, cross or all.")
+        str | None, typer.Option(help="Side to show at first: encoder, decoder, cross or all.")
     ] = None,
     example: Annotated[
-        list[int] | None, typer.Option(help="Number of a text of a store or file; repeat.")
+        list[int] | None,
+        typer.Option(help="Number of a text of a store or file; repeat for several."),
     ] = None,
     name: Annotated[
-        list[str] | None, typer.Option("--id", help="Id of a text of a store; repeat.")
+        list[str] | None, typer.Option("--id", help="Id of a text of a store; repeat for several.")
     ] = None,
     weights: Annotated[
         str | None,
@@ -109,15 +114,18 @@ def view(
         ),
     ] = None,
     save_figure: Annotated[
-        Path | None, typer.Option(help="Also write a figure, as svg, pdf or png.")
+        Path | None, typer.Option(help="Also write a figure to this svg, pdf or png file.")
     ] = None,
     truncate: Annotated[bool, typer.Option(help="Cut text that is too long.")] = False,
     serve: Annotated[
-        bool, typer.Option("--serve", help="Show a store to this machine's browser, until Ctrl-C.")
+        bool,
+        typer.Option(
+            "--serve", help="Serve the pages of a store to this machine's browser until Ctrl-C."
+        ),
     ] = False,
-    port: Annotated[int, typer.Option(help="Of --serve; 0 takes any that is free.")] = 8000,
+    port: Annotated[int, typer.Option(help="Port of --serve; 0 takes any free port.")] = 8000,
 ) -> None:
-    """Write one offline page with the attention to a text, a pair of texts, or a stored text.
+    """Write an offline page of the attention in a text or a store.
 
     Two files or two stores are compared.
 

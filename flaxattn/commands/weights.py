@@ -41,7 +41,7 @@ def weights(
         list[str],
         typer.Argument(metavar="INPUT...", help="Texts as for extract; - reads standard input."),
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the report.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Output folder of the report.")],
     model: Model = "tiny-bert",
     head: Architecture = None,
     kinds: Annotated[
@@ -50,11 +50,13 @@ def weights(
     text_column: TextColumn = "text",
     pair_column: SecondColumn = None,
     label_column: LabelColumn = None,
-    limit: Annotated[int, typer.Option(min=1, help="Take no more texts than these.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, help="Largest number of texts.")] = 20,
     on_error: Annotated[str, typer.Option(help="Rows that cannot be used: fail or skip.")] = "fail",
-    seed: Annotated[int, typer.Option(help="Of the pieces that a masked model has to guess.")] = 0,
+    seed: Annotated[
+        int, typer.Option(help="Random seed of the tokens that a masked model has to predict.")
+    ] = 0,
 ) -> None:
-    """Measure what keys give to queries: norms, effective attention, gradients and more.
+    """Compute attribution maps: norms, gradients, rollout and more.
 
     Writes weights.json with means over texts and what is not defined for the model, heads.parquet
     with a row for each text, kind, side, layer and head, and weights.png. A head of -1 stands for

@@ -85,7 +85,7 @@ class Pretrained(abc.ABC):
         """Layers, and heads of a layer, of the side that has more of them."""
 
     def packs(self, capture: Capture) -> bool:
-        """Return whether several texts may share a row, told apart by `segment_ids`, for this request.
+        """Return whether texts may share a row, told apart by `segment_ids`, for this request.
 
         Args:
             capture: What is asked.

@@ -168,3 +168,12 @@ def test_demo_extracts_measures_and_writes(capsys, tmp_path, monkeypatch):
     assert {"next token", "previous token", "delimiters"} <= does
     assert all(row in out for row in does)
     assert {path.name for path in tmp_path.iterdir()} == {"demo"}
+
+
+@pytest.mark.parametrize("group", ["", "store", "search", "tokenizer", "train"])
+def test_summaries_fit_the_help_table(typed, group):
+    code, out, _ = typed(*group.split(), "--help")
+    assert code == 0
+    table = out[out.index("Commands:") :].splitlines()
+    assert len(table) > 1
+    assert not [line for line in table if line.rstrip().endswith("...") or len(line) > 80]
