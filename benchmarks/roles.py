@@ -28,11 +28,22 @@ import flaxattn as fa
 from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.corpus.dependency_trees import read_sentences
 from flaxattn.measures import head_scores as engine
+from flaxattn.measures.encoder_terms import terms_of
+from flaxattn.measures.score_sources import WINDOW
 from flaxattn.measures.score_sums import dense_values
-from flaxattn.measures.score_terms import SOURCES, WINDOW, ScoreOptions, terms_of
+from flaxattn.measures.score_terms import ScoreOptions
 from flaxattn.measures.scores import Scores
 from flaxattn.models.bert import Bert
 from flaxattn.pretrained.pretrained_bert import PretrainedBert
+
+# Statistics of queries that the same scores are sums of, in NumPy.
+_SOURCES = (
+    *("entropy", "distance", "max", "sum_sq", "next", "previous", "own", "local"),
+    *("own segment", "block", "other block", "special", "first", "separators"),
+    *("same token", "same token elsewhere", "block x entropy", "other block x entropy"),
+    *("entropy in block", "argmax next", "argmax previous"),
+    *("strongest next", "strongest previous", "strongest rare"),
+)
 
 
 def base(like):
@@ -69,7 +80,7 @@ def of_queries(one, layout):
     """Statistics of the queries of one map, one query after the other."""
     count, plain = len(one), layout.plain
     place = np.arange(count)
-    found = {name: np.zeros(count) for name in (*SOURCES, "strongest key")}
+    found = {name: np.zeros(count) for name in (*_SOURCES, "strongest key")}
     for t, row in enumerate(one):
         own, same = layout.segments == layout.segments[t], layout.tokens == layout.tokens[t]
         inside, some = row[own & plain], row[row > 0]

@@ -21,6 +21,14 @@ from rich.table import Table
 from rich.text import Text
 
 from flaxattn.commands import ray_flags
+from flaxattn.commands.head_request import (
+    BatchTokens,
+    Limit,
+    OnError,
+    SecondColumn,
+    TextColumn,
+    Truncate,
+)
 from flaxattn.errors import InputError, StopRequestedError
 from flaxattn.store.folder_lock import held
 
@@ -34,6 +42,10 @@ _STATS = "entropy,max,distance"
 _PairFiles = Annotated[
     list[str] | None,
     typer.Option(help="Text file whose line i belongs to line i of the input; one for each."),
+]
+_Workers = Annotated[
+    int,
+    typer.Option(min=0, help="Number of processes that tokenize texts; 0 tokenizes in a thread."),
 ]
 
 
@@ -54,11 +66,8 @@ def extract(
             "Several of one configuration run as one, and each gets a store inside --out."
         ),
     ] = None,
-    text_column: Annotated[str, typer.Option(help="Column or key of the text.")] = "text",
-    pair_column: Annotated[
-        str | None,
-        typer.Option(help="Column or key of the second text, or of a translation's target."),
-    ] = None,
+    text_column: TextColumn = "text",
+    pair_column: SecondColumn = None,
     pair_file: _PairFiles = None,
     id_column: Annotated[
         str | None, typer.Option(help="Column or key of a text's name; default FILE:LINE.")
@@ -98,23 +107,12 @@ def extract(
             help="Means over the corpus: statistics, offsets (key minus query position), or both."
         ),
     ] = None,
-    truncate: Annotated[
-        bool, typer.Option("--truncate", help="Cut texts over the model's limit.")
-    ] = False,
-    on_error: Annotated[
-        str, typer.Option(help="Rows that cannot be used: fail, skip or quarantine.")
-    ] = "fail",
-    max_texts: Annotated[int | None, typer.Option(min=1, help="Largest number of texts.")] = None,
+    truncate: Truncate = False,
+    on_error: OnError = "fail",
+    max_texts: Limit = None,
     seed: Annotated[int, typer.Option(help="Random seed for generated targets.")] = 0,
-    batch_tokens: Annotated[
-        int | None, typer.Option(min=1, help="Number of positions in a batch, padding included.")
-    ] = None,
-    workers: Annotated[
-        int,
-        typer.Option(
-            min=0, help="Number of processes that tokenize texts; 0 tokenizes in a thread."
-        ),
-    ] = 0,
+    batch_tokens: BatchTokens = None,
+    workers: _Workers = 0,
     shard: Annotated[
         str | None,
         typer.Option(help="Part i of N of the job: shards i, i+N, i+2N, …; i counts from 0."),

@@ -18,12 +18,7 @@ from flaxattn.corpus.texts import Columns, read_texts
 from flaxattn.errors import InputError
 from flaxattn.measures.role_tests import Roles, Test, find_roles
 from flaxattn.measures.score_source import ScoreSource, SourceOptions, model_source, trace_source
-from flaxattn.measures.score_terms import (
-    PAPER_RELATIONS,
-    ScoreName,
-    ScoreOptions,
-    check_relations,
-)
+from flaxattn.measures.score_terms import PAPER_RELATIONS, ScoreName, ScoreOptions, check_relations
 from flaxattn.measures.scored_corpus import collect
 from flaxattn.measures.scores import Tally
 from flaxattn.measures.store_source import store_source

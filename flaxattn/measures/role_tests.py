@@ -21,7 +21,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from flaxattn.errors import InputError
-from flaxattn.measures.score_terms import WINDOW, ScoreName, ScoreOptions
+from flaxattn.measures.score_sources import WINDOW
+from flaxattn.measures.score_terms import ScoreName, ScoreOptions
 from flaxattn.measures.scores import Tally
 from flaxattn.measures.significance import CORRECTIONS, adjusted, t_test
 

@@ -16,8 +16,9 @@ from jaxtyping import Float
 
 from flaxattn.measures.role_tests import Roles, Test, find_roles
 from flaxattn.measures.score_sums import dense_values
-from flaxattn.measures.score_terms import ScoreOptions, tree_terms
+from flaxattn.measures.score_terms import ScoreOptions
 from flaxattn.measures.scores import Tally, gathered
+from flaxattn.measures.tree_terms import tree_terms
 from flaxattn.text.position_labels import Arc, PositionLabels
 
 

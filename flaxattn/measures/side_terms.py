@@ -26,16 +26,11 @@ import numpy as np
 from jaxtyping import Bool
 
 from flaxattn.errors import InputError
+from flaxattn.measures.encoder_terms import terms_of
 from flaxattn.measures.score_sources import SETS, WINDOW
-from flaxattn.measures.score_terms import (
-    ScoreName,
-    ScoreOptions,
-    Terms,
-    add_tags,
-    add_tree,
-    terms_of,
-)
+from flaxattn.measures.score_terms import ScoreName, ScoreOptions, Terms
 from flaxattn.measures.side_labels import cross_labels, self_labels
+from flaxattn.measures.tree_terms import add_tags, add_tree
 from flaxattn.text.position_labels import PositionLabels, layout_of
 from flaxattn.trace.trace import Trace
 

@@ -16,6 +16,7 @@ import numpy as np
 from flaxattn.corpus.bad_rows import BadRows, Problem, excerpt
 from flaxattn.corpus.dependency_trees import Sentence, read_sentences
 from flaxattn.errors import InputError
+from flaxattn.measures.encoder_terms import terms_of
 from flaxattn.measures.score_source import (
     ScoredTexts,
     ScoreSource,
@@ -24,7 +25,7 @@ from flaxattn.measures.score_source import (
 )
 from flaxattn.measures.score_sources import Watch
 from flaxattn.measures.score_sums import capture_hints, dense_values, recorded_values
-from flaxattn.measures.score_terms import ScoreName, ScoreOptions, Terms, terms_of
+from flaxattn.measures.score_terms import ScoreName, ScoreOptions, Terms
 from flaxattn.measures.scores import Scores, gathered
 from flaxattn.pipeline.chunks import TOGETHER
 from flaxattn.pipeline.labelled_texts import LONGEST, WINDOW, Subject, with_rare, with_tree

@@ -6,8 +6,8 @@ import dataclasses
 
 import numpy as np
 
+from flaxattn.measures.encoder_terms import terms_of
 from flaxattn.measures.score_sums import dense_values
-from flaxattn.measures.score_terms import terms_of
 from flaxattn.measures.scores import gathered
 from flaxattn.text.position_labels import Arc, PositionLabels
 

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flaxattn.errors import InputError
+from flaxattn.measures.encoder_terms import terms_of
 from flaxattn.measures.score_sums import dense_values
-from flaxattn.measures.score_terms import ScoreName, ScoreOptions, check_relations, terms_of
+from flaxattn.measures.score_terms import ScoreName, ScoreOptions, check_relations
 from flaxattn.measures.scores import scores_of
 from flaxattn.trace.trace import Trace
 

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from flaxattn.errors import InputError
+from flaxattn.measures.encoder_terms import terms_of
 from flaxattn.measures.role_tests import Test, find_roles
 from flaxattn.measures.score_sums import dense_values
-from flaxattn.measures.score_terms import ScoreName, ScoreOptions, terms_of
+from flaxattn.measures.score_terms import ScoreName, ScoreOptions
 from flaxattn.measures.scores import Tally, scores_of
 from flaxattn.measures.side_terms import cross_terms, self_terms, side_terms
 from flaxattn.trace.record import AttentionRecord
