@@ -78,6 +78,27 @@ def mass(rows: RowBlock, inside: Bool[Array, "#B #H #Q #K"]) -> Float[Array, "B 
     return jnp.where(inside, rows.exponentials, 0).sum(axis=-1) * inverse_total(rows)
 
 
+def masses(
+    rows: RowBlock, inside: Sequence[Bool[Array, "#B 1 #Q K"]]
+) -> Sequence[Float[Array, "B H Q"]]:
+    """`mass` of several sets of keys, by one product: faster than one sum after the other.
+
+    Args:
+        rows: the block.
+        inside: True for the keys of each set.
+
+    Returns:
+        The masses, in the order of the sets. Memory: a number for each set, query and key.
+    """
+    batch, _, queries, keys = rows.exponentials.shape
+    shape = batch, 1, queries, keys
+    members = jnp.stack([jnp.broadcast_to(each, shape)[:, 0] for each in inside], 1)
+    members = members.astype(rows.exponentials.dtype)
+    exact = jax.lax.Precision.HIGHEST
+    sums = jnp.einsum("bhqk,bsqk->sbhq", rows.exponentials, members, precision=exact)
+    return list(sums * inverse_total(rows)[None])
+
+
 def sieve_statistic(
     rows: RowBlock, inside: Bool[Array, "#B #H #Q #K"], statistic: str
 ) -> Float[Array, "B H Q"] | Int[Array, "B H Q"]:

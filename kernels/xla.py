@@ -30,6 +30,10 @@ BLOCK_SCORES = 2**25
 """Scores a block may hold, over batch and heads; more makes it shorter (but not below 8 rows)."""
 
 
+TOGETHER = 2**24
+"""Entries of the sets of keys of a block, over batch and sieves, that are summed in one product."""
+
+
 class Queries(NamedTuple):
     """The query side of a call: all of it, or one block of rows."""
 
@@ -263,16 +267,7 @@ def _block(call: Call, queries: Queries, keys: Keys):
     stats = reductions.row_statistics(rows, capture.names, queries.positions)
     if capture.topk:
         stats["topk_weights"], stats["topk_indices"] = reductions.topk(rows, capture.topk)
-    for sieve in capture.sieves:
-        inside = sieve_block(
-            sieve,
-            call,
-            queries.positions,
-            queries.label_segment,
-            queries.label_token,
-            queries.labels,
-        )
-        stats[sieve.name] = reductions.sieve_statistic(rows, inside, sieve.statistic)
+    stats |= _sieves(call, queries, rows)
     received = None
     if "received" in capture.names:
         received = reductions.received(rows, queries.counted)
@@ -282,6 +277,26 @@ def _block(call: Call, queries: Queries, keys: Keys):
     if capture.scores:
         maps["scores"] = rows.scores
     return (output, stats), maps, received
+
+
+def _sieves(call: Call, queries: Queries, rows: reductions.RowBlock) -> dict[str, Array]:
+    """The statistics of sieves; many masses are made together."""
+    labels = queries.label_segment, queries.label_token, queries.labels
+    sieves = call.capture.sieves
+    inside = {s.name: sieve_block(s, call, queries.positions, *labels) for s in sieves}
+    batch, _, block, length = rows.exponentials.shape
+    summed = [sieve.name for sieve in sieves if sieve.statistic == "mass"]
+    together = len(summed) > 2 and len(summed) * batch * block * length <= TOGETHER
+    found = {}
+    if together:
+        found = dict(
+            zip(summed, reductions.masses(rows, [inside[name] for name in summed]), strict=True)
+        )
+    rest = [sieve for sieve in sieves if sieve.name not in found]
+    return found | {
+        sieve.name: reductions.sieve_statistic(rows, inside[sieve.name], sieve.statistic)
+        for sieve in rest
+    }
 
 
 def _scores(call: Call, queries: Queries, keys: Keys) -> Float[Array, "B H Q K"]:

@@ -13,6 +13,7 @@ from jax.sharding import Mesh
 
 from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.errors import InputError
+from flaxattn.kernels.contract import NOTHING
 from flaxattn.measures.score_sources import Watch, ignore
 from flaxattn.measures.score_sums import NOTES, ScoreSums, blank_labels
 from flaxattn.measures.score_terms import ScoreOptions, Terms
@@ -139,14 +140,15 @@ class _Scorer:
         model, side = self._model, self._side
         layouts = with_rare([read.layout for read in window])
         parts = 1 if self._mesh is None else self._mesh.shape["data"]
-        room = room_for([model], ScoreSums((), (), (), ()).capture, parts, self._batch_tokens)
-        rows = with_targets([model], [read.reading for read in window], {}, room.tokens)
+        tokens = room_for([model], NOTHING, parts, self._batch_tokens).tokens
+        rows = with_targets([model], [read.reading for read in window], {}, tokens)
         terms = [
             terms_for(row.told, layout, side, self._asked, alone=self._alone)
             for row, layout in zip(rows, layouts, strict=True)
         ]
         sums, step = self._steps(ScoreSums.of(terms, side))
         # Coefficients are laid out for rows of one text each.
+        room = room_for([model], sums.capture, parts, self._batch_tokens)
         batches = planned([row.lengths for row in rows], model.limit, room._replace(packs=False))
         rooms = _rooms(sums, batches, terms)
         found: list[dict] = [{}] * len(window)

@@ -58,7 +58,7 @@ def add_tree(
     """
     place = _first_occurrences(layout) if asked.pande_parity else None
     count = len(layout)
-    visible = np.arange(1, count + 1) if causal else np.full(count, count)
+    visible = list(range(1, count + 1)) if causal else [count] * count
     for name, arcs, others in related(layout, asked):
         for side in ("governor", "dependent"):
             role = f"{side}({name})"
@@ -166,10 +166,10 @@ def _lifts(
     words: Sequence[tuple[int, int]],
     layout: PositionLabels,
     place: _Place,
-    visible: Int[np.ndarray, " N"],
+    visible: Sequence[int],
 ) -> list[tuple[int, int, float]]:
     """Keys seen times the mean weight between the tokens of two words, averaged over the pairs."""
-    return _between(words, layout, place, lambda query, i, j: int(visible[query]) / (i * j))
+    return _between(words, layout, place, lambda query, i, j: visible[query] / (i * j))
 
 
 def _masses(
@@ -180,13 +180,15 @@ def _masses(
 
 
 def _highest(
-    words: Sequence[tuple[int, int]], layout: PositionLabels, visible: Int[np.ndarray, " N"]
+    words: Sequence[tuple[int, int]], layout: PositionLabels, visible: Sequence[int]
 ) -> float:
     """The lift where every token of a word gives all attention to the other word."""
-    each = [
-        visible[list(layout.words[one])].mean() / len(layout.words[other]) for one, other in words
-    ]
-    return float(np.mean(each))
+    total = 0.0
+    for one, other in words:
+        queries = layout.words[one]
+        seen = sum(visible[query] for query in queries)
+        total += seen / len(queries) / len(layout.words[other])
+    return total / len(words)
 
 
 def _between(

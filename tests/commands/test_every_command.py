@@ -93,7 +93,7 @@ def test_it_succeeds_or_is_refused(
         words[words.index("--out") + 1] = str(tmp_path / words[words.index("--out") + 1])
     if "-" in words:
         text = (folder / "dates.txt").read_text(encoding="utf-8")
-        monkeypatch.setattr("sys.stdin", io.StringIO(text))
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
     code, out, err = typed(*words)
     if (name, model) in REFUSED:
         assert code == 2 and not out
