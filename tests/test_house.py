@@ -176,3 +176,28 @@ def test_no_test_chooses_how_programs_are_compiled(repository: Path) -> None:
     option = "jax_disable_most_" + "optimizations"
     for path in sorted((repository / "tests").rglob("*.py")):
         assert option not in path.read_text(encoding="utf-8"), path.name
+
+
+def test_no_two_classes_or_files_of_the_package_share_a_name(sources: dict[str, Path]) -> None:
+    classes: dict[str, list[str]] = {}
+    files: dict[str, list[str]] = {}
+    for module, path in sources.items():
+        if path.stem not in ("__init__", "__main__"):
+            files.setdefault(path.stem, []).append(module)
+        for node in ast.walk(parse(path)):
+            if isinstance(node, ast.ClassDef):
+                classes.setdefault(node.name, []).append(module)
+    assert not {name: where for name, where in classes.items() if len(where) > 1}
+    assert not {name: where for name, where in files.items() if len(where) > 1}
+
+
+def test_docstrings_begin_as_sentences_and_not_as_questions(sources: dict[str, Path]) -> None:
+    question = re.compile(r"(What|Which|Who|Where|How|Whether|Of|Those|That)\b")
+    found = [
+        f"{path.name}:{getattr(node, 'lineno', 1)} {text.splitlines()[0]}"
+        for path in sources.values()
+        for node in ast.walk(parse(path))
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.Module)
+        if (text := ast.get_docstring(node)) and question.match(text)
+    ]
+    assert not found
