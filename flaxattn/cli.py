@@ -120,7 +120,7 @@ def bench(
     from flaxattn.benchmarks import bench as benchmark
 
     try:
-        settings = benchmark.Settings(
+        settings = benchmark.BenchSettings(
             cases=tuple(case or ()),
             requests=tuple(request or benchmark.REQUESTS),
             dtype=dtype,

@@ -28,7 +28,7 @@ from typing import Any
 import jax
 
 from flaxattn.benchmarks import bench_targets, cases
-from flaxattn.benchmarks.bench_contenders import Torch, UnavailableError
+from flaxattn.benchmarks.bench_contenders import PeerUnavailableError, Torch
 from flaxattn.benchmarks.bench_peers import is_plain
 from flaxattn.benchmarks.bench_rows import MODES, REQUESTS, Turns, measured, roofline, table
 from flaxattn.kernels import devices
@@ -40,7 +40,7 @@ Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Settings:
+class BenchSettings:
     """Settings of a run; None and empty values are chosen to suit the device.
 
     Attributes:
@@ -79,7 +79,7 @@ class Settings:
         if self.rounds < 1:
             raise ValueError(f"bench: rounds is {self.rounds}, expected 1 or more.")
 
-    def filled(self, on_cpu: bool) -> "Settings":
+    def filled(self, on_cpu: bool) -> "BenchSettings":
         """The same with nothing left open.
 
         Args:
@@ -97,7 +97,7 @@ class Settings:
         )
 
 
-def run(settings: Settings, tell: Tell = print) -> dict[str, Any]:
+def run(settings: BenchSettings, tell: Tell = print) -> dict[str, Any]:
     """Measures everything.
 
     Args:
@@ -145,14 +145,14 @@ def run(settings: Settings, tell: Tell = print) -> dict[str, Any]:
     return document | {"rows": rows, "targets": bench_targets.judged(rows)}
 
 
-def _start_torch(settings: Settings, device: devices.Device) -> tuple[Torch | None, str]:
+def _start_torch(settings: BenchSettings, device: devices.Device) -> tuple[Torch | None, str]:
     """The torch process, or why there is none."""
     if not settings.torch_python:
         return None, "not measured: no torch here"
     try:
         kind = "cuda" if device.platform == "gpu" else "cpu"
         return Torch(settings.torch_python, kind), ""
-    except UnavailableError as error:
+    except PeerUnavailableError as error:
         return None, f"not measured: {error}"
 
 
@@ -162,12 +162,12 @@ def _load(
     """Hands torch the arrays of a case; the torch to go on with, and what to say of it."""
     try:
         torch.load(case, arguments, bar)
-    except UnavailableError as error:
+    except PeerUnavailableError as error:
         return None, f"not measured from {case.name!r} on: {error}"
     return torch, torch.facts
 
 
-def _facts(settings: Settings, device: devices.Device) -> dict[str, Any]:
+def _facts(settings: BenchSettings, device: devices.Device) -> dict[str, Any]:
     """Facts that are needed to repeat a measurement."""
     packages = ("flaxattn", "jax", "jaxlib", "numpy")
     return {
@@ -220,7 +220,7 @@ def write(document: dict[str, Any], path: Path) -> None:
         part.unlink(missing_ok=True)
 
 
-def measure(settings: Settings, out: Path | None, tell: Tell = print) -> None:
+def measure(settings: BenchSettings, out: Path | None, tell: Tell = print) -> None:
     """Measures, prints the targets, and writes the result: the whole command.
 
     Args:
@@ -247,13 +247,13 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--request", action="append", choices=REQUESTS, help="default all")
     parser.add_argument("--mode", action="append", choices=MODES, help="default both")
     parser.add_argument("--dtype", help="default bfloat16, on CPU float32")
-    parser.add_argument("--rounds", type=int, default=Settings.rounds)
+    parser.add_argument("--rounds", type=int, default=BenchSettings.rounds)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--torch-python", help="another Python that has torch; '' for none")
     parser.add_argument("--out", type=Path, default=Path("flaxattn-bench.json"))
     given = parser.parse_args(words)
     try:
-        settings = Settings(
+        settings = BenchSettings(
             cases=tuple(given.case),
             requests=tuple(given.request or REQUESTS),
             modes=tuple(given.mode or MODES),

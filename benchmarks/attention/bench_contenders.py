@@ -24,7 +24,7 @@ from flaxattn.benchmarks.cases import Case
 from flaxattn.kernels.contract import Capture
 
 
-class UnavailableError(Exception):
+class PeerUnavailableError(Exception):
     """A contender that cannot take part, with the reason."""
 
 
@@ -48,7 +48,7 @@ class InJax:
             results = jax.block_until_ready(self._run(*arguments))
         except Exception as error:  # whatever fails to compile or to fit: the others go on
             lines = str(error).splitlines() or [""]
-            raise UnavailableError(f"{type(error).__name__}: {lines[0][:200]}") from error
+            raise PeerUnavailableError(f"{type(error).__name__}: {lines[0][:200]}") from error
         self.output = np.asarray(results[0][0, :, 0].astype(jnp.float32))
         self.returned = _bytes(results)
         self.moved = _bytes(arguments) + self.returned
@@ -102,19 +102,19 @@ class Torch:
                 text=True,
             )
         except OSError as error:
-            raise UnavailableError(f"{python}: {error.strerror}") from error
+            raise PeerUnavailableError(f"{python}: {error.strerror}") from error
         self.facts = self._answer()
 
     def _answer(self) -> dict[str, Any]:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            raise UnavailableError(
+            raise PeerUnavailableError(
                 f"torch did not start, or ended (exit code {self._process.wait()})"
             )
         answer = json.loads(line)
         if "error" in answer:
-            raise UnavailableError(answer["error"])
+            raise PeerUnavailableError(answer["error"])
         return answer
 
     def ask(self, do: str, **options: Any) -> dict[str, Any]:
@@ -135,7 +135,7 @@ class Torch:
             self._process.stdin.write(json.dumps({"do": do} | options) + "\n")
             self._process.stdin.flush()
         except BrokenPipeError as error:
-            raise UnavailableError("torch ended") from error
+            raise PeerUnavailableError("torch ended") from error
         return self._answer()
 
     def load(self, case: Case, arguments: dict[str, Any], bar: Array) -> None:

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from flaxattn.benchmarks.bench_contenders import InJax, InTorch, Torch, UnavailableError
+from flaxattn.benchmarks.bench_contenders import InJax, InTorch, PeerUnavailableError, Torch
 from flaxattn.benchmarks.bench_peers import in_jax, is_plain, with_gradient
 from flaxattn.benchmarks.cases import SIEVES, Case
 from flaxattn.kernels.contract import NOTHING, Capture
@@ -125,7 +125,7 @@ def measured(
     for name, make in makers.items():
         try:
             contenders.append(make())
-        except UnavailableError as error:
+        except PeerUnavailableError as error:
             rows.append(about | {"name": name, "note": str(error)})
     if not contenders:
         return rows

@@ -25,7 +25,7 @@ from flaxattn.kernels.contract import NOTHING
 CASE = cases.case("seven")
 PADDED = cases.case("padded 64")
 TWELVE = replace(CASE, queries=12)
-TINY = bench.Settings(
+TINY = bench.BenchSettings(
     cases=("seven",),
     requests=("statistics", "weights uint8"),
     modes=("forward",),
