@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Comparison of heads with each other in `flaxattn stats`: distances, groups, a map, variability.
 
-Numbers are made in `flaxattn.measures.head_pairs`, `likeness` and `head_map`; here they become
-files.
+Numbers are made in `flaxattn.measures.head_pairs`, `head_similarity` and `head_embedding`; here
+they become files.
 """
 
 import io

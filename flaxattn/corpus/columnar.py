@@ -4,7 +4,7 @@
 
 An Arrow file is a stream, as Hugging Face's `save_to_disk` writes, or has a footer. A column of a
 type that Python would have to unpickle is refused before pyarrow sees it. What the columns mean is
-not known here: see `tables`.
+not known here: see `rows`.
 """
 
 import base64

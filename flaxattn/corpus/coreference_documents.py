@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Documents with marked mentions, out of files: columns of CoNLL-2012, or `Entity` of CoNLL-U.
 
-What a bracket means is known in `mentions`; trees of CoNLL-U are read in `trees`.
+What a bracket means is known in `mentions`; trees of CoNLL-U are read in `dependency_trees`.
 """
 
 import itertools

@@ -4,7 +4,7 @@
 
 Lines end with LF, CRLF or CR; text is UTF-8, with or without a byte order mark, plain or
 compressed by gzip or Zstandard.
-What a line means is not known here: see `tables`.
+What a line means is not known here: see `rows`.
 """
 
 import gzip

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Documents whose mentions of entities are marked, and the brackets that mark them.
 
-Files of CoNLL-2012 and CoNLL-U are read in `documents`; who resolves a mention, and how well, is
-found out in `flaxattn.measures`.
+Files of CoNLL-2012 and CoNLL-U are read in `coreference_documents`; who resolves a mention, and how
+well, is found out in `flaxattn.measures`.
 """
 
 import re

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The texts of a corpus, or its pairs of texts, one at a time and numbered.
 
-What a row is decides `tables`; how many tokens a text has is not known here. Ids are data: they are
+What a row is decides `rows`; how many tokens a text has is not known here. Ids are data: they are
 told and compared, and nothing is ever named after them.
 """
 

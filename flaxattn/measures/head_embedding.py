@@ -4,7 +4,7 @@
 
 Classical scaling (Torgerson 1952) gives a start, majorisation (SMACOF, de Leeuw 1977) lowers the
 stress from there. There is no draw in it, and axes and signs are fixed, so that the same distances
-give the same map. Distances are made in `likeness` and `pairs`.
+give the same map. Distances are made in `head_similarity` and `head_pairs`.
 """
 
 from typing import NamedTuple

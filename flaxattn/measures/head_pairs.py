@@ -6,7 +6,7 @@
 section 6, who smooth weights first and sum; here nothing is smoothed and texts count alike) and the
 first weights of every text, of which `variability` is made (Vig & Belinkov 2019, its formula from
 memory). Both are exact however texts are divided. Maps come in whole; groups and pictures of heads
-are made in `likeness` and `head_map`.
+are made in `head_similarity` and `head_embedding`.
 """
 
 import functools

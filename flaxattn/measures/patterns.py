@@ -5,7 +5,8 @@
 Vig (2019) names patterns and gives no thresholds; those here are ours, after the code of Clark et
 al. 2019 (half of the mass on a position, 0.6 on a special token) and Voita et al. 2019 (the
 strongest key of 90% of the queries). A head on its own token is told apart from the seven. A head
-may have several labels; the numbers behind each are told with it. Scores are defined in `terms`.
+may have several labels; the numbers behind each are told with it. Scores are defined in
+`score_terms`.
 """
 
 from collections.abc import Callable, Mapping

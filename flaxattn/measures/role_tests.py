@@ -3,7 +3,7 @@
 """The heads hypothesis: which heads have which roles, tested (Pande et al. 2021).
 
 H0: the mean score over texts is at most tau. A head has a role if a one-sided t-test rejects it.
-What scores are is in `terms`; where they come from is not known here.
+What scores are is in `score_terms`; where they come from is not known here.
 
 Read with care. A score is a lift over uniform attention, so a fixed tau asks for a share of
 attention of tau |F| / N, which shrinks as texts grow: counts of heads on texts of other lengths do

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The layers models are built of: dense, attention, feed-forward, dropout and LayerNorm.
 
-`MultiHeadAttention`, and beside it only `additive`, calls `flaxattn.kernels.attention`. What it saw
-goes into the `intermediates` collection as one `AttentionRecord`; nothing is recorded unless the
-caller makes that collection mutable. This file does not know which model it serves.
+`MultiHeadAttention`, and beside it only `additive_attention`, calls `flaxattn.kernels.attention`.
+What it saw goes into the `intermediates` collection as one `AttentionRecord`; nothing is recorded
+unless the caller makes that collection mutable. This file does not know which model it serves.
 """
 
 from collections.abc import Callable, Mapping

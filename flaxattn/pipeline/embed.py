@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Vectors of sentences: `embed`, the hidden states of a text put into one.
 
-One vector per text, in memory. Vectors of single tokens, on disk, are in `head_index`.
+One vector per text, in memory. Vectors of single tokens, on disk, are in `build_token_index`.
 """
 
 import functools

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Attention of many texts: `extract` for what fits into memory, `extract_shards` for what does not.
 
-This file puts the parts together: texts are read ahead (`ahead`), put into batches of like
-length (`batches`), computed (`step`), cut into one trace per text, in order. It
+This file puts the parts together: texts are read ahead (`prefetch`), put into batches of like
+length (`batches`), computed (`device_step`), cut into one trace per text, in order. It
 writes nothing.
 """
 

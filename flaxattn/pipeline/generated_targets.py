@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Targets that an encoder-decoder writes for sources which came without, batch by batch.
 
-How a text is written is decided in `writing`; traces of both are made in `extract`.
+How a text is written is decided in `generation`; traces of both are made in `extraction`.
 """
 
 from collections.abc import Mapping, Sequence

@@ -3,7 +3,7 @@
 """Writing text, token by token: the loops around a model that keeps a cache.
 
 Each loop is one compiled program for its shapes and settings. What a step may choose is decided in
-`decoding`, what a beam keeps in `beams`; this file knows when the model runs.
+`decoding_settings`, what a beam keeps in `beam_search`; this file knows when the model runs.
 """
 
 from collections.abc import Callable

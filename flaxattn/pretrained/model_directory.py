@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hugging Face model directories in and out, following the tables of names.
 
-Not here: finding the directory (`hub`), the files (`tensorfile`), whether a checkpoint and a model
+Not here: finding the directory (`hub`), the files (`tensor_file`), whether a checkpoint and a model
 belong together (`matching`).
 """
 

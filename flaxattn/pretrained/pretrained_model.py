@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A module, its parameters and its tokenizer in one hand: what every `Pretrained` has.
 
-What it is called with differs from family to family: `bert_handle`, `seq2seq_handle`. Who wants
-`jax.grad`, `vmap` or a mesh takes `module` and `params` from the handle and calls `module.apply`.
+What it is called with differs from family to family: `pretrained_bert`, `pretrained_seq2seq`. Who
+wants `jax.grad`, `vmap` or a mesh takes `module` and `params` from the handle and calls
+`module.apply`.
 """
 
 import abc

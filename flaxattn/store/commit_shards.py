@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Shards of planned stores computed and committed, one after the other, whoever asks.
 
-The texts of a shard come from the store itself, see `planning`; while a shard is compressed and
+The texts of a shard come from the store itself, see `make_plan`; while a shard is compressed and
 written, the device works on the next one. Which shards are whose is decided in `run`.
 """
 

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Request and report of an extraction job; requests are checked before work begins.
 
-How a job runs is in `run`; a plan is made by `planning`.
+How a job runs is in `extract_to`; a plan is made by `make_plan`.
 """
 
 import dataclasses

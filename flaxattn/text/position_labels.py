@@ -3,7 +3,8 @@
 """Labels of the positions of one text, known before attention is looked at: `PositionLabels`.
 
 Special pieces, segments, pieces of words, and the tree over the words where there is one. Which
-weights a head is judged by is decided from it in `terms`. No model, no file, no attention.
+weights a head is judged by is decided from it in `measures.score_terms`. No model, no file, no
+attention.
 """
 
 import dataclasses

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One safetensors file of arrays, with a text about them in its header: read with suspicion.
 
-What the text says, and which checksums it holds, is known to those who write it: `tracefile`,
-`heads.probe_file`. Checkpoints of models are read by `tensorfile`.
+What the text says, and which checksums it holds, is known to those who write it: `trace_file`,
+`probe_file`. Checkpoints of models are read by `tensor_file`.
 """
 
 import os

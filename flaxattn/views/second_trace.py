@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Second trace of the same texts on a page: its weights, and the divergence of its heads.
 
-The browser takes the difference. `levels.py` makes the page, `doors.py` has the public name.
+The browser takes the difference. `trace_page.py` makes the page, `trace_views.py` has the public
+name.
 """
 
 import dataclasses

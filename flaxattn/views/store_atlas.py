@@ -3,7 +3,7 @@
 """The atlas of a store, or of two: means over texts, head by head, on a page without weights.
 
 Of one store it reads the table of heads only; two are compared by `flaxattn.measures.divergence`.
-The page of one text is in `levels.py`.
+The page of one text is in `trace_page.py`.
 """
 
 import math

@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """One page with all levels of a trace: atlas, model, head and neuron, over one shared state.
 
-It says what a page holds and how it starts; `sides.py` shapes each sequence, `doors.py` has the
-public names. How it looks and behaves is in `assets/`; it never imports a model.
+It says what a page holds and how it starts; `side_payload.py` shapes each sequence,
+`trace_views.py` has the public names. How it looks and behaves is in `assets/`; it never imports a
+model.
 """
 
 from collections.abc import Mapping, Sequence

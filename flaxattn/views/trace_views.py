@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The doors to the page of a trace: each opens it at another level, one with a second trace.
 
-`levels.py` makes the page. Nothing here ever imports a model.
+`trace_page.py` makes the page. Nothing here ever imports a model.
 """
 
 from collections.abc import Mapping, Sequence

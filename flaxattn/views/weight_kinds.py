@@ -3,7 +3,7 @@
 """Weights other than attention, shown in its place: norms, rollout, gradients, or anybody's own.
 
 It fits given arrays to a trace and scales them for pictures; what they mean is computed in
-`flaxattn.measures`. `sides.py` puts them into a page, `flaxattn.views.figures` draws them.
+`flaxattn.measures`. `side_payload.py` puts them into a page, `flaxattn.views.figures` draws them.
 """
 
 import dataclasses

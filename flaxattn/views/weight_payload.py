@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Attribution maps on a page, and effects of ablation.
 
-Arrays are fitted and scaled by `kinds.py`; `sides.py` shapes attention itself.
+Arrays are fitted and scaled by `weight_kinds.py`; `side_payload.py` shapes attention itself.
 """
 
 import dataclasses

@@ -34,7 +34,7 @@ def plot_head_map(
         layers: Number of the layer of each head.
         heads: Number of each head in its layer.
         likeness: Distances, order and groups of these heads.
-        places: From `head_map`.
+        places: From `head_embedding.head_map`.
 
     Returns:
         The figure, to be shown or saved with `figure.savefig`.
