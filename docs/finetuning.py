@@ -28,8 +28,8 @@ from flaxattn.measures.compare_heads import Comparison
 from flaxattn.measures.head_scores import head_scores
 from flaxattn.measures.role_changes import role_changes
 from flaxattn.measures.role_tests import Roles, Test, find_roles
-from flaxattn.measures.score_terms import ScoreName, ScoreOptions
-from flaxattn.measures.scores import Tally
+from flaxattn.measures.score_terms import ScoreOptions, ScoreSpec
+from flaxattn.measures.scores import ScoreAccumulator
 from flaxattn.pipeline.allocator import keep_freed_memory
 from flaxattn.pipeline.extraction import extract
 from flaxattn.pipeline.labelled_texts import Subject, subject_of
@@ -110,7 +110,7 @@ def compared(models: list[Any], dev: list[Subject], trees: list[Subject], some: 
     for when, model in zip(found, models, strict=True):
         own = _tally(model, dev, PLAIN)
         roles, linked = (find_roles(own, PLAIN, TEST), _trees(model, trees))
-        masses = {n: own.moments[ScoreName("mean", n)].mean.mean(1) for n in ("cls", "sep", "own")}
+        masses = {n: own.moments[ScoreSpec("mean", n)].mean.mean(1) for n in ("cls", "sep", "own")}
         tables.append({name: role.found for name, role in roles.roles.items()})
         found[when] = {
             "roles": {n: t.sum(1).tolist() for n, t in tables[-1].items() if n in SHOWN},
@@ -134,8 +134,10 @@ def compared(models: list[Any], dev: list[Subject], trees: list[Subject], some: 
     }
 
 
-def _tally(model: Any, subjects: list[Subject], asked: ScoreOptions) -> Tally:
-    return Tally.of(*head_scores(model, subjects, asked, truncate=True, bad=BadRows("skip")))
+def _tally(model: Any, subjects: list[Subject], asked: ScoreOptions) -> ScoreAccumulator:
+    return ScoreAccumulator.of(
+        *head_scores(model, subjects, asked, truncate=True, bad=BadRows("skip"))
+    )
 
 
 def _trees(model: Any, trees: list[Subject]) -> Roles:

@@ -30,8 +30,8 @@ from flaxattn.files import sha256_of
 from flaxattn.measures.head_scores import head_scores
 from flaxattn.measures.patterns import labels
 from flaxattn.measures.role_tests import Test, facts, find_roles
-from flaxattn.measures.score_terms import ScoreName, ScoreOptions
-from flaxattn.measures.scores import Scores, Tally, intervals
+from flaxattn.measures.score_terms import ScoreOptions, ScoreSpec
+from flaxattn.measures.scores import ScoreAccumulator, Scores, intervals
 from flaxattn.pipeline.labelled_texts import Subject, subject_of
 from flaxattn.pretrained.from_pretrained import from_pretrained
 from flaxattn.pretrained.untrained import untrained
@@ -113,13 +113,13 @@ def reported(model: Any, sentences: list[Sentence]) -> dict[str, Any]:
     """Roles, patterns and statistics of all heads on some sentences."""
     bad = BadRows("skip")
     parts = list(head_scores(model, map(subject_of, sentences), ASKED, bad=bad))
-    tally = Tally.of(*parts)
+    tally = ScoreAccumulator.of(*parts)
     found = find_roles(tally, ASKED, TEST)
     drawn = intervals(Scores.joined(parts))
     patterns: dict[str, int] = {}
     for label in labels(tally, alpha=TEST.alpha):
         patterns[label.label] = patterns.get(label.label, 0) + 1
-    columns = {name: ScoreName("mean", name) for name in STATISTICS}
+    columns = {name: ScoreSpec("mean", name) for name in STATISTICS}
     return {
         "texts": len(tally.lengths),
         "left out": dict(bad.counts),
@@ -191,7 +191,7 @@ def falsely(drawn: list[tuple[Any, list[Sentence], int]], *, every: bool) -> dic
     for model, sentences, seed in drawn:
         asked = dataclasses.replace(ASKED, seed=seed)
         subjects: list[Subject] = [subject_of(sentence) for sentence in sentences]
-        tally = Tally.of(*head_scores(model, subjects, asked, bad=BadRows("skip")))
+        tally = ScoreAccumulator.of(*head_scores(model, subjects, asked, bad=BadRows("skip")))
         found = find_roles(tally, asked, TEST)
         loose = find_roles(tally, asked, dataclasses.replace(TEST, correction="none"))
         trees = [role for role in found.roles.values() if role.beyond is not None]

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from flaxattn.pipeline.embed import embed as embed
     from flaxattn.pipeline.extraction import extract as extract
     from flaxattn.pipeline.extraction import extract_models as extract_models
-    from flaxattn.pipeline.online_moments import Running as Running
+    from flaxattn.pipeline.online_moments import OnlineMoments as OnlineMoments
     from flaxattn.pretrained.from_pretrained import from_pretrained as from_pretrained
     from flaxattn.pretrained.pretrained_model import Pretrained as Pretrained
     from flaxattn.probes.head_coreference import head_coreference as head_coreference
@@ -77,7 +77,7 @@ _HOMES = {
     "HeadTask": "flaxattn.attribution.head_losses",
     "Pretrained": "flaxattn.pretrained.pretrained_model",
     "RnnConfig": "flaxattn.models.rnn_config",
-    "Running": "flaxattn.pipeline.online_moments",
+    "OnlineMoments": "flaxattn.pipeline.online_moments",
     "Seq2SeqConfig": "flaxattn.models.seq2seq_config",
     "Sieve": "flaxattn.kernels.contract",
     "Trace": "flaxattn.trace.trace",
@@ -134,9 +134,9 @@ __all__ = [  # a list in this file, so that type checkers can read it
     "Capture",
     "GPT2Config",
     "HeadTask",
+    "OnlineMoments",
     "Pretrained",
     "RnnConfig",
-    "Running",
     "Seq2SeqConfig",
     "Sieve",
     "Trace",
@@ -191,7 +191,16 @@ __all__ = [  # a list in this file, so that type checkers can read it
 ]
 
 
+_RENAMED = {"Running": "OnlineMoments"}
+
+
 def __getattr__(name: str) -> object:
+    if name in _RENAMED:
+        from warnings import warn
+
+        told = f"flaxattn.{name} is called flaxattn.{_RENAMED[name]} now"
+        warn(told, DeprecationWarning, stacklevel=2)
+        name = _RENAMED[name]
     if name not in _HOMES:
         raise AttributeError(f"module 'flaxattn' has no attribute {name!r}")
     module = import_module(_HOMES[name])

@@ -18,7 +18,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from flaxattn.kernels import compat
 from flaxattn.kernels.contract import Call, Intermediates
-from flaxattn.kernels.masks import quarantine
+from flaxattn.kernels.masks import sanitized
 
 MAX_DEPTH = 128
 """Of heads on GPUs before Hopper; deeper values are computed in several calls."""
@@ -78,7 +78,7 @@ def attend(call: Call) -> tuple[Float[Array, "B Q H D"], Intermediates]:
     capture, depth = call.capture, call.q.shape[-1]
     k, v, poison = call.k, call.v, None
     if call.causal:  # garbage in later keys must not reach earlier queries
-        k, v, poison = quarantine(k, v)
+        k, v, poison = sanitized(k, v)
     values = _values(call, k, v)
     lengths = None
     if call.mask is not None:

@@ -52,7 +52,7 @@ def _and(left: Array | None, right: Array) -> Array:
     return right if left is None else left & right
 
 
-def quarantine(
+def sanitized(
     k: Float[Array, "B K H D"], v: Float[Array, "B K H D"]
 ) -> tuple[Float[Array, "B K H D"], Float[Array, "B K H D"], Float[Array, "B H 1 K"]]:
     """Takes NaN and infinity out of keys and values, so that a weight of 0 really removes them.

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from flaxattn.kernels.contract import Call
-from flaxattn.kernels.masks import quarantine, restricted
+from flaxattn.kernels.masks import restricted, sanitized
 from flaxattn.kernels.parts import some_heads
 
 
@@ -33,7 +33,7 @@ def weights_of_pairs(call: Call, lse: Float[Array, "B H Q"]) -> Float[Array, "B 
     query, key = (jnp.maximum(pairs[..., n], 0) for n in (0, 1))
     k, poison = call.k, None
     if restricted(call):
-        k, _, poison = quarantine(call.k, call.v)
+        k, _, poison = sanitized(call.k, call.v)
     q, k = (_rows(array, at).astype(call.dtype) for array, at in ((call.q, query), (k, key)))
     scores = jnp.swapaxes((q * k).sum(axis=-1), 1, 2) * call.factor
     if call.bias is not None:

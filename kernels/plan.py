@@ -19,7 +19,7 @@ from jaxtyping import Array, Float, Int
 from flaxattn.kernels import dropout
 from flaxattn.kernels.checks import needed_labels
 from flaxattn.kernels.contract import Call, Dropout, Sieve
-from flaxattn.kernels.masks import quarantine, restricted
+from flaxattn.kernels.masks import restricted, sanitized
 
 LOG2E = math.log2(math.e)
 """Scores inside kernels are in base 2: exp2 is one instruction, and the factor joins the scale."""
@@ -148,7 +148,7 @@ def pack(call: Call, block_q: int, block_k: int) -> tuple[KernelPlan, Operands]:
     scale, q = _scale(call)
     k, v, poison = call.k, call.v, None
     if restricted(call):
-        k, v, poison = quarantine(k, v)
+        k, v, poison = sanitized(k, v)
     rows, keys = _label_vectors(call)
     key_bias = _key_bias(call, poison, block_k)
     if call.dropout is not None:

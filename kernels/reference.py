@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float, Int
 from flaxattn.kernels.checks import checked
 from flaxattn.kernels.contract import NOTHING, Call, Capture, Dropout, Intermediates, Labels, Sieve
 from flaxattn.kernels.dropout import keep_mask
-from flaxattn.kernels.masks import quarantine
+from flaxattn.kernels.masks import sanitized
 
 EXACT = jax.lax.Precision.HIGHEST
 
@@ -75,7 +75,7 @@ def _scores(call: Call) -> tuple[Float[Array, "B H Q K"], Float[Array, "B K H D"
     """Scaled, biased scores with -inf where masked; and the values without masked garbage."""
     dtype = call.dtype
     q, k, v = (array.astype(dtype) for array in (call.q, call.k, call.v))
-    k, v, poison = quarantine(k, v)
+    k, v, poison = sanitized(k, v)
     scores = call.factor * jnp.einsum("bqhd,bkhd->bhqk", q, k, precision=EXACT)
     if call.bias is not None:
         scores = scores + call.bias.astype(dtype)

@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float, Int, Shaped, UInt32
 from flaxattn.kernels import reductions
 from flaxattn.kernels.contract import Call, Capture, Intermediates, Labels
 from flaxattn.kernels.dropout import keep_block, row_words
-from flaxattn.kernels.masks import allowed_pairs, quarantine, restricted, sieve_block
+from flaxattn.kernels.masks import allowed_pairs, restricted, sanitized, sieve_block
 from flaxattn.kernels.parts import some_heads
 
 BLOCK_ROWS = 64
@@ -159,7 +159,7 @@ def _sides(call: Call) -> tuple[Queries, Keys]:
     """Heads before positions, and what varies with the query apart from what does not."""
     k, v, poison = call.k, call.v, None
     if restricted(call):
-        k, v, poison = quarantine(k, v)
+        k, v, poison = sanitized(k, v)
     q, k, v = (jnp.swapaxes(array, 1, 2) for array in (call.q, k, v))
     per_row = {name: _has_rows(getattr(call, name)) for name in ("mask", "bias")}
     positions = jnp.arange(call.q.shape[1], dtype=jnp.int32)

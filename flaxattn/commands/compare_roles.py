@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from flaxattn.measures.role_changes import RoleChange, role_changes
 from flaxattn.measures.role_tests import Roles, Test, find_roles
 from flaxattn.measures.score_terms import ScoreOptions
-from flaxattn.measures.scores import Tally, scores_of
+from flaxattn.measures.scores import ScoreAccumulator, scores_of
 
 if TYPE_CHECKING:
     from flaxattn.trace.trace import Trace
@@ -28,7 +28,7 @@ class RolesOfBoth:
 
     def __init__(self, test: Test) -> None:
         self._test = test
-        self._tallies = Tally(), Tally()
+        self._tallies = ScoreAccumulator(), ScoreAccumulator()
 
     def add(self, first: "Trace", second: "Trace") -> None:
         """Take in what both saw of a text, if they are encoders.

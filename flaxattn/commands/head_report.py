@@ -21,7 +21,7 @@ from flaxattn.corpus.input_files import find_inputs, fingerprint
 from flaxattn.corpus.rows import read_rows, text_of
 from flaxattn.errors import InputError
 from flaxattn.files import written_whole
-from flaxattn.measures.score_terms import ScoreName
+from flaxattn.measures.score_terms import ScoreSpec
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -159,7 +159,7 @@ def write_report(
     return text
 
 
-def refusals(refused: Mapping[ScoreName, str]) -> dict[str, list[str]]:
+def refusals(refused: Mapping[ScoreSpec, str]) -> dict[str, list[str]]:
     """Numbers that a store does not tell, by the request that would have recorded them.
 
     Args:

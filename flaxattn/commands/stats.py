@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from flaxattn.measures.scored_corpus import ScoredCorpus
-    from flaxattn.measures.scores import Tally
+    from flaxattn.measures.scores import ScoreAccumulator
 
 _SHARES = ("next", "previous", "own", "cls", "sep", "punctuation", "own segment", "other segment")
 _SHOWN = ("next", "previous", "own", "cls", "sep", "punctuation")
@@ -106,7 +106,7 @@ def _page(
     return report_page(report, claims, corpus.traces, request.sentences)
 
 
-def _figure(tally: "Tally", means: "dict[str, np.ndarray]") -> Any:
+def _figure(tally: "ScoreAccumulator", means: "dict[str, np.ndarray]") -> Any:
     from flaxattn.views.figures.plot_head_effects import plot_head_values
     from flaxattn.views.figures.plot_roles import plot_head_means
 
@@ -116,7 +116,7 @@ def _figure(tally: "Tally", means: "dict[str, np.ndarray]") -> Any:
     return plot_head_values({n: means[n] for n in _OTHERS if n in means}, "mean", center=None)
 
 
-def _table(tally: "Tally", means: "dict[str, np.ndarray]", labels: list[dict]) -> Table:
+def _table(tally: "ScoreAccumulator", means: "dict[str, np.ndarray]", labels: list[dict]) -> Table:
     table = Table(title="Where heads look: shares of attention, mean over texts")
     table.add_column("head", justify="right")
     shares = [name for name in (*_SHOWN, *_OTHER_SIDES) if name in means]

@@ -13,23 +13,23 @@ import numpy as np
 from flaxattn.measures.evidence import Evidence, TopText
 from flaxattn.measures.patterns import Label
 from flaxattn.measures.role_tests import Roles
-from flaxattn.measures.score_terms import ScoreName
-from flaxattn.measures.scores import Tally
+from flaxattn.measures.score_terms import ScoreSpec
+from flaxattn.measures.scores import ScoreAccumulator
 
 _RANKS = ("the highest", "the second highest", "the third highest")
 _ALIKE = 1e-6
 _LABELS = {
-    "next token": ScoreName("pattern", "next"),
-    "previous token": ScoreName("pattern", "previous"),
-    "own token": ScoreName("pattern", "own"),
-    "same or related token": ScoreName("pattern", "same token, score"),
-    "same token in the other text": ScoreName("pattern", "other text, score"),
-    "other pieces of the word": ScoreName("pattern", "word, score"),
-    "delimiter": ScoreName("pattern", "delimiter"),
-    "bag of words": ScoreName("pattern", "block entropy"),
-    "positional: next": ScoreName("strongest", "next"),
-    "positional: previous": ScoreName("strongest", "previous"),
-    "rare word": ScoreName("strongest", "rare"),
+    "next token": ScoreSpec("pattern", "next"),
+    "previous token": ScoreSpec("pattern", "previous"),
+    "own token": ScoreSpec("pattern", "own"),
+    "same or related token": ScoreSpec("pattern", "same token, score"),
+    "same token in the other text": ScoreSpec("pattern", "other text, score"),
+    "other pieces of the word": ScoreSpec("pattern", "word, score"),
+    "delimiter": ScoreSpec("pattern", "delimiter"),
+    "bag of words": ScoreSpec("pattern", "block entropy"),
+    "positional: next": ScoreSpec("strongest", "next"),
+    "positional: previous": ScoreSpec("strongest", "previous"),
+    "rare word": ScoreSpec("strongest", "rare"),
 }
 _SYNTACTIC, _PATTERN = "syntactic: ", "pattern: "
 
@@ -72,13 +72,15 @@ def role_claims(roles: Roles, evidence: Evidence, side: str = "encoder") -> list
                 told += f", {role.mass[i, j]:.0%} of attention"
             if role.beyond is not None:
                 told += f", beyond position p {role.beyond[i, j]:.1g}"
-            texts = evidence.of(ScoreName("score", name), i, j)
+            texts = evidence.of(ScoreSpec("score", name), i, j)
             where = roles.layers[i], roles.heads[j]
             claims.append(Claim(name, *where, float(role.score[i, j]), told, side, texts))
     return _sorted(claims)
 
 
-def measure_claims(tally: Tally, labels: Sequence[Label], evidence: Evidence) -> list[Claim]:
+def measure_claims(
+    tally: ScoreAccumulator, labels: Sequence[Label], evidence: Evidence
+) -> list[Claim]:
     """Every label that a head earned, and of every measure the three heads with the most of it.
 
     Args:
@@ -116,7 +118,7 @@ def _pattern(label: str) -> str:
     return label if ":" in label else _PATTERN + label
 
 
-def label_column(label: str) -> ScoreName | None:
+def label_column(label: str) -> ScoreSpec | None:
     """The scores by which texts show a label; None for a label that has none of its own.
 
     Args:
@@ -124,7 +126,7 @@ def label_column(label: str) -> ScoreName | None:
     """
     label = label.removeprefix(_PATTERN)
     if label.startswith(_SYNTACTIC):
-        return ScoreName("hit", label.removeprefix(_SYNTACTIC))
+        return ScoreSpec("hit", label.removeprefix(_SYNTACTIC))
     return _LABELS.get(label)
 
 

@@ -10,7 +10,7 @@ over its size, averaged over queries; 1 for uniform attention ("The heads hypoth
 import numpy as np
 
 from flaxattn.measures.score_sources import WINDOW
-from flaxattn.measures.score_terms import ScoreName, ScoreOptions, Terms
+from flaxattn.measures.score_terms import ScoreOptions, ScoreSpec, Terms
 from flaxattn.measures.side_labels import self_labels
 from flaxattn.measures.tree_terms import add_hits, add_tags, add_tree, related
 from flaxattn.text.position_labels import PositionLabels
@@ -42,7 +42,7 @@ def _add_means(terms: Terms, layout: PositionLabels, asked: ScoreOptions) -> Non
     """Statistics of Clark et al. 2019: means over all queries."""
     each = np.full(len(layout), 1 / len(layout))
     for name in ("entropy", "distance", "max", "sum_sq", "next", "previous", "own", "own segment"):
-        terms.rows[ScoreName("mean", name), name] = each
+        terms.rows[ScoreSpec("mean", name), name] = each
     start = np.arange(len(layout)) == 0
     for name, keys in (
         ("first", start),
@@ -50,7 +50,7 @@ def _add_means(terms: Terms, layout: PositionLabels, asked: ScoreOptions) -> Non
         ("sep", layout.separators),
         ("punctuation", layout.punctuation),
     ):
-        terms.keys[ScoreName("mean", name)] = keys * each
+        terms.keys[ScoreSpec("mean", name)] = keys * each
 
 
 def _add_window(terms: Terms, layout: PositionLabels, asked: ScoreOptions) -> None:
@@ -58,8 +58,8 @@ def _add_window(terms: Terms, layout: PositionLabels, asked: ScoreOptions) -> No
     size = np.minimum(place + WINDOW, count - 1) + 1 - np.maximum(0, place - WINDOW)
     if asked.pande_parity:
         size = np.minimum(place + WINDOW, count) + 1 - np.maximum(0, place - WINDOW)
-    terms.rows[ScoreName("score", "local"), "local"] = 1 / size
-    terms.rows[ScoreName("mass", "local"), "local"] = np.full(count, 1 / count)
+    terms.rows[ScoreSpec("score", "local"), "local"] = 1 / size
+    terms.rows[ScoreSpec("mass", "local"), "local"] = np.full(count, 1 / count)
     terms.ceilings["local"] = float((1 / size).sum())
 
 
@@ -70,8 +70,8 @@ def _add_delimiters(terms: Terms, layout: PositionLabels) -> None:
         ("delimiter", layout.first | layout.separators),
     ):
         if keys.any():
-            terms.keys[ScoreName("score", role)] = keys / keys.sum()
-            terms.keys[ScoreName("mass", role)] = keys / len(layout)
+            terms.keys[ScoreSpec("score", role)] = keys / keys.sum()
+            terms.keys[ScoreSpec("mass", role)] = keys / len(layout)
             terms.ceilings[role] = len(layout) / keys.sum()
 
 
@@ -90,15 +90,15 @@ def _add_block(terms: Terms, layout: PositionLabels, asked: ScoreOptions) -> Non
     size = np.array([sizes[int(segment)] for segment in own])
     share = np.where(size > 0, 1 / np.maximum(size, 1), 0)
     role = "block" if parity else "block_entropy"
-    terms.rows[ScoreName("score", role), "block x entropy"] = share * ~moved
+    terms.rows[ScoreSpec("score", role), "block x entropy"] = share * ~moved
     if parity:
-        terms.rows[ScoreName("score", role), "other block x entropy"] = share * moved
+        terms.rows[ScoreSpec("score", role), "other block x entropy"] = share * moved
     else:
-        terms.rows[ScoreName("score", "block"), "block"] = share
+        terms.rows[ScoreSpec("score", "block"), "block"] = share
         terms.ceilings["block"] = float(share.sum())
-    terms.rows[ScoreName("mass", "block"), "block"] = ~moved / len(layout)
+    terms.rows[ScoreSpec("mass", "block"), "block"] = ~moved / len(layout)
     if parity:
-        terms.rows[ScoreName("mass", "block"), "other block"] = moved / len(layout)
+        terms.rows[ScoreSpec("mass", "block"), "other block"] = moved / len(layout)
     terms.ceilings[role] = float((share * np.log(np.maximum(size, 1))).sum())
 
 
@@ -111,7 +111,7 @@ def _add_patterns(terms: Terms, layout: PositionLabels) -> None:
     def add(name: str, source: str, queries: np.ndarray, factor: np.ndarray | float = 1.0) -> None:
         if queries.any():
             coefficients = queries * factor / queries.sum()
-            terms.rows[ScoreName("pattern", name), source] = coefficients
+            terms.rows[ScoreSpec("pattern", name), source] = coefficients
 
     for name, neighbour in (("next", after), ("previous", before)):
         add(name, name, plain & neighbour)
@@ -152,14 +152,14 @@ def _add_pieces(terms: Terms, layout: PositionLabels) -> None:
     if found:
         share = 1 / len({i for i, _, _ in found})
         lift = len(layout) * share
-        terms.pairs[ScoreName("pattern", "word")] = [(i, j, share) for i, j, _ in found]
-        terms.pairs[ScoreName("pattern", "word, score")] = [(i, j, lift * c) for i, j, c in found]
+        terms.pairs[ScoreSpec("pattern", "word")] = [(i, j, share) for i, j, _ in found]
+        terms.pairs[ScoreSpec("pattern", "word, score")] = [(i, j, lift * c) for i, j, c in found]
         far = [(i, j, share) for i, j, _ in found if abs(i - j) > 1]
-        terms.pairs[ScoreName("pattern", "word, apart")] = far
+        terms.pairs[ScoreSpec("pattern", "word, apart")] = far
 
 
 def _add_strongest(terms: Terms, layout: PositionLabels) -> None:
     """Add shares of queries by the place of their strongest key (Voita et al. 2019)."""
     each = layout.plain / max(layout.plain.sum(), 1)
     for name in ("next", "previous") + (("rare",) if layout.rare >= 0 else ()):
-        terms.rows[ScoreName("strongest", name), f"strongest {name}"] = each
+        terms.rows[ScoreSpec("strongest", name), f"strongest {name}"] = each

@@ -15,7 +15,7 @@ import numpy as np
 from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.measures.role_tests import Test, find_roles
 from flaxattn.measures.score_terms import ScoreOptions
-from flaxattn.measures.scores import Tally, scores_of, side_of
+from flaxattn.measures.scores import ScoreAccumulator, scores_of, side_of
 from flaxattn.measures.shuffled_trees import found_by_chance
 from flaxattn.pipeline.extraction import extract
 from flaxattn.pipeline.labelled_texts import LabelledText, Subject, read_subjects
@@ -64,7 +64,7 @@ def false_positives(
     before = untrained(model, asked.seed)
     traces = _traces(before, reads, truncate)
     layouts = [read.layout for read in reads]
-    roles = find_roles(Tally.of(scores_of(traces, asked, layouts, side)), asked, test)
+    roles = find_roles(ScoreAccumulator.of(scores_of(traces, asked, layouts, side)), asked, test)
     found = {name: int(role.found.sum()) for name, role in roles.roles.items()}
     facts["untrained"] = {"tests": roles.tests, "found": sum(found.values()), "by role": found}
     facts["other trees"] = None

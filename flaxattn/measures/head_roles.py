@@ -18,9 +18,9 @@ from flaxattn.corpus.texts import Columns, read_texts
 from flaxattn.errors import InputError
 from flaxattn.measures.role_tests import Roles, Test, find_roles
 from flaxattn.measures.score_source import ScoreSource, SourceOptions, model_source, trace_source
-from flaxattn.measures.score_terms import PAPER_RELATIONS, ScoreName, ScoreOptions, check_relations
+from flaxattn.measures.score_terms import PAPER_RELATIONS, ScoreOptions, ScoreSpec, check_relations
 from flaxattn.measures.scored_corpus import collect
-from flaxattn.measures.scores import Tally
+from flaxattn.measures.scores import ScoreAccumulator
 from flaxattn.measures.store_source import store_source
 from flaxattn.pipeline.labelled_texts import Subject, subject_of
 from flaxattn.pipeline.online_moments import Moments
@@ -38,14 +38,14 @@ Trees = Sequence[str | os.PathLike[str]]
 
 def measure(
     source: Source,
-    specs: Sequence[str | ScoreName],
+    specs: Sequence[str | ScoreSpec],
     texts: Texts | None = None,
     *,
     side: str | None = None,
     trees: Trees = (),
     seed: int = 0,
     reading: ReadingOptions | None = None,
-) -> dict[ScoreName, Moments]:
+) -> dict[ScoreSpec, Moments]:
     """Measure scores of every head: counts, means and squared deviations over texts.
 
     Only what the scores need is computed. On a model they are evaluated by the kernel; a trace or
@@ -99,7 +99,7 @@ def head_stats(
     seed: int = 0,
     pande_parity: bool = False,
     reading: ReadingOptions | None = None,
-) -> Tally:
+) -> ScoreAccumulator:
     """Means and variances of every score of every head, over texts.
 
     Cost: one pass over the texts. Memory: see `head_scores`.
@@ -200,18 +200,18 @@ def _annotated(asked: ScoreOptions, annotated: bool) -> ScoreOptions:
     return ScoreOptions(asked.relations, annotated, asked.seed, asked.pande_parity, asked.only)
 
 
-def _spec(spec: str | ScoreName) -> ScoreName:
+def _spec(spec: str | ScoreSpec) -> ScoreSpec:
     if isinstance(spec, tuple):
-        return ScoreName(*spec)
+        return ScoreSpec(*spec)
     kind, _, name = spec.partition(" ")
     if not name:
         raise InputError(
             f"{spec!r} is no score\nname its kind and itself, such as 'mean next' or 'score local'"
         )
-    return ScoreName(kind, name)
+    return ScoreSpec(kind, name)
 
 
-def _unknown(name: ScoreName, hint: str | None, source: Source) -> str:
+def _unknown(name: ScoreSpec, hint: str | None, source: Source) -> str:
     """Return the error message for a score that no text has."""
     if hint is not None:
         return f"{' '.join(name)!r} was not recorded\ncapture it: Capture({hint})"

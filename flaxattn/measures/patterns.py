@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
-from flaxattn.measures.score_terms import ScoreName
-from flaxattn.measures.scores import Tally
+from flaxattn.measures.score_terms import ScoreSpec
+from flaxattn.measures.scores import ScoreAccumulator
 from flaxattn.measures.significance import t_test
 
 POSITION, MOST_QUERIES, DELIMITER = 0.5, 0.9, 0.6
@@ -46,7 +46,7 @@ class Label(NamedTuple):
 Means = Mapping[str, Float[np.ndarray, "L H"]]
 
 
-def labels(tally: Tally, *, alpha: float = 0.05) -> list[Label]:
+def labels(tally: ScoreAccumulator, *, alpha: float = 0.05) -> list[Label]:
     """The patterns that each head shows, by layer and then by head.
 
     Args:
@@ -57,7 +57,7 @@ def labels(tally: Tally, *, alpha: float = 0.05) -> list[Label]:
     lifted = {
         name: t_test(tally.moments[column], LIFT)[1] < alpha
         for name in ("same token", "other text", "word")
-        if (column := ScoreName("pattern", f"{name}, score")) in tally.moments
+        if (column := ScoreSpec("pattern", f"{name}, score")) in tally.moments
     }
     found: list[Label] = []
 
@@ -103,17 +103,17 @@ def _add_patterns(means: Means, lifted: Mapping[str, Bool[np.ndarray, "L H"]], a
         add("bag of words", fires, {"mass": mass, "relative entropy": entropy})
 
 
-def _add_strongest(tally: Tally, add: _Add) -> None:
+def _add_strongest(tally: ScoreAccumulator, add: _Add) -> None:
     """Voita's positional and rare-word heads: shares of queries, delimiters apart."""
     for name in ("next", "previous", "rare"):
-        moments = tally.moments.get(ScoreName("strongest", name))
+        moments = tally.moments.get(ScoreSpec("strongest", name))
         if moments is not None:
             label = "rare word" if name == "rare" else f"positional: {name}"
             least = RARE if name == "rare" else MOST_QUERIES
             add(label, moments.mean >= least, {"queries": moments.mean})
 
 
-def _add_syntactic(tally: Tally, add: _Add) -> None:
+def _add_syntactic(tally: ScoreAccumulator, add: _Add) -> None:
     """Voita's syntactic heads: the strongest key of a word's first piece lies in the related word.
 
     Compared with always guessing the commonest offset between related words, over all pairs.
@@ -130,7 +130,7 @@ def _add_syntactic(tally: Tally, add: _Add) -> None:
         add(f"syntactic: {role}", accuracy >= baseline + MARGIN, evidence)
 
 
-def best_offset(tally: Tally, role: str) -> tuple[int, float]:
+def best_offset(tally: ScoreAccumulator, role: str) -> tuple[int, float]:
     """The commonest offset from a word to its related word, and how often it is right.
 
     Args:

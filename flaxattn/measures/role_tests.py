@@ -22,8 +22,8 @@ from jaxtyping import Bool, Float, Int
 
 from flaxattn.errors import InputError
 from flaxattn.measures.score_sources import WINDOW
-from flaxattn.measures.score_terms import ScoreName, ScoreOptions
-from flaxattn.measures.scores import Tally
+from flaxattn.measures.score_terms import ScoreOptions, ScoreSpec
+from flaxattn.measures.scores import ScoreAccumulator
 from flaxattn.measures.significance import CORRECTIONS, adjusted, t_test
 
 _SLACK = 1e-9
@@ -171,7 +171,7 @@ class Roles:
         return told
 
 
-def find_roles(tally: Tally, asked: ScoreOptions, test: Test | None = None) -> Roles:
+def find_roles(tally: ScoreAccumulator, asked: ScoreOptions, test: Test | None = None) -> Roles:
     """Test every role on every head.
 
     Args:
@@ -183,22 +183,22 @@ def find_roles(tally: Tally, asked: ScoreOptions, test: Test | None = None) -> R
     if test is None:
         parity = asked.pande_parity
         test = Test(correction="none" if parity else "bh", pande_parity=parity)
-    names = [name for name in asked.roles if ScoreName("score", name) in tally.moments]
+    names = [name for name in asked.roles if ScoreSpec("score", name) in tally.moments]
     parity = test.pande_parity
 
     def tested(kind: str, name: str, bound: float) -> tuple[np.ndarray, np.ndarray]:
-        return t_test(tally.moments[ScoreName(kind, name)], bound, population=parity)
+        return t_test(tally.moments[ScoreSpec(kind, name)], bound, population=parity)
 
     results = {name: tested("score", name, test.tau) for name in names}
     each = _adjusted([p for _, p in results.values()], test.correction)
-    controlled = [name for name in names if ScoreName("beyond", name) in tally.moments]
+    controlled = [name for name in names if ScoreSpec("beyond", name) in tally.moments]
     apart = [tested("beyond", name, 0.0)[1] for name in controlled]
     beyond = dict(zip(controlled, _adjusted(apart, test.correction), strict=True))
     entropic = "block" if asked.pande_parity else "block_entropy"
     roles = {}
     for (name, (t, p)), value in zip(results.items(), each, strict=True):
-        moments = tally.moments[ScoreName("score", name)]
-        mass = tally.moments.get(ScoreName("mass", name))
+        moments = tally.moments[ScoreSpec("score", name)]
+        mass = tally.moments.get(ScoreSpec("mass", name))
         roles[name] = Role(
             name,
             int(moments.counts.max()),
@@ -220,7 +220,7 @@ def _adjusted(values: Sequence[Float[np.ndarray, "L H"]], correction: str) -> li
     return list(adjusted(np.stack(values), correction)) if values else []
 
 
-def _reach(name: str, tally: Tally, tau: float, *, entropic: bool) -> Reach:
+def _reach(name: str, tally: ScoreAccumulator, tau: float, *, entropic: bool) -> Reach:
     """Limits set by the lengths; a score times entropy has no number of keys."""
     lengths, ceilings = tally.lengths, tally.ceilings[name]
     there = ~np.isnan(ceilings)

@@ -16,7 +16,7 @@ from flaxattn.errors import InputError
 from flaxattn.kernels.contract import Capture
 from flaxattn.measures.head_scores import default_side, head_scores
 from flaxattn.measures.score_sources import Watch, ignore
-from flaxattn.measures.score_terms import ScoreName, ScoreOptions
+from flaxattn.measures.score_terms import ScoreOptions, ScoreSpec
 from flaxattn.measures.scores import Scores, scores_of
 from flaxattn.pipeline.extraction import Options, Texts, extract_shards
 from flaxattn.pipeline.labelled_texts import LONGEST, Subject
@@ -53,7 +53,7 @@ class ScoreSource:
     parts: Iterator[ScoredTexts]
     facts: dict[str, Any]
     traces: Callable[[Sequence[Subject], Sequence[int]], Iterator[Trace]] | None
-    refused: dict[ScoreName, str] = dataclasses.field(default_factory=dict)
+    refused: dict[ScoreSpec, str] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -29,12 +29,12 @@ from flaxattn.measures.score_sources import (
     request_for,
     source_of,
 )
-from flaxattn.measures.score_terms import ScoreName, Terms
+from flaxattn.measures.score_terms import ScoreSpec, Terms
 from flaxattn.trace.record import AttentionRecord
 
 NOTES = ("row_terms", "key_terms", "pair_terms", "hit_at", "hit_terms", "rare_at")
 """Arguments of the step that are no model's."""
-_Numbers = dict[ScoreName, Float[np.ndarray, "*heads"]]
+_Numbers = dict[ScoreSpec, Float[np.ndarray, "*heads"]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,10 +49,10 @@ class ScoreSums:
         side: `encoder`, `decoder` or `cross`.
     """
 
-    rows: tuple[tuple[ScoreName, str], ...]
-    keys: tuple[ScoreName, ...]
-    pairs: tuple[ScoreName, ...]
-    hits: tuple[ScoreName, ...]
+    rows: tuple[tuple[ScoreSpec, str], ...]
+    keys: tuple[ScoreSpec, ...]
+    pairs: tuple[ScoreSpec, ...]
+    hits: tuple[ScoreSpec, ...]
     side: str = "encoder"
 
     @classmethod
@@ -149,7 +149,7 @@ class ScoreSums:
             sums: What `summed` made, of one text: `[*heads, R]` each.
             terms: Of the text.
         """
-        found: dict[ScoreName, np.ndarray] = {}
+        found: dict[ScoreSpec, np.ndarray] = {}
         for r, (column, source) in enumerate(self.rows):
             if (column, source) in terms.rows:
                 found[column] = found.get(column, 0) + sums["rows"][..., r]
@@ -261,13 +261,13 @@ def recorded_values(stats: Mapping[str, np.ndarray], capture: Capture, terms: Te
     return _of_statistics(ScoreSums.of([terms]), held, terms)
 
 
-def capture_hints(terms: Terms) -> dict[ScoreName, str]:
+def capture_hints(terms: Terms) -> dict[ScoreSpec, str]:
     """Arguments of `Capture` that would record what each score is made of.
 
     Args:
         terms: Of a text.
     """
-    found: dict[ScoreName, str] = {}
+    found: dict[ScoreSpec, str] = {}
     for column, source in terms.rows:
         parts = parts_of(source)
         found.setdefault(column, capture_hint(parts[0] if len(parts) == 1 else PAIRS))

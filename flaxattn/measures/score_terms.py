@@ -32,7 +32,7 @@ PAPER_RELATIONS = ("nsubj", "obj", "amod", "advmod")
 """Those of the paper; Universal Dependencies call its dobj obj."""
 
 
-class ScoreName(NamedTuple):
+class ScoreSpec(NamedTuple):
     """Name of a score of a head: `("score", "local")`.
 
     The kinds are `mean` (statistics, averaged over queries), `tag` (mass on a part of speech),
@@ -64,7 +64,7 @@ class ScoreOptions:
     annotated: bool = True
     seed: int = 0
     pande_parity: bool = False
-    only: tuple[ScoreName, ...] | None = None
+    only: tuple[ScoreSpec, ...] | None = None
 
     @property
     def syntactic(self) -> list[str]:
@@ -95,12 +95,12 @@ class Terms:
     """
 
     labels: SideLabels
-    rows: dict[tuple[ScoreName, str], Float[np.ndarray, " Q"]] = dataclasses.field(
+    rows: dict[tuple[ScoreSpec, str], Float[np.ndarray, " Q"]] = dataclasses.field(
         default_factory=dict
     )
-    keys: dict[ScoreName, Float[np.ndarray, " K"]] = dataclasses.field(default_factory=dict)
-    pairs: dict[ScoreName, list[tuple[int, int, float]]] = dataclasses.field(default_factory=dict)
-    hits: dict[ScoreName, list[tuple[int, int, int, float]]] = dataclasses.field(
+    keys: dict[ScoreSpec, Float[np.ndarray, " K"]] = dataclasses.field(default_factory=dict)
+    pairs: dict[ScoreSpec, list[tuple[int, int, float]]] = dataclasses.field(default_factory=dict)
+    hits: dict[ScoreSpec, list[tuple[int, int, int, float]]] = dataclasses.field(
         default_factory=dict
     )
     ceilings: dict[str, float] = dataclasses.field(default_factory=dict)
@@ -111,12 +111,12 @@ class Terms:
         return self.labels.keys
 
     @property
-    def columns(self) -> set[ScoreName]:
+    def columns(self) -> set[ScoreSpec]:
         """The scores that have a value."""
         rows = {column for column, _ in self.rows}
         return rows | self.keys.keys() | self.pairs.keys() | self.hits.keys()
 
-    def restricted(self, only: Sequence[ScoreName] | None) -> "Terms":
+    def restricted(self, only: Sequence[ScoreSpec] | None) -> "Terms":
         """The terms of some scores, and of those that they are differences of.
 
         Args:
@@ -126,7 +126,7 @@ class Terms:
             return self
         wanted = {*only}
         wanted |= {
-            ScoreName(kind, name) for own, name in only if own == "beyond" for kind in _APART
+            ScoreSpec(kind, name) for own, name in only if own == "beyond" for kind in _APART
         }
         wanted |= {_OWN} if _OTHER in wanted else set()
         return dataclasses.replace(
@@ -139,7 +139,7 @@ class Terms:
 
 
 _APART = ("score", "control")  # `beyond` is their difference
-_OWN, _OTHER = ScoreName("mean", "own segment"), ScoreName("mean", "other segment")
+_OWN, _OTHER = ScoreSpec("mean", "own segment"), ScoreSpec("mean", "other segment")
 
 
 def check_relations(relations: Sequence[str]) -> tuple[str, ...]:

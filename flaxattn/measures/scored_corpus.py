@@ -12,8 +12,8 @@ from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.errors import InputError
 from flaxattn.measures.evidence import Evidence
 from flaxattn.measures.score_source import ScoreSource
-from flaxattn.measures.score_terms import ScoreName
-from flaxattn.measures.scores import Scores, Tally
+from flaxattn.measures.score_terms import ScoreSpec
+from flaxattn.measures.scores import ScoreAccumulator, Scores
 from flaxattn.pipeline.labelled_texts import Subject
 from flaxattn.trace.trace import Trace
 
@@ -34,13 +34,13 @@ class ScoredCorpus:
         refused: Scores that a store does not tell, with the capture that would record them.
     """
 
-    tally: Tally
+    tally: ScoreAccumulator
     scores: Scores | None
     facts: dict[str, Any]
     evidence: Evidence
     texts: dict[int, Subject]
     traces: Callable[[Sequence[int]], Iterator[Trace]] | None
-    refused: dict[ScoreName, str]
+    refused: dict[ScoreSpec, str]
 
 
 def collect(
@@ -60,7 +60,7 @@ def collect(
     Raises:
         InputError: If there is no text.
     """
-    tally, evidence, kept, count = Tally(), Evidence(best), [], 0
+    tally, evidence, kept, count = ScoreAccumulator(), Evidence(best), [], 0
     texts: dict[int, Subject] = {}
     for part in source.parts:
         count += len(part.scores)

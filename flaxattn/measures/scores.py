@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""The numbers of every head on every text, their moments and intervals: `Scores`, `Tally`.
+"""Scores of every head on every text, and moments of them: `Scores`, `ScoreAccumulator`.
 
 They are read off traces here; extraction makes the same of texts without keeping a map. What they
 mean for a role is decided in `roles` and `patterns`.
@@ -16,10 +16,10 @@ from jaxtyping import Float, Int
 
 from flaxattn.errors import InputError
 from flaxattn.measures.score_sums import dense_values
-from flaxattn.measures.score_terms import ScoreName, ScoreOptions, Terms
+from flaxattn.measures.score_terms import ScoreOptions, ScoreSpec, Terms
 from flaxattn.measures.side_terms import terms_for
 from flaxattn.pipeline.online_moments import Moments, merged
-from flaxattn.text.position_labels import PositionLabels, layout_of
+from flaxattn.text.position_labels import PositionLabels, labels_of
 from flaxattn.trace.record import SIDES, AttentionRecord
 from flaxattn.trace.selection import layer_weights
 from flaxattn.trace.trace import Trace
@@ -42,7 +42,7 @@ class Scores:
 
     layers: tuple[int, ...]
     heads: tuple[int, ...]
-    values: Mapping[ScoreName, Float[np.ndarray, "T L H"]]
+    values: Mapping[ScoreSpec, Float[np.ndarray, "T L H"]]
     lengths: Int[np.ndarray, " T"]
     ceilings: Mapping[str, Float[np.ndarray, " T"]]
     counts: Mapping[str, Int[np.ndarray, " T"]]
@@ -101,7 +101,7 @@ def _gap(*shape: int) -> np.ndarray:
 def gathered(
     layers: tuple[int, ...],
     heads: tuple[int, ...],
-    found: Sequence[tuple[Terms, Mapping[ScoreName, Float[np.ndarray, "L H"]]]],
+    found: Sequence[tuple[Terms, Mapping[ScoreSpec, Float[np.ndarray, "L H"]]]],
     side: str = "encoder",
 ) -> Scores:
     """Scores of texts whose numbers are known.
@@ -128,13 +128,13 @@ def gathered(
             counts[role][place] = count
             offsets[role].update(terms.offsets[role])
     lengths = np.array([len(terms) for terms, _ in found], int)
-    own = values.get(ScoreName("mean", "own segment"))
+    own = values.get(ScoreSpec("mean", "own segment"))
     if own is not None:
-        values[ScoreName("mean", "other segment")] = 1 - own
+        values[ScoreSpec("mean", "other segment")] = 1 - own
     for role in roles:
-        score, control = (values.get(ScoreName(kind, role)) for kind in ("score", "control"))
+        score, control = (values.get(ScoreSpec(kind, role)) for kind in ("score", "control"))
         if score is not None and control is not None:
-            values[ScoreName("beyond", role)] = score - control
+            values[ScoreSpec("beyond", role)] = score - control
     return Scores(layers, heads, values, lengths, ceilings, counts, offsets, side)
 
 
@@ -164,7 +164,7 @@ def scores_of(
         for one in [trace] if len(trace) == 1 else trace:
             seen = side_of(one, side)
             layers, heads = seen.layers, seen.heads
-            layout = layout_of(one) if given is None else next(given)
+            layout = labels_of(one) if given is None else next(given)
             alone = one.decoder is None and one.cross is None
             terms = terms_for(one, layout, side, asked, alone=alone)
             found.append((terms, dense_values(layer_weights(seen, layers), terms)))
@@ -195,7 +195,7 @@ def side_of(trace: Trace, side: str) -> AttentionRecord:
     return seen
 
 
-class Tally:
+class ScoreAccumulator:
     """Moments of scores over many texts, merged in any order.
 
     Attributes:
@@ -213,7 +213,7 @@ class Tally:
         self.side = "encoder"
         self.layers: tuple[int, ...] = ()
         self.heads: tuple[int, ...] = ()
-        self.moments: dict[ScoreName, Moments] = {}
+        self.moments: dict[ScoreSpec, Moments] = {}
         self.lengths = np.zeros(0, int)
         self.ceilings: dict[str, np.ndarray] = {}
         self.hits: dict[str, tuple[np.ndarray, int]] = {}
@@ -244,9 +244,9 @@ class Tally:
         one.ceilings = dict(scores.ceilings)
         one.offsets = {role: Counter(offsets) for role, offsets in scores.offsets.items()}
         for role, counts in scores.counts.items():
-            if ScoreName("hit", role) not in scores.values:
+            if ScoreSpec("hit", role) not in scores.values:
                 continue  # statistics without the strongest keys
-            shares = np.nan_to_num(scores.values[ScoreName("hit", role)].astype(np.float64))
+            shares = np.nan_to_num(scores.values[ScoreSpec("hit", role)].astype(np.float64))
             one.hits[role] = np.tensordot(counts.astype(np.float64), shares, 1), int(counts.sum())
         self.merge(one)
 
@@ -287,7 +287,7 @@ def moments_of(values: Float[np.ndarray, "T *shape"]) -> Moments:
 
 def intervals(
     scores: Scores, *, level: float = 0.95, draws: int = 1000, seed: int = 0
-) -> dict[ScoreName, tuple[Float[np.ndarray, "L H"], Float[np.ndarray, "L H"]]]:
+) -> dict[ScoreSpec, tuple[Float[np.ndarray, "L H"], Float[np.ndarray, "L H"]]]:
     """Bootstrap intervals of the means over texts: percentiles of means of texts drawn anew.
 
     The same draws serve all heads and all columns that have values for the same texts, so that a
@@ -303,7 +303,7 @@ def intervals(
     Returns:
         Lower and upper end by column; nan where there are fewer than two texts.
     """
-    alike: dict[bytes, list[ScoreName]] = {}
+    alike: dict[bytes, list[ScoreSpec]] = {}
     for column, values in scores.values.items():
         alike.setdefault((~np.isnan(values).any((1, 2))).tobytes(), []).append(column)
     found = {}

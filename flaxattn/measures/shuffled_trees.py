@@ -17,7 +17,7 @@ from jaxtyping import Float
 from flaxattn.measures.role_tests import Roles, Test, find_roles
 from flaxattn.measures.score_sums import dense_values
 from flaxattn.measures.score_terms import ScoreOptions
-from flaxattn.measures.scores import Tally, gathered
+from flaxattn.measures.scores import ScoreAccumulator, gathered
 from flaxattn.measures.tree_terms import tree_terms
 from flaxattn.text.position_labels import Arc, PositionLabels
 
@@ -71,7 +71,7 @@ def found_by_chance(
             terms = tree_terms(shuffled(layout, random), drawn, causal=causal)
             found.append((terms, dense_values(weights, terms)))
         scores = gathered(*numbers, found, "decoder" if causal else "encoder")
-        counts[drawing] = _counts(find_roles(Tally.of(scores), drawn, test))
+        counts[drawing] = _counts(find_roles(ScoreAccumulator.of(scores), drawn, test))
     some = (counts > 0).sum(0).tolist()
     tests, roles, beyond = counts.sum(0).tolist()
     return Chance(drawings, tests, roles, beyond, some[1], some[2])

@@ -28,10 +28,10 @@ from jaxtyping import Bool
 from flaxattn.errors import InputError
 from flaxattn.measures.encoder_terms import terms_of
 from flaxattn.measures.score_sources import SETS, WINDOW
-from flaxattn.measures.score_terms import ScoreName, ScoreOptions, Terms
+from flaxattn.measures.score_terms import ScoreOptions, ScoreSpec, Terms
 from flaxattn.measures.side_labels import cross_labels, self_labels
 from flaxattn.measures.tree_terms import add_tags, add_tree
-from flaxattn.text.position_labels import PositionLabels, layout_of
+from flaxattn.text.position_labels import PositionLabels, labels_of
 from flaxattn.trace.trace import Trace
 
 ROWS = ("entropy", "max", "sum_sq")
@@ -113,8 +113,8 @@ def _add_sets(terms: Terms, sets: _Sets, visible: Bool[np.ndarray, "Q K"]) -> No
             continue
         lift = counted * seen / np.maximum(size, 1) / counted.sum()
         for source in SETS.get(name, (name,)):
-            terms.rows[ScoreName("score", name), source] = lift
-            terms.rows[ScoreName("mass", name), source] = counted / counted.sum()
+            terms.rows[ScoreSpec("score", name), source] = lift
+            terms.rows[ScoreSpec("mass", name), source] = counted / counted.sum()
         terms.ceilings[name] = float(lift.sum())
 
 
@@ -123,7 +123,7 @@ def _add_means(terms: Terms, names: Sequence[str]) -> None:
     each = np.full(terms.labels.queries, 1 / max(terms.labels.queries, 1))
     for name in (*names, *ROWS):
         for source in SETS.get(name, (name,)):
-            terms.rows[ScoreName("mean", name), source] = each
+            terms.rows[ScoreSpec("mean", name), source] = each
 
 
 def side_terms(told: Trace, layout: PositionLabels, side: str, asked: ScoreOptions) -> Terms:
@@ -154,7 +154,7 @@ def side_terms(told: Trace, layout: PositionLabels, side: str, asked: ScoreOptio
             tokens=told.decoder_tokens, special=told.decoder_special, words=told.decoder_words
         )
         plain = dataclasses.replace(asked, annotated=False)
-        return self_terms(layout_of(target), plain, causal=True)
+        return self_terms(labels_of(target), plain, causal=True)
     return self_terms(layout, asked, causal=side == "decoder")
 
 

@@ -25,12 +25,12 @@ from flaxattn.measures.score_source import (
 )
 from flaxattn.measures.score_sources import Watch
 from flaxattn.measures.score_sums import capture_hints, dense_values, recorded_values
-from flaxattn.measures.score_terms import ScoreName, ScoreOptions, Terms
+from flaxattn.measures.score_terms import ScoreOptions, ScoreSpec, Terms
 from flaxattn.measures.scores import Scores, gathered
 from flaxattn.pipeline.chunks import TOGETHER
 from flaxattn.pipeline.labelled_texts import LONGEST, WINDOW, Subject, with_rare, with_tree
 from flaxattn.store.open_store import Store
-from flaxattn.text.position_labels import PositionLabels, layout_of
+from flaxattn.text.position_labels import PositionLabels, labels_of
 from flaxattn.text.token_spans import PlaceError, piece_spans
 from flaxattn.trace.capture_json import capture_from_json
 from flaxattn.trace.record import AttentionRecord
@@ -107,7 +107,7 @@ class _Reader:
     options: SourceOptions
     bad: BadRows
 
-    def parts(self, watch: Watch, refused: dict[ScoreName, str]) -> Iterator[ScoredTexts]:
+    def parts(self, watch: Watch, refused: dict[ScoreSpec, str]) -> Iterator[ScoredTexts]:
         """Scores of all texts.
 
         Args:
@@ -118,7 +118,7 @@ class _Reader:
         traces, read = iter(self.store), 0
         for window in self._windows():
             layouts = with_rare([layout for _, layout, _ in window])
-            found: list[tuple[Terms, Mapping[ScoreName, np.ndarray]]] = []
+            found: list[tuple[Terms, Mapping[ScoreSpec, np.ndarray]]] = []
             part: list[tuple[int, Subject]] = []
             shape: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
             for (number, _, subject), layout in zip(window, layouts, strict=True):
@@ -168,7 +168,7 @@ class _Reader:
                     continue
                 name = sentence.id
             tokens = [pieces.setdefault(piece, len(pieces)) for piece in told.tokens[0]]
-            layout = layout_of(told, tokens=np.array(tokens), name=name)
+            layout = labels_of(told, tokens=np.array(tokens), name=name)
             if sentence is not None:
                 joined = self._joined(layout, told, sentence)
                 if isinstance(joined, Problem):
@@ -230,7 +230,7 @@ def _other(sentence: Sentence, at: int, found: str) -> Problem:
     return Problem(sentence.file, word.line, "", _OTHER, told, excerpt(found))
 
 
-def _values(seen: AttentionRecord, capture: Any, terms: Terms) -> Mapping[ScoreName, np.ndarray]:
+def _values(seen: AttentionRecord, capture: Any, terms: Terms) -> Mapping[ScoreSpec, np.ndarray]:
     """Numbers of a text, from its maps if there are any."""
     if seen.weights is not None:
         seen.require_whole("A score of a head")
@@ -241,7 +241,7 @@ def _values(seen: AttentionRecord, capture: Any, terms: Terms) -> Mapping[ScoreN
 
 def _part(
     shape: tuple[tuple[int, ...], tuple[int, ...]],
-    found: Sequence[tuple[Terms, Mapping[ScoreName, np.ndarray]]],
+    found: Sequence[tuple[Terms, Mapping[ScoreSpec, np.ndarray]]],
     part: Sequence[tuple[int, Subject]],
 ) -> ScoredTexts:
     scores: Scores = gathered(*shape, found)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from jaxtyping import Int
 
-from flaxattn.measures.score_terms import ScoreName, ScoreOptions, Terms
+from flaxattn.measures.score_terms import ScoreOptions, ScoreSpec, Terms
 from flaxattn.measures.side_labels import self_labels
 from flaxattn.text.position_labels import UNIVERSAL_RELATIONS, UNIVERSAL_TAGS, Arc, PositionLabels
 
@@ -41,7 +41,7 @@ def add_tags(terms: Terms, layout: PositionLabels) -> None:
         members = [p for w, t in zip(layout.words, layout.tags, strict=True) if t == tag for p in w]
         keys = np.zeros(len(layout))
         keys[members] = 1 / len(layout)
-        terms.keys[ScoreName("tag", tag)] = keys
+        terms.keys[ScoreSpec("tag", tag)] = keys
 
 
 def add_tree(
@@ -66,18 +66,18 @@ def add_tree(
             if not words:
                 continue
             lifts = _lifts(words, layout, place, visible)
-            terms.pairs[ScoreName("score", role)] = lifts
-            terms.pairs[ScoreName("mass", role)] = _masses(words, layout, place)
+            terms.pairs[ScoreSpec("score", role)] = lifts
+            terms.pairs[ScoreSpec("mass", role)] = _masses(words, layout, place)
             terms.ceilings[role] = _highest(words, layout, visible)
             if drawn := _seen([ends(arc, side) for arc in others], layout, causal):
-                terms.pairs[ScoreName("control", role)] = _lifts(drawn, layout, place, visible)
+                terms.pairs[ScoreSpec("control", role)] = _lifts(drawn, layout, place, visible)
     arcs = layout.linked("any", UNIVERSAL_RELATIONS)
     both = [ends(arc, side) for arc in arcs for side in ("governor", "dependent")]
     known = sum(1 for word in layout.words if word)
     if (linked := _seen(both, layout, causal)) and known:
         factor = len(linked) / known
         masses = _masses(linked, layout, None)
-        terms.pairs[ScoreName("mean", "dependency")] = [(i, j, c * factor) for i, j, c in masses]
+        terms.pairs[ScoreSpec("mean", "dependency")] = [(i, j, c * factor) for i, j, c in masses]
 
 
 def add_hits(terms: Terms, name: str, arcs: Sequence[Arc], layout: PositionLabels) -> None:
@@ -91,7 +91,7 @@ def add_hits(terms: Terms, name: str, arcs: Sequence[Arc], layout: PositionLabel
     """
     for side in ("governor", "dependent"):
         role, words = f"{side}({name})", [ends(arc, side) for arc in arcs]
-        terms.hits[ScoreName("hit", role)] = [
+        terms.hits[ScoreSpec("hit", role)] = [
             (layout.words[i][0], layout.words[j][0], layout.words[j][-1], 1 / len(words))
             for i, j in words
         ]

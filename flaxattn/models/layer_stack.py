@@ -34,7 +34,7 @@ class Stack(nn.Module):
 
     Where the collection `cache` is mutable, `layers` there is a tuple with what each block keeps.
     Blocks that go on with it are laid out one by one; their parameters may be such a tuple too, see
-    `apart`.
+    `unstacked`.
 
     Attributes:
         block: Block class, built as `block(config, dtype=, capture=, implementation=)`.
@@ -265,7 +265,7 @@ class Model(nn.Module):
 
 
 @jax.jit
-def apart(params: Any) -> Any:
+def unstacked(params: Any) -> Any:
     """Parameters with the layers of every stack apart: a tuple in place of a leading axis.
 
     For a program that runs a stack many times, as generation and extraction do: a layer taken out
@@ -277,7 +277,7 @@ def apart(params: Any) -> Any:
     """
     if not isinstance(params, Mapping):
         return params
-    return {name: _apart(p) if name == "layers" else apart(p) for name, p in params.items()}
+    return {name: _apart(p) if name == "layers" else unstacked(p) for name, p in params.items()}
 
 
 def _apart(layers: Any) -> tuple[Any, ...]:

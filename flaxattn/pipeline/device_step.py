@@ -20,7 +20,7 @@ from jax.sharding import PartitionSpec as P
 
 from flaxattn.errors import InputError, UnavailableError
 from flaxattn.kernels.contract import Capture
-from flaxattn.models.layer_stack import apart
+from flaxattn.models.layer_stack import unstacked
 from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.trace import Trace
 
@@ -139,7 +139,7 @@ class DeviceStep:
         # Up to a tenth of the time on CPU: no layer is copied out of its stack for every batch, and
         # the last one ends with its attention (BENCHMARKS.md). Accelerators copy a layer in
         # microseconds, and compile one kernel where they would have to compile L.
-        each = [apart(p) if _on_cpu() else p for p in params]
+        each = [unstacked(p) if _on_cpu() else p for p in params]
         whole = jax.tree.map(lambda *p: jnp.stack(p), *each) if self._several else each[0]
         self._params = jax.device_put(whole, self._sharding(P()))
         self.parts = 1 if mesh is None else mesh.shape[_DATA]

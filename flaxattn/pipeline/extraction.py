@@ -24,7 +24,7 @@ from flaxattn.pipeline.chunks import Chunk, TextError, chunks
 from flaxattn.pipeline.device_step import DeviceStep, Sides, mesh_of
 from flaxattn.pipeline.generated_targets import with_targets
 from flaxattn.pipeline.length_buckets import Cost
-from flaxattn.pipeline.online_moments import Running
+from flaxattn.pipeline.online_moments import OnlineMoments
 from flaxattn.pipeline.prefetch import Ahead
 from flaxattn.pipeline.same_architecture import check_alike
 from flaxattn.pipeline.text_sizes import sides
@@ -68,7 +68,7 @@ class ExtractedTexts(NamedTuple):
     """
 
     traces: list[Trace]
-    reductions: Running | None
+    reductions: OnlineMoments | None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -80,7 +80,7 @@ class Options:
         truncate: Whether texts over the model's limit are cut, which traces tell in `truncated`;
             otherwise they are an error.
         reduce: Moments over the texts: `statistics` of those captured, `offsets` of weights, which
-            need not be captured for that. See `Running`.
+            need not be captured for that. See `OnlineMoments`.
         settings: Of `generate`, where an encoder-decoder writes its targets; `seed` too.
         batch_tokens: Positions of a batch, padding counted; default 1,024 per CPU and 16,384 per
             accelerator. It changes results by rounding, as the compiler orders sums by shape.
@@ -110,7 +110,7 @@ def extract(
     *,
     capture: Capture = _WEIGHTS,
     truncate: bool = False,
-    reduce: Running | None = None,
+    reduce: OnlineMoments | None = None,
     batch_tokens: int | None = None,
     mesh: Mesh | None = None,
     devices: Sequence[Any] | None = None,
@@ -236,7 +236,7 @@ class _Engine:
         model, capture = models[0], options.capture
         inputs.check_capture(capture, *model.counts())
         for kind in options.reduce:
-            Running(kind)
+            OnlineMoments(kind)
         mapped = "offsets" in options.reduce
         if mapped and capture.windowed:
             raise InputError(
@@ -268,7 +268,7 @@ class _Engine:
         lengths = [row.lengths for row in rows]
         batches = planned(lengths, model.limit, self._room, self._options.widths)
         kinds = self._options.reduce
-        totals = [Running(*kinds) if kinds else None for _ in self._models]
+        totals = [OnlineMoments(*kinds) if kinds else None for _ in self._models]
         traces: list[list[Trace | None]] = [[None] * len(rows) for _ in self._models]
         for place, which, seen in self._computed(rows, batches):
             row = rows[place.text]

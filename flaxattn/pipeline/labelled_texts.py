@@ -15,7 +15,7 @@ from flaxattn.errors import InputError
 from flaxattn.pipeline.chunks import TOGETHER, Chunk, TextError, read_chunk
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.pretrained.readings import TokenizedTexts
-from flaxattn.text.position_labels import Arc, PositionLabels, layout_of
+from flaxattn.text.position_labels import Arc, PositionLabels, labels_of
 from flaxattn.text.words import pieces_of_words
 
 WINDOW = 4096
@@ -156,7 +156,7 @@ def read_subjects(
                 bad.report(Problem(subject.file, subject.line, "", code, told))
     found = []
     for subject, reading in rows:
-        layout = layout_of(reading.told, tokens=reading.given["input_ids"][0], name=subject.name)
+        layout = labels_of(reading.told, tokens=reading.given["input_ids"][0], name=subject.name)
         if subject.sentence is not None:
             tree = _on_tree(model, subject.sentence, reading, layout)
             if isinstance(tree, Problem):

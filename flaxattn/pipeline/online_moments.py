@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Means over a corpus that keep no map: count, mean and M2 per layer, head and statistic.
 
-`Running` takes in traces one after the other; two of them merge to what one would be that had taken
-in both (Chan, Golub & LeVeque 1979), whatever the order. Float64 on the host; jax is not used.
+`OnlineMoments` takes in traces one after the other; two of them merge to what one would be that had
+taken in both (Chan, Golub & LeVeque 1979), whatever the order. Float64 on the host; jax is not
+used.
 """
 
 from collections.abc import Sequence
@@ -73,7 +74,7 @@ class _Block(NamedTuple):
         return _Block(layers, heads, low, Moments(*map(widen, self.moments)))
 
 
-class Running:
+class OnlineMoments:
     """Moments of what traces hold, per side, statistic, layer and head.
 
     Memory: a few numbers per head and statistic, and per relative position that occurred.
@@ -114,7 +115,7 @@ class Running:
                 if "offsets" in self.kinds:
                     self._add_weights(side, seen)
 
-    def merge(self, other: "Running") -> None:
+    def merge(self, other: "OnlineMoments") -> None:
         """Take in all that another one took in.
 
         Args:
@@ -225,7 +226,7 @@ def summed(table: "pa.Table") -> "pa.Table":
     however many tables there are.
 
     Args:
-        table: Columns as of `Running.table`.
+        table: Columns as of `OnlineMoments.table`.
 
     Returns:
         The same columns, one row for each side, statistic, layer, head and offset, in the order

@@ -18,7 +18,7 @@ import numpy as np
 from flax import linen as nn
 from jaxtyping import Array, Int
 
-from flaxattn.models.layer_stack import apart
+from flaxattn.models.layer_stack import unstacked
 from flaxattn.pretrained import generation_loop as generate
 from flaxattn.pretrained.beam_search import Beams
 from flaxattn.pretrained.decoding_settings import Decoding
@@ -162,7 +162,7 @@ def stages(
     given, prompt, keys = _drawn(given, prompt, decoding, seed)
     length, most = prompt.shape[1], decoding.max_new_tokens
     room = min(length + most, max(_FIRST_ROOM, 2 * length))
-    wide, layers = module.clone(cache_length=room), apart(params)
+    wide, layers = module.clone(cache_length=room), unstacked(params)
     now, context = _start(wide, params, given, prompt, keys, decoding)
     until = min(step, room - length)
     if until > 1:

@@ -16,7 +16,7 @@ from jaxtyping import Array
 from flaxattn.errors import InputError
 from flaxattn.models.bert_config import BertConfig
 from flaxattn.models.gpt2_config import GPT2Config
-from flaxattn.models.layer_stack import apart
+from flaxattn.models.layer_stack import unstacked
 
 Heads = Mapping[int, Iterable[int]] | Iterable[tuple[int, int]]
 """Heads by number: lists by layer, as Hugging Face has them, or pairs (layer, head)."""
@@ -101,7 +101,7 @@ def pruned_parameters(
             return tree
         return {name: _layers(p, kept) if name == "layers" else cut(p) for name, p in tree.items()}
 
-    return cut(apart(params))
+    return cut(unstacked(params))
 
 
 def _layers(layers: tuple[Any, ...], kept: list[np.ndarray]) -> tuple[Any, ...]:

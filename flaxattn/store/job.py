@@ -16,7 +16,7 @@ from flaxattn.corpus.safe_text import safe_name
 from flaxattn.corpus.texts import Columns
 from flaxattn.errors import InputError
 from flaxattn.kernels.contract import Capture
-from flaxattn.pipeline.online_moments import KINDS, Running
+from flaxattn.pipeline.online_moments import KINDS, OnlineMoments
 from flaxattn.pipeline.same_architecture import check_alike
 from flaxattn.pipeline.text_sizes import measure_for, raw_bytes, sides
 from flaxattn.pretrained import model_inputs as requests
@@ -117,7 +117,7 @@ def check_request(models: Sequence[Pretrained], asked: JobSpec) -> None:
     model, settings = models[0], asked.settings
     requests.check_capture(asked.capture, *model.counts())
     if settings.reduce:
-        Running(*settings.reduce)
+        OnlineMoments(*settings.reduce)
     if settings.on_error not in POLICIES:
         raise InputError(
             f"on_error {settings.on_error!r} is unknown\nchoose one of {', '.join(POLICIES)}"

@@ -19,7 +19,7 @@ from flaxattn.corpus.input_files import Fingerprint
 from flaxattn.corpus.texts import Columns
 from flaxattn.errors import InputError
 from flaxattn.kernels.contract import Capture
-from flaxattn.store.model_fingerprint import ModelMark
+from flaxattn.store.model_fingerprint import ModelFingerprint
 from flaxattn.trace.capture_json import capture_from_json, capture_to_json
 
 PLAN = "plan.json"
@@ -85,7 +85,7 @@ class JobPlan:
 
     files: tuple[Fingerprint, ...]
     columns: Columns
-    model: ModelMark
+    model: ModelFingerprint
     capture: Capture
     settings: Settings = Settings()
     texts: int = 0
@@ -172,7 +172,7 @@ def plan_from_json(content: Mapping[str, Any]) -> JobPlan:
                 **content,
                 "files": tuple(Fingerprint(**file) for file in content["files"]),
                 "columns": Columns(**content["columns"]),
-                "model": ModelMark(**content["model"]),
+                "model": ModelFingerprint(**content["model"]),
                 "capture": capture_from_json(content["capture"]),
                 "settings": Settings(**content["settings"]),
                 "shards": tuple(ShardPlan(**shard) for shard in content["shards"]),

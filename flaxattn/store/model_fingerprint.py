@@ -17,7 +17,7 @@ from flaxattn.pretrained.pretrained_model import Pretrained
 
 
 @dataclass(frozen=True)
-class ModelMark:
+class ModelFingerprint:
     """Fingerprint of a model's configuration, weights and tokenizer.
 
     Attributes:
@@ -37,14 +37,14 @@ class ModelMark:
     tokenizer: str
 
 
-def mark(model: Pretrained) -> ModelMark:
+def mark(model: Pretrained) -> ModelFingerprint:
     """The fingerprint of a model. Reads every parameter once, on the host.
 
     Args:
         model: what `from_pretrained` loaded.
     """
     config = json.dumps(model.config.to_hf(), sort_keys=True)
-    return ModelMark(
+    return ModelFingerprint(
         name=model.name,
         architecture=type(model.module).__name__,
         dtype=np.dtype(getattr(model.module, "dtype", None) or np.float32).name,

@@ -108,7 +108,7 @@ class PositionLabels:
         return bool(one) and bool(two) and (one[-1] < two[0] or two[-1] < one[0])
 
 
-def layout_of(
+def labels_of(
     told: Trace,
     *,
     tokens: Int[np.ndarray, " N"] | None = None,

@@ -338,12 +338,12 @@ def some_plan() -> Any:
     from flaxattn.corpus.texts import Columns
     from flaxattn.kernels.contract import Capture, Sieve
     from flaxattn.store.job_plan import JobPlan, Settings, ShardPlan
-    from flaxattn.store.model_fingerprint import ModelMark
+    from flaxattn.store.model_fingerprint import ModelFingerprint
 
     return JobPlan(
         files=(Fingerprint("a.txt", 10, "0" * 64), Fingerprint("é.txt", 12, "1" * 64)),
         columns=Columns("text", "pair", "../id"),
-        model=ModelMark("tiny", "BertModel", "float32", "a" * 64, "b" * 64, "c" * 64),
+        model=ModelFingerprint("tiny", "BertModel", "float32", "a" * 64, "b" * 64, "c" * 64),
         capture=Capture(weights=True, stats=("entropy", Sieve("next", offsets=(1, 1)))),
         settings=Settings(truncate=True),
         texts=5,

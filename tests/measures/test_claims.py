@@ -10,8 +10,8 @@ from flaxattn.measures.claims import label_column, measure_claims, role_claims
 from flaxattn.measures.evidence import Evidence
 from flaxattn.measures.patterns import labels
 from flaxattn.measures.role_tests import Test, find_roles
-from flaxattn.measures.score_terms import ScoreName, ScoreOptions
-from flaxattn.measures.scores import Tally
+from flaxattn.measures.score_terms import ScoreOptions, ScoreSpec
+from flaxattn.measures.scores import ScoreAccumulator
 
 ASKED = ScoreOptions(relations=("nsubj", "obj"))
 
@@ -37,14 +37,14 @@ def kept(scores):
 
 
 def test_roles_that_were_found_are_claimed(scores, kept):
-    found = find_roles(Tally.of(scores), ASKED, Test(tau=1.1))
+    found = find_roles(ScoreAccumulator.of(scores), ASKED, Test(tau=1.1))
     claims = role_claims(found, kept)
     assert {(c.name, c.layer, c.head) for c in claims} == {
         (name, *map(int, at)) for name, r in found.roles.items() for at in np.argwhere(r.found)
     }
     assert claims
     for claim in claims:
-        values = scores.values[ScoreName("score", claim.name)][:, claim.layer, claim.head]
+        values = scores.values[ScoreSpec("score", claim.name)][:, claim.layer, claim.head]
         assert claim.value == pytest.approx(np.nanmean(values), rel=1e-6)
         best = np.argsort(-values, kind="stable")[:4].tolist()
         assert [shown.text for shown in claim.texts] == best
@@ -52,22 +52,22 @@ def test_roles_that_were_found_are_claimed(scores, kept):
 
 
 def test_patterns_and_the_heads_with_the_most_are_claimed(scores, kept):
-    tally = Tally.of(scores)
+    tally = ScoreAccumulator.of(scores)
     claims = measure_claims(tally, labels(tally), kept)
     first = [c for c in claims if c.name == "pattern: next token"]
     assert [(c.layer, c.head) for c in first] == [(0, 1)]
     assert [shown.text for shown in first[0].texts] == [11, 10, 9, 8]
     most = [c for c in claims if c.name == "entropy"]
-    means = tally.moments[ScoreName("mean", "entropy")].mean
+    means = tally.moments[ScoreSpec("mean", "entropy")].mean
     assert [c.value for c in most] == pytest.approx(np.sort(means, axis=None)[::-1][:3].tolist())
     assert [c.told for c in most] == [f"the {w}highest" for w in ("", "second ", "third ")]
     assert "own segment" not in {c.name for c in claims}, "it is 1 of every head"
 
 
 def test_each_label_has_a_column(scores):
-    tally = Tally.of(scores)
+    tally = ScoreAccumulator.of(scores)
     for label in labels(tally):
         assert label_column(label.label) in tally.moments
     assert label_column("pattern: own token") == label_column("own token")
-    assert label_column("syntactic: governor(any)") == ScoreName("hit", "governor(any)")
+    assert label_column("syntactic: governor(any)") == ScoreSpec("hit", "governor(any)")
     assert label_column("entropy") is None

@@ -10,10 +10,10 @@ import pytest
 
 from flaxattn.measures.role_tests import Test, find_roles
 from flaxattn.measures.score_terms import ScoreOptions
-from flaxattn.measures.scores import Tally, scores_of
+from flaxattn.measures.scores import ScoreAccumulator, scores_of
 from flaxattn.pipeline.extraction import extract
 from flaxattn.pretrained.pretrained_bert import PretrainedBert
-from flaxattn.text.position_labels import Arc, layout_of
+from flaxattn.text.position_labels import Arc, labels_of
 
 ALPHA, SEEDS, TEXTS = 0.05, 20, 40
 ASKED = ScoreOptions(relations=("nsubj", "obj"))
@@ -34,7 +34,7 @@ def layouts(traces, seed):
     """Every text with arcs between words drawn at random."""
     rng = np.random.default_rng(seed)
     for number, trace in enumerate(traces):
-        layout = layout_of(trace, name=f"{seed}-{number}")
+        layout = labels_of(trace, name=f"{seed}-{number}")
         count = len(layout) - 2
         order = rng.permutation(count)[:12]
         arcs = [
@@ -51,7 +51,7 @@ def test_chance_finds_no_more_than_alpha_allows(traces):
     found, beyond, tests = 0, 0, 0
     for seed in range(SEEDS):
         asked = dataclasses.replace(ASKED, seed=seed)
-        tally = Tally.of(scores_of(traces, asked, layouts(traces, seed)))
+        tally = ScoreAccumulator.of(scores_of(traces, asked, layouts(traces, seed)))
         roles = find_roles(tally, asked, Test(tau=3, alpha=ALPHA))
         found += sum(int(role.found.sum()) for role in roles.roles.values())
         apart = [role.beyond for role in roles.roles.values() if role.beyond is not None]
@@ -74,6 +74,8 @@ def test_the_control_would_see_a_head_that_knows_the_trees(traces):
         weights /= weights.sum(-1, keepdims=True)
         encoder = dataclasses.replace(trace.encoder, weights=weights)
         seen.append(dataclasses.replace(trace, encoder=encoder))
-    roles = find_roles(Tally.of(scores_of(seen, ASKED, told)), ASKED, Test(tau=1, alpha=ALPHA))
+    roles = find_roles(
+        ScoreAccumulator.of(scores_of(seen, ASKED, told)), ASKED, Test(tau=1, alpha=ALPHA)
+    )
     role = roles.roles["governor(any)"]
     assert role.found.all() and role.beyond is not None and (role.beyond < ALPHA).all()

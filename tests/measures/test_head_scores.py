@@ -14,12 +14,12 @@ from flaxattn.corpus.dependency_trees import Sentence, Word
 from flaxattn.errors import InputError
 from flaxattn.measures.head_scores import head_scores
 from flaxattn.measures.role_tests import Test, find_roles
-from flaxattn.measures.score_terms import ScoreName, ScoreOptions
-from flaxattn.measures.scores import Scores, Tally, scores_of
+from flaxattn.measures.score_terms import ScoreOptions, ScoreSpec
+from flaxattn.measures.scores import ScoreAccumulator, Scores, scores_of
 from flaxattn.pipeline import labelled_texts
 from flaxattn.pipeline.extraction import extract
 from flaxattn.pipeline.labelled_texts import Subject, subject_of
-from flaxattn.text.position_labels import Arc, layout_of
+from flaxattn.text.position_labels import Arc, labels_of
 
 pytestmark = pytest.mark.usefixtures("one_device")
 
@@ -60,7 +60,7 @@ def layouts(bert, sentences):
     found = []
     for sentence in sentences:
         reading = bert.read([sentence.text])
-        layout = layout_of(reading.told, tokens=reading.given["input_ids"][0], name=sentence.id)
+        layout = labels_of(reading.told, tokens=reading.given["input_ids"][0], name=sentence.id)
         arcs = [
             Arc(n, word.governor, word.relation)
             for n, word in enumerate(sentence.words)
@@ -114,7 +114,7 @@ def test_pairs_of_texts(bert, parity):
         Subject(str(n), *texts) for n, texts in enumerate(zip(firsts, seconds, strict=True))
     ]
     (found,) = head_scores(bert, subjects, asked)
-    rare = ScoreName("strongest", "rare")  # how often words occur is not known to single traces
+    rare = ScoreSpec("strongest", "rare")  # how often words occur is not known to single traces
     values = {column: values for column, values in found.values.items() if column != rare}
     dense = scores_of(extract(bert, firsts, seconds), asked)
     assert_same(dense, dataclasses.replace(found, values=values))
@@ -130,7 +130,7 @@ def test_windows_and_batches_change_nothing(bert, sentences, streamed, monkeypat
     parts = list(head_scores(bert, subjects, ASKED, batch_tokens=64, watch=seen.append))
     assert [len(part) for part in parts] == [4, 4, 3]
     assert sum(seen) == len(sentences)
-    rare = ScoreName("strongest", "rare")
+    rare = ScoreSpec("strongest", "rare")
     whole, once = (
         dataclasses.replace(scores, values={c: v for c, v in scores.values.items() if c != rare})
         for scores in (Scores.joined(parts), streamed)
@@ -147,10 +147,12 @@ def test_devices_share_batches(bert, sentences, streamed):
 
 
 def test_tallies_of_windows_merge_to_the_whole(streamed):
-    merged = Tally()
+    merged = ScoreAccumulator()
     for part in (streamed[7:], streamed[:3], streamed[3:7]):
-        merged.merge(Tally.of(part))
-    one, other = (find_roles(t, ASKED, Test(tau=1)) for t in (merged, Tally.of(streamed)))
+        merged.merge(ScoreAccumulator.of(part))
+    one, other = (
+        find_roles(t, ASKED, Test(tau=1)) for t in (merged, ScoreAccumulator.of(streamed))
+    )
     for name, role in one.roles.items():
         np.testing.assert_allclose(role.p, other.roles[name].p, rtol=1e-7, equal_nan=True)
 

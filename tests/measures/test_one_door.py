@@ -16,7 +16,7 @@ from flaxattn import cli
 from flaxattn.commands.head_report import finite
 from flaxattn.errors import InputError
 from flaxattn.measures.role_tests import facts
-from flaxattn.measures.score_terms import ScoreName
+from flaxattn.measures.score_terms import ScoreSpec
 
 pytestmark = pytest.mark.usefixtures("one_device")
 PLAIN = report_cases.TREES[0].split()
@@ -61,7 +61,7 @@ def test_a_model_with_texts(side: str, folder: Path, monkeypatch: pytest.MonkeyP
     texts = report_cases.DATES if side == "cross" else "trees.conllu"
     assert_same(fa.head_roles(model, texts), told)
     name = {"encoder": "local", "decoder": "induction", "cross": "diagonal"}[side]
-    spec = ScoreName("score", name)
+    spec = ScoreSpec("score", name)
     moments = fa.measure(model, [" ".join(spec)], texts)[spec]
     means = [row["mean"] for row in rows if (row["kind"], row["name"]) == spec]
     np.testing.assert_allclose(moments.mean.ravel(), means, rtol=1e-5, atol=1e-5)

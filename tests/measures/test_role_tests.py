@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from flaxattn.errors import InputError
 from flaxattn.measures.patterns import best_offset, labels
 from flaxattn.measures.role_tests import Test, facts, find_roles, highest_local
-from flaxattn.measures.score_terms import ScoreName, ScoreOptions
-from flaxattn.measures.scores import Scores, Tally, intervals, moments_of
+from flaxattn.measures.score_terms import ScoreOptions, ScoreSpec
+from flaxattn.measures.scores import ScoreAccumulator, Scores, intervals, moments_of
 from flaxattn.measures.significance import adjusted, t_test
 from flaxattn.text.position_labels import Arc
 
@@ -36,10 +36,10 @@ def scores():
 
 @pytest.mark.parametrize("tau", [0.5, 1.0, 3.0])
 def test_t_tests_are_those_of_scipy(scores, tau):
-    roles = find_roles(Tally.of(scores), ASKED, Test(tau=tau, correction="none"))
+    roles = find_roles(ScoreAccumulator.of(scores), ASKED, Test(tau=tau, correction="none"))
     assert roles.tests == 6 * len(roles.roles)
     for name, role in roles.roles.items():
-        values = scores.values[ScoreName("score", name)].astype(np.float64)
+        values = scores.values[ScoreSpec("score", name)].astype(np.float64)
         values = values[~np.isnan(values).any((1, 2))]
         assert role.count == len(values) == (8 if name.endswith("(obj)") else 12)
         oracle = scipy.stats.ttest_1samp(values, tau, alternative="greater")
@@ -48,15 +48,15 @@ def test_t_tests_are_those_of_scipy(scores, tau):
         assert (role.found == (oracle.pvalue < 0.05)).all()
         np.testing.assert_allclose(role.score, values.mean(0))
     control = roles.roles["governor(obj)"].beyond
-    differences = scores.values[ScoreName("score", "governor(obj)")].astype(np.float64)
-    differences -= scores.values[ScoreName("control", "governor(obj)")]
+    differences = scores.values[ScoreSpec("score", "governor(obj)")].astype(np.float64)
+    differences -= scores.values[ScoreSpec("control", "governor(obj)")]
     differences = differences[~np.isnan(differences).any((1, 2))]
     oracle = scipy.stats.ttest_1samp(differences, 0, alternative="greater")
     np.testing.assert_allclose(control, oracle.pvalue, rtol=1e-5)
 
 
 def test_parity_divides_by_n(scores):
-    values = scores.values[ScoreName("score", "local")].astype(np.float64)
+    values = scores.values[ScoreSpec("score", "local")].astype(np.float64)
     t, _ = t_test(moments_of(values), 1.0, population=True)
     n = len(values)
     oracle = (values.mean(0) - 1) / (values.std(0) / np.sqrt(n))
@@ -64,7 +64,9 @@ def test_parity_divides_by_n(scores):
     standard, _ = t_test(moments_of(values), 1.0)
     np.testing.assert_allclose(t, standard * np.sqrt(n / (n - 1)))
     parity = dataclasses.replace(ASKED, pande_parity=True)
-    assert find_roles(Tally.of(scores), parity).test == Test(correction="none", pande_parity=True)
+    assert find_roles(ScoreAccumulator.of(scores), parity).test == Test(
+        correction="none", pande_parity=True
+    )
 
 
 def test_scores_without_spread_and_too_few_texts():
@@ -79,8 +81,8 @@ def test_scores_without_spread_and_too_few_texts():
 
 def test_doubling_the_corpus_changes_t_as_theory_says(scores):
     """Same mean, same sum of squares per text: t grows by the root of (2n - 1) / (n - 1)."""
-    once = find_roles(Tally.of(scores), ASKED, Test(tau=1))
-    twice = find_roles(Tally.of(scores, scores), ASKED, Test(tau=1))
+    once = find_roles(ScoreAccumulator.of(scores), ASKED, Test(tau=1))
+    twice = find_roles(ScoreAccumulator.of(scores, scores), ASKED, Test(tau=1))
     for name, role in once.roles.items():
         n = role.count
         factor = np.sqrt((2 * n - 1) / (n - 1))
@@ -94,9 +96,13 @@ def test_permuting_heads_permutes_results():
     layouts = [laid_out.single(str(n)) for n in range(6)]
     maps = [laid_out.random_maps(2, 4, 8, rng) for _ in layouts]
     order = [2, 0, 3, 1]
-    one = find_roles(Tally.of(laid_out.scores_from(maps, layouts, ASKED)), ASKED, Test(tau=1))
+    one = find_roles(
+        ScoreAccumulator.of(laid_out.scores_from(maps, layouts, ASKED)), ASKED, Test(tau=1)
+    )
     moved = [weights[:, order] for weights in maps]
-    other = find_roles(Tally.of(laid_out.scores_from(moved, layouts, ASKED)), ASKED, Test(tau=1))
+    other = find_roles(
+        ScoreAccumulator.of(laid_out.scores_from(moved, layouts, ASKED)), ASKED, Test(tau=1)
+    )
     for name, role in one.roles.items():
         np.testing.assert_allclose(other.roles[name].corrected, role.corrected[:, order])
         assert (other.roles[name].found == role.found[:, order]).all()
@@ -127,9 +133,9 @@ def test_tallies_merge_in_any_order(scores, cuts, random):
     ends = [0, *sorted(cuts), 12]
     parts = [scores[slice(a, b)] for a, b in itertools.pairwise(ends)]
     random.shuffle(parts)
-    whole, merged = Tally.of(scores), Tally()
+    whole, merged = ScoreAccumulator.of(scores), ScoreAccumulator()
     for part in parts:
-        merged.merge(Tally.of(part))
+        merged.merge(ScoreAccumulator.of(part))
     for column, moments in whole.moments.items():
         for one, other in zip(moments, merged.moments[column], strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
@@ -142,7 +148,7 @@ def test_tallies_merge_in_any_order(scores, cuts, random):
 def test_intervals_are_those_of_scipy(scores):
     """As far as two sets of draws agree: a twentieth of the interval."""
     found = intervals(scores, draws=4000)
-    for column in (ScoreName("score", "local"), ScoreName("score", "governor(obj)")):
+    for column in (ScoreSpec("score", "local"), ScoreSpec("score", "governor(obj)")):
         values = scores.values[column].astype(np.float64)
         values = values[~np.isnan(values).any((1, 2))]
         oracle = scipy.stats.bootstrap(
@@ -170,7 +176,9 @@ def test_tau_that_no_text_reaches_is_said_with_the_length_that_would():
     layouts = [laid_out.plain(4, n) for n in range(3)]
     maps = [laid_out.random_maps(1, 1, 6, rng) for _ in layouts]
     asked = ScoreOptions(annotated=False)
-    roles = find_roles(Tally.of(laid_out.scores_from(maps, layouts, asked)), asked, Test(tau=3))
+    roles = find_roles(
+        ScoreAccumulator.of(laid_out.scores_from(maps, layouts, asked)), asked, Test(tau=3)
+    )
     told = roles.warnings()
     assert (
         "local: no text allows a score above 3, the highest is 1.57; texts of 14 positions would do"
@@ -190,10 +198,12 @@ def test_tau_that_no_text_reaches_is_said_with_the_length_that_would():
     pairs = laid_out.scores_from(
         [laid_out.random_maps(1, 1, 10, rng)] * 2, [laid_out.pair()] * 2, parity
     )
-    assert find_roles(Tally.of(pairs), parity).roles["block"].reach.needed == 21
+    assert find_roles(ScoreAccumulator.of(pairs), parity).roles["block"].reach.needed == 21
     longer = [*layouts, laid_out.plain(30, 9)]
     maps.append(laid_out.random_maps(1, 1, 32, rng))
-    roles = find_roles(Tally.of(laid_out.scores_from(maps, longer, asked)), asked, Test(tau=3))
+    roles = find_roles(
+        ScoreAccumulator.of(laid_out.scores_from(maps, longer, asked)), asked, Test(tau=3)
+    )
     assert "local: 3 of 4 texts are too short for a score above 3" in roles.warnings()
 
 
@@ -234,7 +244,7 @@ def test_pure_heads_fire_exactly_their_label(name):
         layouts.append(dataclasses.replace(layout, tokens=tokens))
     asked = ScoreOptions(annotated=False)
     maps = [pure(layout, heads(layout)[name][0]) for layout in layouts]
-    found = labels(Tally.of(laid_out.scores_from(maps, layouts, asked)))
+    found = labels(ScoreAccumulator.of(laid_out.scores_from(maps, layouts, asked)))
     assert {label.label for label in found} == heads(layouts[0])[name][1]
     assert all(label.evidence for label in found)
 
@@ -242,10 +252,12 @@ def test_pure_heads_fire_exactly_their_label(name):
 def test_patterns_of_pairs_and_of_pieces():
     asked = ScoreOptions(annotated=False)
     across = [pure(laid_out.pair(), lambda i: {1: [5], 2: [7], 5: [1], 7: [2]}.get(i, [0]))] * 3
-    found = labels(Tally.of(laid_out.scores_from(across, [laid_out.pair()] * 3, asked)))
+    found = labels(ScoreAccumulator.of(laid_out.scores_from(across, [laid_out.pair()] * 3, asked)))
     assert "same token in the other text" in {label.label for label in found}
     pieces = [pure(laid_out.single(), lambda i: {2: [3], 3: [2]}.get(i, [0, 7]))] * 3
-    found = labels(Tally.of(laid_out.scores_from(pieces, [laid_out.single()] * 3, asked)))
+    found = labels(
+        ScoreAccumulator.of(laid_out.scores_from(pieces, [laid_out.single()] * 3, asked))
+    )
     assert {label.label for label in found} == {"other pieces of the word", "delimiter"}
 
 
@@ -263,7 +275,7 @@ def test_pure_heads_have_exactly_their_roles():
     }
     for name, names in expected.items():
         maps = [pure(layout, heads(layout)[name][0]) for layout in layouts]
-        roles = find_roles(Tally.of(laid_out.scores_from(maps, layouts, asked)), asked)
+        roles = find_roles(ScoreAccumulator.of(laid_out.scores_from(maps, layouts, asked)), asked)
         assert roles.of(0, 0) == names, name
 
 
@@ -282,7 +294,7 @@ def test_a_syntactic_head_is_found_and_a_positional_one_is_seen_through():
         governor = {arc.dependent + 1: arc.governor + 1 for arc in layout.arcs}
         tree = pure(layout, lambda i, g=governor: [g.get(i, 0)])
         maps.append(np.concatenate([tree, pure(layout, lambda i: [i + 1])], axis=1))
-    tally = Tally.of(laid_out.scores_from(maps, layouts, asked))
+    tally = ScoreAccumulator.of(laid_out.scores_from(maps, layouts, asked))
     roles = find_roles(tally, asked, Test(tau=3))
     role = roles.roles["governor(nsubj)"]
     assert role.found.tolist() == [[True, False]]
@@ -297,7 +309,7 @@ def test_a_syntactic_head_is_found_and_a_positional_one_is_seen_through():
         for layout in layouts
     ]
     maps = [pure(layout, lambda i: [i + 1]) for layout in layouts]
-    tally = Tally.of(laid_out.scores_from(maps, layouts, asked))
+    tally = ScoreAccumulator.of(laid_out.scores_from(maps, layouts, asked))
     role = find_roles(tally, asked, Test(tau=3)).roles["governor(nsubj)"]
     assert role.found.all() and role.beyond is not None and (role.beyond > 0.5).all()
     assert best_offset(tally, "governor(nsubj)") == (1, 1.0)
@@ -307,7 +319,7 @@ def test_a_syntactic_head_is_found_and_a_positional_one_is_seen_through():
 def test_facts_are_ready_for_json(scores):
     import json
 
-    roles = find_roles(Tally.of(scores), ASKED, Test(tau=1))
+    roles = find_roles(ScoreAccumulator.of(scores), ASKED, Test(tau=1))
     told = json.loads(json.dumps(facts(roles)))
     role = told["roles"]["governor(nsubj)"]
     assert sum(role["by_layer"]) == role["heads"] >= role["beyond_position"]

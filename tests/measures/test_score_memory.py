@@ -13,7 +13,7 @@ import flaxattn as fa
 from flaxattn.kernels.attention import attention
 from flaxattn.measures.encoder_terms import terms_of
 from flaxattn.measures.score_sums import NOTES, ScoreSums, dense_values
-from flaxattn.measures.score_terms import ScoreName, ScoreOptions
+from flaxattn.measures.score_terms import ScoreOptions, ScoreSpec
 from flaxattn.models.bert import Bert
 from flaxattn.pipeline.device_step import see
 from flaxattn.trace.record import AttentionRecord
@@ -61,6 +61,6 @@ def test_a_model_with_another_scale_gets_the_scores_of_its_weights(scale: float)
     made = sums({"encoder": record}, jax.tree.map(jax.numpy.asarray, notes))["encoder"]
     values = sums.unpacked({n: np.asarray(a)[:, 0] for n, a in made.stats.items()}, terms)
     expected = dense_values(weights, terms)
-    assert values.keys() == expected.keys() and ScoreName("score", "governor(nsubj)") in values
+    assert values.keys() == expected.keys() and ScoreSpec("score", "governor(nsubj)") in values
     for column, value in expected.items():
         np.testing.assert_allclose(values[column][0], value, atol=2e-5, err_msg=str(column))

@@ -10,7 +10,7 @@ from flaxattn.kernels import dense
 from flaxattn.kernels.contract import Capture, Sieve
 from flaxattn.measures.encoder_terms import terms_of
 from flaxattn.measures.score_sums import capture_hints, dense_values, recorded_values
-from flaxattn.measures.score_terms import ScoreName, ScoreOptions
+from flaxattn.measures.score_terms import ScoreOptions, ScoreSpec
 from flaxattn.measures.side_labels import self_labels
 
 SIEVES = (
@@ -56,11 +56,11 @@ def test_statistics_tell_what_maps_tell(text):
 @pytest.mark.parametrize(
     ("names", "column", "request_"),
     [
-        (("entropy",), ScoreName("mean", "entropy"), 'stats=("entropy",)'),
-        (("received",), ScoreName("score", "sep"), 'stats=("received",)'),
-        (("topk_indices",), ScoreName("strongest", "next"), 'stats=("topk(4)",)'),
-        (("near",), ScoreName("score", "local"), 'stats=(Sieve("local", offsets=(-2, 2)),)'),
-        (("mine",), ScoreName("mean", "own segment"), 'Sieve("own segment", same_segment=True)'),
+        (("entropy",), ScoreSpec("mean", "entropy"), 'stats=("entropy",)'),
+        (("received",), ScoreSpec("score", "sep"), 'stats=("received",)'),
+        (("topk_indices",), ScoreSpec("strongest", "next"), 'stats=("topk(4)",)'),
+        (("near",), ScoreSpec("score", "local"), 'stats=(Sieve("local", offsets=(-2, 2)),)'),
+        (("mine",), ScoreSpec("mean", "own segment"), 'Sieve("own segment", same_segment=True)'),
     ],
 )
 def test_what_is_missing_is_recorded_by_what_is_named(names, column, request_):
@@ -84,7 +84,7 @@ def test_a_sieve_counts_by_its_conditions():
     assert not recorded_values(stats, other, terms)
     right = Capture(stats=(Sieve("next", offsets=(1, 1)),))
     found = recorded_values(stats, right, terms)
-    assert found[ScoreName("mean", "next")] == 1 and len(found) == 2
+    assert found[ScoreSpec("mean", "next")] == 1 and len(found) == 2
 
 
 def test_too_few_of_the_largest_do_not_tell_the_strongest():
@@ -92,5 +92,5 @@ def test_too_few_of_the_largest_do_not_tell_the_strongest():
     terms = terms_of(layout, ScoreOptions(annotated=False))
     keys = np.zeros((1, 1, len(layout), 3), int)
     found = recorded_values({"topk_indices": keys}, Capture(), terms)
-    assert ScoreName("strongest", "next") not in found
-    assert ScoreName("pattern", "next strongest") in found, "the largest of all is known"
+    assert ScoreSpec("strongest", "next") not in found
+    assert ScoreSpec("pattern", "next strongest") in found, "the largest of all is known"

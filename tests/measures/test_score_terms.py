@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from flaxattn.errors import InputError
 from flaxattn.measures.encoder_terms import terms_of
 from flaxattn.measures.score_sums import dense_values
-from flaxattn.measures.score_terms import ScoreName, ScoreOptions, check_relations
+from flaxattn.measures.score_terms import ScoreOptions, ScoreSpec, check_relations
 from flaxattn.measures.scores import scores_of
 from flaxattn.trace.trace import Trace
 
@@ -20,7 +20,7 @@ PLAIN_ROLES = ("local", "cls", "sep", "delimiter", "block")
 
 
 def value(weights, layout, kind, name, asked=ASKED):
-    return dense_values(weights, terms_of(layout, asked))[ScoreName(kind, name)]
+    return dense_values(weights, terms_of(layout, asked))[ScoreSpec(kind, name)]
 
 
 @pytest.mark.parametrize("text", ["single", "pair"])
@@ -36,7 +36,7 @@ def test_uniform_attention_scores_exactly_one_on_every_plain_role(text):
     assert log == pytest.approx(np.log(count))
     assert all(score == pytest.approx(1, abs=1e-12) for score in scores.values())
     assert len(scores) == (13 if text == "single" else 5)
-    assert found[ScoreName("mean", "entropy")] == pytest.approx(np.log(count))
+    assert found[ScoreSpec("mean", "entropy")] == pytest.approx(np.log(count))
 
 
 def brute(weights, layout, keys, queries=None):
@@ -97,7 +97,7 @@ def test_syntactic_roles_take_both_directions_and_subtypes():
     score = value(weights, layout, "score", "governor(nsubj:pass)", exact)
     assert score == pytest.approx(8 * weights[6, 4])
     none = terms_of(layout, ScoreOptions(relations=("iobj",)))
-    assert ScoreName("score", "governor(iobj)") not in none.columns
+    assert ScoreSpec("score", "governor(iobj)") not in none.columns
 
 
 def test_means_tags_and_dependency():
@@ -133,7 +133,7 @@ def test_controls_are_unrelated_words_as_far_apart():
     seen = set()
     for seed in range(20):
         terms = terms_of(layout, ScoreOptions(relations=("obj",), seed=seed))
-        pairs = terms.pairs[ScoreName("control", "governor(obj)")]
+        pairs = terms.pairs[ScoreSpec("control", "governor(obj)")]
         words = {(layout.spelt[i], layout.spelt[j]) for i, j, _ in pairs}
         assert len(words) == 1
         ((one, other),) = words
@@ -178,7 +178,7 @@ def test_pande_parity_repeats_the_quirks():
     mass = np.mean([weights[t, list(b)].sum() for t, b in enumerate(blocks)])
     assert value(weights, layout, "mass", "block", parity) == pytest.approx(mass)
     alone = terms_of(laid_out.single(), ScoreOptions(pande_parity=True))
-    assert ScoreName("score", "block") not in alone.columns
+    assert ScoreSpec("score", "block") not in alone.columns
     # Pieces are looked for from the beginning: the second "a" is taken for the first.
     weights = laid_out.random_maps(1, 1, 8, np.random.default_rng(5))[0, 0]
     parity = ScoreOptions(relations=("amod",), pande_parity=True)
@@ -211,7 +211,7 @@ def test_no_score_exceeds_its_ceiling(seed):
     weights = rng.dirichlet(np.full(len(layout), 0.02), (40, len(layout)))
     found = dense_values(weights, terms)
     for role, ceiling in terms.ceilings.items():
-        assert (found[ScoreName("score", role)] <= ceiling + 1e-9).all(), role
+        assert (found[ScoreSpec("score", role)] <= ceiling + 1e-9).all(), role
 
 
 def test_a_trace_tells_its_layout():

@@ -11,7 +11,7 @@ from flaxattn.measures.divergence import jensen_shannon
 from flaxattn.measures.head_pair_scores import head_pairs
 from flaxattn.measures.head_pairs import beginning
 from flaxattn.measures.head_scores import default_side, head_scores
-from flaxattn.measures.score_terms import ScoreName, ScoreOptions
+from flaxattn.measures.score_terms import ScoreOptions, ScoreSpec
 from flaxattn.measures.scores import scores_of
 from flaxattn.pipeline.extraction import extract
 from flaxattn.pipeline.labelled_texts import Subject, subject_of
@@ -51,7 +51,7 @@ def test_a_decoder(gpt2, some):
     (found,) = head_scores(gpt2, subjects(some), PLAIN, watch=watched.append)
     assert_same(scores_of(extract(gpt2, some), PLAIN, side="decoder"), found)
     assert sum(watched) == 5 and found.side == "decoder"
-    assert ScoreName("score", "induction") in found.values
+    assert ScoreSpec("score", "induction") in found.values
 
 
 @pytest.mark.parametrize("side", ["cross", pytest.param("decoder", marks=pytest.mark.slow)])
@@ -87,9 +87,9 @@ def test_relations_in_a_decoder(gpt2):
     (found,) = head_scores(gpt2, [subject_of(sentence)], asked)
     (trace,) = extract(gpt2, [sentence.text])
     weights = np.asarray(trace.decoder.weights)[:, 0]
-    score = found.values[ScoreName("score", "dependent(nsubj)")][0]
+    score = found.values[ScoreSpec("score", "dependent(nsubj)")][0]
     np.testing.assert_allclose(score, 4 * weights[..., 3, 1], atol=1e-5)
-    assert ScoreName("score", "governor(nsubj)") not in found.values
+    assert ScoreSpec("score", "governor(nsubj)") not in found.values
 
 
 @pytest.mark.parametrize(

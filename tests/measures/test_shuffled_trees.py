@@ -11,7 +11,7 @@ import pytest
 from flaxattn.measures.encoder_terms import terms_of
 from flaxattn.measures.role_tests import Test
 from flaxattn.measures.score_sums import dense_values
-from flaxattn.measures.score_terms import ScoreName, ScoreOptions
+from flaxattn.measures.score_terms import ScoreOptions, ScoreSpec
 from flaxattn.measures.shuffled_trees import found_by_chance, shuffled
 from flaxattn.measures.tree_terms import tree_terms
 from flaxattn.text.position_labels import Arc
@@ -53,7 +53,7 @@ def test_terms_of_the_tree_are_those_of_all():
     whole, tree = terms_of(layout, ASKED), tree_terms(layout, ASKED)
     assert tree.pairs.items() <= whole.pairs.items()
     weights = laid_out.random_maps(1, 2, 8, np.random.default_rng(0))
-    column = ScoreName("score", "governor(nsubj)")
+    column = ScoreSpec("score", "governor(nsubj)")
     scores = dense_values(weights, whole)[column]
     i, j, c = (np.array(part) for part in zip(*tree.pairs[column], strict=True))
     np.testing.assert_allclose(weights[..., i, j] @ c, scores)

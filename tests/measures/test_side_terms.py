@@ -12,8 +12,8 @@ from flaxattn.errors import InputError
 from flaxattn.measures.encoder_terms import terms_of
 from flaxattn.measures.role_tests import Test, find_roles
 from flaxattn.measures.score_sums import dense_values
-from flaxattn.measures.score_terms import ScoreName, ScoreOptions
-from flaxattn.measures.scores import Tally, scores_of
+from flaxattn.measures.score_terms import ScoreOptions, ScoreSpec
+from flaxattn.measures.scores import ScoreAccumulator, scores_of
 from flaxattn.measures.side_terms import cross_terms, self_terms, side_terms
 from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.trace import Trace
@@ -67,7 +67,7 @@ def test_uniform_attention_scores_exactly_one_on_every_role(side):
     unseen = {"decoder": {"dependent(obj)"}, "cross": both}.get(side, set())
     assert trees == both - unseen
     log = np.log(seen.sum(1)).mean()
-    assert found[ScoreName("mean", "entropy")].item() == pytest.approx(log)
+    assert found[ScoreSpec("mean", "entropy")].item() == pytest.approx(log)
 
 
 def brute(weights, seen, keys):
@@ -103,16 +103,16 @@ def test_roles_of_a_decoder_are_what_loops_make_them():
     }
     for name, keys in sets.items():
         lift, mass, top = brute(weights, seen, keys)
-        assert found[ScoreName("score", name)].item() == pytest.approx(lift), name
-        assert found[ScoreName("mass", name)].item() == pytest.approx(mass), name
+        assert found[ScoreSpec("score", name)].item() == pytest.approx(lift), name
+        assert found[ScoreSpec("mass", name)].item() == pytest.approx(mass), name
         assert terms.ceilings[name] == pytest.approx(top), name
     assert "delimiter" not in terms.ceilings
     offset = abs(np.subtract.outer(range(8), range(8)))
     distance = (weights * offset).sum() / 8
-    assert found[ScoreName("mean", "distance")].item() == pytest.approx(distance)
-    assert found[ScoreName("mean", "first")].item() == pytest.approx(weights[:, 0].mean())
-    assert found[ScoreName("mean", "max")].item() == pytest.approx(weights.max(1).mean())
-    assert found[ScoreName("mean", "sum_sq")].item() == pytest.approx((weights**2).sum() / 8)
+    assert found[ScoreSpec("mean", "distance")].item() == pytest.approx(distance)
+    assert found[ScoreSpec("mean", "first")].item() == pytest.approx(weights[:, 0].mean())
+    assert found[ScoreSpec("mean", "max")].item() == pytest.approx(weights.max(1).mean())
+    assert found[ScoreSpec("mean", "sum_sq")].item() == pytest.approx((weights**2).sum() / 8)
 
 
 def test_relations_in_a_decoder_are_those_it_sees():
@@ -124,9 +124,9 @@ def test_relations_in_a_decoder_are_those_it_sees():
     found = dense_values(weights[None, None], terms)
     # nsubj: word 0 on word 1, which comes after it; and nsubj:pass: word 4 on word 2, before it.
     verb = np.mean([weights[i, 1] * (i + 1) for i in (2, 3)])
-    assert found[ScoreName("score", "dependent(nsubj)")].item() == pytest.approx(verb)
-    assert found[ScoreName("score", "governor(nsubj)")].item() == pytest.approx(weights[6, 4] * 7)
-    assert found[ScoreName("mass", "governor(nsubj)")].item() == pytest.approx(weights[6, 4])
+    assert found[ScoreSpec("score", "dependent(nsubj)")].item() == pytest.approx(verb)
+    assert found[ScoreSpec("score", "governor(nsubj)")].item() == pytest.approx(weights[6, 4] * 7)
+    assert found[ScoreSpec("mass", "governor(nsubj)")].item() == pytest.approx(weights[6, 4])
 
 
 def test_tags_and_linked_words_as_those_of_an_encoder():
@@ -136,16 +136,16 @@ def test_tags_and_linked_words_as_those_of_an_encoder():
     known = dense_values(weights, terms_of(layout, TREE))
     both = dense_values(weights, self_terms(layout, TREE, causal=False))
     names = [column for column in known if column.kind == "tag"]
-    for column in (*names, ScoreName("mean", "dependency")):
+    for column in (*names, ScoreSpec("mean", "dependency")):
         np.testing.assert_allclose(both[column], known[column], atol=1e-12, err_msg=str(column))
     seen = weights * causal(8)
     found = dense_values(seen, self_terms(layout, TREE, causal=True))
     linked = [(2, 1), (3, 1), (4, 2), (4, 3), (5, 4), (6, 4)]  # pieces that see what is linked
     shares = {2: 0.5, 3: 0.5}
     mass = sum(seen[..., i, j] * shares.get(i, 1) for i, j in linked) / 5
-    np.testing.assert_allclose(found[ScoreName("mean", "dependency")], mass)
+    np.testing.assert_allclose(found[ScoreSpec("mean", "dependency")], mass)
     verbs = seen[..., [2, 3]].sum((-1, -2)) / 8
-    np.testing.assert_allclose(found[ScoreName("tag", "VERB")], verbs)
+    np.testing.assert_allclose(found[ScoreSpec("tag", "VERB")], verbs)
 
 
 def test_roles_of_cross_attention_are_what_loops_make_them():
@@ -162,7 +162,7 @@ def test_roles_of_cross_attention_are_what_loops_make_them():
     }
     for name, keys in sets.items():
         lift, _, top = brute(weights, np.ones((6, 5), bool), keys)
-        assert found[ScoreName("score", name)].item() == pytest.approx(lift), name
+        assert found[ScoreSpec("score", name)].item() == pytest.approx(lift), name
         assert terms.ceilings[name] == pytest.approx(top), name
     target = [SOURCE[0], "z"]
     assert "copy" in cross_terms(target, SOURCE, SPECIAL).ceilings
@@ -198,7 +198,7 @@ def test_pure_heads_of_a_decoder_have_exactly_their_roles():
         }
         maps = np.stack([pure(seen, sets[kind]) for kind in kinds])
         traces.append(decoder_trace(maps[None, None], [str(n) for n in t]))
-    tally = Tally.of(scores_of(traces, PLAIN, side="decoder"))
+    tally = ScoreAccumulator.of(scores_of(traces, PLAIN, side="decoder"))
     found = find_roles(tally, PLAIN, Test(tau=3))
     expected = [["first"], ["local", "previous"], ["local", "own"], ["duplicate"], ["induction"]]
     assert [found.of(0, head) for head in range(6)] == [*expected, []]
@@ -207,7 +207,9 @@ def test_pure_heads_of_a_decoder_have_exactly_their_roles():
         dataclasses.replace(t, decoder=t.decoder.map(lambda _, a: a[:, :, np.array(order)]))
         for t in traces
     ]
-    again = find_roles(Tally.of(scores_of(turned, PLAIN, side="decoder")), PLAIN, Test(tau=3))
+    again = find_roles(
+        ScoreAccumulator.of(scores_of(turned, PLAIN, side="decoder")), PLAIN, Test(tau=3)
+    )
     for name, role in found.roles.items():
         np.testing.assert_allclose(again.roles[name].p, role.p[:, order], atol=1e-12)
 
@@ -236,7 +238,9 @@ def test_pure_heads_of_cross_attention():
             pure(seen, lambda i, j: True),
         ]
         traces.append(cross_trace(np.stack(maps)[None, None], source, written))
-    roles = find_roles(Tally.of(scores_of(traces, PLAIN, side="cross")), PLAIN, Test(tau=3))
+    roles = find_roles(
+        ScoreAccumulator.of(scores_of(traces, PLAIN, side="cross")), PLAIN, Test(tau=3)
+    )
     assert [roles.of(0, head) for head in range(4)] == [["diagonal"], ["end"], ["copy"], []]
     assert roles.roles["end"].reach.keys == pytest.approx(1)
     assert roles.roles["diagonal"].reach.needed == 9  # at the ends there are two keys, not three
@@ -261,7 +265,7 @@ def test_the_length_that_would_do_is_told_for_decoders():
         traces = [
             decoder_trace(uniform(causal(len(t)))[None], [str(n) for n in t.tokens]) for t in texts
         ]
-        tally = Tally.of(scores_of(traces, PLAIN, side="decoder"))
+        tally = ScoreAccumulator.of(scores_of(traces, PLAIN, side="decoder"))
         roles = find_roles(tally, PLAIN, Test(tau=6))
         reach = roles.roles["previous"].reach
         assert reach.highest == (max(lengths) + 2) / 2

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flaxattn.errors import InputError
-from flaxattn.pipeline.online_moments import Running, by_offset
+from flaxattn.pipeline.online_moments import OnlineMoments, by_offset
 from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.trace import Trace
 
@@ -57,14 +57,16 @@ def brute(traces: list[Trace]) -> dict[tuple[Any, ...], tuple[int, float, float]
     return {k: (len(v), v.mean(), ((v - v.mean()) ** 2).sum()) for k, v in rows.items()}
 
 
-def rows_of(running: Running) -> dict[tuple[Any, ...], tuple[int, float, float]]:
+def rows_of(running: OnlineMoments) -> dict[tuple[Any, ...], tuple[int, float, float]]:
     rows = running.table().to_pylist()
     found = {tuple(list(row.values())[:5]): tuple(list(row.values())[5:]) for row in rows}
     assert len(found) == len(rows)
     return found  # type: ignore[return-value]
 
 
-def check(running: Running, expected: dict[tuple[Any, ...], tuple[int, float, float]]) -> None:
+def check(
+    running: OnlineMoments, expected: dict[tuple[Any, ...], tuple[int, float, float]]
+) -> None:
     found = rows_of(running)
     assert found.keys() == expected.keys()
     for key, (count, mean, m2) in expected.items():
@@ -81,7 +83,7 @@ def test_any_order_and_grouping_is_brute_force_over_all(sizes, data) -> None:
     traces = [trace(*size) for size in sizes]
     expected = brute(traces)
     order = data.draw(st.permutations(traces))
-    parts = [Running("statistics", "offsets") for _ in range(3)]
+    parts = [OnlineMoments("statistics", "offsets") for _ in range(3)]
     for one in order:
         parts[data.draw(st.integers(0, 2))].add(one)
     first, second, third = data.draw(st.permutations(parts))
@@ -98,20 +100,20 @@ def test_a_table_can_be_read_and_merged_further() -> None:
     import pyarrow as pa
 
     traces = [trace(0, 3, 5), trace(1, 4, 2), trace(2, 3, 3, "encoder")]
-    one, two = Running("statistics", "offsets"), Running("statistics", "offsets")
+    one, two = OnlineMoments("statistics", "offsets"), OnlineMoments("statistics", "offsets")
     one.add(traces[0])
     for other in traces[1:]:
         two.add(other)
     joined = pa.concat_tables([one.table(), two.table()])  # the same head twice
     shuffled = joined.take(np.random.default_rng(0).permutation(len(joined)))
-    check(Running.of_table(shuffled), brute(traces))
-    assert Running.of_table(shuffled).kinds == ("statistics", "offsets")
-    assert rows_of(Running.of_table(one.table())) == rows_of(one)
-    assert len(Running("offsets").table()) == 0
+    check(OnlineMoments.of_table(shuffled), brute(traces))
+    assert OnlineMoments.of_table(shuffled).kinds == ("statistics", "offsets")
+    assert rows_of(OnlineMoments.of_table(one.table())) == rows_of(one)
+    assert len(OnlineMoments("offsets").table()) == 0
 
 
 def test_bytes_stand_for_shares() -> None:
-    running = Running("offsets")
+    running = OnlineMoments("offsets")
     running.add(trace(3, 4, 4, dtype="u1"))
     expected = {k: v for k, v in brute([trace(3, 4, 4, dtype="u1")]).items() if k[1] == "weight"}
     check(running, expected)
@@ -120,7 +122,7 @@ def test_bytes_stand_for_shares() -> None:
 def test_layers_and_heads_that_differ_are_kept_apart() -> None:
     seen = trace(0, 2, 2).cross
     assert seen is not None
-    running = Running("statistics")
+    running = OnlineMoments("statistics")
     for layer, head in ((4, 7), (5, 6), (4, 7)):
         one = seen.map(lambda _, array: array[:1] if array.ndim < 3 else array[:1, :, :1])
         running.add(Trace(cross=AttentionRecord(stats=one.stats, layers=(layer,), heads=(head,))))
@@ -138,12 +140,12 @@ def test_offsets_are_counted_from_the_lower_left() -> None:
 
 def test_what_cannot_be_reduced() -> None:
     with pytest.raises(InputError, match="Running: 'entropy' is no reduction"):
-        Running("entropy")
+        OnlineMoments("entropy")
     with pytest.raises(InputError, match="Running: nothing is no reduction"):
-        Running()
+        OnlineMoments()
     with pytest.raises(InputError, match="this trace holds none"):
-        Running("offsets").add(
+        OnlineMoments("offsets").add(
             Trace(cross=AttentionRecord(layers=(0,), heads=(0,)), tokens=[["a"]])
         )
     with pytest.raises(InputError, match="has no column 'offset'"):
-        Running.of_table(Running("offsets").table().drop_columns(["offset"]))
+        OnlineMoments.of_table(OnlineMoments("offsets").table().drop_columns(["offset"]))

@@ -14,7 +14,7 @@ from flaxattn.measures.head_roles import Test
 from flaxattn.measures.head_scores import head_scores
 from flaxattn.measures.role_tests import find_roles
 from flaxattn.measures.score_terms import PAPER_RELATIONS, ScoreOptions
-from flaxattn.measures.scores import Tally
+from flaxattn.measures.scores import ScoreAccumulator
 from flaxattn.pipeline.labelled_texts import subject_of
 from flaxattn.probes.extract_word_maps import word_maps
 from flaxattn.probes.extract_word_states import word_states
@@ -133,7 +133,7 @@ def test_structural_probes_of_a_model(bert, sentences, tmp_path):
 
 def test_roles_and_statistics_of_a_model(bert, sentences, tmp_path):
     asked = ScoreOptions(PAPER_RELATIONS, True, 3)
-    tally = Tally.of(*head_scores(bert, map(subject_of, sentences[:6]), asked))
+    tally = ScoreAccumulator.of(*head_scores(bert, map(subject_of, sentences[:6]), asked))
     found = fa.head_roles(bert, sentences[:6], test=Test(tau=1), seed=3)
     expected = find_roles(tally, asked, Test(tau=1))
     assert list(found.roles) == list(expected.roles)

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flaxattn.errors import InputError
-from flaxattn.measures.score_terms import ScoreName, ScoreOptions
-from flaxattn.measures.scores import Tally
+from flaxattn.measures.score_terms import ScoreOptions, ScoreSpec
+from flaxattn.measures.scores import ScoreAccumulator
 from flaxattn.probes.governor_probe import FROM_GOVERNOR, TO_GOVERNOR, Dependencies
 from flaxattn.probes.word_maps import ROOT, UNKNOWN, WordMaps, word_maps_of
 from flaxattn.text.position_labels import Arc
@@ -189,13 +189,13 @@ def test_streamed_sums_say_the_same_of_the_strongest_piece():
         weights = laid_out.random_maps(2, 3, 7, rng)
         weights[..., range(7), range(7)] = 0
         maps.append(weights / weights.sum(-1, keepdims=True))
-    tally = Tally.of(laid_out.scores_from(maps, layouts, asked))
+    tally = ScoreAccumulator.of(laid_out.scores_from(maps, layouts, asked))
     dense = Dependencies.of(map(word_maps_of, maps, layouts))
     hits, count = tally.hits["governor(nsubj)"]
     np.testing.assert_allclose(hits, dense.hits[TO_GOVERNOR, "nsubj"])
     np.testing.assert_allclose(dense.accuracy(TO_GOVERNOR, "nsubj"), hits / count)
     assert tally.offsets["governor(nsubj)"] == dense.offsets[TO_GOVERNOR, "nsubj"]
-    assert ScoreName("hit", "dependent(nsubj)") in tally.moments
+    assert ScoreSpec("hit", "dependent(nsubj)") in tally.moments
 
 
 def test_what_no_sentence_has_and_heads_of_two_models():

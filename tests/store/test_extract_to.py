@@ -266,7 +266,7 @@ def test_means_over_the_corpus_need_no_map(
 ) -> None:
     stats = fa.Capture(stats=("entropy",))
     report = extract(tmp_path / "s", capture=stats, reduce=("offsets", "statistics"))
-    expected = fa.Running("offsets", "statistics")
+    expected = fa.OnlineMoments("offsets", "statistics")
     for trace in fa.open_store(undisturbed):
         expected.add(trace)
     keys = ["side", "statistic", "layer", "head", "offset", "count"]

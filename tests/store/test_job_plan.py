@@ -16,7 +16,7 @@ from flaxattn.corpus.texts import Columns
 from flaxattn.errors import InputError
 from flaxattn.kernels.contract import WEIGHT_DTYPES, Capture, Sieve
 from flaxattn.store.job_plan import JobPlan, Settings, ShardPlan, read_plan
-from flaxattn.store.model_fingerprint import ModelMark
+from flaxattn.store.model_fingerprint import ModelFingerprint
 from flaxattn.trace.capture_json import capture_from_json, capture_to_json
 
 NUMBERS = st.lists(st.integers(0, 99), min_size=1, unique=True).map(tuple) | st.none()
@@ -42,7 +42,7 @@ CAPTURES = st.builds(
 PLAN = JobPlan(
     files=(Fingerprint("a.txt", 10, "0" * 64), Fingerprint("é.txt", 12, "1" * 64)),
     columns=Columns("text", "pair", "../id"),
-    model=ModelMark("tiny", "BertModel", "float32", "a" * 64, "b" * 64, "c" * 64),
+    model=ModelFingerprint("tiny", "BertModel", "float32", "a" * 64, "b" * 64, "c" * 64),
     capture=Capture(weights=True, stats=("entropy", Sieve("next", offsets=(1, 1)))),
     settings=Settings(truncate=True),
     texts=5,

@@ -23,10 +23,10 @@ from flaxattn.kernels.contract import Capture
 from flaxattn.pipeline.text_sizes import TextSize
 from flaxattn.store.job_plan import JobPlan, Settings, read_plan
 from flaxattn.store.make_plan import make_plan, prepare, shard_texts
-from flaxattn.store.model_fingerprint import ModelMark
+from flaxattn.store.model_fingerprint import ModelFingerprint
 from flaxattn.store.verify_store import verify
 
-MARK = ModelMark("m", "Model", "float32", "a", "b", "c")
+MARK = ModelFingerprint("m", "Model", "float32", "a", "b", "c")
 TEXT = Columns()
 LIMIT = 20
 

@@ -8,7 +8,7 @@ import pytest
 
 from flaxattn.measures.role_tests import Test, find_roles
 from flaxattn.measures.score_terms import ScoreOptions
-from flaxattn.measures.scores import Tally
+from flaxattn.measures.scores import ScoreAccumulator
 from flaxattn.views.figures.plot_roles import plot_head_means, plot_roles
 
 
@@ -21,7 +21,7 @@ def test_shares_of_layers_and_overlaps():
     layouts = [laid_out.single(str(n)) for n in range(5)]
     maps = [laid_out.random_maps(2, 4, 8, rng) for _ in layouts]
     asked = ScoreOptions(relations=("nsubj",))
-    tally = Tally.of(laid_out.scores_from(maps, layouts, asked))
+    tally = ScoreAccumulator.of(laid_out.scores_from(maps, layouts, asked))
     roles = find_roles(tally, asked, Test(tau=1, alpha=0.3, correction="none"))
     figure = plot_roles(roles)
     left, right = figure.axes[:2]
