@@ -33,7 +33,7 @@ FRAGILE = """
 import os, signal, sys
 from pathlib import Path
 from flaxattn import cli
-from flaxattn.pipeline import ray_engine, ray_worker
+from flaxattn.store import ray_engine, ray_worker
 from flaxattn.store import shard_writer as writer
 
 named = writer.named
