@@ -30,8 +30,8 @@ BLOCK_SCORES = 2**25
 """Scores a block may hold, over batch and heads; more makes it shorter (but not below 8 rows)."""
 
 
-TOGETHER = 2**24
-"""Entries of the sets of keys of a block, over batch and sieves, that are summed in one product."""
+TOGETHER = 4
+"""Heads from which the masses of several sieves are made in one product."""
 
 
 class Queries(NamedTuple):
@@ -284,14 +284,14 @@ def _sieves(call: Call, queries: Queries, rows: reductions.RowBlock) -> dict[str
     labels = queries.label_segment, queries.label_token, queries.labels
     sieves = call.capture.sieves
     inside = {s.name: sieve_block(s, call, queries.positions, *labels) for s in sieves}
-    batch, _, block, length = rows.exponentials.shape
     summed = [sieve.name for sieve in sieves if sieve.statistic == "mass"]
-    together = len(summed) > 2 and len(summed) * batch * block * length <= TOGETHER
+    # So many sets take no more memory than the exponentials of all heads.
+    most = rows.exponentials.shape[1]
     found = {}
-    if together:
-        found = dict(
-            zip(summed, reductions.masses(rows, [inside[name] for name in summed]), strict=True)
-        )
+    for start in range(0, len(summed) if most >= TOGETHER else 0, most):
+        some = summed[start : start + most]
+        masses = reductions.masses(rows, [inside[name] for name in some])
+        found |= zip(some, masses, strict=True)
     rest = [sieve for sieve in sieves if sieve.name not in found]
     return found | {
         sieve.name: reductions.sieve_statistic(rows, inside[sieve.name], sieve.statistic)
