@@ -60,7 +60,7 @@ def store_source(
     """
     sides = store.shard(0).sides
     side = options.side or ("cross" if "cross" in sides else _SIDE if _SIDE in sides else "decoder")
-    facts = {"model": store.plan["model"]["name"], "side": side}
+    facts = {"model": store.plan["model"]["name"]}
     if side != _SIDE or len(sides) > 1:
         if asked.pande_parity or asked.annotated:
             raise InputError(
@@ -74,7 +74,9 @@ def store_source(
     held = _check(store)
     bad = BadRows() if options.bad is None else options.bad
     reader = _Reader(store, trees, asked, options, bad)
-    source = ScoreSource(iter(()), facts, _traces(store) if "weights" in held["arrays"] else None)
+    source = ScoreSource(
+        iter(()), facts | {"side": side}, _traces(store) if "weights" in held["arrays"] else None
+    )
     source.parts = reader.parts(options.watch, source.refused)
     return source
 

@@ -176,7 +176,8 @@ def test_sequences_may_share_a_cached_source(model: tuple[Seq2SeqLM, Any]) -> No
     )
     written = np.concatenate([thrice(start), following], axis=1)
     whole = apply(module, variables, thrice(SOURCE), thrice(MASK), written).logits
-    np.testing.assert_allclose(step[:, 0], whole[:, 1], rtol=0, atol=1e-5)
+    # Batches of another shape are summed in another order, which large numbers feel most.
+    np.testing.assert_allclose(step[:, 0], whole[:, 1], rtol=2e-6, atol=1e-5)
 
 
 def test_sinusoids_have_the_published_periods() -> None:

@@ -315,8 +315,8 @@ MAKE = """
 import sys
 from pathlib import Path
 sys.path.insert(0, str(Path(sys.argv[1]).parent))
-import test_planning
-test_planning.planned(Path(sys.argv[2]), Path(sys.argv[3]), shard_texts=3)
+import test_make_plan
+test_make_plan.planned(Path(sys.argv[2]), Path(sys.argv[3]), shard_texts=3)
 print("made", flush=True)
 """
 
@@ -336,8 +336,8 @@ PEAK = """
 import resource, sys
 from pathlib import Path
 sys.path.insert(0, str(Path(sys.argv[1]).parent))
-import test_planning
-plan = test_planning.planned(Path(sys.argv[2]), Path(sys.argv[3]))
+import test_make_plan
+plan = test_make_plan.planned(Path(sys.argv[2]), Path(sys.argv[3]))
 assert plan.texts == int(sys.argv[4])
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """
