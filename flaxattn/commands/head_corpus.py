@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Shared parts of `flaxattn stats`, `roles` and `probe`: from inputs to scores, and a report.
 
-Inputs are CoNLL-U, other texts, or a store, which `head_store` reads. Scores are defined in
+Inputs are CoNLL-U, other texts, or a store, which `store_source` reads. Scores are defined in
 `flaxattn.measures`; what a person types is in `head_request`.
 """
 

@@ -20,14 +20,15 @@ The causal baseline, `diagonal` and `copy` are ours; no publication is known to 
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Bool
 
 from flaxattn.errors import InputError
+from flaxattn.kernels import dense
 from flaxattn.measures.encoder_terms import terms_of
-from flaxattn.measures.score_sources import SETS, WINDOW
+from flaxattn.measures.score_sources import SETS, SIEVES
 from flaxattn.measures.score_terms import ScoreOptions, ScoreSpec, Terms
 from flaxattn.measures.side_labels import cross_labels, self_labels
 from flaxattn.measures.tree_terms import add_tags, add_tree
@@ -37,7 +38,8 @@ from flaxattn.trace.trace import Trace
 ROWS = ("entropy", "max", "sum_sq")
 """Row statistics whose mean over queries every side has."""
 _SELF_MEANS = ("own", "previous", "next", "first", "delimiter")
-_Sets = Mapping[str, Bool[np.ndarray, "Q K"]]
+_SELF = ("local", "own", "previous", "first", "delimiter", "duplicate")
+_CROSS = ("diagonal", "end", "first", "copy")
 
 
 def self_terms(layout: PositionLabels, asked: ScoreOptions, *, causal: bool) -> Terms:
@@ -48,28 +50,12 @@ def self_terms(layout: PositionLabels, asked: ScoreOptions, *, causal: bool) -> 
         asked: Which relations, and the seed of unrelated words.
         causal: Whether a query sees the keys up to itself only.
     """
+    names = (*_SELF, "induction" if causal else "next")
     count = len(layout)
-    place = np.arange(count)
-    offset = place - place[:, None]
-    visible = offset <= 0 if causal else np.ones((count, count), bool)
-    same = (layout.tokens == layout.tokens[:, None]) & layout.plain & layout.plain[:, None]
-    sets = {
-        "local": abs(offset) <= WINDOW,
-        "own": offset == 0,
-        "previous": offset == -1,
-        "first": np.broadcast_to(place == 0, visible.shape),
-        "delimiter": np.broadcast_to(layout.special, visible.shape),
-        "duplicate": same & (offset != 0),
-    }
-    if causal:
-        followed = np.roll(same, 1, axis=1)
-        followed[:, 0] = False
-        sets["induction"] = followed & (offset < 0)
-    else:
-        sets["next"] = offset == 1
+    visible = np.tri(count, dtype=bool) if causal else np.ones((count, count), bool)
     terms = Terms(self_labels(layout))
-    _add_sets(terms, sets, visible)
-    _add_means(terms, ("distance", *(name for name in _SELF_MEANS if name in sets)))
+    _add_sets(terms, names, visible)
+    _add_means(terms, ("distance", *(name for name in _SELF_MEANS if name in names)))
     if asked.annotated:
         add_tree(terms, layout, asked, causal=causal)
         add_tags(terms, layout)
@@ -86,28 +72,21 @@ def cross_terms(
         pieces: Tokens of the source, K.
         special: True at source tokens the model adds.
     """
-    queries, keys = len(written), len(pieces)
-    place, target = np.arange(keys), np.arange(queries)
-    centre = (2 * target + 1) * keys // (2 * max(queries, 1))
-    last = max(np.flatnonzero(~special), default=-1)
-    shape = queries, keys
-    sets = {
-        "diagonal": abs(place - centre[:, None]) <= 1,
-        "end": np.broadcast_to(special & (place > last), shape),
-        "first": np.broadcast_to(place == 0, shape),
-        "copy": np.array([[w == p for p in pieces] for w in written]).reshape(shape) & ~special,
-    }
     terms = Terms(cross_labels(written, pieces, special))
-    _add_sets(terms, sets, np.ones(shape, bool))
-    _add_means(terms, tuple(sets))
+    _add_sets(terms, _CROSS, np.ones((len(written), len(pieces)), bool))
+    _add_means(terms, _CROSS)
     return terms
 
 
-def _add_sets(terms: Terms, sets: _Sets, visible: Bool[np.ndarray, "Q K"]) -> None:
+def _add_sets(terms: Terms, names: Sequence[str], visible: Bool[np.ndarray, "Q K"]) -> None:
     """Scores, masses and ceilings of sets of keys, over the queries that have a choice."""
     seen = visible.sum(1)
-    for name, keys in sets.items():
-        size = (keys & visible).sum(1)
+    offset = np.arange(visible.shape[1]) - np.arange(visible.shape[0])[:, None]
+    for name in names:
+        members = np.zeros_like(visible)
+        for source in SETS.get(name, (name,)):
+            members = members | dense.inside(SIEVES[source], terms.labels.labels, offset)
+        size = (members & visible).sum(1)
         counted = (size > 0) & (size < seen)
         if not counted.any():
             continue
