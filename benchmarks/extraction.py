@@ -54,7 +54,7 @@ def prepare(folder, texts, pieces=30522, **settings):
     import flaxattn as fa
     from flaxattn.models.bert import Bert
     from flaxattn.pretrained import model_directory as weights
-    from flaxattn.text.tokenizer import train_wordpiece
+    from flaxattn.text.vocabulary_training import train_wordpiece
 
     (folder / "corpus.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
     tokenizer = train_wordpiece(texts, pieces, True, 512)

@@ -29,7 +29,8 @@ from flaxattn.models.bert import BertForPreTraining
 from flaxattn.models.bert_config import BertConfig
 from flaxattn.models.outputs import ModelOutput
 from flaxattn.pretrained import model_directory as weights
-from flaxattn.text.tokenizer import Tokenizer, train_wordpiece
+from flaxattn.text.tokenizer import Tokenizer
+from flaxattn.text.vocabulary_training import train_wordpiece
 from flaxattn.trace.trace import Trace
 from flaxattn.train import loop, sharding
 from flaxattn.train.card import hardware, write_card

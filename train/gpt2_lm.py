@@ -27,8 +27,8 @@ from flaxattn.models.gpt2 import GPT2LM
 from flaxattn.models.gpt2_config import GPT2Config
 from flaxattn.pretrained import model_directory as weights
 from flaxattn.pretrained.pretrained_gpt2 import PretrainedGPT2
-from flaxattn.text.byte_bpe_training import train_byte_bpe
 from flaxattn.text.tokenizer import Tokenizer
+from flaxattn.text.vocabulary_training import train_byte_bpe
 from flaxattn.train import loop, sharding
 from flaxattn.train.card import hardware, write_card
 from flaxattn.train.corpus import TokenCorpus, count_tokens, unigram_loss

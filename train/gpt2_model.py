@@ -22,8 +22,8 @@ from flaxattn.pretrained import hub
 from flaxattn.pretrained import model_directory as weights
 from flaxattn.pretrained.from_pretrained import from_pretrained
 from flaxattn.pretrained.pretrained_gpt2 import PretrainedGPT2
-from flaxattn.text.byte_bpe_training import END
 from flaxattn.text.tokenizer import Tokenizer
+from flaxattn.text.vocabulary_training import END
 from flaxattn.train.gpt2_data import TextBatch
 from flaxattn.train.gpt2_recipe import Gpt2Recipe
 from flaxattn.train.objectives import Metrics, Totals, token_loss

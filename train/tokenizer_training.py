@@ -3,7 +3,7 @@
 """Training of WordPiece vocabularies from files: `flaxattn tokenizer train`.
 
 And how the hosts of a run come to one vocabulary. The learning itself is in
-`flaxattn.text.tokenizer` and `flaxattn.text.byte_bpe_training`.
+`flaxattn.text.tokenizer` and `flaxattn.text.vocabulary_training`.
 """
 
 import time
@@ -16,8 +16,9 @@ from rich.console import Console
 from flaxattn.corpus.rows import BadRows
 from flaxattn.errors import InputError
 from flaxattn.files import written_whole
-from flaxattn.text.tokenizer import Tokenizer, train_wordpiece
+from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.text.tokenizer_files import SPECIAL_TOKENS
+from flaxattn.text.vocabulary_training import train_wordpiece
 from flaxattn.train.documents import Paragraphs
 from flaxattn.train.recipe import PretrainRecipe
 from flaxattn.train.run_folder import RunFolder

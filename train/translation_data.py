@@ -13,8 +13,8 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from flaxattn.corpus.bad_rows import BadRows, Problem, excerpt
-from flaxattn.text.bpe_training import EOS, PAD, train_bpe
 from flaxattn.text.tokenizer import Tokenizer
+from flaxattn.text.vocabulary_training import EOS, PAD, train_bpe
 from flaxattn.train.parallel_text import TranslationPair
 from flaxattn.train.translation_recipe import TranslationRecipe
 

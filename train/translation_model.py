@@ -18,7 +18,7 @@ from flaxattn.models.rnn import RnnLM
 from flaxattn.models.rnn_config import RnnConfig
 from flaxattn.models.seq2seq import Seq2SeqLM, shifted_right
 from flaxattn.models.seq2seq_config import Seq2SeqConfig
-from flaxattn.text.bpe_training import EOS, PAD
+from flaxattn.text.vocabulary_training import EOS, PAD
 from flaxattn.train.objectives import Metrics, Totals, token_loss
 from flaxattn.train.state import LossFunction, Params
 from flaxattn.train.translation_data import TranslationBatch, Vocabularies

@@ -23,10 +23,9 @@ from flaxattn.pretrained.pretrained_bert import PretrainedBert
 from flaxattn.pretrained.pretrained_gpt2 import PretrainedGPT2
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.pretrained.pretrained_seq2seq import PretrainedSeq2Seq
-from flaxattn.text import sentencepieces
-from flaxattn.text.sentencepieces import SentencePieces
+from flaxattn.text.open_tokenizer import open_tokenizer
 from flaxattn.text.token_batch import Reader
-from flaxattn.text.tokenizer import Tokenizer
+from flaxattn.text.transformers_tokenizer import PythonTokenizer
 
 _DTYPES = ("float32", "bfloat16", "float16")
 # Modules by architecture, the one without head first, and the handle of each kind of model.
@@ -112,28 +111,27 @@ def _relabelled(config: ModelConfig, count: int) -> ModelConfig:
 
 
 def _reading(directory: Path, config: ModelConfig) -> dict[str, Any]:
-    """The parts of a handle that deal with text: tokenizers, and how text is written."""
-    if isinstance(config, BertConfig):
-        return {"tokenizer": _tokenizer(directory, "", config.vocab_size)}
-    parts = {"generation": generation_config.read(directory)}
-    if isinstance(config, GPT2Config):
-        return {**parts, "tokenizer": _tokenizer(directory, "", config.vocab_size)}
-    if (directory / sentencepieces.SOURCE).is_file():
-        source, target = SentencePieces.from_dir(directory)
-        _check_size(directory, source, config.vocab_size)
-        _check_size(directory, target, config.target_size)
-        return {**parts, "tokenizer": source, "target_tokenizer": target}
-    source = _tokenizer(directory, "", config.vocab_size)
-    target = _tokenizer(directory, weights.TARGET_PREFIX, config.target_size)
-    return {**parts, "tokenizer": source, "target_tokenizer": target}
+    """The parts of a model that deal with text: tokenizers, and how text is generated."""
+    parts: dict[str, Any] = {"tokenizer": _tokenizer(directory, "", config.vocab_size)}
+    if isinstance(config, BertConfig | GPT2Config):
+        if isinstance(parts["tokenizer"], PythonTokenizer):
+            raise CheckpointError(
+                f"{directory}: its tokenizer exists in Python only, without tokenizer.json\n"
+                "flaxattn reads such tokenizers for translation models\n"
+                "add a tokenizer.json, or load the model without its tokenizer files"
+            )
+    else:
+        target = _tokenizer(directory, weights.TARGET_PREFIX, config.target_size)
+        parts["target_tokenizer"] = target
+    if not isinstance(config, BertConfig):
+        parts["generation"] = generation_config.read(directory)
+    return parts
 
 
-def _tokenizer(directory: Path, prefix: str, size: int) -> Tokenizer | None:
-    names = ("tokenizer.json",) if prefix else ("tokenizer.json", "vocab.txt")
-    if not any((directory / f"{prefix}{file}").is_file() for file in names):
-        return None
-    tokenizer = Tokenizer.from_dir(directory, prefix)
-    _check_size(directory, tokenizer, size)
+def _tokenizer(directory: Path, prefix: str, size: int) -> Reader | None:
+    tokenizer = open_tokenizer(directory, prefix)
+    if tokenizer is not None:
+        _check_size(directory, tokenizer, size)
     return tokenizer
 
 

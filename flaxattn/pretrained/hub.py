@@ -19,12 +19,18 @@ _WANTED = [  # never code, pickles or other frameworks' weights
     "model.safetensors.index.json",
     "tokenizer.json",
     "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
     "vocab.txt",
+    "merges.txt",
     "generation_config.json",
     "source.spm",
     "target.spm",
     "vocab.json",
     "target_vocab.json",
+    "spiece.model",
+    "sentencepiece.bpe.model",
+    "tokenizer.model",
 ]
 _TRUE = {"1", "ON", "YES", "TRUE"}
 _HUB_ID = re.compile(r"[A-Za-z0-9](?:[\w.-]*/)?[\w.-]*")

@@ -1,30 +1,27 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Text to ids and back, with what a person needs to read an attention map: pieces, words, offsets.
+"""Text to ids and back, with what a reader of attention needs: tokens, words, offsets.
 
-A thin layer over the Hugging Face `tokenizers` package. It is not a tokenisation algorithm of its
-own, it never loads a model, and it does not need `transformers`.
+A thin layer over the Hugging Face `tokenizers` package, without `transformers`.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tokenizers
-from tokenizers import models, trainers
+from tokenizers import models
 
 from flaxattn.errors import CheckpointError, InputError
 from flaxattn.text.readable_tokens import readable
 from flaxattn.text.token_batch import TokenBatch, tokens_to_cut
 from flaxattn.text.tokenizer_files import (
     SPECIAL_TOKENS,
-    bert_backend,
     checked_texts,
     read_settings,
-    read_text,
     read_tokenizer_json,
     read_vocabulary,
 )
@@ -131,6 +128,73 @@ class Tokenizer:
         """Id that hides a token in masked language modelling."""
         return self._special("mask_token")
 
+    def __call__(
+        self,
+        text: str | Sequence[str],
+        text_pair: str | Sequence[str] | None = None,
+        *,
+        padding: bool | str = False,
+        truncation: bool = False,
+        max_length: int | None = None,
+        return_tensors: str | None = None,
+        return_offsets_mapping: bool = False,
+        return_special_tokens_mask: bool = False,
+    ) -> dict[str, Any]:
+        """Turn texts into model input, called as a tokenizer of transformers is.
+
+        Args:
+            text: One text or several.
+            text_pair: The second text of each pair.
+            padding: True or "longest" pads to the longest sequence, "max_length" to `max_length`.
+            truncation: Cut sequences that are longer than `max_length`.
+            max_length: Most tokens of a sequence, special ones counted; by default the limit of
+                the tokenizer. Unlike in transformers, longer sequences raise without `truncation`.
+            return_tensors: "np" for NumPy arrays `[B, Q]` of int64; by default lists.
+            return_offsets_mapping: Add `offset_mapping`, the range of characters of each token.
+            return_special_tokens_mask: Add `special_tokens_mask`, 1 on tokens the model adds.
+
+        Returns:
+            `input_ids`, `attention_mask`, for WordPiece `token_type_ids`, and what was asked for
+            besides; for one text without `return_tensors`, of that text alone.
+
+        Raises:
+            InputError: As in `encode`, or an argument has a value that is not supported.
+        """
+        limit = self.max_length if max_length is None else max_length
+        self._check_call(padding, return_tensors, limit)
+        pad_to = limit if padding == "max_length" else None
+        batch = self.encode(text, text_pair, max_length=limit, truncate=truncation, pad_to=pad_to)
+        columns: dict[str, Any] = {
+            "input_ids": batch.input_ids,
+            "attention_mask": batch.attention_mask,
+        }
+        if isinstance(self.backend.model, models.WordPiece):
+            columns["token_type_ids"] = batch.token_type_ids
+        if return_special_tokens_mask:
+            columns["special_tokens_mask"] = batch.special
+        if return_offsets_mapping:
+            columns["offset_mapping"] = np.array(batch.offsets)
+        if return_tensors == "np":
+            self._check_rectangular(batch, padding)
+            return {name: np.asarray(column, np.int64) for name, column in columns.items()}
+        lengths = batch.attention_mask.sum(1) if not padding else [None] * len(batch.tokens)
+        rows = {
+            name: [
+                row[:length].astype(int).tolist()
+                for row, length in zip(column, lengths, strict=True)
+            ]
+            for name, column in columns.items()
+        }
+        return {name: row[0] for name, row in rows.items()} if isinstance(text, str) else rows
+
+    def convert_ids_to_tokens(self, ids: Sequence[int]) -> list[str | None]:
+        """Entry of the vocabulary per id; None where it has none. See `pieces` for reading."""
+        return [self.backend.id_to_token(int(i)) for i in ids]
+
+    def convert_tokens_to_ids(self, tokens: Sequence[str]) -> list[int | None]:
+        """Id per entry of the vocabulary; None where it has none."""
+        return [self.backend.token_to_id(token) for token in tokens]
+
     def encode(
         self,
         texts: str | Sequence[str],
@@ -198,6 +262,31 @@ class Tokenizer:
         """A readable piece per id; the number itself where the vocabulary has none."""
         found = [self.backend.id_to_token(int(i)) or str(i) for i in ids]
         return readable(found, self.backend.decoder)
+
+    def _check_call(self, padding: bool | str, tensors: str | None, limit: int | None) -> None:
+        if padding not in (True, False, "longest", "max_length"):
+            raise InputError(
+                f"padding={padding!r} is not supported\n"
+                'expected True, False, "longest" or "max_length"\nname one of these'
+            )
+        if padding == "max_length" and limit is None:
+            raise InputError(
+                'padding="max_length" needs a length\n'
+                "neither the call nor the tokenizer names one\npass max_length"
+            )
+        if tensors not in (None, "np"):
+            raise InputError(
+                f"return_tensors={tensors!r} is not supported\n"
+                'expected "np" or None\npass "np"; JAX takes NumPy arrays'
+            )
+
+    def _check_rectangular(self, batch: TokenBatch, padding: bool | str) -> None:
+        if not padding and not batch.attention_mask.all():
+            raise InputError(
+                'return_tensors="np" needs sequences of one length\n'
+                f"received {sorted(set(batch.attention_mask.sum(1).tolist()))} tokens\n"
+                "pass padding=True"
+            )
 
     def _special(self, name: str) -> int:
         token = self.settings.get(name, SPECIAL_TOKENS[name])
@@ -272,79 +361,3 @@ def longest_first(lengths: tuple[int, int], removed: int) -> tuple[int, int]:
         second -= level
     rest = removed - level
     return first - rest // 2, second - (rest - rest // 2)
-
-
-def train_wordpiece(
-    source: Iterable[str | Path],
-    vocab_size: int,
-    lowercase: bool,
-    max_length: int = 512,
-    *,
-    show_progress: bool = False,
-) -> Tokenizer:
-    """Learn a BERT WordPiece vocabulary.
-
-    Args:
-        source: texts, or `Path`s of UTF-8 text files. It is gone through twice and never held
-            together, unless it is an iterator, which can only be gone through once.
-        vocab_size: number of pieces, the five special tokens counted.
-        lowercase: fold case and strip accents before splitting.
-        max_length: limit that the saved tokenizer names.
-        show_progress: draw bars on standard error.
-
-    Returns:
-        A tokenizer with ids 0 to 4 for [PAD], [UNK], [CLS], [SEP] and [MASK].
-
-    Raises:
-        InputError: the source holds no text.
-    """
-    settings = {
-        "do_lower_case": lowercase,
-        "model_max_length": max_length,
-        "strip_accents": None,
-        "tokenize_chinese_chars": True,
-        "tokenizer_class": "BertTokenizer",
-        **SPECIAL_TOKENS,
-    }
-    lines = _Lines(list(source) if isinstance(source, Iterator) else source)
-    pieces = list(SPECIAL_TOKENS.values())
-    # The trainer numbers continuing letters as it meets them, in the random order of a hash map,
-    # and settles ties by number. A first look for these letters makes the result reproducible.
-    letters = _learnt(lines, pieces, len(pieces) + 1, settings, False)
-    pieces += sorted(p for p in letters if p.startswith("##") and len(p) > 2)
-    vocabulary = _learnt(lines, pieces, vocab_size, settings, show_progress)
-    if not lines.filled:
-        raise InputError(
-            "no text to learn a vocabulary from\n"
-            f"received {lines.items} files or texts, all empty\n"
-            "name text files that hold some text"
-        )
-    return Tokenizer(bert_backend(vocabulary, settings), settings)
-
-
-def _learnt(
-    lines: "_Lines", pieces: list[str], vocab_size: int, settings: dict[str, Any], progress: bool
-) -> dict[str, int]:
-    """A vocabulary that begins with some pieces and holds at least every letter."""
-    backend = bert_backend({piece: i for i, piece in enumerate(pieces)}, settings)
-    trainer = trainers.WordPieceTrainer(
-        vocab_size=vocab_size, special_tokens=pieces, show_progress=progress
-    )
-    backend.train_from_iterator(iter(lines), trainer)
-    return backend.get_vocab(with_added_tokens=True)
-
-
-class _Lines:
-    """The lines of texts or files, one at a time, and whether any of them holds something."""
-
-    def __init__(self, source: Iterable[str | Path]) -> None:
-        self._source = source
-        self.items, self.filled = 0, False
-
-    def __iter__(self) -> Iterator[str]:
-        self.items = 0
-        for item in self._source:
-            self.items += 1
-            text = read_text(item) if isinstance(item, Path) else item
-            self.filled |= bool(text.strip())
-            yield from text.split("\n")

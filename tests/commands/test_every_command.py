@@ -1,8 +1,12 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Every command on every built-in model succeeds, or refuses in at most three plain lines."""
+"""Every command on every built-in model succeeds, or refuses in at most three plain lines.
+
+None of them loads transformers or torch.
+"""
 
 import io
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -86,6 +90,8 @@ def test_it_succeeds_or_is_refused(
 ) -> None:
     store = folder / f"store-{model}"
     monkeypatch.chdir(folder)
+    monkeypatch.setitem(sys.modules, "transformers", None)  # so that importing it fails
+    loaded = set(sys.modules)
     if "{s}" in COMMANDS[name] and not store.exists():
         assert cli.main(["extract", "trees.txt", "--model", model, "--out", str(store)]) == 0
     words = COMMANDS[name].format(m=model, s=store).split()
@@ -95,6 +101,7 @@ def test_it_succeeds_or_is_refused(
         text = (folder / "dates.txt").read_text(encoding="utf-8")
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
     code, out, err = typed(*words)
+    assert "torch" not in sys.modules.keys() - loaded
     if (name, model) in REFUSED:
         assert code == 2 and not out
         assert err.startswith("error: ") and len(err.strip().splitlines()) <= 3

@@ -24,8 +24,8 @@ from flaxattn.models.seq2seq import Seq2SeqLM
 from flaxattn.models.seq2seq_config import Seq2SeqConfig
 from flaxattn.pretrained import model_directory as weights
 from flaxattn.pretrained.translation_batches import translate, write
-from flaxattn.text.bpe_training import train_bpe
 from flaxattn.text.tokenizer import Tokenizer
+from flaxattn.text.vocabulary_training import train_bpe
 
 LINES = ["a dog runs", "", "two old men sit here now", "a", "b c d e f g h a b c", "red"]
 Run = Callable[..., tuple[int, str, str]]

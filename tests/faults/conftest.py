@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from safetensors.numpy import load_file
 
-from flaxattn.text.tokenizer import train_wordpiece
+from flaxattn.text.vocabulary_training import train_wordpiece
 
 WORDS = [a + b for a in ("ba", "do", "ki", "lu", "me") for b in ("n", "r", "s", "t", "lo", "ma")]
 SETTINGS = {

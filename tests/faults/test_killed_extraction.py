@@ -25,7 +25,7 @@ import flaxattn as fa
 from flaxattn.models.bert import Bert
 from flaxattn.pretrained import model_directory as weights
 from flaxattn.store.verify_store import verify
-from flaxattn.text.tokenizer import train_wordpiece
+from flaxattn.text.vocabulary_training import train_wordpiece
 
 FULL = os.environ.get("FLAXATTN_TRIALS") == "full"
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("killed")]

@@ -156,7 +156,7 @@ def read_probe(path: Path) -> Any:
 
 @functools.cache
 def wordpiece() -> Any:
-    from flaxattn.text.tokenizer import train_wordpiece
+    from flaxattn.text.vocabulary_training import train_wordpiece
 
     return train_wordpiece(TEXTS * 3, 60, True, 32)
 
@@ -176,7 +176,7 @@ def read_tokenizer(path: Path) -> Any:
 
 
 def write_bpe(folder: Path) -> Path:
-    from flaxattn.text.bpe_training import train_bpe
+    from flaxattn.text.vocabulary_training import train_bpe
 
     train_bpe(TEXTS * 3, 60).save(folder)
     return folder / "tokenizer.json"
@@ -211,9 +211,10 @@ def write_pieces(name: str, folder: Path) -> Path:
 
 
 def read_pieces(path: Path) -> Any:
-    from flaxattn.text.sentencepieces import SentencePieces
+    from flaxattn.text.open_tokenizer import open_tokenizer
 
-    return [tokenizer.vocab_size for tokenizer in SentencePieces.from_dir(path.parent)]
+    readers = [open_tokenizer(path.parent, prefix) for prefix in ("", "target_")]
+    return [reader.vocab_size for reader in readers if reader is not None]
 
 
 # Rows of corpora

@@ -7,15 +7,18 @@ Small vocabularies are written here; none of them is a published one.
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import tokenizers
+import transformers
 from tokenizers import decoders, models, pre_tokenizers, processors
 
 from flaxattn.errors import CheckpointError, InputError
 from flaxattn.text.readable_tokens import readable
-from flaxattn.text.tokenizer import SPECIAL_TOKENS, Tokenizer, longest_first, train_wordpiece
+from flaxattn.text.tokenizer import SPECIAL_TOKENS, Tokenizer, longest_first
+from flaxattn.text.vocabulary_training import train_wordpiece
 
 CASED = [
     "Straße",
@@ -220,12 +223,10 @@ def test_saved_files_open_again_with_identical_ids(tmp_path: Path, trained: Toke
     assert again.max_length == 32
 
 
-@pytest.mark.parity
 @pytest.mark.parametrize("kind", ["trained", "cased", "uncased"])
 def test_saved_files_open_in_transformers_with_identical_ids(
     tmp_path: Path, request: pytest.FixtureRequest, kind: str
 ) -> None:
-    transformers = pytest.importorskip("transformers")
     ours: Tokenizer = request.getfixturevalue(kind)
     settings = {"tokenizer_class": "BertTokenizer", **ours.settings}
     Tokenizer(ours.backend, settings).save(tmp_path)
@@ -400,3 +401,57 @@ def test_byte_level_pieces_become_text_again() -> None:
 
 def test_sentencepiece_pieces_show_spaces() -> None:
     assert readable(["▁the", "cat"], decoders.Metaspace()) == [" the", "cat"]
+
+
+CALLS = [
+    ("the cat", {}),
+    ("the cat", {"text_pair": "playing"}),
+    (["the cat", "playing ."], {}),
+    (["the cat", "the"], {"padding": True, "return_tensors": "np"}),
+    (["the cat", "the"], {"padding": "max_length", "max_length": 9}),
+    (["the cat the cat", "the"], {"truncation": True, "max_length": 4}),
+    (["the", "cat"], {"return_tensors": "np", "return_special_tokens_mask": True}),
+    ("the cat", {"return_offsets_mapping": True, "return_special_tokens_mask": True}),
+    ("playing", {"return_tensors": "np"}),
+]
+
+
+@pytest.mark.parametrize(("text", "arguments"), CALLS)
+def test_it_is_called_as_a_tokenizer_of_transformers(
+    uncased: Tokenizer, tmp_path: Path, text: str | list[str], arguments: dict[str, Any]
+) -> None:
+    Tokenizer(uncased.backend, {"tokenizer_class": "BertTokenizer"}).save(tmp_path)
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)(text, **arguments)
+    ours = uncased(text, **arguments)
+    assert set(ours) == set(theirs)
+    for name, column in theirs.items():
+        if arguments.get("return_tensors"):
+            assert ours[name].dtype == column.dtype
+            np.testing.assert_array_equal(ours[name], column)
+        else:
+            assert json.dumps(ours[name]) == json.dumps(column)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"padding": "left"}, "padding='left' is not supported"),
+        ({"padding": "max_length"}, 'padding="max_length" needs a length'),
+        ({"return_tensors": "pt"}, "return_tensors='pt' is not supported"),
+        ({"return_tensors": "np"}, 'return_tensors="np" needs sequences of one length'),
+        ({"max_length": 3}, "text 0 is too long: 4 tokens, the limit is 3"),
+    ],
+)
+def test_a_call_that_cannot_be_answered(
+    uncased: Tokenizer, arguments: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(InputError) as error:
+        uncased(["the cat", "the"], **arguments)
+    assert said in message(error)
+
+
+def test_tokens_and_ids_are_converted(uncased: Tokenizer) -> None:
+    ids = uncased.convert_tokens_to_ids(["the", "##ing", "absent"])
+    assert ids[2] is None
+    known = [number for number in ids if number is not None]
+    assert uncased.convert_ids_to_tokens([*known, 10**6]) == ["the", "##ing", None]

@@ -24,8 +24,9 @@ import pytest
 
 from flaxattn.corpus.rows import BadRows
 from flaxattn.errors import CheckpointError, InputError
-from flaxattn.text.tokenizer import SPECIAL_TOKENS, Tokenizer, train_wordpiece
+from flaxattn.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 from flaxattn.text.tokenizer_files import bert_backend
+from flaxattn.text.vocabulary_training import train_wordpiece
 from flaxattn.train import corpus as corpus_module
 from flaxattn.train import corpus_writer, documents
 from flaxattn.train.columns import Column, mapped

@@ -23,7 +23,7 @@ from flaxattn.errors import CheckpointError, InputError
 from flaxattn.models.bert import Bert
 from flaxattn.models.bert_config import BertConfig
 from flaxattn.pretrained import model_directory as weights
-from flaxattn.text.tokenizer import train_wordpiece
+from flaxattn.text.vocabulary_training import train_wordpiece
 from flaxattn.trace import tensor_file as tensorfile
 from flaxattn.train import glue, glue_model
 from flaxattn.train.glue_data import GlueBatch

@@ -11,7 +11,8 @@ import pytest
 
 from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.errors import InputError
-from flaxattn.text.tokenizer import Tokenizer, train_wordpiece
+from flaxattn.text.tokenizer import Tokenizer
+from flaxattn.text.vocabulary_training import train_wordpiece
 from flaxattn.train.glue_data import EncodedExamples, GlueFeed, encode
 from flaxattn.train.glue_files import GlueExample
 from flaxattn.train.recipe import GlueRecipe

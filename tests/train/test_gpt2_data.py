@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.errors import InputError
-from flaxattn.text.byte_bpe_training import END, train_byte_bpe
 from flaxattn.text.tokenizer import Tokenizer
+from flaxattn.text.vocabulary_training import END, train_byte_bpe
 from flaxattn.train.corpus import TokenCorpus
 from flaxattn.train.corpus_writer import build_corpus
 from flaxattn.train.gpt2_data import (
@@ -195,8 +195,12 @@ def test_the_vocabulary_is_the_same_every_time_and_joins_no_words(tokenizer: Tok
 @pytest.mark.parametrize(
     ("texts", "size", "parts"),
     [
-        (["a cat"], 256, ["a vocabulary of 256 pieces is too small", "take 257"]),
-        ([" ", ""], 300, ["no text to learn a vocabulary from", "received 2 texts, all empty"]),
+        (["a cat"], 256, ["a vocabulary of 256 tokens is too small", "take 257"]),
+        (
+            [" ", ""],
+            300,
+            ["no text to learn a vocabulary from", "received 2 files or texts, all empty"],
+        ),
     ],
 )
 def test_vocabularies_refused(texts: list[str], size: int, parts: list[str]) -> None:

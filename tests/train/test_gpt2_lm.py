@@ -23,8 +23,8 @@ import flaxattn as fa
 from flaxattn.cli import main
 from flaxattn.errors import CheckpointError, InputError
 from flaxattn.models.gpt2_config import GPT2Config
-from flaxattn.text.byte_bpe_training import END, train_byte_bpe
 from flaxattn.text.tokenizer import Tokenizer
+from flaxattn.text.vocabulary_training import END, train_byte_bpe
 from flaxattn.train import loop, sharding
 from flaxattn.train.corpus import TokenCorpus
 from flaxattn.train.gpt2_data import TextBatch, TokenRows, cut_pieces

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flaxattn.text.tokenizer import Tokenizer, train_wordpiece
+from flaxattn.text.tokenizer import Tokenizer
+from flaxattn.text.vocabulary_training import train_wordpiece
 from flaxattn.train import bert_mlm
 from flaxattn.train.corpus import TokenCorpus
 from flaxattn.train.initial import initial_parameters

@@ -15,7 +15,8 @@ import pytest
 from absl import flags
 
 from flaxattn.errors import InputError
-from flaxattn.text.tokenizer import Tokenizer, train_wordpiece
+from flaxattn.text.tokenizer import Tokenizer
+from flaxattn.text.vocabulary_training import train_wordpiece
 from flaxattn.train import plans
 from flaxattn.train.corpus import TokenCorpus
 from flaxattn.train.corpus_writer import build_corpus

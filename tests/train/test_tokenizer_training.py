@@ -12,7 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from flaxattn.cli import main
-from flaxattn.text.tokenizer import Tokenizer, train_wordpiece
+from flaxattn.text.tokenizer import Tokenizer
+from flaxattn.text.vocabulary_training import train_wordpiece
 
 TEXTS = ["The cats sat on mats.", "Nine cats saw a Bird singing", "and sat, seeing a cat's mat."]
 

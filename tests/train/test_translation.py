@@ -20,8 +20,8 @@ from flaxattn.errors import InputError
 from flaxattn.measures.translation_quality import bleu
 from flaxattn.models.seq2seq_config import Seq2SeqConfig
 from flaxattn.pretrained.translation_batches import translate
-from flaxattn.text.bpe_training import train_bpe
 from flaxattn.text.tokenizer import Tokenizer
+from flaxattn.text.vocabulary_training import train_bpe
 from flaxattn.train import loop
 from flaxattn.train.report import read_metrics
 from flaxattn.train.run_folder import RunFolder

@@ -9,11 +9,12 @@ from pathlib import Path
 import hypothesis.strategies as st
 import numpy as np
 import pytest
+import transformers
 from hypothesis import given, settings
 
 from flaxattn.errors import InputError
-from flaxattn.text.bpe_training import EOS, PAD, UNK, train_bpe
 from flaxattn.text.tokenizer import Tokenizer
+from flaxattn.text.vocabulary_training import EOS, PAD, UNK, train_bpe
 
 SENTENCES = [
     "Zwei junge weiße Männer sind im Freien, in der Nähe vieler Büsche.",
@@ -110,14 +111,14 @@ def test_what_cannot_be_learnt_from() -> None:
         train_bpe([" ", ""], 100)
     assert str(error.value).splitlines() == [
         "no text to learn a vocabulary from",
-        "received 2 sentences, all empty",
-        "give sentences that hold some text",
+        "received 2 files or texts, all empty",
+        "give texts, or name files, that hold some",
     ]
     with pytest.raises(InputError) as error:
         train_bpe(["abcdefgh"], 8)
     assert str(error.value).splitlines() == [
-        "a vocabulary of 8 pieces is too small",
-        "the texts have 9 characters, and 3 pieces are special",
+        "a vocabulary of 8 tokens is too small",
+        "the texts have 9 characters, and 3 tokens are special",
         "raise vocab_size",
     ]
 
@@ -129,9 +130,7 @@ def test_it_is_saved_and_opened(learnt: Tokenizer, tmp_path: Path) -> None:
     assert again.settings == learnt.settings
 
 
-@pytest.mark.parity
 def test_transformers_opens_it_with_the_same_ids(learnt: Tokenizer, tmp_path: Path) -> None:
-    transformers = pytest.importorskip("transformers")
     learnt.save(tmp_path)
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
     for text in SENTENCES:
