@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from date_formats import formats
+from make_dates import EVERYDAY, dates, examples, split
 
 import flaxattn as fa
 from flaxattn.pretrained.pretrained_seq2seq import PretrainedSeq2Seq
-from flaxattn.train.date_formats import formats
-from flaxattn.train.dates import EVERYDAY, dates, examples, split
 
 ROWS = 500
 # Written for this test; 3 May is American with slashes, German with dots.

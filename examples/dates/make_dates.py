@@ -2,11 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Parallel text that teaches a model to rewrite written dates as ISO 8601, made up here.
 
-    python -m flaxattn.train.dates DATES
+    python examples/dates/make_dates.py DATES
 
 writes the files that `tiny-dates` is trained on and judged by: one date per line in `*.source`,
 such as "Montag, 12. Juli 2010", and 2010-07-12 in the same line of `*.target`. No corpus is read.
-The formats are those of `flaxattn.train.date_formats`.
+The formats are those of `date_formats`.
 
 What is held out. Dates are split by hash: a date is in one of train, dev and heldout whatever the
 format. A tenth of the formats is unseen: whole layouts, in all their dresses, are never trained on.
@@ -29,10 +29,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from date_formats import Format, formats, share
+from date_words import TWO_DIGIT_YEARS
+
 from flaxattn.errors import FlaxattnError, InputError
 from flaxattn.files import written_whole
-from flaxattn.train.date_formats import Format, formats, share
-from flaxattn.train.date_words import TWO_DIGIT_YEARS
 from flaxattn.train.draws import raw_draws
 
 FIRST, LAST = datetime.date(1900, 1, 1), datetime.date(2068, 12, 31)
@@ -235,7 +236,7 @@ def _write_part(folder: Path, part: str, drawn: Iterator[DateExample]) -> None:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """`python -m flaxattn.train.dates`.
+    """Write the parallel text that the command line asks for.
 
     Args:
         words: of the command line.
@@ -243,9 +244,7 @@ def main(words: Sequence[str] | None = None) -> int:
     Returns:
         The exit code: 0, or 2 for what cannot be done as asked.
     """
-    parser = argparse.ArgumentParser(
-        prog="python -m flaxattn.train.dates", description=str(__doc__).splitlines()[0]
-    )
+    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("out", type=Path, help="Output folder.")
     parser.add_argument("--count", type=int, default=ROWS, help="Number of training rows.")
     parser.add_argument(

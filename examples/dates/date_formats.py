@@ -23,7 +23,7 @@ import string
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
-from flaxattn.train.date_words import PIECES, TWO_DIGIT_YEARS, Piece, role
+from date_words import PIECES, TWO_DIGIT_YEARS, Piece, role
 
 _USUAL = frozenset({"weekday-comma", "en-weekday", "de-weekday", "capital"})
 _PROBE = datetime.date(2004, 3, 5)

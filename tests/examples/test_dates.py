@@ -12,12 +12,11 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import make_dates
 import pytest
-
-from flaxattn.errors import InputError
-from flaxattn.train.date_formats import Format, Span, formats
-from flaxattn.train.date_words import PIECES
-from flaxattn.train.dates import (
+from date_formats import Format, Span, formats
+from date_words import PIECES
+from make_dates import (
     EVERYDAY,
     FIRST,
     LAST,
@@ -29,6 +28,8 @@ from flaxattn.train.dates import (
     split,
     write,
 )
+
+from flaxattn.errors import InputError
 
 FILES = ("source", "target", "format")
 BY_NAME = {one.name: one for one in formats()}
@@ -326,7 +327,7 @@ def test_the_same_files_whatever_the_machine_is_set_to(tmp_path: Path) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
     write(here, 60, 30)
     environment = {**os.environ, "PYTHONHASHSEED": "7", "LC_ALL": "de_DE.UTF-8"}
-    command = [sys.executable, "-m", "flaxattn.train.dates", str(there), "--count", "60"]
+    command = [sys.executable, make_dates.__file__, str(there), "--count", "60"]
     run = subprocess.run(
         [*command, "--test-count", "30"], env=environment, capture_output=True, text=True
     )

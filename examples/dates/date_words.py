@@ -3,7 +3,7 @@
 """The pieces of written dates: days, months, years and weekdays, in English and German.
 
 All words are written here, so that no setting of the machine changes a text. How pieces are put
-together is the matter of `flaxattn.train.date_formats`.
+together is the matter of `date_formats`.
 """
 
 import datetime
