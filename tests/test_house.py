@@ -21,13 +21,7 @@ def parse(path: Path) -> ast.Module:
 
 
 # Parameters of a command are its options, typed one by one and by name.
-COMMANDS = {
-    "cli",
-    "commands",
-    "glue_commands",
-    "gpt2_commands",
-    "translation_commands",
-}
+COMMANDS = {"cli", "commands"}
 
 
 def parameters(function: Function) -> list[ast.arg]:

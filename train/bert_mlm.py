@@ -22,7 +22,6 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float
 from rich.console import Console
 
-from flaxattn import __version__
 from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.kernels.contract import NOTHING, Capture
 from flaxattn.models.bert import BertForPreTraining
@@ -33,10 +32,8 @@ from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.text.vocabulary_training import train_wordpiece
 from flaxattn.trace.trace import Trace
 from flaxattn.train import loop, sharding
-from flaxattn.train.card import hardware, write_card
 from flaxattn.train.corpus import TokenCorpus, count_tokens, unigram_loss
 from flaxattn.train.corpus_writer import build_corpus, tokenizer_digest
-from flaxattn.train.curves import draw_curves
 from flaxattn.train.documents import Paragraphs, check_files
 from flaxattn.train.flops import bert_flops
 from flaxattn.train.initial import initial_parameters
@@ -44,8 +41,8 @@ from flaxattn.train.objectives import Metrics, Totals, pretraining_loss, pretrai
 from flaxattn.train.optimizers import optimizer
 from flaxattn.train.pretraining_data import PretrainingBatch, PretrainingFeed, heldout_batches
 from flaxattn.train.recipe import PretrainRecipe
-from flaxattn.train.report import read_metrics
-from flaxattn.train.run_folder import RunFolder, write_json
+from flaxattn.train.results import run_summary, write_results
+from flaxattn.train.run_folder import RunFolder
 from flaxattn.train.state import LossFunction, Params
 from flaxattn.train.tokenizer_training import learn_once
 
@@ -100,21 +97,15 @@ def pretrain(
         done = loop.run(task, params, recipe, folder)
         trained = sharding.gather(done.state.params)
         summary = {
-            "version": __version__,
-            "steps": int(done.state.step),
-            "tokens": done.tokens,
-            "seconds": round(done.seconds, 1),
-            "seed": recipe.seed,
-            **identity,
+            **run_summary(done, trained, recipe, identity, folder),
             "training_tokens": int(count_tokens(training, pieces.vocab_size).sum()),
             "heldout_tokens": int(count_tokens(heldout, pieces.vocab_size).sum()),
             "rows": corpus.index["rows"],
             "unigram_loss": unigram_loss(training, heldout, pieces.vocab_size),
-            "best": done.best,
-            "heldout": [r for r in read_metrics(folder.metrics) if r["kind"] == "heldout"],
         }
         if jax.process_index() == 0:
-            _write(folder, module, trained, pieces, recipe, summary, command)
+            weights.save(folder.path / "model", module, trained, tokenizer=pieces)
+            write_results(folder, "BERT pretrained with flaxattn", command, recipe, summary)
     return summary
 
 
@@ -277,22 +268,3 @@ def _tokenizer(
     return learn_once(
         folder, lambda: train_wordpiece(text, recipe.vocab_size, recipe.lowercase, length)
     )
-
-
-def _write(
-    folder: RunFolder,
-    module: BertForPreTraining,
-    params: Params,
-    tokenizer: Tokenizer,
-    recipe: PretrainRecipe,
-    summary: Mapping[str, Any],
-    command: str,
-) -> None:
-    """The finished model with its card, the curves and the summary."""
-    model = folder.path / "model"
-    weights.save(model, module, params, tokenizer=tokenizer)
-    facts = {k: v for k, v in summary.items() if k not in ("heldout", "version", "best")}
-    facts["hardware"] = hardware()
-    write_card(model, "BERT pretrained with flaxattn", command, recipe, facts, summary["heldout"])
-    draw_curves(folder.metrics, folder.path / "curves.png")
-    write_json(folder.path / "summary.json", summary)

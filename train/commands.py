@@ -2,74 +2,231 @@
 # SPDX-License-Identifier: Apache-2.0
 """The commands under `flaxattn train`: they parse, call a recipe's function and print.
 
-`flaxattn.cli` loads this file only when one of them is asked for.
+`flaxattn.cli` loads this file only when one of them is asked for; everything heavy is imported
+when one runs.
 """
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
-from flaxattn.train import options
-from flaxattn.train.glue_commands import glue
-from flaxattn.train.gpt2_commands import gpt2_lm
-from flaxattn.train.translation_commands import ManyFiles, translation
+from flaxattn.train.options import (
+    FILES_HELP,
+    TrainingOptions,
+    command_line,
+    print_end,
+    training_command,
+)
 
+if TYPE_CHECKING:
+    from flaxattn.train.recipe import GlueRecipe
+
+_MANY = ("--data", "--dev", "--heldout")
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+
+Files = Annotated[list[Path] | None, typer.Option(help=FILES_HELP)]
+Heldout = Annotated[
+    list[Path] | None, typer.Option(help="Files to evaluate on; default a part of --data.")
+]
+
+
+class ManyFiles(TyperCommand):
+    """A command of which `--data A B` means `--data A --data B`; `--dev`, `--heldout` likewise."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Repeat the option before every further file."""
+        words: list[str] = []
+        option, first = "", True
+        for word in args:
+            if word.startswith("-"):
+                option, first = (word if word in _MANY else ""), True
+                words.append(word)
+            else:
+                words += [word] if first or not option else [option, word]
+                first = False
+        return super().parse_args(ctx, words)
 
 
 @app.callback()
 def train() -> None:
-    """Train a model from a recipe; a run that was stopped goes on where it was."""
+    """Train a model from a recipe; a run that was stopped resumes."""
 
 
 @app.command("bert-mlm")
+@training_command
 def bert_mlm(
-    data: Annotated[
-        list[Path] | None, typer.Option(help="Text, JSONL or Parquet files, also .gz.")
-    ] = None,
-    out: options.Out = None,
+    options: TrainingOptions,
+    data: Files = None,
     more: Annotated[list[Path] | None, typer.Argument(help="More files for --data.")] = None,
-    config: options.Config = None,
-    change: options.Change = None,
     tokenizer: Annotated[
         Path | None, typer.Option(help="Directory of a tokenizer; default: learn one.")
     ] = None,
-    on_error: options.OnError = None,
-    fresh: options.Fresh = False,
-    fallback: options.Fallback = False,
-    allow_changes: options.AllowChanges = False,
-    tensorboard: options.TensorBoard = False,
-    print_config: options.PrintConfig = False,
-    distributed: options.Distributed = False,
-    coordinator: options.Coordinator = None,
-    processes: options.Processes = None,
-    process: options.Process = None,
 ) -> None:
     """Pretrain BERT from text: masked words and next sentences."""
     from flaxattn.train.recipe import PretrainRecipe
-    from flaxattn.train.settings import read_recipe, to_yaml
 
-    changes = options.changes(change, on_error=on_error)
-    recipe = read_recipe(PretrainRecipe, config, changes)
-    if print_config:
-        typer.echo(to_yaml(recipe), nl=False)
-        return
-    folder = options.run_folder(out, fresh, fallback, allow_changes, tensorboard)
-    options.required("--data", data)
-    options.join_hosts(distributed, coordinator, processes, process)
+    recipe, folder = options.begin(PretrainRecipe, data)
     from flaxattn.train.bert_mlm import pretrain
 
     files = [*(data or []), *(more or [])]
-    summary = pretrain(files, folder, recipe, tokenizer=tokenizer, command=options.command_line())
+    summary = pretrain(files, folder, recipe, tokenizer=tokenizer, command=command_line())
     typer.echo(
         f"held-out masked-LM loss {summary['heldout'][0]['mlm_loss']:.3f} before, "
         f"{summary['heldout'][-1]['mlm_loss']:.3f} after "
         f"{summary['steps']} steps; without context {summary['unigram_loss']:.3f}"
     )
-    options.print_end(summary, folder)
+    print_end(summary, folder)
 
 
-app.command("glue")(glue)
-app.command("gpt2-lm", cls=ManyFiles)(gpt2_lm)
-app.command("translation", cls=ManyFiles)(translation)
+@app.command("gpt2-lm", cls=ManyFiles)
+@training_command
+def gpt2_lm(
+    options: TrainingOptions,
+    data: Files = None,
+    heldout: Heldout = None,
+    model: Annotated[
+        str | None, typer.Option(help="GPT-2 to start from: built-in name, directory or Hub id.")
+    ] = None,
+    tokenizer: Annotated[
+        Path | None,
+        typer.Option(help="Directory of a tokenizer; default the model's, or learn one."),
+    ] = None,
+) -> None:
+    """Train a GPT-2 on text, new or from a checkpoint.
+
+    Samples are generated as it learns.
+    """
+    from flaxattn.train.gpt2_recipe import Gpt2Recipe
+
+    recipe, folder = options.begin(Gpt2Recipe, data, model=model)
+    from flaxattn.train.gpt2_lm import train_gpt2_lm
+
+    files, others, command = data or [], heldout or [], command_line()
+    summary = train_gpt2_lm(files, folder, recipe, others, tokenizer=tokenizer, command=command)
+    before, after = summary["heldout"][0], summary["result"]
+    typer.echo(
+        f"held-out perplexity {before['perplexity']:.2f} before, {after['perplexity']:.2f} after; "
+        f"bits per byte {before['bits_per_byte']:.3f} before, {after['bits_per_byte']:.3f} after "
+        f"{summary['best']['step']} of {summary['steps']} steps"
+    )
+    print_end(summary, folder)
+
+
+@app.command("translation", cls=ManyFiles)
+@training_command
+def translation(
+    options: TrainingOptions,
+    data: Annotated[
+        list[Path] | None,
+        typer.Option(help="Two text files, source first, or tables: .tsv .csv .jsonl .parquet."),
+    ] = None,
+    dev: Heldout = None,
+    source_lang: Annotated[
+        str | None, typer.Option(help="Key or column of the source language.")
+    ] = None,
+    target_lang: Annotated[
+        str | None, typer.Option(help="Key or column of the target language.")
+    ] = None,
+) -> None:
+    """Train an encoder-decoder on parallel text.
+
+    The model is a Transformer, or a recurrent network with attention.
+    """
+    from flaxattn.train.translation_recipe import TranslationRecipe
+
+    recipe, folder = options.begin(TranslationRecipe, data, source=source_lang, target=target_lang)
+    from flaxattn.train.translation import train_translation
+
+    summary = train_translation(data or [], folder, recipe, dev or [], command=command_line())
+    result = summary["result"]
+    bleu = f"BLEU {result['bleu']:.2f} ({summary['bleu_signature']})  " if "bleu" in result else ""
+    typer.echo(
+        f"dev: {bleu}perplexity {result['perplexity']:.3f}  accuracy {result['accuracy']:.1%} "
+        f"after {summary['steps']} steps"
+    )
+    print_end(summary, folder)
+
+
+@app.command("glue")
+@training_command
+def glue(
+    options: TrainingOptions,
+    data: Annotated[
+        str | None, typer.Option(help="Folder of the task, or of all of GLUE; or datasets:NAME.")
+    ] = None,
+    task: Annotated[
+        str | None, typer.Option(help="cola sst2 mrpc stsb qqp mnli qnli rte wnli ax.")
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Built-in name, model directory, or Hugging Face Hub id.")
+    ] = None,
+    trace_before_after: Annotated[
+        int,
+        typer.Option(
+            min=0, help="Number of dev examples whose attention is stored, before and after."
+        ),
+    ] = 0,
+) -> None:
+    """Fine-tune BERT on a GLUE task, once per seed.
+
+    The best seed on the dev set counts.
+    """
+    from flaxattn.train.recipe import GlueRecipe
+
+    recipe, folder = options.begin(GlueRecipe, data, task=task, model=model)
+    from flaxattn.train.glue import finetune
+
+    assert data is not None
+    recipe, command = _known_task(recipe), command_line()
+    summary = finetune(data, folder, recipe, trace_before_after, command=command)
+    for name, value in summary["metrics"].items():
+        spread = "" if value["deviation"] is None else f" ± {value['deviation']:.4f}"
+        typer.echo(f"{name} {value['mean']:.4f}{spread}")
+    print_end(summary, folder)
+
+
+def evaluate_glue(
+    data: str,
+    model: str,
+    task: str,
+    out: Path | None = None,
+    predictions: Path | None = None,
+    config: Path | None = None,
+    change: list[str] | None = None,
+    on_error: str | None = None,
+) -> None:
+    """Judge a fine-tuned model; `flaxattn.cli` has the options and their help.
+
+    Args:
+        data: folder of the task, or of all of GLUE.
+        model: directory of a fine-tuned model.
+        task: name of the task.
+        out: gets the metrics as JSON.
+        predictions: folder for GLUE's files of the test sets.
+        config: recipe as YAML.
+        change: `key=value` pairs.
+        on_error: policy for bad rows.
+    """
+    from flaxattn.train import glue_evaluate
+    from flaxattn.train.recipe import GlueRecipe
+    from flaxattn.train.settings import read_recipe
+
+    named = {"task": task, "model": model, "on_error": on_error}
+    recipe = _known_task(read_recipe(GlueRecipe, config, change or (), named))
+    answer = glue_evaluate.evaluate(data, recipe, out, predictions)
+    for part, found in answer["metrics"].items():
+        typer.echo(f"{part}: " + "  ".join(f"{name} {value:.4f}" for name, value in found.items()))
+    for place in (predictions if answer["predictions"] else None, out):
+        if place is not None:
+            typer.echo(f"wrote {place.resolve()}")
+
+
+def _known_task(recipe: "GlueRecipe") -> "GlueRecipe":
+    """The recipe with its task by the name that flaxattn uses."""
+    import dataclasses
+
+    from flaxattn.train.glue_tasks import find_task
+
+    return dataclasses.replace(recipe, task=find_task(recipe.task).name)

@@ -20,7 +20,6 @@ import jax
 import numpy as np
 from rich.console import Console
 
-from flaxattn import __version__
 from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.errors import InputError
 from flaxattn.models.gpt2 import GPT2LM
@@ -30,10 +29,8 @@ from flaxattn.pretrained.pretrained_gpt2 import PretrainedGPT2
 from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.text.vocabulary_training import train_byte_bpe
 from flaxattn.train import loop, sharding
-from flaxattn.train.card import hardware, write_card
 from flaxattn.train.corpus import TokenCorpus, count_tokens, unigram_loss
 from flaxattn.train.corpus_writer import build_corpus, tokenizer_digest
-from flaxattn.train.curves import draw_curves
 from flaxattn.train.documents import check_files
 from flaxattn.train.flops import gpt2_flops
 from flaxattn.train.gpt2_data import TextBatch, TextFeed, TokenRows, cut_pieces, read_plain
@@ -48,8 +45,8 @@ from flaxattn.train.gpt2_model import (
 )
 from flaxattn.train.gpt2_recipe import Gpt2Recipe
 from flaxattn.train.optimizers import optimizer
-from flaxattn.train.report import read_metrics
-from flaxattn.train.run_folder import RunFolder, write_json
+from flaxattn.train.results import best_metrics, run_summary, write_results
+from flaxattn.train.run_folder import RunFolder
 from flaxattn.train.state import Params
 from flaxattn.train.tokenizer_training import learn_once
 
@@ -109,14 +106,28 @@ def train_gpt2_lm(
         start = initial_parameters(module, recipe.seed) if data.base is None else data.base.params
         done = loop.run(task, start, recipe, folder)
         trained = sharding.gather(done.state.params)
+        size = data.tokenizer.vocab_size
         summary = {
-            **_summary(data, recipe, done, folder),
-            "parameters": sum(leaf.size for leaf in jax.tree.leaves(trained)),
+            **run_summary(done, trained, recipe, data.identity, folder),
+            "training_tokens": int(count_tokens(data.training, size).sum()),
+            "heldout_tokens": int(count_tokens(data.heldout, size).sum()),
+            "rows": data.training.index["rows"],
+            "unigram_loss": unigram_loss(data.training, data.heldout, size),
             "rows_of_tokens": len(rows),
             "filled": round(float(pieces.size.sum()) / (len(rows) * recipe.block), 4),
         }
+        summary["result"] = best_metrics(summary)
         if jax.process_index() == 0:
-            _write(folder, module, trained, data, recipe, summary, command)
+            weights.save(
+                folder.path / "model",
+                module,
+                trained,
+                dtype=recipe.save_dtype,
+                tokenizer=data.tokenizer,
+                generation=None if data.base is None else data.base.generation,
+            )
+            given = f"{recipe.model} fine-tuned on text" if recipe.model else ""
+            write_results(folder, given or "A GPT-2 trained on text", command, recipe, summary)
     return summary
 
 
@@ -250,56 +261,3 @@ def _digest(params: Params) -> str:
     for leaf in jax.tree.leaves(params):
         digest.update(np.asarray(leaf).tobytes())
     return digest.hexdigest()
-
-
-def _summary(
-    data: PreparedText, recipe: Gpt2Recipe, done: loop.Run, folder: RunFolder
-) -> dict[str, Any]:
-    heldout = [row for row in read_metrics(folder.metrics) if row["kind"] == "heldout"]
-    assert done.best is not None
-    best = next(row for row in heldout if row["step"] == done.best["step"])
-    size = data.tokenizer.vocab_size
-    return {
-        "version": __version__,
-        "steps": int(done.state.step),
-        "tokens": done.tokens,
-        "seconds": round(done.seconds, 1),
-        "seed": recipe.seed,
-        **data.identity,
-        "training_tokens": int(count_tokens(data.training, size).sum()),
-        "heldout_tokens": int(count_tokens(data.heldout, size).sum()),
-        "rows": data.training.index["rows"],
-        "unigram_loss": unigram_loss(data.training, data.heldout, size),
-        "best": done.best,
-        "result": {name: value for name, value in best.items() if name not in ("step", "kind")},
-        "heldout": heldout,
-    }
-
-
-def _write(
-    folder: RunFolder,
-    module: GPT2LM,
-    params: Params,
-    data: PreparedText,
-    recipe: Gpt2Recipe,
-    summary: Mapping[str, Any],
-    command: str,
-) -> None:
-    """The finished model with its card, the curves and the summary."""
-    model = folder.path / "model"
-    weights.save(
-        model,
-        module,
-        params,
-        dtype=recipe.save_dtype,
-        tokenizer=data.tokenizer,
-        generation=None if data.base is None else data.base.generation,
-    )
-    result = {f"held-out {name}": f"{value:.4g}" for name, value in summary["result"].items()}
-    hidden = ("heldout", "version", "best", "result", "rows", "start")
-    facts = {**{k: v for k, v in summary.items() if k not in hidden}, **result}
-    facts["hardware"] = hardware()
-    title = f"{recipe.model} fine-tuned on text" if recipe.model else "A GPT-2 trained on text"
-    write_card(model, title, command, recipe, facts, summary["heldout"])
-    draw_curves(folder.metrics, folder.path / "curves.png")
-    write_json(folder.path / "summary.json", summary)

@@ -10,10 +10,8 @@ from typing import Literal
 
 from flaxattn.errors import InputError
 from flaxattn.models.gpt2_config import GPT2Config
-from flaxattn.train.recipe import TextRecipe
+from flaxattn.train.recipe import TextRecipe, at_least
 
-_AT_LEAST = {"block": 2, "pack": 1, "evaluations": 1, "n_layer": 1, "n_head": 1, "n_embd": 1}
-_NOT_NEGATIVE = ("stride", "evaluate_tokens", "sample_tokens", "sample_temperature", "epochs")
 _SHAPE = ("n_layer", "n_head", "n_embd")
 
 
@@ -50,6 +48,13 @@ class Gpt2Recipe(TextRecipe):
         save_dtype: of the parameters in the finished model.
     """
 
+    least = (
+        TextRecipe.least
+        | at_least(0, "stride evaluate_tokens sample_tokens sample_temperature epochs")
+        | at_least(1, "pack evaluations n_layer n_head n_embd")
+        | {"block": 2}
+    )
+    shares = ("dropout", "warmup_share", "heldout_fraction")
     cutting = (*TextRecipe.cutting, "reflow")
 
     model: str = ""
@@ -87,18 +92,6 @@ class Gpt2Recipe(TextRecipe):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        least = _AT_LEAST | dict.fromkeys(_NOT_NEGATIVE, 0)
-        for name, smallest in least.items():
-            if getattr(self, name) < smallest:
-                raise InputError(
-                    f"recipe: {name} must be at least {smallest}, got {getattr(self, name)}"
-                )
-        for name in ("dropout", "warmup_share", "heldout_fraction"):
-            if not 0 <= getattr(self, name) < 1:
-                raise InputError(
-                    f"recipe: {name} must be in [0, 1), got {getattr(self, name)}\n"
-                    "it is a share, such as 0.1"
-                )
         if self.stride > self.block:
             raise InputError(
                 f"recipe: stride {self.stride} would leave tokens out between two windows\n"

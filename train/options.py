@@ -1,93 +1,137 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""The options that every command under `flaxattn train` has, with their help.
+"""The options that every command under `flaxattn train` has, and what they do.
 
-Types, what is made of them, and what every command says at its end; no command.
+A command takes its own options and one `TrainingOptions`; `training_command` tells Typer of both.
 """
 
+import dataclasses
+import functools
+import inspect
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 if TYPE_CHECKING:
+    from flaxattn.train.recipe import Recipe
     from flaxattn.train.run_folder import RunFolder
 
-Out = Annotated[
-    Path | None, typer.Option(help="Run directory; the model is written to its model/.")
-]
-Config = Annotated[
-    Path | None, typer.Option(help="Recipe as YAML, or the name of one that comes with flaxattn.")
-]
-Change = Annotated[
-    list[str] | None,
-    typer.Option("--set", help="A setting, such as steps=1000; repeat for several."),
-]
-OnError = Annotated[
-    str | None, typer.Option(help="Rows that cannot be used: fail, skip or quarantine.")
-]
-Fresh = Annotated[bool, typer.Option("--fresh", help="Start again instead of resuming.")]
-Fallback = Annotated[
-    bool, typer.Option("--fallback", help="Resume from the checkpoint before a damaged one.")
-]
-AllowChanges = Annotated[
-    bool, typer.Option("--allow-changes", help="Resume with another recipe or other data.")
-]
-TensorBoard = Annotated[
-    bool, typer.Option("--tensorboard", help="Also write TensorBoard event files.")
-]
-PrintConfig = Annotated[
-    bool, typer.Option("--print-config", help="Print the recipe without training.")
-]
-Distributed = Annotated[
-    bool,
-    typer.Option("--distributed", help="Join the processes of a cluster, which describes itself."),
-]
-Coordinator = Annotated[
-    str | None, typer.Option(help="Address:port of process 0, of several processes.")
-]
-Processes = Annotated[int | None, typer.Option(help="Number of processes.")]
-Process = Annotated[int | None, typer.Option(help="Number of this process, from 0.")]
+R = TypeVar("R", bound="Recipe")
+FILES_HELP = "Text, JSONL or Parquet files, also .gz."
 
 
-def required(name: str, value: object) -> None:
-    """Refuse a command without an option that it needs.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainingOptions:
+    """Options of every training command; their help is in their types."""
 
-    Raises:
-        typer.BadParameter: the value is None or empty.
+    out: Annotated[
+        Path | None, typer.Option(help="Run directory; the model is written to its model/.")
+    ] = None
+    config: Annotated[
+        Path | None,
+        typer.Option(help="Recipe as YAML, or the name of one that comes with flaxattn."),
+    ] = None
+    change: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="A setting, such as steps=1000; repeat for several."),
+    ] = None
+    on_error: Annotated[
+        str | None, typer.Option(help="Rows that cannot be used: fail, skip or quarantine.")
+    ] = None
+    fresh: Annotated[bool, typer.Option("--fresh", help="Start again instead of resuming.")] = False
+    fallback: Annotated[
+        bool, typer.Option("--fallback", help="Resume from the checkpoint before a damaged one.")
+    ] = False
+    allow_changes: Annotated[
+        bool, typer.Option("--allow-changes", help="Resume with another recipe or other data.")
+    ] = False
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="Also write TensorBoard event files.")
+    ] = False
+    print_config: Annotated[
+        bool, typer.Option("--print-config", help="Print the recipe without training.")
+    ] = False
+    distributed: Annotated[
+        bool,
+        typer.Option(
+            "--distributed", help="Join the processes of a cluster, which describes itself."
+        ),
+    ] = False
+    coordinator: Annotated[
+        str | None, typer.Option(help="Address:port of process 0, of several processes.")
+    ] = None
+    processes: Annotated[int | None, typer.Option(help="Number of processes.")] = None
+    process: Annotated[int | None, typer.Option(help="Number of this process, from 0.")] = None
+
+    def begin(self, kind: type[R], data: object, **named: object) -> tuple[R, "RunFolder"]:
+        """Return the recipe and the run's folder; with `--print-config`, print it and end.
+
+        Args:
+            kind: Class of the recipe.
+            data: The command's `--data`.
+            named: Settings that the command has options for; those that are not None count.
+
+        Raises:
+            typer.BadParameter: `--out` or `--data` is missing.
+            InputError: A setting is wrong, or the other processes do not answer.
+        """
+        from flaxattn.train.launch import Hosts, join
+        from flaxattn.train.run_folder import RunFolder
+        from flaxattn.train.settings import read_recipe, to_yaml
+
+        named = {"on_error": self.on_error, **named}
+        recipe = read_recipe(kind, self.config, self.change or (), named)
+        if self.print_config:
+            typer.echo(to_yaml(recipe), nl=False)
+            raise typer.Exit
+        for name, value in {"--out": self.out, "--data": data}.items():
+            if not value:
+                raise typer.BadParameter(
+                    "it is missing; see the example below --help", param_hint=name
+                )
+        assert self.out is not None
+        folder = RunFolder(
+            self.out,
+            fresh=self.fresh,
+            fallback=self.fallback,
+            allow_changes=self.allow_changes,
+            tensorboard=self.tensorboard,
+        )
+        # Before jax is used.
+        join(Hosts(self.distributed, self.coordinator, self.processes, self.process))
+        return recipe, folder
+
+
+def training_command(own: Callable[..., None]) -> Callable[..., None]:
+    """Make a function with a `TrainingOptions` a command with these options beside its own.
+
+    Args:
+        own: Takes the options first, then the command's own.
     """
-    if not value:
-        raise typer.BadParameter("it is missing; see the example below --help", param_hint=name)
 
+    @functools.wraps(own)
+    def command(**values: Any) -> None:
+        shared = {field.name: values.pop(field.name) for field in fields}
+        own(TrainingOptions(**shared), **values)
 
-def run_folder(
-    out: Path | None, fresh: bool, fallback: bool, allow_changes: bool, tensorboard: bool
-) -> "RunFolder":
-    """The run's folder, with what to do about an earlier run in it."""
-    from flaxattn.train.run_folder import RunFolder
-
-    required("--out", out)
-    assert out is not None
-    return RunFolder(
-        out, fresh=fresh, fallback=fallback, allow_changes=allow_changes, tensorboard=tensorboard
-    )
-
-
-def changes(change: list[str] | None, **named: object) -> list[str]:
-    """The pairs of `--set`, and then those of options with names of their own that were given."""
-    return [*(change or []), *(f"{name}={value!r}" for name, value in named.items() if value)]
-
-
-def join_hosts(
-    distributed: bool, coordinator: str | None, processes: int | None, process: int | None
-) -> None:
-    """Become one of several processes, where the options say so; before jax is used."""
-    from flaxattn.train.launch import Hosts, join
-
-    join(Hosts(distributed, coordinator, processes, process))
+    fields = dataclasses.fields(TrainingOptions)
+    _, *parameters = inspect.signature(own).parameters.values()
+    parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in parameters] + [
+        inspect.Parameter(
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=field.default,
+            annotation=field.type,
+        )
+        for field in fields
+    ]
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {p.name: p.annotation for p in parameters}
+    return command
 
 
 def command_line() -> str:
@@ -96,7 +140,7 @@ def command_line() -> str:
 
 
 def print_end(summary: Mapping[str, Any], folder: "RunFolder") -> None:
-    """Say how many rows were left out, and where the model is."""
+    """Print how many rows were left out, and where the model is."""
     lost = summary["rows"]["rows"] - summary["rows"]["kept"]
     if lost:
         typer.echo(f"left out {lost} bad rows of {summary['rows']['rows']}")

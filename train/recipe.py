@@ -12,6 +12,11 @@ from typing import Any, Literal
 from flaxattn.errors import InputError
 
 
+def at_least(smallest: int, names: str) -> dict[str, int]:
+    """Settings that must not be smaller, by name."""
+    return dict.fromkeys(names.split(), smallest)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Recipe:
     """Settings that every run has.
@@ -51,6 +56,13 @@ class Recipe:
         on_error: what to do with a row that cannot be used: "fail", "skip" or "quarantine".
     """
 
+    # No fields: smallest values of settings, and settings that are shares.
+    least = at_least(0, "steps warmup_steps evaluate_every checkpoint_every patience workers") | (
+        at_least(0, "devices seed")
+        | at_least(1, "batch_size accumulate log_every keep_checkpoints model_parallel")
+    )
+    shares = ()
+
     steps: int = 10000
     batch_size: int = 32
     accumulate: int = 1
@@ -80,11 +92,16 @@ class Recipe:
     on_error: Literal["fail", "skip", "quarantine"] = "fail"
 
     def __post_init__(self) -> None:
-        least = dict.fromkeys(_AT_LEAST_ONE, 1) | dict.fromkeys(_NOT_NEGATIVE, 0)
-        for name, smallest in least.items():
+        for name, smallest in self.least.items():
             if getattr(self, name) < smallest:
                 raise InputError(
                     f"recipe: {name} must be at least {smallest}, got {getattr(self, name)}"
+                )
+        for name in self.shares:
+            if not 0 <= getattr(self, name) < 1:
+                raise InputError(
+                    f"recipe: {name} must be in [0, 1), got {getattr(self, name)}\n"
+                    "it is a share, such as 0.1"
                 )
         if self.batch_size % self.accumulate:
             raise InputError(
@@ -108,23 +125,6 @@ class Recipe:
         return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
 
 
-_AT_LEAST_ONE = (
-    "batch_size",
-    "accumulate",
-    "log_every",
-    "keep_checkpoints",
-    "model_parallel",
-)
-_NOT_NEGATIVE = (
-    "steps",
-    "warmup_steps",
-    "evaluate_every",
-    "checkpoint_every",
-    "patience",
-    "workers",
-    "devices",
-    "seed",
-)
 # What may change between two starts of one run: it moves no number of it.
 FREE = frozenset(
     {"log_seconds", "checkpoint_every", "keep_checkpoints", "workers", "devices", "model_parallel"}
@@ -144,20 +144,13 @@ class TextRecipe(Recipe):
         heldout_fraction: share of documents kept for evaluation, chosen by their hash.
     """
 
+    least = Recipe.least | at_least(1, "paragraphs_per_document")
     cutting = ("documents", "paragraphs_per_document", "text_column")  # what makes the documents
 
     documents: Literal["paragraphs", "blank-lines", "lines", "files"] = "paragraphs"
     paragraphs_per_document: int = 40
     text_column: str = "text"
     heldout_fraction: float = 0.02
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.paragraphs_per_document < 1:
-            raise InputError(
-                "recipe: paragraphs_per_document must be at least 1, got "
-                f"{self.paragraphs_per_document}"
-            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -197,6 +190,8 @@ class PretrainRecipe(TextRecipe):
         evaluate_batches: batches of one held-out evaluation.
     """
 
+    least = TextRecipe.least | at_least(1, "steps evaluate_batches pack")
+
     vocab_size: int = 8000
     lowercase: bool = True
     num_hidden_layers: int = 4
@@ -235,9 +230,6 @@ class PretrainRecipe(TextRecipe):
                 f"max_position_embeddings is {self.max_position_embeddings}\n"
                 "raise max_position_embeddings, or shorten lengths"
             )
-        for name in ("steps", "evaluate_batches", "pack"):
-            if getattr(self, name) < 1:
-                raise InputError(f"recipe: {name} must be at least 1, got {getattr(self, name)}")
 
     def phase(self, step: int) -> int:
         """Number of the phase that update `step` (from 0) belongs to."""

@@ -5,11 +5,12 @@
 It knows no recipe in particular: names, types and choices are those of the dataclass.
 """
 
+import dataclasses
 import difflib
 import reprlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import NoneType
+from types import MappingProxyType, NoneType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import yaml
@@ -28,8 +29,13 @@ _BEGINS = (
 _ENDS = (yaml.FlowSequenceEndToken, yaml.FlowMappingEndToken, yaml.BlockEndToken)
 
 
-def read_recipe(kind: type[R], path: Path | None, overrides: Sequence[str] = ()) -> R:
-    """Recipe of a YAML file, changed by `key=value` pairs.
+def read_recipe(
+    kind: type[R],
+    path: Path | None,
+    overrides: Sequence[str] = (),
+    named: Mapping[str, Any] = MappingProxyType({}),
+) -> R:
+    """Recipe of a YAML file, changed by `key=value` pairs and then by named settings.
 
     Args:
         kind: which recipe.
@@ -37,6 +43,7 @@ def read_recipe(kind: type[R], path: Path | None, overrides: Sequence[str] = ())
             bert-base-gpu, bert-base-v5e-256, gpt2-lm, tiny-gpt2, multi30k-transformer,
             multi30k-rnn. None for the defaults.
         overrides: pairs such as `steps=100` or `lengths=[64,128]`; later ones win.
+        named: settings that a command has options for; those that are not None win over all.
 
     Raises:
         InputError: the file is missing or no mapping, a pair has no `=`, a name, type or choice is
@@ -60,7 +67,10 @@ def read_recipe(kind: type[R], path: Path | None, overrides: Sequence[str] = ())
                 f"{str(error).splitlines()[0]}\n"
                 "quote it as YAML does"
             ) from error
-    return build(kind, values, "--set" if overrides else str(path))
+    recipe = build(kind, values, "--set" if overrides else str(path))
+    given = {name: value for name, value in named.items() if value is not None}
+    checked = build(kind, given, "options")
+    return dataclasses.replace(recipe, **{name: getattr(checked, name) for name in given})
 
 
 def build(kind: type[R], values: Mapping[str, Any], where: str = "recipe") -> R:

@@ -15,21 +15,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-from jax.sharding import Mesh
 
-from flaxattn import __version__
 from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.errors import InputError
 from flaxattn.pretrained import model_directory as weights
 from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.train import loop, sharding
-from flaxattn.train.card import hardware, write_card
-from flaxattn.train.curves import draw_curves
 from flaxattn.train.optimizers import optimizer
 from flaxattn.train.parallel_text import TranslationPair, fingerprint, held_out, read_pairs
-from flaxattn.train.report import read_metrics
-from flaxattn.train.run_folder import RunFolder, write_json
-from flaxattn.train.state import Params
+from flaxattn.train.results import best_metrics, run_summary, write_results
+from flaxattn.train.run_folder import RunFolder
 from flaxattn.train.translation_data import (
     EncodedPairs,
     TranslationFeed,
@@ -105,42 +100,28 @@ def train_translation(
             average=recipe.average_checkpoints,
         )
         done = loop.run(task, initial_parameters(module, recipe.seed), recipe, folder)
-        heldout = [r for r in read_metrics(folder.metrics) if r["kind"] == "heldout"]
         trained = sharding.gather(done.state.params)
         summary = {
-            "version": __version__,
+            **run_summary(done, trained, recipe, data.identity, folder),
             "steps": recipe.steps,
-            "tokens": done.tokens,
-            "seconds": round(done.seconds, 1),
-            "seed": recipe.seed,
-            **data.identity,
             "pairs": data.training.size,
             "dev_pairs": data.dev.size,
             "rows": bad.summary(),
-            "parameters": sum(leaf.size for leaf in jax.tree.leaves(trained)),
-            "best": done.best,
-            "result": _result(done, heldout, evaluation, recipe, mesh),
             "bleu_signature": evaluation.signature,
-            "heldout": heldout,
         }
+        if recipe.average_checkpoints == 1 and done.best:
+            summary["result"] = best_metrics(summary)
+        else:
+            with jax.set_mesh(mesh):
+                summary["result"] = evaluation(done.state.params)
         if jax.process_index() == 0:
-            _write(folder, module, trained, data.vocabularies, recipe, summary, command)
+            source, target = data.vocabularies
+            model = folder.path / "model"
+            weights.save(model, module, trained, tokenizer=source, target_tokenizer=target)
+            languages = " to ".join(filter(None, (recipe.source, recipe.target)))
+            title = f"A {recipe.model_type} that translates {languages}".rstrip()
+            write_results(folder, title, command, recipe, summary)
     return summary
-
-
-def _result(
-    done: loop.Run,
-    heldout: list[dict[str, Any]],
-    evaluation: TranslationEvaluation,
-    recipe: TranslationRecipe,
-    mesh: Mesh,
-) -> dict[str, float]:
-    """Dev metrics of the finished parameters, known already where they are those of a step."""
-    if recipe.average_checkpoints == 1 and done.best:
-        best = next(row for row in heldout if row["step"] == done.best["step"])
-        return {name: value for name, value in best.items() if name not in ("step", "kind")}
-    with jax.set_mesh(mesh):
-        return evaluation(done.state.params)
 
 
 def prepare(
@@ -202,27 +183,3 @@ def _vocabularies(
 def _digest(vocabularies: Vocabularies) -> str:
     texts = [tokenizer.backend.to_str() for tokenizer in vocabularies if tokenizer]
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()
-
-
-def _write(
-    folder: RunFolder,
-    module: Any,
-    params: Params,
-    vocabularies: Vocabularies,
-    recipe: TranslationRecipe,
-    summary: Mapping[str, Any],
-    command: str,
-) -> None:
-    """The finished model with its card, the curves and the summary."""
-    model = folder.path / "model"
-    source, target = vocabularies
-    weights.save(model, module, params, tokenizer=source, target_tokenizer=target)
-    result = {f"dev {name}": f"{value:.4g}" for name, value in summary["result"].items()}
-    hidden = ("heldout", "version", "best", "result", "rows")
-    facts = {**{k: v for k, v in summary.items() if k not in hidden}, **result}
-    facts["hardware"] = hardware()
-    languages = " to ".join(filter(None, (recipe.source, recipe.target)))
-    title = f"A {recipe.model_type} that translates{' ' + languages if languages else ''}"
-    write_card(model, title, command, recipe, facts, summary["heldout"])
-    draw_curves(folder.metrics, folder.path / "curves.png")
-    write_json(folder.path / "summary.json", summary)

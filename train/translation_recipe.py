@@ -9,10 +9,9 @@ import dataclasses
 from typing import Literal
 
 from flaxattn.errors import InputError
-from flaxattn.train.recipe import Recipe
+from flaxattn.train.recipe import Recipe, at_least
 
 _EVEN = 8  # batches have a multiple of so many rows where they can, for devices to share
-_AT_LEAST_ONE = ("vocab_size", "max_length", "batch_tokens", "evaluations", "average_checkpoints")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -67,6 +66,11 @@ class TranslationRecipe(Recipe):
             1 for the best evaluation instead.
     """
 
+    least = Recipe.least | at_least(
+        1, "vocab_size max_length batch_tokens evaluations average_checkpoints"
+    )
+    shares = ("label_smoothing", "dropout", "attention_dropout", "activation_dropout")
+
     source: str = ""
     target: str = ""
     model_type: Literal["transformer", "rnn"] = "transformer"
@@ -116,15 +120,6 @@ class TranslationRecipe(Recipe):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in _AT_LEAST_ONE:
-            if getattr(self, name) < 1:
-                raise InputError(f"recipe: {name} must be at least 1, got {getattr(self, name)}")
-        for name in ("label_smoothing", "dropout", "attention_dropout", "activation_dropout"):
-            if not 0 <= getattr(self, name) < 1:
-                raise InputError(
-                    f"recipe: {name} must be in [0, 1), got {getattr(self, name)}\n"
-                    "it is a share, such as 0.1"
-                )
         if not self.buckets or max(self.buckets) < self.max_length:
             raise InputError(
                 f"recipe: no bucket holds max_length {self.max_length}\n"

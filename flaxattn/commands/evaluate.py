@@ -82,8 +82,8 @@ def evaluate(
         for name, value in (("--data", data), ("--task", task), ("--model", model)):
             if value is None:
                 raise typer.BadParameter("it is missing.", param_hint=name)
-        commands = importlib.import_module("flaxattn.train.glue_commands")
-        commands.evaluate(data, model, task, out, predictions, config, change, on_error)
+        commands = importlib.import_module("flaxattn.train.commands")
+        commands.evaluate_glue(data, model, task, out, predictions, config, change, on_error)
         return
     check_counts(beam, batch, max_length)
     found: dict[str, Any] = {}
