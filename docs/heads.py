@@ -122,7 +122,7 @@ def reported(model: Any, sentences: list[Sentence]) -> dict[str, Any]:
     columns = {name: ScoreSpec("mean", name) for name in STATISTICS}
     return {
         "texts": len(tally.lengths),
-        "left out": dict(bad.counts),
+        "left_out": dict(bad.counts),
         "mean length": float(tally.lengths.mean()),
         **facts(found),
         "patterns": patterns,

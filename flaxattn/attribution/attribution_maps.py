@@ -184,15 +184,15 @@ def _without(
             return zeros
         return zeros.at[place].set(lost)
 
-    changes = jax.tree_util.tree_map_with_path(change, _zeros(state, keys))
-    out, _ = _run(module, params, copies, changes)
+    perturbations = jax.tree_util.tree_map_with_path(change, _zeros(state, keys))
+    out, _ = _run(module, params, copies, perturbations)
     return np.asarray(_hidden(out, side)[place + 1])
 
 
 @functools.partial(jax.jit, static_argnames=("module",))
-def _run(module: nn.Module, params: Any, given: Any, changes: Any) -> Any:
+def _run(module: nn.Module, params: Any, given: Any, perturbations: Any) -> Any:
     """Output and record of a module, with what is added to what its heads put out."""
-    beside = {} if changes is None else {"changes": changes}
+    beside = {} if perturbations is None else {"perturbations": perturbations}
     return module.apply({"params": params, **beside}, **given, mutable=["intermediates"])
 
 
@@ -204,12 +204,12 @@ def _gradients(task: HeadTask, module: nn.Module, given: Any) -> tuple[Any, Any]
 
 
 @functools.partial(jax.jit, static_argnames=("losses",))
-def _slopes(losses: Callable[..., Array], params: Any, given: Any, changes: Any) -> Any:
-    return jax.grad(lambda c: losses(params, given, {}, c).sum())(changes)
+def _slopes(losses: Callable[..., Array], params: Any, given: Any, perturbations: Any) -> Any:
+    return jax.grad(lambda c: losses(params, given, {}, c).sum())(perturbations)
 
 
 def _zeros(state: Any, rows: int) -> Any:
-    """The collection `changes` that changes nothing, shaped as what was recorded."""
+    """The collection `perturbations` of zeros, shaped as what was recorded."""
 
     def below(tree: Any) -> Any:
         if "seen" not in tree:

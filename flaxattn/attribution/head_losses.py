@@ -49,8 +49,8 @@ class HeadTask(NamedTuple):
         sizes: Names of the masks, with L and H of each.
         batches: The texts.
         losses: From parameters, `given` of a batch, a mask for each name, `[L, H]` or
-            `[L, B, H]`, and perhaps the collection `changes`, to the loss of each of the B texts;
-            it is compiled.
+            `[L, B, H]`, and perhaps Linen's `perturbations`, to the loss of each of the B texts; it
+            is compiled.
         params: Its first argument.
     """
 
@@ -115,13 +115,13 @@ def _losses(
     params: Any,
     given: Mapping[str, Array],
     masks: Masks,
-    changes: Any = None,
+    perturbations: Any = None,
 ) -> Float[Array, " B"]:
     """The losses of a model's texts."""
     extra = ("labels", "targets", "chosen")
     told: dict[str, Any] = {n: array for n, array in given.items() if n not in extra}
     told.update(masks)
-    beside = {} if changes is None else {"changes": changes}
+    beside = {} if perturbations is None else {"perturbations": perturbations}
     out: Any = module.apply({"params": params, **beside}, **told)
     if isinstance(module, _CLASSIFIERS):
         return _likelihoods(out.logits, given["labels"])

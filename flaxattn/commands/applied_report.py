@@ -52,7 +52,7 @@ def report_applied(asked: ProbeSpec, path: Path) -> None:
         "model": asked.model,
         "data": [asked.files[0].facts()],
         "settings": {"truncate": asked.truncate},
-        "left out": left_out(asked.bad),
+        "left_out": left_out(asked.bad),
         "probe": {**described([path])[0], "notes": saved.notes},
         "scores": scores,
     }

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from flaxattn.probes.governor_probe import Classifier, Dependencies
 
 _SHOWN = 12  # relations in the table and in the figure
-_CHOSEN = "heads chosen on"
+_CHOSEN = "heads_chosen_on"
 _PENALTY = 1e-4
 
 
@@ -72,7 +72,7 @@ def report_governors(
         "data": [each.facts() for each in asked.files],
         "settings": {"penalty": penalty, "truncate": asked.truncate, "untrained": untrained},
         "seed": asked.seed,
-        "left out": left_out(asked.bad),
+        "left_out": left_out(asked.bad),
         _CHOSEN: "other sentences" if judged else "the same sentences, which flatters",
         "relations": [one._asdict() | {"lift": one.lift} for one in best],
         "parser": None if judged is None else judged.facts(),

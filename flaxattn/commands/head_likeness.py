@@ -105,11 +105,11 @@ def _told(pairs: "Pairs") -> HeadComparison:
         "x": places.points[:, 0],
         "y": places.points[:, 1],
         "group": likeness.groups,
-        "place in order": np.argsort(likeness.order),
+        "place_in_order": np.argsort(likeness.order),
         "variability": varies,
         "low": low,
         "high": high,
-        "variability without first": without,
+        "variability_without_first": without,
     }
     figure = plot_head_map(pairs.layers, pairs.heads, likeness, places)
     drawn = io.BytesIO()
@@ -119,9 +119,9 @@ def _told(pairs: "Pairs") -> HeadComparison:
     members = [np.flatnonzero(likeness.groups == g) for g in range(likeness.groups.max() + 1)]
     facts = {
         "texts": pairs.texts,
-        "divergence in nats": pairs.by_layer(),
+        "divergence_in_nats": pairs.by_layer(),
         "groups": [[names[i] for i in group] for group in members],
-        "stress of the map": places.stress,
+        "map_stress": places.stress,
         "variability": dict(zip(names, np.round(varies, 4).tolist(), strict=True)),
     }
     files = {
@@ -141,8 +141,8 @@ def _distances(pairs: "Pairs") -> dict[str, Any]:
     return {
         "layer": layers[one],
         "head": heads[one],
-        "other layer": layers[other],
-        "other head": heads[other],
+        "other_layer": layers[other],
+        "other_head": heads[other],
         "divergence": mean,
         "sd": np.where(counts > 1, spread, np.nan),
         "distance": pairs.distances,

@@ -197,7 +197,7 @@ def tell(
         f"{said['texts']:,} texts of {lengths['least']:.0f} to {lengths['most']:.0f} positions, "
         f"{lengths['mean']:.1f} on average"
     )
-    for count in said["left out"].items():
+    for count in said["left_out"].items():
         console.print("left out: {}: {}".format(*count))
     for request, names in said["refused"].items():
         some = ", ".join(names[:_NAMED]) + (

@@ -111,7 +111,7 @@ def tell_rest(said: Mapping[str, Any], files: Sequence[Path]) -> None:
         files: Where it is.
     """
     console = Console(highlight=False, soft_wrap=True)
-    for count in said["left out"].items():
+    for count in said["left_out"].items():
         console.print("left out: {}: {}".format(*count))
     for path in files:
         console.print(f"wrote {path.resolve()}", markup=False)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from flaxattn.corpus.pronouns import Pronoun
     from flaxattn.probes.mention_resolution import Coreference, Resolver
 
-_AMONG = "among all words"
+_AMONG = "among_all_words"
 
 
 def report_coreference(asked: ProbeSpec, form: str) -> None:
@@ -51,9 +51,9 @@ def report_coreference(asked: ProbeSpec, form: str) -> None:
         "texts": form,
         "data": [each.facts() for each in asked.files],
         "settings": {"truncate": asked.truncate},
-        "left out": left_out(asked.bad),
-        "mean neither": found.neither,
-        "heads chosen on": "other texts" if asked.files[1].paths else "the same, which flatters",
+        "left_out": left_out(asked.bad),
+        "mean_neither": found.neither,
+        "heads_chosen_on": "other texts" if asked.files[1].paths else "the same, which flatters",
         "groups": [_facts(found, one) for one in best],
         _AMONG: [_facts(among, one) for one in best_among] if among is not None else None,
     }
@@ -103,7 +103,7 @@ def _tell(said: dict[str, Any], best: "list[Resolver]", what: str) -> None:
     console = Console(highlight=False, soft_wrap=True)
     one = best[0]
     title = f"{what} by head {one.layer}.{one.head}, {one.direction}"
-    table = Table(title=title, caption=f"chosen on {said['heads chosen on']}")
+    table = Table(title=title, caption=f"chosen on {said['heads_chosen_on']}")
     table.add_column("group", no_wrap=True)
     for name in ("mentions", "right", "baseline", "lift"):
         table.add_column(name, justify="right")

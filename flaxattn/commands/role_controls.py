@@ -63,7 +63,7 @@ def told(found: dict[str, Any]) -> list[str]:
     """
     if not found:
         return []
-    before, other = found["untrained"], found["other trees"]
+    before, other = found["untrained"], found["other_trees"]
     lines = [
         f"by chance: the model before training has {before['found']} roles in {before['tests']:,} "
         f"tests on {found['texts']} texts"
@@ -100,7 +100,7 @@ def repeated(request: Request, test: "Test", side: str, sequences: int) -> dict[
     found = repeat_tests(scores, test.tau, test.alpha, test.correction)
     kinds = {}
     for kind, (p, has) in found.items():
-        kinds[kind] = [
+        kinds[kind.replace(" ", "_")] = [
             {
                 "layer": row.layer,
                 "head": row.head,

@@ -81,7 +81,7 @@ def roles(
         "seed": seed,
         **facts(found),
         "labels": [label._asdict() for label in known],
-        "false positives": chance,
+        "false_positives": chance,
         "repeated": repeated(request, test, corpus.tally.side, repeats),
         "refused": refusals(corpus.refused),
         "evidence": evidence_facts(claims, corpus.texts),

@@ -67,7 +67,7 @@ def report_structural(
             "untrained": untrained,
         },
         "seed": asked.seed,
-        "left out": left_out(asked.bad),
+        "left_out": left_out(asked.bad),
         "structural": judged.facts(),
     }
     notes = {name: said[name] for name in ("model", "data", "settings", "structural")}

@@ -66,13 +66,13 @@ def false_positives(
     layouts = [read.layout for read in reads]
     roles = find_roles(ScoreAccumulator.of(scores_of(traces, asked, layouts, side)), asked, test)
     found = {name: int(role.found.sum()) for name, role in roles.roles.items()}
-    facts["untrained"] = {"tests": roles.tests, "found": sum(found.values()), "by role": found}
-    facts["other trees"] = None
+    facts["untrained"] = {"tests": roles.tests, "found": sum(found.values()), "by_role": found}
+    facts["other_trees"] = None
     if asked.annotated and side != "cross" and drawings:
         weights = [_weights(trace, side) for trace in _traces(model, reads, truncate)]
         pairs = list(zip(weights, layouts, strict=True))
         chance = found_by_chance(pairs, asked, test, drawings, causal=side == "decoder")
-        facts["other trees"] = dataclasses.asdict(chance)
+        facts["other_trees"] = dataclasses.asdict(chance)
     return facts
 
 

@@ -128,7 +128,7 @@ class Pairs:
         one, other = np.triu_indices(len(self.layers), 1)
         layers, apart = np.array(self.layers), self.moments.mean[one, other]
         same = layers[one] == layers[other]
-        kinds = {"within layers": apart[same], "between layers": apart[~same]}
+        kinds = {"within_layers": apart[same], "between_layers": apart[~same]}
         return {name: float(part.mean()) if part.size else None for name, part in kinds.items()}
 
 

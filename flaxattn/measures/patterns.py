@@ -92,15 +92,15 @@ def _add_patterns(means: Means, lifted: Mapping[str, Bool[np.ndarray, "L H"]], a
             mass = means[name]
             if name == "same token":
                 mass = mass - means["same token, itself"]
-            evidence = {"lift": means[f"{name}, score"], "mass on others": mass}
+            evidence = {"lift": means[f"{name}, score"], "mass_on_others": mass}
             if name == "word":  # neighbours are mostly pieces of one word
-                evidence["mass on no neighbours"] = means["word, apart"]
+                evidence["mass_on_no_neighbours"] = means["word, apart"]
             add(label, lifted[name] & (mass > least), evidence)
     add("delimiter", means["delimiter"] > DELIMITER, {"mass": means["delimiter"]})
     if "block entropy" in means:
         mass, entropy = means["block"], means["block entropy"]
         fires = (mass >= BLOCK) & (entropy >= EVEN)
-        add("bag of words", fires, {"mass": mass, "relative entropy": entropy})
+        add("bag of words", fires, {"mass": mass, "relative_entropy": entropy})
 
 
 def _add_strongest(tally: ScoreAccumulator, add: _Add) -> None:
@@ -124,7 +124,7 @@ def _add_syntactic(tally: ScoreAccumulator, add: _Add) -> None:
         accuracy, baseline = hits / count, best_offset(tally, role)[1]
         evidence = {
             "accuracy": accuracy,
-            "best offset": np.full(accuracy.shape, baseline),
+            "best_offset": np.full(accuracy.shape, baseline),
             "pairs": np.full(accuracy.shape, count),
         }
         add(f"syntactic: {role}", accuracy >= baseline + MARGIN, evidence)

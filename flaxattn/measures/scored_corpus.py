@@ -80,7 +80,7 @@ def collect(
     facts = source.facts | {
         "texts": count,
         "lengths": _lengths(tally.lengths),
-        "left out": dict(sorted(bad.counts.items())) if bad is not None else {},
+        "left_out": dict(sorted(bad.counts.items())) if bad is not None else {},
     }
     return ScoredCorpus(
         tally,

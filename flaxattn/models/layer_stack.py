@@ -106,12 +106,12 @@ class Stack(nn.Module):
         dropout = None if deterministic else self.make_rng("dropout")
 
         def apply(x: Array, layer: Any, wanted: bool, caching: bool, block: Any = block) -> Any:
-            weights, number, cache, own, changes = layer
+            weights, number, cache, own, perturbations = layer
             rngs = None if dropout is None else {"dropout": jax.random.fold_in(dropout, number)}
             x, state = block.apply(
                 {"params": weights}
                 | ({"cache": cache} if cache else {})
-                | ({"changes": changes} if changes else {}),
+                | ({"perturbations": perturbations} if perturbations else {}),
                 x,
                 deterministic=deterministic,
                 rngs=rngs,
@@ -149,7 +149,7 @@ class Stack(nn.Module):
             unroll = 1 if self.remat else self.unroll
             body = functools.partial(apply, wanted=wanted, caching=caching)
             body = jax.checkpoint(body, prevent_cse=False) if self.remat else body
-            layers = (params, jnp.arange(self.num_layers), {}, given, self._changes())
+            layers = (params, jnp.arange(self.num_layers), {}, given, self._perturbations())
             part = jax.tree.map(lambda p, a=start, b=stop: p[a:b], layers)
             x, (recorded, kept, cache) = jax.lax.scan(body, x, part, unroll=unroll)
             seen += [recorded] if wanted else []
@@ -163,15 +163,15 @@ class Stack(nn.Module):
         """The same, every block by itself: with its cache, which is written in place, its heads."""
         caching = self.is_mutable_collection("cache")
         caches = self.get_variable("cache", "layers") or ({},) * self.num_layers
-        layers, changes = _apart(params), self._changes()
+        layers, perturbations = _apart(params), self._perturbations()
         blocks = [self._block().clone(pruned=heads) if heads else None for heads in self.pruned]
         seen, hidden, kept = [], [], []
         for start, stop, wanted in self._segments():
             for number in range(start, stop):
                 own = {name: array[number] for name, array in given.items()}
                 cache = caches[number] if caching else {}
-                change = jax.tree.map(lambda a, n=number: a[n], changes)
-                layer = (layers[number], number, cache, own, change)
+                perturbed = jax.tree.map(lambda a, n=number: a[n], perturbations)
+                layer = (layers[number], number, cache, own, perturbed)
                 pruned = {"block": blocks[number]} if blocks and blocks[number] else {}
                 body = functools.partial(apply, wanted=wanted, caching=caching, **pruned)
                 body = jax.checkpoint(body) if self.remat else body
@@ -183,9 +183,9 @@ class Stack(nn.Module):
             self.put_variable("cache", "layers", tuple(kept))
         return x, seen, hidden
 
-    def _changes(self) -> Any:
-        """Perturbations inside of blocks, stacked as parameters are."""
-        return self.get_variable("changes", "layers") or {}
+    def _perturbations(self) -> Any:
+        """Linen's collection of that name inside of blocks, stacked as parameters are."""
+        return self.get_variable("perturbations", "layers") or {}
 
     def _chosen(self) -> tuple[int, ...]:
         everything = tuple(range(self.num_layers))

@@ -203,8 +203,8 @@ class MultiHeadAttention(nn.Module):
     which follow one another; so may a cache of self-attention, where each of the N sequences of a
     group appends to a row of its own and `mask [B N, N T]` says which of all rows it sees.
 
-    Where there is a collection `changes`, its `head_output [B, Q, H, D]` is added to what the heads
-    put out: a place to take gradients at, or to leave a part out.
+    Linen's collection `perturbations` may hold `head_output [B, Q, H, D]`, which is added to the
+    heads' outputs: a place to take gradients at, or to leave a part out. `init` makes none.
 
     Attributes:
         num_heads: H; must divide the width of the input.
@@ -282,9 +282,7 @@ class MultiHeadAttention(nn.Module):
                 seen = with_pruned(seen, self._present(), self.capture.heads, self.num_heads)
             record(self, "seen", seen)
         output = output.reshape(*x.shape[:-1], *output.shape[2:])
-        if self.has_variable("changes", "head_output"):
-            changes = self.get_variable("changes", "head_output")
-            output = output + changes[:, :, np.asarray(self._present())].astype(output.dtype)
+        output = self._perturbed(output)
         if head_mask is not None:
             output = output * self._factors(head_mask).astype(output.dtype)
         return self._dense("output", x.shape[-1])(output.reshape(*x.shape[:-1], -1))
@@ -292,6 +290,18 @@ class MultiHeadAttention(nn.Module):
     def _present(self) -> tuple[int, ...]:
         """Numbers of the heads that there are."""
         return tuple(head for head in range(self.num_heads) if head not in self.pruned)
+
+    def _perturbed(self, output: Float[Array, "B Q N D"]) -> Float[Array, "B Q N D"]:
+        """The outputs of the N heads that there are, with the perturbation of all H added."""
+        if self.is_initializing():
+            return output
+        present = np.asarray(self._present())
+        every = output
+        if self.pruned:
+            shape = (*output.shape[:2], self.num_heads, output.shape[-1])
+            every = jnp.zeros(shape, output.dtype).at[:, :, present].set(output)
+        every = self.perturb("head_output", every).astype(output.dtype)
+        return every[:, :, present] if self.pruned else every
 
     def _factors(self, head_mask: Array) -> Float[Array, "#B 1 H 1"]:
         """Factors on the outputs of the heads that there are."""

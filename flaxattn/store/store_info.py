@@ -25,13 +25,13 @@ def describe(store: Store) -> dict[str, Any]:
     size, texts = sum(path.stat().st_size for path in files), len(store.examples)
     said: dict[str, Any] = {
         "texts": len(store),
-        "texts that are there": texts,
+        "texts_present": texts,
         "shards": len(store.plan["shards"]),
-        "shards that are there": len(there),
+        "shards_present": len(there),
         "complete": store.complete,
         "bytes": size,
-        "bytes per text": round(size / texts) if texts else None,
-        "plan sha256": store.plan_sha256,
+        "bytes_per_text": round(size / texts) if texts else None,
+        "plan_sha256": store.plan_sha256,
     }
     if there:
         traces = store.shard(there[0]).manifest.traces

@@ -112,10 +112,10 @@ def test_zeroing_every_value_of_a_layer_is_silencing_its_heads(bert):
     module = bert.module.clone(capture=weighing._OUTPUTS, keep_hidden=True)
     out, state = weighing._run(module, bert.params, given_, None)
     record = weighing.Trace.from_variables(state).encoder
-    changes = weighing._zeros(state, 1)
-    place = changes["encoder"]["layers"]["attention"]
+    perturbations = weighing._zeros(state, 1)
+    place = perturbations["encoder"]["layers"]["attention"]
     place["head_output"] = place["head_output"].at[1].set(-record.head_output[1])
-    changed, again = weighing._run(module, bert.params, given_, changes)
+    changed, again = weighing._run(module, bert.params, given_, perturbations)
     mask = np.ones((2, 2), np.float32)
     mask[1] = 0
     silent = bert.module.clone(keep_hidden=True).apply(

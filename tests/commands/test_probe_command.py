@@ -99,7 +99,7 @@ def test_the_whole_report(probe, folder, tmp_path, bert):
     out = tmp_path / "report"
     report = json.loads((out / "probe.json").read_text())
     assert report["flaxattn"] == fa.__version__ and report["seed"] == 4
-    assert report["heads chosen on"] == "other sentences"
+    assert report["heads_chosen_on"] == "other sentences"
     digests = [files["files"][0]["sha256"] for files in report["data"]]
     assert digests == [sha256_of(folder / "a.conllu"), sha256_of(folder / "train.conllu")]
     assert [files["limit"] for files in report["data"]] == [None, 20]
@@ -135,7 +135,7 @@ def test_without_other_sentences_heads_are_chosen_where_they_are_judged(probe, t
     code, said, _ = probe("a.conllu", "--model", "model", "--limit", 4, "--json")
     report = json.loads(said)
     assert code == 0 and report["parser"] is None
-    assert report["heads chosen on"] == "the same sentences, which flatters"
+    assert report["heads_chosen_on"] == "the same sentences, which flatters"
     best = {one["relation"]: one for one in report["relations"]}
     assert best["punct"]["words"] == 4
     table = pq.read_table(tmp_path / "report" / "heads.parquet").to_pylist()
@@ -155,7 +155,7 @@ def test_whom_pronouns_mean(probe, folder, tmp_path, bert):
     code, said, error = probe("p.txt", "--model", "model", "--pronouns", "winobias")
     assert code == 0 and "Whom mentions mean" in said, error
     report = json.loads((tmp_path / "report" / "probe.json").read_text())
-    assert report["texts"] == "winobias" and report["left out"] == {}
+    assert report["texts"] == "winobias" and report["left_out"] == {}
     assert {g["group"]: g["mentions"] for g in report["groups"]} == {
         "": 4,
         "p.txt, masculine": 2,
@@ -251,7 +251,7 @@ def test_whom_mentions_of_documents_mean(probe, folder, tmp_path):
     assert code == 0 and "Among all words" in said, error
     report = json.loads((tmp_path / "report" / "probe.json").read_text())
     assert report["texts"] == "documents"
-    for part in ("groups", "among all words"):
+    for part in ("groups", "among_all_words"):
         assert {one["group"]: one["mentions"] for one in report[part]} == {
             "": 2,
             "nominal": 1,

@@ -44,12 +44,12 @@ def test_roles_of_a_decoder(run, tmp_path):
     assert (said["side"], said["texts"]) == ("decoder", 4)
     assert {"local", "own", "previous", "first", "dependent(nsubj)"} <= set(said["roles"])
     assert not {"cls", "sep", "block", "governor(nsubj)"} & set(said["roles"])
-    chance = said["false positives"]
-    assert chance["texts"] == 4 and chance["other trees"]["drawings"] == 2
+    chance = said["false_positives"]
+    assert chance["texts"] == 4 and chance["other_trees"]["drawings"] == 2
     assert chance["untrained"]["tests"] > 0
     assert "by chance: the model before training has" in out
     assert "by chance: under other trees, 2 times drawn" in out
-    assert set(said["repeated"]["heads"]) == {"previous token", "duplicate token", "induction"}
+    assert set(said["repeated"]["heads"]) == {"previous_token", "duplicate_token", "induction"}
     first = said["repeated"]["heads"]["induction"][0]
     assert first["found"] == (first["p_corrected"] < 0.05) and len(first) == 6
     table = pq.read_table(tmp_path / "report" / "heads.parquet").to_pylist()
@@ -66,7 +66,7 @@ def test_stats_of_cross_attention_with_a_map_of_its_heads(run, tmp_path):
     likeness = said["likeness"]
     assert said["side"] == "cross" and likeness["texts"] == 4
     assert sorted(itertools.chain(*likeness["groups"])) == ["0.0", "0.1", "0.2", "0.3"]
-    assert 0 <= likeness["stress of the map"] < 1
+    assert 0 <= likeness["map_stress"] < 1
     assert all(0 <= value <= 1 for value in likeness["variability"].values())
     places = pq.read_table(report / "likeness.parquet").to_pylist()
     assert [(row["layer"], row["head"]) for row in places] == [(0, n) for n in range(4)]

@@ -173,5 +173,5 @@ def test_heads_of_a_layer_beside_those_of_others():
     found.add((apart + apart.T)[None], np.zeros((1, 4, BEGINNING, BEGINNING)))
     assert (found.layers, found.heads) == ((0, 0, 3, 3), (0, 1, 0, 1))
     told = found.by_layer()
-    assert told == {"within layers": pytest.approx(0.15), "between layers": pytest.approx(0.45)}
-    assert Pairs((0,), (0,)).by_layer() == {"within layers": None, "between layers": None}
+    assert told == {"within_layers": pytest.approx(0.15), "between_layers": pytest.approx(0.45)}
+    assert Pairs((0,), (0,)).by_layer() == {"within_layers": None, "between_layers": None}

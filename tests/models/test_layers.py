@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Dropout of activations: how many, which, and the same ones wherever the rows lie."""
+"""Dropout of activations, the same wherever the rows lie; perturbations of the heads of a layer."""
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +9,7 @@ import pytest
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from flaxattn.models.layers import DropoutLayer
+from flaxattn.models.layers import DropoutLayer, MultiHeadAttention
 from flaxattn.train import sharding
 from flaxattn.train.recipe import Recipe
 
@@ -57,3 +57,24 @@ def test_the_gradient_goes_where_the_number_stayed():
     x = jnp.full((8, 16), 2.0)
     found = jax.grad(lambda x: drop(x, 0.25).sum())(x)
     np.testing.assert_allclose(found, drop(x, 0.25) / 2, rtol=1e-6)
+
+
+@pytest.mark.parametrize("pruned", [(), (1,)])
+def test_a_perturbation_is_added_to_the_outputs_of_heads(pruned: tuple[int, ...]) -> None:
+    layer = MultiHeadAttention(3, pruned=pruned)
+    x = jax.random.normal(jax.random.key(0), (2, 4, 12))
+    variables = layer.init(jax.random.key(1), x)
+    assert set(variables) == {"params"}
+    added = jax.random.normal(jax.random.key(2), (2, 4, 3, 4))
+
+    def loss(perturbation: jax.Array) -> jax.Array:
+        beside = {"perturbations": {"head_output": perturbation}}
+        return layer.apply({**variables, **beside}, x).sum()
+
+    kernel = variables["params"]["output"]["kernel"].reshape(-1, 4, 12)
+    kept = [head for head in range(3) if head not in pruned]
+    want = jnp.einsum("bqhd,hde->", added[:, :, np.array(kept)], kernel)
+    np.testing.assert_allclose(loss(added) - loss(jnp.zeros_like(added)), want, rtol=1e-4)
+    slope = jax.grad(loss)(added)
+    assert not slope[:, :, np.array(pruned, int)].any()
+    np.testing.assert_allclose(slope[0, 0, kept[0]], kernel[0].sum(-1), rtol=1e-5)

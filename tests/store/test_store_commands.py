@@ -174,7 +174,7 @@ def test_formulas_and_escapes_are_text(tmp_path: Path, capsys: pytest.CaptureFix
 def test_info_says_what_is_there(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["store", "info", str(path), "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
-    assert said["texts"] == 7 and said["shards that are there"] == 3 and said["complete"]
+    assert said["texts"] == 7 and said["shards_present"] == 3 and said["complete"]
     assert [side["side"] for side in said["sides"]] == ["encoder", "decoder", "cross"]
     assert said["sides"][2]["layers"] == "0, 3" and "weights uint8" in said["sides"][2]["arrays"]
     assert said["bytes"] == sum(p.stat().st_size for p in _files(path / "shards"))
