@@ -7,21 +7,18 @@ when one runs.
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
+from flaxattn.commands.option_groups import with_options
 from flaxattn.train.options import (
     FILES_HELP,
     TrainingOptions,
     command_line,
     print_end,
-    training_command,
 )
-
-if TYPE_CHECKING:
-    from flaxattn.train.recipe import GlueRecipe
 
 _MANY = ("--data", "--dev", "--heldout")
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
@@ -55,14 +52,15 @@ def train() -> None:
 
 
 @app.command("bert-mlm")
-@training_command
+@with_options
 def bert_mlm(
-    options: TrainingOptions,
     data: Files = None,
     more: Annotated[list[Path] | None, typer.Argument(help="More files for --data.")] = None,
     tokenizer: Annotated[
         Path | None, typer.Option(help="Directory of a tokenizer; default: learn one.")
     ] = None,
+    *,
+    options: TrainingOptions,
 ) -> None:
     """Pretrain BERT from text: masked words and next sentences."""
     from flaxattn.train.recipe import PretrainRecipe
@@ -81,9 +79,8 @@ def bert_mlm(
 
 
 @app.command("gpt2-lm", cls=ManyFiles)
-@training_command
+@with_options
 def gpt2_lm(
-    options: TrainingOptions,
     data: Files = None,
     heldout: Heldout = None,
     model: Annotated[
@@ -93,6 +90,8 @@ def gpt2_lm(
         Path | None,
         typer.Option(help="Directory of a tokenizer; default the model's, or learn one."),
     ] = None,
+    *,
+    options: TrainingOptions,
 ) -> None:
     """Train a GPT-2 on text, new or from a checkpoint.
 
@@ -115,9 +114,8 @@ def gpt2_lm(
 
 
 @app.command("translation", cls=ManyFiles)
-@training_command
+@with_options
 def translation(
-    options: TrainingOptions,
     data: Annotated[
         list[Path] | None,
         typer.Option(help="Two text files, source first, or tables: .tsv .csv .jsonl .parquet."),
@@ -129,6 +127,8 @@ def translation(
     target_lang: Annotated[
         str | None, typer.Option(help="Key or column of the target language.")
     ] = None,
+    *,
+    options: TrainingOptions,
 ) -> None:
     """Train an encoder-decoder on parallel text.
 
@@ -150,9 +150,8 @@ def translation(
 
 
 @app.command("glue")
-@training_command
+@with_options
 def glue(
-    options: TrainingOptions,
     data: Annotated[
         str | None, typer.Option(help="Folder of the task, or of all of GLUE; or datasets:NAME.")
     ] = None,
@@ -168,19 +167,22 @@ def glue(
             min=0, help="Number of dev examples whose attention is stored, before and after."
         ),
     ] = 0,
+    *,
+    options: TrainingOptions,
 ) -> None:
     """Fine-tune BERT on a GLUE task, once per seed.
 
     The best seed on the dev set counts.
     """
+    from flaxattn.train.glue_tasks import find_task
     from flaxattn.train.recipe import GlueRecipe
 
-    recipe, folder = options.begin(GlueRecipe, data, task=task, model=model)
+    name = None if task is None else find_task(task).name
+    recipe, folder = options.begin(GlueRecipe, data, task=name, model=model)
     from flaxattn.train.glue import finetune
 
     assert data is not None
-    recipe, command = _known_task(recipe), command_line()
-    summary = finetune(data, folder, recipe, trace_before_after, command=command)
+    summary = finetune(data, folder, recipe, trace_before_after, command=command_line())
     for name, value in summary["metrics"].items():
         spread = "" if value["deviation"] is None else f" ± {value['deviation']:.4f}"
         typer.echo(f"{name} {value['mean']:.4f}{spread}")
@@ -210,23 +212,15 @@ def evaluate_glue(
         on_error: policy for bad rows.
     """
     from flaxattn.train import glue_evaluate
+    from flaxattn.train.glue_tasks import find_task
     from flaxattn.train.recipe import GlueRecipe
     from flaxattn.train.settings import read_recipe
 
-    named = {"task": task, "model": model, "on_error": on_error}
-    recipe = _known_task(read_recipe(GlueRecipe, config, change or (), named))
+    named = {"task": find_task(task).name, "model": model, "on_error": on_error}
+    recipe = read_recipe(GlueRecipe, config, change or (), named)
     answer = glue_evaluate.evaluate(data, recipe, out, predictions)
     for part, found in answer["metrics"].items():
         typer.echo(f"{part}: " + "  ".join(f"{name} {value:.4f}" for name, value in found.items()))
     for place in (predictions if answer["predictions"] else None, out):
         if place is not None:
             typer.echo(f"wrote {place.resolve()}")
-
-
-def _known_task(recipe: "GlueRecipe") -> "GlueRecipe":
-    """The recipe with its task by the name that flaxattn uses."""
-    import dataclasses
-
-    from flaxattn.train.glue_tasks import find_task
-
-    return dataclasses.replace(recipe, task=find_task(recipe.task).name)

@@ -128,6 +128,7 @@ def finetune(
         CheckpointError: the model, or what an earlier run left, cannot be used.
     """
     task = _trainable(recipe.task)
+    recipe = dataclasses.replace(recipe, task=task.name)
     with folder.held():
         bad = BadRows(recipe.on_error, folder.path)
         parts = read_parts(task, data, recipe, bad, tuple(task.parts))

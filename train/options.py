@@ -1,16 +1,11 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""The options that every command under `flaxattn train` has, and what they do.
-
-A command takes its own options and one `TrainingOptions`; `training_command` tells Typer of both.
-"""
+"""The options that every command under `flaxattn train` has, and what they do."""
 
 import dataclasses
-import functools
-import inspect
 import shlex
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -104,34 +99,6 @@ class TrainingOptions:
         # Before jax is used.
         join(Hosts(self.distributed, self.coordinator, self.processes, self.process))
         return recipe, folder
-
-
-def training_command(own: Callable[..., None]) -> Callable[..., None]:
-    """Make a function with a `TrainingOptions` a command with these options beside its own.
-
-    Args:
-        own: Takes the options first, then the command's own.
-    """
-
-    @functools.wraps(own)
-    def command(**values: Any) -> None:
-        shared = {field.name: values.pop(field.name) for field in fields}
-        own(TrainingOptions(**shared), **values)
-
-    fields = dataclasses.fields(TrainingOptions)
-    _, *parameters = inspect.signature(own).parameters.values()
-    parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in parameters] + [
-        inspect.Parameter(
-            field.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=field.default,
-            annotation=field.type,
-        )
-        for field in fields
-    ]
-    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    command.__annotations__ = {p.name: p.annotation for p in parameters}
-    return command
 
 
 def command_line() -> str:

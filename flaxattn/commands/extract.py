@@ -2,14 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """`flaxattn extract`: parses, calls, prints. Everything heavy is imported when it runs.
 
-The output folder is claimed before a model is loaded. `flaxattn.cli` registers the command.
+`flaxattn.cli` registers the command.
 """
 
 import dataclasses
 import json
 import re
 import signal
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -20,7 +20,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from flaxattn.commands import ray_flags
 from flaxattn.commands.head_request import (
     BatchTokens,
     Limit,
@@ -29,12 +28,12 @@ from flaxattn.commands.head_request import (
     TextColumn,
     Truncate,
 )
+from flaxattn.commands.option_groups import with_options
+from flaxattn.commands.ray_flags import RayFlags
 from flaxattn.errors import InputError, StopRequestedError
-from flaxattn.store.folder_lock import held
 
 if TYPE_CHECKING:
     from flaxattn.kernels.contract import Capture
-    from flaxattn.pretrained.pretrained_model import Pretrained
     from flaxattn.store.job import JobReport
 
 _FIELDS = ("weights", "scores", "query", "key", "value", "head_output", "stats")
@@ -49,6 +48,7 @@ _Workers = Annotated[
 ]
 
 
+@with_options
 def extract(
     inputs: Annotated[
         list[str],
@@ -120,12 +120,8 @@ def extract(
     shard_texts: Annotated[
         int, typer.Option(min=1, help="Largest number of texts per shard.")
     ] = 4096,
-    engine: ray_flags.Engine = "local",
-    ray_address: ray_flags.Address = None,
-    ray_workers: ray_flags.Workers = None,
-    ray_gpus: ray_flags.Gpus = None,
-    ray_cpus: ray_flags.Cpus = None,
-    ray_logs: ray_flags.Logs = False,
+    *,
+    ray: RayFlags,
     fresh: Annotated[
         bool,
         typer.Option("--fresh/--resume", help="Refuse a folder that already holds an extraction."),
@@ -139,118 +135,39 @@ def extract(
 
     Read it with flaxattn.open_store, with plain zarr and with pyarrow.
     """
+    fields = _fields(capture, stats, reduce)
     part = _part(shard)
-    settings = {
-        "truncate": truncate,
-        "on_error": on_error,
-        "seed": seed,
-        "max_texts": max_texts,
-        "reduce": tuple(_words(reduce)),
-        "shard_texts": shard_texts,
-    }
-    asked = _Request(
-        _paired(inputs, pair_file or []),
-        input_format,
-        (text_column, pair_column, id_column),
-        _captured(_fields(capture, stats, reduce), stats, layers=layers, heads=heads, dtype=dtype),
-        settings,
-        {"batch_tokens": batch_tokens, "workers": workers},
-        tuple(model or ["tiny-bert"]),
-        engine,
-        ray_flags.given(ray_address, ray_workers, ray_gpus, ray_cpus, ray_logs),
-    )
-    if dry_run:
-        _surveyed(out, asked, as_json)
-        return
-    with _stoppable(), held(out, part):
-        report = _run(out, asked, part, fresh)
-    _tell(dataclasses.asdict(report), as_json)
-    if report.missing and not as_json:
-        typer.echo(f"{report.missing} shards are left to others; the store is not complete yet")
+    wanted = _captured(fields, stats, layers=layers, heads=heads, dtype=dtype)
+    from flaxattn.commands.extract_progress import ExtractionProgress
+    from flaxattn.store.extract_to import extract_to
 
-
-@dataclasses.dataclass(frozen=True)
-class _Request:
-    """The command line, sorted by who wants to know."""
-
-    inputs: Sequence[str | tuple[str, str]]
-    kind: str | None
-    columns: tuple[str, str | None, str | None]
-    capture: Mapping[str, Any]
-    settings: Mapping[str, Any]
-    options: Mapping[str, Any]
-    models: tuple[str, ...]
-    engine: str
-    ray: Mapping[str, Any]
-
-    def asked(self) -> Any:
-        """The same as `extraction.job` has it."""
-        from flaxattn.corpus.texts import Columns
-        from flaxattn.store.job import JobSpec
-        from flaxattn.store.job_plan import Settings
-
-        return JobSpec(
-            self.inputs,
-            self.request(),
-            Columns(*self.columns),
-            Settings(**self.settings),
-            self.kind,
+    ray.leave_accelerators()
+    with _stoppable(), ExtractionProgress(Console(stderr=True)) as watcher:
+        report = extract_to(
+            out,
+            model or "tiny-bert",
+            _paired(inputs, pair_file or []),
+            capture=wanted,
+            text_column=text_column,
+            pair_column=pair_column,
+            id_column=id_column,
+            input_format=input_format,
+            shard=part,
+            fresh=fresh,
+            dry_run=dry_run,
+            watcher=watcher,
+            engine=ray.engine,
+            ray_options=ray.options,
+            truncate=truncate,
+            on_error=on_error,
+            seed=seed,
+            max_texts=max_texts,
+            reduce=tuple(_words(reduce)),
+            shard_texts=shard_texts,
+            batch_tokens=batch_tokens,
+            workers=workers,
         )
-
-    def request(self) -> "Capture":
-        """Return the capture request that the options describe."""
-        from flaxattn.kernels.contract import Capture
-
-        try:
-            return Capture(**self.capture)
-        except ValueError as error:
-            raise InputError(str(error)) from error
-
-    def load(self) -> "Pretrained | dict[str, Pretrained]":
-        """The model, or several by name."""
-        from flaxattn.pretrained.from_pretrained import from_pretrained
-
-        if len(self.models) == 1:
-            return from_pretrained(self.models[0])
-        names = [Path(model).name for model in self.models]
-        if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise InputError(
-                f"two models are called {twice[0]!r}, and so would their stores be\n"
-                "rename a directory, or extract one after the other"
-            )
-        return {n: from_pretrained(m) for n, m in zip(names, self.models, strict=True)}
-
-
-def _run(out: Path, request: _Request, part: tuple[int, int] | None, fresh: bool) -> "JobReport":
-    from flaxattn.commands.extract_progress import ExtractionProgress
-    from flaxattn.pipeline.extraction import Options
-    from flaxattn.store import extract_to as run
-    from flaxattn.store.engines import engine_of
-
-    if fresh:
-        run.refuse_started(out)
-    if request.engine != "local":
-        import jax
-
-        jax.config.update("jax_platforms", "cpu")  # accelerators here belong to the workers
-    asked, how = request.asked(), Options(**request.options)
-    with (
-        engine_of(request.engine, request.ray, how) as commit,
-        ExtractionProgress(Console(stderr=True)) as watcher,
-    ):
-        return run.run(out, request.load(), asked, how, part=part, watcher=watcher, commit=commit)
-
-
-def _surveyed(out: Path, request: _Request, as_json: bool) -> None:
-    from flaxattn.commands.extract_progress import ExtractionProgress
-    from flaxattn.store.dry_run import survey
-
-    asked = request.asked()
-    with ExtractionProgress(Console(stderr=True)) as watcher:
-        report, free = survey(out, request.load(), asked, watcher)
-    told = dataclasses.asdict(report)
-    told = {name: value for name, value in told.items() if not name.startswith("written")}
-    _tell({**told, "free": free}, as_json)
+    _tell(report, dry_run, as_json)
 
 
 def _paired(inputs: list[str], partners: list[str]) -> list[str] | list[tuple[str, str]]:
@@ -280,16 +197,22 @@ def _fields(capture: str | None, stats: str | None, reduce: str | None) -> list[
 
 def _captured(
     fields: list[str], stats: str | None, *, layers: str | None, heads: str | None, dtype: str
-) -> dict[str, Any]:
-    """Arguments of a `Capture`."""
+) -> "Capture":
+    """The capture request that the options describe."""
+    from flaxattn.kernels.contract import Capture
+
     names = _words(stats) or _words(_STATS)
-    return {
+    chosen: dict[str, Any] = {
         **{name: True for name in fields if name != "stats"},
         "stats": tuple(names) if "stats" in fields else (),
         "layers": _numbers(layers, "--layers"),
         "heads": _numbers(heads, "--heads"),
         "dtype": dtype,
     }
+    try:
+        return Capture(**chosen)
+    except ValueError as error:
+        raise InputError(str(error)) from error
 
 
 def _words(text: str | None) -> list[str]:
@@ -340,8 +263,11 @@ def _stoppable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _tell(said: Mapping[str, Any], as_json: bool) -> None:
+def _tell(report: "JobReport", dry_run: bool, as_json: bool) -> None:
     """Print the report of a job, as JSON or as a table."""
+    facts = dataclasses.asdict(report)
+    unknown = [name for name in facts if name.startswith("written")] if dry_run else ["free"]
+    said = {name: value for name, value in facts.items() if name not in unknown}
     if as_json:
         typer.echo(json.dumps(said, default=str, indent=2))
         return
@@ -362,6 +288,8 @@ def _tell(said: Mapping[str, Any], as_json: bool) -> None:
             value = f"{value:,}"
         table.add_row(_label(name), Text(printable(str(value))))
     Console(highlight=False).print(table)
+    if report.missing and not dry_run:
+        typer.echo(f"{report.missing} shards are left to others; the store is not complete yet")
 
 
 def _label(name: str) -> str:

@@ -1,17 +1,12 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""The options that `flaxattn stats` and `roles` share, typed once: which texts, read how.
-
-`reads_heads` gives a command these options and hands it the `Request` that they make.
-"""
+"""Options that `flaxattn stats` and `roles` share: which texts, read how."""
 
 import dataclasses
-import functools
-import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any
 
 import typer
 
@@ -113,6 +108,11 @@ class Request:
     evidence: Kept = KEPT
     side: Side = None
 
+    def __post_init__(self) -> None:
+        length_range(self.lengths)
+        if self.store:
+            check_unread(self.inputs[0], vars(self))
+
     @property
     def store(self) -> bool:
         """Return whether the input is a store."""
@@ -190,39 +190,3 @@ def length_range(text: str | None) -> tuple[int, int] | None:
         told = f"{text!r} is no range such as {_RANGE}."
         raise typer.BadParameter(told, param_hint="--lengths")
     return int(found[1]), int(found[2])
-
-
-def reads_heads(command: Callable[..., None]) -> Callable[..., None]:
-    """A command with the options of `Request` before its own, and `--json` behind.
-
-    Args:
-        command: Takes a request, options of its own, and `as_json`.
-    """
-    hints = get_type_hints(Request, include_extras=True)
-    fields = [field.name for field in dataclasses.fields(Request)]
-    by_name = inspect.Parameter.KEYWORD_ONLY
-    shared = [
-        inspect.Parameter(f.name, by_name, default=_default(f), annotation=hints[f.name])
-        for f in dataclasses.fields(Request)
-    ]
-    _, *own = inspect.signature(command, eval_str=True).parameters.values()
-    every = [*shared, *(parameter.replace(kind=by_name) for parameter in own)]
-
-    @functools.wraps(command)
-    def typed(**given: Any) -> None:
-        request = Request(**{name: given.pop(name) for name in fields})
-        length_range(request.lengths)
-        if request.store:
-            check_unread(request.inputs[0], vars(request))
-        command(request, **given)
-
-    named: Any = typed
-    named.__signature__ = inspect.Signature(every)
-    named.__annotations__ = {parameter.name: parameter.annotation for parameter in every}
-    del named.__wrapped__  # its signature is another
-    return typed
-
-
-def _default(field: dataclasses.Field[Any]) -> Any:
-    missing = field.default is dataclasses.MISSING
-    return inspect.Parameter.empty if missing else field.default

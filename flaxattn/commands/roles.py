@@ -9,7 +9,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from flaxattn.commands.head_request import AsJson, Request, reads_heads
+from flaxattn.commands.head_request import AsJson, Request
+from flaxattn.commands.option_groups import with_options
 from flaxattn.errors import InputError
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from flaxattn.measures.scored_corpus import ScoredCorpus
 
 
-@reads_heads
+@with_options
 def roles(
     request: Request,
     relations: Annotated[

@@ -8,7 +8,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from flaxattn.commands.head_request import AsJson, Request, reads_heads
+from flaxattn.commands.head_request import AsJson, Request
+from flaxattn.commands.option_groups import with_options
 from flaxattn.errors import InputError
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ _DRAWN = (*_SHARES, *_OTHER_SIDES, "dependency")
 _EVIDENCE = ("mean", "pattern", "strongest", "hit")
 
 
-@reads_heads
+@with_options
 def stats(
     request: Request,
     seed: Annotated[

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Dry run of an extraction: `flaxattn extract --dry-run`. It writes to no store."""
 
+import dataclasses
 import shutil
 import tempfile
 import time
@@ -24,9 +25,7 @@ from flaxattn.store.job_plan import read_plan
 from flaxattn.store.make_plan import check_same, make_plan
 
 
-def survey(
-    store: Path, model: Models, asked: JobSpec, watcher: Watcher | None = None
-) -> tuple[JobReport, int]:
+def survey(store: Path, model: Models, asked: JobSpec, watcher: Watcher | None = None) -> JobReport:
     """Describe what a job would do; only temporary files are written, and the store is not claimed.
 
     Args:
@@ -36,7 +35,7 @@ def survey(
         watcher: is told how far planning is.
 
     Returns:
-        A report of what is there and what is missing, and the bytes free where the store goes.
+        A report of what is there, what is missing, and the bytes free where the store goes.
 
     Raises:
         InputError: as `extract_to`.
@@ -59,4 +58,4 @@ def survey(
     works = [StoreWork(store / name if name else store, plan, one) for name, one in models.items()]
     report = report_of(store, works, time.monotonic() - started)
     place = next(path for path in (store, *store.absolute().parents) if path.exists())
-    return report, shutil.disk_usage(place).free
+    return dataclasses.replace(report, free=shutil.disk_usage(place).free)

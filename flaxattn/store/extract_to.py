@@ -25,6 +25,7 @@ from flaxattn.kernels.contract import Capture
 from flaxattn.pipeline.extraction import Options
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.store.commit_shards import Commit, StoreWork, commit_shards
+from flaxattn.store.dry_run import survey
 from flaxattn.store.engines import engine_of
 from flaxattn.store.folder_lock import held
 from flaxattn.store.job import (
@@ -55,7 +56,10 @@ def extract_to(
     text_column: str = "text",
     pair_column: str | None = None,
     id_column: str | None = None,
+    input_format: str | None = None,
     shard: tuple[int, int] | None = None,
+    fresh: bool = False,
+    dry_run: bool = False,
     watcher: Watcher | None = None,
     engine: str = "local",
     ray_options: Mapping[str, Any] | None = None,
@@ -77,8 +81,9 @@ def extract_to(
 
     Args:
         store: Folder; made where absent.
-        model: A BERT, a GPT-2 or an encoder-decoder with its tokenizer; several of one
-            configuration, by name, run as one, and each fills the store `STORE/NAME`.
+        model: A BERT, a GPT-2 or an encoder-decoder with its tokenizer, or what `from_pretrained`
+            takes. Several of one configuration, by name or as a list of names, run as one, and
+            each fills the store `STORE/NAME`.
         inputs: Files (txt, jsonl, csv, tsv, parquet, arrow, also .gz and .zst), patterns, folders
             of a data set, or `-` for standard input.
         capture: What to keep, of which layers and heads; by default all weights, in float16.
@@ -86,8 +91,11 @@ def extract_to(
         pair_column: Of the second text, or of the target of an encoder-decoder, which otherwise
             writes its targets itself.
         id_column: Of what texts are called; by default `FILE:LINE`.
+        input_format: Format of standard input and of files without an extension; default txt.
         shard: `(i, n)`: only the shards i, i + n, i + 2 n, …, for jobs beside each other; by
             default all, or with `jax.distributed` those of this process.
+        fresh: Refuse a folder that already holds an extraction.
+        dry_run: Describe the job without writing to the store.
         watcher: Is told how it goes.
         engine: `local`, in this process, or `ray`: by the workers of a Ray cluster, which see the
             store under the same path. A worker that is lost is replaced, and its shards are done
@@ -117,10 +125,16 @@ def extract_to(
     how = Options(**{k: v for k, v in options.items() if k in _OPTIONS})
     named = [inputs] if isinstance(inputs, str | os.PathLike) else inputs
     columns = Columns(text_column, pair_column, id_column)
+    spec = JobSpec(named, capture, columns, settings, input_format)
+    folder = Path(store)
+    if dry_run:
+        return survey(folder, model, spec, watcher)
     part = shard_of_process() if shard is None else shard
-    with claimed(Path(store), part), engine_of(engine, ray_options, how) as commit:
-        asked = JobSpec(named, capture, columns, settings)
-        return run(Path(store), model, asked, how, part=part, watcher=watcher, commit=commit)
+    with claimed(folder, part):
+        if fresh:
+            refuse_started(folder)
+        with engine_of(engine, ray_options, how) as commit:
+            return run(folder, model, spec, how, part=part, watcher=watcher, commit=commit)
 
 
 def shard_of_process() -> tuple[int, int] | None:

@@ -20,6 +20,7 @@ from flaxattn.pipeline.online_moments import KINDS, OnlineMoments
 from flaxattn.pipeline.same_architecture import check_alike
 from flaxattn.pipeline.text_sizes import measure_for, raw_bytes, sides
 from flaxattn.pretrained import model_inputs as requests
+from flaxattn.pretrained.from_pretrained import from_pretrained
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.store.commit_shards import StoreWork
 from flaxattn.store.job_plan import JobPlan, Settings, ShardPlan
@@ -27,7 +28,7 @@ from flaxattn.store.model_fingerprint import mark
 from flaxattn.store.shard_writer import ShardReport
 
 WEIGHTS = Capture(weights=True, dtype="float16")
-Models = Pretrained | Mapping[str, Pretrained]
+Models = Pretrained | Mapping[str, Pretrained] | str | Path | Sequence[str | Path]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,6 +73,7 @@ class JobReport:
         written_bytes: bytes of those on the disk.
         missing: shards that are not there: those of other parts.
         seconds: that the call took.
+        free: bytes that are free where the store goes, of a dry run.
     """
 
     store: Path
@@ -88,6 +90,7 @@ class JobReport:
     written_bytes: int = 0
     missing: int = 0
     seconds: float = 0.0
+    free: int = 0
 
 
 class Watcher:
@@ -172,16 +175,30 @@ def report_of(store: Path, works: Sequence[StoreWork], seconds: float = 0.0) -> 
 
 
 def folders(model: Models) -> dict[str, Pretrained]:
-    """Models by the folder of their store inside another; one without a name has the whole of it.
+    """Models by the folder of their store inside another; one alone has the whole of it.
 
     Args:
-        model: one, or several by name.
+        model: one, or several by name; those that are named are loaded.
 
     Raises:
-        InputError: one of several has no name.
+        InputError: one of several has no name, or the name of another.
+        CheckpointError: a model cannot be loaded.
     """
-    models = {"": model} if isinstance(model, Pretrained) else model
-    found = {safe_name(name) if name else "": model for name, model in models.items()}
-    if len(models) > 1 and "" in found:
+    if isinstance(model, str | Path):
+        model = from_pretrained(model)
+    if isinstance(model, Pretrained):
+        return {"": model}
+    if not isinstance(model, Mapping):
+        names = [Path(name).name for name in model]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise InputError(
+                f"two models are called {twice[0]!r}, and so would their stores be\n"
+                "rename a directory, or extract one after the other"
+            )
+        if len(names) == 1:
+            return {"": from_pretrained(model[0])}
+        model = {name: from_pretrained(path) for name, path in zip(names, model, strict=True)}
+    found = {safe_name(name) if name else "": one for name, one in model.items()}
+    if len(model) > 1 and "" in found:
         raise InputError("a model has an empty name\nname every model, its store is called so")
     return found
