@@ -17,7 +17,9 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
             types of fields are those of options, with their help.
     """
     own = inspect.signature(command, eval_str=True).parameters
-    groups = {n: p.annotation for n, p in own.items() if dataclasses.is_dataclass(p.annotation)}
+    groups: dict[str, Any] = {
+        n: p.annotation for n, p in own.items() if dataclasses.is_dataclass(p.annotation)
+    }
     by_name = inspect.Parameter.KEYWORD_ONLY
     every: list[inspect.Parameter] = []
     for name, parameter in own.items():

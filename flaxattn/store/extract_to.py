@@ -56,9 +56,7 @@ def extract_to(
     text_column: str = "text",
     pair_column: str | None = None,
     id_column: str | None = None,
-    input_format: str | None = None,
     shard: tuple[int, int] | None = None,
-    fresh: bool = False,
     dry_run: bool = False,
     watcher: Watcher | None = None,
     engine: str = "local",
@@ -91,10 +89,8 @@ def extract_to(
         pair_column: Of the second text, or of the target of an encoder-decoder, which otherwise
             writes its targets itself.
         id_column: Of what texts are called; by default `FILE:LINE`.
-        input_format: Format of standard input and of files without an extension; default txt.
         shard: `(i, n)`: only the shards i, i + n, i + 2 n, …, for jobs beside each other; by
             default all, or with `jax.distributed` those of this process.
-        fresh: Refuse a folder that already holds an extraction.
         dry_run: Describe the job without writing to the store.
         watcher: Is told how it goes.
         engine: `local`, in this process, or `ray`: by the workers of a Ray cluster, which see the
@@ -106,7 +102,8 @@ def extract_to(
             each, `logs`.
         **options: `truncate`, `on_error`, `seed`, `max_texts`, `reduce`, `shard_bytes` and
             `shard_texts` as in `plan.Settings`; `batch_tokens`, `mesh`, `devices` and `workers` as
-            in `extract.Options`.
+            in `extract.Options`; `input_format`, that of standard input and of files without an
+            extension (default txt); `fresh=True` refuses a folder that holds an extraction.
 
     Returns:
         What was found and written. Cost on disk: L H Q K entries of `capture.dtype` per text
@@ -118,8 +115,9 @@ def extract_to(
         StoreError: The disk has too little room, or a shard cannot be written.
         UnavailableError: Memory does not suffice, or a worker was lost; the engine cannot be used.
     """
+    fresh, input_format = options.pop("fresh", False), options.pop("input_format", None)
     if unknown := sorted(options.keys() - _SETTINGS - _OPTIONS):
-        known = ", ".join(sorted(_SETTINGS | _OPTIONS))
+        known = ", ".join(sorted({*_SETTINGS, *_OPTIONS, "fresh", "input_format"}))
         raise InputError(f"extract_to has no option {unknown[0]!r}\nknown: {known}")
     settings = Settings(**{k: v for k, v in options.items() if k in _SETTINGS})
     how = Options(**{k: v for k, v in options.items() if k in _OPTIONS})
