@@ -164,7 +164,7 @@ def defined(model, subjects, asked):
     reads = [
         read
         for i in range(0, len(subjects), 64)
-        for read in engine.read_subjects(model, subjects[i : i + 64], False, BadRows())
+        for read in engine.label_texts(model, subjects[i : i + 64], False, BadRows())
     ]
     layouts = engine.with_rare([read.layout for read in reads])
     return [(layout, terms_of(layout, asked)) for layout in layouts]
@@ -186,7 +186,7 @@ def main():
     given = parser.parse_args()
     asked, model = ScoreOptions(), base(given.like)
     sentences = itertools.islice(read_sentences([given.trees], BadRows("skip")), given.sentences)
-    subjects = [engine.subject_of(sentence) for sentence in sentences]
+    subjects = [engine.annotated_text(sentence) for sentence in sentences]
     slices = [subjects[n :: given.slices] for n in range(given.slices)]
     clocks = {name: Clock() for name in ("ours", "maps", "loops", "whole", "model alone")}
     first, worst = None, 0.0

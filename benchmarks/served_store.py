@@ -30,7 +30,8 @@ from pathlib import Path
 
 import numpy as np
 
-from flaxattn.store.shard_writer import Item, write_shard
+from flaxattn.corpus.texts import Text
+from flaxattn.store.shard_writer import write_shard
 from flaxattn.trace.trace import Trace
 
 PER_SHARD, TOKENS = 1000, 16
@@ -55,7 +56,7 @@ def write(folder: Path, count: int) -> None:
         for n, own, row in zip(texts, stored, words, strict=True):
             text = f"{' '.join(row)}{' needle' if n == count - 1 else ''}"
             trace = Trace.from_arrays(own, [row], texts=[(text,)])
-            items.append(Item(n, f"corpus.txt:{n + 1}", "corpus.txt", n + 1, trace))
+            items.append((Text(n, f"corpus.txt:{n + 1}", "", None, "corpus.txt", n + 1), trace))
         write_shard(folder, hashlib.sha256(data).hexdigest(), number, span, items)
 
 

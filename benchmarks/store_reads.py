@@ -27,7 +27,8 @@ from pathlib import Path
 import numpy as np
 
 import flaxattn as fa
-from flaxattn.store.shard_writer import Item, write_shard
+from flaxattn.corpus.texts import Text
+from flaxattn.store.shard_writer import write_shard
 from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.trace import Trace
 
@@ -50,7 +51,7 @@ def write(store, traces, count):
     seconds = 0.0  # of processor time
     for number, shard in enumerate(shards):
         span = range(shard["start"], shard["stop"])
-        items = [Item(n, f"corpus.txt:{n + 1}", "corpus.txt", n + 1, next(traces)) for n in span]
+        items = [(Text(n, f"t:{n}", "", None, "corpus.txt", n + 1), next(traces)) for n in span]
         begun = time.process_time()
         write_shard(store, sha256, number, shard, items)
         seconds += time.process_time() - begun

@@ -23,6 +23,7 @@ from page_tables import Clock, table, write_page
 from flaxattn import __version__
 from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.corpus.dependency_trees import read_sentences
+from flaxattn.corpus.texts import Text, annotated_text
 from flaxattn.files import sha256_of
 from flaxattn.measures.compare_heads import Comparison
 from flaxattn.measures.head_scores import head_scores
@@ -32,7 +33,7 @@ from flaxattn.measures.score_terms import ScoreOptions, ScoreSpec
 from flaxattn.measures.scores import ScoreAccumulator
 from flaxattn.pipeline.allocator import keep_freed_memory
 from flaxattn.pipeline.extraction import extract
-from flaxattn.pipeline.labelled_texts import Subject, subject_of
+from flaxattn.pipeline.reading_options import ReadingOptions
 from flaxattn.pretrained.from_pretrained import from_pretrained
 from flaxattn.train.glue import finetune
 from flaxattn.train.glue_files import read_parts
@@ -70,7 +71,7 @@ def gathered(given: argparse.Namespace) -> dict[str, Any]:
         "runs": [],
     }
     sentences = itertools.islice(read_sentences([given.trees], BadRows("skip")), given.limit)
-    trees = list(map(subject_of, sentences))
+    trees = list(map(annotated_text, sentences))
     for task, (name, source) in itertools.product(
         STEPS, (("tiny-bert", "tiny-bert"), (given.name, str(given.checkpoint)))
     ):
@@ -86,7 +87,7 @@ def gathered(given: argparse.Namespace) -> dict[str, Any]:
             summary = finetune(given.glue, RunFolder(folder), recipe)
         parts = read_parts(TASKS[task], given.glue, recipe, BadRows("skip"), ("train", "dev"))
         examples = parts["dev"].examples[: given.limit]
-        dev = [Subject(str(n), e.first, e.second) for n, e in enumerate(examples)]
+        dev = [Text(n, str(n), e.first, e.second) for n, e in enumerate(examples)]
         models = [from_pretrained(str(s), head="base") for s in (source, folder / "model")]
         print(f"{name} on {task}: {summary['metrics']}", flush=True)
         told["runs"].append(
@@ -103,7 +104,7 @@ def gathered(given: argparse.Namespace) -> dict[str, Any]:
     return told
 
 
-def compared(models: list[Any], dev: list[Subject], trees: list[Subject], some: int) -> dict:
+def compared(models: list[Any], dev: list[Text], trees: list[Text], some: int) -> dict:
     """Roles before and after, on texts of the task and on trees, and how far maps moved."""
     found: dict[str, Any] = {"before": {}, "after": {}}
     tables: list[dict[str, np.ndarray]] = []
@@ -134,13 +135,15 @@ def compared(models: list[Any], dev: list[Subject], trees: list[Subject], some: 
     }
 
 
-def _tally(model: Any, subjects: list[Subject], asked: ScoreOptions) -> ScoreAccumulator:
+def _tally(model: Any, subjects: list[Text], asked: ScoreOptions) -> ScoreAccumulator:
     return ScoreAccumulator.of(
-        *head_scores(model, subjects, asked, truncate=True, bad=BadRows("skip"))
+        *head_scores(
+            model, subjects, asked, reading=ReadingOptions(truncate=True, bad=BadRows("skip"))
+        )
     )
 
 
-def _trees(model: Any, trees: list[Subject]) -> Roles:
+def _trees(model: Any, trees: list[Text]) -> Roles:
     return find_roles(_tally(model, trees, TREES), TREES, TEST)
 
 

@@ -26,13 +26,14 @@ from page_tables import Clock, table, write_page
 from flaxattn import __version__
 from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.corpus.dependency_trees import Sentence, read_sentences
+from flaxattn.corpus.texts import Text, annotated_text
 from flaxattn.files import sha256_of
 from flaxattn.measures.head_scores import head_scores
 from flaxattn.measures.patterns import labels
 from flaxattn.measures.role_tests import Test, facts, find_roles
 from flaxattn.measures.score_terms import ScoreOptions, ScoreSpec
 from flaxattn.measures.scores import ScoreAccumulator, Scores, intervals
-from flaxattn.pipeline.labelled_texts import Subject, subject_of
+from flaxattn.pipeline.reading_options import ReadingOptions
 from flaxattn.pretrained.from_pretrained import from_pretrained
 from flaxattn.pretrained.untrained import untrained
 from flaxattn.probes.extract_word_maps import word_maps
@@ -81,7 +82,7 @@ def gathered(given: argparse.Namespace) -> dict[str, Any]:
         for corpus, some in sentences.items():
             with clocks[corpus]:
                 report = reported(model, some)
-                maps[corpus] = list(word_maps(model, some, bad=BadRows("skip")))
+                maps[corpus] = list(word_maps(model, some, ReadingOptions(bad=BadRows("skip"))))
             told["reports"].append({"model": name, "corpus": corpus, **report})
         for corpus, other in (tuple(CORPORA), tuple(CORPORA)[::-1]):
             with clocks[corpus]:
@@ -112,7 +113,9 @@ def described(model: Any, source: str | Path) -> dict[str, Any]:
 def reported(model: Any, sentences: list[Sentence]) -> dict[str, Any]:
     """Roles, patterns and statistics of all heads on some sentences."""
     bad = BadRows("skip")
-    parts = list(head_scores(model, map(subject_of, sentences), ASKED, bad=bad))
+    parts = list(
+        head_scores(model, map(annotated_text, sentences), ASKED, reading=ReadingOptions(bad=bad))
+    )
     tally = ScoreAccumulator.of(*parts)
     found = find_roles(tally, ASKED, TEST)
     drawn = intervals(Scores.joined(parts))
@@ -190,8 +193,10 @@ def falsely(drawn: list[tuple[Any, list[Sentence], int]], *, every: bool) -> dic
     tests, roles, pairs, beyond, raw, families, highest = 0, 0, 0, 0, 0, 0, 0.0
     for model, sentences, seed in drawn:
         asked = dataclasses.replace(ASKED, seed=seed)
-        subjects: list[Subject] = [subject_of(sentence) for sentence in sentences]
-        tally = ScoreAccumulator.of(*head_scores(model, subjects, asked, bad=BadRows("skip")))
+        subjects: list[Text] = [annotated_text(sentence) for sentence in sentences]
+        tally = ScoreAccumulator.of(
+            *head_scores(model, subjects, asked, reading=ReadingOptions(bad=BadRows("skip")))
+        )
         found = find_roles(tally, asked, TEST)
         loose = find_roles(tally, asked, dataclasses.replace(TEST, correction="none"))
         trees = [role for role in found.roles.values() if role.beyond is not None]

@@ -169,11 +169,11 @@ def _side(loaded: Any, mask: str) -> str:
 
 
 def _texts(corpus: Any) -> dict[int, Any]:
-    from flaxattn.pipeline.labelled_texts import Subject
+    from flaxattn.corpus.texts import Text
 
     second = corpus.second or [None] * len(corpus.texts)
     pairs = enumerate(zip(corpus.texts, second, strict=True))
-    return {number: Subject(str(number), text, other) for number, (text, other) in pairs}
+    return {number: Text(number, str(number), text, other) for number, (text, other) in pairs}
 
 
 def _claims(effects: Any, loaded: Any, keep: int) -> list[Any]:

@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from flaxattn.commands.head_report import TextCorpus, read_corpus
+from flaxattn.corpus.texts import Text, plain_texts
 from flaxattn.errors import InputError
 from flaxattn.kernels.contract import Capture
 from flaxattn.measures.score_source import traces_of
-from flaxattn.pipeline.extraction import Options, Texts, extract_shards
-from flaxattn.pipeline.labelled_texts import Subject
+from flaxattn.pipeline.extraction import Options, extract_shards
+from flaxattn.pipeline.tokenize_texts import groups_of
 from flaxattn.pretrained.from_pretrained import from_pretrained
 from flaxattn.store.open_store import Store, open_store
 from flaxattn.trace.trace import Trace
@@ -40,7 +41,7 @@ class ComparedTraces:
     count: int
     traces: Callable[[], Pairs]
     pairs: Callable[[Sequence[int]], Pairs] | None
-    text: Callable[[int], Subject]
+    text: Callable[[int], Text]
 
 
 def of_models(
@@ -74,10 +75,7 @@ def of_models(
         )
 
     def traces() -> Pairs:
-        windows = [
-            Texts(corpus.texts[i : i + _WINDOW], None if pairs is None else pairs[i : i + _WINDOW])
-            for i in range(0, len(corpus.texts), _WINDOW)
-        ]
+        windows = list(groups_of(plain_texts(corpus.texts, pairs), _WINDOW))
         options = Options(capture=Capture(weights=True), truncate=truncate)
         streams = [extract_shards([model], windows, options) for model in models]
         for (ours,), (theirs,) in zip(*streams, strict=True):
@@ -89,9 +87,9 @@ def of_models(
         streams: list[Any] = [traces_of(m, chosen, second, truncate) for m in models]
         return zip(*streams, strict=True)
 
-    def text(number: int) -> Subject:
+    def text(number: int) -> Text:
         second = None if pairs is None else pairs[number]
-        return Subject(str(number), corpus.texts[number], second)
+        return Text(number, str(number), corpus.texts[number], second)
 
     return ComparedTraces(corpus, len(corpus.texts), traces, some, text)
 
@@ -125,10 +123,11 @@ def of_stores(names: tuple[str, str], limit: int | None) -> ComparedTraces:
     def some(numbers: Sequence[int]) -> Pairs:
         return ((one[number], other[number]) for number in numbers)
 
-    def text(number: int) -> Subject:
+    def text(number: int) -> Text:
         told = one.shard_of(number)[1].told(number)
         texts = told.texts[0] if told.texts else ("",)
-        return Subject(str(number), texts[0], texts[1] if len(texts) > 1 else None)
+        (found,) = plain_texts(texts[:1], texts[1:2] or None, number)
+        return found
 
     data = [
         {"name": s.path.name, "plan_sha256": s.plan_sha256, "model": s.plan["model"]}

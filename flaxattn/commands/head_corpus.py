@@ -24,11 +24,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from flaxattn.corpus.bad_rows import BadRows
+    from flaxattn.corpus.texts import Text
     from flaxattn.measures.role_tests import Roles
-    from flaxattn.measures.score_source import ScoreSource, SourceOptions
+    from flaxattn.measures.score_source import ScoreSource
     from flaxattn.measures.score_terms import ScoreOptions
     from flaxattn.measures.scored_corpus import ScoredCorpus
-    from flaxattn.pipeline.labelled_texts import Subject
+    from flaxattn.pipeline.reading_options import ReadingOptions
 
 _NORMAL = 1.959963984540054
 
@@ -49,7 +50,6 @@ def gathered(
         StoreError: For a store without weights, or a damaged one.
     """
     from flaxattn.corpus.bad_rows import BadRows
-    from flaxattn.measures.score_source import SourceOptions
     from flaxattn.measures.scored_corpus import collect
 
     bad = BadRows(request.on_error, request.out)
@@ -57,23 +57,13 @@ def gathered(
     bar = Progress(*columns, TimeElapsedColumn(), console=console, disable=not console.is_terminal)
     with bar:
         task = bar.add_task("loading", total=request.limit)
-        options = SourceOptions(
-            side=request.side,
-            limit=request.limit,
-            lengths=request.range,
-            truncate=request.truncate,
-            batch_tokens=request.batch_tokens,
-            bad=bad,
-            watch=lambda done: bar.advance(task, done),
-        )
-        source = _source(request, asked, options, bad)
+        reading = request.reading(bad, lambda stage, count: bar.advance(task, count))
+        source = _source(request, asked, reading)
         bar.update(task, description="scoring heads")
         return collect(source, shown, request.evidence, bad)
 
 
-def _source(
-    request: Request, asked: "ScoreOptions", options: "SourceOptions", bad: "BadRows"
-) -> "ScoreSource":
+def _source(request: Request, asked: "ScoreOptions", reading: "ReadingOptions") -> "ScoreSource":
     """The store that was named, or the model that was named with its texts."""
     from flaxattn.measures.score_source import model_source
     from flaxattn.measures.store_source import store_source
@@ -84,18 +74,17 @@ def _source(
         store = open_store(request.inputs[0])
         data = [{"name": store.path.name, "plan_sha256": store.plan_sha256}]
         data += described(request.trees or [])
-        source = store_source(store, request.trees or [], asked, options)
+        source = store_source(store, request.trees or [], asked, reading, request.side)
     else:
-        subjects, data = read_subjects(request, bad)
-        source = model_source(from_pretrained(request.model), subjects, asked, options)
+        texts, data = read_inputs(request, reading.problems)
+        model = from_pretrained(request.model)
+        source = model_source(model, texts, asked, reading, request.side)
         source.facts["model"] = request.model
     source.facts["data"] = data
     return source
 
 
-def read_subjects(
-    request: Request, bad: "BadRows"
-) -> tuple[Iterator["Subject"], list[dict[str, Any]]]:
+def read_inputs(request: Request, bad: "BadRows") -> tuple[Iterator["Text"], list[dict[str, Any]]]:
     """The texts, and what files they are from.
 
     Args:
@@ -104,16 +93,14 @@ def read_subjects(
     """
     from flaxattn.corpus.dependency_trees import read_sentences
     from flaxattn.corpus.input_files import find_inputs, fingerprint
-    from flaxattn.corpus.texts import Columns, read_texts
-    from flaxattn.pipeline.labelled_texts import Subject, subject_of
+    from flaxattn.corpus.texts import Columns, annotated_text, read_texts
 
     if request.annotated:
         paths = [Path(name) for name in request.inputs]
-        return map(subject_of, read_sentences(paths, bad)), described(paths)
+        return map(annotated_text, read_sentences(paths, bad)), described(paths)
     files = find_inputs(request.inputs, folder=request.out)
     texts = read_texts(files, Columns(request.text_column, request.pair_column), bad)
-    made = (Subject(t.id, t.text, t.text_b, None, t.file, t.line) for t in texts)
-    return made, [entry._asdict() for entry in fingerprint(files)]
+    return texts, [entry._asdict() for entry in fingerprint(files)]
 
 
 def described(paths: Sequence[Path]) -> list[dict[str, Any]]:

@@ -6,12 +6,13 @@ Numbers are made in `flaxattn.measures.head_pairs`, `head_similarity` and `head_
 they become files.
 """
 
+import dataclasses
 import io
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from flaxattn.commands.head_corpus import read_subjects
+from flaxattn.commands.head_corpus import read_inputs
 from flaxattn.commands.head_request import Request
 
 if TYPE_CHECKING:
@@ -74,16 +75,9 @@ def _pairs(request: Request, texts: int, side: str) -> "Pairs | None":
         return pairs_of(opened, side)
     # What cannot be used was told of in the pass over all texts.
     bad = BadRows("fail" if request.on_error == "fail" else "skip")
-    subjects = itertools.islice(read_subjects(request, bad)[0], texts)
-    return head_pairs(
-        from_pretrained(request.model),
-        subjects,
-        side=side,
-        truncate=request.truncate,
-        lengths=request.range,
-        bad=bad,
-        batch_tokens=request.batch_tokens,
-    )
+    reading = dataclasses.replace(request.reading(bad), limit=texts)
+    given = read_inputs(request, bad)[0]
+    return head_pairs(from_pretrained(request.model), given, side=side, reading=reading)
 
 
 def _told(pairs: "Pairs") -> HeadComparison:
@@ -121,7 +115,7 @@ def _told(pairs: "Pairs") -> HeadComparison:
         "texts": pairs.texts,
         "divergence_in_nats": pairs.by_layer(),
         "groups": [[names[i] for i in group] for group in members],
-        "map_stress": places.stress,
+        "stress_of_the_map": places.stress,
         "variability": dict(zip(names, np.round(varies, 4).tolist(), strict=True)),
     }
     files = {

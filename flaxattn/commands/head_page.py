@@ -9,15 +9,15 @@ import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from flaxattn.corpus.texts import Text
 from flaxattn.measures.claims import Claim
 from flaxattn.measures.evidence import covering
-from flaxattn.pipeline.labelled_texts import Subject
 from flaxattn.views.evidence_page import EvidenceReport, Numbers, evidence_page
 
 Traces = Callable[[Sequence[int]], Iterable[Any]]
 
 
-def evidence_facts(claims: Sequence[Claim], texts: Mapping[int, Subject]) -> dict[str, Any]:
+def evidence_facts(claims: Sequence[Claim], texts: Mapping[int, Text]) -> dict[str, Any]:
     """Claims with numbers and scores of their texts, and these texts, ready for JSON.
 
     Args:
@@ -34,9 +34,9 @@ def evidence_facts(claims: Sequence[Claim], texts: Mapping[int, Subject]) -> dic
     }
 
 
-def _told(text: Subject) -> dict[str, str]:
+def _told(text: Text) -> dict[str, str]:
     second = {} if text.text_b is None else {"text_b": text.text_b}
-    return {"id": text.name, "text": text.text, **second}
+    return {"id": text.id, "text": text.text, **second}
 
 
 def evidence_table(claims: Sequence[Claim]) -> bytes:

@@ -6,11 +6,15 @@ import dataclasses
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from flaxattn.errors import InputError
+
+if TYPE_CHECKING:
+    from flaxattn.corpus.bad_rows import BadRows
+    from flaxattn.pipeline.reading_options import ReadingOptions, Watch
 
 _PLAN = "plan.json"
 _RANGE = "20-40"
@@ -149,6 +153,21 @@ class Request:
                 f"{self.trees[0]} has no trees by its name\nname a file in .conllu, also .gz"
             )
         return any(found)
+
+    def reading(self, bad: "BadRows", watch: "Watch | None" = None) -> "ReadingOptions":
+        """Return the options with which texts are read.
+
+        Args:
+            bad: Receives those that cannot be used.
+            watch: Receives progress.
+        """
+        from flaxattn.pipeline.reading_options import ReadingOptions
+
+        seen = {} if watch is None else {"watch": watch}
+        tokens = self.batch_tokens
+        return ReadingOptions(
+            self.truncate, bad, tokens, limit=self.limit, lengths=self.range, **seen
+        )
 
 
 def is_store(path: str | Path) -> bool:

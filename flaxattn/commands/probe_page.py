@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from flaxattn.commands.head_page import evidence_facts, evidence_table, numbers_of, report_page
 from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.corpus.dependency_trees import read_sentences
+from flaxattn.corpus.texts import Text, annotated_text
 from flaxattn.measures.claims import Claim
 from flaxattn.measures.score_source import traces_of
-from flaxattn.pipeline.labelled_texts import Subject, subject_of
 from flaxattn.probes.arc_weights import Watched
 from flaxattn.probes.governor_probe import Classifier, Dependencies
 from flaxattn.views.evidence_page import EvidenceReport
@@ -71,14 +71,14 @@ def _claim(one: Classifier, found: Dependencies, watched: Watched) -> Claim:
     return Claim(one.relation, one.layer, one.head, one.accuracy, told, texts=texts)
 
 
-def _texts(files: "Files", names: Mapping[int, str]) -> dict[int, Subject]:
+def _texts(files: "Files", names: Mapping[int, str]) -> dict[int, Text]:
     """The sentences of some names; of one name the first."""
     wanted: dict[str, int] = {}
     for number, name in names.items():
         wanted.setdefault(name, number)
-    found: dict[int, Subject] = {}
+    found: dict[int, Text] = {}
     for sentence in read_sentences(files.paths, BadRows("skip")):
         number = wanted.get(sentence.id)
         if number is not None and number not in found:
-            found[number] = subject_of(sentence)
+            found[number] = annotated_text(sentence)
     return found

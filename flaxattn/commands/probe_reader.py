@@ -19,9 +19,8 @@ from rich.console import Console
 if TYPE_CHECKING:
     from flaxattn.corpus.bad_rows import BadRows
     from flaxattn.corpus.dependency_trees import Sentence
-    from flaxattn.pipeline.reading_options import Watch
+    from flaxattn.pipeline.reading_options import ReadingOptions, Watch
     from flaxattn.pretrained.pretrained_model import Pretrained
-    from flaxattn.probes.head_probe import TreeReading
 
 
 class Files(NamedTuple):
@@ -82,15 +81,15 @@ class ProbeSpec:
 
         return from_pretrained(self.model)
 
-    def reading(self, watch: "Watch") -> "TreeReading":
+    def reading(self, watch: "Watch") -> "ReadingOptions":
         """Return the options with which sentences are read.
 
         Args:
             watch: Told how it goes on.
         """
-        from flaxattn.probes.head_probe import TreeReading
+        from flaxattn.pipeline.reading_options import ReadingOptions
 
-        return TreeReading(self.truncate, self.bad, self.batch_tokens, watch)
+        return ReadingOptions(self.truncate, self.bad, self.batch_tokens, watch)
 
     def told_as_json(self, said: Mapping[str, Any]) -> bool:
         """Print a report for a program, if one reads it.

@@ -8,7 +8,7 @@ Both are read off few texts. What is counted is decided in `flaxattn.measures` a
 import itertools
 from typing import TYPE_CHECKING, Any
 
-from flaxattn.commands.head_corpus import read_subjects
+from flaxattn.commands.head_corpus import read_inputs
 from flaxattn.commands.head_request import Request
 
 if TYPE_CHECKING:
@@ -39,19 +39,18 @@ def false_positives(
         return {}
     # What cannot be used was told of in the pass over all texts.
     bad = BadRows("fail" if request.on_error == "fail" else "skip")
-    found = read_subjects(request, bad)[0]
-    subjects = list(itertools.islice(found, min(_FEW, request.limit or _FEW)))
-    if side == "cross" and any(subject.text_b is None for subject in subjects):
+    found = read_inputs(request, bad)[0]
+    texts = list(itertools.islice(found, min(_FEW, request.limit or _FEW)))
+    if side == "cross" and any(text.text_b is None for text in texts):
         return {}  # a model before training writes no targets worth reading
     return counted.false_positives(
         from_pretrained(request.model),
-        subjects,
+        texts,
         asked,
         test,
         side=side,
         drawings=drawings,
-        truncate=request.truncate,
-        lengths=request.range,
+        reading=request.reading(bad),
     )
 
 

@@ -65,7 +65,7 @@ def build(
     ] = None,
 ) -> None:
     """Build an index with a vector of every token, by head."""
-    from flaxattn.commands.head_corpus import read_subjects
+    from flaxattn.commands.head_corpus import read_inputs
     from flaxattn.commands.head_request import Request
     from flaxattn.commands.text_lines import progress
     from flaxattn.corpus.bad_rows import BadRows
@@ -74,19 +74,24 @@ def build(
 
     if on_error not in ("fail", "skip"):
         raise typer.BadParameter("choose fail or skip.", param_hint="--on-error")
-    request = Request(list(inputs), out, model, limit=limit, text_column=text_column)
+    request = Request(
+        list(inputs),
+        out,
+        model,
+        limit=limit,
+        text_column=text_column,
+        truncate=truncate,
+        batch_tokens=batch_tokens,
+    )
     bad = BadRows(on_error)
-    subjects, data = read_subjects(request, bad)
+    texts, data = read_inputs(request, bad)
     with progress("texts", limit) as seen:
         count = build_head_index(
             from_pretrained(model),
-            itertools.islice(subjects, limit),
+            texts,
             out,
             Wanted(kind, tuple(layer)),
-            truncate=truncate,
-            bad=bad,
-            batch_tokens=batch_tokens,
-            watch=seen,
+            request.reading(bad, lambda stage, count: seen(count)),
             settings={"data": data, "settings": {"limit": limit, "truncate": truncate}},
         )
     for code, number in sorted(bad.counts.items()):

@@ -6,11 +6,12 @@ What a row is decides `rows`; how many tokens a text has is not known here. Ids 
 told and compared, and nothing is ever named after them.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 
 from flaxattn.corpus.bad_rows import BadRows, Problem, excerpt
+from flaxattn.corpus.dependency_trees import Sentence
 from flaxattn.corpus.input_files import InputFile
 from flaxattn.corpus.parallel import read_parallel
 from flaxattn.corpus.rows import Row, read_rows, text_of
@@ -46,17 +47,40 @@ class Text:
         index: its number among the usable ones, from 0.
         id: what it is called, `FILE:LINE` unless a column says otherwise; different for each.
         text: as it is written.
-        text_b: the second text, if there is one.
-        file: name of its file, see `files.InputFile`.
+        text_b: the second text of a pair, or the target of a source, if there is one.
+        file: name of its file, see `files.InputFile`; empty for a text from elsewhere.
         line: of that file; of Parquet and Arrow, the row; from 1.
+        sentence: the tree over the text, if there is one.
     """
 
     index: int
     id: str
     text: str
-    text_b: str | None
-    file: str
-    line: int
+    text_b: str | None = None
+    file: str = ""
+    line: int = 0
+    sentence: Sentence | None = None
+
+
+def plain_texts(
+    texts: Sequence[str], text_b: Sequence[str] | None = None, first: int = 0
+) -> list[Text]:
+    """Strings as texts of a corpus, called by their numbers.
+
+    Args:
+        texts: in order.
+        text_b: the second text, or the target, of each.
+        first: number of the first one.
+    """
+    seconds = [None] * len(texts) if text_b is None else text_b
+    pairs = zip(texts, seconds, strict=True)
+    return [Text(n, str(n), text, second) for n, (text, second) in enumerate(pairs, first)]
+
+
+def annotated_text(sentence: Sentence, index: int = 0) -> Text:
+    """A sentence as a text with the tree over it."""
+    where = (sentence.file, sentence.line)
+    return Text(index, sentence.id, sentence.text, None, *where, sentence)
 
 
 def read_texts(files: Iterable[InputFile], columns: Columns, bad: BadRows) -> Iterator[Text]:

@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,17 +21,18 @@ from flax import linen as nn
 from jaxtyping import Array, Float
 
 from flaxattn import __version__
-from flaxattn.corpus.bad_rows import BadRows, Problem
+from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.corpus.dependency_trees import NO_GOVERNOR
+from flaxattn.corpus.texts import Text
 from flaxattn.errors import InputError
 from flaxattn.files import written_whole
 from flaxattn.kernels.contract import Capture
 from flaxattn.pipeline.batch_loop import each_batch
 from flaxattn.pipeline.batches import Batch, planned, stacked
-from flaxattn.pipeline.chunks import TOGETHER, Chunk, TextError, read_chunk
 from flaxattn.pipeline.extraction import room_for
 from flaxattn.pipeline.hidden_states import fetched, states_of
-from flaxattn.pipeline.labelled_texts import Subject
+from flaxattn.pipeline.reading_options import DEFAULTS, ReadingOptions
+from flaxattn.pipeline.tokenize_texts import TOGETHER, groups_of, tokenize_each
 from flaxattn.pretrained import model_inputs as inputs
 from flaxattn.pretrained.pretrained_bert import PretrainedBert
 from flaxattn.pretrained.pretrained_gpt2 import PretrainedGPT2
@@ -77,7 +78,7 @@ class Wanted(NamedTuple):
 class TokenizedText(NamedTuple):
     """A text as the model takes it, and characters of each of its tokens."""
 
-    subject: Subject
+    text: Text
     reading: TokenizedTexts
     offsets: Sequence[tuple[int, int]]
 
@@ -91,14 +92,11 @@ class TokenizedText(NamedTuple):
 
 def build_head_index(
     model: Pretrained,
-    subjects: Iterable[Subject],
+    texts: Iterable[Text],
     out: str | Path,
     wanted: Wanted,
+    reading: ReadingOptions = DEFAULTS,
     *,
-    truncate: bool = False,
-    bad: BadRows | None = None,
-    batch_tokens: int | None = None,
-    watch: Callable[[int], object] = lambda count: None,
     settings: Mapping[str, Any] | None = None,
 ) -> int:
     """Write an index of the tokens of texts: whole, or nothing of it.
@@ -108,13 +106,10 @@ def build_head_index(
 
     Args:
         model: A BERT or a GPT-2 with its tokenizer.
-        subjects: Single texts; those with a tree give tokens a part of speech and a relation.
+        texts: Single texts; those with a tree give tokens a part of speech and a relation.
         out: Folder that is not there yet, or is empty.
         wanted: Which vectors.
-        truncate: Whether texts over the model's limit are cut.
-        bad: Takes texts that cannot be used. Default: the first one raises.
-        batch_tokens: Positions of a batch, padding counted.
-        watch: Told how many texts were computed.
+        reading: How texts are read.
         settings: What else `index.json` shall tell.
 
     Returns:
@@ -128,16 +123,17 @@ def build_head_index(
     check_family(model)
     wanted = Wanted(wanted.kind, tuple(sorted(set(wanted.layers))))
     _check(model, wanted, Path(out))
-    bad = BadRows() if bad is None else bad
-    engine = _VectorEngine(model, wanted, batch_tokens)
+    bad = reading.problems
+    engine = _VectorEngine(model, wanted, reading.batch_tokens)
+    texts = itertools.islice(texts, reading.limit)
     count, annotated = 0, False
     with written_whole(out, INDEX) as folder:
         writer = HeadIndexWriter(folder)
-        for window in _windows(_read(model, subjects, truncate, bad)):
+        for window in _windows(_read(model, texts, reading.truncate, bad)):
             writer.add(engine.contents(window))
             count += len(window)
-            annotated |= any(read.subject.sentence is not None for read in window)
-            watch(len(window))
+            annotated |= any(read.text.sentence is not None for read in window)
+            reading.watch("texts", len(window))
         if not count:
             raise InputError("there is no text to index\nname files that hold some")
         facts = {
@@ -180,7 +176,7 @@ def token_vector(
         index.vectors(0, layer, index.heads[0] if head is None else head)  # says what there is
     if head is None and index.kind != "hidden":
         raise InputError(f"{index.path} has a vector per head\nname a head, such as {layer}.0")
-    (read,) = _read(model, [Subject("text", text)], False, BadRows())
+    (read,) = _read(model, [Text(0, "text", text)], False, BadRows())
     place = _place(read, token)
     wanted = Wanted(index.kind, (layer,))
     module = model.module.clone(capture=wanted.capture, keep_hidden=index.kind == "hidden")
@@ -254,12 +250,12 @@ def _tables(window: Sequence[TokenizedText]) -> tuple[dict[str, list[Any]], dict
     """Columns of the tables of texts and of tokens."""
     texts: dict[str, list[Any]] = {name: [] for name in TEXTS.names}
     tokens: dict[str, list[Any]] = {name: [] for name in TOKENS.names}
-    for number, (subject, reading, offsets) in enumerate(window):
-        told = (subject.name, subject.text, subject.file, subject.line, len(tokens["text"]))
+    for number, (text, reading, offsets) in enumerate(window):
+        told = (text.id, text.text, text.file, text.line, len(tokens["text"]))
         for column, value in zip(texts.values(), told, strict=True):
             column.append(value)
         special = window[number].special.tolist()
-        kinds = _kinds(subject, offsets, special)
+        kinds = _kinds(text, offsets, special)
         pieces = reading.told.tokens[0][: len(special)]
         for place, added in enumerate(special):
             row = (number, place, pieces[place], *offsets[place], added, *kinds[place])
@@ -269,16 +265,16 @@ def _tables(window: Sequence[TokenizedText]) -> tuple[dict[str, list[Any]], dict
 
 
 def _kinds(
-    subject: Subject, offsets: Sequence[tuple[int, int]], special: Sequence[bool]
+    text: Text, offsets: Sequence[tuple[int, int]], special: Sequence[bool]
 ) -> list[tuple[str | None, str | None, int | None]]:
     """Part of speech, relation and way to the governor of the word that each token is part of.
 
     A token over several words is of the first of them.
     """
     found: list[tuple[str | None, str | None, int | None]] = [(None, None, None)] * len(special)
-    if subject.sentence is None:
+    if text.sentence is None:
         return found
-    words = subject.sentence.words
+    words = text.sentence.words
     places = pieces_of_words([(word.start, word.stop) for word in words], offsets, special)
     for number in reversed(range(len(words))):
         word = words[number]
@@ -289,46 +285,23 @@ def _kinds(
 
 
 def _read(
-    model: Pretrained, subjects: Iterable[Subject], truncate: bool, bad: BadRows
+    model: Pretrained, texts: Iterable[Text], truncate: bool, bad: BadRows
 ) -> Iterator[TokenizedText]:
     """Texts as the model takes them; those that it cannot read are reported."""
     reader = model.tokenizer
     if reader is None:
         model.read("a")  # says that a tokenizer is missing
     assert reader is not None
-    rest = iter(subjects)
-    while some := list(itertools.islice(rest, TOGETHER)):
-        for subject, reading in _readings(model, some, truncate, bad):
-            if subject.text_b is not None:
+    for some in groups_of(texts, TOGETHER):
+        for text, reading in tokenize_each(model, some, truncate, bad):
+            if text.text_b is not None:
                 raise InputError(
-                    f"text {subject.name!r} is a pair, and search reads single texts\n"
+                    f"text {text.id!r} is a pair, and search reads single texts\n"
                     "give a file or a column with one text in each row"
                 )
             size = reading.lengths[0]
-            offsets = reader.encode(subject.text, max_length=_LONGEST).offsets[0][:size]
-            yield TokenizedText(subject, reading, offsets)
-
-
-def _readings(
-    model: Pretrained, some: Sequence[Subject], truncate: bool, bad: BadRows
-) -> Iterator[tuple[Subject, TokenizedTexts]]:
-    texts = [subject.text for subject in some]
-    try:
-        yield from zip(some, read_chunk(model, Chunk(0, texts, None, truncate)), strict=True)
-        return
-    except TextError:
-        pass
-    for subject in some:
-        try:
-            (reading,) = read_chunk(model, Chunk(0, [subject.text], None, truncate))
-        except TextError as error:
-            if not subject.file:  # it was typed, so no file has a line with it
-                raise
-            told = error.problem.splitlines()[0]
-            code = "too-many-tokens" if "too long" in told else "empty"
-            bad.report(Problem(subject.file, subject.line, "", code, told))
-            continue
-        yield subject, reading
+            offsets = reader.encode(text.text, max_length=_LONGEST).offsets[0][:size]
+            yield TokenizedText(text, reading, offsets)
 
 
 def _windows(reads: Iterable[TokenizedText]) -> Iterator[list[TokenizedText]]:
@@ -354,7 +327,7 @@ def _place(read: TokenizedText, token: int | str) -> int:
         told = f"there is no token {token}: the text has 0 to {size - 1}"
     else:
         pattern = rf"(?<!\w){re.escape(token)}(?!\w)"
-        found = re.search(pattern, read.subject.text) if token else None
+        found = re.search(pattern, read.text.text) if token else None
         if found is not None:
             (places,) = pieces_of_words([found.span()], read.offsets, read.special.tolist())
             if places:

@@ -12,13 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from flaxattn.corpus.bad_rows import BadRows
+from flaxattn.corpus.texts import Text
 from flaxattn.measures.role_tests import Test, find_roles
 from flaxattn.measures.score_terms import ScoreOptions
 from flaxattn.measures.scores import ScoreAccumulator, scores_of, side_of
 from flaxattn.measures.shuffled_trees import found_by_chance
 from flaxattn.pipeline.extraction import extract
-from flaxattn.pipeline.labelled_texts import LabelledText, Subject, read_subjects
+from flaxattn.pipeline.labelled_texts import LabelledText, windows
+from flaxattn.pipeline.reading_options import DEFAULTS, ReadingOptions
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.pretrained.untrained import untrained
 from flaxattn.trace.selection import layer_weights
@@ -27,14 +28,13 @@ from flaxattn.trace.trace import Trace
 
 def false_positives(
     model: Pretrained,
-    subjects: Sequence[Subject],
+    texts: Sequence[Text],
     asked: ScoreOptions,
     test: Test,
     *,
     side: str,
     drawings: int = 20,
-    truncate: bool = False,
-    lengths: tuple[int, int] | None = None,
+    reading: ReadingOptions = DEFAULTS,
 ) -> dict[str, Any]:
     """Roles that are found where there are none, for a report.
 
@@ -42,34 +42,30 @@ def false_positives(
 
     Args:
         model: Any with its tokenizer.
-        subjects: Few texts; those of an encoder-decoder with targets.
+        texts: Few texts; those of an encoder-decoder with targets.
         asked: Which roles.
         test: As the roles were tested.
         side: `encoder`, `decoder` or `cross`.
         drawings: How often trees are drawn, where texts have some.
-        truncate: Whether texts over the model's limit are cut.
-        lengths: Fewest and most positions of texts that count.
+        reading: How texts are read, and which of them count; those that cannot be used are skipped.
 
     Returns:
         `texts`; `untrained`, what the model has before training, with the trees as they are; and
-        `other trees`, None where there are none. Empty without texts.
+        `other_trees`, None where there are none. Empty without texts.
     """
-    bad = BadRows("skip")
-    reads = read_subjects(model, subjects, truncate, bad) if subjects else []
-    low, high = lengths or (0, model.limit)
-    reads = [read for read in reads if low <= len(read.layout) <= high]
+    reads = [read for window in windows(model, texts, reading.again) for read in window]
     if not reads:
         return {}
     facts = {"texts": len(reads), "alpha": test.alpha, "correction": test.correction}
     before = untrained(model, asked.seed)
-    traces = _traces(before, reads, truncate)
+    traces = _traces(before, reads, reading.truncate)
     layouts = [read.layout for read in reads]
     roles = find_roles(ScoreAccumulator.of(scores_of(traces, asked, layouts, side)), asked, test)
     found = {name: int(role.found.sum()) for name, role in roles.roles.items()}
     facts["untrained"] = {"tests": roles.tests, "found": sum(found.values()), "by_role": found}
     facts["other_trees"] = None
     if asked.annotated and side != "cross" and drawings:
-        weights = [_weights(trace, side) for trace in _traces(model, reads, truncate)]
+        weights = [_weights(trace, side) for trace in _traces(model, reads, reading.truncate)]
         pairs = list(zip(weights, layouts, strict=True))
         chance = found_by_chance(pairs, asked, test, drawings, causal=side == "decoder")
         facts["other_trees"] = dataclasses.asdict(chance)
@@ -77,8 +73,8 @@ def false_positives(
 
 
 def _traces(model: Pretrained, reads: Sequence[LabelledText], truncate: bool) -> list[Trace]:
-    texts = [read.subject.text for read in reads]
-    seconds = [read.subject.text_b for read in reads if read.subject.text_b is not None]
+    texts = [read.text.text for read in reads]
+    seconds = [read.text.text_b for read in reads if read.text.text_b is not None]
     return extract(model, texts, seconds or None, truncate=truncate)
 
 

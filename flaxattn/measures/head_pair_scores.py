@@ -13,17 +13,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from flaxattn.corpus.bad_rows import BadRows
+from flaxattn.corpus.texts import Text
 from flaxattn.kernels.contract import Capture
 from flaxattn.measures.head_pairs import BEGINNING, Pairs, beginning, pair_divergences
 from flaxattn.measures.head_scores import default_side, extents
-from flaxattn.measures.score_sources import Watch, ignore
 from flaxattn.pipeline.batch_loop import each_batch
 from flaxattn.pipeline.batches import Batch, planned, stacked
 from flaxattn.pipeline.device_step import Begun, DeviceStep
 from flaxattn.pipeline.extraction import room_for
 from flaxattn.pipeline.generated_targets import with_targets
-from flaxattn.pipeline.labelled_texts import Subject, windows
+from flaxattn.pipeline.labelled_texts import windows
+from flaxattn.pipeline.reading_options import DEFAULTS, ReadingOptions
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.pretrained.readings import TokenizedTexts
 from flaxattn.trace.record import AttentionRecord
@@ -74,35 +74,27 @@ def _compared(weights: Float[Array, "L B H Q K"], real: Float[Array, "B Q"]) -> 
 
 def head_pairs(
     model: Pretrained,
-    subjects: Iterable[Subject],
+    texts: Iterable[Text],
     *,
     side: str | None = None,
-    truncate: bool = False,
-    lengths: tuple[int, int] | None = None,
-    bad: BadRows | None = None,
-    batch_tokens: int | None = None,
-    watch: Watch = ignore,
+    reading: ReadingOptions = DEFAULTS,
 ) -> Pairs | None:
     """Divergence between any two heads of a side over texts, and the beginnings of texts.
 
     Args:
         model: As for `head_scores`, like what follows.
-        subjects: The texts.
+        texts: The texts.
         side: `encoder`, `decoder` or `cross`.
-        truncate: Whether texts over the model's limit are cut.
-        lengths: Fewest and most positions of texts that count.
-        bad: Receives texts that cannot be used.
-        batch_tokens: Number of positions in a batch.
-        watch: Receives the number of texts that were computed.
+        reading: How texts are read, and which of them count.
 
     Returns:
         None where there is no text.
     """
     side = default_side(model, side)
     step = DeviceStep(model.module, [model.params], _CAPTURE, None, PairDivergences(side), (_REAL,))
-    room = room_for([model], _CAPTURE, 1, batch_tokens)._replace(packs=False)
+    room = room_for([model], _CAPTURE, 1, reading.batch_tokens)._replace(packs=False)
     pairs: Pairs | None = None
-    for window in windows(model, subjects, truncate=truncate, lengths=lengths, bad=bad):
+    for window in windows(model, texts, reading):
         rows = with_targets([model], [read.reading for read in window], {}, room.tokens)
 
         def begin(batch: Batch, rows: Sequence[TokenizedTexts] = rows) -> Begun:
@@ -120,7 +112,7 @@ def head_pairs(
                 for place, row in zip(batch.places[part.first :], range(part.rows), strict=False):
                     of_text = {n: np.asarray(a)[:, row] for n, a in record.stats.items()}
                     pairs.add(*_of_text(of_text, extents(side, rows[place.text].lengths)))
-            watch(len(batch.places))
+            reading.watch("comparing heads", len(batch.places))
     return pairs
 
 

@@ -14,17 +14,16 @@ from pathlib import Path
 from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.corpus.dependency_trees import Sentence, is_annotated, read_sentences
 from flaxattn.corpus.input_files import find_inputs
-from flaxattn.corpus.texts import Columns, read_texts
+from flaxattn.corpus.texts import Columns, Text, annotated_text, read_texts
 from flaxattn.errors import InputError
 from flaxattn.measures.role_tests import Roles, Test, find_roles
-from flaxattn.measures.score_source import ScoreSource, SourceOptions, model_source, trace_source
+from flaxattn.measures.score_source import ScoreSource, model_source, trace_source
 from flaxattn.measures.score_terms import PAPER_RELATIONS, ScoreOptions, ScoreSpec, check_relations
 from flaxattn.measures.scored_corpus import collect
 from flaxattn.measures.scores import ScoreAccumulator
 from flaxattn.measures.store_source import store_source
-from flaxattn.pipeline.labelled_texts import Subject, subject_of
 from flaxattn.pipeline.online_moments import Moments
-from flaxattn.pipeline.reading_options import ReadingOptions
+from flaxattn.pipeline.reading_options import DEFAULTS, ReadingOptions
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.store.open_store import Store, open_store
 from flaxattn.trace.trace import Trace
@@ -44,7 +43,7 @@ def measure(
     side: str | None = None,
     trees: Trees = (),
     seed: int = 0,
-    reading: ReadingOptions | None = None,
+    reading: ReadingOptions = DEFAULTS,
 ) -> dict[ScoreSpec, Moments]:
     """Measure scores of every head: counts, means and squared deviations over texts.
 
@@ -79,8 +78,7 @@ def measure(
     options = ScoreOptions(
         check_relations(relations or PAPER_RELATIONS), seed=seed, only=tuple(names)
     )
-    corpus_options = reading or ReadingOptions()
-    opened = _opened(source, texts, options, side, trees, corpus_options)
+    opened = _opened(source, texts, options, side, trees, reading)
     corpus = collect(opened, ())
     known = corpus.tally.moments
     for name in names:
@@ -98,7 +96,7 @@ def head_stats(
     trees: Trees = (),
     seed: int = 0,
     pande_parity: bool = False,
-    reading: ReadingOptions | None = None,
+    reading: ReadingOptions = DEFAULTS,
 ) -> ScoreAccumulator:
     """Means and variances of every score of every head, over texts.
 
@@ -123,7 +121,7 @@ def head_stats(
             only some texts have trees.
     """
     options = ScoreOptions(check_relations(relations), seed=seed, pande_parity=pande_parity)
-    opened = _opened(source, texts, options, side, trees, reading or ReadingOptions())
+    opened = _opened(source, texts, options, side, trees, reading)
     return collect(opened, ()).tally
 
 
@@ -136,7 +134,7 @@ def head_roles(
     side: str | None = None,
     trees: Trees = (),
     seed: int = 0,
-    reading: ReadingOptions | None = None,
+    reading: ReadingOptions = DEFAULTS,
 ) -> Roles:
     """Test which heads have which roles (Pande et al. 2021).
 
@@ -155,7 +153,7 @@ def head_roles(
     """
     test = test or Test()
     options = ScoreOptions(check_relations(relations), seed=seed, pande_parity=test.pande_parity)
-    opened = _opened(source, texts, options, side, trees, reading or ReadingOptions())
+    opened = _opened(source, texts, options, side, trees, reading)
     return find_roles(collect(opened, ()).tally, options, test)
 
 
@@ -168,19 +166,11 @@ def _opened(
     reading: ReadingOptions,
 ) -> ScoreSource:
     """The source of scores that was meant."""
-    bad = BadRows() if reading.bad is None else reading.bad
-    options = SourceOptions(
-        side=side,
-        truncate=reading.truncate,
-        batch_tokens=reading.batch_tokens,
-        bad=bad,
-        watch=lambda count: reading.watch("scoring heads", count),
-    )
     if isinstance(source, Pretrained):
         if texts is None:
             raise InputError("a model reads texts, and none were given\ngive texts=, or a file")
-        annotated, subjects = _subjects(texts, bad)
-        return model_source(source, subjects, _annotated(asked, annotated), options)
+        annotated, each = _texts(texts, reading.problems)
+        return model_source(source, each, _annotated(asked, annotated), reading, side)
     if texts is not None:
         raise InputError(
             f"a {type(source).__name__} holds its texts already\nleave texts out, or give a model"
@@ -190,10 +180,10 @@ def _opened(
         there = next((trace.sides for trace in given), {})
         named = side or ("cross" if "cross" in there else next(iter(there), "encoder"))
         each = (one for trace in given for one in ([trace] if len(trace) == 1 else trace))
-        return trace_source(each, named, _annotated(asked, False), options)
+        return trace_source(each, named, _annotated(asked, False), reading)
     store = source if isinstance(source, Store) else open_store(Path(source))
     paths = [Path(path) for path in trees]
-    return store_source(store, paths, _annotated(asked, bool(paths)), options)
+    return store_source(store, paths, _annotated(asked, bool(paths)), reading, side)
 
 
 def _annotated(asked: ScoreOptions, annotated: bool) -> ScoreOptions:
@@ -224,7 +214,7 @@ def _unknown(name: ScoreSpec, hint: str | None, source: Source) -> str:
     )
 
 
-def _subjects(texts: Texts, bad: BadRows) -> tuple[bool, Iterator[Subject]]:
+def _texts(texts: Texts, bad: BadRows) -> tuple[bool, Iterator[Text]]:
     """Return whether there are trees, and the texts."""
     given = [Path(texts)] if isinstance(texts, str | os.PathLike) else [*texts]
     trees = [
@@ -239,16 +229,15 @@ def _subjects(texts: Texts, bad: BadRows) -> tuple[bool, Iterator[Subject]]:
     return any(trees), _each(given, bad)
 
 
-def _each(given: Sequence, bad: BadRows) -> Iterator[Subject]:
+def _each(given: Sequence, bad: BadRows) -> Iterator[Text]:
     for number, one in enumerate(given):
         if isinstance(one, Sentence):
-            yield subject_of(one)
+            yield annotated_text(one)
         elif isinstance(one, str):
-            yield Subject(str(number), one)
+            yield Text(number, str(number), one)
         elif isinstance(one, tuple):
-            yield Subject(str(number), *one)
+            yield Text(number, str(number), *one)
         elif is_annotated(Path(one)):
-            yield from map(subject_of, read_sentences([Path(one)], bad))
+            yield from map(annotated_text, read_sentences([Path(one)], bad))
         else:
-            found = read_texts(find_inputs([str(one)]), Columns(), bad)
-            yield from (Subject(t.id, t.text, t.text_b, None, t.file, t.line) for t in found)
+            yield from read_texts(find_inputs([str(one)]), Columns(), bad)

@@ -11,10 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 from jax.sharding import Mesh
 
-from flaxattn.corpus.bad_rows import BadRows
+from flaxattn.corpus.texts import Text
 from flaxattn.errors import InputError
 from flaxattn.kernels.contract import NOTHING
-from flaxattn.measures.score_sources import Watch, ignore
 from flaxattn.measures.score_sums import NOTES, ScoreSums, blank_labels
 from flaxattn.measures.score_terms import ScoreOptions, Terms
 from flaxattn.measures.scores import Scores, gathered
@@ -24,7 +23,8 @@ from flaxattn.pipeline.batches import Batch, planned, stacked
 from flaxattn.pipeline.device_step import Begun, DeviceStep, mesh_of
 from flaxattn.pipeline.extraction import room_for
 from flaxattn.pipeline.generated_targets import with_targets
-from flaxattn.pipeline.labelled_texts import LabelledText, Subject, windows, with_rare
+from flaxattn.pipeline.labelled_texts import LabelledText, windows, with_rare
+from flaxattn.pipeline.reading_options import DEFAULTS, ReadingOptions, Watch
 from flaxattn.pipeline.text_sizes import sides as sizes_of
 from flaxattn.pretrained.pretrained_bert import PretrainedBert
 from flaxattn.pretrained.pretrained_model import Pretrained
@@ -63,17 +63,13 @@ def extents(side: str, lengths: tuple[int, ...]) -> tuple[int, int]:
 
 def head_scores(
     model: Pretrained,
-    subjects: Iterable[Subject],
+    texts: Iterable[Text],
     asked: ScoreOptions,
     *,
     side: str | None = None,
-    truncate: bool = False,
-    lengths: tuple[int, int] | None = None,
-    bad: BadRows | None = None,
-    batch_tokens: int | None = None,
+    reading: ReadingOptions = DEFAULTS,
     mesh: Mesh | None = None,
-    watch: Watch = ignore,
-    told: Callable[[Sequence[Subject]], object] = lambda texts: None,
+    told: Callable[[Sequence[Text]], object] = lambda texts: None,
 ) -> Iterator[Scores]:
     """Score every head of a side on texts, in order.
 
@@ -83,19 +79,13 @@ def head_scores(
 
     Args:
         model: Any with its tokenizer.
-        subjects: The texts; those with a tree where `asked.annotated`. The second text of an
+        texts: The texts; those with a tree where `asked.annotated`. The second text of an
             encoder-decoder is its target, and where there is none, the model writes it; trees are
             over sources.
         asked: Which roles.
         side: `encoder`, `decoder` or `cross`; default `default_side`.
-        truncate: Whether texts over the model's limit are cut; words beyond count nowhere.
-        lengths: Fewest and most positions of texts that count, special tokens included: scores of
-            a role compare best on texts of like lengths.
-        bad: Receives texts that cannot be used: over the limit, or with a word that the tokenizer
-            makes no token of. By default the first one raises.
-        batch_tokens: Number of positions in a batch, padding included.
+        reading: How texts are read, and which of them count.
         mesh: Devices with an axis "data" that share every batch.
-        watch: Receives the number of texts that were computed, after every batch.
         told: Receives the texts that the next scores are of.
 
     Yields:
@@ -112,11 +102,10 @@ def head_scores(
             f"the notebooks are about an encoder by itself; {model.name!r} is read at its {side}\n"
             "leave pande_parity out"
         )
-    scorer = _Scorer(model, asked, side, batch_tokens, mesh_of(mesh, None))
-    read = windows(model, subjects, truncate=truncate, lengths=lengths, bad=bad)
-    for window in read:
-        told([one.subject for one in window])
-        yield scorer.scores(window, watch)
+    scorer = _Scorer(model, asked, side, reading.batch_tokens, mesh_of(mesh, None))
+    for window in windows(model, texts, reading):
+        told([one.text for one in window])
+        yield scorer.scores(window, reading.watch)
 
 
 class _Scorer:
@@ -175,7 +164,7 @@ class _Scorer:
                 for place, row in zip(batch.places[part.first :], range(part.rows), strict=False):
                     of_text = {name: array[:, row] for name, array in stats.items()}
                     found[place.text] = sums.unpacked(of_text, terms[place.text])
-            watch(len(batch.places))
+            watch("scoring heads", len(batch.places))
         return gathered(*numbers, list(zip(terms, found, strict=True)), side)
 
     def _steps(self, sums: ScoreSums) -> tuple[ScoreSums, DeviceStep]:

@@ -11,15 +11,15 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from flaxattn.corpus.bad_rows import BadRows
+from flaxattn.corpus.texts import Text, plain_texts
 from flaxattn.errors import InputError
 from flaxattn.kernels.contract import Capture
 from flaxattn.measures.head_scores import default_side, head_scores
-from flaxattn.measures.score_sources import Watch, ignore
 from flaxattn.measures.score_terms import ScoreOptions, ScoreSpec
 from flaxattn.measures.scores import Scores, scores_of
-from flaxattn.pipeline.extraction import Options, Texts, extract_shards
-from flaxattn.pipeline.labelled_texts import LONGEST, Subject
+from flaxattn.pipeline.extraction import Options, extract_shards
+from flaxattn.pipeline.labelled_texts import LONGEST
+from flaxattn.pipeline.reading_options import DEFAULTS, ReadingOptions
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.trace.trace import Trace
 
@@ -35,7 +35,7 @@ class ScoredTexts(NamedTuple):
 
     scores: Scores
     numbers: Sequence[int]
-    texts: Sequence[Subject]
+    texts: Sequence[Text]
 
 
 @dataclasses.dataclass
@@ -52,61 +52,31 @@ class ScoreSource:
 
     parts: Iterator[ScoredTexts]
     facts: dict[str, Any]
-    traces: Callable[[Sequence[Subject], Sequence[int]], Iterator[Trace]] | None
+    traces: Callable[[Sequence[Text], Sequence[int]], Iterator[Trace]] | None
     refused: dict[ScoreSpec, str] = dataclasses.field(default_factory=dict)
 
 
-@dataclasses.dataclass(frozen=True)
-class SourceOptions:
-    """Options for reading texts and choosing those that count.
-
-    Attributes:
-        side: `encoder`, `decoder` or `cross`; None for `default_side`.
-        limit: Largest number of texts.
-        lengths: Fewest and most positions of texts that count, special tokens included.
-        truncate: Whether texts over the model's limit are cut.
-        batch_tokens: Number of positions in a batch, padding included.
-        bad: Receives texts that cannot be used; None raises at the first one.
-        watch: Receives the number of texts that were computed.
-    """
-
-    side: str | None = None
-    limit: int | None = None
-    lengths: tuple[int, int] | None = None
-    truncate: bool = False
-    batch_tokens: int | None = None
-    bad: BadRows | None = None
-    watch: Watch = ignore
-
-
 def model_source(
-    model: Pretrained, subjects: Iterable[Subject], asked: ScoreOptions, options: SourceOptions
+    model: Pretrained,
+    texts: Iterable[Text],
+    asked: ScoreOptions,
+    reading: ReadingOptions = DEFAULTS,
+    side: str | None = None,
 ) -> ScoreSource:
     """Scores of a model's heads on texts, evaluated by the kernel.
 
     Args:
         model: Any with its tokenizer.
-        subjects: The texts.
+        texts: The texts.
         asked: Which roles.
-        options: How texts are read.
+        reading: How texts are read, and which of them count.
+        side: `encoder`, `decoder` or `cross`; None for `default_side`.
 
     Raises:
         InputError: If the model has no such side.
     """
-    side = default_side(model, options.side)
-    told: list[Sequence[Subject]] = []
-    scored = head_scores(
-        model,
-        itertools.islice(subjects, options.limit),
-        asked,
-        side=side,
-        truncate=options.truncate,
-        lengths=options.lengths,
-        bad=options.bad,
-        batch_tokens=options.batch_tokens,
-        watch=options.watch,
-        told=told.append,
-    )
+    side, told = default_side(model, side), list[Sequence[Text]]()
+    scored = head_scores(model, texts, asked, side=side, reading=reading, told=told.append)
 
     def parts() -> Iterator[ScoredTexts]:
         start = 0
@@ -114,16 +84,16 @@ def model_source(
             yield ScoredTexts(scores, range(start, start + len(scores)), told.pop())
             start += len(scores)
 
-    def traces(subjects: Sequence[Subject], numbers: Sequence[int]) -> Iterator[Trace]:
+    def traces(subjects: Sequence[Text], numbers: Sequence[int]) -> Iterator[Trace]:
         del numbers
         pairs = [s.text_b for s in subjects if s.text_b is not None]
-        return traces_of(model, [s.text for s in subjects], pairs or None, options.truncate)
+        return traces_of(model, [s.text for s in subjects], pairs or None, reading.truncate)
 
     return ScoreSource(parts(), {"model": model.name, "side": side}, traces)
 
 
 def trace_source(
-    traces: Iterable[Trace], side: str, asked: ScoreOptions, options: SourceOptions, **facts: Any
+    traces: Iterable[Trace], side: str, asked: ScoreOptions, reading: ReadingOptions, **facts: Any
 ) -> ScoreSource:
     """Scores of heads from weights that were traced, one text at a time.
 
@@ -131,7 +101,7 @@ def trace_source(
         traces: Of one text each.
         side: `encoder`, `decoder` or `cross`.
         asked: Which roles; trees are not known here.
-        options: Which of the texts count.
+        reading: Which of the texts count.
         **facts: Model and data.
 
     Raises:
@@ -142,16 +112,15 @@ def trace_source(
             "traces hold no trees, and the notebooks' errors are for an encoder alone\n"
             "leave trees and pande_parity out, or read the texts with the model"
         )
-    low, high = options.lengths or (0, LONGEST)
+    low, high = reading.lengths or (0, LONGEST)
 
     def parts() -> Iterator[ScoredTexts]:
-        for number, trace in enumerate(itertools.islice(traces, options.limit)):
-            options.watch(1)
+        for number, trace in enumerate(itertools.islice(traces, reading.limit)):
+            reading.watch("scoring heads", 1)
             if low <= len(trace.tokens[0]) <= high:
-                texts = list(trace.texts[0]) if trace.texts else [""]
-                second = texts[1] if len(texts) > 1 else None
-                subject = Subject(str(number), texts[0], second)
-                yield ScoredTexts(scores_of([trace], asked, side=side), [number], [subject])
+                texts = trace.texts[0] if trace.texts else [""]
+                found = plain_texts(texts[:1], texts[1:2] or None, number)
+                yield ScoredTexts(scores_of([trace], asked, side=side), [number], found)
 
     return ScoreSource(parts(), {**facts, "side": side}, None)
 
@@ -168,9 +137,8 @@ def traces_of(
         truncate: Whether texts over the model's limit are cut.
     """
     groups = _small(texts, second)
-    shards = [
-        Texts(texts[i:j], None if second is None else second[i:j], first=i) for i, j in groups
-    ]
+    every = plain_texts(texts, second)
+    shards = [every[i:j] for i, j in groups]
     options = Options(capture=Capture(weights=True), truncate=truncate)
     for (found,) in extract_shards([model], shards, options):
         yield from found.traces

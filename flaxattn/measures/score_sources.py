@@ -6,7 +6,7 @@ A source is one number per query. Most are statistics of the kernel under the sa
 derived from two of them, or from the position of the strongest key.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -174,11 +174,3 @@ def capture_hint(part: str) -> str:
     if sieve is not None or part == PAIRS:
         return _ALL_MAPS
     return f'stats=("{part}",)'
-
-
-def ignore(count: int) -> None:
-    """Receive progress and do nothing with it."""
-
-
-Watch = Callable[[int], object]
-"""Receives the number of texts that were computed, after every batch."""

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from flaxattn.corpus.bad_rows import BadRows
+from flaxattn.corpus.texts import Text
 from flaxattn.errors import InputError
 from flaxattn.measures.evidence import Evidence
 from flaxattn.measures.score_source import ScoreSource
 from flaxattn.measures.score_terms import ScoreSpec
 from flaxattn.measures.scores import ScoreAccumulator, Scores
-from flaxattn.pipeline.labelled_texts import Subject
 from flaxattn.trace.trace import Trace
 
 _KEPT = 20_000  # texts whose scores stay in memory, for bootstrap intervals
@@ -38,7 +38,7 @@ class ScoredCorpus:
     scores: Scores | None
     facts: dict[str, Any]
     evidence: Evidence
-    texts: dict[int, Subject]
+    texts: dict[int, Text]
     traces: Callable[[Sequence[int]], Iterator[Trace]] | None
     refused: dict[ScoreSpec, str]
 
@@ -61,7 +61,7 @@ def collect(
         InputError: If there is no text.
     """
     tally, evidence, kept, count = ScoreAccumulator(), Evidence(best), [], 0
-    texts: dict[int, Subject] = {}
+    texts: dict[int, Text] = {}
     for part in source.parts:
         count += len(part.scores)
         tally.add(part.scores)
@@ -94,7 +94,7 @@ def collect(
 
 
 def _traces_of(
-    source: ScoreSource, texts: Mapping[int, Subject]
+    source: ScoreSource, texts: Mapping[int, Text]
 ) -> Callable[[Sequence[int]], Iterator[Trace]] | None:
     made = source.traces
     if made is None:

@@ -15,20 +15,20 @@ import numpy as np
 
 from flaxattn.corpus.bad_rows import BadRows, Problem, excerpt
 from flaxattn.corpus.dependency_trees import Sentence, read_sentences
+from flaxattn.corpus.texts import Text
 from flaxattn.errors import InputError
 from flaxattn.measures.encoder_terms import terms_of
 from flaxattn.measures.score_source import (
     ScoredTexts,
     ScoreSource,
-    SourceOptions,
     trace_source,
 )
-from flaxattn.measures.score_sources import Watch
 from flaxattn.measures.score_sums import capture_hints, dense_values, recorded_values
 from flaxattn.measures.score_terms import ScoreOptions, ScoreSpec, Terms
 from flaxattn.measures.scores import Scores, gathered
-from flaxattn.pipeline.chunks import TOGETHER
-from flaxattn.pipeline.labelled_texts import LONGEST, WINDOW, Subject, with_rare, with_tree
+from flaxattn.pipeline.labelled_texts import LONGEST, WINDOW, with_rare, with_tree
+from flaxattn.pipeline.reading_options import DEFAULTS, ReadingOptions
+from flaxattn.pipeline.tokenize_texts import TOGETHER
 from flaxattn.store.open_store import Store
 from flaxattn.text.position_labels import PositionLabels, labels_of
 from flaxattn.text.token_spans import PlaceError, piece_spans
@@ -44,7 +44,11 @@ _TOGETHER = 256  # texts whose scores are handed on together
 
 
 def store_source(
-    store: Store, trees: Sequence[Path], asked: ScoreOptions, options: SourceOptions
+    store: Store,
+    trees: Sequence[Path],
+    asked: ScoreOptions,
+    reading: ReadingOptions = DEFAULTS,
+    side: str | None = None,
 ) -> ScoreSource:
     """Scores of the texts of a store, from weights or from the statistics that it holds.
 
@@ -52,14 +56,15 @@ def store_source(
         store: Opened for reading.
         trees: CoNLL-U files with the trees of its texts, in their order.
         asked: Which roles.
-        options: Which of the texts count.
+        reading: Which of the texts count.
+        side: `encoder`, `decoder` or `cross`; default cross-attention where there is any.
 
     Raises:
         InputError: For a side that the store lacks, or trees that cannot be used.
         StoreError: If a shard is not there yet, or damaged.
     """
     sides = store.shard(0).sides
-    side = options.side or ("cross" if "cross" in sides else _SIDE if _SIDE in sides else "decoder")
+    side = side or ("cross" if "cross" in sides else _SIDE if _SIDE in sides else "decoder")
     facts = {"model": store.plan["model"]["name"]}
     if side != _SIDE or len(sides) > 1:
         if asked.pande_parity or asked.annotated:
@@ -68,16 +73,15 @@ def store_source(
                 "alone\n"
                 "leave --trees and --pande-parity out, or read the texts with the model"
             )
-        source = trace_source(iter(store), side, asked, options, **facts)
+        source = trace_source(iter(store), side, asked, reading, **facts)
         source.traces = _traces(store)
         return source
     held = _check(store)
-    bad = BadRows() if options.bad is None else options.bad
-    reader = _Reader(store, trees, asked, options, bad)
+    reader = _Reader(store, trees, asked, reading, reading.problems)
     source = ScoreSource(
         iter(()), facts | {"side": side}, _traces(store) if "weights" in held["arrays"] else None
     )
-    source.parts = reader.parts(options.watch, source.refused)
+    source.parts = reader.parts(source.refused)
     return source
 
 
@@ -95,7 +99,7 @@ def _check(store: Store) -> Mapping[str, Any]:
     )
 
 
-def _traces(store: Store) -> Callable[[Sequence[Subject], Sequence[int]], "Iterator[Trace]"]:
+def _traces(store: Store) -> Callable[[Sequence[Text], Sequence[int]], "Iterator[Trace]"]:
     return lambda subjects, numbers: (store[number] for number in numbers)
 
 
@@ -106,14 +110,13 @@ class _Reader:
     store: Store
     trees: Sequence[Path]
     asked: ScoreOptions
-    options: SourceOptions
+    reading: ReadingOptions
     bad: BadRows
 
-    def parts(self, watch: Watch, refused: dict[ScoreSpec, str]) -> Iterator[ScoredTexts]:
+    def parts(self, refused: dict[ScoreSpec, str]) -> Iterator[ScoredTexts]:
         """Scores of all texts.
 
         Args:
-            watch: Told of texts that are done.
             refused: Takes what would record each number of the texts, known or not.
         """
         capture = capture_from_json(self.store.plan["capture"])
@@ -121,7 +124,7 @@ class _Reader:
         for window in self._windows():
             layouts = with_rare([layout for _, layout, _ in window])
             found: list[tuple[Terms, Mapping[ScoreSpec, np.ndarray]]] = []
-            part: list[tuple[int, Subject]] = []
+            part: list[tuple[int, Text]] = []
             shape: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
             for (number, _, subject), layout in zip(window, layouts, strict=True):
                 seen = None
@@ -138,14 +141,14 @@ class _Reader:
                 if len(found) == _TOGETHER:
                     yield _part(shape, found, part)
                     found, part = [], []
-                watch(1)
+                self.reading.watch("scoring heads", 1)
             if found:
                 yield _part(shape, found, part)
 
-    def _windows(self) -> Iterator[list[tuple[int, PositionLabels, Subject]]]:
+    def _windows(self) -> Iterator[list[tuple[int, PositionLabels, Text]]]:
         """Texts among which rare pieces are counted: as many as where a model reads them."""
-        low, high = self.options.lengths or (0, LONGEST)
-        window: list[tuple[int, PositionLabels, Subject]] = []
+        low, high = self.reading.lengths or (0, LONGEST)
+        window: list[tuple[int, PositionLabels, Text]] = []
         for place, (number, layout, subject) in enumerate(self._texts()):
             if place and place % TOGETHER == 0 and len(window) + TOGETHER > WINDOW:
                 yield window
@@ -155,9 +158,9 @@ class _Reader:
         if window:
             yield window
 
-    def _texts(self) -> Iterator[tuple[int, PositionLabels, Subject]]:
+    def _texts(self) -> Iterator[tuple[int, PositionLabels, Text]]:
         """Texts and their layouts, with trees where these are given."""
-        count = min(len(self.store), self.options.limit or len(self.store))
+        count = min(len(self.store), self.reading.limit or len(self.store))
         trees = self._trees(count) if self.asked.annotated else None
         pieces: dict[str, int] = {}
         for number in range(count):
@@ -177,8 +180,7 @@ class _Reader:
                     self.bad.report(joined)
                     continue
                 layout = joined
-            second = texts[1] if len(texts) > 1 else None
-            yield number, layout, Subject(name, texts[0], second)
+            yield number, layout, Text(number, name, texts[0], texts[1] if texts[1:] else None)
 
     def _trees(self, count: int) -> Iterator[Sentence | None]:
         """The sentence of each text; None where it cannot be used."""
@@ -244,7 +246,7 @@ def _values(seen: AttentionRecord, capture: Any, terms: Terms) -> Mapping[ScoreS
 def _part(
     shape: tuple[tuple[int, ...], tuple[int, ...]],
     found: Sequence[tuple[Terms, Mapping[ScoreSpec, np.ndarray]]],
-    part: Sequence[tuple[int, Subject]],
+    part: Sequence[tuple[int, Text]],
 ) -> ScoredTexts:
     scores: Scores = gathered(*shape, found)
     return ScoredTexts(scores, [number for number, _ in part], [subject for _, subject in part])

@@ -15,13 +15,14 @@ import numpy as np
 from flax import linen as nn
 from jaxtyping import Array, Float
 
+from flaxattn.corpus.texts import plain_texts
 from flaxattn.errors import InputError
 from flaxattn.kernels.contract import NOTHING
 from flaxattn.pipeline.batch_loop import each_batch
 from flaxattn.pipeline.batches import Batch, planned
-from flaxattn.pipeline.chunks import TextError, chunks, read_chunk
 from flaxattn.pipeline.extraction import room_for
 from flaxattn.pipeline.hidden_states import arguments, fetched, last_of, state_number, states_of
+from flaxattn.pipeline.tokenize_texts import TOGETHER, TextError, groups_of, tokenize
 from flaxattn.pretrained.pretrained_bert import PretrainedBert
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.pretrained.readings import TokenizedTexts
@@ -81,8 +82,8 @@ def embed(
     room = room_for([model], NOTHING, 1, batch_tokens)._replace(packs=False)
     found: list[np.ndarray] = []
     for start in range(0, len(texts), _WINDOW):
-        some = chunks(texts[start : start + _WINDOW], None, truncate, start)
-        rows = [row for chunk in some for row in read_chunk(model, chunk)]
+        some = groups_of(plain_texts(texts[start : start + _WINDOW], None, start), TOGETHER)
+        rows = [row for group in some for row in tokenize(model, group, truncate)]
         shares = [_shares(row, pooling, start + i) for i, row in enumerate(rows)]
         batches = planned([row.lengths for row in rows], model.limit, room)
 

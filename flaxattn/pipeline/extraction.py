@@ -16,11 +16,11 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
+from flaxattn.corpus.texts import Text, plain_texts
 from flaxattn.errors import InputError
 from flaxattn.kernels.contract import NOTHING, Capture
 from flaxattn.pipeline.batch_loop import each_batch
 from flaxattn.pipeline.batches import Batch, Room, RowSlot, planned, stacked
-from flaxattn.pipeline.chunks import Chunk, TextError, chunks
 from flaxattn.pipeline.device_step import DeviceStep, Sides, mesh_of
 from flaxattn.pipeline.generated_targets import with_targets
 from flaxattn.pipeline.length_buckets import Cost
@@ -28,6 +28,7 @@ from flaxattn.pipeline.online_moments import OnlineMoments
 from flaxattn.pipeline.prefetch import Ahead
 from flaxattn.pipeline.same_architecture import check_alike
 from flaxattn.pipeline.text_sizes import sides
+from flaxattn.pipeline.tokenize_texts import TOGETHER, TextError, groups_of
 from flaxattn.pretrained import model_inputs as inputs
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.pretrained.readings import TokenizedTexts, joined
@@ -41,22 +42,6 @@ _MANY_TOKENS = 16384  # on accelerators
 _COMPILING = {"cpu": 5e10}
 _MUCH_COMPILING = 1e14  # accelerators
 _WINDOW = 4096  # texts that `extract` sorts by length together
-
-
-class Texts(NamedTuple):
-    """The texts of a shard.
-
-    Attributes:
-        texts: At least one.
-        text_b: The second text, or the target, of each.
-        first: Number of the first one in errors; by default they are counted through all shards.
-        places: Where each one stands, for errors about many.
-    """
-
-    texts: Sequence[str]
-    text_b: Sequence[str] | None = None
-    first: int | None = None
-    places: Sequence[str] | None = None
 
 
 class ExtractedTexts(NamedTuple):
@@ -156,10 +141,7 @@ def extract(
         workers=workers,
     )
     _check_sequences(texts, text_b)
-    windows = (
-        Texts(texts[i : i + _WINDOW], None if text_b is None else text_b[i : i + _WINDOW])
-        for i in range(0, len(texts), _WINDOW)
-    )
+    windows = groups_of(plain_texts(texts, text_b), _WINDOW)
     found: list[Trace] = []
     for (shard,) in extract_shards([model], windows, options):
         found += shard.traces
@@ -169,7 +151,7 @@ def extract(
 
 
 def extract_shards(
-    models: Sequence[Pretrained], shards: Iterable[Texts], options: Options
+    models: Sequence[Pretrained], shards: Iterable[Sequence[Text]], options: Options
 ) -> Iterator[list[ExtractedTexts]]:
     """Trace texts with every model, shard by shard; the next shard is read meanwhile.
 
@@ -178,28 +160,26 @@ def extract_shards(
 
     Args:
         models: At least one; several of one configuration run as one, by `vmap`.
-        shards: Taken from a shard ahead.
+        shards: Texts of each, at least one; taken from a shard ahead.
         options: What is kept.
 
     Yields:
-        A shard per model, in the order of the models. Texts are numbered through all shards in
-        errors.
+        A shard per model, in the order of the models.
 
     Raises:
         InputError: As `extract`, like the others; and for models that differ in more than their
             parameters.
     """
     engine = _Engine(models, options)
-    spans: collections.deque[tuple[int, int]] = collections.deque()
-    with Ahead(models[0], options.workers) as ahead:
-        rows = ahead.read(_all_chunks(shards, options.truncate, spans))
-        held: list[TokenizedTexts] = []
-        for some in rows:
-            held += some
-            while spans and len(held) >= spans[0][1]:
-                first, size = spans.popleft()
-                yield engine.shard(held[:size], first)
-                held = held[size:]
+    waiting: collections.deque[Sequence[Text]] = collections.deque()
+    with Ahead(models[0], options.workers, truncate=options.truncate) as ahead:
+        rows: list[TokenizedTexts] = []
+        for some in ahead.read(_groups(shards, waiting)):
+            rows += some
+            while waiting and len(rows) >= len(waiting[0]):
+                texts = waiting.popleft()
+                yield engine.shard(texts, rows[: len(texts)])
+                rows = rows[len(texts) :]
 
 
 def extract_models(
@@ -223,7 +203,8 @@ def extract_models(
         InputError: As `extract`; and for models that differ in more than their parameters.
     """
     _check_sequences(texts, text_b)
-    shards = extract_shards([*models.values()], [Texts(texts, text_b)], Options(**options))
+    whole = [plain_texts(texts, text_b)]
+    shards = extract_shards([*models.values()], whole, Options(**options))
     (found,) = shards if len(texts) else ([ExtractedTexts([], None) for _ in models],)
     return {name: shard.traces for name, shard in zip(models, found, strict=True)}
 
@@ -256,15 +237,15 @@ class _Engine:
         )
         self._room = room_for(models, capture, self._step.parts, options.batch_tokens)
 
-    def shard(self, rows: Sequence[TokenizedTexts], first: int) -> list[ExtractedTexts]:
-        """Trace rows with each model; the first row is text number `first`."""
+    def shard(self, texts: Sequence[Text], rows: Sequence[TokenizedTexts]) -> list[ExtractedTexts]:
+        """Trace texts with each model."""
         model = self._models[0]
         rows = with_targets(self._models, rows, self._options.settings, self._room.tokens)
-        for number, row in enumerate(rows, first):
+        for text, row in zip(texts, rows, strict=True):
             try:
                 inputs.check_window(self._options.capture, min(row.lengths))
             except InputError as error:
-                raise TextError(number, f"text is too short\n{error}") from None
+                raise TextError(text.index, f"text is too short\n{error}") from None
         lengths = [row.lengths for row in rows]
         batches = planned(lengths, model.limit, self._room, self._options.widths)
         kinds = self._options.reduce
@@ -344,18 +325,15 @@ def _row(seen: AttentionRecord, place: slice) -> AttentionRecord:
     return seen.map(lambda _, array: array[:, place])
 
 
-def _all_chunks(
-    shards: Iterable[Texts], truncate: bool, spans: collections.deque[tuple[int, int]]
-) -> Iterator[Chunk]:
-    """Chunks of all shards, none of which is of two; first number and size of each as it begins."""
-    following = 0
-    for texts, text_b, told, places in shards:
+def _groups(
+    shards: Iterable[Sequence[Text]], waiting: collections.deque[Sequence[Text]]
+) -> Iterator[list[Text]]:
+    """Texts to tokenize together, none of two shards; `waiting` gets each shard as it begins."""
+    for texts in shards:
         if not len(texts):
             raise InputError("a shard has no texts\nleave it out")
-        first = following if told is None else told
-        spans.append((first, len(texts)))
-        yield from chunks(texts, text_b, truncate, first, places)
-        following = first + len(texts)
+        waiting.append(texts)
+        yield from groups_of(texts, TOGETHER)
 
 
 def _check_sequences(texts: Sequence[str], text_b: Sequence[str] | None) -> None:

@@ -4,15 +4,18 @@
 
 import collections
 import dataclasses
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from flaxattn.corpus.bad_rows import BadRows, Problem
+from flaxattn.corpus.bad_rows import Problem
 from flaxattn.corpus.dependency_trees import NO_GOVERNOR, Sentence
+from flaxattn.corpus.texts import Text
 from flaxattn.errors import InputError
-from flaxattn.pipeline.chunks import TOGETHER, Chunk, TextError, read_chunk
+from flaxattn.pipeline.reading_options import DEFAULTS, ReadingOptions
+from flaxattn.pipeline.tokenize_texts import TOGETHER, groups_of, tokenize_each
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.pretrained.readings import TokenizedTexts
 from flaxattn.text.position_labels import Arc, PositionLabels, labels_of
@@ -24,55 +27,25 @@ LONGEST = 1 << 30
 """Positions that no text has."""
 
 
-class Subject(NamedTuple):
-    """A text that heads are scored on.
-
-    Attributes:
-        name: What it is called in errors; draws follow from it.
-        text: As it is written.
-        text_b: The second text of a pair.
-        sentence: The tree over the text, of which `text` is the text.
-        file: Where it stands.
-        line: In that file, from 1.
-    """
-
-    name: str
-    text: str
-    text_b: str | None = None
-    sentence: Sentence | None = None
-    file: str = ""
-    line: int = 0
-
-
 class LabelledText(NamedTuple):
     """A text as the model takes it, the layout of its positions, and what it was read from."""
 
     reading: TokenizedTexts
     layout: PositionLabels
-    subject: Subject
-
-
-def subject_of(sentence: Sentence) -> Subject:
-    """A sentence with its tree as something to score heads on."""
-    return Subject(sentence.id, sentence.text, None, sentence, sentence.file, sentence.line)
+    text: Text
 
 
 def windows(
     model: Pretrained,
-    subjects: Iterable[Subject],
-    *,
-    truncate: bool = False,
-    lengths: tuple[int, int] | None = None,
-    bad: BadRows | None = None,
+    texts: Iterable[Text],
+    reading: ReadingOptions = DEFAULTS,
 ) -> Iterator[list[LabelledText]]:
     """Read texts, up to `WINDOW` at a time, in order.
 
     Args:
         model: With its tokenizer.
-        subjects: The texts, all of them pairs or none.
-        truncate: Whether texts over the model's limit are cut.
-        lengths: Fewest and most positions of texts that count, special tokens included.
-        bad: Receives texts that cannot be used; by default the first one raises.
+        texts: The texts, all of them pairs or none.
+        reading: How they are read, and which of them count.
 
     Yields:
         Texts that can be used, each window with at least one.
@@ -80,11 +53,10 @@ def windows(
     Raises:
         InputError: If only some texts are pairs; and as `bad` says.
     """
-    bad = BadRows() if bad is None else bad
-    low, high = lengths or (0, LONGEST)
+    low, high = reading.lengths or (0, LONGEST)
     window: list[LabelledText] = []
-    for chunk in _chunks(subjects):
-        found = read_subjects(model, chunk, truncate, bad)
+    for group in groups_of(itertools.islice(texts, reading.limit), TOGETHER):
+        found = label_texts(model, group, reading)
         window += [read for read in found if low <= len(read.layout) <= high]
         if len(window) + TOGETHER > WINDOW:
             yield window
@@ -111,65 +83,37 @@ def with_rare(layouts: Sequence[PositionLabels]) -> list[PositionLabels]:
     return found
 
 
-def _chunks(subjects: Iterable[Subject]) -> Iterator[list[Subject]]:
-    chunk: list[Subject] = []
-    for subject in subjects:
-        chunk.append(subject)
-        if len(chunk) == TOGETHER:
-            yield chunk
-            chunk = []
-    if chunk:
-        yield chunk
-
-
-def read_subjects(
-    model: Pretrained, chunk: Sequence[Subject], truncate: bool, bad: BadRows
+def label_texts(
+    model: Pretrained, texts: Sequence[Text], options: ReadingOptions
 ) -> list[LabelledText]:
     """Tokenize some texts and label their positions.
 
     Args:
         model: With its tokenizer.
-        chunk: A few texts, all of them pairs or none.
-        truncate: Whether texts over the model's limit are cut.
-        bad: Takes those that it cannot read, which are left out.
+        texts: A few, all of them pairs or none.
+        options: How they are read.
 
     Raises:
         InputError: If only some are pairs; and as `bad` says.
     """
-    pairs = [subject.text_b is not None for subject in chunk]
+    pairs = [text.text_b is not None for text in texts]
     if any(pairs) and not all(pairs):
-        missing = chunk[pairs.index(False)]
+        missing = texts[pairs.index(False)]
         raise InputError(
-            f"text {missing.name!r} has no second text, and others have one\n"
+            f"text {missing.id!r} has no second text, and others have one\n"
             "give every text its second, or none"
         )
-    rows: list[tuple[Subject, TokenizedTexts]] = []
-    try:
-        rows += zip(chunk, read_chunk(model, _chunk(chunk, truncate)), strict=True)
-    except TextError:
-        for subject in chunk:
-            try:
-                rows.append((subject, read_chunk(model, _chunk([subject], truncate))[0]))
-            except TextError as error:
-                told = error.problem.splitlines()[0]
-                code = "too-many-tokens" if "too long" in told else "empty"
-                bad.report(Problem(subject.file, subject.line, "", code, told))
     found = []
-    for subject, reading in rows:
-        layout = labels_of(reading.told, tokens=reading.given["input_ids"][0], name=subject.name)
-        if subject.sentence is not None:
-            tree = _on_tree(model, subject.sentence, reading, layout)
+    for text, reading in tokenize_each(model, texts, options.truncate, options.problems):
+        layout = labels_of(reading.told, tokens=reading.given["input_ids"][0], name=text.id)
+        if text.sentence is not None:
+            tree = _on_tree(model, text.sentence, reading, layout)
             if isinstance(tree, Problem):
-                bad.report(tree)
+                options.problems.report(tree)
                 continue
             layout = tree
-        found.append(LabelledText(reading, layout, subject))
+        found.append(LabelledText(reading, layout, text))
     return found
-
-
-def _chunk(subjects: Sequence[Subject], truncate: bool) -> Chunk:
-    seconds = [subject.text_b for subject in subjects if subject.text_b is not None]
-    return Chunk(0, [subject.text for subject in subjects], seconds or None, truncate)
 
 
 def _on_tree(

@@ -4,7 +4,7 @@
 
 A worker that dies, fails or says nothing for too long ends the work with an error that names its
 texts; nothing waits forever. Each process is served by a thread of its own, so that it is known at
-any time which texts it has. What a text becomes is decided in `chunks`.
+any time which texts it has. How a text is tokenized is decided in `tokenize_texts`.
 """
 
 import collections
@@ -18,31 +18,40 @@ from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import Any, Self
 
+from flaxattn.corpus.texts import Text
 from flaxattn.errors import UnavailableError
-from flaxattn.pipeline.chunks import Chunk, TextError, read_chunk
+from flaxattn.pipeline.tokenize_texts import TextError, describe_range, tokenize
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.pretrained.readings import TokenizedTexts
 
 PATIENCE = 50.0  # seconds that a worker may be silent; with its end and the message under 60
-_DEPTH = 64  # chunks that are read ahead
+_DEPTH = 64  # groups of texts that are read ahead
 
 
 class Ahead:
-    """Reads chunks of texts in order, some of them ahead.
+    """Tokenizes groups of texts in order, some of them ahead.
 
     A context manager: leaving it ends the workers.
 
     Args:
         model: Whose tokenizer reads.
         workers: Processes; 0 reads in a thread of this one.
-        patience: Seconds that a process may take for one chunk.
+        truncate: Whether texts over the model's limit are cut.
+        patience: Seconds that a process may take for one group.
     """
 
-    def __init__(self, model: Pretrained, workers: int = 0, patience: float = PATIENCE) -> None:
+    def __init__(
+        self,
+        model: Pretrained,
+        workers: int = 0,
+        *,
+        truncate: bool = False,
+        patience: float = PATIENCE,
+    ) -> None:
         # A reader needs no parameters, so none are sent to a process.
         nothing: Any = None
         self._model = dataclasses.replace(model, module=nothing, params=nothing)
-        self._workers, self._patience = workers, patience
+        self._workers, self._truncate, self._patience = workers, truncate, patience
         self._pool = ThreadPoolExecutor(max(workers, 1), thread_name_prefix="flaxattn-read")
         self._mine = threading.local()
         self._processes: list[_Process] = []
@@ -60,78 +69,79 @@ class Ahead:
             process.end()
         self._pool.shutdown(wait=True, cancel_futures=True)
 
-    def read(self, chunks: Iterable[Chunk]) -> Iterator[list[TokenizedTexts]]:
-        """The rows of each chunk, in order.
+    def read(self, groups: Iterable[list[Text]]) -> Iterator[list[TokenizedTexts]]:
+        """The rows of each group of texts, in order.
 
         Args:
-            chunks: Taken from as far ahead as is read.
+            groups: Taken from as far ahead as is read.
 
         Raises:
             TextError: Naming a text that cannot be read.
             UnavailableError: A worker died or hung; its texts are named.
         """
         waiting: collections.deque[Future[list[TokenizedTexts]]] = collections.deque()
-        rest = iter(chunks)
+        rest = iter(groups)
         while True:
-            for chunk in itertools.islice(rest, _DEPTH - len(waiting)):
-                waiting.append(self._pool.submit(self._one, chunk))
+            for texts in itertools.islice(rest, _DEPTH - len(waiting)):
+                waiting.append(self._pool.submit(self._one, texts))
             if not waiting:
                 return
             yield waiting.popleft().result()
 
-    def _one(self, chunk: Chunk) -> list[TokenizedTexts]:
+    def _one(self, texts: list[Text]) -> list[TokenizedTexts]:
         if not self._workers:
-            return read_chunk(self._model, chunk)
+            return tokenize(self._model, texts, self._truncate)
         if not hasattr(self._mine, "process"):
-            self._mine.process = _Process(self._model, self._patience)
+            self._mine.process = _Process(self._model, self._truncate, self._patience)
             self._processes.append(self._mine.process)
-        return self._mine.process.read(chunk)
+        return self._mine.process.read(texts)
 
 
 class _Process:
     """A worker process, and the end of its pipe that is here."""
 
-    def __init__(self, model: Pretrained, patience: float) -> None:
+    def __init__(self, model: Pretrained, truncate: bool, patience: float) -> None:
         context = multiprocessing.get_context("spawn")
         self._here, there = context.Pipe()
         self._patience, self._started = patience, False
-        self._process = context.Process(target=_serve, args=(there, model), daemon=True)
+        self._process = context.Process(target=_serve, args=(there, model, truncate), daemon=True)
         self._process.start()
         there.close()
 
-    def read(self, chunk: Chunk) -> list[TokenizedTexts]:
+    def read(self, texts: list[Text]) -> list[TokenizedTexts]:
         if not self._started:
-            self._answer(chunk, "starting, before it read")
+            self._answer(texts, "starting, before it read")
             self._started = True
-        self._send(chunk)
-        rows, problem = self._answer(chunk, "reading")
+        self._send(texts)
+        rows, problem = self._answer(texts, "reading")
         if problem is not None:
             raise TextError(*problem)
         return rows
 
-    def _send(self, chunk: Chunk) -> None:
+    def _send(self, texts: list[Text]) -> None:
         try:
-            self._here.send(chunk)
+            self._here.send(texts)
         except OSError as error:
-            raise self._lost(chunk, "before it read") from error
+            raise self._lost(texts, "before it read") from error
 
-    def _answer(self, chunk: Chunk, doing: str) -> Any:
+    def _answer(self, texts: list[Text], doing: str) -> Any:
         try:
             if not self._here.poll(self._patience):
                 self.end()
                 raise UnavailableError(
                     f"a worker process said nothing for {self._patience:.0f} s while {doing} "
-                    f"{chunk}\nit was ended; nothing of these texts was computed\n"
+                    f"{describe_range(texts)}\nit was ended; nothing of these texts was computed\n"
                     "look at these texts, or read without processes: workers=0"
                 )
             return self._here.recv()
         except (EOFError, OSError) as error:
-            raise self._lost(chunk, doing) from error
+            raise self._lost(texts, doing) from error
 
-    def _lost(self, chunk: Chunk, doing: str) -> UnavailableError:
+    def _lost(self, texts: list[Text], doing: str) -> UnavailableError:
         self._process.join(5)
         return UnavailableError(
-            f"a worker process died while {doing} {chunk} (exit code {self._process.exitcode})\n"
+            f"a worker process died while {doing} {describe_range(texts)} "
+            f"(exit code {self._process.exitcode})\n"
             "it was killed, ran out of memory, or your script starts work when it is imported\n"
             'put that under if __name__ == "__main__":, or read without processes: workers=0'
         )
@@ -142,22 +152,22 @@ class _Process:
         self._process.join(5)
 
 
-def _serve(pipe: Connection, model: Pretrained) -> None:
-    """Read chunks until the other end is closed; runs in a process of its own."""
+def _serve(pipe: Connection, model: Pretrained, truncate: bool) -> None:
+    """Tokenize groups of texts until the other end is closed; runs in a process of its own."""
     import jax
 
     jax.config.update("jax_platforms", "cpu")  # the accelerator belongs to the other process
     pipe.send(None)
     while True:
         try:
-            chunk = pipe.recv()
+            texts = pipe.recv()
         except (EOFError, KeyboardInterrupt):
             return
         try:
-            answer: tuple[Any, Any] = read_chunk(model, chunk), None
+            answer: tuple[Any, Any] = tokenize(model, texts, truncate), None
         except TextError as error:
             answer = None, (error.number, error.problem)
         except Exception as error:
-            told = f"text cannot be read with those after it\n{type(error).__name__}: {error}"
-            answer = None, (chunk.first, told)
+            problem = f"text cannot be read with those after it\n{type(error).__name__}: {error}"
+            answer = None, (texts[0].index, problem)
         pipe.send(answer)

@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Options of every function that reads texts and runs a model over them: `ReadingOptions`."""
 
+import dataclasses
 from collections.abc import Callable
-from typing import NamedTuple, Self
+from typing import Self
 
 from flaxattn.corpus.bad_rows import BadRows
 
-Watch = Callable[[str, int], None]
+Watch = Callable[[str, int], object]
 """Receives the name of a stage, and how many more texts, or epochs, it has finished."""
 
 
@@ -15,22 +16,38 @@ def _ignore(stage: str, count: int) -> None:
     """Report progress to nobody."""
 
 
-class ReadingOptions(NamedTuple):
-    """Options for reading texts.
+@dataclasses.dataclass(frozen=True)
+class ReadingOptions:
+    """Options for reading texts, and for choosing those that count.
 
     Attributes:
         truncate: Whether texts over the model's limit are cut; words beyond it count nowhere.
-        bad: Receives the texts that cannot be used; None raises at the first one.
-        batch_tokens: Number of positions in a batch, padding included.
+        bad: Receives the texts that cannot be used: over the limit, or with a word that the
+            tokenizer makes no token of; None raises at the first one.
+        batch_tokens: Number of positions in a batch, padding included; None for the default of the
+            device.
         watch: Receives progress.
+        limit: Largest number of texts; None for all.
+        lengths: Fewest and most positions of texts that count, special tokens included: scores
+            compare best on texts of like lengths.
     """
 
     truncate: bool = False
     bad: BadRows | None = None
     batch_tokens: int | None = None
     watch: Watch = _ignore
+    limit: int | None = None
+    lengths: tuple[int, int] | None = None
+
+    @property
+    def problems(self) -> BadRows:
+        """Receiver of texts that cannot be used, in any case."""
+        return BadRows() if self.bad is None else self.bad
 
     @property
     def again(self) -> Self:
         """The same options for a second pass, in which bad texts are skipped without a report."""
-        return self._replace(bad=BadRows("skip"))
+        return dataclasses.replace(self, bad=BadRows("skip"))
+
+
+DEFAULTS = ReadingOptions()

@@ -6,16 +6,16 @@ Sentences are read as for scores of heads; what probes make of the maps is in `f
 """
 
 import collections
-import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
-from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.corpus.dependency_trees import Sentence
+from flaxattn.corpus.texts import Text, annotated_text
 from flaxattn.errors import InputError
 from flaxattn.kernels.contract import Capture
-from flaxattn.pipeline.chunks import TOGETHER
-from flaxattn.pipeline.extraction import Options, Texts, extract_shards
-from flaxattn.pipeline.labelled_texts import LabelledText, Subject, read_subjects, subject_of
+from flaxattn.pipeline.extraction import Options, extract_shards
+from flaxattn.pipeline.labelled_texts import LabelledText, label_texts
+from flaxattn.pipeline.reading_options import DEFAULTS, ReadingOptions
+from flaxattn.pipeline.tokenize_texts import TOGETHER, groups_of
 from flaxattn.pretrained.pretrained_bert import PretrainedBert
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.probes.word_maps import WordMaps, word_maps_of
@@ -28,11 +28,7 @@ _WINDOW = 4 * TOGETHER  # sentences whose maps between pieces are in memory
 def word_maps(
     model: Pretrained,
     sentences: Iterable[Sentence],
-    *,
-    truncate: bool = False,
-    bad: BadRows | None = None,
-    batch_tokens: int | None = None,
-    watch: Callable[[int], object] = lambda count: None,
+    reading: ReadingOptions = DEFAULTS,
 ) -> Iterator[WordMaps]:
     """Attention between the words of sentences, in order.
 
@@ -41,11 +37,7 @@ def word_maps(
     Args:
         model: A BERT with its tokenizer.
         sentences: With their trees.
-        truncate: Whether sentences over the model's limit are cut; words beyond are left out.
-        bad: Takes sentences that cannot be used: over the limit, or with a word that the tokenizer
-            leaves nothing of. Default: the first one raises.
-        batch_tokens: Positions of a batch, padding counted.
-        watch: Told how many sentences were computed.
+        reading: How they are read.
 
     Yields:
         Maps of a sentence.
@@ -58,58 +50,45 @@ def word_maps(
         raise InputError(
             f"probes read the attention of encoders; {model.name!r} is none\nname a BERT"
         )
-    bad = BadRows() if bad is None else bad
-    subjects = map(subject_of, sentences)
-    for read, seen in whole_maps(model, subjects, truncate, bad, batch_tokens, watch):
+    for read, seen in whole_maps(model, map(annotated_text, sentences), reading):
         weights = layer_weights(seen, seen.layers)
         yield word_maps_of(weights, read.layout, seen.layers, seen.heads)
 
 
 def whole_maps(
-    model: PretrainedBert,
-    subjects: Iterable[Subject],
-    truncate: bool,
-    bad: BadRows,
-    batch_tokens: int | None,
-    watch: Callable[[int], object],
+    model: PretrainedBert, texts: Iterable[Text], reading: ReadingOptions
 ) -> Iterator[tuple[LabelledText, AttentionRecord]]:
-    """Attention between the pieces of texts, in order; arguments as for `word_maps`.
+    """Attention between the tokens of texts, in order.
 
     Args:
         model: A BERT with its tokenizer.
-        subjects: The texts.
-        truncate: Whether those over the limit are cut.
-        bad: Takes those that cannot be used.
-        batch_tokens: Positions of a batch.
-        watch: Told how many were computed.
+        texts: The texts.
+        reading: How they are read.
 
     Yields:
         What was read, and what attention saw of it.
     """
     held: collections.deque[list[LabelledText]] = collections.deque()
-    options = Options(capture=Capture(weights=True), truncate=truncate, batch_tokens=batch_tokens)
-    texts = _texts(model, subjects, truncate, bad, held)
-    for (shard,) in extract_shards([model], texts, options):
+    maps, tokens = Capture(weights=True), reading.batch_tokens
+    options = Options(capture=maps, truncate=reading.truncate, batch_tokens=tokens)
+    for (shard,) in extract_shards([model], _labelled(model, texts, reading, held), options):
         read = held.popleft()
         for found, trace in zip(read, shard.traces, strict=True):
             assert trace.encoder is not None
             yield found, trace.encoder
-        watch(len(read))
+        reading.watch("reading heads", len(read))
 
 
-def _texts(
+def _labelled(
     model: PretrainedBert,
-    subjects: Iterable[Subject],
-    truncate: bool,
-    bad: BadRows,
+    texts: Iterable[Text],
+    reading: ReadingOptions,
     held: collections.deque[list[LabelledText]],
-) -> Iterator[Texts]:
-    """The texts that can be read, window by window; what was read is put aside."""
-    rest = iter(subjects)
-    while some := list(itertools.islice(rest, _WINDOW)):
-        read: list[LabelledText] = []
-        for start in range(0, len(some), TOGETHER):
-            read += read_subjects(model, some[start : start + TOGETHER], truncate, bad)
+) -> Iterator[list[Text]]:
+    """The texts that can be read, window by window; `held` gets them with their labels."""
+    for window in groups_of(texts, _WINDOW):
+        groups = groups_of(window, TOGETHER)
+        read = [one for g in groups for one in label_texts(model, g, reading)]
         if read:
             held.append(read)
-            yield Texts([found.reading.told.texts[0][0] for found in read])
+            yield [one.text for one in read]

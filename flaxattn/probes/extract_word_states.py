@@ -6,8 +6,7 @@ Pieces become words on the device; what probes make of the vectors is in `flaxat
 """
 
 import functools
-import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -16,15 +15,16 @@ import numpy as np
 from flax import linen as nn
 from jaxtyping import Array, Float
 
-from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.corpus.dependency_trees import Sentence
+from flaxattn.corpus.texts import annotated_text
 from flaxattn.kernels.contract import NOTHING
 from flaxattn.pipeline.batch_loop import each_batch
 from flaxattn.pipeline.batches import Batch, planned
-from flaxattn.pipeline.chunks import TOGETHER
 from flaxattn.pipeline.extraction import room_for
 from flaxattn.pipeline.hidden_states import arguments, fetched, state_number, states_of
-from flaxattn.pipeline.labelled_texts import LabelledText, read_subjects, subject_of
+from flaxattn.pipeline.labelled_texts import LabelledText, label_texts
+from flaxattn.pipeline.reading_options import DEFAULTS, ReadingOptions
+from flaxattn.pipeline.tokenize_texts import TOGETHER, groups_of
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.probes.word_states import Kept, WordStates, kept_words, word_states_of
 
@@ -35,11 +35,7 @@ def word_states(
     model: Pretrained,
     sentences: Iterable[Sentence],
     layers: Sequence[int] | None = None,
-    *,
-    truncate: bool = False,
-    bad: BadRows | None = None,
-    batch_tokens: int | None = None,
-    watch: Callable[[int], object] = lambda count: None,
+    reading: ReadingOptions = DEFAULTS,
 ) -> Iterator[WordStates]:
     """Hidden states of the words of sentences, in order; of the encoder in a seq2seq model.
 
@@ -53,11 +49,7 @@ def word_states(
         sentences: With their trees.
         layers: Hidden states as in Hugging Face's `hidden_states`: 0 for the embeddings, n for the
             output of the n-th layer, negative from the end. Default all of them.
-        truncate: Whether sentences over the model's limit are cut; words beyond are left out.
-        bad: Takes sentences that cannot be used: over the limit, or with a word that the tokenizer
-            leaves nothing of. Default: the first one raises.
-        batch_tokens: Positions of a batch, padding counted.
-        watch: Told how many sentences were computed.
+        reading: How they are read.
 
     Yields:
         Vectors of a sentence, float32.
@@ -66,18 +58,17 @@ def word_states(
         InputError: For a layer that the model has not, or a sentence that cannot be used.
         UnavailableError: If memory does not suffice for small batches.
     """
-    bad = BadRows() if bad is None else bad
     given = range(state_number(model, -1) + 1) if layers is None else layers
     chosen = tuple(sorted({state_number(model, layer) for layer in given}))
-    rest = map(subject_of, sentences)
-    while some := list(itertools.islice(rest, _WINDOW)):
-        read: list[LabelledText] = []
-        for start in range(0, len(some), TOGETHER):
-            read += read_subjects(model, some[start : start + TOGETHER], truncate, bad)
+    for window in groups_of(map(annotated_text, sentences), _WINDOW):
+        groups = groups_of(window, TOGETHER)
+        read = [one for g in groups for one in label_texts(model, g, reading)]
         kept = [kept_words(one.layout) for one in read]
-        for number, vectors in enumerate(_computed(model, read, kept, chosen, batch_tokens)):
+        for number, vectors in enumerate(
+            _computed(model, read, kept, chosen, reading.batch_tokens)
+        ):
             yield word_states_of(vectors, read[number].layout, kept[number], chosen)
-        watch(len(read))
+        reading.watch("reading hidden states", len(read))
 
 
 def _computed(

@@ -15,7 +15,7 @@ from flaxattn.corpus.coreference_documents import read_documents
 from flaxattn.corpus.mentions import Document
 from flaxattn.corpus.pronouns import Pronoun, read_pronouns
 from flaxattn.errors import InputError
-from flaxattn.pipeline.reading_options import ReadingOptions
+from flaxattn.pipeline.reading_options import DEFAULTS, ReadingOptions
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.probes.antecedents import antecedent_scores
 from flaxattn.probes.mention_maps import document_maps
@@ -52,7 +52,7 @@ def head_coreference(
     chosen_on: Texts | None = None,
     *,
     pooling: str = "sum",
-    reading: ReadingOptions | None = None,
+    reading: ReadingOptions = DEFAULTS,
 ) -> HeadCoreference:
     """Ask every head whom pronouns mean, or which mention another one of a document repeats.
 
@@ -74,7 +74,6 @@ def head_coreference(
         InputError: For a model that is no BERT, an unknown form, a text that cannot be used, or
             none in which a mention has a right candidate.
     """
-    reading = reading or ReadingOptions()
     other = None if chosen_on is None else _counted(model, chosen_on, form, pooling, reading)
     found = _counted(model, texts, form, pooling, reading)
     best = found[0].best(other and other[0])
@@ -87,26 +86,13 @@ def _counted(
     model: Pretrained, texts: Texts, form: str, pooling: str, reading: ReadingOptions
 ) -> tuple[Coreference, Coreference]:
     """Counts among mentions, and among all words."""
-    bad = BadRows() if reading.bad is None else reading.bad
+    bad = reading.problems
     found, among_words = Coreference(), Coreference()
     if form != DOCUMENTS:
-        scores = pronoun_maps(
-            model,
-            _pronouns(texts, form, bad),
-            pooling=pooling,
-            truncate=reading.truncate,
-            bad=bad,
-            batch_tokens=reading.batch_tokens,
-            watch=lambda count: reading.watch("reading heads", count),
-        )
+        pronouns = _pronouns(texts, form, bad)
+        scores = pronoun_maps(model, pronouns, pooling=pooling, reading=reading)
         return Coreference.of(scores), among_words
-    for maps in document_maps(
-        model,
-        _documents(texts, bad),
-        bad=bad,
-        batch_tokens=reading.batch_tokens,
-        watch=lambda count: reading.watch("reading heads", count),
-    ):
+    for maps in document_maps(model, _documents(texts, bad), reading=reading):
         for counts, everything in ((found, False), (among_words, True)):
             for item in antecedent_scores(*maps, among_words=everything):
                 counts.add(item)

@@ -5,13 +5,12 @@
 Sentences are read, and the model runs over them; what is measured then is in `flaxattn.measures`.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from flaxattn.corpus.bad_rows import BadRows
-from flaxattn.corpus.dependency_trees import Sentence, Trees, each_sentence
+from flaxattn.corpus.dependency_trees import Trees, each_sentence
 from flaxattn.errors import InputError
-from flaxattn.pipeline.reading_options import ReadingOptions
+from flaxattn.pipeline.reading_options import DEFAULTS, ReadingOptions
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.pretrained.untrained import untrained as without_training
 from flaxattn.probes.extract_word_maps import word_maps
@@ -28,54 +27,6 @@ from flaxattn.probes.structural_scores import (
 )
 from flaxattn.probes.word_maps import WordMaps
 from flaxattn.probes.word_states import WordStates
-
-
-class TreeReading(ReadingOptions):
-    """Options for reading sentences with trees."""
-
-    def sentences(self, trees: Trees) -> Iterator[Sentence]:
-        """Sentences one by one.
-
-        Args:
-            trees: Files or sentences.
-        """
-        return each_sentence(trees, BadRows() if self.bad is None else self.bad)
-
-    def maps(self, model: Pretrained, trees: Trees) -> Iterator[WordMaps]:
-        """Attention between words.
-
-        Args:
-            model: A BERT.
-            trees: Files or sentences.
-        """
-        return word_maps(
-            model,
-            self.sentences(trees),
-            truncate=self.truncate,
-            bad=self.bad,
-            batch_tokens=self.batch_tokens,
-            watch=lambda count: self.watch("reading heads", count),
-        )
-
-    def states(
-        self, model: Pretrained, trees: Trees, layers: Sequence[int] | None = None
-    ) -> Iterator[WordStates]:
-        """Hidden states of words.
-
-        Args:
-            model: Any.
-            trees: Files or sentences.
-            layers: See `word_states`.
-        """
-        return word_states(
-            model,
-            self.sentences(trees),
-            layers,
-            truncate=self.truncate,
-            bad=self.bad,
-            batch_tokens=self.batch_tokens,
-            watch=lambda count: self.watch("reading hidden states", count),
-        )
 
 
 class HeadProbe(NamedTuple):
@@ -100,7 +51,7 @@ def head_probe(
     untrained: bool = False,
     penalty: float = 1e-4,
     seed: int = 0,
-    reading: TreeReading | None = None,
+    reading: ReadingOptions = DEFAULTS,
     passing: Callable[[Iterable[WordMaps]], Iterable[WordMaps]] = iter,
 ) -> HeadProbe:
     """Ask every head for the governors of words, and all heads together for trees.
@@ -123,20 +74,23 @@ def head_probe(
         InputError: For a model that is no BERT, a sentence that cannot be used, no sentence with a
             relation, or `untrained` without `train`.
     """
-    reading = reading or TreeReading()
     if train is None:
         if untrained:
             raise InputError(
                 "untrained=True compares parsers, and there is none\ngive train=, other sentences"
             )
-        found = Dependencies.of(passing(reading.maps(model, trees)))
+        found = Dependencies.of(
+            passing(word_maps(model, each_sentence(trees, reading.problems), reading))
+        )
         return HeadProbe(found, _some(found.best()), None)
-    kinds = [[*reading.sentences(some)] for some in (train, trees)]
-    others, texts = [*reading.maps(model, kinds[0])], [*passing(reading.maps(model, kinds[1]))]
+    kinds = [[*each_sentence(some, reading.problems)] for some in (train, trees)]
+    others = [*word_maps(model, kinds[0], reading)]
+    texts = [*passing(word_maps(model, kinds[1], reading))]
     random = None
     if untrained:
         blind = without_training(model, seed)
-        random = [*reading.again.maps(blind, kinds[0])], [*reading.again.maps(blind, kinds[1])]
+        again = reading.again
+        random = [*word_maps(blind, kinds[0], again)], [*word_maps(blind, kinds[1], again)]
     judged = judge_parsing(others, texts, untrained=random, penalty=penalty, seed=seed)
     found = Dependencies.of(texts)
     return HeadProbe(found, _some(found.best(Dependencies.of(others))), judged)
@@ -156,7 +110,7 @@ def structural_probe(
     *,
     fitting: Fitting | None = None,
     untrained: bool = False,
-    reading: TreeReading | None = None,
+    reading: ReadingOptions = DEFAULTS,
 ) -> StructuralJudged:
     """Fit structural probes to hidden states (Hewitt & Manning 2019), and judge them.
 
@@ -178,13 +132,13 @@ def structural_probe(
     Raises:
         InputError: For a layer that the model has not, or a sentence that cannot be used.
     """
-    reading, fitting = reading or TreeReading(), fitting or Fitting()
-    kinds = [[*reading.sentences(some)] for some in (train, trees)]
-    others, texts = ([*reading.states(model, some, layers)] for some in kinds)
+    fitting = fitting or Fitting()
+    kinds = [[*each_sentence(some, reading.problems)] for some in (train, trees)]
+    others, texts = ([*word_states(model, some, layers, reading)] for some in kinds)
 
     def blind(layer: int) -> tuple[list[WordStates], list[WordStates]]:
         other = without_training(model, fitting.seed)
-        one, two = ([*reading.again.states(other, some, [layer])] for some in kinds)
+        one, two = ([*word_states(other, some, [layer], reading.again)] for some in kinds)
         return one, two
 
     return judge_structural(
@@ -201,7 +155,7 @@ def apply_probe(
     trees: Trees,
     probe: ParsingProbe | StructuralProbe,
     *,
-    reading: TreeReading | None = None,
+    reading: ReadingOptions = DEFAULTS,
 ) -> Attachment | StructuralScores:
     """Evaluate a fitted probe on other sentences.
 
@@ -217,13 +171,14 @@ def apply_probe(
     Raises:
         InputError: If the model has other heads or hidden states, or there is no sentence.
     """
-    reading = reading or TreeReading()
+    sentences = each_sentence(trees, reading.problems)
     if isinstance(probe, StructuralProbe):
-        scores = structural_scores(probe.metric, [*reading.states(model, trees, [probe.layer])])
+        states = [*word_states(model, sentences, [probe.layer], reading)]
+        scores = structural_scores(probe.metric, states)
         if not scores.sentences:
             raise InputError("no sentence to apply the probe to\nname files that hold sentences")
         return scores
-    found = attachment(probe.governors, reading.maps(model, trees))
+    found = attachment(probe.governors, word_maps(model, sentences, reading))
     if not found.words:
         raise InputError("no sentence to apply the probe to\nname files that hold sentences")
     return found

@@ -6,16 +6,17 @@ Which mention means which is decided in `flaxattn.measures`.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
-from flaxattn.corpus.bad_rows import BadRows, Problem
+from flaxattn.corpus.bad_rows import Problem
 from flaxattn.corpus.mentions import Document
+from flaxattn.corpus.texts import Text
 from flaxattn.errors import InputError
-from flaxattn.pipeline.labelled_texts import Subject
+from flaxattn.pipeline.reading_options import DEFAULTS, ReadingOptions
 from flaxattn.pretrained.pretrained_bert import PretrainedBert
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.probes.extract_word_maps import whole_maps
@@ -49,9 +50,7 @@ def document_maps(
     documents: Iterable[Document],
     *,
     positions: int = POSITIONS,
-    bad: BadRows | None = None,
-    batch_tokens: int | None = None,
-    watch: Callable[[int], object] = lambda count: None,
+    reading: ReadingOptions = DEFAULTS,
 ) -> Iterator[DocumentMaps]:
     """Attention between the words of documents, in order; each is read as far as there is room.
 
@@ -61,9 +60,7 @@ def document_maps(
         model: A BERT with its tokenizer.
         documents: With their mentions.
         positions: Most positions, special pieces counted; no more than the model takes.
-        bad: Takes documents that cannot be used. Default: the first one raises.
-        batch_tokens: Positions of a batch, padding counted.
-        watch: Told how many documents were computed.
+        reading: How they are read; documents are cut to `positions` in any case.
 
     Yields:
         Maps of a document: 4 L H W² bytes.
@@ -78,21 +75,20 @@ def document_maps(
         )
     if positions < 4:
         raise InputError(f"{positions} positions hold no two words\ngive 4 or more, such as 128")
-    bad = BadRows() if bad is None else bad
     waiting: dict[str, _Cut] = {}
 
-    def subjects() -> Iterator[Subject]:
+    def texts() -> Iterator[Text]:
         for number, document in enumerate(documents):
             cut = _cut(model, document, min(positions, model.limit))
             if isinstance(cut, Problem):
-                bad.report(cut)
+                reading.problems.report(cut)
                 continue
             name = f"{number} {document.id}"  # ids may repeat
             waiting[name] = cut
-            yield Subject(name, cut.document.text, None, None, document.file, document.line)
+            yield Text(0, name, cut.document.text, None, document.file, document.line)
 
-    for read, seen in whole_maps(model, subjects(), False, bad, batch_tokens, watch):
-        cut = waiting.pop(read.subject.name)
+    for read, seen in whole_maps(model, texts(), dataclasses.replace(reading, truncate=False)):
+        cut = waiting.pop(read.text.id)
         weights = layer_weights(seen, seen.layers)
         between = between_words(np.asarray(weights, np.float32), cut.pieces)[1]
         yield DocumentMaps(cut.document, between, seen.layers, seen.heads)

@@ -5,12 +5,14 @@
 Which candidate wins, and what that is worth, is decided in `flaxattn.probes.mention_resolution`.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
-from flaxattn.corpus.bad_rows import BadRows, Problem
+from flaxattn.corpus.bad_rows import Problem
 from flaxattn.corpus.pronouns import Pronoun
+from flaxattn.corpus.texts import Text
 from flaxattn.errors import InputError
-from flaxattn.pipeline.labelled_texts import LabelledText, Subject
+from flaxattn.pipeline.labelled_texts import LabelledText
+from flaxattn.pipeline.reading_options import DEFAULTS, ReadingOptions
 from flaxattn.pretrained.pretrained_bert import PretrainedBert
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.probes.extract_word_maps import whole_maps
@@ -24,10 +26,7 @@ def pronoun_maps(
     pronouns: Iterable[Pronoun],
     *,
     pooling: str = "sum",
-    truncate: bool = False,
-    bad: BadRows | None = None,
-    batch_tokens: int | None = None,
-    watch: Callable[[int], object] = lambda count: None,
+    reading: ReadingOptions = DEFAULTS,
 ) -> Iterator[MentionScores]:
     """Attention between pronouns and those whom they may mean, in order.
 
@@ -35,11 +34,7 @@ def pronoun_maps(
         model: A BERT with its tokenizer.
         pronouns: With their texts.
         pooling: See `coreference.pronoun_scores`.
-        truncate: Whether texts over the model's limit are cut; a pronoun that is cut off, or a
-            candidate, cannot be used.
-        bad: Takes pronouns that cannot be used. Default: the first one raises.
-        batch_tokens: Positions of a batch, padding counted.
-        watch: Told how many texts were computed.
+        reading: How texts are read; where a pronoun or a candidate is cut off, it cannot be used.
 
     Yields:
         Scores of a pronoun.
@@ -51,21 +46,20 @@ def pronoun_maps(
         raise InputError(
             f"probes read the attention of encoders; {model.name!r} is none\nname a BERT"
         )
-    bad = BadRows() if bad is None else bad
     waiting: dict[str, Pronoun] = {}
 
-    def subjects() -> Iterator[Subject]:
+    def texts() -> Iterator[Text]:
         for number, one in enumerate(pronouns):
             name = f"{number} {one.id}"  # ids may repeat
             waiting[name] = one
-            yield Subject(name, one.text, None, None, one.file, one.line)
+            yield Text(0, name, one.text, None, one.file, one.line)
 
-    for read, seen in whole_maps(model, subjects(), truncate, bad, batch_tokens, watch):
-        one = waiting.pop(read.subject.name)
+    for read, seen in whole_maps(model, texts(), reading):
+        one = waiting.pop(read.text.id)
         pronoun, *candidates = _places(model, one, read)
         if not pronoun or not all(candidates):
             told = f"the tokenizer leaves nothing of the pronoun {one.id!r}, or of a candidate"
-            bad.report(Problem(one.file, one.line, "", "no-pieces", told))
+            reading.problems.report(Problem(one.file, one.line, "", "no-pieces", told))
             continue
         yield pronoun_scores(
             layer_weights(seen, seen.layers),

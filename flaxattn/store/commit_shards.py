@@ -15,15 +15,16 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from flaxattn.corpus.safe_text import printable
+from flaxattn.corpus.texts import Text
 from flaxattn.errors import InputError
-from flaxattn.pipeline.chunks import TextError
 from flaxattn.pipeline.extraction import ExtractedTexts as Computed
-from flaxattn.pipeline.extraction import Options, Texts, extract_shards
+from flaxattn.pipeline.extraction import Options, extract_shards
+from flaxattn.pipeline.tokenize_texts import TextError
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.pretrained.pretrained_seq2seq import PretrainedSeq2Seq
 from flaxattn.store.job_plan import JobPlan
-from flaxattn.store.make_plan import Planned, shard_texts
-from flaxattn.store.shard_writer import Item, ShardReport, write_shard
+from flaxattn.store.make_plan import shard_texts
+from flaxattn.store.shard_writer import ShardReport, write_shard
 from flaxattn.store.store_layout import shard_folder
 
 
@@ -93,13 +94,14 @@ def commit_shards(
     """
     first = works[0]
     models = [dataclasses.replace(w.model, name=w.plan.model.name) for w in works]
-    members: dict[int, list[Planned]] = {}
+    members: dict[int, list[Text]] = {}
 
-    def given() -> Iterator[Texts]:
+    def given() -> Iterator[list[Text]]:
         for number in numbers:
             if any(work.lacks(number) for work in works):
-                members[number] = shard_texts(first.store, first.plan, number)
-                yield _texts(members[number], first.plan)
+                sized = shard_texts(first.store, first.plan, number)
+                members[number] = [text for text, _ in sized]
+                yield members[number]
 
     marks = [work.plan.sha256 for work in works]
     before: Future[list[ShardReport]] | None = None
@@ -109,29 +111,22 @@ def commit_shards(
             number = next(iter(members))
             if before is not None:
                 yield before.result()
-            planned = members.pop(number)
-            before = writer.submit(_write, works, marks, number, planned, computed)
+            texts = members.pop(number)
+            before = writer.submit(_write, works, marks, number, texts, computed)
             del computed
         if before is not None:
             yield before.result()
 
 
-def _texts(planned: Sequence[Planned], plan: JobPlan) -> Texts:
-    texts = [one.text for one in planned]
-    seconds = None if plan.columns.pair is None else [text.text_b or "" for text in texts]
-    places = [printable(f"{text.file}:{text.line}") for text in texts]
-    return Texts([text.text for text in texts], seconds, texts[0].index, places)
-
-
 def _named(
-    found: Iterator[list[Computed]], members: dict[int, list[Planned]]
+    found: Iterator[list[Computed]], members: dict[int, list[Text]]
 ) -> Iterator[list[Computed]]:
     """The same; a text that cannot be read is named by where it stands."""
     try:
         yield from found
     except TextError as error:
-        texts = (planned.text for some in members.values() for planned in some)
-        text = next(text for text in texts if text.index == error.number)
+        every = (text for texts in members.values() for text in texts)
+        text = next(text for text in every if text.index == error.number)
         where = f"{printable(text.file)}, line {text.line}"
         raise InputError(f"{where}: {error.problem}") from error
 
@@ -140,16 +135,13 @@ def _write(
     works: Sequence[StoreWork],
     marks: Sequence[str],
     number: int,
-    planned: Sequence[Planned],
+    texts: Sequence[Text],
     computed: Sequence[Computed],
 ) -> list[ShardReport]:
     reports = []
     for work, mark, shard in zip(works, marks, computed, strict=True):
         if work.lacks(number):
-            items = [
-                Item(text.index, text.id, text.file, text.line, trace)
-                for (text, _), trace in zip(planned, shard.traces, strict=True)
-            ]
+            items = list(zip(texts, shard.traces, strict=True))
             table = None if shard.reductions is None else shard.reductions.table()
             span = work.plan.shards[number]
             reports.append(write_shard(work.store, mark, number, span, items, table))

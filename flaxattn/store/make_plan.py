@@ -15,7 +15,7 @@ import operator
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from flaxattn.corpus.bad_rows import BadRows, Problem, excerpt
 from flaxattn.corpus.input_files import InputFile, fingerprint
@@ -31,16 +31,10 @@ _ASKED = b"flaxattn.asked"
 _CHARACTERS = 2**18  # tokenised together
 _ROWS = 1024
 _LONGEST_SHARD = 2**26  # characters
-_FIELDS = tuple(field.name for field in dataclasses.fields(Text))
+_FIELDS = ("index", "id", "text", "text_b", "file", "line")
 Bytes = Callable[[TextSize], int]
+Measured = tuple[Text, TextSize]
 Note = Callable[[int, int], object]
-
-
-class Planned(NamedTuple):
-    """A text of a plan, and how long it is for the model."""
-
-    text: Text
-    size: TextSize
 
 
 def prepare(
@@ -143,8 +137,8 @@ def make_plan(
     )
 
 
-def shard_texts(store: Path, plan: JobPlan, number: int) -> list[Planned]:
-    """The texts of a shard, in order.
+def shard_texts(store: Path, plan: JobPlan, number: int) -> list[Measured]:
+    """The texts of a shard, in order, and how long they are for the model.
 
     Args:
         store: the folder that `prepare` filled.
@@ -168,7 +162,10 @@ def shard_texts(store: Path, plan: JobPlan, number: int) -> list[Planned]:
     if [row["index"] for row in rows] != list(range(shard.start, shard.stop)):
         raise _unusable(path, f"shard {number} has other texts than the plan says")
     return [
-        Planned(Text(**{f: row[f] for f in _FIELDS}), TextSize(*(row[f] for f in TextSize._fields)))
+        (
+            Text(**{name: row[name] for name in _FIELDS}),
+            TextSize(*(row[n] for n in TextSize._fields)),
+        )
         for row in rows
     ]
 
@@ -201,7 +198,7 @@ def check_same(store: Path, found: JobPlan, asked: JobPlan) -> None:
 
 def _measured(
     asked: JobPlan, files: Sequence[InputFile], measure: Measure, bad: BadRows
-) -> Iterator[Planned]:
+) -> Iterator[Measured]:
     """Texts that the model can read, numbered."""
     paths = {file.name: str(file.path) for file in files}
     index = 0
@@ -212,7 +209,7 @@ def _measured(
             if problem := _unfit(asked, paths[text.file], text, size):
                 bad.report(problem)
             else:
-                yield Planned(dataclasses.replace(text, index=index), size)
+                yield dataclasses.replace(text, index=index), size
                 index += 1
 
 
@@ -245,38 +242,38 @@ def _groups(texts: Iterator[Text]) -> Iterator[list[Text]]:
 
 
 def _shards(
-    texts: Iterator[Planned], asked: JobPlan, bytes_of: Bytes
-) -> Iterator[tuple[ShardPlan, list[Planned]]]:
+    texts: Iterator[Measured], asked: JobPlan, bytes_of: Bytes
+) -> Iterator[tuple[ShardPlan, list[Measured]]]:
     """Texts of one shard after another: as many as fit."""
-    members: list[Planned] = []
+    members: list[Measured] = []
     tokens = used = length = 0
-    for planned in texts:
-        size, characters = bytes_of(planned.size), _length(planned.text)
+    for text, length_of in texts:
+        size, characters = bytes_of(length_of), _length(text)
         full = used + size > asked.settings.shard_bytes or length + characters > _LONGEST_SHARD
         if members and (full or len(members) == asked.settings.shard_texts):
             yield _shard(members, tokens, used), members
             members, tokens, used, length = [], 0, 0, 0
-        members.append(planned)
-        tokens += planned.size.source + planned.size.target
+        members.append((text, length_of))
+        tokens += length_of.source + length_of.target
         used, length = used + size, length + characters
     if members:
         yield _shard(members, tokens, used), members
 
 
-def _shard(members: Sequence[Planned], tokens: int, used: int) -> ShardPlan:
-    return ShardPlan(members[0].text.index, members[-1].text.index + 1, tokens, used)
+def _shard(members: Sequence[Measured], tokens: int, used: int) -> ShardPlan:
+    return ShardPlan(members[0][0].index, members[-1][0].index + 1, tokens, used)
 
 
 def _length(text: Text) -> int:
     return len(text.text) + len(text.text_b or "")
 
 
-def _drop(_: Sequence[Planned]) -> None:
+def _drop(_: Sequence[Measured]) -> None:
     """Keep nothing."""
 
 
 @contextmanager
-def _kept(path: Path, asked: JobPlan) -> Iterator[Callable[[Sequence[Planned]], None]]:
+def _kept(path: Path, asked: JobPlan) -> Iterator[Callable[[Sequence[Measured]], None]]:
     """A Parquet file that takes the texts of one shard after another."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -289,7 +286,7 @@ def _kept(path: Path, asked: JobPlan) -> Iterator[Callable[[Sequence[Planned]], 
     options: dict[str, Any] = {"compression": "zstd", "write_page_checksum": True}
     with pq.ParquetWriter(path, schema, **options) as writer:
 
-        def write(members: Sequence[Planned]) -> None:
+        def write(members: Sequence[Measured]) -> None:
             rows = zip(*((*values(text), *size) for text, size in members), strict=True)
             table = pa.table([list(column) for column in rows], schema=schema)
             writer.write_table(table, row_group_size=len(members))

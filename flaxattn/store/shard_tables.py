@@ -12,13 +12,14 @@ Reading is the task of `flaxattn.store.shard`; no file is opened here.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from jaxtyping import Shaped
 
+from flaxattn.corpus.texts import Text
 from flaxattn.errors import InputError
 from flaxattn.store.store_layout import OF_MAPS, TokenSides, places, rows_of
 from flaxattn.trace.record import FIELDS, AttentionRecord
@@ -42,22 +43,8 @@ _NO_MEAN = ("argmax", "topk_indices", "received")
 _GROUP = 2 << 20  # bytes that are read together, about
 
 
-class Item(NamedTuple):
-    """One text of a shard.
-
-    Attributes:
-        example: Its number in the corpus.
-        id: Its name there; any string, kept as data.
-        file: Where it came from.
-        line: Line or row in that file.
-        trace: Of this one text, without padding, with NumPy arrays.
-    """
-
-    example: int
-    id: str
-    file: str
-    line: int
-    trace: Trace
+Item = tuple[Text, Trace]
+"""A text of the corpus, and its trace: of it alone, without padding, with NumPy arrays."""
 
 
 def lengths(trace: Trace) -> dict[str, int]:
@@ -108,18 +95,18 @@ def check(items: Sequence[Item], start: int, stop: int) -> dict[str, Any]:
     Raises:
         InputError: If a text is missing, twice or out of order, or a trace cannot be stored.
     """
-    examples = [item.example for item in items]
+    examples = [text.index for text, _ in items]
     if examples != list(range(start, stop)) or not items:
         raise InputError(
             f"a shard of examples {start} to {stop - 1} was given {len(items)} texts: "
             f"{str(examples[:6]).rstrip(']')}{', …]' if len(items) > 6 else ']'}\n"
             "give each example once, in order"
         )
-    common = describe(items[0].trace)
-    for item in items:
-        if (wrong := _wrong(item.trace)) or describe(item.trace) != common:
+    common = describe(items[0][1])
+    for text, trace in items:
+        if (wrong := _wrong(trace)) or describe(trace) != common:
             raise InputError(
-                f"example {item.example} ({item.id!r}) cannot be stored: "
+                f"example {text.index} ({text.id!r}) cannot be stored: "
                 f"{wrong or 'it was captured otherwise than the first text of its shard'}\n"
                 "give traces of one text each, without padding, all of one capture"
             )
@@ -183,12 +170,12 @@ def map_shape(seen: AttentionRecord, where: TokenSides, size: dict[str, int]) ->
 
 def texts_table(items: Sequence[Item]) -> pa.Table:
     """The table of texts."""
-    traces = [item.trace for item in items]
+    traces = [trace for _, trace in items]
     columns: dict[str, Any] = {
-        "example": pa.array([item.example for item in items], pa.int64()),
-        "id": pa.array([_utf8(item.id) for item in items], pa.string()),
-        "file": pa.array([_utf8(item.file) for item in items], pa.string()),
-        "line": pa.array([item.line for item in items], pa.int64()),
+        "example": pa.array([text.index for text, _ in items], pa.int64()),
+        "id": pa.array([_utf8(text.id) for text, _ in items], pa.string()),
+        "file": pa.array([_utf8(text.file) for text, _ in items], pa.string()),
+        "line": pa.array([text.line for text, _ in items], pa.int64()),
     }
     texts = [tuple(trace.texts[0]) if trace.texts else () for trace in traces]
     for place, name in enumerate(("text", "text_b")):
@@ -237,12 +224,12 @@ def tokens_table(items: Sequence[Item]) -> pa.Table:
         name: []
         for name in ("example", "position", "token", "written", "word", "segment", "special")
     }
-    for item in items:
-        for kind, size in lengths(item.trace).items():
+    for text, trace in items:
+        for kind, size in lengths(trace).items():
             kinds += [kind] * size
-            columns["example"] += [item.example] * size
+            columns["example"] += [text.index] * size
             columns["position"] += range(size)
-            for name, values in _beside(item.trace, kind).items():
+            for name, values in _beside(trace, kind).items():
                 columns[name] += [None] * size if values is None else values
     types = [pa.int64(), pa.int32(), pa.string(), pa.string(), pa.int32(), pa.int32(), pa.bool_()]
     made = {
@@ -251,7 +238,7 @@ def tokens_table(items: Sequence[Item]) -> pa.Table:
     }
     sides = pa.array(kinds, pa.string()).dictionary_encode()
     table = pa.table({"example": made.pop("example"), "side": sides, **made})
-    for side, said in describe(items[0].trace)["sides"].items():
+    for side, said in describe(items[0][1])["sides"].items():
         for name in said["stats"]:
             table = table.append_column(f"{side}.{name}", _statistic(items, side, name, kinds))
     return table
@@ -276,9 +263,9 @@ def _beside(trace: Trace, kind: str) -> dict[str, Any]:
 
 def _statistic(items: Sequence[Item], side: str, name: str, kinds: list[str]) -> pa.Array:
     """A statistic's column: a list over layers, heads and R at the tokens it is of."""
-    with_target = "target" in lengths(items[0].trace)
+    with_target = "target" in lengths(items[0][1])
     own = np.array(kinds) == rows_of(name, places(side, with_target))
-    rows = [_rows(getattr(item.trace, side).stats[name]) for item in items]
+    rows = [_rows(getattr(trace, side).stats[name]) for _, trace in items]
     values = np.zeros((len(own), rows[0].shape[1]), rows[0].dtype)
     values[own] = np.concatenate(rows)
     flat = pa.array(values.reshape(-1))
@@ -295,17 +282,17 @@ def _rows(statistic: Any) -> Shaped[np.ndarray, "Q width"]:
 def heads_table(items: Sequence[Item]) -> pa.Table | None:
     """The table of heads; None where no statistic has a mean."""
     parts = []
-    for side, seen in items[0].trace.sides.items():
+    for side, seen in items[0][1].sides.items():
         names = [name for name in seen.stats if name not in _NO_MEAN]
         heads = [(layer, head) for layer in seen.layers for head in seen.heads]
         columns: dict[str, Any] = {
-            "example": np.repeat([item.example for item in items], len(heads)),
+            "example": np.repeat([text.index for text, _ in items], len(heads)),
             "side": pa.array([side] * len(items) * len(heads)).dictionary_encode(),
             "layer": np.tile(np.array([layer for layer, _ in heads], np.int32), len(items)),
             "head": np.tile(np.array([head for _, head in heads], np.int32), len(items)),
         }
         for name in names:
-            arrays = [np.asarray(getattr(item.trace, side).stats[name])[:, 0] for item in items]
+            arrays = [np.asarray(getattr(t, side).stats[name])[:, 0] for _, t in items]
             means = np.stack([a.mean(axis=2, dtype=np.float64) for a in arrays])
             flat = means.astype(np.float32).reshape(len(items) * len(heads), -1)
             many = means.ndim > 3  # the R of topk
@@ -319,10 +306,10 @@ def heads_table(items: Sequence[Item]) -> pa.Table | None:
 
 def arrays(items: Sequence[Item]) -> Iterator[tuple[str, Shaped[np.ndarray, "L H N *rest"]]]:
     """The arrays of a shard, one at a time, each with its name."""
-    for side, seen in items[0].trace.sides.items():
+    for side, seen in items[0][1].sides.items():
         for name in FIELDS:
             if getattr(seen, name) is not None:
-                parts = [np.asarray(getattr(getattr(i.trace, side), name))[:, 0] for i in items]
+                parts = [np.asarray(getattr(getattr(t, side), name))[:, 0] for _, t in items]
                 yield f"{side}.{name}", _joined(parts, name)
 
 

@@ -14,6 +14,7 @@ from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.corpus.dependency_trees import read_sentences
 from flaxattn.errors import InputError
 from flaxattn.files import sha256_of
+from flaxattn.pipeline.reading_options import ReadingOptions
 from flaxattn.pretrained.untrained import untrained
 from flaxattn.probes.extract_word_maps import word_maps
 from flaxattn.probes.governor_probe import Dependencies
@@ -63,7 +64,9 @@ def probe(run):
 def test_maps_between_words_are_those_of_the_model(bert, folder):
     sentences = list(read_sentences([folder / "a.conllu"], BadRows()))
     seen = []
-    found = list(word_maps(bert, sentences, watch=seen.append))
+    found = list(
+        word_maps(bert, sentences, ReadingOptions(watch=lambda _, count: seen.append(count)))
+    )
     assert seen == [8] and [words.name for words in found] == [s.id for s in sentences]
     for sentence, words in zip(sentences, found, strict=True):
         weights = np.asarray(bert.trace(sentence.text).encoder.weights)[:, 0]

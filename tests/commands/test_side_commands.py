@@ -66,7 +66,7 @@ def test_stats_of_cross_attention_with_a_map_of_its_heads(run, tmp_path):
     likeness = said["likeness"]
     assert said["side"] == "cross" and likeness["texts"] == 4
     assert sorted(itertools.chain(*likeness["groups"])) == ["0.0", "0.1", "0.2", "0.3"]
-    assert 0 <= likeness["map_stress"] < 1
+    assert 0 <= likeness["stress_of_the_map"] < 1
     assert all(0 <= value <= 1 for value in likeness["variability"].values())
     places = pq.read_table(report / "likeness.parquet").to_pylist()
     assert [(row["layer"], row["head"]) for row in places] == [(0, n) for n in range(4)]

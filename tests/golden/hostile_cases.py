@@ -423,7 +423,7 @@ def write_inputs(folder: Path) -> Path:
     from flaxattn.store import make_plan as planning
 
     texts = [Text(i, f"n{i}", t, None, "a.txt", i + 1) for i, t in enumerate(TEXTS[:5])]
-    members = [planning.Planned(text, TextSize(10, 0, 0, 0, 20)) for text in texts]
+    members = [(text, TextSize(10, 0, 0, 0, 20)) for text in texts]
     with planning._kept(folder / "inputs.parquet", some_plan()) as write:
         write(members[:3])
         write(members[3:])

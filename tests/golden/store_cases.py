@@ -11,8 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
+from flaxattn.corpus.texts import Text
 from flaxattn.store.open_store import open_store
-from flaxattn.store.shard_writer import Item, write_shard
+from flaxattn.store.shard_writer import write_shard
 from flaxattn.store.store_layout import value_dtype
 from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.trace import Trace
@@ -113,12 +114,14 @@ def traces(kind="encoder", count=7, dtype="float16", seed=0):
     return [trace(rng, kind, dtype, number) for number in range(count)]
 
 
-def items(texts: Sequence[Trace], start: int = 0) -> list[Item]:
+def corpus_text(number: int) -> Text:
+    """A text of a file of texts, of which only the place counts."""
+    return Text(number, f"corpus.txt:{number + 1}", "", None, "corpus.txt", number + 1)
+
+
+def items(texts: Sequence[Trace], start: int = 0) -> list[tuple[Text, Trace]]:
     """Rows of a corpus."""
-    return [
-        Item(example, f"corpus.txt:{example + 1}", "corpus.txt", example + 1, text)
-        for example, text in enumerate(texts, start)
-    ]
+    return [(corpus_text(example), trace) for example, trace in enumerate(texts, start)]
 
 
 def plan(store: Path, count: int, per_shard: int) -> tuple[list[dict[str, int]], str]:

@@ -11,6 +11,7 @@ from jax.sharding import AxisType, Mesh
 
 from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.corpus.dependency_trees import Sentence, Word
+from flaxattn.corpus.texts import Text, annotated_text
 from flaxattn.errors import InputError
 from flaxattn.measures.head_scores import head_scores
 from flaxattn.measures.role_tests import Test, find_roles
@@ -18,7 +19,7 @@ from flaxattn.measures.score_terms import ScoreOptions, ScoreSpec
 from flaxattn.measures.scores import ScoreAccumulator, Scores, scores_of
 from flaxattn.pipeline import labelled_texts
 from flaxattn.pipeline.extraction import extract
-from flaxattn.pipeline.labelled_texts import Subject, subject_of
+from flaxattn.pipeline.reading_options import ReadingOptions
 from flaxattn.text.position_labels import Arc, labels_of
 
 pytestmark = pytest.mark.usefixtures("one_device")
@@ -51,8 +52,10 @@ def sentences():
 
 @pytest.fixture(scope="module")
 def streamed(bert, sentences):
-    subjects = [subject_of(sentence) for sentence in sentences]
-    return Scores.joined(list(head_scores(bert, subjects, ASKED, batch_tokens=128)))
+    subjects = [annotated_text(sentence) for sentence in sentences]
+    return Scores.joined(
+        list(head_scores(bert, subjects, ASKED, reading=ReadingOptions(batch_tokens=128)))
+    )
 
 
 def layouts(bert, sentences):
@@ -111,7 +114,7 @@ def test_pairs_of_texts(bert, parity):
     seconds = [" ".join(rng.choice(FORMS, n)) for n in (4, 2, 8)]
     asked = ScoreOptions(annotated=False, pande_parity=parity)
     subjects = [
-        Subject(str(n), *texts) for n, texts in enumerate(zip(firsts, seconds, strict=True))
+        Text(n, str(n), *texts) for n, texts in enumerate(zip(firsts, seconds, strict=True))
     ]
     (found,) = head_scores(bert, subjects, asked)
     rare = ScoreSpec("strongest", "rare")  # how often words occur is not known to single traces
@@ -125,9 +128,10 @@ def test_windows_and_batches_change_nothing(bert, sentences, streamed, monkeypat
     """But draws of rare words, whose frequencies are those of a window."""
     monkeypatch.setattr(labelled_texts, "WINDOW", 5)
     monkeypatch.setattr(labelled_texts, "TOGETHER", 4)
-    subjects = [subject_of(sentence) for sentence in sentences]
+    subjects = [annotated_text(sentence) for sentence in sentences]
     seen = []
-    parts = list(head_scores(bert, subjects, ASKED, batch_tokens=64, watch=seen.append))
+    reading = ReadingOptions(batch_tokens=64, watch=lambda _, count: seen.append(count))
+    parts = list(head_scores(bert, subjects, ASKED, reading=reading))
     assert [len(part) for part in parts] == [4, 4, 3]
     assert sum(seen) == len(sentences)
     rare = ScoreSpec("strongest", "rare")
@@ -141,8 +145,10 @@ def test_windows_and_batches_change_nothing(bert, sentences, streamed, monkeypat
 @pytest.mark.slow
 def test_devices_share_batches(bert, sentences, streamed):
     mesh = Mesh(np.array(jax.devices()[:2]), ("data",), axis_types=(AxisType.Auto,))
-    subjects = [subject_of(sentence) for sentence in sentences]
-    (shared,) = head_scores(bert, subjects, ASKED, batch_tokens=128, mesh=mesh)
+    subjects = [annotated_text(sentence) for sentence in sentences]
+    (shared,) = head_scores(
+        bert, subjects, ASKED, reading=ReadingOptions(batch_tokens=128), mesh=mesh
+    )
     assert_same(shared, streamed)
 
 
@@ -163,19 +169,21 @@ def test_a_word_without_a_piece_is_named(bert, sentences):
     broken = sentences[2]._replace(words=(*sentences[2].words[:3], gap, *sentences[2].words[4:]))
     told = "a.conllu, line 4: sentence 's2', word 4 '\\u200b': the tokenizer makes no piece of it"
     with pytest.raises(InputError) as error:
-        list(head_scores(bert, [subject_of(broken)], ASKED))
+        list(head_scores(bert, [annotated_text(broken)], ASKED))
     assert told in str(error.value)
     bad = BadRows("skip")
-    subjects = [subject_of(broken), subject_of(sentences[3])]
-    (found,) = head_scores(bert, subjects, ASKED, bad=bad)
+    subjects = [annotated_text(broken), annotated_text(sentences[3])]
+    (found,) = head_scores(bert, subjects, ASKED, reading=ReadingOptions(bad=bad))
     assert (len(found), dict(bad.counts)) == (1, {"no-pieces": 1})
 
 
 def test_long_texts_are_named_or_cut(bert):
     long = tree(99, 60, np.random.default_rng(2))
     with pytest.raises(InputError, match="line 1: text is too long: 62 tokens, the limit is 48"):
-        list(head_scores(bert, [subject_of(long)], ASKED))
-    (found,) = head_scores(bert, [subject_of(long)], ASKED, truncate=True)
+        list(head_scores(bert, [annotated_text(long)], ASKED))
+    (found,) = head_scores(
+        bert, [annotated_text(long)], ASKED, reading=ReadingOptions(truncate=True)
+    )
     assert found.lengths.tolist() == [48]
     whole = sum(1 for word in long.words[:46] if -1 < word.governor < 46)
     kept = [arc for arc in long.words if arc.relation.split(":")[0] in RELATIONS]
@@ -185,4 +193,4 @@ def test_long_texts_are_named_or_cut(bert):
 
 def test_texts_of_which_only_some_are_pairs_are_refused(bert):
     with pytest.raises(InputError, match="text 'y' has no second text, and others have one"):
-        list(head_scores(bert, [Subject("x", "a", "b"), Subject("y", "a")], ASKED))
+        list(head_scores(bert, [Text(0, "x", "a", "b"), Text(1, "y", "a")], ASKED))

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from flaxattn.corpus.dependency_trees import Sentence, Word
+from flaxattn.corpus.texts import Text, annotated_text
 from flaxattn.errors import InputError
 from flaxattn.measures.divergence import jensen_shannon
 from flaxattn.measures.head_pair_scores import head_pairs
@@ -14,7 +15,7 @@ from flaxattn.measures.head_scores import default_side, head_scores
 from flaxattn.measures.score_terms import ScoreOptions, ScoreSpec
 from flaxattn.measures.scores import scores_of
 from flaxattn.pipeline.extraction import extract
-from flaxattn.pipeline.labelled_texts import Subject, subject_of
+from flaxattn.pipeline.reading_options import ReadingOptions
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_device")]
 
@@ -43,12 +44,13 @@ def assert_same(one, other):
 
 def subjects(texts, targets=None):
     seconds = [None] * len(texts) if targets is None else targets
-    return [Subject(str(n), *pair) for n, pair in enumerate(zip(texts, seconds, strict=True))]
+    return [Text(n, str(n), *pair) for n, pair in enumerate(zip(texts, seconds, strict=True))]
 
 
 def test_a_decoder(gpt2, some):
     watched = []
-    (found,) = head_scores(gpt2, subjects(some), PLAIN, watch=watched.append)
+    reading = ReadingOptions(watch=lambda _, count: watched.append(count))
+    (found,) = head_scores(gpt2, subjects(some), PLAIN, reading=reading)
     assert_same(scores_of(extract(gpt2, some), PLAIN, side="decoder"), found)
     assert sum(watched) == 5 and found.side == "decoder"
     assert ScoreSpec("score", "induction") in found.values
@@ -65,7 +67,9 @@ def test_an_encoder_decoder(seq2seq, some, side):
 
 @pytest.mark.slow
 def test_targets_that_are_not_given_are_written(seq2seq, some):
-    (found,) = head_scores(seq2seq, subjects(some), PLAIN, side="encoder", batch_tokens=48)
+    (found,) = head_scores(
+        seq2seq, subjects(some), PLAIN, side="encoder", reading=ReadingOptions(batch_tokens=48)
+    )
     assert_same(scores_of(extract(seq2seq, some), PLAIN, side="encoder"), found)
 
 
@@ -84,7 +88,7 @@ def test_relations_in_a_decoder(gpt2):
         "a.conllu",
         1,
     )
-    (found,) = head_scores(gpt2, [subject_of(sentence)], asked)
+    (found,) = head_scores(gpt2, [annotated_text(sentence)], asked)
     (trace,) = extract(gpt2, [sentence.text])
     weights = np.asarray(trace.decoder.weights)[:, 0]
     score = found.values[ScoreSpec("score", "dependent(nsubj)")][0]

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import flaxattn as fa
+from flaxattn.corpus.texts import Text
 from flaxattn.errors import CheckpointError, InputError, StoreError
 from flaxattn.measures import build_token_index as head_index
 from flaxattn.measures.build_token_index import Wanted, build_head_index, token_vector
 from flaxattn.measures.nearest_tokens import Hit, Token, histograms, nearest
-from flaxattn.pipeline.labelled_texts import Subject
 from flaxattn.store.token_index import INDEX, open_head_index
 
 pytestmark = pytest.mark.usefixtures("one_device")
@@ -32,7 +32,7 @@ HALF = 1e-3
 
 @pytest.fixture(scope="module")
 def corpus(texts):
-    return [Subject(f"t{n}", text, file="a.txt", line=n + 1) for n, text in enumerate(texts)]
+    return [Text(n, f"t{n}", text, file="a.txt", line=n + 1) for n, text in enumerate(texts)]
 
 
 def built(model, corpus, out, kind="head_output", layers=(0, 1), **options):
@@ -118,7 +118,7 @@ def test_a_causal_model_and_hidden_states(gpt2, texts, corpus, tmp_path):
 def test_texts_of_special_tokens_alone_are_searched_too(gpt2, tmp_path):
     special = dataclasses.replace(gpt2.config, bos_token_id=3)  # what "a" is read as
     model = dataclasses.replace(gpt2, config=special)
-    subjects = [Subject("t0", "a"), Subject("t1", "a")]
+    subjects = [Text(0, "t0", "a"), Text(1, "t1", "a")]
     index = built(model, subjects, tmp_path / "i", "hidden", (0,))
     assert (len(index), index.texts) == (0, 2)
     assert nearest(index, np.ones(16), 0, one_per_text=True) == []
@@ -126,7 +126,7 @@ def test_texts_of_special_tokens_alone_are_searched_too(gpt2, tmp_path):
 
 def test_repeated_sentences_find_each_other_in_order(bert, tmp_path):
     lines = ["a b c", "the cat is sad", "a b c", "d e", "a b c"]
-    subjects = [Subject(f"t{n}", text) for n, text in enumerate(lines)]
+    subjects = [Text(n, f"t{n}", text) for n, text in enumerate(lines)]
     index = built(bert, subjects, tmp_path / "i", "hidden")
     _, _, vector = token_vector(bert, index, "a b c", "b", 1, 1)
     hits = nearest(index, vector, 1, 1, top=3)
@@ -276,8 +276,8 @@ def test_what_cannot_be_indexed(bert, seq2seq, corpus, index, tmp_path):
         (bert, corpus, out, Wanted("hidden", ()), "no layer was named"),
         (bert, corpus, index.path, Wanted("hidden", (0,)), "is there already"),
         (bert, [], out, Wanted("hidden", (0,)), "there is no text to index"),
-        (bert, [Subject("p", "a", "b")], out, Wanted("hidden", (0,)), "'p' is a pair"),
-        (bert, [Subject("p", "a " * 60, file="f", line=7)], out, Wanted("hidden", (0,)), "line 7"),
+        (bert, [Text(0, "p", "a", "b")], out, Wanted("hidden", (0,)), "'p' is a pair"),
+        (bert, [Text(0, "p", "a " * 60, file="f", line=7)], out, Wanted("hidden", (0,)), "line 7"),
     ):
         with pytest.raises(InputError) as error:
             build_head_index(model, given, folder, wanted)

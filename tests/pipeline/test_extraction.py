@@ -14,13 +14,14 @@ import pytest
 from jax.sharding import AxisType
 
 import flaxattn as fa
+from flaxattn.corpus.texts import plain_texts
 from flaxattn.errors import InputError, UnavailableError
 from flaxattn.models.bert import Bert
 from flaxattn.pipeline import device_step as step
 from flaxattn.pipeline.batches import Room, planned
-from flaxattn.pipeline.chunks import TextError
-from flaxattn.pipeline.extraction import Options, Texts, extract_shards
+from flaxattn.pipeline.extraction import Options, extract_shards
 from flaxattn.pipeline.length_buckets import Cost, widths_alone, widths_shared
+from flaxattn.pipeline.tokenize_texts import TextError
 from flaxattn.pretrained.pretrained_bert import PUNCTUATION, SEPARATOR
 from flaxattn.trace.trace import Trace
 
@@ -126,10 +127,11 @@ def test_the_order_of_texts_changes_nothing(bert, texts, alone) -> None:
 
 def test_windows_and_shards_are_put_together_in_order(bert, texts, alone, monkeypatch) -> None:
     monkeypatch.setattr("flaxattn.pipeline.extraction._WINDOW", 5)
-    monkeypatch.setattr("flaxattn.pipeline.chunks.TOGETHER", 3)
+    monkeypatch.setattr("flaxattn.pipeline.extraction.TOGETHER", 3)
     for one, other in zip(fa.extract(bert, texts, capture=MAPS), alone, strict=True):
         check_same(one, other)
-    shards = [Texts(texts[:1]), Texts(texts[1:9]), Texts(texts[9:])]
+    every = plain_texts(texts)
+    shards = [every[:1], every[1:9], every[9:]]
     found = list(extract_shards([bert], iter(shards), Options(capture=MAPS)))
     assert [len(shard.traces) for (shard,) in found] == [1, 8, 5]
     for one, other in zip((t for (s,) in found for t in s.traces), alone, strict=True):
@@ -138,8 +140,9 @@ def test_windows_and_shards_are_put_together_in_order(bert, texts, alone, monkey
 
 def test_a_shard_is_the_same_whatever_came_before_it(bert, texts) -> None:
     options = Options(capture=MAPS, devices=jax.devices()[:1])
-    (_, (after,)) = extract_shards([bert], [Texts(texts[:9]), Texts(texts[9:])], options)
-    ((before,),) = extract_shards([bert], [Texts(texts[9:])], options)
+    every = plain_texts(texts)
+    (_, (after,)) = extract_shards([bert], [every[:9], every[9:]], options)
+    ((before,),) = extract_shards([bert], [every[9:]], options)
     for ours, theirs in zip(after.traces, before.traces, strict=True):
         check_same(ours, theirs, tolerance=0)
 
@@ -417,16 +420,16 @@ def test_bad_texts_are_named(bert, given: Sequence[Any], message: str) -> None:
 
 
 def test_texts_are_numbered_over_shards_and_chunks(bert, monkeypatch) -> None:
-    monkeypatch.setattr("flaxattn.pipeline.chunks.TOGETHER", 2)
+    monkeypatch.setattr("flaxattn.pipeline.extraction.TOGETHER", 2)
     with pytest.raises(TextError, match="text 8 is empty"):
         fa.extract(bert, [*["a"] * 8, " ", "b"])
     with pytest.raises(TextError, match="second text 3 is empty"):
         fa.extract(bert, ["a"] * 4, ["a", "a", "a", ""])
-    shards = iter([Texts(["a"] * 3), Texts(["a", " "])])
+    shards = iter([plain_texts(["a"] * 3), plain_texts(["a", " "], first=3)])
     with pytest.raises(TextError, match="text 4 is empty"):
         list(extract_shards([bert], shards, Options()))
     with pytest.raises(InputError, match="a shard has no texts"):
-        list(extract_shards([bert], iter([Texts([])]), Options()))
+        list(extract_shards([bert], iter([[]]), Options()))
 
 
 @pytest.mark.parametrize(

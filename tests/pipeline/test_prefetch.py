@@ -10,16 +10,21 @@ from collections.abc import Iterator
 
 import pytest
 
+from flaxattn.corpus.texts import Text, plain_texts
 from flaxattn.errors import UnavailableError
-from flaxattn.pipeline.chunks import Chunk, TextError, chunks
 from flaxattn.pipeline.prefetch import PATIENCE, Ahead
+from flaxattn.pipeline.tokenize_texts import TOGETHER, TextError, groups_of
 
 # Starting a process imports jax, which takes seconds.
 pytestmark = pytest.mark.slow
 
 
-def some(count: int) -> Iterator[Chunk]:
-    return chunks([f"the cat is {'very ' * (i % 9)}sad" for i in range(count)], None, False)
+def groups(texts: list[str], first: int = 0) -> Iterator[list[Text]]:
+    return groups_of(plain_texts(texts, None, first), TOGETHER)
+
+
+def some(count: int) -> Iterator[list[Text]]:
+    return groups([f"the cat is {'very ' * (i % 9)}sad" for i in range(count)])
 
 
 def children() -> list[int]:
@@ -54,7 +59,7 @@ def test_a_lost_worker_is_told_with_its_texts(bert, kind, message) -> None:
         os.kill(children()[0], kind)
         started = time.monotonic()
         with pytest.raises(UnavailableError, match=message) as caught:
-            list(ahead.read(chunks(["the cat"] * 64, None, False, first=64)))
+            list(ahead.read(groups(["the cat"] * 64, first=64)))
         assert time.monotonic() - started < 20
     assert len(str(caught.value).splitlines()) <= 3
     assert not children()
@@ -63,7 +68,7 @@ def test_a_lost_worker_is_told_with_its_texts(bert, kind, message) -> None:
 def test_a_text_that_a_worker_cannot_read_is_named(bert) -> None:
     texts = ["the cat"] * 70 + ["bad \ud800"] + ["the"] * 70
     with Ahead(bert, workers=1) as ahead, pytest.raises(TextError, match="text 70 is not valid"):
-        list(ahead.read(chunks(texts, None, False)))
+        list(ahead.read(groups(texts)))
     assert not children()
 
 

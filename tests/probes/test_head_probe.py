@@ -9,17 +9,17 @@ import flaxattn as fa
 from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.corpus.coreference_documents import read_documents
 from flaxattn.corpus.dependency_trees import Sentence, Word
+from flaxattn.corpus.texts import annotated_text
 from flaxattn.errors import InputError
 from flaxattn.measures.head_roles import Test
 from flaxattn.measures.head_scores import head_scores
 from flaxattn.measures.role_tests import find_roles
 from flaxattn.measures.score_terms import PAPER_RELATIONS, ScoreOptions
 from flaxattn.measures.scores import ScoreAccumulator
-from flaxattn.pipeline.labelled_texts import subject_of
+from flaxattn.pipeline.reading_options import ReadingOptions
 from flaxattn.probes.extract_word_maps import word_maps
 from flaxattn.probes.extract_word_states import word_states
 from flaxattn.probes.governor_probe import Dependencies
-from flaxattn.probes.head_probe import TreeReading
 from flaxattn.probes.structural_probe import Fitting
 from flaxattn.probes.structural_scores import structural_scores
 
@@ -66,7 +66,11 @@ def test_states_of_words_are_means_of_those_of_the_model(request, family, senten
     parts[4] = parts[4]._replace(stop=parts[5].stop)
     bent = whole._replace(words=tuple(parts[:5]), id="bent")
     seen = []
-    found = list(word_states(model, [whole, bent], [0, -1], watch=seen.append))
+    found = list(
+        word_states(
+            model, [whole, bent], [0, -1], ReadingOptions(watch=lambda _, n: seen.append(n))
+        )
+    )
     last = model.config.encoder_layers if family == "seq2seq" else 2
     assert seen == [2] and [words.layers for words in found] == [(0, last)] * 2
     read = model.read([whole.text], None).rows()[0]
@@ -94,7 +98,7 @@ def test_what_states_are_not_there(bert, sentences):
 def test_one_call_does_what_its_parts_do(bert, sentences, tmp_path):
     train, test = sentences[8:], sentences[:8]
     told = []
-    reading = TreeReading(watch=lambda what, count: told.append((what, count)))
+    reading = ReadingOptions(watch=lambda what, count: told.append((what, count)))
     found = fa.head_probe(bert, test, train, reading=reading)
     assert told == [("reading heads", 16), ("reading heads", 8)]
     texts = list(word_maps(bert, test))
@@ -115,7 +119,7 @@ def test_one_call_does_what_its_parts_do(bert, sentences, tmp_path):
 def test_structural_probes_of_a_model(bert, sentences, tmp_path):
     train, test = sentences[8:], sentences[:8]
     told = []
-    reading = TreeReading(watch=lambda what, count: told.append(what))
+    reading = ReadingOptions(watch=lambda what, count: told.append(what))
     fitting = Fitting(rank=4, epochs=2, batch=8)
     judged = fa.structural_probe(
         bert, test, train, fitting=fitting, untrained=True, reading=reading
@@ -133,7 +137,7 @@ def test_structural_probes_of_a_model(bert, sentences, tmp_path):
 
 def test_roles_and_statistics_of_a_model(bert, sentences, tmp_path):
     asked = ScoreOptions(PAPER_RELATIONS, True, 3)
-    tally = ScoreAccumulator.of(*head_scores(bert, map(subject_of, sentences[:6]), asked))
+    tally = ScoreAccumulator.of(*head_scores(bert, map(annotated_text, sentences[:6]), asked))
     found = fa.head_roles(bert, sentences[:6], test=Test(tau=1), seed=3)
     expected = find_roles(tally, asked, Test(tau=1))
     assert list(found.roles) == list(expected.roles)

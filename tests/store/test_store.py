@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import ml_dtypes
@@ -17,8 +18,9 @@ import store_cases as cases
 import zarr
 
 import flaxattn as fa
+from flaxattn.corpus.texts import Text
 from flaxattn.errors import InputError, StoreError
-from flaxattn.store.shard_writer import Item, write_shard
+from flaxattn.store.shard_writer import write_shard
 from flaxattn.trace.trace import Trace
 
 
@@ -268,13 +270,13 @@ def test_a_shard_takes_its_own_texts_only(tmp_path: Path) -> None:
     padded = Trace.from_arrays(
         cases.maps(np.random.default_rng(0), 2, 2), [["a", "b"]], mask=np.array([[True, False]])
     )
-    odd = own[2]._replace(trace=fa.Trace(**{**vars(texts[2]), "tokens": [["too", "few"]]}))
+    odd = (own[2][0], fa.Trace(**{**vars(texts[2]), "tokens": [["too", "few"]]}))
     for wrong, message in [
         (own[:3], r"a shard of examples 0 to 3 was given 3 texts: \[0, 1, 2\]\ngive each"),
         ([own[1], own[0], *own[2:]], "was given 4 texts"),
         ([*own[:3], own[2]], "was given 4 texts"),
-        ([*own[:3], Item(3, "x", "", 1, other)], r"example 3 \('x'\) cannot be stored: it was cap"),
-        ([*own[:3], Item(3, "x", "", 1, padded)], "it holds padding"),
+        ([*own[:3], (Text(3, "x", ""), other)], r"example 3 \('x'\) cannot be stored: it was cap"),
+        ([*own[:3], (Text(3, "x", ""), padded)], "it holds padding"),
         ([*own[:2], odd, own[3]], "beside 2 tokens of its source"),
     ]:
         with pytest.raises(InputError, match=message):
@@ -289,6 +291,12 @@ def test_a_shard_takes_its_own_texts_only(tmp_path: Path) -> None:
 def test_names_that_are_no_unicode_are_kept(tmp_path: Path) -> None:
     shards, sha256 = cases.plan(tmp_path, 1, 1)
     item = cases.items(cases.traces("decoder", 1))[0]
-    write_shard(tmp_path, sha256, 0, shards[0], [item._replace(file="a\udcff.txt", id="../\0é")])
+    write_shard(
+        tmp_path,
+        sha256,
+        0,
+        shards[0],
+        [(replace(item[0], file="a\udcff.txt", id="../\0é"), item[1])],
+    )
     (row,) = pa.Table.from_batches(fa.open_store(tmp_path).batches("texts")).to_pylist()
     assert row["file"] == "a\\udcff.txt" and row["id"] == "../\0é"

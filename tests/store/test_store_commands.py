@@ -6,6 +6,7 @@ import csv
 import json
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -79,7 +80,7 @@ def test_ids_lead_nowhere_but_into_the_folder(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     shards, sha256 = cases.plan(tmp_path / "a/store", len(PATHS), len(PATHS))
     items = [
-        item._replace(id=name, file=name)
+        (replace(item[0], id=name, file=name), item[1])
         for item, name in zip(cases.items(texts), PATHS, strict=True)
     ]
     write_shard(tmp_path / "a/store", sha256, 0, shards[0], items)
@@ -151,7 +152,7 @@ def test_formulas_and_escapes_are_text(tmp_path: Path, capsys: pytest.CaptureFix
     trace = Trace.from_arrays(weights, [payloads], texts=[(payloads[0],)])
     shards, sha256 = cases.plan(tmp_path / "store", 10, 10)
     items = [
-        item._replace(id=payload)
+        (replace(item[0], id=payload), item[1])
         for item, payload in zip(cases.items([trace] * 10), payloads, strict=True)
     ]
     write_shard(tmp_path / "store", sha256, 0, shards[0], items)

@@ -19,7 +19,7 @@ from flaxattn.errors import InputError
 from flaxattn.store.find_texts import example_of, find_texts
 from flaxattn.store.open_store import open_store
 from flaxattn.store.shard import Shard
-from flaxattn.store.shard_writer import Item, write_shard
+from flaxattn.store.shard_writer import write_shard
 from flaxattn.trace.trace import Trace
 from flaxattn.views.serving import TextServer
 
@@ -39,11 +39,8 @@ def store(tmp_path_factory):
     weights = np.full((1, 1, 1, 2, 2), 0.5, np.float16)
     for number, span in enumerate(shards):
         items = [
-            Item(
-                n,
-                f"corpus.txt:{n + 1}",
-                "corpus.txt",
-                n + 1,
+            (
+                store_cases.corpus_text(n),
                 Trace.from_arrays(weights, [["a", f"b{n}"]], texts=[(words_of(n), "Zweiter")]),
             )
             for n in range(span["start"], span["stop"])

@@ -10,9 +10,10 @@ import pyarrow as pa
 import pytest
 import store_cases
 
+from flaxattn.corpus.texts import Text
 from flaxattn.store.open_store import open_store
 from flaxattn.store.shard import Shard
-from flaxattn.store.shard_writer import Item, write_shard
+from flaxattn.store.shard_writer import write_shard
 from flaxattn.trace.trace import Trace
 from flaxattn.views.serving import TextServer
 from flaxattn.views.trace_views import head_view
@@ -45,7 +46,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
         for number, span in enumerate(shards):
             texts = range(span["start"], span["stop"])
             traces = [Trace.from_arrays(weights, [["a", "b"]], texts=[("x" * 200,)]) for _ in texts]
-            items = [Item(n, f"t:{n}", "t", n, one) for n, one in zip(texts, traces, strict=True)]
+            items = [(Text(n, f"t:{n}", ""), one) for n, one in zip(texts, traces, strict=True)]
             write_shard(folder / str(size), sha256, number, span, items)
     return {size: folder / str(size) for size in SIZES}
 
