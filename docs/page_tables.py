@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from flaxattn.commands.head_report import finite
+from flaxattn.commands.report_files import finite
 
 FOLDER = Path(__file__).resolve().parent
 

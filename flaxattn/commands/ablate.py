@@ -87,7 +87,8 @@ def ablate(
     """
     from flaxattn.attribution.head_losses import head_task
     from flaxattn.commands.head_page import evidence_facts, evidence_table
-    from flaxattn.commands.head_report import read_corpus, write_report
+    from flaxattn.commands.report_files import write_report
+    from flaxattn.commands.text_corpus import read_corpus
     from flaxattn.pretrained.from_pretrained import from_pretrained
     from flaxattn.views.figures.plot_head_effects import plot_head_values, plot_pruning_curve
 
@@ -128,21 +129,23 @@ def ablate(
     maps = {f"{kind}, {n}": m for kind, e in effects.items() for n, m in e.means.items()}
     figure = plot_head_values(maps, "growth of the loss, or importance")
     claims = _claims(effects, loaded, evidence)
-    results = {
+    said = {
+        "settings": settings,
+        "data": corpus.source,
         "architecture": loaded.config.architectures[0],
         "loss": next(iter(effects.values())).loss,
         "curve": [point.__dict__ for point in curve],
         "evidence": evidence_facts(claims, _texts(corpus)),
+        "heads": _rows(effects),
     }
     beside = {"evidence.parquet": evidence_table(claims)}
     if page:
         beside["ablate.html"] = _page(loaded, corpus, effects, claims, truncate, sentences)
     shares, losses, errors = ([getattr(p, n) for p in curve] for n in ("share", "loss", "error"))
     figures = {"ablate.png": figure, "curve.png": plot_pruning_curve(shares, losses, errors)}
-    rows = _rows(effects)
-    text = write_report(out, "ablate", settings, corpus, results, rows, figures, beside)
+    files = write_report(out, "ablate", said, said["heads"], figures, beside, "ablate.parquet")
     if as_json:
-        typer.echo(text, nl=False)
+        typer.echo(files[0].read_text(encoding="utf-8"), nl=False)
     else:
         _tell(effects, curve, out)
 

@@ -82,7 +82,7 @@ def compare(
     from flaxattn.commands.compare_roles import RolesOfBoth, lines_of
     from flaxattn.commands.compared_texts import of_models, of_stores
     from flaxattn.commands.head_page import evidence_facts, evidence_table
-    from flaxattn.commands.head_report import write_report
+    from flaxattn.commands.report_files import write_report
     from flaxattn.measures.role_tests import Test
     from flaxattn.measures.significance import CORRECTIONS
 
@@ -121,16 +121,24 @@ def compare(
         for side, rows in comparison.by_layer().items()
     }
     refused = _refused(changes)
-    results = {"layers": layers, "refused": refused, "roles": roles.facts(), "evidence": told}
+    said = {
+        "settings": settings,
+        "data": texts.corpus.source,
+        "layers": layers,
+        "refused": refused,
+        "roles": roles.facts(),
+        "evidence": told,
+        "heads": _rows(changes),
+    }
     figures = {"compare.png": _figure(comparison, changes)}
     beside = {"evidence.parquet": evidence_table(claims)}
     if page:
         names = (first, second) if first != second else ("A", "B")
         beside["compare.html"] = _page(texts, comparison, changes, claims, names, sentences)
-    rows = _rows(changes)
-    text = write_report(out, "compare", settings, texts.corpus, results, rows, figures, beside)
+    table, rows = "compare.parquet", said["heads"]
+    files = write_report(out, "compare", said, rows, figures, beside, table)
     if as_json:
-        typer.echo(text, nl=False)
+        typer.echo(files[0].read_text(encoding="utf-8"), nl=False)
     else:
         _tell(changes, refused, lines_of(roles.changes()), out)
 

@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from flaxattn.commands.head_report import TextCorpus, read_corpus
+from flaxattn.commands.text_corpus import TextCorpus, read_corpus
 from flaxattn.corpus.texts import Text, plain_texts
 from flaxattn.errors import InputError
 from flaxattn.kernels.contract import Capture

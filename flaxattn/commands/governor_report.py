@@ -47,8 +47,8 @@ def report_governors(
     Raises:
         InputError: If no sentence has a relation.
     """
-    from flaxattn.commands.head_corpus import write_report
     from flaxattn.commands.probe_page import evidence_of
+    from flaxattn.commands.report_files import write_report
     from flaxattn.probes.arc_weights import Watched
     from flaxattn.probes.head_probe import head_probe
     from flaxattn.probes.probe_file import to_bytes
@@ -81,7 +81,8 @@ def report_governors(
     if judged is not None:
         notes = {name: said[name] for name in ("model", "data", "settings", "parser")}
         beside["probe.safetensors"] = to_bytes(judged.probe, notes)
-    written = write_report(asked.out, "probe", said, _rows(found), _figure(found, best), beside)
+    figures = {"probe.png": _figure(found, best)}
+    written = write_report(asked.out, "probe", said, _rows(found), figures, beside)
     if not asked.told_as_json(said):
         _tell(said, best)
         tell_rest(said, written)

@@ -6,8 +6,7 @@ Inputs are CoNLL-U, other texts, or a store, which `store_source` reads. Scores 
 `flaxattn.measures`; what a person types is in `head_request`.
 """
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,14 +14,10 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from flaxattn import __version__
-from flaxattn.commands.head_report import finite
 from flaxattn.commands.head_request import Request
-from flaxattn.files import sha256_of, written_whole
+from flaxattn.commands.report_files import described
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from flaxattn.corpus.bad_rows import BadRows
     from flaxattn.corpus.texts import Text
     from flaxattn.measures.role_tests import Roles
@@ -103,16 +98,6 @@ def read_inputs(request: Request, bad: "BadRows") -> tuple[Iterator["Text"], lis
     return texts, [entry._asdict() for entry in fingerprint(files)]
 
 
-def described(paths: Sequence[Path]) -> list[dict[str, Any]]:
-    """Name, size and digest of the files that are there, for a report.
-
-    Args:
-        paths: Of the inputs.
-    """
-    there = [path for path in paths if path.is_file()]
-    return [{"name": p.name, "bytes": p.stat().st_size, "sha256": sha256_of(p)} for p in there]
-
-
 def rows_of(
     corpus: "ScoredCorpus", roles: "Roles | None" = None, seed: int = 0
 ) -> dict[str, list[Any]]:
@@ -149,50 +134,3 @@ def rows_of(
             for name, value in zip(rows, values, strict=True):
                 rows[name].append(value)
     return rows
-
-
-def write_report(
-    out: Path,
-    name: str,
-    said: Mapping[str, Any],
-    rows: Mapping[str, Sequence[Any]],
-    figure: Any,
-    beside: Mapping[str, bytes] | None = None,
-    table: str = "heads.parquet",
-) -> list[Path]:
-    """Write the report whole, or leave the folder as it was.
-
-    Args:
-        out: The folder.
-        name: Of the JSON file and of the picture.
-        said: Facts; the version is added.
-        rows: Columns of the table.
-        figure: A matplotlib figure; closed. None for no picture.
-        beside: Content of other files, by name.
-        table: Name of the table's file.
-
-    Returns:
-        The files.
-
-    Raises:
-        CheckpointError: If it cannot be written.
-    """
-    import matplotlib.pyplot as plt
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    drawn: "Figure | None" = figure
-    with written_whole(out, f"{name}.json") as folder:
-        columns = pa.table({column: pa.array(values) for column, values in rows.items()})
-        pq.write_table(columns, folder / table, compression="zstd", write_page_checksum=True)
-        if drawn is not None:
-            drawn.savefig(folder / f"{name}.png", dpi=150)
-        for other, content in (beside or {}).items():
-            (folder / other).write_bytes(content)
-        told = finite({"flaxattn": __version__, **said})
-        text = json.dumps(told, indent=2, default=str)
-        (folder / f"{name}.json").write_text(text + "\n", encoding="utf-8")
-    picture = () if drawn is None else (f"{name}.png",)
-    if drawn is not None:
-        plt.close(drawn)
-    return [out / n for n in (f"{name}.json", table, *picture, *(beside or {}))]

@@ -8,13 +8,14 @@ Everything heavy is imported when it runs. What becomes of what was read: see `p
 import contextlib
 import dataclasses
 import itertools
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 from rich.console import Console
+
+from flaxattn.commands.report_files import json_text, print_files, print_left_out
 
 if TYPE_CHECKING:
     from flaxattn.corpus.bad_rows import BadRows
@@ -36,7 +37,7 @@ class Files(NamedTuple):
 
     def facts(self) -> dict[str, Any]:
         """Describe the input files, ready for JSON."""
-        from flaxattn.commands.head_corpus import described
+        from flaxattn.commands.report_files import described
 
         return {"files": described(self.paths), "limit": self.limit}
 
@@ -98,7 +99,7 @@ class ProbeSpec:
             said: All of it.
         """
         if self.as_json:
-            typer.echo(json.dumps(said, indent=2, default=str))
+            typer.echo(json_text(said))
         return self.as_json
 
 
@@ -109,11 +110,8 @@ def tell_rest(said: Mapping[str, Any], files: Sequence[Path]) -> None:
         said: The report.
         files: Where it is.
     """
-    console = Console(highlight=False, soft_wrap=True)
-    for count in said["left_out"].items():
-        console.print("left out: {}: {}".format(*count))
-    for path in files:
-        console.print(f"wrote {path.resolve()}", markup=False)
+    print_left_out(said)
+    print_files(files)
 
 
 def left_out(bad: "BadRows") -> dict[str, int]:

@@ -34,7 +34,7 @@ def report_coreference(asked: ProbeSpec, form: str) -> None:
     Raises:
         InputError: If there is no mention to judge.
     """
-    from flaxattn.commands.head_corpus import write_report
+    from flaxattn.commands.report_files import write_report
     from flaxattn.probes.head_coreference import head_coreference
     from flaxattn.views.figures.plot_roles import plot_head_means
 
@@ -63,7 +63,7 @@ def report_coreference(asked: ProbeSpec, form: str) -> None:
             rows[name] += values
     means = {way: found.accuracy(way) for group, way in found.hits if not group}
     figure = plot_head_means(found.layers, found.heads, means, "share of mentions it is right for")
-    written = write_report(asked.out, "probe", said, rows, figure)
+    written = write_report(asked.out, "probe", said, rows, {"probe.png": figure})
     if not asked.told_as_json(said):
         _tell(said, best, "Whom mentions mean")
         if best_among:

@@ -53,9 +53,10 @@ def roles(
     Writes roles.json, heads.parquet with every number of every head, evidence.parquet with the
     texts that show each role best, roles.png, and roles.html, a page with these texts.
     """
-    from flaxattn.commands.head_corpus import gathered, rows_of, write_report
+    from flaxattn.commands.head_corpus import gathered, rows_of
     from flaxattn.commands.head_page import evidence_facts, evidence_table
     from flaxattn.commands.head_report import refusals, tell
+    from flaxattn.commands.report_files import write_report
     from flaxattn.commands.role_controls import false_positives, repeated, told
     from flaxattn.measures.claims import role_claims
     from flaxattn.measures.patterns import labels
@@ -91,7 +92,7 @@ def roles(
     if request.page:
         beside["roles.html"] = _page(request, corpus, found, claims)
     rows = rows_of(corpus, found, seed)
-    files = write_report(request.out, "roles", said, rows, plot_roles(found), beside)
+    files = write_report(request.out, "roles", said, rows, {"roles.png": plot_roles(found)}, beside)
     tell(said, _table(found), [*found.warnings(), *told(chance)], files, as_json)
 
 

@@ -47,10 +47,11 @@ def stats(
     beside each other likeness.png, a map and their distances, likeness.parquet with places, groups
     and variability, and distances.parquet with the divergence of every two heads.
     """
-    from flaxattn.commands.head_corpus import gathered, rows_of, write_report
+    from flaxattn.commands.head_corpus import gathered, rows_of
     from flaxattn.commands.head_likeness import compared_heads
     from flaxattn.commands.head_page import evidence_facts, evidence_table
     from flaxattn.commands.head_report import refusals, tell
+    from flaxattn.commands.report_files import write_report
     from flaxattn.measures.claims import measure_claims
     from flaxattn.measures.patterns import labels
     from flaxattn.measures.score_terms import ScoreOptions
@@ -81,7 +82,9 @@ def stats(
     if request.page:
         beside["stats.html"] = _page(request, corpus, means, claims)
     rows = rows_of(corpus, seed=seed)
-    files = write_report(request.out, "stats", said, rows, _figure(tally, means), beside)
+    files = write_report(
+        request.out, "stats", said, rows, {"stats.png": _figure(tally, means)}, beside
+    )
     tell(said, _table(tally, means, said["labels"]), [], files, as_json)
 
 

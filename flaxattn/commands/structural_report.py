@@ -40,7 +40,7 @@ def report_structural(
     """
     import dataclasses
 
-    from flaxattn.commands.head_corpus import write_report
+    from flaxattn.commands.report_files import write_report
     from flaxattn.probes.head_probe import structural_probe
     from flaxattn.probes.probe_file import to_bytes
     from flaxattn.probes.structural_probe import Fitting
@@ -74,7 +74,7 @@ def report_structural(
     beside = {"probe.safetensors": to_bytes(judged.probe, notes)}
     figure = plot_structural(judged)
     written = write_report(
-        asked.out, "probe", said, _rows(judged), figure, beside, table="layers.parquet"
+        asked.out, "probe", said, _rows(judged), {"probe.png": figure}, beside, "layers.parquet"
     )
     if not asked.told_as_json(said):
         _tell(judged)

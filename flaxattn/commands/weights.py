@@ -22,11 +22,12 @@ from flaxattn.commands.head_request import (
     SecondColumn,
     TextColumn,
 )
+from flaxattn.commands.report_files import print_files
 from flaxattn.errors import InputError
 
 if TYPE_CHECKING:
     from flaxattn.attribution.contribution_maps import Maps
-    from flaxattn.commands.head_report import TextCorpus
+    from flaxattn.commands.text_corpus import TextCorpus
     from flaxattn.pretrained.pretrained_model import Pretrained
     from flaxattn.trace.trace import Trace
 
@@ -63,8 +64,8 @@ def weights(
     all heads of a layer together, a layer of -1 for all layers.
     """
     from flaxattn.commands.ablate import model_head
-    from flaxattn.commands.head_corpus import write_report
-    from flaxattn.commands.head_report import finite, read_corpus
+    from flaxattn.commands.report_files import write_report
+    from flaxattn.commands.text_corpus import read_corpus
     from flaxattn.pretrained.from_pretrained import from_pretrained
 
     chosen = [name.strip() for name in kinds.split(",")]
@@ -85,7 +86,7 @@ def weights(
         "refused": refused,
         "heads": means,
     }
-    files = write_report(out, "weights", finite(said), _columns(rows), _figure(means))
+    files = write_report(out, "weights", said, _columns(rows), {"weights.png": _figure(means)})
     _tell(means, refused, files)
 
 
@@ -241,5 +242,4 @@ def _tell(means: list[dict[str, Any]], refused: dict[str, str], files: list[Path
     console.print(table)
     for kind, reason in refused.items():
         console.print(f"{kind}: {reason}", markup=False)
-    for path in files:
-        console.print(f"wrote {path.resolve()}", markup=False)
+    print_files(files)

@@ -75,7 +75,7 @@ def collect(
         texts = {number: texts[number] for number in evidence.texts()}
     if not count:
         raise InputError(
-            "there is no text to score heads on\nname files that hold some, or wider --lengths"
+            "there is no text to score heads on\ngive texts, or a wider range of lengths"
         )
     facts = source.facts | {
         "texts": count,

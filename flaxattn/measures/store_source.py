@@ -71,7 +71,7 @@ def store_source(
             raise InputError(
                 f"{store.path}: trees and the notebooks' errors are for stores of an encoder "
                 "alone\n"
-                "leave --trees and --pande-parity out, or read the texts with the model"
+                "leave trees and pande_parity out, or read the texts with the model"
             )
         source = trace_source(iter(store), side, asked, reading, **facts)
         source.traces = _traces(store)
@@ -95,7 +95,7 @@ def _check(store: Store) -> Mapping[str, Any]:
     raise InputError(
         f"{store.path} holds no weights and no statistics of an encoder\n"
         f"it holds {', '.join(there) or 'nothing'}\n"
-        "extract again: --capture weights tells everything, --stats entropy,distance a part"
+        "extract again: weights tell everything, the statistics entropy and distance a part"
     )
 
 
@@ -198,7 +198,7 @@ class _Reader:
             raise InputError(
                 f"{self.store.path} has {len(self.store)} texts, and {_listed(paths)} "
                 f"{left} sentences\ngive the sentences that were extracted, in their order; "
-                f"--limit {left} takes the first texts"
+                f"limit={left} takes the first texts"
             )
 
     def _joined(

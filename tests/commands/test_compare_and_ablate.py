@@ -14,7 +14,7 @@ import pytest
 import small_bert
 
 import flaxattn as fa
-from flaxattn.commands.head_report import finite
+from flaxattn.commands.report_files import finite
 from flaxattn.files import sha256_of
 
 Run = Callable[..., tuple[int, str, str]]

@@ -13,7 +13,7 @@ import report_cases
 
 import flaxattn as fa
 from flaxattn import cli
-from flaxattn.commands.head_report import finite
+from flaxattn.commands.report_files import finite
 from flaxattn.errors import InputError
 from flaxattn.measures.role_tests import facts
 from flaxattn.measures.score_terms import ScoreSpec

@@ -1,0 +1,115 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Files of a report: JSON with everything that is needed to get it again, tables and figures."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+from rich.console import Console
+
+from flaxattn import __version__
+from flaxattn.files import sha256_of, written_whole
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_ORIGIN = ("model", "settings", "data", "seed")
+
+
+def write_report(
+    out: Path,
+    name: str,
+    said: Mapping[str, Any],
+    rows: Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]],
+    figures: "Mapping[str, Figure]",
+    beside: Mapping[str, bytes] | None = None,
+    table: str = "heads.parquet",
+) -> list[Path]:
+    """Write the report whole, or leave the folder as it was.
+
+    Args:
+        out: The folder, made where absent; files of these names are replaced.
+        name: Name of the JSON file.
+        said: Facts; the version is added, and numbers that are not finite are null.
+        rows: The table, by columns or by rows; model, settings, data and seed are in its metadata.
+        figures: Matplotlib figures by name of their file; closed.
+        beside: Content of other files, by name.
+        table: Name of the table's file.
+
+    Returns:
+        The files, the JSON file first.
+
+    Raises:
+        CheckpointError: If it cannot be written.
+    """
+    import matplotlib.pyplot as plt
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    facts = {"flaxattn": __version__, **said}
+    origin = {key: facts[key] for key in ("flaxattn", *_ORIGIN) if key in facts}
+    if isinstance(rows, Mapping):
+        columns = pa.table({column: pa.array(values) for column, values in rows.items()})
+    else:
+        columns = pa.Table.from_pylist([finite(row) for row in rows])
+    columns = columns.replace_schema_metadata({"flaxattn": json_text(origin)})
+    with written_whole(out, f"{name}.json") as folder:
+        pq.write_table(columns, folder / table, compression="zstd", write_page_checksum=True)
+        for file, figure in figures.items():
+            figure.savefig(folder / file, dpi=150)
+            plt.close(figure)
+        for file, content in (beside or {}).items():
+            (folder / file).write_bytes(content)
+        (folder / f"{name}.json").write_text(json_text(facts) + "\n", encoding="utf-8")
+    return [out / file for file in (f"{name}.json", table, *figures, *(beside or {}))]
+
+
+def json_text(facts: Any) -> str:
+    """Facts as JSON, in which nan and infinity are null."""
+    return json.dumps(finite(facts), indent=2, default=str, allow_nan=False)
+
+
+def finite(value: Any) -> Any:
+    """The same for JSON, in which nan and infinity are null."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): finite(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(part) for part in value]
+    return value
+
+
+def described(paths: Sequence[Path]) -> list[dict[str, Any]]:
+    """Name, size and digest of the files that are there, for a report.
+
+    Args:
+        paths: Of the inputs.
+    """
+    there = [path for path in paths if path.is_file()]
+    return [{"name": p.name, "bytes": p.stat().st_size, "sha256": sha256_of(p)} for p in there]
+
+
+def print_left_out(said: Mapping[str, Any]) -> None:
+    """Print how many texts were left out, by the code of the problem.
+
+    Args:
+        said: The report.
+    """
+    for code, count in said["left_out"].items():
+        typer.echo(f"left out: {code}: {count}")
+
+
+def print_files(files: Sequence[Path]) -> None:
+    """Print what was written.
+
+    Args:
+        files: As `write_report` returned them.
+    """
+    console = Console(highlight=False, soft_wrap=True)
+    for path in files:
+        console.print(f"wrote {path.resolve()}", markup=False)
