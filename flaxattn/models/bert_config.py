@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Self
 
-from flaxattn.errors import CheckpointError
+from flaxattn.models.config_base import HFConfig, check_pruned, check_supported, pruned_from_hf
 
 # Hugging Face settings that would change the arithmetic, with the one value we implement.
 _ONLY_SUPPORTED: Mapping[str, Any] = {
@@ -18,12 +18,9 @@ _ONLY_SUPPORTED: Mapping[str, Any] = {
     "add_cross_attention": False,
 }
 
-READ_APART = frozenset({"labels", "architectures", "pruned_heads"})
-"""Fields that a `config.json` has in another form."""
-
 
 @dataclasses.dataclass(frozen=True)
-class BertConfig:
+class BertConfig(HFConfig):
     """Shape and settings of a BERT (Devlin et al. 2019); the defaults are BERT-base.
 
     Attributes:
@@ -69,15 +66,8 @@ class BertConfig:
     pruned_heads: tuple[tuple[int, ...], ...] = ()
 
     def __post_init__(self) -> None:
-        if self.hidden_size % self.num_attention_heads:
-            raise CheckpointError(
-                f"hidden_size {self.hidden_size} is not a multiple of "
-                f"num_attention_heads {self.num_attention_heads}.\n"
-                "Every head gets hidden_size / num_attention_heads dimensions; change one of them."
-            )
-        for name in _SIZES:
-            if getattr(self, name) < 1:
-                raise CheckpointError(f"{name} must be at least 1, got {getattr(self, name)}.")
+        self.check_heads("hidden_size", "num_attention_heads")
+        self.check_sizes(_SIZES)
         check_pruned(self.pruned_heads, self.num_hidden_layers, self.num_attention_heads)
 
     @property
@@ -101,7 +91,7 @@ class BertConfig:
         sizes = dict(
             hidden_size=256, num_hidden_layers=4, num_attention_heads=4, intermediate_size=1024
         )
-        return cls(**{**sizes, **changes})
+        return cls.sized(sizes, changes)
 
     @classmethod
     def large(cls, **changes: Any) -> Self:
@@ -109,7 +99,7 @@ class BertConfig:
         sizes = dict(
             hidden_size=1024, num_hidden_layers=24, num_attention_heads=16, intermediate_size=4096
         )
-        return cls(**{**sizes, **changes})
+        return cls.sized(sizes, changes)
 
     @classmethod
     def from_hf(cls, settings: Mapping[str, Any]) -> Self:
@@ -124,113 +114,13 @@ class BertConfig:
             CheckpointError: For another model type, or a setting that BERT here does not implement.
         """
         check_supported("BERT", settings, _ONLY_SUPPORTED)
-        known = {f.name for f in dataclasses.fields(cls)} - READ_APART
-        values = {name: settings[name] for name in known if name in settings}
+        values = cls.fields_of(settings)
         count = values.get("num_hidden_layers", cls.num_hidden_layers)
-        values["pruned_heads"] = pruned_from_hf(settings.get("pruned_heads"), count)
-        if names := class_names(settings):
-            values["labels"] = names
-        if classes := settings.get("architectures"):
-            values["architectures"] = tuple(classes)
-        return cls(**values)
+        return cls(**values, pruned_heads=pruned_from_hf(settings.get("pruned_heads"), count))
 
     def to_hf(self) -> dict[str, Any]:
         """The content of a Hugging Face `config.json`; `from_hf` reads it back unchanged."""
-        settings = {"model_type": "bert", **dataclasses.asdict(self)}
-        settings |= pruned_to_hf(settings.pop("pruned_heads"))
-        names = settings.pop("labels")
-        settings["id2label"] = {str(i): name for i, name in enumerate(names)}
-        settings["label2id"] = {name: i for i, name in enumerate(names)}
-        settings["architectures"] = list(self.architectures)
-        return settings
-
-
-def check_supported(kind: str, settings: Mapping[str, Any], supported: Mapping[str, Any]) -> None:
-    """Refuse settings that would change the arithmetic.
-
-    Args:
-        kind: What is read, for the message.
-        settings: The content of a `config.json`.
-        supported: The one value of each setting that is implemented; it may be absent.
-
-    Raises:
-        CheckpointError: A setting has another value.
-    """
-    for name, value in supported.items():
-        if (found := settings.get(name, value)) != value:
-            raise CheckpointError(
-                f"config.json: {name} is {found!r}; flaxattn's {kind} implements {value!r}.\n"
-                "Choose a checkpoint of that kind."
-            )
-
-
-def check_pruned(pruned: tuple[tuple[int, ...], ...], layers: int, heads: int) -> None:
-    """Check that the heads that layers lack are heads, and that every layer has one left.
-
-    Args:
-        pruned: For each layer the numbers of its heads that were removed; or empty.
-        layers: L.
-        heads: H.
-
-    Raises:
-        CheckpointError: They are not.
-    """
-    if pruned and len(pruned) != layers:
-        raise CheckpointError(
-            f"pruned_heads names {len(pruned)} layers, the model has {layers}.\n"
-            "Name the heads that each layer lacks; none is an empty list."
-        )
-    for layer, lacking in enumerate(pruned):
-        if list(lacking) != sorted({head for head in lacking if 0 <= head < heads}):
-            raise CheckpointError(
-                f"pruned_heads of layer {layer} are {list(lacking)}, expected numbers from 0 to "
-                f"{heads - 1} in order.\nCompare config.json with the original."
-            )
-        if len(lacking) == heads:
-            raise CheckpointError(
-                f"pruned_heads leaves layer {layer} without any of its {heads} heads.\n"
-                "Every layer keeps one head at least."
-            )
-
-
-def pruned_from_hf(setting: Any, layers: int) -> tuple[tuple[int, ...], ...]:
-    """Heads that each layer lacks, from `pruned_heads` of a `config.json`.
-
-    Args:
-        setting: Lists of heads by the number of their layer, or None.
-        layers: L.
-
-    Raises:
-        CheckpointError: It names a layer that there is not.
-    """
-    named = {int(layer): tuple(sorted(heads)) for layer, heads in (setting or {}).items()}
-    if unknown := sorted(set(named) - set(range(layers))):
-        raise CheckpointError(
-            f"config.json: pruned_heads names layer {unknown[0]}, the model has layers 0 to "
-            f"{layers - 1}.\nCompare it with the original."
-        )
-    return tuple(named.get(n, ()) for n in range(layers)) if any(named.values()) else ()
-
-
-def pruned_to_hf(pruned: tuple[tuple[int, ...], ...]) -> dict[str, dict[str, list[int]]]:
-    """The setting `pruned_heads` of a `config.json`; nothing if no layer lacks a head.
-
-    Args:
-        pruned: For each layer the numbers of its heads that were removed.
-    """
-    named = {str(layer): list(heads) for layer, heads in enumerate(pruned) if heads}
-    return {"pruned_heads": named} if named else {}
-
-
-def class_names(settings: Mapping[str, Any]) -> tuple[str, ...]:
-    """Class names of a classifier, in id order; empty where a `config.json` names none.
-
-    Args:
-        settings: Its content.
-    """
-    if names := settings.get("id2label"):
-        return tuple(names[key] for key in sorted(names, key=int))
-    return tuple(f"LABEL_{i}" for i in range(settings.get("num_labels") or 0))
+        return self.settings("bert")
 
 
 _SIZES = (

@@ -9,15 +9,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Self
 
-from flaxattn.errors import CheckpointError
-from flaxattn.models.bert_config import (
-    READ_APART,
-    check_pruned,
-    check_supported,
-    class_names,
-    pruned_from_hf,
-    pruned_to_hf,
-)
+from flaxattn.models.config_base import HFConfig, check_pruned, check_supported, pruned_from_hf
 
 # Hugging Face settings that would change the arithmetic, with the one value we implement.
 _ONLY_SUPPORTED: Mapping[str, Any] = {
@@ -28,7 +20,7 @@ _ONLY_SUPPORTED: Mapping[str, Any] = {
 
 
 @dataclasses.dataclass(frozen=True)
-class GPT2Config:
+class GPT2Config(HFConfig):
     """Shape and settings of a GPT-2 (Radford et al. 2019); the defaults are the smallest, `gpt2`.
 
     Attributes:
@@ -76,14 +68,8 @@ class GPT2Config:
     pruned_heads: tuple[tuple[int, ...], ...] = ()
 
     def __post_init__(self) -> None:
-        for name in ("vocab_size", "n_positions", "n_embd", "n_layer", "n_head", "inner_size"):
-            if getattr(self, name) < 1:
-                raise CheckpointError(f"{name} must be at least 1, got {getattr(self, name)}.")
-        if self.n_embd % self.n_head:
-            raise CheckpointError(
-                f"n_embd {self.n_embd} is not a multiple of n_head {self.n_head}.\n"
-                "Every head gets n_embd / n_head dimensions; change one of them."
-            )
+        self.check_sizes(("vocab_size", "n_positions", "n_embd", "n_layer", "n_head", "inner_size"))
+        self.check_heads("n_embd", "n_head")
         check_pruned(self.pruned_heads, self.n_layer, self.n_head)
 
     @property
@@ -113,22 +99,22 @@ class GPT2Config:
     @classmethod
     def tiny(cls, **changes: Any) -> Self:
         """The shape of the built-in model: 4 layers, 6 heads, width 192."""
-        return cls(**{**dict(n_positions=256, n_embd=192, n_layer=4, n_head=6), **changes})
+        return cls.sized(dict(n_positions=256, n_embd=192, n_layer=4, n_head=6), changes)
 
     @classmethod
     def medium(cls, **changes: Any) -> Self:
         """`gpt2-medium`: 24 layers, 16 heads, width 1024."""
-        return cls(**{**dict(n_embd=1024, n_layer=24, n_head=16), **changes})
+        return cls.sized(dict(n_embd=1024, n_layer=24, n_head=16), changes)
 
     @classmethod
     def large(cls, **changes: Any) -> Self:
         """`gpt2-large`: 36 layers, 20 heads, width 1280."""
-        return cls(**{**dict(n_embd=1280, n_layer=36, n_head=20), **changes})
+        return cls.sized(dict(n_embd=1280, n_layer=36, n_head=20), changes)
 
     @classmethod
     def xl(cls, **changes: Any) -> Self:
         """`gpt2-xl`: 48 layers, 25 heads, width 1600."""
-        return cls(**{**dict(n_embd=1600, n_layer=48, n_head=25), **changes})
+        return cls.sized(dict(n_embd=1600, n_layer=48, n_head=25), changes)
 
     @classmethod
     def from_hf(cls, settings: Mapping[str, Any]) -> Self:
@@ -143,24 +129,10 @@ class GPT2Config:
             CheckpointError: For a setting that is not implemented here.
         """
         check_supported("GPT-2", settings, _ONLY_SUPPORTED)
-        known = {f.name for f in dataclasses.fields(cls)} - READ_APART
-        values = {name: settings[name] for name in known if name in settings}
+        values = cls.fields_of(settings)
         count = values.get("n_layer", cls.n_layer)
-        values["pruned_heads"] = pruned_from_hf(settings.get("pruned_heads"), count)
-        if names := class_names(settings):
-            values["labels"] = names
-        if isinstance(values.get("eos_token_id"), list):
-            values["eos_token_id"] = values["eos_token_id"][0]
-        if classes := settings.get("architectures"):
-            values["architectures"] = tuple(classes)
-        return cls(**values)
+        return cls(**values, pruned_heads=pruned_from_hf(settings.get("pruned_heads"), count))
 
     def to_hf(self) -> dict[str, Any]:
         """The content of a Hugging Face `config.json`; `from_hf` reads it back unchanged."""
-        settings = {"model_type": "gpt2", **dataclasses.asdict(self)}
-        settings |= pruned_to_hf(settings.pop("pruned_heads"))
-        names = settings.pop("labels")
-        settings["id2label"] = {str(i): name for i, name in enumerate(names)}
-        settings["label2id"] = {name: i for i, name in enumerate(names)}
-        settings["architectures"] = list(self.architectures)
-        return settings
+        return self.settings("gpt2")

@@ -9,14 +9,14 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Self
 
-from flaxattn.errors import CheckpointError
+from flaxattn.models.config_base import HFConfig
 from flaxattn.models.seq2seq_config import Seq2SeqConfig
 
 RNN = "flaxattn-rnn"
 
 
 @dataclasses.dataclass(frozen=True)
-class RnnConfig:
+class RnnConfig(HFConfig):
     """Shape and settings of RNNsearch; the default sizes are those of the paper.
 
     Bahdanau et al. 2015, A.2.3. Fields that a Transformer has too are named as in `Seq2SeqConfig`.
@@ -63,9 +63,7 @@ class RnnConfig:
     decoder_attention_heads = 1
 
     def __post_init__(self) -> None:
-        for name in _SIZES:
-            if getattr(self, name) < 1:
-                raise CheckpointError(f"{name} must be at least 1, got {getattr(self, name)}.")
+        self.check_sizes(_SIZES)
 
     @property
     def target_size(self) -> int:
@@ -96,13 +94,13 @@ class RnnConfig:
     def tiny(cls, **changes: Any) -> Self:
         """For tasks made of a few symbols: width 128."""
         sizes = dict(embedding_size=64, hidden_size=128, attention_size=128, readout_size=64)
-        return cls(**{**sizes, **changes})
+        return cls.sized(sizes, changes)
 
     @classmethod
     def small(cls, **changes: Any) -> Self:
         """For Multi30k: embeddings of 256, states of 512, dropout 0.5."""
         sizes = dict(embedding_size=256, hidden_size=512, attention_size=512, readout_size=256)
-        return cls(**{**sizes, "dropout": 0.5, **changes})
+        return cls.sized({**sizes, "dropout": 0.5}, changes)
 
     @classmethod
     def from_hf(cls, settings: Mapping[str, Any]) -> Self:
@@ -111,20 +109,15 @@ class RnnConfig:
         Args:
             settings: The parsed JSON object.
         """
-        known = {f.name for f in dataclasses.fields(cls)}
-        values = {name: settings[name] for name in known if name in settings}
+        values = cls.fields_of(settings)
         if values.get("decoder_vocab_size") == values.get("vocab_size"):
             values["decoder_vocab_size"] = None
-        if "architectures" in values:
-            values["architectures"] = tuple(values["architectures"])
         return cls(**values)
 
     def to_hf(self) -> dict[str, Any]:
         """The content of a `config.json`; `from_hf` reads it back unchanged."""
-        settings = {"model_type": RNN, "is_encoder_decoder": True, **dataclasses.asdict(self)}
-        settings["decoder_vocab_size"] = self.target_size
-        settings["architectures"] = list(self.architectures)
-        return settings
+        sizes = {"is_encoder_decoder": True, "decoder_vocab_size": self.target_size}
+        return {**self.settings(RNN), **sizes}
 
 
 # What text is written with: fields of both are read where it does not matter which one it is.

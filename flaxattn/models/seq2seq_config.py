@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, Self
 
 from flaxattn.errors import CheckpointError
-from flaxattn.models.bert_config import check_supported
+from flaxattn.models.config_base import HFConfig, check_supported
 
 OWN = "flaxattn-seq2seq"
 # Settings of old files that would change the arithmetic, with the one value such a model has.
@@ -31,7 +31,7 @@ _ONLY_SUPPORTED: Mapping[str, Mapping[str, Any]] = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Seq2SeqConfig:
+class Seq2SeqConfig(HFConfig):
     """Shape and settings of an encoder-decoder; the defaults are Transformer-base.
 
     Vaswani et al. 2017 table 3, with positions laid out as Marian has them: sines in the first
@@ -102,12 +102,7 @@ class Seq2SeqConfig:
 
     def __post_init__(self) -> None:
         for side in ("encoder", "decoder"):
-            heads = getattr(self, f"{side}_attention_heads")
-            if heads < 1 or self.d_model % heads:
-                raise CheckpointError(
-                    f"d_model {self.d_model} is not a multiple of {side}_attention_heads {heads}.\n"
-                    "Every head gets d_model / heads dimensions; change one of them."
-                )
+            self.check_heads("d_model", f"{side}_attention_heads")
         if self.positions == "sinusoidal" and self.d_model % 2:
             raise CheckpointError(
                 f"d_model {self.d_model} is odd: half of the features are sines, half cosines.\n"
@@ -119,9 +114,7 @@ class Seq2SeqConfig:
                 "both sides share one embedding.\n"
                 "Set share_encoder_decoder_embeddings to false, or make the sizes equal."
             )
-        for name in _SIZES:
-            if getattr(self, name) < 1:
-                raise CheckpointError(f"{name} must be at least 1, got {getattr(self, name)}.")
+        self.check_sizes(_SIZES)
 
     @property
     def target_size(self) -> int:
@@ -145,7 +138,7 @@ class Seq2SeqConfig:
             encoder_ffn_dim=256,
             decoder_ffn_dim=256,
         )
-        return cls(**{**sizes, **changes})
+        return cls.sized(sizes, changes)
 
     @classmethod
     def big(cls, **changes: Any) -> Self:
@@ -158,7 +151,7 @@ class Seq2SeqConfig:
             decoder_ffn_dim=4096,
             dropout=0.3,
         )
-        return cls(**{**sizes, **changes})
+        return cls.sized(sizes, changes)
 
     @classmethod
     def from_hf(cls, settings: Mapping[str, Any]) -> Self:
@@ -174,20 +167,17 @@ class Seq2SeqConfig:
         """
         kind = settings.get("model_type", OWN)
         check_supported(kind, settings, _ONLY_SUPPORTED.get(kind, {}))
-        known = {f.name for f in dataclasses.fields(cls)} - {"architectures"}
-        values = {**_HF_DEFAULTS.get(kind, {})}
-        values |= {name: settings[name] for name in known if name in settings}
-        values |= _HF_FIXED.get(kind, {})
+        values = {
+            **_HF_DEFAULTS.get(kind, {}),
+            **cls.fields_of(settings),
+            **_HF_FIXED.get(kind, {}),
+        }
         if kind != OWN:  # untied, transformers keeps source and target words apart too
             tied = values.get("tie_word_embeddings", True)
             shared = values.get("share_encoder_decoder_embeddings", True)
             values["share_encoder_decoder_embeddings"] = tied and shared
         if values.get("decoder_vocab_size") == values.get("vocab_size"):
             values["decoder_vocab_size"] = None
-        if isinstance(values.get("eos_token_id"), list):
-            values["eos_token_id"] = values["eos_token_id"][0]
-        if classes := settings.get("architectures"):
-            values["architectures"] = tuple(classes)
         return cls(**values)
 
     def to_hf(self) -> dict[str, Any]:
@@ -196,9 +186,8 @@ class Seq2SeqConfig:
         A model that is a Marian or a BART says so, and opens in torch transformers; transformers
         has no class for other combinations, such as sinusoidal positions with pre-LN.
         """
-        settings = {"model_type": self.kind, "is_encoder_decoder": True, **dataclasses.asdict(self)}
+        settings = {**self.settings(self.kind), "is_encoder_decoder": True}
         settings["decoder_vocab_size"] = self.target_size
-        settings["architectures"] = list(self.architectures)
         for name in _HF_FIXED.get(self.kind, {}):
             settings.pop(name)
         return settings

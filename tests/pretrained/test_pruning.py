@@ -20,7 +20,8 @@ import flaxattn as fa
 from flaxattn.errors import CheckpointError, InputError
 from flaxattn.kernels.contract import Capture
 from flaxattn.models.bert import BertForSequenceClassification
-from flaxattn.models.bert_config import BertConfig, pruned_from_hf, pruned_to_hf
+from flaxattn.models.bert_config import BertConfig
+from flaxattn.models.config_base import pruned_from_hf, pruned_to_hf
 from flaxattn.models.gpt2 import GPT2LM
 from flaxattn.models.gpt2_config import GPT2Config
 from flaxattn.models.seq2seq import Seq2SeqLM

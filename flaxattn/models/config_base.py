@@ -1,0 +1,178 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Configurations as Hugging Face's `config.json`: what all families read, write and check alike."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+from flaxattn.errors import CheckpointError
+
+Pruned = tuple[tuple[int, ...], ...]
+_IN_ANOTHER_FORM = frozenset({"labels", "architectures", "pruned_heads"})
+
+
+@dataclasses.dataclass(frozen=True)
+class HFConfig:
+    """Base of the configurations, which are frozen dataclasses with Hugging Face's field names."""
+
+    @classmethod
+    def fields_of(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Values of the fields that a `config.json` names; other keys are ignored.
+
+        Args:
+            settings: The parsed JSON object.
+        """
+        known = {field.name for field in dataclasses.fields(cls)}
+        values = {n: settings[n] for n in known - _IN_ANOTHER_FORM if n in settings}
+        if isinstance(values.get("eos_token_id"), list):
+            values["eos_token_id"] = values["eos_token_id"][0]
+        if classes := settings.get("architectures"):
+            values["architectures"] = tuple(classes)
+        if "labels" in known and (names := class_names(settings)):
+            values["labels"] = names
+        return values
+
+    def settings(self, model_type: str) -> dict[str, Any]:
+        """The content of a `config.json`, from all fields.
+
+        Args:
+            model_type: Hugging Face's name of the family.
+        """
+        found = {"model_type": model_type, **dataclasses.asdict(self)}
+        found["architectures"] = list(found["architectures"])
+        if "pruned_heads" in found:
+            found |= pruned_to_hf(found.pop("pruned_heads"))
+        if "labels" in found:
+            names = found.pop("labels")
+            found["id2label"] = {str(i): name for i, name in enumerate(names)}
+            found["label2id"] = {name: i for i, name in enumerate(names)}
+        return found
+
+    def check_sizes(self, names: Sequence[str]) -> None:
+        """Check that sizes are at least 1.
+
+        Args:
+            names: Of fields or properties.
+
+        Raises:
+            CheckpointError: One is smaller.
+        """
+        for name in names:
+            if getattr(self, name) < 1:
+                raise CheckpointError(f"{name} must be at least 1, got {getattr(self, name)}.")
+
+    def check_heads(self, width: str, heads: str) -> None:
+        """Check that the width of a model divides by its number of heads.
+
+        Args:
+            width: Field of the width.
+            heads: Field of the number of heads.
+
+        Raises:
+            CheckpointError: It does not.
+        """
+        size, count = getattr(self, width), getattr(self, heads)
+        if count < 1 or size % count:
+            raise CheckpointError(
+                f"{width} {size} is not a multiple of {heads} {count}.\n"
+                f"Every head gets {width} / {heads} dimensions; change one of them."
+            )
+
+    @classmethod
+    def sized(cls, sizes: Mapping[str, Any], changes: Mapping[str, Any]) -> Self:
+        """A configuration of a named size.
+
+        Args:
+            sizes: Fields of that size.
+            changes: Fields that a user sets; they win.
+        """
+        return cls(**{**sizes, **changes})
+
+
+def check_supported(kind: str, settings: Mapping[str, Any], supported: Mapping[str, Any]) -> None:
+    """Refuse settings that would change the arithmetic.
+
+    Args:
+        kind: What is read, for the message.
+        settings: The content of a `config.json`.
+        supported: The one value of each setting that is implemented; it may be absent.
+
+    Raises:
+        CheckpointError: A setting has another value.
+    """
+    for name, value in supported.items():
+        if (found := settings.get(name, value)) != value:
+            raise CheckpointError(
+                f"config.json: {name} is {found!r}; flaxattn's {kind} implements {value!r}.\n"
+                "Choose a checkpoint of that kind."
+            )
+
+
+def check_pruned(pruned: Pruned, layers: int, heads: int) -> None:
+    """Check that the heads that layers lack are heads, and that every layer has one left.
+
+    Args:
+        pruned: For each layer the numbers of its heads that were removed; or empty.
+        layers: L.
+        heads: H.
+
+    Raises:
+        CheckpointError: They are not.
+    """
+    if pruned and len(pruned) != layers:
+        raise CheckpointError(
+            f"pruned_heads names {len(pruned)} layers, the model has {layers}.\n"
+            "Name the heads that each layer lacks; none is an empty list."
+        )
+    for layer, lacking in enumerate(pruned):
+        if list(lacking) != sorted({head for head in lacking if 0 <= head < heads}):
+            raise CheckpointError(
+                f"pruned_heads of layer {layer} are {list(lacking)}, expected numbers from 0 to "
+                f"{heads - 1} in order.\nCompare config.json with the original."
+            )
+        if len(lacking) == heads:
+            raise CheckpointError(
+                f"pruned_heads leaves layer {layer} without any of its {heads} heads.\n"
+                "Every layer keeps one head at least."
+            )
+
+
+def pruned_from_hf(setting: Any, layers: int) -> Pruned:
+    """Heads that each layer lacks, from `pruned_heads` of a `config.json`.
+
+    Args:
+        setting: Lists of heads by the number of their layer, or None.
+        layers: L.
+
+    Raises:
+        CheckpointError: It names a layer that there is not.
+    """
+    named = {int(layer): tuple(sorted(heads)) for layer, heads in (setting or {}).items()}
+    if unknown := sorted(set(named) - set(range(layers))):
+        raise CheckpointError(
+            f"config.json: pruned_heads names layer {unknown[0]}, the model has layers 0 to "
+            f"{layers - 1}.\nCompare it with the original."
+        )
+    return tuple(named.get(n, ()) for n in range(layers)) if any(named.values()) else ()
+
+
+def pruned_to_hf(pruned: Pruned) -> dict[str, dict[str, list[int]]]:
+    """The setting `pruned_heads` of a `config.json`; nothing if no layer lacks a head.
+
+    Args:
+        pruned: For each layer the numbers of its heads that were removed.
+    """
+    named = {str(layer): list(heads) for layer, heads in enumerate(pruned) if heads}
+    return {"pruned_heads": named} if named else {}
+
+
+def class_names(settings: Mapping[str, Any]) -> tuple[str, ...]:
+    """Class names of a classifier, in id order; empty where a `config.json` names none.
+
+    Args:
+        settings: Its content.
+    """
+    if names := settings.get("id2label"):
+        return tuple(names[key] for key in sorted(names, key=int))
+    return tuple(f"LABEL_{i}" for i in range(settings.get("num_labels") or 0))
