@@ -120,6 +120,16 @@ def test_rooms_of_a_level_import_each_other_without_circles(internal: dict[str, 
         assert not {(a, b) for a, b in pairs if a != b and (b, a) in pairs}
 
 
+def test_pages_and_figures_share_payloads_and_nothing_else(internal: dict[str, set[str]]) -> None:
+    figures, payloads = "flaxattn.views.figures", "flaxattn.views.payloads"
+    for module, imported in internal.items():
+        views = {name for name in imported if name.startswith("flaxattn.views.")}
+        if module.startswith(figures):
+            assert all(name.startswith((figures, payloads)) for name in views), module
+        elif module.startswith(payloads):
+            assert all(name.startswith(payloads) for name in views), module
+
+
 def test_views_import_no_model(internal: dict[str, set[str]]) -> None:
     for module, names in internal.items():
         if short(module) == "views":

@@ -16,9 +16,9 @@ from jaxtyping import Float
 from flaxattn.measures.claims import Claim
 from flaxattn.trace.trace import Trace
 from flaxattn.views.page import Page, build_page
-from flaxattn.views.payload import ERROR, Blocks, Precision, payload_bytes, visible
+from flaxattn.views.payloads.encoded_weights import ERROR, Blocks, Precision, payload_bytes, visible
+from flaxattn.views.payloads.side_payload import recorded, shape_input
 from flaxattn.views.second_trace import Second, without_vectors
-from flaxattn.views.side_payload import recorded, shape_input
 
 BYTES = 32_000_000
 """Of attention in a page; texts that do not fit stay out."""

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from flaxattn.files import write_text
-from flaxattn.views.payload import script_json, visible
+from flaxattn.views.payloads.encoded_weights import script_json, visible
 from flaxattn.views.script_linking import link
 
 

@@ -15,8 +15,8 @@ from flaxattn.errors import InputError
 from flaxattn.measures.divergence import HeadDivergence, compare_traces
 from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.trace import Trace
-from flaxattn.views.payload import Blocks, Precision, visible
-from flaxattn.views.side_payload import recorded, shape_side
+from flaxattn.views.payloads.encoded_weights import Blocks, Precision, visible
+from flaxattn.views.payloads.side_payload import recorded, shape_side
 
 _APART = ("divergence", "cosine")
 _LISTED = 8  # heads that are named

@@ -17,10 +17,10 @@ from flaxattn.measures.divergence import HeadDivergence, compare_stores
 from flaxattn.store.open_store import Store
 from flaxattn.trace.selection import choose
 from flaxattn.views.page import Page, build_page
-from flaxattn.views.page_state import check_state
-from flaxattn.views.payload import ERROR, visible
+from flaxattn.views.payloads.encoded_weights import ERROR, visible
+from flaxattn.views.payloads.page_state import check_state
+from flaxattn.views.payloads.side_payload import check_side
 from flaxattn.views.second_trace import told_divergence
-from flaxattn.views.side_payload import check_side
 from flaxattn.views.trace_page import TITLES, Theme
 
 _KEYS = ("example", "side", "layer", "head")

@@ -15,7 +15,7 @@ from importlib import resources
 from urllib.parse import urlencode
 
 from flaxattn.store.find_texts import Found
-from flaxattn.views.payload import visible
+from flaxattn.views.payloads.encoded_weights import visible
 
 PAGE = 50
 """Texts on one page."""

@@ -15,8 +15,7 @@ from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.selection import choose
 from flaxattn.trace.trace import Trace
 from flaxattn.views.page import Page, build_page
-from flaxattn.views.page_state import LEVELS, check_position, check_state
-from flaxattn.views.payload import (
+from flaxattn.views.payloads.encoded_weights import (
     ERROR,
     PAGE_BYTES,
     Blocks,
@@ -25,10 +24,18 @@ from flaxattn.views.payload import (
     payload_bytes,
     visible,
 )
+from flaxattn.views.payloads.page_state import LEVELS, check_position, check_state
+from flaxattn.views.payloads.side_payload import (
+    ALL,
+    check_side,
+    numbers,
+    recorded,
+    shape_input,
+    side_names,
+)
+from flaxattn.views.payloads.weight_kinds import RAW, Given, WeightKind, read_kinds
+from flaxattn.views.payloads.weight_payload import Effects, add_effects, read_effects, shape_kinds
 from flaxattn.views.second_trace import Second, told_divergence
-from flaxattn.views.side_payload import ALL, check_side, numbers, recorded, shape_input, side_names
-from flaxattn.views.weight_kinds import RAW, Given, WeightKind, read_kinds
-from flaxattn.views.weight_payload import Effects, add_effects, read_effects, shape_kinds
 
 Theme = Literal["auto", "light", "dark"]
 TITLES = {

@@ -12,16 +12,16 @@ from flaxattn.errors import InputError
 from flaxattn.measures.divergence import compare_traces
 from flaxattn.store.open_store import Store
 from flaxattn.trace.trace import Trace
-from flaxattn.views.neuron_payload import require_neuron
 from flaxattn.views.page import Page
-from flaxattn.views.page_state import check_state
-from flaxattn.views.payload import Precision
+from flaxattn.views.payloads.encoded_weights import Precision
+from flaxattn.views.payloads.neuron_payload import require_neuron
+from flaxattn.views.payloads.page_state import check_state
+from flaxattn.views.payloads.side_payload import ALL
+from flaxattn.views.payloads.weight_kinds import Given
+from flaxattn.views.payloads.weight_payload import Effects
 from flaxattn.views.second_trace import Second, check_names, without_vectors
-from flaxattn.views.side_payload import ALL
 from flaxattn.views.store_atlas import open_corpora, open_corpus
 from flaxattn.views.trace_page import Theme, open_page
-from flaxattn.views.weight_kinds import Given
-from flaxattn.views.weight_payload import Effects
 
 
 def head_view(

@@ -11,7 +11,7 @@ from flaxattn.measures.claims import Claim
 from flaxattn.measures.evidence import TopText
 from flaxattn.trace.trace import Trace
 from flaxattn.views.evidence_page import EvidenceReport, Numbers, evidence_page
-from flaxattn.views.payload import ERROR
+from flaxattn.views.payloads.encoded_weights import ERROR
 
 pytestmark = pytest.mark.browser
 

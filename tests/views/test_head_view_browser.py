@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from flaxattn.trace.trace import Trace
-from flaxattn.views.payload import ERROR
+from flaxattn.views.payloads.encoded_weights import ERROR
 from flaxattn.views.trace_views import head_view
 
 pytestmark = pytest.mark.browser

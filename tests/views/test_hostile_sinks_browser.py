@@ -19,7 +19,7 @@ from hostile_texts import SHAPES, texts
 
 from flaxattn.store.find_texts import Found
 from flaxattn.trace.trace import Trace
-from flaxattn.views.payload import visible
+from flaxattn.views.payloads.encoded_weights import visible
 from flaxattn.views.texts_page import texts_page
 from flaxattn.views.trace_views import head_view
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from flaxattn.trace.trace import Trace
-from flaxattn.views.payload import visible
+from flaxattn.views.payloads.encoded_weights import visible
 from flaxattn.views.trace_views import head_view
 
 pytestmark = pytest.mark.browser

@@ -14,9 +14,9 @@ import flaxattn as fa
 from flaxattn.errors import InputError
 from flaxattn.models.rnn import RnnLM
 from flaxattn.trace.record import AttentionRecord
-from flaxattn.views.neuron_payload import explain, require_neuron, shape_neuron
-from flaxattn.views.payload import Blocks
-from flaxattn.views.side_payload import recorded
+from flaxattn.views.payloads.encoded_weights import Blocks
+from flaxattn.views.payloads.neuron_payload import explain, require_neuron, shape_neuron
+from flaxattn.views.payloads.side_payload import recorded
 
 ALL = fa.Capture(weights=True, query=True, key=True, value=True, head_output=True)
 TEXTS = {
@@ -90,7 +90,7 @@ def test_the_softmax_of_what_is_shown_is_the_weights(traces, name):
 
 
 def test_many_numbers_are_halved_and_the_page_is_told_what_that_costs(traces, monkeypatch):
-    monkeypatch.setattr("flaxattn.views.neuron_payload._EXACT_BYTES", 0)
+    monkeypatch.setattr("flaxattn.views.payloads.neuron_payload._EXACT_BYTES", 0)
     found, sides = sides_of(traces["tiny-gpt2"])
     (about,) = sides.values()
     heads = len(found["decoder"].heads)
@@ -211,7 +211,7 @@ def test_a_trace_without_keys_says_how_to_capture_them(traces):
     [(0, "a shorter text"), (100_000, "include_layers=[…] with at most 3")],
 )
 def test_too_many_numbers_are_refused_with_a_way_out(traces, monkeypatch, limit, cure):
-    monkeypatch.setattr("flaxattn.views.neuron_payload.VECTORS_BYTES", limit)
+    monkeypatch.setattr("flaxattn.views.payloads.neuron_payload.VECTORS_BYTES", limit)
     with pytest.raises(InputError) as caught:
         sides_of(traces["tiny-bert"])
     first, second, third = str(caught.value).splitlines()
@@ -225,6 +225,6 @@ def test_several_texts_share_the_room(traces, monkeypatch):
     (seen,) = recorded(one).values()
     shape_neuron(seen, one, "encoder", seen.layers, blocks, "0/encoder")
     taken = sum(map(len, blocks.data.values()))
-    monkeypatch.setattr("flaxattn.views.neuron_payload.VECTORS_BYTES", taken + 1)
+    monkeypatch.setattr("flaxattn.views.payloads.neuron_payload.VECTORS_BYTES", taken + 1)
     with pytest.raises(InputError, match="Use one text, sequence=0, or capture fewer heads"):
         shape_neuron(seen, one, "encoder", seen.layers, blocks, "1/encoder")

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import example, given
 
 from flaxattn.errors import InputError
-from flaxattn.views import payload
+from flaxattn.views.payloads import encoded_weights as payload
 
 WEIGHTS = arrays.arrays(
     np.float32,

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from flaxattn.views.figures.plot_state import plot_state
-from flaxattn.views.payload import ERROR
+from flaxattn.views.payloads.encoded_weights import ERROR
 
 pytestmark = pytest.mark.browser
 

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: 2026 The flaxattn authors
 // SPDX-License-Identifier: Apache-2.0
-// From the blocks of a payload to numbers, as `payload.py` encodes them.
+// From the blocks of a payload to numbers, as `payloads/encoded_weights.py` encodes them.
 
 /** @returns {Uint8Array} the bytes behind base64 text */
 export function decodeBase64(text) {

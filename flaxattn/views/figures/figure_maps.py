@@ -17,8 +17,8 @@ from flaxattn.errors import InputError
 from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.selection import layer_weights, without_first
 from flaxattn.trace.trace import Trace
-from flaxattn.views.side_payload import recorded
-from flaxattn.views.weight_kinds import Given, one_kind
+from flaxattn.views.payloads.side_payload import recorded
+from flaxattn.views.payloads.weight_kinds import Given, one_kind
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -21,8 +21,8 @@ from flaxattn.store.open_store import Store
 from flaxattn.trace.selection import layer_weights
 from flaxattn.trace.trace import Trace
 from flaxattn.views.figures.figure_maps import DIVERGING
-from flaxattn.views.weight_kinds import Given, measured_as, one_kind
-from flaxattn.views.weight_payload import Effects, read_effects
+from flaxattn.views.payloads.weight_kinds import Given, measured_as, one_kind
+from flaxattn.views.payloads.weight_payload import Effects, read_effects
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -22,7 +22,7 @@ from flaxattn.trace.trace import Trace
 from flaxattn.views.figures.figure_maps import DIVERGING, hatch_missing
 from flaxattn.views.figures.plot_atlas import add_bar, unit
 from flaxattn.views.figures.plot_heads import draw_map, map_axes, token_labels, write_tokens
-from flaxattn.views.side_payload import one_side
+from flaxattn.views.payloads.side_payload import one_side
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

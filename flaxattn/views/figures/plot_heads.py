@@ -20,9 +20,9 @@ from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.selection import choose
 from flaxattn.trace.trace import Trace
 from flaxattn.views.figures.figure_maps import Maps, colours, hatch_missing, read_maps
-from flaxattn.views.payload import visible
-from flaxattn.views.side_payload import one_side
-from flaxattn.views.weight_kinds import Given
+from flaxattn.views.payloads.encoded_weights import visible
+from flaxattn.views.payloads.side_payload import one_side
+from flaxattn.views.payloads.weight_kinds import Given
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -16,8 +16,8 @@ from flaxattn.trace.selection import choose
 from flaxattn.trace.trace import Trace
 from flaxattn.views.figures.figure_maps import MISSING, Maps, colours, read_maps
 from flaxattn.views.figures.plot_heads import add_scale
-from flaxattn.views.side_payload import one_side
-from flaxattn.views.weight_kinds import Given
+from flaxattn.views.payloads.side_payload import one_side
+from flaxattn.views.payloads.weight_kinds import Given
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

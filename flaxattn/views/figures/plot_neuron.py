@@ -17,7 +17,7 @@ from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.selection import choose
 from flaxattn.trace.trace import Trace
 from flaxattn.views.figures.plot_heads import token_labels, write_tokens
-from flaxattn.views.side_payload import one_side
+from flaxattn.views.payloads.side_payload import one_side
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -23,10 +23,10 @@ from flaxattn.views.figures.plot_atlas import plot_atlas
 from flaxattn.views.figures.plot_heads import check_count, draw_heads
 from flaxattn.views.figures.plot_model import draw_thumbnails
 from flaxattn.views.figures.plot_neuron import plot_neuron
-from flaxattn.views.page_state import check_state
-from flaxattn.views.side_payload import one_side, recorded
-from flaxattn.views.weight_kinds import RAW, Given, read_kinds
-from flaxattn.views.weight_payload import Effects
+from flaxattn.views.payloads.page_state import check_state
+from flaxattn.views.payloads.side_payload import one_side, recorded
+from flaxattn.views.payloads.weight_kinds import RAW, Given, read_kinds
+from flaxattn.views.payloads.weight_payload import Effects
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -16,9 +16,9 @@ from jaxtyping import Float
 from flaxattn.errors import InputError
 from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.trace import Trace
-from flaxattn.views.payload import Blocks, Precision, encode_weights, visible
-from flaxattn.views.side_payload import shape_likeness, side_measures
-from flaxattn.views.weight_kinds import Scaled, WeightKind, measured_as
+from flaxattn.views.payloads.encoded_weights import Blocks, Precision, encode_weights, visible
+from flaxattn.views.payloads.side_payload import shape_likeness, side_measures
+from flaxattn.views.payloads.weight_kinds import Scaled, WeightKind, measured_as
 
 _MASKS = {"decoder_head_mask": "decoder", "cross_attn_head_mask": "cross"}
 

@@ -18,8 +18,8 @@ from flaxattn.errors import InputError
 from flaxattn.trace.record import FIELDS, AttentionRecord
 from flaxattn.trace.selection import layer_weights
 from flaxattn.trace.trace import Trace
-from flaxattn.views.payload import Blocks
-from flaxattn.views.recomputed_weights import recomputed
+from flaxattn.views.payloads.encoded_weights import Blocks
+from flaxattn.views.payloads.recomputed_weights import recomputed
 
 VECTORS_BYTES = 32_000_000  # beyond this, beside its weights, a page becomes slow to open
 _EXACT_BYTES = 2_000_000  # up to here numbers keep float32; larger ones are halved by float16
