@@ -29,6 +29,7 @@ from flaxattn.commands.head_request import (
     Truncate,
 )
 from flaxattn.commands.option_groups import with_options
+from flaxattn.commands.option_lists import names, numbers
 from flaxattn.commands.ray_flags import RayFlags
 from flaxattn.errors import InputError, StopRequestedError
 
@@ -162,7 +163,7 @@ def extract(
             on_error=on_error,
             seed=seed,
             max_texts=max_texts,
-            reduce=tuple(_words(reduce)),
+            reduce=tuple(names(reduce)),
             shard_texts=shard_texts,
             batch_tokens=batch_tokens,
             workers=workers,
@@ -185,12 +186,8 @@ def _paired(inputs: list[str], partners: list[str]) -> list[str] | list[tuple[st
 
 def _fields(capture: str | None, stats: str | None, reduce: str | None) -> list[str]:
     """Fields to capture; by default no more than the rest of the command needs."""
-    fields = _words(capture)
-    if unknown := [name for name in fields if name not in _FIELDS]:
-        raise typer.BadParameter(
-            f"{unknown[0]!r} is none of {', '.join(_FIELDS)}.", param_hint="--capture"
-        )
-    if stats or (not fields and "statistics" in _words(reduce)):
+    fields = names(capture, _FIELDS, "--capture")
+    if stats or (not fields and "statistics" in names(reduce)):
         fields.append("stats")
     return fields if fields or reduce else ["weights"]
 
@@ -201,37 +198,17 @@ def _captured(
     """The capture request that the options describe."""
     from flaxattn.kernels.contract import Capture
 
-    names = _words(stats) or _words(_STATS)
     chosen: dict[str, Any] = {
         **{name: True for name in fields if name != "stats"},
-        "stats": tuple(names) if "stats" in fields else (),
-        "layers": _numbers(layers, "--layers"),
-        "heads": _numbers(heads, "--heads"),
+        "stats": tuple(names(stats) or names(_STATS)) if "stats" in fields else (),
+        "layers": numbers(layers, "--layers"),
+        "heads": numbers(heads, "--heads"),
         "dtype": dtype,
     }
     try:
         return Capture(**chosen)
     except ValueError as error:
         raise InputError(str(error)) from error
-
-
-def _words(text: str | None) -> list[str]:
-    return [word.strip() for word in (text or "").split(",") if word.strip()]
-
-
-def _numbers(text: str | None, option: str) -> tuple[int, ...] | None:
-    """The numbers in a list such as 0,5-9."""
-    if text is None:
-        return None
-    found: list[int] = []
-    for part in text.split(","):
-        ends = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", part, re.ASCII)
-        if not ends:
-            raise typer.BadParameter(
-                f"{text!r} is not a list of numbers such as 0,5-9.", param_hint=option
-            )
-        found += range(int(ends[1]), int(ends[2] or ends[1]) + 1)
-    return tuple(found)
 
 
 def _part(text: str | None) -> tuple[int, int] | None:

@@ -21,6 +21,7 @@ from flaxattn.commands.head_request import (
     Truncate,
     WithPage,
 )
+from flaxattn.commands.option_lists import numbers
 from flaxattn.commands.probe_reader import Files, ProbeSpec
 from flaxattn.errors import InputError
 
@@ -162,7 +163,9 @@ def probe(
     elif structural:
         from flaxattn.commands.structural_report import report_structural
 
-        report_structural(asked, _numbers(layers), rank, epochs, untrained)
+        report_structural(
+            asked, numbers(layers, "--layers", negative=True), rank, epochs, untrained
+        )
     elif load is not None:
         from flaxattn.commands.applied_report import report_applied
 
@@ -208,13 +211,3 @@ def _check_trees(paths: tuple[Path, ...]) -> None:
                 f"{path} has no trees by its name, and probes ask for governors\n"
                 "give sentences of Universal Dependencies: a file in .conllu"
             )
-
-
-def _numbers(text: str | None) -> list[int] | None:
-    if text is None:
-        return None
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError:
-        told = f"{text!r} is no list of numbers such as 0,6,12."
-        raise typer.BadParameter(told, param_hint="--layers") from None

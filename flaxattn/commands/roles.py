@@ -11,6 +11,7 @@ from rich.table import Table
 
 from flaxattn.commands.head_request import AsJson, Request
 from flaxattn.commands.option_groups import with_options
+from flaxattn.commands.option_lists import names
 from flaxattn.errors import InputError
 
 if TYPE_CHECKING:
@@ -64,8 +65,7 @@ def roles(
     from flaxattn.measures.score_terms import PAPER_RELATIONS, ScoreOptions, check_relations
     from flaxattn.views.figures.plot_roles import plot_roles
 
-    named = relations.split(",") if relations is not None else PAPER_RELATIONS
-    chosen = check_relations([name.strip() for name in named])
+    chosen = check_relations(names(relations) if relations is not None else PAPER_RELATIONS)
     correction = correction or ("none" if pande_parity else "bh")
     test = Test(tau=tau, alpha=alpha, correction=correction, pande_parity=pande_parity)
     asked = ScoreOptions(chosen, request.annotated, seed, pande_parity)

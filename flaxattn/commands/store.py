@@ -15,6 +15,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from flaxattn.commands.option_lists import numbers
+
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
 _Store = Annotated[Path, typer.Argument(help="Folder that `flaxattn extract` wrote.")]
@@ -113,24 +115,11 @@ def export(
 
     opened = open_store(store)
     with _progress("texts") as seen:
-        names = write(opened, out, form, _numbers(examples), seen)
+        names = write(opened, out, form, numbers(examples, "--examples"), seen)
     if as_json:
         typer.echo(json.dumps({"out": str(out.resolve()), "files": names}, indent=1))
     else:
         typer.echo(f"wrote {len(names)} files to {out.resolve()}")
-
-
-def _numbers(text: str | None) -> list[int] | None:
-    """The numbers in a list such as 0,5-9."""
-    if text is None:
-        return None
-    try:
-        ends = [[int(end) for end in part.split("-")] for part in text.split(",")]
-        return [number for low, *high in ends for number in range(low, (*high, low)[0] + 1)]
-    except ValueError as error:
-        raise typer.BadParameter(
-            f"{text!r} is not a list of numbers such as 0,5-9.", param_hint="--examples"
-        ) from error
 
 
 @contextmanager

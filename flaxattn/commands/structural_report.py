@@ -5,6 +5,7 @@
 Everything heavy is imported when it runs.
 """
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -21,7 +22,7 @@ _SHOWN = (".1%", ".3f", ".1%", ".3f")
 
 def report_structural(
     asked: ProbeSpec,
-    layers: list[int] | None,
+    layers: Sequence[int] | None,
     rank: int | None,
     epochs: int | None,
     untrained: bool,

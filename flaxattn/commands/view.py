@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 from rich.console import Console
 
+from flaxattn.commands.option_lists import numbers
 from flaxattn.commands.standard_input import given_text
 from flaxattn.commands.view_weights import (
     KINDS,
@@ -141,8 +142,8 @@ def view(
         )
     chosen = {
         "layer": layer,
-        "layers": _numbers(layers, "layer", "--layers"),
-        "heads": _numbers(heads, "head", "--heads"),
+        "layers": numbers(layers, "--layers"),
+        "heads": numbers(heads, "--heads"),
         "side": side,
     }
     kind = _kind(source)
@@ -368,16 +369,3 @@ def _serve(path: str, view: View, port: int) -> None:
 
 def _console() -> Console:
     return Console(soft_wrap=True, highlight=False)
-
-
-def _numbers(text: str | None, what: str, option: str) -> list[int] | None:
-    """The numbers in a list such as 0,5-9."""
-    if text is None:
-        return None
-    try:
-        ends = [[int(end) for end in part.split("-")] for part in text.split(",")]
-        return [number for low, *high in ends for number in range(low, (*high, low)[0] + 1)]
-    except ValueError as error:
-        raise typer.BadParameter(
-            f"{text!r} is not a list of {what} numbers such as 0,2-5.", param_hint=option
-        ) from error

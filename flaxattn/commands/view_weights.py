@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from flaxattn.commands.option_lists import names
+
 if TYPE_CHECKING:
     from flaxattn.trace.trace import Trace
 
@@ -29,16 +31,12 @@ def wanted_kinds(asked: str | None, source: str) -> list[str]:
     Raises:
         typer.BadParameter: If a name is unknown, or needs the model of a trace.
     """
-    names = [] if asked is None else [name.strip() for name in asked.split(",")]
-    known = (*KINDS, _ABLATION)
-    for name in names:
-        if name not in known:
-            told = f"{name!r} is none of {', '.join(known)}."
-            raise typer.BadParameter(told, param_hint="--weights")
+    found = names(asked, (*KINDS, _ABLATION), "--weights")
+    for name in found:
         if name in _OF_MODEL and source != "text":
             told = f"{name} needs the model that read a text; the source is a {source}."
             raise typer.BadParameter(told, param_hint="--weights")
-    return list(dict.fromkeys(names))
+    return list(dict.fromkeys(found))
 
 
 def of_model(model: Any, trace: "Trace", names: Sequence[str], *, truncate: bool) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from flaxattn.commands.head_request import (
     SecondColumn,
     TextColumn,
 )
+from flaxattn.commands.option_lists import names
 from flaxattn.commands.report_files import print_files
 from flaxattn.errors import InputError
 
@@ -68,10 +69,7 @@ def weights(
     from flaxattn.commands.text_corpus import read_corpus
     from flaxattn.pretrained.from_pretrained import from_pretrained
 
-    chosen = [name.strip() for name in kinds.split(",")]
-    if unknown := [name for name in chosen if name not in KINDS]:
-        told = f"there is no kind {unknown[0]!r}; choose of {', '.join(KINDS)}."
-        raise typer.BadParameter(told, param_hint="--kinds")
+    chosen = names(kinds, KINDS, "--kinds")
     corpus = read_corpus(inputs, (text_column, pair_column, label_column), limit, on_error)
     loaded = from_pretrained(model, head=model_head(model, head))
     rows, refused = measured(loaded, corpus, chosen, seed)

@@ -42,7 +42,7 @@ def test_every_command_explains_itself_on_one_screen(capsys, words):
         (["vieww"], "Did you mean 'view'?"),
         (["view"], "Missing argument"),
         (["view", "hi", "--layer", "x"], "Invalid value for '--layer'"),
-        (["view", "hi", "--heads", "1,b"], "'1,b' is not a list of head numbers"),
+        (["view", "hi", "--heads", "1,b"], "'1,b' is not a list of numbers"),
         (
             ["view", "hi", "--view", "tail"],
             "'tail' is not a view; choose head, model, neuron, atlas, all",

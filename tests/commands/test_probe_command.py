@@ -197,7 +197,10 @@ def test_whom_pronouns_mean(probe, folder, tmp_path, bert):
         (("a.conllu", "--structural"), "needs --train"),
         (("a.conllu", "--structural", "--load", "x"), "is another kind of probe"),
         (("a.conllu", "--train", "train.conllu", "--rank", "2"), "only for --structural"),
-        (("a.conllu", "--structural", "--train", "train.conllu", "--layers", "0,x"), "no list of"),
+        (
+            ("a.conllu", "--structural", "--train", "train.conllu", "--layers", "0,x"),
+            "not a list of",
+        ),
         (("a.conllu", "--structural", "--train", "train.conllu", "--layers", "7"), "layer is 7, "),
         (("a.conllu", "--load", "absent"), "There is no probe file 'absent'"),
         (("a.conllu", "--load", "a.txt", "--train", "a.conllu"), "is not for --load"),

@@ -86,7 +86,7 @@ def test_a_figure_is_written_beside_the_page(capsys, places, tmp_path, kind):
         (["a text", "--example", "1"], "with a store or a trace file; the source is a text."),
         (["store/shards"], "is no store of attention: plan.json cannot be read"),
         (["store/plan.json"], "is no trace. To read the text in it: flaxattn view - < FILE"),
-        (["two.safetensors", "--layers", "0,x"], "'0,x' is not a list of layer numbers"),
+        (["two.safetensors", "--layers", "0,x"], "'0,x' is not a list of numbers"),
         (["two.safetensors", "--layers", "5"], "There is no layer 5."),
         (["a text", "--weights", "flow"], "'flow' is none of norm, rollout, effective, ablation."),
         (["store", "--weights", "norm"], "norm needs the model that read a text; the source is a"),

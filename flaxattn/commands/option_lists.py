@@ -1,0 +1,52 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Options whose value is a list: numbers such as 0,5-9, or names with commas between them."""
+
+import re
+from collections.abc import Collection
+
+import typer
+
+
+def numbers(text: str | None, option: str, *, negative: bool = False) -> tuple[int, ...] | None:
+    """The numbers in a list such as 0,5-9.
+
+    Args:
+        text: As it was typed; None if it was not.
+        option: Name of the option, for the message.
+        negative: Whether numbers may count from the end.
+
+    Raises:
+        typer.BadParameter: It is no such list.
+    """
+    if text is None:
+        return None
+    one = r"-?\d{1,9}" if negative else r"\d{1,9}"
+    found: list[int] = []
+    for part in text.split(","):
+        ends = re.fullmatch(rf"\s*({one})(?:-(\d{{1,9}}))?\s*", part, re.ASCII)
+        if not ends:
+            raise typer.BadParameter(
+                f"{text!r} is not a list of numbers such as 0,5-9.", param_hint=option
+            )
+        found += range(int(ends[1]), int(ends[2] or ends[1]) + 1)
+    return tuple(found)
+
+
+def names(text: str | None, known: Collection[str] = (), option: str = "") -> list[str]:
+    """The names in a list such as entropy,max.
+
+    Args:
+        text: As it was typed; None if it was not.
+        known: Names there are; none for any.
+        option: Name of the option, for the message.
+
+    Raises:
+        typer.BadParameter: A name is not known.
+    """
+    found = [name.strip() for name in (text or "").split(",") if name.strip()]
+    if unknown := [name for name in found if known and name not in known]:
+        raise typer.BadParameter(
+            f"{unknown[0]!r} is none of {', '.join(known)}.", param_hint=option
+        )
+    return found
