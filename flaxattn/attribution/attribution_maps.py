@@ -109,7 +109,7 @@ def attention_gradients(
     """
     first, second = _listed(text), None if text_b is None else _listed(text_b)
     task = head_task(model, first, second, labels=labels, batch=1, seed=seed)
-    told = model.read(first, second).told
+    told = model.read(first, second).metadata
     module = model.module.clone(capture=_OUTPUTS, keep_hidden=False)
     found: Maps = {}
     for one, batch in zip(told, task.batches, strict=True):
@@ -151,7 +151,7 @@ def value_zeroing(model: Pretrained, text: Texts, text_b: Texts | None = None) -
     for row in _rows(model, text, text_b):
         given = row.padded(model.limit)
         out, state = _run(module, model.params, given, None)
-        sizes = _sizes(row.told)
+        sizes = _sizes(row.metadata)
         for side, seen in Trace.from_variables(state).sides.items():
             queries, keys = sizes[side]
             maps = []
@@ -168,13 +168,13 @@ def _without(
     params: Any,
     given: dict[str, np.ndarray],
     state: Any,
-    seen: AttentionRecord,
+    record: AttentionRecord,
     side: str,
     place: int,
 ) -> Float[np.ndarray, "K Q E"]:
     """Outputs of a layer, each without the value of one key."""
-    weights = np.asarray(seen.weights, np.float32)[place, 0]
-    values = np.asarray(seen.value, np.float32)[place, 0]
+    weights = np.asarray(record.weights, np.float32)[place, 0]
+    values = np.asarray(record.value, np.float32)[place, 0]
     keys = len(values)  # padding too, so that texts of a width share a program
     lost = -np.einsum("hqk,khd->kqhd", weights, values)
     copies = {name: np.repeat(array, keys, axis=0) for name, array in given.items()}

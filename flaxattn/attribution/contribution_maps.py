@@ -90,14 +90,16 @@ def _norms(one: Trace, projections: Projections | None) -> dict[str, np.ndarray]
     }
 
 
-def _projection(rows: np.ndarray, seen: AttentionRecord, layer: int) -> Float[np.ndarray, "H D E"]:
+def _projection(
+    rows: np.ndarray, record: AttentionRecord, layer: int
+) -> Float[np.ndarray, "H D E"]:
     """The rows of one layer that belong to the heads of a record."""
-    if layer >= len(rows) or max(seen.heads) >= rows.shape[1]:
+    if layer >= len(rows) or max(record.heads) >= rows.shape[1]:
         raise InputError(
             f"The projections have {len(rows)} layers of {rows.shape[1]} heads; the trace has "
-            f"layer {layer} and head {max(seen.heads)}.\nTake them from the model of the trace."
+            f"layer {layer} and head {max(record.heads)}.\nTake them from the model of the trace."
         )
-    return rows[layer][list(seen.heads)]
+    return rows[layer][list(record.heads)]
 
 
 def _rollout(one: Trace) -> dict[str, np.ndarray]:
@@ -123,9 +125,9 @@ def _effective(one: Trace) -> dict[str, np.ndarray]:
     }
 
 
-def _parts(seen: AttentionRecord) -> tuple[np.ndarray, np.ndarray]:
+def _parts(record: AttentionRecord) -> tuple[np.ndarray, np.ndarray]:
     """Weights `[L, H, Q, K]` and values `[L, K, H, D]` of a record of one text."""
-    return layer_weights(seen, seen.layers), np.asarray(seen.value)[:, 0].astype(np.float32)
+    return layer_weights(record, record.layers), np.asarray(record.value)[:, 0].astype(np.float32)
 
 
 def _with_values(one: Trace) -> dict[str, AttentionRecord]:

@@ -154,7 +154,7 @@ def _masked(
     assert isinstance(tokenizer, Tokenizer)  # a BERT has no other
     ids = given["input_ids"]
     chosen = np.zeros(ids.shape, bool)
-    special = np.asarray(reading.told.special)
+    special = np.asarray(reading.metadata.special)
     for row, added in enumerate(special):
         plain = np.flatnonzero(~added)
         count = max(1, round(_MASKED_SHARE * len(plain)))

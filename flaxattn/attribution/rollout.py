@@ -179,11 +179,11 @@ def _weights(trace: Trace, sequence: int) -> tuple[Float[np.ndarray, "L H S S"],
     return np.divide(weights, total, out=np.zeros_like(weights), where=total > 0), seen
 
 
-def _place(seen: AttentionRecord, head: tuple[int, int]) -> tuple[int, int]:
+def _place(record: AttentionRecord, head: tuple[int, int]) -> tuple[int, int]:
     layer, number = head
-    if layer not in seen.layers or number not in seen.heads:
+    if layer not in record.layers or number not in record.heads:
         raise InputError(
             f"There is no head {number} in layer {layer}.\nThere are layers "
-            f"{', '.join(map(str, seen.layers))} with heads {', '.join(map(str, seen.heads))}."
+            f"{', '.join(map(str, record.layers))} with heads {', '.join(map(str, record.heads))}."
         )
-    return seen.layers.index(layer), seen.heads.index(number)
+    return record.layers.index(layer), record.heads.index(number)

@@ -124,7 +124,7 @@ def of_stores(names: tuple[str, str], limit: int | None) -> ComparedTraces:
         return ((one[number], other[number]) for number in numbers)
 
     def text(number: int) -> Text:
-        told = one.shard_of(number)[1].told(number)
+        told = one.shard_of(number)[1].metadata(number)
         texts = told.texts[0] if told.texts else ("",)
         (found,) = plain_texts(texts[:1], texts[1:2] or None, number)
         return found

@@ -85,7 +85,7 @@ class TokenizedText(NamedTuple):
     @property
     def special(self) -> np.ndarray:
         """True at the tokens that the model added."""
-        special = self.reading.told.special
+        special = self.reading.metadata.special
         assert special is not None
         return np.asarray(special)[0, : self.reading.lengths[0]]
 
@@ -182,7 +182,7 @@ def token_vector(
     module = model.module.clone(capture=wanted.capture, keep_hidden=index.kind == "hidden")
     vectors, _ = observed(module, model.params, read.reading.padded(model.limit), wanted)
     number = 0 if head is None or index.kind == "hidden" else index.heads.index(head)
-    return place, read.reading.told.tokens[0][place], np.asarray(vectors)[0, 0, number, place]
+    return place, read.reading.metadata.tokens[0][place], np.asarray(vectors)[0, 0, number, place]
 
 
 @functools.partial(jax.jit, static_argnames=("module", "wanted"))
@@ -256,7 +256,7 @@ def _tables(window: Sequence[TokenizedText]) -> tuple[dict[str, list[Any]], dict
             column.append(value)
         special = window[number].special.tolist()
         kinds = _kinds(text, offsets, special)
-        pieces = reading.told.tokens[0][: len(special)]
+        pieces = reading.metadata.tokens[0][: len(special)]
         for place, added in enumerate(special):
             row = (number, place, pieces[place], *offsets[place], added, *kinds[place])
             for column, value in zip(tokens.values(), row, strict=True):
@@ -320,7 +320,7 @@ def _windows(reads: Iterable[TokenizedText]) -> Iterator[list[TokenizedText]]:
 
 def _place(read: TokenizedText, token: int | str) -> int:
     """The position of a token in its text."""
-    pieces, size = read.reading.told.tokens[0], read.reading.lengths[0]
+    pieces, size = read.reading.metadata.tokens[0], read.reading.lengths[0]
     if isinstance(token, int):
         if 0 <= token < size:
             return token

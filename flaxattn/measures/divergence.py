@@ -299,5 +299,5 @@ def _compared(
     ]
 
 
-def _numbers(seen: AttentionRecord, layers: list[int]) -> str:
-    return ", ".join(map(str, seen.heads if layers else seen.layers))
+def _numbers(record: AttentionRecord, layers: list[int]) -> str:
+    return ", ".join(map(str, record.heads if layers else record.layers))

@@ -69,7 +69,7 @@ def head_scores(
     side: str | None = None,
     reading: ReadingOptions = DEFAULTS,
     mesh: Mesh | None = None,
-    told: Callable[[Sequence[Text]], object] = lambda texts: None,
+    on_texts: Callable[[Sequence[Text]], object] = lambda texts: None,
 ) -> Iterator[Scores]:
     """Score every head of a side on texts, in order.
 
@@ -86,7 +86,7 @@ def head_scores(
         side: `encoder`, `decoder` or `cross`; default `default_side`.
         reading: How texts are read, and which of them count.
         mesh: Devices with an axis "data" that share every batch.
-        told: Receives the texts that the next scores are of.
+        on_texts: Receives the texts that the next scores are of.
 
     Yields:
         Scores of up to 4,096 texts.
@@ -104,7 +104,7 @@ def head_scores(
         )
     scorer = _Scorer(model, asked, side, reading.batch_tokens, mesh_of(mesh, None))
     for window in windows(model, texts, reading):
-        told([one.text for one in window])
+        on_texts([one.text for one in window])
         yield scorer.scores(window, reading.watch)
 
 
@@ -132,7 +132,7 @@ class _Scorer:
         tokens = room_for([model], NOTHING, parts, self._batch_tokens).tokens
         rows = with_targets([model], [read.reading for read in window], {}, tokens)
         terms = [
-            terms_for(row.told, layout, side, self._asked, alone=self._alone)
+            terms_for(row.metadata, layout, side, self._asked, alone=self._alone)
             for row, layout in zip(rows, layouts, strict=True)
         ]
         sums, step = self._steps(ScoreSums.of(terms, side))

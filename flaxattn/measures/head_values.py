@@ -109,13 +109,13 @@ def _mean(one: Trace, side: str, name: str) -> Float[np.ndarray, "L H"]:
 
 
 def _measures(
-    trace: Trace, side: str, seen: AttentionRecord
+    trace: Trace, side: str, record: AttentionRecord
 ) -> Sequence[HeadMeasures] | Sequence[CrossMeasures]:
     if side == "cross":
         return cross_measures(trace)
     if side == "decoder" and trace.decoder_tokens:
         beside: dict[str, Any] = {"mask": trace.decoder_mask, "special": trace.decoder_special}
-        return head_measures(Trace(decoder=seen, **beside))
+        return head_measures(Trace(decoder=record, **beside))
     return head_measures(trace)
 
 

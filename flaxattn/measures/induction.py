@@ -244,16 +244,16 @@ def _standard_error(scores: Float[np.ndarray, "L B H"]) -> Float[np.ndarray, "L 
     return scores.std(axis=1, ddof=1) / count**0.5
 
 
-def _masses(seen: AttentionRecord, length: int) -> dict[str, Float[np.ndarray, "L B H Q"]] | None:
+def _masses(record: AttentionRecord, length: int) -> dict[str, Float[np.ndarray, "L B H Q"]] | None:
     """Attention of every query to the key of each kind; None if the record does not hold it."""
-    if seen.weights is None:
-        if not all(kind in seen.stats for kind in KINDS):
+    if record.weights is None:
+        if not all(kind in record.stats for kind in KINDS):
             return None
-        return {kind: np.asarray(seen.stats[kind], np.float64) for kind in KINDS}
-    seen.require_whole("A score of repeated sequences")
+        return {kind: np.asarray(record.stats[kind], np.float64) for kind in KINDS}
+    record.require_whole("A score of repeated sequences")
     found: dict[str, list[np.ndarray]] = {kind: [] for kind in KINDS}
-    for b in range(seen.weights.shape[1]):
-        weights = layer_weights(seen, seen.layers, b)
+    for b in range(record.weights.shape[1]):
+        weights = layer_weights(record, record.layers, b)
         for kind, gap in _gaps(length).items():
             band = np.diagonal(weights, -gap, axis1=-2, axis2=-1).astype(np.float64)
             missing = weights.shape[-1] - band.shape[-1]  # the first queries have no such key

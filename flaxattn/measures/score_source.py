@@ -75,13 +75,13 @@ def model_source(
     Raises:
         InputError: If the model has no such side.
     """
-    side, told = default_side(model, side), list[Sequence[Text]]()
-    scored = head_scores(model, texts, asked, side=side, reading=reading, told=told.append)
+    side, announced = default_side(model, side), list[Sequence[Text]]()
+    scored = head_scores(model, texts, asked, side=side, reading=reading, on_texts=announced.append)
 
     def parts() -> Iterator[ScoredTexts]:
         start = 0
         for scores in scored:
-            yield ScoredTexts(scores, range(start, start + len(scores)), told.pop())
+            yield ScoredTexts(scores, range(start, start + len(scores)), announced.pop())
             start += len(scores)
 
     def traces(subjects: Sequence[Text], numbers: Sequence[int]) -> Iterator[Trace]:

@@ -105,13 +105,13 @@ def _add_means(terms: Terms, names: Sequence[str]) -> None:
             terms.rows[ScoreSpec("mean", name), source] = each
 
 
-def side_terms(told: Trace, layout: PositionLabels, side: str, asked: ScoreOptions) -> Terms:
+def side_terms(metadata: Trace, layout: PositionLabels, side: str, asked: ScoreOptions) -> Terms:
     """The scores of one text on a side of a model.
 
     An encoder that has no decoder beside it has the scores of `score_terms`.
 
     Args:
-        told: The text and, beside an encoder, its target; attention records are not read, but
+        metadata: The text and, beside an encoder, its target; attention records are not read, but
             whether there is a decoder decides which scores an encoder has.
         layout: Of the text: of the source where there is a target.
         side: `encoder`, `decoder` or `cross`.
@@ -121,16 +121,20 @@ def side_terms(told: Trace, layout: PositionLabels, side: str, asked: ScoreOptio
         InputError: If the trace does not tell the tokens that the side needs.
     """
     if side == "cross":
-        if not told.written or told.special is None:
+        if not metadata.written or metadata.special is None:
             raise InputError(
                 "Roles of cross-attention need the pieces that were written, and which pieces of "
                 "the source are special.\nTrace texts with their targets, or give written= and "
                 "special= to Trace.from_arrays."
             )
-        return cross_terms(told.written[0], told.tokens[0], np.asarray(told.special[0], bool))
-    if side == "decoder" and told.decoder_tokens:
+        return cross_terms(
+            metadata.written[0], metadata.tokens[0], np.asarray(metadata.special[0], bool)
+        )
+    if side == "decoder" and metadata.decoder_tokens:
         target = Trace(
-            tokens=told.decoder_tokens, special=told.decoder_special, words=told.decoder_words
+            tokens=metadata.decoder_tokens,
+            special=metadata.decoder_special,
+            words=metadata.decoder_words,
         )
         plain = dataclasses.replace(asked, annotated=False)
         return self_terms(labels_of(target), plain, causal=True)
@@ -138,16 +142,16 @@ def side_terms(told: Trace, layout: PositionLabels, side: str, asked: ScoreOptio
 
 
 def terms_for(
-    told: Trace, layout: PositionLabels, side: str, asked: ScoreOptions, *, alone: bool
+    metadata: Trace, layout: PositionLabels, side: str, asked: ScoreOptions, *, alone: bool
 ) -> Terms:
     """The scores of one text, whichever side of whichever model reads it.
 
     Args:
-        told: See `side_terms`.
+        metadata: See `side_terms`.
         layout: Of the text.
         side: `encoder`, `decoder` or `cross`.
         asked: Which relations.
         alone: Whether the side is an encoder without a decoder.
     """
-    made = terms_of(layout, asked) if alone else side_terms(told, layout, side, asked)
+    made = terms_of(layout, asked) if alone else side_terms(metadata, layout, side, asked)
     return made.restricted(asked.only)

@@ -164,7 +164,7 @@ class _Reader:
         trees = self._trees(count) if self.asked.annotated else None
         pieces: dict[str, int] = {}
         for number in range(count):
-            told, name = self.store.shard_of(number)[1].told(number), str(number)
+            told, name = self.store.shard_of(number)[1].metadata(number), str(number)
             texts = list(told.texts[0]) if told.texts else [""]
             sentence = None
             if trees is not None:
@@ -202,11 +202,11 @@ class _Reader:
             )
 
     def _joined(
-        self, layout: PositionLabels, told: "Trace", sentence: Sentence
+        self, layout: PositionLabels, metadata: "Trace", sentence: Sentence
     ) -> PositionLabels | Problem:
         """A layout with its tree; a problem where the text is another."""
-        cut = bool(told.truncated and told.truncated[0])
-        kept = list(told.texts[0]) if told.texts else []
+        cut = bool(metadata.truncated and metadata.truncated[0])
+        kept = list(metadata.texts[0]) if metadata.texts else []
         if layout.pair or len(kept) > 1:
             message = f"sentence {sentence.id!r}: the store has a pair of texts here"
             return Problem(sentence.file, sentence.line, "", _OTHER, message)
@@ -215,9 +215,9 @@ class _Reader:
             at = same.index(False) if False in same else len(same)
             return _other(sentence, at, kept[0])
         try:
-            offsets = piece_spans(sentence.text, told.tokens[0], layout.special.tolist())
+            offsets = piece_spans(sentence.text, metadata.tokens[0], layout.special.tolist())
         except PlaceError as error:
-            return _other(sentence, error.start, told.tokens[0][error.piece])
+            return _other(sentence, error.start, metadata.tokens[0][error.piece])
         return with_tree(layout, sentence, offsets, cut)
 
 
@@ -234,12 +234,12 @@ def _other(sentence: Sentence, at: int, found: str) -> Problem:
     return Problem(sentence.file, word.line, "", _OTHER, told, excerpt(found))
 
 
-def _values(seen: AttentionRecord, capture: Any, terms: Terms) -> Mapping[ScoreSpec, np.ndarray]:
+def _values(record: AttentionRecord, capture: Any, terms: Terms) -> Mapping[ScoreSpec, np.ndarray]:
     """Numbers of a text, from its maps if there are any."""
-    if seen.weights is not None:
-        seen.require_whole("A score of a head")
-        return dense_values(layer_weights(seen, seen.layers), terms)
-    stats = {name: np.asarray(array)[:, 0] for name, array in seen.stats.items()}
+    if record.weights is not None:
+        record.require_whole("A score of a head")
+        return dense_values(layer_weights(record, record.layers), terms)
+    stats = {name: np.asarray(array)[:, 0] for name, array in record.stats.items()}
     return recorded_values(stats, capture, terms)
 
 

@@ -148,7 +148,7 @@ def _shares(row: TokenizedTexts, pooling: str, number: int) -> Float[np.ndarray,
     if pooling == "cls":
         shares[0] = 1
         return shares
-    special = row.told.special
+    special = row.metadata.special
     assert special is not None
     plain = np.flatnonzero(~np.asarray(special)[0, :size])
     if not len(plain):

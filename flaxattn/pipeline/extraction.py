@@ -253,7 +253,7 @@ class _Engine:
         traces: list[list[Trace | None]] = [[None] * len(rows) for _ in self._models]
         for place, which, seen in self._computed(rows, batches):
             row = rows[place.text]
-            trace = joined(row.told, seen, row.lengths, place.start)
+            trace = joined(row.metadata, seen, row.lengths, place.start)
             trace = dataclasses.replace(trace, model=self._models[which].name)
             total = totals[which]
             if total is not None:
@@ -321,8 +321,8 @@ def room_for(
     return Room(tokens, parts, cost, model.packs(capture))
 
 
-def _row(seen: AttentionRecord, place: slice) -> AttentionRecord:
-    return seen.map(lambda _, array: array[:, place])
+def _row(record: AttentionRecord, place: slice) -> AttentionRecord:
+    return record.map(lambda _, array: array[:, place])
 
 
 def _groups(

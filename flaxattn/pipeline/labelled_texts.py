@@ -105,7 +105,7 @@ def label_texts(
         )
     found = []
     for text, reading in tokenize_each(model, texts, options.truncate, options.problems):
-        layout = labels_of(reading.told, tokens=reading.given["input_ids"][0], name=text.id)
+        layout = labels_of(reading.metadata, tokens=reading.given["input_ids"][0], name=text.id)
         if text.sentence is not None:
             tree = _on_tree(model, text.sentence, reading, layout)
             if isinstance(tree, Problem):
@@ -122,7 +122,7 @@ def _on_tree(
     """The layout with the words of a tree; a problem where the tokenizer leaves nothing of one."""
     assert model.tokenizer is not None
     encoded = model.tokenizer.encode(sentence.text, max_length=LONGEST)
-    cut = bool(reading.told.truncated[0])
+    cut = bool(reading.metadata.truncated[0])
     return with_tree(layout, sentence, encoded.offsets[0][: len(layout)], cut)
 
 

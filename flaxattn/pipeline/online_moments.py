@@ -173,8 +173,8 @@ class OnlineMoments:
         found.kinds = tuple(kind for kind in KINDS if held[kind])
         return found
 
-    def _add_statistics(self, side: str, seen: AttentionRecord) -> None:
-        for name, array in seen.stats.items():
+    def _add_statistics(self, side: str, record: AttentionRecord) -> None:
+        for name, array in record.stats.items():
             if name in _INDICES:
                 continue
             values = np.asarray(array, np.float64)[:, 0]  # [L, H, Q], or [L, H, Q, R]
@@ -182,22 +182,24 @@ class OnlineMoments:
             if values.ndim == 4:
                 ranks = {f"{name}[{r}]": values[..., r] for r in range(values.shape[3])}
             for label, ranked in ranks.items():
-                block = _Block(seen.layers, seen.heads, 0, _moments(ranked))
+                block = _Block(record.layers, record.heads, 0, _moments(ranked))
                 self._put((side, label), block)
 
-    def _add_weights(self, side: str, seen: AttentionRecord) -> None:
-        if seen.weights is None:
+    def _add_weights(self, side: str, record: AttentionRecord) -> None:
+        if record.weights is None:
             raise InputError(
                 "The mean weight per relative position needs weights; this trace holds none.\n"
                 "Ask for them: capture=Capture(weights=True)."
             )
-        seen.require_whole("The mean weight per relative position")
-        stored = np.asarray(seen.weights)[:, 0]
+        record.require_whole("The mean weight per relative position")
+        stored = np.asarray(record.weights)[:, 0]
         one = 255 if stored.dtype == np.uint8 else 1
         # A layer at a time: float64 and the shear take sixteen times the room of bytes.
         layers = [by_offset(layer.astype(np.float64) / one) for layer in stored]
         moments = Moments(*(np.stack(parts) for parts in zip(*layers, strict=True)))
-        self._put((side, _WEIGHT), _Block(seen.layers, seen.heads, 1 - stored.shape[2], moments))
+        self._put(
+            (side, _WEIGHT), _Block(record.layers, record.heads, 1 - stored.shape[2], moments)
+        )
 
     def _put(self, key: tuple[str, str], block: _Block) -> None:
         before = self._found.get(key)

@@ -160,7 +160,7 @@ class Pretrained(abc.ABC):
         inputs.check_window(capture, min(reading.lengths))
         module = self.module.clone(capture=capture, keep_hidden=False)
         state = see(module, self.params, reading.padded(self.limit))
-        return joined(reading.told, Trace.from_variables(state).sides, reading.lengths)
+        return joined(reading.metadata, Trace.from_variables(state).sides, reading.lengths)
 
     def save_pretrained(self, directory: str | Path, dtype: str | None = None) -> None:
         """Write a directory that `from_pretrained` and torch transformers open.

@@ -148,7 +148,7 @@ class PretrainedSeq2Seq(Pretrained):
         source = self._sources(texts, input_ids, attention_mask, truncate)
         prompt = decoder_input_ids
         if prompt is None:
-            prompt = np.full((len(source.told), 1), self.config.decoder_start_token_id)
+            prompt = np.full((len(source.metadata), 1), self.config.decoder_start_token_id)
         prompt = self._target(prompt, None, None, source.given)["decoder_input_ids"]
         decoding = self.decoding(source.lengths[0], prompt.shape[1], settings)
         written = write(self.module, self.params, source.given, prompt, decoding, seed)
@@ -218,9 +218,9 @@ class PretrainedSeq2Seq(Pretrained):
         if text_b is None:
             return source
         encoded = self._writer().encode(text_b, max_length=self.limit, truncate=truncate)
-        if len(encoded.input_ids) != len(source.told):
+        if len(encoded.input_ids) != len(source.metadata):
             raise InputError(
-                f"{len(source.told)} sources and {len(encoded.input_ids)} targets\n"
+                f"{len(source.metadata)} sources and {len(encoded.input_ids)} targets\n"
                 "give every source its target"
             )
         ids, start = encoded.input_ids, self.config.decoder_start_token_id
@@ -346,7 +346,7 @@ class PretrainedSeq2Seq(Pretrained):
     ) -> TokenizedTexts:
         """Sources with targets: the decoder reads `read`, and writes `wrote`."""
         told = dataclasses.replace(
-            source.told,
+            source.metadata,
             decoder_tokens=_pieces(self.tokenizer and self._writer(), read),
             **self._wrote(wrote, mask),
             decoder_mask=mask == 1,

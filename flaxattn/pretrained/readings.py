@@ -26,11 +26,11 @@ class TokenizedTexts:
     Attributes:
         given: Arguments of the module, int32 `[B, S]`; those of a decoder beside an encoder,
             whose names begin with `decoder_`, are `[B, T]`.
-        told: The trace without what attention saw: tokens, masks, words, texts.
+        metadata: The trace without what attention saw: tokens, masks, words, texts.
     """
 
     given: Mapping[str, Int[np.ndarray, "B S"]]
-    told: Trace
+    metadata: Trace
 
     @property
     def lengths(self) -> tuple[int, ...]:
@@ -54,12 +54,12 @@ class TokenizedTexts:
         """Each text by itself, without padding."""
         sizes = [self._sizes(f"{side}attention_mask") for side in ("", _TARGET)]
         found = []
-        for b in range(len(self.told)):
+        for b in range(len(self.metadata)):
             given = {
                 name: array[b : b + 1, : sizes[name.startswith(_TARGET)][b]]
                 for name, array in self.given.items()
             }
-            found.append(TokenizedTexts(given, self.told[b]))
+            found.append(TokenizedTexts(given, self.metadata[b]))
         return found
 
     def _sizes(self, mask: str) -> list[int]:
@@ -67,12 +67,12 @@ class TokenizedTexts:
 
 
 def joined(
-    told: Trace, sides: Mapping[str, AttentionRecord], lengths: tuple[int, ...], start: int = 0
+    metadata: Trace, sides: Mapping[str, AttentionRecord], lengths: tuple[int, ...], start: int = 0
 ) -> Trace:
-    """A trace of what was told and what attention saw, cut to the lengths without padding.
+    """A trace of metadata and attention records, cut to the lengths without padding.
 
     Args:
-        told: Of B texts.
+        metadata: Of B texts.
         sides: Records of the encoder, the decoder and cross-attention, as many as there are.
         lengths: S, and T where an encoder has a decoder beside it.
         start: First position of the text, where it shares a row.
@@ -84,4 +84,4 @@ def joined(
         for side, (queries, keys) in extents.items()
         if (seen := sides.get(side)) is not None
     }
-    return dataclasses.replace(told, **found)
+    return dataclasses.replace(metadata, **found)

@@ -208,19 +208,19 @@ class Shard:
         values = column.flatten().to_numpy(zero_copy_only=False)
         return np.moveaxis(values.reshape(len(column), *heads), 0, 2)
 
-    def told(self, example: int) -> Trace:
+    def metadata(self, example: int) -> Trace:
         """The trace of one text without what attention saw: no array is read.
 
         Args:
             example: The text.
         """
-        return self._told(self.tokens(example), self._text(example))
+        return self._metadata(self.tokens(example), self._text(example))
 
     def _text(self, example: int) -> dict[str, Any]:
         place = example - self.manifest.start
         return self.table(TEXTS, rows=(place, place + 1)).to_pylist()[0]
 
-    def _told(self, tokens: Mapping[str, pa.Table], text: Mapping[str, Any]) -> Trace:
+    def _metadata(self, tokens: Mapping[str, pa.Table], text: Mapping[str, Any]) -> Trace:
         held = self.manifest.traces["fields"]
         fields = {name: _beside(name, tokens, text) for name in held}
         source = tokens["source"]["token"].to_pylist()
@@ -239,7 +239,7 @@ class Shard:
             for side in SIDES
             if side in self.sides
         }
-        return dataclasses.replace(self._told(tokens, text), **sides)
+        return dataclasses.replace(self._metadata(tokens, text), **sides)
 
     def _seen(
         self,

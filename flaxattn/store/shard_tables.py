@@ -59,17 +59,17 @@ def describe(trace: Trace) -> dict[str, Any]:
     def kind(array: Any, is_map: bool = False) -> list[Any]:
         return [array.dtype.name, *array.shape[5 if is_map else 4 :]]
 
-    def of(seen: AttentionRecord) -> dict[str, Any]:
-        arrays = {n: a for n in FIELDS if (a := getattr(seen, n)) is not None}
-        scale = {} if seen.scale is None else {"scale": float(seen.scale)}
+    def of(record: AttentionRecord) -> dict[str, Any]:
+        arrays = {n: a for n in FIELDS if (a := getattr(record, n)) is not None}
+        scale = {} if record.scale is None else {"scale": float(record.scale)}
         return scale | {
-            "layers": [int(number) for number in seen.layers],
-            "heads": [int(number) for number in seen.heads],
-            "windows": [seen.query_window is not None, seen.key_window is not None],
+            "layers": [int(number) for number in record.layers],
+            "heads": [int(number) for number in record.heads],
+            "windows": [record.query_window is not None, record.key_window is not None],
             "arrays": {
                 n: [a.dtype.name, *a.shape[4 + (n in OF_MAPS) :]] for n, a in arrays.items()
             },
-            "stats": {n: [a.dtype.name, *a.shape[4:]] for n, a in seen.stats.items()},
+            "stats": {n: [a.dtype.name, *a.shape[4:]] for n, a in record.stats.items()},
         }
 
     held = [name for name in _BESIDE if _is_there(getattr(trace, name))]
@@ -143,24 +143,24 @@ def _wrong(trace: Trace) -> str:
 
 
 def _expected(
-    seen: AttentionRecord, where: TokenSides, size: dict[str, int]
+    record: AttentionRecord, where: TokenSides, size: dict[str, int]
 ) -> Iterator[tuple[str, Any, tuple[int, ...]]]:
     """Every array of a record with the shape it should have."""
-    layers, heads = len(seen.layers), len(seen.heads)
+    layers, heads = len(record.layers), len(record.heads)
     for name in FIELDS:
-        if (array := getattr(seen, name)) is None:
+        if (array := getattr(record, name)) is None:
             continue
         if name in OF_MAPS:
-            yield name, array, (layers, 1, heads, *map_shape(seen, where, size))
+            yield name, array, (layers, 1, heads, *map_shape(record, where, size))
         else:
             yield name, array, (layers, 1, size[rows_of(name, where)], heads)
-    for name, array in seen.stats.items():
+    for name, array in record.stats.items():
         yield name, array, (layers, 1, heads, size[rows_of(name, where)])
 
 
-def map_shape(seen: AttentionRecord, where: TokenSides, size: dict[str, int]) -> tuple[int, int]:
+def map_shape(record: AttentionRecord, where: TokenSides, size: dict[str, int]) -> tuple[int, int]:
     """Queries and keys that a record's maps hold of one text."""
-    windows = (seen.query_window, seen.key_window)
+    windows = (record.query_window, record.key_window)
     rows, columns = (
         size[tokens] if window is None else window[1] - window[0]
         for window, tokens in zip(windows, where, strict=True)

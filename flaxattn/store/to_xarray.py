@@ -48,25 +48,25 @@ def dataset(trace: Trace) -> Any:
 
 
 def _variables(
-    side: str, seen: AttentionRecord, where: TokenSides, labels: dict[str, Any]
+    side: str, record: AttentionRecord, where: TokenSides, labels: dict[str, Any]
 ) -> dict[str, tuple[Any, ...]]:
     """Dimensions and values of each array of a side."""
     heads, found = [f"{side}_layer", f"{side}_head"], {}
     rows, columns = where.queries, f"{where.keys}_key"
-    for axis, window in ((0, seen.query_window), (1, seen.key_window)):
+    for axis, window in ((0, record.query_window), (1, record.key_window)):
         if window is not None:  # its maps have positions of their own
             name = f"{side}_{('query', 'key')[axis]}"
             labels[name] = np.arange(*window)
             rows, columns = (name, columns) if axis == 0 else (rows, name)
     for name in FIELDS:
-        if (array := getattr(seen, name)) is None:
+        if (array := getattr(record, name)) is None:
             continue
         if name in OF_MAPS:
             found[f"{side}.{name}"] = ([*heads, rows, columns], np.asarray(array)[:, 0])
         else:
             dimensions = [*heads, rows_of(name, where), f"{side}_{name}_depth"]
             found[f"{side}.{name}"] = (dimensions, np.asarray(array)[:, 0].swapaxes(1, 2))
-    for name, array in seen.stats.items():
+    for name, array in record.stats.items():
         rank = [f"{side}_rank"] if array.ndim == 5 else []
         dimensions = [*heads, rows_of(name, where), *rank]
         found[f"{side}.{name}"] = (dimensions, np.asarray(array)[:, 0])

@@ -109,7 +109,7 @@ class PositionLabels:
 
 
 def labels_of(
-    told: Trace,
+    metadata: Trace,
     *,
     tokens: Int[np.ndarray, " N"] | None = None,
     name: str = "",
@@ -119,25 +119,25 @@ def labels_of(
     The first special piece at the beginning is `[CLS]`, all others are separators.
 
     Args:
-        told: Of one text without padding; what attention saw is not looked at.
+        metadata: Of one text without padding; what attention saw is not looked at.
         tokens: Ids; default the pieces themselves are compared.
         name: What to call it.
 
     Raises:
         InputError: If the trace does not tell which pieces are special.
     """
-    if told.special is None or len(told) != 1:
+    if metadata.special is None or len(metadata) != 1:
         raise InputError(
-            f"Roles need one text and its special pieces; the trace holds {len(told)} texts"
-            f"{'' if told.special is not None else ' and does not tell them'}.\n"
+            f"Roles need one text and its special pieces; the trace holds {len(metadata)} texts"
+            f"{'' if metadata.special is not None else ' and does not tell them'}.\n"
             "Give special=, True at [CLS] and [SEP], to Trace.from_arrays; take trace[0]."
         )
-    pieces = list(told.tokens[0])
-    special = np.asarray(told.special[0], bool)
+    pieces = list(metadata.tokens[0])
+    special = np.asarray(metadata.special[0], bool)
     if tokens is None:
         tokens = np.unique(pieces, return_inverse=True)[1]
     first = special & (np.arange(len(pieces)) == 0)
-    segments = np.zeros(len(pieces), int) if told.segments is None else told.segments[0]
+    segments = np.zeros(len(pieces), int) if metadata.segments is None else metadata.segments[0]
     marks = np.array([is_punctuation(piece) for piece in pieces], bool)
     return PositionLabels(
         tokens=np.asarray(tokens),
@@ -146,7 +146,7 @@ def labels_of(
         special=special,
         punctuation=marks & ~special,
         segments=np.asarray(segments),
-        spelt=_spelt(told, special, np.asarray(segments)),
+        spelt=_spelt(metadata, special, np.asarray(segments)),
         name=name,
     )
 
@@ -157,11 +157,11 @@ def is_punctuation(piece: str) -> bool:
 
 
 def _spelt(
-    told: Trace, special: Bool[np.ndarray, " N"], segments: Int[np.ndarray, " N"]
+    metadata: Trace, special: Bool[np.ndarray, " N"], segments: Int[np.ndarray, " N"]
 ) -> Int[np.ndarray, " N"]:
     """Words of both texts, numbered through; each piece is one where nobody says."""
-    if not told.words:
+    if not metadata.words:
         return np.where(special, -1, np.arange(len(special)))
-    numbers = np.array([-1 if number is None else number for number in told.words[0]])
+    numbers = np.array([-1 if number is None else number for number in metadata.words[0]])
     both = numbers + segments * (numbers.max(initial=0) + 1)
     return np.where(special | (numbers < 0), -1, both)

@@ -158,20 +158,20 @@ class AttentionRecord:
 
 
 def one_sequence(
-    seen: AttentionRecord, sequence: int, queries: np.ndarray, keys: np.ndarray
+    record: AttentionRecord, sequence: int, queries: np.ndarray, keys: np.ndarray
 ) -> AttentionRecord:
     """Cut one sequence and its real positions out of a stacked record.
 
     A window then counts the positions that are left; one that held padding only is empty.
 
     Args:
-        seen: Of B sequences.
+        record: Of B sequences.
         sequence: Index of one.
         queries: Its real positions, as they are counted among queries.
         keys: As they are counted among keys.
     """
-    rows, query_window = _inside(seen.query_window, queries)
-    columns, key_window = _inside(seen.key_window, keys)
+    rows, query_window = _inside(record.query_window, queries)
+    columns, key_window = _inside(record.key_window, keys)
     places = np.full(max(keys, default=0) + 2, -1, np.int32)  # the last one is that of key -1
     places[keys] = np.arange(len(keys))
 
@@ -184,14 +184,14 @@ def one_sequence(
             return array
         return (places if isinstance(array, np.ndarray) else jnp.asarray(places))[array]
 
-    return dataclasses.replace(seen.map(one), query_window=query_window, key_window=key_window)
+    return dataclasses.replace(record.map(one), query_window=query_window, key_window=key_window)
 
 
-def cut(seen: AttentionRecord, queries: slice, keys: slice) -> AttentionRecord:
+def cut(record: AttentionRecord, queries: slice, keys: slice) -> AttentionRecord:
     """Cut a text that shares rows, or padding, off a record; key numbers count from its start.
 
     Args:
-        seen: With all positions or a window of them, which padding behind it does not change.
+        record: With all positions or a window of them, which padding behind it does not change.
         queries: Positions that are kept.
         keys: Those of the keys.
     """
@@ -204,7 +204,7 @@ def cut(seen: AttentionRecord, queries: slice, keys: slice) -> AttentionRecord:
             return array
         return array - (array >= 0).astype(array.dtype) * keys.start
 
-    return seen.map(positions)
+    return record.map(positions)
 
 
 def _at(name: str, array: Array, queries: Any, keys: Any) -> Array:
@@ -242,7 +242,7 @@ def among_heads(capture: Capture, present: tuple[int, ...]) -> Capture:
 
 
 def with_pruned(
-    seen: AttentionRecord, present: tuple[int, ...], asked: tuple[int, ...] | None, count: int
+    record: AttentionRecord, present: tuple[int, ...], asked: tuple[int, ...] | None, count: int
 ) -> AttentionRecord:
     """A record in which heads that were removed have a place too: that of one that sees nothing.
 
@@ -250,7 +250,7 @@ def with_pruned(
     What a head without any key to attend to has is said in `flaxattn.kernels.contract`.
 
     Args:
-        seen: Of one layer, asked for with `among_heads`.
+        record: Of one layer, asked for with `among_heads`.
         present: Numbers of the heads that there are.
         asked: Numbers of the heads that were asked for; None for all.
         count: H, heads of a whole layer.
@@ -265,7 +265,7 @@ def with_pruned(
         kept = there.reshape([-1 if a == axis else 1 for a in range(array.ndim)])
         return jnp.where(kept, array.take(places, axis), _nothing(name, array))
 
-    return dataclasses.replace(seen.map(spread), heads=heads)
+    return dataclasses.replace(record.map(spread), heads=heads)
 
 
 def _nothing(name: str, array: Array) -> Array:

@@ -31,12 +31,12 @@ def choose(asked: Sequence[int] | None, known: Sequence[int], what: str) -> list
 
 
 def layer_weights(
-    seen: AttentionRecord, layers: Sequence[int], sequence: int = 0, *, allow_nan: bool = False
+    record: AttentionRecord, layers: Sequence[int], sequence: int = 0, *, allow_nan: bool = False
 ) -> Float[np.ndarray, "L H Q K"]:
     """Weights of one sequence in the chosen layers, as float32 between 0 and 1.
 
     Args:
-        seen: The record.
+        record: The record.
         layers: Numbers of the layers.
         sequence: Index of the sequence.
         allow_nan: Whether NaN is let through, for pictures that show where it is.
@@ -44,9 +44,9 @@ def layer_weights(
     Raises:
         InputError: If they are no attention weights: not finite, negative or above 1.
     """
-    assert seen.weights is not None
-    everything = np.asarray(seen.weights)  # on the host once, however many sequences are read
-    stored = np.stack([everything[seen.layers.index(n), sequence] for n in layers])
+    assert record.weights is not None
+    everything = np.asarray(record.weights)  # on the host once, however many sequences are read
+    stored = np.stack([everything[record.layers.index(n), sequence] for n in layers])
     weights = stored.astype(np.float32) / (255 if stored.dtype == np.uint8 else 1)
     known = weights[~np.isnan(weights)] if allow_nan else weights
     low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 0.0)

@@ -204,13 +204,13 @@ class Trace:
         """Attention of the decoder to the encoder, one array `[B, H, Q, K]` per layer."""
         return self._attentions(self.cross, "cross-attention weights")
 
-    def _attentions(self, seen: AttentionRecord | None, what: str) -> tuple[Any, ...]:
-        if seen is None or seen.weights is None:
+    def _attentions(self, record: AttentionRecord | None, what: str) -> tuple[Any, ...]:
+        if record is None or record.weights is None:
             raise InputError(
                 f"This trace holds no {what}.\nAsk for them: capture=Capture(weights=True)."
             )
-        seen.require_whole("This")
-        return as_attentions(seen.weights)
+        record.require_whole("This")
+        return as_attentions(record.weights)
 
     @property
     def layers(self) -> tuple[int, ...]:

@@ -91,9 +91,9 @@ def _tensors(trace: Mapping[str, Any]) -> dict[str, Any]:
     return {name: np.asarray(array) for name, array in found.items()}
 
 
-def _numbers(seen: AttentionRecord) -> dict[str, Any]:
+def _numbers(record: AttentionRecord) -> dict[str, Any]:
     """Numbers of a record beside its arrays, and the order of its statistics."""
-    return {n: getattr(seen, n) for n in _NUMBERS} | {"stats": list(seen.stats)}
+    return {n: getattr(record, n) for n in _NUMBERS} | {"stats": list(record.stats)}
 
 
 def _plain(rows: Any) -> Any:

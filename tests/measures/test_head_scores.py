@@ -63,7 +63,7 @@ def layouts(bert, sentences):
     found = []
     for sentence in sentences:
         reading = bert.read([sentence.text])
-        layout = labels_of(reading.told, tokens=reading.given["input_ids"][0], name=sentence.id)
+        layout = labels_of(reading.metadata, tokens=reading.given["input_ids"][0], name=sentence.id)
         arcs = [
             Arc(n, word.governor, word.relation)
             for n, word in enumerate(sentence.words)

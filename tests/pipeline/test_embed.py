@@ -23,7 +23,9 @@ def states(model, text):
     given = {name: reading.given[name] for name in names if name in reading.given}
     out = model(**given, output_hidden_states=True)
     found = getattr(out, "encoder_hidden_states", None) or out.hidden_states
-    return np.stack([np.asarray(state)[0] for state in found]), np.asarray(reading.told.special)[0]
+    return np.stack([np.asarray(state)[0] for state in found]), np.asarray(
+        reading.metadata.special
+    )[0]
 
 
 @pytest.mark.parametrize(

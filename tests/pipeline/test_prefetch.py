@@ -37,7 +37,7 @@ def test_processes_read_as_a_thread_does_and_end(bert) -> None:
         found = [row for rows in processes.read(some(200)) for row in rows]
         assert len(children()) == 2
     assert not children()
-    assert [row.told.texts for row in found] == [row.told.texts for row in expected]
+    assert [row.metadata.texts for row in found] == [row.metadata.texts for row in expected]
     for one, other in zip(found, expected, strict=True):
         assert {n: a.tolist() for n, a in one.given.items()} == {
             n: a.tolist() for n, a in other.given.items()

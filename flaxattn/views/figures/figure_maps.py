@@ -72,7 +72,7 @@ def read_maps(
     given: Given | None,
     sequence: int,
     side: str | None,
-    seen: AttentionRecord,
+    record: AttentionRecord,
     layers: Sequence[int],
     heads: Sequence[int],
 ) -> Maps:
@@ -83,7 +83,7 @@ def read_maps(
         given: As `weights` of `flaxattn.head_view`, of one name; None for attention.
         sequence: Which text.
         side: Of the trace; None for the first that has weights.
-        seen: Its record of that text.
+        record: Its record of that text.
         layers: Numbers of layers.
         heads: Numbers of heads.
 
@@ -91,17 +91,17 @@ def read_maps(
         InputError: If what is given does not fit, or is of another side.
     """
     kind = one_kind(trace, given)
-    places = [seen.heads.index(head) for head in heads]
+    places = [record.heads.index(head) for head in heads]
     if kind is None:
-        return Maps(layer_weights(seen, layers, allow_nan=True)[:, places])
+        return Maps(layer_weights(record, layers, allow_nan=True)[:, places])
     name = side or next(iter(recorded(trace)))
     if name not in kind.sides:
         raise InputError(
             f"weights[{kind.name!r}] are of {', '.join(kind.sides)}; drawn is {name}.\n"
             f"Choose the side: side={next(iter(kind.sides))!r}."
         )
-    scaled = kind.scaled(name, trace.place(sequence), seen, layers)
-    values = np.repeat(scaled.values, len(seen.heads), 1) if scaled.common else scaled.values
+    scaled = kind.scaled(name, trace.place(sequence), record, layers)
+    values = np.repeat(scaled.values, len(record.heads), 1) if scaled.common else scaled.values
     label = f"{kind.label}\n{scaled.unit}"
     peaks = scaled.peaks.tolist()
     return Maps(values[:, places], label, peaks, scaled.shares, scaled.signed)

@@ -119,11 +119,11 @@ def draw_heads(
 
 
 def _without_first(
-    seen: AttentionRecord, maps: Maps, titles: list[list[str]]
+    record: AttentionRecord, maps: Maps, titles: list[list[str]]
 ) -> tuple[Maps, list[list[str]]]:
     """Maps without the first key, and titles that say so."""
-    if seen.key_window is not None:
-        seen.require_whole("Leaving out the first token")
+    if record.key_window is not None:
+        record.require_whole("Leaving out the first token")
     if not maps.shares:
         said = [[f"{title}\nfirst token out" for title in row] for row in titles]
         return maps.without_first(), said

@@ -103,12 +103,12 @@ def plot_neuron(
 
 
 def read_neuron(
-    seen: AttentionRecord, layer: int, head: int, query: int, scale: float | None = None
+    record: AttentionRecord, layer: int, head: int, query: int, scale: float | None = None
 ) -> Neuron:
     """The numbers of one query of one head.
 
     Args:
-        seen: Of one sequence without padding.
+        record: Of one sequence without padding.
         layer: Number of the layer.
         head: Number of the head.
         query: Position from 0.
@@ -117,22 +117,24 @@ def read_neuron(
     Raises:
         InputError: If fields are missing, or there is no such layer, head or query.
     """
-    seen.require_whole("The figure of a neuron")
-    if missing := [name for name in ("query", "key") if getattr(seen, name) is None]:
+    record.require_whole("The figure of a neuron")
+    if missing := [name for name in ("query", "key") if getattr(record, name) is None]:
         raise InputError(
             f"This trace holds no {' and no '.join(missing)} to draw.\n"
             "Capture them: capture=fa.Capture(weights=True, query=True, key=True)."
         )
-    at = seen.layers.index(choose([layer], seen.layers, "layer")[0])
-    h = seen.heads.index(choose([head], seen.heads, "head")[0])
-    q, k = (np.asarray(a)[at, 0, :, h].astype(np.float32) for a in (seen.query, seen.key))
+    at = record.layers.index(choose([layer], record.layers, "layer")[0])
+    h = record.heads.index(choose([head], record.heads, "head")[0])
+    q, k = (np.asarray(a)[at, 0, :, h].astype(np.float32) for a in (record.query, record.key))
     if not 0 <= query < len(q):
         raise InputError(f"There is no query {query}.\nThere are queries 0 to {len(q) - 1}.")
-    weights = np.asarray(seen.weights)[at, 0, h, query]
+    weights = np.asarray(record.weights)[at, 0, h, query]
     softmax = weights.astype(np.float32) / (255 if weights.dtype == np.uint8 else 1)
     dot = k @ q[query]
-    own = seen.scores is not None
-    scores = np.asarray(seen.scores)[at, 0, h, query] if own else dot * (scale or len(q[0]) ** -0.5)
+    own = record.scores is not None
+    scores = (
+        np.asarray(record.scores)[at, 0, h, query] if own else dot * (scale or len(q[0]) ** -0.5)
+    )
     visible = np.isfinite(scores) & ((softmax > 0) | own)
     scaled = np.where(visible, scores, np.nan).astype(np.float32)
     return Neuron(q[query], k, k * q[query], dot, scaled, softmax, own)

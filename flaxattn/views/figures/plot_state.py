@@ -140,11 +140,11 @@ def _side(trace: Trace, told: Mapping[str, Any]) -> str | None:
     return None if name is None or (name not in held and len(held) == 1) else str(name)
 
 
-def _layer(told: Mapping[str, Any], seen: AttentionRecord, side: str | None) -> int:
+def _layer(told: Mapping[str, Any], record: AttentionRecord, side: str | None) -> int:
     """The layer that is shown; by default the one the page begins with."""
-    usual = seen.layers[max(0, len(seen.layers) - 2) if side == "cross" else 0]
+    usual = record.layers[max(0, len(record.layers) - 2) if side == "cross" else 0]
     asked = told.get("layer")
-    return choose([usual if asked is None else int(asked)], seen.layers, "layer")[0]
+    return choose([usual if asked is None else int(asked)], record.layers, "layer")[0]
 
 
 def _selected(

@@ -80,14 +80,19 @@ def require_neuron(trace: Trace) -> None:
 
 
 def shape_neuron(
-    seen: AttentionRecord, one: Trace, side: str, layers: Sequence[int], blocks: Blocks, prefix: str
+    record: AttentionRecord,
+    one: Trace,
+    side: str,
+    layers: Sequence[int],
+    blocks: Blocks,
+    prefix: str,
 ) -> dict[str, Any] | None:
     """Return the data of the neuron level for one side of one sequence.
 
     Costs two softmaxes over all pairs of the chosen layers, in NumPy.
 
     Args:
-        seen: The side of a sequence without padding, with weights.
+        record: The side of a sequence without padding, with weights.
         one: The sequence, for messages.
         side: Name of the side, for messages.
         layers: Numbers of the layers that travel with the page.
@@ -104,15 +109,15 @@ def shape_neuron(
     Raises:
         InputError: If the vectors are too many for a browser.
     """
-    if seen.query is None or seen.key is None:
+    if record.query is None or record.key is None:
         return None
     taken = sum(len(text) for name, text in blocks.data.items() if _is_vector(name))
-    precision = _choose_precision(seen, one, side, layers, taken)
+    precision = _choose_precision(record, one, side, layers, taken)
     parts: dict[str, Any] = {
-        name: _stored(vectors(seen, name, layers), precision) for name in _held(seen)
+        name: _stored(vectors(record, name, layers), precision) for name in _held(record)
     }
-    broken = bool(np.isnan(layer_weights(seen, layers, allow_nan=True)).any())
-    terms = None if broken else explain(seen, layers)
+    broken = bool(np.isnan(layer_weights(record, layers, allow_nan=True)).any())
+    terms = None if broken else explain(record, layers)
     if terms is not None and terms.bias is not None:
         parts["bias"] = _stored(terms.bias, precision)
     names = {name: _add(blocks, f"{prefix}/{name}", layers, a) for name, a in parts.items()}
@@ -128,7 +133,7 @@ def shape_neuron(
     shown = {name: [a.astype(np.float32) for a in arrays] for name, arrays in parts.items()}
     again = dataclasses.replace(terms, bias=shown.get("bias"))
     error = max(
-        float(d.max()) for d in _distances(shown["query"], shown["key"], again, seen, layers)
+        float(d.max()) for d in _distances(shown["query"], shown["key"], again, record, layers)
     )
     return shaped | {"scale": terms.scale, "mask": terms.mask, "error": error, "problem": ""}
 
@@ -138,8 +143,8 @@ def _is_vector(block: str) -> bool:
     return block.split("/")[2] in _PROJECTIONS
 
 
-def _held(seen: AttentionRecord) -> list[Projection]:
-    return [name for name in _PROJECTIONS if getattr(seen, name) is not None]
+def _held(record: AttentionRecord) -> list[Projection]:
+    return [name for name in _PROJECTIONS if getattr(record, name) is not None]
 
 
 def _add(blocks: Blocks, prefix: str, layers: Sequence[int], arrays: Any) -> list[str]:
@@ -159,41 +164,41 @@ def _stored(layers: Sequence[Float[np.ndarray, "..."]], precision: str) -> list[
 
 
 def vectors(
-    seen: AttentionRecord, name: Projection, layers: Sequence[int]
+    record: AttentionRecord, name: Projection, layers: Sequence[int]
 ) -> list[Float[np.ndarray, "H S D"]]:
     """Projections of the first sequence of a record, by layer, in float32.
 
     Args:
-        seen: With the field.
+        record: With the field.
         name: The field.
         layers: Numbers of layers of the record.
     """
-    everything = np.asarray(getattr(seen, name))
-    chosen = [everything[seen.layers.index(layer), 0] for layer in layers]
+    everything = np.asarray(getattr(record, name))
+    chosen = [everything[record.layers.index(layer), 0] for layer in layers]
     return [layer.astype(np.float32).swapaxes(0, 1) for layer in chosen]
 
 
-def explain(seen: AttentionRecord, layers: Sequence[int]) -> SoftmaxTerms | None:
+def explain(record: AttentionRecord, layers: Sequence[int]) -> SoftmaxTerms | None:
     """The terms whose softmax the weights of a record are; None if they cannot be told.
 
     A record that holds scores says them all. Without, the factor is the one it tells, or else
     1/sqrt(D), and keys after the query are masked or none; whichever gives the weights.
 
     Args:
-        seen: With weights, queries and keys; its first sequence is read.
+        record: With weights, queries and keys; its first sequence is read.
         layers: Numbers of layers of the record.
     """
-    query, key = (vectors(seen, name, layers) for name in ("query", "key"))
-    scale = query[0].shape[-1] ** -0.5 if seen.scale is None else seen.scale
+    query, key = (vectors(record, name, layers) for name in ("query", "key"))
+    scale = query[0].shape[-1] ** -0.5 if record.scale is None else record.scale
     if query[0].shape[-1] != key[0].shape[-1]:
         return None
-    assert seen.weights is not None
-    step = _STEP.get(np.asarray(seen.weights[:0]).dtype.name, 0.0)
-    share = _GUESSED if seen.scale is None else _TOLD
-    peaks = [layer.max(-1, keepdims=True) for layer in layer_weights(seen, layers)]
+    assert record.weights is not None
+    step = _STEP.get(np.asarray(record.weights[:0]).dtype.name, 0.0)
+    share = _GUESSED if record.scale is None else _TOLD
+    peaks = [layer.max(-1, keepdims=True) for layer in layer_weights(record, layers)]
     best: SoftmaxTerms | None = None
-    for terms in _candidates(seen, layers, scale, query, key):
-        distances = _distances(query, key, terms, seen, layers)
+    for terms in _candidates(record, layers, scale, query, key):
+        distances = _distances(query, key, terms, record, layers)
         error = max(float(layer.max()) for layer in distances)
         pairs = zip(distances, peaks, strict=True)
         fits = all(bool((distance <= step + share * peak).all()) for distance, peak in pairs)
@@ -203,26 +208,26 @@ def explain(seen: AttentionRecord, layers: Sequence[int]) -> SoftmaxTerms | None
 
 
 def _distances(
-    query: Any, key: Any, terms: SoftmaxTerms, seen: AttentionRecord, layers: Sequence[int]
+    query: Any, key: Any, terms: SoftmaxTerms, record: AttentionRecord, layers: Sequence[int]
 ) -> list[Float[np.ndarray, "H Q K"]]:
     """Absolute differences between the weights of each layer and those of the terms."""
     made = recomputed(query, key, terms.scale, terms.mask == "causal", terms.bias)
-    weights = layer_weights(seen, layers)
+    weights = layer_weights(record, layers)
     return [np.abs(one.weights - held) for one, held in zip(made, weights, strict=True)]
 
 
 def _candidates(
-    seen: AttentionRecord, layers: Sequence[int], scale: float, query: Any, key: Any
+    record: AttentionRecord, layers: Sequence[int], scale: float, query: Any, key: Any
 ) -> Iterator[SoftmaxTerms]:
     """Terms that may be those of the weights; one alone where scores tell it."""
     plain = [SoftmaxTerms(scale)]
     if query[0].shape[1] == key[0].shape[1]:
         plain.append(SoftmaxTerms(scale, "causal"))
-    if seen.scores is None or seen.scale is None:
+    if record.scores is None or record.scale is None:
         yield from plain
         return
-    everything = np.asarray(seen.scores)
-    scores = [everything[seen.layers.index(layer), 0].astype(np.float32) for layer in layers]
+    everything = np.asarray(record.scores)
+    scores = [everything[record.layers.index(layer), 0].astype(np.float32) for layer in layers]
     for terms in plain:
         made = recomputed(query, key, scale, terms.mask == "causal")
         pairs = [(one.scores, told) for one, told in zip(made, scores, strict=True)]
@@ -234,14 +239,14 @@ def _candidates(
 
 
 def _choose_precision(
-    seen: AttentionRecord, one: Trace, side: str, layers: Sequence[int], taken: int
+    record: AttentionRecord, one: Trace, side: str, layers: Sequence[int], taken: int
 ) -> str:
     """Choose the precision of stored numbers, given the bytes already taken: exact for few numbers.
 
     Raises:
         InputError: If they are too many.
     """
-    counts = {name: int(np.prod(getattr(seen, name).shape[2:])) for name in _held(seen)}
+    counts = {name: int(np.prod(getattr(record, name).shape[2:])) for name in _held(record)}
     each = 8 * sum(counts.values()) // 3  # characters of a layer in float16
     size = each * len(layers)
     if taken + size > VECTORS_BYTES:

@@ -181,7 +181,7 @@ def shape_input(
 def shape_side(
     one: Trace,
     side: str,
-    seen: AttentionRecord,
+    record: AttentionRecord,
     layers: Sequence[int],
     precision: Precision,
     blocks: Blocks,
@@ -194,7 +194,7 @@ def shape_side(
     Args:
         one: A sequence without padding.
         side: Name of the side.
-        seen: The record of that side.
+        record: The record of that side.
         layers: Layers that travel with the page.
         precision: How weights are stored.
         blocks: Where weights are put.
@@ -208,19 +208,19 @@ def shape_side(
     Raises:
         InputError: If these are no attention weights.
     """
-    about: dict[str, Any] = {"layers": list(layers), "heads": list(seen.heads)}
-    if seen.weights is None:
-        return about | {"measures": _told(seen, layers)}
-    weights = layer_weights(seen, layers, allow_nan=True)
+    about: dict[str, Any] = {"layers": list(layers), "heads": list(record.heads)}
+    if record.weights is None:
+        return about | {"measures": _told(record, layers)}
+    weights = layer_weights(record, layers, allow_nan=True)
     about["weights"] = [
         blocks.put(f"{prefix}/weights/{number}", encode_weights(layer, precision))
         for number, layer in zip(layers, weights, strict=True)
     ]
-    about["measures"] = side_measures(one, side, seen, layers)
+    about["measures"] = side_measures(one, side, record, layers)
     if not likeness:
         return about
     about["likeness"] = shape_likeness(weights, blocks, f"{prefix}/distances")
-    neuron = shape_neuron(seen, one, side, layers, blocks, prefix)
+    neuron = shape_neuron(record, one, side, layers, blocks, prefix)
     return about | ({"neuron": neuron} if neuron else {})
 
 
@@ -306,44 +306,44 @@ def _boundary(one: Trace) -> int | None:
 
 
 def side_measures(
-    one: Trace, side: str, seen: AttentionRecord, layers: Sequence[int]
+    one: Trace, side: str, record: AttentionRecord, layers: Sequence[int]
 ) -> list[list[dict[str, Any]]]:
     """Measures of each head of the chosen layers.
 
     Args:
         one: A sequence without padding.
         side: Name of the side.
-        seen: Its record there.
+        record: Its record there.
         layers: Numbers of layers.
     """
     if side == "cross":
         found: Sequence[CrossMeasures | HeadMeasures] = cross_measures(one)
     elif side == "decoder" and one.decoder_tokens:
-        found = head_measures(Trace(decoder=seen, special=one.decoder_special))
+        found = head_measures(Trace(decoder=record, special=one.decoder_special))
     else:  # of a decoder, segments are a prompt and what was written, no sentences
         found = head_measures(one if side == "encoder" else dataclasses.replace(one, segments=None))
     measured = {(m.layer, m.head): _measure(m) for m in found}
-    told = _told(seen, layers)
+    told = _told(record, layers)
     return [
-        [extra | measured[layer, head] for head, extra in zip(seen.heads, row, strict=True)]
+        [extra | measured[layer, head] for head, extra in zip(record.heads, row, strict=True)]
         for layer, row in zip(layers, told, strict=True)
     ]
 
 
-def _told_of(seen: AttentionRecord) -> list[str]:
+def _told_of(record: AttentionRecord) -> list[str]:
     """Statistics with a number per query, whose mean tells something of a head."""
-    return [n for n in ("entropy", "max", "distance", "sum_sq", "lse") if n in seen.stats]
+    return [n for n in ("entropy", "max", "distance", "sum_sq", "lse") if n in record.stats]
 
 
-def _told(seen: AttentionRecord, layers: Sequence[int]) -> list[list[dict[str, Any]]]:
+def _told(record: AttentionRecord, layers: Sequence[int]) -> list[list[dict[str, Any]]]:
     """Means over queries of the statistics that a trace of one sequence has."""
-    stats = {name: np.asarray(seen.stats[name], np.float32)[:, 0] for name in _told_of(seen)}
+    stats = {name: np.asarray(record.stats[name], np.float32)[:, 0] for name in _told_of(record)}
     means = {name: values.mean(-1) for name, values in stats.items()}
-    rows = [seen.layers.index(number) for number in layers]
+    rows = [record.layers.index(number) for number in layers]
     known = [
         [
             {name: float(mean[row, head]) for name, mean in means.items()}
-            for head in range(len(seen.heads))
+            for head in range(len(record.heads))
         ]
         for row in rows
     ]

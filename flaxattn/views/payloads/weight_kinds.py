@@ -86,21 +86,21 @@ class WeightKind:
         return LABELS.get(self.name, ("", ""))[1]
 
     def scaled(
-        self, side: str, sequence: int, seen: AttentionRecord, layers: Sequence[int]
+        self, side: str, sequence: int, record: AttentionRecord, layers: Sequence[int]
     ) -> Scaled:
         """Its weights in some layers of one text, ready to be drawn.
 
         Args:
             side: Of those that it has.
             sequence: Place of the text in the trace.
-            seen: The record of that side, for its layers.
+            record: The record of that side, for its layers.
             layers: Their numbers.
 
         Raises:
             InputError: If a value is infinite.
         """
-        chosen = self.sides[side][sequence][[seen.layers.index(number) for number in layers]]
-        common = chosen.shape[1] < len(seen.heads)
+        chosen = self.sides[side][sequence][[record.layers.index(number) for number in layers]]
+        common = chosen.shape[1] < len(record.heads)
         if np.isinf(chosen).any():
             raise InputError(
                 f"weights[{self.name!r}] of the {side} hold infinite values, which have no size to "

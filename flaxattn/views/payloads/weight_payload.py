@@ -150,14 +150,14 @@ def read_effects(
     return values, told
 
 
-def _check_heads(kind: str, side: str, numbers: np.ndarray, seen: AttentionRecord | None) -> None:
-    if seen is None:
+def _check_heads(kind: str, side: str, numbers: np.ndarray, record: AttentionRecord | None) -> None:
+    if record is None:
         return
     layers, heads = numbers.shape
-    if max(seen.layers) >= layers or max(seen.heads) >= heads:
+    if max(record.layers) >= layers or max(record.heads) >= heads:
         raise InputError(
             f"effects: {kind} of the {side} has {layers} layers of {heads} heads; the trace has "
-            f"layer {max(seen.layers)} and head {max(seen.heads)}.\n"
+            f"layer {max(record.layers)} and head {max(record.heads)}.\n"
             "Measure it with the model of the trace."
         )
 
