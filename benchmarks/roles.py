@@ -27,13 +27,15 @@ import numpy as np
 import flaxattn as fa
 from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.corpus.dependency_trees import read_sentences
-from flaxattn.measures import head_scores as engine
+from flaxattn.corpus.texts import annotated_text
 from flaxattn.measures.encoder_terms import terms_of
+from flaxattn.measures.head_scores import head_scores
 from flaxattn.measures.score_sources import WINDOW
 from flaxattn.measures.score_sums import dense_values
 from flaxattn.measures.score_terms import ScoreOptions
 from flaxattn.measures.scores import Scores
 from flaxattn.models.bert import Bert
+from flaxattn.pipeline.labelled_texts import windows, with_rare
 from flaxattn.pretrained.pretrained_bert import PretrainedBert
 
 # Statistics of queries that the same scores are sums of, in NumPy.
@@ -140,7 +142,7 @@ def texts_of(subjects):
 
 def ours(model, subjects, asked):
     """One side: no map."""
-    return Scores.joined(list(engine.head_scores(model, subjects, asked)))
+    return Scores.joined(list(head_scores(model, subjects, asked)))
 
 
 def stored(model, subjects, folder):
@@ -150,8 +152,14 @@ def stored(model, subjects, folder):
         np.save(folder / f"{number}.npy", weights, allow_pickle=False)
 
 
+def whole(weights, layout, terms):
+    """NumPy as fast as it gets: all heads of a text at once."""
+    del layout
+    return dense_values(weights, terms)
+
+
 def looped(how, texts, folder):
-    """Its second part: numbers from stored maps, by `by_numpy` or `dense_values`."""
+    """Its second part: numbers from stored maps, by `by_numpy` or `whole`."""
     found = []
     for number, (layout, terms) in enumerate(texts):
         weights = np.load(folder / f"{number}.npy", allow_pickle=False)
@@ -161,12 +169,8 @@ def looped(how, texts, folder):
 
 def defined(model, subjects, asked):
     """Where everything is in each text, and which sums are wanted of it."""
-    reads = [
-        read
-        for i in range(0, len(subjects), 64)
-        for read in engine.label_texts(model, subjects[i : i + 64], False, BadRows())
-    ]
-    layouts = engine.with_rare([read.layout for read in reads])
+    reads = [read for window in windows(model, subjects) for read in window]
+    layouts = with_rare([read.layout for read in reads])
     return [(layout, terms_of(layout, asked)) for layout in layouts]
 
 
@@ -186,7 +190,7 @@ def main():
     given = parser.parse_args()
     asked, model = ScoreOptions(), base(given.like)
     sentences = itertools.islice(read_sentences([given.trees], BadRows("skip")), given.sentences)
-    subjects = [engine.annotated_text(sentence) for sentence in sentences]
+    subjects = [annotated_text(sentence) for sentence in sentences]
     slices = [subjects[n :: given.slices] for n in range(given.slices)]
     clocks = {name: Clock() for name in ("ours", "maps", "loops", "whole", "model alone")}
     first, worst = None, 0.0
@@ -209,7 +213,7 @@ def main():
                 theirs = looped(by_numpy, texts, folder)
             with clocks["whole"]:
                 texts = defined(model, some, asked)
-                looped(dense_values, texts, folder)
+                looped(whole, texts, folder)
         for place, values in enumerate(theirs):
             for column, value in values.items():
                 apart = abs(scores.values[column][place] - value).max()
