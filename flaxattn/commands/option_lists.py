@@ -21,11 +21,11 @@ def numbers(text: str | None, option: str, *, negative: bool = False) -> tuple[i
     """
     if text is None:
         return None
-    one = r"-?\d{1,9}" if negative else r"\d{1,9}"
+    one = r"-?\d{1,6}" if negative else r"\d{1,6}"
     found: list[int] = []
     for part in text.split(","):
-        ends = re.fullmatch(rf"\s*({one})(?:-(\d{{1,9}}))?\s*", part, re.ASCII)
-        if not ends:
+        ends = re.fullmatch(rf"\s*({one})(?:-(\d{{1,6}}))?\s*", part, re.ASCII)
+        if not ends or (ends[2] and int(ends[2]) < int(ends[1])):
             raise typer.BadParameter(
                 f"{text!r} is not a list of numbers such as 0,5-9.", param_hint=option
             )

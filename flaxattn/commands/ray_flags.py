@@ -46,7 +46,11 @@ class RayFlags:
         """The options of Ray that were typed, as `ray_options` of `extract_to`."""
         values = {name.removeprefix("ray_"): value for name, value in vars(self).items()}
         del values["engine"]
-        return {name: value for name, value in values.items() if value not in (None, False)}
+        return {
+            name: value
+            for name, value in values.items()
+            if value is not None and value is not False
+        }
 
     def leave_accelerators(self) -> None:
         """Run this process on the CPU where its accelerators belong to Ray's workers."""

@@ -21,7 +21,6 @@ from flax import linen as nn
 from jaxtyping import Array, Float
 
 from flaxattn import __version__
-from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.corpus.dependency_trees import NO_GOVERNOR
 from flaxattn.corpus.texts import Text
 from flaxattn.errors import InputError
@@ -129,7 +128,7 @@ def build_head_index(
     count, annotated = 0, False
     with written_whole(out, INDEX) as folder:
         writer = HeadIndexWriter(folder)
-        for window in _windows(_read(model, texts, reading.truncate, bad)):
+        for window in _windows(_read(model, texts, reading)):
             writer.add(engine.contents(window))
             count += len(window)
             annotated |= any(read.text.sentence is not None for read in window)
@@ -176,7 +175,7 @@ def token_vector(
         index.vectors(0, layer, index.heads[0] if head is None else head)  # says what there is
     if head is None and index.kind != "hidden":
         raise InputError(f"{index.path} has a vector per head\nname a head, such as {layer}.0")
-    (read,) = _read(model, [Text(0, "text", text)], False, BadRows())
+    (read,) = _read(model, [Text(0, "text", text)], DEFAULTS)
     place = _place(read, token)
     wanted = Wanted(index.kind, (layer,))
     module = model.module.clone(capture=wanted.capture, keep_hidden=index.kind == "hidden")
@@ -285,21 +284,24 @@ def _kinds(
 
 
 def _read(
-    model: Pretrained, texts: Iterable[Text], truncate: bool, bad: BadRows
+    model: Pretrained, texts: Iterable[Text], options: ReadingOptions
 ) -> Iterator[TokenizedText]:
     """Texts as the model takes them; those that it cannot read are reported."""
     reader = model.tokenizer
     if reader is None:
         model.read("a")  # says that a tokenizer is missing
     assert reader is not None
+    low, high = options.lengths or (0, _LONGEST)
     for some in groups_of(texts, TOGETHER):
-        for text, reading in tokenize_each(model, some, truncate, bad):
+        for text, reading in tokenize_each(model, some, options.truncate, options.problems):
             if text.text_b is not None:
                 raise InputError(
                     f"text {text.id!r} is a pair, and search reads single texts\n"
                     "give a file or a column with one text in each row"
                 )
             size = reading.lengths[0]
+            if not low <= size <= high:
+                continue
             offsets = reader.encode(text.text, max_length=_LONGEST).offsets[0][:size]
             yield TokenizedText(text, reading, offsets)
 

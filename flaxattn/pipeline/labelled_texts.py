@@ -53,11 +53,9 @@ def windows(
     Raises:
         InputError: If only some texts are pairs; and as `bad` says.
     """
-    low, high = reading.lengths or (0, LONGEST)
     window: list[LabelledText] = []
     for group in groups_of(itertools.islice(texts, reading.limit), TOGETHER):
-        found = label_texts(model, group, reading)
-        window += [read for read in found if low <= len(read.layout) <= high]
+        window += label_texts(model, group, reading)
         if len(window) + TOGETHER > WINDOW:
             yield window
             window = []
@@ -91,7 +89,7 @@ def label_texts(
     Args:
         model: With its tokenizer.
         texts: A few, all of them pairs or none.
-        options: How they are read.
+        options: How they are read, and of which lengths.
 
     Raises:
         InputError: If only some are pairs; and as `bad` says.
@@ -103,7 +101,7 @@ def label_texts(
             f"text {missing.id!r} has no second text, and others have one\n"
             "give every text its second, or none"
         )
-    found = []
+    found, (low, high) = [], options.lengths or (0, LONGEST)
     for text, reading in tokenize_each(model, texts, options.truncate, options.problems):
         layout = labels_of(reading.metadata, tokens=reading.given["input_ids"][0], name=text.id)
         if text.sentence is not None:
@@ -112,7 +110,8 @@ def label_texts(
                 options.problems.report(tree)
                 continue
             layout = tree
-        found.append(LabelledText(reading, layout, text))
+        if low <= len(layout) <= high:
+            found.append(LabelledText(reading, layout, text))
     return found
 
 

@@ -6,6 +6,7 @@ Sentences are read as for scores of heads; what probes make of the maps is in `f
 """
 
 import collections
+import itertools
 from collections.abc import Iterable, Iterator
 
 from flaxattn.corpus.dependency_trees import Sentence
@@ -86,7 +87,7 @@ def _labelled(
     held: collections.deque[list[LabelledText]],
 ) -> Iterator[list[Text]]:
     """The texts that can be read, window by window; `held` gets them with their labels."""
-    for window in groups_of(texts, _WINDOW):
+    for window in groups_of(itertools.islice(texts, reading.limit), _WINDOW):
         groups = groups_of(window, TOGETHER)
         read = [one for g in groups for one in label_texts(model, g, reading)]
         if read:

@@ -6,6 +6,7 @@ Pieces become words on the device; what probes make of the vectors is in `flaxat
 """
 
 import functools
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -60,7 +61,8 @@ def word_states(
     """
     given = range(state_number(model, -1) + 1) if layers is None else layers
     chosen = tuple(sorted({state_number(model, layer) for layer in given}))
-    for window in groups_of(map(annotated_text, sentences), _WINDOW):
+    texts = map(annotated_text, itertools.islice(sentences, reading.limit))
+    for window in groups_of(texts, _WINDOW):
         groups = groups_of(window, TOGETHER)
         read = [one for g in groups for one in label_texts(model, g, reading)]
         kept = [kept_words(one.layout) for one in read]

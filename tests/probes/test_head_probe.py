@@ -16,6 +16,7 @@ from flaxattn.measures.head_scores import head_scores
 from flaxattn.measures.role_tests import find_roles
 from flaxattn.measures.score_terms import PAPER_RELATIONS, ScoreOptions
 from flaxattn.measures.scores import ScoreAccumulator
+from flaxattn.pipeline.labelled_texts import windows
 from flaxattn.pipeline.reading_options import ReadingOptions
 from flaxattn.probes.extract_word_maps import word_maps
 from flaxattn.probes.extract_word_states import word_states
@@ -181,3 +182,13 @@ def test_long_documents_are_cut_at_a_word(bert, tmp_path):
     path.write_text("#begin document (d)\n" + "".join(words), encoding="utf-8")
     found = fa.head_coreference(bert, path)
     assert found.best[0].mentions == bert.limit - 3  # but for two special pieces and the first
+
+
+def test_limits_and_lengths_of_reading_count_everywhere(bert, sentences) -> None:
+    whole = [len(read.layout) for w in windows(bert, map(annotated_text, sentences)) for read in w]
+    lengths = (min(whole), sorted(whole)[len(whole) // 2])
+    fitting = sum(lengths[0] <= size <= lengths[1] for size in whole)
+    assert 0 < fitting < len(whole)
+    for read in (word_maps, lambda *given: word_states(given[0], given[1], None, given[2])):
+        assert len(list(read(bert, sentences, ReadingOptions(limit=2)))) == 2
+        assert len(list(read(bert, sentences, ReadingOptions(lengths=lengths)))) == fitting
