@@ -117,11 +117,6 @@ class PythonTokenizer:
         """Number of ids."""
         return len(self._vocabulary)
 
-    @property
-    def max_length(self) -> int | None:
-        """No limit is known: the model's configuration has it."""
-        return None
-
     def encode(
         self,
         texts: str | Sequence[str],
