@@ -184,7 +184,9 @@ def test_long_documents_are_cut_at_a_word(bert, tmp_path):
     assert found.best[0].mentions == bert.limit - 3  # but for two special pieces and the first
 
 
-def test_limits_and_lengths_of_reading_count_everywhere(bert, sentences) -> None:
+def test_limits_and_lengths_of_reading_count_everywhere(bert) -> None:
+    rng = np.random.default_rng(0)
+    sentences = [sentence(number, rng, 3 + number % 4) for number in range(12)]
     whole = [len(read.layout) for w in windows(bert, map(annotated_text, sentences)) for read in w]
     lengths = (min(whole), sorted(whole)[len(whole) // 2])
     fitting = sum(lengths[0] <= size <= lengths[1] for size in whole)
