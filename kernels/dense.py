@@ -69,7 +69,8 @@ def _statistic(weights: Weights, item: str | Sieve, labels: Labels) -> np.ndarra
     if item == "pairs":
         query, key = np.asarray(labels.pairs).reshape(-1, 2).T
         there = (query >= 0) & (key >= 0)
-        return np.where(there, weights[..., np.maximum(query, 0), np.maximum(key, 0)], 0)
+        flat = weights.reshape(*weights.shape[:-2], -1)  # taken from twice as fast as from rows
+        return np.where(there, np.take(flat, np.where(there, query * keys + key, 0), -1), 0)
     raise ValueError(f"{item!r} does not follow from weights alone")
 
 

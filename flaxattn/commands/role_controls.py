@@ -14,41 +14,41 @@ from flaxattn.commands.head_request import Request
 if TYPE_CHECKING:
     from flaxattn.measures.role_tests import Test
     from flaxattn.measures.score_terms import ScoreOptions
+    from flaxattn.measures.scored_corpus import ScoredCorpus
 
 _ADDED = 4  # ids that may not be drawn: of beginning, end and padding, and one more
 _FEW = 40  # texts on which false positives are counted
 
 
 def false_positives(
-    request: Request, asked: "ScoreOptions", test: "Test", side: str, drawings: int
+    request: Request, corpus: "ScoredCorpus", asked: "ScoreOptions", test: "Test", drawings: int
 ) -> dict[str, Any]:
     """Roles that are found where there are none; empty where it cannot be known.
 
     Args:
-        request: Which texts; a store holds no model to judge before training.
+        request: Which texts.
+        corpus: Scores of these; a store holds no model to judge before training.
         asked: Which roles.
         test: As they were tested.
-        side: `encoder`, `decoder` or `cross`.
         drawings: How often trees are drawn; 0 for no count at all.
     """
     from flaxattn.corpus.bad_rows import BadRows
     from flaxattn.measures import false_positives as counted
-    from flaxattn.pretrained.from_pretrained import from_pretrained
 
-    if request.store or not drawings:
+    if corpus.model is None or not drawings:
         return {}
     # What cannot be used was told of in the pass over all texts.
     bad = BadRows("fail" if request.on_error == "fail" else "skip")
     found = read_inputs(request, bad)[0]
     texts = list(itertools.islice(found, min(_FEW, request.limit or _FEW)))
-    if side == "cross" and any(text.text_b is None for text in texts):
+    if corpus.tally.side == "cross" and any(text.text_b is None for text in texts):
         return {}  # a model before training writes no targets worth reading
     return counted.false_positives(
-        from_pretrained(request.model),
+        corpus.model,
         texts,
         asked,
         test,
-        side=side,
+        side=corpus.tally.side,
         drawings=drawings,
         reading=request.reading(bad),
     )
@@ -76,23 +76,19 @@ def told(found: dict[str, Any]) -> list[str]:
     return lines
 
 
-def repeated(request: Request, test: "Test", side: str, sequences: int) -> dict[str, Any]:
+def repeated(corpus: "ScoredCorpus", test: "Test", sequences: int) -> dict[str, Any]:
     """Heads of a decoder on random tokens that are repeated; empty for other models.
 
     Args:
-        request: Names the model.
+        corpus: Scores of the model.
         test: tau, level and correction.
-        side: `encoder`, `decoder` or `cross`.
         sequences: How many; 0 for none.
     """
     from flaxattn.measures.induction import detect_heads, repeat_tests
-    from flaxattn.pretrained.from_pretrained import from_pretrained
     from flaxattn.pretrained.pretrained_gpt2 import PretrainedGPT2
 
-    if request.store or side != "decoder" or sequences < 2:
-        return {}
-    model = from_pretrained(request.model)
-    if not isinstance(model, PretrainedGPT2):
+    model = corpus.model
+    if not isinstance(model, PretrainedGPT2) or corpus.tally.side != "decoder" or sequences < 2:
         return {}
     length = min(50, (model.limit - 1) // 2, model.config.vocab_size - _ADDED)
     scores = detect_heads(model, sequences=sequences, length=length)

@@ -73,7 +73,7 @@ def roles(
     found = find_roles(corpus.tally, asked, test)
     if not found.roles:
         raise InputError(_no_role(request, corpus))
-    chance = false_positives(request, asked, test, corpus.tally.side, drawings)
+    chance = false_positives(request, corpus, asked, test, drawings)
     claims = role_claims(found, corpus.evidence, corpus.tally.side)
     known = labels(corpus.tally, alpha=alpha) if not corpus.refused else []
     settings = {"limit": request.limit, "lengths": request.range, "evidence": request.evidence}
@@ -84,7 +84,7 @@ def roles(
         **facts(found),
         "labels": [label._asdict() for label in known],
         "false_positives": chance,
-        "repeated": repeated(request, test, corpus.tally.side, repeats),
+        "repeated": repeated(corpus, test, repeats),
         "refused": refusals(corpus.refused),
         "evidence": evidence_facts(claims, corpus.texts),
     }

@@ -48,12 +48,14 @@ class ScoreSource:
         traces: Traces of texts that `parts` handed out, by number; None where there are none.
         refused: Scores that the source does not tell, with the capture that would record them;
             complete when `parts` has ended.
+        model: The model; None for what was recorded.
     """
 
     parts: Iterator[ScoredTexts]
     facts: dict[str, Any]
     traces: Callable[[Sequence[Text], Sequence[int]], Iterator[Trace]] | None
     refused: dict[ScoreSpec, str] = dataclasses.field(default_factory=dict)
+    model: Pretrained | None = None
 
 
 def model_source(
@@ -89,7 +91,7 @@ def model_source(
         pairs = [s.text_b for s in subjects if s.text_b is not None]
         return traces_of(model, [s.text for s in subjects], pairs or None, reading.truncate)
 
-    return ScoreSource(parts(), {"model": model.name, "side": side}, traces)
+    return ScoreSource(parts(), {"model": model.name, "side": side}, traces, model=model)
 
 
 def trace_source(

@@ -13,6 +13,7 @@ kinds of sums:
 """
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -109,6 +110,12 @@ class Terms:
 
     def __len__(self) -> int:
         return self.labels.keys
+
+    @functools.cached_property
+    def places(self) -> dict[tuple[int, int], int]:
+        """Every single weight that is needed, with its place; asked when the terms are complete."""
+        pairs = dict.fromkeys((i, j) for found in self.pairs.values() for i, j, _ in found)
+        return {pair: place for place, pair in enumerate(pairs)}
 
     @property
     def columns(self) -> set[ScoreSpec]:

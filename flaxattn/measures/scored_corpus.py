@@ -15,6 +15,7 @@ from flaxattn.measures.evidence import Evidence
 from flaxattn.measures.score_source import ScoreSource
 from flaxattn.measures.score_terms import ScoreSpec
 from flaxattn.measures.scores import ScoreAccumulator, Scores
+from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.trace.trace import Trace
 
 _KEPT = 20_000  # texts whose scores stay in memory, for bootstrap intervals
@@ -32,6 +33,7 @@ class ScoredCorpus:
         texts: Those texts, by number.
         traces: Traces of some of them, by number; None where there are none.
         refused: Scores that a store does not tell, with the capture that would record them.
+        model: The model; None for what was recorded.
     """
 
     tally: ScoreAccumulator
@@ -41,6 +43,7 @@ class ScoredCorpus:
     texts: dict[int, Text]
     traces: Callable[[Sequence[int]], Iterator[Trace]] | None
     refused: dict[ScoreSpec, str]
+    model: Pretrained | None
 
 
 def collect(
@@ -90,6 +93,7 @@ def collect(
         texts,
         _traces_of(source, texts),
         {c: told for c, told in sorted(source.refused.items()) if c not in tally.moments},
+        source.model,
     )
 
 

@@ -107,7 +107,7 @@ class DeviceStep:
 
     Args:
         module: The architecture.
-        params: Parameters of each model; on a CPU their layers are copied.
+        params: Parameters of each model; on a CPU their layers are copied where nothing is reduced.
         capture: What to keep.
         mesh: With an axis "data", along which batches are cut; None for the default device.
         reduction: Makes other records of what was seen, before it leaves the device.
@@ -138,8 +138,9 @@ class DeviceStep:
         self._reduction, self._notes = reduction, frozenset(notes)
         # Up to a tenth of the time on CPU: no layer is copied out of its stack for every batch, and
         # the last one ends with its attention (BENCHMARKS.md). Accelerators copy a layer in
-        # microseconds, and compile one kernel where they would have to compile L.
-        each = [unstacked(p) if _on_cpu() else p for p in params]
+        # microseconds, and compile one kernel where they would have to compile L; so do programs
+        # with a reduction, which are compiled for longer than a thousand texts take.
+        each = [unstacked(p) if _on_cpu() and reduction is None else p for p in params]
         whole = jax.tree.map(lambda *p: jnp.stack(p), *each) if self._several else each[0]
         self._params = jax.device_put(whole, self._sharding(P()))
         self.parts = 1 if mesh is None else mesh.shape[_DATA]
