@@ -337,10 +337,13 @@ class Dropout(NamedTuple):
         key: a PRNG key. The mask is a function of (key, batch, head, query, key position), the
             same in every implementation, forward and backward. Positions are counted inside the
             call, so under ``shard_map`` fold the index of the shard into the key.
+        heads: numbers of the heads of the call, of which the mask is a function; None counts them
+            from 0.
     """
 
     rate: float | Float[Array, ""]
     key: Key[Array, ""] | Shaped[Array, "2"]
+    heads: Int[Array, " H"] | None = None
 
 
 @jax.tree_util.register_dataclass

@@ -43,7 +43,8 @@ def row_words(
     """
     words = jax.random.bits(dropout.key, (2, 1, 1, 1), jnp.uint32)
     b = jnp.arange(batch, dtype=jnp.uint32)[None, :, None, None]
-    h = jnp.arange(heads, dtype=jnp.uint32)[None, None, :, None]
+    numbers = jnp.arange(heads) if dropout.heads is None else dropout.heads
+    h = numbers.astype(jnp.uint32)[None, None, :, None]
     i = rows.astype(jnp.uint32)[None, None, None]
     for position in (b, h, i):
         words = _mix(words + jnp.uint32(_GOLDEN) * (position + 1))

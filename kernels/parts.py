@@ -26,7 +26,11 @@ def some_heads(call: Call, heads: tuple[int, ...]) -> Call:
         return array if array is None or array.shape[1] == 1 else array[:, index]
 
     q, k, v = (array[:, :, index] for array in (call.q, call.k, call.v))
-    return call._replace(q=q, k=k, v=v, mask=of_heads(call.mask), bias=of_heads(call.bias))
+    dropout = call.dropout
+    if dropout is not None:  # the same weights are dropped as in the whole call
+        dropout = dropout._replace(heads=index if dropout.heads is None else dropout.heads[index])
+    mask, bias = of_heads(call.mask), of_heads(call.bias)
+    return call._replace(q=q, k=k, v=v, mask=mask, bias=bias, dropout=dropout)
 
 
 def without_pairs(call: Call) -> Call:

@@ -27,7 +27,8 @@ def over_mesh(attend: Callable[[Call], Any], call: Call) -> Any:
 
     Args:
         attend: an implementation; output `[B, Q, H, D]`, captures `[B, H, ...]`.
-        call: a checked call. A size that an axis does not divide is not cut along it.
+        call: a checked call. A size that an axis does not divide is not cut along it, nor are
+            heads of which some are captured: every device would have to capture others.
 
     Returns:
         The output and the intermediates of the whole call. With dropout, each part draws from a
@@ -63,7 +64,10 @@ def _axes(call: Call) -> frozenset[str]:
     """Axes of the current mesh to cut along: those that nobody has cut along yet."""
     mesh = jax.sharding.get_abstract_mesh()
     kinds = dict(zip(mesh.axis_names, mesh.axis_types, strict=True))
-    sizes = {BATCH: call.q.shape[0], HEADS: call.q.shape[2]}
+    sizes = {BATCH: call.q.shape[0]}
+    numbered = call.capture.heads is not None or (call.dropout and call.dropout.heads is not None)
+    if not numbered:
+        sizes[HEADS] = call.q.shape[2]
     return frozenset(
         name
         for name, size in sizes.items()

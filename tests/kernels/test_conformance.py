@@ -374,6 +374,18 @@ def test_asking_changes_no_output(implementation):
     assert (nothing.weights, nothing.scores, nothing.stats) == (None, None, {})
 
 
+SLOWLY = [pytest.param(name, marks=pytest.mark.slow) for name in ("tpu", "mosaic_gpu")]
+
+
+@pytest.mark.parametrize("heads", [(0,), (1,), (1, 0)])
+@pytest.mark.parametrize("implementation", [*RUNNABLE, *SLOWLY])
+def test_asking_for_some_heads_drops_the_same_weights(implementation, heads):
+    bare, _ = run("dropout", implementation, NOTHING)
+    some = Capture(weights=True, stats=("lse",), heads=heads)
+    output, _ = run("dropout", implementation, some)
+    np.testing.assert_allclose(output, bare, rtol=2e-6, atol=2e-6)
+
+
 @pytest.mark.parametrize("implementation", [*RUNNABLE, pytest.param("tpu", marks=pytest.mark.slow)])
 def test_captures_of_some_heads_are_those_heads(implementation):
     heads = (2, 0)

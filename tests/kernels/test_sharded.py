@@ -79,6 +79,17 @@ def test_parts_make_the_whole(name: str, axes: str) -> None:
     )
 
 
+@pytest.mark.parametrize(("axes", "heads"), [("model", (1, 3)), ("both", (3,))])
+def test_some_heads_are_captured(axes: str, heads: tuple[int, ...]) -> None:
+    call = call_of(CASES["padding"], capture=Capture(weights=True, stats=("lse",), heads=heads))
+    expected = xla.attend(call)
+    with jax.set_mesh(mesh(axes)):
+        found = jax.jit(lambda: sharded.over_mesh(xla.attend, call))()
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
+    assert found[1].weights.shape[1] == len(heads)
+
+
 def test_a_size_that_does_not_divide_is_not_cut() -> None:
     call = call_of(Case("odd", 8, batch=3, heads=4))
     with jax.set_mesh(mesh("both")):
