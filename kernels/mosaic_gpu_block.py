@@ -83,17 +83,23 @@ class QueryBlock(NamedTuple):
 
 
 def result_shapes(plan: KernelPlan, arrays: Mapping[str, Array]) -> dict[str, jax.ShapeDtypeStruct]:
-    """Shapes of the results; maps have whole tiles of 8 x 16, as TMA wants them."""
-    shape = (plan.batch, plan.heads, arrays["q"].shape[1], -(-plan.keys // 16) * 16)
+    """Shapes of the results; maps have whole tiles of 8 rows, as TMA wants them."""
+    shape = (plan.batch, plan.heads, arrays["q"].shape[1])
     rows = (plan.batch, plan.heads, len(plan.results), plan.padded_queries)
     found = {"rows": result(rows, jnp.float32, arrays)}
     if "v" in arrays:
         found["output"] = result(arrays["q"].shape, plan.dtype, arrays)
     if plan.weights:
-        found["weights"] = result(shape, plan.weights, arrays)
+        found["weights"] = result((*shape, _columns(plan, plan.weights)), plan.weights, arrays)
     if plan.scores:
-        found["scores"] = result(shape, jnp.float32, arrays)
+        found["scores"] = result((*shape, _columns(plan, jnp.float32)), jnp.float32, arrays)
     return found
+
+
+def _columns(plan: KernelPlan, dtype: Any) -> int:
+    """Columns of a map: whole tiles of shared memory, see `mosaic_gpu_form.tile_memory`."""
+    tile = min(plan.block_k, 128 // jnp.dtype(dtype).itemsize)
+    return -(-plan.keys // tile) * tile
 
 
 def stages_of(plan: KernelPlan) -> dict[str, Any]:

@@ -121,7 +121,11 @@ def _of_base() -> tuple[Variant, ...]:
         "tails": replace(BASE, queries=131, keys=77, padding=True),
     }
     captures = tuple(Variant(name, BASE, capture) for name, capture in requests.items())
-    return captures + tuple(Variant(name, case) for name, case in cases.items())
+    odd = tuple(
+        Variant(f"{name}, odd keys", cases["tails"], requests[name])
+        for name in ("weights float32", "weights bfloat16", "weights uint8", "scores")
+    )
+    return captures + odd + tuple(Variant(name, case) for name, case in cases.items())
 
 
 def _all_at_once(case: Case) -> Case:
