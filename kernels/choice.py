@@ -22,8 +22,11 @@ from flaxattn.kernels.devices import Device
 from flaxattn.kernels.pairs import weights_of_pairs
 from flaxattn.kernels.parts import without_pairs, without_window
 
-NAMES = ("mosaic_gpu", "tpu", "cudnn", "xla", "reference")
-"""Every implementation, the preferred ones first."""
+NAMES = ("cudnn", "mosaic_gpu", "tpu", "xla", "reference")
+"""Every implementation, the preferred ones first.
+
+cuDNN is before the Hopper kernels as long as these have not run on a device (BENCHMARKS.md).
+"""
 
 _ANYWHERE = ("xla", "reference")
 _NEEDS = {

@@ -65,6 +65,13 @@ def result(shape: tuple[int, ...], dtype: Any, operands: Any) -> jax.ShapeDtypeS
     return jax.ShapeDtypeStruct(shape, dtype, manual_axis_type=kind)
 
 
+def cuda_version() -> int | None:
+    """Return the version of the CUDA runtime, such as 12091 for 12.9.1; None without one."""
+    from jax._src.lib import cuda_versions
+
+    return None if cuda_versions is None else cuda_versions.cuda_runtime_get_version()
+
+
 def gpu_interpreter() -> Any | None:
     """Return the interpreter of Mosaic GPU kernels without a GPU, which searches for races.
 

@@ -14,8 +14,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 from jaxtyping import Array, Float
 
-from flaxattn.kernels import fused, mosaic_gpu_backward, mosaic_gpu_sweeps, tiles
-from flaxattn.kernels.compat import result
+from flaxattn.kernels import compat, fused, mosaic_gpu_backward, mosaic_gpu_sweeps, tiles
 from flaxattn.kernels.contract import Call, Intermediates
 from flaxattn.kernels.mosaic_gpu_block import GROUPS
 from flaxattn.kernels.mosaic_gpu_form import ROWS, aligned, whole
@@ -23,6 +22,9 @@ from flaxattn.kernels.mosaic_gpu_forward import forward
 from flaxattn.kernels.mosaic_gpu_launch import ComputeWork, launch
 from flaxattn.kernels.plan import KernelPlan, Operands
 
+# jax refuses causal attention of its own Hopper kernel under these versions: their ptxas gets the
+# structure wrong that both kernels share, see jax.experimental.pallas.ops.gpu.attention_mgpu.
+_MISCOMPILED = range(12080, 12091)
 DEPTHS = (32, 64, 128)
 """Depths of a head that the kernels know; others are padded with zeros to the next."""
 
@@ -40,6 +42,8 @@ def refusal(call: Call) -> str | None:
         return f"its matrices are bfloat16 or float16, q is {call.q.dtype}"
     if call.q.shape[3] > DEPTHS[-1]:
         return f"a head may be {DEPTHS[-1]} deep, q has depth {call.q.shape[3]}"
+    if call.causal and (compat.cuda_version() or 0) in _MISCOMPILED:
+        return "its causal kernels are miscompiled by CUDA 12.8.0 to 12.9.0; update CUDA to 12.9.1"
     return None
 
 
@@ -144,7 +148,7 @@ def received(
         plgpu.copy_smem_to_gmem(stages[0].at[group], outputs[0].at[place.batch, place.head, keys])
         plgpu.wait_smem_to_gmem(0)
 
-    results = [result((plan.batch, plan.heads, plan.padded_keys), jnp.float32, arrays)]
+    results = [compat.result((plan.batch, plan.heads, plan.padded_keys), jnp.float32, arrays)]
     staging = [plgpu.SMEM((sweep.groups, ROWS), jnp.float32)]
     walked = mosaic_gpu_sweeps.walk(sweep)
     return launch(

@@ -71,12 +71,12 @@ class QueryBlock(NamedTuple):
     def part(self, name: str, slot: Any) -> Any:
         """The warpgroup's part of an input in shared memory."""
         leading = () if name in self.sweep.staying else (slot,)
-        leading = (*leading, self.group) if self.sweep.shared(name) else leading
+        leading = (*leading, self.group) if self.sweep.per_group(name) else leading
         return self.buffers[name].at[leading] if leading else self.buffers[name]
 
     def copy(self, name: str, step: Any, slot: Any, barrier: Any) -> None:
         """Starts to bring an input's tile, for every warpgroup that has rows of its own."""
-        for own in range(GROUPS if self.sweep.shared(name) else 1):
+        for own in range(GROUPS if self.sweep.per_group(name) else 1):
             target = self._replace(group=own).part(name, slot)
             source = self.sweep.window(name, self.sources[name], self.place(step), own)
             plgpu.copy_gmem_to_smem(source, target, barrier)

@@ -61,20 +61,20 @@ class TileSchedule:
     step: int
     staying: tuple[str, ...]
 
-    def shared(self, name: str) -> bool:
+    def per_group(self, name: str) -> bool:
         """Return whether every warpgroup has its own rows of an input."""
         return name in OF_PAIRS or name in (OF_KEYS if self.turned else OF_QUERIES)
 
     def tile(self, name: str, array: Any) -> tuple[int, ...]:
         """Shape of one warpgroup's part of an input."""
-        length = ROWS if self.shared(name) else self.step
+        length = ROWS if self.per_group(name) else self.step
         if name in OF_PAIRS:
             return ROWS, self.step
         return (array.shape[2], length) if name in PACKED else (length, self.plan.depth)
 
     def copies(self, names: Any) -> int:
         """Number of copies that bring the inputs."""
-        return sum(self.groups if self.shared(name) else 1 for name in names)
+        return sum(self.groups if self.per_group(name) else 1 for name in names)
 
     def passing(self, arrays: Mapping[str, Any]) -> list[str]:
         """The inputs that pass."""
@@ -93,7 +93,7 @@ class TileSchedule:
 
     def buffer(self, name: str, array: Any, slots: int) -> tuple[tuple[int, ...], Any]:
         """Shape and dtype of the shared memory for an input."""
-        groups = (self.groups,) if self.shared(name) else ()
+        groups = (self.groups,) if self.per_group(name) else ()
         leading = () if name in self.staying else (slots,)
         return (*leading, *groups, *self.tile(name, array)), array.dtype
 
@@ -119,9 +119,9 @@ class TileSchedule:
             corner = (pl.ds(rows, ROWS), pl.ds(columns, self.step))
             return source.at[(*_leading(source, place), *corner)]
         start = query if name in OF_QUERIES else key
-        if not self.shared(name):
+        if not self.per_group(name):
             start = columns
-        length = ROWS if self.shared(name) else self.step
+        length = ROWS if self.per_group(name) else self.step
         if name in PACKED:
             return source.at[(*_leading(source, place), slice(None), pl.ds(start, length))]
         return source.at[place.batch, pl.ds(start, length), place.head]

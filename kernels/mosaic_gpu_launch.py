@@ -83,13 +83,13 @@ class GridBlock(NamedTuple):
     def part(self, name: str, slot: Any, group: Any) -> Any:
         """A warpgroup's part of an input in shared memory; ``slot`` only of what passes."""
         index = () if name in self.sweep.staying else (slot,)
-        index = (*index, group) if self.sweep.shared(name) else index
+        index = (*index, group) if self.sweep.per_group(name) else index
         return self.buffers[name].at[index] if index else self.buffers[name]
 
     def copy(self, names: Sequence[str], step: Any, barrier: Any) -> None:
         """Starts the copies of a tile's inputs."""
         for name in names:
-            for group in range(self.sweep.groups if self.sweep.shared(name) else 1):
+            for group in range(self.sweep.groups if self.sweep.per_group(name) else 1):
                 source = self.sweep.window(name, self.sources[name], self.place(step), group)
                 target = self.part(name, self.slot(step), group)
                 plgpu.copy_gmem_to_smem(source, target, barrier)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import pytest
 
 from flaxattn.kernels import attention as door
-from flaxattn.kernels import choice, devices
+from flaxattn.kernels import choice, compat, devices
 from flaxattn.kernels.contract import NOTHING, Call, Capture, Dropout, Labels, Sieve
 from flaxattn.kernels.devices import Device
 
@@ -43,7 +43,9 @@ def stats(*names):
         (CPU, call(stats("entropy")), "xla"),
         (TPU, call(), "tpu"),
         (TPU, call(Capture(weights=True), "float32"), "tpu"),
-        (HOPPER, call(), "mosaic_gpu"),
+        (HOPPER, call(), "cudnn"),
+        (HOPPER, call(stats("lse", "entropy")), "cudnn"),
+        (HOPPER, call(Capture(weights=True)), "mosaic_gpu"),
         (HOPPER, call(stats("max", "topk(8)", NEAR)), "mosaic_gpu"),
         (HOPPER, call(dtype="float32"), "xla"),
         (BLACKWELL, call(), "cudnn"),
@@ -86,6 +88,19 @@ def test_device_and_request_decide(device, asked, name):
 )
 def test_a_better_one_that_is_passed_over_has_a_reason(asked, reason):
     assert choice.choose(asked, AMPERE) == ("xla", {"cudnn": reason})
+
+
+@pytest.mark.parametrize(
+    ("version", "refused"),
+    [(None, False), (12060, False), (12080, True), (12090, True), (12091, False)],
+)
+def test_causal_is_refused_where_cuda_miscompiles_it(version, refused, monkeypatch):
+    monkeypatch.setattr(compat, "cuda_version", lambda: version)
+    asked = call(Capture(weights=True), causal=True)
+    assert (choice.choose(asked, HOPPER).name == "xla") is refused
+    assert choice.choose(call(Capture(weights=True)), HOPPER).name == "mosaic_gpu"
+    if refused:
+        assert "update CUDA to 12.9.1" in choice.call_refusal("mosaic_gpu", asked)
 
 
 def test_a_deep_head_is_refused_by_cudnn():
