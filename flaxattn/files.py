@@ -2,16 +2,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writing a folder or a file whole or not at all, what is left of that, the digest of a file.
 
-It does not know what is in the files.
+Also the path of a file that another file names. It does not know what is in the files.
 """
 
 import hashlib
 import os
 import secrets
 import shutil
+import stat
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -158,6 +159,45 @@ def sha256_of(path: Path) -> str:
     """Hexadecimal digest of a file's content."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def file_inside(
+    folder: Path, name: object, size: int | None = None, *, links_into: Sequence[Path] = ()
+) -> Path:
+    """Path of a file that another file names, which may be anybody's; nothing of it is read.
+
+    Args:
+        folder: The folder in which it must lie.
+        name: Its path inside the folder, with `/` between parts, as the other file gives it.
+        size: Its size in bytes as the other file gives it; None accepts any.
+        links_into: Resolved folders into which a link may lead; by default no link is followed.
+
+    Returns:
+        Path of a regular file.
+
+    Raises:
+        OSError: If the name leads out of the folder, or the file is missing, a link, a pipe, a
+            device or a folder, or has another size.
+    """
+    parts = name.split("/") if isinstance(name, str) else []
+    if not parts or {"", ".", ".."} & {*parts} or {"\\", "\0"} & {*str(name)}:
+        raise OSError(f"{name!r:.200} is not the name of a file inside its folder")
+    path, status = folder, os.stat(folder)
+    try:
+        for part in parts:
+            path = path / part
+            status = os.lstat(path)
+            if stat.S_ISLNK(status.st_mode):
+                if path.resolve().parent not in links_into:
+                    raise OSError("it is a link, or lies behind one; links are not followed")
+                status = os.stat(path)
+    except ValueError as error:  # half of a pair of surrogates
+        raise OSError(f"{name!r:.200} is no file name") from error
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError("it is a folder, pipe, socket or device, expected a file")
+    if size is not None and status.st_size != size:
+        raise OSError(f"it has {status.st_size} bytes instead of {size}")
+    return path
 
 
 def remove_abandoned(folder: Path, pattern: str) -> None:

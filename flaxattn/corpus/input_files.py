@@ -20,7 +20,7 @@ from typing import NamedTuple, Optional
 from flaxattn.corpus.bad_rows import Problem
 from flaxattn.corpus.lines import kind_of, refused
 from flaxattn.errors import InputError
-from flaxattn.files import sha256_of
+from flaxattn.files import file_inside, sha256_of
 
 STDIN = "-"
 Name = str | os.PathLike[str]
@@ -166,14 +166,15 @@ def _saved(folder: Path) -> list[Path]:
     try:
         index = json.loads(path.read_text(encoding="utf-8"))
         names = [entry["filename"] for entry in index["_data_files"]]
-        if not names or any(Path(name).name != name for name in names):
+        if not names or any("/" in name for name in names):
             raise ValueError("it lists no file, or one that is not in this folder")
+        paths = [file_inside(folder, name) for name in names]
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise InputError(
             f"{path} is not the index of a saved data set\n{str(error).splitlines()[0]}\n"
             "save the data set again, or name its files"
         ) from error
-    return [folder / name for name in names]
+    return paths
 
 
 def _names(paths: Sequence[Path]) -> list[str]:

@@ -26,6 +26,7 @@ from flaxattn.store.commit_shards import StoreWork
 from flaxattn.store.job_plan import JobPlan, Settings, ShardPlan
 from flaxattn.store.model_fingerprint import mark
 from flaxattn.store.shard_writer import ShardReport
+from flaxattn.store.store_layout import SHARD_TEXTS
 
 WEIGHTS = Capture(weights=True, dtype="float16")
 Models = Pretrained | Mapping[str, Pretrained] | str | Path | Sequence[str | Path]
@@ -129,6 +130,8 @@ def check_request(models: Sequence[Pretrained], asked: JobSpec) -> None:
         value = getattr(settings, name)
         if value is not None and value < 1:
             raise InputError(f"{name} is {value}, expected at least 1")
+    if settings.shard_texts > SHARD_TEXTS:
+        raise InputError(f"shard_texts is {settings.shard_texts}, expected at most {SHARD_TEXTS}")
     measure_for(model, asked.columns.pair is not None)
 
 

@@ -20,6 +20,7 @@ from flaxattn.corpus.texts import Columns
 from flaxattn.errors import InputError
 from flaxattn.kernels.contract import Capture
 from flaxattn.store.model_fingerprint import ModelFingerprint
+from flaxattn.store.seals import parse_json, small_file
 from flaxattn.trace.capture_json import capture_from_json, capture_to_json
 
 PLAN = "plan.json"
@@ -81,6 +82,7 @@ class JobPlan:
         shards: which texts make which; each text is in one, in order.
         flaxattn: version that made the plan.
         format: of the JSON.
+        file_sha256: of the file that the plan was read from; empty for a plan made here.
     """
 
     files: tuple[Fingerprint, ...]
@@ -96,6 +98,7 @@ class JobPlan:
     shards: tuple[ShardPlan, ...] = ()
     flaxattn: str = __version__
     format: int = FORMAT
+    file_sha256: str = field(default="", compare=False)
 
     def compare(self, other: "JobPlan") -> list[str]:
         """Describe differences between two requests; empty if their stores would be the same.
@@ -112,6 +115,7 @@ class JobPlan:
     def to_json(self) -> dict[str, Any]:
         """The plan as objects that `json.dumps` takes."""
         plain = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        del plain["file_sha256"]
         return {
             "format": plain.pop("format"),
             "flaxattn": plain.pop("flaxattn"),
@@ -132,8 +136,12 @@ class JobPlan:
 
     @property
     def sha256(self) -> str:
-        """Digest of that, which every shard names."""
-        return hashlib.sha256(self.text.encode()).hexdigest()
+        """Digest of plan.json, which every shard names.
+
+        Of a plan that was read, the digest of the file's own bytes: another version of flaxattn
+        may have written them in another form.
+        """
+        return self.file_sha256 or hashlib.sha256(self.text.encode()).hexdigest()
 
     @property
     def asked_sha256(self) -> str:
@@ -155,11 +163,12 @@ class JobPlan:
         }
 
 
-def plan_from_json(content: Mapping[str, Any]) -> JobPlan:
+def plan_from_json(content: Mapping[str, Any], file_sha256: str = "") -> JobPlan:
     """The plan that `JobPlan.to_json` told.
 
     Args:
         content: what it returned, perhaps read from a file.
+        file_sha256: digest of that file.
 
     Raises:
         InputError: it is none, or of another format.
@@ -176,6 +185,7 @@ def plan_from_json(content: Mapping[str, Any]) -> JobPlan:
                 "capture": capture_from_json(content["capture"]),
                 "settings": Settings(**content["settings"]),
                 "shards": tuple(ShardPlan(**shard) for shard in content["shards"]),
+                "file_sha256": file_sha256,
             }
         )
         starts = [shard.start for shard in plan.shards]
@@ -201,10 +211,11 @@ def read_plan(store: Path) -> JobPlan | None:
     """
     path = store / PLAN
     try:
-        return plan_from_json(json.loads(path.read_text(encoding="utf-8")))
+        data = small_file(store, PLAN)
+        return plan_from_json(parse_json(data), hashlib.sha256(data).hexdigest())
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         told = str(error).splitlines()
         reason = told[1] if isinstance(error, InputError) else told[0]
         raise InputError(

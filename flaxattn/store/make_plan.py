@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Going once over a corpus: its texts measured, cut into shards and put into the store.
 
-    plan.json  errors.jsonl  errors.sha256  inputs.parquet
+    plan.json  inputs.parquet  plan.sha256  errors.jsonl  errors.sha256
 
 `inputs.parquet` has the texts of a shard in a row group of that number. So a shard is read without
 the texts before it, and stays what it was when a file of the corpus changes. Memory does not grow
@@ -21,11 +21,12 @@ from flaxattn.corpus.bad_rows import BadRows, Problem, excerpt
 from flaxattn.corpus.input_files import InputFile, fingerprint
 from flaxattn.corpus.texts import Text, read_texts
 from flaxattn.errors import InputError
-from flaxattn.files import remove_abandoned, sha256_of, written_whole
+from flaxattn.files import remove_abandoned, written_whole
 from flaxattn.pipeline.text_sizes import Measure, TextSize
 from flaxattn.store.folder_lock import locked
 from flaxattn.store.job_plan import PLAN, JobPlan, ShardPlan, read_plan
-from flaxattn.store.store_layout import ERRORS, ERRORS_SEAL, INPUTS
+from flaxattn.store.plan_sums import check_plan_files, write_sums
+from flaxattn.store.store_layout import ERRORS, ERRORS_SEAL, INPUTS, PLAN_SEAL
 
 _ASKED = b"flaxattn.asked"
 _CHARACTERS = 2**18  # tokenised together
@@ -70,10 +71,10 @@ def prepare(
         with written_whole(store, last=PLAN) as staging:
             bad = BadRows(asked.settings.on_error, staging)
             plan = make_plan(asked, files, measure, bytes_of, bad, keep=staging / INPUTS, note=note)
-            if (staging / ERRORS).is_file():
-                seal = f"{sha256_of(staging / ERRORS)}  {ERRORS}\n"
-                (staging / ERRORS_SEAL).write_text(seal, encoding="ascii")
             (staging / PLAN).write_text(plan.text, encoding="utf-8")
+            write_sums(staging, PLAN_SEAL, PLAN, INPUTS)
+            if (staging / ERRORS).is_file():
+                write_sums(staging, ERRORS_SEAL, ERRORS)
     return plan
 
 
@@ -178,7 +179,7 @@ def _unusable(path: Path, reason: str) -> InputError:
 
 
 def check_same(store: Path, found: JobPlan, asked: JobPlan) -> None:
-    """Refuse to go on with a store of another plan.
+    """Refuse to go on with a store of another plan, or with one whose plan was damaged.
 
     Args:
         store: its folder.
@@ -187,7 +188,9 @@ def check_same(store: Path, found: JobPlan, asked: JobPlan) -> None:
 
     Raises:
         InputError: with what differs.
+        StoreError: a shard names another plan, or a file of the plan is not what was written.
     """
+    check_plan_files(store, found.sha256)
     if changes := found.compare(asked):
         more = f" and {len(changes) - 4} more" if len(changes) > 4 else ""
         raise InputError(

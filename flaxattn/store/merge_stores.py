@@ -13,10 +13,19 @@ from pathlib import Path
 from typing import NamedTuple
 
 from flaxattn.errors import InputError, StoreError
+from flaxattn.files import file_inside
 from flaxattn.store.open_store import Store
 from flaxattn.store.seals import read_manifest
 from flaxattn.store.shard_writer import flush, flush_folders, named, parted
-from flaxattn.store.store_layout import ERRORS, ERRORS_SEAL, INPUTS, MANIFEST, PLAN, shard_folder
+from flaxattn.store.store_layout import (
+    ERRORS,
+    ERRORS_SEAL,
+    INPUTS,
+    MANIFEST,
+    PLAN,
+    PLAN_SEAL,
+    shard_folder,
+)
 from flaxattn.store.verify_store import check_shard
 
 
@@ -85,10 +94,10 @@ def _fill(draft: Path, stores: Sequence[Store], copy: bool) -> int:
     """Make the new store under its first name; the number of files that were copied."""
     draft.mkdir(parents=True)
     copied = 0
-    for name, *seals in ((PLAN,), (ERRORS, ERRORS_SEAL), (INPUTS,)):
-        having = (store.path for store in stores if (store.path / name).is_file())
+    for name, *seals in ((PLAN,), (ERRORS, ERRORS_SEAL), (INPUTS, PLAN_SEAL)):
+        having = (store.path for store in stores if _is_there(store.path, name))
         if source := next(having, None):
-            names = [name, *(seal for seal in seals if (source / seal).is_file())]
+            names = [name, *(seal for seal in seals if _is_there(source, seal))]
             copied += sum(_take(source / one, draft / one, True) for one in names)
     for number in sorted(_every(stores)):
         source = _sound([s.path for s in stores if number in s.shards], number)
@@ -102,6 +111,15 @@ def _fill(draft: Path, stores: Sequence[Store], copy: bool) -> int:
             named(draft, number, part)
     flush_folders(draft)
     return copied
+
+
+def _is_there(store: Path, name: str) -> bool:
+    """Return whether a store has a file of this name, and no link, pipe or device in its place."""
+    try:
+        file_inside(store, name)
+    except OSError:
+        return False
+    return True
 
 
 def _sound(sources: Sequence[Path], number: int) -> Path:

@@ -9,7 +9,6 @@ others are being written. How a shard is read is in `flaxattn.store.shard`.
 import bisect
 import functools
 import hashlib
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from jaxtyping import Shaped
 
 from flaxattn.errors import InputError, StoreError
 from flaxattn.pipeline.online_moments import summed
-from flaxattn.store.seals import damaged
+from flaxattn.store.seals import consistent, damaged, parse_json, small_file
 from flaxattn.store.shard import Shard
 from flaxattn.store.store_layout import (
     HEADS,
@@ -28,6 +27,7 @@ from flaxattn.store.store_layout import (
     OF_MAPS,
     PLAN,
     REDUCTIONS,
+    SHARD_TEXTS,
     SHARDS,
     TEXTS,
     TOKENS,
@@ -264,7 +264,8 @@ class Store:
                 f"{self.path} holds no statistics {'yet' if not shards else 'of heads'}\n"
                 "extract with --stats entropy,distance"
             )
-        return pa.concat_tables(tables, promote_options="default")
+        with consistent(self.path / SHARDS):
+            return pa.concat_tables(tables, promote_options="default")
 
     def batches(self, table: str = "tokens") -> Iterator[pa.RecordBatch]:
         """Rows of a table, shard by shard.
@@ -301,7 +302,8 @@ class Store:
         tables = [shard.table(REDUCTIONS) for shard in shards if REDUCTIONS in shard]
         if not tables:
             raise InputError(f"{self.path} holds no reductions\nextract with --reduce")
-        return summed(pa.concat_tables(tables))
+        with consistent(self.path / SHARDS):
+            return summed(pa.concat_tables(tables))
 
     def to_xarray(self, example: int) -> Any:
         """One text as an xarray Dataset, with layers, heads and tokens as coordinates.
@@ -328,25 +330,42 @@ def read_plan(path: Path) -> tuple[dict[str, Any], str]:
         StoreError: If there is none, or it cannot be read.
     """
     try:
-        data = (path / PLAN).read_bytes()
+        data = small_file(path, PLAN)
     except OSError as error:
+        reason = error.strerror or str(error)
         raise StoreError(
-            f"{path} is no store of attention: {PLAN} cannot be read ({error.strerror})\n"
+            f"{path} is no store of attention: {PLAN} cannot be read ({reason})\n"
             "name a folder that `flaxattn extract` wrote"
         ) from error
     try:
-        plan = json.loads(data)
-        starts = [shard["start"] for shard in plan["shards"]]
-        stops = [shard["stop"] for shard in plan["shards"]]
-        whole = all(type(number) is int for number in (*starts, *stops, plan["texts"]))
-        if not whole or [0, *stops] != [*starts, plan["texts"]] or sorted(stops) != stops:
-            raise ValueError("its shards do not cover its texts")
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        plan = parse_json(data)
+        _check_plan(plan)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        reason = str(error).splitlines()[0][:200] if type(error) is ValueError else "it is no plan"
         raise StoreError(
-            f"{path / PLAN} is damaged: {error}\n"
+            f"{path / PLAN} is damaged: {reason}\n"
             "put back a copy: another machine's folder of the same job has it"
         ) from error
     return plan, hashlib.sha256(data).hexdigest()
+
+
+def _check_plan(plan: Any) -> None:
+    """Raise ValueError, KeyError, TypeError or AttributeError for what is no plan."""
+    starts = [shard["start"] for shard in plan["shards"]]
+    stops = [shard["stop"] for shard in plan["shards"]]
+    whole = all(type(number) is int for number in (*starts, *stops, plan["texts"]))
+    edges = [0, *stops]
+    if not whole or edges != [*starts, plan["texts"]] or sorted(edges) != edges:
+        raise ValueError("its shards do not cover its texts")
+    if any(stop - start > SHARD_TEXTS for start, stop in zip(starts, stops, strict=True)):
+        raise ValueError(f"a shard of it has more than {SHARD_TEXTS:,} texts")
+    model, files = plan.get("model", ""), plan.get("files", [])
+    for name in (model if isinstance(model, str) else model["name"], *(f["name"] for f in files)):
+        if not isinstance(name, str):
+            raise ValueError(f"it has a name that is {name!r:.80}")
+    for field in ("capture", "settings", "rows"):
+        if not isinstance(plan.get(field, {}), dict):
+            raise ValueError(f"its field {field} cannot be {plan[field]!r:.80}")
 
 
 def _indices(asked: Numbers, known: Sequence[int], what: str, name: str) -> list[int]:

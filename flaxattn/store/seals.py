@@ -8,21 +8,27 @@ the others, and one that was swapped for another is told from the right one. It 
 sha256. Nothing here knows what the files mean.
 """
 
+import contextlib
 import dataclasses
 import hashlib
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+import pyarrow as pa
 from jaxtyping import UInt32, UInt64
 
-from flaxattn.errors import StoreError
-from flaxattn.store.store_layout import FORMAT, MANIFEST, shard_folder, shard_name
+from flaxattn.errors import FlaxattnError, StoreError
+from flaxattn.files import file_inside, sha256_of
+from flaxattn.store.manifest_check import check_manifest
+from flaxattn.store.store_layout import FORMAT, MANIFEST, SHARDS, shard_folder, shard_name
 
 _CRC32C = 4  # bytes after an index
+_JSON_BYTES, _JSON_VALUES = 2**26, 2**21  # of a plan or a manifest that is read
+_INCONSISTENT = (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, MemoryError)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,12 +67,13 @@ class Manifest:
         Raises:
             ValueError: If it is not what `to_bytes` wrote, bit by bit, or of another format.
         """
-        body = json.loads(data)["shard"]
+        body = parse_json(data)["shard"]
         if body.pop("format") != FORMAT:
             raise ValueError("it is of another version of flaxattn")
         manifest = cls(**body)
         if manifest.to_bytes() != data:
             raise ValueError("its content does not match its own sha256")
+        check_manifest(manifest)
         return manifest
 
 
@@ -81,6 +88,10 @@ def read_manifest(store: Path, number: int) -> Manifest:
         StoreError: If it is missing, damaged, or another shard's.
     """
     folder = shard_folder(store, number)
+    try:
+        file_inside(store, f"{SHARDS}/{shard_name(number)}/{MANIFEST}")
+    except OSError as error:
+        raise damaged(folder / MANIFEST, error.strerror or str(error)) from error
     manifest = manifest_in(folder)
     if manifest.shard != number:
         what = f"it is the manifest of shard {shard_name(manifest.shard)}"
@@ -99,12 +110,65 @@ def manifest_in(folder: Path) -> Manifest:
     """
     path = folder / MANIFEST
     try:
-        return Manifest.from_bytes(path.read_bytes())
+        return Manifest.from_bytes(small_file(folder, MANIFEST))
     except OSError as error:
         raise damaged(path, error.strerror or str(error)) from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         reason = str(error) if type(error) is ValueError else "it is no manifest"
         raise damaged(path, reason) from error
+
+
+def small_file(folder: Path, name: str) -> bytes:
+    """Content of a plan or a manifest.
+
+    Args:
+        folder: Folder that it is in.
+        name: Its name.
+
+    Raises:
+        OSError: If it is missing, no regular file, or far larger than one that is written here.
+    """
+    path = file_inside(folder, name)
+    if (size := path.stat().st_size) > _JSON_BYTES:
+        raise OSError(f"it has {size:,} bytes, expected at most {_JSON_BYTES:,}")
+    return path.read_bytes()
+
+
+def parse_json(data: bytes) -> Any:
+    """Value of a plan or a manifest, whose size in memory stays near that of the file.
+
+    Args:
+        data: Content of the file.
+
+    Raises:
+        ValueError: If it is no JSON, or has too many values.
+        RecursionError: If it is nested too deeply.
+    """
+    if (count := sum(map(data.count, (b",", b"[", b"{")))) > _JSON_VALUES:
+        raise ValueError(f"it has {count:,} values, expected at most {_JSON_VALUES:,}")
+    return json.loads(data)
+
+
+@contextlib.contextmanager
+def consistent(path: Path) -> Iterator[None]:
+    """Report whatever goes wrong while a checked file is read as damage of that file.
+
+    Checksums tell that a file is as it was written, not that its writer meant well: offsets may
+    lead beyond an array, columns may be missing or of another type.
+
+    Args:
+        path: The file.
+
+    Raises:
+        StoreError: In place of an error that is not of the package.
+    """
+    try:
+        yield
+    except FlaxattnError:
+        raise
+    except (*_INCONSISTENT, pa.ArrowException) as error:
+        what = f"it does not fit the manifest of its shard ({type(error).__name__})"
+        raise damaged(path, what) from error
 
 
 def damaged(path: Path, what: str) -> StoreError:
@@ -128,7 +192,7 @@ def seal(data: bytes) -> dict[str, Any]:
 
 
 def content(folder: Path, name: str, sealed: Mapping[str, Any]) -> bytes:
-    """Read a file and check all of it.
+    """Read a small file and check all of it.
 
     Args:
         folder: Of the shard.
@@ -138,15 +202,37 @@ def content(folder: Path, name: str, sealed: Mapping[str, Any]) -> bytes:
     Raises:
         StoreError: If it is missing or not what was written.
     """
-    try:
-        data = (folder / name).read_bytes()
-    except OSError as error:
-        raise damaged(folder / name, error.strerror or str(error)) from error
-    if len(data) != sealed["size"]:
-        raise damaged(folder / name, f"it has {len(data)} bytes instead of {sealed['size']}")
+    path = _regular(folder, name, sealed)
+    if sealed["size"] > _JSON_BYTES:
+        raise damaged(path, f"it has {sealed['size']:,} bytes, expected at most {_JSON_BYTES:,}")
+    data = path.read_bytes()
     if hashlib.sha256(data).hexdigest() != sealed["sha256"]:
         raise damaged(folder / name, "its content is not what was written (sha256)")
     return data
+
+
+def check_content(folder: Path, name: str, sealed: Mapping[str, Any]) -> Path:
+    """Compare a file of any size with its seal; arguments and errors as of `content`.
+
+    Returns:
+        Its path.
+    """
+    path = _regular(folder, name, sealed)
+    try:
+        found = sha256_of(path)
+    except OSError as error:
+        raise damaged(path, error.strerror or str(error)) from error
+    if found != sealed["sha256"]:
+        raise damaged(path, "its content is not what was written (sha256)")
+    return path
+
+
+def _regular(folder: Path, name: str, sealed: Mapping[str, Any]) -> Path:
+    """Path of a file of a shard, which is there and has the size of its seal."""
+    try:
+        return file_inside(folder, name, sealed["size"])
+    except OSError as error:
+        raise damaged(folder / name, error.strerror or str(error)) from error
 
 
 def index_size(chunks: int) -> int:
@@ -163,6 +249,18 @@ def read_index(data: bytes) -> UInt64[np.ndarray, "N 2"]:
     return np.frombuffer(data[:-_CRC32C], "<u8").reshape(-1, 2)
 
 
+def fills(index: UInt64[np.ndarray, "N 2"], size: int) -> bool:
+    """Return whether chunks lie inside a file and make up all of it beside the index.
+
+    Args:
+        index: Offset and size of each chunk.
+        size: Bytes of the file.
+    """
+    lengths = index[:, 1].astype(float)  # whose sum does not wrap around
+    inside = bool(np.all(index.astype(float).sum(axis=1) <= size))
+    return inside and int(lengths.sum()) + index_size(len(index)) == size
+
+
 def seal_chunks(data: bytes, chunks: int) -> dict[str, str]:
     """Seals of the index and of each chunk.
 
@@ -175,7 +273,7 @@ def seal_chunks(data: bytes, chunks: int) -> dict[str, str]:
     """
     tail = data[-index_size(chunks) :]
     index = read_index(tail)
-    if int(index[:, 1].sum()) + len(tail) != len(data):
+    if not fills(index, len(data)):
         raise ValueError(f"{chunks} chunks were expected to fill {len(data)} bytes, and do not")
     view = memoryview(data)
     sums = [zlib.crc32(view[start : start + size]) for start, size in index.tolist()]

@@ -18,7 +18,8 @@ import pyarrow.parquet as pq
 from jaxtyping import Shaped
 
 from flaxattn.errors import StoreError
-from flaxattn.store.seals import content, damaged, read_manifest
+from flaxattn.store.seals import check_content, consistent, damaged, read_manifest
+from flaxattn.store.shard_tables import ROWS_TOGETHER, TOKEN_TYPES
 from flaxattn.store.store_layout import (
     OF_MAPS,
     PLAN,
@@ -33,6 +34,7 @@ from flaxattn.trace.record import SIDES, AttentionRecord
 from flaxattn.trace.trace import Trace
 
 _SIZES = ("_tokens", "_queries", "_keys", "_start")
+_LONGEST = 2**24  # tokens of a text
 
 
 class Shard:
@@ -52,7 +54,7 @@ class Shard:
                 f"it names the plan {self.manifest.plan[:12]}…, the file is {plan_sha256[:12]}…\n"
                 "put back the plan.json it was made under, or delete the folder and extract again"
             )
-        self._checked: set[str] = set()
+        self._footers: dict[str, pq.FileMetaData] = {}
         self._arrays: dict[str, StoredArray] = {}
 
     @property
@@ -70,24 +72,37 @@ class Shard:
         with self._opened(TEXTS) as file:
             names = [n for n in file.schema_arrow.names if n.endswith(_SIZES)]
             table = self._read(file, TEXTS, names)
-        numbers = {name: table[name].to_numpy() for name in names}
-        areas = {kind: numbers[f"{kind}_tokens"] for kind in ("source", "target")}
-        for side in self.sides:
-            areas[side] = numbers[f"{side}_queries"] * numbers[f"{side}_keys"]
+        with consistent(self.folder / TEXTS):
+            numbers = {name: table[name].to_numpy() for name in names}
+            areas = {kind: numbers[f"{kind}_tokens"] for kind in ("source", "target")}
+            for side in self.sides:
+                areas[side] = numbers[f"{side}_queries"] * numbers[f"{side}_keys"]
+            self._check_numbers(numbers)
         # Summing up is quicker than reading the offsets that the table has for other programs.
         return numbers | {f"{n}_offset": np.cumsum(area) - area for n, area in areas.items()}
 
+    def _check_numbers(self, numbers: Mapping[str, np.ndarray]) -> None:
+        """Raise ValueError for sizes of texts that no writer of shards makes."""
+        for name, column in numbers.items():
+            if column.dtype != np.int64 or len(column) != self.manifest.stop - self.manifest.start:
+                raise ValueError(name)
+            if column.min() < 0 or column.max() > _LONGEST:
+                raise ValueError(name)
+
     def _opened(self, name: str) -> pq.ParquetFile:
-        """A table whose file was checked once."""
-        path = self.folder / name
-        if name in self._checked:
-            try:
-                return pq.ParquetFile(path, page_checksum_verification=True)
-            except (OSError, pa.ArrowException) as error:
-                raise damaged(path, str(error).splitlines()[0]) from error
-        data = content(self.folder, name, self.manifest.files[name])
-        self._checked.add(name)
-        return pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
+        """A table whose file was checked once; its footer is read then and kept."""
+        path, known = self.folder / name, self._footers.get(name)
+        if known is None:
+            check_content(self.folder, name, self.manifest.files[name])
+        try:
+            file = pq.ParquetFile(path, metadata=known, page_checksum_verification=True)
+            groups = range(file.num_row_groups)
+            if any(file.metadata.row_group(i).num_rows > ROWS_TOGETHER for i in groups):
+                raise ValueError(f"more than {ROWS_TOGETHER:,} of its rows are stored together")
+        except (OSError, ValueError, pa.ArrowException) as error:
+            raise damaged(path, str(error).splitlines()[0][:200]) from error
+        self._footers[name] = file.metadata
+        return file
 
     def table(
         self,
@@ -130,8 +145,9 @@ class Shard:
             start = rows[0] - int(ends[first] - sizes[first])
             found = file.read_row_groups(list(groups), columns, use_threads=False)
             return found.slice(start, rows[1] - rows[0])
-        except (OSError, pa.ArrowException) as error:
-            raise damaged(self.folder / name, str(error).splitlines()[0]) from error
+        except (OSError, LookupError, ValueError, MemoryError, pa.ArrowException) as error:
+            what = (str(error).splitlines() or [type(error).__name__])[0][:200]
+            raise damaged(self.folder / name, what) from error
 
     def row(self, example: int) -> dict[str, int]:
         """The numbers of a text: how many tokens, where they and the maps begin."""
@@ -176,7 +192,8 @@ class Shard:
             found = self.array(name).read(layers, heads, start, start + count)
         else:
             found = whole[name][:, :, start : start + count][np.ix_(layers, heads)]
-        return found.reshape(*found.shape[:2], *shape, *found.shape[3:])
+        with consistent(self.folder / TEXTS):
+            return found.reshape(*found.shape[:2], *shape, *found.shape[3:])
 
     @property
     def _with_target(self) -> bool:
@@ -189,6 +206,8 @@ class Shard:
         start = row["source_offset"] + row["target_offset"]
         source, target = row["source_tokens"], row["target_tokens"]
         found = self.table(TOKENS, columns, (start, start + source + target))
+        if len(found) != source + target:
+            raise damaged(self.folder / TOKENS, f"it has no {source + target} tokens of a text")
         return {"source": found.slice(0, source), "target": found.slice(source)}
 
     def statistic(
@@ -203,10 +222,13 @@ class Shard:
         """
         said = self.sides[side]
         kind = rows_of(name, places(side, self._with_target))
-        column = tokens[kind][f"{side}.{name}"].combine_chunks()
         heads = (len(said["layers"]), len(said["heads"]), *said["stats"][name][1:])
-        values = column.flatten().to_numpy(zero_copy_only=False)
-        return np.moveaxis(values.reshape(len(column), *heads), 0, 2)
+        with consistent(self.folder / TOKENS):
+            column = tokens[kind][f"{side}.{name}"].combine_chunks()
+            values = column.flatten().to_numpy(zero_copy_only=False)
+            if values.dtype.name != said["stats"][name][0]:
+                raise TypeError(name)
+            return np.moveaxis(values.reshape(len(column), *heads), 0, 2)
 
     def metadata(self, example: int) -> Trace:
         """The trace of one text without what attention saw: no array is read.
@@ -218,12 +240,15 @@ class Shard:
 
     def _text(self, example: int) -> dict[str, Any]:
         place = example - self.manifest.start
-        return self.table(TEXTS, rows=(place, place + 1)).to_pylist()[0]
+        with consistent(self.folder / TEXTS):
+            return self.table(TEXTS, rows=(place, place + 1)).to_pylist()[0]
 
     def _metadata(self, tokens: Mapping[str, pa.Table], text: Mapping[str, Any]) -> Trace:
         held = self.manifest.traces["fields"]
-        fields = {name: _beside(name, tokens, text) for name in held}
-        source = tokens["source"]["token"].to_pylist()
+        with consistent(self.folder / TOKENS):
+            _check_rows(tokens, text)
+            fields = {name: _beside(name, tokens, text) for name in held}
+            source = tokens["source"]["token"].to_pylist()
         return Trace(tokens=[source], **fields, model=self.manifest.traces["model"])
 
     def trace(self, example: int, whole: Mapping[str, np.ndarray] | None = None) -> Trace:
@@ -234,11 +259,12 @@ class Shard:
             whole: Arrays that were read whole, by name; default reads what is needed.
         """
         tokens, text, row = self.tokens(example), self._text(example), self.row(example)
-        sides = {
-            side: self._seen(side, example, row, tokens, text[f"{side}_implementation"], whole)
-            for side in SIDES
-            if side in self.sides
-        }
+        with consistent(self.folder / TEXTS):
+            sides = {
+                side: self._seen(side, example, row, tokens, text[f"{side}_implementation"], whole)
+                for side in SIDES
+                if side in self.sides
+            }
         return dataclasses.replace(self._metadata(tokens, text), **sides)
 
     def _seen(
@@ -272,6 +298,17 @@ class Shard:
             scale=said.get("scale"),
             **windows,
         )
+
+
+def _check_rows(tokens: Mapping[str, pa.Table], text: Mapping[str, Any]) -> None:
+    """Raise an error for columns of tokens and texts of another type than those written."""
+    for rows in tokens.values():
+        for name, kind in TOKEN_TYPES.items():
+            if rows.schema.field(name).type != kind:
+                raise TypeError(name)
+    for name in ("id", "text", "text_b"):
+        if not isinstance(text[name], str | None):
+            raise TypeError(name)
 
 
 def _beside(name: str, tokens: Mapping[str, pa.Table], text: Mapping[str, Any]) -> Any:

@@ -25,7 +25,7 @@ from flaxattn.store.store_layout import OF_MAPS, TokenSides, places, rows_of
 from flaxattn.trace.record import FIELDS, AttentionRecord
 from flaxattn.trace.trace import Trace
 
-_BESIDE = (
+BESIDE = (
     "mask",
     "segments",
     "words",
@@ -38,9 +38,18 @@ _BESIDE = (
     "decoder_words",
     "decoder_special",
 )
-_DTYPES = ("float32", "float16", "bfloat16", "uint8")
+DTYPES = ("float32", "float16", "bfloat16", "uint8")
 _NO_MEAN = ("argmax", "topk_indices", "received")
 _GROUP = 2 << 20  # bytes that are read together, about
+ROWS_TOGETHER = 65536  # rows that are read together, at most
+TOKEN_TYPES = {
+    "position": pa.int32(),
+    "token": pa.string(),
+    "written": pa.string(),
+    "word": pa.int32(),
+    "segment": pa.int32(),
+    "special": pa.bool_(),
+}
 
 
 Item = tuple[Text, Trace]
@@ -72,7 +81,7 @@ def describe(trace: Trace) -> dict[str, Any]:
             "stats": {n: [a.dtype.name, *a.shape[4:]] for n, a in record.stats.items()},
         }
 
-    held = [name for name in _BESIDE if _is_there(getattr(trace, name))]
+    held = [name for name in BESIDE if _is_there(getattr(trace, name))]
     sides = {side: of(seen) for side, seen in trace.sides.items()}
     return {"model": trace.model, "fields": held, "sides": sides}
 
@@ -112,9 +121,9 @@ def check(items: Sequence[Item], start: int, stop: int) -> dict[str, Any]:
             )
     for side, said in common["sides"].items():
         for name, (dtype, *_) in said["arrays"].items():
-            if dtype not in _DTYPES:
+            if dtype not in DTYPES:
                 raise InputError(
-                    f"{side}.{name} is {dtype}; a store takes {', '.join(_DTYPES)}\n"
+                    f"{side}.{name} is {dtype}; a store takes {', '.join(DTYPES)}\n"
                     "convert it before it is stored"
                 )
     return common
@@ -220,10 +229,7 @@ def _map_columns(
 def tokens_table(items: Sequence[Item]) -> pa.Table:
     """The table of tokens, with the statistics of each."""
     kinds: list[str] = []
-    columns: dict[str, list[Any]] = {
-        name: []
-        for name in ("example", "position", "token", "written", "word", "segment", "special")
-    }
+    columns: dict[str, list[Any]] = {name: [] for name in ("example", *TOKEN_TYPES)}
     for text, trace in items:
         for kind, size in lengths(trace).items():
             kinds += [kind] * size
@@ -231,10 +237,9 @@ def tokens_table(items: Sequence[Item]) -> pa.Table:
             columns["position"] += range(size)
             for name, values in _beside(trace, kind).items():
                 columns[name] += [None] * size if values is None else values
-    types = [pa.int64(), pa.int32(), pa.string(), pa.string(), pa.int32(), pa.int32(), pa.bool_()]
     made = {
-        name: pa.array(values, kind)
-        for (name, values), kind in zip(columns.items(), types, strict=True)
+        name: pa.array(values, TOKEN_TYPES.get(name, pa.int64()))
+        for name, values in columns.items()
     }
     sides = pa.array(kinds, pa.string()).dictionary_encode()
     table = pa.table({"example": made.pop("example"), "side": sides, **made})
@@ -332,7 +337,7 @@ def parquet(table: pa.Table, bound: dict[str, str]) -> bytes:
     pq.write_table(
         table.replace_schema_metadata({f"flaxattn.{k}": v for k, v in bound.items()}),
         sink,
-        row_group_size=int(np.clip(_GROUP // width, 256, 65536)),
+        row_group_size=int(np.clip(_GROUP // width, 256, ROWS_TOGETHER)),
         compression="zstd",
         use_dictionary=words,
         write_page_checksum=True,

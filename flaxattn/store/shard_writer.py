@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from flaxattn.errors import StoreError
-from flaxattn.store.seals import Manifest, content, manifest_in, read_manifest, seal
+from flaxattn.store.seals import Manifest, check_content, manifest_in, read_manifest, seal
 from flaxattn.store.shard_tables import (
     Item,
     arrays,
@@ -246,7 +246,7 @@ def named(store: Path, number: int, part: Path) -> bool:
 
 def _check_all(folder: Path, manifest: Manifest) -> None:
     for name, sealed in manifest.files.items():
-        content(folder, name, sealed)
+        check_content(folder, name, sealed)
 
 
 def _same(store: Path, number: int, manifest: Manifest) -> None:

@@ -21,8 +21,8 @@ def describe(store: Store) -> dict[str, Any]:
         StoreError: If that manifest is damaged.
     """
     there = store.shards
-    files = [p for n in there for p in shard_folder(store.path, n).rglob("*") if p.is_file()]
-    size, texts = sum(path.stat().st_size for path in files), len(store.examples)
+    files = [p for n in there for p in shard_folder(store.path, n).rglob("*") if not p.is_symlink()]
+    size, texts = sum(p.lstat().st_size for p in files if p.is_file()), len(store.examples)
     said: dict[str, Any] = {
         "texts": len(store),
         "texts_present": texts,

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Layout of a store of attention: names of files, arrays and columns, shapes, chunks.
 
-    plan.json  errors.jsonl  errors.sha256  inputs.parquet
+    plan.json  inputs.parquet  plan.sha256  errors.jsonl  errors.sha256
     shards/00000/{manifest.json, texts.parquet, tokens.parquet, heads.parquet, reductions.parquet,
     maps.zarr/}
 
@@ -20,13 +20,14 @@ import numpy as np
 
 FORMAT = 1
 PLAN, ERRORS, INPUTS, SHARDS = "plan.json", "errors.jsonl", "inputs.parquet", "shards"
-ERRORS_SEAL = "errors.sha256"  # as sha256sum writes and checks it
+ERRORS_SEAL, PLAN_SEAL = "errors.sha256", "plan.sha256"  # as sha256sum writes and checks them
 MANIFEST, TEXTS, TOKENS, HEADS = "manifest.json", "texts.parquet", "tokens.parquet", "heads.parquet"
 REDUCTIONS, MAPS = "reductions.parquet", "maps.zarr"
 GROUP = f"{MAPS}/zarr.json"
 OF_MAPS = ("weights", "scores")
 """Arrays of a side with one value for each query and key; others have one row per position."""
 CHUNK = 16384  # values that are compressed and checked together
+SHARD_TEXTS = 2**20  # the most texts of a shard
 
 
 class TokenSides(NamedTuple):
@@ -53,7 +54,8 @@ def part_prefix(number: int) -> str:
 
 def shard_numbers(names: Sequence[str]) -> list[int]:
     """Numbers of the committed shards among names of folders, ascending."""
-    return sorted(int(name) for name in names if name.isascii() and name.isdigit())
+    numbers = (int(name) for name in names if name.isascii() and name.isdigit())
+    return sorted(int(name) for name in {*map(shard_name, numbers)} & {*names})
 
 
 def places(side: str, with_target: bool) -> TokenSides:

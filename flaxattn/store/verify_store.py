@@ -2,24 +2,27 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finding every damage of a store: each file of each shard against its manifest and the plan.
 
-The list of rows that were left out is compared with its seal. Reading finds damage too, but only in
+The files beside the shards are compared with their checksums. Reading finds damage too, but only in
 what it reads. Nothing is repaired here.
 """
 
+import mmap
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from flaxattn.errors import StoreError
-from flaxattn.files import sha256_of
+from flaxattn.files import file_inside
 from flaxattn.store.open_store import read_plan
-from flaxattn.store.seals import Manifest, content, read_manifest
+from flaxattn.store.plan_sums import OF_PLAN, differing
+from flaxattn.store.seals import Manifest, check_content, read_manifest
 from flaxattn.store.store_layout import (
     ERRORS,
     ERRORS_SEAL,
     MANIFEST,
     PLAN,
+    PLAN_SEAL,
     SHARDS,
     chunks_path,
     shard_folder,
@@ -73,7 +76,8 @@ def verify(store: Path, seen: Callable[[int], Any] = lambda number: None) -> Fin
         StoreError: If there is no store.
     """
     names = [p.name for p in (store / SHARDS).iterdir()] if (store / SHARDS).is_dir() else []
-    numbers, damage = shard_numbers(names), []
+    numbers = shard_numbers(names)
+    damage = list(_strange(names, numbers))
     plan, sha256, spans = None, "", []
     try:
         plan, sha256 = read_plan(store)
@@ -99,7 +103,7 @@ def verify(store: Path, seen: Callable[[int], Any] = lambda number: None) -> Fin
         seen(number)
     if plan is not None:
         damage += _plans(plans, sha256)
-        damage += _listed(store, plan)
+        damage += _sealed(store, plan)
     missing = sorted({*range(len(spans))} - {*numbers})
     return Findings(len(numbers), missing, files, size, damage)
 
@@ -115,11 +119,12 @@ def check_shard(store: Path, manifest: Manifest) -> list[Damage]:
     damage = []
     for name, sealed in manifest.files.items():
         try:
-            content(folder, name, sealed)
+            check_content(folder, name, sealed)
         except StoreError as error:
             found = _damage(store, folder / name, error)
             damage.append(found._replace(what=found.what + _where(folder, name, manifest)))
-    there = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if not p.is_dir()}
+    inside = (path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
+    there = {path.relative_to(folder).as_posix() for path in inside}
     for name in sorted(there - {*manifest.files, MANIFEST}):
         file = (folder / name).relative_to(store).as_posix()
         damage.append(Damage(file, "it does not belong to the shard"))
@@ -135,17 +140,27 @@ def _damage(store: Path, path: Path, error: StoreError) -> Damage:
 def _where(folder: Path, name: str, manifest: Manifest) -> str:
     """Layers and heads that are concerned, if it is a file of chunks whose index is whole."""
     for array, entry in manifest.arrays.items():
-        if name != chunks_path(array, len(entry["shape"])) or not (folder / name).is_file():
+        if name != chunks_path(array, len(entry["shape"])):
             continue
-        data = (folder / name).read_bytes()
-        if len(data) == manifest.files[name]["size"]:
-            side = manifest.traces["sides"][array.partition(".")[0]]
-            layers, heads = side["layers"], side["heads"]
+        try:
+            path = file_inside(folder, name, manifest.files[name]["size"])
+        except OSError:
+            return ""
+        side = manifest.traces["sides"][array.partition(".")[0]]
+        layers, heads = side["layers"], side["heads"]
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             found = sorted({(layers[i], heads[j]) for i, j, _ in damaged_chunks(data, entry)})
-            named = ", ".join(f"layer {layer} head {head}" for layer, head in found[:3])
-            more = ", …" if len(found) > 3 else ""
-            return f": {named}{more}" if found else ""
+        named = ", ".join(f"layer {layer} head {head}" for layer, head in found[:3])
+        more = ", …" if len(found) > 3 else ""
+        return f": {named}{more}" if found else ""
     return ""
+
+
+def _strange(names: list[str], numbers: list[int]) -> Iterator[Damage]:
+    """Yield what lies among the shards and is none, nor one that is being written."""
+    for name in sorted({*names} - {shard_name(number) for number in numbers}):
+        if not name.startswith("."):
+            yield Damage(f"{SHARDS}/{name}", "it is no shard")
 
 
 def _against(manifest: Manifest, spans: list[dict[str, int]]) -> Iterator[Damage]:
@@ -160,32 +175,17 @@ def _against(manifest: Manifest, spans: list[dict[str, int]]) -> Iterator[Damage
         yield Damage(file, f"the plan says examples {span['start']} to {span['stop'] - 1}")
 
 
-def _listed(store: Path, plan: Mapping[str, Any]) -> Iterator[Damage]:
-    """Describe damage to the list of rows that were left out."""
+def _sealed(store: Path, plan: Mapping[str, Any]) -> Iterator[Damage]:
+    """Describe damage to the files of the plan and to the list of rows that were left out."""
     settings, rows = (plan.get(name) for name in ("settings", "rows"))
+    extracted = isinstance(settings, dict)
+    if extracted or (store / PLAN_SEAL).exists():
+        yield from (Damage(*entry) for entry in differing(store, PLAN_SEAL, OF_PLAN))
     quarantined = isinstance(settings, dict) and settings.get("on_error") == "quarantine"
     due = quarantined and isinstance(rows, dict) and bool(rows.get("bad"))
-    if not due and not (store / ERRORS_SEAL).exists():
-        return
-    try:
-        found = sha256_of(store / ERRORS)
-    except FileNotFoundError:
-        yield Damage(ERRORS, "it is missing: the list of the rows that were left out")
-        return
-    except OSError as error:
-        yield Damage(ERRORS, error.strerror or str(error))
-        return
-    try:
-        seal = (store / ERRORS_SEAL).read_bytes()
-    except FileNotFoundError:
-        told = f"it is missing, so {ERRORS} cannot be checked; older stores have none: "
-        told += f"sha256sum {ERRORS} > {ERRORS_SEAL} seals the list as it is"
-        yield Damage(ERRORS_SEAL, told)
-    except OSError as error:
-        yield Damage(ERRORS_SEAL, error.strerror or str(error))
-    else:
-        if seal != f"{found}  {ERRORS}\n".encode():
-            yield Damage(ERRORS, f"it does not match {ERRORS_SEAL}")
+    if due or (store / ERRORS_SEAL).exists():
+        holds = {ERRORS: "the list of the rows that were left out"}
+        yield from (Damage(*entry) for entry in differing(store, ERRORS_SEAL, holds))
 
 
 def _plans(plans: dict[int, str], sha256: str) -> Iterator[Damage]:

@@ -9,6 +9,7 @@ missing is ever decoded; Zarr itself reads a missing chunk as zeros. Texts are n
 import hashlib
 import itertools
 import json
+import mmap
 import os
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,10 +22,13 @@ import pyarrow as pa
 import tensorstore as ts
 from jaxtyping import Shaped
 
+from flaxattn.files import file_inside
 from flaxattn.store.seals import (
     chunk_sums,
+    consistent,
     content,
     damaged,
+    fills,
     index_size,
     read_index,
     seal_chunks,
@@ -86,12 +90,13 @@ class StoredArray:
     """An array of a committed shard. It holds no file open and may be read by many threads."""
 
     def __init__(self, folder: Path, name: str, manifest: Any) -> None:
-        self._folder, self._entry = folder, manifest.arrays[name]
+        self._entry = manifest.arrays[name]
         self.shape = tuple(self._entry["shape"])
         self._chunk = tuple(self._entry["chunk"])
         self._stored = stored_dtype(self._entry["dtype"])
         self._grid = tuple(-(-n // c) for n, c in zip(self.shape, self._chunk, strict=True))
-        self._path = folder / chunks_path(name, len(self.shape))
+        self._folder, self._name = folder, chunks_path(name, len(self.shape))
+        self._path = folder / self._name
         self._size = manifest.files[chunks_path(name, len(self.shape))]["size"] if self.size else 0
         for described in (GROUP, f"{zarr_path(name)}/zarr.json"):  # what plain Zarr goes by
             content(folder, described, manifest.files[described])
@@ -111,7 +116,9 @@ class StoredArray:
             tail = os.pread(file.fileno(), length, size - length)
         if hashlib.sha256(tail).hexdigest() != self._entry["index"]:
             raise damaged(self._path, "its index of chunks is not what was written (sha256)")
-        return read_index(tail).astype(np.int64)
+        if not fills(index := read_index(tail), size):
+            raise damaged(self._path, "its chunks do not fill it")
+        return index.astype(np.int64)
 
     @cached_property
     def _sums(self) -> np.ndarray:
@@ -119,6 +126,7 @@ class StoredArray:
 
     def _opened(self) -> Any:
         try:
+            file_inside(self._folder, self._name)
             return self._path.open("rb", buffering=0)
         except OSError as error:
             raise damaged(self._path, error.strerror or str(error)) from error
@@ -140,6 +148,8 @@ class StoredArray:
         Raises:
             StoreError: If a chunk of them is missing or damaged.
         """
+        if not 0 <= start <= stop <= self.shape[2]:
+            raise damaged(self._path, f"it has {self.shape[2]} places, none at {start} to {stop}")
         shape = (len(layers), len(heads), stop - start, *self.shape[3:])
         found = np.empty(shape, self._stored)
         if found.size:
@@ -162,11 +172,12 @@ class StoredArray:
             where = f"chunk {number} of layer {layer}, head {head}, both counted in the file"
             raise damaged(self._path, f"{where}, is not what was written (crc32)")
         inner = self._chunk[2:]
-        raw = pa.decompress(
-            memoryview(data)[:-4],  # what follows is the chunk's own crc32c
-            int(np.prod(inner)) * self._stored.itemsize,
-            "zstd",
-        )
+        with consistent(self._path):
+            raw = pa.decompress(
+                memoryview(data)[:-4],  # what follows is the chunk's own crc32c
+                int(np.prod(inner)) * self._stored.itemsize,
+                "zstd",
+            )
         return np.frombuffer(raw, self._stored).reshape(inner)
 
     def whole(self) -> Shaped[np.ndarray, "L H N *rest"]:
@@ -175,7 +186,9 @@ class StoredArray:
         return self.read(range(layers), range(heads), 0, length)
 
 
-def damaged_chunks(data: bytes, entry: Mapping[str, Any]) -> Iterator[tuple[int, int, int]]:
+def damaged_chunks(
+    data: bytes | mmap.mmap, entry: Mapping[str, Any]
+) -> Iterator[tuple[int, int, int]]:
     """Layer, head and number of the chunks in a file that are not what was written.
 
     Args:
@@ -184,10 +197,11 @@ def damaged_chunks(data: bytes, entry: Mapping[str, Any]) -> Iterator[tuple[int,
     """
     sums = chunk_sums(entry)
     tail = data[-index_size(len(sums)) :]
-    if hashlib.sha256(tail).hexdigest() != entry["index"]:
+    index = read_index(tail)
+    if hashlib.sha256(tail).hexdigest() != entry["index"] or not fills(index, len(data)):
         return
     grid = [-(-n // c) for n, c in zip(entry["shape"], entry["chunk"], strict=True)][:3]
-    for place, (offset, size) in enumerate(read_index(tail).tolist()):
+    for place, (offset, size) in enumerate(index.tolist()):
         if zlib.crc32(data[offset : offset + size]) != sums[place]:
             layer, head, number = np.unravel_index(place, grid)
             yield int(layer), int(head), int(number)

@@ -20,6 +20,7 @@ import safetensors
 import safetensors.numpy
 
 from flaxattn.errors import CheckpointError
+from flaxattn.files import file_inside
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -161,18 +162,22 @@ def _inside(directory: Path, file: str) -> Path:
     roots = [directory.resolve()]
     if directory.parent.name == "snapshots":  # a Hub cache: files are links to ../../blobs
         roots.append(directory.parent.parent.resolve() / "blobs")
-    plain = file not in ("", ".", "..") and not set(file) & set("/\\\0")
+    inside = "/" not in file
     try:
-        path.exists()  # what is too long for a name is told here
-        inside = plain and path.resolve().parent in roots
-    except (OSError, ValueError) as error:
-        raise CheckpointError(
-            f"{directory / INDEX} names the file {file[:60]!r}…, which no file can be called.\n"
-            "Download or save the model again."
-        ) from error
+        file_inside(directory, file, links_into=roots)
+    except FileNotFoundError:
+        pass  # what is missing is told by `_shards`
+    except OSError as error:
+        if error.errno is not None:  # a name that is too long, or a file that cannot be looked at
+            raise CheckpointError(
+                f"{directory / INDEX} names the file {file[:60]!r}…, which no file can be called.\n"
+                "Download or save the model again."
+            ) from error
+        inside = False
     if not inside:
         raise CheckpointError(
-            f"{directory / INDEX} names the file {file[:200]!r}, which lies outside the directory."
+            f"{directory / INDEX} names the file {file[:200]!r}, which lies outside the directory"
+            " or is no regular file."
             "\nRefused: a checkpoint may only read its own files. Do not trust this one."
         )
     return path

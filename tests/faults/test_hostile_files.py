@@ -7,8 +7,6 @@ MB. `make faults` gives each one `SECONDS`, about ten minutes for all of them.
 """
 
 import os
-import re
-import resource
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,26 +17,13 @@ import pytest
 from bombs import HOSTILE
 from hostile_cases import PARSERS, Parser
 from mutations import Edit, edited, edits, untouched
+from peak_memory import forget, highest
 
 from flaxattn.errors import FlaxattnError
 
 FULL = os.environ.get("FLAXATTN_TRIALS") == "full"
 SECONDS = 600 / len(PARSERS)
 MOST_SECONDS, MOST_BYTES = 1.0, 200e6
-RECORDS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
-
-
-def highest() -> int:
-    """Bytes of the most memory that this process had since `forget`, or since it began."""
-    found = re.search(r"VmHWM:\s+(\d+)", RECORDS[1].read_text()) if RECORDS[1].exists() else None
-    used = int(found[1]) if found else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return 1024 * used
-
-
-def forget() -> None:
-    """Count the most memory anew, where the system can."""
-    if RECORDS[0].exists():
-        RECORDS[0].write_text("5")
 
 
 def measured(read: Callable[[Path], Any], path: Path, told: str = "") -> Any:

@@ -103,7 +103,8 @@ def test_the_same_plan_whoever_makes_it_and_wherever(tmp_path: Path) -> None:
     assert first == second and first.sha256 == second.sha256
     files = [(tmp_path / name / "inputs.parquet").read_bytes() for name in ("one", "two")]
     assert files[0] == files[1]
-    assert sorted(os.listdir(tmp_path / "one")) == [".plan.lock", "inputs.parquet", "plan.json"]
+    names = [".plan.lock", "inputs.parquet", "plan.json", "plan.sha256"]
+    assert sorted(os.listdir(tmp_path / "one")) == names
 
 
 def test_a_plan_that_is_there_is_used_and_another_is_refused(tmp_path: Path) -> None:

@@ -1,0 +1,51 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Files that other files name: inside their folder, regular, of the right size, or refused."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from flaxattn.files import file_inside
+
+OUTSIDE = ["", ".", "..", "/etc/passwd", "../x", "a/../../x", "a//x", "a/", "./a", "a\\x", "a\0"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "x").write_text("secret")
+    (tmp_path / "in/a").mkdir(parents=True)
+    (tmp_path / "in/a/x").write_text("12345")
+    return tmp_path / "in"
+
+
+@pytest.mark.parametrize("name", [*OUTSIDE, None, 3, ["x"]])
+def test_names_that_lead_out_of_the_folder_are_refused(folder: Path, name: object) -> None:
+    with pytest.raises(OSError, match="is not the name of a file inside its folder") as error:
+        file_inside(folder, name)
+    assert len(str(error.value).splitlines()) == 1
+
+
+def test_a_regular_file_of_the_right_size_is_taken(folder: Path) -> None:
+    assert file_inside(folder, "a/x") == file_inside(folder, "a/x", 5) == folder / "a/x"
+    with pytest.raises(OSError, match="it has 5 bytes instead of 6"):
+        file_inside(folder, "a/x", 6)
+    with pytest.raises(FileNotFoundError):
+        file_inside(folder, "a/y")
+    with pytest.raises(OSError, match="is no file name"):
+        file_inside(folder, "\ud800")
+
+
+def test_links_pipes_and_devices_are_refused_before_they_are_opened(folder: Path) -> None:
+    (folder / "file").symlink_to(folder.parent / "x")
+    (folder / "folder").symlink_to(folder.parent)
+    (folder / "zeros").symlink_to("/dev/zero")
+    os.mkfifo(folder / "pipe")
+    for name in ("file", "folder/x", "zeros"):
+        with pytest.raises(OSError, match="it is a link, or lies behind one"):
+            file_inside(folder, name)
+    for name in ("pipe", "a"):
+        with pytest.raises(OSError, match="it is a folder, pipe, socket or device"):
+            file_inside(folder, name)
+    assert file_inside(folder, "file", 6, links_into=[folder.parent.resolve()]) == folder / "file"
