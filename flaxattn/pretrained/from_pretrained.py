@@ -26,6 +26,7 @@ from flaxattn.pretrained.pretrained_seq2seq import PretrainedSeq2Seq
 from flaxattn.text.open_tokenizer import open_tokenizer
 from flaxattn.text.token_batch import Reader
 from flaxattn.text.transformers_tokenizer import PythonTokenizer
+from flaxattn.trace.tensor_file import saved_beside
 
 _DTYPES = ("float32", "bfloat16", "float16")
 # Modules by architecture, the one without head first, and the handle of each kind of model.
@@ -74,6 +75,7 @@ def from_pretrained(
     directory = hub.find(
         name, revision=revision, cache_dir=cache_dir, local_files_only=local_files_only
     )
+    saved = saved_beside(directory)
     config = weights.read_config(directory)
     architectures, handle = _KINDS[type(config)]
     wanted = _architecture(head, config, architectures)
@@ -83,6 +85,10 @@ def from_pretrained(
     module = architectures[wanted](config, dtype=kind)
     parts = _reading(directory, config)
     params, report = weights.load(directory, module)
+    if saved_beside(directory) != saved:
+        raise CheckpointError(
+            f"{directory} was saved anew while it was read.\nNothing of it is used; load it again."
+        )
     return handle(
         module=module, params=params, config=config, name=str(name), report=report, **parts
     )
