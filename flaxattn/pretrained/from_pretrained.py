@@ -13,6 +13,7 @@ from flax.typing import Dtype
 from flaxattn.errors import CheckpointError, InputError
 from flaxattn.models import bert, gpt2, rnn, seq2seq
 from flaxattn.models.bert_config import BertConfig
+from flaxattn.models.config_base import MOST_LABELS, check_integer
 from flaxattn.models.gpt2_config import GPT2Config
 from flaxattn.models.rnn_config import RnnConfig
 from flaxattn.models.seq2seq_config import Seq2SeqConfig
@@ -112,6 +113,10 @@ def _relabelled(config: ModelConfig, count: int) -> ModelConfig:
         raise InputError(
             f"num_labels={count}: only BERT and GPT-2 have a classifier.\nLeave num_labels out."
         )
+    try:
+        check_integer("num_labels", count, 1, MOST_LABELS)
+    except CheckpointError as error:  # the caller said it, no file
+        raise InputError(str(error)) from error
     labels = tuple(f"LABEL_{i}" for i in range(count))
     return config if count == config.num_labels else dataclasses.replace(config, labels=labels)
 

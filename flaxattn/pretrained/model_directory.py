@@ -85,8 +85,8 @@ def read_config(directory: str | Path) -> ModelConfig:
         )
     try:
         config = _CONFIGS[kind].from_hf(settings)
-    except CheckpointError:
-        raise
+    except CheckpointError as error:
+        raise CheckpointError(f"{path}: {str(error).removeprefix('config.json: ')}") from error
     except (TypeError, ValueError, AttributeError, LookupError, OverflowError) as error:
         raise CheckpointError(
             f"{path} has a setting of the wrong type: {error}.\nCompare it with the original."
