@@ -5,6 +5,7 @@
 Also the path of a file that another file names. It does not know what is in the files.
 """
 
+import ctypes
 import hashlib
 import os
 import secrets
@@ -12,17 +13,24 @@ import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from flaxattn.errors import CheckpointError, InputError
 
 _ABANDONED = 3600.0  # seconds
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # of Linux
 
 
 @contextmanager
-def written_whole(directory: str | Path, last: str = "") -> Iterator[Path]:
+def written_whole(
+    directory: str | Path,
+    last: str = "",
+    *,
+    first: str = "",
+    obsolete: Collection[str] | None = None,
+) -> Iterator[Path]:
     """Give an empty folder to write to; when the block ends well, its files are in `directory`.
 
     They are flushed to the disk before they get their names. A new directory appears in one step.
@@ -32,6 +40,10 @@ def written_whole(directory: str | Path, last: str = "") -> Iterator[Path]:
     Args:
         directory: Made, with its parents, where absent.
         last: Name of the file that is put in place after all others.
+        first: Name of the file that is put in place before all others.
+        obsolete: Names of files of an earlier save to remove. If given, even if empty, all files
+            change in one step where the system can: the new folder takes the place of the old one,
+            which must hold files only.
 
     Yields:
         The folder to write to.
@@ -43,10 +55,18 @@ def written_whole(directory: str | Path, last: str = "") -> Iterator[Path]:
     staging = None
     try:
         try:
-            staging = _staging(target)
+            swap = obsolete is not None and _is_replaceable(target)
+            staging = _staging(target, beside=swap)
             yield staging
             _flush(staging)
-            _move(staging, target, last)
+            if swap:
+                _keep_others(staging, target, obsolete or ())
+                _exchange(staging, target)
+                _flush_entry(target.parent)
+            else:
+                for name in set(obsolete or ()) - {path.name for path in staging.iterdir()}:
+                    (target / name).unlink(missing_ok=True)
+                _move(staging, target, last, first)
         except OSError as error:
             raise CheckpointError(
                 f"Could not write {target}: {error.strerror or error}.\n"
@@ -57,13 +77,13 @@ def written_whole(directory: str | Path, last: str = "") -> Iterator[Path]:
             shutil.rmtree(staging, ignore_errors=True)
 
 
-def _staging(target: Path) -> Path:
+def _staging(target: Path, beside: bool = False) -> Path:
     """A fresh folder on the same disk as `target`: beside it, or inside if it holds files."""
     if target.exists() and not target.is_dir():
         raise NotADirectoryError(0, "it is a file, not a directory")
     target.parent.mkdir(parents=True, exist_ok=True)
     occupied = target.is_dir() and any(target.iterdir())
-    folder = target if occupied else target.parent
+    folder = target if occupied and not beside else target.parent
     staging = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".part", dir=folder))
     staging.chmod(0o777 & ~_umask())  # mkdtemp makes it private; the finished folder must not be
     return staging
@@ -86,9 +106,54 @@ def _flush(folder: Path) -> None:
             os.close(handle)
 
 
-def _move(staging: Path, target: Path, last: str) -> None:
+def _is_replaceable(target: Path) -> bool:
+    """Return whether a new folder can take the place of one with plain files of this user."""
+    if target.is_symlink() or not target.is_dir() or target.is_mount():
+        return False
+    paths = list(target.iterdir())
+    plain = all(path.is_file() and not path.is_symlink() for path in paths)
+    ours = all(path.lstat().st_uid == os.geteuid() for path in (target, *paths))
+    return bool(paths) and plain and ours and _exchange_works(target.parent)
+
+
+def _exchange_works(folder: Path) -> bool:
+    """Try it: old systems and some file systems cannot, and some folders are not ours to write."""
+    try:
+        with tempfile.TemporaryDirectory(prefix=".", suffix=".part", dir=folder) as place:
+            one, other = Path(place, "one"), Path(place, "other")
+            one.mkdir()
+            other.mkdir()
+            _exchange(one, other)
+    except OSError:
+        return False
+    return True
+
+
+def _exchange(one: Path, other: Path) -> None:
+    """Let two folders change names in one step."""
+    system = ctypes.CDLL(None, use_errno=True)
+    if not hasattr(system, "renameat2"):
+        raise OSError(0, "this system cannot exchange folders")
+    names = (_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other))
+    if system.renameat2(*names, _RENAME_EXCHANGE):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+def _keep_others(staging: Path, target: Path, obsolete: Collection[str]) -> None:
+    """Give the new folder the mode of the old one, and links to those of its files that stay."""
+    shutil.copymode(target, staging)
+    for path in target.iterdir():
+        if path.name not in obsolete and not (staging / path.name).exists():
+            os.link(path, staging / path.name)
+    _flush_entry(staging)
+
+
+def _move(staging: Path, target: Path, last: str, first: str) -> None:
     if staging.parent == target:
-        for path in sorted(staging.iterdir(), key=lambda p: (p.name == last, p.name)):
+        for path in sorted(
+            staging.iterdir(), key=lambda p: (p.name == last, p.name != first, p.name)
+        ):
             os.replace(path, target / path.name)
         _flush_entry(target)
     else:

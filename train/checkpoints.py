@@ -12,7 +12,9 @@ every file is hashed first: Orbax itself does not notice a flipped bit in an arr
 
 import hashlib
 import json
+import logging
 import os
+import re
 import shutil
 import threading
 from collections.abc import Callable, Mapping
@@ -29,6 +31,7 @@ from flaxattn.train.run_folder import RunFolder, write_json
 from flaxattn.train.sharding import state_shardings
 
 _PART = ".part"
+_FULL = re.compile("No space left on device|RESOURCE_EXHAUSTED")  # in long words of Orbax
 _OVERHEAD = 2**16  # bytes of a checkpoint beside its arrays, about
 
 
@@ -52,6 +55,7 @@ class Checkpoints:
         """
         self._eligible, self._average = eligible, average
         self._run, self._keep, self._folder = run, keep, run.checkpoints.absolute()
+        logging.getLogger("absl").addFilter(_told_once)
         self._orbax = ocp.AsyncCheckpointer(ocp.PyTreeCheckpointHandler())
         self._finishing: threading.Thread | None = None
         self._failure: CheckpointError | None = None
@@ -74,6 +78,7 @@ class Checkpoints:
                 raise
         finally:
             self._orbax.close()
+            logging.getLogger("absl").removeFilter(_told_once)
 
     def steps(self) -> list[int]:
         """Steps with a checkpoint, ascending."""
@@ -217,6 +222,8 @@ class Checkpoints:
         shutil.rmtree(part, ignore_errors=True)
         free = shutil.disk_usage(self._folder).free if self._folder.is_dir() else 0
         reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
+        if _FULL.search(str(error)):
+            reason = "No space left on device"
         return CheckpointError(
             f"could not save {part.with_suffix('').name} in {self._folder}\n"
             f"{reason} ({free:,} bytes are free)\n"
@@ -279,6 +286,11 @@ def _compare(path: Path, found: Mapping[str, Any], expected: Mapping[str, Any]) 
             f"{'; '.join(what)}\n"
             "use the recipe of that run, another --out, or --fresh"
         )
+
+
+def _told_once(record: logging.LogRecord) -> bool:
+    """Keep Orbax's threads from printing an exception that `Checkpoints` raises with its file."""
+    return not (record.exc_info and "orbax" in Path(record.pathname).parts)
 
 
 def _remove(path: Path) -> None:

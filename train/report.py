@@ -2,11 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reports of a run: a progress bar on a terminal, plain lines elsewhere, always JSONL files.
 
-metrics.jsonl holds what a rerun reproduces bit for bit, timing.jsonl what it does not. This file
+metrics.jsonl holds what a rerun reproduces bit for bit, timing.jsonl what it does not; each row
+carries a checksum. This file
 decides how a line looks; it computes no metric.
 """
 
-import json
 import os
 import sys
 import time
@@ -23,6 +23,7 @@ from flaxattn.errors import UnavailableError
 from flaxattn.train.flops import peak_flops
 from flaxattn.train.recipe import Recipe
 from flaxattn.train.run_folder import RunFolder
+from flaxattn.train.sealed_rows import read_rows, sealed_row
 from flaxattn.train.state import Batch
 
 _QUIET = ("loss", "grad_norm", "tokens")  # shown first, or in the file only
@@ -109,7 +110,7 @@ class Reporter:
         devices = self._recipe.devices or jax.device_count()
         mfu = self._operations / spent / (self._peak * devices) if self._peak else None
         timing = {"step": done, "seconds": round(seconds, 3), "tokens_per_second": round(rate, 1)}
-        self._timing.write(json.dumps({**timing, "mfu": mfu and round(mfu, 4)}) + "\n")
+        self._timing.write(sealed_row({**timing, "mfu": mfu and round(mfu, 4)}))
         self._timing.flush()
         self._logged, self._operations, self._updates = now, 0.0, 0
         left = (now - self._begun) / (done - self._first) * (self._recipe.steps - done)
@@ -129,7 +130,7 @@ class Reporter:
         return metrics
 
     def _write(self, done: int, kind: str, metrics: dict[str, float]) -> None:
-        self._metrics.write(json.dumps({"step": done, "kind": kind, **metrics}) + "\n")
+        self._metrics.write(sealed_row({"step": done, "kind": kind, **metrics}))
         self._metrics.flush()
         if self._board is not None:
             for name, value in metrics.items():
@@ -145,8 +146,12 @@ class Reporter:
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """Rows of a metrics file, in the order they were written."""
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line]
+    """Rows of a metrics file, in the order they were written.
+
+    Raises:
+        CheckpointError: a line is not what was written.
+    """
+    return read_rows(path)
 
 
 def _line(metrics: dict[str, float]) -> str:
@@ -162,10 +167,9 @@ def _cut(path: Path, last: int) -> None:
     """Drop rows after update `last`, and the one that a killed run was writing."""
     if not path.is_file():
         return
-    lines = path.read_text(encoding="utf-8").splitlines()
-    kept = [line for line in lines if line.endswith("}") and json.loads(line)["step"] <= last]
+    kept = [row for row in read_rows(path) if row["step"] <= last] if last >= 0 else []
     partial = path.with_name(f".{path.name}.part")
-    partial.write_text("".join(line + "\n" for line in kept), encoding="utf-8")
+    partial.write_text("".join(map(sealed_row, kept)), encoding="utf-8")
     partial.replace(path)
 
 

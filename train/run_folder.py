@@ -8,6 +8,7 @@ It knows nothing of arrays; `flaxattn.train.checkpoints` fills checkpoints/.
 """
 
 import dataclasses
+import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -73,26 +74,60 @@ class RunFolder:
             CheckpointError: something else differs, and neither `fresh` nor `allow_changes` is set.
         """
         now = {"version": __version__, "recipe": recipe.to_dict(), **identity}
-        path = self.path / "run.json"
-        if path.is_file() and self.checkpoints.is_dir() and not self.fresh:
-            before = json.loads(path.read_text(encoding="utf-8"))
-            changes = _changes(before, now)
-            if changes and not self.allow_changes:
-                more = f" and {len(changes) - 4} more" if len(changes) > 4 else ""
-                raise CheckpointError(
-                    f"{self.path} holds another run\n"
-                    f"changed: {'; '.join(changes[:4])}{more}\n"
-                    "start again with --fresh, go on all the same with --allow-changes, or name"
-                    " another --out"
-                )
+        if not (self.fresh or self.allow_changes):
+            self._compare(now)
         if jax.process_index() == 0:
-            write_json(path, now)
-            (self.path / "recipe.yaml").write_text(to_yaml(recipe), encoding="utf-8")
+            write_json(self.path / "run.json", {"sha256": _digest(now), **now})
+            write_text(self.path / "recipe.yaml", to_yaml(recipe))
+
+    def _compare(self, now: Mapping[str, Any]) -> None:
+        """Compare what a run is made of with what an earlier one wrote, if it left something."""
+        path = self.path / "run.json"
+        begun = any(self.checkpoints.glob("step-*"))
+        if not path.exists() and begun:
+            raise _unknown_run(path, "is missing, though there are checkpoints of a run")
+        if not path.exists() or not self.checkpoints.is_dir():
+            return
+        changes = _changes(_read(path), now)
+        if changes:
+            more = f" and {len(changes) - 4} more" if len(changes) > 4 else ""
+            raise CheckpointError(
+                f"{self.path} holds another run\n"
+                f"changed: {'; '.join(changes[:4])}{more}\n"
+                "start again with --fresh, go on all the same with --allow-changes, or name"
+                " another --out"
+            )
 
 
 def write_json(path: Path, value: Any) -> None:
     """Write JSON whole or not at all."""
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """Content of a run.json, whose digest, if it has one, is that of the rest."""
+    try:
+        before = dict(json.loads(path.read_bytes()))
+        seal, recipe = before.pop("sha256", None), dict(before["recipe"])
+    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+        raise _unknown_run(path, "cannot be read: it was cut or damaged") from error
+    if seal is not None and seal != _digest(before):
+        raise _unknown_run(path, "is not what was written (its sha256 differs)")
+    return {**before, "recipe": recipe}
+
+
+def _digest(facts: Mapping[str, Any]) -> str:
+    """SHA-256 of what a run is made of, however it is laid out in a file."""
+    text = json.dumps(facts, sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _unknown_run(path: Path, what: str) -> CheckpointError:
+    return CheckpointError(
+        f"{path} {what}\n"
+        "so nothing tells which recipe and data its checkpoints are of\n"
+        "start again with --fresh, or go on all the same with --allow-changes"
+    )
 
 
 def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

@@ -66,8 +66,8 @@ class BertConfig(HFConfig):
     pruned_heads: tuple[tuple[int, ...], ...] = ()
 
     def __post_init__(self) -> None:
-        self.check_heads("hidden_size", "num_attention_heads")
         self.check_sizes(_SIZES)
+        self.check_heads("hidden_size", "num_attention_heads")
         check_pruned(self.pruned_heads, self.num_hidden_layers, self.num_attention_heads)
 
     @property

@@ -9,6 +9,10 @@ from typing import Any, Self
 from flaxattn.errors import CheckpointError
 
 Pruned = tuple[tuple[int, ...], ...]
+MOST_LABELS = 2**20  # each has a name
+MOST_LAYERS = 2**20  # some configurations have a value for each layer
+_LARGEST = 2**31 - 1  # ids and lengths are int32
+_LAYERS = ("num_hidden_layers", "n_layer", "encoder_layers", "decoder_layers")
 _IN_ANOTHER_FORM = frozenset({"labels", "architectures", "pruned_heads"})
 
 
@@ -50,17 +54,22 @@ class HFConfig:
         return found
 
     def check_sizes(self, names: Sequence[str]) -> None:
-        """Check that sizes are at least 1.
+        """Check sizes: integers from 1 to what fits into int32; and that ids of tokens are integers.
 
         Args:
             names: Of fields or properties.
 
         Raises:
-            CheckpointError: One is smaller.
+            CheckpointError: One is not.
         """
         for name in names:
-            if getattr(self, name) < 1:
-                raise CheckpointError(f"{name} must be at least 1, got {getattr(self, name)}.")
+            check_integer(name, getattr(self, name), 1, MOST_LAYERS if name in _LAYERS else _LARGEST)
+        for field in dataclasses.fields(self):
+            number = getattr(self, field.name)
+            if field.name.endswith("_token_id") and number is not None:
+                check_integer(field.name, number, -1, _LARGEST)
+        if "labels" in vars(self) and not vars(self)["labels"]:
+            raise CheckpointError("labels is empty.\nName at least one class; the default has two.")
 
     def check_heads(self, width: str, heads: str) -> None:
         """Check that the width of a model divides by its number of heads.
@@ -72,8 +81,9 @@ class HFConfig:
         Raises:
             CheckpointError: It does not.
         """
+        self.check_sizes((width, heads))
         size, count = getattr(self, width), getattr(self, heads)
-        if count < 1 or size % count:
+        if size % count:
             raise CheckpointError(
                 f"{width} {size} is not a multiple of {heads} {count}.\n"
                 f"Every head gets {width} / {heads} dimensions; change one of them."
@@ -88,6 +98,35 @@ class HFConfig:
             changes: Fields that a user sets; they win.
         """
         return cls(**{**sizes, **changes})
+
+
+def check_integer(name: str, number: Any, least: int, most: int) -> None:
+    """Check a setting that counts something.
+
+    Args:
+        name: Of the setting.
+        number: Its value.
+        least: The smallest one that is accepted.
+        most: The largest one.
+
+    Raises:
+        CheckpointError: It is no integer, or out of this range.
+    """
+    if isinstance(number, bool) or not hasattr(number, "__index__"):
+        raise CheckpointError(
+            f"{name} is of the wrong type: expected an integer, got {shown(number)}.\n"
+            "Write it without quotes and without a decimal point."
+        )
+    if number < least:
+        raise CheckpointError(f"{name} must be at least {least}, got {shown(number)}.")
+    if number > most:
+        raise CheckpointError(f"{name} must be at most {most}, got {shown(number)}.")
+
+
+def shown(value: Any) -> str:
+    """A value in a message, whatever its length."""
+    text = repr(value) if not isinstance(value, int) or value.bit_length() < 1000 else "a huge one"
+    return text if len(text) <= 60 else f"{text[:59]}…"
 
 
 def check_supported(kind: str, settings: Mapping[str, Any], supported: Mapping[str, Any]) -> None:
@@ -149,7 +188,10 @@ def pruned_from_hf(setting: Any, layers: int) -> Pruned:
         CheckpointError: It names a layer that there is not.
     """
     named = {int(layer): tuple(sorted(heads)) for layer, heads in (setting or {}).items()}
-    if unknown := sorted(set(named) - set(range(layers))):
+    if not named:
+        return ()
+    check_integer("the number of layers", layers, 1, MOST_LAYERS)
+    if unknown := sorted(layer for layer in named if not 0 <= layer < layers):
         raise CheckpointError(
             f"config.json: pruned_heads names layer {unknown[0]}, the model has layers 0 to "
             f"{layers - 1}.\nCompare it with the original."
@@ -175,4 +217,7 @@ def class_names(settings: Mapping[str, Any]) -> tuple[str, ...]:
     """
     if names := settings.get("id2label"):
         return tuple(names[key] for key in sorted(names, key=int))
-    return tuple(f"LABEL_{i}" for i in range(settings.get("num_labels") or 0))
+    if (count := settings.get("num_labels")) is None:
+        return ()
+    check_integer("num_labels", count, 1, MOST_LABELS)
+    return tuple(f"LABEL_{i}" for i in range(count))

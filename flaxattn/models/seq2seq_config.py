@@ -101,6 +101,7 @@ class Seq2SeqConfig(HFConfig):
     architectures: tuple[str, ...] = ("MarianMTModel",)
 
     def __post_init__(self) -> None:
+        self.check_sizes(_SIZES)
         for side in ("encoder", "decoder"):
             self.check_heads("d_model", f"{side}_attention_heads")
         if self.positions == "sinusoidal" and self.d_model % 2:
@@ -114,7 +115,6 @@ class Seq2SeqConfig(HFConfig):
                 "both sides share one embedding.\n"
                 "Set share_encoder_decoder_embeddings to false, or make the sizes equal."
             )
-        self.check_sizes(_SIZES)
 
     @property
     def target_size(self) -> int:

@@ -64,10 +64,9 @@ def compare(
         What was missing of the head, unexpected or ignored.
 
     Raises:
-        CheckpointError: If a tensor of the backbone is missing, a shape or the number of layers
-            contradicts the config, or a tied tensor is a different one. It names all of them.
+        CheckpointError: If a tensor of the backbone is missing, a shape contradicts the config, or
+            a tied tensor is a different one. It names all of them.
     """
-    _check_layers(files, found, family, config)
     missing, lost, wrong, used = [], [], [], set[str]()
     causes: dict[str, None] = {}
     for row in {row.theirs: row for row in rows.values()}.values():
@@ -90,9 +89,18 @@ def compare(
     return CheckpointMatch(tuple(missing), tuple(unexpected), tuple(sorted(ignored)))
 
 
-def _check_layers(
-    files: TensorFiles, found: Mapping[str, str], family: Family, config: Any
-) -> None:
+def check_layers(files: TensorFiles, found: Mapping[str, str], family: Family, config: Any) -> None:
+    """Check that a checkpoint has the layers that its config says.
+
+    Args:
+        files: The checkpoint.
+        found: Its tensors: the checkpoint's name by the table's name.
+        family: The table.
+        config: Says how many layers there are.
+
+    Raises:
+        CheckpointError: It has more or fewer, or is of another family.
+    """
     for before, numbers in family.layer_numbers(found).items():
         if not numbers:
             held = ", ".join(sorted(files.shapes)[:3]) or "no tensor at all"

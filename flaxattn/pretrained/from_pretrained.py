@@ -13,6 +13,7 @@ from flax.typing import Dtype
 from flaxattn.errors import CheckpointError, InputError
 from flaxattn.models import bert, gpt2, rnn, seq2seq
 from flaxattn.models.bert_config import BertConfig
+from flaxattn.models.config_base import MOST_LABELS, check_integer
 from flaxattn.models.gpt2_config import GPT2Config
 from flaxattn.models.rnn_config import RnnConfig
 from flaxattn.models.seq2seq_config import Seq2SeqConfig
@@ -26,6 +27,7 @@ from flaxattn.pretrained.pretrained_seq2seq import PretrainedSeq2Seq
 from flaxattn.text.open_tokenizer import open_tokenizer
 from flaxattn.text.token_batch import Reader
 from flaxattn.text.transformers_tokenizer import PythonTokenizer
+from flaxattn.trace.tensor_file import saved_beside
 
 _DTYPES = ("float32", "bfloat16", "float16")
 # Modules by architecture, the one without head first, and the handle of each kind of model.
@@ -74,6 +76,7 @@ def from_pretrained(
     directory = hub.find(
         name, revision=revision, cache_dir=cache_dir, local_files_only=local_files_only
     )
+    saved = saved_beside(directory)
     config = weights.read_config(directory)
     architectures, handle = _KINDS[type(config)]
     wanted = _architecture(head, config, architectures)
@@ -83,6 +86,10 @@ def from_pretrained(
     module = architectures[wanted](config, dtype=kind)
     parts = _reading(directory, config)
     params, report = weights.load(directory, module)
+    if saved_beside(directory) != saved:
+        raise CheckpointError(
+            f"{directory} was saved anew while it was read.\nNothing of it is used; load it again."
+        )
     return handle(
         module=module, params=params, config=config, name=str(name), report=report, **parts
     )
@@ -106,6 +113,10 @@ def _relabelled(config: ModelConfig, count: int) -> ModelConfig:
         raise InputError(
             f"num_labels={count}: only BERT and GPT-2 have a classifier.\nLeave num_labels out."
         )
+    try:
+        check_integer("num_labels", count, 1, MOST_LABELS)
+    except CheckpointError as error:  # the caller said it, no file
+        raise InputError(str(error)) from error
     labels = tuple(f"LABEL_{i}" for i in range(count))
     return config if count == config.num_labels else dataclasses.replace(config, labels=labels)
 

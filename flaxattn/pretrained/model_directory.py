@@ -7,6 +7,7 @@ belong together (`matching`).
 """
 
 import functools
+import glob
 import json
 import warnings
 from collections.abc import Mapping
@@ -21,7 +22,7 @@ from flax import traverse_util
 from jaxtyping import Array
 
 from flaxattn.errors import CheckpointError, InputError
-from flaxattn.files import written_whole
+from flaxattn.files import remove_abandoned, sha256_of, written_whole
 from flaxattn.models.bert_config import BertConfig
 from flaxattn.models.gpt2_config import GPT2Config
 from flaxattn.models.layers import ACTIVATIONS
@@ -84,8 +85,8 @@ def read_config(directory: str | Path) -> ModelConfig:
         )
     try:
         config = _CONFIGS[kind].from_hf(settings)
-    except CheckpointError:
-        raise
+    except CheckpointError as error:
+        raise CheckpointError(f"{path}: {str(error).removeprefix('config.json: ')}") from error
     except (TypeError, ValueError, AttributeError, LookupError, OverflowError) as error:
         raise CheckpointError(
             f"{path} has a setting of the wrong type: {error}.\nCompare it with the original."
@@ -119,9 +120,11 @@ def load(directory: str | Path, module: nn.Module, seed: int = 0) -> tuple[Any, 
     """
     files = TensorFiles(directory)
     config: ModelConfig = module.config
-    family, shapes = _FAMILIES[type(config)], _parameter_shapes(module)
-    rows = family.rows_of(shapes, config)
+    family = _FAMILIES[type(config)]
     found = family.canonical(files.shapes, config)
+    matching.check_layers(files, found, family, config)  # before anything is made for each layer
+    shapes = _parameter_shapes(module)
+    rows = family.rows_of(shapes, config)
     report = matching.compare(files, found, rows, family, config)
     held = {path: family.numbered(row, config) for path, row in rows.items()}
     held = {path: [found[name] for name in names if name in found] for path, names in held.items()}
@@ -143,11 +146,12 @@ def save(
 ) -> None:
     """Write a directory that `flaxattn.from_pretrained` and Hugging Face transformers open.
 
-    The directory gets `config.json`, `model.safetensors` with checksums, and the tokenizer's files;
-    all of them or none.
+    The directory gets `config.json`, the tokenizer's files, and `model.safetensors` with checksums
+    of its tensors and of these files; all of them or none. The same arguments give the same bytes.
 
     Args:
-        directory: Made where absent; files of an earlier save are replaced.
+        directory: Made where absent; files of an earlier save are replaced or removed, in one step
+            where the system can, and other files stay.
         module: The module the parameters belong to.
         params: Its parameter tree.
         dtype: `float32`, `float16` or `bfloat16` of the stored tensors; default as they are.
@@ -166,7 +170,11 @@ def save(
     stored = {array.dtype.name for array in tensors.values()}
     settings = {**config.to_hf(), "dtype": stored.pop() if len(stored) == 1 else "float32"}
     target = Path(directory)
-    with written_whole(target, last=tensorfile.SINGLE) as folder:
+    name = glob.escape(target.absolute().name)
+    remove_abandoned(target.absolute().parent, f".{name}.*.part")  # see `written_whole`
+    # The weights first: their header tells which files belong to them, so no mixture is read.
+    earlier = _earlier_files(target)
+    with written_whole(target, first=tensorfile.SINGLE, obsolete=earlier) as folder:
         _write_json(folder / "config.json", settings)
         if generation:
             _write_json(folder / generation_config.FILE, generation)
@@ -174,7 +182,8 @@ def save(
             tokenizer.save(folder)
         if target_tokenizer is not None:
             target_tokenizer.save(folder, prefix=TARGET_PREFIX)
-        tensorfile.write(folder / tensorfile.SINGLE, tensors)
+        beside = {path.name: sha256_of(path) for path in folder.iterdir()}
+        tensorfile.write(folder / tensorfile.SINGLE, tensors, beside)
     _remove_shards(target)
 
 
@@ -335,6 +344,15 @@ def _warn(files: TensorFiles, report: CheckpointMatch, family: Family) -> None:
             UserWarning,
             stacklevel=4,
         )
+
+
+def _earlier_files(directory: Path) -> list[str]:
+    """Files that an earlier save wrote; a tokenizer of its own must not be read with this model."""
+    try:
+        names = tensorfile.stored_beside(directory / tensorfile.SINGLE)
+        return [n for n in names if (directory / n).parent == directory and n != ".."]
+    except CheckpointError:  # the damaged file is about to be replaced
+        return []
 
 
 def _remove_shards(directory: Path) -> None:

@@ -5,6 +5,7 @@
 A thin layer over the Hugging Face `tokenizers` package, without `transformers`.
 """
 
+import functools
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from flaxattn.text.token_batch import TokenBatch, tokens_to_cut
 from flaxattn.text.tokenizer_files import (
     SPECIAL_TOKENS,
     checked_texts,
+    encoded,
     read_settings,
     read_tokenizer_json,
     read_vocabulary,
@@ -256,7 +258,8 @@ class Tokenizer:
 
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
         """Text of a sequence of ids, spaces as the tokenizer's decoder puts them."""
-        return self.backend.decode([int(i) for i in ids], skip_special_tokens=skip_special_tokens)
+        numbers = [int(i) for i in ids]
+        return encoded(self.backend.decode, numbers, skip_special_tokens=skip_special_tokens)
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """A readable piece per id; the number itself where the vocabulary has none."""
@@ -301,13 +304,14 @@ class Tokenizer:
         return number
 
     def _fast(self, texts: Sequence[str]) -> list[tokenizers.Encoding]:
-        return self.backend.encode_batch_fast(list(texts), add_special_tokens=False)
+        return encoded(self.backend.encode_batch_fast, list(texts), add_special_tokens=False)
 
     def _one(
         self, text: str, second: str | None, limit: int | None, truncate: bool, number: int
     ) -> tuple[tokenizers.Encoding, int]:
-        one = self.backend.encode(text, add_special_tokens=False)
-        two = None if second is None else self.backend.encode(second, add_special_tokens=False)
+        encode = functools.partial(encoded, self.backend.encode, add_special_tokens=False)
+        one = encode(text)
+        two = None if second is None else encode(second)
         extra = self.backend.num_special_tokens_to_add(two is not None)
         lengths = (len(one), 0 if two is None else len(two))
         total = sum(lengths) + extra

@@ -6,7 +6,7 @@ Nothing here encodes a text; use `flaxattn.text.tokenizer.Tokenizer`.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -111,10 +111,33 @@ def read_tokenizer_json(path: Path) -> tokenizers.Tokenizer:
     """
     text = read_text(path)
     try:
-        return tokenizers.Tokenizer.from_str(text)
+        return encoded(tokenizers.Tokenizer.from_str, text)
     except Exception as error:  # the package raises bare Exception for every malformed file
         raise CheckpointError(
             f"{path} is not a tokenizer\n{shortened(str(error))}\nfetch the file again"
+        ) from error
+
+
+def encoded(call: Callable[..., Any], *given: Any, **named: Any) -> Any:
+    """Result of a call of the `tokenizers` package that runs a tokenizer on text.
+
+    Args:
+        call: a method of the backend.
+        given: its arguments.
+        named: its named arguments.
+
+    Raises:
+        CheckpointError: it panicked: a regular expression of the tokenizer does not end on a text.
+    """
+    try:
+        return call(*given, **named)
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":  # of Rust, which no module exports
+            raise
+        raise CheckpointError(
+            f"the tokenizer fails on a text: {shortened(str(error))}\n"
+            "a regular expression in its tokenizer.json is faulty or takes too long\n"
+            "fetch tokenizer.json again, or leave the text out"
         ) from error
 
 

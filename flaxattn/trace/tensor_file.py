@@ -20,11 +20,12 @@ import safetensors
 import safetensors.numpy
 
 from flaxattn.errors import CheckpointError
-from flaxattn.files import file_inside
+from flaxattn.files import file_inside, sha256_of, written_whole
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 _DIGESTS = "flaxattn.sha256"  # key in the header's metadata: JSON, tensor name -> hex digest
+_BESIDE = "flaxattn.files"  # the same for the files that were saved with the tensors
 _HEADER_LIMIT = 16 * 2**20  # bytes; a header has about 200 for each tensor
 _FLOATS = {"F16": "float16", "BF16": "bfloat16", "F32": "float32"}
 
@@ -90,27 +91,109 @@ class TensorFiles:
         return array
 
 
-def write(path: str | Path, tensors: Mapping[str, np.ndarray]) -> None:
+def write(
+    path: str | Path, tensors: Mapping[str, np.ndarray], beside: Mapping[str, str] | None = None
+) -> None:
     """Write one safetensors file whose header holds a SHA-256 of every tensor, and read it back.
 
-    Other readers ignore the checksums; `TensorFiles` verifies them.
+    Other readers ignore the checksums; `TensorFiles` and `saved_beside` verify them. The same
+    arguments give the same bytes.
 
     Args:
         path: The file.
         tensors: Contiguous arrays by name.
+        beside: SHA-256 of each file that is saved in the same folder, by name.
 
     Raises:
         CheckpointError: If the file could not be written as it should.
     """
     digests = {name: digest(array) for name, array in tensors.items()}
     metadata = {"format": "pt", _DIGESTS: json.dumps(digests, sort_keys=True)}
+    if beside is not None:
+        metadata[_BESIDE] = json.dumps(dict(beside), sort_keys=True)
     try:
         safetensors.numpy.save_file(dict(tensors), path, metadata=metadata)
     except safetensors.SafetensorError as error:
         raise OSError(str(error)) from error
+    _sort_metadata(Path(path))
     written = TensorFiles(Path(path).parent)
     for name in tensors:
         written.read(name)
+
+
+def _sort_metadata(path: Path) -> None:
+    """Order the metadata by key: safetensors writes it in an order that changes from run to run."""
+    with path.open("r+b") as file:
+        size = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(size))
+        header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+        text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+        if len(text) > size:
+            raise OSError(0, f"the header of {path.name} cannot be put in order")
+        file.seek(8)
+        file.write(text.ljust(size))
+
+
+def saved_beside(directory: str | Path) -> dict[str, str]:
+    """Check the files that were saved with the tensors of a model directory.
+
+    Args:
+        directory: Where the files are.
+
+    Returns:
+        SHA-256 of each by name; empty for a directory that another program wrote.
+
+    Raises:
+        CheckpointError: If one is missing, or is not what was saved.
+    """
+    path = Path(directory) / SINGLE
+    digests = stored_beside(path)
+    for name, expected in sorted(digests.items()):
+        file = _inside(path.parent, name, SINGLE)
+        if not file.is_file() or sha256_of(file) != expected:
+            code = f"from {__name__} import accept_files; accept_files({str(directory)!r})"
+            reason = f"is not the file that was saved with {SINGLE}: it was edited or damaged"
+            raise CheckpointError(
+                f"{file} {reason if file.exists() else f'is missing; {SINGLE} was saved with it'}."
+                "\nCopy the directory again. If you changed it yourself, accept it as it is now:\n"
+                f"python -c {shlex.quote(code)}"
+            )
+    return digests
+
+
+def stored_beside(path: Path) -> dict[str, str]:
+    """SHA-256 of the files that were saved with a safetensors file; empty where it names none.
+
+    Args:
+        path: The safetensors file.
+
+    Raises:
+        CheckpointError: If the file is damaged.
+    """
+    text = (_open(path).metadata() or {}).get(_BESIDE) if path.is_file() else None
+    digests = {} if text is None else _read_digests(path, text)
+    if not isinstance(digests, dict) or not all(isinstance(d, str) for d in digests.values()):
+        raise CheckpointError(f"{path} is damaged: its checksums cannot be read.")
+    return digests
+
+
+def accept_files(directory: str | Path) -> None:
+    """Accept the files of a model directory as they are now, after they were changed on purpose.
+
+    Args:
+        directory: A directory that `save_pretrained` wrote. Only the checksums of the files beside
+            the tensors are written anew.
+
+    Raises:
+        CheckpointError: If the tensors are damaged, or the file cannot be written.
+    """
+    path = Path(directory) / SINGLE
+    files = {name: _inside(path.parent, name, SINGLE) for name in stored_beside(path)}
+    there = {name: sha256_of(file) for name, file in files.items() if file.is_file()}
+    held = TensorFiles(directory)
+    tensors = {name: held.read(name) for name in held.shapes}
+    with written_whole(directory, SINGLE) as staging:
+        write(staging / SINGLE, tensors, there)
 
 
 def digest(array: np.ndarray) -> str:
@@ -156,8 +239,8 @@ def _shards(directory: Path) -> dict[Path, list[str] | None]:
     return parts
 
 
-def _inside(directory: Path, file: str) -> Path:
-    """The path of a file named by an index; refused if it is not in the model's own folder."""
+def _inside(directory: Path, file: str, named_by: str = INDEX) -> Path:
+    """The path of a file named by another one; refused if it is not in the model's own folder."""
     path = directory / file
     roots = [directory.resolve()]
     if directory.parent.name == "snapshots":  # a Hub cache: files are links to ../../blobs
@@ -170,13 +253,13 @@ def _inside(directory: Path, file: str) -> Path:
     except OSError as error:
         if error.errno is not None:  # a name that is too long, or a file that cannot be looked at
             raise CheckpointError(
-                f"{directory / INDEX} names the file {file[:60]!r}…, which no file can be called.\n"
+                f"{directory / named_by} names the file {file[:60]!r}…, which no file can be called.\n"
                 "Download or save the model again."
             ) from error
         inside = False
     if not inside:
         raise CheckpointError(
-            f"{directory / INDEX} names the file {file[:200]!r}, which lies outside the directory"
+            f"{directory / named_by} names the file {file[:200]!r}, which lies outside the directory"
             " or is no regular file."
             "\nRefused: a checkpoint may only read its own files. Do not trust this one."
         )
@@ -222,16 +305,20 @@ def _stored_digests(path: Path, handle: Any) -> dict[str, str]:
     text = (handle.metadata() or {}).get(_DIGESTS)
     if text is None:
         return {}
-    try:
-        digests = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path} is damaged: its checksums cannot be read.") from error
+    digests = _read_digests(path, text)
     if not isinstance(digests, dict) or set(digests) != set(handle.keys()):
         raise CheckpointError(
             f"{path} is damaged: its checksums are not those of its tensors.\n"
             "Copy or download the file again; do not use these weights."
         )
     return digests
+
+
+def _read_digests(path: Path, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path} is damaged: its checksums cannot be read.") from error
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -7,7 +7,10 @@ What is refused, and in which words, is in test_bad_checkpoints.py.
 
 import json
 import os
+import shlex
 import shutil
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -21,12 +24,13 @@ import pytest
 import safetensors
 import safetensors.numpy
 
+import flaxattn as fa
 from flaxattn.errors import CheckpointError, InputError
 from flaxattn.models.bert import ARCHITECTURES
 from flaxattn.pretrained import model_directory as weights
 from flaxattn.pretrained.bert_names import BERT
 from flaxattn.trace import tensor_file as tensorfile
-from flaxattn.trace.tensor_file import TensorFiles
+from flaxattn.trace.tensor_file import TensorFiles, accept_files
 
 HEADS = list(ARCHITECTURES)
 LABELS = {"BertForSequenceClassification": 3, "BertForTokenClassification": 5}
@@ -267,6 +271,110 @@ def test_checksums_are_in_the_header(checkpoint: Checkpoint) -> None:
     assert metadata["format"] == "pt"
     digests = json.loads(metadata["flaxattn.sha256"])
     assert digests == {n: tensorfile.digest(a) for n, a in tensors_of(folder).items()}
+
+
+def saved(folder: Path, checkpoint: Checkpoint, **named: Any) -> Path:
+    """A directory that flaxattn wrote, with checksums of all its files."""
+    source = checkpoint(folder=f"{folder.name}-source")
+    weights.save(folder, build(source), load(source)[0], **named)
+    return folder
+
+
+BYTES = """
+import sys, numpy as np
+from flaxattn.trace.tensor_file import write
+write(sys.argv[1], {"b": np.ones(3, np.float32), "a": np.ones((2, 2), np.float16)}, {"é.json": "0"})
+"""
+
+
+def test_the_same_model_gives_the_same_bytes_in_every_process(tmp_path: Path) -> None:
+    found = set()
+    for seed in range(6):
+        path = tmp_path / str(seed) / "model.safetensors"
+        path.parent.mkdir()
+        command = [sys.executable, "-P", "-c", BYTES, str(path)]
+        subprocess.run(command, check=True, env={**os.environ, "PYTHONHASHSEED": str(seed)})
+        found.add(path.read_bytes())
+        with safetensors.safe_open(path, "np") as file:
+            assert set(file.metadata()) == {"flaxattn.files", "flaxattn.sha256", "format"}
+            assert file.get_tensor("a").tolist() == [[1, 1], [1, 1]]
+    assert len(found) == 1
+
+
+def test_a_file_that_was_changed_after_saving_is_refused_until_it_is_accepted(
+    checkpoint: Checkpoint, tmp_path: Path
+) -> None:
+    folder = saved(tmp_path / "model", checkpoint, generation={"num_beams": 2})
+    fa.from_pretrained(folder)
+    path = folder / "config.json"
+    path.write_text(path.read_text().replace('"layer_norm_eps": 1e-12', '"layer_norm_eps": 1e-10'))
+    with pytest.raises(CheckpointError) as caught:
+        fa.from_pretrained(folder)
+    first, second, line = str(caught.value).splitlines()
+    assert first == (
+        f"{path} is not the file that was saved with model.safetensors: it was edited or damaged."
+    )
+    assert second.endswith("If you changed it yourself, accept it as it is now:")
+    before = tensors_of(folder)
+    program, option, code = shlex.split(line)
+    assert program == "python"
+    subprocess.run([sys.executable, option, code], check=True, cwd=tmp_path)
+    assert fa.from_pretrained(folder).config.layer_norm_eps == 1e-10
+    assert_bit_equal(tensors_of(folder), before)
+    (folder / "generation_config.json").unlink()
+    with pytest.raises(CheckpointError, match=r"generation_config.json is missing; model.safet"):
+        fa.from_pretrained(folder)
+    accept_files(folder)
+    fa.from_pretrained(folder)
+
+
+def test_what_was_saved_anew_while_it_was_read_is_refused(
+    checkpoint: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = saved(tmp_path / "model", checkpoint)
+    other = saved(tmp_path / "other", checkpoint, generation={"num_beams": 2})
+    read = weights.load
+
+    def replaced(directory: Path, *given: Any) -> Any:
+        shutil.rmtree(folder)
+        shutil.copytree(other, folder)
+        return read(directory, *given)
+
+    monkeypatch.setattr(weights, "load", replaced)
+    with pytest.raises(CheckpointError, match="was saved anew while it was read"):
+        fa.from_pretrained(folder)
+
+
+def test_saving_over_a_model_removes_its_files_and_keeps_those_of_the_user(
+    checkpoint: Checkpoint, tmp_path: Path
+) -> None:
+    for inner in (False, True):  # a folder inside keeps the outer one from being exchanged
+        folder = saved(tmp_path / f"model{inner}", checkpoint, generation={"num_beams": 2})
+        (folder / "notes.txt").write_text("mine")
+        (folder / "notes.txt").chmod(0o600)
+        folder.chmod(0o700)
+        if inner:
+            (folder / "inner").mkdir()
+        source = checkpoint(folder=f"again{inner}")
+        weights.save(folder, build(source), load(source)[0])
+        names = {path.name for path in folder.iterdir()} - {"inner"}
+        assert names == {"config.json", "model.safetensors", "notes.txt"}
+        assert (folder / "notes.txt").stat().st_mode & 0o777 == 0o600
+        assert folder.stat().st_mode & 0o777 == 0o700
+        assert not list(tmp_path.glob(".*.part"))
+
+
+def test_a_header_that_names_a_file_outside_is_refused(
+    checkpoint: Checkpoint, tmp_path: Path
+) -> None:
+    folder = checkpoint()
+    (tmp_path / "secret").write_text("x")
+    tensorfile.write(folder / "model.safetensors", tensors_of(folder), {"../secret": "0" * 64})
+    with pytest.raises(CheckpointError, match=r"names the file '../secret', which lies outside"):
+        fa.from_pretrained(folder)
+    source = checkpoint(folder="source")
+    weights.save(folder, build(source), load(source)[0])
+    assert (tmp_path / "secret").read_text() == "x"
 
 
 class _FullDisk:

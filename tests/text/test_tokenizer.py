@@ -455,3 +455,22 @@ def test_tokens_and_ids_are_converted(uncased: Tokenizer) -> None:
     assert ids[2] is None
     known = [number for number in ids if number is not None]
     assert uncased.convert_ids_to_tokens([*known, 10**6]) == ["the", "##ing", None]
+
+
+def test_a_regular_expression_that_does_not_end_is_an_error_of_ours(tmp_path: Path) -> None:
+    """The package panics, which is no `Exception`; in what it splits, replaces and decodes."""
+    backend = tokenizers.Tokenizer(models.WordLevel({"a": 0, "[UNK]": 1}, unk_token="[UNK]"))
+    pattern = {"pattern": {"Regex": "^(a|a)*$|b"}}
+    parts = {
+        "pre_tokenizer": {"type": "Split", **pattern, "behavior": "Isolated", "invert": False},
+        "normalizer": {"type": "Replace", **pattern, "content": "x"},
+    }
+    text = "a" * 40 + "b!"
+    for name, part in parts.items():
+        content = {**json.loads(backend.to_str()), name: part}
+        (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+        tokenizer = Tokenizer.from_dir(tmp_path)
+        for call in (tokenizer.encode, tokenizer.count, tokenizer.ids):
+            with pytest.raises(CheckpointError) as error:
+                call([text])
+            assert "the tokenizer fails on a text: Onig: Regex search error" in message(error)

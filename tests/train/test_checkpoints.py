@@ -6,6 +6,8 @@ import json
 import os
 import random
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -201,3 +203,40 @@ def test_the_manifest_lists_every_file(saved_twice: Path) -> None:
     listed = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
     found = {str(path.relative_to(folder)) for path in files_of(saved_twice)}
     assert set(listed) == found - {"manifest.json"}
+
+
+LIMITED = """
+import resource, signal, sys
+from pathlib import Path
+import numpy as np
+from flaxattn.errors import CheckpointError
+from flaxattn.train.checkpoints import Checkpoints
+from flaxattn.train.run_folder import RunFolder
+
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+x = np.random.default_rng(0).random((256, 4096), np.float32)
+try:
+    with Checkpoints(RunFolder(Path(sys.argv[1])), 2) as saved:
+        saved.save(1, {"x": x, "step": np.array(1, np.int32)}, {"tokens": 1})
+except CheckpointError as error:
+    print(error, file=sys.stderr)
+"""
+
+
+def test_a_save_that_fails_in_the_background_is_one_error_of_three_lines(tmp_path: Path) -> None:
+    """Orbax's threads print nothing of their own."""
+    command = [sys.executable, "-P", "-c", LIMITED, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    first, second, third = done.stderr.splitlines()
+    assert first == f"could not save step-00000001 in {tmp_path / 'checkpoints'}"
+    assert "bytes are free" in second
+    assert third.startswith("older checkpoints are as they were")
+    assert not list((tmp_path / "checkpoints").iterdir())
+
+
+def test_a_full_disk_is_said_in_its_own_words(tmp_path: Path) -> None:
+    with Checkpoints(RunFolder(tmp_path), 2) as saved:
+        said = ValueError('RESOURCE_EXHAUSTED: Error writing "x/0.0" in OCDBT database at local')
+        lines = str(saved._unsaved(tmp_path / "step-00000001.part", said)).splitlines()
+    assert lines[1].startswith("No space left on device (")

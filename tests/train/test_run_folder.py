@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who may write in a run's folder, and what an earlier run there forbids."""
 
+import json
 import os
 import subprocess
 import sys
@@ -68,3 +69,61 @@ def test_another_recipe_or_other_data_is_refused_with_what_changed(tmp_path: Pat
     with pytest.raises(CheckpointError):
         folder.claim(Recipe(steps=10), identity)
     RunFolder(tmp_path, fresh=True).claim(Recipe(steps=10), identity)
+
+
+def begun(path: Path) -> RunFolder:
+    """A run with a checkpoint."""
+    folder = RunFolder(path / "run")
+    folder.path.mkdir()
+    folder.claim(Recipe(steps=10), {"data": "sha256:1"})
+    (folder.checkpoints / "step-00000005").mkdir(parents=True)
+    return folder
+
+
+def refused(folder: RunFolder, recipe: Recipe) -> str:
+    with pytest.raises(CheckpointError) as error:
+        folder.claim(recipe, {"data": "sha256:1"})
+    assert len(str(error.value).splitlines()) == 3
+    return str(error.value)
+
+
+def test_a_run_that_does_not_say_what_it_is_made_of_is_not_resumed(tmp_path: Path) -> None:
+    folder = begun(tmp_path)
+    path = folder.path / "run.json"
+    whole = path.read_bytes()
+    path.unlink()
+    assert refused(folder, Recipe(steps=20)).splitlines()[0] == (
+        f"{path} is missing, though there are checkpoints of a run"
+    )
+    for cut in (0, 1, len(whole) // 2, len(whole) - 3):
+        path.write_bytes(whole[:cut])
+        assert f"{path} cannot be read" in refused(folder, Recipe(steps=10))
+    path.write_bytes(whole.replace(b'"steps": 10', b'"steps": 20'))
+    message = refused(folder, Recipe(steps=20))
+    assert f"{path} is not what was written" in message
+    assert "--fresh" in message and "--allow-changes" in message
+    RunFolder(folder.path, allow_changes=True).claim(Recipe(steps=20), {"data": "sha256:1"})
+    folder.claim(Recipe(steps=20), {"data": "sha256:1"})
+    path.write_text("{")
+    RunFolder(folder.path, fresh=True).claim(Recipe(steps=10), {"data": "sha256:1"})
+
+
+def test_no_flipped_bit_of_run_json_lets_another_recipe_resume(tmp_path: Path) -> None:
+    folder = begun(tmp_path)
+    path = folder.path / "run.json"
+    whole = path.read_bytes()
+    for place in range(0, len(whole), 3):
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << place % 8
+        path.write_bytes(damaged)
+        assert str(folder.path) in refused(folder, Recipe(steps=20))
+
+
+def test_a_run_of_an_earlier_version_has_no_digest_and_is_compared(tmp_path: Path) -> None:
+    folder = begun(tmp_path)
+    path = folder.path / "run.json"
+    before = json.loads(path.read_text())
+    del before["sha256"]
+    path.write_text(json.dumps(before))
+    assert "changed: steps 10 -> 20" in refused(folder, Recipe(steps=20))
+    folder.claim(Recipe(steps=10), {"data": "sha256:1"})
