@@ -21,6 +21,7 @@ from flaxattn.pipeline.batch_loop import each_batch
 from flaxattn.pipeline.batches import Batch, planned, stacked
 from flaxattn.pipeline.device_step import Begun, DeviceStep
 from flaxattn.pipeline.extraction import room_for
+from flaxattn.pipeline.finite_batches import check_attention
 from flaxattn.pipeline.generated_targets import with_targets
 from flaxattn.pipeline.labelled_texts import windows
 from flaxattn.pipeline.reading_options import DEFAULTS, ReadingOptions
@@ -107,6 +108,8 @@ def head_pairs(
         batches = planned([row.lengths for row in rows], model.limit, room)
         for batch, outputs in each_batch(batches, begin, step.end):
             for part in outputs:
+                if not reading.allow_nonfinite:
+                    check_attention([model], part, batch, [read.text for read in window])
                 record = part.models[0][side]
                 pairs = Pairs(record.layers, record.heads) if pairs is None else pairs
                 for place, row in zip(batch.places[part.first :], range(part.rows), strict=False):

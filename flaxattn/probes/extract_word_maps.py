@@ -71,7 +71,12 @@ def whole_maps(
     """
     held: collections.deque[list[LabelledText]] = collections.deque()
     maps, tokens = Capture(weights=True), reading.batch_tokens
-    options = Options(capture=maps, truncate=reading.truncate, batch_tokens=tokens)
+    options = Options(
+        capture=maps,
+        truncate=reading.truncate,
+        batch_tokens=tokens,
+        allow_nonfinite=reading.allow_nonfinite,
+    )
     for (shard,) in extract_shards([model], _labelled(model, texts, reading, held), options):
         read = held.popleft()
         for found, trace in zip(read, shard.traces, strict=True):

@@ -22,6 +22,8 @@ from jaxtyping import UInt32, UInt64
 from flaxattn.errors import StoreError
 from flaxattn.store.store_layout import FORMAT, MANIFEST, shard_folder, shard_name
 
+NONFINITE = "nonfinite"
+"""Key in `Manifest.traces`: number of rows of attention that are NaN or infinite, where any is."""
 _CRC32C = 4  # bytes after an index
 
 
@@ -46,6 +48,11 @@ class Manifest:
     traces: Mapping[str, Any]
     files: Mapping[str, Mapping[str, Any]]
     arrays: Mapping[str, Mapping[str, Any]]
+
+    @property
+    def nonfinite(self) -> int:
+        """Number of rows of attention that are NaN or infinite."""
+        return self.traces.get(NONFINITE, 0)
 
     def to_bytes(self) -> bytes:
         """The file's content."""
