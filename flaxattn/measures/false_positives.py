@@ -77,10 +77,15 @@ def _traces(
 ) -> list[Trace]:
     texts = [read.text.text for read in reads]
     seconds = [read.text.text_b for read in reads if read.text.text_b is not None]
-    kept = {"truncate": reading.truncate, "allow_nonfinite": reading.allow_nonfinite}
-    return extract(model, texts, seconds or None, **kept)
+    return extract(
+        model,
+        texts,
+        seconds or None,
+        truncate=reading.truncate,
+        allow_nonfinite=reading.allow_nonfinite,
+    )
 
 
 def _weights(trace: Trace, side: str) -> np.ndarray:
     seen = side_of(trace, side)
-    return layer_weights(seen, seen.layers)
+    return layer_weights(seen, seen.layers, allow_nan=True)

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 
 from flaxattn.corpus.texts import Text
 from flaxattn.kernels.contract import Capture
-from flaxattn.measures.head_pairs import BEGINNING, Pairs, beginning, pair_divergences
+from flaxattn.measures.head_pairs import BEGINNING, Pairs, beginning, blank_pairs, pair_divergences
 from flaxattn.measures.head_scores import default_side, extents
 from flaxattn.pipeline.batch_loop import each_batch
 from flaxattn.pipeline.batches import Batch, planned, stacked
@@ -114,7 +114,9 @@ def head_pairs(
                 pairs = Pairs(record.layers, record.heads) if pairs is None else pairs
                 for place, row in zip(batch.places[part.first :], range(part.rows), strict=False):
                     of_text = {n: np.asarray(a)[:, row] for n, a in record.stats.items()}
-                    pairs.add(*_of_text(of_text, extents(side, rows[place.text].lengths)))
+                    apart, start = _of_text(of_text, extents(side, rows[place.text].lengths))
+                    broken = np.asarray(part.nonfinite[0][side].counts)[:, row].ravel() > 0
+                    pairs.add(blank_pairs(apart, broken), start)
             reading.watch("comparing heads", len(batch.places))
     return pairs
 

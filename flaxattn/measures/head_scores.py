@@ -162,7 +162,7 @@ class _Scorer:
             for part in outputs:
                 if not self._reading.allow_nonfinite:
                     check_attention([model], part, batch, [read.text for read in window])
-                record, broken = part.models[0][side], part.nonfinite[0][side].counts
+                record, broken = part.models[0][side], np.asarray(part.nonfinite[0][side].counts)
                 numbers = record.layers, record.heads
                 stats = {name: np.asarray(array) for name, array in record.stats.items()}
                 for place, row in zip(batch.places[part.first :], range(part.rows), strict=False):

@@ -191,7 +191,7 @@ def scores_of(
             layout = labels_of(one) if given is None else next(given)
             alone = one.decoder is None and one.cross is None
             terms = terms_for(one, layout, side, asked, alone=alone)
-            found.append((terms, dense_values(layer_weights(seen, layers), terms)))
+            found.append((terms, dense_values(layer_weights(seen, layers, allow_nan=True), terms)))
     if not found:
         raise InputError("There is no text to score heads on.\nGive at least one.")
     return gathered(layers, heads, found, side)

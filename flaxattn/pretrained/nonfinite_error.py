@@ -14,7 +14,10 @@ from flaxattn.errors import InputError
 from flaxattn.kernels.contract import Capture
 from flaxattn.trace.nonfinite import NonFinite
 
-_GO_ON = "--allow-nonfinite (in Python allow_nonfinite=True)"
+_GO_ON = (
+    "to go on and leave cells blank, use --allow-nonfinite where a command has it "
+    "(in Python allow_nonfinite=True)"
+)
 
 
 class Place(NamedTuple):
@@ -77,19 +80,20 @@ def refusal(name: str, params: Any, problem: str, *, go_on: bool = True) -> Inpu
         if parameter is None
         else f"the parameter {parameter} holds NaN or infinity"
     )
-    hint = f"\nto go on, with blank cells in reports: {_GO_ON}" if go_on else ""
+    hint = f"\n{_GO_ON}" if go_on else ""
     return InputError(
         f"{name!r}: {problem}\n{cause}; compare the checkpoint with the original{hint}"
     )
 
 
-def check_written(name: str, params: Any, scores: Any) -> None:
+def check_written(name: str, params: Any, scores: Any, *, go_on: bool = False) -> None:
     """Refuse text that was chosen by NaN.
 
     Args:
         name: What the model was loaded as.
         params: Its parameters.
         scores: Log-probabilities of the texts, one row for each prompt.
+        go_on: Whether the caller has an option to go on.
 
     Raises:
         InputError: One of them is NaN.
@@ -97,7 +101,7 @@ def check_written(name: str, params: Any, scores: Any) -> None:
     broken = np.isnan(np.asarray(scores))
     if broken.any():
         text = f"text {np.argwhere(broken)[0][0]}"
-        raise refusal(name, params, f"the scores of what follows {text} are NaN", go_on=False)
+        raise refusal(name, params, f"the scores of what follows {text} are NaN", go_on=go_on)
 
 
 def check_dtype(capture: Capture, allow_nonfinite: bool) -> None:

@@ -156,7 +156,7 @@ class PretrainedSeq2Seq(Pretrained):
         decoding = self.decoding(source.lengths[0], prompt.shape[1], settings)
         written = write(self.module, self.params, source.given, prompt, decoding, seed)
         if not allow_nonfinite:
-            check_written(self.name, self.params, written.scores)
+            check_written(self.name, self.params, written.scores, go_on=trace)
         ids = np.asarray(written.ids)
         flat = shortened(ids.reshape(-1, ids.shape[-1]), prompt.shape[1], decoding)
         told = flat if texts is None else [self._writer().decode(row) for row in flat]

@@ -52,7 +52,7 @@ def word_maps(
             f"probes read the attention of encoders; {model.name!r} is none\nname a BERT"
         )
     for read, seen in whole_maps(model, map(annotated_text, sentences), reading):
-        weights = layer_weights(seen, seen.layers)
+        weights = layer_weights(seen, seen.layers, allow_nan=True)
         yield word_maps_of(weights, read.layout, seen.layers, seen.heads)
 
 
