@@ -103,6 +103,7 @@ def ablate(task: HeadTask, progress: Callable[[int], object] = lambda texts: Non
     for batch in task.batches:
         losses = np.asarray(_over_masks(task.losses, task.params, dict(batch.given), masks))
         losses = losses[:, : batch.texts].astype(np.float64)
+        task.check(losses[0], sum(map(len, base)))
         base.append(losses[0])
         found.append(losses[1:] - losses[:1])
         progress(batch.texts)
@@ -131,7 +132,9 @@ def head_importance(
         sizes = [np.abs(np.asarray(slopes[name]))[:, : batch.texts] for name in task.sizes]
         rows = [size.swapaxes(1, 2).reshape(-1, batch.texts) for size in sizes]
         found.append(np.concatenate(rows).astype(np.float64))
-        base.append(np.asarray(losses)[: batch.texts].astype(np.float64))
+        whole = np.asarray(losses)[: batch.texts].astype(np.float64)
+        task.check(whole, sum(map(len, base)))
+        base.append(whole)
         progress(batch.texts)
     return _effects("importance", task.sizes, np.concatenate(found, 1), np.concatenate(base))
 
@@ -176,6 +179,7 @@ def pruning_curve(
     found = []
     for batch in task.batches:
         losses = np.asarray(_over_masks(task.losses, task.params, dict(batch.given), masks))
+        task.check(np.asarray(losses)[0, : batch.texts], sum(part.shape[1] for part in found))
         found.append(losses[:, : batch.texts].astype(np.float64))
         progress(batch.texts)
     losses = np.concatenate(found, 1)

@@ -20,6 +20,7 @@ from flaxattn.errors import InputError
 from flaxattn.models.bert import BertForMaskedLM, BertForPreTraining, BertForSequenceClassification
 from flaxattn.models.gpt2 import GPT2LM, GPT2ForSequenceClassification
 from flaxattn.models.seq2seq import Seq2SeqLM
+from flaxattn.pretrained.nonfinite_error import refusal
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.pretrained.readings import TokenizedTexts
 from flaxattn.text.tokenizer import Tokenizer
@@ -52,12 +53,31 @@ class HeadTask(NamedTuple):
             `[L, B, H]`, and perhaps Linen's `perturbations`, to the loss of each of the B texts; it
             is compiled.
         params: Its first argument.
+        name: What the model was loaded as.
+        allow_nonfinite: Whether losses may be NaN or infinite; otherwise they are an error.
     """
 
     sizes: Mapping[str, tuple[int, int]]
     batches: Sequence[LossBatch]
     losses: Callable[..., Float[Array, " B"]]
     params: Any
+    name: str = ""
+    allow_nonfinite: bool = False
+
+    def check(self, losses: Float[np.ndarray, " B"], first: int) -> None:
+        """Refuse losses with all heads that are NaN or infinite, unless they are allowed.
+
+        Args:
+            losses: Of consecutive texts.
+            first: Number of the first of them.
+
+        Raises:
+            InputError: Naming the text, and the parameter that is the cause.
+        """
+        broken = np.flatnonzero(~np.isfinite(losses))
+        if len(broken) and not self.allow_nonfinite:
+            problem = f"the loss of text {first + int(broken[0])} is NaN or infinite"
+            raise refusal(self.name, self.params, problem)
 
 
 def head_task(
@@ -69,6 +89,7 @@ def head_task(
     batch: int = 16,
     truncate: bool = False,
     seed: int = 0,
+    allow_nonfinite: bool = False,
 ) -> HeadTask:
     """Return the task that a model was trained for, on texts.
 
@@ -85,6 +106,7 @@ def head_task(
         batch: Texts that are computed together.
         truncate: Whether a text over the model's limit is cut; otherwise it is an error.
         seed: Of the choice of pieces that are masked.
+        allow_nonfinite: Whether losses may be NaN or infinite; otherwise they are an error.
 
     Raises:
         InputError: For a model without such a head or without heads to mask, labels that are not
@@ -107,7 +129,10 @@ def head_task(
             _check_lengths(given["attention_mask"], start)
         given = {name: _repeated(array, batch) for name, array in given.items()}
         batches.append(LossBatch(given, len(some)))
-    return HeadTask(model.masks(), batches, functools.partial(_losses, module), model.params)
+    losses = functools.partial(_losses, module)
+    return HeadTask(
+        model.masks(), batches, losses, model.params, model.name, allow_nonfinite=allow_nonfinite
+    )
 
 
 def _losses(

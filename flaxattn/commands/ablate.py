@@ -5,6 +5,7 @@
 Everything heavy is imported when it runs. `flaxattn.cli` registers it.
 """
 
+import math
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,6 +14,7 @@ import typer
 from flaxattn.commands.head_request import (
     KEPT,
     SENTENCES,
+    AllowNonfinite,
     Architecture,
     AsJson,
     Kept,
@@ -71,6 +73,7 @@ def ablate(
         bool, typer.Option("--truncate", help="Cut texts that are too long.")
     ] = False,
     on_error: Annotated[str, typer.Option(help="Rows that cannot be used: fail or skip.")] = "fail",
+    allow_nonfinite: AllowNonfinite = False,
     seed: Annotated[
         int, typer.Option(help="Random seed of the tokens that a masked model has to predict.")
     ] = 0,
@@ -124,6 +127,7 @@ def ablate(
         batch=batch,
         truncate=truncate,
         seed=seed,
+        allow_nonfinite=allow_nonfinite,
     )
     effects, curve = _measured(task, kinds[measure], order, by_layer, len(corpus.texts))
     maps = {f"{kind}, {n}": m for kind, e in effects.items() for n, m in e.means.items()}
@@ -140,7 +144,8 @@ def ablate(
     }
     beside = {"evidence.parquet": evidence_table(claims)}
     if page:
-        beside["ablate.html"] = _page(loaded, corpus, effects, claims, truncate, sentences)
+        read = {"truncate": truncate, "allow_nonfinite": allow_nonfinite}
+        beside["ablate.html"] = _page(loaded, corpus, effects, claims, read, sentences)
     shares, losses, errors = ([getattr(p, n) for p in curve] for n in ("share", "loss", "error"))
     figures = {"ablate.png": figure, "curve.png": plot_pruning_curve(shares, losses, errors)}
     files = write_report(out, "ablate", said, said["heads"], figures, beside, "ablate.parquet")
@@ -197,7 +202,7 @@ def _claims(effects: Any, loaded: Any, keep: int) -> list[Any]:
 
 
 def _page(
-    loaded: Any, corpus: Any, effects: Any, claims: list[Any], truncate: bool, most: int
+    loaded: Any, corpus: Any, effects: Any, claims: list[Any], read: dict[str, bool], most: int
 ) -> bytes:
     from flaxattn.commands.head_page import report_page
     from flaxattn.measures.score_source import traces_of
@@ -220,7 +225,7 @@ def _page(
 
     def traces(chosen: Any) -> Any:
         second = None if corpus.second is None else [corpus.second[n] for n in chosen]
-        return traces_of(loaded, [corpus.texts[n] for n in chosen], second, truncate)
+        return traces_of(loaded, [corpus.texts[n] for n in chosen], second, **read)
 
     report = EvidenceReport("What heads are worth", loaded.name, about, numbers)
     return report_page(report, claims, traces, most)
@@ -264,6 +269,10 @@ def _rows(effects: Any) -> list[dict[str, Any]]:
 
 
 def _tell(effects: Any, curve: Any, out: Path) -> None:
+    if not math.isfinite(curve[0].loss):
+        typer.echo("the loss is NaN or infinite, so cells that follow from it are blank")
+        typer.echo(f"wrote {out.resolve()}")
+        return
     for kind, found in effects.items():
         for (name, layer, head), mean, error in found.ranked()[:3]:
             typer.echo(f"{kind:<10} {name} {layer}.{head}  {mean:+.4f} ± {error:.4f}")

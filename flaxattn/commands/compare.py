@@ -14,6 +14,7 @@ import typer
 from flaxattn.commands.head_request import (
     KEPT,
     SENTENCES,
+    AllowNonfinite,
     AsJson,
     Kept,
     SecondColumn,
@@ -67,6 +68,7 @@ def compare(
         bool, typer.Option("--truncate", help="Cut texts that are too long.")
     ] = False,
     on_error: Annotated[str, typer.Option(help="Rows that cannot be used: fail or skip.")] = "fail",
+    allow_nonfinite: AllowNonfinite = False,
     page: WithPage = True,
     sentences: Sentences = SENTENCES,
     evidence: Kept = KEPT,
@@ -82,7 +84,7 @@ def compare(
     from flaxattn.commands.compare_roles import RolesOfBoth, lines_of
     from flaxattn.commands.compared_texts import of_models, of_stores
     from flaxattn.commands.head_page import evidence_facts, evidence_table
-    from flaxattn.commands.report_files import write_report
+    from flaxattn.commands.report_files import print_nonfinite, write_report
     from flaxattn.measures.role_tests import Test
     from flaxattn.measures.significance import CORRECTIONS
 
@@ -105,11 +107,20 @@ def compare(
     }
     if stores:
         read = {"text_column": text_column, "pair_column": pair_column, "truncate": truncate}
+        read["allow_nonfinite"] = allow_nonfinite
         check_unread(first, read)
         texts = of_stores((first, second), limit)
     else:
         columns = (text_column, pair_column)
-        texts = of_models((first, second), inputs or [], columns, limit, truncate, on_error)
+        texts = of_models(
+            (first, second),
+            inputs or [],
+            columns,
+            limit,
+            truncate,
+            on_error,
+            allow_nonfinite=allow_nonfinite,
+        )
     roles = RolesOfBoth(Test(tau=tau, alpha=alpha, correction=correction))
     comparison, shown = _compared(texts, evidence, roles)
     changes = comparison.changes(correction=correction, alpha=alpha)
@@ -126,6 +137,7 @@ def compare(
         "data": texts.corpus.source,
         "layers": layers,
         "refused": refused,
+        "nonfinite": _nonfinite(changes, texts.count),
         "roles": roles.facts(),
         "evidence": told,
         "heads": _rows(changes),
@@ -140,6 +152,7 @@ def compare(
     if as_json:
         typer.echo(files[0].read_text(encoding="utf-8"), nl=False)
     else:
+        print_nonfinite(said)
         _tell(changes, refused, lines_of(roles.changes()), out)
 
 
@@ -254,10 +267,24 @@ def _refused(changes: "Sequence[HeadChange]") -> dict[str, list[str]]:
     """Statistics that a store lacks, by the capture that would record them."""
     from flaxattn.measures.compare_heads import ALIKE, MEASURES
 
-    if changes[0].divergence == changes[0].divergence:
+    if any(change.divergence == change.divergence for change in changes):
         return {}
     known = {name for change in changes for name in change.changes}
     return {"Capture(weights=True)": [n for n in (*ALIKE, *MEASURES) if n not in known]}
+
+
+def _nonfinite(changes: "Sequence[HeadChange]", texts: int) -> list[dict[str, Any]]:
+    """Heads whose attention is NaN or infinite on some texts, and on how many."""
+    return [
+        {
+            "side": change.side,
+            "layer": change.layer,
+            "head": change.head,
+            "texts": texts - change.texts,
+        }
+        for change in sorted(changes, key=lambda c: (c.side, c.layer, c.head))
+        if change.texts < texts
+    ]
 
 
 def _tell(
@@ -272,6 +299,8 @@ def _tell(
             f"divergence {change.divergence:.4f} ± {change.divergence_error:.4f}, "
             f"cosine {change.cosine:.3f}: "
         )
+        if change.divergence != change.divergence:
+            alike = "attention is NaN or infinite: "
         alike = "" if refused else alike
         typer.echo(f"{change.side} {change.layer}.{change.head}  {alike}{what}")
     for line in roles:

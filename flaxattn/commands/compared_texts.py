@@ -51,6 +51,8 @@ def of_models(
     limit: int | None,
     truncate: bool,
     on_error: str,
+    *,
+    allow_nonfinite: bool = False,
 ) -> ComparedTraces:
     """Two models on the same texts.
 
@@ -61,6 +63,7 @@ def of_models(
         limit: Most texts.
         truncate: Whether texts over the models' limit are cut.
         on_error: What becomes of rows that cannot be used.
+        allow_nonfinite: Whether weights that are NaN leave cells blank.
 
     Raises:
         InputError: If a text cannot be used, or targets are missing.
@@ -76,7 +79,8 @@ def of_models(
 
     def traces() -> Pairs:
         windows = list(groups_of(plain_texts(corpus.texts, pairs), _WINDOW))
-        options = Options(capture=Capture(weights=True), truncate=truncate)
+        weights = Capture(weights=True)
+        options = Options(capture=weights, truncate=truncate, allow_nonfinite=allow_nonfinite)
         streams = [extract_shards([model], windows, options) for model in models]
         for (ours,), (theirs,) in zip(*streams, strict=True):
             yield from zip(ours.traces, theirs.traces, strict=True)
@@ -84,7 +88,9 @@ def of_models(
     def some(numbers: Sequence[int]) -> Pairs:
         chosen = [corpus.texts[n] for n in numbers]
         second = None if pairs is None else [pairs[n] for n in numbers]
-        streams: list[Any] = [traces_of(m, chosen, second, truncate) for m in models]
+        streams: list[Any] = [
+            traces_of(m, chosen, second, truncate, allow_nonfinite=allow_nonfinite) for m in models
+        ]
         return zip(*streams, strict=True)
 
     def text(number: int) -> Text:

@@ -21,6 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from flaxattn.commands.head_request import (
+    AllowNonfinite,
     BatchTokens,
     Limit,
     OnError,
@@ -113,6 +114,7 @@ def extract(
     max_texts: Limit = None,
     seed: Annotated[int, typer.Option(help="Random seed for generated targets.")] = 0,
     batch_tokens: BatchTokens = None,
+    allow_nonfinite: AllowNonfinite = False,
     workers: _Workers = 0,
     shard: Annotated[
         str | None,
@@ -167,6 +169,7 @@ def extract(
             shard_texts=shard_texts,
             batch_tokens=batch_tokens,
             workers=workers,
+            allow_nonfinite=allow_nonfinite,
         )
     _tell(report, dry_run, as_json)
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from flaxattn.commands.head_corpus import read_inputs
 from flaxattn.commands.head_request import Request
+from flaxattn.commands.report_files import without_nan
 
 if TYPE_CHECKING:
     from flaxattn.measures.head_pairs import Pairs
@@ -81,6 +82,8 @@ def _pairs(request: Request, texts: int, side: str) -> "Pairs | None":
 
 
 def _told(pairs: "Pairs") -> HeadComparison:
+    if not np.isfinite(pairs.distances).all():
+        return HeadComparison({"lacks": "heads whose attention is NaN or infinite"}, {})
     import matplotlib.pyplot as plt
 
     from flaxattn.measures.head_embedding import head_map
@@ -148,6 +151,6 @@ def _table(columns: dict[str, Any]) -> bytes:
     import pyarrow.parquet as pq
 
     sink = io.BytesIO()
-    table = pa.table({name: np.asarray(values) for name, values in columns.items()})
+    table = pa.table({name: without_nan(np.asarray(values)) for name, values in columns.items()})
     pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
     return sink.getvalue()

@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING, Any
 import typer
 from rich.console import Console
 
-from flaxattn.commands.report_files import json_text, print_files, print_left_out
+from flaxattn.commands.report_files import (
+    json_text,
+    print_files,
+    print_left_out,
+    print_nonfinite,
+)
 from flaxattn.measures.score_terms import ScoreSpec
 
 if TYPE_CHECKING:
@@ -57,6 +62,7 @@ def tell(
         f"{lengths['mean']:.1f} on average"
     )
     print_left_out(said)
+    print_nonfinite(said)
     for request, names in said["refused"].items():
         some = ", ".join(names[:_NAMED]) + (
             f" and {len(names) - _NAMED} more" * (len(names) > _NAMED)

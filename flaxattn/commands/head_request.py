@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _PLAN = "plan.json"
 _RANGE = "20-40"
 # Options that say how texts are read; a store's were read when it was written.
-_OF_TEXTS = ("model", "text_column", "pair_column", "truncate", "batch_tokens")
+_OF_TEXTS = ("model", "text_column", "pair_column", "truncate", "batch_tokens", "allow_nonfinite")
 
 Inputs = Annotated[
     list[str],
@@ -54,6 +54,13 @@ Architecture = Annotated[
 ]
 PairColumn = Annotated[str | None, typer.Option(help="Column or key of the second text.")]
 Truncate = Annotated[bool, typer.Option("--truncate", help="Cut texts over the model's limit.")]
+AllowNonfinite = Annotated[
+    bool,
+    typer.Option(
+        "--allow-nonfinite",
+        help="Go on where a model gives NaN or infinity, and leave those cells blank.",
+    ),
+]
 OnError = Annotated[str, typer.Option(help="Texts that cannot be used: fail, skip or quarantine.")]
 BatchTokens = Annotated[
     int | None, typer.Option(min=1, help="Number of positions in a batch, padding included.")
@@ -94,6 +101,7 @@ class Request:
         sentences: Most texts of the page.
         evidence: Texts kept for each claim and head.
         side: `encoder`, `decoder` or `cross`; None for what the model is known by.
+        allow_nonfinite: Whether NaN and infinity leave cells blank; otherwise they are an error.
     """
 
     inputs: Inputs
@@ -111,6 +119,7 @@ class Request:
     sentences: Sentences = SENTENCES
     evidence: Kept = KEPT
     side: Side = None
+    allow_nonfinite: AllowNonfinite = False
 
     def __post_init__(self) -> None:
         length_range(self.lengths)
@@ -163,7 +172,8 @@ class Request:
         """
         from flaxattn.pipeline.reading_options import ReadingOptions
 
-        seen = {} if watch is None else {"watch": watch}
+        seen: dict[str, Any] = {} if watch is None else {"watch": watch}
+        seen["allow_nonfinite"] = self.allow_nonfinite
         tokens = self.batch_tokens
         return ReadingOptions(
             self.truncate, bad, tokens, limit=self.limit, lengths=self.range, **seen

@@ -11,6 +11,7 @@ import typer
 from flaxattn.commands.head_request import (
     KEPT,
     SENTENCES,
+    AllowNonfinite,
     AsJson,
     BatchTokens,
     Kept,
@@ -118,6 +119,7 @@ def probe(
         typer.Option(help="Random seed of control tasks and of random parameters; default 0."),
     ] = None,
     batch_tokens: BatchTokens = None,
+    allow_nonfinite: AllowNonfinite = False,
     page: WithPage = True,
     sentences: Sentences = SENTENCES,
     evidence: Kept = KEPT,
@@ -155,7 +157,9 @@ def probe(
     if kind not in ("--pronouns", "--coreference"):
         _check_trees((*files[0].paths, *files[1].paths))
     bad = BadRows(on_error, out)
-    asked = ProbeSpec(model, files, out, bad, truncate, batch_tokens, seed or 0, as_json)
+    asked = ProbeSpec(
+        model, files, out, bad, truncate, batch_tokens, seed or 0, as_json, allow_nonfinite
+    )
     if pronouns is not None or coreference:
         from flaxattn.commands.pronoun_report import report_coreference
 

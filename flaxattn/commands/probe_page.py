@@ -49,7 +49,9 @@ def evidence_of(
     if most is not None:
 
         def traces(numbers: Sequence[int]) -> "Iterator[Trace]":
-            return traces_of(model, [texts[n].text for n in numbers], None, asked.truncate)
+            chosen = [texts[n].text for n in numbers]
+            allowed = asked.allow_nonfinite
+            return traces_of(model, chosen, None, asked.truncate, allow_nonfinite=allowed)
 
         values = {one.relation: found.accuracy(one.direction, one.relation) for one in best}
         about = (

@@ -65,6 +65,7 @@ class ProbeSpec:
         batch_tokens: Positions of a batch.
         seed: Of everything that is drawn.
         as_json: Whether a program reads what is printed.
+        allow_nonfinite: Whether NaN and infinity leave cells blank; otherwise they are an error.
     """
 
     model: str
@@ -75,6 +76,7 @@ class ProbeSpec:
     batch_tokens: int | None
     seed: int
     as_json: bool
+    allow_nonfinite: bool = False
 
     def loaded(self) -> "Pretrained":
         """The model."""
@@ -90,7 +92,13 @@ class ProbeSpec:
         """
         from flaxattn.pipeline.reading_options import ReadingOptions
 
-        return ReadingOptions(self.truncate, self.bad, self.batch_tokens, watch)
+        return ReadingOptions(
+            self.truncate,
+            self.bad,
+            self.batch_tokens,
+            watch,
+            allow_nonfinite=self.allow_nonfinite,
+        )
 
     def told_as_json(self, said: Mapping[str, Any]) -> bool:
         """Print a report for a program, if one reads it.

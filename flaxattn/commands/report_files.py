@@ -14,7 +14,10 @@ from rich.console import Console
 from flaxattn import __version__
 from flaxattn.files import sha256_of, written_whole
 
+_NAMED = 6  # heads that are listed where many are broken
+
 if TYPE_CHECKING:
+    import pyarrow as pa
     from matplotlib.figure import Figure
 
 _ORIGIN = ("model", "settings", "data", "seed")
@@ -53,7 +56,7 @@ def write_report(
     facts = {"flaxattn": __version__, **said}
     origin = {key: facts[key] for key in ("flaxattn", *_ORIGIN) if key in facts}
     if isinstance(rows, Mapping):
-        columns = pa.table({column: pa.array(values) for column, values in rows.items()})
+        columns = pa.table({column: without_nan(values) for column, values in rows.items()})
     else:
         columns = pa.Table.from_pylist([finite(row) for row in rows])
     columns = columns.replace_schema_metadata({"flaxattn": json_text(origin)})
@@ -66,6 +69,47 @@ def write_report(
             (folder / file).write_bytes(content)
         (folder / f"{name}.json").write_text(json_text(facts) + "\n", encoding="utf-8")
     return [out / file for file in (f"{name}.json", table, *figures, *(beside or {}))]
+
+
+def without_nan(values: Any) -> "pa.Array[Any]":
+    """A column of a table, in which nan and infinity are null.
+
+    Args:
+        values: Of one type.
+    """
+    import numpy as np
+    import pyarrow as pa
+
+    column = pa.array(values)
+    if not pa.types.is_floating(column.type):
+        return column
+    numbers = column.to_numpy(zero_copy_only=False)
+    return pa.array(numbers, column.type, mask=~np.isfinite(numbers))
+
+
+def cell(value: float, form: str) -> str:
+    """A number in a printed table; blank where it is nan or infinite.
+
+    Args:
+        value: The number.
+        form: Format, such as `.1f`.
+    """
+    return format(value, form) if math.isfinite(value) else ""
+
+
+def print_nonfinite(said: Mapping[str, Any]) -> None:
+    """Print how many heads have blank cells because their attention is NaN or infinite.
+
+    Args:
+        said: The report.
+    """
+    if broken := said.get("nonfinite"):
+        some = ", ".join(f"{row['layer']}.{row['head']}" for row in broken[:_NAMED])
+        more = f" and {len(broken) - _NAMED} more" if len(broken) > _NAMED else ""
+        typer.echo(
+            "attention is NaN or infinite, and texts where it is count for none of the numbers "
+            f"of these heads: {some}{more}"
+        )
 
 
 def json_text(facts: Any) -> str:

@@ -18,6 +18,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from flaxattn.commands.head_request import AllowNonfinite
+
 if TYPE_CHECKING:
     from flaxattn.measures.nearest_tokens import Hit
     from flaxattn.measures.nearest_tokens import Token as Found
@@ -63,6 +65,7 @@ def build(
     batch_tokens: Annotated[
         int | None, typer.Option(min=1, help="Number of positions in a batch, padding included.")
     ] = None,
+    allow_nonfinite: AllowNonfinite = False,
 ) -> None:
     """Build an index with a vector of every token, by head."""
     from flaxattn.commands.head_corpus import read_inputs
@@ -82,6 +85,7 @@ def build(
         text_column=text_column,
         truncate=truncate,
         batch_tokens=batch_tokens,
+        allow_nonfinite=allow_nonfinite,
     )
     bad = BadRows(on_error)
     texts, data = read_inputs(request, bad)

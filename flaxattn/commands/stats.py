@@ -121,6 +121,8 @@ def _figure(tally: "ScoreAccumulator", means: "dict[str, np.ndarray]") -> Any:
 
 
 def _table(tally: "ScoreAccumulator", means: "dict[str, np.ndarray]", labels: list[dict]) -> Table:
+    from flaxattn.commands.report_files import cell
+
     table = Table(title="Where heads look: shares of attention, mean over texts")
     table.add_column("head", justify="right")
     shares = [name for name in (*_SHOWN, *_OTHER_SIDES) if name in means]
@@ -133,8 +135,6 @@ def _table(tally: "ScoreAccumulator", means: "dict[str, np.ndarray]", labels: li
         names.setdefault((label["layer"], label["head"]), []).append(label["label"])
     for i, layer in enumerate(tally.layers):
         for j, head in enumerate(tally.heads):
-            cells = [
-                f"{means[n][i, j]:.0%}" if n in shares else f"{means[n][i, j]:.1f}" for n in shown
-            ]
+            cells = [cell(float(means[n][i, j]), ".0%" if n in shares else ".1f") for n in shown]
             table.add_row(f"{layer}.{head}", *cells, ", ".join(names.get((layer, head), [])))
     return table

@@ -69,6 +69,10 @@ def verify(store: _Store, as_json: _Json = False) -> None:
         verdict = f"{len(found.damage)} damaged" if found.damage else "all are as written"
         shards = f"{found.shards} of {found.shards + len(found.missing)} shards"
         typer.echo(f"{shards}, {found.bytes / 1e6:.1f} MB in {found.files} files: {verdict}")
+        if found.nonfinite:
+            typer.echo(
+                f"{found.nonfinite:,} rows of attention are NaN or infinite, as they were stored"
+            )
     if found.damage:
         raise typer.Exit(_DAMAGED)
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 from rich.console import Console
 
+from flaxattn.commands.head_request import AllowNonfinite
 from flaxattn.commands.option_lists import numbers
 from flaxattn.commands.standard_input import given_text
 from flaxattn.commands.view_weights import (
@@ -118,6 +119,7 @@ def view(
         Path | None, typer.Option(help="Also write a figure to this svg, pdf or png file.")
     ] = None,
     truncate: Annotated[bool, typer.Option(help="Cut text that is too long.")] = False,
+    allow_nonfinite: AllowNonfinite = False,
     serve: Annotated[
         bool,
         typer.Option(
@@ -166,7 +168,8 @@ def view(
     elif kind == "trace":
         traces = with_kinds(_saved(source, example), names)
     else:
-        traces = _read((source, text_b), model, truncate, VIEWS[view].vectors, names)
+        reads = {"truncate": truncate, "allow_nonfinite": allow_nonfinite}
+        traces = _read((source, text_b), model, reads, VIEWS[view].vectors, names)
     for number, trace, beside in traces:
         _write(VIEWS[view], trace, chosen | beside, (out, save_figure), number)
 
@@ -215,7 +218,7 @@ def _check_source(kind: str, *, text_b: Any, example: Any, name: Any, serve: boo
 def _read(
     texts: tuple[str, str | None],
     model: str,
-    truncate: bool,
+    reads: dict[str, bool],
     vectors: bool,
     kinds: Sequence[str],
 ) -> Iterator[tuple[int | None, "Trace", dict[str, Any]]]:
@@ -230,14 +233,14 @@ def _read(
         loaded = from_pretrained(model)
     with console.status("reading the text"):
         text, text_b = given_text(texts[0]), texts[1]
-        trace = loaded.trace(text, text_b, truncate=truncate, capture=asked)
+        trace = loaded.trace(text, text_b, capture=asked, **reads)
     for cut in trace.truncated:
         if cut:
             typer.echo(f"cut {cut} tokens to fit the model's limit")
     beside = {}
     if kinds:
         with console.status(f"computing {', '.join(kinds)}"):
-            beside = of_model(loaded, trace, kinds, truncate=truncate)
+            beside = of_model(loaded, trace, kinds, **reads)
     if not vectors:
         trace = without_vectors(trace)
     yield None, trace, beside

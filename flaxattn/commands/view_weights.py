@@ -39,14 +39,14 @@ def wanted_kinds(asked: str | None, source: str) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def of_model(model: Any, trace: "Trace", names: Sequence[str], *, truncate: bool) -> dict[str, Any]:
+def of_model(model: Any, trace: "Trace", names: Sequence[str], **reads: Any) -> dict[str, Any]:
     """Return the arguments of `flaxattn.head_view` that show them.
 
     Args:
         model: That made the trace.
         trace: Of one text or pair, with weights and values.
         names: As `wanted_kinds` returns them.
-        truncate: Whether a text that is too long is cut.
+        **reads: `truncate` and `allow_nonfinite`, as for `fa.head_task`.
     """
     from flaxattn.pretrained.output_projections import output_projections
 
@@ -56,7 +56,7 @@ def of_model(model: Any, trace: "Trace", names: Sequence[str], *, truncate: bool
         from flaxattn.attribution.head_losses import head_task
 
         text, *second = trace.texts[0]
-        found["effects"] = ablate(head_task(model, [text], second or None, truncate=truncate))
+        found["effects"] = ablate(head_task(model, [text], second or None, **reads))
         found["state"] = {**found.get("state", {}), "measure": _ABLATION}
     return found
 

@@ -29,6 +29,7 @@ from flaxattn.kernels.contract import Capture
 from flaxattn.pipeline.batch_loop import each_batch
 from flaxattn.pipeline.batches import Batch, planned, stacked
 from flaxattn.pipeline.extraction import room_for
+from flaxattn.pipeline.finite_batches import check_vectors
 from flaxattn.pipeline.hidden_states import fetched, states_of
 from flaxattn.pipeline.reading_options import DEFAULTS, ReadingOptions
 from flaxattn.pipeline.tokenize_texts import TOGETHER, groups_of, tokenize_each
@@ -123,7 +124,7 @@ def build_head_index(
     wanted = Wanted(wanted.kind, tuple(sorted(set(wanted.layers))))
     _check(model, wanted, Path(out))
     bad = reading.problems
-    engine = _VectorEngine(model, wanted, reading.batch_tokens)
+    engine = _VectorEngine(model, wanted, reading)
     texts = itertools.islice(texts, reading.limit)
     count, annotated = 0, False
     with written_whole(out, INDEX) as folder:
@@ -214,11 +215,12 @@ def observed(
 class _VectorEngine:
     """A model, and what is done with the texts of a shard."""
 
-    def __init__(self, model: Pretrained, wanted: Wanted, batch_tokens: int | None) -> None:
+    def __init__(self, model: Pretrained, wanted: Wanted, reading: ReadingOptions) -> None:
         self._model, self._wanted = model, wanted
+        self._allow_nonfinite = reading.allow_nonfinite
         hidden = wanted.kind == "hidden"
         self._module = model.module.clone(capture=wanted.capture, keep_hidden=hidden)
-        room = room_for([model], wanted.capture, 1, batch_tokens)
+        room = room_for([model], wanted.capture, 1, reading.batch_tokens)
         self._room = room._replace(packs=False)
         self._widths: tuple[int, ...] = ()  # those of the first shard serve all
         self.heads = tuple(range(model.counts()[1]))
@@ -240,9 +242,16 @@ class _VectorEngine:
             for place in batch.places:
                 plain = np.flatnonzero(~window[place.text].special)
                 vectors[place.text] = found[:, place.row][:, :, plain]
+                if not self._allow_nonfinite:
+                    self._check(vectors[place.text], window[place.text].text)
                 strongest[place.text] = keys[:, place.row][:, :, plain]
         texts, tokens = _tables(window)
         return Contents(texts, tokens, np.concatenate(vectors, 2), np.concatenate(strongest, 2))
+
+    def _check(self, vectors: np.ndarray, text: Text) -> None:
+        what = "hidden states" if self._wanted.kind == "hidden" else "head outputs"
+        for layer, states in zip(self._wanted.layers, vectors, strict=True):
+            check_vectors(self._model, states, text, f"{what} of layer {layer}")
 
 
 def _tables(window: Sequence[TokenizedText]) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:

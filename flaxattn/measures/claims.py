@@ -107,6 +107,8 @@ def measure_claims(
         known = np.where(there, moments.mean, -np.inf)
         for told, at in zip(_RANKS, np.argsort(-known, axis=None, kind="stable"), strict=False):
             i, j = (int(n) for n in np.unravel_index(at, known.shape))
+            if not there[i, j]:
+                break  # the rest is known of no text
             where = tally.layers[i], tally.heads[j]
             texts = evidence.of(column, i, j)
             claims.append(Claim(column.name, *where, float(known[i, j]), told, side, texts))

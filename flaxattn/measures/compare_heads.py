@@ -166,8 +166,8 @@ class Comparison:
                 (layer, float(divergence), float(cosine))
                 for layer, divergence, cosine in zip(
                     layers,
-                    self._found[side, "divergence"].mean.mean(1),
-                    self._found[side, "cosine"].mean.mean(1),
+                    self._mean(side, "divergence").mean(1),
+                    self._mean(side, "cosine").mean(1),
                     strict=True,
                 )
             ]
@@ -215,13 +215,18 @@ class Comparison:
     ) -> Values:
         self._same_heads(side, (one.layers, one.heads))
         self._same_heads(side, (other.layers, other.heads))
-        maps = [layer_weights(seen, seen.layers).astype(np.float64) for seen in (one, other)]
+        maps = [layer_weights(seen, seen.layers, allow_nan=True) for seen in (one, other)]
+        maps = [weights.astype(np.float64) for weights in maps]
+        broken = np.isnan(maps[0] + maps[1]).any((-2, -1))
         maps = [_shares(weights) for weights in maps]
         before, after = (_measured(side, weights, text) for weights in maps)
         flat = (each.reshape(*each.shape[:2], -1) for each in maps)
         found = {"divergence": jensen_shannon(*maps).mean(-1), "cosine": cosine(*flat)}
         found |= {name: after[name] - before[name] for name in before}
-        return {(side, name): value for name, value in found.items()}
+        return {
+            (side, name): np.where(broken, np.nan, value) if broken.any() else value
+            for name, value in found.items()
+        }
 
     def _of_statistics(
         self, side: str, one: AttentionRecord, other: AttentionRecord, names: list[str]
@@ -266,7 +271,7 @@ class Comparison:
             layer=layers[place[0]],
             head=heads[place[1]],
             divergence=float(alike[0]),
-            divergence_error=float(np.sqrt(spread / count)),
+            divergence_error=float(np.sqrt(spread / max(count, 1))),
             cosine=float(alike[1]),
             changes={name: float(self._mean(side, name)[place]) for name in names},
             p=corrected,
@@ -275,10 +280,10 @@ class Comparison:
         )
 
 
-def _rank(change: HeadChange) -> tuple[float, float]:
-    """The most different first; of statistics alone the surest first."""
+def _rank(change: HeadChange) -> tuple[bool, float, float]:
+    """The most different first, unknown ones last; of statistics alone the surest first."""
     surest = min((p for p in change.p.values() if not np.isnan(p)), default=1.0)
-    return -np.nan_to_num(change.divergence), surest
+    return bool(np.isnan(change.divergence)), -np.nan_to_num(change.divergence), surest
 
 
 def _told(one: AttentionRecord, other: AttentionRecord) -> list[str]:

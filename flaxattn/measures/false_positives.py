@@ -58,26 +58,34 @@ def false_positives(
         return {}
     facts = {"texts": len(reads), "alpha": test.alpha, "correction": test.correction}
     before = untrained(model, asked.seed)
-    traces = _traces(before, reads, reading.truncate)
+    traces = _traces(before, reads, reading)
     layouts = [read.layout for read in reads]
     roles = find_roles(ScoreAccumulator.of(scores_of(traces, asked, layouts, side)), asked, test)
     found = {name: int(role.found.sum()) for name, role in roles.roles.items()}
     facts["untrained"] = {"tests": roles.tests, "found": sum(found.values()), "by_role": found}
     facts["other_trees"] = None
     if asked.annotated and side != "cross" and drawings:
-        weights = [_weights(trace, side) for trace in _traces(model, reads, reading.truncate)]
+        weights = [_weights(trace, side) for trace in _traces(model, reads, reading)]
         pairs = list(zip(weights, layouts, strict=True))
         chance = found_by_chance(pairs, asked, test, drawings, causal=side == "decoder")
         facts["other_trees"] = dataclasses.asdict(chance)
     return facts
 
 
-def _traces(model: Pretrained, reads: Sequence[LabelledText], truncate: bool) -> list[Trace]:
+def _traces(
+    model: Pretrained, reads: Sequence[LabelledText], reading: ReadingOptions
+) -> list[Trace]:
     texts = [read.text.text for read in reads]
     seconds = [read.text.text_b for read in reads if read.text.text_b is not None]
-    return extract(model, texts, seconds or None, truncate=truncate)
+    return extract(
+        model,
+        texts,
+        seconds or None,
+        truncate=reading.truncate,
+        allow_nonfinite=reading.allow_nonfinite,
+    )
 
 
 def _weights(trace: Trace, side: str) -> np.ndarray:
     seen = side_of(trace, side)
-    return layer_weights(seen, seen.layers)
+    return layer_weights(seen, seen.layers, allow_nan=True)

@@ -15,12 +15,13 @@ from jaxtyping import Array, Float
 
 from flaxattn.corpus.texts import Text
 from flaxattn.kernels.contract import Capture
-from flaxattn.measures.head_pairs import BEGINNING, Pairs, beginning, pair_divergences
+from flaxattn.measures.head_pairs import BEGINNING, Pairs, beginning, blank_pairs, pair_divergences
 from flaxattn.measures.head_scores import default_side, extents
 from flaxattn.pipeline.batch_loop import each_batch
 from flaxattn.pipeline.batches import Batch, planned, stacked
 from flaxattn.pipeline.device_step import Begun, DeviceStep
 from flaxattn.pipeline.extraction import room_for
+from flaxattn.pipeline.finite_batches import check_attention
 from flaxattn.pipeline.generated_targets import with_targets
 from flaxattn.pipeline.labelled_texts import windows
 from flaxattn.pipeline.reading_options import DEFAULTS, ReadingOptions
@@ -107,11 +108,15 @@ def head_pairs(
         batches = planned([row.lengths for row in rows], model.limit, room)
         for batch, outputs in each_batch(batches, begin, step.end):
             for part in outputs:
+                if not reading.allow_nonfinite:
+                    check_attention([model], part, batch, [read.text for read in window])
                 record = part.models[0][side]
                 pairs = Pairs(record.layers, record.heads) if pairs is None else pairs
                 for place, row in zip(batch.places[part.first :], range(part.rows), strict=False):
                     of_text = {n: np.asarray(a)[:, row] for n, a in record.stats.items()}
-                    pairs.add(*_of_text(of_text, extents(side, rows[place.text].lengths)))
+                    apart, start = _of_text(of_text, extents(side, rows[place.text].lengths))
+                    broken = np.asarray(part.nonfinite[0][side].counts)[:, row].ravel() > 0
+                    pairs.add(blank_pairs(apart, broken), start)
             reading.watch("comparing heads", len(batch.places))
     return pairs
 

@@ -16,7 +16,7 @@ from typing import Self
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from flaxattn.kernels.dense import entropies
 from flaxattn.measures.head_similarity import distances_of
@@ -132,6 +132,18 @@ class Pairs:
         return {name: float(part.mean()) if part.size else None for name, part in kinds.items()}
 
 
+def blank_pairs(
+    divergences: Float[np.ndarray, "1 N N"], broken: Bool[np.ndarray, " N"]
+) -> Float[np.ndarray, "1 N N"]:
+    """Divergences without those of heads whose attention is NaN or infinite.
+
+    Args:
+        divergences: Of one text.
+        broken: Which heads have none.
+    """
+    return np.where(broken[:, None] | broken[None], np.nan, divergences)
+
+
 def beginning(weights: Float[np.ndarray, "N Q K"]) -> Float[np.ndarray, "N P P"]:
     """Weights between the first positions of a text, with nan where it has none.
 
@@ -212,10 +224,11 @@ def pairs_of(traces: Iterable[Trace], side: str = "encoder") -> Pairs | None:
     for trace in traces:
         for one in [trace] if len(trace) == 1 else trace:
             seen = side_of(one, side)
-            weights = layer_weights(seen, seen.layers)
+            weights = layer_weights(seen, seen.layers, allow_nan=True)
             flat = weights.reshape(-1, *weights.shape[2:])
             found = Pairs(seen.layers, seen.heads) if found is None else found
-            found.add(_divergences(flat), beginning(flat)[None])
+            broken = np.isnan(flat).any((-2, -1))
+            found.add(blank_pairs(_divergences(flat), broken), beginning(flat)[None])
     return found
 
 

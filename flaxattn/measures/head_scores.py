@@ -14,7 +14,7 @@ from jax.sharding import Mesh
 from flaxattn.corpus.texts import Text
 from flaxattn.errors import InputError
 from flaxattn.kernels.contract import NOTHING
-from flaxattn.measures.score_sums import NOTES, ScoreSums, blank_labels
+from flaxattn.measures.score_sums import NOTES, ScoreSums, blank_labels, blanked
 from flaxattn.measures.score_terms import ScoreOptions, Terms
 from flaxattn.measures.scores import Scores, gathered
 from flaxattn.measures.side_terms import terms_for
@@ -22,9 +22,10 @@ from flaxattn.pipeline.batch_loop import each_batch
 from flaxattn.pipeline.batches import Batch, planned, stacked
 from flaxattn.pipeline.device_step import Begun, DeviceStep, mesh_of
 from flaxattn.pipeline.extraction import room_for
+from flaxattn.pipeline.finite_batches import check_attention
 from flaxattn.pipeline.generated_targets import with_targets
 from flaxattn.pipeline.labelled_texts import LabelledText, windows, with_rare
-from flaxattn.pipeline.reading_options import DEFAULTS, ReadingOptions, Watch
+from flaxattn.pipeline.reading_options import DEFAULTS, ReadingOptions
 from flaxattn.pipeline.text_sizes import sides as sizes_of
 from flaxattn.pretrained.pretrained_bert import PretrainedBert
 from flaxattn.pretrained.pretrained_model import Pretrained
@@ -102,10 +103,10 @@ def head_scores(
             f"the notebooks are about an encoder by itself; {model.name!r} is read at its {side}\n"
             "leave pande_parity out"
         )
-    scorer = _Scorer(model, asked, side, reading.batch_tokens, mesh_of(mesh, None))
+    scorer = _Scorer(model, asked, side, reading, mesh_of(mesh, None))
     for window in windows(model, texts, reading):
         on_texts([one.text for one in window])
-        yield scorer.scores(window, reading.watch)
+        yield scorer.scores(window)
 
 
 class _Scorer:
@@ -116,15 +117,16 @@ class _Scorer:
         model: Pretrained,
         asked: ScoreOptions,
         side: str,
-        batch_tokens: int | None,
+        reading: ReadingOptions,
         mesh: Mesh | None,
     ) -> None:
         self._model, self._asked, self._side, self._mesh = model, asked, side, mesh
-        self._batch_tokens, self._alone = batch_tokens, isinstance(model, PretrainedBert)
+        self._reading, self._alone = reading, isinstance(model, PretrainedBert)
+        self._batch_tokens = reading.batch_tokens
         self._sides = [size.name for size in sizes_of(model.config)]
         self._step: tuple[ScoreSums, DeviceStep] | None = None
 
-    def scores(self, window: Sequence[LabelledText], watch: Watch) -> Scores:
+    def scores(self, window: Sequence[LabelledText]) -> Scores:
         """Score some texts, in their order."""
         model, side = self._model, self._side
         layouts = with_rare([read.layout for read in window])
@@ -158,13 +160,16 @@ class _Scorer:
 
         for batch, outputs in each_batch(batches, begin, step.end):
             for part in outputs:
-                record = part.models[0][side]
+                if not self._reading.allow_nonfinite:
+                    check_attention([model], part, batch, [read.text for read in window])
+                record, broken = part.models[0][side], np.asarray(part.nonfinite[0][side].counts)
                 numbers = record.layers, record.heads
                 stats = {name: np.asarray(array) for name, array in record.stats.items()}
                 for place, row in zip(batch.places[part.first :], range(part.rows), strict=False):
                     of_text = {name: array[:, row] for name, array in stats.items()}
-                    found[place.text] = sums.unpacked(of_text, terms[place.text])
-            watch("scoring heads", len(batch.places))
+                    values = sums.unpacked(of_text, terms[place.text])
+                    found[place.text] = blanked(values, broken[:, row] > 0)
+            self._reading.watch("scoring heads", len(batch.places))
         return gathered(*numbers, list(zip(terms, found, strict=True)), side)
 
     def _steps(self, sums: ScoreSums) -> tuple[ScoreSums, DeviceStep]:

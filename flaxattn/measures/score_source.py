@@ -89,7 +89,10 @@ def model_source(
     def traces(subjects: Sequence[Text], numbers: Sequence[int]) -> Iterator[Trace]:
         del numbers
         pairs = [s.text_b for s in subjects if s.text_b is not None]
-        return traces_of(model, [s.text for s in subjects], pairs or None, reading.truncate)
+        texts = [s.text for s in subjects]
+        return traces_of(
+            model, texts, pairs or None, reading.truncate, allow_nonfinite=reading.allow_nonfinite
+        )
 
     return ScoreSource(parts(), {"model": model.name, "side": side}, traces, model=model)
 
@@ -128,7 +131,12 @@ def trace_source(
 
 
 def traces_of(
-    model: Pretrained, texts: Sequence[str], second: Sequence[str] | None, truncate: bool
+    model: Pretrained,
+    texts: Sequence[str],
+    second: Sequence[str] | None,
+    truncate: bool,
+    *,
+    allow_nonfinite: bool = False,
 ) -> Iterator[Trace]:
     """Trace the weights of a few texts, some at a time, in their order.
 
@@ -137,11 +145,13 @@ def traces_of(
         texts: The texts.
         second: The second one of each.
         truncate: Whether texts over the model's limit are cut.
+        allow_nonfinite: Whether weights that are NaN are kept; otherwise they are an error.
     """
     groups = _small(texts, second)
     every = plain_texts(texts, second)
     shards = [every[i:j] for i, j in groups]
-    options = Options(capture=Capture(weights=True), truncate=truncate)
+    weights = Capture(weights=True)
+    options = Options(capture=weights, truncate=truncate, allow_nonfinite=allow_nonfinite)
     for (found,) in extract_shards([model], shards, options):
         yield from found.traces
 

@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from flaxattn.kernels import dense
 from flaxattn.kernels.contract import Capture, Labels
@@ -217,6 +217,18 @@ class ScoreSums:
         return found
 
 
+def blanked(values: _Numbers, broken: Bool[np.ndarray, "*heads"]) -> _Numbers:
+    """Scores of a text without those of heads whose attention is NaN or infinite there.
+
+    Args:
+        values: Of all heads.
+        broken: Which heads have none.
+    """
+    if not broken.any():
+        return values
+    return {column: np.where(broken, np.nan, array) for column, array in values.items()}
+
+
 def dense_values(weights: Float[np.ndarray, "*heads Q K"], terms: Terms) -> _Numbers:
     """Every number of every head on one text, from dense weights.
 
@@ -230,7 +242,8 @@ def dense_values(weights: Float[np.ndarray, "*heads Q K"], terms: Terms) -> _Num
     sums = ScoreSums.of([terms])
     pairs = np.array([*terms.places], int).reshape(-1, 2)
     labels = terms.labels.labels._replace(pairs=_as_labels(pairs))
-    return _of_statistics(sums, dense.statistics(weights, sums.capture.stats, labels), terms)
+    values = _of_statistics(sums, dense.statistics(weights, sums.capture.stats, labels), terms)
+    return blanked(values, ~np.isfinite(weights).all((-2, -1)))
 
 
 def recorded_values(stats: Mapping[str, np.ndarray], capture: Capture, terms: Terms) -> _Numbers:
@@ -253,7 +266,10 @@ def recorded_values(stats: Mapping[str, np.ndarray], capture: Capture, terms: Te
         pairs={},
         hits=terms.hits if STRONGEST in held else {},
     )
-    return _of_statistics(ScoreSums.of([terms]), held, terms)
+    values = _of_statistics(ScoreSums.of([terms]), held, terms)
+    floats = (a for a in stats.values() if np.issubdtype(np.asarray(a).dtype, np.floating))
+    broken = [np.isnan(a).reshape(*a.shape[:2], -1).any(-1) for a in map(np.asarray, floats)]
+    return blanked(values, np.logical_or.reduce(broken)) if broken else values
 
 
 def capture_hints(terms: Terms) -> dict[ScoreSpec, str]:

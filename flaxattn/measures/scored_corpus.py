@@ -84,6 +84,10 @@ def collect(
         "texts": count,
         "lengths": _lengths(tally.lengths),
         "left_out": dict(sorted(bad.counts.items())) if bad is not None else {},
+        "nonfinite": [
+            {"layer": tally.layers[i], "head": tally.heads[j], "texts": int(tally.broken[i, j])}
+            for i, j in np.argwhere(tally.broken).tolist()
+        ],
     }
     return ScoredCorpus(
         tally,

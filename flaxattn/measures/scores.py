@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Self
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from flaxattn.errors import InputError
 from flaxattn.measures.score_sums import dense_values
@@ -38,6 +38,8 @@ class Scores:
         counts: Related pairs of words of each text, by syntactic role.
         offsets: How often related words are so many words apart, by syntactic role.
         side: `encoder`, `decoder` or `cross`.
+        broken: Whether the attention of a head is NaN or infinite on a text, which then has no
+            score of it; None where no attention is.
     """
 
     layers: tuple[int, ...]
@@ -48,6 +50,7 @@ class Scores:
     counts: Mapping[str, Int[np.ndarray, " T"]]
     offsets: Mapping[str, Counter[int]]
     side: str = "encoder"
+    broken: Bool[np.ndarray, "T L H"] | None = None
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -81,7 +84,16 @@ class Scores:
             },
             offsets,
             parts[0].side,
+            None
+            if all(part.broken is None for part in parts)
+            else np.concatenate([part.broken_heads for part in parts]),
         )
+
+    @property
+    def broken_heads(self) -> Bool[np.ndarray, "T L H"]:
+        """`broken`, in any case."""
+        shape = len(self), len(self.layers), len(self.heads)
+        return np.zeros(shape, bool) if self.broken is None else self.broken
 
     def __getitem__(self, chosen: np.ndarray | slice) -> "Scores":
         """Some of the texts; offsets stay those of all."""
@@ -91,6 +103,7 @@ class Scores:
             lengths=self.lengths[chosen],
             ceilings={role: values[chosen] for role, values in self.ceilings.items()},
             counts={role: values[chosen] for role, values in self.counts.items()},
+            broken=None if self.broken is None else self.broken[chosen],
         )
 
 
@@ -135,7 +148,18 @@ def gathered(
         score, control = (values.get(ScoreSpec(kind, role)) for kind in ("score", "control"))
         if score is not None and control is not None:
             values[ScoreSpec("beyond", role)] = score - control
-    return Scores(layers, heads, values, lengths, ceilings, counts, offsets, side)
+    broken = np.array([_broken(numbers, len(layers), len(heads)) for _, numbers in found])
+    some = broken if broken.any() else None
+    return Scores(layers, heads, values, lengths, ceilings, counts, offsets, side, some)
+
+
+def _broken(
+    numbers: Mapping[ScoreSpec, Float[np.ndarray, "L H"]], layers: int, heads: int
+) -> Bool[np.ndarray, "L H"]:
+    """Heads without any of the scores that a text has."""
+    if not numbers:
+        return np.zeros((layers, heads), bool)
+    return np.logical_and.reduce([np.isnan(values) for values in numbers.values()])
 
 
 def scores_of(
@@ -167,7 +191,7 @@ def scores_of(
             layout = labels_of(one) if given is None else next(given)
             alone = one.decoder is None and one.cross is None
             terms = terms_for(one, layout, side, asked, alone=alone)
-            found.append((terms, dense_values(layer_weights(seen, layers), terms)))
+            found.append((terms, dense_values(layer_weights(seen, layers, allow_nan=True), terms)))
     if not found:
         raise InputError("There is no text to score heads on.\nGive at least one.")
     return gathered(layers, heads, found, side)
@@ -207,10 +231,12 @@ class ScoreAccumulator:
         hits: Related words that are strongest keys, `[L, H]`, and how many there are, by role.
         offsets: How often related words are so many words apart, by role.
         side: `encoder`, `decoder` or `cross`.
+        broken: Number of texts on which the attention of each head is NaN or infinite, `[L, H]`.
     """
 
     def __init__(self) -> None:
         self.side = "encoder"
+        self.broken = np.zeros((0, 0), int)
         self.layers: tuple[int, ...] = ()
         self.heads: tuple[int, ...] = ()
         self.moments: dict[ScoreSpec, Moments] = {}
@@ -239,14 +265,15 @@ class ScoreAccumulator:
         """
         one = type(self)()
         one.layers, one.heads, one.lengths = scores.layers, scores.heads, scores.lengths
-        one.side = scores.side
+        one.side, one.broken = scores.side, scores.broken_heads.sum(0)
         one.moments = {column: moments_of(values) for column, values in scores.values.items()}
         one.ceilings = dict(scores.ceilings)
         one.offsets = {role: Counter(offsets) for role, offsets in scores.offsets.items()}
         for role, counts in scores.counts.items():
             if ScoreSpec("hit", role) not in scores.values:
                 continue  # statistics without the strongest keys
-            shares = np.nan_to_num(scores.values[ScoreSpec("hit", role)].astype(np.float64))
+            shares = scores.values[ScoreSpec("hit", role)].astype(np.float64)
+            shares[counts == 0] = 0  # texts without such words, not heads without a number
             one.hits[role] = np.tensordot(counts.astype(np.float64), shares, 1), int(counts.sum())
         self.merge(one)
 
@@ -258,6 +285,7 @@ class ScoreAccumulator:
         """
         self.layers, self.heads = other.layers or self.layers, other.heads or self.heads
         self.side = other.side if other.layers else self.side
+        self.broken = self.broken + other.broken if self.broken.size else other.broken
         for column, moments in other.moments.items():
             before = self.moments.get(column)
             self.moments[column] = moments if before is None else merged(before, moments)
@@ -276,13 +304,16 @@ def moments_of(values: Float[np.ndarray, "T *shape"]) -> Moments:
 
     Args:
         values: Of T texts.
+
+    Returns:
+        Means are nan where no text has a value.
     """
     there = ~np.isnan(values)
     count = there.sum(0)
     known = np.where(there, values, 0).astype(np.float64)
     mean = known.sum(0) / np.maximum(count, 1)
     m2 = np.where(there, known - mean[None], 0) ** 2
-    return Moments(count, mean, m2.sum(0))
+    return Moments(count, np.where(count > 0, mean, np.nan), m2.sum(0))
 
 
 def intervals(

@@ -238,7 +238,7 @@ def _values(record: AttentionRecord, capture: Any, terms: Terms) -> Mapping[Scor
     """Numbers of a text, from its maps if there are any."""
     if record.weights is not None:
         record.require_whole("A score of a head")
-        return dense_values(layer_weights(record, record.layers), terms)
+        return dense_values(layer_weights(record, record.layers, allow_nan=True), terms)
     stats = {name: np.asarray(array)[:, 0] for name, array in record.stats.items()}
     return recorded_values(stats, capture, terms)
 

@@ -68,6 +68,7 @@ class BertConfig(HFConfig):
     def __post_init__(self) -> None:
         self.check_sizes(_SIZES)
         self.check_heads("hidden_size", "num_attention_heads")
+        self.check_floats()
         check_pruned(self.pruned_heads, self.num_hidden_layers, self.num_attention_heads)
 
     @property

@@ -3,6 +3,8 @@
 """Configurations as Hugging Face's `config.json`: what all families read, write and check alike."""
 
 import dataclasses
+import math
+import numbers
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
@@ -71,6 +73,42 @@ class HFConfig:
         if "labels" in vars(self) and not vars(self)["labels"]:
             raise CheckpointError("labels is empty.\nName at least one class; the default has two.")
 
+    def check_floats(self) -> None:
+        """Check that rates, epsilons and standard deviations are finite and in their range.
+
+        Raises:
+            CheckpointError: One is not, which would make every number of the model NaN.
+        """
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if field.type not in (float, float | None) or (
+                field.type is not float and value is None
+            ):
+                continue
+            known = isinstance(value, numbers.Real) and not isinstance(value, bool)
+            if not known or not math.isfinite(value) or not _in_range(field.name, float(value)):
+                raise CheckpointError(
+                    f"{field.name} is {value!r}, expected {_range_of(field.name)}.\n"
+                    "Compare config.json with the original."
+                )
+
+    def check_ids(self, names: Sequence[str], size: int) -> None:
+        """Check that ids that a model reads are in its embedding table.
+
+        Args:
+            names: Of fields.
+            size: Number of rows of the table.
+
+        Raises:
+            CheckpointError: One is not.
+        """
+        for name in names:
+            if not 0 <= getattr(self, name) < size:
+                raise CheckpointError(
+                    f"{name} is {getattr(self, name)}, the embedding table has ids 0 to "
+                    f"{size - 1}.\nCompare config.json with the original."
+                )
+
     def check_heads(self, width: str, heads: str) -> None:
         """Check that the width of a model divides by its number of heads.
 
@@ -127,6 +165,19 @@ def shown(value: Any) -> str:
     """A value in a message, whatever its length."""
     text = repr(value) if not isinstance(value, int) or value.bit_length() < 1000 else "a huge one"
     return text if len(text) <= 60 else f"{text[:59]}…"
+
+
+def _range_of(name: str) -> str:
+    """Range of a field that is a float, in words."""
+    if "drop" in name:
+        return "a number from 0 to below 1"
+    return "a number above 0" if "eps" in name else "a number from 0"
+
+
+def _in_range(name: str, value: float) -> bool:
+    if "drop" in name:
+        return 0 <= value < 1
+    return value > 0 if "eps" in name else value >= 0
 
 
 def check_supported(kind: str, settings: Mapping[str, Any], supported: Mapping[str, Any]) -> None:

@@ -70,6 +70,7 @@ class GPT2Config(HFConfig):
     def __post_init__(self) -> None:
         self.check_sizes(("vocab_size", "n_positions", "n_embd", "n_layer", "n_head", "inner_size"))
         self.check_heads("n_embd", "n_head")
+        self.check_floats()
         check_pruned(self.pruned_heads, self.n_layer, self.n_head)
 
     @property

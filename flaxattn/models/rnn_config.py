@@ -64,6 +64,8 @@ class RnnConfig(HFConfig):
 
     def __post_init__(self) -> None:
         self.check_sizes(_SIZES)
+        self.check_floats()
+        self.check_ids(("decoder_start_token_id",), self.target_size)
 
     @property
     def target_size(self) -> int:

@@ -115,6 +115,8 @@ class Seq2SeqConfig(HFConfig):
                 "both sides share one embedding.\n"
                 "Set share_encoder_decoder_embeddings to false, or make the sizes equal."
             )
+        self.check_floats()
+        self.check_ids(("decoder_start_token_id",), self.target_size)
 
     @property
     def target_size(self) -> int:

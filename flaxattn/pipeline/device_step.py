@@ -21,10 +21,13 @@ from jax.sharding import PartitionSpec as P
 from flaxattn.errors import InputError, UnavailableError
 from flaxattn.kernels.contract import Capture
 from flaxattn.models.layer_stack import unstacked
+from flaxattn.trace.nonfinite import NonFinite, as_asked, count_nonfinite, with_lse
 from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.trace import Trace
 
 Sides = dict[str, AttentionRecord]
+Recorded = tuple[Sides, dict[str, NonFinite]]
+"""Records by side, and where they hold NaN or infinity."""
 Arguments = Mapping[str, Any]
 """Arrays `[B, …]` by name, or trees of them, such as labels of positions by side."""
 _DATA = "data"
@@ -49,7 +52,7 @@ def see(
     several: bool,
     reduction: Reduction | None = None,
     notes: Mapping[str, jax.Array] | None = None,
-) -> Sides:
+) -> Recorded:
     """Run a module for its attention records; outputs that nobody needs are not computed.
 
     Args:
@@ -61,13 +64,17 @@ def see(
         notes: What it is given beside them.
 
     Returns:
-        Records by side, `[L, B, …]`; of N models `[N, L, B, …]`.
+        Records by side, `[L, B, …]`; of N models `[N, L, B, …]`; and where they are not finite.
     """
+    capture: Capture = vars(module)["capture"]
+    watched = module.clone(capture=with_lse(capture))
 
-    def one(params: Any) -> Sides:
-        state = module.apply({"params": params}, **given, mutable=["intermediates"])[1]
-        sides = Trace.from_variables(state).sides
-        return sides if reduction is None else reduction(sides, notes or {})
+    def one(params: Any) -> Recorded:
+        state = watched.apply({"params": params}, **given, mutable=["intermediates"])[1]
+        whole = Trace.from_variables(state).sides
+        sides = {side: as_asked(record, capture) for side, record in whole.items()}
+        sides = sides if reduction is None else reduction(sides, notes or {})
+        return sides, {side: count_nonfinite(whole[side], side, given) for side in sides}
 
     seen = jax.vmap(one)(params) if several else one(params)
     if jax.sharding.get_abstract_mesh().empty:
@@ -83,11 +90,13 @@ class DeviceOutput(NamedTuple):
         first: The first of these rows.
         rows: How many.
         models: Records by side, NumPy arrays `[L, rows, …]`, of each model.
+        nonfinite: Where they hold NaN or infinity, by side, of each model.
     """
 
     first: int
     rows: int
     models: list[Sides]
+    nonfinite: list[dict[str, NonFinite]]
 
 
 class Begun(NamedTuple):
@@ -99,7 +108,7 @@ class Begun(NamedTuple):
     """
 
     given: Arguments
-    seen: Sides | None
+    seen: Recorded | None
 
 
 class DeviceStep:
@@ -187,7 +196,7 @@ class DeviceStep:
             yield from parts
             first += size
 
-    def _run(self, given: Arguments) -> Sides:
+    def _run(self, given: Arguments) -> Recorded:
         placed = {n: jax.device_put(a, self._sharding(P(_DATA))) for n, a in given.items()}
         with contextlib.nullcontext() if self._mesh is None else jax.set_mesh(self._mesh):
             seen = self._see(self._params, placed)
@@ -196,12 +205,12 @@ class DeviceStep:
                 leaf.copy_to_host_async()
         return seen
 
-    def _see(self, params: Any, placed: Mapping[str, Any]) -> Sides:
+    def _see(self, params: Any, placed: Mapping[str, Any]) -> Recorded:
         given = {n: a for n, a in placed.items() if n not in self._notes}
         notes = {n: a for n, a in placed.items() if n in self._notes}
         return see(self._module, params, given, self._several, self._reduction, notes)
 
-    def _fetched(self, seen: Sides, first: int) -> list[DeviceOutput]:
+    def _fetched(self, seen: Recorded, first: int) -> list[DeviceOutput]:
         """Parts as the devices hold them: on a CPU nothing is copied."""
         axis = 1 + self._several
         found: dict[int, list[np.ndarray]] = {}
@@ -214,8 +223,10 @@ class DeviceStep:
         for start in sorted(found):
             arrays = found[start]
             each = range(len(arrays[0])) if self._several else [...]
-            models = [jax.tree.unflatten(tree, [a[i] for a in arrays]) for i in each]
-            parts.append(DeviceOutput(first + start, arrays[0].shape[axis], models))
+            recorded = [jax.tree.unflatten(tree, [a[i] for a in arrays]) for i in each]
+            models, nonfinite = ([one[part] for one in recorded] for part in (0, 1))
+            rows = arrays[0].shape[axis]
+            parts.append(DeviceOutput(first + start, rows, models, nonfinite))
         return parts
 
     def _sharding(self, spec: P) -> Any:
@@ -249,7 +260,7 @@ class DeviceStep:
         shapes = jax.tree.map(
             lambda a: jax.ShapeDtypeStruct((rows, *a.shape[1:]), a.dtype), dict(given)
         )
-        seen = jax.eval_shape(self._see, self._params, shapes)
+        seen, _ = jax.eval_shape(self._see, self._params, shapes)
         return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(seen))
 
 

@@ -21,6 +21,7 @@ from flaxattn.kernels.contract import NOTHING
 from flaxattn.pipeline.batch_loop import each_batch
 from flaxattn.pipeline.batches import Batch, planned
 from flaxattn.pipeline.extraction import room_for
+from flaxattn.pipeline.finite_batches import check_vectors
 from flaxattn.pipeline.hidden_states import arguments, fetched, last_of, state_number, states_of
 from flaxattn.pipeline.tokenize_texts import TOGETHER, TextError, groups_of, tokenize
 from flaxattn.pretrained.pretrained_bert import PretrainedBert
@@ -40,6 +41,7 @@ def embed(
     *,
     truncate: bool = False,
     batch_tokens: int | None = None,
+    allow_nonfinite: bool = False,
 ) -> Float[np.ndarray, "N E"]:
     """One vector per text, of the hidden states of a model; of the encoder's in a seq2seq model.
 
@@ -65,6 +67,8 @@ def embed(
             zeros stays one.
         truncate: Whether a text over the model's limit is cut; otherwise it is an error.
         batch_tokens: Positions of a batch, padding counted.
+        allow_nonfinite: Whether vectors that hold NaN or infinity are returned; otherwise they are
+            an error.
 
     Returns:
         float32, in the order of the texts. The same text has the same vector in any company, but
@@ -82,7 +86,8 @@ def embed(
     room = room_for([model], NOTHING, 1, batch_tokens)._replace(packs=False)
     found: list[np.ndarray] = []
     for start in range(0, len(texts), _WINDOW):
-        some = groups_of(plain_texts(texts[start : start + _WINDOW], None, start), TOGETHER)
+        numbered = plain_texts(texts[start : start + _WINDOW], None, start)
+        some = groups_of(numbered, TOGETHER)
         rows = [row for group in some for row in tokenize(model, group, truncate)]
         shares = [_shares(row, pooling, start + i) for i, row in enumerate(rows)]
         batches = planned([row.lengths for row in rows], model.limit, room)
@@ -98,6 +103,9 @@ def embed(
         for batch, vectors in each_batch(batches, begin, fetched):
             for place in batch.places:
                 window[place.text] = vectors[place.row]
+                if not allow_nonfinite:
+                    what = f"hidden states of layer {state}"
+                    check_vectors(model, vectors[place.row], numbered[place.text], what)
         found += window
     vectors = np.stack(found).astype(np.float32)
     return unit(vectors) if normalize else vectors

@@ -9,7 +9,8 @@ writes nothing.
 
 import collections
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -21,7 +22,8 @@ from flaxattn.errors import InputError
 from flaxattn.kernels.contract import NOTHING, Capture
 from flaxattn.pipeline.batch_loop import each_batch
 from flaxattn.pipeline.batches import Batch, Room, RowSlot, planned, stacked
-from flaxattn.pipeline.device_step import DeviceStep, Sides, mesh_of
+from flaxattn.pipeline.device_step import DeviceOutput, DeviceStep, Sides, mesh_of
+from flaxattn.pipeline.finite_batches import check_attention, count_broken
 from flaxattn.pipeline.generated_targets import with_targets
 from flaxattn.pipeline.length_buckets import Cost
 from flaxattn.pipeline.online_moments import OnlineMoments
@@ -30,6 +32,7 @@ from flaxattn.pipeline.same_architecture import check_alike
 from flaxattn.pipeline.text_sizes import sides
 from flaxattn.pipeline.tokenize_texts import TOGETHER, TextError, groups_of
 from flaxattn.pretrained import model_inputs as inputs
+from flaxattn.pretrained.nonfinite_error import check_dtype
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.pretrained.readings import TokenizedTexts, joined
 from flaxattn.trace.record import SIDES, AttentionRecord
@@ -50,10 +53,12 @@ class ExtractedTexts(NamedTuple):
     Attributes:
         traces: Of each text by itself, without padding, NumPy arrays inside, in order.
         reductions: Moments over all of them, where they were asked for.
+        nonfinite: Number of rows of attention, over all layers and heads, that are NaN or infinite.
     """
 
     traces: list[Trace]
     reductions: OnlineMoments | None
+    nonfinite: int = 0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -75,6 +80,8 @@ class Options:
         devices: Devices to make such a mesh of; default all of this process.
         workers: Processes that read texts; 0 reads in a thread, which is enough but for fast
             accelerators.
+        allow_nonfinite: Whether attention that is NaN or infinite is kept, and counted; otherwise
+            it is an error.
     """
 
     capture: Capture = _WEIGHTS
@@ -86,6 +93,7 @@ class Options:
     mesh: Mesh | None = None
     devices: Sequence[Any] | None = None
     workers: int = 0
+    allow_nonfinite: bool = False
 
 
 def extract(
@@ -100,6 +108,7 @@ def extract(
     mesh: Mesh | None = None,
     devices: Sequence[Any] | None = None,
     workers: int = 0,
+    allow_nonfinite: bool = False,
     **settings: Any,
 ) -> list[Trace]:
     """Trace many texts, one trace each: as `model.trace`, only faster.
@@ -121,6 +130,8 @@ def extract(
         mesh: Devices with an axis "data" that share every batch.
         devices: Devices to make such a mesh of; default all of this process.
         workers: Processes that read texts; 0 reads in a thread.
+        allow_nonfinite: Whether attention that is NaN or infinite is kept; otherwise it is an
+            error that names layer and text.
         **settings: Of `generate`, where an encoder-decoder writes.
 
     Returns:
@@ -139,6 +150,7 @@ def extract(
         mesh=mesh,
         devices=devices,
         workers=workers,
+        allow_nonfinite=allow_nonfinite,
     )
     _check_sequences(texts, text_b)
     windows = groups_of(plain_texts(texts, text_b), _WINDOW)
@@ -216,6 +228,7 @@ class _Engine:
         check_alike(models)
         model, capture = models[0], options.capture
         inputs.check_capture(capture, *model.counts())
+        check_dtype(capture, options.allow_nonfinite)
         for kind in options.reduce:
             OnlineMoments(kind)
         mapped = "offsets" in options.reduce
@@ -251,7 +264,14 @@ class _Engine:
         kinds = self._options.reduce
         totals = [OnlineMoments(*kinds) if kinds else None for _ in self._models]
         traces: list[list[Trace | None]] = [[None] * len(rows) for _ in self._models]
-        for place, which, seen in self._computed(rows, batches):
+        broken = [0] * len(self._models)
+
+        def check(batch: Batch, part: DeviceOutput) -> None:
+            if not self._options.allow_nonfinite:
+                check_attention(self._models, part, batch, texts)
+            broken[:] = map(operator.add, broken, count_broken(part, batch))
+
+        for place, which, seen in self._computed(rows, batches, check):
             row = rows[place.text]
             trace = joined(row.metadata, seen, row.lengths, place.start)
             trace = dataclasses.replace(trace, model=self._models[which].name)
@@ -260,12 +280,15 @@ class _Engine:
                 total.add(trace)
             traces[which][place.text] = self._kept(trace)
         return [
-            ExtractedTexts([trace for trace in mine if trace is not None], total)
-            for mine, total in zip(traces, totals, strict=True)
+            ExtractedTexts([trace for trace in mine if trace is not None], total, count)
+            for mine, total, count in zip(traces, totals, broken, strict=True)
         ]
 
     def _computed(
-        self, rows: Sequence[TokenizedTexts], batches: Sequence[Batch]
+        self,
+        rows: Sequence[TokenizedTexts],
+        batches: Sequence[Batch],
+        check: Callable[[Batch, DeviceOutput], None],
     ) -> Iterator[tuple[RowSlot, int, Sides]]:
         """Yield the place of each text, the number of a model, and the records of its row."""
         computed = each_batch(
@@ -273,6 +296,7 @@ class _Engine:
         )
         for batch, parts in computed:
             for part in parts:
+                check(batch, part)
                 for place in batch.places:
                     row = place.row - part.first
                     if 0 <= row < part.rows:

@@ -30,6 +30,8 @@ class ReadingOptions:
         limit: Largest number of texts; None for all.
         lengths: Fewest and most positions of texts that count, special tokens included: scores
             compare best on texts of like lengths.
+        allow_nonfinite: Whether attention and hidden states that are NaN or infinite are kept, and
+            scores of them left out; otherwise they are an error that names model, layer and text.
     """
 
     truncate: bool = False
@@ -38,6 +40,7 @@ class ReadingOptions:
     watch: Watch = _ignore
     limit: int | None = None
     lengths: tuple[int, int] | None = None
+    allow_nonfinite: bool = False
 
     @property
     def problems(self) -> BadRows:

@@ -153,3 +153,9 @@ def _check_size(directory: Path, tokenizer: Reader, size: int) -> None:
             f"vocab_size {size}.\n"
             "Its files are not of one model; take them all from the same place."
         )
+    if tokenizer.largest_id >= size:
+        raise CheckpointError(
+            f"{directory}: the tokenizer has the id {tokenizer.largest_id}, the embedding table "
+            f"has ids 0 to {size - 1}.\n"
+            "Its files are not of one model; take them all from the same place."
+        )

@@ -90,6 +90,7 @@ class PretrainedBert(Pretrained):
         *,
         capture: Capture = _WEIGHTS,
         truncate: bool = False,
+        allow_nonfinite: bool = False,
     ) -> Trace:
         """Read a text, a pair of texts, or several, and keep what attention saw.
 
@@ -103,6 +104,8 @@ class PretrainedBert(Pretrained):
             capture: What to keep, of which layers and heads.
             truncate: Whether a text over the model's limit is cut, which the trace then tells in
                 `truncated`; otherwise it is an error.
+            allow_nonfinite: Whether attention that is NaN or infinite is kept; otherwise it is an
+                error.
 
         Returns:
             The trace of B sequences.
@@ -112,7 +115,8 @@ class PretrainedBert(Pretrained):
                 tokenizer, an empty text, or one over the limit.
         """
         inputs.check_capture(capture, *self.counts())
-        return self.seen(self.read(text, text_b, truncate=truncate), capture)
+        reading = self.read(text, text_b, truncate=truncate)
+        return self.seen(reading, capture, allow_nonfinite=allow_nonfinite)
 
     def read(self, text: Any, text_b: Any = None, *, truncate: bool = False) -> TokenizedTexts:
         """Tokenize texts or pairs of them; see `Pretrained.read`."""

@@ -25,6 +25,7 @@ from flaxattn.pretrained import prompts, streaming
 from flaxattn.pretrained.decoding_settings import Decoding
 from flaxattn.pretrained.generation import lengths, so_far, stages, write
 from flaxattn.pretrained.generation_config import settled
+from flaxattn.pretrained.nonfinite_error import check_written
 from flaxattn.pretrained.pretrained_model import Pretrained, run
 from flaxattn.pretrained.readings import TokenizedTexts
 from flaxattn.text.tokenizer import Tokenizer
@@ -136,6 +137,7 @@ class PretrainedGPT2(Pretrained):
         mask, given, prompt, decoding = self._begun(texts, input_ids, attention_mask, settings)
         enough = functools.partial(self._stopped, stops) if stops else None
         written = write(self.module, self.params, given, prompt, decoding, seed, enough)
+        check_written(self.name, self.params, written.scores)
         start = mask.shape[1]
         ids = np.asarray(written.ids)[..., prompt.shape[1] - start :]
         flat = ids.reshape(-1, ids.shape[-1])
@@ -218,6 +220,7 @@ class PretrainedGPT2(Pretrained):
         *,
         capture: Capture = _WEIGHTS,
         truncate: bool = False,
+        allow_nonfinite: bool = False,
     ) -> Trace:
         """Trace attention while reading texts.
 
@@ -227,6 +230,8 @@ class PretrainedGPT2(Pretrained):
             capture: What to keep, of which layers and heads.
             truncate: Whether a text over the model's limit is cut, which the trace then tells in
                 `truncated`; otherwise it is an error.
+            allow_nonfinite: Whether attention that is NaN or infinite is kept; otherwise it is an
+                error.
 
         Returns:
             The trace of B texts; self-attention is its `decoder`.
@@ -235,7 +240,8 @@ class PretrainedGPT2(Pretrained):
             InputError: For an unknown layer or head, a model without tokenizer, an empty text, or
                 one over the limit, or a second text.
         """
-        return self.seen(self.read(text, text_b, truncate=truncate), capture)
+        reading = self.read(text, text_b, truncate=truncate)
+        return self.seen(reading, capture, allow_nonfinite=allow_nonfinite)
 
     def read(self, text: Any, text_b: Any = None, *, truncate: bool = False) -> TokenizedTexts:
         """Tokenize texts; see `Pretrained.read`. There is no second text."""
@@ -325,6 +331,7 @@ class PretrainedGPT2(Pretrained):
         """Yield the generated text after a prompt, whenever a token was added."""
         decode, start = self._reader().decode, prompt.shape[1]
         for now in stages(self.module, self.params, given, prompt, decoding, seed, 1):
+            check_written(self.name, self.params, now.text.scores)
             yield decode(so_far(now, start)[0].tolist())
 
     def _stopped(

@@ -26,9 +26,11 @@ from flaxattn.pretrained import model_directory as weights
 from flaxattn.pretrained import model_inputs as inputs
 from flaxattn.pretrained.checkpoint_match import CheckpointMatch
 from flaxattn.pretrained.model_directory import ModelConfig
+from flaxattn.pretrained.nonfinite_error import check_dtype, first_nonfinite, nonfinite_error
 from flaxattn.pretrained.pruning import Heads, chosen_heads, pruned_config, pruned_parameters
 from flaxattn.pretrained.readings import TokenizedTexts, joined
 from flaxattn.text.token_batch import Reader
+from flaxattn.trace.nonfinite import as_asked, count_nonfinite, with_lse
 from flaxattn.trace.trace import Trace
 
 
@@ -143,24 +145,36 @@ class Pretrained(abc.ABC):
             found[name] = masks_of_heads(inputs.numbers(name, value), *self.masks()[name], name)
         return found
 
-    def seen(self, reading: TokenizedTexts, capture: Capture) -> Trace:
+    def seen(
+        self, reading: TokenizedTexts, capture: Capture, *, allow_nonfinite: bool = False
+    ) -> Trace:
         """Run the model on tokenized texts and trace its attention.
 
         Args:
             reading: From `read`, with targets where the model is an encoder-decoder.
             capture: What to keep.
+            allow_nonfinite: Whether NaN and infinity are kept; otherwise they are an error.
 
         Returns:
             The trace of B texts, padded to the longest of them.
 
         Raises:
-            InputError: For an unknown layer or head, or a window beyond the text.
+            InputError: For an unknown layer or head, a window beyond the text, or attention that
+                is NaN or infinite.
         """
         inputs.check_capture(capture, *self.counts())
         inputs.check_window(capture, min(reading.lengths))
-        module = self.module.clone(capture=capture, keep_hidden=False)
-        state = see(module, self.params, reading.padded(self.limit))
-        return joined(reading.metadata, Trace.from_variables(state).sides, reading.lengths)
+        check_dtype(capture, allow_nonfinite)
+        module = self.module.clone(capture=with_lse(capture), keep_hidden=False)
+        given = reading.padded(self.limit)
+        whole = Trace.from_variables(see(module, self.params, given)).sides
+        if not allow_nonfinite:
+            for side, record in whole.items():  # in the order in which they are computed
+                found = first_nonfinite(_count(record, side, given))
+                if found is not None:
+                    raise nonfinite_error(self.name, self.params, found, side, f"text {found.row}")
+        sides = {side: as_asked(record, capture) for side, record in whole.items()}
+        return joined(reading.metadata, sides, reading.lengths)
 
     def save_pretrained(self, directory: str | Path, dtype: str | None = None) -> None:
         """Write a directory that `from_pretrained` and torch transformers open.
@@ -202,6 +216,9 @@ class Pretrained(abc.ABC):
                 "Call it with input_ids, or put tokenizer.json or vocab.txt into its directory."
             )
         return self.tokenizer
+
+
+_count = functools.partial(jax.jit, static_argnames=("side",))(count_nonfinite)
 
 
 @functools.partial(jax.jit, static_argnames=("module", "record"))

@@ -22,6 +22,7 @@ from flaxattn.pretrained import model_inputs as inputs
 from flaxattn.pretrained.decoding_settings import Decoding
 from flaxattn.pretrained.generation import lengths, shortened, write
 from flaxattn.pretrained.generation_config import settled
+from flaxattn.pretrained.nonfinite_error import check_written
 from flaxattn.pretrained.pretrained_model import Pretrained, run
 from flaxattn.pretrained.readings import TokenizedTexts
 from flaxattn.text.token_batch import Reader
@@ -115,6 +116,7 @@ class PretrainedSeq2Seq(Pretrained):
         scores: bool = False,
         trace: bool = False,
         capture: Capture = _WEIGHTS,
+        allow_nonfinite: bool = False,
         **settings: Any,
     ) -> Any:
         """Write, for every source, the text that the model makes of it.
@@ -133,6 +135,7 @@ class PretrainedSeq2Seq(Pretrained):
             trace: Whether to return a trace too: of the best text of each source, from one pass
                 over the finished texts, which sees what the steps saw.
             capture: What the trace keeps.
+            allow_nonfinite: Whether scores and attention may be NaN; otherwise it is an error.
             **settings: Fields of `flaxattn.pretrained.decoding_settings.Decoding`; what is left out
                 is as the checkpoint's `generation_config.json` says. Where that names no length,
                 about 50 tokens more than the source has are written at most.
@@ -152,6 +155,8 @@ class PretrainedSeq2Seq(Pretrained):
         prompt = self._target(prompt, None, None, source.given)["decoder_input_ids"]
         decoding = self.decoding(source.lengths[0], prompt.shape[1], settings)
         written = write(self.module, self.params, source.given, prompt, decoding, seed)
+        if not allow_nonfinite:
+            check_written(self.name, self.params, written.scores, go_on=trace)
         ids = np.asarray(written.ids)
         flat = shortened(ids.reshape(-1, ids.shape[-1]), prompt.shape[1], decoding)
         told = flat if texts is None else [self._writer().decode(row) for row in flat]
@@ -160,7 +165,7 @@ class PretrainedSeq2Seq(Pretrained):
         if not trace:
             return told
         reading = self._reread(source, ids[:, 0], prompt.shape[1], decoding)
-        return told, self.seen(reading, capture)
+        return told, self.seen(reading, capture, allow_nonfinite=allow_nonfinite)
 
     def with_targets(
         self,
@@ -189,6 +194,7 @@ class PretrainedSeq2Seq(Pretrained):
         *,
         capture: Capture = _WEIGHTS,
         truncate: bool = False,
+        allow_nonfinite: bool = False,
         **settings: Any,
     ) -> Trace:
         """Read sources and their targets, and keep what attention saw.
@@ -198,6 +204,8 @@ class PretrainedSeq2Seq(Pretrained):
             target: The target of each; default what the model writes.
             capture: What to keep, of which layers and heads.
             truncate: Whether a text over the model's limit is cut.
+            allow_nonfinite: Whether attention that is NaN or infinite is kept; otherwise it is an
+                error.
             **settings: As for `generate`, where there is no target.
 
         Returns:
@@ -208,9 +216,10 @@ class PretrainedSeq2Seq(Pretrained):
                 one over the limit.
         """
         if target is None:
-            told = {"trace": True, "capture": capture, **settings}
-            return self.generate(text, truncate=truncate, **told)[1]
-        return self.seen(self.read(text, target, truncate=truncate), capture)
+            told = {"trace": True, "capture": capture, "allow_nonfinite": allow_nonfinite}
+            return self.generate(text, truncate=truncate, **told, **settings)[1]
+        reading = self.read(text, target, truncate=truncate)
+        return self.seen(reading, capture, allow_nonfinite=allow_nonfinite)
 
     def read(self, text: Any, text_b: Any = None, *, truncate: bool = False) -> TokenizedTexts:
         """Tokenize sources, and targets if given; see `Pretrained.read`."""

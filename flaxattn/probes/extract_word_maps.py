@@ -52,7 +52,7 @@ def word_maps(
             f"probes read the attention of encoders; {model.name!r} is none\nname a BERT"
         )
     for read, seen in whole_maps(model, map(annotated_text, sentences), reading):
-        weights = layer_weights(seen, seen.layers)
+        weights = layer_weights(seen, seen.layers, allow_nan=True)
         yield word_maps_of(weights, read.layout, seen.layers, seen.heads)
 
 
@@ -71,7 +71,12 @@ def whole_maps(
     """
     held: collections.deque[list[LabelledText]] = collections.deque()
     maps, tokens = Capture(weights=True), reading.batch_tokens
-    options = Options(capture=maps, truncate=reading.truncate, batch_tokens=tokens)
+    options = Options(
+        capture=maps,
+        truncate=reading.truncate,
+        batch_tokens=tokens,
+        allow_nonfinite=reading.allow_nonfinite,
+    )
     for (shard,) in extract_shards([model], _labelled(model, texts, reading, held), options):
         read = held.popleft()
         for found, trace in zip(read, shard.traces, strict=True):

@@ -22,6 +22,7 @@ from flaxattn.kernels.contract import NOTHING
 from flaxattn.pipeline.batch_loop import each_batch
 from flaxattn.pipeline.batches import Batch, planned
 from flaxattn.pipeline.extraction import room_for
+from flaxattn.pipeline.finite_batches import check_vectors
 from flaxattn.pipeline.hidden_states import arguments, fetched, state_number, states_of
 from flaxattn.pipeline.labelled_texts import LabelledText, label_texts
 from flaxattn.pipeline.reading_options import DEFAULTS, ReadingOptions
@@ -69,6 +70,9 @@ def word_states(
         for number, vectors in enumerate(
             _computed(model, read, kept, chosen, reading.batch_tokens)
         ):
+            for place, layer in enumerate(() if reading.allow_nonfinite else chosen):
+                what = f"hidden states of layer {layer}"
+                check_vectors(model, vectors[place], read[number].text, what)
             yield word_states_of(vectors, read[number].layout, kept[number], chosen)
         reading.watch("reading hidden states", len(read))
 

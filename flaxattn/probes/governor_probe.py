@@ -11,7 +11,7 @@ from collections import Counter
 from typing import NamedTuple, Self
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from flaxattn.errors import InputError
 from flaxattn.probes.head_counts import HeadCounts
@@ -60,10 +60,12 @@ class Dependencies(HeadCounts[WordMaps]):
     Attributes:
         hits: Words for which each head is right, by direction and relation.
         offsets: How often the right word is so many words after the one asked about, likewise.
+        broken: Heads whose attention is NaN in some sentence; False where that is none.
     """
 
     def __init__(self) -> None:
         super().__init__()
+        self.broken: Bool[np.ndarray, "L H"] | bool = False
         self.hits: dict[_Question, Int[np.ndarray, "L H"]] = {}
         self.offsets: dict[_Question, Counter[int]] = {}
 
@@ -79,6 +81,7 @@ class Dependencies(HeadCounts[WordMaps]):
         words = item
         self.of_heads(words.layers, words.heads)
         weights = words.weights.copy()
+        self.broken = self.broken | np.isnan(weights).any((-2, -1))
         places = np.arange(len(words))
         weights[..., places, places] = -1  # no word is its own governor
         named = {TO_GOVERNOR: weights.argmax(-1), FROM_GOVERNOR: weights.argmax(-2)}
@@ -103,6 +106,7 @@ class Dependencies(HeadCounts[WordMaps]):
         if not other.hits:
             return
         self.of_heads(other.layers, other.heads)
+        self.broken = self.broken | other.broken
         for question, hits in other.hits.items():
             self.hits[question] = self.hits.get(question, 0) + hits
             offsets = self.offsets.setdefault(question, Counter())
@@ -115,6 +119,9 @@ class Dependencies(HeadCounts[WordMaps]):
             direction: One of the three of this file.
             relation: Of Universal Dependencies, or `any`.
 
+        Returns:
+            nan for heads whose attention is NaN in some sentence.
+
         Raises:
             InputError: If no sentence has the relation.
         """
@@ -122,7 +129,7 @@ class Dependencies(HeadCounts[WordMaps]):
         if hits is None:
             known = ", ".join(sorted({name for _, name in self.hits})) or "none"
             raise InputError(f"no head was asked about {relation!r} {direction}\nthere are {known}")
-        return hits / self.offsets[direction, relation].total()
+        return np.where(self.broken, np.nan, hits / self.offsets[direction, relation].total())
 
     def best(self, chosen_on: Self | None = None) -> list[Classifier]:
         """The best head for every relation, commonest relations first.
@@ -147,11 +154,11 @@ class Dependencies(HeadCounts[WordMaps]):
         ]
 
         def lift(direction: str) -> float:
-            best = other.accuracy(direction, name).max()
+            best = np.nan_to_num(other.accuracy(direction, name), nan=-1).max()
             return float(best - other.baseline(direction, name, other)[1])
 
         direction = max(directions, key=lift)
-        chosen = other.accuracy(direction, name)
+        chosen = np.nan_to_num(other.accuracy(direction, name), nan=-1)
         layer, head = np.unravel_index(int(chosen.argmax()), chosen.shape)
         offset, baseline = self.baseline(direction, name, other)
         return Classifier(

@@ -8,6 +8,8 @@ Sentences are read, and the model runs over them; what is measured then is in `f
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from flaxattn.corpus.dependency_trees import Trees, each_sentence
 from flaxattn.errors import InputError
 from flaxattn.pipeline.reading_options import DEFAULTS, ReadingOptions
@@ -91,6 +93,11 @@ def head_probe(
         blind = without_training(model, seed)
         again = reading.again
         random = [*word_maps(blind, kinds[0], again)], [*word_maps(blind, kinds[1], again)]
+    if any(np.isnan(words.weights).any() for words in (*others, *texts)):
+        raise InputError(
+            "a parser is fitted to the attention of all heads, and that of some is NaN\n"
+            "probe the heads by themselves: leave train out (on the command line --train)"
+        )
     judged = judge_parsing(others, texts, untrained=random, penalty=penalty, seed=seed)
     found = Dependencies.of(texts)
     return HeadProbe(found, _some(found.best(Dependencies.of(others))), judged)

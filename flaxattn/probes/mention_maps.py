@@ -89,7 +89,7 @@ def document_maps(
 
     for read, seen in whole_maps(model, texts(), dataclasses.replace(reading, truncate=False)):
         cut = waiting.pop(read.text.id)
-        weights = layer_weights(seen, seen.layers)
+        weights = layer_weights(seen, seen.layers, allow_nan=True)
         between = between_words(np.asarray(weights, np.float32), cut.pieces)[1]
         yield DocumentMaps(cut.document, between, seen.layers, seen.heads)
 

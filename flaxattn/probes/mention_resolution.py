@@ -170,7 +170,8 @@ class Coreference(HeadCounts[MentionScores]):
                 self.simple[group, name] = self.simple.get((group, name), 0) + right
             for direction, scores in item.scores.items():
                 top = scores == scores.max(0)
-                share = top[list(item.right)].sum(0) / top.sum(0)
+                tied = np.where(top.any(0), top.sum(0), np.nan)  # none where scores are nan
+                share = top[list(item.right)].sum(0) / tied
                 self.hits[group, direction] = self.hits.get((group, direction), 0) + share
 
     def accuracy(self, direction: str, group: str = "") -> Float[np.ndarray, "L H"]:
@@ -179,6 +180,9 @@ class Coreference(HeadCounts[MentionScores]):
         Args:
             direction: `FROM_MENTION` or `TO_MENTION`.
             group: One of `counts`; default all.
+
+        Returns:
+            nan for heads whose attention is NaN.
         """
         return self.hits[group, direction] / self.counts[group]
 
@@ -217,8 +221,11 @@ class Coreference(HeadCounts[MentionScores]):
                 f"No head can be chosen: none of {self.neither + other.neither} mentions means a "
                 "candidate.\nGive texts in which what they mean is marked."
             )
-        direction = max((FROM_MENTION, TO_MENTION), key=lambda way: other.accuracy(way).max())
-        chosen = other.accuracy(direction)
+        known = {
+            way: np.nan_to_num(other.accuracy(way), nan=-1) for way in (FROM_MENTION, TO_MENTION)
+        }
+        direction = max(known, key=lambda way: known[way].max())
+        chosen = known[direction]
         at = np.unravel_index(int(chosen.argmax()), chosen.shape)
         where = direction, self.layers[at[0]], self.heads[at[1]]
         return [

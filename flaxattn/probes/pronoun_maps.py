@@ -62,7 +62,7 @@ def pronoun_maps(
             reading.problems.report(Problem(one.file, one.line, "", "no-pieces", told))
             continue
         yield pronoun_scores(
-            layer_weights(seen, seen.layers),
+            layer_weights(seen, seen.layers, allow_nan=True),
             pronoun,
             candidates,
             one.right,

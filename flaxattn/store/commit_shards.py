@@ -144,7 +144,8 @@ def _write(
             items = list(zip(texts, shard.traces, strict=True))
             table = None if shard.reductions is None else shard.reductions.table()
             span = work.plan.shards[number]
-            reports.append(write_shard(work.store, mark, number, span, items, table))
+            broken = shard.nonfinite
+            reports.append(write_shard(work.store, mark, number, span, items, table, broken))
     # Arrow keeps what tables took for tables to come, piece by piece more with every shard.
     pa.default_memory_pool().release_unused()
     return reports

@@ -23,6 +23,7 @@ from flaxattn.corpus.texts import Columns
 from flaxattn.errors import InputError, StoreError
 from flaxattn.kernels.contract import Capture
 from flaxattn.pipeline.extraction import Options
+from flaxattn.pretrained.nonfinite_error import check_dtype
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.store.commit_shards import Commit, StoreWork, commit_shards
 from flaxattn.store.dry_run import survey
@@ -44,7 +45,7 @@ from flaxattn.store.make_plan import prepare
 from flaxattn.store.shard_writer import ShardReport
 
 _SETTINGS = {field.name for field in dataclasses.fields(Settings)}
-_OPTIONS = {"batch_tokens", "mesh", "devices", "workers"}
+_OPTIONS = {"batch_tokens", "mesh", "devices", "workers", "allow_nonfinite"}
 
 
 def extract_to(
@@ -101,9 +102,10 @@ def extract_to(
         ray_options: Fields of `ray_session.RayOptions`: `address`, `workers`, `gpus` and `cpus` of
             each, `logs`.
         **options: `truncate`, `on_error`, `seed`, `max_texts`, `reduce`, `shard_bytes` and
-            `shard_texts` as in `plan.Settings`; `batch_tokens`, `mesh`, `devices` and `workers` as
-            in `extract.Options`; `input_format`, that of standard input and of files without an
-            extension (default txt); `fresh=True` refuses a folder that holds an extraction.
+            `shard_texts` as in `plan.Settings`; `batch_tokens`, `mesh`, `devices`, `workers` and
+            `allow_nonfinite` as in `extract.Options`; `input_format`, that of standard input and
+            of files without an extension (default txt); `fresh=True` refuses a folder that holds
+            an extraction.
 
     Returns:
         What was found and written. Cost on disk: L H Q K entries of `capture.dtype` per text
@@ -121,6 +123,7 @@ def extract_to(
         raise InputError(f"extract_to has no option {unknown[0]!r}\nknown: {known}")
     settings = Settings(**{k: v for k, v in options.items() if k in _SETTINGS})
     how = Options(**{k: v for k, v in options.items() if k in _OPTIONS})
+    check_dtype(capture, how.allow_nonfinite)
     named = [inputs] if isinstance(inputs, str | os.PathLike) else inputs
     columns = Columns(text_column, pair_column, id_column)
     spec = JobSpec(named, capture, columns, settings, input_format)

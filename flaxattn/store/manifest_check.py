@@ -49,6 +49,7 @@ def check_manifest(manifest: Any) -> None:
     _expect(start < stop <= start + SHARD_TEXTS, "stop", stop)
     traces = _mapping("traces", manifest.traces)
     _expect(isinstance(traces.get("model"), str), "traces.model", traces.get("model"))
+    _count("traces.nonfinite", traces.get("nonfinite", 0))
     fields = _sequence("traces.fields", traces.get("fields"))
     _expect({*map(str, fields)} <= {*BESIDE}, "traces.fields", fields)
     sides = _mapping("traces.sides", traces.get("sides"))

@@ -26,6 +26,8 @@ from flaxattn.files import file_inside, sha256_of
 from flaxattn.store.manifest_check import check_manifest
 from flaxattn.store.store_layout import FORMAT, MANIFEST, SHARDS, shard_folder, shard_name
 
+NONFINITE = "nonfinite"
+"""Key in `Manifest.traces`: number of rows of attention that are NaN or infinite, where any is."""
 _CRC32C = 4  # bytes after an index
 _JSON_BYTES, _JSON_VALUES = 2**26, 2**21  # of a plan or a manifest that is read
 _INCONSISTENT = (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, MemoryError)
@@ -52,6 +54,11 @@ class Manifest:
     traces: Mapping[str, Any]
     files: Mapping[str, Mapping[str, Any]]
     arrays: Mapping[str, Mapping[str, Any]]
+
+    @property
+    def nonfinite(self) -> int:
+        """Number of rows of attention that are NaN or infinite."""
+        return self.traces.get(NONFINITE, 0)
 
     def to_bytes(self) -> bytes:
         """The file's content."""

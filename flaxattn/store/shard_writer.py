@@ -20,7 +20,14 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from flaxattn.errors import StoreError
-from flaxattn.store.seals import Manifest, check_content, manifest_in, read_manifest, seal
+from flaxattn.store.seals import (
+    NONFINITE,
+    Manifest,
+    check_content,
+    manifest_in,
+    read_manifest,
+    seal,
+)
 from flaxattn.store.shard_tables import (
     Item,
     arrays,
@@ -68,6 +75,7 @@ def write_shard(
     shard: Any,
     items: Sequence[Item],
     reductions: pa.Table | None = None,
+    nonfinite: int = 0,
 ) -> ShardReport:
     """Write a shard of a store and give it its name when it is whole and verified.
 
@@ -80,6 +88,7 @@ def write_shard(
         shard: Its entry in the plan: `start` and `stop`, as attributes or keys.
         items: Its texts, in order.
         reductions: What was summed up over them, if anything.
+        nonfinite: Number of rows of attention that are NaN or infinite, which marks the shard.
 
     Returns:
         What became of it. If the shard is there already with the same content, it stays.
@@ -92,7 +101,7 @@ def write_shard(
         int(shard[name] if isinstance(shard, Mapping) else getattr(shard, name))
         for name in ("start", "stop")
     )
-    files = shard_files(plan_sha256, number, (start, stop), items, reductions)
+    files = shard_files(plan_sha256, number, (start, stop), items, reductions, nonfinite)
     size = sum(map(len, files.values()))
     remove_leftovers(store, number)
     return ShardReport(number, len(items), size, commit(store, number, files))
@@ -104,6 +113,7 @@ def shard_files(
     span: tuple[int, int],
     items: Sequence[Item],
     reductions: pa.Table | None = None,
+    nonfinite: int = 0,
 ) -> dict[str, bytes]:
     """The content of a shard's files, a pure function of what is given.
 
@@ -113,6 +123,7 @@ def shard_files(
         span: First example, and the one after the last.
         items: Its texts.
         reductions: What was summed up over them.
+        nonfinite: Number of rows of attention that are NaN or infinite.
 
     Returns:
         By path inside the shard; the manifest is the last.
@@ -121,6 +132,8 @@ def shard_files(
         InputError: If the items are not the shard's texts, or cannot be stored.
     """
     common = check(items, *span)
+    if nonfinite:
+        common = {**common, NONFINITE: nonfinite}
     bound = {"plan_sha256": plan_sha256, "shard": str(number)}
     tables = {
         TEXTS: texts_table(items),

@@ -15,10 +15,10 @@ def describe(store: Store) -> dict[str, Any]:
         store: The store.
 
     Returns:
-        Facts by name, as JSON. Cost: names and sizes of all files, and one manifest.
+        Facts by name, as JSON. Cost: names and sizes of all files, and every manifest.
 
     Raises:
-        StoreError: If that manifest is damaged.
+        StoreError: If a manifest is damaged.
     """
     there = store.shards
     files = [p for n in there for p in shard_folder(store.path, n).rglob("*") if not p.is_symlink()]
@@ -34,6 +34,7 @@ def describe(store: Store) -> dict[str, Any]:
         "plan_sha256": store.plan_sha256,
     }
     if there:
+        said["nonfinite_rows"] = sum(store.shard(number).manifest.nonfinite for number in there)
         traces = store.shard(there[0]).manifest.traces
         said["model"] = traces["model"]
         said["sides"] = [

@@ -53,6 +53,8 @@ class Findings(NamedTuple):
         files: Files that were read.
         bytes: In them.
         damage: Everything that is wrong.
+        nonfinite: Number of rows of attention that are NaN or infinite; they were stored so, which
+            is no damage.
     """
 
     shards: int
@@ -60,6 +62,7 @@ class Findings(NamedTuple):
     files: int
     bytes: int
     damage: list[Damage]
+    nonfinite: int = 0
 
 
 def verify(store: Path, seen: Callable[[int], Any] = lambda number: None) -> Findings:
@@ -86,7 +89,7 @@ def verify(store: Path, seen: Callable[[int], Any] = lambda number: None) -> Fin
         if not numbers:
             raise
         damage.append(Damage(PLAN, str(error).splitlines()[0].partition(f"{PLAN} ")[2]))
-    files, size, plans = 1, 0, {}
+    files, size, broken, plans = 1, 0, 0, {}
     for number in numbers:
         folder = shard_folder(store, number)
         try:
@@ -96,6 +99,7 @@ def verify(store: Path, seen: Callable[[int], Any] = lambda number: None) -> Fin
             continue
         plans[number] = manifest.plan
         files += 1 + len(manifest.files)
+        broken += manifest.nonfinite
         size += sum(sealed["size"] for sealed in manifest.files.values())
         damage += check_shard(store, manifest)
         if plan is not None:
@@ -105,7 +109,7 @@ def verify(store: Path, seen: Callable[[int], Any] = lambda number: None) -> Fin
         damage += _plans(plans, sha256)
         damage += _sealed(store, plan)
     missing = sorted({*range(len(spans))} - {*numbers})
-    return Findings(len(numbers), missing, files, size, damage)
+    return Findings(len(numbers), missing, files, size, damage, broken)
 
 
 def check_shard(store: Path, manifest: Manifest) -> list[Damage]:

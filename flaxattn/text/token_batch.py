@@ -48,6 +48,11 @@ class Reader(Protocol):
         """Number of ids, added tokens included."""
         ...
 
+    @property
+    def largest_id(self) -> int:
+        """Largest id that a text may be given, added tokens included."""
+        ...
+
     def encode(
         self,
         texts: str | Sequence[str],

@@ -98,6 +98,12 @@ class Tokenizer:
         return self.backend.get_vocab_size()
 
     @property
+    def largest_id(self) -> int:
+        """Largest id that a text may be given, added tokens and those around a text included."""
+        around = [*self.backend.encode("").ids, *self.backend.encode("", "").ids]
+        return max(*self.backend.get_vocab().values(), *around, 0, 0)
+
+    @property
     def max_length(self) -> int | None:
         """Limit named by the directory's settings; None where it names none."""
         limit = self.settings.get("model_max_length")

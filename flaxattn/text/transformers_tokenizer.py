@@ -117,6 +117,11 @@ class PythonTokenizer:
         """Number of ids."""
         return len(self._vocabulary)
 
+    @property
+    def largest_id(self) -> int:
+        """Largest id that a text may be given."""
+        return max(self._vocabulary.values(), default=0)
+
     def encode(
         self,
         texts: str | Sequence[str],

@@ -6,13 +6,19 @@ None of them loads transformers or torch.
 """
 
 import io
+import json
+import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 import report_cases
+from small_models import with_nan
 
+import flaxattn as fa
 from flaxattn import cli
 
 pytestmark = pytest.mark.usefixtures("one_device")
@@ -59,6 +65,9 @@ REFUSED = {
     ("compare", "tiny-dates"),
     ("ablate", "tiny-dates"),
 }
+# Commands that run a model; those below have an option to go on with NaN.
+RUNS = [name for name, words in COMMANDS.items() if "{m}" in words]
+ALLOWING = ("view", "extract", "search", "stats", "roles", "probe", "compare", "ablate")
 QUICK = ("view text", "view pair", "view stdin", "view store", "store info", "generate")
 
 
@@ -71,12 +80,39 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def cases() -> list:
+def cases(names: Iterable[str] = COMMANDS) -> list:
     return [
         pytest.param(name, model, marks=() if name in QUICK else pytest.mark.slow)
         for model in MODELS
-        for name in COMMANDS
+        for name in names
     ]
+
+
+@pytest.fixture(scope="module")
+def broken(folder: Path) -> Callable[[str], Path]:
+    """The directory of a built-in model with NaN in a row of the query weights of layer 1."""
+
+    def made(model: str) -> Path:
+        path = folder / f"nan-{model}"
+        if not path.exists():
+            with_nan(fa.from_pretrained(model)).save_pretrained(path)
+        return path
+
+    return made
+
+
+def words_of(name: str, tmp_path: Path, **names: Any) -> list[str]:
+    """What is typed for a command; what it writes goes to a fresh folder."""
+    words = COMMANDS[name].format(**names).split()
+    if "--out" in words:
+        place = words.index("--out") + 1
+        words[place] = str(tmp_path / words[place])
+    return words
+
+
+def give_dates(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (folder / "dates.txt").read_text(encoding="utf-8")
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
 
 
 @pytest.mark.parametrize(("name", "model"), cases())
@@ -94,12 +130,9 @@ def test_it_succeeds_or_is_refused(
     loaded = set(sys.modules)
     if "{s}" in COMMANDS[name] and not store.exists():
         assert cli.main(["extract", "trees.txt", "--model", model, "--out", str(store)]) == 0
-    words = COMMANDS[name].format(m=model, s=store).split()
-    if "--out" in words:
-        words[words.index("--out") + 1] = str(tmp_path / words[words.index("--out") + 1])
+    words = words_of(name, tmp_path, m=model, s=store)
     if "-" in words:
-        text = (folder / "dates.txt").read_text(encoding="utf-8")
-        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+        give_dates(folder, monkeypatch)
     code, out, err = typed(*words)
     assert "torch" not in sys.modules.keys() - loaded
     if (name, model) in REFUSED:
@@ -108,3 +141,60 @@ def test_it_succeeds_or_is_refused(
     else:
         assert code == 0, err
         assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(("name", "model"), cases(RUNS))
+def test_a_model_with_nan_is_refused_by_its_layer(
+    name: str,
+    model: str,
+    folder: Path,
+    tmp_path: Path,
+    broken: Callable[[str], Path],
+    typed: Callable[..., tuple[int, str, str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(folder)
+    give_dates(folder, monkeypatch)
+    words = words_of(name, tmp_path, m=broken(model))
+    code, _, err = typed(*words)
+    told = err[err.index("error: ") :].strip()
+    assert code in (1, 2) and len(told.splitlines()) <= 3
+    if (name, model) not in REFUSED:
+        assert "layer 1" in told and f"nan-{model}" in told and "kernel of layer 1 holds" in told
+        assert ("--allow-nonfinite" in told) == (words[0] not in ("generate", "translate"))
+        assert not list(tmp_path.rglob("*.html")) and not list(tmp_path.rglob("heads.parquet"))
+
+
+@pytest.mark.parametrize(
+    ("name", "model"), cases([name for name in RUNS if name.split()[0] in ALLOWING])
+)
+def test_a_model_with_nan_runs_where_that_is_allowed(
+    name: str,
+    model: str,
+    folder: Path,
+    tmp_path: Path,
+    broken: Callable[[str], Path],
+    typed: Callable[..., tuple[int, str, str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if (name, model) in REFUSED:
+        return  # for another reason, as above
+    monkeypatch.chdir(folder)
+    give_dates(folder, monkeypatch)
+    code, _, err = typed(*words_of(name, tmp_path, m=broken(model)), "--allow-nonfinite")
+    assert code == 0, err
+    assert "Traceback" not in err
+    for file in tmp_path.rglob("*.json"):
+        json.loads(file.read_text(encoding="utf-8"), parse_constant=pytest.fail)
+    for file in tmp_path.rglob("heads.parquet"):
+        check_blank(pq.read_table(file).to_pylist())
+
+
+def check_blank(rows: list[dict[str, Any]]) -> None:
+    """Heads of the broken layer have no number; no cell is NaN or infinite."""
+    numbers = ("mean", "low", "high", "sd", "accuracy", "ablation", "importance", "divergence")
+    for row in rows:
+        values = [value for value in row.values() if isinstance(value, float)]
+        assert all(map(math.isfinite, values)), row
+        if row.get("layer") == 1:
+            assert not any(row.get(name) for name in numbers), row

@@ -25,6 +25,7 @@ import safetensors.numpy
 import flaxattn as fa
 from flaxattn.errors import CheckpointError, FlaxattnError, InputError, UnavailableError
 from flaxattn.pretrained import hub
+from flaxattn.text.tokenizer_files import bert_backend
 from flaxattn.trace import tensor_file as tensorfile
 
 Checkpoint = Callable[..., Path]
@@ -153,6 +154,21 @@ def test_not_a_model_directory(checkpoint: Checkpoint, tmp_path: Path) -> None:
         ('{"model_type": "opt"}', "model_type is 'opt'; flaxattn has bert, gpt2, bart, marian"),
         ('{"position_embedding_type": "relative_key"}', "position_embedding_type"),
         ('{"hidden_act": "gleu"}', "hidden_act is 'gleu'; flaxattn has gelu, "),
+        ('{"layer_norm_eps": NaN}', "layer_norm_eps is nan, expected a number above 0"),
+        ('{"layer_norm_eps": -1}', "layer_norm_eps is -1, expected a number above 0"),
+        ('{"layer_norm_eps": Infinity}', "layer_norm_eps is inf, expected a number above 0"),
+        ('{"layer_norm_eps": "1e-5"}', "layer_norm_eps is '1e-5', expected a number above 0"),
+        ('{"hidden_dropout_prob": 1.0}', "hidden_dropout_prob is 1.0, expected a number from 0 to"),
+        ('{"attention_probs_dropout_prob": NaN}', "attention_probs_dropout_prob is nan, expected"),
+        ('{"classifier_dropout": -0.5}', "classifier_dropout is -0.5, expected a number from 0 to"),
+        ('{"initializer_range": NaN}', "initializer_range is nan, expected a number from 0"),
+        ('{"model_type": "gpt2", "layer_norm_epsilon": 0}', "layer_norm_epsilon is 0, expected"),
+        ('{"model_type": "gpt2", "attn_pdrop": NaN}', "attn_pdrop is nan, expected a number from"),
+        ('{"model_type": "marian", "init_std": -1}', "init_std is -1, expected a number from 0"),
+        (
+            '{"model_type": "marian", "decoder_start_token_id": 58101}',
+            "decoder_start_token_id is 58101, the embedding table has ids 0 to 58100",
+        ),
     ],
 )
 def test_bad_config(checkpoint: Checkpoint, text: str, words: str) -> None:
@@ -416,6 +432,21 @@ def test_incomplete_shards(checkpoint: Checkpoint) -> None:
     for text in ('{"weight_map": []}', '{"weight_map": {"x": 3}}', "{}"):
         (folder / INDEX).write_text(text)
         assert "has no usable weight_map" in refused(folder)
+
+
+def test_a_tokenizer_with_an_id_beyond_the_table(checkpoint: Checkpoint) -> None:
+    folder = checkpoint()
+    pieces = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4, "far": 97}
+    bert_backend(pieces, {}).save(str(folder / "tokenizer.json"))
+    message = refused(folder)
+    assert "the tokenizer has the id 97, the embedding table has ids 0 to 96" in message
+    pieces["far"] = 96
+    bert_backend(pieces, {}).save(str(folder / "tokenizer.json"))
+    assert fa.from_pretrained(folder).tokenizer is not None
+    settings = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
+    settings["post_processor"] = {"type": "BertProcessing", "sep": ["[SEP]", 98], "cls": ["x", 2]}
+    (folder / "tokenizer.json").write_text(json.dumps(settings), encoding="utf-8")
+    assert "the tokenizer has the id 98" in refused(folder)
 
 
 def test_a_tokenizer_of_another_model(checkpoint: Checkpoint) -> None:
