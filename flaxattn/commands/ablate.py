@@ -24,6 +24,7 @@ from flaxattn.commands.head_request import (
     WithPage,
     is_store,
 )
+from flaxattn.commands.report_folder import Out, Overwrite, ReportFolder
 from flaxattn.commands.text_lines import progress
 from flaxattn.errors import InputError
 
@@ -33,6 +34,7 @@ _MOST = 10  # heads of a kind that are claimed to matter
 
 
 def ablate(
+    context: typer.Context,
     inputs: Annotated[
         list[str],
         typer.Argument(
@@ -41,9 +43,7 @@ def ablate(
             "standard input.",
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Output folder of the report.")] = Path(
-        "report"
-    ),
+    out: Out = Path("report-ablate"),
     model: Model = "tiny-bert",
     head: Architecture = None,
     text_column: TextColumn = "text",
@@ -77,6 +77,7 @@ def ablate(
     page: WithPage = True,
     sentences: Sentences = SENTENCES,
     evidence: Kept = KEPT,
+    overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
     """Measure the loss without each head, and its importance.
@@ -101,6 +102,7 @@ def ablate(
     if order not in kinds[measure]:
         told = f"{order!r} is not measured; choose {' or '.join(kinds[measure])}."
         raise typer.BadParameter(told, param_hint="--order")
+    folder = ReportFolder.of(context, "ablate")
     settings = {
         "model": model,
         "head": head,
@@ -143,7 +145,7 @@ def ablate(
         beside["ablate.html"] = _page(loaded, corpus, effects, claims, truncate, sentences)
     shares, losses, errors = ([getattr(p, n) for p in curve] for n in ("share", "loss", "error"))
     figures = {"ablate.png": figure, "curve.png": plot_pruning_curve(shares, losses, errors)}
-    files = write_report(out, "ablate", said, said["heads"], figures, beside, "ablate.parquet")
+    files = write_report(folder, said, said["heads"], figures, beside, "ablate.parquet")
     if as_json:
         typer.echo(files[0].read_text(encoding="utf-8"), nl=False)
     else:

@@ -57,7 +57,7 @@ def report_applied(asked: ProbeSpec, path: Path) -> None:
         "scores": scores,
     }
     rows = {name: [value] for name, value in scores.items()}
-    written = write_report(asked.out, "probe", said, rows, {}, table="scores.parquet")
+    written = write_report(asked.folder, said, rows, {}, table="scores.parquet")
     if not asked.told_as_json(said):
         console = Console(highlight=False, soft_wrap=True)
         console.print(told)

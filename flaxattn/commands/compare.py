@@ -23,6 +23,7 @@ from flaxattn.commands.head_request import (
     check_unread,
     is_store,
 )
+from flaxattn.commands.report_folder import Out, Overwrite, ReportFolder
 from flaxattn.commands.text_lines import progress
 from flaxattn.errors import InputError
 
@@ -37,6 +38,7 @@ _APART = "divergence"
 
 
 def compare(
+    context: typer.Context,
     first: Annotated[
         str,
         typer.Argument(metavar="A", help="First model (name, directory or Hub id), or a store."),
@@ -50,9 +52,7 @@ def compare(
             "standard input. Two stores have their texts.",
         ),
     ] = None,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Output folder of the report.")] = Path(
-        "report"
-    ),
+    out: Out = Path("report-compare"),
     text_column: TextColumn = "text",
     pair_column: SecondColumn = None,
     correction: Annotated[
@@ -70,6 +70,7 @@ def compare(
     page: WithPage = True,
     sentences: Sentences = SENTENCES,
     evidence: Kept = KEPT,
+    overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
     """Compare the attention of two models or stores, head by head.
@@ -92,6 +93,7 @@ def compare(
     if not 0 < alpha < 1:
         raise typer.BadParameter("give a number between 0 and 1.", param_hint="--alpha")
     stores = _stores(first, second, inputs)
+    folder = ReportFolder.of(context, "compare")
     settings = {
         "models": [first, second],
         "columns": [text_column, pair_column],
@@ -136,7 +138,7 @@ def compare(
         names = (first, second) if first != second else ("A", "B")
         beside["compare.html"] = _page(texts, comparison, changes, claims, names, sentences)
     table, rows = "compare.parquet", said["heads"]
-    files = write_report(out, "compare", said, rows, figures, beside, table)
+    files = write_report(folder, said, rows, figures, beside, table)
     if as_json:
         typer.echo(files[0].read_text(encoding="utf-8"), nl=False)
     else:

@@ -82,7 +82,7 @@ def report_governors(
         notes = {name: said[name] for name in ("model", "data", "settings", "parser")}
         beside["probe.safetensors"] = to_bytes(judged.probe, notes)
     figures = {"probe.png": _figure(found, best)}
-    written = write_report(asked.out, "probe", said, _rows(found), figures, beside)
+    written = write_report(asked.folder, said, _rows(found), figures, beside)
     if not asked.told_as_json(said):
         _tell(said, best)
         tell_rest(said, written)

@@ -16,13 +16,13 @@ from flaxattn.commands.head_request import (
     Kept,
     Limit,
     OnError,
-    Out,
     Sentences,
     Truncate,
     WithPage,
 )
 from flaxattn.commands.option_lists import numbers
 from flaxattn.commands.probe_reader import Files, ProbeSpec
+from flaxattn.commands.report_folder import Out, Overwrite, ReportFolder
 from flaxattn.errors import InputError
 
 _TREES = "sentences with trees"
@@ -58,6 +58,7 @@ Pronouns = Annotated[
 
 
 def probe(
+    context: typer.Context,
     inputs: Annotated[
         list[Path],
         typer.Argument(
@@ -66,7 +67,7 @@ def probe(
             "--coreference.",
         ),
     ],
-    out: Out = Path("report"),
+    out: Out = Path("report-probe"),
     model: Annotated[
         str,
         typer.Option(help="A BERT, or any for --structural: built-in name, directory, Hub id."),
@@ -121,6 +122,7 @@ def probe(
     page: WithPage = True,
     sentences: Sentences = SENTENCES,
     evidence: Kept = KEPT,
+    overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
     """Probe heads and hidden states for syntax and coreference.
@@ -154,8 +156,8 @@ def probe(
     files = Files(tuple(inputs), limit), Files(tuple(train or ()), train_limit)
     if kind not in ("--pronouns", "--coreference"):
         _check_trees((*files[0].paths, *files[1].paths))
-    bad = BadRows(on_error, out)
-    asked = ProbeSpec(model, files, out, bad, truncate, batch_tokens, seed or 0, as_json)
+    folder, bad = ReportFolder.of(context, "probe"), BadRows(on_error, out)
+    asked = ProbeSpec(model, files, folder, bad, truncate, batch_tokens, seed or 0, as_json)
     if pronouns is not None or coreference:
         from flaxattn.commands.pronoun_report import report_coreference
 

@@ -16,6 +16,7 @@ import typer
 from rich.console import Console
 
 from flaxattn.commands.report_files import json_text, print_files, print_left_out
+from flaxattn.commands.report_folder import ReportFolder
 
 if TYPE_CHECKING:
     from flaxattn.corpus.bad_rows import BadRows
@@ -59,7 +60,7 @@ class ProbeSpec:
     Attributes:
         model: As it was named.
         files: Those to judge on, and those to learn from or to choose on.
-        out: Folder of the report.
+        folder: Folder of the report.
         bad: Takes what cannot be used.
         truncate: Whether texts over the model's limit are cut.
         batch_tokens: Positions of a batch.
@@ -69,7 +70,7 @@ class ProbeSpec:
 
     model: str
     files: tuple[Files, Files]
-    out: Path
+    folder: ReportFolder
     bad: "BadRows"
     truncate: bool
     batch_tokens: int | None

@@ -63,7 +63,7 @@ def report_coreference(asked: ProbeSpec, form: str) -> None:
             rows[name] += values
     means = {way: found.accuracy(way) for group, way in found.hits if not group}
     figure = plot_head_means(found.layers, found.heads, means, "share of mentions it is right for")
-    written = write_report(asked.out, "probe", said, rows, {"probe.png": figure})
+    written = write_report(asked.folder, said, rows, {"probe.png": figure})
     if not asked.told_as_json(said):
         _tell(said, best, "Whom mentions mean")
         if best_among:

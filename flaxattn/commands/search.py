@@ -18,6 +18,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from flaxattn.commands.standard_input import IsText, given_text
+
 if TYPE_CHECKING:
     from flaxattn.measures.nearest_tokens import Hit
     from flaxattn.measures.nearest_tokens import Token as Found
@@ -121,6 +123,7 @@ def query(
     model: Annotated[
         str | None, typer.Option(help="Model; default the one the index was made with.")
     ] = None,
+    is_text: IsText = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
     """Print the contexts most similar to a token of a sentence."""
@@ -129,6 +132,7 @@ def query(
     from flaxattn.pretrained.from_pretrained import from_pretrained
     from flaxattn.store.token_index import open_head_index
 
+    text = given_text(text, is_text)
     opened = open_head_index(index)
     layer, number = _head(head, opened.layers)
     place = int(token) if re.fullmatch(r"\d{1,9}", token, re.ASCII) else token

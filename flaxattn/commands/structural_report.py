@@ -75,7 +75,7 @@ def report_structural(
     beside = {"probe.safetensors": to_bytes(judged.probe, notes)}
     figure = plot_structural(judged)
     written = write_report(
-        asked.out, "probe", said, _rows(judged), {"probe.png": figure}, beside, "layers.parquet"
+        asked.folder, said, _rows(judged), {"probe.png": figure}, beside, "layers.parquet"
     )
     if not asked.told_as_json(said):
         _tell(judged)

@@ -24,6 +24,7 @@ from flaxattn.commands.head_request import (
 )
 from flaxattn.commands.option_lists import names
 from flaxattn.commands.report_files import print_files
+from flaxattn.commands.report_folder import Out, Overwrite, ReportFolder
 from flaxattn.errors import InputError
 
 if TYPE_CHECKING:
@@ -39,11 +40,12 @@ _SHOWN = ("first", "special", "own", "previous", "next", "entropy")
 
 
 def weights(
+    context: typer.Context,
     inputs: Annotated[
         list[str],
         typer.Argument(metavar="INPUT...", help="Texts as for extract; - reads standard input."),
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Output folder of the report.")],
+    out: Out = Path("report-weights"),
     model: Model = "tiny-bert",
     head: Architecture = None,
     kinds: Annotated[
@@ -57,6 +59,7 @@ def weights(
     seed: Annotated[
         int, typer.Option(help="Random seed of the tokens that a masked model has to predict.")
     ] = 0,
+    overwrite: Overwrite = False,
 ) -> None:
     """Compute attribution maps: norms, gradients, rollout and more.
 
@@ -70,6 +73,7 @@ def weights(
     from flaxattn.pretrained.from_pretrained import from_pretrained
 
     chosen = names(kinds, KINDS, "--kinds")
+    folder = ReportFolder.of(context, "weights")
     corpus = read_corpus(inputs, (text_column, pair_column, label_column), limit, on_error)
     loaded = from_pretrained(model, head=model_head(model, head))
     rows, refused = measured(loaded, corpus, chosen, seed)
@@ -84,7 +88,7 @@ def weights(
         "refused": refused,
         "heads": means,
     }
-    files = write_report(out, "weights", said, _columns(rows), {"weights.png": _figure(means)})
+    files = write_report(folder, said, _columns(rows), {"weights.png": _figure(means)})
     _tell(means, refused, files)
 
 
