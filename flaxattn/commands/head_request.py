@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flaxattn.commands.report_folder import Out, Overwrite
+from flaxattn.commands.report_run import Out, Overwrite
 from flaxattn.errors import InputError
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from flaxattn.commands.head_request import (
 )
 from flaxattn.commands.option_lists import numbers
 from flaxattn.commands.probe_reader import Files, ProbeSpec
-from flaxattn.commands.report_folder import Out, Overwrite, ReportFolder
+from flaxattn.commands.report_run import Out, Overwrite, ReportRun
 from flaxattn.errors import InputError
 
 _TREES = "sentences with trees"
@@ -156,8 +156,8 @@ def probe(
     files = Files(tuple(inputs), limit), Files(tuple(train or ()), train_limit)
     if kind not in ("--pronouns", "--coreference"):
         _check_trees((*files[0].paths, *files[1].paths))
-    folder, bad = ReportFolder.of(context, "probe"), BadRows(on_error, out)
-    asked = ProbeSpec(model, files, folder, bad, truncate, batch_tokens, seed or 0, as_json)
+    run, bad = ReportRun.begin(context, "probe"), BadRows(on_error, out)
+    asked = ProbeSpec(model, files, run, bad, truncate, batch_tokens, seed or 0, as_json)
     if pronouns is not None or coreference:
         from flaxattn.commands.pronoun_report import report_coreference
 

@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from flaxattn import __version__
-from flaxattn.commands.report_folder import ReportFolder
+from flaxattn.commands.report_run import ReportRun
 from flaxattn.files import sha256_of, written_whole
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ _ORIGIN = ("model", "settings", "data", "seed")
 
 
 def write_report(
-    report: ReportFolder,
+    report: ReportRun,
     said: Mapping[str, Any],
     rows: Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]],
     figures: "Mapping[str, Figure]",
@@ -52,6 +52,7 @@ def write_report(
     import pyarrow.parquet as pq
 
     report.check()
+    report.progress("writing the report", 0)
     out, name = report.path, report.command
     facts = {"flaxattn": __version__, **said, "request": report.request}
     origin = {key: facts[key] for key in ("flaxattn", *_ORIGIN) if key in facts}
@@ -68,6 +69,7 @@ def write_report(
         for file, content in (beside or {}).items():
             (folder / file).write_bytes(content)
         (folder / f"{name}.json").write_text(json_text(facts) + "\n", encoding="utf-8")
+    report.progress.finish()
     written = [out / file for file in (f"{name}.json", table, *figures, *(beside or {}))]
     report.remove_stale(written)
     return written

@@ -69,9 +69,9 @@ def build(
     """Build an index with a vector of every token, by head."""
     from flaxattn.commands.head_corpus import read_inputs
     from flaxattn.commands.head_request import Request
-    from flaxattn.commands.text_lines import progress
     from flaxattn.corpus.bad_rows import BadRows
     from flaxattn.measures.build_token_index import Wanted, build_head_index
+    from flaxattn.pipeline.progress_reporter import ProgressReporter
     from flaxattn.pretrained.from_pretrained import from_pretrained
 
     if on_error not in ("fail", "skip"):
@@ -87,13 +87,16 @@ def build(
     )
     bad = BadRows(on_error)
     texts, data = read_inputs(request, bad)
-    with progress("texts", limit) as seen:
+    with ProgressReporter() as progress:
+        progress(f"loading {model}", 0)
+        loaded = from_pretrained(model)
+        progress.expect("texts", limit)
         count = build_head_index(
-            from_pretrained(model),
+            loaded,
             texts,
             out,
             Wanted(kind, tuple(layer)),
-            request.reading(bad, lambda stage, count: seen(count)),
+            request.reading(bad, progress),
             settings={"data": data, "settings": {"limit": limit, "truncate": truncate}},
         )
     for code, number in sorted(bad.counts.items()):

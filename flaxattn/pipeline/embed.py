@@ -22,6 +22,7 @@ from flaxattn.pipeline.batch_loop import each_batch
 from flaxattn.pipeline.batches import Batch, planned
 from flaxattn.pipeline.extraction import room_for
 from flaxattn.pipeline.hidden_states import arguments, fetched, last_of, state_number, states_of
+from flaxattn.pipeline.progress_reporter import Watch, watch_in_notebooks
 from flaxattn.pipeline.tokenize_texts import TOGETHER, TextError, groups_of, tokenize
 from flaxattn.pretrained.pretrained_bert import PretrainedBert
 from flaxattn.pretrained.pretrained_model import Pretrained
@@ -40,6 +41,7 @@ def embed(
     *,
     truncate: bool = False,
     batch_tokens: int | None = None,
+    watch: Watch = watch_in_notebooks,
 ) -> Float[np.ndarray, "N E"]:
     """One vector per text, of the hidden states of a model; of the encoder's in a seq2seq model.
 
@@ -65,6 +67,7 @@ def embed(
             zeros stays one.
         truncate: Whether a text over the model's limit is cut; otherwise it is an error.
         batch_tokens: Positions of a batch, padding counted.
+        watch: Receives progress; the default shows it in notebooks.
 
     Returns:
         float32, in the order of the texts. The same text has the same vector in any company, but
@@ -98,6 +101,7 @@ def embed(
         for batch, vectors in each_batch(batches, begin, fetched):
             for place in batch.places:
                 window[place.text] = vectors[place.row]
+            watch("embedding", len(batch.places))
         found += window
     vectors = np.stack(found).astype(np.float32)
     return unit(vectors) if normalize else vectors

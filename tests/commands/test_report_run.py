@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 
-from flaxattn.commands import report_folder
+from flaxattn.commands import report_run
 from flaxattn.commands.report_files import write_report
-from flaxattn.commands.report_folder import ReportFolder
+from flaxattn.commands.report_run import ReportRun
 from flaxattn.errors import InputError
 
 COMMANDS = ("ablate", "compare", "probe", "roles", "stats", "weights")
 
 
-def folder_of(path: Path, command: str, overwrite: bool = False, **options: Any) -> ReportFolder:
-    return ReportFolder(path, command, options, overwrite)
+def folder_of(path: Path, command: str, overwrite: bool = False, **options: Any) -> ReportRun:
+    return ReportRun(path, command, options, overwrite)
 
 
-def write(folder: ReportFolder, **beside: bytes) -> list[Path]:
+def write(folder: ReportRun, **beside: bytes) -> list[Path]:
     names = {name.replace("_", "."): content for name, content in beside.items()}
     return write_report(folder, {"seed": 0}, {"head": [0]}, {}, names)
 
@@ -88,10 +88,10 @@ def test_digests_tell_inputs_apart(tmp_path):
     text.write_text("a\n", encoding="utf-8")
     model.mkdir()
     (model / "config.json").write_text("{}", encoding="utf-8")
-    one = report_folder._identity([str(text), model, "tiny-bert", None])
+    one = report_run._identity([str(text), model, "tiny-bert", None])
     assert one[2:] == ["tiny-bert", None]
     (model / "config.json").write_text("{ }", encoding="utf-8")
-    other = report_folder._identity([str(text), model, "tiny-bert", None])
+    other = report_run._identity([str(text), model, "tiny-bert", None])
     assert one[0] == other[0] and one[1] != other[1]
     assert json.loads(json.dumps(one)) == one
 

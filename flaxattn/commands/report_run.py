@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""The folder of a report: which report it holds, and whether this command may write there.
+"""The run of a command that writes a report: its folder, what was asked, and its progress.
 
 A report is recognised by its own JSON file, which holds the command's options and inputs.
 """
@@ -16,6 +16,7 @@ import typer
 
 from flaxattn.errors import InputError
 from flaxattn.files import sha256_of
+from flaxattn.pipeline.progress_reporter import ProgressReporter
 
 _FILES = {  # of each report beside its JSON file
     "ablate": ("ablate.parquet", "evidence.parquet", "ablate.png", "curve.png", "ablate.html"),
@@ -43,24 +44,26 @@ Overwrite = Annotated[
 
 
 @dataclasses.dataclass(frozen=True)
-class ReportFolder:
-    """Folder of a report, and the run that may write there.
+class ReportRun:
+    """The run of a command that writes a report.
 
     Attributes:
-        path: The folder.
+        path: Folder of the report.
         command: Name of the command, and of its JSON file.
         request: Options and inputs of the run, ready for JSON.
         overwrite: Whether the report of another run is replaced.
+        progress: Shows how far the run is, until the report is written.
     """
 
     path: Path
     command: str
     request: Mapping[str, Any]
     overwrite: bool = False
+    progress: ProgressReporter = dataclasses.field(default_factory=ProgressReporter)
 
     @classmethod
-    def of(cls, context: typer.Context, command: str) -> "ReportFolder":
-        """Return the folder of a command that was typed.
+    def begin(cls, context: typer.Context, command: str) -> "ReportRun":
+        """Begin the run of a command that was typed, and show its progress.
 
         Args:
             context: The options.
@@ -72,9 +75,11 @@ class ReportFolder:
         options = {k: v for k, v in context.params.items() if k not in _NOT_RESULTS}
         request = {k: _identity(v) if k in _PATHS else v for k, v in options.items()}
         plain = json.loads(json.dumps(request, default=str))
-        folder = cls(Path(context.params["out"]), command, plain, context.params["overwrite"])
-        folder.check()
-        return folder
+        run = cls(Path(context.params["out"]), command, plain, context.params["overwrite"])
+        run.check()
+        run.progress.start()
+        context.call_on_close(run.progress.stop)
+        return run
 
     def check(self) -> None:
         """Refuse a folder that holds the report of another run.
