@@ -85,6 +85,12 @@ def no_figure_stays() -> Iterator[None]:
         sys.modules["matplotlib.pyplot"].close("all")
 
 
+@pytest.fixture(autouse=True)
+def no_lines_of_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep progress out of what commands print, however slow the machine is."""
+    monkeypatch.setattr("flaxattn.pipeline.progress_reporter.DELAY", 1e6)
+
+
 @pytest.fixture
 def typed(capsys: pytest.CaptureFixture[str]) -> Command:
     """Types a command: its exit code, and what it printed on either stream."""

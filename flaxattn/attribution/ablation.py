@@ -18,10 +18,14 @@ from jaxtyping import Array, Float
 
 from flaxattn.attribution.head_losses import HeadTask, Masks
 from flaxattn.errors import InputError
+from flaxattn.pipeline.progress_reporter import watch_in_notebooks
 
 Head = tuple[str, int, int]
 """Name of the mask, layer and head."""
 _STEP = 0.1
+_ABLATION, _IMPORTANCE, _PRUNING = (
+    functools.partial(watch_in_notebooks, name) for name in ("ablation", "importance", "pruning")
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,7 +89,10 @@ class CurvePoint:
     error: float
 
 
-def ablate(task: HeadTask, progress: Callable[[int], object] = lambda texts: None) -> HeadEffects:
+def ablate(
+    task: HeadTask,
+    progress: Callable[[int], object] = _ABLATION,
+) -> HeadEffects:
     """By how much the loss of a text grows when a head is silenced, for every head by itself.
 
     One forward pass of all texts for each head, and one with all of them; the program is compiled
@@ -93,7 +100,8 @@ def ablate(task: HeadTask, progress: Callable[[int], object] = lambda texts: Non
 
     Args:
         task: From `head_task`.
-        progress: Called with the number of texts whenever some are done.
+        progress: Called with the number of texts whenever some are done; the default shows
+            progress in notebooks.
 
     Returns:
         Differences from the loss with all heads, which are paired by text.
@@ -111,7 +119,8 @@ def ablate(task: HeadTask, progress: Callable[[int], object] = lambda texts: Non
 
 
 def head_importance(
-    task: HeadTask, progress: Callable[[int], object] = lambda texts: None
+    task: HeadTask,
+    progress: Callable[[int], object] = _IMPORTANCE,
 ) -> HeadEffects:
     """Michel's importance of every head: the mean over texts of |∂ loss / ∂ ξ|, ξ its factor.
 
@@ -121,7 +130,8 @@ def head_importance(
 
     Args:
         task: From `head_task`.
-        progress: Called with the number of texts whenever some are done.
+        progress: Called with the number of texts whenever some are done; the default shows
+            progress in notebooks.
 
     Returns:
         Importances as they are; `by_layer()` divides them by the norm of their layer.
@@ -143,7 +153,7 @@ def pruning_curve(
     task: HeadTask,
     order: HeadEffects | Sequence[Head],
     share: float = _STEP,
-    progress: Callable[[int], object] = lambda texts: None,
+    progress: Callable[[int], object] = _PRUNING,
 ) -> list[CurvePoint]:
     """The loss as more and more heads are silenced, the least important first.
 
@@ -153,7 +163,8 @@ def pruning_curve(
         task: From `head_task`.
         order: Effects, of which the smallest goes first; or heads, the first of which goes first.
         share: Of all heads, how many go in a step.
-        progress: Called with the number of texts whenever some are done.
+        progress: Called with the number of texts whenever some are done; the default shows
+            progress in notebooks.
 
     Returns:
         Points from no head removed to all of them.

@@ -24,6 +24,7 @@ from flaxattn.errors import InputError
 from flaxattn.kernels.contract import Capture
 from flaxattn.models.rnn_config import RnnConfig
 from flaxattn.pipeline.generated_targets import with_targets
+from flaxattn.pipeline.progress_reporter import Watch, watch_in_notebooks
 from flaxattn.pretrained.output_projections import output_projections
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.pretrained.readings import TokenizedTexts
@@ -37,7 +38,13 @@ _TOKENS = 4096  # positions of a batch of targets that are written
 Texts = str | Sequence[str]
 
 
-def attention_norms(model: Pretrained, text: Texts, text_b: Texts | None = None) -> Maps:
+def attention_norms(
+    model: Pretrained,
+    text: Texts,
+    text_b: Texts | None = None,
+    *,
+    watch: Watch = watch_in_notebooks,
+) -> Maps:
     """‖α f(x)‖, how long a vector each key adds to each query (Kobayashi et al. 2020).
 
     f(x) is the value through the head's rows of the output projection, the bias of values counted.
@@ -47,6 +54,7 @@ def attention_norms(model: Pretrained, text: Texts, text_b: Texts | None = None)
         text: A text, or B of them.
         text_b: The second text, or the target, of each; an encoder-decoder without targets writes
             them.
+        watch: Receives progress; the default shows it in notebooks.
 
     Returns:
         By side, `encoder`, `decoder` and `cross` as there are, one float array `[L, H, Q, K]` for
@@ -56,10 +64,16 @@ def attention_norms(model: Pretrained, text: Texts, text_b: Texts | None = None)
         InputError: For a model whose attention has no heads, or a text that cannot be read.
     """
     traces = (model.seen(row, _VALUES) for row in _rows(model, text, text_b))
-    return _contributed("norm", traces, projections=output_projections(model))
+    return _contributed("norm", traces, watch, projections=output_projections(model))
 
 
-def effective_attention(model: Pretrained, text: Texts, text_b: Texts | None = None) -> Maps:
+def effective_attention(
+    model: Pretrained,
+    text: Texts,
+    text_b: Texts | None = None,
+    *,
+    watch: Watch = watch_in_notebooks,
+) -> Maps:
     """Attention without the part that makes no difference (Brunner et al. 2020).
 
     What lies in the left null space of the values adds nothing to the output; texts longer than a
@@ -69,6 +83,7 @@ def effective_attention(model: Pretrained, text: Texts, text_b: Texts | None = N
         model: As for `attention_norms`, like what follows.
         text: A text, or B of them.
         text_b: The second text, or the target, of each.
+        watch: Receives progress.
 
     Returns:
         As `attention_norms`; rows need be neither positive nor sum to one.
@@ -77,7 +92,7 @@ def effective_attention(model: Pretrained, text: Texts, text_b: Texts | None = N
         InputError: As `attention_norms`.
     """
     traces = (model.seen(row, _VALUES) for row in _rows(model, text, text_b))
-    return _contributed("effective", traces)
+    return _contributed("effective", traces, watch)
 
 
 def attention_gradients(
@@ -87,6 +102,7 @@ def attention_gradients(
     *,
     labels: Sequence[int] | None = None,
     seed: int = 0,
+    watch: Watch = watch_in_notebooks,
 ) -> Maps:
     """α · ∂ loss / ∂ α, what the loss gains from each weight to first order.
 
@@ -100,6 +116,7 @@ def attention_gradients(
         text_b: The second text of each pair; of an encoder-decoder, the target.
         labels: Number of the right class of each text, for a classifier.
         seed: Of the pieces that are masked.
+        watch: Receives progress.
 
     Returns:
         As `attention_norms`; positive where a weight makes the loss larger.
@@ -124,10 +141,17 @@ def attention_gradients(
                 gradient,
             )
             found.setdefault(side, []).append(maps)
+        watch("gradient", 1)
     return found
 
 
-def value_zeroing(model: Pretrained, text: Texts, text_b: Texts | None = None) -> Maps:
+def value_zeroing(
+    model: Pretrained,
+    text: Texts,
+    text_b: Texts | None = None,
+    *,
+    watch: Watch = watch_in_notebooks,
+) -> Maps:
     """Change of each position of a layer when the value of one key is zeroed (Mohebbi et al. 2023).
 
     The cosine distance between the outputs of a layer with and without the value of a key in all of
@@ -138,6 +162,7 @@ def value_zeroing(model: Pretrained, text: Texts, text_b: Texts | None = None) -
         model: As for `attention_norms`, like what follows.
         text: A text, or B of them.
         text_b: The second text, or the target, of each.
+        watch: Receives progress.
 
     Returns:
         By side, one array `[L, 1, Q, K]` for each text: heads are zeroed together. Rows sum to one,
@@ -160,6 +185,7 @@ def value_zeroing(model: Pretrained, text: Texts, text_b: Texts | None = None) -
                 without = _without(module, model.params, given, state, seen, side, place)
                 maps.append(zeroing_shares(whole, without[:keys, :queries]))
             found.setdefault(side, []).append(np.stack(maps)[:, None])
+        watch("zeroing", 1)
     return found
 
 
@@ -250,21 +276,34 @@ def _listed(text: Texts) -> list[str]:
     return [text] if isinstance(text, str) else list(text)
 
 
-def _rows(model: Pretrained, text: Texts, text_b: Texts | None) -> Sequence[TokenizedTexts]:
-    """Each text as the model takes it, with the target that it writes where it came without."""
+def check_heads(model: Pretrained) -> None:
+    """Refuse a model whose attention has no heads.
+
+    Args:
+        model: Any.
+
+    Raises:
+        InputError: If its attention is additive.
+    """
     if isinstance(model.config, RnnConfig):
         raise InputError(
             f"{model.name!r} has additive attention, without heads or values of its own: only its "
             "weights are defined.\nName a model with multi-head attention."
         )
+
+
+def _rows(model: Pretrained, text: Texts, text_b: Texts | None) -> Sequence[TokenizedTexts]:
+    """Each text as the model takes it, with the target that it writes where it came without."""
+    check_heads(model)
     rows = model.read(_listed(text), None if text_b is None else _listed(text_b)).rows()
     return with_targets([model], rows, {}, _TOKENS)
 
 
-def _contributed(name: str, traces: Iterable[Trace], **given: Any) -> Maps:
+def _contributed(name: str, traces: Iterable[Trace], watch: Watch, **given: Any) -> Maps:
     """One kind of maps of several texts."""
     found: Maps = {}
     for trace in traces:
         for side, maps in contributions(trace, [name], **given)[name].items():
             found.setdefault(side, []).extend(maps)
+        watch(name, 1)
     return found

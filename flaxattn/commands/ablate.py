@@ -5,9 +5,11 @@
 Everything heavy is imported when it runs. `flaxattn.cli` registers it.
 """
 
+import functools
 import math
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -26,8 +28,11 @@ from flaxattn.commands.head_request import (
     WithPage,
     is_store,
 )
-from flaxattn.commands.text_lines import progress
+from flaxattn.commands.report_run import Out, Overwrite, ReportRun
 from flaxattn.errors import InputError
+
+if TYPE_CHECKING:
+    from flaxattn.pipeline.progress_reporter import ProgressReporter
 
 _SIDES = {"decoder_head_mask": "decoder", "cross_attn_head_mask": "cross"}
 _SURE = 1.96  # standard errors
@@ -35,6 +40,7 @@ _MOST = 10  # heads of a kind that are claimed to matter
 
 
 def ablate(
+    context: typer.Context,
     inputs: Annotated[
         list[str],
         typer.Argument(
@@ -43,9 +49,7 @@ def ablate(
             "standard input.",
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Output folder of the report.")] = Path(
-        "report"
-    ),
+    out: Out = Path("report-ablate"),
     model: Model = "tiny-bert",
     head: Architecture = None,
     text_column: TextColumn = "text",
@@ -80,6 +84,7 @@ def ablate(
     page: WithPage = True,
     sentences: Sentences = SENTENCES,
     evidence: Kept = KEPT,
+    overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
     """Measure the loss without each head, and its importance.
@@ -96,14 +101,8 @@ def ablate(
     from flaxattn.views.figures.plot_head_effects import plot_head_values, plot_pruning_curve
 
     _check_inputs(inputs)
-    kinds = {"ablation": ["ablation"], "importance": ["importance"]}
-    kinds["both"] = ["importance", "ablation"]
-    if measure not in kinds:
-        raise typer.BadParameter(f"choose one of {', '.join(kinds)}.", param_hint="--measure")
-    order = kinds[measure][0] if order is None else order
-    if order not in kinds[measure]:
-        told = f"{order!r} is not measured; choose {' or '.join(kinds[measure])}."
-        raise typer.BadParameter(told, param_hint="--order")
+    kinds, order = _kinds(measure, order)
+    run = ReportRun.begin(context, "ablate")
     settings = {
         "model": model,
         "head": head,
@@ -117,7 +116,9 @@ def ablate(
         "evidence": evidence,
         "seed": seed,
     }
+    run.progress("reading texts", 0)
     corpus = read_corpus(inputs, (text_column, pair_column, label_column), limit, on_error)
+    run.progress(f"loading {model}", 0)
     loaded = from_pretrained(model, head=model_head(model, head))
     task = head_task(
         loaded,
@@ -129,7 +130,9 @@ def ablate(
         seed=seed,
         allow_nonfinite=allow_nonfinite,
     )
-    effects, curve = _measured(task, kinds[measure], order, by_layer, len(corpus.texts))
+    _announce(run.progress, loaded.masks(), kinds, len(corpus.texts))
+    shown = run.progress, len(corpus.texts)
+    effects, curve = _measured(task, kinds, order, by_layer, shown)
     maps = {f"{kind}, {n}": m for kind, e in effects.items() for n, m in e.means.items()}
     figure = plot_head_values(maps, "growth of the loss, or importance")
     claims = _claims(effects, loaded, evidence)
@@ -148,11 +151,24 @@ def ablate(
         beside["ablate.html"] = _page(loaded, corpus, effects, claims, read, sentences)
     shares, losses, errors = ([getattr(p, n) for p in curve] for n in ("share", "loss", "error"))
     figures = {"ablate.png": figure, "curve.png": plot_pruning_curve(shares, losses, errors)}
-    files = write_report(out, "ablate", said, said["heads"], figures, beside, "ablate.parquet")
+    files = write_report(run, said, said["heads"], figures, beside, "ablate.parquet")
     if as_json:
         typer.echo(files[0].read_text(encoding="utf-8"), nl=False)
     else:
         _tell(effects, curve, out)
+
+
+def _kinds(measure: str, order: str | None) -> tuple[list[str], str]:
+    """What is measured, and which of it orders the pruning curve."""
+    choices = {"ablation": ["ablation"], "importance": ["importance"]}
+    choices["both"] = ["importance", "ablation"]
+    if measure not in choices:
+        raise typer.BadParameter(f"choose one of {', '.join(choices)}.", param_hint="--measure")
+    kinds = choices[measure]
+    if order is not None and order not in kinds:
+        told = f"{order!r} is not measured; choose {' or '.join(kinds)}."
+        raise typer.BadParameter(told, param_hint="--order")
+    return kinds, order or kinds[0]
 
 
 def _check_inputs(inputs: list[str]) -> None:
@@ -241,7 +257,29 @@ def model_head(model: str, head: str | None) -> str | None:
     return "BertForMaskedLM" if head is None and model == "tiny-bert" else head
 
 
-def _measured(task: Any, kinds: list[str], order: str, by_layer: bool, texts: int) -> Any:
+def _announce(
+    progress: "ProgressReporter",
+    masks: "Mapping[str, tuple[int, int]]",
+    kinds: list[str],
+    texts: int,
+) -> None:
+    """Say what will be computed."""
+    heads = sum(layers * count for layers, count in masks.values())
+    passes = {
+        "importance": "one forward and backward pass over all texts for importance",
+        "ablation": f"{heads + 1} forward passes over all texts for ablation",
+    }
+    told = ", ".join(passes[kind] for kind in kinds)
+    progress.announce(f"{texts:,} texts, {heads} heads: {told}, about 11 for the pruning curve")
+
+
+def _measured(
+    task: Any,
+    kinds: list[str],
+    order: str,
+    by_layer: bool,
+    shown: "tuple[ProgressReporter, int]",
+) -> Any:
     """Effects by kind, and the curve."""
     from flaxattn.attribution.ablation import ablate as without_each
     from flaxattn.attribution.ablation import head_importance, pruning_curve
@@ -249,12 +287,15 @@ def _measured(task: Any, kinds: list[str], order: str, by_layer: bool, texts: in
     passes = {"importance": head_importance, "ablation": without_each}
     effects = {}
     for kind in kinds:
-        with progress(kind, texts) as seen:
-            effects[kind] = passes[kind](task, seen)
+        effects[kind] = passes[kind](task, _stage(kind, *shown))
     if by_layer and "importance" in effects:
         effects["importance"] = effects["importance"].by_layer()
-    with progress("pruning", texts) as seen:
-        return effects, pruning_curve(task, effects[order], progress=seen)
+    return effects, pruning_curve(task, effects[order], progress=_stage("pruning", *shown))
+
+
+def _stage(name: str, progress: "ProgressReporter", texts: int) -> "Callable[[int], object]":
+    progress.expect(name, texts)
+    return functools.partial(progress, name)
 
 
 def _rows(effects: Any) -> list[dict[str, Any]]:

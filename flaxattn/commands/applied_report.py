@@ -10,7 +10,7 @@ from typing import Any
 
 from rich.console import Console
 
-from flaxattn.commands.probe_reader import ProbeSpec, left_out, tell_rest, watched
+from flaxattn.commands.probe_reader import ProbeSpec, left_out, tell_rest
 
 
 def report_applied(asked: ProbeSpec, path: Path) -> None:
@@ -30,13 +30,12 @@ def report_applied(asked: ProbeSpec, path: Path) -> None:
     from flaxattn.probes.structural_scores import plain
 
     saved = load_probe(path)
-    with watched() as watch:
-        found = apply_probe(
-            asked.loaded(),
-            asked.files[0].sentences(asked.bad),
-            saved.probe,
-            reading=asked.reading(watch),
-        )
+    found = apply_probe(
+        asked.loaded(),
+        asked.files[0].sentences(asked.bad),
+        saved.probe,
+        reading=asked.reading(),
+    )
     scores: dict[str, Any]
     if isinstance(found, Attachment):
         scores = {"uas": 100 * found.score, "words": found.words}
@@ -57,7 +56,7 @@ def report_applied(asked: ProbeSpec, path: Path) -> None:
         "scores": scores,
     }
     rows = {name: [value] for name, value in scores.items()}
-    written = write_report(asked.out, "probe", said, rows, {}, table="scores.parquet")
+    written = write_report(asked.run, said, rows, {}, table="scores.parquet")
     if not asked.told_as_json(said):
         console = Console(highlight=False, soft_wrap=True)
         console.print(told)

@@ -24,7 +24,7 @@ from flaxattn.commands.head_request import (
     check_unread,
     is_store,
 )
-from flaxattn.commands.text_lines import progress
+from flaxattn.commands.report_run import Out, Overwrite, ReportRun
 from flaxattn.errors import InputError
 
 if TYPE_CHECKING:
@@ -32,12 +32,14 @@ if TYPE_CHECKING:
     from flaxattn.commands.compared_texts import ComparedTraces
     from flaxattn.measures.compare_heads import Comparison, HeadChange
     from flaxattn.measures.evidence import Evidence
+    from flaxattn.pipeline.progress_reporter import ProgressReporter
 
 _MOST = 10  # heads whose divergence is claimed to be large
 _APART = "divergence"
 
 
 def compare(
+    context: typer.Context,
     first: Annotated[
         str,
         typer.Argument(metavar="A", help="First model (name, directory or Hub id), or a store."),
@@ -51,9 +53,7 @@ def compare(
             "standard input. Two stores have their texts.",
         ),
     ] = None,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Output folder of the report.")] = Path(
-        "report"
-    ),
+    out: Out = Path("report-compare"),
     text_column: TextColumn = "text",
     pair_column: SecondColumn = None,
     correction: Annotated[
@@ -72,6 +72,7 @@ def compare(
     page: WithPage = True,
     sentences: Sentences = SENTENCES,
     evidence: Kept = KEPT,
+    overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
     """Compare the attention of two models or stores, head by head.
@@ -94,6 +95,7 @@ def compare(
     if not 0 < alpha < 1:
         raise typer.BadParameter("give a number between 0 and 1.", param_hint="--alpha")
     stores = _stores(first, second, inputs)
+    run = ReportRun.begin(context, "compare")
     settings = {
         "models": [first, second],
         "columns": [text_column, pair_column],
@@ -105,6 +107,7 @@ def compare(
         "evidence": evidence,
         "seed": None,  # nothing is drawn
     }
+    run.progress(f"loading {first} and {second}", 0)
     if stores:
         read = {"text_column": text_column, "pair_column": pair_column, "truncate": truncate}
         read["allow_nonfinite"] = allow_nonfinite
@@ -122,7 +125,10 @@ def compare(
             allow_nonfinite=allow_nonfinite,
         )
     roles = RolesOfBoth(Test(tau=tau, alpha=alpha, correction=correction))
-    comparison, shown = _compared(texts, evidence, roles)
+    run.progress.announce(
+        f"{texts.count:,} texts, read by {first} and {second}: one forward pass of each"
+    )
+    comparison, shown = _compared(texts, evidence, roles, run.progress)
     changes = comparison.changes(correction=correction, alpha=alpha)
     claims = _claims(changes, comparison, shown)
     used = {text.text for claim in claims for text in claim.texts}
@@ -148,7 +154,7 @@ def compare(
         names = (first, second) if first != second else ("A", "B")
         beside["compare.html"] = _page(texts, comparison, changes, claims, names, sentences)
     table, rows = "compare.parquet", said["heads"]
-    files = write_report(out, "compare", said, rows, figures, beside, table)
+    files = write_report(run, said, rows, figures, beside, table)
     if as_json:
         typer.echo(files[0].read_text(encoding="utf-8"), nl=False)
     else:
@@ -179,7 +185,7 @@ def _stores(first: str, second: str, inputs: Sequence[str] | None) -> bool:
 
 
 def _compared(
-    texts: "ComparedTraces", keep: int, roles: "RolesOfBoth"
+    texts: "ComparedTraces", keep: int, roles: "RolesOfBoth", progress: "ProgressReporter"
 ) -> "tuple[Comparison, Evidence]":
     """Both sides' attention to all texts, and the texts that show changes best."""
     import numpy as np
@@ -188,14 +194,14 @@ def _compared(
     from flaxattn.measures.evidence import Evidence
 
     comparison, shown = Comparison(), Evidence(keep)
-    with progress("comparing", texts.count) as seen:
-        for number, (one, other) in enumerate(texts.traces()):
-            roles.add(one, other)
-            for values in comparison.add(one, other):
-                for (side, name), value in values.items():
-                    shown.add((side, name, 1), np.asarray(value)[None], [number])
-                    shown.add((side, name, -1), -np.asarray(value)[None], [number])
-            seen(1)
+    progress.expect("comparing", texts.count)
+    for number, (one, other) in enumerate(texts.traces()):
+        roles.add(one, other)
+        for values in comparison.add(one, other):
+            for (side, name), value in values.items():
+                shown.add((side, name, 1), np.asarray(value)[None], [number])
+                shown.add((side, name, -1), -np.asarray(value)[None], [number])
+        progress("comparing", 1)
     return comparison, shown
 
 

@@ -13,6 +13,7 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
+from flaxattn.pipeline.progress_reporter import duration
 from flaxattn.store.job import JobReport, Watcher
 from flaxattn.store.job_plan import ShardPlan
 from flaxattn.store.shard_writer import ShardReport
@@ -120,15 +121,3 @@ def amount(size: int) -> str:
         if size >= 10**power:
             return f"{size / 10**power:.1f} {unit}"
     return f"{size} bytes"
-
-
-def duration(seconds: float) -> str:
-    """A time as people say it.
-
-    Args:
-        seconds: of it.
-    """
-    for unit, length in (("h", 3600), ("min", 60)):
-        if seconds >= length:
-            return f"{seconds / length:.1f} {unit}"
-    return f"{seconds:.0f} s"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flaxattn.commands.standard_input import given_text
+from flaxattn.commands.standard_input import IsText, given_text
 from flaxattn.errors import InputError
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ def generate(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help=f"That page; default {_PAGE}.")
     ] = None,
+    is_text: IsText = False,
 ) -> None:
     """Continue a text; tokens are printed as they are generated.
 
@@ -73,8 +74,8 @@ def generate(
     if max_new_tokens is not None:
         settings["max_new_tokens"] = max_new_tokens
     settings |= {"seed": seed or 0, "stop": [_unescaped(one) for one in stop or ()]}
-    text = given_text(prompt)
-    text = text if prompt != "-" else text.removesuffix("\n").removesuffix("\r")
+    text = given_text(prompt, is_text)
+    text = text if is_text or prompt != "-" else text.removesuffix("\n").removesuffix("\r")
     seen = view or out is not None
     if samples > 1 or num_beams > 1:
         trace = _write(_load(model), text, settings, seen)

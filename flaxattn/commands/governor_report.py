@@ -11,7 +11,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from flaxattn.commands.probe_reader import ProbeSpec, left_out, tell_rest, watched
+from flaxattn.commands.probe_reader import ProbeSpec, left_out, tell_rest
 
 if TYPE_CHECKING:
     from flaxattn.probes.governor_probe import Classifier, Dependencies
@@ -55,17 +55,16 @@ def report_governors(
 
     penalty = _PENALTY if penalty is None else penalty
     model, passing = asked.loaded(), Watched(shown.kept)
-    with watched() as watch:
-        found, best, judged = head_probe(
-            model,
-            asked.files[0].sentences(asked.bad),
-            asked.files[1].sentences(asked.bad) if asked.files[1].paths else None,
-            untrained=untrained,
-            penalty=penalty,
-            seed=asked.seed,
-            passing=passing,
-            reading=asked.reading(watch),
-        )
+    found, best, judged = head_probe(
+        model,
+        asked.files[0].sentences(asked.bad),
+        asked.files[1].sentences(asked.bad) if asked.files[1].paths else None,
+        untrained=untrained,
+        penalty=penalty,
+        seed=asked.seed,
+        passing=passing,
+        reading=asked.reading(),
+    )
     told, beside = evidence_of(asked, model, found, best, passing, shown.most)
     said = {
         "model": asked.model,
@@ -82,7 +81,7 @@ def report_governors(
         notes = {name: said[name] for name in ("model", "data", "settings", "parser")}
         beside["probe.safetensors"] = to_bytes(judged.probe, notes)
     figures = {"probe.png": _figure(found, best)}
-    written = write_report(asked.out, "probe", said, _rows(found), figures, beside)
+    written = write_report(asked.run, said, _rows(found), figures, beside)
     if not asked.told_as_json(said):
         _tell(said, best)
         tell_rest(said, written)

@@ -6,13 +6,12 @@ Inputs are CoNLL-U, other texts, or a store, which `store_source` reads. Scores 
 `flaxattn.measures`; what a person types is in `head_request`.
 """
 
+import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from flaxattn.commands.head_request import Request
 from flaxattn.commands.report_files import described
@@ -24,20 +23,24 @@ if TYPE_CHECKING:
     from flaxattn.measures.score_source import ScoreSource
     from flaxattn.measures.score_terms import ScoreOptions
     from flaxattn.measures.scored_corpus import ScoredCorpus
+    from flaxattn.pipeline.progress_reporter import ProgressReporter
     from flaxattn.pipeline.reading_options import ReadingOptions
 
 _NORMAL = 1.959963984540054
 
 
 def gathered(
-    request: Request, asked: "ScoreOptions", console: Console, shown: Sequence[str] = ("score",)
+    request: Request,
+    asked: "ScoreOptions",
+    progress: "ProgressReporter",
+    shown: Sequence[str] = ("score",),
 ) -> "ScoredCorpus":
     """Scores of the heads of a model on a corpus.
 
     Args:
         request: Which texts.
         asked: Which roles.
-        console: Where progress is shown, if it is a terminal.
+        progress: Shows how far the texts are.
         shown: Kinds of columns whose best texts are kept.
 
     Raises:
@@ -48,14 +51,43 @@ def gathered(
     from flaxattn.measures.scored_corpus import collect
 
     bad = BadRows(request.on_error, request.out)
-    columns = (TextColumn("{task.description}"), BarColumn(24), MofNCompleteColumn())
-    bar = Progress(*columns, TimeElapsedColumn(), console=console, disable=not console.is_terminal)
-    with bar:
-        task = bar.add_task("loading", total=request.limit)
-        reading = request.reading(bad, lambda stage, count: bar.advance(task, count))
-        source = _source(request, asked, reading)
-        bar.update(task, description="scoring heads")
-        return collect(source, shown, request.evidence, bad)
+    count = text_count(request, progress)
+    progress(f"loading {request.inputs[0] if request.store else request.model}", 0)
+    source = _source(request, asked, request.reading(bad, progress))
+    progress.announce(_cost(request, source, count))
+    progress.expect("scoring heads", count)
+    return collect(source, shown, request.evidence, bad)
+
+
+def text_count(request: Request, progress: "ProgressReporter") -> int:
+    """Number of texts, counted before the model is loaded, so that bad rows are refused early.
+
+    Args:
+        request: Which texts.
+        progress: Shows the pass over the files.
+    """
+    from flaxattn.corpus.bad_rows import BadRows
+    from flaxattn.store.open_store import open_store
+
+    if request.store:
+        count = len(open_store(request.inputs[0]))
+        return min(count, request.limit or count)
+    bad = BadRows("fail" if request.on_error == "fail" else "skip")
+    count = 0
+    for _ in itertools.islice(read_inputs(request, bad)[0], request.limit):
+        progress("reading texts", 1)
+        count += 1
+    return count
+
+
+def _cost(request: Request, source: "ScoreSource", count: int) -> str:
+    """Say what a run will do."""
+    if source.model is None:
+        return f"{count:,} texts of the store {request.inputs[0]}, read once"
+    heads = ", ".join(
+        f"{layers * heads} heads ({name})" for name, (layers, heads) in source.model.masks().items()
+    )
+    return f"{count:,} texts, {request.model}: {heads}; one forward pass over all texts"
 
 
 def _source(request: Request, asked: "ScoreOptions", reading: "ReadingOptions") -> "ScoreSource":

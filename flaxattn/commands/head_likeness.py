@@ -18,6 +18,7 @@ from flaxattn.commands.report_files import without_nan
 
 if TYPE_CHECKING:
     from flaxattn.measures.head_pairs import Pairs
+    from flaxattn.pipeline.progress_reporter import ProgressReporter
 
 _GROUPS = 8
 _NEEDS = "Capture(weights=True)"  # of a store
@@ -35,21 +36,28 @@ class HeadComparison(NamedTuple):
     files: dict[str, bytes]
 
 
-def compared_heads(request: Request, side: str, texts: int) -> HeadComparison:
+def compared_heads(
+    request: Request, side: str, texts: int, progress: "ProgressReporter"
+) -> HeadComparison:
     """Compare all heads of a side with each other on the first texts of a corpus.
 
     Args:
         request: Which texts.
         side: `encoder`, `decoder` or `cross`.
         texts: How many of them; 0 for none.
+        progress: Shows how far the texts are.
 
     Returns:
         Nothing where there is no text or no head to compare; what a store lacks for it by name.
     """
     if texts and _lacks_maps(request, side):
         return HeadComparison({"needs": _NEEDS}, {})
-    pairs = _pairs(request, min(texts, request.limit or texts), side) if texts else None
-    return HeadComparison({}, {}) if pairs is None else _told(pairs)
+    count = min(texts, request.limit or texts)
+    pairs = _pairs(request, count, side, progress) if texts else None
+    if pairs is None:
+        return HeadComparison({}, {})
+    progress("grouping heads", 0)
+    return _told(pairs)
 
 
 def _lacks_maps(request: Request, side: str) -> bool:
@@ -62,7 +70,7 @@ def _lacks_maps(request: Request, side: str) -> bool:
     return side not in held or "weights" not in held[side]["arrays"]
 
 
-def _pairs(request: Request, texts: int, side: str) -> "Pairs | None":
+def _pairs(request: Request, texts: int, side: str, progress: "ProgressReporter") -> "Pairs | None":
     import itertools
 
     from flaxattn.corpus.bad_rows import BadRows
@@ -71,12 +79,13 @@ def _pairs(request: Request, texts: int, side: str) -> "Pairs | None":
     from flaxattn.pretrained.from_pretrained import from_pretrained
     from flaxattn.store.open_store import open_store
 
+    progress.expect("comparing heads", texts)
     if request.store:
         opened = itertools.islice(open_store(request.inputs[0]), texts)
         return pairs_of(opened, side)
     # What cannot be used was told of in the pass over all texts.
     bad = BadRows("fail" if request.on_error == "fail" else "skip")
-    reading = dataclasses.replace(request.reading(bad), limit=texts)
+    reading = dataclasses.replace(request.reading(bad, progress), limit=texts)
     given = read_inputs(request, bad)[0]
     return head_pairs(from_pretrained(request.model), given, side=side, reading=reading)
 

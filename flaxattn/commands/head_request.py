@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from flaxattn.commands.report_run import Out, Overwrite
 from flaxattn.errors import InputError
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ Inputs = Annotated[
         "the folder of a store, which needs no model.",
     ),
 ]
-Out = Annotated[Path, typer.Option("--out", "-o", help="Output folder of the report.")]
 Model = Annotated[str, typer.Option(help="Built-in name, directory, or Hub id.")]
 Limit = Annotated[int | None, typer.Option(min=1, help="Largest number of texts.")]
 Trees = Annotated[
@@ -102,10 +102,11 @@ class Request:
         evidence: Texts kept for each claim and head.
         side: `encoder`, `decoder` or `cross`; None for what the model is known by.
         allow_nonfinite: Whether NaN and infinity leave cells blank; otherwise they are an error.
+        overwrite: Whether the report of another run in the folder is replaced.
     """
 
     inputs: Inputs
-    out: Out = Path("report")
+    out: Out
     model: Model = "tiny-bert"
     trees: Trees = None
     limit: Limit = None
@@ -120,6 +121,7 @@ class Request:
     evidence: Kept = KEPT
     side: Side = None
     allow_nonfinite: AllowNonfinite = False
+    overwrite: Overwrite = False
 
     def __post_init__(self) -> None:
         length_range(self.lengths)
@@ -178,6 +180,20 @@ class Request:
         return ReadingOptions(
             self.truncate, bad, tokens, limit=self.limit, lengths=self.range, **seen
         )
+
+
+@dataclasses.dataclass(frozen=True)
+class StatsRequest(Request):
+    """Options of `flaxattn stats`."""
+
+    out: Out = Path("report-stats")
+
+
+@dataclasses.dataclass(frozen=True)
+class RolesRequest(Request):
+    """Options of `flaxattn roles`."""
+
+    out: Out = Path("report-roles")
 
 
 def is_store(path: str | Path) -> bool:

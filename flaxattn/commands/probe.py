@@ -17,13 +17,13 @@ from flaxattn.commands.head_request import (
     Kept,
     Limit,
     OnError,
-    Out,
     Sentences,
     Truncate,
     WithPage,
 )
 from flaxattn.commands.option_lists import numbers
 from flaxattn.commands.probe_reader import Files, ProbeSpec
+from flaxattn.commands.report_run import Out, Overwrite, ReportRun
 from flaxattn.errors import InputError
 
 _TREES = "sentences with trees"
@@ -59,6 +59,7 @@ Pronouns = Annotated[
 
 
 def probe(
+    context: typer.Context,
     inputs: Annotated[
         list[Path],
         typer.Argument(
@@ -67,7 +68,7 @@ def probe(
             "--coreference.",
         ),
     ],
-    out: Out = Path("report"),
+    out: Out = Path("report-probe"),
     model: Annotated[
         str,
         typer.Option(help="A BERT, or any for --structural: built-in name, directory, Hub id."),
@@ -123,6 +124,7 @@ def probe(
     page: WithPage = True,
     sentences: Sentences = SENTENCES,
     evidence: Kept = KEPT,
+    overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
     """Probe heads and hidden states for syntax and coreference.
@@ -156,9 +158,9 @@ def probe(
     files = Files(tuple(inputs), limit), Files(tuple(train or ()), train_limit)
     if kind not in ("--pronouns", "--coreference"):
         _check_trees((*files[0].paths, *files[1].paths))
-    bad = BadRows(on_error, out)
+    run, bad = ReportRun.begin(context, "probe"), BadRows(on_error, out)
     asked = ProbeSpec(
-        model, files, out, bad, truncate, batch_tokens, seed or 0, as_json, allow_nonfinite
+        model, files, run, bad, truncate, batch_tokens, seed or 0, as_json, allow_nonfinite
     )
     if pronouns is not None or coreference:
         from flaxattn.commands.pronoun_report import report_coreference

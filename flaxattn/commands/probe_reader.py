@@ -5,7 +5,6 @@
 Everything heavy is imported when it runs. What becomes of what was read: see `probe`.
 """
 
-import contextlib
 import dataclasses
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,14 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
-from rich.console import Console
 
 from flaxattn.commands.report_files import json_text, print_files, print_left_out
+from flaxattn.commands.report_run import ReportRun
 
 if TYPE_CHECKING:
     from flaxattn.corpus.bad_rows import BadRows
     from flaxattn.corpus.dependency_trees import Sentence
-    from flaxattn.pipeline.reading_options import ReadingOptions, Watch
+    from flaxattn.pipeline.reading_options import ReadingOptions
     from flaxattn.pretrained.pretrained_model import Pretrained
 
 
@@ -59,7 +58,7 @@ class ProbeSpec:
     Attributes:
         model: As it was named.
         files: Those to judge on, and those to learn from or to choose on.
-        out: Folder of the report.
+        run: Folder of the report, and progress.
         bad: Takes what cannot be used.
         truncate: Whether texts over the model's limit are cut.
         batch_tokens: Positions of a batch.
@@ -70,7 +69,7 @@ class ProbeSpec:
 
     model: str
     files: tuple[Files, Files]
-    out: Path
+    run: ReportRun
     bad: "BadRows"
     truncate: bool
     batch_tokens: int | None
@@ -82,21 +81,18 @@ class ProbeSpec:
         """The model."""
         from flaxattn.pretrained.from_pretrained import from_pretrained
 
+        self.run.progress(f"loading {self.model}", 0)
         return from_pretrained(self.model)
 
-    def reading(self, watch: "Watch") -> "ReadingOptions":
-        """Return the options with which sentences are read.
-
-        Args:
-            watch: Told how it goes on.
-        """
+    def reading(self) -> "ReadingOptions":
+        """Return the options with which sentences are read."""
         from flaxattn.pipeline.reading_options import ReadingOptions
 
         return ReadingOptions(
             self.truncate,
             self.bad,
             self.batch_tokens,
-            watch,
+            self.run.progress,
             allow_nonfinite=self.allow_nonfinite,
         )
 
@@ -129,25 +125,3 @@ def left_out(bad: "BadRows") -> dict[str, int]:
         bad: Took it.
     """
     return dict(sorted(bad.counts.items()))
-
-
-@contextlib.contextmanager
-def watched() -> "Iterator[Watch]":
-    """A bar for everything that is done, on standard error where that is a terminal.
-
-    Yields:
-        What is to be told what is done, and how many more of it were.
-    """
-    from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-        shown: dict[str, Any] = {}
-
-        def watch(what: str, count: int) -> None:
-            if what not in shown:
-                shown[what] = bar.add_task(what, total=None)
-            bar.advance(shown[what], count)
-
-        yield watch

@@ -12,7 +12,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from flaxattn.commands.probe_reader import Files, ProbeSpec, left_out, tell_rest, watched
+from flaxattn.commands.probe_reader import Files, ProbeSpec, left_out, tell_rest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,14 +38,13 @@ def report_coreference(asked: ProbeSpec, form: str) -> None:
     from flaxattn.probes.head_coreference import head_coreference
     from flaxattn.views.figures.plot_roles import plot_head_means
 
-    with watched() as watch:
-        found, best, among, best_among = head_coreference(
-            asked.loaded(),
-            _texts(asked, asked.files[0], form),
-            form,
-            _texts(asked, asked.files[1], form) if asked.files[1].paths else None,
-            reading=asked.reading(watch),
-        )
+    found, best, among, best_among = head_coreference(
+        asked.loaded(),
+        _texts(asked, asked.files[0], form),
+        form,
+        _texts(asked, asked.files[1], form) if asked.files[1].paths else None,
+        reading=asked.reading(),
+    )
     said = {
         "model": asked.model,
         "texts": form,
@@ -63,7 +62,7 @@ def report_coreference(asked: ProbeSpec, form: str) -> None:
             rows[name] += values
     means = {way: found.accuracy(way) for group, way in found.hits if not group}
     figure = plot_head_means(found.layers, found.heads, means, "share of mentions it is right for")
-    written = write_report(asked.out, "probe", said, rows, {"probe.png": figure})
+    written = write_report(asked.run, said, rows, {"probe.png": figure})
     if not asked.told_as_json(said):
         _tell(said, best, "Whom mentions mean")
         if best_among:

@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 
 from flaxattn import __version__
+from flaxattn.commands.report_run import ReportRun
 from flaxattn.files import sha256_of, written_whole
 
 _NAMED = 6  # heads that are listed where many are broken
@@ -24,8 +25,7 @@ _ORIGIN = ("model", "settings", "data", "seed")
 
 
 def write_report(
-    out: Path,
-    name: str,
+    report: ReportRun,
     said: Mapping[str, Any],
     rows: Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]],
     figures: "Mapping[str, Figure]",
@@ -35,9 +35,9 @@ def write_report(
     """Write the report whole, or leave the folder as it was.
 
     Args:
-        out: The folder, made where absent; files of these names are replaced.
-        name: Name of the JSON file.
-        said: Facts; the version is added, and numbers that are not finite are null.
+        report: The folder, made where absent, and the run that writes; its JSON file is named
+            after the command.
+        said: Facts; version and request are added, and numbers that are not finite are null.
         rows: The table, by columns or by rows; model, settings, data and seed are in its metadata.
         figures: Matplotlib figures by name of their file; closed.
         beside: Content of other files, by name.
@@ -48,12 +48,16 @@ def write_report(
 
     Raises:
         CheckpointError: If it cannot be written.
+        InputError: If the folder holds the report of another run.
     """
     import matplotlib.pyplot as plt
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    facts = {"flaxattn": __version__, **said}
+    report.check()
+    report.progress("writing the report", 0)
+    out, name = report.path, report.command
+    facts = {"flaxattn": __version__, **said, "request": report.request}
     origin = {key: facts[key] for key in ("flaxattn", *_ORIGIN) if key in facts}
     if isinstance(rows, Mapping):
         columns = pa.table({column: without_nan(values) for column, values in rows.items()})
@@ -68,7 +72,10 @@ def write_report(
         for file, content in (beside or {}).items():
             (folder / file).write_bytes(content)
         (folder / f"{name}.json").write_text(json_text(facts) + "\n", encoding="utf-8")
-    return [out / file for file in (f"{name}.json", table, *figures, *(beside or {}))]
+    report.progress.finish()
+    written = [out / file for file in (f"{name}.json", table, *figures, *(beside or {}))]
+    report.remove_stale(written)
+    return written
 
 
 def without_nan(values: Any) -> "pa.Array[Any]":

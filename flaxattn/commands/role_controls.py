@@ -15,13 +15,18 @@ if TYPE_CHECKING:
     from flaxattn.measures.role_tests import Test
     from flaxattn.measures.score_terms import ScoreOptions
     from flaxattn.measures.scored_corpus import ScoredCorpus
+    from flaxattn.pipeline.progress_reporter import ProgressReporter
 
 _ADDED = 4  # ids that may not be drawn: of beginning, end and padding, and one more
 _FEW = 40  # texts on which false positives are counted
 
 
 def false_positives(
-    request: Request, corpus: "ScoredCorpus", asked: "ScoreOptions", test: "Test", drawings: int
+    request: Request,
+    corpus: "ScoredCorpus",
+    asked: "ScoreOptions",
+    test: "Test",
+    shown: "tuple[int, ProgressReporter]",
 ) -> dict[str, Any]:
     """Roles that are found where there are none; empty where it cannot be known.
 
@@ -30,11 +35,12 @@ def false_positives(
         corpus: Scores of these; a store holds no model to judge before training.
         asked: Which roles.
         test: As they were tested.
-        drawings: How often trees are drawn; 0 for no count at all.
+        shown: How often trees are drawn, 0 for no count at all; and what shows progress.
     """
     from flaxattn.corpus.bad_rows import BadRows
     from flaxattn.measures import false_positives as counted
 
+    drawings, progress = shown
     if corpus.model is None or not drawings:
         return {}
     # What cannot be used was told of in the pass over all texts.
@@ -50,7 +56,7 @@ def false_positives(
         test,
         side=corpus.tally.side,
         drawings=drawings,
-        reading=request.reading(bad),
+        reading=request.reading(bad, progress),
     )
 
 

@@ -6,10 +6,9 @@ import dataclasses
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
-from flaxattn.commands.head_request import AsJson, Request
+from flaxattn.commands.head_request import AsJson, Request, RolesRequest
 from flaxattn.commands.option_groups import with_options
 from flaxattn.commands.option_lists import names
 from flaxattn.errors import InputError
@@ -21,7 +20,8 @@ if TYPE_CHECKING:
 
 @with_options
 def roles(
-    request: Request,
+    context: typer.Context,
+    request: RolesRequest,
     relations: Annotated[
         str | None,
         typer.Option(help="Relations, separated by commas, or all; default nsubj,obj,amod,advmod."),
@@ -58,6 +58,7 @@ def roles(
     from flaxattn.commands.head_page import evidence_facts, evidence_table
     from flaxattn.commands.head_report import refusals, tell
     from flaxattn.commands.report_files import write_report
+    from flaxattn.commands.report_run import ReportRun
     from flaxattn.commands.role_controls import false_positives, repeated, told
     from flaxattn.measures.claims import role_claims
     from flaxattn.measures.patterns import labels
@@ -69,11 +70,13 @@ def roles(
     correction = correction or ("none" if pande_parity else "bh")
     test = Test(tau=tau, alpha=alpha, correction=correction, pande_parity=pande_parity)
     asked = ScoreOptions(chosen, request.annotated, seed, pande_parity)
-    corpus = gathered(request, asked, Console(stderr=True))
+    run = ReportRun.begin(context, "roles")
+    corpus = gathered(request, asked, run.progress)
     found = find_roles(corpus.tally, asked, test)
     if not found.roles:
         raise InputError(_no_role(request, corpus))
-    chance = false_positives(request, corpus, asked, test, drawings)
+    chance = false_positives(request, corpus, asked, test, (drawings, run.progress))
+    run.progress("collecting evidence", 0)
     claims = role_claims(found, corpus.evidence, corpus.tally.side)
     known = labels(corpus.tally, alpha=alpha) if not corpus.refused else []
     settings = {"limit": request.limit, "lengths": request.range, "evidence": request.evidence}
@@ -92,7 +95,7 @@ def roles(
     if request.page:
         beside["roles.html"] = _page(request, corpus, found, claims)
     rows = rows_of(corpus, found, seed)
-    files = write_report(request.out, "roles", said, rows, {"roles.png": plot_roles(found)}, beside)
+    files = write_report(run, said, rows, {"roles.png": plot_roles(found)}, beside)
     tell(said, _table(found), [*found.warnings(), *told(chance)], files, as_json)
 
 

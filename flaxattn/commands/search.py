@@ -19,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from flaxattn.commands.head_request import AllowNonfinite
+from flaxattn.commands.standard_input import IsText, given_text
 
 if TYPE_CHECKING:
     from flaxattn.measures.nearest_tokens import Hit
@@ -70,9 +71,9 @@ def build(
     """Build an index with a vector of every token, by head."""
     from flaxattn.commands.head_corpus import read_inputs
     from flaxattn.commands.head_request import Request
-    from flaxattn.commands.text_lines import progress
     from flaxattn.corpus.bad_rows import BadRows
     from flaxattn.measures.build_token_index import Wanted, build_head_index
+    from flaxattn.pipeline.progress_reporter import ProgressReporter
     from flaxattn.pretrained.from_pretrained import from_pretrained
 
     if on_error not in ("fail", "skip"):
@@ -89,13 +90,16 @@ def build(
     )
     bad = BadRows(on_error)
     texts, data = read_inputs(request, bad)
-    with progress("texts", limit) as seen:
+    with ProgressReporter() as progress:
+        progress(f"loading {model}", 0)
+        loaded = from_pretrained(model)
+        progress.expect("texts", limit)
         count = build_head_index(
-            from_pretrained(model),
+            loaded,
             texts,
             out,
             Wanted(kind, tuple(layer)),
-            request.reading(bad, lambda stage, count: seen(count)),
+            request.reading(bad, progress),
             settings={"data": data, "settings": {"limit": limit, "truncate": truncate}},
         )
     for code, number in sorted(bad.counts.items()):
@@ -125,6 +129,7 @@ def query(
     model: Annotated[
         str | None, typer.Option(help="Model; default the one the index was made with.")
     ] = None,
+    is_text: IsText = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
     """Print the contexts most similar to a token of a sentence."""
@@ -133,6 +138,7 @@ def query(
     from flaxattn.pretrained.from_pretrained import from_pretrained
     from flaxattn.store.token_index import open_head_index
 
+    text = given_text(text, is_text)
     opened = open_head_index(index)
     layer, number = _head(head, opened.layers)
     place = int(token) if re.fullmatch(r"\d{1,9}", token, re.ASCII) else token

@@ -5,10 +5,9 @@
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
-from flaxattn.commands.head_request import AsJson, Request
+from flaxattn.commands.head_request import AsJson, Request, StatsRequest
 from flaxattn.commands.option_groups import with_options
 from flaxattn.errors import InputError
 
@@ -28,7 +27,8 @@ _EVIDENCE = ("mean", "pattern", "strongest", "hit")
 
 @with_options
 def stats(
-    request: Request,
+    context: typer.Context,
+    request: StatsRequest,
     seed: Annotated[
         int, typer.Option(help="Random seed of unrelated words and of the bootstrap.")
     ] = 0,
@@ -52,12 +52,14 @@ def stats(
     from flaxattn.commands.head_page import evidence_facts, evidence_table
     from flaxattn.commands.head_report import refusals, tell
     from flaxattn.commands.report_files import write_report
+    from flaxattn.commands.report_run import ReportRun
     from flaxattn.measures.claims import measure_claims
     from flaxattn.measures.patterns import labels
     from flaxattn.measures.score_terms import ScoreOptions
 
+    run = ReportRun.begin(context, "stats")
     asked = ScoreOptions(annotated=request.annotated, seed=seed)
-    corpus = gathered(request, asked, Console(stderr=True), _EVIDENCE)
+    corpus = gathered(request, asked, run.progress, _EVIDENCE)
     tally = corpus.tally
     means = {column.name: m.mean for column, m in tally.moments.items() if column.kind == "mean"}
     if not means:
@@ -68,7 +70,7 @@ def stats(
     known = labels(tally) if not corpus.refused else []
     claims = measure_claims(tally, known, corpus.evidence)
     settings = {"limit": request.limit, "lengths": request.range, "annotated": request.annotated}
-    likeness = compared_heads(request, tally.side, compared)
+    likeness = compared_heads(request, tally.side, compared, run.progress)
     said = {
         **corpus.facts,
         "seed": seed,
@@ -82,9 +84,7 @@ def stats(
     if request.page:
         beside["stats.html"] = _page(request, corpus, means, claims)
     rows = rows_of(corpus, seed=seed)
-    files = write_report(
-        request.out, "stats", said, rows, {"stats.png": _figure(tally, means)}, beside
-    )
+    files = write_report(run, said, rows, {"stats.png": _figure(tally, means)}, beside)
     tell(said, _table(tally, means, said["labels"]), [], files, as_json)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
-from flaxattn.commands.probe_reader import ProbeSpec, left_out, tell_rest, watched
+from flaxattn.commands.probe_reader import ProbeSpec, left_out, tell_rest
 
 if TYPE_CHECKING:
     from flaxattn.probes.structural_scores import StructuralJudged
@@ -48,16 +48,15 @@ def report_structural(
     from flaxattn.views.figures.plot_structural import plot_structural
 
     fitting = Fitting(rank=rank, epochs=epochs or Fitting.epochs, seed=asked.seed)
-    with watched() as watch:
-        judged = structural_probe(
-            asked.loaded(),
-            asked.files[0].sentences(asked.bad),
-            asked.files[1].sentences(asked.bad),
-            layers,
-            fitting=fitting,
-            untrained=untrained,
-            reading=asked.reading(watch),
-        )
+    judged = structural_probe(
+        asked.loaded(),
+        asked.files[0].sentences(asked.bad),
+        asked.files[1].sentences(asked.bad),
+        layers,
+        fitting=fitting,
+        untrained=untrained,
+        reading=asked.reading(),
+    )
     said = {
         "model": asked.model,
         "data": [each.facts() for each in asked.files],
@@ -75,7 +74,7 @@ def report_structural(
     beside = {"probe.safetensors": to_bytes(judged.probe, notes)}
     figure = plot_structural(judged)
     written = write_report(
-        asked.out, "probe", said, _rows(judged), {"probe.png": figure}, beside, "layers.parquet"
+        asked.run, said, _rows(judged), {"probe.png": figure}, beside, "layers.parquet"
     )
     if not asked.told_as_json(said):
         _tell(judged)

@@ -67,7 +67,7 @@ def tell_empty(lines: Sequence[tuple[str, str]]) -> None:
 
 @contextlib.contextmanager
 def progress(what: str, total: int | None) -> Iterator[Seen]:
-    """A bar on standard error where that is a terminal.
+    """Progress of a single stage on standard error.
 
     Args:
         what: Is being done.
@@ -76,11 +76,8 @@ def progress(what: str, total: int | None) -> Iterator[Seen]:
     Yields:
         What is to be told how many more were done.
     """
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+    from flaxattn.pipeline.progress_reporter import ProgressReporter
 
-    console = Console(stderr=True)
-    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-        shown = bar.add_task(what, total=total)
-        yield lambda count: bar.advance(shown, count)
+    with ProgressReporter() as shown:
+        shown.expect(what, total)
+        yield lambda count: shown(what, count)

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from flaxattn.commands.head_request import AllowNonfinite
 from flaxattn.commands.option_lists import numbers
-from flaxattn.commands.standard_input import given_text
+from flaxattn.commands.standard_input import IsText, check_no_path, given_text
 from flaxattn.commands.view_weights import (
     KINDS,
     names_of,
@@ -127,6 +127,7 @@ def view(
         ),
     ] = False,
     port: Annotated[int, typer.Option(help="Port of --serve; 0 takes any free port.")] = 8000,
+    text: IsText = False,
 ) -> None:
     """Write an offline page of the attention in a text or a store.
 
@@ -148,7 +149,9 @@ def view(
         "heads": numbers(heads, "--heads"),
         "side": side,
     }
-    kind = _kind(source)
+    kind = "text" if text else _kind(source)
+    if kind == "text" and text_b is not None and not text:
+        check_no_path(text_b)
     names = wanted_kinds(weights, kind)
     if text_b is not None and kind != "text" and _kind(text_b) == kind:
         if serve or names:
@@ -169,7 +172,7 @@ def view(
         traces = with_kinds(_saved(source, example), names)
     else:
         reads = {"truncate": truncate, "allow_nonfinite": allow_nonfinite}
-        traces = _read((source, text_b), model, reads, VIEWS[view].vectors, names)
+        traces = _read((source, text_b), model, reads, VIEWS[view].vectors, names, text)
     for number, trace, beside in traces:
         _write(VIEWS[view], trace, chosen | beside, (out, save_figure), number)
 
@@ -184,10 +187,11 @@ def _kind(source: str) -> str:
     """Return the kind of a source; a text that no file could be called is a text."""
     if os.path.isdir(source):
         return "store"
+    if not os.path.isfile(source):
+        check_no_path(source)
+        return "text"
     if source.endswith(_TRACE):
         return "trace"
-    if not os.path.isfile(source):
-        return "text"
     with open(source, "rb") as file:
         if file.read(9)[8:] == b"{":  # where the header of a safetensors file begins
             return "trace"
@@ -221,6 +225,7 @@ def _read(
     reads: dict[str, bool],
     vectors: bool,
     kinds: Sequence[str],
+    is_text: bool,
 ) -> Iterator[tuple[int | None, "Trace", dict[str, Any]]]:
     """The trace of a text under a model, and what is shown beside attention."""
     from flaxattn.kernels.contract import Capture
@@ -232,7 +237,7 @@ def _read(
     with console.status(f"loading {model}"):
         loaded = from_pretrained(model)
     with console.status("reading the text"):
-        text, text_b = given_text(texts[0]), texts[1]
+        text, text_b = given_text(texts[0], is_text), texts[1]
         trace = loaded.trace(text, text_b, capture=asked, **reads)
     for cut in trace.truncated:
         if cut:

@@ -24,26 +24,30 @@ from flaxattn.commands.head_request import (
 )
 from flaxattn.commands.option_lists import names
 from flaxattn.commands.report_files import print_files
+from flaxattn.commands.report_run import Out, Overwrite, ReportRun
 from flaxattn.errors import InputError
 
 if TYPE_CHECKING:
     from flaxattn.attribution.contribution_maps import Maps
     from flaxattn.commands.text_corpus import TextCorpus
+    from flaxattn.pipeline.progress_reporter import ProgressReporter, Watch
     from flaxattn.pretrained.pretrained_model import Pretrained
     from flaxattn.trace.trace import Trace
 
 KINDS = ("attention", "norm", "effective", "gradient", "zeroing", "rollout", "flow")
+_OF_HEADS = ("norm", "effective", "zeroing")  # not defined for additive attention
 _DEFAULT = ",".join(KINDS[:-1])
 _WHERE = ("text", "kind", "side", "layer", "head")
 _SHOWN = ("first", "special", "own", "previous", "next", "entropy")
 
 
 def weights(
+    context: typer.Context,
     inputs: Annotated[
         list[str],
         typer.Argument(metavar="INPUT...", help="Texts as for extract; - reads standard input."),
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Output folder of the report.")],
+    out: Out = Path("report-weights"),
     model: Model = "tiny-bert",
     head: Architecture = None,
     kinds: Annotated[
@@ -57,6 +61,7 @@ def weights(
     seed: Annotated[
         int, typer.Option(help="Random seed of the tokens that a masked model has to predict.")
     ] = 0,
+    overwrite: Overwrite = False,
 ) -> None:
     """Compute attribution maps: norms, gradients, rollout and more.
 
@@ -70,9 +75,12 @@ def weights(
     from flaxattn.pretrained.from_pretrained import from_pretrained
 
     chosen = names(kinds, KINDS, "--kinds")
+    run = ReportRun.begin(context, "weights")
+    run.progress("reading texts", 0)
     corpus = read_corpus(inputs, (text_column, pair_column, label_column), limit, on_error)
+    run.progress(f"loading {model}", 0)
     loaded = from_pretrained(model, head=model_head(model, head))
-    rows, refused = measured(loaded, corpus, chosen, seed)
+    rows, refused = measured(loaded, corpus, chosen, seed, run.progress)
     means = _means(rows)
     said = {
         "model": model,
@@ -84,12 +92,16 @@ def weights(
         "refused": refused,
         "heads": means,
     }
-    files = write_report(out, "weights", said, _columns(rows), {"weights.png": _figure(means)})
+    files = write_report(run, said, _columns(rows), {"weights.png": _figure(means)})
     _tell(means, refused, files)
 
 
 def measured(
-    model: "Pretrained", corpus: "TextCorpus", kinds: Sequence[str], seed: int
+    model: "Pretrained",
+    corpus: "TextCorpus",
+    kinds: Sequence[str],
+    seed: int,
+    progress: "ProgressReporter",
 ) -> tuple[list[dict[str, Any]], dict[str, str]]:
     """Rows of measures, and the reason for every kind that the model or the texts do not have.
 
@@ -98,35 +110,73 @@ def measured(
         corpus: The texts.
         kinds: Some of `KINDS`.
         seed: Of the pieces that are masked.
+        progress: Shows how far the texts are.
 
     Raises:
         InputError: If a text cannot be read, or there is no kind left.
     """
     from flaxattn.pipeline.extraction import extract
 
+    count = len(corpus.texts)
+    refused = _refused(model, corpus, kinds, seed)
+    computed = [kind for kind in kinds if kind not in refused]
+    if not computed:
+        raise _none(kinds, refused)
+    progress.announce(f"{count:,} texts, {model.name}: {', '.join(computed)}, of every text")
+    for kind, reason in refused.items():
+        progress.announce(f"{kind} is left out: {reason}")
+    progress("reading attention", 0)
     traces = extract(model, corpus.texts, corpus.second)
     rows: list[dict[str, Any]] = []
-    refused: dict[str, str] = {}
-    for kind in kinds:
+    for kind in computed:
+        progress.expect(kind, count)
         try:
-            maps = _makers(model, corpus, traces, seed)[kind]()
+            maps = _makers(model, corpus, traces, seed, progress)[kind]()
         except InputError as error:
             refused[kind] = " ".join(str(error).split())
             continue
+        progress.expect(f"measuring {kind}", count * len(maps))
         for side, each in maps.items():
             for number, (one, trace) in enumerate(zip(each, traces, strict=True)):
                 seen = trace.sides[side]
                 layers = seen.layers if len(one) == len(seen.layers) else (-1,)
                 heads = seen.heads if one.shape[1] == len(seen.heads) else (-1,)
                 rows += _rows((number, kind, side), one, trace, layers, heads)
+                progress(f"measuring {kind}", 1)
     if not rows:
-        first, reason = next(iter(refused.items()))
-        raise InputError(f"none of {', '.join(kinds)} can be computed here\n{first}: {reason}")
+        raise _none(kinds, refused)
     return rows, refused
 
 
+def _none(kinds: Sequence[str], refused: dict[str, str]) -> InputError:
+    first, reason = next(iter(refused.items()))
+    return InputError(f"none of {', '.join(kinds)} can be computed here\n{first}: {reason}")
+
+
+def _refused(
+    model: "Pretrained", corpus: "TextCorpus", kinds: Sequence[str], seed: int
+) -> dict[str, str]:
+    """Reasons that are known before anything is computed, by kind."""
+    from flaxattn.attribution.attribution_maps import check_heads
+    from flaxattn.attribution.head_losses import head_task
+
+    def check(kind: str) -> None:
+        if kind in _OF_HEADS:
+            check_heads(model)
+        if kind == "gradient":
+            head_task(model, corpus.texts, corpus.second, labels=corpus.labels, batch=1, seed=seed)
+
+    refused: dict[str, str] = {}
+    for kind in kinds:
+        try:
+            check(kind)
+        except InputError as error:
+            refused[kind] = " ".join(str(error).split())
+    return refused
+
+
 def _makers(
-    model: "Pretrained", corpus: "TextCorpus", traces: list["Trace"], seed: int
+    model: "Pretrained", corpus: "TextCorpus", traces: list["Trace"], seed: int, watch: "Watch"
 ) -> dict[str, Callable[[], "Maps"]]:
     """Return the functions that make maps of each kind, of all texts by side."""
     from flaxattn.attribution import attribution_maps as weighing
@@ -135,9 +185,13 @@ def _makers(
 
     texts, second = corpus.texts, corpus.second
 
-    def followed(make: Callable[["Trace"], np.ndarray]) -> "Maps":
+    def followed(kind: str, make: Callable[["Trace"], np.ndarray]) -> "Maps":
         side = "encoder" if traces[0].encoder is not None else "decoder"
-        return {side: [make(trace) for trace in traces]}
+        found = []
+        for trace in traces:
+            found.append(make(trace))
+            watch(kind, 1)
+        return {side: found}
 
     def seen() -> "Maps":
         found: Maps = {}
@@ -148,14 +202,14 @@ def _makers(
 
     return {
         "attention": seen,
-        "norm": lambda: weighing.attention_norms(model, texts, second),
-        "effective": lambda: weighing.effective_attention(model, texts, second),
+        "norm": lambda: weighing.attention_norms(model, texts, second, watch=watch),
+        "effective": lambda: weighing.effective_attention(model, texts, second, watch=watch),
         "gradient": lambda: weighing.attention_gradients(
-            model, texts, second, labels=corpus.labels, seed=seed
+            model, texts, second, labels=corpus.labels, seed=seed, watch=watch
         ),
-        "zeroing": lambda: weighing.value_zeroing(model, texts, second),
-        "rollout": lambda: followed(lambda trace: rollout(trace)[:, None]),
-        "flow": lambda: followed(lambda trace: attention_flow(trace)[None, None]),
+        "zeroing": lambda: weighing.value_zeroing(model, texts, second, watch=watch),
+        "rollout": lambda: followed("rollout", lambda trace: rollout(trace)[:, None]),
+        "flow": lambda: followed("flow", lambda trace: attention_flow(trace)[None, None]),
     }
 
 

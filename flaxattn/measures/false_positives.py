@@ -57,6 +57,7 @@ def false_positives(
     if not reads:
         return {}
     facts = {"texts": len(reads), "alpha": test.alpha, "correction": test.correction}
+    reading.watch("roles before training", 0)
     before = untrained(model, asked.seed)
     traces = _traces(before, reads, reading)
     layouts = [read.layout for read in reads]
@@ -67,7 +68,9 @@ def false_positives(
     if asked.annotated and side != "cross" and drawings:
         weights = [_weights(trace, side) for trace in _traces(model, reads, reading)]
         pairs = list(zip(weights, layouts, strict=True))
-        chance = found_by_chance(pairs, asked, test, drawings, causal=side == "decoder")
+        chance = found_by_chance(
+            pairs, asked, test, drawings, causal=side == "decoder", watch=reading.watch
+        )
         facts["other_trees"] = dataclasses.asdict(chance)
     return facts
 

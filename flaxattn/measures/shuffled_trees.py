@@ -19,6 +19,7 @@ from flaxattn.measures.score_sums import dense_values
 from flaxattn.measures.score_terms import ScoreOptions
 from flaxattn.measures.scores import ScoreAccumulator, gathered
 from flaxattn.measures.tree_terms import tree_terms
+from flaxattn.pipeline.progress_reporter import Watch, watch_in_notebooks
 from flaxattn.text.position_labels import Arc, PositionLabels
 
 
@@ -50,6 +51,7 @@ def found_by_chance(
     drawings: int,
     *,
     causal: bool = False,
+    watch: Watch = watch_in_notebooks,
 ) -> Chance:
     """Test syntactic roles under trees whose words are drawn anew.
 
@@ -59,6 +61,7 @@ def found_by_chance(
         test: As the roles are tested.
         drawings: How often trees are drawn.
         causal: Whether a query sees the keys up to itself only.
+        watch: Receives progress.
     """
     shape = texts[0][0].shape[:2]
     numbers = tuple(range(shape[0])), tuple(range(shape[1]))
@@ -71,6 +74,7 @@ def found_by_chance(
             terms = tree_terms(shuffled(layout, random), drawn, causal=causal)
             found.append((terms, dense_values(weights, terms)))
         scores = gathered(*numbers, found, "decoder" if causal else "encoder")
+        watch("shuffling trees", 1)
         counts[drawing] = _counts(find_roles(ScoreAccumulator.of(scores), drawn, test))
     some = (counts > 0).sum(0).tolist()
     tests, roles, beyond = counts.sum(0).tolist()

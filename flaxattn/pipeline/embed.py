@@ -23,6 +23,7 @@ from flaxattn.pipeline.batches import Batch, planned
 from flaxattn.pipeline.extraction import room_for
 from flaxattn.pipeline.finite_batches import check_vectors
 from flaxattn.pipeline.hidden_states import arguments, fetched, last_of, state_number, states_of
+from flaxattn.pipeline.progress_reporter import Watch, watch_in_notebooks
 from flaxattn.pipeline.tokenize_texts import TOGETHER, TextError, groups_of, tokenize
 from flaxattn.pretrained.pretrained_bert import PretrainedBert
 from flaxattn.pretrained.pretrained_model import Pretrained
@@ -42,6 +43,7 @@ def embed(
     truncate: bool = False,
     batch_tokens: int | None = None,
     allow_nonfinite: bool = False,
+    watch: Watch = watch_in_notebooks,
 ) -> Float[np.ndarray, "N E"]:
     """One vector per text, of the hidden states of a model; of the encoder's in a seq2seq model.
 
@@ -69,6 +71,7 @@ def embed(
         batch_tokens: Positions of a batch, padding counted.
         allow_nonfinite: Whether vectors that hold NaN or infinity are returned; otherwise they are
             an error.
+        watch: Receives progress; the default shows it in notebooks.
 
     Returns:
         float32, in the order of the texts. The same text has the same vector in any company, but
@@ -106,6 +109,7 @@ def embed(
                 if not allow_nonfinite:
                     what = f"hidden states of layer {state}"
                     check_vectors(model, vectors[place.row], numbered[place.text], what)
+            watch("embedding", len(batch.places))
         found += window
     vectors = np.stack(found).astype(np.float32)
     return unit(vectors) if normalize else vectors

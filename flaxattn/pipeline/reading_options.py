@@ -3,17 +3,10 @@
 """Options of every function that reads texts and runs a model over them: `ReadingOptions`."""
 
 import dataclasses
-from collections.abc import Callable
 from typing import Self
 
 from flaxattn.corpus.bad_rows import BadRows
-
-Watch = Callable[[str, int], object]
-"""Receives the name of a stage, and how many more texts, or epochs, it has finished."""
-
-
-def _ignore(stage: str, count: int) -> None:
-    """Report progress to nobody."""
+from flaxattn.pipeline.progress_reporter import Watch, watch_in_notebooks
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,7 +19,7 @@ class ReadingOptions:
             tokenizer makes no token of; None raises at the first one.
         batch_tokens: Number of positions in a batch, padding included; None for the default of the
             device.
-        watch: Receives progress.
+        watch: Receives progress; the default shows it in notebooks.
         limit: Largest number of texts; None for all.
         lengths: Fewest and most positions of texts that count, special tokens included: scores
             compare best on texts of like lengths.
@@ -37,7 +30,7 @@ class ReadingOptions:
     truncate: bool = False
     bad: BadRows | None = None
     batch_tokens: int | None = None
-    watch: Watch = _ignore
+    watch: Watch = watch_in_notebooks
     limit: int | None = None
     lengths: tuple[int, int] | None = None
     allow_nonfinite: bool = False

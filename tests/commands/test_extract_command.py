@@ -20,7 +20,8 @@ from rich.console import Console
 
 import flaxattn as fa
 from flaxattn import cli
-from flaxattn.commands.extract_progress import ExtractionProgress, amount, duration
+from flaxattn.commands.extract_progress import ExtractionProgress, amount
+from flaxattn.pipeline.progress_reporter import duration
 from flaxattn.store.job import JobReport
 from flaxattn.store.job_plan import ShardPlan
 from flaxattn.store.shard_writer import ShardReport

@@ -95,7 +95,9 @@ def test_texts_and_pairs_without_trees(run, tmp_path):
     names = {row["name"] for row in table if row["kind"] == "mean"}
     assert {"entropy", "distance", "max", "sum_sq", "next", "previous", "own", "first"} < names
     assert {"cls", "sep", "punctuation", "own segment", "other segment"} < names
-    code, out, err = run("roles", "pairs.tsv", "--pair-column", "b", "--model", "model", "--json")
+    code, out, err = run(
+        "roles", "pairs.tsv", "--pair-column", "b", "--model", "model", "--json", out="pairs"
+    )
     assert code == 0, err
     assert json.loads(out)["roles"]["block"]["lengths"]["highest"] > 2
 
@@ -105,7 +107,7 @@ def test_a_store_says_what_its_texts_say(run, folder, bert, tmp_path):
     extract_to(tmp_path / "store", bert, [folder / "a.txt"], capture=fa.Capture(weights=True))
     tables = []
     for words in ([tmp_path / "store"], ["a.txt", "--model", "model"]):
-        code, _, err = run("stats", *words)
+        code, _, err = run("stats", *words, "--overwrite")
         assert code == 0, err
         rows = pq.read_table(tmp_path / "report" / "heads.parquet").to_pylist()
         tables.append({(r["layer"], r["head"], r["kind"], r["name"]): r["mean"] for r in rows})

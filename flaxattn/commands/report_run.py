@@ -1,0 +1,159 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""The run of a command that writes a report: its folder, what was asked, and its progress.
+
+A report is recognised by its own JSON file, which holds the command's options and inputs.
+"""
+
+import dataclasses
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from flaxattn.errors import InputError
+from flaxattn.files import sha256_of
+from flaxattn.pipeline.progress_reporter import ProgressReporter
+
+_FILES = {  # of each report beside its JSON file
+    "ablate": ("ablate.parquet", "evidence.parquet", "ablate.png", "curve.png", "ablate.html"),
+    "compare": ("compare.parquet", "evidence.parquet", "compare.png", "compare.html"),
+    "probe": (
+        *("heads.parquet", "layers.parquet", "scores.parquet", "evidence.parquet"),
+        *("probe.png", "probe.html", "probe.safetensors"),
+    ),
+    "roles": ("heads.parquet", "evidence.parquet", "roles.png", "roles.html"),
+    "stats": (
+        *("heads.parquet", "evidence.parquet", "stats.png", "stats.html"),
+        *("likeness.png", "likeness.parquet", "distances.parquet"),
+    ),
+    "weights": ("heads.parquet", "weights.png"),
+}
+_PATHS = ("inputs", "first", "second", "model", "trees", "train", "load")
+_NOT_RESULTS = ("out", "overwrite", "as_json")  # options that change no number
+_PLAN = "plan.json"
+_STDIN = "-"
+
+Out = Annotated[Path, typer.Option("--out", "-o", help="Output folder of the report.")]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Replace the report of another run in --out.")
+]
+
+
+@dataclasses.dataclass(frozen=True)
+class ReportRun:
+    """The run of a command that writes a report.
+
+    Attributes:
+        path: Folder of the report.
+        command: Name of the command, and of its JSON file.
+        request: Options and inputs of the run, ready for JSON.
+        overwrite: Whether the report of another run is replaced.
+        progress: Shows how far the run is, until the report is written.
+    """
+
+    path: Path
+    command: str
+    request: Mapping[str, Any]
+    overwrite: bool = False
+    progress: ProgressReporter = dataclasses.field(default_factory=ProgressReporter)
+
+    @classmethod
+    def begin(cls, context: typer.Context, command: str) -> "ReportRun":
+        """Begin the run of a command that was typed, and show its progress.
+
+        Args:
+            context: The options.
+            command: Name of the command.
+
+        Raises:
+            InputError: If it holds the report of another run, and `--overwrite` is not given.
+        """
+        options = {k: v for k, v in context.params.items() if k not in _NOT_RESULTS}
+        request = {k: _identity(v) if k in _PATHS else v for k, v in options.items()}
+        plain = json.loads(json.dumps(request, default=str))
+        run = cls(Path(context.params["out"]), command, plain, context.params["overwrite"])
+        run.check()
+        run.progress.start()
+        context.call_on_close(run.progress.stop)
+        return run
+
+    def check(self) -> None:
+        """Refuse a folder that holds the report of another run.
+
+        Raises:
+            InputError: If it does, and `--overwrite` is not given.
+        """
+        for name in () if self.overwrite else _held(self.path):
+            difference = self._difference(name)
+            if difference:
+                raise InputError(
+                    f"{self.path} holds a report already: {name}.json {difference}\n"
+                    "this run would replace its files\n"
+                    "name another folder after --out, or replace that report with --overwrite"
+                )
+
+    def remove_stale(self, written: list[Path]) -> None:
+        """Remove the files of a report that was replaced.
+
+        Args:
+            written: Files of this run, which stay.
+        """
+        for name in _held(self.path):
+            for file in (f"{name}.json", *_FILES[name]):
+                if self.path / file not in written:
+                    (self.path / file).unlink(missing_ok=True)
+
+    def _difference(self, name: str) -> str:
+        """Say how a report in the folder differs from this one; nothing if it is this one."""
+        if name != self.command:
+            return f"of flaxattn {name}"
+        there = _read(self.path / f"{name}.json").get("request")
+        if not isinstance(there, Mapping):
+            return "of a run whose options are unknown"
+        for key in self.request.keys() | there.keys():
+            ours, theirs = self.request.get(key), there.get(key)
+            if ours != theirs:
+                option = key.upper() if key in ("inputs", "first", "second") else f"--{key}"
+                return f"of another run, in which {option.replace('_', '-')} differs"
+        piped = any(_is_piped(self.request.get(name)) for name in _PATHS)
+        return "of another run, whose standard input is not known" if piped else ""
+
+
+def _held(folder: Path) -> list[str]:
+    """Commands whose reports are in a folder."""
+    return [n for n in _FILES if (f := folder / f"{n}.json").is_file() and "flaxattn" in _read(f)]
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """A report's JSON; of a damaged one no more than that it is a report."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {"flaxattn": None}
+    return found if isinstance(found, dict) else {}
+
+
+def _is_piped(value: Any) -> bool:
+    """Return whether an input can be read only once, so that its digest is not known."""
+    if isinstance(value, list):
+        return any(_is_piped(part) for part in value)
+    return value == _STDIN or (isinstance(value, dict) and value.get("files") == {})
+
+
+def _identity(value: Any) -> Any:
+    """Return what tells an input from others: digests of files, the plan of a store."""
+    if isinstance(value, list | tuple):
+        return [_identity(part) for part in value]
+    if not isinstance(value, str | Path) or not os.path.exists(value):
+        return value
+    path = Path(value)
+    if path.is_file():
+        return {"name": path.name, "sha256": sha256_of(path)}
+    if (path / _PLAN).is_file():
+        return {"name": path.name, "plan_sha256": sha256_of(path / _PLAN)}
+    files = sorted(p for p in path.rglob("*") if p.is_file())
+    return {"name": path.name, "files": {str(p.relative_to(path)): sha256_of(p) for p in files}}

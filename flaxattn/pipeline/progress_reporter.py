@@ -1,0 +1,242 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Progress of long jobs on standard error: a bar on a terminal, plain lines elsewhere.
+
+Nothing is computed here but rates. What calls `watch(stage, count)` does not know who listens.
+"""
+
+import dataclasses
+import sys
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self, TextIO
+
+DELAY = 2.0  # seconds without a line: shorter jobs print none
+PAUSE = 5.0  # seconds between two lines
+
+Watch = Callable[[str, int], object]
+"""Receives the name of a stage, and how many more texts, heads or epochs it has finished."""
+
+
+@dataclasses.dataclass
+class _Stage:
+    """A part of a job.
+
+    Attributes:
+        total: Number of steps; None where it is not known.
+        began: Time of its beginning.
+        done: Number of finished steps.
+        first: Time and number of steps of the first report, which includes compiling.
+    """
+
+    total: int | None
+    began: float
+    done: int = 0
+    first: tuple[float, int] | None = None
+
+    def rate(self, now: float) -> float:
+        """Steps per second, without those that waited for compiling where there are others."""
+        time_0, steps = self.first or (self.began, 0)
+        if self.done <= steps:
+            time_0, steps = self.began, 0
+        return (self.done - steps) / max(now - time_0, 1e-9)
+
+    def told(self, name: str, now: float) -> str:
+        """One line: steps, rate and time left, or the time it has taken so far."""
+        if not self.done:
+            of = f"0 of {self.total:,}, " if self.total else ""
+            return f"{name}: {of}{duration(now - self.began)} so far"
+        rate = self.rate(now)
+        of = "" if self.total is None else f" of {self.total:,}"
+        line = f"{name}: {self.done:,}{of}, {rate:,.1f}/s"
+        if self.total is None:
+            return line
+        left = max(self.total - self.done, 0)
+        return f"{line}, {duration(left / rate)} left" if left else f"{line}, done"
+
+
+class ProgressReporter:
+    """A `Watch` that prints; a context manager, so that long silent steps are shown too.
+
+    Args:
+        stream: Where to; default standard error.
+        clock: Seconds; a test has its own.
+    """
+
+    def __init__(
+        self, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._stream, self._clock = stream or sys.stderr, clock
+        self._stages: dict[str, _Stage] = {}
+        self._name = ""
+        self._began, self._last = clock(), clock() + DELAY - PAUSE
+        self._bar: Any = None
+        self._held: list[str] = []  # announced lines, which short jobs do not print
+        self._ended, self._lock = threading.Event(), threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self.finish()
+        self.stop()
+
+    def start(self) -> None:
+        """Begin to show the bar, or to print a line now and then."""
+        if self._stream is not None and self._stream.isatty():
+            self._bar = _bar(self._stream)
+            self._bar.start()
+            self._task = self._bar.add_task("starting", total=None)
+        else:
+            self._thread = threading.Thread(target=self._tick, daemon=True)
+            self._thread.start()
+
+    def finish(self) -> None:
+        """Stop after a last line; results may be printed from here on."""
+        running = self._thread is not None and not self._ended.is_set()
+        self.stop()
+        if running and self._clock() - self._began >= DELAY:
+            self._print(self._line())
+
+    def stop(self) -> None:
+        """Take the bar away, or print no further line."""
+        self._ended.set()
+        if self._bar is not None:
+            self._bar.stop()
+        if self._thread is not None:
+            self._thread.join()
+
+    def __call__(self, stage: str, count: int) -> None:
+        """Report steps of a stage; a new name begins a stage.
+
+        Args:
+            stage: Its name.
+            count: How many more were finished; 0 says that it begins.
+        """
+        now = self._clock()
+        with self._lock:
+            found = self._stages.setdefault(stage, _Stage(None, now))
+            found.done += count
+            if found.first is None and count:
+                found.first = now, count
+            self._name = stage
+        self._show(now)
+
+    def expect(self, stage: str, total: int | None) -> None:
+        """Begin a stage.
+
+        Args:
+            stage: Its name.
+            total: Number of its steps; None where it is not known.
+        """
+        with self._lock:
+            self._stages[stage] = _Stage(total, self._clock())
+        self(stage, 0)
+
+    def announce(self, line: str) -> None:
+        """Print what will be done and what it costs, before it begins.
+
+        Args:
+            line: A sentence.
+        """
+        if self._bar is not None:
+            self._bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
+            return
+        self._held.append(line)
+        if self._clock() - self._began >= DELAY:
+            self._print("")
+
+    def _show(self, now: float) -> None:
+        if self._bar is not None:
+            stage = self._stages[self._name]
+            self._bar.update(
+                self._task, description=self._line(), total=stage.total, completed=stage.done
+            )
+        elif self._thread is None and now - self._last >= PAUSE:
+            self._last = now
+            self._print(self._line())
+
+    def _tick(self) -> None:
+        wait = DELAY
+        while not self._ended.wait(wait):
+            self._print(self._line())
+            wait = PAUSE
+
+    def _line(self) -> str:
+        with self._lock:
+            now = self._clock()
+            if not self._name:
+                return f"starting: {duration(now - self._began)} so far"
+            return self._stages[self._name].told(self._name, now)
+
+    def _print(self, line: str) -> None:
+        with self._lock:
+            lines, self._held = [*self._held, *([line] if line else [])], []
+        try:
+            self._stream.write("".join(f"{one}\n" for one in lines))
+            self._stream.flush()
+        except (AttributeError, OSError, ValueError):  # nobody reads it, which is no error
+            self._ended.set()
+
+
+def _bar(stream: TextIO) -> Any:
+    """A bar that disappears when the job is done."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (
+        *(SpinnerColumn(), BarColumn(16)),
+        *(TextColumn("{task.description}", markup=False), TimeElapsedColumn()),
+    )
+    console = Console(file=stream, force_jupyter=False)
+    # Results go to standard output, which rich would lead to the stream of the bar.
+    return Progress(
+        *columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False
+    )
+
+
+def duration(seconds: float) -> str:
+    """A time as people say it.
+
+    Args:
+        seconds: Length of the time.
+    """
+    for unit, length in (("h", 3600), ("min", 60)):
+        if seconds >= length:
+            return f"{seconds / length:.1f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+_notebook: tuple[int, ProgressReporter] | None = None
+
+
+def watch_in_notebooks(stage: str, count: int) -> None:
+    """Show progress under the cell of a notebook; elsewhere Python functions print nothing.
+
+    Args:
+        stage: Name of what is done.
+        count: How many more were finished.
+    """
+    global _notebook
+    cell = _cell()
+    if cell is None:
+        return
+    if _notebook is None or _notebook[0] != cell:
+        _notebook = cell, ProgressReporter()
+    _notebook[1](stage, count)
+
+
+def _cell() -> int | None:
+    """Number of the cell that runs; None outside of notebooks."""
+    shell = sys.modules.get("IPython") and sys.modules["IPython"].get_ipython()
+    return shell.execution_count if shell is not None and hasattr(shell, "kernel") else None

@@ -1,0 +1,124 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Every command that may run for more than two seconds says what it does, and how far it is."""
+
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import report_cases
+
+pytestmark = pytest.mark.usefixtures("one_device")
+
+# Words of each command, the model left to its default, and a stage that must be shown.
+COMMANDS = {
+    "stats": ("stats trees.conllu --limit 3", "scoring heads: 3 of 3"),
+    "roles": ("roles trees.conllu --limit 3 --drawings 2", "shuffling trees: 2"),
+    "compare": ("compare tiny-bert tiny-bert trees.txt --limit 3", "comparing: 3 of 3"),
+    "ablate": ("ablate trees.txt --limit 3", "pruning: 3 of 3"),
+    "probe": ("probe trees.conllu --limit 3", "reading heads: 3"),
+    "probe structural": (
+        "probe trees.conllu --train trees.conllu --structural --epochs 2",
+        "fitting: 2",
+    ),
+    "probe pronouns": ("probe gap.tsv --pronouns gap", "reading heads"),
+    "weights": ("weights trees.txt --limit 3", "measuring rollout: 3 of 3"),
+    "search build": ("search build trees.txt --layer 1 --limit 3", "texts: 3 of 3"),
+    "translate": ("translate dates.txt --model tiny-dates", "translating: 3 of 3"),
+    "evaluate": (
+        "evaluate --model tiny-dates --source dates.txt --reference dates.txt",
+        "translating: 3 of 3",
+    ),
+}
+ANNOUNCED = ("stats", "roles", "compare", "ablate", "weights", "probe", "probe structural")
+QUICK = ("stats", "ablate")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("progress")
+    report_cases.write_inputs(folder)
+    dates = "".join(f"{date}\n" for date, _ in report_cases.DATES[:3])
+    (folder / "dates.txt").write_text(dates, encoding="utf-8")
+    return folder
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in COMMANDS],
+)
+def test_every_long_command_shows_progress(typed, folder, tmp_path, monkeypatch, name):
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr("flaxattn.pipeline.progress_reporter.DELAY", 0.0)
+    monkeypatch.setattr("flaxattn.pipeline.progress_reporter.PAUSE", 0.001)
+    words, stage = COMMANDS[name]
+    code, _, err = typed(*words.split(), "--out", tmp_path / "out")
+    assert code == 0, err
+    lines = err.splitlines()
+    assert any(stage in line for line in lines), sorted({line.split(":")[0] for line in lines})
+    assert any(re.search(r"\d/s", line) for line in lines)
+    if name in ANNOUNCED:
+        first = next(
+            n for n, line in enumerate(lines) if re.match(r"[\d,]+ (texts|sentences)", line)
+        )
+        assert first < min(n for n, line in enumerate(lines) if stage in line)
+
+
+def run(words: list[str], folder: Path, stderr: int) -> subprocess.Popen:
+    code = (
+        "import flaxattn.pipeline.progress_reporter as p; p.DELAY, p.PAUSE = 0.0, 0.05\n"
+        "from flaxattn import cli; raise SystemExit(cli.main())"
+    )
+    command = [sys.executable, "-c", code, *words]
+    return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=stderr)
+
+
+WORDS = ["weights", "trees.txt", "--limit", "2", "--kinds", "attention,norm", "--out"]
+
+
+@pytest.mark.slow
+def test_a_pseudo_terminal_gets_a_bar_and_standard_output_the_results(folder, tmp_path):
+    ours, theirs = pty.openpty()
+    process = run([*WORDS, str(tmp_path / "r")], folder, theirs)
+    os.close(theirs)
+    told = b""
+    try:
+        while part := os.read(ours, 4096):
+            told += part
+    except OSError:  # the other end was closed
+        pass
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 0, told.decode()
+    assert b"weights.json" in out and b"weights.json" not in told
+    assert "━".encode() in told and b"2 texts, tiny-bert: attention, norm" in told
+
+
+@pytest.mark.slow
+def test_a_pipe_gets_plain_lines(folder, tmp_path):
+    process = run([*WORDS, str(tmp_path / "r")], folder, subprocess.PIPE)
+    out, told = process.communicate(timeout=120)
+    assert process.returncode == 0 and b"weights.json" in out
+    assert b"\r" not in told and b"\x1b" not in told and told.endswith(b"\n")
+    assert b"norm: 2 of 2" in told or b"measuring norm" in told or b"writing the report" in told
+
+
+def test_gradients_without_a_loss_are_refused_before_anything_is_computed(
+    typed, folder, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr("flaxattn.pipeline.extraction.extract", None)
+    words = ("weights", "trees.txt", "--head", "BertModel", "--kinds", "gradient")
+    code, _, err = typed(*words, "--out", tmp_path / "r")
+    assert code == 2 and "none of gradient can be computed here" in err
+    assert len(err.splitlines()) <= 3 and not (tmp_path / "r").exists()
+
+
+def test_a_bad_row_is_refused_before_the_model_is_loaded(typed, tmp_path, monkeypatch):
+    monkeypatch.setattr("flaxattn.pretrained.from_pretrained.from_pretrained", None)
+    (tmp_path / "a.jsonl").write_text('{"text": "A cat."}\n{"txt": 1}\n', encoding="utf-8")
+    code, _, err = typed("stats", tmp_path / "a.jsonl", "--out", tmp_path / "r")
+    assert code == 2 and "a.jsonl" in err and len(err.splitlines()) <= 3

@@ -1,0 +1,81 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""A mistyped path is not taken for a text, unless --text says that it is one."""
+
+import pytest
+
+from flaxattn.commands.standard_input import check_no_path, given_text
+from flaxattn.errors import InputError
+
+PATHS = (
+    *("corpus.txt", "corpus.TXT", "c.csv", "c.tsv", "c.jsonl", "c.parquet", "c.arrow", "c.conllu"),
+    *("a.npz", "a.safetensors", "page.html", "c.txt.gz", "c.conllu.zst", "./corpus", "runs/store"),
+    *("../x", "/nowhere/at/all", "store/"),
+)
+TEXTS = (
+    *("corpus", "Good.", "e.g.", "The file a.txt is here.", "12/07/2003", "12.07.2003", "1/2"),
+    *("", " ", "-", "a text and/or another", "see a/b\n", "U.S.A", "v2.0"),
+)
+
+
+@pytest.mark.parametrize("argument", PATHS)
+def test_what_looks_like_a_path_is_refused_in_three_lines(tmp_path, monkeypatch, argument):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=r"^There is no (trace file|file or folder) '") as refused:
+        given_text(argument)
+    assert len(str(refused.value).splitlines()) == 3 and "--text" in str(refused.value)
+    assert given_text(argument, is_text=True) == argument
+
+
+@pytest.mark.parametrize("argument", TEXTS)
+def test_texts_are_texts(argument):
+    check_no_path(argument)
+
+
+def test_near_names_are_suggested(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("corpus.txt", "other.csv"):
+        (tmp_path / name).touch()
+    with pytest.raises(InputError, match=r"names like it: corpus\.txt\n"):
+        given_text("corpsu.txt")
+    with pytest.raises(InputError, match="has a name like it"):
+        given_text("qqqqq.jsonl")
+    with pytest.raises(InputError, match="the folder no/such is not there either"):
+        given_text("no/such/corpus.txt")
+    (tmp_path / "evil\x1b.txt").touch()
+    with pytest.raises(InputError) as refused:
+        given_text("evil\x1b\x1b.txt")
+    assert "\x1b" not in str(refused.value)
+
+
+def test_a_file_in_place_of_a_text_is_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "corpus.txt").write_text("A cat.\n", encoding="utf-8")
+    with pytest.raises(InputError, match="where a text is expected") as refused:
+        given_text("corpus.txt")
+    assert len(str(refused.value).splitlines()) == 3 and "< FILE" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("view", "corpus.txt"),
+        ("view", "stroe/"),
+        ("view", "A cat.", "second.txt"),
+        ("generate", "prompt.txt"),
+        ("search", "query", "index", "sentence.txt", "--token", "1"),
+    ],
+)
+def test_no_command_takes_a_mistyped_path_for_a_text(typed, tmp_path, monkeypatch, words):
+    monkeypatch.chdir(tmp_path)
+    code, out, error = typed(*words)
+    assert code == 2 and not out and len(error.splitlines()) == 3
+    assert "There is no file or folder" in error and not list(tmp_path.iterdir())
+
+
+def test_text_forces_it(typed, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert typed("view", "corpus.txt", "--text")[0] == 0
+    assert (tmp_path / "attention.html").is_file()
+    code, out, _ = typed("generate", "and/or", "--text", "--max-new-tokens", 2)
+    assert code == 0 and out.startswith("and/or")

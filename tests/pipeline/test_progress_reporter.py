@@ -1,0 +1,133 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Progress of long jobs: rate and time left, a bar on a terminal, plain lines elsewhere."""
+
+import io
+import sys
+import time
+import types
+
+import pytest
+
+from flaxattn.pipeline import progress_reporter
+from flaxattn.pipeline.progress_reporter import ProgressReporter, duration, watch_in_notebooks
+from flaxattn.pipeline.reading_options import ReadingOptions
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress_reporter, "DELAY", 0.0)
+
+
+def reporter() -> tuple[ProgressReporter, list[float]]:
+    now = [0.0]
+    return ProgressReporter(io.StringIO(), lambda: now[0]), now
+
+
+def test_a_line_has_steps_rate_and_time_left() -> None:
+    progress, now = reporter()
+    assert progress._line() == "starting: 0 s so far"
+    progress.expect("scoring heads", 1000)
+    now[0] = 30.0
+    assert progress._line() == "scoring heads: 0 of 1,000, 30 s so far"
+    progress("scoring heads", 100)  # compiling took 30 seconds
+    assert progress._line() == "scoring heads: 100 of 1,000, 3.3/s, 4.5 min left"
+    now[0] = 40.0
+    progress("scoring heads", 400)  # and does not count where more is known
+    assert progress._line() == "scoring heads: 500 of 1,000, 40.0/s, 12 s left"
+    progress("scoring heads", 500)
+    assert progress._line() == "scoring heads: 1,000 of 1,000, 90.0/s, done"
+    progress("fitting", 3)
+    now[0] = 41.0
+    assert progress._line() == "fitting: 3, 3.0/s"
+
+
+def test_short_jobs_print_nothing() -> None:
+    said = io.StringIO()
+    with ProgressReporter(said) as progress:
+        progress.announce("4 texts, one pass")
+        progress("texts", 4)
+    assert said.getvalue() == ""
+
+
+def test_what_is_announced_comes_first(at_once: None) -> None:
+    said = io.StringIO()
+    with ProgressReporter(said) as progress:
+        progress.announce("4 texts, one pass")
+        progress.expect("texts", 4)
+        progress("texts", 4)
+    lines = said.getvalue().splitlines()
+    assert "4 texts, one pass" in lines and lines[-1].startswith("texts: 4 of 4, ")
+    assert "\r" not in said.getvalue() and "\x1b" not in said.getvalue()
+
+
+def test_silent_steps_are_shown_too(at_once: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress_reporter, "PAUSE", 0.02)
+    said = io.StringIO()
+    with ProgressReporter(said) as progress:
+        progress.expect("compiling", 7)
+        time.sleep(0.3)  # nothing is reported meanwhile
+    assert said.getvalue().count("compiling: 0 of 7, 0 s so far\n") > 2
+
+
+def test_lines_are_seconds_apart(at_once: None) -> None:
+    progress, now = reporter()
+    for now[0] in range(60):
+        progress("texts", 1)
+    assert 10 <= len(progress._stream.getvalue().splitlines()) <= 13  # type: ignore[attr-defined]
+
+
+def test_a_terminal_gets_a_bar_and_standard_output_stays_its_own() -> None:
+    said, stdout = Terminal(), sys.stdout
+    with ProgressReporter(said) as progress:
+        progress.announce("[4] texts, one pass")
+        progress.expect("scoring heads", 4)
+        progress("scoring heads", 3)
+        assert sys.stdout is stdout
+        progress._bar.refresh()
+    assert "[4] texts, one pass" in said.getvalue()
+    assert "scoring heads: 3 of 4" in said.getvalue() and "━" in said.getvalue()
+
+
+def test_a_job_goes_on_where_nobody_reads(at_once: None) -> None:
+    said = io.StringIO()
+    with ProgressReporter(said) as progress:
+        said.close()
+        progress("texts", 1)
+        time.sleep(0.05)
+
+
+def test_a_failed_job_ends_without_a_last_line(at_once: None) -> None:
+    progress, _ = reporter()
+    with pytest.raises(ZeroDivisionError), progress:
+        time.sleep(0.05)
+        before = progress._stream.getvalue()  # type: ignore[attr-defined]
+        raise ZeroDivisionError
+    assert progress._stream.getvalue() == before  # type: ignore[attr-defined]
+
+
+def test_notebooks_show_progress_without_being_asked(
+    at_once: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ReadingOptions().watch("scoring heads", 1)
+    assert capsys.readouterr().err == "", "Python functions are silent elsewhere"
+    shell = types.SimpleNamespace(kernel=object(), execution_count=3)
+    module = types.SimpleNamespace(get_ipython=lambda: shell)
+    monkeypatch.setitem(sys.modules, "IPython", module)
+    monkeypatch.setattr(progress_reporter, "_notebook", None)
+    ReadingOptions().watch("scoring heads", 1)
+    assert capsys.readouterr().err.startswith("scoring heads: 1, ")
+    watch_in_notebooks("scoring heads", 1)
+    assert capsys.readouterr().err == "", "a line every few seconds"
+    shell.execution_count = 4
+    watch_in_notebooks("scoring heads", 1)
+    assert capsys.readouterr().err.startswith("scoring heads: 1, "), "a cell of its own"
+
+
+def test_times_as_people_say_them() -> None:
+    assert [duration(n) for n in (0, 59.4, 60, 5400)] == ["0 s", "59 s", "1.0 min", "1.5 h"]
