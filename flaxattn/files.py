@@ -11,7 +11,7 @@ import secrets
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -21,7 +21,9 @@ _ABANDONED = 3600.0  # seconds
 
 
 @contextmanager
-def written_whole(directory: str | Path, last: str = "") -> Iterator[Path]:
+def written_whole(
+    directory: str | Path, last: str = "", *, modes: Mapping[str, int] | None = None
+) -> Iterator[Path]:
     """Give an empty folder to write to; when the block ends well, its files are in `directory`.
 
     They are flushed to the disk before they get their names. A new directory appears in one step.
@@ -31,6 +33,7 @@ def written_whole(directory: str | Path, last: str = "") -> Iterator[Path]:
     Args:
         directory: Made, with its parents, where absent.
         last: Name of the file that is put in place after all others.
+        modes: Most permissions that a file gets, by its name; others get what the umask leaves.
 
     Yields:
         The folder to write to.
@@ -44,7 +47,7 @@ def written_whole(directory: str | Path, last: str = "") -> Iterator[Path]:
         try:
             staging = _staging(target)
             yield staging
-            _flush(staging)
+            _flush(staging, modes or {})
             _move(staging, target, last)
         except OSError as error:
             raise CheckpointError(
@@ -74,9 +77,10 @@ def _umask() -> int:
     return umask
 
 
-def _flush(folder: Path) -> None:
+def _flush(folder: Path, modes: Mapping[str, int]) -> None:
     for path in folder.iterdir():
-        path.chmod(0o666 & ~_umask())  # some writers make their files private
+        # Some writers make their files private, which the finished ones must not be.
+        path.chmod(modes.get(path.name, 0o666) & 0o666 & ~_umask())
     for path in (*folder.iterdir(), folder):
         handle = os.open(path, os.O_RDONLY)
         try:
