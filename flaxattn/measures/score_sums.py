@@ -199,7 +199,7 @@ class ScoreSums:
             rare = notes["rare_at"][None, :, None]
             names = list(dict.fromkeys(source for _, source in self.rows))
             rows = space.stack([source_of(name, stats, rare, space) for name in names], -2)
-            own = np.float32([[name == source for _, source in self.rows] for name in names])
+            own = np.array([[n == source for _, source in self.rows] for n in names], np.float32)
             terms = space.swapaxes(notes["row_terms"], 1, 2)[:, None] * own[None, :, None]
             rows = rows.reshape(*rows.shape[:3], -1)
             found["rows"] = product(rows, terms.reshape(len(terms), -1, len(own.T)))
