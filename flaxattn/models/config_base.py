@@ -56,7 +56,7 @@ class HFConfig:
         return found
 
     def check_sizes(self, names: Sequence[str]) -> None:
-        """Check sizes: integers from 1 to what fits into int32; and that ids of tokens are integers.
+        """Check that sizes are integers from 1 to what int32 holds, and ids of tokens integers.
 
         Args:
             names: Of fields or properties.
@@ -65,7 +65,9 @@ class HFConfig:
             CheckpointError: One is not.
         """
         for name in names:
-            check_integer(name, getattr(self, name), 1, MOST_LAYERS if name in _LAYERS else _LARGEST)
+            check_integer(
+                name, getattr(self, name), 1, MOST_LAYERS if name in _LAYERS else _LARGEST
+            )
         for field in dataclasses.fields(self):
             number = getattr(self, field.name)
             if field.name.endswith("_token_id") and number is not None:
@@ -218,8 +220,8 @@ def check_pruned(pruned: Pruned, layers: int, heads: int) -> None:
     for layer, lacking in enumerate(pruned):
         if list(lacking) != sorted({head for head in lacking if 0 <= head < heads}):
             raise CheckpointError(
-                f"pruned_heads of layer {layer} are {list(lacking)}, expected numbers from 0 to "
-                f"{heads - 1} in order.\nCompare config.json with the original."
+                f"pruned_heads of layer {layer} are {shown(list(lacking))}, expected numbers "
+                f"from 0 to {heads - 1} in order.\nCompare config.json with the original."
             )
         if len(lacking) == heads:
             raise CheckpointError(

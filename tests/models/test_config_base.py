@@ -73,7 +73,7 @@ def test_it_costs_nothing_to_refuse_it(changes: dict[str, Any], words: str, tmp_
 
 @pytest.mark.parametrize("count", [-1, 0, 10**9, 2.0])
 def test_a_number_of_labels_that_no_classifier_has(count: Any) -> None:
-    with pytest.raises(InputError, match="^num_labels "):
+    with pytest.raises(InputError, match=r"^num_labels "):
         fa.from_pretrained("tiny-bert", num_labels=count)
-    with pytest.raises(CheckpointError, match="^labels is empty"):
+    with pytest.raises(CheckpointError, match=r"^labels is empty"):
         fa.BertConfig(labels=())
