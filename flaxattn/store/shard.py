@@ -54,7 +54,7 @@ class _Chunk(NamedTuple):
 
 
 class _Footer(NamedTuple):
-    """What is kept of a table that was checked."""
+    """Footer of a table that was checked, and checksums of its parts."""
 
     metadata: pq.FileMetaData
     chunks: tuple[_Chunk, ...]

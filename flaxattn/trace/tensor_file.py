@@ -255,15 +255,14 @@ def _inside(directory: Path, file: str, named_by: str = INDEX) -> Path:
     except OSError as error:
         if error.errno is not None:  # a name that is too long, or a file that cannot be looked at
             raise CheckpointError(
-                f"{directory / named_by} names the file {file[:60]!r}…, which no file can be called.\n"
-                "Download or save the model again."
+                f"{directory / named_by} names the file {file[:60]!r}…, which no file can be "
+                "called.\nDownload or save the model again."
             ) from error
         inside = False
     if not inside:
         raise CheckpointError(
-            f"{directory / named_by} names the file {file[:200]!r}, which lies outside the directory"
-            " or is no regular file."
-            "\nRefused: a checkpoint may only read its own files. Do not trust this one."
+            f"{directory / named_by} names the file {file[:200]!r}, which lies outside the "
+            "directory or is no regular file.\nRefused: a checkpoint may only read its own files. Do not trust this one."
         )
     return path
 

@@ -23,6 +23,7 @@ from matplotlib.figure import Figure
 
 import flaxattn as fa
 from flaxattn.commands.report_files import read_report, write_report
+from flaxattn.commands.report_run import ReportRun
 from flaxattn.errors import FlaxattnError
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.train.checkpoints import Checkpoints
@@ -82,7 +83,8 @@ def read_run(folder: Path) -> Any:
 def write_a_report(folder: Path) -> None:
     rows = {"layer": [0, 1] * 50, "head": [1, 0] * 50, "share": [0.5, None] * 50}
     said = {"model": "m", "seed": 0, "heads": {"2": [0.5, float("nan")]}, "text": "é"}
-    write_report(folder, "stats", said, rows, {"stats.png": Figure()}, {"page.html": b"<p>x</p>"})
+    report = ReportRun(folder, "stats", {})
+    write_report(report, said, rows, {"stats.png": Figure()}, {"page.html": b"<p>x</p>"})
 
 
 def read_a_report(folder: Path) -> Any:
