@@ -262,7 +262,8 @@ def _inside(directory: Path, file: str, named_by: str = INDEX) -> Path:
     if not inside:
         raise CheckpointError(
             f"{directory / named_by} names the file {file[:200]!r}, which lies outside the "
-            "directory or is no regular file.\nRefused: a checkpoint may only read its own files. Do not trust this one."
+            "directory or is no regular file.\n"
+            "Refused: a checkpoint may only read its own files. Do not trust this one."
         )
     return path
 
