@@ -7,6 +7,7 @@ Also the path of a file that another file names. It does not know what is in the
 
 import ctypes
 import hashlib
+import json
 import os
 import secrets
 import shutil
@@ -16,6 +17,7 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from flaxattn.errors import CheckpointError, InputError
 
@@ -266,6 +268,16 @@ def file_inside(
     if size is not None and status.st_size != size:
         raise OSError(f"it has {status.st_size} bytes instead of {size}")
     return path
+
+
+def json_digest(facts: Mapping[str, Any]) -> str:
+    """Hexadecimal SHA-256 of what JSON says, however it is laid out in a file.
+
+    Args:
+        facts: What was read from JSON, or what is to be written.
+    """
+    text = json.dumps(facts, sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
 
 
 def remove_abandoned(folder: Path, pattern: str) -> None:

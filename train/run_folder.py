@@ -8,7 +8,6 @@ It knows nothing of arrays; `flaxattn.train.checkpoints` fills checkpoints/.
 """
 
 import dataclasses
-import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -19,7 +18,7 @@ import jax
 
 from flaxattn import __version__
 from flaxattn.errors import CheckpointError
-from flaxattn.files import write_text
+from flaxattn.files import json_digest, write_text
 from flaxattn.store import folder_lock
 from flaxattn.train.recipe import FREE, Recipe
 from flaxattn.train.settings import to_yaml
@@ -77,7 +76,7 @@ class RunFolder:
         if not (self.fresh or self.allow_changes):
             self._compare(now)
         if jax.process_index() == 0:
-            write_json(self.path / "run.json", {"sha256": _digest(now), **now})
+            write_json(self.path / "run.json", {"sha256": json_digest(now), **now})
             write_text(self.path / "recipe.yaml", to_yaml(recipe))
 
     def _compare(self, now: Mapping[str, Any]) -> None:
@@ -111,15 +110,9 @@ def _read(path: Path) -> dict[str, Any]:
         seal, recipe = before.pop("sha256", None), dict(before["recipe"])
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
         raise _unknown_run(path, "cannot be read: it was cut or damaged") from error
-    if seal is not None and seal != _digest(before):
+    if seal is not None and seal != json_digest(before):
         raise _unknown_run(path, "is not what was written (its sha256 differs)")
     return {**before, "recipe": recipe}
-
-
-def _digest(facts: Mapping[str, Any]) -> str:
-    """SHA-256 of what a run is made of, however it is laid out in a file."""
-    text = json.dumps(facts, sort_keys=True, ensure_ascii=False)
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _unknown_run(path: Path, what: str) -> CheckpointError:

@@ -58,7 +58,8 @@ def evidence_table(claims: Sequence[Claim]) -> bytes:
     columns = list(zip(*rows, strict=True)) or [() for _ in types]
     arrays = [pa.array(c, t) for c, t in zip(columns, types.values(), strict=True)]
     file = io.BytesIO()
-    pq.write_table(pa.table(dict(zip(types, arrays, strict=True))), file, compression="zstd")
+    table = pa.table(dict(zip(types, arrays, strict=True)))
+    pq.write_table(table, file, compression="zstd", write_page_checksum=True)
     return file.getvalue()
 
 

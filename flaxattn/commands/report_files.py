@@ -13,7 +13,8 @@ from rich.console import Console
 
 from flaxattn import __version__
 from flaxattn.commands.report_run import ReportRun
-from flaxattn.files import sha256_of, written_whole
+from flaxattn.errors import InputError
+from flaxattn.files import json_digest, sha256_of, written_whole
 
 _NAMED = 6  # heads that are listed where many are broken
 
@@ -37,7 +38,9 @@ def write_report(
     Args:
         report: The folder, made where absent, and the run that writes; its JSON file is named
             after the command.
-        said: Facts; version and request are added, and numbers that are not finite are null.
+        said: Facts; version and request are added and, as `files` and `sha256`, digests of the
+            other files and of the facts, which `read_report` checks. Numbers that are not finite
+            are null.
         rows: The table, by columns or by rows; model, settings, data and seed are in its metadata.
         figures: Matplotlib figures by name of their file; closed.
         beside: Content of other files, by name.
@@ -71,6 +74,8 @@ def write_report(
             plt.close(figure)
         for file, content in (beside or {}).items():
             (folder / file).write_bytes(content)
+        facts["files"] = {path.name: sha256_of(path) for path in sorted(folder.iterdir())}
+        facts["sha256"] = json_digest(json.loads(json_text(facts)))
         (folder / f"{name}.json").write_text(json_text(facts) + "\n", encoding="utf-8")
     report.progress.finish()
     written = [out / file for file in (f"{name}.json", table, *figures, *(beside or {}))]
@@ -117,6 +122,38 @@ def print_nonfinite(said: Mapping[str, Any]) -> None:
             "attention is NaN or infinite, and texts where it is count for none of the numbers "
             f"of these heads: {some}{more}"
         )
+
+
+def read_report(path: str | Path) -> dict[str, Any]:
+    """Read the facts of a report, after all of its files were compared with what was written.
+
+    Args:
+        path: Its JSON file; the others are beside it.
+
+    Raises:
+        InputError: If one of them is missing, or is not what was written.
+    """
+    file = Path(path)
+    try:
+        facts = dict(json.loads(file.read_bytes()))
+        digest, files = facts.pop("sha256"), dict(facts["files"])
+    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+        raise _not_as_written(file) from error
+    if digest != json_digest(facts):
+        raise _not_as_written(file)
+    for name, expected in files.items():
+        beside = file.parent / Path(name).name
+        if not beside.is_file() or sha256_of(beside) != expected:
+            raise _not_as_written(beside)
+    return facts
+
+
+def _not_as_written(path: Path) -> InputError:
+    return InputError(
+        f"{path} is missing or damaged: it is not what flaxattn wrote\n"
+        "no number of this report was read\n"
+        "copy the folder again, or run the command again"
+    )
 
 
 def json_text(facts: Any) -> str:

@@ -226,7 +226,7 @@ def _not_a_tree(file: str, name: str, words: Sequence[dict[str, Any]]) -> Proble
             numbers = [*path, place]
             circle = " -> ".join(str(number) for number in numbers[numbers.index(place) :][:8])
             return problem(words[place - 1], f"its governors are a cycle: {circle}")
-        known |= path.keys()
+        known.update(path)
     return None
 
 

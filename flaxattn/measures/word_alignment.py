@@ -191,7 +191,7 @@ def read_pharaoh(line: str) -> tuple[set[Pair], set[Pair]]:
         link = _LINK.fullmatch(text)
         if link is None:
             raise InputError(
-                f"{text!r} is no link between words, in the line {shortened(line)!r}.\n"
+                f"{shortened(text)!r} is no link between words, in the line {shortened(line)!r}.\n"
                 "Expected i-j for a sure link, i?j or ipj for a possible one, numbers from 0."
             )
         pair = (int(link[1]), int(link[3]))

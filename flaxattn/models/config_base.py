@@ -220,8 +220,8 @@ def check_pruned(pruned: Pruned, layers: int, heads: int) -> None:
     for layer, lacking in enumerate(pruned):
         if list(lacking) != sorted({head for head in lacking if 0 <= head < heads}):
             raise CheckpointError(
-                f"pruned_heads of layer {layer} are {list(lacking)}, expected numbers from 0 to "
-                f"{heads - 1} in order.\nCompare config.json with the original."
+                f"pruned_heads of layer {layer} are {shown(list(lacking))}, expected numbers "
+                f"from 0 to {heads - 1} in order.\nCompare config.json with the original."
             )
         if len(lacking) == heads:
             raise CheckpointError(

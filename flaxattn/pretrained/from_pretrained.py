@@ -13,7 +13,7 @@ from flax.typing import Dtype
 from flaxattn.errors import CheckpointError, InputError
 from flaxattn.models import bert, gpt2, rnn, seq2seq
 from flaxattn.models.bert_config import BertConfig
-from flaxattn.models.config_base import MOST_LABELS, check_integer
+from flaxattn.models.config_base import MOST_LABELS, check_integer, shown
 from flaxattn.models.gpt2_config import GPT2Config
 from flaxattn.models.rnn_config import RnnConfig
 from flaxattn.models.seq2seq_config import Seq2SeqConfig
@@ -101,7 +101,7 @@ def _architecture(head: str | None, config: ModelConfig, architectures: Mapping[
     if wanted not in architectures:
         kind, whose = (CheckpointError, "The checkpoint's") if head is None else (InputError, "The")
         raise kind(
-            f"{whose} architecture {wanted!r} is not one that flaxattn has.\n"
+            f"{whose} architecture {shown(wanted)} is not one that flaxattn has.\n"
             f"It has {', '.join(architectures)}.\n"
             'Load the model without head with head="base", or name one of these as head.'
         )

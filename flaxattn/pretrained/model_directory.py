@@ -24,6 +24,7 @@ from jaxtyping import Array
 from flaxattn.errors import CheckpointError, InputError
 from flaxattn.files import remove_abandoned, sha256_of, written_whole
 from flaxattn.models.bert_config import BertConfig
+from flaxattn.models.config_base import shown
 from flaxattn.models.gpt2_config import GPT2Config
 from flaxattn.models.layers import ACTIVATIONS
 from flaxattn.models.rnn_config import RNN, RnnConfig
@@ -80,7 +81,7 @@ def read_config(directory: str | Path) -> ModelConfig:
     kind = settings.get("model_type", "bert")
     if not isinstance(kind, str) or kind not in _CONFIGS:
         raise CheckpointError(
-            f"{path}: model_type is {kind!r}; flaxattn has {', '.join(_CONFIGS)}.\n"
+            f"{path}: model_type is {shown(kind)}; flaxattn has {', '.join(_CONFIGS)}.\n"
             "Choose a checkpoint of that kind."
         )
     try:
@@ -94,7 +95,7 @@ def read_config(directory: str | Path) -> ModelConfig:
     if not isinstance(config, RnnConfig) and str(config.hidden_act) not in ACTIVATIONS:
         name = "hidden_act" if isinstance(config, BertConfig) else "activation_function"
         raise CheckpointError(
-            f"{path}: {name} is {config.hidden_act!r}; flaxattn has {', '.join(ACTIVATIONS)}."
+            f"{path}: {name} is {shown(config.hidden_act)}; flaxattn has {', '.join(ACTIVATIONS)}."
         )
     return config
 

@@ -7,10 +7,12 @@ A table is checked when it is first read, an array chunk by chunk. Which shard a
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import itertools
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
@@ -37,6 +39,46 @@ _SIZES = ("_tokens", "_queries", "_keys", "_start")
 _LONGEST = 2**24  # tokens of a text
 
 
+class _Chunk(NamedTuple):
+    """Bytes of a table: a column of a group of rows, headers of its pages included."""
+
+    group: int
+    path: str
+    start: int
+    size: int
+    crc32: int
+
+    def holds(self, columns: Sequence[str] | None) -> bool:
+        """Return whether it is part of one of these columns; None for all."""
+        return columns is None or any(f"{self.path}.".startswith(f"{c}.") for c in columns)
+
+
+class _Footer(NamedTuple):
+    """Footer of a table that was checked, and checksums of its parts."""
+
+    metadata: pq.FileMetaData
+    chunks: tuple[_Chunk, ...]
+
+    @classmethod
+    def of(cls, metadata: pq.FileMetaData, path: Path) -> Self:
+        """From a file that was checked."""
+        chunks, left = [], path.stat().st_size
+        with path.open("rb") as file:
+            for group, number in itertools.product(
+                range(metadata.num_row_groups), range(metadata.num_columns)
+            ):
+                column = metadata.row_group(group).column(number)
+                first = column.dictionary_page_offset or column.data_page_offset
+                start, size = min(first, column.data_page_offset), column.total_compressed_size
+                left -= size
+                if min(start, size, left) < 0:
+                    raise ValueError("its columns do not fit into the file")
+                file.seek(start)
+                crc32 = zlib.crc32(file.read(size))
+                chunks.append(_Chunk(group, column.path_in_schema, start, size, crc32))
+        return cls(metadata, tuple(chunks))
+
+
 class Shard:
     """A committed shard. Many threads may read it; no file stays open.
 
@@ -54,7 +96,7 @@ class Shard:
                 f"it names the plan {self.manifest.plan[:12]}…, the file is {plan_sha256[:12]}…\n"
                 "put back the plan.json it was made under, or delete the folder and extract again"
             )
-        self._footers: dict[str, pq.FileMetaData] = {}
+        self._footers: dict[str, _Footer] = {}  # of tables that were checked
         self._arrays: dict[str, StoredArray] = {}
 
     @property
@@ -91,7 +133,8 @@ class Shard:
 
     def _opened(self, name: str) -> pq.ParquetFile:
         """A table whose file was checked once; its footer is read then and kept."""
-        path, known = self.folder / name, self._footers.get(name)
+        path, checked = self.folder / name, self._footers.get(name)
+        known = None if checked is None else checked.metadata
         if known is None:
             check_content(self.folder, name, self.manifest.files[name])
         try:
@@ -99,9 +142,10 @@ class Shard:
             groups = range(file.num_row_groups)
             if any(file.metadata.row_group(i).num_rows > ROWS_TOGETHER for i in groups):
                 raise ValueError(f"more than {ROWS_TOGETHER:,} of its rows are stored together")
+            if checked is None:
+                self._footers[name] = _Footer.of(file.metadata, path)
         except (OSError, ValueError, pa.ArrowException) as error:
             raise damaged(path, str(error).splitlines()[0][:200]) from error
-        self._footers[name] = file.metadata
         return file
 
     def table(
@@ -136,6 +180,7 @@ class Shard:
         """Rows of an opened table."""
         try:
             if rows is None:
+                self._check(name, range(file.num_row_groups), columns)
                 return file.read(columns, use_threads=False)
             sizes = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
             ends = np.cumsum(sizes)
@@ -143,11 +188,21 @@ class Shard:
             last = int(np.searchsorted(ends, max(rows[1] - 1, rows[0]), side="right"))
             groups = range(first, min(last + 1, len(sizes)))
             start = rows[0] - int(ends[first] - sizes[first])
+            self._check(name, groups, columns)
             found = file.read_row_groups(list(groups), columns, use_threads=False)
             return found.slice(start, rows[1] - rows[0])
         except (OSError, LookupError, ValueError, MemoryError, pa.ArrowException) as error:
             what = (str(error).splitlines() or [type(error).__name__])[0][:200]
             raise damaged(self.folder / name, what) from error
+
+    def _check(self, name: str, groups: Iterable[int], columns: Sequence[str] | None) -> None:
+        """Compare the parts of a table that are about to be read with those that were checked."""
+        with (self.folder / name).open("rb") as file:
+            for chunk in self._footers[name].chunks:
+                if chunk.group in groups and chunk.holds(columns):
+                    file.seek(chunk.start)
+                    if zlib.crc32(file.read(chunk.size)) != chunk.crc32:
+                        raise ValueError("it changed while the store was open")
 
     def row(self, example: int) -> dict[str, int]:
         """The numbers of a text: how many tokens, where they and the maps begin."""

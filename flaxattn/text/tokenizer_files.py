@@ -97,10 +97,31 @@ def read_settings(folder: Path, prefix: str = "") -> dict[str, Any]:
         return {}
     text = read_text(path)
     try:
-        return dict(json.loads(text))
+        settings = dict(json.loads(text))
     except (ValueError, TypeError, RecursionError) as error:
         told = str(error).splitlines()[0]
         raise CheckpointError(f"{path} is not valid JSON\n{told}\nfetch the file again") from error
+    _check_settings(path, settings)
+    return settings
+
+
+def _check_settings(path: Path, settings: dict[str, Any]) -> None:
+    """Check the settings that are read here: the limit, and how the special tokens are written."""
+    limit = settings.get("model_max_length")
+    usable = limit is None or (
+        isinstance(limit, int | float) and not isinstance(limit, bool) and limit > 0
+    )
+    wrong = {} if usable else {"model_max_length": "a positive number"}
+    for name in SPECIAL_TOKENS:
+        token = settings.get(name)
+        token = token.get("content") if isinstance(token, dict) else token
+        if name in settings and not isinstance(token, str | None):
+            wrong[name] = "a string, or an object with a string as its content"
+    for name, expected in wrong.items():
+        raise CheckpointError(
+            f"{path}: {name} is {shortened(repr(settings[name]))}\n"
+            f"expected {expected}\ncompare it with the original, or fetch the file again"
+        )
 
 
 def read_tokenizer_json(path: Path) -> tokenizers.Tokenizer:

@@ -27,6 +27,8 @@ INDEX = "model.safetensors.index.json"
 _DIGESTS = "flaxattn.sha256"  # key in the header's metadata: JSON, tensor name -> hex digest
 _BESIDE = "flaxattn.files"  # the same for the files that were saved with the tensors
 _HEADER_LIMIT = 16 * 2**20  # bytes; a header has about 200 for each tensor
+_MOST_TENSORS = 20_000
+_LONGEST_NAME = 500
 _FLOATS = {"F16": "float16", "BF16": "bfloat16", "F32": "float32"}
 
 
@@ -253,9 +255,8 @@ def _inside(directory: Path, file: str, named_by: str = INDEX) -> Path:
     except OSError as error:
         if error.errno is not None:  # a name that is too long, or a file that cannot be looked at
             raise CheckpointError(
-                f"{directory / named_by} names the file {file[:60]!r}…, "
-                "which no file can be called.\n"
-                "Download or save the model again."
+                f"{directory / named_by} names the file {file[:60]!r}…, which no file can be "
+                "called.\nDownload or save the model again."
             ) from error
         inside = False
     if not inside:
@@ -277,9 +278,12 @@ def _open(path: Path) -> Any:
         raise CheckpointError(_damaged(path, f"its header does not fit in {size} bytes", size))
     if header > _HEADER_LIMIT:
         raise CheckpointError(_damaged(path, f"its header claims {header} bytes", size))
+    if (count := said.count(b'"dtype"')) > _MOST_TENSORS:
+        raise CheckpointError(_damaged(path, f"its header claims {count} tensors", size))
     try:
         handle = safetensors.safe_open(path, framework="np")
-        json.loads(said, object_pairs_hook=_unique)  # other readers take either one of two
+        header = json.loads(said, object_pairs_hook=_unique)  # others take either one of two
+        _check_names(header)
         return handle
     except (safetensors.SafetensorError, OSError, ValueError) as error:
         raise CheckpointError(_damaged(path, str(error), size)) from error
@@ -292,6 +296,13 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         twice = next(name for name in found if names.count(name) > 1)
         raise ValueError(f"its header has the key {twice[:60]!r} twice")
     return found
+
+
+def _check_names(names: Iterable[str]) -> None:
+    """Check that names of tensors can be shown."""
+    for name in names:
+        if len(name) > _LONGEST_NAME or not name.isprintable():
+            raise ValueError(f"its header has the name {name[:60]!r}, which no tensor can have")
 
 
 def _damaged(path: Path, reason: str, size: int) -> str:

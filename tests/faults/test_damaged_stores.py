@@ -3,6 +3,7 @@
 """F22: no damage of a store is silent. A few dozen trials; `make faults` makes 300."""
 
 import os
+import random
 import shutil
 from pathlib import Path
 
@@ -13,6 +14,8 @@ import zarr
 
 import flaxattn as fa
 from flaxattn.errors import StoreError
+from flaxattn.store.seals import manifest_in
+from flaxattn.store.shard import Shard
 from flaxattn.store.verify_store import verify
 from flaxattn.trace.trace import Trace
 
@@ -126,3 +129,26 @@ def test_the_message_of_a_damaged_file(path: Path, tmp_path: Path) -> None:
         "nothing was read from it; `flaxattn store verify` lists all damage of a store\n"
         f"delete the folder {hurt / 'shards/00000'} and run the same `flaxattn extract` again"
     )
+
+
+@pytest.mark.parametrize("count", [60, pytest.param(1500, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["texts", "tokens", "heads"])
+def test_a_table_that_changes_while_the_store_is_open_is_found(
+    path: Path, tmp_path: Path, name: str, count: int
+) -> None:
+    """Its footer was read before; pages and their headers are compared when they are read."""
+    hurt = shutil.copytree(path, tmp_path / "hurt")
+    file = hurt / "shards/00000" / f"{name}.parquet"
+    whole, rng, refused = file.read_bytes(), random.Random(0), 0
+    shard = Shard(hurt, 0, manifest_in(file.parent).plan)
+    right = shard.table(file.name)
+    for trial in range(count):
+        data, bit = bytearray(whole), rng.randrange(8 * len(whole))
+        data[bit // 8] ^= 1 << bit % 8
+        file.write_bytes(data)
+        try:
+            assert shard.table(file.name).equals(right), trial
+        except StoreError as error:
+            assert str(file) in str(error)
+            refused += 1
+    assert refused > count / 5

@@ -6,7 +6,9 @@ A parser returns what is right or raises an error of ours, of three lines, withi
 MB. `make faults` gives each one `SECONDS`, about ten minutes for all of them.
 """
 
+import math
 import os
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,29 +18,41 @@ import hypothesis
 import pytest
 from bombs import HOSTILE
 from hostile_cases import PARSERS, Parser
+from hostile_models import MODELS, TABLES, TEXT, foreign
 from mutations import Edit, edited, edits, untouched
 from peak_memory import forget, highest
 
+import flaxattn as fa
 from flaxattn.errors import FlaxattnError
+from flaxattn.pretrained.pretrained_model import Pretrained
 
 FULL = os.environ.get("FLAXATTN_TRIALS") == "full"
 SECONDS = 600 / len(PARSERS)
-MOST_SECONDS, MOST_BYTES = 1.0, 200e6
+MOST_SECONDS, MOST_BYTES, LIMITS = 1.0, 200e6, {"seconds": 2.0, "size": 500e6, "letters": 3000.0}
 
 
-def measured(read: Callable[[Path], Any], path: Path, told: str = "") -> Any:
+def measured(
+    read: Callable[[Path], Any],
+    path: Path,
+    told: str = "",
+    seconds: float = MOST_SECONDS,
+    size: float = MOST_BYTES,
+    letters: float = math.inf,
+) -> Any:
     """What is read, or None for an error as it should be; never too slow nor too large."""
     forget()
     before, started = highest(), time.process_time()
     try:
         found = read(path)
     except FlaxattnError as error:
-        assert 1 <= len(str(error).splitlines()) <= 3 and told in str(error), str(error)
+        message = str(error)
+        assert 1 <= len(message.splitlines()) <= 3 and told in message, message[:2000]
+        assert len(message) < letters, message[:2000]
         found = None
     except BaseException as error:  # also the panic of a program in Rust
         raise AssertionError(f"{type(error).__name__}: {error}") from error
-    assert time.process_time() - started < MOST_SECONDS
-    assert highest() - before < MOST_BYTES
+    assert time.process_time() - started < seconds
+    assert highest() - before < size
     return found
 
 
@@ -117,3 +131,51 @@ def test_a_hostile_file_is_read_rightly_or_refused(name: str, tmp_path: Path) ->
         hypothesis.seed(seed)(settings(given))()
         seed, count = seed + 1, count + size
     print(f"{name}: {count} files")
+
+
+def listing(folder: Path) -> dict[str, tuple[int, int, bytes]]:
+    """Every path below a folder with its kind, its time and what is in it."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        state = path.lstat()
+        data = path.read_bytes() if path.is_file() and not path.is_symlink() else b""
+        found[str(path)] = (state.st_mode, state.st_mtime_ns, data)
+    return found
+
+
+def load_and_read(folder: Path) -> Any:
+    """Load a model and let it tokenize a text."""
+    return fa.from_pretrained(folder).read(TEXT, truncate=True).lengths
+
+
+@pytest.fixture(scope="module")
+def plain_model(bert: Pretrained, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small model as another program wrote it."""
+    folder = tmp_path_factory.mktemp("plain") / "model"
+    bert.save_pretrained(folder)
+    foreign(folder)
+    load_and_read(folder)  # for the first time, which imports and compiles
+    return folder
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("name", MODELS)
+def test_a_hostile_model_is_refused(name: str, plain_model: Path, tmp_path: Path) -> None:
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "secret").write_bytes((plain_model / "model.safetensors").read_bytes())
+    folder = shutil.copytree(plain_model, tmp_path / "model")
+    MODELS[name](folder)
+    before = listing(tmp_path)
+    assert measured(load_and_read, folder, **LIMITS) is None
+    assert listing(tmp_path) == before
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_hostile_table_is_read_or_refused(name: str, tmp_path: Path) -> None:
+    file, data = TABLES[name]
+    path = tmp_path / file
+    read = PARSERS["trees" if file.endswith("conllu") else "table jsonl"].read
+    path.write_bytes(data)
+    before = listing(tmp_path)
+    measured(read, path, **LIMITS)
+    assert listing(tmp_path) == before
