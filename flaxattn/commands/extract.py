@@ -49,6 +49,8 @@ _Workers = Annotated[
     typer.Option(min=0, help="Number of processes that tokenize texts; 0 tokenizes in a thread."),
 ]
 
+_ShardTexts = Annotated[int, typer.Option(min=1, help="Largest number of texts per shard.")]
+
 
 @with_options
 def extract(
@@ -120,9 +122,7 @@ def extract(
         str | None,
         typer.Option(help="Part i of N of the job: shards i, i+N, i+2N, …; i counts from 0."),
     ] = None,
-    shard_texts: Annotated[
-        int, typer.Option(min=1, help="Largest number of texts per shard.")
-    ] = 4096,
+    shard_texts: _ShardTexts = 4096,
     *,
     ray: RayFlags,
     fresh: Annotated[

@@ -305,7 +305,7 @@ def detect_heads(
             f"{length} tokens repeated are {ids.shape[1]} positions; this model has {limit}.\n"
             "Lower length."
         )
-    module = model.module.clone(capture=repeat_capture(length))
+    module = model.module.clone(capture=with_lse(repeat_capture(length)))
 
     @jax.jit
     def see(params: Any, ids: Any) -> Any:
@@ -318,4 +318,9 @@ def detect_heads(
             "decoder.\nName a decoder (GPT-2) or an encoder (BERT), or score a trace of your own: "
             "repeat_scores(trace, length)."
         )
+    for side, record in trace.sides.items():
+        place = first_nonfinite(count_nonfinite(record, side, {}))
+        if place is not None:
+            text = f"sequence {place.row}"
+            raise nonfinite_error(model.name, model.params, place, side, text, go_on=False)
     return repeat_scores(trace, length, causal=causal)

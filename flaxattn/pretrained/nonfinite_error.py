@@ -51,7 +51,9 @@ def first_nonfinite(nonfinite: NonFinite, rows: int | None = None) -> Place | No
     return Place(nonfinite.layers[layer], nonfinite.heads[head], row, position)
 
 
-def nonfinite_error(name: str, params: Any, place: Place, side: str, text: str) -> InputError:
+def nonfinite_error(
+    name: str, params: Any, place: Place, side: str, text: str, *, go_on: bool = True
+) -> InputError:
     """Return the error for attention that is NaN or infinite.
 
     Args:
@@ -60,9 +62,11 @@ def nonfinite_error(name: str, params: Any, place: Place, side: str, text: str) 
         place: Of the first such number.
         side: `encoder`, `decoder` or `cross`.
         text: Number and place of the text, as the subject of a sentence.
+        go_on: Whether the caller has an option to go on.
     """
     where = f"layer {place.layer}, head {place.head}"
-    return refusal(name, params, f"the {side} attention of {where} is NaN or infinite for {text}")
+    problem = f"the {side} attention of {where} is NaN or infinite for {text}"
+    return refusal(name, params, problem, go_on=go_on)
 
 
 def refusal(name: str, params: Any, problem: str, *, go_on: bool = True) -> InputError:

@@ -157,3 +157,10 @@ def test_scores_of_broken_heads_are_left_out(bert) -> None:
     for column, values in scores.values.items():
         assert np.isnan(values[:, 1]).all(), column
         np.testing.assert_allclose(values[:, 0], whole.values[column][:, 0], atol=1e-6)
+
+
+def test_detected_heads_and_generated_texts_are_refused(gpt2, seq2seq) -> None:
+    with pytest.raises(InputError, match="layer 1, head 0 is NaN or infinite for sequence 0\n"):
+        fa.detect_heads(with_nan(gpt2), length=5, sequences=2)
+    with pytest.raises(InputError, match="the scores of what follows text 0 are NaN\n"):
+        with_nan(seq2seq).generate(["the cat"], max_new_tokens=4)
