@@ -21,6 +21,8 @@ from flaxattn.errors import InputError
 from flaxattn.kernels.contract import Capture, Sieve
 from flaxattn.measures.significance import adjusted, t_test
 from flaxattn.pipeline.online_moments import Moments
+from flaxattn.pretrained.nonfinite_error import first_nonfinite, nonfinite_error
+from flaxattn.trace.nonfinite import count_nonfinite, with_lse
 from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.selection import layer_weights
 from flaxattn.trace.trace import Trace
