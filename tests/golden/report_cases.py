@@ -8,6 +8,7 @@
 import json
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import small_bert
 
@@ -115,11 +116,14 @@ def numbers_of(report):
     _walk(json.loads(summary.read_text(encoding="utf-8")), "", found)
     for table in sorted(report.glob("*.parquet")):
         if table.stem in ("heads", "compare", "probe"):
-            for row in pq.read_table(table).to_pylist():
+            columns = pq.read_table(table)
+            floats = {f.name for f in columns.schema if pa.types.is_floating(f.type)}
+            for row in columns.to_pylist():
                 labels = [str(value) for value in row.values() if isinstance(value, str | int)]
                 for name, value in row.items():
-                    if isinstance(value, float):
-                        found[f"{table.stem}/{'/'.join(labels[:5])}/{name}"] = value
+                    if name in floats:  # null where there is no number
+                        number = float("nan") if value is None else value
+                        found[f"{table.stem}/{'/'.join(labels[:5])}/{name}"] = number
     return found
 
 

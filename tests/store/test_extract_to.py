@@ -351,7 +351,10 @@ def test_texts_that_do_not_fit_the_request_are_named_by_file_and_line(
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
-        ({"shard_text": 3}, "extract_to has no option 'shard_text'\nknown: batch_tokens, devices"),
+        (
+            {"shard_text": 3},
+            "extract_to has no option 'shard_text'\nknown: allow_nonfinite, batch_tokens, devices",
+        ),
         ({"on_error": "ignore"}, "on_error 'ignore' is unknown\nchoose one of fail, skip"),
         ({"shard_texts": 0}, "shard_texts is 0, expected at least 1"),
         ({"reduce": ("means",)}, "Running: 'means' is no reduction"),
