@@ -115,15 +115,9 @@ def compare(
         texts = of_stores((first, second), limit)
     else:
         columns = (text_column, pair_column)
-        texts = of_models(
-            (first, second),
-            inputs or [],
-            columns,
-            limit,
-            truncate,
-            on_error,
-            allow_nonfinite=allow_nonfinite,
-        )
+        kept: dict[str, Any] = {"truncate": truncate, "on_error": on_error}
+        kept["allow_nonfinite"] = allow_nonfinite
+        texts = of_models((first, second), inputs or [], columns, limit, **kept)
     roles = RolesOfBoth(Test(tau=tau, alpha=alpha, correction=correction))
     run.progress.announce(
         f"{texts.count:,} texts, read by {first} and {second}: one forward pass of each"
