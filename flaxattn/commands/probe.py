@@ -52,6 +52,10 @@ Epochs = Annotated[
     int | None,
     typer.Option(min=1, help="Largest number of epochs of a structural probe; default 40."),
 ]
+_Untrained = Annotated[
+    bool,
+    typer.Option("--untrained", help="Also fit probes to the model with random parameters."),
+]
 Pronouns = Annotated[
     str | None,
     typer.Option(help="Ask heads whom pronouns mean; the files are gap, winobias or winogender."),
@@ -105,10 +109,7 @@ def probe(
     load: Annotated[
         Path | None, typer.Option(help="Apply the probe of this file without fitting.")
     ] = None,
-    untrained: Annotated[
-        bool,
-        typer.Option("--untrained", help="Also fit probes to the model with random parameters."),
-    ] = False,
+    untrained: _Untrained = False,
     penalty: Annotated[
         float | None,
         typer.Option(help="Penalty on the parser's squared coefficients; default 1e-4."),
