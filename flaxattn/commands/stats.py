@@ -129,11 +129,11 @@ def _table(tally: "ScoreAccumulator", means: "dict[str, np.ndarray]", labels: li
         box=SIMPLE_HEAD,
         padding=(0, 1, 0, 0),  # so that it fits into 80 columns
     )
-    table.add_column("head", justify="right")
+    table.add_column("head", justify="right", no_wrap=True, min_width=5)
     shares = [name for name in (*_SHOWN, *_OTHER_SIDES) if name in means]
     shown = [*shares, *(name for name in ("entropy", "distance") if name in means)]
     for name in shown:
-        table.add_column(name, justify="right", overflow="fold")
+        table.add_column(name, justify="right", overflow="fold", min_width=4)
     table.add_column("labels", overflow="fold")
     names: dict[tuple[int, int], list[str]] = {}
     for label in labels:

@@ -6,6 +6,7 @@ import io
 import types
 
 import numpy as np
+import pytest
 from rich.console import Console
 
 from flaxattn.commands import roles, stats
@@ -27,9 +28,11 @@ def test_no_share_is_over_all_attention() -> None:
     assert [roles._mass(share) for share in (0.5, 1.0, 2.6)] == ["50%", "100%", "over 100%"]
 
 
-def test_the_table_of_stats_fits_into_80_columns() -> None:
-    names = (*stats._SHOWN, *stats._OTHER_SIDES, "entropy", "distance")
-    means = {name: np.full((1, 1), 1.0) for name in names}
+@pytest.mark.parametrize(
+    "shares", [(*stats._SHOWN, "first"), (*stats._SHOWN[:3], *stats._OTHER_SIDES)]
+)
+def test_the_table_of_stats_fits_into_80_columns(shares: tuple[str, ...]) -> None:
+    means = {name: np.full((1, 1), 1.0) for name in (*shares, "entropy", "distance")}
     tally = types.SimpleNamespace(layers=(11,), heads=(11,))
     labels = [{"layer": 11, "head": 11, "label": "delimiter"}]
     console = Console(width=80, record=True, file=io.StringIO())
