@@ -90,8 +90,9 @@ def compare(
     from flaxattn.measures.significance import CORRECTIONS
 
     if correction not in CORRECTIONS:
-        told = f"choose one of {', '.join(CORRECTIONS)}."
-        raise typer.BadParameter(told, param_hint="--correction")
+        raise typer.BadParameter(
+            f"choose one of {', '.join(CORRECTIONS)}.", param_hint="--correction"
+        )
     if not 0 < alpha < 1:
         raise typer.BadParameter("give a number between 0 and 1.", param_hint="--alpha")
     stores = _stores(first, second, inputs)
@@ -125,9 +126,7 @@ def compare(
             allow_nonfinite=allow_nonfinite,
         )
     roles = RolesOfBoth(Test(tau=tau, alpha=alpha, correction=correction))
-    run.progress.announce(
-        f"{texts.count:,} texts, read by {first} and {second}: one forward pass of each"
-    )
+    run.progress.announce(f"{texts.count:,} texts: one pass of {first} and one of {second}")
     comparison, shown = _compared(texts, evidence, roles, run.progress)
     changes = comparison.changes(correction=correction, alpha=alpha)
     claims = _claims(changes, comparison, shown)
