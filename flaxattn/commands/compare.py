@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 _MOST = 10  # heads whose divergence is claimed to be large
 _APART = "divergence"
+_TABLE = "compare.parquet"
 
 
 def compare(
@@ -152,8 +153,7 @@ def compare(
     if page:
         names = (first, second) if first != second else ("A", "B")
         beside["compare.html"] = _page(texts, comparison, changes, claims, names, sentences)
-    table, rows = "compare.parquet", said["heads"]
-    files = write_report(run, said, rows, figures, beside, table)
+    files = write_report(run, said, said["heads"], figures, beside, _TABLE)
     if as_json:
         typer.echo(files[0].read_text(encoding="utf-8"), nl=False)
     else:
