@@ -18,6 +18,7 @@ import jax
 
 from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.errors import InputError
+from flaxattn.measures.translation_quality import sacrebleu_metrics
 from flaxattn.pretrained import model_directory as weights
 from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.train import loop, sharding
@@ -79,6 +80,8 @@ def train_translation(
         UnavailableError: BLEU is wanted and sacrebleu is not installed.
         StopRequestedError: SIGTERM came; the state is saved.
     """
+    if recipe.bleu_sentences:
+        sacrebleu_metrics()  # raises where it is missing, before anything is read or learnt
     with folder.held():
         bad = BadRows(recipe.on_error, folder.path)
         data = prepare(files, dev_files, folder, recipe, bad)

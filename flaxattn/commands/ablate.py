@@ -159,7 +159,7 @@ def ablate(
 
 
 def _kinds(measure: str, order: str | None) -> tuple[list[str], str]:
-    """What is measured, and which of it orders the pruning curve."""
+    """Return what is measured, and which of it orders the pruning curve."""
     choices = {"ablation": ["ablation"], "importance": ["importance"]}
     choices["both"] = ["importance", "ablation"]
     if measure not in choices:

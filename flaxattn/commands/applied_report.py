@@ -30,6 +30,7 @@ def report_applied(asked: ProbeSpec, path: Path) -> None:
     from flaxattn.probes.structural_scores import plain
 
     saved = load_probe(path)
+    asked.announce("applying the probe", "one pass over all texts")
     found = apply_probe(
         asked.loaded(),
         asked.files[0].sentences(asked.bad),

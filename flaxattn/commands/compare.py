@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 _MOST = 10  # heads whose divergence is claimed to be large
 _APART = "divergence"
+_TABLE = "compare.parquet"
 
 
 def compare(
@@ -90,8 +91,9 @@ def compare(
     from flaxattn.measures.significance import CORRECTIONS
 
     if correction not in CORRECTIONS:
-        told = f"choose one of {', '.join(CORRECTIONS)}."
-        raise typer.BadParameter(told, param_hint="--correction")
+        raise typer.BadParameter(
+            f"choose one of {', '.join(CORRECTIONS)}.", param_hint="--correction"
+        )
     if not 0 < alpha < 1:
         raise typer.BadParameter("give a number between 0 and 1.", param_hint="--alpha")
     stores = _stores(first, second, inputs)
@@ -119,9 +121,7 @@ def compare(
         kept["allow_nonfinite"] = allow_nonfinite
         texts = of_models((first, second), inputs or [], columns, limit, **kept)
     roles = RolesOfBoth(Test(tau=tau, alpha=alpha, correction=correction))
-    run.progress.announce(
-        f"{texts.count:,} texts, read by {first} and {second}: one forward pass of each"
-    )
+    run.progress.announce(f"{texts.count:,} texts: one pass of {first} and one of {second}")
     comparison, shown = _compared(texts, evidence, roles, run.progress)
     changes = comparison.changes(correction=correction, alpha=alpha)
     claims = _claims(changes, comparison, shown)
@@ -147,8 +147,7 @@ def compare(
     if page:
         names = (first, second) if first != second else ("A", "B")
         beside["compare.html"] = _page(texts, comparison, changes, claims, names, sentences)
-    table, rows = "compare.parquet", said["heads"]
-    files = write_report(run, said, rows, figures, beside, table)
+    files = write_report(run, said, said["heads"], figures, beside, _TABLE)
     if as_json:
         typer.echo(files[0].read_text(encoding="utf-8"), nl=False)
     else:

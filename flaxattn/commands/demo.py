@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -96,7 +97,12 @@ def _results(model: str, measures: Sequence[HeadMeasures]) -> dict[str, object]:
 
 def _table(measures: Sequence[HeadMeasures]) -> Table:
     title = "What the heads do: shares of attention, mean over the sentences"
-    table = Table(title=title, caption="entropy in nats, distance in tokens")
+    table = Table(
+        title=title,
+        box=SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        caption="entropy in nats, distance in tokens",
+    )
     table.add_column("head", justify="right")
     table.add_column("mostly attends to", no_wrap=True)
     names = ("next", "previous", "own", "delimiter")

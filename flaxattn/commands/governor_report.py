@@ -54,6 +54,8 @@ def report_governors(
     from flaxattn.probes.probe_file import to_bytes
 
     penalty = _PENALTY if penalty is None else penalty
+    fits = "a parser and its control task" if asked.files[1].paths else "no parser"
+    asked.announce("reading heads", f"one pass over all texts, {fits} fitted")
     model, passing = asked.loaded(), Watched(shown.kept)
     found, best, judged = head_probe(
         model,

@@ -7,7 +7,7 @@ Everything heavy is imported when it runs. What becomes of what was read: see `p
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -95,6 +95,30 @@ class ProbeSpec:
             self.run.progress,
             allow_nonfinite=self.allow_nonfinite,
         )
+
+    def announce(
+        self, stage: str, what: str, read: "Callable[[Files, BadRows], Iterable[Any]] | None" = None
+    ) -> None:
+        """Say what will be done. Files are read once before, so that bad rows are refused early.
+
+        Args:
+            stage: Name of the stage that reads all sentences with the model.
+            what: Is computed.
+            read: Makes sentences of files; default those with trees.
+        """
+        from flaxattn.corpus.bad_rows import BadRows
+
+        bad = BadRows("fail" if self.bad.policy == "fail" else "skip")
+        counts = []
+        for files in self.files:
+            count = 0
+            for _ in read(files, bad) if read else files.sentences(bad):
+                self.run.progress("reading texts", 1)
+                count += 1
+            counts.append(count)
+        learnt = f" and {counts[1]:,} to learn from" if self.files[1].paths else ""
+        self.run.progress.announce(f"{counts[0]:,} texts to judge{learnt}, {self.model}: {what}")
+        self.run.progress.expect(stage, sum(counts))
 
     def told_as_json(self, said: Mapping[str, Any]) -> bool:
         """Print a report for a program, if one reads it.

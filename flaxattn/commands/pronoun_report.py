@@ -17,6 +17,7 @@ from flaxattn.commands.probe_reader import Files, ProbeSpec, left_out, tell_rest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from flaxattn.corpus.bad_rows import BadRows
     from flaxattn.corpus.mentions import Document
     from flaxattn.corpus.pronouns import Pronoun
     from flaxattn.probes.mention_resolution import Coreference, Resolver
@@ -38,11 +39,14 @@ def report_coreference(asked: ProbeSpec, form: str) -> None:
     from flaxattn.probes.head_coreference import head_coreference
     from flaxattn.views.figures.plot_roles import plot_head_means
 
+    asked.announce(
+        "reading heads", "one pass over all texts", lambda files, bad: _texts(files, form, bad)
+    )
     found, best, among, best_among = head_coreference(
         asked.loaded(),
-        _texts(asked, asked.files[0], form),
+        _texts(asked.files[0], form, asked.bad),
         form,
-        _texts(asked, asked.files[1], form) if asked.files[1].paths else None,
+        _texts(asked.files[1], form, asked.bad) if asked.files[1].paths else None,
         reading=asked.reading(),
     )
     said = {
@@ -70,14 +74,14 @@ def report_coreference(asked: ProbeSpec, form: str) -> None:
         tell_rest(said, written)
 
 
-def _texts(asked: ProbeSpec, files: Files, form: str) -> "Iterator[Pronoun | Document]":
+def _texts(files: Files, form: str, bad: "BadRows") -> "Iterator[Pronoun | Document]":
     from flaxattn.corpus.coreference_documents import read_documents
     from flaxattn.corpus.pronouns import read_pronouns
     from flaxattn.probes.head_coreference import DOCUMENTS
 
     if form == DOCUMENTS:
-        return itertools.islice(read_documents(files.paths, asked.bad), files.limit)
-    return itertools.islice(read_pronouns(files.paths, form, asked.bad), files.limit)
+        return itertools.islice(read_documents(files.paths, bad), files.limit)
+    return itertools.islice(read_pronouns(files.paths, form, bad), files.limit)
 
 
 def _facts(found: "Coreference", one: "Resolver") -> dict[str, Any]:
@@ -102,7 +106,10 @@ def _tell(said: dict[str, Any], best: "list[Resolver]", what: str) -> None:
     console = Console(highlight=False, soft_wrap=True)
     one = best[0]
     title = f"{what} by head {one.layer}.{one.head}, {one.direction}"
-    table = Table(title=title, caption=f"chosen on {said['heads_chosen_on']}")
+    caption = f"chosen on {said['heads_chosen_on']}"
+    if len({one.baseline for one in best}) > 1:
+        caption += "; the baseline of a row is the one that is right most often in its group"
+    table = Table(title=title, caption=caption)
     table.add_column("group", no_wrap=True)
     for name in ("mentions", "right", "baseline", "lift"):
         table.add_column(name, justify="right")

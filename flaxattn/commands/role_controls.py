@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from flaxattn.pipeline.progress_reporter import ProgressReporter
 
 _ADDED = 4  # ids that may not be drawn: of beginning, end and padding, and one more
+_EVEN = " (its score is multiplied by the entropy, which even attention has most of)"
 _FEW = 40  # texts on which false positives are counted
 
 
@@ -69,9 +70,14 @@ def told(found: dict[str, Any]) -> list[str]:
     if not found:
         return []
     before, other = found["untrained"], found["other_trees"]
+    named = [
+        f"{count} {name}{_EVEN if name.endswith('_entropy') else ''}"
+        for name, count in before["by_role"].items()
+        if count
+    ]
     lines = [
         f"by chance: the model before training has {before['found']} roles in {before['tests']:,} "
-        f"tests on {found['texts']} texts"
+        f"tests on {found['texts']} texts{': ' if named else ''}{', '.join(named)}"
     ]
     if other:
         lines.append(

@@ -124,12 +124,16 @@ def _no_role(request: Request, corpus: "ScoredCorpus") -> str:
     )
 
 
+def _mass(share: float) -> str:
+    return f"{share:.0%}" if share <= 1 else "over 100%"
+
+
 def _table(roles: "Roles") -> Table:
     test = roles.test
     title = f"Heads with a mean score above {test.tau:g} (p < {test.alpha:g}, {test.correction})"
     caption = (
         f"share needed: the attention a score of {test.tau:g} takes at these lengths, so counts on "
-        "texts of other lengths do not compare"
+        "texts of other lengths do not compare; over 100%: no head can have that score"
     )
     table = Table(title=title, caption=caption)
     table.add_column("role", no_wrap=True)
@@ -144,6 +148,6 @@ def _table(roles: "Roles") -> Table:
             "" if beyond is None else str(int(beyond)),
             " ".join(str(count) for count in role.found.sum(1).tolist()),
             "" if role.reach.keys is None else f"{role.reach.keys:.1f}",
-            "" if role.reach.mass is None else f"{role.reach.mass:.0%}",
+            "" if role.reach.mass is None else _mass(role.reach.mass),
         )
     return table

@@ -5,6 +5,7 @@
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from flaxattn.commands.head_request import AsJson, Request, StatsRequest
@@ -123,13 +124,17 @@ def _figure(tally: "ScoreAccumulator", means: "dict[str, np.ndarray]") -> Any:
 def _table(tally: "ScoreAccumulator", means: "dict[str, np.ndarray]", labels: list[dict]) -> Table:
     from flaxattn.commands.report_files import cell
 
-    table = Table(title="Where heads look: shares of attention, mean over texts")
-    table.add_column("head", justify="right")
+    table = Table(
+        title="Where heads look: shares of attention, mean over texts",
+        box=SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),  # so that it fits into 80 columns
+    )
+    table.add_column("head", justify="right", no_wrap=True, min_width=5)
     shares = [name for name in (*_SHOWN, *_OTHER_SIDES) if name in means]
     shown = [*shares, *(name for name in ("entropy", "distance") if name in means)]
     for name in shown:
-        table.add_column(name, justify="right")
-    table.add_column("labels")
+        table.add_column(name, justify="right", overflow="fold", min_width=4)
+    table.add_column("labels", overflow="fold")
     names: dict[tuple[int, int], list[str]] = {}
     for label in labels:
         names.setdefault((label["layer"], label["head"]), []).append(label["label"])

@@ -165,10 +165,17 @@ class Roles:
                 else f"texts of {reach.needed} positions would do"
             )
             told.append(
-                f"{name}: no text allows a score above {tau:g}, the highest is "
-                f"{reach.highest:.2f}; {longer}"
+                f"{name}: no text allows a score above {tau:g}, the highest "
+                f"{_highest(reach.highest, tau)}; {longer}"
             )
         return told
+
+
+def _highest(highest: float, tau: float) -> str:
+    """The highest score in words, so that what rounds to tau is not told as tau."""
+    if f"{highest:.2f}" != f"{tau:.2f}":
+        return f"is {highest:.2f}"
+    return "equals it" if math.isclose(highest, tau, rel_tol=1e-6) else f"is {highest:.6g}"
 
 
 def find_roles(tally: ScoreAccumulator, asked: ScoreOptions, test: Test | None = None) -> Roles:

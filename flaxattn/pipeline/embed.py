@@ -60,9 +60,10 @@ def embed(
     Args:
         model: A BERT, a GPT-2 or an encoder-decoder, with its tokenizer.
         texts: N texts, at least one.
-        pooling: `mean` of all pieces but special ones and padding; `cls`, the first position of a
-            BERT; `last`, the last piece that is not special, which in a GPT-2 is the one that has
-            seen the others.
+        pooling: `mean`, the mean over all tokens but special ones and padding
+            (sentence-transformers averages special tokens too, so its vectors are others); `cls`,
+            the first position of a BERT; `last`, the last token that is not special, which in a
+            GPT-2 is the one that has seen the others.
         layer: Hidden state, as in Hugging Face's `hidden_states`: 0 for the embeddings, n for the
             output of the n-th layer, negative from the end.
         normalize: Whether vectors have norm one, so that `a @ b.T` are their cosines; a vector of

@@ -98,6 +98,7 @@ def head_probe(
             "a parser is fitted to the attention of all heads, and that of some is NaN\n"
             "probe the heads by themselves: leave train out (on the command line --train)"
         )
+    reading.watch("fitting a parser", 0)
     judged = judge_parsing(others, texts, untrained=random, penalty=penalty, seed=seed)
     found = Dependencies.of(texts)
     return HeadProbe(found, _some(found.best(Dependencies.of(others))), judged)

@@ -71,6 +71,14 @@ class AttentionRecord:
     key_window: tuple[int, int] | None = None
     scale: float | None = None
 
+    def __repr__(self) -> str:
+        arrays = {name: getattr(self, name) for name in FIELDS} | dict(self.stats)
+        shapes = [f"{n} {list(a.shape)}" for n, a in arrays.items() if hasattr(a, "shape")]
+        return (
+            f"AttentionRecord(layers {list(self.layers)}, heads {list(self.heads)}, "
+            f"{', '.join(shapes) or 'no arrays'}; {self.implementation or 'given'})"
+        )
+
     @classmethod
     def of(
         cls,

@@ -22,7 +22,7 @@ COMMANDS = {
     "ablate": ("ablate trees.txt --limit 3", "pruning: 3 of 3"),
     "probe": ("probe trees.conllu --limit 3", "reading heads: 3"),
     "probe structural": (
-        "probe trees.conllu --train trees.conllu --structural --epochs 2",
+        "probe few.conllu --train train.conllu --structural --epochs 2",
         "fitting: 2",
     ),
     "probe pronouns": ("probe gap.tsv --pronouns gap", "reading heads"),
@@ -44,6 +44,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     report_cases.write_inputs(folder)
     dates = "".join(f"{date}\n" for date, _ in report_cases.DATES[:3])
     (folder / "dates.txt").write_text(dates, encoding="utf-8")
+    trees = (folder / "trees.conllu").read_text(encoding="utf-8").strip().split("\n\n")
+    for name, some in {"few": trees[:3], "train": trees[3:]}.items():
+        (folder / f"{name}.conllu").write_text("\n\n".join(some) + "\n\n", encoding="utf-8")
     return folder
 
 
@@ -54,7 +57,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_long_command_shows_progress(typed, folder, tmp_path, monkeypatch, name):
     monkeypatch.chdir(folder)
     monkeypatch.setattr("flaxattn.pipeline.progress_reporter.DELAY", 0.0)
-    monkeypatch.setattr("flaxattn.pipeline.progress_reporter.PAUSE", 0.001)
+    monkeypatch.setattr("flaxattn.pipeline.progress_reporter.PAUSE", 0.02)
     words, stage = COMMANDS[name]
     code, _, err = typed(*words.split(), "--out", tmp_path / "out")
     assert code == 0, err

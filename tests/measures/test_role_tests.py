@@ -186,7 +186,7 @@ def test_tau_that_no_text_reaches_is_said_with_the_length_that_would():
     assert highest_local(13) <= 3 < highest_local(14)
     assert any(line.startswith("block: no text allows") and "no length" in line for line in told)
     assert (
-        "delimiter: no text allows a score above 3, the highest is 3.00; texts of 7 positions "
+        "delimiter: no text allows a score above 3, the highest equals it; texts of 7 positions "
         "would do"
     ) in told
     assert not any(line.startswith("cls:") for line in told)

@@ -209,3 +209,9 @@ def test_repr_is_short_and_says_what_is_there():
     assert len(text) < 250
     for part in ("m:", "3 sequences", "[4, 6]", "weights", "entropy", "xla"):
         assert part in text
+
+
+def test_a_record_prints_shapes_and_no_numbers() -> None:
+    weights = np.full((2, 1, 3, 64, 64), 1 / 64, np.float32)
+    record = Trace.from_arrays(weights, [[f"t{n}" for n in range(64)]]).encoder
+    assert len(repr(record)) < 300 and "weights [2, 1, 3, 64, 64]" in repr(record)

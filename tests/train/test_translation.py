@@ -5,6 +5,7 @@
 import json
 import random
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import safetensors.numpy
 
 import flaxattn as fa
 from flaxattn.cli import main
-from flaxattn.errors import InputError
+from flaxattn.errors import InputError, UnavailableError
 from flaxattn.measures.translation_quality import bleu
 from flaxattn.models.seq2seq_config import Seq2SeqConfig
 from flaxattn.pretrained.translation_batches import translate
@@ -305,3 +306,12 @@ def test_nothing_is_left_of_the_text(tmp_path: Path) -> None:
 def test_the_vocabulary_of_a_run_opens(run: Path) -> None:
     own = Tokenizer.from_dir(run / "vocabulary" / "shared")
     assert own.ids(["copy a b"]) == fa.from_pretrained(run / "model").tokenizer.ids(["copy a b"])
+
+
+def test_sacrebleu_is_asked_for_before_anything_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "sacrebleu", None)
+    recipe = build(TranslationRecipe, SETTINGS)
+    with pytest.raises(UnavailableError, match="sacrebleu"):
+        train_translation([tmp_path / "none.tsv"], RunFolder(tmp_path / "run"), recipe)

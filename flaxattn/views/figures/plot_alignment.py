@@ -31,6 +31,7 @@ from flaxattn.views.figures.plot_heads import (
     token_labels,
     write_tokens,
 )
+from flaxattn.views.figures.shown_once import shown_once
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 _BOX = "#d1480f"  # on blue and on white, also for the colour-blind
 
 
+@shown_once
 def plot_alignment(
     trace: Trace,
     layer: int | Sequence[int] | None = None,

@@ -21,6 +21,7 @@ from flaxattn.store.open_store import Store
 from flaxattn.trace.selection import layer_weights
 from flaxattn.trace.trace import Trace
 from flaxattn.views.figures.figure_maps import DIVERGING
+from flaxattn.views.figures.shown_once import shown_once
 from flaxattn.views.payloads.weight_kinds import Given, measured_as, one_kind
 from flaxattn.views.payloads.weight_payload import Effects, read_effects
 
@@ -38,6 +39,7 @@ _MARKS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
 _UNITS = {"entropy": "nats", "lse": "nats", "distance": "positions"}
 
 
+@shown_once
 def plot_atlas(
     source: Trace | Store,
     measure: str = "entropy",

@@ -22,6 +22,7 @@ from flaxattn.trace.trace import Trace
 from flaxattn.views.figures.figure_maps import DIVERGING, hatch_missing
 from flaxattn.views.figures.plot_atlas import add_bar, unit
 from flaxattn.views.figures.plot_heads import draw_map, map_axes, token_labels, write_tokens
+from flaxattn.views.figures.shown_once import shown_once
 from flaxattn.views.payloads.side_payload import one_side
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ _MOST = 24  # heads of one figure
 _LISTED = 4  # heads that are named
 
 
+@shown_once
 def plot_compare(
     first: Trace | Store,
     second: Trace | Store,

@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Float
 
+from flaxattn.views.figures.shown_once import shown_once
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _CELL, _MOST = 0.35, 10.0  # inches of a head, and of a side at most
 
 
+@shown_once
 def plot_head_values(
     values: Mapping[str, Float[np.ndarray, "L H"]],
     name: str,
@@ -59,6 +62,7 @@ def plot_head_values(
     return figure
 
 
+@shown_once
 def plot_pruning_curve(
     shares: Sequence[float], losses: Sequence[float], errors: Sequence[float], name: str = "loss"
 ) -> "Figure":

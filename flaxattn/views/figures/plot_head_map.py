@@ -14,6 +14,7 @@ from scipy.spatial.distance import squareform
 from flaxattn.measures.head_embedding import HeadMap
 from flaxattn.measures.head_similarity import Likeness
 from flaxattn.views.figures.plot_heads import draw_map
+from flaxattn.views.figures.shown_once import shown_once
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 _NAMED = 200  # heads up to which each has its name beside it
 
 
+@shown_once
 def plot_head_map(
     layers: Sequence[int], heads: Sequence[int], likeness: Likeness, places: HeadMap
 ) -> "Figure":

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING
 
 from flaxattn.measures.induction import KINDS, HeadScores
 from flaxattn.views.figures.plot_heads import add_scale, draw_map, map_axes, write_tokens
+from flaxattn.views.figures.shown_once import shown_once
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+@shown_once
 def plot_head_scores(scores: HeadScores, kinds: Sequence[str] = KINDS) -> "Figure":
     """Draw the scores of `flaxattn.detect_heads`, a square for each head, white at 0, blue at 1.
 

@@ -20,6 +20,7 @@ from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.selection import choose
 from flaxattn.trace.trace import Trace
 from flaxattn.views.figures.figure_maps import Maps, colours, hatch_missing, read_maps
+from flaxattn.views.figures.shown_once import shown_once
 from flaxattn.views.payloads.encoded_weights import visible
 from flaxattn.views.payloads.side_payload import one_side
 from flaxattn.views.payloads.weight_kinds import Given
@@ -35,6 +36,7 @@ _SIDE = (1.5, 12.0)  # inches along one side of a map, at least and at most
 _TOKEN, _CHARACTER = 0.16, 0.065  # inches that a token takes along an axis, a character across it
 
 
+@shown_once
 def plot_heads(
     trace: Trace,
     layers: Sequence[int] | None = None,

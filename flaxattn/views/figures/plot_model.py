@@ -16,6 +16,7 @@ from flaxattn.trace.selection import choose
 from flaxattn.trace.trace import Trace
 from flaxattn.views.figures.figure_maps import MISSING, Maps, colours, read_maps
 from flaxattn.views.figures.plot_heads import add_scale
+from flaxattn.views.figures.shown_once import shown_once
 from flaxattn.views.payloads.side_payload import one_side
 from flaxattn.views.payloads.weight_kinds import Given
 
@@ -28,6 +29,7 @@ _INCH = 0.62  # that a thumbnail takes
 _BETWEEN = "#d8d8d8"
 
 
+@shown_once
 def plot_model(
     trace: Trace,
     layers: Sequence[int] | None = None,

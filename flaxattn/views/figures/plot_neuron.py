@@ -17,6 +17,7 @@ from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.selection import choose
 from flaxattn.trace.trace import Trace
 from flaxattn.views.figures.plot_heads import token_labels, write_tokens
+from flaxattn.views.figures.shown_once import shown_once
 from flaxattn.views.payloads.side_payload import one_side
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class Neuron(NamedTuple):
     own: bool
 
 
+@shown_once
 def plot_neuron(
     trace: Trace,
     layer: int,

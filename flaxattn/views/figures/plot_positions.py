@@ -12,12 +12,14 @@ import numpy as np
 from jaxtyping import Float
 
 from flaxattn.errors import InputError
+from flaxattn.views.figures.shown_once import shown_once
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
+@shown_once
 def plot_positions(
     table: Float[Any, "P E"], axes: "Sequence[Axes] | None" = None, *, title: str = ""
 ) -> "Figure":

@@ -13,11 +13,13 @@ from jaxtyping import Float
 
 from flaxattn.measures.role_tests import Roles
 from flaxattn.views.figures.plot_heads import add_scale, draw_map, map_axes, write_tokens
+from flaxattn.views.figures.shown_once import shown_once
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+@shown_once
 def plot_roles(roles: Roles) -> "Figure":
     """Draw the share of heads of each layer with a role, and of those with another one too.
 
@@ -51,6 +53,7 @@ def plot_roles(roles: Roles) -> "Figure":
     return figure
 
 
+@shown_once
 def plot_head_means(
     layers: tuple[int, ...],
     heads: tuple[int, ...],

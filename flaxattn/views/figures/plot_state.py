@@ -23,6 +23,7 @@ from flaxattn.views.figures.plot_atlas import plot_atlas
 from flaxattn.views.figures.plot_heads import check_count, draw_heads
 from flaxattn.views.figures.plot_model import draw_thumbnails
 from flaxattn.views.figures.plot_neuron import plot_neuron
+from flaxattn.views.figures.shown_once import shown_once
 from flaxattn.views.payloads.page_state import check_state
 from flaxattn.views.payloads.side_payload import one_side, recorded
 from flaxattn.views.payloads.weight_kinds import RAW, Given, read_kinds
@@ -48,6 +49,7 @@ class _Selected:
     said: list[str]
 
 
+@shown_once
 def plot_state(
     trace: Trace,
     state: Mapping[str, Any] | str,

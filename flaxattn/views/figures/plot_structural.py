@@ -8,6 +8,7 @@ The numbers come from `flaxattn.probes.structural_scores`; nothing is measured h
 from typing import TYPE_CHECKING
 
 from flaxattn.probes.structural_scores import StructuralJudged
+from flaxattn.views.figures.shown_once import shown_once
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -22,6 +23,7 @@ _BASELINES = {"chain": ("a chain", ":"), "control": ("control task", "--")}
 _UNTRAINED = ("untrained model", "-.")
 
 
+@shown_once
 def plot_structural(judged: StructuralJudged) -> "Figure":
     """Draw four scores of each hidden state; lines across are baselines.
 
