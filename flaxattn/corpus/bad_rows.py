@@ -37,7 +37,7 @@ FIXES: Mapping[str, str] = {
     "encoding": "convert the file, for example: iconv -f LATIN1 -t UTF-8",
     "nul": "remove the NUL characters",
     "surrogate": "remove the character, or write it as a whole pair",
-    "too-long": "break the line",
+    "too-long": "break the line, or shorten the text",
     "short-row": "give the row all its fields",
     "long-row": "remove the extra field, or quote a field that holds the separator",
     "unclosed-quote": "close the quote, and double every quote inside a field",

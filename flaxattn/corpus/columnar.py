@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 _PICKLED = b"arrow.py_extension_type"
 _FOOTER = b"ARROW1"
 _END = b"\xff\xff\xff\xff\0\0\0\0"  # of a stream that was closed
-_AT_ONCE = 1024
+_AT_ONCE = 1024  # rows
+_BYTES_AT_ONCE = 2**24
 
 
 class UnusableFileError(Exception):
@@ -66,8 +67,39 @@ def _parquet(path: Path, columns: Sequence[str] | None) -> Iterator[Columnar]:
     with pq.ParquetFile(path, page_checksum_verification=True) as file:
         names = file.schema_arrow.names
         wanted = None if columns is None else [name for name in columns if name in names]
-        batches = file.iter_batches(batch_size=_AT_ONCE, columns=wanted)
+        groups = range(file.num_row_groups)
+        batches = (batch for n in groups for batch in _of_group(file, path, n, wanted))
         yield Columnar(names, file.metadata.num_rows, batches)
+
+
+def _of_group(file: Any, path: Path, number: int, columns: list[str] | None) -> Iterator[Any]:
+    """Batches of a row group, of fewer rows where one value could be long.
+
+    Rows share the values of a dictionary, and every row of a batch gets a copy.
+    """
+    group = file.metadata.row_group(number)
+    longest = max(_longest_values(path, group, number, columns), default=1)
+    rows = max(1, min(_AT_ONCE, _BYTES_AT_ONCE // longest))
+    return file.iter_batches(batch_size=rows, row_groups=[number], columns=columns)
+
+
+def _longest_values(
+    path: Path, group: Any, number: int, columns: list[str] | None
+) -> Iterator[int]:
+    """Bytes of the longest value in each dictionary of text that is large enough to matter."""
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    for chunk in (group.column(n) for n in range(group.num_columns)):
+        name = chunk.path_in_schema
+        large = chunk.total_uncompressed_size * _AT_ONCE > _BYTES_AT_ONCE
+        if not (large and chunk.has_dictionary_page and (columns is None or name in columns)):
+            continue
+        with pq.ParquetFile(path, read_dictionary=[name]) as file:
+            first = next(file.iter_batches(1, row_groups=[number], columns=[name]), None)
+        values = getattr(first.column(0), "dictionary", None) if first else None
+        if values is not None and (longest := pc.max(pc.binary_length(values)).as_py()):
+            yield longest
 
 
 @contextmanager

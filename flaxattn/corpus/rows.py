@@ -313,11 +313,24 @@ def _columnar(path: Path, columns: Sequence[str] | None, bad: BadRows, kind: str
 
 def _cells(path: Path, number: int, batch: Any, row: int, bad: BadRows) -> dict[str, Any] | None:
     values: dict[str, Any] = {}
+    large = batch.get_total_buffer_size() > LONGEST
     for name in batch.schema.names:
         try:
-            values[name] = batch.column(name)[row].as_py()
+            value = batch.column(name)[row]
+            if large and _bytes_of(value) > LONGEST:
+                message = f"the value has more than {LONGEST} bytes"
+                bad.report(Problem(str(path), number, name, "too-long", message))
+                return None
+            values[name] = value.as_py()
         except (UnicodeDecodeError, ValueError) as error:
             message = f"the value cannot be read: {str(error).splitlines()[0]}"
             bad.report(Problem(str(path), number, name, "encoding", message))
             return None
     return values
+
+
+def _bytes_of(value: Any) -> int:
+    """Bytes of a text, of which none is copied; 0 of other values."""
+    value = getattr(value, "value", value)  # of a dictionary
+    buffer = value.as_buffer() if hasattr(value, "as_buffer") else None
+    return buffer.size if buffer else 0

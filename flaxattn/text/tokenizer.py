@@ -6,8 +6,9 @@ A thin layer over the Hugging Face `tokenizers` package, without `transformers`.
 """
 
 import functools
+import itertools
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from tokenizers import models
 
 from flaxattn.errors import CheckpointError, InputError
 from flaxattn.text.readable_tokens import readable
+from flaxattn.text.text_segments import SEGMENT, segments_of
 from flaxattn.text.token_batch import TokenBatch, tokens_to_cut
 from flaxattn.text.tokenizer_files import (
     SPECIAL_TOKENS,
@@ -253,14 +255,25 @@ class Tokenizer:
             pairs: the second text of each pair.
         """
         extra = self.backend.num_special_tokens_to_add(pairs is not None)
-        counts = [extra + len(row) for row in self._fast(texts)]
+        counts = [extra + n for n in self._counts(texts)]
         if pairs is None:
             return counts
-        return [n + len(row) for n, row in zip(counts, self._fast(pairs), strict=True)]
+        return [n + more for n, more in zip(counts, self._counts(pairs), strict=True)]
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
         """Ids of each text without special tokens, in one parallel pass: for building data."""
         return [row.ids for row in self._fast(texts)]
+
+    def _counts(self, texts: Sequence[str]) -> list[int]:
+        """Tokens of each text; long texts are read in segments, the others in one pass."""
+        short = iter(self._fast([text for text in texts if len(text) <= SEGMENT]))
+        return [
+            len(next(short)) if len(text) <= SEGMENT else self._sum(segments_of(text, self.backend))
+            for text in texts
+        ]
+
+    def _sum(self, segments: Iterable[str]) -> int:
+        return sum(len(row) for segment in segments for row in self._fast([segment]))
 
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
         """Text of a sequence of ids, spaces as the tokenizer's decoder puts them."""
@@ -315,11 +328,10 @@ class Tokenizer:
     def _one(
         self, text: str, second: str | None, limit: int | None, truncate: bool, number: int
     ) -> tuple[tokenizers.Encoding, int]:
-        encode = functools.partial(encoded, self.backend.encode, add_special_tokens=False)
-        one = encode(text)
-        two = None if second is None else encode(second)
+        one, first_length = self._start(text, limit)
+        two, second_length = (None, 0) if second is None else self._start(second, limit)
         extra = self.backend.num_special_tokens_to_add(two is not None)
-        lengths = (len(one), 0 if two is None else len(two))
+        lengths = (first_length, second_length)
         total = sum(lengths) + extra
         removed = tokens_to_cut(total, limit, extra, truncate, number, text)
         if removed:
@@ -328,6 +340,23 @@ class Tokenizer:
             if two is not None:
                 two.truncate(keep[1])
         return self.backend.post_process(one, two, True), removed
+
+    def _start(self, text: str, limit: int | None) -> tuple[tokenizers.Encoding, int]:
+        """The tokens of a text, and how many there are; of a long text the first `limit` or more.
+
+        The others are only counted, segment by segment.
+        """
+        encode = functools.partial(encoded, self.backend.encode, add_special_tokens=False)
+        if limit is None:
+            encoding = encode(text)
+            return encoding, len(encoding)
+        segments, more = segments_of(text, self.backend), 1
+        start = next(segments)
+        encoding = encode(start)
+        while len(encoding) < limit and len(start) < len(text):
+            start, more = start + "".join(itertools.islice(segments, more)), 2 * more
+            encoding = encode(start)
+        return encoding, len(encoding) + self._sum(segments)
 
     def _batch(
         self, rows: list[tokenizers.Encoding], cut: list[int], pad_to: int | None

@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Parquet and Arrow files: those that are damaged or cut short, and those that hold pickles."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -100,3 +102,42 @@ def test_a_pickled_type_is_refused_before_pyarrow_sees_it(
         f"{path}: a column has an extension type that is a pickle, which is never opened\n"
         f"{FIXES['pickled']}; --on-error skip goes on without"
     )
+
+
+SHARED = """
+import resource, sys
+import subprocess
+import sys
+from pathlib import Path
+from flaxattn.corpus.bad_rows import BadRows
+from flaxattn.corpus.rows import read_rows
+import pyarrow.parquet
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+bad = BadRows("skip")
+lengths = [len(row.values["text"]) for row in read_rows(Path(sys.argv[1]), ["text"], bad)]
+used = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024
+print(len(lengths), sum(lengths), dict(bad.counts), used)
+"""
+
+
+def shared(path: Path, megabytes: int, rows: int) -> Path:
+    """A small file whose rows share one long entry of a dictionary."""
+    entry = pa.array(["the cat is sad, so " + "x" * (megabytes * 10**6 - 19)])
+    table = pa.table({"text": pa.DictionaryArray.from_arrays(pa.array([0] * rows), entry)})
+    pq.write_table(table, path, compression="zstd", store_schema=False)
+    assert path.stat().st_size < 20_000
+    return path
+
+
+@pytest.mark.parametrize(
+    ("megabytes", "rows", "kept"),
+    [(15, 100, "100 1500000000 {}"), (40, 20, "0 0 {'too-long': 20}")],
+)
+def test_rows_that_share_a_long_value_are_read_one_by_one(
+    megabytes: int, rows: int, kept: str, tmp_path: Path
+) -> None:
+    path = shared(tmp_path / "a.parquet", megabytes, rows)
+    command = [sys.executable, "-P", "-c", SHARED, str(path)]
+    answer = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    told, used = answer.rsplit(maxsplit=1)
+    assert told == kept and int(used) < 10 * megabytes
