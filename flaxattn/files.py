@@ -13,7 +13,7 @@ import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -30,6 +30,7 @@ def written_whole(
     *,
     first: str = "",
     obsolete: Collection[str] | None = None,
+    modes: Mapping[str, int] | None = None,
 ) -> Iterator[Path]:
     """Give an empty folder to write to; when the block ends well, its files are in `directory`.
 
@@ -44,6 +45,7 @@ def written_whole(
         obsolete: Names of files of an earlier save to remove. If given, even if empty, all files
             change in one step where the system can: the new folder takes the place of the old one,
             which must hold files only.
+        modes: Most permissions that a file gets, by its name; others get what the umask leaves.
 
     Yields:
         The folder to write to.
@@ -58,7 +60,7 @@ def written_whole(
             swap = obsolete is not None and _is_replaceable(target)
             staging = _staging(target, beside=swap)
             yield staging
-            _flush(staging)
+            _flush(staging, modes or {})
             if swap:
                 _keep_others(staging, target, obsolete or ())
                 _exchange(staging, target)
@@ -95,9 +97,10 @@ def _umask() -> int:
     return umask
 
 
-def _flush(folder: Path) -> None:
+def _flush(folder: Path, modes: Mapping[str, int]) -> None:
     for path in folder.iterdir():
-        path.chmod(0o666 & ~_umask())  # some writers make their files private
+        # Some writers make their files private, which the finished ones must not be.
+        path.chmod(modes.get(path.name, 0o666) & 0o666 & ~_umask())
     for path in (*folder.iterdir(), folder):
         handle = os.open(path, os.O_RDONLY)
         try:

@@ -10,6 +10,7 @@ with the corpus. Nothing is computed here: see `extract`.
 """
 
 import dataclasses
+import functools
 import itertools
 import operator
 from collections.abc import Callable, Iterator, Sequence
@@ -68,7 +69,9 @@ def prepare(
             check_same(store, found, asked)
             return found
         remove_abandoned(store, f".{store.name}.*.part")  # see `written_whole`
-        with written_whole(store, last=PLAN) as staging:
+        private: dict[str, int] = dict.fromkeys((INPUTS, ERRORS), _mode(files))  # they hold texts
+        with written_whole(store, last=PLAN, modes=private) as staging:
+            staging.chmod(0o700)  # a folder inside the store, which holds the lock
             bad = BadRows(asked.settings.on_error, staging)
             plan = make_plan(asked, files, measure, bytes_of, bad, keep=staging / INPUTS, note=note)
             (staging / PLAN).write_text(plan.text, encoding="utf-8")
@@ -169,6 +172,12 @@ def shard_texts(store: Path, plan: JobPlan, number: int) -> list[Measured]:
         )
         for row in rows
     ]
+
+
+def _mode(files: Sequence[InputFile]) -> int:
+    """The permissions that all files of a corpus have in common."""
+    every = [one for file in files for one in (file, file.pair) if one and one.problem is None]
+    return functools.reduce(operator.and_, (one.path.stat().st_mode for one in every), 0o666)
 
 
 def _unusable(path: Path, reason: str) -> InputError:

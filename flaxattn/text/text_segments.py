@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Segments of a long text, which a tokenizer reads one by one with the ids of the whole text.
 
-A tokenizer takes some 200 bytes of memory per character of what it reads at once. A text is cut only where
-its normalizer and pre-tokenizer never join the characters on both sides. Where that is unknown, or
-a text has no such place, the text stays whole.
+A tokenizer takes some 200 bytes of memory per character of what it reads at once. A text is cut
+only where its normalizer and pre-tokenizer never join the characters on both sides. Where that is
+unknown, or a text has no such place, the text stays whole.
 """
 
 import json

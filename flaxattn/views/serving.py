@@ -2,14 +2,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """The pages of a store, made when a browser on this machine asks: a list of texts, and each text.
 
-Loopback only and read-only. An address names a text by its number and nothing else, so no path of a
-file can be asked for; other methods than GET and other hosts than this one are refused, which keeps
-out pages of strangers that point a name of their own at this machine.
+Loopback only and read-only. Every address begins with a token that is drawn when the server starts,
+so other users of the machine cannot read the texts. An address names a text by its number and
+nothing else, so no path of a file can be asked for; other methods than GET and other hosts than
+this one are refused, which keeps out pages of strangers that point a name of their own at this
+machine.
 """
 
 import functools
 import html
+import io
 import re
+import secrets
+import socket
+import threading
+import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -24,7 +31,8 @@ from flaxattn.views.texts_page import PAGE, texts_page, texts_policy
 
 HOST = "127.0.0.1"
 _KEPT = 8  # pages of texts that are kept in memory
-_PATIENCE = 30.0  # seconds that a browser may take for a request
+_PATIENCE = 30.0  # seconds that a browser may take to send a request, and to take the answer
+_BACKLOG = 1024  # connections that may wait to be accepted
 _LONGEST = 200  # characters of a search
 _POLICY = re.compile(r'http-equiv="Content-Security-Policy" content="([^"]*)"')
 _ALWAYS = {
@@ -42,9 +50,11 @@ class TextServer(ThreadingHTTPServer):
     Attributes:
         store: The store.
         page: Makes the page of a text, by its number.
+        token: First part of every address; a request without it is answered with 403.
     """
 
     daemon_threads = True
+    request_queue_size = _BACKLOG
     allow_reuse_address = False  # on Windows it would let another program listen here too
 
     def __init__(self, store: Store, view: Callable[[Trace], Page], port: int = 0) -> None:
@@ -56,16 +66,18 @@ class TextServer(ThreadingHTTPServer):
                 "Choose another, or 0 for any that is free: --port 0"
             ) from error
         self.store, self._view = store, view
+        self.token, self._making = secrets.token_urlsafe(16), threading.Lock()
         self.page = functools.lru_cache(_KEPT)(self._page)
         self.hosts = {f"{name}:{self.server_port}" for name in (HOST, "localhost")}
 
     @property
     def address(self) -> str:
         """Address of the page for a browser."""
-        return f"http://{HOST}:{self.server_port}/"
+        return f"http://{HOST}:{self.server_port}/{self.token}/"
 
     def _page(self, example: int) -> str:
-        return self._view(self.store[example]).html
+        with self._making:  # many requests at once must not hold many pages in memory
+            return self._view(self.store[example]).html
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A browser that went away is no error worth a traceback."""
@@ -79,6 +91,33 @@ class _Refused(Exception):  # noqa: N818  # an answer, not an error
         self.status = status
 
 
+class _DeadlineReader(io.RawIOBase):
+    """Bytes from a socket until a deadline, however slowly they come.
+
+    Attributes:
+        deadline: When to stop, of `time.monotonic`.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection, self.deadline = connection, 0.0
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Read what there is.
+
+        Raises:
+            TimeoutError: If the deadline has passed.
+        """
+        left = self.deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        self._connection.settimeout(left)
+        return self._connection.recv_into(buffer)
+
+
 class _Handler(BaseHTTPRequestHandler):
     """Answers one request."""
 
@@ -87,9 +126,22 @@ class _Handler(BaseHTTPRequestHandler):
     server_version, sys_version = "flaxattn", ""
     timeout = _PATIENCE
 
+    def setup(self) -> None:
+        """Read requests with a deadline."""
+        super().setup()
+        self.rfile.close()
+        self._reader = _DeadlineReader(self.connection)
+        self.rfile = io.BufferedReader(self._reader)
+
+    def handle_one_request(self) -> None:
+        """Answer one request, which must arrive in time."""
+        self._reader.deadline = time.monotonic() + (self.timeout or _PATIENCE)
+        super().handle_one_request()
+
     def do_GET(self) -> None:  # the name http.server calls
         """Send a page, or say why not."""
         try:
+            self._check_token()
             self._check_host()
             page, policy = self._asked()
         except _Refused as refused:
@@ -105,19 +157,33 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _only_get(self) -> None:
         self.close_connection = True  # what follows may be a body that nobody reads
-        self._refuse(405, "This server only hands out pages: GET.", {"Allow": "GET"})
+        try:
+            self._check_token()
+        except _Refused as refused:
+            self._refuse(refused.status, str(refused))
+        else:
+            self._refuse(405, "This server only hands out pages: GET.", {"Allow": "GET"})
 
     do_HEAD = do_POST = do_PUT = do_DELETE = do_PATCH = do_OPTIONS = do_TRACE = _only_get  # noqa: N815  # names http.server calls
     do_CONNECT = _only_get  # noqa: N815  # as above
 
+    def _has_token(self) -> bool:
+        token = getattr(self, "path", "")[1:].partition("/")[0]  # a broken request has no path
+        return secrets.compare_digest(token.encode(), self.server.token.encode())
+
+    def _check_token(self) -> None:
+        if not self._has_token():
+            self.close_connection = True
+            raise _Refused(403, "Open the whole address that the command printed.")
+
     def _check_host(self) -> None:
         if self.headers.get_all("Host", []) not in [[host] for host in self.server.hosts]:
             self.close_connection = True
-            raise _Refused(421, f"This server answers to {self.server.address} only.")
+            raise _Refused(421, f"This server answers to {HOST}:{self.server.server_port} only.")
 
     def _asked(self) -> tuple[str, str]:
         """The page that an address names, and its policy."""
-        parts = urlsplit(self.path)
+        parts = urlsplit(self.path[1 + len(self.server.token) :])
         if parts.scheme or parts.netloc:
             raise _Refused(400, "Ask for a path.")
         if parts.path == "/":
@@ -146,13 +212,15 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _refuse(self, status: int, reason: str, headers: dict[str, str] | None = None) -> None:
         text = f"<!doctype html><meta charset=utf-8><title>{status}</title>"
-        text += f"<pre>{html.escape(reason)}</pre><a href=/>All texts</a>"
+        text += f"<pre>{html.escape(reason)}</pre>"
+        text += f"<a href=/{self.server.token}/>All texts</a>" if self._has_token() else ""
         self._send(status, text, "default-src 'none'; frame-ancestors 'none'", headers)
 
     def _send(
         self, status: int, page: str, policy: str, headers: dict[str, str] | None = None
     ) -> None:
         data = page.encode("utf-8")
+        self.connection.settimeout(self.timeout)
         self.send_response(status)
         given = {"Content-Type": "text/html; charset=utf-8", "Content-Length": str(len(data))}
         for name, value in {**given, "Content-Security-Policy": policy, **_ALWAYS}.items():

@@ -90,7 +90,7 @@ def _said(total: int, found: Sequence[Found], words: str) -> str:
 def _row(text: Found) -> str:
     second = "" if text.text_b is None else f'<div class="second">{_cut(text.text_b)}</div>'
     return (
-        f'<tr><td><a href="/text/{text.example}">{text.example}</a></td><td>{_escaped(text.id)}'
+        f'<tr><td><a href="text/{text.example}">{text.example}</a></td><td>{_escaped(text.id)}'
         f"</td><td>{text.tokens}</td><td>{_cut(text.text or '')}{second}</td></tr>"
     )
 
@@ -110,6 +110,6 @@ def _links(found: Sequence[Found], start: int, words: str, more: bool) -> str:
         links.append((found[-1].example + 1, "Next"))
     given = {"q": words} if words else {}
     return "".join(
-        f'<a href="/?{html.escape(urlencode({**given, "from": place}))}">{name}</a>'
+        f'<a href="?{html.escape(urlencode({**given, "from": place}))}">{name}</a>'
         for place, name in links
     )

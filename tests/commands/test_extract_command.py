@@ -153,7 +153,9 @@ def test_a_dry_run_writes_nothing(run: Run, folder: Path, tmp_path: Path) -> Non
 def test_standard_input_is_kept_so_that_the_job_can_go_on(run: Run, tmp_path: Path) -> None:
     code, out, _ = run("-", "--json", stdin=b"the cat\na b c\n")
     assert (code, json.loads(out)["texts"]) == (0, 2)
-    assert (tmp_path / "store/stdin.txt").read_bytes() == b"the cat\na b c\n"
+    kept = tmp_path / "store/stdin.txt"
+    assert kept.read_bytes() == b"the cat\na b c\n"
+    assert kept.stat().st_mode == (tmp_path / "store/inputs.parquet").stat().st_mode
     assert run("-", stdin=b"")[0] == 0
     code, _, err = run("-", stdin=b"other\n")
     assert code == 2 and "standard input is not what" in err

@@ -171,10 +171,11 @@ def test_a_store_is_served_until_somebody_stops_it(places):
     with subprocess.Popen([*words, "--port", "0"], **pipe) as process:
         try:
             line = process.stdout.readline()
-            port = int(re.search(r"7 texts at http://127\.0\.0\.1:(\d+)/", line)[1])
-            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
-            connection.request("GET", "/")
-            assert '<a href="/text/6">' in connection.getresponse().read().decode()
+            address = r"7 texts at http://127\.0\.0\.1:(\d+)(/[\w-]{20,}/)"
+            port, path = re.search(address, line).groups()
+            connection = http.client.HTTPConnection("127.0.0.1", int(port), timeout=20)
+            connection.request("GET", path)
+            assert '<a href="text/6">' in connection.getresponse().read().decode()
             connection.close()
             process.send_signal(signal.SIGINT)
             assert process.stdout.read() == "stopped\n"

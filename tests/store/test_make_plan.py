@@ -354,3 +354,24 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path: Path) -> None:
         run = subprocess.run([*command, str(rows)], capture_output=True, text=True, check=True)
         peaks[rows] = int(run.stdout)
     assert peaks[100_000] < 1.05 * peaks[10_000]
+
+
+@pytest.mark.parametrize(
+    ("modes", "expected"), [((0o600,), 0o600), ((0o644,), 0o644), ((0o664, 0o640), 0o640)]
+)
+def test_texts_in_a_store_are_as_private_as_the_files_they_come_from(
+    modes: tuple[int, ...], expected: int, tmp_path: Path
+) -> None:
+    paths = [corpus(tmp_path / f"{n}.txt", [2, 3]) for n in range(len(modes))]
+    for path, mode in zip(paths, modes, strict=True):
+        path.chmod(mode)
+    umask = os.umask(0o022)
+    try:
+        files = find_inputs(paths)
+        asked = JobPlan(fingerprint(files), TEXT, MARK, Capture(weights=True), Settings())
+        prepare(tmp_path / "store", asked, files, measure, squared)
+    finally:
+        os.umask(umask)
+    assert (tmp_path / "store/inputs.parquet").stat().st_mode & 0o777 == expected
+    assert (tmp_path / "store/plan.json").stat().st_mode & 0o777 == 0o644
+    assert (tmp_path / "store").stat().st_mode & 0o777 == 0o755

@@ -9,6 +9,8 @@ import http.client
 import re
 import socket
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -21,6 +23,7 @@ from flaxattn.store.open_store import open_store
 from flaxattn.store.shard import Shard
 from flaxattn.store.shard_writer import write_shard
 from flaxattn.trace.trace import Trace
+from flaxattn.views import serving
 from flaxattn.views.serving import TextServer
 
 COUNT, PER_SHARD = 2000, 100
@@ -60,8 +63,9 @@ def server(store):
     thread.join(5)
 
 
-def ask(server, path, method="GET", **headers):
-    """Status, headers and text of an answer."""
+def ask(server, path, method="GET", token=None, **headers):
+    """Status, headers and text of an answer; the path is below the token of the server."""
+    path = f"/{server.token if token is None else token}{path}"
     connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=20)
     try:
         connection.putrequest(method, path, skip_host="Host" in headers)
@@ -75,7 +79,7 @@ def ask(server, path, method="GET", **headers):
 
 
 def rows(text):
-    return [int(n) for n in re.findall(r'<a href="/text/(\d+)">', text)]
+    return [int(n) for n in re.findall(r'<a href="text/(\d+)">', text)]
 
 
 @pytest.fixture
@@ -95,7 +99,7 @@ def test_a_page_of_texts_reads_its_own_rows_only(server, reads):
     status, _, text = ask(server, "/")
     assert (status, rows(text)) == (200, list(range(50)))
     assert reads == [(0, (0, 51))]
-    assert 'href="/?from=50"' in text and "Back" not in text
+    assert 'href="?from=50"' in text and "Back" not in text
     reads.clear()
     assert rows(ask(server, "/?from=1980")[2]) == list(range(1980, 2000))
     assert reads == [(19, (80, 100))]
@@ -103,14 +107,14 @@ def test_a_page_of_texts_reads_its_own_rows_only(server, reads):
     text = ask(server, "/?from=80")[2]
     assert rows(text) == list(range(80, 130))
     assert reads == [(0, (80, 100)), (1, (0, 51))]
-    assert 'href="/?from=30"' in text and 'href="/?from=130"' in text
+    assert 'href="?from=30"' in text and 'href="?from=130"' in text
 
 
 def test_a_search_reads_no_further_than_it_must(server, reads):
     text = ask(server, "/?q=IS+odd&from=300")[2]
     assert rows(text) == list(range(301, 401, 2))
     assert [shard for shard, _ in reads] == [3, 4]
-    assert 'href="/?q=IS+odd&amp;from=400"' in text
+    assert 'href="?q=IS+odd&amp;from=400"' in text
     assert rows(ask(server, "/?q=corpus.txt:77")[2])[:2] == [76, 769]
     assert rows(ask(server, "/?q=zweiter")[2]) == list(range(50))
     empty = ask(server, "/?q=.*")[2]
@@ -194,6 +198,79 @@ def test_this_host_is_answered_and_reachable_from_this_machine_only(server):
     for name in ("127.0.0.1", "localhost"):
         assert ask(server, "/", Host=f"{name}:{server.server_port}")[0] == 200
     assert server.socket.getsockname()[0] == "127.0.0.1"
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "OPTIONS"])
+@pytest.mark.parametrize("path", ["/", "/text/7", "/?q=a", "//", "/TOKEN", "/é", "", "/../TOKEN/"])
+def test_requests_without_the_token_get_nothing(server, method, path):
+    wrong = server.token[:-1] + ("A" if server.token[-1] != "A" else "B")
+    for target in (path or "/", f"/{wrong}{path}"):
+        target = target.replace("TOKEN", server.token.swapcase())
+        with socket.create_connection(("127.0.0.1", server.server_port), 10) as plain:
+            host = f"Host: 127.0.0.1:{server.server_port}"
+            plain.sendall(f"{method} {target} HTTP/1.1\r\n{host}\r\n\r\n".encode())
+            with plain.makefile("rb") as file:
+                answer = file.read().decode()  # to its end: the connection is closed
+        head, _, body = answer.partition("\r\n\r\n")
+        assert head.startswith("HTTP/1.1 403 ")
+        assert body.endswith("<pre>Open the whole address that the command printed.</pre>") or (
+            method == "HEAD" and not body
+        )
+        assert server.token not in answer and "href" not in answer
+
+
+def test_the_address_holds_the_token_and_two_servers_differ(server, store):
+    assert server.address == f"http://127.0.0.1:{server.server_port}/{server.token}/"
+    with TextServer(open_store(store), head_view) as other:
+        assert len(other.token) >= 20 and other.token != server.token
+    with socket.create_connection(("127.0.0.1", server.server_port), 10) as plain:
+        plain.sendall(f"GET /{server.token}/ HTTP/1.1\r\nHost: evil.example\r\n\r\n".encode())
+        assert plain.recv(4096).startswith(b"HTTP/1.1 421 ")
+
+
+def test_two_hundred_requests_at_once_are_answered(store):
+    """All connect before the server accepts one, as happens while it makes a page."""
+    with TextServer(open_store(store), head_view) as server:
+        request = f"GET /{server.token}/ HTTP/1.0\r\nHost: 127.0.0.1:{server.server_port}\r\n\r\n"
+
+        def answer(_):
+            with socket.create_connection(("127.0.0.1", server.server_port), 30) as plain:
+                plain.sendall(request.encode())
+                return plain.recv(12)
+
+        with ThreadPoolExecutor(200) as pool:
+            answers = [pool.submit(answer, n) for n in range(200)]
+            time.sleep(0.5)
+            threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+            assert {one.result(60) for one in answers} == {b"HTTP/1.1 200"}
+        server.shutdown()
+
+
+def test_a_client_that_sends_slowly_is_cut_off(server, monkeypatch):
+    monkeypatch.setattr(serving._Handler, "timeout", 1.0)
+    started = time.monotonic()
+    with socket.create_connection(("127.0.0.1", server.server_port), 10) as slow:
+        slow.sendall(f"GET /{server.token}/ HTTP/1.1\r\n".encode())
+        with pytest.raises(OSError):
+            while time.monotonic() - started < 8:
+                slow.sendall(b"X-A: b\r\n")
+                time.sleep(0.2)
+    assert time.monotonic() - started < 5
+    assert ask(server, "/")[0] == 200
+
+
+def test_a_client_that_takes_no_answer_is_cut_off(server, monkeypatch):
+    monkeypatch.setattr(serving._Handler, "timeout", 1.0)
+    monkeypatch.setattr(server, "page", lambda example: "x" * 50_000_000)
+    before = threading.active_count()
+    with socket.create_connection(("127.0.0.1", server.server_port), 10) as slow:
+        host = f"Host: 127.0.0.1:{server.server_port}"
+        slow.sendall(f"GET /{server.token}/text/1 HTTP/1.1\r\n{host}\r\n\r\n".encode())
+        deadline = time.monotonic() + 6
+        time.sleep(0.5)
+        while threading.active_count() > before and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert threading.active_count() <= before
 
 
 def test_a_store_that_is_not_whole_or_damaged_is_told(tmp_path):
