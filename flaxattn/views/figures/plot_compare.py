@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
-from flaxattn.errors import InputError
+from flaxattn.errors import InputError, check_arguments
 from flaxattn.measures.divergence import HeadDivergence, compare_traces
 from flaxattn.measures.head_values import HeadValues, head_values
 from flaxattn.store.open_store import Store
@@ -32,6 +32,7 @@ _MOST = 24  # heads of one figure
 _LISTED = 4  # heads that are named
 
 
+@check_arguments(2)
 def plot_compare(
     first: Trace | Store,
     second: Trace | Store,
