@@ -106,7 +106,8 @@ def _trace(view: str, named: dict[str, Any], tokens: Any, given: BertVizArgument
             )
         fields["segments"] = (np.arange(len(source)) >= start).astype(np.int32)[None]
     if "decoder_attention" in named and "cross_attention" not in named and not source:
-        outputs, source, target = {"attentions": outputs["decoder_attentions"]}, target, []
+        layers = _layers(view, "decoder_attention", named["decoder_attention"])
+        outputs, source, target = {"attentions": layers}, target, []
         fields["side"] = "decoder"
     return from_huggingface(outputs, source, target, **fields)
 
