@@ -231,8 +231,8 @@ def main(arguments: list[str] | None = None) -> int:
         keep_freed_memory()
         arguments = sys.argv[1:]
     arguments = arguments or ["--help"]
+    command = typer.main.get_command(app)
     try:
-        command = typer.main.get_command(app)
         code = command.main(arguments, prog_name="flaxattn", standalone_mode=False) or 0
     except (typer.Abort, KeyboardInterrupt):
         code = _INTERRUPTED
@@ -241,14 +241,16 @@ def main(arguments: list[str] | None = None) -> int:
     except Exception as error:
         if "--debug" in arguments:
             raise
+        if isinstance(error, FlaxattnError):
+            from flaxattn.commands.option_words import in_options, options_of
+
+            return _fail(in_options(str(error), options_of(command, arguments)), 2)
         return _report(error)
     return _fail("interrupted", code) if code == _INTERRUPTED else code
 
 
 def _report(error: Exception) -> int:
     """Print an error in at most three lines; wrong use is told apart from bad luck."""
-    if isinstance(error, FlaxattnError):
-        return _fail(str(error), 2)
     if format_message := getattr(error, "format_message", None):  # wrong use, found by Typer
         context = getattr(error, "ctx", None)
         where = context.command_path if context else "flaxattn"

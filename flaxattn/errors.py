@@ -13,6 +13,26 @@ ours (a broken invariant) are not of this family. `flaxattn.kernels` knows nothi
 raises plain `ValueError`, `TypeError` or `NotImplementedError`.
 """
 
+import functools
+import inspect
+import types
+import typing
+from collections.abc import Callable
+
+P = typing.ParamSpec("P")
+R = typing.TypeVar("R")
+
+_MAKE_ONE = {
+    "Trace": 'Make one with fa.from_pretrained("tiny-bert").trace("a text").',
+    "Pretrained": 'Load one with fa.from_pretrained("tiny-bert").',
+    "HeadTask": 'Make one with fa.head_task(fa.from_pretrained("tiny-bert"), texts).',
+    "Store": 'Open one with fa.open_store("folder").',
+    "HeadScores": 'Make them with fa.detect_heads(fa.from_pretrained("tiny-gpt2")).',
+    "Figure": "Make one with fa.plot_heads(trace).",
+    "PathLike": "Give the path of a file or folder.",
+    "Path": "Give the path of a file or folder.",
+}
+
 
 class FlaxattnError(ValueError):
     """Something a user gave cannot be used; the message says what, where and how to fix it."""
@@ -40,3 +60,60 @@ class StopRequestedError(BaseException):
     No mistake, so not of the family, and `except Exception` lets it through. The command exits
     with code 75.
     """
+
+
+def check_arguments(count: int = 1) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Make a decorator that refuses arguments of another type than they are annotated with.
+
+    Args:
+        count: How many of the first parameters are checked. Their annotations are classes, unions
+            or generic collections; of a collection, the members are not looked at.
+
+    Returns:
+        The decorator. The function raises `InputError` for such an argument.
+    """
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        parameters = list(inspect.signature(function).parameters.values())[:count]
+
+        @functools.wraps(function)
+        def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+            for place, parameter in enumerate(parameters):
+                if place < len(args) or parameter.name in kwargs:
+                    value = args[place] if place < len(args) else kwargs[parameter.name]
+                    check_type(value, parameter.annotation, function.__name__, parameter.name)
+            return function(*args, **kwargs)
+
+        return checked
+
+    return decorate
+
+
+def check_type(value: object, expected: typing.Any, function: str, argument: str) -> None:
+    """Refuse a value of another type.
+
+    Args:
+        value: Any value.
+        expected: A class, a union or a generic collection.
+        function: Name of the function that takes it.
+        argument: Name of the argument.
+
+    Raises:
+        InputError: If it is of another type.
+    """
+    kinds = _classes(expected)
+    if not isinstance(value, kinds):
+        names = " or ".join(dict.fromkeys(kind.__name__ for kind in kinds))
+        hints = [_MAKE_ONE[kind.__name__] for kind in kinds if kind.__name__ in _MAKE_ONE]
+        raise InputError(
+            f"{function} cannot use this {argument}.\n"
+            f"Expected {names}, received {type(value).__name__}.\n"
+            f"{hints[0] if hints else 'See the documentation of the function.'}"
+        )
+
+
+def _classes(annotation: typing.Any) -> tuple[type, ...]:
+    """The classes of an annotation, generic ones without their members."""
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        return tuple(kind for one in typing.get_args(annotation) for kind in _classes(one))
+    return (typing.get_origin(annotation) or annotation,)

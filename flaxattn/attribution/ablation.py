@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from flaxattn.attribution.head_losses import HeadTask, Masks
-from flaxattn.errors import InputError
+from flaxattn.errors import InputError, check_arguments
 from flaxattn.pipeline.progress_reporter import watch_in_notebooks
 
 Head = tuple[str, int, int]
@@ -89,6 +89,7 @@ class CurvePoint:
     error: float
 
 
+@check_arguments()
 def ablate(
     task: HeadTask,
     progress: Callable[[int], object] = _ABLATION,
@@ -118,6 +119,7 @@ def ablate(
     return _effects("ablation", task.sizes, np.concatenate(found, 1), np.concatenate(base))
 
 
+@check_arguments()
 def head_importance(
     task: HeadTask,
     progress: Callable[[int], object] = _IMPORTANCE,
@@ -149,6 +151,7 @@ def head_importance(
     return _effects("importance", task.sizes, np.concatenate(found, 1), np.concatenate(base))
 
 
+@check_arguments()
 def pruning_curve(
     task: HeadTask,
     order: HeadEffects | Sequence[Head],

@@ -20,7 +20,7 @@ from jaxtyping import Array, Float
 from flaxattn.attribution.contribution_maps import Maps, contributions
 from flaxattn.attribution.contributions import gradient_times_weights, zeroing_shares
 from flaxattn.attribution.head_losses import HeadTask, head_task
-from flaxattn.errors import InputError
+from flaxattn.errors import InputError, check_arguments
 from flaxattn.kernels.contract import Capture
 from flaxattn.models.rnn_config import RnnConfig
 from flaxattn.pipeline.generated_targets import with_targets
@@ -38,6 +38,7 @@ _TOKENS = 4096  # positions of a batch of targets that are written
 Texts = str | Sequence[str]
 
 
+@check_arguments()
 def attention_norms(
     model: Pretrained,
     text: Texts,
@@ -67,6 +68,7 @@ def attention_norms(
     return _contributed("norm", traces, watch, projections=output_projections(model))
 
 
+@check_arguments()
 def effective_attention(
     model: Pretrained,
     text: Texts,
@@ -95,6 +97,7 @@ def effective_attention(
     return _contributed("effective", traces, watch)
 
 
+@check_arguments()
 def attention_gradients(
     model: Pretrained,
     text: Texts,
@@ -145,6 +148,7 @@ def attention_gradients(
     return found
 
 
+@check_arguments()
 def value_zeroing(
     model: Pretrained,
     text: Texts,

@@ -15,7 +15,7 @@ from jaxtyping import Float
 
 from flaxattn.attribution.contributions import effective_attention, norm_weights, weighed_vectors
 from flaxattn.attribution.rollout import rollout
-from flaxattn.errors import InputError
+from flaxattn.errors import InputError, check_arguments
 from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.selection import layer_weights
 from flaxattn.trace.trace import Trace
@@ -25,6 +25,7 @@ Maps = dict[str, list[Float[np.ndarray, "L H Q K"]]]
 """By side, one array for each text, without padding."""
 
 
+@check_arguments()
 def contributions(
     trace: Trace,
     names: Sequence[str] = ("rollout",),

@@ -16,7 +16,7 @@ import numpy as np
 from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int
 
-from flaxattn.errors import InputError
+from flaxattn.errors import InputError, check_arguments
 from flaxattn.models.bert import BertForMaskedLM, BertForPreTraining, BertForSequenceClassification
 from flaxattn.models.gpt2 import GPT2LM, GPT2ForSequenceClassification
 from flaxattn.models.seq2seq import Seq2SeqLM
@@ -80,6 +80,7 @@ class HeadTask(NamedTuple):
             raise refusal(self.name, self.params, problem)
 
 
+@check_arguments()
 def head_task(
     model: Pretrained,
     texts: Sequence[str],

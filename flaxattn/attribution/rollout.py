@@ -14,7 +14,7 @@ from jaxtyping import Float
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import maximum_flow
 
-from flaxattn.errors import InputError
+from flaxattn.errors import InputError, check_arguments
 from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.selection import layer_weights
 from flaxattn.trace.trace import Trace
@@ -24,6 +24,7 @@ _UNITS = 1 << 24
 _LONGEST = 127
 
 
+@check_arguments()
 def rollout(
     trace: Trace,
     sequence: int = 0,
@@ -70,6 +71,7 @@ def rolled_out(mixed: Float[np.ndarray, "L S S"]) -> Float[np.ndarray, "L S S"]:
     return np.stack(found)
 
 
+@check_arguments()
 def attention_flow(
     trace: Trace,
     sequence: int = 0,

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 from jaxtyping import Float
 
-from flaxattn.errors import InputError
+from flaxattn.errors import InputError, check_arguments
 from flaxattn.store.open_store import Store
 from flaxattn.trace.record import SIDES, AttentionRecord
 from flaxattn.trace.selection import layer_weights
@@ -103,6 +103,7 @@ class StoreDivergence:
     most: list[tuple[int, float]]
 
 
+@check_arguments(2)
 def compare_traces(
     first: Trace | Store, second: Trace | Store, *, side: str | None = None
 ) -> list[HeadDivergence]:

@@ -15,7 +15,7 @@ from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.corpus.dependency_trees import Sentence, is_annotated, read_sentences
 from flaxattn.corpus.input_files import find_inputs
 from flaxattn.corpus.texts import Columns, Text, annotated_text, read_texts
-from flaxattn.errors import InputError
+from flaxattn.errors import InputError, check_arguments
 from flaxattn.measures.role_tests import Roles, Test, find_roles
 from flaxattn.measures.score_source import ScoreSource, model_source, trace_source
 from flaxattn.measures.score_terms import PAPER_RELATIONS, ScoreOptions, ScoreSpec, check_relations
@@ -35,6 +35,7 @@ Source = Pretrained | Trace | Sequence[Trace] | Store | str | os.PathLike[str]
 Trees = Sequence[str | os.PathLike[str]]
 
 
+@check_arguments()
 def measure(
     source: Source,
     specs: Sequence[str | ScoreSpec],
@@ -87,6 +88,7 @@ def measure(
     return {name: known[name] for name in names}
 
 
+@check_arguments()
 def head_stats(
     source: Source,
     texts: Texts | None = None,
@@ -125,6 +127,7 @@ def head_stats(
     return collect(opened, ()).tally
 
 
+@check_arguments()
 def head_roles(
     source: Source,
     texts: Texts | None = None,

@@ -293,6 +293,12 @@ def detect_heads(
         InputError: If the sequences are too long for the vocabulary or for the model, or the model
             has an encoder and a decoder.
     """
+    if not all(hasattr(model, name) for name in ("module", "params", "config")):
+        raise InputError(
+            "detect_heads cannot use this model.\n"
+            f"Expected one with module, params and config, received {type(model).__name__}.\n"
+            'Load one with fa.from_pretrained("tiny-gpt2").'
+        )
     config = model.config
     first = getattr(config, "bos_token_id", None) if first is None else first
     names = ("bos_token_id", "eos_token_id", "pad_token_id")

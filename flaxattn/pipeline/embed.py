@@ -16,7 +16,7 @@ from flax import linen as nn
 from jaxtyping import Array, Float
 
 from flaxattn.corpus.texts import plain_texts
-from flaxattn.errors import InputError
+from flaxattn.errors import InputError, check_arguments
 from flaxattn.kernels.contract import NOTHING
 from flaxattn.pipeline.batch_loop import each_batch
 from flaxattn.pipeline.batches import Batch, planned
@@ -33,6 +33,7 @@ POOLINGS = ("mean", "cls", "last")
 _WINDOW = 4096  # texts that are sorted by length together
 
 
+@check_arguments()
 def embed(
     model: Pretrained,
     texts: Sequence[str],

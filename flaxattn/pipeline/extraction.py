@@ -18,7 +18,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from flaxattn.corpus.texts import Text, plain_texts
-from flaxattn.errors import InputError
+from flaxattn.errors import InputError, check_arguments
 from flaxattn.kernels.contract import NOTHING, Capture
 from flaxattn.pipeline.batch_loop import each_batch
 from flaxattn.pipeline.batches import Batch, Room, RowSlot, planned, stacked
@@ -96,6 +96,7 @@ class Options:
     allow_nonfinite: bool = False
 
 
+@check_arguments()
 def extract(
     model: Pretrained,
     texts: Sequence[str],
@@ -194,6 +195,7 @@ def extract_shards(
                 rows = rows[len(texts) :]
 
 
+@check_arguments()
 def extract_models(
     models: Mapping[str, Pretrained],
     texts: Sequence[str],

@@ -10,7 +10,7 @@ from typing import Any
 import jax.numpy as jnp
 from flax.typing import Dtype
 
-from flaxattn.errors import CheckpointError, InputError
+from flaxattn.errors import CheckpointError, InputError, check_arguments
 from flaxattn.models import bert, gpt2, rnn, seq2seq
 from flaxattn.models.bert_config import BertConfig
 from flaxattn.models.config_base import MOST_LABELS, check_integer, shown
@@ -39,6 +39,7 @@ _KINDS: Mapping[type[ModelConfig], tuple[Mapping[str, Any], type[Pretrained]]] =
 }
 
 
+@check_arguments()
 def from_pretrained(
     name: str | Path,
     head: str | None = None,

@@ -113,7 +113,7 @@ def encode(
                 raise SourceError(
                     number,
                     f"has {limit + cut} tokens, this model reads at most {limit}\n"
-                    "shorten it, or cut it: truncate=True, on the command line --truncate",
+                    "shorten it, or pass truncate=True to cut it at the limit",
                 )
         real = encoded.attention_mask == 1
         rows += [ids[mask] for ids, mask in zip(encoded.input_ids, real, strict=True)]

@@ -14,7 +14,7 @@ from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.corpus.coreference_documents import read_documents
 from flaxattn.corpus.mentions import Document
 from flaxattn.corpus.pronouns import Pronoun, read_pronouns
-from flaxattn.errors import InputError
+from flaxattn.errors import InputError, check_arguments
 from flaxattn.pipeline.reading_options import DEFAULTS, ReadingOptions
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.probes.antecedents import antecedent_scores
@@ -45,6 +45,7 @@ class HeadCoreference(NamedTuple):
     best_among_words: list[Resolver]
 
 
+@check_arguments()
 def head_coreference(
     model: Pretrained,
     texts: Texts,

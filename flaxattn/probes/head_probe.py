@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from flaxattn.corpus.dependency_trees import Trees, each_sentence
-from flaxattn.errors import InputError
+from flaxattn.errors import InputError, check_arguments
 from flaxattn.pipeline.reading_options import DEFAULTS, ReadingOptions
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.pretrained.untrained import untrained as without_training
@@ -45,6 +45,7 @@ class HeadProbe(NamedTuple):
     judged: ParserScores | None
 
 
+@check_arguments()
 def head_probe(
     model: Pretrained,
     trees: Trees,
@@ -110,6 +111,7 @@ def _some(best: list[Classifier]) -> list[Classifier]:
     return best
 
 
+@check_arguments()
 def structural_probe(
     model: Pretrained,
     trees: Trees,
@@ -158,6 +160,7 @@ def structural_probe(
     )
 
 
+@check_arguments()
 def apply_probe(
     model: Pretrained,
     trees: Trees,

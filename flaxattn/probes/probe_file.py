@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from flaxattn.errors import InputError
+from flaxattn.errors import InputError, check_arguments
 from flaxattn.files import write_bytes
 from flaxattn.probes.parsing_probe import ParsingProbe
 from flaxattn.probes.structural_probe import StructuralProbe
@@ -95,6 +95,7 @@ def to_bytes(probe: Probe, notes: Mapping[str, Any] | None = None) -> bytes:
     return packed(_KIND, json.dumps(head | {"seal": _seal(head)}, sort_keys=True), tensors)
 
 
+@check_arguments()
 def save_probe(
     probe: Probe, path: str | os.PathLike[str], notes: Mapping[str, Any] | None = None
 ) -> Path:
@@ -114,6 +115,7 @@ def save_probe(
     return write_bytes(path, to_bytes(probe, notes), "a probe")
 
 
+@check_arguments()
 def load_probe(path: str | os.PathLike[str]) -> SavedProbe:
     """Read a probe, and compare its coefficients with what was written.
 

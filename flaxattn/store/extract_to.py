@@ -20,7 +20,7 @@ import jax
 
 from flaxattn.corpus.input_files import InputFile, Name, find_inputs
 from flaxattn.corpus.texts import Columns
-from flaxattn.errors import InputError, StoreError
+from flaxattn.errors import InputError, StoreError, check_arguments
 from flaxattn.kernels.contract import Capture
 from flaxattn.pipeline.extraction import Options
 from flaxattn.pretrained.nonfinite_error import check_dtype
@@ -48,6 +48,7 @@ _SETTINGS = {field.name for field in dataclasses.fields(Settings)}
 _OPTIONS = {"batch_tokens", "mesh", "devices", "workers", "allow_nonfinite"}
 
 
+@check_arguments()
 def extract_to(
     store: Name,
     model: Models,

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 from jaxtyping import Shaped
 
-from flaxattn.errors import InputError, StoreError
+from flaxattn.errors import InputError, StoreError, check_arguments
 from flaxattn.pipeline.online_moments import summed
 from flaxattn.store.seals import consistent, damaged, parse_json, small_file
 from flaxattn.store.shard import Shard
@@ -44,6 +44,7 @@ _TABLES = {"texts": TEXTS, "tokens": TOKENS, "heads": HEADS}
 Numbers = int | Sequence[int] | None
 
 
+@check_arguments()
 def open_store(path: str | Path) -> "Store":
     """Open a store that `flaxattn extract` wrote, or is writing.
 

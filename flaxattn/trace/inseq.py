@@ -22,7 +22,7 @@ import safetensors
 import safetensors.numpy
 from jaxtyping import Float
 
-from flaxattn.errors import InputError
+from flaxattn.errors import InputError, check_arguments
 from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.trace import Trace
 
@@ -32,6 +32,7 @@ _SMALL = 16 << 20  # bytes that any file may unfold to
 _DTYPES = ("float16", "float32", "float64")
 
 
+@check_arguments()
 def from_inseq(path: str | os.PathLike[str], sequence: int = 0) -> Trace:
     """Make a trace of attention that inseq saved: `model.attribute(…, method="attention")`.
 

@@ -246,6 +246,12 @@ def _check_rows(side: str, weights: Any, mask: Bool[np.ndarray, "B Q"] | None) -
 def _hooks(cache: Any) -> dict[tuple[str, str], dict[int, dict[str, Any]]]:
     """Cached arrays of attention: by stack and kind, then layer, then field of a record."""
     found: dict[tuple[str, str], dict[int, dict[str, Any]]] = {}
+    if not hasattr(cache, "keys"):
+        raise InputError(
+            "from_transformer_lens cannot use this cache.\n"
+            f"Expected a mapping of hooks to arrays, received {type(cache).__name__}.\n"
+            "Pass model.run_with_cache(text)[1]."
+        )
     for name in cache.keys():  # noqa: SIM118  # a cache iterates over values in some versions
         match = _HOOK.fullmatch(str(name))
         if match and match[4] in _LENS:

@@ -6,12 +6,13 @@
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Unpack
 
-from flaxattn.errors import InputError
+from flaxattn.errors import InputError, check_arguments
 from flaxattn.measures.divergence import compare_traces
 from flaxattn.store.open_store import Store
 from flaxattn.trace.trace import Trace
+from flaxattn.views.bertviz_call import BertVizArguments, given_trace
 from flaxattn.views.page import Page
 from flaxattn.views.payloads.encoded_weights import Precision
 from flaxattn.views.payloads.neuron_payload import require_neuron
@@ -25,9 +26,9 @@ from flaxattn.views.trace_page import Theme, open_page
 
 
 def head_view(
-    trace: Trace,
-    layer: int | None = None,
-    heads: Sequence[int] | None = None,
+    trace: Any = None,
+    layer: int | Sequence[str] | None = None,
+    heads: Sequence[int] | int | None = None,
     include_layers: Sequence[int] | None = None,
     sequence: int | Sequence[int] | None = None,
     *,
@@ -37,6 +38,7 @@ def head_view(
     state: Mapping[str, Any] | None = None,
     weights: Given | None = None,
     effects: Effects | Sequence[Effects] | None = None,
+    **arrays: Unpack[BertVizArguments],
 ) -> Page:
     """Draw the attention heads of a layer as a page to explore: tokens, and lines between them.
 
@@ -48,8 +50,13 @@ def head_view(
     its own. `cross` stands beside what the decoder wrote; `all` is the joined square of
     Tensor2Tensor, source and target together on the left and on the right.
 
+    The call of BertViz draws the same page: `head_view(attention, tokens, sentence_b_start)`, with
+    an array `[1, H, Q, K]` for each layer, and the names of its other arguments.
+
     Args:
-        trace: With weights `[L, B, H, Q, K]`, of a model or from `Trace.from_arrays`.
+        trace: With weights `[L, B, H, Q, K]`, of a model or from `Trace.from_arrays`; or the
+            weights of BertViz's call, whose tokens and start of the second sentence may follow
+            without a name.
         layer: Layer that shows at first, by its number in the model; default the first included,
             of `cross` the last but one, as in `flaxattn.measures.word_alignment`.
         heads: Heads that are on at first, by their numbers; default all.
@@ -72,6 +79,8 @@ def head_view(
             which the page says, and negative ones in a colour of their own.
         effects: What `fa.ablate` or `fa.head_importance` returned, or several of them: numbers of
             the atlas.
+        **arrays: BertViz's `attention`, `tokens`, `sentence_b_start` and its like in place of a
+            trace, see `flaxattn.views.bertviz_call.BertVizArguments`.
 
     Returns:
         The page: `.save("page.html")`, or leave it as the last line of a notebook cell.
@@ -81,11 +90,12 @@ def head_view(
             head, sequence, token or kind of weights, given arrays do not fit, or the page would be
             too large for a browser.
     """
+    first_layer, first_heads, arrays = _without_names(trace, layer, heads, arrays)
     return open_page(
-        trace,
+        given_trace("head_view", trace, **arrays),
         None,
-        layer=layer,
-        heads=heads,
+        layer=first_layer,
+        heads=first_heads,
         include_layers=include_layers,
         sequence=sequence,
         side=side,
@@ -97,12 +107,13 @@ def head_view(
     )
 
 
-def model_view(trace: Trace, **request: Any) -> Page:
+def model_view(trace: Any = None, tokens: Sequence[str] | None = None, **request: Any) -> Page:
     """Draw all heads of all layers as small pictures: the page of `head_view`, opened there.
 
     Args:
-        trace: With weights `[L, B, H, Q, K]`.
-        **request: The other arguments of `head_view`.
+        trace: With weights `[L, B, H, Q, K]`, or the weights of BertViz's call.
+        tokens: Of BertViz's call.
+        **request: The other arguments of `head_view`, and BertViz's `display_mode`.
 
     Returns:
         The page.
@@ -110,16 +121,20 @@ def model_view(trace: Trace, **request: Any) -> Page:
     Raises:
         InputError: As `head_view` does.
     """
+    if (mode := request.pop("display_mode", None)) is not None:
+        request.setdefault("theme", mode)
+    trace, request = _requested("model_view", trace, tokens, request)
     return open_page(trace, "model", **request)
 
 
-def neuron_view(trace: Trace, **request: Any) -> Page:
+def neuron_view(trace: Any = None, tokens: Sequence[str] | None = None, **request: Any) -> Page:
     """Draw how a query of a head comes to its weights: the page of `head_view`, opened there.
 
     Query and key by dimension, their products, q·k, what makes a score of it, softmax, and values.
 
     Args:
         trace: With weights, queries and keys, and values where these are to be shown.
+        tokens: Of BertViz's call, whose weights alone are not enough for this level.
         **request: The other arguments of `head_view`.
 
     Returns:
@@ -128,10 +143,12 @@ def neuron_view(trace: Trace, **request: Any) -> Page:
     Raises:
         InputError: As `head_view` does, or if the trace holds no queries or no keys.
     """
+    trace, request = _requested("neuron_view", trace, tokens, request)
     require_neuron(trace)
     return open_page(trace, "neuron", **request)
 
 
+@check_arguments()
 def atlas_view(trace: Trace | Store, **request: Any) -> Page:
     """Draw a map of all heads, layer by layer, coloured by a number: the page opened there.
 
@@ -157,6 +174,7 @@ def atlas_view(trace: Trace | Store, **request: Any) -> Page:
     return open_page(trace, "atlas", **request)
 
 
+@check_arguments(2)
 def compare_view(
     first: Trace | Store,
     second: Trace | Store,
@@ -211,3 +229,26 @@ def compare_view(
     given = {"compare": "difference"} | (usual if state is None else check_state(state))
     other = Second(without_vectors(second), called)
     return open_page(without_vectors(first), None, state=given, second=other, **request)
+
+
+def _without_names(
+    trace: Any, layer: Any, heads: Any, arrays: BertVizArguments
+) -> tuple[Any, Any, Any]:
+    """BertViz's second and third argument, which are ours where there is a trace."""
+    named: dict[str, Any] = {**arrays}
+    if not isinstance(trace, Trace) and layer is not None and not isinstance(layer, int):
+        layer, named["tokens"] = None, layer
+        if isinstance(heads, int):
+            heads, named["sentence_b_start"] = None, heads
+    return layer, heads, named
+
+
+def _requested(
+    view: str, trace: Any, tokens: Sequence[str] | None, request: dict[str, Any]
+) -> tuple[Trace, dict[str, Any]]:
+    """The trace of a view, and the arguments that are not of BertViz."""
+    known = BertVizArguments.__annotations__
+    arrays: Any = {name: value for name, value in request.items() if name in known}
+    arrays |= {} if tokens is None else {"tokens": tokens}
+    rest = {name: value for name, value in request.items() if name not in known}
+    return given_trace(view, trace, **arrays), rest

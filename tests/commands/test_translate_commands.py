@@ -172,7 +172,7 @@ def test_the_page_of_the_first_sentence(run: Run, folder: Path, tmp_path: Path) 
             [
                 "standard input, line 3 has 25 tokens, this model reads at most 24",
                 "received: a a a",
-                "shorten it, or cut it: truncate=True, on the command line --truncate",
+                "shorten it, or pass --truncate to cut it at the limit",
             ],
         ),
         (

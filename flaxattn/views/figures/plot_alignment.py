@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Bool
 
-from flaxattn.errors import InputError
+from flaxattn.errors import InputError, check_arguments
 from flaxattn.measures.word_alignment import (
     Pair,
     chosen_maps,
@@ -41,6 +41,7 @@ _BOX = "#d1480f"  # on blue and on white, also for the colour-blind
 
 
 @shown_once
+@check_arguments()
 def plot_alignment(
     trace: Trace,
     layer: int | Sequence[int] | None = None,

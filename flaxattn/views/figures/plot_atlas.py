@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from jaxtyping import Float, Int
 
-from flaxattn.errors import InputError
+from flaxattn.errors import InputError, check_arguments
 from flaxattn.measures.head_similarity import head_likeness
 from flaxattn.measures.head_values import HeadValues, head_values
 from flaxattn.store.open_store import Store
@@ -40,6 +40,7 @@ _UNITS = {"entropy": "nats", "lse": "nats", "distance": "positions"}
 
 
 @shown_once
+@check_arguments()
 def plot_atlas(
     source: Trace | Store,
     measure: str = "entropy",

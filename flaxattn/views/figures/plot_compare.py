@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
-from flaxattn.errors import InputError
+from flaxattn.errors import InputError, check_arguments
 from flaxattn.measures.divergence import HeadDivergence, compare_traces
 from flaxattn.measures.head_values import HeadValues, head_values
 from flaxattn.store.open_store import Store
@@ -34,6 +34,7 @@ _LISTED = 4  # heads that are named
 
 
 @shown_once
+@check_arguments(2)
 def plot_compare(
     first: Trace | Store,
     second: Trace | Store,

@@ -8,6 +8,7 @@ The numbers come from `flaxattn.measures.induction`; nothing is measured here.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from flaxattn.errors import check_arguments
 from flaxattn.measures.induction import KINDS, HeadScores
 from flaxattn.views.figures.plot_heads import add_scale, draw_map, map_axes, write_tokens
 from flaxattn.views.figures.shown_once import shown_once
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 
 @shown_once
+@check_arguments()
 def plot_head_scores(scores: HeadScores, kinds: Sequence[str] = KINDS) -> "Figure":
     """Draw the scores of `flaxattn.detect_heads`, a square for each head, white at 0, blue at 1.
 

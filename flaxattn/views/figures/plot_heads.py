@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Float
 
-from flaxattn.errors import InputError
+from flaxattn.errors import InputError, check_arguments
 from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.selection import choose
 from flaxattn.trace.trace import Trace
@@ -37,6 +37,7 @@ _TOKEN, _CHARACTER = 0.16, 0.065  # inches that a token takes along an axis, a c
 
 
 @shown_once
+@check_arguments()
 def plot_heads(
     trace: Trace,
     layers: Sequence[int] | None = None,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
+from flaxattn.errors import check_arguments
 from flaxattn.trace.selection import choose
 from flaxattn.trace.trace import Trace
 from flaxattn.views.figures.figure_maps import MISSING, Maps, colours, read_maps
@@ -30,6 +31,7 @@ _BETWEEN = "#d8d8d8"
 
 
 @shown_once
+@check_arguments()
 def plot_model(
     trace: Trace,
     layers: Sequence[int] | None = None,

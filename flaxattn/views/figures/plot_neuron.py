@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from flaxattn.errors import InputError
+from flaxattn.errors import InputError, check_arguments
 from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.selection import choose
 from flaxattn.trace.trace import Trace
@@ -52,6 +52,7 @@ class Neuron(NamedTuple):
 
 
 @shown_once
+@check_arguments()
 def plot_neuron(
     trace: Trace,
     layer: int,

@@ -40,7 +40,14 @@ def plot_positions(
         InputError: If the table has another shape, or numbers that are not finite, or `axes` are
             not two.
     """
-    array = np.asarray(table, np.float32)
+    try:
+        array = np.asarray(table, np.float32)
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"plot_positions cannot use this table.\n"
+            f"Expected an array [P, E] of numbers, received {type(table).__name__}.\n"
+            "Pass model.positions()."
+        ) from error
     if array.ndim != 2 or not array.size or not np.isfinite(array).all():
         raise InputError(
             f"plot_positions expected finite numbers of shape [P, E], received {array.shape}.\n"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
-from flaxattn.errors import InputError
+from flaxattn.errors import InputError, check_arguments
 from flaxattn.trace.record import SIDES, AttentionRecord
 from flaxattn.trace.selection import choose
 from flaxattn.trace.trace import Trace
@@ -50,6 +50,7 @@ class _Selected:
 
 
 @shown_once
+@check_arguments()
 def plot_state(
     trace: Trace,
     state: Mapping[str, Any] | str,

@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flaxattn.errors import InputError
+from flaxattn.errors import InputError, check_type
 from flaxattn.files import write_bytes
 
 if TYPE_CHECKING:
@@ -46,7 +46,10 @@ def save_figure(figure: "Figure", path: str | os.PathLike[str], dpi: float = 150
         InputError: If the ending is another, the folder is missing or the path is a folder.
     """
     import matplotlib
+    from matplotlib.figure import Figure
 
+    check_type(figure, Figure, "save_figure", "figure")
+    check_type(path, str | os.PathLike, "save_figure", "path")
     kind = Path(path).suffix.lower().removeprefix(".")
     if kind not in _METADATA:
         raise InputError(
