@@ -57,12 +57,13 @@ def blocks(call: Call) -> tuple[int, int]:
         ``(block_q, block_k)``.
     """
     capture = call.capture
+    more = set(capture.stats) - {"lse"}  # which every kernel has
     wide_maps = capture.scores or (capture.weights and capture.dtype == "float32")
     maps, dropped = capture.weights or capture.scores, call.dropout is not None
-    if capture.stats and maps and dropped and call.q.shape[3] <= DEPTHS[0]:
+    if more and maps and dropped and call.q.shape[3] <= DEPTHS[0]:
         # 64 keys spill here. Deeper heads do not, and their products with v take 64 at least.
         return GROUPS * ROWS, 32
-    return GROUPS * ROWS, 64 if capture.stats or wide_maps or dropped else 128
+    return GROUPS * ROWS, 64 if more or wide_maps or dropped else 128
 
 
 def attend(call: Call, interpret: Any = False) -> tuple[Float[Array, "B Q H D"], Intermediates]:

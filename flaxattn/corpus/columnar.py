@@ -98,8 +98,9 @@ def _longest_values(
         with pq.ParquetFile(path, read_dictionary=[name]) as file:
             first = next(file.iter_batches(1, row_groups=[number], columns=[name]), None)
         values = getattr(first.column(0), "dictionary", None) if first else None
-        if values is not None and (longest := pc.max(pc.binary_length(values)).as_py()):
-            yield longest
+        if values is not None:
+            lengths = pc.call_function("binary_length", [values])
+            yield pc.call_function("max", [lengths]).as_py() or 1
 
 
 @contextmanager
