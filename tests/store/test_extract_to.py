@@ -178,6 +178,18 @@ def flipped(path: Path, trials: int, seed: int = 0) -> Iterator[None]:
     path.write_bytes(whole)
 
 
+@pytest.mark.parametrize("inputs", [["a b c", "a b c"], ["a b c"], "a b c", [["a b c"]], [5]])
+def test_texts_in_the_place_of_files_are_refused(
+    extract: Extract, inputs: Any, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError) as error:
+        extract(tmp_path / "store", inputs=inputs)
+    said = str(error.value).splitlines()
+    assert said[0].startswith("extract_to reads files, and ") and len(said) == 3
+    assert said[2].endswith("or call fa.extract(model, texts)")
+    assert not (tmp_path / "store").exists()
+
+
 def damage(store: Path) -> list[tuple[str, str]]:
     """What verification names, also where it cannot open the store."""
     try:
