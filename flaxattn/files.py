@@ -72,8 +72,9 @@ def written_whole(
                     (target / name).unlink(missing_ok=True)
                 _move(staging, target, last, first)
         except OSError as error:
+            reason = os.strerror(error.errno) if error.errno else error.strerror or error
             raise CheckpointError(
-                f"Could not write {target}: {error.strerror or error}.\n"
+                f"Could not write {target}: {reason}.\n{_unfinished(staging, error)}"
                 "Nothing in it was changed. Free some space, or choose another directory."
             ) from error
     finally:
@@ -91,6 +92,21 @@ def _staging(target: Path, beside: bool = False) -> Path:
     staging = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".part", dir=folder))
     staging.chmod(0o777 & ~_umask())  # mkdtemp makes it private; the finished folder must not be
     return staging
+
+
+def _unfinished(staging: Path | None, error: OSError) -> str:
+    """Line with the name of the file at which writing failed; empty before there is any.
+
+    A full disk is told by the writer that meets it, often without a name; then the file is the one
+    that was written to last.
+    """
+    files = [] if staging is None else [path for path in staging.rglob("*") if path.is_file()]
+    named = Path(error.filename) if isinstance(error.filename, str) else None
+    if named not in files:
+        named = max(files, key=lambda path: path.stat().st_mtime_ns, default=None)
+    if named is None or staging is None:
+        return ""
+    return f"It failed at the file {named.relative_to(staging).as_posix()}.\n"
 
 
 def _umask() -> int:

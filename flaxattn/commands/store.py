@@ -48,10 +48,16 @@ def info(
 
 
 @app.command()
-def verify(store: _Store, as_json: _Json = False) -> None:
-    """Read every byte of a store and name the damaged files.
+def verify(
+    store: _Store,
+    unfinished: Annotated[
+        bool, typer.Option("--unfinished", help="Accept a store whose job is not finished.")
+    ] = False,
+    as_json: _Json = False,
+) -> None:
+    """Read every byte of a store and name the damaged files and the missing shards.
 
-    The exit code is 1 if any is damaged.
+    The exit code is 1 if a file is damaged or a shard of the plan is missing.
     """
     from flaxattn.store.verify_store import verify as find
 
@@ -73,8 +79,22 @@ def verify(store: _Store, as_json: _Json = False) -> None:
             typer.echo(
                 f"{found.nonfinite:,} rows of attention are NaN or infinite, as they were stored"
             )
-    if found.damage:
+        if found.missing:
+            typer.echo(_missing(found.missing, unfinished))
+    if found.damage or (found.missing and not unfinished):
         raise typer.Exit(_DAMAGED)
+
+
+def _missing(numbers: list[int], accepted: bool) -> str:
+    """Sentence about the shards that are not there, with what to do about them."""
+    from flaxattn.store.store_layout import shard_name
+
+    names = ", ".join(shard_name(number) for number in numbers[:6])
+    more = f" and {len(numbers) - 6} more" if len(numbers) > 6 else ""
+    said = f"missing: {names}{more}"
+    if accepted:
+        return said
+    return f"{said}; run the same `flaxattn extract` again, or pass --unfinished to accept this"
 
 
 @app.command()

@@ -38,6 +38,7 @@ from flaxattn.store.job import (
     check_request,
     folders,
     prepare_arguments,
+    refuse_texts,
     report_of,
 )
 from flaxattn.store.job_plan import Settings, read_plan
@@ -125,7 +126,8 @@ def extract_to(
     settings = Settings(**{k: v for k, v in options.items() if k in _SETTINGS})
     how = Options(**{k: v for k, v in options.items() if k in _OPTIONS})
     check_dtype(capture, how.allow_nonfinite)
-    named = [inputs] if isinstance(inputs, str | os.PathLike) else inputs
+    named = [inputs] if isinstance(inputs, str | os.PathLike) else list(inputs)
+    refuse_texts(named)
     columns = Columns(text_column, pair_column, id_column)
     spec = JobSpec(named, capture, columns, settings, input_format)
     folder = Path(store)

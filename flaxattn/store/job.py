@@ -6,12 +6,15 @@ How a job runs is in `extract_to`; a plan is made by `make_plan`.
 """
 
 import dataclasses
+import glob
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from flaxattn.corpus.bad_rows import POLICIES
 from flaxattn.corpus.input_files import InputFile, Name, fingerprint
+from flaxattn.corpus.lines import kind_of
 from flaxattn.corpus.safe_text import safe_name
 from flaxattn.corpus.texts import Columns
 from flaxattn.errors import InputError
@@ -133,6 +136,31 @@ def check_request(models: Sequence[Pretrained], asked: JobSpec) -> None:
     if settings.shard_texts > SHARD_TEXTS:
         raise InputError(f"shard_texts is {settings.shard_texts}, expected at most {SHARD_TEXTS}")
     measure_for(model, asked.columns.pair is not None)
+
+
+def refuse_texts(inputs: Sequence[Any]) -> None:
+    """Refuse texts in the place of files.
+
+    Args:
+        inputs: paths, patterns, `-`, or pairs of parallel text files.
+
+    Raises:
+        InputError: one is no path, or has spaces, no known ending and no file of its name.
+    """
+    for item in inputs:
+        parts = item if isinstance(item, tuple) else (item,)
+        for part in parts:
+            is_path = isinstance(part, str | os.PathLike)
+            name = os.fspath(part) if is_path else ""
+            spaced = len(str(name).split()) > 1 and not kind_of(Path(name))
+            if is_path and not (spaced and not glob.has_magic(name) and not os.path.lexists(name)):
+                continue
+            received = "a text" if is_path else type(part).__name__
+            raise InputError(
+                f"extract_to reads files, and {str(part)[:80]!r} is not the name of one\n"
+                f"expected paths or patterns, received {received}\n"
+                "write the texts to a file, one per line, or call fa.extract(model, texts)"
+            )
 
 
 def prepare_arguments(

@@ -7,6 +7,7 @@ import random
 import shutil
 from pathlib import Path
 
+import hostile_cases
 import numpy as np
 import pytest
 import store_cases as cases
@@ -14,6 +15,7 @@ import zarr
 
 import flaxattn as fa
 from flaxattn.errors import StoreError
+from flaxattn.store.plan_sums import write_sums
 from flaxattn.store.seals import manifest_in
 from flaxattn.store.shard import Shard
 from flaxattn.store.verify_store import verify
@@ -42,6 +44,36 @@ def test_any_damage_is_named_and_never_read_as_numbers(path: Path, tmp_path: Pat
             cases.read_everything(hurt)
         assert len(str(error.value).splitlines()) <= 3 and str(hurt) in str(error.value), trial
         shutil.rmtree(hurt)
+
+
+@pytest.mark.parametrize("trials", [40, pytest.param(300, marks=pytest.mark.slow)])
+def test_every_flipped_bit_of_every_file_is_named(path: Path, tmp_path: Path, trials: int) -> None:
+    """Also of the files beside the shards; what is read of a hurt store is what was written."""
+    store = shutil.copytree(path, tmp_path / "store")
+    hostile_cases.write_inputs(store)
+    (store / "errors.jsonl").write_text('{"file": "a.txt", "line": 1, "code": "empty"}\n')
+    write_sums(store, "plan.sha256", "plan.json", "inputs.parquet")
+    write_sums(store, "errors.sha256", "errors.jsonl")
+    assert not verify(store).damage
+    right = [cases.plainly(trace) for trace in cases.read_everything(store)]
+    files, rng = sorted(p for p in store.rglob("*") if p.is_file()), np.random.default_rng(trials)
+    assert len(files) > 25
+    for trial in range(trials):
+        file = files[trial % len(files)]
+        whole = file.read_bytes()
+        hurt = bytearray(whole)
+        hurt[int(rng.integers(len(whole)))] ^= 1 << int(rng.integers(8))
+        file.write_bytes(hurt)
+        name = file.relative_to(store).as_posix()
+        told = [" ".join(entry) for entry in verify(store).damage]
+        assert any(name in line for line in told), (trial, name, told)
+        try:
+            found = [cases.plainly(trace) for trace in cases.read_everything(store)]
+        except StoreError as error:
+            assert len(str(error).splitlines()) <= 3
+        else:
+            assert "shards" not in name and name != "plan.json" and found == right, (trial, name)
+        file.write_bytes(whole)
 
 
 def test_what_is_not_damaged_is_read(path: Path, texts: list[Trace], tmp_path: Path) -> None:

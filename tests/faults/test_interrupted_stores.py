@@ -9,6 +9,7 @@ import errno
 import fcntl
 import itertools
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -23,7 +24,7 @@ import pytest
 import store_cases as cases
 
 import flaxattn as fa
-from flaxattn.errors import StoreError
+from flaxattn.errors import CheckpointError, StoreError
 from flaxattn.store import shard_writer as writer
 from flaxattn.store.shard_writer import commit, remove_leftovers, shard_files, write_shard
 from flaxattn.store.verify_store import verify
@@ -146,6 +147,22 @@ def test_a_full_disk_leaves_finished_shards_and_no_other(
     report = write_shard(store, sha256, 1, shards[1], items)
     assert report.written and report.texts == 2 and report.bytes == needed
     assert fa.open_store(store).complete and not verify(store).damage
+
+
+@pytest.mark.parametrize("pages", [1, 2, 3, 4])
+def test_a_full_disk_is_told_with_the_file_of_the_plan(
+    bert: fa.Pretrained, tmp_path: Path, small_disk, pages: int
+) -> None:
+    """Whether it is met by Parquet's writer or by Python's; nothing is left of the plan."""
+    corpus, store = tmp_path / "a.txt", small_disk(pages * 4096) / "store"
+    corpus.write_text("the cat is very sad\n" * 300)
+    with pytest.raises(CheckpointError) as error:
+        fa.extract_to(store, bert, corpus)
+    first, second, third = str(error.value).splitlines()
+    assert first == f"Could not write {store}: No space left on device."
+    assert re.fullmatch(r"It failed at the file (inputs.parquet|plan.json|plan.sha256)\.", second)
+    assert third.startswith("Nothing in it was changed. Free some space")
+    assert not [name for name in os.listdir(store) if "lock" not in name]
 
 
 KILLS = """

@@ -10,11 +10,12 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import hostile_stores
 import jax
 import numpy as np
 import pyarrow.parquet as pq
@@ -164,6 +165,89 @@ def test_missing_shards_and_no_others_are_computed(
     report = extract(store)
     assert (report.there, report.written, report.written_texts) == (3, 1, 4)
     assert content(store) == content(undisturbed)
+
+
+def flipped(path: Path, trials: int, seed: int = 0) -> Iterator[None]:
+    """One bit of a file after the other, and at last the file as it was."""
+    whole, rng = path.read_bytes(), np.random.default_rng(seed)
+    for place in rng.integers(len(whole), size=trials).tolist():
+        hurt = bytearray(whole)
+        hurt[place] ^= 1 << int(rng.integers(8))
+        path.write_bytes(hurt)
+        yield
+    path.write_bytes(whole)
+
+
+@pytest.mark.parametrize("inputs", [["a b c", "a b c"], ["a b c"], "a b c", [["a b c"]], [5]])
+def test_texts_in_the_place_of_files_are_refused(
+    extract: Extract, inputs: Any, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError) as error:
+        extract(tmp_path / "store", inputs=inputs)
+    said = str(error.value).splitlines()
+    assert said[0].startswith("extract_to reads files, and ") and len(said) == 3
+    assert said[2].endswith("or call fa.extract(model, texts)")
+    assert not (tmp_path / "store").exists()
+
+
+def damage(store: Path) -> list[tuple[str, str]]:
+    """What verification names, also where it cannot open the store."""
+    try:
+        return [tuple(entry) for entry in verify(store).damage]
+    except StoreError as error:
+        return [(str(error), "")]
+
+
+@pytest.mark.parametrize("name", ["plan.json", "inputs.parquet", "plan.sha256"])
+@pytest.mark.parametrize("shards", [3, 0])
+def test_a_job_whose_plan_was_damaged_writes_nothing(
+    extract: Extract, undisturbed: Path, tmp_path: Path, name: str, shards: int
+) -> None:
+    """Also where no shard is there yet that names the plan; verify names the file as well."""
+    store = shutil.copytree(undisturbed, tmp_path / "store")
+    for number in range(shards, 4):
+        shutil.rmtree(store / f"shards/{number:05d}")
+    for _ in flipped(store / name, 100 if FULL else 8, shards):
+        with pytest.raises((InputError, StoreError)) as error:
+            extract(store)
+        assert len(str(error.value).splitlines()) == 3
+        assert len(list((store / "shards").iterdir())) == shards
+        assert any(name in " ".join(entry) for entry in damage(store))
+    (store / name).write_bytes((undisturbed / name).read_bytes()[:50])
+    with pytest.raises((InputError, StoreError)):
+        extract(store)
+    (store / name).write_bytes((undisturbed / name).read_bytes())
+    assert extract(store).written == 4 - shards
+    assert content(store) == content(undisturbed)
+
+
+def test_verify_misses_no_file_beside_the_shards(undisturbed: Path, tmp_path: Path) -> None:
+    store = shutil.copytree(undisturbed, tmp_path / "store")
+    for name in ("plan.json", "inputs.parquet", "plan.sha256"):
+        whole = (store / name).read_bytes()
+        (store / name).write_bytes(whole[:50])
+        assert name in [word for entry in verify(store).damage for word in " ".join(entry).split()]
+        (store / name).unlink()
+        if name != "plan.json":
+            ((file, what),) = verify(store).damage
+            assert file == name and what.startswith("it is missing")
+        (store / name).write_bytes(whole)
+    assert not verify(store).damage
+
+
+def test_a_plan_of_an_older_version_keeps_its_hash(
+    extract: Extract, undisturbed: Path, tmp_path: Path
+) -> None:
+    """Written in another form, under which its shards were made."""
+    store = shutil.copytree(undisturbed, tmp_path / "store")
+    plan = json.loads((store / "plan.json").read_bytes())
+    (store / "plan.json").write_text(json.dumps(plan | {"flaxattn": "0.0.1"}))
+    (store / "plan.sha256").unlink()
+    hostile_stores.renamed(store)
+    shutil.rmtree(store / "shards/00002")
+    assert extract(store).written == 1
+    assert len(list(fa.open_store(store))) == 14
+    assert [entry.file for entry in verify(store).damage] == ["plan.sha256"]
 
 
 def test_parts_make_the_same_store_in_one_folder_and_in_several(

@@ -127,7 +127,7 @@ def errand(bert, undisturbed: Path, tmp_path: Path) -> Errand:
     """Of a store with a plan and no shards."""
     store = tmp_path / "planned"
     (store / "tries").mkdir(parents=True)
-    for name in ("plan.json", "inputs.parquet"):
+    for name in ("plan.json", "inputs.parquet", "plan.sha256"):
         (store / name).write_bytes((undisturbed / name).read_bytes())
     bert.save_pretrained(tmp_path / "model")
     plan = read_plan(store)

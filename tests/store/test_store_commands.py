@@ -204,7 +204,21 @@ def test_verify_prints_each_damage(
     assert main(["store", "verify", str(hurt)]) == 1
     said = capsys.readouterr().out
     assert "2 of 3 shards, " in said and "files: 2 damaged\n" in said and "texts.parquet" in said
+    assert "missing: 00000; run the same `flaxattn extract` again, or pass --unfinished" in said
     assert main(["store", "verify", str(tmp_path / "none")]) == 2
+
+
+def test_a_missing_shard_is_no_success_unless_the_job_is_unfinished(
+    path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hurt = shutil.copytree(path, tmp_path / "hurt")
+    shutil.rmtree(hurt / "shards/00001")
+    assert main(["store", "verify", str(hurt)]) == 1
+    assert "missing: 00001; run the same `flaxattn extract` again" in capsys.readouterr().out
+    assert main(["store", "verify", str(hurt), "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["missing"] == [1]
+    assert main(["store", "verify", str(hurt), "--unfinished"]) == 0
+    assert capsys.readouterr().out.endswith("files: all are as written\nmissing: 00001\n")
 
 
 @pytest.mark.parametrize("copy", [False, True])
