@@ -239,7 +239,9 @@ def test_trees_in_hidden_states_and_a_probe_on_other_sentences(probe, folder, tm
     saved = load_probe(out / "probe.safetensors")
     assert saved.notes["structural"] == found and saved.probe.layer == found["layer"]
     (out / "probe.safetensors").rename(folder / "s.safetensors")
-    code, said, error = probe("a.conllu", "--model", "model", "--load", "s.safetensors", "--json")
+    code, said, error = probe(
+        "a.conllu", "--model", "model", "--load", "s.safetensors", "--json", "--overwrite"
+    )
     assert code == 0, error
     report = json.loads(said)
     assert report["scores"] == pytest.approx(found["scores"])

@@ -26,6 +26,7 @@ from flaxattn.pretrained import model_directory as weights
 from flaxattn.pretrained.translation_batches import translate, write
 from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.text.vocabulary_training import train_bpe
+from flaxattn.trace.tensor_file import accept_files
 
 LINES = ["a dog runs", "", "two old men sit here now", "a", "b c d e f g h a b c", "red"]
 Run = Callable[..., tuple[int, str, str]]
@@ -234,18 +235,21 @@ def test_models_that_do_not_translate(run: Run, folder: Path, tmp_path: Path) ->
     assert (code, "--model" in err) == (2, True)
     shutil.copytree(folder, tmp_path / "other")
     train_bpe(["many more different words than before"] * 3, 60).save(tmp_path / "other")
+    accept_files(tmp_path / "other")
     code, _, err = run("translate", "--model", tmp_path / "other", stdin=b"a\n")
     assert code == 2
     assert "pieces, config.json says vocab_size 40" in err
     settings = json.loads((folder / "config.json").read_text()) | {"vocab_size": 60}
     settings["decoder_vocab_size"] = 60
     (tmp_path / "other" / "config.json").write_text(json.dumps(settings))
+    accept_files(tmp_path / "other")
     code, _, err = run("translate", "--model", tmp_path / "other", stdin=b"a\n")
     assert code == 2
     assert "shape" in err
     shutil.copytree(folder, tmp_path / "mute")
     for name in ("tokenizer.json", "tokenizer_config.json"):
         (tmp_path / "mute" / name).unlink()
+    accept_files(tmp_path / "mute")
     code, _, err = run("translate", "--model", tmp_path / "mute", stdin=b"a\n")
     assert (code, "came without a tokenizer" in err) == (2, True)
 

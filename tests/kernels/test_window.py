@@ -131,7 +131,7 @@ def test_gradients_reach_through_a_window_and_the_output_keeps_its_own():
     ("device", "name"),
     [
         (Device("gpu", "NVIDIA A100", (8, 0)), "cudnn"),
-        (Device("gpu", "NVIDIA H200", (9, 0)), "mosaic_gpu"),
+        (Device("gpu", "NVIDIA H200", (9, 0)), "cudnn"),
         (Device("tpu", "TPU v5 lite"), "tpu"),
         (Device("cpu", "cpu"), "xla"),
     ],

@@ -32,7 +32,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def reported(folder: Path, monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[dict, list]:
     """JSON and table of heads of `flaxattn roles`."""
     monkeypatch.chdir(folder)
-    assert cli.main(["roles", *words, "--out", "report", "--no-page", "--drawings", "0"]) == 0
+    assert (
+        cli.main(
+            ["roles", *words, "--out", "report", "--overwrite", "--no-page", "--drawings", "0"]
+        )
+        == 0
+    )
     rows = pq.read_table(folder / "report/heads.parquet").to_pylist()
     return json.loads((folder / "report/roles.json").read_text(encoding="utf-8")), rows
 

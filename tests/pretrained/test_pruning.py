@@ -31,6 +31,7 @@ from flaxattn.pretrained.pretrained_gpt2 import PretrainedGPT2
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.pretrained.pretrained_seq2seq import PretrainedSeq2Seq
 from flaxattn.trace import tensor_file as tensorfile
+from flaxattn.trace.tensor_file import accept_files
 from flaxattn.trace.trace import Trace
 
 IDS = np.array([[3, 5, 7, 9, 11], [8, 2, 6, 1, 4]], np.int32)
@@ -229,6 +230,7 @@ def test_a_config_that_is_wrong_about_heads(setting: Any, words: str, tmp_path: 
     pruned("bert").save_pretrained(tmp_path)
     path = tmp_path / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"pruned_heads": setting}))
+    accept_files(tmp_path)
     with pytest.raises(CheckpointError, match=words) as caught:
         fa.from_pretrained(tmp_path)
     assert len(str(caught.value).splitlines()) <= 3

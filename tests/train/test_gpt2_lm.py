@@ -25,6 +25,7 @@ from flaxattn.errors import CheckpointError, InputError
 from flaxattn.models.gpt2_config import GPT2Config
 from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.text.vocabulary_training import END, train_byte_bpe
+from flaxattn.trace.tensor_file import accept_files
 from flaxattn.train import loop, sharding
 from flaxattn.train.corpus import TokenCorpus
 from flaxattn.train.gpt2_data import TextBatch, TokenRows, cut_pieces
@@ -452,6 +453,7 @@ def test_a_tokenizer_that_does_not_fit(run: Path, tmp_path: Path) -> None:
     assert "the tokenizer has no end of a text\nexpected </s> among its" in told
     shutil.copytree(run / "model", tmp_path / "mute")
     (tmp_path / "mute" / "tokenizer.json").unlink()
+    accept_files(tmp_path / "mute")
     told = attempt(tmp_path, text, model=str(tmp_path / "mute"))
     assert "came without a tokenizer, so it cannot read text" in told
 
