@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`flaxattn stats`: parses, calls, prints. Everything heavy is imported when it runs."""
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -19,6 +20,12 @@ if TYPE_CHECKING:
     from flaxattn.measures.scores import ScoreAccumulator
 
 _SHARES = ("next", "previous", "own", "cls", "sep", "punctuation", "own segment", "other segment")
+_HEADINGS = {  # shorter ones, for a table of 80 columns
+    "previous": "prev.",
+    "punctuation": "punct.",
+    "delimiter": "delim.",
+    "diagonal": "diag.",
+}
 _SHOWN = ("next", "previous", "own", "cls", "sep", "punctuation")
 _OTHER_SIDES = ("first", "delimiter", "diagonal", "end", "copy")
 _OTHERS = ("entropy", "distance", "max", "sum_sq")
@@ -86,7 +93,7 @@ def stats(
         beside["stats.html"] = _page(request, corpus, means, claims)
     rows = rows_of(corpus, seed=seed)
     files = write_report(run, said, rows, {"stats.png": _figure(tally, means)}, beside)
-    tell(said, _table(tally, means, said["labels"]), [], files, as_json)
+    tell(said, _table(tally, means), _patterns(said["labels"]), files, as_json)
 
 
 def _page(
@@ -121,7 +128,7 @@ def _figure(tally: "ScoreAccumulator", means: "dict[str, np.ndarray]") -> Any:
     return plot_head_values({n: means[n] for n in _OTHERS if n in means}, "mean", center=None)
 
 
-def _table(tally: "ScoreAccumulator", means: "dict[str, np.ndarray]", labels: list[dict]) -> Table:
+def _table(tally: "ScoreAccumulator", means: "dict[str, np.ndarray]") -> Table:
     from flaxattn.commands.report_files import cell
 
     table = Table(
@@ -133,13 +140,18 @@ def _table(tally: "ScoreAccumulator", means: "dict[str, np.ndarray]", labels: li
     shares = [name for name in (*_SHOWN, *_OTHER_SIDES) if name in means]
     shown = [*shares, *(name for name in ("entropy", "distance") if name in means)]
     for name in shown:
-        table.add_column(name, justify="right", overflow="fold", min_width=4)
-    table.add_column("labels", overflow="fold")
-    names: dict[tuple[int, int], list[str]] = {}
-    for label in labels:
-        names.setdefault((label["layer"], label["head"]), []).append(label["label"])
+        heading = _HEADINGS.get(name, name)
+        table.add_column(heading, justify="right", overflow="fold", min_width=4)
     for i, layer in enumerate(tally.layers):
         for j, head in enumerate(tally.heads):
             cells = [cell(float(means[n][i, j]), ".0%" if n in shares else ".1f") for n in shown]
-            table.add_row(f"{layer}.{head}", *cells, ", ".join(names.get((layer, head), [])))
+            table.add_row(f"{layer}.{head}", *cells)
     return table
+
+
+def _patterns(labels: Sequence[Mapping[str, Any]]) -> list[str]:
+    """One line for each pattern of attention: the heads that have it, as layer.head."""
+    heads: dict[str, list[str]] = {}
+    for label in labels:
+        heads.setdefault(label["label"], []).append(f"{label['layer']}.{label['head']}")
+    return [f"pattern {name}: {' '.join(some)}" for name, some in heads.items()]

@@ -34,9 +34,16 @@ def test_no_share_is_over_all_attention() -> None:
 def test_the_table_of_stats_fits_into_80_columns(shares: tuple[str, ...]) -> None:
     means = {name: np.full((1, 1), 1.0) for name in (*shares, "entropy", "distance")}
     tally = types.SimpleNamespace(layers=(11,), heads=(11,))
-    labels = [{"layer": 11, "head": 11, "label": "delimiter"}]
     console = Console(width=80, record=True, file=io.StringIO())
-    console.print(stats._table(tally, means, labels))  # type: ignore[arg-type]
+    console.print(stats._table(tally, means))  # type: ignore[arg-type]
     text = console.export_text()
     assert "…" not in text and "100%" in text and "11.11" in text
     assert all(len(line) <= 80 for line in text.splitlines())
+    names = [stats._HEADINGS.get(name, name) for name in shares]
+    assert ["head", *names, "entropy", "distance"] in [line.split() for line in text.splitlines()]
+
+
+def test_heads_of_a_pattern_are_listed_by_pattern() -> None:
+    labels = [(0, 2, "previous token"), (0, 2, "other pieces"), (1, 0, "previous token")]
+    rows = [dict(zip(("layer", "head", "label"), row, strict=True)) for row in labels]
+    assert stats._patterns(rows) == ["pattern previous token: 0.2 1.0", "pattern other pieces: 0.2"]
