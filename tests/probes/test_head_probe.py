@@ -101,7 +101,7 @@ def test_one_call_does_what_its_parts_do(bert, sentences, tmp_path):
     told = []
     reading = ReadingOptions(watch=lambda what, count: told.append((what, count)))
     found = fa.head_probe(bert, test, train, reading=reading)
-    assert told == [("reading heads", 16), ("reading heads", 8)]
+    assert told == [("reading heads", 16), ("reading heads", 8), ("fitting a parser", 0)]
     texts = list(word_maps(bert, test))
     alone = Dependencies.of(texts)
     assert set(found.found.hits) == set(alone.hits)
