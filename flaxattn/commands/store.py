@@ -55,7 +55,7 @@ def verify(
     ] = False,
     as_json: _Json = False,
 ) -> None:
-    """Read every byte of a store and name the damaged files and the missing shards.
+    """Read every byte of a store and name what is damaged or missing.
 
     The exit code is 1 if a file is damaged or a shard of the plan is missing.
     """
