@@ -8,7 +8,7 @@ device. One process serves one platform. Nothing runs here: numbers are tested i
 
     python tests/aot/compile.py wheels
     python tests/aot/compile.py cuda "rows" "everything, depth 128"
-    python tests/aot/compile.py tpu --forward --depth 128 --length 384 "topk"
+    python tests/aot/compile.py tpu "topk" --forward --depth 128 --length 384
     python tests/aot/compile.py cuda --script mine.py    # FUNCTION(*ARGUMENTS) of a file
 """
 
