@@ -3,8 +3,7 @@
 """Reports of a run: a progress bar on a terminal, plain lines elsewhere, always JSONL files.
 
 metrics.jsonl holds what a rerun reproduces bit for bit, timing.jsonl what it does not; each row
-carries a checksum. This file
-decides how a line looks; it computes no metric.
+carries a checksum. This file decides how a line looks; it computes no metric.
 """
 
 import os

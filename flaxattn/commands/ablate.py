@@ -117,7 +117,8 @@ def ablate(
         "seed": seed,
     }
     run.progress("reading texts", 0)
-    corpus = read_corpus(inputs, (text_column, pair_column, label_column), limit, on_error)
+    columns = text_column, pair_column, label_column
+    corpus = read_corpus(inputs, columns, limit, on_error, run.path)
     run.progress(f"loading {model}", 0)
     loaded = from_pretrained(model, head=model_head(model, head))
     task = head_task(
@@ -131,8 +132,7 @@ def ablate(
         allow_nonfinite=allow_nonfinite,
     )
     _announce(run.progress, loaded.masks(), kinds, len(corpus.texts))
-    shown = run.progress, len(corpus.texts)
-    effects, curve = _measured(task, kinds, order, by_layer, shown)
+    effects, curve = _measured(task, kinds, order, by_layer, run.progress, len(corpus.texts))
     maps = {f"{kind}, {n}": m for kind, e in effects.items() for n, m in e.means.items()}
     figure = plot_head_values(maps, "growth of the loss, or importance")
     claims = _claims(effects, loaded, evidence)
@@ -278,7 +278,8 @@ def _measured(
     kinds: list[str],
     order: str,
     by_layer: bool,
-    shown: "tuple[ProgressReporter, int]",
+    progress: "ProgressReporter",
+    texts: int,
 ) -> Any:
     """Effects by kind, and the curve."""
     from flaxattn.attribution.ablation import ablate as without_each
@@ -287,10 +288,10 @@ def _measured(
     passes = {"importance": head_importance, "ablation": without_each}
     effects = {}
     for kind in kinds:
-        effects[kind] = passes[kind](task, _stage(kind, *shown))
+        effects[kind] = passes[kind](task, _stage(kind, progress, texts))
     if by_layer and "importance" in effects:
         effects["importance"] = effects["importance"].by_layer()
-    return effects, pruning_curve(task, effects[order], progress=_stage("pruning", *shown))
+    return effects, pruning_curve(task, effects[order], progress=_stage("pruning", progress, texts))
 
 
 def _stage(name: str, progress: "ProgressReporter", texts: int) -> "Callable[[int], object]":

@@ -118,7 +118,7 @@ def compare(
     else:
         columns = (text_column, pair_column)
         kept: dict[str, Any] = {"truncate": truncate, "on_error": on_error}
-        kept["allow_nonfinite"] = allow_nonfinite
+        kept |= {"allow_nonfinite": allow_nonfinite, "folder": run.path}
         texts = of_models((first, second), inputs or [], columns, limit, **kept)
     roles = RolesOfBoth(Test(tau=tau, alpha=alpha, correction=correction))
     run.progress.announce(f"{texts.count:,} texts: one pass of {first} and one of {second}")

@@ -8,6 +8,7 @@ A window of texts, or a shard, is in memory at a time. What is compared is decid
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from flaxattn.commands.text_corpus import TextCorpus, read_corpus
@@ -53,6 +54,7 @@ def of_models(
     on_error: str,
     *,
     allow_nonfinite: bool = False,
+    folder: Path | None = None,
 ) -> ComparedTraces:
     """Two models on the same texts.
 
@@ -64,11 +66,12 @@ def of_models(
         truncate: Whether texts over the models' limit are cut.
         on_error: What becomes of rows that cannot be used.
         allow_nonfinite: Whether weights that are NaN leave cells blank.
+        folder: Folder in which standard input is kept as a file; None where it cannot be read.
 
     Raises:
         InputError: If a text cannot be used, or targets are missing.
     """
-    corpus = read_corpus(inputs, (*columns, None), limit, on_error)
+    corpus = read_corpus(inputs, (*columns, None), limit, on_error, folder)
     models = [from_pretrained(name) for name in names]
     pairs = corpus.second
     if pairs is None and any(model.masks().get("cross_attn_head_mask") for model in models):

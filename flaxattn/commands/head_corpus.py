@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from flaxattn.pipeline.reading_options import ReadingOptions
 
 _NORMAL = 1.959963984540054
+_KEPT = 4096  # texts that are kept in memory
 
 
 def gathered(
@@ -50,34 +51,63 @@ def gathered(
     from flaxattn.corpus.bad_rows import BadRows
     from flaxattn.measures.scored_corpus import collect
 
-    bad = BadRows(request.on_error, request.out)
-    count = text_count(request, progress)
-    progress(f"loading {request.inputs[0] if request.store else request.model}", 0)
-    source = _source(request, asked, request.reading(bad, progress))
+    reading = request.reading(BadRows(request.on_error, request.out), progress)
+    if request.store:
+        progress(f"loading {request.inputs[0]}", 0)
+        source, count = _of_store(request, asked, reading)
+    else:
+        source, count = _of_model(request, asked, reading, progress)
     progress.announce(_cost(request, source, count))
     progress.expect("scoring heads", count)
-    return collect(source, shown, request.evidence, bad)
+    return collect(source, shown, request.evidence, reading.problems)
 
 
-def text_count(request: Request, progress: "ProgressReporter") -> int:
-    """Number of texts, counted before the model is loaded, so that bad rows are refused early.
-
-    Args:
-        request: Which texts.
-        progress: Shows the pass over the files.
-    """
-    from flaxattn.corpus.bad_rows import BadRows
+def _of_store(
+    request: Request, asked: "ScoreOptions", reading: "ReadingOptions"
+) -> "tuple[ScoreSource, int]":
+    """The store that was named, and the number of its texts."""
+    from flaxattn.measures.store_source import store_source
     from flaxattn.store.open_store import open_store
 
-    if request.store:
-        count = len(open_store(request.inputs[0]))
-        return min(count, request.limit or count)
-    bad = BadRows("fail" if request.on_error == "fail" else "skip")
-    count = 0
-    for _ in itertools.islice(read_inputs(request, bad)[0], request.limit):
-        progress("reading texts", 1)
-        count += 1
-    return count
+    store = open_store(request.inputs[0])
+    data = [{"name": store.path.name, "plan_sha256": store.plan_sha256}]
+    source = store_source(store, request.trees or [], asked, reading, request.side)
+    source.facts["data"] = data + described(request.trees or [])
+    return source, min(len(store), request.limit or len(store))
+
+
+def _of_model(
+    request: Request,
+    asked: "ScoreOptions",
+    reading: "ReadingOptions",
+    progress: "ProgressReporter",
+) -> "tuple[ScoreSource, int]":
+    """The model that was named with its texts, and their number.
+
+    Texts are read before the model is loaded, so that bad rows are refused early. Those of a large
+    corpus are not kept, so they are read twice.
+    """
+    from flaxattn.corpus.bad_rows import BadRows
+    from flaxattn.measures.score_source import model_source
+    from flaxattn.pretrained.from_pretrained import from_pretrained
+
+    def passed(texts: "Iterator[Text]") -> "Iterator[Text]":
+        for text in itertools.islice(texts, request.limit):
+            progress("reading texts", 1)
+            yield text
+
+    texts, data = read_inputs(request, reading.problems)
+    first = list(itertools.islice(passed(texts), _KEPT))
+    count = len(first)
+    if count == _KEPT:
+        policy = "fail" if request.on_error == "fail" else "skip"
+        count = sum(1 for _ in passed(read_inputs(request, BadRows(policy))[0]))
+    progress(f"loading {request.model}", 0)
+    model = from_pretrained(request.model)
+    every = itertools.chain(first, texts)
+    source = model_source(model, every, asked, reading, request.side)
+    source.facts |= {"model": request.model, "data": data}
+    return source, count
 
 
 def _cost(request: Request, source: "ScoreSource", count: int) -> str:
@@ -88,27 +118,6 @@ def _cost(request: Request, source: "ScoreSource", count: int) -> str:
         f"{layers * heads} heads ({name})" for name, (layers, heads) in source.model.masks().items()
     )
     return f"{count:,} texts, {request.model}: {heads}; one forward pass over all texts"
-
-
-def _source(request: Request, asked: "ScoreOptions", reading: "ReadingOptions") -> "ScoreSource":
-    """The store that was named, or the model that was named with its texts."""
-    from flaxattn.measures.score_source import model_source
-    from flaxattn.measures.store_source import store_source
-    from flaxattn.pretrained.from_pretrained import from_pretrained
-    from flaxattn.store.open_store import open_store
-
-    if request.store:
-        store = open_store(request.inputs[0])
-        data = [{"name": store.path.name, "plan_sha256": store.plan_sha256}]
-        data += described(request.trees or [])
-        source = store_source(store, request.trees or [], asked, reading, request.side)
-    else:
-        texts, data = read_inputs(request, reading.problems)
-        model = from_pretrained(request.model)
-        source = model_source(model, texts, asked, reading, request.side)
-        source.facts["model"] = request.model
-    source.facts["data"] = data
-    return source
 
 
 def read_inputs(request: Request, bad: "BadRows") -> tuple[Iterator["Text"], list[dict[str, Any]]]:

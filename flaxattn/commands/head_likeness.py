@@ -18,6 +18,7 @@ from flaxattn.commands.report_files import without_nan
 
 if TYPE_CHECKING:
     from flaxattn.measures.head_pairs import Pairs
+    from flaxattn.measures.scored_corpus import ScoredCorpus
     from flaxattn.pipeline.progress_reporter import ProgressReporter
 
 _GROUPS = 8
@@ -37,23 +38,23 @@ class HeadComparison(NamedTuple):
 
 
 def compared_heads(
-    request: Request, side: str, texts: int, progress: "ProgressReporter"
+    request: Request, corpus: "ScoredCorpus", texts: int, progress: "ProgressReporter"
 ) -> HeadComparison:
     """Compare all heads of a side with each other on the first texts of a corpus.
 
     Args:
         request: Which texts.
-        side: `encoder`, `decoder` or `cross`.
+        corpus: Scores of these, and their model.
         texts: How many of them; 0 for none.
         progress: Shows how far the texts are.
 
     Returns:
         Nothing where there is no text or no head to compare; what a store lacks for it by name.
     """
-    if texts and _lacks_maps(request, side):
+    if texts and _lacks_maps(request, corpus.tally.side):
         return HeadComparison({"needs": _NEEDS}, {})
     count = min(texts, request.limit or texts)
-    pairs = _pairs(request, count, side, progress) if texts else None
+    pairs = _pairs(request, count, corpus, progress) if texts else None
     if pairs is None:
         return HeadComparison({}, {})
     progress("grouping heads", 0)
@@ -70,24 +71,26 @@ def _lacks_maps(request: Request, side: str) -> bool:
     return side not in held or "weights" not in held[side]["arrays"]
 
 
-def _pairs(request: Request, texts: int, side: str, progress: "ProgressReporter") -> "Pairs | None":
+def _pairs(
+    request: Request, texts: int, corpus: "ScoredCorpus", progress: "ProgressReporter"
+) -> "Pairs | None":
     import itertools
 
     from flaxattn.corpus.bad_rows import BadRows
     from flaxattn.measures.head_pair_scores import head_pairs
     from flaxattn.measures.head_pairs import pairs_of
-    from flaxattn.pretrained.from_pretrained import from_pretrained
     from flaxattn.store.open_store import open_store
 
     progress.expect("comparing heads", texts)
-    if request.store:
+    side = corpus.tally.side
+    if corpus.model is None:
         opened = itertools.islice(open_store(request.inputs[0]), texts)
         return pairs_of(opened, side)
     # What cannot be used was told of in the pass over all texts.
     bad = BadRows("fail" if request.on_error == "fail" else "skip")
     reading = dataclasses.replace(request.reading(bad, progress), limit=texts)
     given = read_inputs(request, bad)[0]
-    return head_pairs(from_pretrained(request.model), given, side=side, reading=reading)
+    return head_pairs(corpus.model, given, side=side, reading=reading)
 
 
 def _told(pairs: "Pairs") -> HeadComparison:

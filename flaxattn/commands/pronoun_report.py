@@ -108,7 +108,9 @@ def _tell(said: dict[str, Any], best: "list[Resolver]", what: str) -> None:
     title = f"{what} by head {one.layer}.{one.head}, {one.direction}"
     caption = f"chosen on {said['heads_chosen_on']}"
     if len({one.baseline for one in best}) > 1:
-        caption += "; the baseline of a row is the one that is right most often in its group"
+        caption += (
+            "; the baseline of each row is the simple rule that is right most often in its group"
+        )
     table = Table(title=title, caption=caption)
     table.add_column("group", no_wrap=True)
     for name in ("mentions", "right", "baseline", "lift"):

@@ -119,8 +119,8 @@ def print_nonfinite(said: Mapping[str, Any]) -> None:
         some = ", ".join(f"{row['layer']}.{row['head']}" for row in broken[:_NAMED])
         more = f" and {len(broken) - _NAMED} more" if len(broken) > _NAMED else ""
         typer.echo(
-            "attention is NaN or infinite, and texts where it is count for none of the numbers "
-            f"of these heads: {some}{more}"
+            f"the attention of these heads is NaN or infinite on some texts: {some}{more}\n"
+            "their numbers leave these texts out; cells are blank where no text is left"
         )
 
 

@@ -145,7 +145,7 @@ def _is_piped(value: Any) -> bool:
 
 
 def _identity(value: Any) -> Any:
-    """Return what tells an input from others: digests of files, the plan of a store."""
+    """Return what identifies an input: digests of files, the plan of a store."""
     if isinstance(value, list | tuple):
         return [_identity(part) for part in value]
     if not isinstance(value, str | Path) or not os.path.exists(value):

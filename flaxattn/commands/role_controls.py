@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from flaxattn.pipeline.progress_reporter import ProgressReporter
 
 _ADDED = 4  # ids that may not be drawn: of beginning, end and padding, and one more
-_EVEN = " (its score is multiplied by the entropy, which even attention has most of)"
+_EVEN = " (its score is multiplied by the entropy, which is highest for uniform attention)"
 _FEW = 40  # texts on which false positives are counted
 
 
@@ -27,7 +27,8 @@ def false_positives(
     corpus: "ScoredCorpus",
     asked: "ScoreOptions",
     test: "Test",
-    shown: "tuple[int, ProgressReporter]",
+    drawings: int,
+    progress: "ProgressReporter",
 ) -> dict[str, Any]:
     """Roles that are found where there are none; empty where it cannot be known.
 
@@ -36,12 +37,12 @@ def false_positives(
         corpus: Scores of these; a store holds no model to judge before training.
         asked: Which roles.
         test: As they were tested.
-        shown: How often trees are drawn, 0 for no count at all; and what shows progress.
+        drawings: How often trees are drawn; 0 for no count at all.
+        progress: Shows how far the count is.
     """
     from flaxattn.corpus.bad_rows import BadRows
     from flaxattn.measures import false_positives as counted
 
-    drawings, progress = shown
     if corpus.model is None or not drawings:
         return {}
     # What cannot be used was told of in the pass over all texts.

@@ -75,7 +75,7 @@ def roles(
     found = find_roles(corpus.tally, asked, test)
     if not found.roles:
         raise InputError(_no_role(request, corpus))
-    chance = false_positives(request, corpus, asked, test, (drawings, run.progress))
+    chance = false_positives(request, corpus, asked, test, drawings, run.progress)
     run.progress("collecting evidence", 0)
     claims = role_claims(found, corpus.evidence, corpus.tally.side)
     known = labels(corpus.tally, alpha=alpha) if not corpus.refused else []

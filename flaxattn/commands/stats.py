@@ -78,7 +78,7 @@ def stats(
     known = labels(tally) if not corpus.refused else []
     claims = measure_claims(tally, known, corpus.evidence)
     settings = {"limit": request.limit, "lengths": request.range, "annotated": request.annotated}
-    likeness = compared_heads(request, tally.side, compared, run.progress)
+    likeness = compared_heads(request, corpus, compared, run.progress)
     said = {
         **corpus.facts,
         "seed": seed,

@@ -3,6 +3,7 @@
 """Texts of commands that hold a small corpus in memory, with second texts and class numbers."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from flaxattn.corpus.bad_rows import BadRows, Problem, excerpt
@@ -32,6 +33,7 @@ def read_corpus(
     columns: Sequence[str | None],
     limit: int | None,
     on_error: str,
+    folder: Path | None = None,
 ) -> TextCorpus:
     """The texts of some files.
 
@@ -41,13 +43,14 @@ def read_corpus(
             none.
         limit: Most texts.
         on_error: What to do with a row that cannot be used: `fail` or `skip`.
+        folder: Folder in which standard input is kept as a file; None where it cannot be read.
 
     Raises:
         InputError: If a row cannot be used, or there is none.
     """
     text, pair, label = columns
     wanted = [name for name in columns if name is not None]
-    files, bad = find_inputs(inputs), BadRows(on_error)
+    files, bad = find_inputs(inputs, folder=folder), BadRows(on_error)
     found: list[tuple[str, str | None, int | None]] = []
     for file in files:
         if len(found) == limit:

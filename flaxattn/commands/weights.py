@@ -77,7 +77,8 @@ def weights(
     chosen = names(kinds, KINDS, "--kinds")
     run = ReportRun.begin(context, "weights")
     run.progress("reading texts", 0)
-    corpus = read_corpus(inputs, (text_column, pair_column, label_column), limit, on_error)
+    columns = text_column, pair_column, label_column
+    corpus = read_corpus(inputs, columns, limit, on_error, run.path)
     run.progress(f"loading {model}", 0)
     loaded = from_pretrained(model, head=model_head(model, head))
     rows, refused = measured(loaded, corpus, chosen, seed, run.progress)

@@ -193,6 +193,7 @@ def _spooled(folder: Path | None, kind: str) -> Path:
     """Standard input as a file, written whole; kept where it was read before and is empty now."""
     if folder is None:
         raise InputError("standard input cannot be read here\nname a file")
+    folder.mkdir(parents=True, exist_ok=True)
     target = folder / f"stdin.{kind}"
     handle, draft = tempfile.mkstemp(prefix=".stdin.", suffix=".part", dir=folder)
     try:

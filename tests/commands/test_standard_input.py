@@ -2,8 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """A mistyped path is not taken for a text, unless --text says that it is one."""
 
+import io
+import json
+
 import pytest
 
+from flaxattn import cli
 from flaxattn.commands.standard_input import check_no_path, given_text
 from flaxattn.errors import InputError
 
@@ -79,3 +83,21 @@ def test_text_forces_it(typed, tmp_path, monkeypatch):
     assert (tmp_path / "attention.html").is_file()
     code, out, _ = typed("generate", "and/or", "--text", "--max-new-tokens", 2)
     assert code == 0 and out.startswith("and/or")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "stats - --no-page --compared 0",
+        "weights - --kinds attention",
+        "compare tiny-bert tiny-bert - --no-page",
+        "ablate - --no-page --measure importance",
+    ],
+)
+def test_a_report_of_standard_input_in_a_new_folder(words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"The cat sat.\nIt rained.\n")))
+    assert cli.main([*words.split(), "--out", "new/report"]) == 0
+    command = words.split()[0]
+    assert json.loads((tmp_path / f"new/report/{command}.json").read_bytes())["request"]
+    assert (tmp_path / "new/report/stdin.txt").read_bytes() == b"The cat sat.\nIt rained.\n"
