@@ -80,7 +80,7 @@ def test_reports_leave_cells_blank_and_say_so(
     words += [] if source == "store" else ["--allow-nonfinite"]
     code, out, err = typed(command, *words, "--out", tmp_path, "--page")
     assert code == 0, err
-    assert "attention is NaN or infinite" in out and "1.0, 1.1, 1.2, 1.3" in out
+    assert "is NaN or infinite on some texts: 1.0, 1.1, 1.2, 1.3" in out
     assert "nan" not in out.replace("NaN", "").replace(str(folder), "").replace(str(tmp_path), "")
     said = json.loads((tmp_path / f"{command}.json").read_text(encoding="utf-8"))
     assert said["nonfinite"] == BROKEN
