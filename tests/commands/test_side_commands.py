@@ -73,7 +73,7 @@ def test_stats_of_cross_attention_with_a_map_of_its_heads(run, tmp_path):
     distances = pq.read_table(report / "distances.parquet").to_pylist()
     assert len(distances) == 6 and all(0 < row["divergence"] < np.log(2) for row in distances)
     assert (report / "likeness.png").read_bytes().startswith(b"\x89PNG")
-    assert "diagonal" in out
+    assert "diag." in out
     code, _, err = run(*words, "--compared", 0, "--overwrite")
     assert code == 0, err
     assert json.loads((report / "stats.json").read_text(encoding="utf-8"))["likeness"] == {}
