@@ -9,8 +9,9 @@ computed here.
 from jaxtyping import Array, Bool, Float, Int
 
 from flaxattn.kernels import choice, devices
+from flaxattn.kernels.call import Call, PairBias
 from flaxattn.kernels.checks import checked
-from flaxattn.kernels.contract import NOTHING, Call, Capture, Dropout, Intermediates, Labels
+from flaxattn.kernels.contract import NOTHING, Capture, Dropout, Intermediates, Labels
 
 
 def implementations() -> dict[str, str | None]:
@@ -26,19 +27,23 @@ def implementations() -> dict[str, str | None]:
 
 def attention(
     q: Float[Array, "B Q H D"],
-    k: Float[Array, "B K H D"],
-    v: Float[Array, "B K H D"],
+    k: Float[Array, "B K G D"],
+    v: Float[Array, "B K G Dv"],
     *,
     mask: Bool[Array, "B K"] | Bool[Array, "#B #H #Q #K"] | None = None,
-    bias: Float[Array, "#B #H #Q #K"] | None = None,
+    bias: Float[Array, "#B #H #Q #K"] | PairBias | None = None,
     segment_ids: Int[Array, "B S"] | tuple[Int[Array, "B Q"], Int[Array, "B K"]] | None = None,
     causal: bool = False,
+    window: int | tuple[int | None, int | None] | None = None,
+    soft_cap: float | None = None,
+    sinks: Float[Array, " H"] | None = None,
+    query_offset: int | Int[Array, ""] | Int[Array, " B"] = 0,
     scale: float | Float[Array, ""] | None = None,
     dropout: Dropout | None = None,
     labels: Labels | None = None,
     capture: Capture = NOTHING,
     implementation: str | None = None,
-) -> tuple[Float[Array, "B Q H D"], Intermediates]:
+) -> tuple[Float[Array, "B Q H Dv"], Intermediates]:
     """Attention that hands back what it saw, at the price of what was asked.
 
     Computes ``softmax(scale * q·k + bias) v`` with the masking rules of
@@ -56,15 +61,23 @@ def attention(
 
     Args:
         q: queries, float32, bfloat16 or float16 (float64 under x64).
-        k: keys, the same dtype.
-        v: values, the same dtype.
+        k: keys, the same dtype; H is a multiple of G, and H / G query heads share a key head.
+        v: values, the same dtype; their depth may differ.
         mask: bool, True where attention is allowed: ``[B, K]`` marks real keys, four dimensions
             broadcast to ``[B, H, Q, K]``.
         bias: float, added to the scaled scores; four dimensions that broadcast to
-            ``[B, H, Q, K]``. Has a gradient.
+            ``[B, H, Q, K]``. Has a gradient. Or a function of the positions of queries
+            ``[Q, 1]`` and keys ``[1, K]`` that returns ``[#H, Q, K]``, such as ALiBi: it is
+            called block by block, so that no array of Q x K exists.
         segment_ids: integers of packed sequences, one ``[B, S]`` when Q = K, else
             ``(of_queries, of_keys)``; a query attends to keys with its own id only.
         causal: a query at i attends to keys at j <= i only.
+        window: ``(left, right)``: a query at i attends to keys at i - left <= j <= i + right
+            only; None on a side is no limit, one number stands for both sides. Static.
+        soft_cap: scores become ``soft_cap * tanh(score / soft_cap)`` before the bias. Static.
+        sinks: a logit for each head that takes part in the softmax but has no value.
+        query_offset: position of the first query, for keys in a cache or a prompt in chunks; one
+            number, or one for each example. A Python number lets kernels skip masked keys.
         scale: factor on q·k, ``1 / sqrt(D)`` when None.
         dropout: drops weights on the way to the output, never in what is captured.
         labels: what sieves and ``received`` need to know about positions.
@@ -94,5 +107,6 @@ def attention(
             the reason.
     """
     given = Labels() if labels is None else labels
-    call = Call(q, k, v, mask, bias, segment_ids, causal, scale, dropout, given, capture)
+    options = (mask, bias, segment_ids, causal, scale, dropout, given, capture)
+    call = Call(q, k, v, *options, window, soft_cap, sinks, query_offset)
     return choice.run(implementation, checked(call))

@@ -11,8 +11,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from flaxattn.kernels.contract import Call, Capture, Dropout, Labels, Sieve
+from flaxattn.kernels.call import Call
+from flaxattn.kernels.contract import Capture, Dropout, Labels, Sieve
 
 _OF_PAIR = ("query_labels", "key_labels")  # what `Sieve.same_label` compares, in its order
 
@@ -33,6 +35,8 @@ def checked(call: Call) -> Call:
     """
     q, k, v = (jnp.asarray(array) for array in (call.q, call.k, call.v))
     _check_qkv(q, k, v)
+    if call.soft_cap is not None:
+        _check_soft_cap(call.soft_cap)
     batch, queries, heads, _ = q.shape
     shape = (batch, heads, queries, k.shape[1])
     labels = Labels() if call.labels is None else call.labels
@@ -49,6 +53,9 @@ def checked(call: Call) -> Call:
         segment_ids=_segment_ids(call.segment_ids, shape),
         dropout=_dropout(call.dropout),
         labels=labels,
+        window=_window(call.window),
+        sinks=_sinks(call.sinks, heads),
+        query_offset=_query_offset(call.query_offset, batch),
     )
 
 
@@ -66,19 +73,21 @@ def _check_qkv(q: jax.Array, k: jax.Array, v: jax.Array) -> None:
             f"attention: q, k and v have dtypes {q.dtype}, {k.dtype} and {v.dtype}, expected one.\n"
             "Fix: cast them before the call."
         )
-    if q.shape[2] != k.shape[2]:
+    if 0 in q.shape + k.shape + v.shape:
         raise ValueError(
-            f"attention: q {q.shape} has {q.shape[2]} heads but k {k.shape} has {k.shape[2]}, "
-            "expected the same H in [B, Q, H, D] and [B, K, H, D].\n"
-            "Fix: repeat shared key heads, or swap the length and head dimensions."
+            f"attention: q {q.shape}, k {k.shape} or v {v.shape} is empty, expected lengths >= 1."
         )
-    if (q.shape[0], q.shape[3]) != (k.shape[0], k.shape[3]) or k.shape != v.shape:
+    if q.shape[2] % k.shape[2]:
+        raise ValueError(
+            f"attention: q {q.shape} has {q.shape[2]} heads and k {k.shape} has {k.shape[2]}, "
+            "expected a multiple of G query heads in [B, Q, H, D] and [B, K, G, D].\n"
+            "Fix: swap the length and head dimensions if they are in another order."
+        )
+    if (q.shape[0], q.shape[3]) != (k.shape[0], k.shape[3]) or k.shape[:3] != v.shape[:3]:
         raise ValueError(
             f"attention: q {q.shape}, k {k.shape} and v {v.shape} do not fit, "
-            "expected [B, Q, H, D], [B, K, H, D] and [B, K, H, D]."
+            "expected [B, Q, H, D], [B, K, G, D] and [B, K, G, Dv]."
         )
-    if 0 in q.shape + k.shape:
-        raise ValueError(f"attention: q {q.shape} or k {k.shape} is empty, expected lengths >= 1.")
 
 
 def _mask(mask: Any, shape: tuple[int, int, int, int]) -> jax.Array | None:
@@ -101,9 +110,12 @@ def _mask(mask: Any, shape: tuple[int, int, int, int]) -> jax.Array | None:
     return mask
 
 
-def _bias(bias: Any, shape: tuple[int, int, int, int]) -> jax.Array | None:
+def _bias(bias: Any, shape: tuple[int, int, int, int]) -> Any:
     if bias is None:
         return None
+    if callable(bias):
+        _check_pair_bias(bias, shape)
+        return bias
     bias = jnp.asarray(bias)
     if not jnp.issubdtype(bias.dtype, jnp.floating):
         raise TypeError(
@@ -116,6 +128,71 @@ def _bias(bias: Any, shape: tuple[int, int, int, int]) -> jax.Array | None:
             f"[B, H, Q, K] = {shape}.\nFix: add dimensions of 1, such as bias[None] for [H, Q, K]."
         )
     return bias
+
+
+def _check_pair_bias(bias: Any, shape: tuple[int, int, int, int]) -> None:
+    """Check what a bias that is a function of positions returns."""
+    _, heads, queries, keys = shape
+    positions = (jax.ShapeDtypeStruct(size, jnp.int32) for size in ((queries, 1), (1, keys)))
+    returned = jax.eval_shape(bias, *positions)
+    size = getattr(returned, "shape", ())
+    if len(size) != 3 or not _broadcasts(size, (heads, queries, keys)):
+        raise ValueError(
+            f"attention: the function bias returns shape {size}, expected three dimensions that "
+            f"broadcast to [H, Q, K] = {(heads, queries, keys)}.\n"
+            "Fix: add a dimension for heads; it gets positions [Q, 1] and [1, K]."
+        )
+    if not jnp.issubdtype(returned.dtype, jnp.floating):
+        raise TypeError(
+            f"attention: the function bias returns dtype {returned.dtype}, expected a float dtype."
+        )
+
+
+def _window(window: Any) -> tuple[int | None, int | None] | None:
+    if window is None:
+        return None
+    sides = window if isinstance(window, tuple | list) else (window, window)
+    known = [side is None or (isinstance(side, int | np.integer) and side >= 0) for side in sides]
+    if len(sides) != 2 or not all(known):
+        raise ValueError(
+            f"attention: window is {window!r}, expected (left, right), the numbers of keys before "
+            "and after the query that it may attend to, 0 or more, None for no limit.\n"
+            "Fix: one number stands for both; a causal window is (left, 0)."
+        )
+    left, right = (None if side is None else int(side) for side in sides)
+    return None if left is None and right is None else (left, right)
+
+
+def _check_soft_cap(soft_cap: Any) -> None:
+    if not isinstance(soft_cap, int | float) or not 0 < soft_cap < float("inf"):
+        raise ValueError(
+            f"attention: soft_cap is {soft_cap!r}, expected a Python number above 0.\n"
+            "Fix: soft_cap=None does not limit the scores."
+        )
+
+
+def _sinks(sinks: Any, heads: int) -> jax.Array | None:
+    if sinks is None:
+        return None
+    sinks = jnp.asarray(sinks)
+    if sinks.shape != (heads,) or not jnp.issubdtype(sinks.dtype, jnp.floating):
+        raise ValueError(
+            f"attention: sinks have shape {sinks.shape} and dtype {sinks.dtype}, expected a float "
+            f"logit for each query head, [H] = {(heads,)}."
+        )
+    return sinks
+
+
+def _query_offset(offset: Any, batch: int) -> Any:
+    if isinstance(offset, numbers.Integral):
+        return int(offset)
+    offset = jnp.asarray(offset)
+    if offset.shape not in ((), (batch,)) or not jnp.issubdtype(offset.dtype, jnp.integer):
+        raise ValueError(
+            f"attention: query_offset has shape {offset.shape} and dtype {offset.dtype}, expected "
+            f"one integer, or one for each example, [B] = {(batch,)}."
+        )
+    return offset
 
 
 def _broadcasts(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:

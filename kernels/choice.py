@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from flaxattn.kernels import devices, reference, sharded, xla
-from flaxattn.kernels.contract import Call
+from flaxattn.kernels.call import Call
 from flaxattn.kernels.devices import Device
 from flaxattn.kernels.pairs import weights_of_pairs
 from flaxattn.kernels.parts import without_pairs, without_window
@@ -148,7 +148,7 @@ def complete(attend: Callable[[Call], Any], call: Call) -> Any:
     """
     if call.capture.windowed:
         output, seen = complete(attend, without_window(call))
-        return output, replace(seen, **xla.window(call))
+        return output, replace(seen, **xla.captured_window(call))
     if "pairs" in call.capture.names:
         output, seen = attend(without_pairs(call))
         stats = seen.stats | {"pairs": weights_of_pairs(call, seen.stats["lse"])}

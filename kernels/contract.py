@@ -2,30 +2,43 @@
 # SPDX-License-Identifier: Apache-2.0
 """Contract of every attention implementation: letters, layouts, rules and types.
 
-This file computes nothing; the checks of the arrays of one call are in checks.py.
+This file computes nothing; the arrays of one call are in call.py, their checks in checks.py.
 
 Dimension letters, the same everywhere::
 
-    B batch   H head   Q query position   K key position   D depth of a head   R statistic
+    B batch   H query head   G key/value head   Q query position   K key position
+    D depth of a head   R statistic
 
 Layouts::
 
-    q [B, Q, H, D]     k, v [B, K, H, D]     output [B, Q, H, D]
+    q [B, Q, H, D]     k [B, K, G, D]     v [B, K, G, Dv]     output [B, Q, H, Dv]
     weights, scores [B, H, Q, K]     row statistics [B, H, Q]     received [B, H, K]
+
+H is a multiple of G: query heads ``g * H / G`` to ``(g + 1) * H / G - 1`` share key/value head g.
+Captures and statistics are of query heads. Keys count from 0; the query of row r is at position
+``r + query_offset`` (a cache holds earlier keys, a prompt comes in chunks).
+
+Scores are ``scale * q·k``, then ``soft_cap * tanh(score / soft_cap)``, then plus ``bias``.
 
 Who may look at whom. A query may attend to a key when *all* of these hold:
 
 * ``mask`` is True there. ``[B, K]`` marks real keys (False = padding); four dimensions broadcast
   to ``[B, H, Q, K]``.
 * ``segment_ids`` of query and key are equal (packed sequences).
-* with ``causal``, the key position is not after the query position: ``j <= i``, both counted from
-  0, also when Q and K differ.
+* with ``causal``, the key position is not after the query position: ``j <= i``, also when Q and K
+  differ.
+* with ``window = (left, right)``, the key is near: ``i - left <= j <= i + right``; None on a side
+  sets no limit there.
 * the score itself is above minus infinity (an additive ``bias`` may hold ``-inf``).
 
 A row without any attendable key gives output 0, weights 0, lse ``-inf``, entropy 0, max 0,
-argmax -1, distance 0, sum_sq 0 and masses 0. NaN and infinity in a key or value reach only the
-queries that may attend to it, in the results and in the gradients. A NaN in a query row stays in
-the results of that row.
+argmax -1, distance 0, sum_sq 0, max_score ``-inf`` and masses 0. NaN and infinity in a key or value
+reach only the queries that may attend to it, in the results and in the gradients. A NaN in a query
+row stays in the results of that row.
+
+``sinks`` are one more logit for every row, the same for all queries of a head: it is in the sum
+that weights are divided by and in ``lse``, but it is no key and has no value. Its weight is the
+statistic ``sink``; the weights of the keys then sum to ``1 - sink``.
 
 Statistics, in nats and tokens, from the weights *before* dropout, in float32 (float64 if q is)::
 
@@ -38,6 +51,8 @@ Statistics, in nats and tokens, from the weights *before* dropout, in float32 (f
     distance    sum_j p_j |i - j|                                               [B, H, Q]
     sum_sq      sum_j p_j^2 (1 / sum_sq is the effective number of keys)        [B, H, Q]
     received    sum of the weights each key gets over the counted queries       [B, H, K]
+    max_score   largest score of an attendable key, what QK-Clip watches        [B, H, Q]
+    sink        weight of the sink, 0 without ``sinks``                         [B, H, Q]
     pairs       weights of the P (query, key) pairs in ``Labels.pairs``         [B, H, P]
     a Sieve     a statistic of the keys in the sieve, under the sieve's name    [B, H, Q]
 """
@@ -55,7 +70,7 @@ from jaxtyping import Array, Bool, Float, Int, Key, Shaped
 
 STATISTICS = (
     *("lse", "entropy", "max", "argmax", "topk(k)", "distance", "sum_sq", "received"),
-    "pairs",
+    *("max_score", "sink", "pairs"),
 )
 """Names a request may use; ``topk(k)`` stands for topk(1) to topk(8)."""
 
@@ -362,43 +377,3 @@ class Intermediates:
     scores: Float[Array, "B H Q K"] | None = None
     stats: dict[str, Array] = field(default_factory=dict)
     implementation: str = field(default="", metadata={"static": True})
-
-
-class Call(NamedTuple):
-    """One checked call, in the form that implementations work on (see checks.py).
-
-    Attributes:
-        q: queries.
-        k: keys, same dtype.
-        v: values, same dtype.
-        mask: four dimensions, each full or 1.
-        bias: four dimensions, each full or 1.
-        segment_ids: of queries and of keys.
-        causal: keys after the query are masked.
-        scale: factor on q·k, see ``factor``.
-        dropout: None when nothing is dropped.
-        labels: what the sieves need is there.
-        capture: what to hand back.
-    """
-
-    q: Float[Array, "B Q H D"]
-    k: Float[Array, "B K H D"]
-    v: Float[Array, "B K H D"]
-    mask: Bool[Array, "#B #H #Q #K"] | None = None
-    bias: Float[Array, "#B #H #Q #K"] | None = None
-    segment_ids: Int[Array, "B S"] | tuple[Int[Array, "B Q"], Int[Array, "B K"]] | None = None
-    causal: bool = False
-    scale: float | Float[Array, ""] | None = None
-    dropout: Dropout | None = None
-    labels: Labels = Labels()
-    capture: Capture = NOTHING
-
-    @property
-    def factor(self) -> float | Float[Array, ""]:
-        """Factor on q·k: ``scale``, or 1/sqrt(D) when it is None."""
-        return self.q.shape[-1] ** -0.5 if self.scale is None else self.scale
-
-    @property
-    def dtype(self) -> jnp.dtype:
-        """Dtype of scores and statistics: float32, or float64 for float64 inputs."""
-        return jnp.dtype(jnp.float64 if self.q.dtype == jnp.float64 else jnp.float32)

@@ -17,7 +17,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from flaxattn.kernels import compat
-from flaxattn.kernels.contract import Call, Intermediates
+from flaxattn.kernels.call import Call
+from flaxattn.kernels.contract import Intermediates
 from flaxattn.kernels.masks import sanitized
 
 MAX_DEPTH = 128
@@ -49,8 +50,13 @@ def _limits(call: Call, queries: int, depth: int) -> tuple[tuple[bool, str], ...
     ]
     of_pairs = call.mask is not None and call.mask.shape[1:3] != (1, 1)
     both = call.causal and (call.mask is not None or queries != call.k.shape[1])
+    moved = call.static_offset != 0
     return (
         (dtype not in ("bfloat16", "float16"), f"takes bfloat16 and float16, not {dtype}"),
+        (call.window is not None, "has no window here"),
+        (call.soft_cap is not None, "has no soft cap"),
+        (call.sinks is not None, "has no sinks"),
+        (moved, "takes queries from position 0 only"),
         (depth > MAX_DEPTH, f"takes heads of depth {MAX_DEPTH} at most, not {depth}"),
         (capture.weights or capture.scores, "hands back neither weights nor scores"),
         (bool(nonlinear), f"hands back linear statistics only, not {', '.join(nonlinear)}"),
@@ -75,7 +81,7 @@ def attend(call: Call) -> tuple[Float[Array, "B Q H D"], Intermediates]:
     Raises:
         NotImplementedError: jax finds no cuDNN.
     """
-    capture, depth = call.capture, call.q.shape[-1]
+    capture, depth = call.capture, call.v.shape[-1]
     k, v, poison = call.k, call.v, None
     if call.causal:  # garbage in later keys must not reach earlier queries
         k, v, poison = sanitized(k, v)
@@ -87,7 +93,7 @@ def attend(call: Call) -> tuple[Float[Array, "B Q H D"], Intermediates]:
     limits = None if lengths is None else jnp.maximum(lengths, 1)
     averages, lse = _averages(call, k, values, limits, want_lse)
     if poison is not None:  # rows that may see garbage show it
-        rows = jnp.cumsum(poison[:, :, 0], axis=-1)
+        rows = jnp.repeat(jnp.cumsum(poison[:, :, 0], axis=-1), call.group, axis=1)
         averages = averages + jnp.swapaxes(rows, 1, 2)[..., None].astype(averages.dtype)
         lse = None if lse is None else lse + rows
     stats = _statistics(call, averages[..., depth:].astype(jnp.float32), lse)

@@ -18,7 +18,8 @@ from jax.custom_derivatives import CustomVJPPrimal, SymbolicZero
 from jaxtyping import Array, Float
 
 from flaxattn.kernels import compat
-from flaxattn.kernels.contract import Call, Intermediates
+from flaxattn.kernels.call import Call
+from flaxattn.kernels.contract import Intermediates
 from flaxattn.kernels.parts import some_heads
 from flaxattn.kernels.plan import HALF, LOG2E, KernelPlan, Operands, pack, stack
 
@@ -33,7 +34,7 @@ class Forward(NamedTuple):
         scores: in nats, None when not asked.
     """
 
-    output: Float[Array, "B Q H D"]
+    output: Float[Array, "B Q H Dv"]
     rows: Float[Array, "B H R Qp"]
     weights: Array | None = None
     scores: Float[Array, "B H Q K"] | None = None
@@ -48,7 +49,7 @@ class Cotangents(NamedTuple):
         scores: of captured scores, float32.
     """
 
-    output: Float[Array, "B Q H D"]
+    output: Float[Array, "B Q H Dv"]
     weights: Float[Array, "B H Q K"] | None = None
     scores: Float[Array, "B H Q K"] | None = None
 
@@ -96,6 +97,19 @@ class _Wanted:
 
     bias: bool
     key_bias: bool
+
+
+def refusal(call: Call) -> str | None:
+    """Why no fused kernel can run a call, whatever the device.
+
+    Args:
+        call: a checked call.
+
+    Returns:
+        The reason, None when they may.
+    """
+    reasons = ((callable(call.bias), "its bias is an array, not a function of positions"),)
+    return next((reason for refused, reason in reasons if refused), None)
 
 
 def attend(
@@ -148,9 +162,23 @@ def _statistics(call: Call, plan: KernelPlan, result: AttentionResult) -> dict[s
         )
         stats |= {"topk_weights": weights, "topk_indices": indices.astype(jnp.int32)}
     stats |= rows
+    stats |= _of_sinks(call, rows)
     if result.received is not None:
         stats["received"] = result.received
     return {name: stats[name] for name in call.capture.keys}
+
+
+def _of_sinks(call: Call, rows: dict[str, Array]) -> dict[str, Array]:
+    """Statistics that tell the sink from keys; for the kernels it is one more key of value 0."""
+    if call.sinks is None:
+        return {"sink": jnp.zeros_like(rows["lse"])}
+    logs = call.sinks.astype(jnp.float32)[None, :, None] - rows["lse"]
+    stats = {"sink": jnp.exp(logs)}
+    if "entropy" in rows:
+        stats["entropy"] = rows["entropy"] + stats["sink"] * jnp.where(stats["sink"] > 0, logs, 0)
+    if "max_score" in rows:
+        stats["max"] = jnp.exp(rows["max_score"] - rows["lse"])
+    return stats
 
 
 def _attend_some(
@@ -174,6 +202,7 @@ def _run_kernels(
 ) -> AttentionResult:
     """The forward kernel and, when ``counted`` is given, the column pass."""
     asked = plan.results
+    plan, operands = _with_sinks(plan, operands)
     if counted is not None and "shift" not in asked:
         plan = _with_sums(plan)
     forward = kernels.forward(plan, operands)
@@ -186,6 +215,15 @@ def _run_kernels(
         received = kernels.received(*_with_rows(plan, operands, vectors))[:, :, : plan.keys]
     rows = {name: rows[name] for name in asked}
     return AttentionResult(forward.output, rows, forward.weights, forward.scores, received)
+
+
+def _with_sinks(plan: KernelPlan, operands: Operands) -> tuple[KernelPlan, Operands]:
+    """Packs the logits of sinks for the forward kernel; the passes after it have them in lse."""
+    if operands.sinks is None:
+        return plan, operands
+    shape = (1, plan.heads, 1, plan.padded_queries)
+    row = jnp.broadcast_to(operands.sinks[None, :, None, None], shape)
+    return replace(plan, row_floats=("sink",)), operands._replace(row_floats=row, sinks=None)
 
 
 def _with_sums(plan: KernelPlan) -> KernelPlan:
@@ -231,7 +269,7 @@ def _run_forward(kernels: Kernels, plan: KernelPlan, operands: Any, counted: Any
         is_leaf=lambda leaf: isinstance(leaf, CustomVJPPrimal),
     )
     full = _with_sums(plan)
-    if "max" in plan.results and "argmax" not in plan.results:
+    if not {"max", "max_score"}.isdisjoint(plan.results) and "argmax" not in plan.results:
         full = _with_results(full, "argmax")
     result = _run_kernels(kernels, full, operands, counted)
     asked = {name: result.rows[name] for name in plan.results}
@@ -253,7 +291,8 @@ def _run_backward(kernels: Kernels, plan: KernelPlan, residuals: Any, bars: Atte
         and not name.endswith(" mass")
     }
     cotangents = _cotangents(primals, bars)
-    plan, operands = _with_received(plan, primals, bars.received)
+    d_sinks = None
+    plan, operands = _with_received(plan, primals._replace(sinks=None), bars.received)
     vectors = _sums(rows)
     delta = _delta(given, rows)
     if bars.output is not None:
@@ -264,13 +303,27 @@ def _run_backward(kernels: Kernels, plan: KernelPlan, residuals: Any, bars: Atte
     if bars.received is not None or cotangents.weights is not None:
         dots = kernels.row_dots(*_with_rows(plan, operands, vectors), cotangents)
         delta = delta + dots[:, :, : plan.queries]
+    if primals.sinks is not None:
+        d_sinks = _sinks_gradient(primals.sinks, given, rows, delta)
     vectors |= {"delta": delta} | _statistic_rows(given, rows)
     plan, operands = _with_rows(plan, operands, vectors)
     dq = kernels.grad_queries(plan, operands, cotangents)
     dk, dv, of_keys = kernels.grad_keys(plan, operands, cotangents, wanted.key_bias)
     d_bias = kernels.grad_bias(plan, operands, cotangents) if wanted.bias else None
-    grads = Operands(dq, dk, dv, key_floats=of_keys, bias=d_bias)
+    grads = Operands(dq, dk, dv, key_floats=of_keys, bias=d_bias, sinks=d_sinks)
     return _as_primals(primals, grads, plan.nat), None
+
+
+def _sinks_gradient(
+    sinks: Float[Array, " H"], given: dict[str, Array], rows: dict[str, Array], delta: Array
+) -> Float[Array, " H"]:
+    """The gradient of the logits of sinks: that of the score of one more key of every row."""
+    logs = sinks[None, :, None] - rows["lse"]
+    weights = jnp.exp(logs)
+    bar = -delta
+    if "entropy" in given:
+        bar = bar - given["entropy"] * jnp.where(weights > 0, logs, 0)
+    return (weights * bar).sum(axis=(0, 2))
 
 
 def _array(bar: Any) -> Array | None:
@@ -315,6 +368,8 @@ def _delta(given: dict[str, Array], rows: dict[str, Array]) -> Array:
     for name, bar in given.items():
         if f"{name} mass" in rows:
             continue  # the entropy of a sieve is the same for weights that are all as much larger
+        if name == "max_score":
+            continue  # it is no function of the weights
         if name == "lse":
             total = total - bar
         elif name == "sum_sq":
@@ -335,7 +390,7 @@ def _statistic_rows(given: dict[str, Array], rows: dict[str, Array]) -> dict[str
             some = jnp.where(mass == 0, 1, mass)
             vectors[f"d {name}"] = jnp.where(mass == 0, 0, bar / some)
             vectors[name.replace("sieve", "offset")] = rows[name] - jnp.log(some)
-        if name == "max":
+        if name in ("max", "max_score"):
             vectors["argmax"] = rows["argmax"]
         if name.startswith("topk weight"):
             index = name.replace("weight", "index")

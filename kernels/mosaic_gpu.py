@@ -15,7 +15,8 @@ from jax.experimental.pallas import mosaic_gpu as plgpu
 from jaxtyping import Array, Float
 
 from flaxattn.kernels import compat, fused, mosaic_gpu_backward, mosaic_gpu_sweeps, tiles
-from flaxattn.kernels.contract import Call, Intermediates
+from flaxattn.kernels.call import Call
+from flaxattn.kernels.contract import Intermediates
 from flaxattn.kernels.mosaic_gpu_block import GROUPS
 from flaxattn.kernels.mosaic_gpu_form import ROWS, aligned, whole
 from flaxattn.kernels.mosaic_gpu_forward import forward
@@ -40,11 +41,11 @@ def refusal(call: Call) -> str | None:
     """
     if call.q.dtype not in (jnp.bfloat16, jnp.float16):
         return f"its matrices are bfloat16 or float16, q is {call.q.dtype}"
-    if call.q.shape[3] > DEPTHS[-1]:
-        return f"a head may be {DEPTHS[-1]} deep, q has depth {call.q.shape[3]}"
+    if (deepest := max(call.q.shape[3], call.v.shape[3])) > DEPTHS[-1]:
+        return f"a head may be {DEPTHS[-1]} deep, q or v has depth {deepest}"
     if call.causal and (compat.cuda_version() or 0) in _MISCOMPILED:
         return "its causal kernels are miscompiled by CUDA 12.8.0 to 12.9.0; update CUDA to 12.9.1"
-    return None
+    return fused.refusal(call)
 
 
 def blocks(call: Call) -> tuple[int, int]:
@@ -76,12 +77,10 @@ def attend(call: Call, interpret: Any = False) -> tuple[Float[Array, "B Q H D"],
     Returns:
         The output in q's dtype and the intermediates.
     """
-    depth = call.q.shape[3]
-    missing = next(size for size in DEPTHS if size >= depth) - depth
-    if missing:
-        tail = [(0, 0), (0, 0), (0, 0), (0, missing)]
-        q, k, v = (jnp.pad(array, tail) for array in (call.q, call.k, call.v))
-        call = call._replace(q=q, k=k, v=v, scale=call.factor)
+    depth, factor = call.v.shape[3], call.factor
+    wide = next(size for size in DEPTHS if size >= max(depth, call.q.shape[3]))
+    q, k, v = (whole(array, 3, wide) for array in (call.q, call.k, call.v))
+    call = call._replace(q=q, k=k, v=v, scale=factor)
     output, seen = fused.attend(call, kernels(interpret), *blocks(call))
     return output[..., :depth], seen
 

@@ -91,8 +91,8 @@ def tile_weights(
 
 def tile_gradient(
     sweep: TileSchedule, parts: dict[str, Any], form: GpuTileLayout
-) -> tuple[Array, Array]:
-    """The weights of a tile after dropout, and the gradient of its scores.
+) -> tuple[Array, Array, Array]:
+    """The weights of a tile after dropout, and the gradients of its scores and of its products.
 
     Args:
         sweep: of the kernel; turned tiles are [keys, queries].
@@ -100,7 +100,7 @@ def tile_gradient(
         form: of the tile.
 
     Returns:
-        Two float32 tiles.
+        Three float32 tiles.
     """
     rows, keys = form.lazy_vectors(parts, "row"), form.lazy_vectors(parts, "key")
     # q·k, and the weights' gradient of reference._output: dO·v.
@@ -117,7 +117,7 @@ def tile_gradient(
         bar = bar + d_weights
     d_scores = form.pairs(parts, "scores")
     gradient = tiles.score_gradient(sweep.plan, form, scores, weights, bar, rows, keys, d_scores)
-    return dropped, gradient
+    return dropped, gradient, tiles.product_gradient(sweep.plan, score, gradient)
 
 
 def grad_queries(
@@ -139,8 +139,8 @@ def grad_queries(
     arrays = evened(sweep, arrays)
 
     def step(sums, _, parts, form):
-        _, gradient = tile_gradient(sweep, parts, form)
-        add_product(sums[0], gradient.astype(plan.dtype), parts["k"], parts)
+        _, _, of_product = tile_gradient(sweep, parts, form)
+        add_product(sums[0], of_product.astype(plan.dtype), parts["k"], parts)
         return ()
 
     def finish(sums, _, parts, place, group, outputs, stages):
@@ -162,8 +162,10 @@ def grad_keys(
     cotangents: Cotangents,
     of_bias: bool,
     interpret: Any = False,
-) -> tuple[Float[Array, "B K H D"], Float[Array, "B K H D"], Float[Array, "B H Kp"] | None]:
+) -> tuple[Float[Array, "B K G D"], Float[Array, "B K G D"], Float[Array, "B H Kp"] | None]:
     """Gradients of keys and values: a block of keys stays, queries pass, tiles are turned.
+
+    Heads that share a key head are summed afterwards, in float32.
 
     Args:
         plan: of the call.
@@ -185,7 +187,16 @@ def grad_keys(
         found |= _sums_of_keys(plan, values, ("v",), interpret)
     else:
         found = _sums_of_keys(plan, arrays, wanted, interpret)
-    return found["k"][:, : plan.keys], found["v"][:, : plan.keys], found.get("bias")
+    dk, dv = (_of_groups(plan, found[name][:, : plan.keys]) for name in ("k", "v"))
+    return dk, dv, found.get("bias")
+
+
+def _of_groups(plan: KernelPlan, sums: Float[Array, "B K H D"]) -> Float[Array, "B K G D"]:
+    """Sums over the query heads that share a key head."""
+    if plan.group == 1:
+        return sums
+    parts = sums.reshape(*sums.shape[:2], plan.key_heads, plan.group, -1).astype(jnp.float32)
+    return parts.sum(axis=3).astype(plan.dtype)
 
 
 def _sums_of_keys(
@@ -214,10 +225,10 @@ def _sums_of_keys(
             dropped = weights if keep is None else jnp.where(keep, weights, 0.0)
             add_product(sums["v"], dropped.astype(plan.dtype), parts["d_output"], parts)
             return totals
-        dropped, gradient = tile_gradient(sweep, parts, form)
+        dropped, gradient, of_product = tile_gradient(sweep, parts, form)
         if "v" in wanted:
             add_product(sums["v"], dropped.astype(plan.dtype), parts["d_output"], parts)
-        add_product(sums["k"], gradient.astype(plan.dtype), parts["q"], parts)
+        add_product(sums["k"], of_product.astype(plan.dtype), parts["q"], parts)
         return [total + form.key_sum(gradient) for total in totals]
 
     def finish(sums, totals, parts, place, group, outputs, stages):
@@ -236,7 +247,8 @@ def _sums_of_keys(
             plgpu.copy_smem_to_gmem(stage.at[group], target)
         plgpu.wait_smem_to_gmem(0)
 
-    shapes: dict[str, Any] = {name: (arrays[name].shape, plan.dtype) for name in matrices}
+    matrix = (plan.batch, arrays["k"].shape[1], plan.heads, plan.depth)
+    shapes: dict[str, Any] = dict.fromkeys(matrices, (matrix, plan.dtype))
     shapes["bias"] = ((plan.batch, plan.heads, plan.padded_keys), jnp.float32)
     results = [
         compat.result(shape, dtype, arrays) for shape, dtype in (shapes[name] for name in wanted)

@@ -18,6 +18,7 @@ from jaxtyping import Array
 
 from flaxattn.kernels.compat import result
 from flaxattn.kernels.mosaic_gpu_form import (
+    PACKED,
     ROWS,
     SHARED_MEMORY,
     TileOrigin,
@@ -44,7 +45,8 @@ class QueryBlock(NamedTuple):
         stages: shared memory for results.
         outputs: results in global memory.
         first: place of the first tile.
-        last: number of tiles that some query of the block may attend to.
+        begin: number of the first tile of keys that some query of the block may attend to.
+        count: number of such tiles.
         slots: tiles that shared memory holds.
         group: the warpgroup.
     """
@@ -56,13 +58,14 @@ class QueryBlock(NamedTuple):
     stages: Mapping[str, Any]
     outputs: Mapping[str, Any]
     first: TileOrigin
-    last: Any
+    begin: Any
+    count: Any
     slots: int
     group: Any
 
-    def place(self, step: Any) -> TileOrigin:
-        """Place of the tile of a step."""
-        return self.first._replace(key=step * self.sweep.step)
+    def place(self, tile: Any) -> TileOrigin:
+        """Place of a tile of keys, by its number."""
+        return self.first._replace(key=tile * self.sweep.step)
 
     def of_keys(self) -> list[str]:
         """Inputs that come with a tile of keys."""
@@ -74,11 +77,11 @@ class QueryBlock(NamedTuple):
         leading = (*leading, self.group) if self.sweep.per_group(name) else leading
         return self.buffers[name].at[leading] if leading else self.buffers[name]
 
-    def copy(self, name: str, step: Any, slot: Any, barrier: Any) -> None:
+    def copy(self, name: str, tile: Any, slot: Any, barrier: Any) -> None:
         """Starts to bring an input's tile, for every warpgroup that has rows of its own."""
         for own in range(GROUPS if self.sweep.per_group(name) else 1):
             target = self._replace(group=own).part(name, slot)
-            source = self.sweep.window(name, self.sources[name], self.place(step), own)
+            source = self.sweep.window(name, self.sources[name], self.place(tile), own)
             plgpu.copy_gmem_to_smem(source, target, barrier)
 
 
@@ -127,7 +130,7 @@ def tiled(arrays: Mapping[str, Array]) -> list[str]:
 def buffer_of(sweep: TileSchedule, name: str, array: Array, slots: int) -> Any:
     """Shared memory for an input: one tile of what stays, ``slots`` of what passes."""
     shape, dtype = sweep.buffer(name, array, slots)
-    return tile_memory(shape, dtype, plain=name in ("row_ints", "key_floats", "key_ints"))
+    return tile_memory(shape, dtype, plain=name in PACKED)
 
 
 def _bytes(memory: Any) -> int:
@@ -182,14 +185,15 @@ def bring(block: QueryBlock) -> None:
         for name in names:
             block.copy(name, tile, slot, barriers[f"full {ring}"].at[slot])
 
-    @pl.loop(0, block.last)
+    @pl.loop(0, block.count)
     def _(step):
-        bring(block.of_keys(), "k", step, step)
+        tile = block.begin + step
+        bring(block.of_keys(), "k", step, tile)
         if "v" in block.sources:
-            bring(["v"], "v", step, step)
+            bring(["v"], "v", step, tile)
 
     if block.sweep.plan.weights or block.sweep.plan.scores:
 
-        @pl.loop(0, block.last)
-        def _(tile):
-            bring(block.of_keys(), "k", block.last + tile, tile)
+        @pl.loop(0, block.count)
+        def _(step):
+            bring(block.of_keys(), "k", block.count + step, block.begin + step)

@@ -124,7 +124,10 @@ class TileSchedule:
         length = ROWS if self.per_group(name) else self.step
         if name in PACKED:
             return source.at[(*_leading(source, place), slice(None), pl.ds(start, length))]
-        return source.at[place.batch, pl.ds(start, length), place.head]
+        head = place.head
+        if name in ("k", "v") and self.plan.group > 1:
+            head = lax.div(head, self.plan.group)
+        return source.at[place.batch, pl.ds(start, length), head]
 
 
 def _leading(source: Any, place: TileOrigin) -> tuple[Any, Any]:

@@ -20,6 +20,7 @@ from jax.experimental.pallas import mosaic_gpu as plgpu
 from jaxtyping import Array
 
 from flaxattn.kernels import tiles
+from flaxattn.kernels.call import Band
 from flaxattn.kernels.compat import transposed
 from flaxattn.kernels.fused import Forward
 from flaxattn.kernels.mosaic_gpu_block import (
@@ -92,12 +93,12 @@ def _launch(plan: KernelPlan, operands: Operands, interpret: Any, output: bool) 
     """One kernel: its results by name."""
     matrices = ("q", "k", "v") if output else ("q", "k")
     arrays = {name: whole(getattr(operands, name), 1, 8) for name in matrices}
-    fields = ("row_ints", "key_floats", "key_ints", "threshold", "keep_scale")
+    fields = ("row_floats", "row_ints", "key_floats", "key_ints", "threshold", "keep_scale")
     arrays |= {name: getattr(operands, name) for name in fields}
     if operands.bias is not None:
         arrays["bias"] = aligned(operands.bias)
     arrays = {name: array for name, array in arrays.items() if array is not None}
-    sweep = TileSchedule(plan, False, GROUPS, plan.block_k, ("q", "row_ints"))
+    sweep = TileSchedule(plan, False, GROUPS, plan.block_k, ("q", "row_floats", "row_ints"))
     results, stages = result_shapes(plan, arrays), stages_of(plan)
     slots = slots_of(sweep, arrays, stages)
 
@@ -131,12 +132,15 @@ def _kernel(
     sources = dict(zip(inputs, refs, strict=False))
     outputs = dict(zip(results, refs[len(inputs) :], strict=False))
     buffers, barriers, staged, registers = refs[len(inputs) + len(results) :]
-    query = lax.axis_index("block") * (GROUPS * ROWS)
-    last = jnp.int32(plan.key_blocks)
-    if plan.causal:
-        # reference._allowed: no key after the block's last query.
-        seen = lax.div(query + (GROUPS * ROWS + plan.block_k - 1), plan.block_k)
-        last = jnp.minimum(last, seen)
+    index = lax.axis_index("block")
+    if plan.skips and plan.band.low is None:
+        # The last queries see the most keys: the longest blocks begin first.
+        index = plan.query_blocks - 1 - index
+    query = index * (GROUPS * ROWS)
+    # reference._allowed: no key outside of the band of the block's queries.
+    first, stop = plan.keys_of(query, query + (GROUPS * ROWS - 1))
+    begin = lax.div(jnp.int32(first), plan.block_k)
+    end = lax.div(jnp.int32(stop) + (plan.block_k - 1), plan.block_k)
     block = QueryBlock(
         sweep=sweep,
         sources=sources,
@@ -145,7 +149,8 @@ def _kernel(
         stages=dict(zip(stages, staged, strict=True)),
         outputs=outputs,
         first=TileOrigin(lax.axis_index("batch"), lax.axis_index("head"), query, 0),
-        last=last,
+        begin=begin,
+        count=jnp.maximum(end - begin, 0),
         slots=slots,
         group=lax.axis_index("group"),
     )
@@ -174,11 +179,11 @@ def _take_turns(block: QueryBlock) -> None:
 
 
 def _scores(
-    block: QueryBlock, rows: Any, step: Any, tile: Any, causal: bool, turns: bool, unit: float = 1.0
+    block: QueryBlock, rows: Any, step: Any, tile: Any, band: Band, turns: bool, unit: float = 1.0
 ) -> tuple[Any, ...]:
     """reference._scores of a tile of keys, when it has come: (form, scores / unit, key vectors)."""
     plan = block.sweep.plan
-    plan = replace(plan, causal=causal, scale=plan.scale if unit == 1.0 else 1 / LOG2E)
+    plan = replace(plan, band=band, scale=plan.scale if unit == 1.0 else 1 / LOG2E)
     slot = lax.rem(step, block.slots)
     form = GpuTileLayout(block.sweep, block.place(tile), block.group)
     here = {name: block.part(name, slot) for name in block.of_keys()}
@@ -213,9 +218,10 @@ def _see_tiles(block: QueryBlock, rows: Mapping[str, Any], registers: Any) -> tu
     turns = "v" in block.sources
     unit = _unit(block)
 
-    def see(causal: bool, step: Any, carried: Any) -> Any:
+    def see(band: Band, step: Any, carried: Any) -> Any:
         total, state = carried
-        form, scores, keys = _scores(block, rows, step, step, causal, turns, unit)
+        tile = block.begin + step
+        form, scores, keys = _scores(block, rows, step, tile, band, turns, unit)
         # reference._softmax: exponentials; reference._statistics: sums so far.
         state, exponentials, rescale = tiles.advance(plan, form, state, scores, rows, keys, unit)
         _free_vectors(block, step)
@@ -235,18 +241,33 @@ def _see_tiles(block: QueryBlock, rows: Mapping[str, Any], registers: Any) -> tu
         return total, state
 
     form = GpuTileLayout(block.sweep, block.first, block.group)
-    carried = (zeros(plan.depth), tiles.start(plan, form))
+    carried = (zeros(plan.depth), tiles.start(plan, form, rows))
     if turns:
         pl.when(block.group == 1)(functools.partial(_take_turns, block))
-    # Only tiles at the diagonal have masked pairs.
-    whole = jnp.int32(0)
-    if plan.causal:
-        whole = jnp.minimum(block.last, lax.div(block.first.query + 1, plan.block_k))
-        carried = lax.fori_loop(0, whole, functools.partial(see, False), carried)
-    carried = lax.fori_loop(whole, block.last, functools.partial(see, plan.causal), carried)
+    for ends, band in _stretches(block):
+        carried = lax.fori_loop(*ends, functools.partial(see, band), carried)
     if turns:
         pl.when(block.group == 0)(functools.partial(_take_turns, block))
     return carried
+
+
+def _stretches(block: QueryBlock) -> list[tuple[tuple[Any, Any], Band]]:
+    """Steps that need the same masks: only tiles at the edges of the band have masked pairs."""
+    plan, start, stop = block.sweep.plan, jnp.int32(0), block.count
+    if not plan.skips:
+        return [((start, stop), plan.band)]
+    (low, high), offset, query = plan.band, plan.offset or 0, block.first.query
+    found, whole = [], start
+    if low is not None:
+        last = query + (GROUPS * ROWS - 1 + offset + low)
+        inside = lax.div(jnp.maximum(last, 0) + (plan.block_k - 1), plan.block_k)
+        whole = jnp.clip(inside - block.begin, 0, stop)
+        found.append(((start, whole), plan.band))
+    if high is None:
+        return [*found, ((whole, stop), Band())]
+    inside = lax.div(jnp.maximum(query + (1 + offset + high), 0), plan.block_k)
+    edge = jnp.clip(inside - block.begin, whole, stop)
+    return [*found, ((whole, edge), Band()), ((edge, stop), plan.band)]
 
 
 def _unit(block: QueryBlock) -> float:
@@ -254,7 +275,7 @@ def _unit(block: QueryBlock) -> float:
     plan = block.sweep.plan
     factor = plan.scale * LOG2E
     biased = "bias" in plan.key_floats or "bias" in block.sources
-    return 1.0 if biased or factor <= 0 else factor
+    return 1.0 if biased or factor <= 0 or plan.soft_cap is not None else factor
 
 
 def _add_values(total: Any, weights: Any, block: QueryBlock, slot: Any, registers: Any) -> Any:
@@ -320,9 +341,10 @@ def _write_maps(block: QueryBlock, rows: Mapping[str, Any], shift: Any, inverse:
             target = block.outputs[name].at[place.batch, place.head, queries, keys]
             plgpu.copy_smem_to_gmem(block.stages[name].at[block.group, slot], target)
 
-    def write(tile: Any, _: Any) -> None:
-        form, scores, _keys = _scores(block, rows, block.last + tile, tile, plan.causal, False)
-        _free_vectors(block, block.last + tile)
+    def write(step: Any, _: Any) -> None:
+        tile = block.begin + step
+        form, scores, _keys = _scores(block, rows, block.count + step, tile, plan.band, False)
+        _free_vectors(block, block.count + step)
         values = {}
         if plan.weights:
             # reference._softmax, reference._in_dtype.
@@ -332,12 +354,17 @@ def _write_maps(block: QueryBlock, rows: Mapping[str, Any], shift: Any, inverse:
             values["scores"] = scores * tiles.LN2
         store(tile, values)
 
-    lax.fori_loop(0, block.last, write, None)
-    if plan.causal:
+    lax.fori_loop(0, block.count, write, None)
+    if plan.skips:
         masked = zeros(plan.block_k)
         values = {"weights": _in_dtype(masked, plan.weights or "float32")}
         values["scores"] = masked - jnp.inf
-        lax.fori_loop(block.last, plan.key_blocks, lambda tile, _: store(tile, values), None)
+
+        def fill(tile: Any, _: Any) -> None:
+            store(tile, values)
+
+        lax.fori_loop(0, block.begin, fill, None)
+        lax.fori_loop(block.begin + block.count, plan.key_blocks, fill, None)
 
 
 def _in_dtype(weights: Any, dtype: str) -> Any:

@@ -214,7 +214,7 @@ def _registers(sweep: TileSchedule, arrays: Mapping[str, Array]) -> tuple[int, i
 
     The more addresses the memory warpgroup has to keep, the fewer registers it gives up.
     """
-    addresses = len(arrays) + 2 * sweep.plan.causal
+    addresses = len(arrays) + 2 * sweep.plan.skips
     if addresses <= 6:
         return 24, 240
     crowded = addresses > 11 and sweep.plan.depth < 128

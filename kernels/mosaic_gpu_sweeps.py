@@ -57,7 +57,8 @@ def columns_of(plan: KernelPlan, turned: bool, arrays: Mapping[str, Array], sums
     names = (*plan.row_floats, *plan.key_floats)
     load = sum(name.startswith("d ") for name in names)
     load += sum(arrays[name].dtype.itemsize / 2 for name in OF_PAIRS if name in arrays)
-    load += plan.dropout + ("segment" in plan.row_ints) + plan.causal / 2
+    load += plan.dropout + ("segment" in plan.row_ints)
+    load += sum(end is not None for end in plan.band) / 2 + (plan.soft_cap is not None)
     if turned:
         limits = {128: 0, 64: 2, 32: 8} if plan.depth * sums <= 128 else {64: 0, 32: 4}
     else:
@@ -95,22 +96,22 @@ def walk(sweep: TileSchedule) -> tuple[dict[str, int], Callable[[], Any]]:
     """The grid of a kernel with one block for each group of rows, and the tiles of a block."""
     plan, block = sweep.plan, sweep.groups * ROWS
     length = plan.padded_keys if sweep.turned else plan.padded_queries
-    steps = -(-(plan.queries if sweep.turned else plan.keys) // sweep.step)
     grid = {"head": plan.heads, "block": -(-length // block), "batch": plan.batch}
 
     def tiles_of():
         index = lax.axis_index("block")
-        if plan.causal and not sweep.turned:
+        if plan.skips and plan.band.low is None and not sweep.turned:
             # The last queries see the most keys: the longest blocks begin first.
             index = grid["block"] - 1 - index
         start = index * block
-        first, last = jnp.int32(0), jnp.int32(steps)
-        # reference._allowed: with causal, keys up to the block's last query, queries from its first
-        # key on.
-        if plan.causal and sweep.turned:
-            first = start // sweep.step
-        elif plan.causal:
-            last = jnp.minimum(last, lax.div(start + (block + sweep.step - 1), sweep.step))
+        # reference._allowed: keys in the band of the block's queries, or queries in that of keys.
+        if sweep.turned:
+            (begin, stop), length = plan.rows_of(start, start + (block - 1)), plan.queries
+        else:
+            (begin, stop), length = plan.keys_of(start, start + (block - 1)), plan.keys
+        first = lax.div(jnp.int32(begin), sweep.step)
+        stop = jnp.minimum(jnp.int32(stop), length)
+        last = lax.div(stop + (sweep.step - 1), sweep.step)
         batch, head = lax.axis_index("batch"), lax.axis_index("head")
 
         def place(step):

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from flaxattn.kernels.contract import Call
+from flaxattn.kernels.call import Call, PairBias
 from flaxattn.kernels.masks import restricted, sanitized
 from flaxattn.kernels.parts import some_heads
 
@@ -35,12 +35,19 @@ def weights_of_pairs(call: Call, lse: Float[Array, "B H Q"]) -> Float[Array, "B 
     if restricted(call):
         k, _, poison = sanitized(call.k, call.v)
     q, k = (_rows(array, at).astype(call.dtype) for array, at in ((call.q, query), (k, key)))
-    scores = jnp.swapaxes((q * k).sum(axis=-1), 1, 2) * call.factor
-    if call.bias is not None:
+    scores = jnp.swapaxes((q * jnp.repeat(k, call.group, axis=2)).sum(axis=-1), 1, 2) * call.factor
+    if call.soft_cap is not None:
+        scores = call.soft_cap * jnp.tanh(scores / call.soft_cap)
+    positions = jnp.broadcast_to(call.query_positions, call.q.shape[:2])
+    position = jnp.take_along_axis(positions, query, axis=1)
+    if callable(call.bias):
+        scores = scores + _bias_of_pairs(call.bias, position, key).astype(call.dtype)
+    elif call.bias is not None:
         scores = scores + _entries(call.bias, query, key).astype(call.dtype)
-    allowed = _allowed(call, query, key) & there[:, None]
+    allowed = _allowed(call, query, key, position) & there[:, None]
     if poison is not None:
-        scores = scores + _entries(poison, query, key).astype(call.dtype)
+        of_heads = jnp.repeat(poison, call.group, axis=1)
+        scores = scores + _entries(of_heads, query, key).astype(call.dtype)
     total = jnp.take_along_axis(lse, query[:, None], axis=2)
     allowed = allowed & (total != -jnp.inf)
     logs = jnp.where(allowed, scores - jnp.where(allowed, total, 0), -jnp.inf)
@@ -59,12 +66,23 @@ def _entries(array: Array, query: Array, key: Array) -> Array:
     return jax.vmap(lambda one, i, j: one[:, i, j])(array, query, key)
 
 
-def _allowed(call: Call, query: Array, key: Array) -> Bool[Array, "#B #H P"]:
+def _bias_of_pairs(bias: PairBias, position: Array, key: Array) -> Float[Array, "B #H P"]:
+    """The bias of single pairs, from a function of positions."""
+
+    def one(row: Array, column: Array) -> Array:
+        return bias(row[None, None], column[None, None])[:, 0, 0]
+
+    return jnp.swapaxes(jax.vmap(jax.vmap(one))(position, key), 1, 2)
+
+
+def _allowed(call: Call, query: Array, key: Array, position: Array) -> Bool[Array, "#B #H P"]:
     allowed = jnp.ones((1, 1, 1), bool)
     if call.mask is not None:
         allowed = allowed & _entries(call.mask, query, key)
-    if call.causal:
-        allowed = allowed & (key <= query)[:, None]
+    if call.band.high is not None:
+        allowed = allowed & (key <= position + call.band.high)[:, None]
+    if call.band.low is not None:
+        allowed = allowed & (key >= position + call.band.low)[:, None]
     if isinstance(call.segment_ids, tuple):
         of_queries, of_keys = (
             jnp.take_along_axis(ids, at, axis=1)

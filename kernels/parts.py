@@ -7,7 +7,7 @@ from dataclasses import replace
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from flaxattn.kernels.contract import Call
+from flaxattn.kernels.call import Call
 
 
 def some_heads(call: Call, heads: tuple[int, ...]) -> Call:
@@ -25,12 +25,25 @@ def some_heads(call: Call, heads: tuple[int, ...]) -> Call:
     def of_heads(array: Array | None) -> Array | None:
         return array if array is None or array.shape[1] == 1 else array[:, index]
 
-    q, k, v = (array[:, :, index] for array in (call.q, call.k, call.v))
+    q = call.q[:, :, index]
+    k, v = (array[:, :, index // call.group] for array in (call.k, call.v))
     dropout = call.dropout
     if dropout is not None:  # the same weights are dropped as in the whole call
         dropout = dropout._replace(heads=index if dropout.heads is None else dropout.heads[index])
-    mask, bias = of_heads(call.mask), of_heads(call.bias)
-    return call._replace(q=q, k=k, v=v, mask=mask, bias=bias, dropout=dropout)
+    bias = call.bias
+    if callable(bias):
+        pair_bias = bias
+
+        def of_some(rows: Array, columns: Array) -> Array:
+            found = pair_bias(rows, columns)
+            return found if found.shape[0] == 1 else found[index]
+
+        bias = of_some
+    else:
+        bias = of_heads(bias)
+    sinks = None if call.sinks is None else call.sinks[index]
+    mask = of_heads(call.mask)
+    return call._replace(q=q, k=k, v=v, mask=mask, bias=bias, dropout=dropout, sinks=sinks)
 
 
 def without_pairs(call: Call) -> Call:

@@ -9,7 +9,7 @@ key in two more, so that every kernel has the same inputs whatever was asked. No
 import math
 import numbers
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,8 +17,9 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from flaxattn.kernels import dropout
+from flaxattn.kernels.call import Band, Call, PairBias
 from flaxattn.kernels.checks import needed_labels
-from flaxattn.kernels.contract import Call, Dropout, Sieve
+from flaxattn.kernels.contract import Dropout, Sieve
 from flaxattn.kernels.masks import restricted, sanitized
 
 LOG2E = math.log2(math.e)
@@ -38,9 +39,15 @@ class KernelPlan:
         queries: Q.
         keys: K.
         depth: D.
+        value_depth: Dv.
+        key_heads: G.
         dtype: of q, k, v and the output.
         scale: factor on q·k.
-        causal: a query at i attends to keys at j <= i only.
+        soft_cap: limit of the scores before the bias, in nats; None for none.
+        band: offsets between the position of a key and the row of a query that are allowed.
+        offset: position of the first query; None where each example has its own, as the packed
+            row "position". Tiles are then not skipped.
+        sinks: whether a packed row "sink" holds a logit that takes part in the sum.
         block_q: query rows of a tile; packed rows are padded to a multiple of it.
         block_k: keys of a tile; packed keys are padded to a multiple of it.
         row_floats: names along the packed float32 rows.
@@ -61,9 +68,14 @@ class KernelPlan:
     queries: int
     keys: int
     depth: int
+    value_depth: int
+    key_heads: int
     dtype: str
     scale: float
-    causal: bool
+    soft_cap: float | None
+    band: Band
+    offset: int | None
+    sinks: bool
     block_q: int
     block_k: int
     row_floats: tuple[str, ...] = ()
@@ -81,6 +93,35 @@ class KernelPlan:
     def nat(self) -> float:
         """Value of one nat of a score inside kernels: log2(e), or 1 for float32 inputs."""
         return _nat(self.dtype)
+
+    @property
+    def group(self) -> int:
+        """Number of query heads that share a key head."""
+        return self.heads // self.key_heads
+
+    @property
+    def skips(self) -> bool:
+        """Return whether some tiles may be masked for every query, as known while tracing."""
+        return self.offset is not None and not self.band.whole
+
+    def keys_of(self, first: Any, last: Any) -> tuple[Any, Any]:
+        """First key that rows ``first`` to ``last`` may attend to, and the one after the last.
+
+        Numbers of the kernel or of Python; both ends are between 0 and the padded keys.
+        """
+        low, high = self.band if self.skips else (None, None)
+        offset, length = self.offset or 0, self.padded_keys
+        start = 0 if low is None else jnp.clip(first + (offset + low), 0, length)
+        stop = length if high is None else jnp.clip(last + (offset + high + 1), 0, length)
+        return start, stop
+
+    def rows_of(self, first: Any, last: Any) -> tuple[Any, Any]:
+        """First row that may attend to keys ``first`` to ``last``, and the one after the last."""
+        low, high = self.band if self.skips else (None, None)
+        offset, length = self.offset or 0, self.padded_queries
+        start = 0 if high is None else jnp.clip(first - (offset + high), 0, length)
+        stop = length if low is None else jnp.clip(last - (offset + low - 1), 0, length)
+        return start, stop
 
     @property
     def query_blocks(self) -> int:
@@ -119,11 +160,12 @@ class Operands(NamedTuple):
         bias: per pair, in natural units; masks that differ between queries are -inf in it.
         threshold: smallest `dropout.pair_bits` that stay.
         keep_scale: 1 / (1 - dropout rate), a factor on the output.
+        sinks: logit of each head, natural units.
     """
 
     q: Float[Array, "B Q H D"]
-    k: Float[Array, "B K H D"]
-    v: Float[Array, "B K H D"]
+    k: Float[Array, "B K G D"]
+    v: Float[Array, "B K G Dv"]
     row_floats: Float[Array, "B #H Rf Qp"] | None = None
     row_ints: Int[Array, "B #H Ri Qp"] | None = None
     key_floats: Float[Array, "#B #H Kf Kp"] | None = None
@@ -131,6 +173,7 @@ class Operands(NamedTuple):
     bias: Float[Array, "#B #H Q K"] | None = None
     threshold: Int[Array, "1"] | None = None
     keep_scale: Float[Array, "1"] | None = None
+    sinks: Float[Array, " H"] | None = None
 
 
 def pack(call: Call, block_q: int, block_k: int) -> tuple[KernelPlan, Operands]:
@@ -150,6 +193,8 @@ def pack(call: Call, block_q: int, block_k: int) -> tuple[KernelPlan, Operands]:
     if restricted(call):
         k, v, poison = sanitized(k, v)
     rows, keys = _label_vectors(call)
+    if call.static_offset is None:
+        rows["position"] = jnp.broadcast_to(call.query_positions, call.q.shape[:2])[:, None]
     key_bias = _key_bias(call, poison, block_k)
     if call.dropout is not None:
         batch, queries, heads, _ = call.q.shape
@@ -161,9 +206,14 @@ def pack(call: Call, block_q: int, block_k: int) -> tuple[KernelPlan, Operands]:
         queries=call.q.shape[1],
         keys=call.k.shape[1],
         depth=call.q.shape[3],
+        value_depth=call.v.shape[3],
+        key_heads=call.k.shape[2],
         dtype=call.q.dtype.name,
         scale=scale,
-        causal=call.causal,
+        soft_cap=None if call.soft_cap is None else float(call.soft_cap),
+        band=call.band,
+        offset=call.static_offset,
+        sinks=call.sinks is not None,
         block_q=block_q,
         block_k=block_k,
         row_ints=tuple(rows),
@@ -184,6 +234,7 @@ def pack(call: Call, block_q: int, block_k: int) -> tuple[KernelPlan, Operands]:
         key_floats=stack({} if key_bias is None else {"bias": key_bias}, plan.padded_keys, -np.inf),
         key_ints=stack(keys, plan.padded_keys),
         bias=_pair_bias(call),
+        sinks=None if call.sinks is None else call.sinks.astype(jnp.float32),
     )
     if call.dropout is None:
         return plan, operands
@@ -260,6 +311,12 @@ def _dropout_words(dropped: Dropout, shape: tuple[int, int, int]) -> dict[str, A
     return {"word0": first, "word1": second}
 
 
+def _array(bias: Array | PairBias | None) -> Array | None:
+    """The bias, which is an array in every call that a fused kernel takes."""
+    assert not callable(bias)
+    return bias
+
+
 def _per_query(array: Array | None) -> Array | None:
     """The array if it differs between queries."""
     return array if array is not None and array.shape[2] > 1 else None
@@ -273,8 +330,8 @@ def _per_key(array: Array | None) -> Array | None:
 def _key_bias(call: Call, poison: Array | None, block_k: int) -> Float[Array, "#B #H K"] | None:
     """Bias of each key for all queries, in the kernels' units; None when it is 0."""
     keys = call.k.shape[1]
-    bias, mask = _per_key(call.bias), _per_key(call.mask)
-    parts = [] if poison is None else [poison[:, :, 0]]
+    bias, mask = _per_key(_array(call.bias)), _per_key(call.mask)
+    parts = [] if poison is None else [jnp.repeat(poison[:, :, 0], call.group, axis=1)]
     if bias is not None:
         parts.append(bias.astype(jnp.float32))
     if mask is not None:
@@ -294,7 +351,7 @@ def _nat(dtype: str) -> float:
 
 def _pair_bias(call: Call) -> Float[Array, "#B #H Q K"] | None:
     """A bias and a mask that differ between queries, in one array of full length."""
-    bias, mask = _per_query(call.bias), _per_query(call.mask)
+    bias, mask = _per_query(_array(call.bias)), _per_query(call.mask)
     if mask is not None:
         bias = jnp.where(mask, jnp.zeros((), call.q.dtype) if bias is None else bias, -jnp.inf)
     if bias is None:
@@ -307,6 +364,11 @@ def _results(call: Call) -> tuple[str, ...]:
     capture = call.capture
     names = ["lse"]
     names += [name for name in ("entropy", "max", "argmax") if name in capture.names]
+    # With a sink, the largest weight follows from the largest score.
+    of_sink = call.sinks is not None and "max" in names
+    if of_sink:
+        names.remove("max")
+    names += ["max_score"] if of_sink or "max_score" in capture.names else []
     names += [name for name in ("distance", "sum_sq") if name in capture.names]
     for number, sieve in enumerate(capture.sieves):
         names += [f"sieve {number}"]

@@ -23,30 +23,41 @@ class RowBlock(NamedTuple):
 
     Attributes:
         scores: -inf where masked.
-        shift: largest score of the row (0 if fully masked), without gradient.
+        shift: largest score of the row or its sink (0 if fully masked), without gradient.
         exponentials: exp(scores - shift), 0 where masked.
-        total: their sum, 0 for a fully masked row.
+        total: their sum, with that of the sink; 0 for a fully masked row without one.
+        sink: exp(logit of the sink - shift), None without sinks.
     """
 
     scores: Float[Array, "B H Q K"]
     shift: Float[Array, "B H Q"]
     exponentials: Float[Array, "B H Q K"]
     total: Float[Array, "B H Q"]
+    sink: Float[Array, "B H Q"] | None = None
 
 
-def exponentiate(scores: Float[Array, "B H Q K"]) -> RowBlock:
+def exponentiate(
+    scores: Float[Array, "B H Q K"], sinks: Float[Array, " H"] | None = None
+) -> RowBlock:
     """Shifts by the row maximum and exponentiates; safe for fully masked rows.
 
     Args:
         scores: -inf where masked.
+        sinks: logit of the sink of each head.
 
     Returns:
         The block, ready for the statistics below.
     """
     largest = jax.lax.stop_gradient(scores).max(axis=-1)
-    shift = jnp.where(largest == -jnp.inf, 0, largest)
-    exponentials = jnp.exp(scores - shift[..., None])
-    return RowBlock(scores, shift, exponentials, exponentials.sum(axis=-1))
+    if sinks is None:
+        shift = jnp.where(largest == -jnp.inf, 0, largest)
+        exponentials = jnp.exp(scores - shift[..., None])
+        return RowBlock(scores, shift, exponentials, exponentials.sum(axis=-1))
+    sinks = sinks.astype(scores.dtype)[None, :, None]
+    shift = jnp.maximum(largest, jax.lax.stop_gradient(sinks))
+    shift = jnp.where(shift == -jnp.inf, 0, shift)
+    exponentials, sink = jnp.exp(scores - shift[..., None]), jnp.exp(sinks - shift)
+    return RowBlock(scores, shift, exponentials, exponentials.sum(axis=-1) + sink, sink)
 
 
 def inverse_total(rows: RowBlock) -> Float[Array, "B H Q"]:
@@ -65,7 +76,10 @@ def entropy(rows: RowBlock) -> Float[Array, "B H Q"]:
     """Log l - (sum_j (s_j - m) e_j) / l: the shifted form, which does not cancel."""
     shifted = jnp.where(rows.scores == -jnp.inf, 0, rows.scores - rows.shift[..., None])
     mean = (shifted * rows.exponentials).sum(axis=-1) * inverse_total(rows)
-    return jnp.log(jnp.where(rows.total != 0, rows.total, 1)) - mean
+    log_total = jnp.log(jnp.where(rows.total != 0, rows.total, 1))
+    if rows.sink is not None:  # weights of keys sum to less than 1
+        log_total = log_total * rows.exponentials.sum(axis=-1) * inverse_total(rows)
+    return log_total - mean
 
 
 def sum_sq(rows: RowBlock) -> Float[Array, "B H Q"]:
@@ -121,11 +135,19 @@ def sieve_statistic(
     return entropy(exponentiate(scores))
 
 
-def distance(rows: RowBlock, positions: Int[Array, "Q"]) -> Float[Array, "B H Q"]:
-    """(sum_j |i - j| e_j) / l, in tokens."""
-    gap = jnp.abs(positions[:, None] - jnp.arange(rows.scores.shape[-1], dtype=jnp.int32)[None])
-    gap = gap.astype(rows.scores.dtype)[None, None]
+def distance(
+    rows: RowBlock, queries: Int[Array, "#B Q"], keys: Int[Array, "#B K"]
+) -> Float[Array, "B H Q"]:
+    """(sum_j |i - j| e_j) / l, in tokens, from the positions of both sides."""
+    gap = jnp.abs(queries[:, None, :, None] - keys[:, None, None]).astype(rows.scores.dtype)
     return (rows.exponentials * gap).sum(axis=-1) * inverse_total(rows)
+
+
+def sink(rows: RowBlock) -> Float[Array, "B H Q"]:
+    """Weight of the sink, 0 without one."""
+    if rows.sink is None:
+        return jnp.zeros_like(rows.total)
+    return rows.sink * inverse_total(rows)
 
 
 def received(rows: RowBlock, counted: Bool[Array, "B Q"] | None) -> Float[Array, "B H K"]:
@@ -191,14 +213,15 @@ def topk(rows: RowBlock, k: int) -> tuple[Float[Array, "B H Q R"], Int[Array, "B
 
 
 def row_statistics(
-    rows: RowBlock, names: Sequence[str], positions: Int[Array, "Q"]
+    rows: RowBlock, names: Sequence[str], queries: Int[Array, "#B Q"], keys: Int[Array, "#B K"]
 ) -> dict[str, Float[Array, "B H Q"] | Int[Array, "B H Q"]]:
-    """The statistics that need no labels: lse, entropy, max, argmax, distance and sum_sq.
+    """The statistics of rows that need no labels.
 
     Args:
         rows: the block.
         names: those wanted; others are ignored.
-        positions: of the queries, for ``distance``.
+        queries: positions, for ``distance``.
+        keys: positions, for ``distance``.
 
     Returns:
         Statistics by name.
@@ -212,7 +235,11 @@ def row_statistics(
         weight, index = topk(rows, 1)
         stats |= {"max": weight[..., 0], "argmax": index[..., 0]}
     if "distance" in names:
-        stats["distance"] = distance(rows, positions)
+        stats["distance"] = distance(rows, queries, keys)
     if "sum_sq" in names:
         stats["sum_sq"] = sum_sq(rows)
+    if "max_score" in names:
+        stats["max_score"] = _largest(rows.scores)[0]
+    if "sink" in names:
+        stats["sink"] = sink(rows)
     return {name: stats[name] for name in names if name in stats}

@@ -10,8 +10,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from flaxattn.kernels.call import Call, PairBias
 from flaxattn.kernels.checks import checked
-from flaxattn.kernels.contract import NOTHING, Call, Capture, Dropout, Intermediates, Labels, Sieve
+from flaxattn.kernels.contract import NOTHING, Capture, Dropout, Intermediates, Labels, Sieve
 from flaxattn.kernels.dropout import keep_mask
 from flaxattn.kernels.masks import sanitized
 
@@ -20,18 +21,22 @@ EXACT = jax.lax.Precision.HIGHEST
 
 def attention(
     q: Float[Array, "B Q H D"],
-    k: Float[Array, "B K H D"],
-    v: Float[Array, "B K H D"],
+    k: Float[Array, "B K G D"],
+    v: Float[Array, "B K G Dv"],
     *,
     mask: Bool[Array, "B K"] | Bool[Array, "#B #H #Q #K"] | None = None,
-    bias: Float[Array, "#B #H #Q #K"] | None = None,
+    bias: Float[Array, "#B #H #Q #K"] | PairBias | None = None,
     segment_ids: Int[Array, "B S"] | tuple[Int[Array, "B Q"], Int[Array, "B K"]] | None = None,
     causal: bool = False,
+    window: int | tuple[int | None, int | None] | None = None,
+    soft_cap: float | None = None,
+    sinks: Float[Array, " H"] | None = None,
+    query_offset: int | Int[Array, ""] | Int[Array, " B"] = 0,
     scale: float | Float[Array, ""] | None = None,
     dropout: Dropout | None = None,
     labels: Labels | None = None,
     capture: Capture = NOTHING,
-) -> tuple[Float[Array, "B Q H D"], Intermediates]:
+) -> tuple[Float[Array, "B Q H Dv"], Intermediates]:
     """softmax(scale q·k + bias) v, in float32 (float64 for float64 inputs).
 
     Args:
@@ -42,6 +47,10 @@ def attention(
         bias: added to the scaled scores.
         segment_ids: attention stays within equal ids.
         causal: attention to keys not after the query only.
+        window: attention to keys so far before and after the query only.
+        soft_cap: limit of the absolute score before the bias.
+        sinks: a logit of each head beside those of the keys.
+        query_offset: position of the first query.
         scale: factor on q·k, 1/sqrt(D) when None.
         dropout: on the weights that make the output.
         labels: positions' labels for sieves and ``received``.
@@ -55,29 +64,37 @@ def attention(
         TypeError: as there.
     """
     given = Labels() if labels is None else labels
-    call = checked(Call(q, k, v, mask, bias, segment_ids, causal, scale, dropout, given, capture))
+    options = (mask, bias, segment_ids, causal, scale, dropout, given, capture)
+    call = checked(Call(q, k, v, *options, window, soft_cap, sinks, query_offset))
     scores, values = _scores(call)
-    weights = _softmax(scores)
+    weights, sink = _softmax(scores, _sink_logits(call))
     output = _output(call, weights, values)
     seen = slice(None) if capture.heads is None else list(capture.heads)
-    scores, weights = scores[:, seen], weights[:, seen]
+    scores, weights, sink = scores[:, seen], weights[:, seen], sink[:, seen]
     rows, columns = slice(*capture.query_window or (None,)), slice(*capture.key_window or (None,))
-    window = (..., rows, columns)
+    part = (..., rows, columns)
     return output.astype(call.q.dtype), Intermediates(
-        weights=_in_dtype(weights[window], capture.dtype) if capture.weights else None,
-        scores=scores[window] if capture.scores else None,
-        stats=_statistics(call, scores, weights),
+        weights=_in_dtype(weights[part], capture.dtype) if capture.weights else None,
+        scores=scores[part] if capture.scores else None,
+        stats=_statistics(call, scores, weights, sink),
         implementation="reference",
     )
 
 
-def _scores(call: Call) -> tuple[Float[Array, "B H Q K"], Float[Array, "B K H D"]]:
+def _scores(call: Call) -> tuple[Float[Array, "B H Q K"], Float[Array, "B K H Dv"]]:
     """Scaled, biased scores with -inf where masked; and the values without masked garbage."""
     dtype = call.dtype
     q, k, v = (array.astype(dtype) for array in (call.q, call.k, call.v))
+    k, v = (jnp.repeat(array, call.group, axis=2) for array in (k, v))
     k, v, poison = sanitized(k, v)
     scores = call.factor * jnp.einsum("bqhd,bkhd->bhqk", q, k, precision=EXACT)
-    if call.bias is not None:
+    if call.soft_cap is not None:
+        scores = call.soft_cap * jnp.tanh(scores / call.soft_cap)
+    if callable(call.bias):
+        keys = jnp.arange(k.shape[1], dtype=jnp.int32)[None]
+        of_each = [call.bias(rows[:, None], keys) for rows in _rows(call)]
+        scores = scores + jnp.stack(of_each).astype(dtype)
+    elif call.bias is not None:
         scores = scores + call.bias.astype(dtype)
     return jnp.where(_allowed(call), scores + poison.astype(dtype), -jnp.inf), v
 
@@ -91,19 +108,52 @@ def _allowed(call: Call) -> Bool[Array, "B H Q K"]:
     if call.segment_ids is not None:
         of_queries, of_keys = call.segment_ids
         allowed = jnp.logical_and(allowed, (of_queries[:, :, None] == of_keys[:, None, :])[:, None])
+    offset = _offsets(call)[:, None]
     if call.causal:
-        allowed = jnp.logical_and(allowed, jnp.tril(jnp.ones((queries, keys), bool))[None, None])
+        allowed = jnp.logical_and(allowed, offset <= 0)
+    if isinstance(call.window, tuple):
+        left, right = call.window
+        if left is not None:
+            allowed = jnp.logical_and(allowed, offset >= -left)
+        if right is not None:
+            allowed = jnp.logical_and(allowed, offset <= right)
     return allowed
 
 
-def _softmax(scores: Float[Array, "B H Q K"]) -> Float[Array, "B H Q K"]:
-    """exp(s) / sum exp(s), 0 for a fully masked row."""
+def _rows(call: Call) -> Int[Array, "B Q"]:
+    """Position of each query."""
+    rows = jnp.arange(call.q.shape[1], dtype=jnp.int32)[None]
+    offset = jnp.broadcast_to(jnp.asarray(call.query_offset, jnp.int32), call.q.shape[:1])
+    return offset[:, None] + rows
+
+
+def _offsets(call: Call) -> Int[Array, "B Q K"]:
+    """Position of each key minus that of each query."""
+    keys = jnp.arange(call.k.shape[1], dtype=jnp.int32)
+    return keys[None, None] - _rows(call)[:, :, None]
+
+
+def _sink_logits(call: Call) -> Float[Array, "B H Q 1"]:
+    """The logit of the sink of every row, -inf where there is none."""
+    batch, queries, heads, _ = call.q.shape
+    logits = jnp.full(heads, -jnp.inf) if call.sinks is None else call.sinks
+    return jnp.broadcast_to(
+        logits.astype(call.dtype)[None, :, None, None], (batch, heads, queries, 1)
+    )
+
+
+def _softmax(
+    scores: Float[Array, "B H Q K"], sink: Float[Array, "B H Q 1"]
+) -> tuple[Float[Array, "B H Q K"], Float[Array, "B H Q"]]:
+    """exp(s) / sum exp(s) of the keys and of the sink, 0 for a row where all is masked."""
+    scores = jnp.concatenate([scores, sink], axis=-1)
     attendable = scores != -jnp.inf
     shift = jnp.max(scores, axis=-1, keepdims=True)
     shift = jax.lax.stop_gradient(jnp.where(shift == -jnp.inf, 0, shift))
     exponentials = jnp.where(attendable, jnp.exp(jnp.where(attendable, scores, 0) - shift), 0)
     total = exponentials.sum(axis=-1, keepdims=True)
-    return exponentials / jnp.where(total == 0, 1, total)
+    weights = exponentials / jnp.where(total == 0, 1, total)
+    return weights[..., :-1], weights[..., -1]
 
 
 def _output(call: Call, weights: Array, v: Array) -> Float[Array, "B Q H D"]:
@@ -120,13 +170,15 @@ def _in_dtype(weights: Array, dtype: str) -> Array:
     return weights.astype(dtype)
 
 
-def _statistics(call: Call, scores: Array, weights: Array) -> dict[str, Array]:
+def _statistics(call: Call, scores: Array, weights: Array, sink: Array) -> dict[str, Array]:
     """Every statistic that was asked, straight from the dense weights."""
-    capture, queries, keys = call.capture, call.q.shape[1], call.k.shape[1]
+    capture, keys = call.capture, call.k.shape[1]
     some = (scores != -jnp.inf).any(axis=-1)
-    stats: dict[str, Array] = {}
+    stats: dict[str, Array] = {"sink": sink}
     if "lse" in capture.names:
-        stats["lse"] = jax.nn.logsumexp(scores, axis=-1, where=scores != -jnp.inf)
+        seen = slice(None) if capture.heads is None else list(capture.heads)
+        logits = jnp.concatenate([scores, _sink_logits(call)[:, seen]], axis=-1)
+        stats["lse"] = jax.nn.logsumexp(logits, axis=-1, where=logits != -jnp.inf)
     if "entropy" in capture.names:
         logs = jnp.log(jnp.where(weights > 0, weights, 1))
         stats["entropy"] = -(weights * logs).sum(axis=-1)
@@ -136,13 +188,15 @@ def _statistics(call: Call, scores: Array, weights: Array) -> dict[str, Array]:
     if "max" in capture.names:
         is_first = jnp.arange(keys, dtype=jnp.int32)[None, None, None] == first[..., None]
         stats["max"] = jnp.where(is_first, weights, 0).sum(axis=-1)
+    if "max_score" in capture.names:
+        is_first = jnp.arange(keys, dtype=jnp.int32)[None, None, None] == first[..., None]
+        largest = jnp.where(is_first, scores, 0).sum(axis=-1)
+        stats["max_score"] = jnp.where(some, largest, -jnp.inf)
     if capture.topk:
         stats["topk_weights"], stats["topk_indices"] = _topk(scores, weights, capture.topk)
     if "distance" in capture.names:
-        gap = jnp.abs(
-            jnp.arange(queries, dtype=jnp.int32)[:, None] - jnp.arange(keys, dtype=jnp.int32)[None]
-        )
-        stats["distance"] = (weights * gap[None, None].astype(weights.dtype)).sum(axis=-1)
+        gap = jnp.abs(_offsets(call))[:, None]
+        stats["distance"] = (weights * gap.astype(weights.dtype)).sum(axis=-1)
     if "sum_sq" in capture.names:
         stats["sum_sq"] = (weights**2).sum(axis=-1)
     if "received" in capture.names:
@@ -152,7 +206,7 @@ def _statistics(call: Call, scores: Array, weights: Array) -> dict[str, Array]:
     if "pairs" in capture.names:
         stats["pairs"] = _pairs(weights, jnp.asarray(call.labels.pairs))
     for sieve in capture.sieves:
-        inside = _inside(sieve, call.labels, queries, keys)[:, None]
+        inside = _inside(sieve, call.labels, _offsets(call))[:, None]
         if sieve.statistic == "argmax":
             among = jnp.where(inside, scores, -jnp.inf)
             known = (among != -jnp.inf).any(axis=-1)
@@ -187,18 +241,15 @@ def _topk(scores: Array, weights: Array, k: int) -> tuple[Array, Array]:
     return jnp.pad(chosen, missing), indices
 
 
-def _inside(sieve: Sieve, labels: Labels, queries: int, keys: int) -> Bool[Array, "#B Q K"]:
+def _inside(sieve: Sieve, labels: Labels, offset: Int[Array, "B Q K"]) -> Bool[Array, "B Q K"]:
     """Mask of the keys in a sieve, for every query: the conditions, one after the other."""
-    inside = jnp.ones((1, queries, keys), bool)
+    inside = jnp.ones(offset.shape, bool)
     if sieve.key_class is not None:
         of_class = (jnp.asarray(labels.key_class)[:, None, :] >> sieve.key_class) & 1 == 1
         inside = jnp.logical_and(inside, of_class)
     if sieve.offsets is not None:
-        offset = (
-            jnp.arange(keys, dtype=jnp.int32)[None] - jnp.arange(queries, dtype=jnp.int32)[:, None]
-        )
         low, high = sieve.offsets
-        inside = jnp.logical_and(inside, ((low <= offset) & (offset <= high))[None])
+        inside = jnp.logical_and(inside, (low <= offset) & (offset <= high))
     if sieve.same_segment is not None:
         equal = _equal(labels.query_segment, labels.key_segment)
         inside = jnp.logical_and(inside, equal == sieve.same_segment)

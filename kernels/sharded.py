@@ -15,11 +15,11 @@ import jax
 from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
-from flaxattn.kernels.contract import Call
+from flaxattn.kernels.call import Call
 
 BATCH, HEADS = "data", "model"
 # Where the heads are in the arrays of a call; in its other arrays they are not.
-_HEADS_AXIS = {"q": 2, "k": 2, "v": 2, "mask": 1, "bias": 1}
+_HEADS_AXIS = {"q": 2, "k": 2, "v": 2, "mask": 1, "bias": 1, "sinks": 0}
 
 
 def over_mesh(attend: Callable[[Call], Any], call: Call) -> Any:
@@ -67,7 +67,8 @@ def _axes(call: Call) -> frozenset[str]:
     sizes = {BATCH: call.q.shape[0]}
     numbered = call.capture.heads is not None or (call.dropout and call.dropout.heads is not None)
     if not numbered:
-        sizes[HEADS] = call.q.shape[2]
+        # One key head serves all query heads; several are cut as these are.
+        sizes[HEADS] = call.q.shape[2] if call.k.shape[2] == 1 else call.k.shape[2]
     return frozenset(
         name
         for name, size in sizes.items()
@@ -81,7 +82,7 @@ def _spec(field: str, array: Any, cut: frozenset[str]) -> P:
     if field == "dropout" or not array.shape:
         return P()
     axes: list[str | None] = [None] * len(array.shape)
-    for axis, name in ((0, BATCH), (_HEADS_AXIS.get(field), HEADS)):
+    for axis, name in ((None if field == "sinks" else 0, BATCH), (_HEADS_AXIS.get(field), HEADS)):
         if axis is not None and name in cut and array.shape[axis] > 1:
             axes[axis] = name
     return P(*axes)

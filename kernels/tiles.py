@@ -80,30 +80,77 @@ def scores(
         A tile.
     """
     factor = plan.scale * plan.nat
-    tile = product if factor == 1.0 else product * factor
+    if plan.soft_cap is not None:
+        tile = jnp.tanh(product * (plan.scale / plan.soft_cap)) * (plan.soft_cap * plan.nat)
+    else:
+        tile = product if factor == 1.0 else product * factor
     if "bias" in keys:
         tile = tile + form.keys(keys["bias"])
     if bias is not None:
         tile = tile + bias.astype(jnp.float32) * plan.nat
-    if plan.causal:
-        tile = jnp.where(form.key_positions() <= form.row_positions(), tile, -jnp.inf)
+    low, high = plan.band
+    if high is not None:
+        last = _query_positions(plan, form, rows, high)
+        tile = jnp.where(form.key_positions() <= last, tile, -jnp.inf)
+    if low is not None:
+        first = _query_positions(plan, form, rows, low)
+        tile = jnp.where(form.key_positions() >= first, tile, -jnp.inf)
     if "segment" in rows:
         same = form.rows(rows["segment"]) == form.keys(keys["segment"])
         tile = jnp.where(same, tile, -jnp.inf)
     return tile
 
 
-def start(plan: KernelPlan, form: TileLayout) -> dict[str, Vector]:
+def product_gradient(plan: KernelPlan, product: Tile, gradient: Tile) -> Tile:
+    """The gradient with respect to the scaled product, from that of the scores of a tile.
+
+    Args:
+        plan: of the call.
+        product: q·k in float32.
+        gradient: with respect to the scores.
+
+    Returns:
+        The same tile where no soft cap is between them.
+    """
+    if plan.soft_cap is None:
+        return gradient
+    share = jnp.tanh(product * (plan.scale / plan.soft_cap))
+    return gradient * (1.0 - share * share)
+
+
+def _query_positions(
+    plan: KernelPlan, form: TileLayout, rows: Mapping[str, Vector], more: int = 0
+) -> Tile:
+    """Position of the query of each entry, plus ``more``."""
+    if plan.offset is None:
+        return form.rows(rows["position"]) + more
+    shift = plan.offset + more
+    return form.row_positions() + shift if shift else form.row_positions()
+
+
+def _gap(plan: KernelPlan, form: TileLayout, rows: Mapping[str, Vector]) -> Tile:
+    """Distance between the key and the query of each entry, float32."""
+    gap = jnp.abs(form.key_positions() - _query_positions(plan, form, rows))
+    return gap.astype(jnp.float32)
+
+
+def start(plan: KernelPlan, form: TileLayout, rows: Mapping[str, Vector]) -> dict[str, Vector]:
     """The state of rows that have seen no key: largest score, sums, best keys.
 
     Args:
         plan: of the call.
         form: of the tiles.
+        rows: packed vectors of the queries; a "sink" is seen before all keys.
 
     Returns:
         Vectors of rows by name; "shift" and "total" always, others as asked.
     """
-    state = {"shift": form.full_row(-jnp.inf), "total": form.full_row(0.0)}
+    if plan.sinks:
+        state = {"shift": rows["sink"] * plan.nat, "total": form.full_row(1.0)}
+    else:
+        state = {"shift": form.full_row(-jnp.inf), "total": form.full_row(0.0)}
+    if plan.sinks and not {"max_score", "argmax"}.isdisjoint(plan.results):
+        state["max_score"] = form.full_row(-jnp.inf)  # the shift may be that of the sink
     for name in ("entropy", "distance", "sum_sq"):
         if name in plan.results:
             state[name] = form.full_row(0.0)
@@ -159,16 +206,19 @@ def advance(
         terms = jnp.maximum(shifted, NEVER) * exponentials
         new["entropy"] = (state["entropy"] + moved) * rescale + form.row_sum(terms)
     if "distance" in state:
-        gap = jnp.abs(form.key_positions() - form.row_positions()).astype(jnp.float32)
+        gap = _gap(plan, form, rows)
         new["distance"] = state["distance"] * rescale + form.row_sum(exponentials * gap)
     if "sum_sq" in state:
         squares = form.row_sum(exponentials * exponentials)
         new["sum_sq"] = state["sum_sq"] * (rescale * rescale) + squares
+    best = state["max_score"] if "max_score" in state else state["shift"]
+    if "max_score" in state:
+        new["max_score"] = jnp.maximum(best, largest * unit)
     if "argmax" in state:
         first = _first_key(form, tile, largest)
-        new["argmax"] = jnp.where(largest * unit > state["shift"], first, state["argmax"])
+        new["argmax"] = jnp.where(largest * unit > best, first, state["argmax"])
     for number, sieve in enumerate(plan.sieves):
-        name, members = f"sieve {number}", inside(sieve, form, rows, keys)
+        name, members = f"sieve {number}", inside(plan, sieve, form, rows, keys)
         if sieve.statistic == "argmax":
             among = jnp.where(members, tile, -jnp.inf)
             value = form.row_max(among)
@@ -254,6 +304,8 @@ def finish(
         found["entropy"] = log_total - state["entropy"] * inverse / plan.nat
     if "max" in plan.results:
         found["max"] = inverse
+    if "max_score" in plan.results:
+        found["max_score"] = (state.get("max_score", state["shift"])) / plan.nat
     if "sum_sq" in state:
         found["sum_sq"] = state["sum_sq"] * (inverse * inverse)
     if "argmax" in state:
@@ -280,11 +332,16 @@ def finish(
 
 
 def inside(
-    sieve: Sieve, form: TileLayout, rows: Mapping[str, Vector], keys: Mapping[str, Vector]
+    plan: KernelPlan,
+    sieve: Sieve,
+    form: TileLayout,
+    rows: Mapping[str, Vector],
+    keys: Mapping[str, Vector],
 ) -> Tile:
     """Mask of the entries of a tile that are in a sieve: `reference._inside`.
 
     Args:
+        plan: of the call.
         sieve: the set of keys.
         form: of the tile.
         rows: packed vectors of the tile's queries.
@@ -300,7 +357,7 @@ def inside(
         conditions.append(form.keys(keys["class"] & bit) != 0)
     if sieve.offsets is not None:
         low, high = sieve.offsets
-        offset = form.key_positions() - form.row_positions()
+        offset = form.key_positions() - _query_positions(plan, form, rows)
         conditions += [offset >= low, offset <= high]
     for wanted, name in ((sieve.same_segment, "segment"), (sieve.same_token, "token")):
         if wanted is not None:
@@ -383,6 +440,9 @@ def score_gradient(
     """
     total = weights_bar + weights_gradient(plan, form, tile, weights, rows, keys)
     result = weights * (total - form.rows(rows["delta"]))
+    if "d max_score" in rows:
+        chosen = form.key_positions().astype(jnp.float32) == form.rows(rows["argmax"])
+        result = result + jnp.where(chosen, form.rows(rows["d max_score"]), 0.0)
     if scores_bar is not None:
         result = result + jnp.where(tile == -jnp.inf, 0.0, scores_bar)
     return result
@@ -417,8 +477,7 @@ def weights_gradient(
     if "d sum_sq" in rows:
         total = total + form.rows(rows["d sum_sq"] * 2.0) * weights
     if "d distance" in rows:
-        gap = jnp.abs(form.key_positions() - form.row_positions()).astype(jnp.float32)
-        total = total + form.rows(rows["d distance"]) * gap
+        total = total + form.rows(rows["d distance"]) * _gap(plan, form, rows)
     ranks = [("d max", "argmax")]
     ranks += [(f"d topk weight {rank}", f"topk index {rank}") for rank in range(plan.topk)]
     for name, index in ranks:
@@ -432,7 +491,7 @@ def weights_gradient(
                 # -(log p + offset) / mass, where p = weight and offset = entropy - log mass.
                 logs = jnp.maximum(_log_weights(form, tile, rows), NEVER) * (1 / plan.nat)
                 of_sieve = -of_sieve * (logs + form.rows(rows[f"offset {number}"]))
-            total = total + jnp.where(inside(sieve, form, rows, keys), of_sieve, 0.0)
+            total = total + jnp.where(inside(plan, sieve, form, rows, keys), of_sieve, 0.0)
     if "d received" in keys:
         total = total + form.rows(rows["counted"]) * form.keys(keys["d received"])
     return total

@@ -15,7 +15,8 @@ from jax.experimental import pallas as pl
 from jaxtyping import Array, Float
 
 from flaxattn.kernels import fused, tiles, tpu_backward
-from flaxattn.kernels.contract import Call, Intermediates
+from flaxattn.kernels.call import Call
+from flaxattn.kernels.contract import Intermediates
 from flaxattn.kernels.plan import KernelPlan, Operands
 from flaxattn.kernels.tpu_form import TpuTileLayout, dot
 from flaxattn.kernels.tpu_sweep import (
@@ -45,7 +46,7 @@ def refusal(call: Call) -> str | None:
         return f"the TPU kernels take {' and '.join(DTYPES)}, not {call.q.dtype.name}"
     if call.q.shape[3] > MAX_DEPTH:
         return f"the TPU kernels take heads of depth {MAX_DEPTH} at most, not {call.q.shape[3]}"
-    return None
+    return fused.refusal(call)
 
 
 def blocks(call: Call) -> tuple[int, int]:
@@ -128,7 +129,9 @@ def forward(plan: KernelPlan, operands: Operands, interpret: Any = False) -> fus
     sweep = GridSchedule(plan, QUERIES, passes=2 if maps else 1)
     leading, square = (plan.batch, plan.heads), (plan.queries, plan.keys)
     results = {
-        "output": KernelResult("query matrix", (*leading, plan.queries, plan.depth), plan.dtype),
+        "output": KernelResult(
+            "query matrix", (*leading, plan.queries, plan.value_depth), plan.dtype
+        ),
         "rows": KernelResult(
             "query vectors", (*leading, len(plan.results), plan.padded_queries), jnp.float32
         ),
@@ -139,7 +142,7 @@ def forward(plan: KernelPlan, operands: Operands, interpret: Any = False) -> fus
     if plan.scores:
         results["scores"] = KernelResult("tile", (*leading, *square), jnp.float32)
     scratch = {
-        "sum": (plan.block_q, plan.depth),
+        "sum": (plan.block_q, plan.value_depth),
         "state": (plan.block_q, len(_state_names(plan))),
         "columns": (plan.block_q, -(-len(plan.results) // LANES) * LANES),
     }
@@ -154,7 +157,9 @@ def forward(plan: KernelPlan, operands: Operands, interpret: Any = False) -> fus
 @functools.cache
 def _state_names(plan: KernelPlan) -> tuple[str, ...]:
     """Names along the columns of the state in VMEM."""
-    return tuple(jax.eval_shape(lambda: tiles.start(plan, TpuTileLayout(plan, 0, 0, turned=False))))
+    form = TpuTileLayout(plan, 0, 0, turned=False)
+    rows = {name: form.full_row(0.0) for name in plan.row_floats}
+    return tuple(jax.eval_shape(lambda: tiles.start(plan, form, rows)))
 
 
 def _forward(step: GridStep) -> None:
@@ -167,9 +172,9 @@ def _forward(step: GridStep) -> None:
     pl.when(number == last)(functools.partial(_end_rows, step))
     if sweep.passes == 2:
         pl.when((number > last) & needed)(functools.partial(_write_maps, step))
-        if sweep.plan.causal:
-            above = jnp.logical_not(needed)
-            pl.when((number > last) & above)(functools.partial(_write_nothing, step))
+        if sweep.plan.skips:
+            masked = jnp.logical_not(needed)
+            pl.when((number > last) & masked)(functools.partial(_write_nothing, step))
 
 
 def _begin_rows(step: GridStep) -> None:
@@ -177,7 +182,7 @@ def _begin_rows(step: GridStep) -> None:
     step.turn_vectors()
     step.held["sum"][...] = jnp.zeros_like(step.held["sum"])
     plan = step.sweep.plan
-    state = tiles.start(plan, step.form)
+    state = tiles.start(plan, step.form, step.vectors()[0])
     for n, name in enumerate(_state_names(plan)):
         step.held["state"][:, n : n + 1] = state[name]
 
@@ -237,7 +242,7 @@ def _write_maps(step: GridStep) -> None:
 
 
 def _write_nothing(step: GridStep) -> None:
-    """Write the values of a tile above the diagonal."""
+    """Write the values of a tile of which every pair is masked."""
     for name, value in (("weights", 0), ("scores", -jnp.inf)):
         if name in step.found:
             ref = step.found[name]
@@ -290,7 +295,7 @@ def received(
 
 def _received(step: GridStep) -> None:
     """One step of the column pass."""
-    held, number = step.held["sum"], step.ids[3]
+    held, number = step.held["sum"], step.of_head
 
     @pl.when(number == 0)
     def _begin():
@@ -304,6 +309,6 @@ def _received(step: GridStep) -> None:
         weights = tiles.rebuilt_weights(form, step.scores(rows, keys), rows)
         held[:, :1] += form.key_sum(weights * form.rows(rows["counted"]))
 
-    @pl.when(number == step.sweep.inner_blocks - 1)
+    @pl.when(number == step.sweep.plan.query_blocks - 1)
     def _end():
         step.found["sums"][...] = held[...].T[:1]

@@ -81,11 +81,12 @@ def _row_dots(step: GridStep) -> None:
         step.found["sums"][...] = held[...].T[:1]
 
 
-def _gradient(step: GridStep) -> tuple[Array, Array]:
-    """Weights of a tile after dropout, and the gradient of its scores."""
+def _gradient(step: GridStep) -> tuple[Array, Array, Array]:
+    """Weights of a tile after dropout, and the gradients of its scores and of its products."""
     plan, form, (rows, keys) = step.sweep.plan, step.form, step.vectors()
     # reference._scores, reference._softmax
-    tile = step.scores(rows, keys)
+    product = step.product("q", "k")
+    tile = tiles.scores(plan, form, product, rows, keys, step.tile("bias"))
     weights = tiles.rebuilt_weights(form, tile, rows)
     # reference._output, backwards
     bar, dropped = step.product("d_output", "v"), weights
@@ -96,7 +97,8 @@ def _gradient(step: GridStep) -> tuple[Array, Array]:
     bar = bar if of_map is None else bar + of_map
     # reference._statistics and reference._softmax, backwards
     of_scores = step.tile("d_scores")
-    return dropped, tiles.score_gradient(plan, form, tile, weights, bar, rows, keys, of_scores)
+    d_scores = tiles.score_gradient(plan, form, tile, weights, bar, rows, keys, of_scores)
+    return dropped, d_scores, tiles.product_gradient(plan, product, d_scores)
 
 
 def grad_queries(
@@ -137,8 +139,8 @@ def _grad_queries(step: GridStep) -> None:
     @pl.when(step.sweep.needed(step.place))
     def _add():
         keys = step.given["k"][...]
-        _, d_scores = _gradient(step)
-        held[...] += dot(d_scores.astype(keys.dtype), keys, 1, 0)
+        _, _, d_products = _gradient(step)
+        held[...] += dot(d_products.astype(keys.dtype), keys, 1, 0)
 
     @pl.when(number == step.sweep.inner_blocks - 1)
     def _end():
@@ -151,7 +153,7 @@ def grad_keys(
     cotangents: Cotangents,
     of_bias: bool,
     interpret: Any = False,
-) -> tuple[Float[Array, "B K H D"], Float[Array, "B K H D"], Float[Array, "B H Kp"] | None]:
+) -> tuple[Float[Array, "B K G D"], Float[Array, "B K G Dv"], Float[Array, "B H Kp"] | None]:
     """The gradients of k and v, summed over the queries.
 
     Args:
@@ -164,12 +166,15 @@ def grad_keys(
     Returns:
         Both in q's dtype, and the sums, None without ``of_bias``.
     """
-    leading, depth = (plan.batch, plan.heads), plan.depth
-    of_matrix = KernelResult("key matrix", (*leading, plan.keys, depth), plan.dtype)
-    results = {"dk": of_matrix, "dv": of_matrix}
-    scratch = {"dk": (plan.block_k, depth), "dv": (plan.block_k, depth)}
+    depths = {"dk": plan.depth, "dv": plan.value_depth}
+    results = {
+        name: KernelResult("key matrix", (plan.batch, plan.key_heads, plan.keys, depth), plan.dtype)
+        for name, depth in depths.items()
+    }
+    scratch = {name: (plan.block_k, depth) for name, depth in depths.items()}
     if of_bias:
-        results["sums"] = KernelResult("key vectors", (*leading, 1, plan.padded_keys), jnp.float32)
+        sums = (plan.batch, plan.heads, 1, plan.padded_keys)
+        results["sums"] = KernelResult("key vectors", sums, jnp.float32)
         scratch["sum"] = (plan.block_k, LANES)
     given = inputs_of(plan, operands, cotangents)
     sweep = GridSchedule(plan, KEYS)
@@ -184,15 +189,20 @@ def _grad_keys(step: GridStep) -> None:
 
     @pl.when(number == 0)
     def _begin():
-        step.turn_vectors()
-        for name in held.keys() & {"dk", "dv", "sum"}:
+        for name in ("dk", "dv"):
             held[name][...] = jnp.zeros_like(held[name])
+
+    @pl.when(step.of_head == 0)
+    def _begin_head():
+        step.turn_vectors()
+        if "sum" in held:
+            held["sum"][...] = jnp.zeros_like(held["sum"])
 
     @pl.when(step.sweep.needed(step.place))
     def _add():
         queries, d_output = step.given["q"][...], step.given["d_output"][...]
-        weights, d_scores = _gradient(step)
-        held["dk"][...] += dot(d_scores.astype(queries.dtype), queries, 1, 0)
+        weights, d_scores, d_products = _gradient(step)
+        held["dk"][...] += dot(d_products.astype(queries.dtype), queries, 1, 0)
         held["dv"][...] += dot(weights.astype(d_output.dtype), d_output, 1, 0)
         if "sum" in held:
             held["sum"][:, :1] += step.form.key_sum(d_scores)
@@ -201,6 +211,9 @@ def _grad_keys(step: GridStep) -> None:
     def _end():
         step.found["dk"][...] = (held["dk"][...] * plan.scale).astype(plan.dtype)
         step.found["dv"][...] = held["dv"][...].astype(plan.dtype)
+
+    @pl.when(step.of_head == plan.query_blocks - 1)
+    def _end_head():
         if "sum" in held:
             step.found["sums"][...] = held["sum"][...].T[:1]
 

@@ -93,8 +93,9 @@ class GridSchedule:
 
     @property
     def inner_blocks(self) -> int:
-        """Number of tiles in one pass."""
-        return self.plan.query_blocks if self.turned else self.plan.key_blocks
+        """Number of tiles in one pass; past keys go the queries of every head of their group."""
+        plan = self.plan
+        return plan.group * plan.query_blocks if self.turned else plan.key_blocks
 
     @property
     def grid(self) -> tuple[int, ...]:
@@ -105,7 +106,8 @@ class GridSchedule:
             repeats = (plan.batch // batch, plan.heads // heads)
             return (batch, heads, plan.query_blocks, plan.key_blocks, *repeats)
         outer = plan.key_blocks if self.turned else plan.query_blocks
-        return (plan.batch, plan.heads, outer, self.passes * self.inner_blocks)
+        heads = plan.key_heads if self.turned else plan.heads
+        return (plan.batch, heads, outer, self.passes * self.inner_blocks)
 
     @property
     def semantics(self) -> tuple[Any, ...]:
@@ -121,25 +123,40 @@ class GridSchedule:
         step = ids[3]
         if self.passes == 2:
             step = jnp.where(step < self.inner_blocks, step, step - self.inner_blocks)
-        query, key = (step, ids[2]) if self.turned else (ids[2], step)
-        return TileIndex(ids[0], ids[1], query, key)
+        if not self.turned:
+            return TileIndex(ids[0], ids[1], ids[2], step)
+        plan, head = self.plan, ids[1]
+        if plan.group > 1:
+            head = head * plan.group + step // plan.query_blocks
+            step = step % plan.query_blocks
+        return TileIndex(ids[0], head, step, ids[2])
 
     def needed(self, place: TileIndex) -> Any:
-        """False for a tile that lies above the diagonal of a causal call."""
+        """False for a tile of which every pair lies outside of the band."""
         plan = self.plan
-        last_query = (place.query + 1) * plan.block_q - 1
-        return place.key * plan.block_k <= last_query if plan.causal else True
+        if not plan.skips:
+            return True
+        first, stop = plan.keys_of(place.query * plan.block_q, (place.query + 1) * plan.block_q - 1)
+        return (place.key * plan.block_k < stop) & ((place.key + 1) * plan.block_k > first)
 
     def fetched(self, *ids: Any) -> TileIndex:
         """The tile whose inputs a step asks for: the nearest one needed, so nothing else moves."""
         plan, place = self.plan, self.place(*ids)
-        if not plan.causal or self.outer == PAIRS:
+        if not plan.skips or self.outer == PAIRS:
             return place
+
+        def nearest(block: Any, ends: tuple[Any, Any], size: int, count: int) -> Any:
+            first, last = ends[0] // size, (ends[1] + (size - 1)) // size - 1
+            return jnp.clip(jnp.clip(block, first, last), 0, count - 1)
+
         if self.turned:
-            first = jnp.minimum(place.key * plan.block_k // plan.block_q, plan.query_blocks - 1)
-            return place._replace(query=jnp.maximum(place.query, first))
-        last = ((place.query + 1) * plan.block_q - 1) // plan.block_k
-        return place._replace(key=jnp.minimum(place.key, last))
+            own = place.key * plan.block_k
+            rows = plan.rows_of(own, own + (plan.block_k - 1))
+            query = nearest(place.query, rows, plan.block_q, plan.query_blocks)
+            return place._replace(query=query)
+        own = place.query * plan.block_q
+        keys = plan.keys_of(own, own + (plan.block_q - 1))
+        return place._replace(key=nearest(place.key, keys, plan.block_k, plan.key_blocks))
 
     def written(self, *ids: Any) -> TileIndex:
         """The tile a step writes to; with two passes the first one waits at its start."""
@@ -175,6 +192,8 @@ class GridSchedule:
                 "tile": (at.query, at.key),
             }
             batch, head = (0 if n == 1 else x for n, x in zip(shape[:2], at[:2], strict=True))
+            if 1 < shape[1] < self.plan.heads:
+                head = at.head // self.plan.group
             return batch, head, *ends[kind]
 
         block = {
@@ -260,6 +279,12 @@ class GridStep(NamedTuple):
     ids: list[Any]
 
     @property
+    def of_head(self) -> Any:
+        """Number of the tile among those of one query head, in a sweep whose keys stay."""
+        plan = self.sweep.plan
+        return self.ids[3] % plan.query_blocks if plan.group > 1 else self.ids[3]
+
+    @property
     def form(self) -> TpuTileLayout:
         """Layout of the tile."""
         return TpuTileLayout(self.sweep.plan, self.place.query, self.place.key, self.sweep.turned)
@@ -326,9 +351,9 @@ def inputs_of(
     queries, keys = plan.padded_queries, plan.padded_keys
     found = {}
     for name, array in arrays.items():
-        kind = _SHAPES[name]
         if array is None:
             continue
+        kind = _SHAPES[name]
         if kind.endswith("matrix"):
             length = queries if kind.startswith("query") else keys
             array = _padded(jnp.swapaxes(array, 1, 2), (length, array.shape[3]))

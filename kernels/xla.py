@@ -7,17 +7,26 @@ scores exist at a time; the backward pass computes them again. Nothing here is d
 fused kernels have files of their own.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, Shaped, UInt32
+from jaxtyping import Array, Bool, Float, Shaped, UInt32
 
 from flaxattn.kernels import reductions
-from flaxattn.kernels.contract import Call, Capture, Intermediates, Labels
+from flaxattn.kernels.call import Call, PairBias
+from flaxattn.kernels.contract import Capture, Intermediates, Labels
 from flaxattn.kernels.dropout import keep_block, row_words
-from flaxattn.kernels.masks import allowed_pairs, restricted, sanitized, sieve_block
+from flaxattn.kernels.masks import (
+    Positions,
+    allowed_pairs,
+    restricted,
+    sanitized,
+    sides,
+    sieve_block,
+)
 from flaxattn.kernels.parts import some_heads
 
 BLOCK_ROWS = 64
@@ -38,32 +47,42 @@ class Queries(NamedTuple):
     """The query side of a call: all of it, or one block of rows."""
 
     q: Float[Array, "B H Q D"]
-    positions: Int[Array, "Q"]
+    place: Positions
     mask: Bool[Array, "#B #H Q #K"] | None
     bias: Float[Array, "#B #H Q #K"] | None
-    segment: Int[Array, "B Q"] | None
-    label_segment: Int[Array, "B Q"] | None
-    label_token: Int[Array, "B Q"] | None
-    labels: Int[Array, "B A Q"] | None
     counted: Bool[Array, "B Q"] | None
     words: UInt32[Array, "2 B H Q"] | None
 
 
 class Keys(NamedTuple):
-    """The key side, the same for every block."""
+    """The key side: all of it, or the keys that a block of rows may attend to."""
 
-    k: Float[Array, "B H K D"]
-    v: Float[Array, "B H K D"]
+    k: Float[Array, "B G K D"]
+    v: Float[Array, "B G K Dv"]
     poison: Float[Array, "B H 1 K"] | None
+    place: Positions
     mask: Bool[Array, "#B #H 1 #K"] | None
     bias: Float[Array, "#B #H 1 #K"] | None
 
 
-# Where the query dimension is in each field of `Queries`.
-_AXES = (2, 0, 2, 2, 1, 1, 1, 2, 1, 3)
+# Where the positions are in each field.
+_OF_PLACE = (1, 1, 1, 1, 1, 2)
+_QUERY_AXES = (2, _OF_PLACE, 2, 2, 1, 3)
+_KEY_AXES = (2, 2, 3, _OF_PLACE, 3, 3)
 
 
-def attend(call: Call) -> tuple[Float[Array, "B Q H D"], Intermediates]:
+def _along(change: Callable[[Array, int], Array], side: Any, axes: tuple[Any, ...]) -> Any:
+    """Change every array of a side along its positions."""
+
+    def one(part: Any, axis: Any) -> Any:
+        if isinstance(axis, tuple):
+            return _along(change, part, axis)
+        return None if part is None else change(part, axis)
+
+    return type(side)(*(one(part, axis) for part, axis in zip(side, axes, strict=True)))
+
+
+def attend(call: Call) -> tuple[Float[Array, "B Q H Dv"], Intermediates]:
     """Attention and what was asked of it, in blocks of query rows.
 
     Args:
@@ -78,6 +97,8 @@ def attend(call: Call) -> tuple[Float[Array, "B Q H D"], Intermediates]:
     count = -(-length // size)
     if count == 1:
         rows, maps, received = _block(call, queries, keys)
+    elif (span := block_keys(call, size)) < call.k.shape[1]:
+        rows, maps, received = _blocks(call, queries, keys, size, count, span)
     else:
         rows, maps, received = _blocks(call, queries, keys, size, count)
     output, stats = rows
@@ -92,7 +113,7 @@ def attend(call: Call) -> tuple[Float[Array, "B Q H D"], Intermediates]:
     )
 
 
-def window(call: Call) -> dict[str, Shaped[Array, "B H Q K"]]:
+def captured_window(call: Call) -> dict[str, Shaped[Array, "B H Q K"]]:
     """Weights and scores of a window, whatever implementation makes the output.
 
     The rows of the window are worked out whole, block by block, and only their part is kept: the
@@ -110,9 +131,10 @@ def window(call: Call) -> dict[str, Shaped[Array, "B H Q K"]]:
     call = call._replace(dropout=None, labels=Labels(), capture=replace(capture, heads=None))
     start, stop = capture.query_window or (0, call.q.shape[1])
     queries, keys = _sides(call)
-    queries = Queries._make(
-        array if array is None else jax.lax.slice_in_dim(array, start, stop, axis=axis)
-        for array, axis in zip(queries, _AXES, strict=True)
+    queries = _along(
+        lambda array, axis: jax.lax.slice_in_dim(array, start, stop, axis=axis),
+        queries,
+        _QUERY_AXES,
     )
     size = block_rows(call._replace(q=call.q[:, start:stop]))
     count = -(-(stop - start) // size)
@@ -127,7 +149,7 @@ def window(call: Call) -> dict[str, Shaped[Array, "B H Q K"]]:
 def _window_block(call: Call, queries: Queries, keys: Keys) -> dict[str, Array]:
     """One block of the rows of a window: the columns of the window."""
     capture, columns = call.capture, slice(*call.capture.key_window or (None,))
-    rows = reductions.exponentiate(_scores(call, queries, keys))
+    rows = reductions.exponentiate(_scores(call, queries, keys), call.sinks)
     maps = {}
     if capture.weights:
         weights = rows.exponentials[..., columns] * reductions.inverse_total(rows)[..., None]
@@ -155,26 +177,41 @@ def block_rows(call: Call) -> int:
     return divisors[0] if divisors else -(-length // -(-length // limit))
 
 
+def block_keys(call: Call, rows: int) -> int:
+    """Keys that a block of rows may attend to, where a window bounds them on both sides.
+
+    Args:
+        call: a checked call.
+        rows: of a block.
+
+    Returns:
+        K when it is not worth it to take less.
+    """
+    keys, band = call.k.shape[1], call.band
+    if band.low is None or band.high is None or jnp.ndim(call.query_offset):
+        return keys
+    span = rows + band.high - band.low
+    return min(keys, span + -span % 16)
+
+
 def _sides(call: Call) -> tuple[Queries, Keys]:
     """Heads before positions, and what varies with the query apart from what does not."""
     k, v, poison = call.k, call.v, None
     if restricted(call):
         k, v, poison = sanitized(k, v)
     q, k, v = (jnp.swapaxes(array, 1, 2) for array in (call.q, k, v))
-    per_row = {name: _has_rows(getattr(call, name)) for name in ("mask", "bias")}
-    positions = jnp.arange(call.q.shape[1], dtype=jnp.int32)
-    words = None
+    if poison is not None:
+        poison = jnp.repeat(poison, call.group, axis=1)
+    bias = None if callable(call.bias) else call.bias
+    words, (of_queries, of_keys) = None, sides(call)
     if call.dropout is not None:
-        words = row_words(call.dropout, q.shape[0], q.shape[1], positions)
+        rows = jnp.arange(q.shape[2], dtype=jnp.int32)
+        words = row_words(call.dropout, q.shape[0], q.shape[1], rows)
     queries = Queries(
         q,
-        positions,
-        call.mask if per_row["mask"] else None,
-        call.bias if per_row["bias"] else None,
-        None if call.segment_ids is None else call.segment_ids[0],
-        call.labels.query_segment,
-        call.labels.query_token,
-        call.labels.query_labels,
+        of_queries,
+        call.mask if _has_rows(call.mask) else None,
+        bias if _has_rows(bias) else None,
         call.labels.query_mask,
         words,
     )
@@ -182,8 +219,9 @@ def _sides(call: Call) -> tuple[Queries, Keys]:
         k,
         v,
         poison,
-        None if per_row["mask"] else call.mask,
-        None if per_row["bias"] else call.bias,
+        of_keys,
+        None if _has_rows(call.mask) else call.mask,
+        None if _has_rows(bias) else bias,
     )
     return queries, keys
 
@@ -192,31 +230,46 @@ def _has_rows(array: Array | None) -> bool:
     return array is not None and array.shape[2] > 1
 
 
-def _blocks(call: Call, queries: Queries, keys: Keys, size: int, count: int):
-    """Runs `_block` over all blocks; maps are written in place, received is summed."""
+def _blocks(call: Call, queries: Queries, keys: Keys, size: int, count: int, span: int = 0):
+    """Runs `_block` over all blocks; maps are written in place, received is summed.
+
+    With a ``span``, each block sees so many keys only.
+    """
     length = call.q.shape[1]
     if "received" in call.capture.names and queries.counted is None:
         queries = queries._replace(counted=jnp.ones((call.q.shape[0], length), bool))
     blocks = _split_all(queries, size, count)
+
+    def at_block(index: Array, block: Queries, keys: Keys):
+        start = _first_key(call, index * size, span) if span else 0
+        if span:
+            block, keys = _some_keys(block, keys, start, span)
+        return _block(call, block, keys), start
+
     # Inside a scan nothing can be merged across forward and backward, so no barriers are needed.
-    one = jax.checkpoint(lambda block, keys: _block(call, block, keys), prevent_cse=False)
+    one = jax.checkpoint(at_block, prevent_cse=False)
     first = jax.tree.map(lambda array: array[0], blocks)
-    _, maps, received = jax.eval_shape(one, first, keys)
-    # zeros_like, not zeros: under shard_map it varies over the same mesh axes as the blocks.
+    (_, maps, received), _ = jax.eval_shape(one, jnp.int32(0), first, keys)
+    wide = call.k.shape[1]
+    # full_like, not full: under shard_map it varies over the same mesh axes as the blocks.
     full = {
-        name: jnp.zeros_like(block, shape=(*block.shape[:2], size * count, block.shape[3]))
+        name: jnp.full_like(
+            block,
+            -jnp.inf if name == "scores" else 0,
+            shape=(*block.shape[:2], size * count, wide),
+        )
         for name, block in maps.items()
     }
-    total = None if received is None else jnp.zeros_like(received)
+    total = (
+        None if received is None else jnp.zeros_like(received, shape=(*received.shape[:2], wide))
+    )
 
     def step(carry, index_and_block):
         (full, total), (index, block) = carry, index_and_block
-        rows, maps, received = one(block, keys)
-        full = {
-            name: jax.lax.dynamic_update_slice_in_dim(full[name], maps[name], index * size, 2)
-            for name in full
-        }
-        return (full, None if total is None else total + received), rows
+        (rows, maps, received), start = one(index, block, keys)
+        corner = [jnp.asarray(n, jnp.int32) for n in (0, 0, index * size, start)]
+        full = {name: jax.lax.dynamic_update_slice(full[name], maps[name], corner) for name in full}
+        return (full, None if total is None else _added(total, received, start)), rows
 
     (full, total), rows = jax.lax.scan(
         step, (full, total), (jnp.arange(count, dtype=jnp.int32), blocks)
@@ -225,12 +278,39 @@ def _blocks(call: Call, queries: Queries, keys: Keys, size: int, count: int):
     return rows, {name: array[:, :, :length] for name, array in full.items()}, total
 
 
+def _added(total: Array, received: Array, start: Array | int) -> Array:
+    """The sums of all keys with those of a block added."""
+    if received.shape == total.shape:
+        return total + received
+    there = jax.lax.dynamic_slice_in_dim(total, start, received.shape[2], 2)
+    return jax.lax.dynamic_update_slice_in_dim(total, there + received, start, 2)
+
+
+def _first_key(call: Call, row: Array, span: int) -> Array:
+    """The first of the ``span`` keys that the block from a row on may attend to."""
+    position = row + jnp.asarray(call.query_offset, jnp.int32).reshape(())
+    return jnp.clip(position + (call.band.low or 0), 0, call.k.shape[1] - span)
+
+
+def _some_keys(block: Queries, keys: Keys, start: Array | int, span: int) -> tuple[Queries, Keys]:
+    """A block of rows with some of the keys."""
+
+    def cut(array: Array, axis: int) -> Array:
+        if array.shape[axis] == 1:
+            return array
+        return jax.lax.dynamic_slice_in_dim(array, start, span, axis)
+
+    of_pairs = {
+        name: cut(array, 3)
+        for name, array in (("mask", block.mask), ("bias", block.bias))
+        if array is not None
+    }
+    return block._replace(**of_pairs), _along(cut, keys, _KEY_AXES)
+
+
 def _split_all(queries: Queries, size: int, count: int) -> Queries:
     """The query side in blocks, on a new leading dimension."""
-    return Queries._make(
-        array if array is None else _split(array, axis, size, count)
-        for array, axis in zip(queries, _AXES, strict=True)
-    )
+    return _along(lambda array, axis: _split(array, axis, size, count), queries, _QUERY_AXES)
 
 
 def _split(array: Array, axis: int, size: int, count: int) -> Array:
@@ -252,8 +332,7 @@ def _join(array: Array, length: int) -> Array:
 def _block(call: Call, queries: Queries, keys: Keys):
     """One block: ((output, row statistics), maps, received)."""
     capture = call.capture
-    scores = _scores(call, queries, keys)
-    rows = reductions.exponentiate(scores)
+    rows = reductions.exponentiate(_scores(call, queries, keys), call.sinks)
     weights = rows.exponentials * reductions.inverse_total(rows)[..., None]
     # Weights that are written anyway also make the output; else dividing after the sum is cheaper.
     if capture.weights and capture.heads is None:
@@ -264,10 +343,12 @@ def _block(call: Call, queries: Queries, keys: Keys):
     if capture.heads is not None:
         chosen = list(capture.heads)
         rows = jax.tree.map(lambda array: array[:, chosen], rows)
-    stats = reductions.row_statistics(rows, capture.names, queries.positions)
+    places = queries.place.at, keys.place.at
+    stats = reductions.row_statistics(rows, capture.names, *places)
     if capture.topk:
         stats["topk_weights"], stats["topk_indices"] = reductions.topk(rows, capture.topk)
-    stats |= _sieves(call, queries, rows)
+    stats |= _sieves(call, queries, keys, rows)
+    stats = _positions_of(stats, call, keys)
     received = None
     if "received" in capture.names:
         received = reductions.received(rows, queries.counted)
@@ -279,11 +360,25 @@ def _block(call: Call, queries: Queries, keys: Keys):
     return (output, stats), maps, received
 
 
-def _sieves(call: Call, queries: Queries, rows: reductions.RowBlock) -> dict[str, Array]:
+def _positions_of(stats: dict[str, Array], call: Call, keys: Keys) -> dict[str, Array]:
+    """Statistics whose indices count from the first key of the call, not of the block."""
+    if keys.k.shape[2] == call.k.shape[1]:
+        return stats
+    first = keys.place.at[0, 0]
+    indices = {"argmax", "topk_indices"}
+    indices |= {s.name for s in call.capture.sieves if s.statistic == "argmax"}
+    return {
+        name: jnp.where(array < 0, array, array + first) if name in indices else array
+        for name, array in stats.items()
+    }
+
+
+def _sieves(
+    call: Call, queries: Queries, keys: Keys, rows: reductions.RowBlock
+) -> dict[str, Array]:
     """The statistics of sieves; many masses are made together."""
-    labels = queries.label_segment, queries.label_token, queries.labels
     sieves = call.capture.sieves
-    inside = {s.name: sieve_block(s, call, queries.positions, *labels) for s in sieves}
+    inside = {sieve.name: sieve_block(sieve, queries.place, keys.place) for sieve in sieves}
     summed = [sieve.name for sieve in sieves if sieve.statistic == "mass"]
     # So many sets take no more memory than the exponentials of all heads.
     most = rows.exponentials.shape[1]
@@ -300,29 +395,45 @@ def _sieves(call: Call, queries: Queries, rows: reductions.RowBlock) -> dict[str
 
 
 def _scores(call: Call, queries: Queries, keys: Keys) -> Float[Array, "B H Q K"]:
-    """The scores scale q·k + bias, -inf where masked, in float32."""
+    """Scaled, capped and biased scores, -inf where masked, in float32."""
     dtype = call.dtype
-    scores = jnp.einsum("bhqd,bhkd->bhqk", queries.q, keys.k, preferred_element_type=dtype)
-    scores = scores * call.factor
+    scores = _per_group("bgqd,bgkd->bgqk", queries.q, keys.k, dtype) * call.factor
+    if call.soft_cap is not None:
+        scores = call.soft_cap * jnp.tanh(scores / call.soft_cap)
     bias = keys.bias if queries.bias is None else queries.bias
+    if callable(call.bias):
+        bias = _pair_bias(call.bias, queries.place.at, keys.place.at)
     if bias is not None:
         scores = scores + bias.astype(dtype)
     mask = keys.mask if queries.mask is None else queries.mask
-    allowed = allowed_pairs(call, queries.positions, mask, queries.segment)
+    allowed = allowed_pairs(call.band, mask, queries.place, keys.place)
     if allowed is None or keys.poison is None:
         return scores
     return jnp.where(allowed, scores + keys.poison.astype(dtype), -jnp.inf)
 
 
+def _pair_bias(bias: PairBias, queries: Array, keys: Array) -> Float[Array, "#B #H #Q #K"]:
+    """The bias of a block, from the positions of its queries and keys."""
+    return jax.vmap(lambda rows: bias(rows[:, None], keys))(queries)
+
+
+def _per_group(product: str, rows: Array, of_keys: Array, dtype: Any) -> Array:
+    """A product of query heads with the keys or values of their group, in ``dtype``.
+
+    The heads of a group are so many more rows: keys are not repeated.
+    """
+    batch, heads, length, depth = rows.shape
+    shape = (batch, of_keys.shape[1], -1, depth)
+    result = jnp.einsum(product, rows.reshape(shape), of_keys, preferred_element_type=dtype)
+    return result.reshape(batch, heads, length, result.shape[-1])
+
+
 def _output(call: Call, queries: Queries, keys: Keys, weights: Array) -> Array:
     """Sum over keys of keep_j w_j v_j / (1 - rate)."""
     if call.dropout is not None and queries.words is not None:
-        columns = jnp.arange(weights.shape[-1], dtype=jnp.int32)
-        keep = keep_block(call.dropout.rate, queries.words, columns)
+        keep = keep_block(call.dropout.rate, queries.words, keys.place.at[0])
         weights = jnp.where(keep, weights / (1 - call.dropout.rate), 0)
-    return jnp.einsum(
-        "bhqk,bhkd->bhqd", weights.astype(keys.v.dtype), keys.v, preferred_element_type=call.dtype
-    )
+    return _per_group("bgqk,bgkd->bgqd", weights.astype(keys.v.dtype), keys.v, call.dtype)
 
 
 def _in_dtype(weights: Array, capture: Capture) -> Array:

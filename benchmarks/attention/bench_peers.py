@@ -16,8 +16,9 @@ from jaxtyping import Array
 from flaxattn.benchmarks.cases import Case
 from flaxattn.kernels import choice, devices, masks
 from flaxattn.kernels.attention import attention
+from flaxattn.kernels.call import Call
 from flaxattn.kernels.checks import checked
-from flaxattn.kernels.contract import NOTHING, Call, Capture
+from flaxattn.kernels.contract import NOTHING, Capture
 
 Function = Callable[..., list[Array]]
 """Of q, k and v by name and of the other arguments; gives the output, then what was asked."""
@@ -60,8 +61,7 @@ def naive(case: Case, capture: Capture) -> Function:
         call = checked(Call(**arrays, **others, causal=case.causal))
         q, k, v = arrays["q"], arrays["k"], arrays["v"]
         scores = jnp.einsum("bqhd,bkhd->bhqk", q, k, preferred_element_type=jnp.float32)
-        rows = jnp.arange(q.shape[1])
-        allowed = masks.allowed_pairs(call, rows, call.mask, None)
+        allowed = masks.allowed_pairs(call.band, call.mask, *masks.sides(call))
         scores = scores * call.factor
         if allowed is not None:
             scores = jnp.where(allowed, scores, jnp.finfo(jnp.float32).min)
@@ -74,7 +74,7 @@ def naive(case: Case, capture: Capture) -> Function:
 
 def _of_weights(call: Call, capture: Capture, scores: Array, weights: Array) -> list[Array]:
     """Statistics and weights, each in the plainest way."""
-    labels, rows = call.labels, jnp.arange(weights.shape[2])
+    labels, sides = call.labels, masks.sides(call)
     plain = {
         "lse": lambda: jax.nn.logsumexp(scores, axis=-1),
         "entropy": lambda: jax.scipy.special.entr(weights).sum(-1),
@@ -86,7 +86,7 @@ def _of_weights(call: Call, capture: Capture, scores: Array, weights: Array) -> 
     }
     found = [plain[name]() for name in capture.names if name in plain]
     for sieve in capture.sieves:
-        inside = masks.sieve_block(sieve, call, rows, labels.query_segment, labels.query_token)
+        inside = masks.sieve_block(sieve, *sides)
         found.append(jnp.where(inside, weights, 0).sum(-1))
     if capture.topk:
         found += jax.lax.top_k(weights, capture.topk)

@@ -34,6 +34,8 @@ STATISTICS = (
     "distance",
     "sum_sq",
     "received",
+    "max_score",
+    "sink",
     "pairs",
     *SIEVES,
 )
@@ -60,6 +62,12 @@ class Case:
         garbage: NaN and infinity in masked keys and values.
         magnitude: standard deviation of the scores.
         dropout: rate.
+        groups: key heads G, H when None.
+        value_depth: depth of values, D when None.
+        window: keys before and after the query that it may attend to.
+        soft_cap: limit of the absolute score.
+        sinks: gives every head a sink.
+        offset: position of the first query.
     """
 
     name: str
@@ -76,6 +84,12 @@ class Case:
     garbage: bool = False
     magnitude: float = 2.0
     dropout: float = 0.0
+    groups: int | None = None
+    value_depth: int | None = None
+    window: tuple[int | None, int | None] | None = None
+    soft_cap: float | None = None
+    sinks: bool = False
+    offset: int = 0
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
@@ -96,8 +110,9 @@ class Case:
         batch, heads, queries, keys = self.shape
         draw = jax.random.split(jax.random.key(seed), 7)
         q = jax.random.normal(draw[0], (batch, queries, heads, self.depth)) * self.magnitude
-        k = jax.random.normal(draw[1], (batch, keys, heads, self.depth))
-        v = jax.random.normal(draw[2], (batch, keys, heads, self.depth))
+        sides = batch, keys, self.groups or heads
+        k = jax.random.normal(draw[1], (*sides, self.depth))
+        v = jax.random.normal(draw[2], (*sides, self.value_depth or self.depth))
         padding = jnp.arange(keys)[None] < self._lengths()[:, None]
         if self.garbage:
             real = padding[:, :, None, None]
@@ -109,6 +124,12 @@ class Case:
             name: array.astype(dtype) if name in ("q", "k", "v", "bias") else array
             for name, array in arguments.items()
         }
+        options = {"window": self.window, "soft_cap": self.soft_cap}
+        arguments |= {name: value for name, value in options.items() if value is not None}
+        if self.offset:
+            arguments["query_offset"] = self.offset
+        if self.sinks:
+            arguments["sinks"] = jnp.linspace(-1.0, 2.0, heads).astype(dtype)
         if self.padding:
             arguments["mask"] = padding
         if self.masked_rows:
@@ -163,6 +184,17 @@ class Case:
         return jnp.where((jnp.arange(9) == 8)[None, :, None], -1, pairs)
 
 
+TODAY = (
+    Case("grouped", 66, heads=4, depth=16, groups=2, padding=True, bias="BHK"),
+    Case("one key head", 65, depth=16, groups=1, causal=True, dropout=0.2),
+    Case("window", 140, heads=2, depth=16, window=(9, 4), padding=True),
+    Case("window, sinks, groups", 150, None, 1, 4, 16, groups=2, window=(40, 0), sinks=True),
+    Case("soft cap", 60, heads=2, depth=16, soft_cap=2.5, bias="HQK"),
+    Case("decode", 3, keys=140, depth=16, causal=True, offset=120, groups=1),
+    Case("deep values", 33, depth=16, value_depth=24, sinks=True, masked_rows=True),
+)
+"""What models of today need: shared key heads, windows, soft caps, sinks, offsets."""
+
 CASES = (
     Case("one", 1),
     Case("seven", 7),
@@ -184,6 +216,7 @@ CASES = (
     Case("dropout", 70, dropout=0.2, padding=True),
     Case("dropout, causal 129", 129, dropout=0.1, causal=True),
     Case("odd heads and depth", 33, batch=3, heads=5, depth=20, causal=True),
+    *TODAY,
 )
 """Every situation an implementation must get right."""
 

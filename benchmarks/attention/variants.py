@@ -15,8 +15,9 @@ import jax.numpy as jnp
 
 from flaxattn.benchmarks import cases
 from flaxattn.benchmarks.cases import Case
+from flaxattn.kernels.call import Call
 from flaxattn.kernels.checks import checked
-from flaxattn.kernels.contract import NOTHING, Call, Capture, Dropout
+from flaxattn.kernels.contract import NOTHING, Capture, Dropout
 
 ROWS = ("lse", "entropy", "max", "argmax")
 SIEVES = cases.SIEVES[:5]  # masses; registers and shared memory are bounded for these

@@ -13,7 +13,8 @@ import jax.numpy as jnp
 from flaxattn import __version__
 from flaxattn.kernels import choice, devices
 from flaxattn.kernels.attention import implementations
-from flaxattn.kernels.contract import NOTHING, Call, Capture
+from flaxattn.kernels.call import Call
+from flaxattn.kernels.contract import NOTHING, Capture
 from flaxattn.pretrained.hub import built_in
 
 _PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "tokenizers", "safetensors")

@@ -10,7 +10,8 @@ import pytest
 
 from flaxattn.kernels import attention as door
 from flaxattn.kernels import choice, compat, devices
-from flaxattn.kernels.contract import NOTHING, Call, Capture, Dropout, Labels, Sieve
+from flaxattn.kernels.call import Call
+from flaxattn.kernels.contract import NOTHING, Capture, Dropout, Labels, Sieve
 from flaxattn.kernels.devices import Device
 
 CPU = Device("cpu", "cpu")

@@ -18,14 +18,16 @@ from jax.experimental.pallas import tpu as pltpu
 from flaxattn.benchmarks import cases
 from flaxattn.kernels import attention as door
 from flaxattn.kernels import choice, compat, devices, dropout, fused, mosaic_gpu, tpu
+from flaxattn.kernels.call import Call
 from flaxattn.kernels.checks import checked
-from flaxattn.kernels.contract import NOTHING, Call, Capture
+from flaxattn.kernels.contract import NOTHING, Capture
 
 RUNNABLE = ["xla", "reference"]
 NAMES = [case.name for case in cases.CASES]
 # Asked of every case; statistics by themselves are the subject of test_statistics.py.
 SOME = Capture(weights=True, scores=True, stats=("lse", "entropy", "argmax", "received"))
 FULL_NAMES = ["few keys", "masked rows", "garbage in padding", "dropout, causal 129"]
+FULL_NAMES += ["window, sinks, groups", "soft cap", "decode"]
 # The reference only has to be right: compiling it quickly matters more than its speed.
 QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 QUICK = QUICK if jax.default_backend() == "cpu" else {}
@@ -42,6 +44,7 @@ ALIKE = {
     "padded 64",
     "padded 127",
     "odd heads and depth",
+    *(case.name for case in cases.TODAY),  # test_brute_force.py has xla and the reference
     "causal 128",
     "causal 512",
     "few queries",
@@ -89,23 +92,36 @@ def attend(implementation):
     return lambda call: door.attention(**call._asdict(), implementation=implementation)
 
 
-def plain(q, k, v, mask=None, bias=None, segment_ids=None, causal=False, drop=None, counted=None):
+def plain(
+    q, k, v, mask=None, bias=None, segment_ids=None, sinks=None, causal=False, drop=None,
+    counted=None, window=None, soft_cap=None, query_offset=0,
+):  # fmt: skip
     """The formula in the dtype of its inputs, as one would write it in a notebook."""
+    k, v = (jnp.repeat(x, q.shape[2] // x.shape[2], axis=2) for x in (k, v))
     scores = jnp.einsum("bqhd,bkhd->bhqk", q, k) * q.shape[-1] ** -0.5
+    if soft_cap is not None:
+        scores = jnp.tanh(scores / soft_cap) * soft_cap
     if bias is not None:
         scores = scores + bias
     allowed = jnp.ones(scores.shape, bool)
     if mask is not None:
         allowed = allowed & (mask[:, None, None] if mask.ndim == 2 else mask)
-    if causal:
-        allowed = allowed & jnp.tril(jnp.ones(scores.shape[2:], bool))[None, None]
+    offset = jnp.arange(k.shape[1])[None] - jnp.arange(q.shape[1])[:, None] - query_offset
+    left, right = window or (None, None)
+    for side in (causal and offset <= 0, left and offset >= -left):
+        allowed = allowed if side is False or side is None else allowed & side[None, None]
+    if right is not None:
+        allowed = allowed & (offset <= right)[None, None]
     if segment_ids is not None:
         of_queries, of_keys = segment_ids
         allowed = allowed & (of_queries[:, None, :, None] == of_keys[:, None, None])
     low = jnp.where(allowed, scores, jnp.finfo(scores.dtype).min)
-    weights = jnp.where(allowed, jax.nn.softmax(low), 0)
+    if sinks is not None:
+        logits = jnp.broadcast_to(sinks[None, :, None, None], (*low.shape[:3], 1))
+        low = jnp.concatenate([low, logits.astype(low.dtype)], axis=-1)
+    weights = jnp.where(allowed, jax.nn.softmax(low)[..., : k.shape[1]], 0)
     logs = jnp.where(weights > 0, jnp.log(jnp.where(weights > 0, weights, 1)), 0)
-    some = allowed.any(-1)
+    some = allowed.any(-1) | (sinks is not None)
     stats = {
         "lse": jnp.where(some, jax.nn.logsumexp(low, axis=-1), -jnp.inf),
         "entropy": -(weights * logs).sum(-1),
@@ -120,9 +136,12 @@ def plain(q, k, v, mask=None, bias=None, segment_ids=None, causal=False, drop=No
     return output, weights, jnp.where(allowed, scores, -jnp.inf), stats
 
 
+OPTIONS = ("window", "soft_cap", "query_offset")
+
+
 def plain_arguments(arguments):
     """What `plain` takes; without garbage."""
-    wanted = ("q", "k", "v", "mask", "bias", "segment_ids")
+    wanted = ("q", "k", "v", "mask", "bias", "segment_ids", "sinks")
     arrays = {name: arguments[name] for name in wanted if name in arguments}
     for name in "kv":
         arrays[name] = jnp.where(jnp.isfinite(arrays[name]), arrays[name], 0)
@@ -136,6 +155,7 @@ def run_plain(arguments):
         causal=arguments["causal"],
         drop=arguments.get("dropout"),
         counted=arguments["labels"].query_mask,
+        **{name: arguments[name] for name in OPTIONS if name in arguments},
     )
     return jax.jit(call, compiler_options=QUICK)(**plain_arguments(arguments))
 
@@ -155,9 +175,10 @@ def total_of(output, stats):
 def plain_gradients(arguments):
     """Gradients of `total_of` through `plain`."""
     arrays = plain_arguments(arguments)
-    names = [name for name in ("q", "k", "v", "bias") if name in arrays]
+    names = [name for name in ("q", "k", "v", "bias", "sinks") if name in arrays]
     options = {name: arrays[name] for name in arrays if name not in names}
     options |= {"causal": arguments["causal"], "drop": arguments.get("dropout")}
+    options |= {name: arguments[name] for name in OPTIONS if name in arguments}
     options["counted"] = arguments["labels"].query_mask
 
     def loss(arrays):
@@ -170,7 +191,7 @@ def plain_gradients(arguments):
 
 def measure(arguments, implementation, capture=cases.EVERYTHING):
     """(output, intermediates, gradients of `total_of`), compiled."""
-    names = [name for name in ("q", "k", "v", "bias") if name in arguments]
+    names = [name for name in ("q", "k", "v", "bias", "sinks") if name in arguments]
     fixed = {name: value for name, value in arguments.items() if name not in names}
     function = attend(implementation)
 
@@ -197,7 +218,7 @@ def truth(name, dtype="float32"):
     arguments = cases.case(name).arguments(dtype)
     capture = cases.EVERYTHING if name in FULL_NAMES else SOME
     with jax.enable_x64(True):
-        for key in {"q", "k", "v", "bias"} & set(arguments):
+        for key in {"q", "k", "v", "bias", "sinks"} & set(arguments):
             arguments[key] = jnp.asarray(np.asarray(arguments[key], np.float64))
         return measure(arguments, "reference", capture)
 
@@ -357,7 +378,8 @@ def run(name, implementation, capture):
     """Forward pass only, compiled."""
     arguments = cases.case(name).arguments()
     options = None if implementation == "xla" else QUICK
-    fixed = {"causal": arguments.pop("causal"), "capture": capture}
+    static = {"causal", *OPTIONS} & arguments.keys()
+    fixed = {name: arguments.pop(name) for name in static} | {"capture": capture}
     function = attend(implementation)
 
     def call(arguments):

@@ -13,8 +13,9 @@ import pytest
 
 from flaxattn.benchmarks.cases import Case
 from flaxattn.kernels import cudnn, reference
+from flaxattn.kernels.call import Call
 from flaxattn.kernels.checks import checked
-from flaxattn.kernels.contract import Call, Capture, Labels, Sieve
+from flaxattn.kernels.contract import Capture, Labels, Sieve
 
 CLASSES = tuple(Sieve(f"class {bit}", key_class=bit) for bit in range(2))
 # What is compared has to be right, not fast.

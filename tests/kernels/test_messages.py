@@ -4,6 +4,7 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from flaxattn.kernels import attention as door
@@ -34,8 +35,18 @@ def call(q=Q, k=K, v=K, **options):
     ("make", "parts"),
     [
         (call(q=Q[0]), ("q has shape (5, 4, 8)", "[B, Q, H, D]")),
-        (call(k=K[:, :, :2], v=K), ("q (2, 5, 4, 8) has 4 heads but k (2, 7, 2, 8) has 2", "Fix")),
-        (call(v=K[:, :6]), ("v (2, 6, 4, 8)", "expected [B, Q, H, D], [B, K, H, D]")),
+        (call(k=K[:, :, :3], v=K[:, :, :3]), ("has 4 heads and k (2, 7, 3, 8) has 3", "Fix")),
+        (call(k=K[:, :, :2], v=K), ("k (2, 7, 2, 8) and v (2, 7, 4, 8) do not fit",)),
+        (call(window=(-1, 2)), ("window is (-1, 2)", "0 or more", "Fix: one number")),
+        (call(window=(1, 2, 3)), ("window is (1, 2, 3)", "Fix")),
+        (call(soft_cap=0.0), ("soft_cap is 0.0", "above 0", "Fix: soft_cap=None")),
+        (call(sinks=np.zeros(3, np.float32)), ("sinks have shape (3,)", "[H] = (4,)")),
+        (call(query_offset=np.zeros(3, np.int32)), ("query_offset has shape (3,)", "[B] = (2,)")),
+        (
+            call(bias=lambda rows, columns: (columns - rows).astype(float)),
+            ("returns shape (5, 7)", "Fix"),
+        ),
+        (call(v=K[:, :6]), ("v (2, 6, 4, 8)", "expected [B, Q, H, D], [B, K, G, D]")),
         (call(q=Q[:, :0]), ("q (2, 0, 4, 8)", "lengths >= 1")),
         (
             call(mask=jnp.ones((2, 5), bool)),

@@ -17,8 +17,9 @@ from jax.experimental.pallas import mosaic_gpu as plgpu
 from flaxattn.benchmarks import variants
 from flaxattn.benchmarks.cases import Case
 from flaxattn.kernels import compat, mosaic_gpu, mosaic_gpu_block, reference
+from flaxattn.kernels.call import Call
 from flaxattn.kernels.checks import checked
-from flaxattn.kernels.contract import NOTHING, Call, Capture, Dropout
+from flaxattn.kernels.contract import NOTHING, Capture, Dropout
 
 INTERPRETER = compat.gpu_interpreter()
 

@@ -24,8 +24,9 @@ from flaxattn.kernels import (
     mosaic_gpu_sweeps,
     reference,
 )
+from flaxattn.kernels.call import Call
 from flaxattn.kernels.checks import checked
-from flaxattn.kernels.contract import Call, Capture
+from flaxattn.kernels.contract import Capture
 from flaxattn.kernels.plan import pack
 
 INTERPRETER = compat.gpu_interpreter()

@@ -13,8 +13,9 @@ from jax.sharding import AxisType
 
 from flaxattn.benchmarks.cases import Case
 from flaxattn.kernels import choice, sharded, xla
+from flaxattn.kernels.call import Call
 from flaxattn.kernels.checks import checked
-from flaxattn.kernels.contract import Call, Capture, Dropout, Sieve
+from flaxattn.kernels.contract import Capture, Dropout, Sieve
 
 CAPTURE = Capture(
     weights=True,

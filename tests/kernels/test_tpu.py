@@ -19,8 +19,9 @@ from jax.sharding import PartitionSpec as P
 from flaxattn.benchmarks import cases
 from flaxattn.benchmarks.cases import Case
 from flaxattn.kernels import fused, reference, tpu, tpu_sweep
+from flaxattn.kernels.call import Call
 from flaxattn.kernels.checks import checked
-from flaxattn.kernels.contract import Call, Capture, Dropout
+from flaxattn.kernels.contract import Capture, Dropout
 from flaxattn.kernels.plan import KernelPlan
 
 # Finds reads outside of arrays, memory nobody wrote to, and races between copies and steps.

@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from flaxattn.benchmarks.cases import SIEVES, Case
 from flaxattn.kernels import attention as door
 from flaxattn.kernels import choice
+from flaxattn.kernels.call import Call
 from flaxattn.kernels.checks import checked
-from flaxattn.kernels.contract import Call, Capture
+from flaxattn.kernels.contract import Capture
 from flaxattn.kernels.devices import Device
 
 CASES = (
