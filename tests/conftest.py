@@ -30,7 +30,8 @@ import hypothesis
 import jax
 import pytest
 
-pytest_plugins = ["small_models", "small_checkpoints"]  # fixtures of several folders
+# Fixtures of several folders, and what `make gpu` reads.
+pytest_plugins = ["small_models", "small_checkpoints", "outcome_file"]
 
 # The same examples in every run; the first example of a test pays for compilation.
 hypothesis.settings.register_profile("flaxattn", deadline=None, derandomize=True)
