@@ -30,8 +30,7 @@ import hypothesis
 import jax
 import pytest
 
-# Fixtures of several folders, and what `make gpu` reads.
-pytest_plugins = ["small_models", "small_checkpoints", "outcome_file"]
+pytest_plugins = ["small_models", "small_checkpoints"]  # fixtures of several folders
 
 # The same examples in every run; the first example of a test pays for compilation.
 hypothesis.settings.register_profile("flaxattn", deadline=None, derandomize=True)

@@ -35,7 +35,6 @@ from flaxattn.benchmarks.stage_runner import StageRunner, without_suspects
 from flaxattn.files import json_digest, sha256_of
 
 ENVIRONMENT = {
-    "FLAXATTN_MUST_RUN": "gpu",
     "JAX_PLATFORMS": "cuda",
     "PYTHONFAULTHANDLER": "1",
     "PYTHONSAFEPATH": "1",
@@ -96,7 +95,8 @@ class FirstHour:
         Returns:
             Exit status: 0 only if all stages passed.
         """
-        plan = self.plan
+        plan, settings = self.plan, self.settings
+        self.tell(f"Ends after {settings.minutes:g} minutes; outcomes are in {settings.out}.")
         try:
             self.record.add([plan.device, plan.listing, *plan.primitives, *plan.timings])
             if self._device_is_there():
@@ -110,10 +110,12 @@ class FirstHour:
         document |= {"targets": targets, "trust": first_hour_summary.trust(document)}
         document["finished"] = _now()
         self.record.save()
+        if self.record.problem:
+            self.tell(f"{self.record.problem}. What follows is all there is.")
         self.tell("\n" + first_hour_summary.summary(document))
-        if self.settings.resume and self.record.entry(plan.device.name)["status"] != "passed":
-            _put_back(self.settings.out)
-        return 0 if self.record.passed() else 1
+        if settings.resume and self.record.entry(plan.device.name)["status"] != "passed":
+            _put_back(settings.out)
+        return 0 if self.record.passed() and not self.record.problem else 1
 
     def _device_is_there(self) -> bool:
         """Write facts about the device into the record; False where nothing else can run."""
@@ -140,6 +142,7 @@ class FirstHour:
             timings = without_suspects(timings)
             known = {entry["name"] for entry in self.record.stages}
             self.record.add([each for each in timings if each.name not in known])
+            timings = self._left(timings)
         self.runner.run(timings, self._end())
         self.runner.run(rest, self._end())
 

@@ -6,6 +6,7 @@ How stages are run is in stage_runner.py, what becomes of the results in first_h
 """
 
 import math
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -139,10 +140,14 @@ def plan(folder: Path) -> FirstHourPlan:
     # Here and not above: Pallas takes its time.
     from flaxattn.benchmarks.gpu_primitives import PRIMITIVES
 
+    fixtures = str(folder.absolute().parent / "fixtures")
+    path = os.pathsep.join([fixtures, *filter(None, [os.environ.get("PYTHONPATH")])])
     pytest = (
-        *("env", "FLAXATTN_OUTCOMES={result}", sys.executable, "-P", "-m", "pytest"),
-        "--override-ini=addopts=--import-mode=importlib",
-        *("-p", "no:cacheprovider", "--verbose", "--tb=short", "-m", "gpu"),
+        *("env", f"PYTHONPATH={path}", "FLAXATTN_OUTCOMES={result}"),
+        *(sys.executable, "-P", "-m", "pytest", "-p", "outcome_file", "-p", "no:cacheprovider"),
+        # What tests/conftest.py imports for other tests need not be installed beside a GPU.
+        *("--noconftest", "--override-ini=addopts=--import-mode=importlib"),
+        *("--verbose", "--tb=short", "-m", "gpu"),
     )
     return FirstHourPlan(
         device=Stage("device", "device", _python("device_facts", "{result}"), 2 * _START),

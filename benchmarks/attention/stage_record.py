@@ -52,6 +52,7 @@ class StageRecord:
     def __init__(self, path: Path, facts: Mapping[str, Any]):
         self.path = path
         self.document: dict[str, Any] = {"schema": SCHEMA, **facts, "stages": []}
+        self.problem = ""
 
     @property
     def stages(self) -> list[dict[str, Any]]:
@@ -59,8 +60,13 @@ class StageRecord:
         return self.document["stages"]
 
     def save(self) -> None:
-        """Replace the file, in one step."""
-        write_text(self.path, json.dumps(self.document, indent=1) + "\n", "the record")
+        """Replace the file, in one step. Where that fails, the run goes on with a note of it."""
+        try:
+            write_text(self.path, json.dumps(self.document, indent=1) + "\n", "the record")
+        except OSError as error:
+            self.problem = f"{self.path} could not be written: {error.strerror}"
+        else:
+            self.problem = ""
 
     def add(self, stages: Sequence[Stage]) -> None:
         """Add stages that have not run yet.

@@ -168,8 +168,8 @@ class StageRunner:
         self.record.save()
         self._count += 1
         folder = Path(self._folder.name, str(self._count))
-        folder.mkdir()
         try:
+            folder.mkdir()
             self._running.append(RunningStage(stage, folder, self._environment))
         except OSError as error:
             reason = f"could not be started: {error.strerror}"
@@ -240,6 +240,9 @@ def _verdict(stage: Stage, code: int | None, result: Any) -> tuple[str, str]:
         return "failed", f"died of {_signal(-code)}{_place(result)}"
     if code:
         return "failed", f"exit status {code}{_place(result)}"
+    tests = result.get("tests", {}) if isinstance(result, dict) else {}
+    if skipped := [test for test, outcome in tests.items() if outcome == "skipped"]:
+        return "failed", f"skipped {skipped[0].rpartition('::')[2]}"
     wrong = faults(result.get("rows", []) if isinstance(result, dict) else [])
     return ("failed", "; ".join(map(": ".join, wrong.items()))) if wrong else ("passed", "")
 

@@ -107,8 +107,9 @@ def test_all_stages_pass(hour, tmp_path):
     assert document["date"].endswith("+00:00") and document["finished"].endswith("+00:00")
     assert entry(document, "one")["output"] == ["fine"]
     assert len(document["targets"]) == 17
-    trusted = "trust mosaic_gpu: its 2 primitives and 1 groups of tests passed"
+    trusted = "trust mosaic_gpu: primitives (2) and groups of tests (1) passed, all there are"
     assert document["trust"] == trusted == said.splitlines()[-1]
+    assert "gpu.json" in said.splitlines()[0] and "20 minutes" in said.splitlines()[0]
     assert os.listdir(tmp_path) == ["gpu.json"]
 
 
@@ -264,10 +265,15 @@ def test_a_timing_that_hangs_is_made_without_the_kernel(hour):
 
 
 def test_timings_without_a_kernel_come_first_where_it_hung_before(hour):
-    rows = [timing("rows", row(), instead=timing("rows, without", row("x"), about=()))]
-    _, document, said = hour(plan([stage("bad", HANG, seconds=1)], rows))
-    assert said.index("rows, without") < said.index("s  rows\n")
-    assert entry(document, "rows")["status"] == "passed"
+    without = timing("rows, without", row("x"), about=())
+    rows = [timing("rows", code=HANG, seconds=1, instead=without)]
+    stages = [stage("bad", HANG, seconds=1)]
+    _, document, said = hour(plan(stages, rows))
+    assert order(said)[-2:] == ["rows, without", "rows"]
+    # What was measured in its place is not measured again either.
+    _, document, said = hour(plan(stages, rows), resume=True)
+    assert order(said) == ["device", "bad", "rows"]
+    assert entry(document, "rows, without")["status"] == "passed"
 
 
 @pytest.mark.parametrize(
@@ -286,6 +292,8 @@ def test_a_wrong_row_fails_its_timing_and_names_the_kernel(hour, name, fields, f
     assert entry(document, "rows")["reason"] == f"flaxattn {name}: nothing, forward: {fault}"
     trusted = "cudnn" if name == "mosaic_gpu" else "mosaic_gpu"
     assert document["trust"].startswith(f"trust {trusted}: ")
+    if trusted == "mosaic_gpu":
+        assert "plain forward at" not in document["trust"]
 
 
 def test_resuming_skips_what_passed(hour, tmp_path):
@@ -328,6 +336,20 @@ def test_without_a_device_nothing_else_runs_and_earlier_results_stay(hour, tmp_p
     code, document, _ = hour(plan([stage("one")], device=FAIL))
     assert entry(document, "one")["status"] == "not reached"
     assert document["trust"].startswith("trust none of the implementations: ")
+
+
+def test_a_full_disk_costs_the_file_and_not_the_summary(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    said = []
+    settings = first_hour.FirstHourSettings(out=tmp_path / "gpu.json", tests=tmp_path)
+    run = first_hour.FirstHour(plan([stage("one")]), settings, said.append)
+    monkeypatch.setattr(stage_record, "write_text", full)
+    assert run.run() == 1
+    assert any(line.endswith("  one") for line in said)
+    assert any("gpu.json could not be written: No space left on device" in line for line in said)
+    assert said[-1].splitlines()[-1].startswith("trust mosaic_gpu: ")
 
 
 def test_a_command_that_is_missing_fails_its_stage(hour):
@@ -378,6 +400,23 @@ def test_the_plan_for_a_gpu_holds_every_primitive_and_every_target():
         assert any(words in command for command in commands)
 
 
+@pytest.mark.slow
+def test_the_tests_are_listed_where_little_is_installed(hour, tmp_path, monkeypatch):
+    for name in ("flax", "tokenizers", "transformers", "safetensors", "typer", "rich"):
+        (tmp_path / f"{name}.py").write_text("raise ImportError('not installed')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setitem(first_hour.ENVIRONMENT, "JAX_PLATFORMS", "cpu")
+    listing = gpu_stages.plan(Path(__file__).parent).listing
+    code = "import sys; print(*[word for word in sys.argv if '::' in word])"
+    _, document, _ = hour(replace(plan(code=code), listing=listing))
+    assert entry(document, "list of tests")["status"] == "passed"
+    groups = [each for each in document["stages"] if each["part"] == "conformance"][1:]
+    assert {name for each in groups for name in each["about"]} == {*gpu_stages.IMPLEMENTATIONS}
+    assert len(groups) == 25
+    tried = [word for each in groups for word in each["output"][0].split("test_conformance.py::")]
+    assert sum(word.startswith("test_") for word in tried) >= 98
+
+
 def test_outcomes_are_written_as_tests_run(tmp_path):
     test = tmp_path / "test_some.py"
     test.write_text(
@@ -401,6 +440,11 @@ def test_outcomes_are_written_as_tests_run(tmp_path):
     assert [*outcomes.values()] == ["passed", "failed", "skipped", "passed"]
     reason = stage_runner._verdict(stage("any"), 1, {"tests": outcomes})[1]
     assert reason == "exit status 1 in test_bad"
+    skipped = {"a.py::test_x": "passed", "a.py::test_y": "skipped"}
+    assert stage_runner._verdict(stage("any"), 0, {"tests": skipped}) == (
+        "failed",
+        "skipped test_y",
+    )
     outcomes = {"a.py::test_x[y]": "running"}
     assert stage_runner._verdict(stage("any"), -9, {"tests": outcomes})[1] == (
         "died of SIGKILL in test_x[y]"
