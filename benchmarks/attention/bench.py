@@ -11,6 +11,7 @@ slow; what is right is tested on the cases in cases.py.
 """
 
 import argparse
+import functools
 import importlib.metadata
 import importlib.util
 import json
@@ -31,7 +32,8 @@ from flaxattn.benchmarks import bench_targets, cases
 from flaxattn.benchmarks.bench_contenders import PeerUnavailableError, Torch
 from flaxattn.benchmarks.bench_peers import is_plain
 from flaxattn.benchmarks.bench_rows import MODES, REQUESTS, Turns, measured, roofline, table
-from flaxattn.kernels import devices
+from flaxattn.files import write_text
+from flaxattn.kernels import choice, devices
 
 SCHEMA = 1
 _ON_CPU = ("short", "short, padded", "BERT-base, one example")
@@ -52,6 +54,7 @@ class BenchSettings:
         seconds: a turn lasts at least so long, in as many calls as that takes.
         seed: of the arrays.
         torch_python: an interpreter with torch; None for this one, "" for no torch.
+        without: implementations of this library that are left out.
     """
 
     cases: tuple[str, ...] = ()
@@ -62,12 +65,14 @@ class BenchSettings:
     seconds: float = 0.02
     seed: int = 0
     torch_python: str | None = None
+    without: tuple[str, ...] = ()
 
     def __post_init__(self):
         known = {
             "case": (self.cases, [case.name for case in cases.CASES + cases.BENCHMARKS]),
             "request": (self.requests, list(REQUESTS)),
             "mode": (self.modes, list(MODES)),
+            "implementation": (self.without, list(choice.NAMES)),
             "dtype": ((self.dtype or "float32",), ["float32", "bfloat16", "float16"]),
         }
         for what, (names, allowed) in known.items():
@@ -97,12 +102,15 @@ class BenchSettings:
         )
 
 
-def run(settings: BenchSettings, tell: Tell = print) -> dict[str, Any]:
+def run(
+    settings: BenchSettings, tell: Tell = print, keep: Callable[[dict[str, Any]], object] = id
+) -> dict[str, Any]:
     """Measures everything.
 
     Args:
         settings: what.
         tell: takes each finished piece of the table.
+        keep: takes the result so far after each piece.
 
     Returns:
         What `write` writes: facts of the run, "roofline", "rows" and "targets".
@@ -134,10 +142,14 @@ def run(settings: BenchSettings, tell: Tell = print) -> dict[str, Any]:
             for request in settings.requests:
                 for mode in settings.modes:
                     _progress(done, total, name, request)
-                    found = measured(case, arguments, bar, request, mode, turns, torch, roof)
+                    found = measured(
+                        case, arguments, bar, request, mode, turns, torch, roof, settings.without
+                    )
                     rows += found
                     done += 1
-                    tell(table(found))
+                    keep(document | {"rows": rows, "targets": bench_targets.judged(rows)})
+                    if found:
+                        tell(table(found))
     finally:
         _progress(None, total, "", "")
         if process is not None:
@@ -207,21 +219,14 @@ def write(document: dict[str, Any], path: Path) -> None:
 
     Raises:
         OSError: there is no space, or no right to write there.
+        InputError: the path is a folder.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with part.open("w", encoding="utf-8") as file:
-            json.dump(document, file, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    write_text(path, json.dumps(document, indent=1), "the result")
 
 
 def measure(settings: BenchSettings, out: Path | None, tell: Tell = print) -> None:
-    """Measures, prints the targets, and writes the result: the whole command.
+    """Measures, prints the targets, and writes the result after each piece: the whole command.
 
     Args:
         settings: what.
@@ -229,7 +234,8 @@ def measure(settings: BenchSettings, out: Path | None, tell: Tell = print) -> No
         tell: takes what is to be printed.
     """
     start = time.monotonic()
-    document = run(settings, tell)
+    keep = (lambda document: None) if out is None else functools.partial(write, path=out)
+    document = run(settings, tell, keep)
     tell("\n" + bench_targets.as_text(document["targets"]))
     if out is not None:
         write(document, out)
@@ -250,6 +256,9 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, default=BenchSettings.rounds)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--torch-python", help="another Python that has torch; '' for none")
+    parser.add_argument(
+        "--without", action="append", default=[], choices=choice.NAMES, help="repeat for several"
+    )
     parser.add_argument("--out", type=Path, default=Path("flaxattn-bench.json"))
     given = parser.parse_args(words)
     try:
@@ -261,6 +270,7 @@ def main(words: Sequence[str] | None = None) -> None:
             rounds=given.rounds,
             seed=given.seed,
             torch_python=given.torch_python,
+            without=tuple(given.without),
         )
     except ValueError as error:
         parser.error(str(error))

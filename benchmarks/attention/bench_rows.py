@@ -30,6 +30,7 @@ REQUESTS = {
 """What is asked, by the name it has in the results."""
 
 MODES = ("forward", "forward + backward")
+_TOLERANCE = 0.05  # between outputs in half precision, whose entries are a few units at most
 
 
 class Turns(NamedTuple):
@@ -82,6 +83,7 @@ def measured(
     turns: Turns,
     torch: Torch | None,
     roof: dict[str, float],
+    without: Sequence[str] = (),
 ) -> list[dict[str, Any]]:
     """Times one case, request and mode.
 
@@ -94,6 +96,7 @@ def measured(
         turns: how often and how long.
         torch: the torch process, which has the arrays; None for none.
         roof: from `roofline`.
+        without: implementations of this library that are left out.
 
     Returns:
         A row for each contender, ours first; one that could not take part has a "note" and no
@@ -105,6 +108,8 @@ def measured(
     others = {name: arguments[name] for name in arguments if name not in (*arrays, "causal")}
     makers: dict[str, Callable[[], InJax | InTorch]] = {}
     for name, function in in_jax(case, capture, arguments).items():
+        if name.removeprefix("flaxattn ") in without:
+            continue
         given = (with_gradient(function), (arrays, others, bar)) if backward else None
         makers[name] = lambda name=name, given=given or (function, (arrays, others)): InJax(
             name, *given
@@ -143,6 +148,25 @@ def measured(
         for n, each in enumerate(contenders)
     ]
     return timed + rows
+
+
+def faults(rows: Sequence[dict[str, Any]]) -> dict[str, str]:
+    """Contenders of this library that could not run, or whose output is not that of the others.
+
+    Args:
+        rows: from `measured`.
+
+    Returns:
+        The fault of each, by name.
+    """
+    found = {}
+    for row in rows:
+        fault = row["note"]
+        if not fault and not row["difference"] <= _TOLERANCE:
+            fault = f"its output differs by {row['difference']:.3g}"
+        if fault and row["name"].startswith("flaxattn "):
+            found.setdefault(row["name"], f"{row['request']}, {row['mode']}: {fault}")
+    return found
 
 
 def _times(

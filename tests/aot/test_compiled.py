@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from flaxattn.benchmarks import variants
+from flaxattn.benchmarks import gpu_primitives, variants
 
 SCRIPT = Path(__file__).with_name("compile.py")
 SHARED_MEMORY = 232_448  # of a block on sm_90, in bytes
@@ -137,3 +137,25 @@ def test_fast_memory_is_read_from_a_module_for_tpu():
     )
     (kernel,) = runpy.run_path(str(SCRIPT))["kernels_of_tpu"](f"HloModule x\n{line}\n")
     assert (kernel.name, kernel.vmem) == ("scores.3", 196_608)
+
+
+@pytest.mark.aot
+def test_every_primitive_compiles_without_spilling(tmp_path):
+    script = tmp_path / "primitives.py"
+    script.write_text(
+        "from flaxattn.benchmarks.gpu_primitives import PRIMITIVES\n"
+        "import jax\n"
+        "arrays = [each.arguments() for each in PRIMITIVES]\n"
+        "ARGUMENTS = [jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), arrays)]\n"
+        "def FUNCTION(arrays):\n"
+        "    return [each.run(*own) for each, own in zip(PRIMITIVES, arrays, strict=True)]\n"
+    )
+    command = [sys.executable, str(SCRIPT), "cuda", "--json", "--script", str(script)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=2 * PATIENCE)
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    assert len(lines) == 1, done.stderr[-3000:]
+    report = json.loads(lines[0])
+    assert not report["error"], report["error"][-6000:]
+    assert len(report["kernels"]) == len(gpu_primitives.PRIMITIVES)
+    for kernel in report["kernels"]:
+        assert kernel["registers"] and kernel["spills"] == kernel["stack"] == 0, kernel

@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from flaxattn import cli
 from flaxattn.benchmarks import (
     bench,
     bench_contenders,
@@ -25,6 +24,7 @@ from flaxattn.kernels.contract import NOTHING
 CASE = cases.case("seven")
 PADDED = cases.case("padded 64")
 TWELVE = replace(CASE, queries=12)
+ROOF = ("matmul_flops_per_second", "copy_bytes_per_second", "dispatch_seconds")
 TINY = bench.BenchSettings(
     cases=("seven",),
     requests=("statistics", "weights uint8"),
@@ -115,6 +115,54 @@ def test_the_file_stays_as_it_was_when_writing_fails(tmp_path):
     assert os.listdir(tmp_path) == ["bench.json"]
 
 
+def test_every_piece_is_kept_before_the_next_one_begins(tmp_path, monkeypatch):
+    seen, out = [], tmp_path / "bench.json"
+
+    def measured(case, arguments, bar, request, mode, turns, torch, roof, without):
+        if out.exists():
+            seen.append([row["request"] for row in json.loads(out.read_text())["rows"]])
+        if len(seen) == 2:
+            raise KeyboardInterrupt
+        about = {"case": case.name, "dtype": "float32", "shape": {}, "name": "any"}
+        return [about | {"request": request, "mode": mode, "note": "none"}]
+
+    monkeypatch.setattr(bench, "measured", measured)
+    monkeypatch.setattr(bench, "roofline", lambda *_: dict.fromkeys(ROOF, 1.0))
+    settings = replace(TINY, requests=("nothing", "received", "topk(8)"))
+    with pytest.raises(KeyboardInterrupt):
+        bench.measure(settings, out, lambda text: None)
+    document = json.loads(out.read_text())
+    assert seen == [["nothing"], ["nothing", "received"]]
+    assert [row["request"] for row in document["rows"]] == ["nothing", "received"]
+    assert len(document["targets"]) == 17
+
+
+def test_an_implementation_can_be_left_out():
+    arguments = CASE.arguments()
+    roof = dict.fromkeys(ROOF, 1e9)
+    turns = bench_rows.Turns(1, 1e-4)
+    common = CASE, arguments, arguments["q"], "nothing", "forward", turns, None, roof
+    rows = bench_rows.measured(*common, without=("xla",))
+    assert [row["name"] for row in rows] == ["XLA naive"]
+    with pytest.raises(ValueError, match="unknown implementation 'cuda'"):
+        replace(TINY, without=("cuda",))
+
+
+def test_faults_are_those_of_this_library():
+    good = {"request": "nothing", "mode": "forward", "note": "", "difference": 0.01}
+    rows = [
+        good | {"name": "flaxattn cudnn"},
+        good | {"name": "torch eager", "note": "no memory"},
+        good | {"name": "flaxattn xla", "note": "no memory"},
+        good | {"name": "flaxattn mosaic_gpu", "difference": float("nan")},
+        good | {"name": "flaxattn mosaic_gpu", "difference": 1.0},
+    ]
+    assert bench_rows.faults(rows) == {
+        "flaxattn xla": "nothing, forward: no memory",
+        "flaxattn mosaic_gpu": "nothing, forward: its output differs by nan",
+    }
+
+
 def test_a_contender_that_fails_says_why_and_the_others_go_on(monkeypatch):
     def broken(arrays, others):
         raise NotImplementedError("no such thing\nand more")
@@ -190,6 +238,8 @@ def test_targets_are_judged_from_the_rows():
     ],
 )
 def test_wrong_words_are_refused(capsys, words, message):
+    from flaxattn import cli  # not above: beside a GPU, what the commands need may be missing
+
     assert cli.main(["bench", *words]) == 2
     error = capsys.readouterr().err
     assert message in error
@@ -200,6 +250,8 @@ def test_wrong_words_are_refused(capsys, words, message):
 
 @pytest.mark.slow
 def test_the_command_measures(capsys, tmp_path):
+    from flaxattn import cli
+
     out = tmp_path / "bench.json"
     words = ["--case", "seven", "--request", "nothing", "--rounds", "1", "--out", str(out)]
     assert cli.main(["bench", *words, "--torch-python", str(tmp_path / "none")]) == 0

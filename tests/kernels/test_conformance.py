@@ -172,8 +172,8 @@ def total_of(output, stats):
     return total
 
 
-def plain_gradients(arguments):
-    """Gradients of `total_of` through `plain`."""
+def plain_gradients(arguments, asked=()):
+    """Gradients of `total_of` through `plain`, of all its statistics or of those named."""
     arrays = plain_arguments(arguments)
     names = [name for name in ("q", "k", "v", "bias", "sinks") if name in arrays]
     options = {name: arrays[name] for name in arrays if name not in names}
@@ -183,7 +183,7 @@ def plain_gradients(arguments):
 
     def loss(arrays):
         output, _, _, stats = plain(**arrays, **options)
-        return total_of(output, stats)
+        return total_of(output, {name: stats[name] for name in asked or stats})
 
     compiled = jax.jit(jax.grad(loss), compiler_options=QUICK)
     return compiled({name: arrays[name] for name in names})
@@ -357,6 +357,61 @@ def test_on_the_gpu(implementation, dtype, name):
         pytest.skip(f"this Python's jax finds no Hopper GPU: {reason}")
     if (dtype, name) != ("float16", "huge scores"):
         check_half(implementation, dtype, name)
+
+
+# cuDNN hands back less than the others.
+OF_CUDNN = Capture(stats=("lse", "entropy"))
+TAKEN_BY_CUDNN = [
+    *("one", "seven", "padded 64", "padded 127", "causal 128", "few queries"),
+    *("garbage in padding", "huge scores", "odd heads and depth"),
+]
+
+
+def test_cudnn_takes_the_cases_that_are_tried_on_a_gpu():
+    taken = []
+    for case in cases.CASES:
+
+        def note(case=case):
+            call = checked(Call(**case.arguments("bfloat16"), capture=OF_CUDNN))
+            if choice.call_refusal("cudnn", call) is None:
+                taken.append(case.name)
+
+        jax.eval_shape(note)
+    assert sorted(taken) == sorted(TAKEN_BY_CUDNN)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", TAKEN_BY_CUDNN)
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_cudnn_on_the_gpu(dtype, name):
+    reason = choice.device_refusal("cudnn", devices.current(jnp.zeros(())))
+    if reason:
+        pytest.skip(f"this Python's jax finds no GPU with cuDNN: {reason}")
+    if (dtype, name) != ("float16", "huge scores"):
+        check_cudnn(dtype, name)
+
+
+def check_cudnn(dtype, name):
+    """Output, log-sum-exp, entropy and gradients with half-precision inputs."""
+    arguments = cases.case(name).arguments(dtype)
+    output, seen, found = measure(arguments, "cudnn", OF_CUDNN)
+    exact = dict(arguments)
+    with jax.enable_x64(True):
+        for key in "qkv":
+            exact[key] = jnp.asarray(np.asarray(exact[key], np.float64))
+        expected_output, expected, slopes = measure(exact, "reference", OF_CUDNN)
+    plain_output, _, _, plain_stats = run_plain(arguments)
+    assert (output.dtype, seen.implementation) == (dtype, "cudnn")
+    unit = float(jnp.finfo(dtype).eps)
+    assert error(output, expected_output) <= 2 * error(plain_output, expected_output) + unit
+    for key, value in seen.stats.items():
+        allowed = 2 * error(plain_stats[key], expected.stats[key]) + 1e-4
+        assert error(value, expected.stats[key]) <= allowed, key
+    comparable = plain_gradients(arguments, OF_CUDNN.keys)
+    for key, value in found.items():
+        allowed = unit * np.abs(slopes[key]).max() + 1e-6
+        allowed = max(allowed, 2 * error(comparable[key], slopes[key]))
+        assert error(value, slopes[key]) <= allowed, key
 
 
 @pytest.mark.parametrize(
