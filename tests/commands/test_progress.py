@@ -2,22 +2,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every command that may run for more than two seconds says what it does, and how far it is."""
 
+import contextlib
 import os
 import pty
 import re
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 import report_cases
+import store_cases
 
 pytestmark = pytest.mark.usefixtures("one_device")
 
 # Words of each command, the model left to its default, and a stage that must be shown.
 COMMANDS = {
     "stats": ("stats trees.conllu --limit 3", "scoring heads: 3 of 3"),
-    "roles": ("roles trees.conllu --limit 3 --drawings 2", "shuffling trees: "),
+    "roles": ("roles trees.conllu --limit 3 --drawings 20", "shuffling trees: "),
     "compare": ("compare tiny-bert tiny-bert trees.txt --limit 3", "comparing: 3 of 3"),
     "ablate": ("ablate trees.txt --limit 3", "pruning: 3 of 3"),
     "probe": ("probe trees.conllu --limit 3", "reading heads: 3"),
@@ -33,9 +36,18 @@ COMMANDS = {
         "evaluate --model tiny-dates --source dates.txt --reference dates.txt",
         "translating: 3 of 3",
     ),
+    "store verify": ("store verify store", "verifying: "),
+    "store merge": ("store merge store part", "merging: "),
+    "store export": ("store export store --format csv", "exporting: 7 of 7 texts"),
 }
-ANNOUNCED = ("stats", "roles", "compare", "ablate", "weights", "probe", "probe structural")
-QUICK = ("stats", "ablate")
+ANNOUNCED = (
+    *("stats", "roles", "compare", "ablate", "weights", "probe", "probe structural"),
+    *("store verify", "store merge", "store export"),
+)
+WITHOUT_OUT = ("store verify",)
+QUICK = ("stats", "ablate", "store verify", "store merge", "store export")
+PARAMETERS = [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in COMMANDS]
+COST = r"[\d,]+ (texts|sentences|shards)"
 
 
 @pytest.fixture(scope="module")
@@ -47,28 +59,58 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     trees = (folder / "trees.conllu").read_text(encoding="utf-8").strip().split("\n\n")
     for name, some in {"few": trees[:3], "train": trees[3:]}.items():
         (folder / f"{name}.conllu").write_text("\n\n".join(some) + "\n\n", encoding="utf-8")
+    texts = store_cases.traces("encoder", 7)
+    store_cases.write(folder / "store", texts)
+    store_cases.write(folder / "part", texts, only=[1])
     return folder
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in COMMANDS],
-)
+@pytest.mark.parametrize("name", PARAMETERS)
 def test_every_long_command_shows_progress(typed, folder, tmp_path, monkeypatch, name):
     monkeypatch.chdir(folder)
     monkeypatch.setattr("flaxattn.pipeline.progress_reporter.DELAY", 0.0)
-    monkeypatch.setattr("flaxattn.pipeline.progress_reporter.PAUSE", 0.02)
-    words, stage = COMMANDS[name]
-    code, _, err = typed(*words.split(), "--out", tmp_path / "out")
+    monkeypatch.setattr("flaxattn.pipeline.progress_reporter.PAUSE", 0.005)
+    stage = COMMANDS[name][1]
+    code, _, err = typed(*line_of(name, tmp_path))
     assert code == 0, err
+    assert "\r" not in err and "\x1b" not in err and err.endswith("\n")
     lines = err.splitlines()
     assert any(stage in line for line in lines), sorted({line.split(":")[0] for line in lines})
-    assert any(re.search(r"\d/s", line) for line in lines)
+    assert any(re.search(r"\d( \w+)?/s", line) for line in lines)
     if name in ANNOUNCED:
-        first = next(
-            n for n, line in enumerate(lines) if re.match(r"[\d,]+ (texts|sentences)", line)
-        )
+        first = next(n for n, line in enumerate(lines) if re.match(COST, line))
         assert first < min(n for n, line in enumerate(lines) if stage in line)
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_a_terminal_gets_a_bar(typed, folder, tmp_path, monkeypatch, name):
+    monkeypatch.chdir(folder)
+    ours, theirs = pty.openpty()
+    told: list[bytes] = []
+    reader = threading.Thread(target=read_all, args=(ours, told))
+    reader.start()
+    with os.fdopen(theirs, "w") as terminal:
+        monkeypatch.setattr(sys, "stderr", terminal)
+        code, out, _ = typed(*line_of(name, tmp_path))
+    reader.join()
+    shown = b"".join(told).decode()
+    assert code == 0, shown
+    assert "━" in shown and "\x1b" not in out
+    if name in ANNOUNCED:
+        assert re.search(COST, shown)
+
+
+def read_all(ours: int, told: list[bytes]) -> None:
+    """Read a pseudo-terminal until its other end is closed."""
+    with contextlib.suppress(OSError):
+        while part := os.read(ours, 4096):
+            told.append(part)
+
+
+def line_of(name: str, tmp_path: Path) -> list[str]:
+    """The words of a command, with the place of its results."""
+    out = [] if name in WITHOUT_OUT else ["--out", str(tmp_path / "out")]
+    return [*COMMANDS[name][0].split(), *out]
 
 
 def run(words: list[str], folder: Path, stderr: int) -> subprocess.Popen:
@@ -88,12 +130,9 @@ def test_a_pseudo_terminal_gets_a_bar_and_standard_output_the_results(folder, tm
     ours, theirs = pty.openpty()
     process = run([*WORDS, str(tmp_path / "r")], folder, theirs)
     os.close(theirs)
-    told = b""
-    try:
-        while part := os.read(ours, 4096):
-            told += part
-    except OSError:  # the other end was closed
-        pass
+    parts: list[bytes] = []
+    read_all(ours, parts)
+    told = b"".join(parts)
     out, _ = process.communicate(timeout=60)
     assert process.returncode == 0, told.decode()
     assert b"weights.json" in out and b"weights.json" not in told
