@@ -9,7 +9,8 @@ import dataclasses
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self, TextIO
 
@@ -141,6 +142,18 @@ class ProgressReporter:
             self._bar.stop()
         if self._thread is not None:
             self._thread.join()
+
+    @contextmanager
+    def hidden(self) -> Iterator[None]:
+        """Take the bar away while results are printed, and show it again."""
+        if self._bar is None:
+            yield
+            return
+        self._bar.stop()
+        try:
+            yield
+        finally:
+            self._bar.start()
 
     def __call__(self, stage: str, count: int) -> None:
         """Report steps of a stage; a new name begins a stage.

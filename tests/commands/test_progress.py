@@ -39,15 +39,19 @@ COMMANDS = {
     "store verify": ("store verify store", "verifying: "),
     "store merge": ("store merge store part", "merging: "),
     "store export": ("store export store --format csv", "exporting: 7 of 7 texts"),
+    "bench": (
+        "bench --case seven --request nothing --rounds 1 --torch-python=",
+        "measuring: 1 of 2 rows, seven, nothing, forward + backward, ",
+    ),
 }
 ANNOUNCED = (
     *("stats", "roles", "compare", "ablate", "weights", "probe", "probe structural"),
-    *("store verify", "store merge", "store export"),
+    *("store verify", "store merge", "store export", "bench"),
 )
 WITHOUT_OUT = ("store verify",)
-QUICK = ("stats", "ablate", "store verify", "store merge", "store export")
+QUICK = ("stats", "ablate", "store verify", "store merge", "store export", "bench")
 PARAMETERS = [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in COMMANDS]
-COST = r"[\d,]+ (texts|sentences|shards)"
+COST = r"[\d,]+ (texts|sentences|shards|rows)"
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +80,7 @@ def test_every_long_command_shows_progress(typed, folder, tmp_path, monkeypatch,
     assert "\r" not in err and "\x1b" not in err and err.endswith("\n")
     lines = err.splitlines()
     assert any(stage in line for line in lines), sorted({line.split(":")[0] for line in lines})
-    assert any(re.search(r"\d( \w+)?/s", line) for line in lines)
+    assert any(re.search(r"\d( \w+)?/s|, .* left$", line) for line in lines)
     if name in ANNOUNCED:
         first = next(n for n, line in enumerate(lines) if re.match(COST, line))
         assert first < min(n for n, line in enumerate(lines) if stage in line)
