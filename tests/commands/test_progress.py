@@ -36,6 +36,10 @@ COMMANDS = {
         "evaluate --model tiny-dates --source dates.txt --reference dates.txt",
         "translating: 3 of 3",
     ),
+    "evaluate alignments": (
+        "evaluate --model tiny-dates --source dates.txt --reference iso.txt --gold gold.txt",
+        "aligning: 3 of 3",
+    ),
     "store verify": ("store verify store", "verifying: "),
     "store merge": ("store merge store part", "merging: "),
     "store export": ("store export store --format csv", "exporting: 7 of 7 texts"),
@@ -47,6 +51,7 @@ COMMANDS = {
 ANNOUNCED = (
     *("stats", "roles", "compare", "ablate", "weights", "probe", "probe structural"),
     *("store verify", "store merge", "store export", "bench"),
+    *("search build", "translate", "evaluate", "evaluate alignments"),
 )
 WITHOUT_OUT = ("store verify",)
 QUICK = ("stats", "ablate", "store verify", "store merge", "store export", "bench")
@@ -60,6 +65,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     report_cases.write_inputs(folder)
     dates = "".join(f"{date}\n" for date, _ in report_cases.DATES[:3])
     (folder / "dates.txt").write_text(dates, encoding="utf-8")
+    iso = "".join(f"{target}\n" for _, target in report_cases.DATES[:3])
+    (folder / "iso.txt").write_text(iso, encoding="utf-8")
+    (folder / "gold.txt").write_text("0-0\n" * 3, encoding="utf-8")
     trees = (folder / "trees.conllu").read_text(encoding="utf-8").strip().split("\n\n")
     for name, some in {"few": trees[:3], "train": trees[3:]}.items():
         (folder / f"{name}.conllu").write_text("\n\n".join(some) + "\n\n", encoding="utf-8")
@@ -168,3 +176,66 @@ def test_a_bad_row_is_refused_before_the_model_is_loaded(typed, tmp_path, monkey
     (tmp_path / "a.jsonl").write_text('{"text": "A cat."}\n{"txt": 1}\n', encoding="utf-8")
     code, _, err = typed("stats", tmp_path / "a.jsonl", "--out", tmp_path / "r")
     assert code == 2 and "a.jsonl" in err and len(err.splitlines()) <= 3
+
+
+REFUSED = {
+    "unknown tokenizer": (
+        "evaluate --model none --source dates.txt --reference iso.txt --tokenize x",
+        "sacrebleu has no tokeniser 'x'",
+    ),
+    "too few references": (
+        "evaluate --model none --source dates.txt --reference two.txt",
+        "3 translations and 2 references",
+    ),
+    "metrics in a folder": (
+        "evaluate --model none --source dates.txt --reference iso.txt --out store",
+        "Cannot write the metrics: 'store' is a folder",
+    ),
+    "translations in a folder": (
+        "translate dates.txt --model none --out store",
+        "Cannot write the translations: 'store' is a folder",
+    ),
+    "page in no folder": (
+        "translate dates.txt --model none --view no/a.html",
+        "Cannot write the page: 'no/a.html' is in a folder that does not exist",
+    ),
+    "index in a folder that is in use": (
+        "search build trees.txt --layer 0 --model none --out store",
+        "store is there already",
+    ),
+    "unknown kind of index": (
+        "search build trees.txt --layer 0 --model none --kind x --out new",
+        "kind 'x' is unknown",
+    ),
+    "bad row of an index": (
+        "search build bad.jsonl --layer 0 --model none --out new",
+        "bad.jsonl, line 2",
+    ),
+    "unknown kind of attribution": ("weights trees.txt --kinds x --out new", "'x' is none of"),
+    "unknown statistic": (
+        "extract trees.txt --stats x --out new",
+        "unknown statistic 'x'",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_can_be_refused_is_refused_before_a_model_is_loaded(typed, folder, monkeypatch, name):
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr("flaxattn.pretrained.from_pretrained.from_pretrained", None)
+    (folder / "two.txt").write_text("a\nb\n", encoding="utf-8")
+    (folder / "bad.jsonl").write_text('{"text": "A cat."}\n{"txt": 1}\n', encoding="utf-8")
+    words, said = REFUSED[name]
+    code, out, err = typed(*words.split())
+    assert (code, out) == (2, "") and said in err, err
+    assert len(err.splitlines()) <= 4 and not (folder / "new").exists()
+
+
+def test_sacrebleu_is_asked_for_before_anything_is_translated(typed, folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr("flaxattn.pretrained.from_pretrained.from_pretrained", None)
+    monkeypatch.setitem(sys.modules, "sacrebleu", None)
+    words = "evaluate --model tiny-dates --source dates.txt --reference iso.txt"
+    code, out, err = typed(*words.split())
+    assert (code, out) == (2, "") and "pip install 'flaxattn[translation]'" in err
+    assert len(err.splitlines()) <= 3
