@@ -145,7 +145,7 @@ def run(settings: BenchSettings, tell: Tell, progress: ProgressReporter) -> dict
                 torch, document["torch"] = _load(torch, case, arguments, bar)
             for request in settings.requests:
                 for mode in settings.modes:
-                    progress.note("measuring", f"{name}, {request}, {mode}")
+                    progress("measuring", 0, f"{name}, {request}, {mode}")
                     found = measured(case, arguments, bar, request, mode, turns, torch, roof)
                     rows += found
                     progress("measuring", 1)

@@ -162,7 +162,7 @@ def bytes_per_token(model: Pretrained, wanted: Wanted) -> int:
     """
     check_family(model)
     bert = isinstance(model, PretrainedBert)
-    width = model.config.hidden_size if bert else model.config.n_embd
+    width: int = getattr(model.config, "hidden_size" if bert else "n_embd")
     return len(set(wanted.layers)) * (2 * width + 4 * model.counts()[1])
 
 

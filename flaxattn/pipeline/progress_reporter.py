@@ -32,7 +32,7 @@ class _Stage:
         done: Number of finished steps.
         unit: Name of the steps; empty where the name of the stage tells.
         before: Number of steps that an earlier run finished.
-        first: Time and number of steps of the first report, which includes compiling.
+        first: Time and number of finished steps at the first report, which includes compiling.
         note: Other figures, which take the place of the rate.
     """
 
@@ -132,7 +132,9 @@ class ProgressReporter:
         """Stop after a last line; results may be printed from here on."""
         running = self._thread is not None and not self._ended.is_set()
         self.stop()
-        if running and self._clock() - self._began >= self._delay:
+        stage = self._stages.get(self._name)
+        counted = stage is not None and stage.done > stage.before
+        if running and counted and self._clock() - self._began >= self._delay:
             self._print(self._line())
 
     def stop(self) -> None:
@@ -155,19 +157,22 @@ class ProgressReporter:
         finally:
             self._bar.start()
 
-    def __call__(self, stage: str, count: int) -> None:
+    def __call__(self, stage: str, count: int, figures: str | None = None) -> None:
         """Report steps of a stage; a new name begins a stage.
 
         Args:
             stage: Its name.
             count: How many more were finished; 0 says that it begins.
+            figures: Shown in place of the rate, such as `loss 2.345  1,200 tokens/s`; None keeps
+                those of the last call.
         """
         now = self._clock()
         with self._lock:
             found = self._stages.setdefault(stage, _Stage(None, now))
             found.done += count
+            found.note = found.note if figures is None else figures
             if found.first is None and count:
-                found.first = now, count
+                found.first = now, found.done
             self._name = stage
         self._show(now)
 
@@ -182,17 +187,6 @@ class ProgressReporter:
         """
         with self._lock:
             self._stages[stage] = _Stage(total, self._clock(), before, unit, before)
-        self(stage, 0)
-
-    def note(self, stage: str, figures: str) -> None:
-        """Show other figures of a stage in place of its rate.
-
-        Args:
-            stage: Its name.
-            figures: Such as `loss 2.345  1,200 tokens/s`.
-        """
-        with self._lock:
-            self._stages.setdefault(stage, _Stage(None, self._clock())).note = figures
         self(stage, 0)
 
     def announce(self, line: str) -> None:

@@ -43,6 +43,10 @@ COMMANDS = {
     "store verify": ("store verify store", "verifying: "),
     "store merge": ("store merge store part", "merging: "),
     "store export": ("store export store --format csv", "exporting: 7 of 7 texts"),
+    "extract": (
+        "extract trees.txt --shard-texts 2 --max-texts 4",
+        "tokens, shard 2 of 2: 4 texts, ",
+    ),
     "bench": (
         "bench --case seven --request nothing --rounds 1 --torch-python=",
         "measuring: 1 of 2 rows, seven, nothing, forward + backward, ",
@@ -51,10 +55,10 @@ COMMANDS = {
 ANNOUNCED = (
     *("stats", "roles", "compare", "ablate", "weights", "probe", "probe structural"),
     *("store verify", "store merge", "store export", "bench"),
-    *("search build", "translate", "evaluate", "evaluate alignments"),
+    *("extract", "search build", "translate", "evaluate", "evaluate alignments"),
 )
 WITHOUT_OUT = ("store verify",)
-QUICK = ("stats", "ablate", "store verify", "store merge", "store export", "bench")
+QUICK = ("stats", "ablate", "store verify", "store merge", "store export", "bench", "extract")
 PARAMETERS = [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in COMMANDS]
 COST = r"[\d,]+ (texts|sentences|shards|rows)"
 
