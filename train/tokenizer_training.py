@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import jax
-from rich.console import Console
 
 from flaxattn.corpus.rows import BadRows
 from flaxattn.errors import InputError
 from flaxattn.files import written_whole
+from flaxattn.pipeline.progress_reporter import ProgressReporter
 from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.text.tokenizer_files import SPECIAL_TOKENS
 from flaxattn.text.vocabulary_training import train_wordpiece
@@ -91,7 +91,8 @@ def learn_once(folder: RunFolder, learn: Callable[[], Tokenizer]) -> Tokenizer:
     if (own / "tokenizer.json").is_file() and not folder.fresh:
         return Tokenizer.from_dir(own)
     if jax.process_index() == 0:
-        with Console(stderr=True).status("learning a vocabulary"):
+        with ProgressReporter() as progress:
+            progress("learning a vocabulary", 0)
             learn().save(own)
     deadline = time.monotonic() + 3600
     while not (own / "tokenizer.json").is_file():

@@ -100,6 +100,7 @@ class ProgressReporter:
         self._name = ""
         self._began, self._last = clock(), clock() + self._delay - self._pause
         self._bar: Any = None
+        self._is_shown = False  # whether the last line says all that was reported
         self._held: list[str] = []  # announced lines, which short jobs do not print
         self._ended, self._lock = threading.Event(), threading.Lock()
         self._thread: threading.Thread | None = None
@@ -134,7 +135,8 @@ class ProgressReporter:
         self.stop()
         stage = self._stages.get(self._name)
         counted = stage is not None and stage.done > stage.before
-        if running and counted and self._clock() - self._began >= self._delay:
+        shown = self._is_shown and not self._held
+        if running and counted and not shown and self._clock() - self._began >= self._delay:
             self._print(self._line())
 
     def stop(self) -> None:
@@ -170,6 +172,7 @@ class ProgressReporter:
         with self._lock:
             found = self._stages.setdefault(stage, _Stage(None, now))
             found.done += count
+            self._is_shown &= not count
             found.note = found.note if figures is None else figures
             if found.first is None and count:
                 found.first = now, found.done
@@ -202,6 +205,12 @@ class ProgressReporter:
         if self._clock() - self._began >= self._delay:
             self._print("")
 
+    def show(self) -> None:
+        """Print the line of the present stage at once; a bar shows it anyway."""
+        if self._bar is None:
+            self._last = self._clock()
+            self._print(self._line())
+
     def _show(self, now: float) -> None:
         if self._bar is not None:
             stage = self._stages[self._name]
@@ -228,6 +237,7 @@ class ProgressReporter:
     def _print(self, line: str) -> None:
         with self._lock:
             lines, self._held = [*self._held, *([line] if line else [])], []
+            self._is_shown |= bool(line)
         try:
             self._stream.write("".join(f"{one}\n" for one in lines))
             self._stream.flush()
@@ -244,10 +254,9 @@ def _bar(stream: TextIO) -> Any:
     line = TextColumn("{task.description}", markup=False, table_column=Column())  # it may wrap
     columns = (SpinnerColumn(), BarColumn(16), line, TimeElapsedColumn())
     console = Console(file=stream, force_jupyter=False)
-    # Results go to standard output, which rich would lead to the stream of the bar.
-    return Progress(
-        *columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False
-    )
+    # Results go to standard output, which rich would lead to the stream of the bar. What others
+    # write to standard error is printed above the bar.
+    return Progress(*columns, console=console, transient=True, redirect_stdout=False)
 
 
 def duration(seconds: float) -> str:
