@@ -57,6 +57,7 @@ COMMANDS = {
         "learning a vocabulary: ",
     ),
     "generate": ("generate She --model tiny-gpt2 --samples 2", "writing: "),
+    "view": ("view She --text --weights rollout", "computing rollout: "),
     "demo": ("demo", "loading tiny-bert: "),
     "bench": (
         "bench --case seven --request nothing --rounds 1 --torch-python=",
@@ -77,7 +78,7 @@ ANNOUNCED = (
     ),
 )
 WITHOUT_OUT = ("store verify", "generate")
-UNCOUNTED = ("tokenizer train", "generate", "demo")  # stages without steps
+UNCOUNTED = ("tokenizer train", "generate", "view", "demo")  # stages without steps
 RECIPE = """
 vocab_size: 90
 num_hidden_layers: 1
