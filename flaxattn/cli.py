@@ -35,6 +35,7 @@ from flaxattn.commands import (
 )
 from flaxattn.errors import FlaxattnError, StopRequestedError
 from flaxattn.pipeline.allocator import keep_freed_memory
+from flaxattn.pipeline.progress_reporter import ProgressReporter, amount
 
 app = typer.Typer(
     name="flaxattn",
@@ -178,16 +179,19 @@ def train_tokenizer(
 ) -> None:
     """Learn a WordPiece vocabulary from files of any size."""
     training = importlib.import_module("flaxattn.train.tokenizer_training")
-    learnt, bad = training.learn_tokenizer(
-        files,
-        out,
-        vocab_size,
-        lowercase,
-        max_length=max_length,
-        text_column=text_column,
-        on_error=on_error,
-        show_progress=sys.stderr.isatty(),
-    )
+    size = sum(path.stat().st_size for path in files if path.is_file())
+    with ProgressReporter() as progress:
+        progress.announce(f"{len(files):,} files, {amount(size)}: all of their text is read twice")
+        learnt, bad = training.learn_tokenizer(
+            files,
+            out,
+            vocab_size,
+            lowercase,
+            max_length=max_length,
+            text_column=text_column,
+            on_error=on_error,
+            watch=progress,
+        )
     if left_out := sum(bad.counts.values()):
         typer.echo(f"left out {left_out} lines or rows that cannot be used")
     typer.echo(f"wrote {learnt.vocab_size} pieces to {out.resolve()}")

@@ -191,6 +191,24 @@ def _flush_entry(folder: Path) -> None:
         os.close(handle)
 
 
+def check_writable(path: Path, what: str = "a file") -> None:
+    """Refuse a place where no file can be written, before the work whose result goes there.
+
+    Args:
+        path: Where to.
+        what: How to call the file in a message.
+
+    Raises:
+        InputError: If the folder is missing or the path is a folder.
+    """
+    if path.is_dir() or not path.parent.is_dir():
+        reason = "is a folder" if path.is_dir() else "is in a folder that does not exist"
+        raise InputError(
+            f"Cannot write {what}: {str(path)!r} {reason}.\n"
+            "Give a file name in a folder that exists."
+        )
+
+
 def write_text(path: str | os.PathLike[str], text: str, what: str = "a file") -> Path:
     """Write a text as UTF-8. A file of that name is replaced at once or, on an error, stays.
 
@@ -223,12 +241,7 @@ def write_bytes(path: str | os.PathLike[str], data: bytes, what: str = "a file")
         InputError: If the folder is missing or the path is a folder.
     """
     target = Path(path)
-    if target.is_dir() or not target.parent.is_dir():
-        reason = "is a folder" if target.is_dir() else "is in a folder that does not exist"
-        raise InputError(
-            f"Cannot write {what}: {str(target)!r} {reason}.\n"
-            "Give a file name in a folder that exists."
-        )
+    check_writable(target, what)
     draft = target.with_name(f".{secrets.token_hex(8)}.part")
     try:
         with open(draft, "xb") as file:

@@ -12,6 +12,7 @@ The recipe of the built-in model is `flaxattn/pretrained/tiny-bert/recipe.yaml`;
 beside it names data, commands, hardware, time and results.
 """
 
+import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,13 +21,13 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 from jaxtyping import Array, Float
-from rich.console import Console
 
 from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.kernels.contract import NOTHING, Capture
 from flaxattn.models.bert import BertForPreTraining
 from flaxattn.models.bert_config import BertConfig
 from flaxattn.models.outputs import ModelOutput
+from flaxattn.pipeline.progress_reporter import ProgressReporter
 from flaxattn.pretrained import model_directory as weights
 from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.text.vocabulary_training import train_wordpiece
@@ -78,7 +79,8 @@ def pretrain(
         bad = BadRows(recipe.on_error, folder.path)
         pieces = _tokenizer(files, folder, recipe, tokenizer)
         store = folder.path / "corpus"
-        with Console(stderr=True).status("reading text") as shown:
+        with ProgressReporter() as progress:
+            progress("reading text", 0)
             corpus = build_corpus(
                 files,
                 pieces,
@@ -86,7 +88,7 @@ def pretrain(
                 store,
                 bad=bad,
                 rebuild=folder.fresh or folder.allow_changes,
-                note=shown.update,
+                note=functools.partial(progress, "reading text", 0),
             )
         identity = {"data": corpus.digest, "tokenizer": tokenizer_digest(pieces)}
         folder.claim(recipe, identity)

@@ -11,6 +11,7 @@ it learnt is in RUN/samples.jsonl. A killed run goes on where its last checkpoin
 same command is given again.
 """
 
+import functools
 import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,12 +19,12 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from rich.console import Console
 
 from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.errors import InputError
 from flaxattn.models.gpt2 import GPT2LM
 from flaxattn.models.gpt2_config import GPT2Config
+from flaxattn.pipeline.progress_reporter import ProgressReporter
 from flaxattn.pretrained import model_directory as weights
 from flaxattn.pretrained.pretrained_gpt2 import PretrainedGPT2
 from flaxattn.text.tokenizer import Tokenizer
@@ -158,7 +159,8 @@ def prepare(
     rebuild = folder.fresh or folder.allow_changes
 
     def store(name: str, files: Sequence[Path], fewest: int) -> TokenCorpus:
-        with Console(stderr=True).status("reading text") as shown:
+        with ProgressReporter() as progress:
+            progress("reading text", 0)
             return build_corpus(
                 files,
                 tokenizer,
@@ -168,7 +170,7 @@ def prepare(
                 fewest=fewest,
                 bad=bad,
                 rebuild=rebuild,
-                note=shown.update,
+                note=functools.partial(progress, "reading text", 0),
             )
 
     if heldout_files:

@@ -1,13 +1,12 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Reports of a run: a progress bar on a terminal, plain lines elsewhere, always JSONL files.
+"""Reports of a run: progress on standard error, and JSONL files.
 
 metrics.jsonl holds what a rerun reproduces bit for bit, timing.jsonl what it does not; each row
-carries a checksum. This file decides how a line looks; it computes no metric.
+carries a checksum. This file decides which figures are shown; it computes no metric.
 """
 
 import os
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,10 +14,9 @@ from types import TracebackType
 from typing import Any, Self
 
 import jax
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from flaxattn.errors import UnavailableError
+from flaxattn.pipeline.progress_reporter import PAUSE, ProgressReporter
 from flaxattn.train.flops import peak_flops
 from flaxattn.train.recipe import Recipe
 from flaxattn.train.run_folder import RunFolder
@@ -55,21 +53,21 @@ class Reporter:
                 _cut(path, first if first else -1)
         self._metrics, self._timing = (path.open("a", encoding="utf-8") for path in names)
         self._recipe, self._flops, self._peak = recipe, flops, peak_flops()
-        self._begun = self._shown = self._logged = time.monotonic()
+        self._recorded = self._logged = time.monotonic()
         self._operations = self._updates = 0.0
-        self._first, self._tokens = first, 0
-        self._console = Console(file=sys.stderr)
-        self._bar = Progress(
-            BarColumn(bar_width=12),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[line]}"),
-            console=self._console,
-            disable=not (self._console.is_terminal and self._primary),
-        )
-        self._task = self._bar.add_task("", total=recipe.steps, completed=first, line="")
+        self._first, self._shown, self._folder = first, first, folder
+        self._progress = ProgressReporter(delay=0, pause=recipe.log_seconds or PAUSE)
 
     def __enter__(self) -> Self:
-        self._bar.start()
+        if self._primary:
+            recipe = self._recipe
+            self._progress.start()
+            self._progress.announce(
+                f"{recipe.steps - self._first:,} of {recipe.steps:,} steps to train, evaluated "
+                f"{_every(recipe.evaluate_every)}, saved {_every(recipe.checkpoint_every)} to "
+                f"{self._folder.path}"
+            )
+            self._progress.expect("training", recipe.steps, "steps", before=self._first)
         return self
 
     def __exit__(
@@ -78,7 +76,8 @@ class Reporter:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._bar.stop()
+        if self._primary:
+            (self._progress.finish if error is None else self._progress.stop)()
         self._metrics.close()
         self._timing.close()
         if self._board is not None:
@@ -90,8 +89,9 @@ class Reporter:
         self._updates += 1
 
     def late(self) -> bool:
-        """Return whether nothing was shown for `log_seconds`; only ever true on a single host."""
-        return jax.process_count() == 1 and self._since_shown() >= self._recipe.log_seconds
+        """Return whether no metric came for `log_seconds`; only ever true on a single host."""
+        since = time.monotonic() - self._recorded
+        return jax.process_count() == 1 and since >= self._recipe.log_seconds
 
     def training(self, done: int, metrics: dict[str, float], tokens: int, seconds: float) -> None:
         """Record the mean metrics of the updates since the last call.
@@ -111,20 +111,23 @@ class Reporter:
         timing = {"step": done, "seconds": round(seconds, 3), "tokens_per_second": round(rate, 1)}
         self._timing.write(sealed_row({**timing, "mfu": mfu and round(mfu, 4)}))
         self._timing.flush()
-        self._logged, self._operations, self._updates = now, 0.0, 0
-        left = (now - self._begun) / (done - self._first) * (self._recipe.steps - done)
+        self._recorded = self._logged = now
+        self._operations, self._updates = 0.0, 0
+        if not self._primary:
+            return
         percent = f"  MFU {mfu:.0%}" if mfu else ""
-        line = f"{_line(metrics)}  {rate:,.0f} tokens/s{percent}  {_clock(left)} left"
-        short = line.replace("  ", " ").replace("tokens/s", "tok/s").removesuffix(" left")
-        self._bar.update(self._task, completed=done, line=short)  # fits into 80 columns
-        if self._since_shown() >= self._recipe.log_seconds or done == self._recipe.steps:
-            self._say(f"step {done}/{self._recipe.steps}  {line}")
+        figures = f"{_line(metrics)}  {rate:,.0f} tokens/s{percent}"
+        self._progress("training", done - self._shown, figures)
+        self._shown = done
+        if not self._recipe.log_seconds or done == self._recipe.steps:
+            self._progress.show()
 
     def heldout(self, done: int, metrics: dict[str, float]) -> dict[str, float]:
         """Record an evaluation after `done` updates; gives the metrics back."""
         self._write(done, "heldout", metrics)
-        self._say(f"step {done}/{self._recipe.steps}  held-out: {_line(metrics)}")
-        self._logged = time.monotonic()  # evaluating is no training time
+        if self._primary:
+            self._progress.announce(f"step {done}/{self._recipe.steps}  held-out: {_line(metrics)}")
+        self._recorded = self._logged = time.monotonic()  # evaluating is no training time
         self._operations = self._updates = 0
         return metrics
 
@@ -134,14 +137,6 @@ class Reporter:
         if self._board is not None:
             for name, value in metrics.items():
                 self._board.add_scalar(f"{kind}/{name}", value, done)
-
-    def _since_shown(self) -> float:
-        return time.monotonic() - self._shown
-
-    def _say(self, line: str) -> None:
-        self._shown = time.monotonic()
-        if self._primary and not self._console.is_terminal:
-            print(line, file=sys.stderr, flush=True)
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
@@ -160,6 +155,10 @@ def _line(metrics: dict[str, float]) -> str:
             shown = f"{value:.1%}" if "accuracy" in name else f"{value:.4g}"
             parts.append(f"{name.replace('_', ' ')} {shown}")
     return "  ".join(parts)
+
+
+def _every(steps: int) -> str:
+    return f"every {steps:,}" if steps else "at the end"
 
 
 def _cut(path: Path, last: int) -> None:
@@ -182,9 +181,3 @@ def _tensorboard(folder: RunFolder, first: int) -> Any:
             "pip install 'flaxattn[tensorboard]'"
         ) from error
     return SummaryWriter(str(folder.path / "tensorboard"), purge_step=first)
-
-
-def _clock(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}"

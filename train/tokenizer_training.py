@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import jax
-from rich.console import Console
 
 from flaxattn.corpus.rows import BadRows
 from flaxattn.errors import InputError
 from flaxattn.files import written_whole
+from flaxattn.pipeline.progress_reporter import ProgressReporter, Watch, watch_in_notebooks
 from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.text.tokenizer_files import SPECIAL_TOKENS
 from flaxattn.text.vocabulary_training import train_wordpiece
@@ -33,7 +33,7 @@ def learn_tokenizer(
     max_length: int = 512,
     text_column: str = "text",
     on_error: str = "fail",
-    show_progress: bool = False,
+    watch: Watch = watch_in_notebooks,
 ) -> tuple[Tokenizer, BadRows]:
     """Learn a vocabulary from files that need not fit in memory.
 
@@ -45,7 +45,7 @@ def learn_tokenizer(
         max_length: limit that the tokenizer names to those who use it.
         text_column: of all files but text.
         on_error: "fail", "skip" or "quarantine", which lists bad rows in `out`.
-        show_progress: draw bars on standard error.
+        watch: is told that the vocabulary is being learnt.
 
     Returns:
         The tokenizer, and what was left out.
@@ -67,11 +67,10 @@ def learn_tokenizer(
         raise InputError(
             f"{out} holds a tokenizer already\nit may belong to a model\nname another --out"
         )
+    watch("learning a vocabulary", 0)
     bad = BadRows(on_error, out)
     texts = Paragraphs(files, PretrainRecipe(text_column=text_column), bad)
-    tokenizer = train_wordpiece(
-        texts, vocab_size, lowercase, max_length, show_progress=show_progress
-    )
+    tokenizer = train_wordpiece(texts, vocab_size, lowercase, max_length)
     with written_whole(out) as staging:
         tokenizer.save(staging)
     return tokenizer, bad
@@ -91,7 +90,8 @@ def learn_once(folder: RunFolder, learn: Callable[[], Tokenizer]) -> Tokenizer:
     if (own / "tokenizer.json").is_file() and not folder.fresh:
         return Tokenizer.from_dir(own)
     if jax.process_index() == 0:
-        with Console(stderr=True).status("learning a vocabulary"):
+        with ProgressReporter() as progress:
+            progress("learning a vocabulary", 0)
             learn().save(own)
     deadline = time.monotonic() + 3600
     while not (own / "tokenizer.json").is_file():

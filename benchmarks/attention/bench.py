@@ -15,6 +15,7 @@ import functools
 import importlib.metadata
 import importlib.util
 import json
+import math
 import os
 import platform
 import shlex
@@ -32,8 +33,9 @@ from flaxattn.benchmarks import bench_targets, cases
 from flaxattn.benchmarks.bench_contenders import PeerUnavailableError, Torch
 from flaxattn.benchmarks.bench_peers import is_plain
 from flaxattn.benchmarks.bench_rows import MODES, REQUESTS, Turns, measured, roofline, table
-from flaxattn.files import write_text
+from flaxattn.files import check_writable, write_text
 from flaxattn.kernels import choice, devices
+from flaxattn.pipeline.progress_reporter import ProgressReporter
 
 SCHEMA = 1
 _ON_CPU = ("short", "short, padded", "BERT-base, one example")
@@ -103,13 +105,17 @@ class BenchSettings:
 
 
 def run(
-    settings: BenchSettings, tell: Tell = print, keep: Callable[[dict[str, Any]], object] = id
+    settings: BenchSettings,
+    tell: Tell,
+    progress: ProgressReporter,
+    keep: Callable[[dict[str, Any]], object] = id,
 ) -> dict[str, Any]:
     """Measures everything.
 
     Args:
         settings: what.
         tell: takes each finished piece of the table.
+        progress: shows how many rows of the table are measured.
         keep: takes the result so far after each piece.
 
     Returns:
@@ -118,19 +124,27 @@ def run(
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # torch needs memory too
     device = devices.current()
     settings = settings.filled(device.platform == "cpu")
+    counts = [len(part) for part in (settings.cases, settings.requests, settings.modes)]
+    progress.announce(
+        f"{math.prod(counts):,} rows: {counts[0]} cases x {counts[1]} requests x {counts[2]} "
+        f"modes; each contender has up to {settings.rounds} turns of {settings.seconds:g} s or more"
+    )
+    progress("measuring the roofline", 0)
     process, note = _start_torch(settings, device)
     torch = process
     document = _facts(settings, device) | {"torch": torch.facts if torch else note}
     roof = document["roofline"] = roofline(str(settings.dtype), device.platform == "cpu")
-    tell(
+    _tell(
+        tell,
+        progress,
         f"{device}, {settings.dtype}: copy {roof['copy_bytes_per_second'] / 1e9:.0f} GB/s, "
         f"matmul {roof['matmul_flops_per_second'] / 1e12:.2f} TFLOP/s, torch: {document['torch']}\n"
         "Times in ms: median, best, distance between the quartiles. Memory: arguments, results "
-        "and temporaries."
+        "and temporaries.",
     )
     turns = Turns(settings.rounds, settings.seconds)
     rows: list[dict[str, Any]] = []
-    done, total = 0, len(settings.cases) * len(settings.requests) * len(settings.modes)
+    progress.expect("measuring", math.prod(counts), "rows")
     try:
         for name in settings.cases:
             case = cases.case(name)
@@ -141,20 +155,25 @@ def run(
                 torch, document["torch"] = _load(torch, case, arguments, bar)
             for request in settings.requests:
                 for mode in settings.modes:
-                    _progress(done, total, name, request)
+                    progress("measuring", 0, f"{name}, {request}, {mode}")
                     found = measured(
                         case, arguments, bar, request, mode, turns, torch, roof, settings.without
                     )
                     rows += found
-                    done += 1
+                    progress("measuring", 1)
                     keep(document | {"rows": rows, "targets": bench_targets.judged(rows)})
                     if found:
-                        tell(table(found))
+                        _tell(tell, progress, table(found))
     finally:
-        _progress(None, total, "", "")
         if process is not None:
             process.close()
     return document | {"rows": rows, "targets": bench_targets.judged(rows)}
+
+
+def _tell(tell: Tell, progress: ProgressReporter, text: str) -> None:
+    """Print a piece of the table where the bar is."""
+    with progress.hidden():
+        tell(text)
 
 
 def _start_torch(settings: BenchSettings, device: devices.Device) -> tuple[Torch | None, str]:
@@ -198,24 +217,12 @@ def _facts(settings: BenchSettings, device: devices.Device) -> dict[str, Any]:
     }
 
 
-def _progress(done: int | None, total: int, case: str, request: str) -> None:
-    """A line on a terminal; None removes it."""
-    if not sys.stderr.isatty():
-        return
-    text = ""
-    if done is not None:
-        filled = 30 * done // max(1, total)
-        text = f"[{'#' * filled}{'.' * (30 - filled)}] {done}/{total} {case}, {request}"
-    sys.stderr.write(f"\r\x1b[K{text}")
-    sys.stderr.flush()
-
-
 def write(document: dict[str, Any], path: Path) -> None:
     """Writes a result whole, or leaves the file as it was.
 
     Args:
         document: from `run`.
-        path: of the JSON file; folders are made.
+        path: of the JSON file, in a folder that is there.
 
     Raises:
         OSError: there is no space, or no right to write there.
@@ -232,10 +239,17 @@ def measure(settings: BenchSettings, out: Path | None, tell: Tell = print) -> No
         settings: what.
         out: the JSON file, None for none.
         tell: takes what is to be printed.
+
+    Raises:
+        InputError: the file cannot be written there.
     """
     start = time.monotonic()
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        check_writable(out, "the results")
     keep = (lambda document: None) if out is None else functools.partial(write, path=out)
-    document = run(settings, tell, keep)
+    with ProgressReporter() as progress:
+        document = run(settings, tell, progress, keep)
     tell("\n" + bench_targets.as_text(document["targets"]))
     if out is not None:
         write(document, out)

@@ -13,12 +13,12 @@ from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.progress import Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from flaxattn import __version__
 from flaxattn.files import written_whole
 from flaxattn.measures.head_measures import HeadMeasures, head_measures
+from flaxattn.pipeline.progress_reporter import ProgressReporter
 from flaxattn.pretrained.from_pretrained import from_pretrained
 from flaxattn.pretrained.pretrained_bert import PretrainedBert
 from flaxattn.pretrained.pretrained_model import Pretrained
@@ -55,15 +55,14 @@ def run(out: Path, model: str, console: Console) -> None:
         FlaxattnError: If the model cannot be loaded.
         OSError: If the folder cannot be written.
     """
-    columns = (TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task(f"loading {model}", total=None)
+    with ProgressReporter() as progress:
+        progress(f"loading {model}", 0)
         loaded = from_pretrained(model)
-        progress.update(task, description=f"extracting attention from {len(PAIRS)} pairs")
+        progress(f"extracting attention from {len(PAIRS)} pairs", 0)
         trace = _traced(loaded)
-        progress.update(task, description="measuring heads")
+        progress("measuring heads", 0)
         measures = head_measures(trace)
-        progress.update(task, description="writing the page")
+        progress("writing the page", 0)
         with written_whole(out) as folder:
             head_view(trace).save(folder / "heads.html")
             plot_heads(trace).savefig(folder / "heads.png", dpi=150)

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from flaxattn.commands.text_lines import progress, read_lines, read_texts, tell_empty
+from flaxattn.commands.text_lines import cost, progress, read_lines, read_texts, tell_empty
 from flaxattn.commands.translate import (
     Batch,
     Beam,
@@ -23,9 +23,10 @@ from flaxattn.commands.translate import (
     load,
     settings_of,
     translated,
+    translation_cost,
 )
 from flaxattn.errors import InputError
-from flaxattn.files import write_text
+from flaxattn.files import check_writable, write_text
 
 
 def evaluate(
@@ -86,13 +87,16 @@ def evaluate(
         commands.evaluate_glue(data, model, task, out, predictions, config, change, on_error)
         return
     check_counts(beam, batch, max_length)
+    if out is not None:
+        check_writable(out, "the metrics")
     found: dict[str, Any] = {}
-    if gold is not None:
-        found |= _alignment_error(gold, alignment, model, source, reference, batch)
     if reference is not None and (hypothesis is not None or gold is None):
         settings = settings_of(beam, max_length, length_penalty)
-        told = _told(hypothesis, model, source, batch, truncate, settings)
-        found |= _scores(told, read_texts(reference), tokenize, lowercase)
+        references = read_texts(reference)
+        told = _told(hypothesis, model, source, references, batch, truncate, tokenize, settings)
+        found = _scores(told, references, tokenize, lowercase)
+    if gold is not None:
+        found = {**_alignment_error(gold, alignment, model, source, reference, batch), **found}
     if not found:
         raise InputError(
             "there is nothing to judge\n"
@@ -111,11 +115,15 @@ def _told(
     hypothesis: Path | None,
     model: str | None,
     source: Path | None,
+    references: list[str],
     batch: int,
     truncate: bool,
+    tokenize: str,
     settings: dict[str, Any],
 ) -> list[str]:
-    """Translations of a file, or of a model."""
+    """Translations of a file, or of a model; what cannot be judged is not translated."""
+    from flaxattn.measures.translation_quality import check_bleu
+
     if hypothesis is not None:
         return read_texts(hypothesis)
     if model is None or source is None:
@@ -124,9 +132,12 @@ def _told(
             "received --reference alone\ngive --hypothesis, or --model and --source"
         )
     lines = read_lines([source])
+    check_bleu([text for _, text in lines], references, tokenize)
     tell_empty(lines)
-    with progress("translating", len(lines)) as seen:
-        return translated(load(model), lines, batch, truncate, seen, settings)
+    loaded = load(model)
+    said = translation_cost(lines, loaded, settings["num_beams"], batch)
+    with progress("translating", len(lines), said) as seen:
+        return translated(loaded, lines, batch, truncate, seen, settings)
 
 
 def _scores(
@@ -164,8 +175,10 @@ def _alignment_error(
                 f"{source} has {len(texts)} lines, {reference} has {len(targets)}, {gold} has "
                 f"{len(right)}\nline i of all three must belong to one sentence"
             )
-        with progress("aligning", len(texts)) as seen:
-            traces = traced(load(model), texts, targets, batch=batch, seen=seen)
+        loaded = load(model)
+        said = cost(len(texts), loaded.name, f"one forward pass over all texts, {batch} at a time")
+        with progress("aligning", len(texts), said) as seen:
+            traces = traced(loaded, texts, targets, batch=batch, seen=seen)
         found = [set(word_alignment(trace)[0]) for _, trace in traces]
     else:
         raise InputError(

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 _FIELDS = ("weights", "scores", "query", "key", "value", "head_output", "stats")
 _STATS = "entropy,max,distance"
+_PAUSE = 10.0  # seconds between two lines of progress
 _PairFiles = Annotated[
     list[str] | None,
     typer.Option(help="Text file whose line i belongs to line i of the input; one for each."),
@@ -142,10 +143,11 @@ def extract(
     part = _part(shard)
     wanted = _captured(fields, stats, layers=layers, heads=heads, dtype=dtype)
     from flaxattn.commands.extract_progress import ExtractionProgress
+    from flaxattn.pipeline.progress_reporter import ProgressReporter
     from flaxattn.store.extract_to import extract_to
 
     ray.leave_accelerators()
-    with _stoppable(), ExtractionProgress(Console(stderr=True)) as watcher:
+    with _stoppable(), ProgressReporter(delay=0, pause=_PAUSE) as progress:
         report = extract_to(
             out,
             model or "tiny-bert",
@@ -158,7 +160,7 @@ def extract(
             shard=part,
             fresh=fresh,
             dry_run=dry_run,
-            watcher=watcher,
+            watcher=ExtractionProgress(progress),
             engine=ray.engine,
             ray_options=ray.options,
             truncate=truncate,
@@ -251,8 +253,8 @@ def _tell(report: "JobReport", dry_run: bool, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(said, default=str, indent=2))
         return
-    from flaxattn.commands.extract_progress import amount, duration
     from flaxattn.corpus.safe_text import printable
+    from flaxattn.pipeline.progress_reporter import amount, duration
 
     table = Table(show_header=False)
     rows = dict(said["rows"])

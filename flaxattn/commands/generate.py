@@ -6,6 +6,8 @@ Everything heavy is imported when it runs. `flaxattn.cli` registers it.
 """
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +15,7 @@ import typer
 
 from flaxattn.commands.standard_input import IsText, given_text
 from flaxattn.errors import InputError
+from flaxattn.files import check_writable
 
 if TYPE_CHECKING:
     from flaxattn.pretrained.pretrained_gpt2 import PretrainedGPT2
@@ -77,6 +80,8 @@ def generate(
     text = given_text(prompt, is_text)
     text = text if is_text or prompt != "-" else text.removesuffix("\n").removesuffix("\r")
     seen = view or out is not None
+    if seen:
+        check_writable(Path(out or _PAGE), "the page")
     if samples > 1 or num_beams > 1:
         trace = _write(_load(model), text, settings, seen)
     else:
@@ -166,8 +171,11 @@ def _show(trace: "Trace", path: Path) -> None:
     typer.echo(f"wrote {path.resolve()} ({path.stat().st_size / 1e3:.0f} kB)", err=True)
 
 
-def _status(what: str) -> Any:
-    """A sign of life on standard error where that is a terminal."""
-    from rich.console import Console
+@contextmanager
+def _status(what: str) -> Iterator[None]:
+    """A sign of life on standard error."""
+    from flaxattn.pipeline.progress_reporter import ProgressReporter
 
-    return Console(stderr=True).status(what)
+    with ProgressReporter() as progress:
+        progress(what, 0)
+        yield

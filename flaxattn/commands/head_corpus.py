@@ -15,6 +15,7 @@ import numpy as np
 
 from flaxattn.commands.head_request import Request
 from flaxattn.commands.report_files import described
+from flaxattn.commands.text_lines import cost
 
 if TYPE_CHECKING:
     from flaxattn.corpus.bad_rows import BadRows
@@ -82,42 +83,55 @@ def _of_model(
     reading: "ReadingOptions",
     progress: "ProgressReporter",
 ) -> "tuple[ScoreSource, int]":
-    """The model that was named with its texts, and their number.
-
-    Texts are read before the model is loaded, so that bad rows are refused early. Those of a large
-    corpus are not kept, so they are read twice.
-    """
-    from flaxattn.corpus.bad_rows import BadRows
+    """The model that was named with its texts, and their number."""
     from flaxattn.measures.score_source import model_source
     from flaxattn.pretrained.from_pretrained import from_pretrained
+
+    every, data, count = counted_inputs(request, reading.problems, progress)
+    progress(f"loading {request.model}", 0)
+    model = from_pretrained(request.model)
+    source = model_source(model, every, asked, reading, request.side)
+    source.facts |= {"model": request.model, "data": data}
+    return source, count
+
+
+def counted_inputs(
+    request: Request, bad: "BadRows", progress: "ProgressReporter"
+) -> "tuple[Iterator[Text], list[dict[str, Any]], int]":
+    """The texts, what files they are from, and their number.
+
+    Texts are read before a model is loaded, so that bad rows are refused early. Those of a large
+    corpus are not kept, so they are read twice.
+
+    Args:
+        request: Which ones.
+        bad: Takes those that cannot be used.
+        progress: Shows how many were read.
+    """
+    from flaxattn.corpus.bad_rows import BadRows
 
     def passed(texts: "Iterator[Text]") -> "Iterator[Text]":
         for text in itertools.islice(texts, request.limit):
             progress("reading texts", 1)
             yield text
 
-    texts, data = read_inputs(request, reading.problems)
+    texts, data = read_inputs(request, bad)
     first = list(itertools.islice(passed(texts), _KEPT))
     count = len(first)
     if count == _KEPT:
         policy = "fail" if request.on_error == "fail" else "skip"
         count = sum(1 for _ in passed(read_inputs(request, BadRows(policy))[0]))
-    progress(f"loading {request.model}", 0)
-    model = from_pretrained(request.model)
-    every = itertools.chain(first, texts)
-    source = model_source(model, every, asked, reading, request.side)
-    source.facts |= {"model": request.model, "data": data}
-    return source, count
+    return itertools.chain(first, texts), data, count
 
 
 def _cost(request: Request, source: "ScoreSource", count: int) -> str:
     """Say what a run will do."""
     if source.model is None:
-        return f"{count:,} texts of the store {request.inputs[0]}, read once"
+        return cost(count, f"the store {request.inputs[0]}", "read once")
     heads = ", ".join(
         f"{layers * heads} heads ({name})" for name, (layers, heads) in source.model.masks().items()
     )
-    return f"{count:,} texts, {request.model}: {heads}; one forward pass over all texts"
+    return cost(count, request.model, f"{heads}; one forward pass over all texts")
 
 
 def read_inputs(request: Request, bad: "BadRows") -> tuple[Iterator["Text"], list[dict[str, Any]]]:

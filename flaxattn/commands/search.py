@@ -69,10 +69,16 @@ def build(
     allow_nonfinite: AllowNonfinite = False,
 ) -> None:
     """Build an index with a vector of every token, by head."""
-    from flaxattn.commands.head_corpus import read_inputs
+    from flaxattn.commands.head_corpus import counted_inputs
     from flaxattn.commands.head_request import Request
+    from flaxattn.commands.text_lines import cost
     from flaxattn.corpus.bad_rows import BadRows
-    from flaxattn.measures.build_token_index import Wanted, build_head_index
+    from flaxattn.measures.build_token_index import (
+        Wanted,
+        build_head_index,
+        bytes_per_token,
+        check_wanted,
+    )
     from flaxattn.pipeline.progress_reporter import ProgressReporter
     from flaxattn.pretrained.from_pretrained import from_pretrained
 
@@ -88,17 +94,21 @@ def build(
         batch_tokens=batch_tokens,
         allow_nonfinite=allow_nonfinite,
     )
-    bad = BadRows(on_error)
-    texts, data = read_inputs(request, bad)
+    bad, wanted = BadRows(on_error), Wanted(kind, tuple(layer))
+    check_wanted(wanted, out)
     with ProgressReporter() as progress:
+        texts, data, number = counted_inputs(request, bad, progress)
         progress(f"loading {model}", 0)
         loaded = from_pretrained(model)
-        progress.expect("texts", limit)
+        size = bytes_per_token(loaded, wanted)
+        work = f"one forward pass over all texts; {size:,} bytes are written for each token"
+        progress.announce(cost(number, model, work))
+        progress.expect("texts", number)
         count = build_head_index(
             loaded,
             texts,
             out,
-            Wanted(kind, tuple(layer)),
+            wanted,
             request.reading(bad, progress),
             settings={"data": data, "settings": {"limit": limit, "truncate": truncate}},
         )

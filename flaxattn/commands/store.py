@@ -2,11 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`flaxattn store info|verify|merge|export`: parses, calls, prints. It reads no file itself."""
 
-import itertools
 import json
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -59,10 +56,15 @@ def verify(
 
     The exit code is 1 if a file is damaged or a shard of the plan is missing.
     """
+    from flaxattn.pipeline.progress_reporter import BYTES, ProgressReporter
+    from flaxattn.store.store_info import shard_sizes
     from flaxattn.store.verify_store import verify as find
 
-    with _progress("shards") as seen:
-        found = find(store, seen)
+    sizes = list(shard_sizes(store).values())
+    with ProgressReporter() as progress:
+        progress.announce(f"{_extent(sizes)}: every byte is read and compared with its checksum")
+        progress.expect("verifying", sum(sizes), BYTES)
+        found = find(store, progress)
     if as_json:
         damage = [entry._asdict() for entry in found.damage]
         typer.echo(json.dumps({**found._asdict(), "damage": damage}, indent=2))
@@ -107,9 +109,21 @@ def merge(
     as_json: _Json = False,
 ) -> None:
     """Merge stores of one plan, such as those of `--shard i/N`."""
+    from flaxattn.pipeline.progress_reporter import BYTES, ProgressReporter
+    from flaxattn.store.merge_stores import check_sources
     from flaxattn.store.merge_stores import merge as put_together
+    from flaxattn.store.store_info import shard_sizes
 
-    found = put_together(stores, out, copy=copy)
+    check_sources(stores, out, copy=copy)
+    sizes = [size for path in stores for size in shard_sizes(path).values()]
+    how = "copied" if copy else "linked where the disk allows it, or copied"
+    with ProgressReporter() as progress:
+        progress.announce(
+            f"{_extent(sizes)} of {len(stores)} stores: every byte is read and compared with its "
+            f"checksum, and files are {how}"
+        )
+        progress.expect("merging", sum(sizes), BYTES)
+        found = put_together(stores, out, copy=copy, watch=progress)
     if as_json:
         typer.echo(json.dumps(found._asdict()))
         return
@@ -134,32 +148,31 @@ def export(
 
     npy files hold the tuples of Hugging Face.
     """
+    from flaxattn.pipeline.progress_reporter import ProgressReporter
     from flaxattn.store.export import export as write
+    from flaxattn.store.export import exported_shards
     from flaxattn.store.open_store import open_store
+    from flaxattn.store.store_info import shard_sizes
 
-    opened = open_store(store)
-    with _progress("texts") as seen:
-        names = write(opened, out, form, numbers(examples, "--examples"), seen)
+    opened, chosen = open_store(store), numbers(examples, "--examples")
+    every = shard_sizes(store)
+    sizes = [every[number] for number in exported_shards(opened, form, chosen)]
+    count = len(opened) if chosen is None else len(chosen)
+    with ProgressReporter() as progress:
+        progress.announce(f"{count:,} texts of {_extent(sizes)}: written to {out} as {form}")
+        progress.expect("exporting", count, "texts")
+        names = write(opened, out, form, chosen, progress)
     if as_json:
         typer.echo(json.dumps({"out": str(out.resolve()), "files": names}, indent=1))
     else:
         typer.echo(f"wrote {len(names)} files to {out.resolve()}")
 
 
-@contextmanager
-def _progress(what: str) -> Iterator[Callable[[int], None]]:
-    """Count what was seen on a terminal, and nowhere else."""
-    status, count = Console(stderr=True).status(f"0 {what}"), itertools.count(1)
+def _extent(sizes: Sequence[int]) -> str:
+    """Number of shards, and of the bytes in them."""
+    from flaxattn.pipeline.progress_reporter import amount
 
-    def seen(number: int) -> None:
-        del number
-        status.update(f"{next(count)} {what}")
-
-    if not sys.stderr.isatty():
-        yield seen
-        return
-    with status:
-        yield seen
+    return f"{len(sizes):,} shards, {amount(sum(sizes))}"
 
 
 def _tell(said: dict[str, Any], as_json: bool, title: str) -> None:

@@ -1,6 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Lines of text files, as commands read them: each knows where it stands. No model is here."""
+"""Lines of text files, as commands read them: each knows where it stands. No model is here.
+
+Also the sentence with which a command says what it will do with texts.
+"""
 
 import contextlib
 import sys
@@ -65,13 +68,25 @@ def tell_empty(lines: Sequence[tuple[str, str]]) -> None:
         typer.echo(f"{empty[0]}{more}: empty, so its translation is empty", err=True)
 
 
+def cost(texts: int, name: str, work: str) -> str:
+    """Sentence that says what a command will do, and what that costs.
+
+    Args:
+        texts: Number of texts.
+        name: Name of the model, or of the store.
+        work: Is done with them, such as `one forward pass over all texts`.
+    """
+    return f"{texts:,} texts, {name}: {work}"
+
+
 @contextlib.contextmanager
-def progress(what: str, total: int | None) -> Iterator[Seen]:
+def progress(what: str, total: int | None, said: str) -> Iterator[Seen]:
     """Progress of a single stage on standard error.
 
     Args:
         what: Is being done.
         total: How often it is; None where nobody knows.
+        said: Sentence of `cost`, which comes first.
 
     Yields:
         What is to be told how many more were done.
@@ -79,5 +94,6 @@ def progress(what: str, total: int | None) -> Iterator[Seen]:
     from flaxattn.pipeline.progress_reporter import ProgressReporter
 
     with ProgressReporter() as shown:
+        shown.announce(said)
         shown.expect(what, total)
         yield lambda count: shown(what, count)

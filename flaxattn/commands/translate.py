@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flaxattn.commands.text_lines import Seen, progress, read_lines, tell_empty
+from flaxattn.commands.text_lines import Seen, cost, progress, read_lines, tell_empty
 from flaxattn.errors import InputError
-from flaxattn.files import write_text
+from flaxattn.files import check_writable, write_text
 
 if TYPE_CHECKING:
     from flaxattn.pretrained.pretrained_seq2seq import PretrainedSeq2Seq
@@ -70,12 +70,18 @@ def translate(
         )
     if align and n_best > 1:
         raise InputError("--align is of the best translation\nleave out --n-best")
+    for path, what in ((out, "the translations"), (view, "the page")):
+        if path is not None:
+            check_writable(path, what)
     lines = read_lines(files or [])
-    loaded = load(model)
     texts = [text for _, text in lines]
+    if view is not None and not any(text.strip() for text in texts):
+        raise InputError("every line is empty\n--view shows the first that is not")
+    loaded = load(model)
     settings = {**settings_of(beam, max_length, length_penalty), "num_return_sequences": n_best}
     tell_empty(lines)
-    with progress("translating", len(lines)) as seen:
+    said = translation_cost(lines, loaded, beam, batch)
+    with progress("translating", len(lines), said) as seen:
         if align:
             written = _aligned(loaded, lines, batch, truncate, seen, settings)
         else:
@@ -116,6 +122,23 @@ def settings_of(beam: int, max_length: int | None, penalty: float | None) -> dic
     """
     given = {"max_new_tokens": max_length, "length_penalty": penalty}
     return {"num_beams": beam, **{name: v for name, v in given.items() if v is not None}}
+
+
+def translation_cost(
+    lines: Sequence[tuple[str, str]], model: "PretrainedSeq2Seq", beam: int, batch: int
+) -> str:
+    """Sentence on what translating costs.
+
+    Args:
+        lines: Sources, and where they stand.
+        model: That translates.
+        beam: Hypotheses kept.
+        batch: Sentences per batch.
+    """
+    filled = sum(bool(text.strip()) for _, text in lines)
+    how = "greedily" if beam == 1 else f"with {beam} beams"
+    work = f"translated {how}, {batch} at a time, one forward pass per generated token"
+    return cost(filled, model.name, work)
 
 
 def load(name: str | None) -> "PretrainedSeq2Seq":
@@ -220,9 +243,7 @@ def _write_view(
 ) -> None:
     from flaxattn.views.trace_views import head_view
 
-    first = next((text for text in texts if text.strip()), None)
-    if first is None:
-        raise InputError("every line is empty\n--view shows the first that is not")
+    first = next(text for text in texts if text.strip())
     best = {**settings, "num_return_sequences": 1}
     _, trace = model.generate([first], trace=True, truncate=truncate, **best)
     head_view(trace).save(path)

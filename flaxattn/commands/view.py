@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
-from rich.console import Console
 
 from flaxattn.commands.head_request import AllowNonfinite
 from flaxattn.commands.option_lists import numbers
@@ -229,23 +228,24 @@ def _read(
 ) -> Iterator[tuple[int | None, "Trace", dict[str, Any]]]:
     """The trace of a text under a model, and what is shown beside attention."""
     from flaxattn.kernels.contract import Capture
+    from flaxattn.pipeline.progress_reporter import ProgressReporter
     from flaxattn.pretrained.from_pretrained import from_pretrained
     from flaxattn.views.second_trace import without_vectors
 
     asked = Capture(weights=True, query=vectors, key=vectors, value=vectors or bool(kinds))
-    console = _console()
-    with console.status(f"loading {model}"):
+    with ProgressReporter() as progress:
+        progress(f"loading {model}", 0)
         loaded = from_pretrained(model)
-    with console.status("reading the text"):
+        progress("reading the text", 0)
         text, text_b = given_text(texts[0], is_text), texts[1]
         trace = loaded.trace(text, text_b, capture=asked, **reads)
+        beside = {}
+        if kinds:
+            progress(f"computing {', '.join(kinds)}", 0)
+            beside = of_model(loaded, trace, kinds, **reads)
     for cut in trace.truncated:
         if cut:
             typer.echo(f"cut {cut} tokens to fit the model's limit")
-    beside = {}
-    if kinds:
-        with console.status(f"computing {', '.join(kinds)}"):
-            beside = of_model(loaded, trace, kinds, **reads)
     if not vectors:
         trace = without_vectors(trace)
     yield None, trace, beside
@@ -373,7 +373,3 @@ def _serve(path: str, view: View, port: int) -> None:
             server.serve_forever()
         except KeyboardInterrupt:
             typer.echo("stopped")
-
-
-def _console() -> Console:
-    return Console(soft_wrap=True, highlight=False)

@@ -116,6 +116,7 @@ def measured(
     Raises:
         InputError: If a text cannot be read, or there is no kind left.
     """
+    from flaxattn.commands.text_lines import cost
     from flaxattn.pipeline.extraction import extract
 
     count = len(corpus.texts)
@@ -123,7 +124,7 @@ def measured(
     computed = [kind for kind in kinds if kind not in refused]
     if not computed:
         raise _none(kinds, refused)
-    progress.announce(f"{count:,} texts, {model.name}: {', '.join(computed)}, of every text")
+    progress.announce(cost(count, model.name, f"{', '.join(computed)}, of every text"))
     for kind, reason in refused.items():
         progress.announce(f"{kind} is left out: {reason}")
     progress("reading attention", 0)

@@ -122,7 +122,8 @@ def build_head_index(
     """
     check_family(model)
     wanted = Wanted(wanted.kind, tuple(sorted(set(wanted.layers))))
-    _check(model, wanted, Path(out))
+    check_wanted(wanted, Path(out))
+    inputs.check_capture(wanted.capture, *model.counts())
     bad = reading.problems
     engine = _VectorEngine(model, wanted, reading)
     texts = itertools.islice(texts, reading.limit)
@@ -147,6 +148,22 @@ def build_head_index(
         }
         writer.finish(facts | dict(settings or {}))
     return count
+
+
+def bytes_per_token(model: Pretrained, wanted: Wanted) -> int:
+    """Number of bytes that an index holds for each token, beside the text.
+
+    Args:
+        model: A BERT or a GPT-2.
+        wanted: Which vectors.
+
+    Raises:
+        InputError: For a model of another family.
+    """
+    check_family(model)
+    bert = isinstance(model, PretrainedBert)
+    width: int = getattr(model.config, "hidden_size" if bert else "n_embd")
+    return len(set(wanted.layers)) * (2 * width + 4 * model.counts()[1])
 
 
 def token_vector(
@@ -365,12 +382,20 @@ def check_family(model: Pretrained) -> None:
         )
 
 
-def _check(model: Pretrained, wanted: Wanted, out: Path) -> None:
+def check_wanted(wanted: Wanted, out: Path) -> None:
+    """Refuse what can be refused before texts are read and a model is loaded.
+
+    Args:
+        wanted: Which vectors.
+        out: Folder of the index.
+
+    Raises:
+        InputError: For an unknown kind, no layer, or a folder that holds files.
+    """
     if wanted.kind not in KINDS:
         raise InputError(f"kind {wanted.kind!r} is unknown\nchoose one of {', '.join(KINDS)}")
     if not wanted.layers:
         raise InputError("no layer was named\nname one or several, counted from 0")
-    inputs.check_capture(wanted.capture, *model.counts())
     if out.is_file() or (out.is_dir() and any(out.iterdir())):
         raise InputError(f"{out} is there already\nname a new folder, or remove it")
 

@@ -46,12 +46,31 @@ def bleu(
         InputError: the numbers of sentences differ, there is none, or no such tokeniser.
         UnavailableError: sacrebleu is not installed.
     """
-    _check(hypotheses, references)
+    metrics = check_bleu(hypotheses, references, tokenize)
+    return _score(metrics.BLEU(lowercase=lowercase, tokenize=tokenize), hypotheses, references)
+
+
+def check_bleu(sentences: Sequence[str], references: Sequence[str], tokenize: str) -> Any:
+    """Refuse what `bleu` cannot judge; sources will do, before they are translated.
+
+    Args:
+        sentences: translations, or their sources.
+        references: the right translation of each.
+        tokenize: sacrebleu's tokeniser.
+
+    Returns:
+        The module `sacrebleu.metrics`.
+
+    Raises:
+        InputError: as for `bleu`.
+        UnavailableError: sacrebleu is not installed.
+    """
+    _check(sentences, references)
     metrics = sacrebleu_metrics()
     known = metrics.BLEU.TOKENIZERS
     if tokenize not in known:
         raise InputError(f"sacrebleu has no tokeniser {tokenize!r}\nit has {', '.join(known)}")
-    return _score(metrics.BLEU(lowercase=lowercase, tokenize=tokenize), hypotheses, references)
+    return metrics
 
 
 def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> Score:

@@ -9,12 +9,14 @@ import dataclasses
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self, TextIO
 
 DELAY = 2.0  # seconds without a line: shorter jobs print none
 PAUSE = 5.0  # seconds between two lines
+BYTES = "bytes"  # unit of a stage whose steps are shown as kB, MB or GB
 
 Watch = Callable[[str, int], object]
 """Receives the name of a stage, and how many more texts, heads or epochs it has finished."""
@@ -28,33 +30,48 @@ class _Stage:
         total: Number of steps; None where it is not known.
         began: Time of its beginning.
         done: Number of finished steps.
-        first: Time and number of steps of the first report, which includes compiling.
+        unit: Name of the steps; empty where the name of the stage tells.
+        before: Number of steps that an earlier run finished.
+        first: Time and number of finished steps at the first report, which includes compiling.
+        note: Other figures, which take the place of the rate.
     """
 
     total: int | None
     began: float
     done: int = 0
+    unit: str = ""
+    before: int = 0
     first: tuple[float, int] | None = None
+    note: str = ""
 
     def rate(self, now: float) -> float:
         """Steps per second, without those that waited for compiling where there are others."""
-        time_0, steps = self.first or (self.began, 0)
+        time_0, steps = self.first or (self.began, self.before)
         if self.done <= steps:
-            time_0, steps = self.began, 0
+            time_0, steps = self.began, self.before
         return (self.done - steps) / max(now - time_0, 1e-9)
 
     def told(self, name: str, now: float) -> str:
         """One line: steps, rate and time left, or the time it has taken so far."""
-        if not self.done:
-            of = f"0 of {self.total:,}, " if self.total else ""
-            return f"{name}: {of}{duration(now - self.began)} so far"
+        if self.done == self.before:
+            steps = f"{self._steps()}, " if self.total else ""
+            note = f", {self.note}" if self.note else ""
+            return f"{name}: {steps}{duration(now - self.began)} so far{note}"
         rate = self.rate(now)
-        of = "" if self.total is None else f" of {self.total:,}"
-        line = f"{name}: {self.done:,}{of}, {rate:,.1f}/s"
+        per_second = amount(rate) if self.unit == BYTES else f"{rate:,.1f}"
+        line = f"{name}: {self._steps()}, {self.note or f'{per_second}/s'}"
         if self.total is None:
             return line
         left = max(self.total - self.done, 0)
         return f"{line}, {duration(left / rate)} left" if left else f"{line}, done"
+
+    def _steps(self) -> str:
+        """Number of finished steps, and of all where it is known."""
+        counts = [self.done, *([] if self.total is None else [self.total])]
+        if self.unit == BYTES:
+            return " of ".join(map(amount, counts))
+        steps = " of ".join(f"{count:,}" for count in counts)
+        return f"{steps} {self.unit}" if self.unit else steps
 
 
 class ProgressReporter:
@@ -63,16 +80,27 @@ class ProgressReporter:
     Args:
         stream: Where to; default standard error.
         clock: Seconds; a test has its own.
+        delay: Seconds without a line; default `DELAY`. With 0, what is announced is printed at
+            once, and a job of any length ends with a line.
+        pause: Seconds between two lines; default `PAUSE`.
     """
 
     def __init__(
-        self, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic
+        self,
+        stream: TextIO | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        delay: float | None = None,
+        pause: float | None = None,
     ) -> None:
         self._stream, self._clock = stream or sys.stderr, clock
+        self._delay = DELAY if delay is None else delay
+        self._pause = PAUSE if pause is None else pause
         self._stages: dict[str, _Stage] = {}
         self._name = ""
-        self._began, self._last = clock(), clock() + DELAY - PAUSE
+        self._began, self._last = clock(), clock() + self._delay - self._pause
         self._bar: Any = None
+        self._is_shown = False  # whether the last line says all that was reported
         self._held: list[str] = []  # announced lines, which short jobs do not print
         self._ended, self._lock = threading.Event(), threading.Lock()
         self._thread: threading.Thread | None = None
@@ -105,7 +133,10 @@ class ProgressReporter:
         """Stop after a last line; results may be printed from here on."""
         running = self._thread is not None and not self._ended.is_set()
         self.stop()
-        if running and self._clock() - self._began >= DELAY:
+        stage = self._stages.get(self._name)
+        counted = stage is not None and stage.done > stage.before
+        shown = self._is_shown and not self._held
+        if running and counted and not shown and self._clock() - self._began >= self._delay:
             self._print(self._line())
 
     def stop(self) -> None:
@@ -116,31 +147,49 @@ class ProgressReporter:
         if self._thread is not None:
             self._thread.join()
 
-    def __call__(self, stage: str, count: int) -> None:
+    @contextmanager
+    def hidden(self) -> Iterator[None]:
+        """Take the bar away while results are printed, and show it again."""
+        if self._bar is None:
+            yield
+            return
+        self._bar.stop()
+        try:
+            yield
+        finally:
+            self._bar.start()
+
+    def __call__(self, stage: str, count: int, figures: str | None = None) -> None:
         """Report steps of a stage; a new name begins a stage.
 
         Args:
             stage: Its name.
             count: How many more were finished; 0 says that it begins.
+            figures: Shown in place of the rate, such as `loss 2.345  1,200 tokens/s`; None keeps
+                those of the last call.
         """
         now = self._clock()
         with self._lock:
             found = self._stages.setdefault(stage, _Stage(None, now))
             found.done += count
+            self._is_shown &= not count
+            found.note = found.note if figures is None else figures
             if found.first is None and count:
-                found.first = now, count
+                found.first = now, found.done
             self._name = stage
         self._show(now)
 
-    def expect(self, stage: str, total: int | None) -> None:
+    def expect(self, stage: str, total: int | None, unit: str = "", *, before: int = 0) -> None:
         """Begin a stage.
 
         Args:
             stage: Its name.
             total: Number of its steps; None where it is not known.
+            unit: Name of the steps, such as `tokens` or `BYTES`.
+            before: Number of steps that an earlier run finished, which count for no rate.
         """
         with self._lock:
-            self._stages[stage] = _Stage(total, self._clock())
+            self._stages[stage] = _Stage(total, self._clock(), before, unit, before)
         self(stage, 0)
 
     def announce(self, line: str) -> None:
@@ -153,8 +202,14 @@ class ProgressReporter:
             self._bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
             return
         self._held.append(line)
-        if self._clock() - self._began >= DELAY:
+        if self._clock() - self._began >= self._delay:
             self._print("")
+
+    def show(self) -> None:
+        """Print the line of the present stage at once; a bar shows it anyway."""
+        if self._bar is None:
+            self._last = self._clock()
+            self._print(self._line())
 
     def _show(self, now: float) -> None:
         if self._bar is not None:
@@ -162,15 +217,15 @@ class ProgressReporter:
             self._bar.update(
                 self._task, description=self._line(), total=stage.total, completed=stage.done
             )
-        elif self._thread is None and now - self._last >= PAUSE:
+        elif self._thread is None and now - self._last >= self._pause:
             self._last = now
             self._print(self._line())
 
     def _tick(self) -> None:
-        wait = DELAY
+        wait = self._delay or self._pause
         while not self._ended.wait(wait):
             self._print(self._line())
-            wait = PAUSE
+            wait = self._pause
 
     def _line(self) -> str:
         with self._lock:
@@ -182,6 +237,7 @@ class ProgressReporter:
     def _print(self, line: str) -> None:
         with self._lock:
             lines, self._held = [*self._held, *([line] if line else [])], []
+            self._is_shown |= bool(line)
         try:
             self._stream.write("".join(f"{one}\n" for one in lines))
             self._stream.flush()
@@ -193,16 +249,14 @@ def _bar(stream: TextIO) -> Any:
     """A bar that disappears when the job is done."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.table import Column
 
-    columns = (
-        *(SpinnerColumn(), BarColumn(16)),
-        *(TextColumn("{task.description}", markup=False), TimeElapsedColumn()),
-    )
+    line = TextColumn("{task.description}", markup=False, table_column=Column())  # it may wrap
+    columns = (SpinnerColumn(), BarColumn(16), line, TimeElapsedColumn())
     console = Console(file=stream, force_jupyter=False)
-    # Results go to standard output, which rich would lead to the stream of the bar.
-    return Progress(
-        *columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False
-    )
+    # Results go to standard output, which rich would lead to the stream of the bar. What others
+    # write to standard error is printed above the bar.
+    return Progress(*columns, console=console, transient=True, redirect_stdout=False)
 
 
 def duration(seconds: float) -> str:
@@ -215,6 +269,18 @@ def duration(seconds: float) -> str:
         if seconds >= length:
             return f"{seconds / length:.1f} {unit}"
     return f"{seconds:.0f} s"
+
+
+def amount(size: float) -> str:
+    """Bytes as people say them.
+
+    Args:
+        size: Number of bytes.
+    """
+    for unit, power in (("TB", 12), ("GB", 9), ("MB", 6), ("kB", 3)):
+        if size >= 10**power:
+            return f"{size / 10**power:.1f} {unit}"
+    return f"{size:.0f} bytes"
 
 
 _notebook: tuple[int, ProgressReporter] | None = None

@@ -7,7 +7,7 @@ Ids and tokens are strangers' text: `flaxattn.corpus.safe_text` makes file names
 
 import csv
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import numpy as np
 from flaxattn.corpus.safe_text import csv_cell, safe_name
 from flaxattn.errors import InputError
 from flaxattn.files import written_whole
+from flaxattn.pipeline.progress_reporter import Watch, watch_in_notebooks
 from flaxattn.store.open_store import Store, as_float32
 from flaxattn.store.store_layout import TEXTS
 from flaxattn.trace.record import FIELDS, AttentionRecord
@@ -30,7 +31,7 @@ def export(
     out: Path,
     form: str,
     examples: Sequence[int] | None = None,
-    seen: Callable[[int], Any] = lambda example: None,
+    watch: Watch = watch_in_notebooks,
 ) -> list[str]:
     """Write texts of a store as files of another format.
 
@@ -44,42 +45,58 @@ def export(
         out: A folder; files of the same names are replaced, all of them or none.
         form: `npz`, `npy`, `bertviz` or `csv`.
         examples: Which texts, all when None.
-        seen: Called with the number of each text that was written.
+        watch: Receives the number of texts that were written, as the stage `exporting`.
 
     Returns:
         Names of the files.
 
     Raises:
-        InputError: If the format is unknown, or weights that it needs were not captured.
+        InputError: As for `exported_shards`, or if weights that it needs were not captured.
         StoreError: If a shard is not there yet or something is damaged.
         CheckpointError: If the folder cannot be written.
     """
-    if form not in FORMATS:
-        raise InputError(f"there is no format {form!r}\nchoose one of {', '.join(FORMATS)}")
+    exported_shards(store, form, examples)
     chosen = range(len(store)) if examples is None else examples
     with written_whole(out) as folder:
         if form == "csv":
-            _csv(folder, store, chosen, seen)
+            _csv(folder, store, chosen, watch)
         else:
             write = {"npz": _npz, "npy": _npy, "bertviz": _bertviz}[form]
             rows = []
-            for example, name, row, trace in _texts(store, chosen):
+            for name, row, trace in _texts(store, chosen):
                 write(folder, name, trace)
                 rows.append({"name": name, **row})
-                seen(example)
+                watch("exporting", 1)
             index = json.dumps(rows, indent=1)
             (folder / INDEX).write_text(index + "\n", encoding="utf-8")
         return sorted(path.name for path in folder.iterdir())
 
 
-def _texts(
-    store: Store, examples: Sequence[int]
-) -> Iterator[tuple[int, str, Mapping[str, Any], Trace]]:
-    """Number, name for files, origin and trace of each text."""
+def exported_shards(store: Store, form: str, examples: Sequence[int] | None = None) -> list[int]:
+    """Numbers of the shards that an export reads; what cannot be exported is refused.
+
+    Args:
+        store: The store.
+        form: As for `export`.
+        examples: As for `export`.
+
+    Raises:
+        InputError: If the format is unknown, or there is no such text.
+        StoreError: If a shard is not there yet, or its manifest is damaged.
+    """
+    if form not in FORMATS:
+        raise InputError(f"there is no format {form!r}\nchoose one of {', '.join(FORMATS)}")
+    if examples is None:
+        return [store.shard(number).manifest.shard for number in range(len(store.plan["shards"]))]
+    return sorted({store.shard_of(example)[1].manifest.shard for example in examples})
+
+
+def _texts(store: Store, examples: Sequence[int]) -> Iterator[tuple[str, Mapping[str, Any], Trace]]:
+    """Name for files, origin and trace of each text."""
     width = len(str(max(len(store) - 1, 0)))
     for example, row in _rows(store, examples):
         name = f"{example:0{width}d}-{safe_name(row['id'])}"
-        yield example, name, row, store[example]
+        yield name, row, store[example]
 
 
 def _rows(store: Store, examples: Sequence[int]) -> Iterator[tuple[int, Mapping[str, Any]]]:
@@ -154,14 +171,14 @@ def _bertviz(folder: Path, name: str, trace: Trace) -> None:
     (folder / f"{name}.json").write_text(text, encoding="utf-8")
 
 
-def _csv(folder: Path, store: Store, examples: Sequence[int], seen: Callable[[int], Any]) -> None:
+def _csv(folder: Path, store: Store, examples: Sequence[int], watch: Watch) -> None:
     """texts.csv, tokens.csv and, with statistics, heads.csv."""
     with _Table(folder / "texts.csv") as texts, _Table(folder / "tokens.csv") as tokens:
         for example, row in _rows(store, examples):
             texts.write([row])
             parts = store.shard_of(example)[1].tokens(example, _TOKEN)
             tokens.write([r for part in parts.values() for r in part.to_pylist()])
-            seen(example)
+            watch("exporting", 1)
     if any(side["stats"] for side in store.shard_of(examples[0])[1].sides.values()):
         wanted = set(examples)
         with _Table(folder / "heads.csv") as heads:

@@ -14,9 +14,11 @@ from typing import NamedTuple
 
 from flaxattn.errors import InputError, StoreError
 from flaxattn.files import file_inside
+from flaxattn.pipeline.progress_reporter import Watch, watch_in_notebooks
 from flaxattn.store.open_store import Store
 from flaxattn.store.seals import read_manifest
 from flaxattn.store.shard_writer import flush, flush_folders, named, parted
+from flaxattn.store.store_info import shard_sizes
 from flaxattn.store.store_layout import (
     ERRORS,
     ERRORS_SEAL,
@@ -43,34 +45,29 @@ class Merged(NamedTuple):
     copied: int
 
 
-def merge(sources: Sequence[Path], out: Path, *, copy: bool = False) -> Merged:
+def merge(
+    sources: Sequence[Path], out: Path, *, copy: bool = False, watch: Watch = watch_in_notebooks
+) -> Merged:
     """Make one store of the shards of several; it appears when it is whole.
 
     Args:
         sources: Stores of the same plan. Where two have the same shard, a damaged one is left out.
         out: The new store: absent, or an empty folder.
         copy: Copy files rather than link them; then later damage of one store spares the other.
+        watch: Receives the bytes of the stores that were read, as the stage `merging`.
 
     Returns:
         What was put together. Cost: every shard is read and hashed twice, copies are written.
 
     Raises:
-        InputError: If the stores are of different plans, or `out` is in use.
-        StoreError: If a shard is damaged wherever it is, differs between two stores, or the disk
-            is full; `out` is then as it was.
+        InputError: As for `check_sources`.
+        StoreError: As for `check_sources`, or if a shard is damaged wherever it is, differs
+            between two stores, or the disk is full; `out` is then as it was.
     """
-    stores = [Store(path) for path in sources]
-    for store in stores[1:]:
-        if store.plan_sha256 != stores[0].plan_sha256:
-            raise InputError(
-                f"{store.path} and {stores[0].path} were made under different plans\n"
-                "only stores with the same plan.json belong together"
-            )
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise InputError(f"{out} is in use\nname a new folder after --out")
+    stores = check_sources(sources, out, copy=copy)
     draft = out.absolute().with_name(f".{out.absolute().name}.{os.urandom(8).hex()}.part")
     try:
-        copied = _fill(draft, stores, copy)
+        copied = _fill(draft, stores, copy, watch)
         merged = Store(draft)
         found = Merged(len(merged.shards), merged.missing, copied)
         os.rename(draft, out)
@@ -85,12 +82,47 @@ def merge(sources: Sequence[Path], out: Path, *, copy: bool = False) -> Merged:
     return found
 
 
+def check_sources(sources: Sequence[Path], out: Path, *, copy: bool = False) -> list[Store]:
+    """Open stores that are to be merged, or refuse to.
+
+    Args:
+        sources: As for `merge`, like what is not described here.
+        out: The new store.
+        copy: Whether files are copied.
+
+    Raises:
+        InputError: If the stores are of different plans, or `out` is in use.
+        StoreError: If one is no store, or copies need more room than the disk has.
+    """
+    stores = [Store(path) for path in sources]
+    for store in stores[1:]:
+        if store.plan_sha256 != stores[0].plan_sha256:
+            raise InputError(
+                f"{store.path} and {stores[0].path} were made under different plans\n"
+                "only stores with the same plan.json belong together"
+            )
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise InputError(f"{out} is in use\nname a new folder after --out")
+    if copy:
+        sizes: dict[int, int] = {}
+        for store in stores:
+            sizes |= shard_sizes(store.path)
+        needed = sum(sizes.values())
+        place = next(path for path in out.absolute().parents if path.exists())
+        if needed > (free := shutil.disk_usage(place).free):
+            raise StoreError(
+                f"{out} needs {needed:,} bytes for {len(sizes)} shards; {free:,} are free\n"
+                "free some space, or leave out --copy to link the files"
+            )
+    return stores
+
+
 def _every(stores: Sequence[Store]) -> set[int]:
     """Numbers of all shards."""
     return {number for store in stores for number in store.shards}
 
 
-def _fill(draft: Path, stores: Sequence[Store], copy: bool) -> int:
+def _fill(draft: Path, stores: Sequence[Store], copy: bool, watch: Watch) -> int:
     """Make the new store under its first name; the number of files that were copied."""
     draft.mkdir(parents=True)
     copied = 0
@@ -99,6 +131,7 @@ def _fill(draft: Path, stores: Sequence[Store], copy: bool) -> int:
         if source := next(having, None):
             names = [name, *(seal for seal in seals if _is_there(source, seal))]
             copied += sum(_take(source / one, draft / one, True) for one in names)
+    sizes = [shard_sizes(store.path) for store in stores]
     for number in sorted(_every(stores)):
         source = _sound([s.path for s in stores if number in s.shards], number)
         folder, manifest = shard_folder(source, number), read_manifest(source, number)
@@ -109,6 +142,7 @@ def _fill(draft: Path, stores: Sequence[Store], copy: bool) -> int:
                 copied += _take(folder / name, part / name, copy)
             flush_folders(part)
             named(draft, number, part)
+        watch("merging", sum(each.get(number, 0) for each in sizes))
     flush_folders(draft)
     return copied
 

@@ -2,10 +2,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """Description of a store, in numbers and names that fit a screen."""
 
+from pathlib import Path
 from typing import Any
 
 from flaxattn.store.open_store import Store
-from flaxattn.store.store_layout import TEXTS, shard_folder
+from flaxattn.store.store_layout import SHARDS, TEXTS, shard_folder, shard_numbers
+
+
+def shard_sizes(store: Path) -> dict[int, int]:
+    """Number of bytes on disk of each committed shard, by its number; no file is opened.
+
+    Args:
+        store: Folder of the store, there or not.
+    """
+    folder = store / SHARDS
+    names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    return {number: _size(shard_folder(store, number)) for number in shard_numbers(names)}
+
+
+def _size(folder: Path) -> int:
+    """Bytes in the regular files of a folder."""
+    files = (path for path in folder.rglob("*") if not path.is_symlink() and path.is_file())
+    return sum(path.lstat().st_size for path in files)
 
 
 def describe(store: Store) -> dict[str, Any]:
@@ -21,8 +39,8 @@ def describe(store: Store) -> dict[str, Any]:
         StoreError: If a manifest is damaged.
     """
     there = store.shards
-    files = [p for n in there for p in shard_folder(store.path, n).rglob("*") if not p.is_symlink()]
-    size, texts = sum(p.lstat().st_size for p in files if p.is_file()), len(store.examples)
+    sizes = shard_sizes(store.path)
+    size, texts = sum(sizes[number] for number in there), len(store.examples)
     said: dict[str, Any] = {
         "texts": len(store),
         "texts_present": texts,

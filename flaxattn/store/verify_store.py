@@ -8,15 +8,17 @@ what it reads. Nothing is repaired here.
 
 import mmap
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from flaxattn.errors import StoreError
 from flaxattn.files import file_inside
+from flaxattn.pipeline.progress_reporter import Watch, watch_in_notebooks
 from flaxattn.store.open_store import read_plan
 from flaxattn.store.plan_sums import OF_PLAN, differing
 from flaxattn.store.seals import Manifest, check_content, read_manifest
+from flaxattn.store.store_info import shard_sizes
 from flaxattn.store.store_layout import (
     ERRORS,
     ERRORS_SEAL,
@@ -65,12 +67,12 @@ class Findings(NamedTuple):
     nonfinite: int = 0
 
 
-def verify(store: Path, seen: Callable[[int], Any] = lambda number: None) -> Findings:
+def verify(store: Path, watch: Watch = watch_in_notebooks) -> Findings:
     """Read all of a store and compare it with its manifests and its plan.
 
     Args:
         store: Folder of the store.
-        seen: Called with the number of each shard that was read.
+        watch: Receives the bytes of each shard that was read, as the stage `verifying`.
 
     Returns:
         What was found. Cost: every byte is read and hashed.
@@ -90,12 +92,14 @@ def verify(store: Path, seen: Callable[[int], Any] = lambda number: None) -> Fin
             raise
         damage.append(Damage(PLAN, str(error).splitlines()[0].partition(f"{PLAN} ")[2]))
     files, size, broken, plans = 1, 0, 0, {}
+    sizes = shard_sizes(store)
     for number in numbers:
         folder = shard_folder(store, number)
         try:
             manifest = read_manifest(store, number)
         except StoreError as error:
             damage.append(_damage(store, folder / MANIFEST, error))
+            watch("verifying", sizes.get(number, 0))
             continue
         plans[number] = manifest.plan
         files += 1 + len(manifest.files)
@@ -104,7 +108,7 @@ def verify(store: Path, seen: Callable[[int], Any] = lambda number: None) -> Fin
         damage += check_shard(store, manifest)
         if plan is not None:
             damage += _against(manifest, spans)
-        seen(number)
+        watch("verifying", sizes.get(number, 0))
     if plan is not None:
         damage += _plans(plans, sha256)
         damage += _sealed(store, plan)

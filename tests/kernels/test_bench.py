@@ -248,6 +248,14 @@ def test_wrong_words_are_refused(capsys, words, message):
     assert ended.value.code == 2
 
 
+def test_a_place_that_cannot_be_written_is_refused_first(capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr(bench, "run", None)
+    assert cli.main(["bench", "--case", "seven", "--out", str(tmp_path)]) == 2
+    error = capsys.readouterr().err
+    assert "Cannot write the results" in error and "is a folder" in error
+    assert len(error.splitlines()) <= 3
+
+
 @pytest.mark.slow
 def test_the_command_measures(capsys, tmp_path):
     from flaxattn import cli

@@ -10,7 +10,12 @@ import types
 import pytest
 
 from flaxattn.pipeline import progress_reporter
-from flaxattn.pipeline.progress_reporter import ProgressReporter, duration, watch_in_notebooks
+from flaxattn.pipeline.progress_reporter import (
+    BYTES,
+    ProgressReporter,
+    duration,
+    watch_in_notebooks,
+)
 from flaxattn.pipeline.reading_options import ReadingOptions
 
 
@@ -45,6 +50,47 @@ def test_a_line_has_steps_rate_and_time_left() -> None:
     progress("fitting", 3)
     now[0] = 41.0
     assert progress._line() == "fitting: 3, 3.0/s"
+
+
+def test_bytes_are_shown_as_people_say_them() -> None:
+    progress, now = reporter()
+    progress.expect("verifying", 50_000_000, BYTES)
+    assert progress._line() == "verifying: 0 bytes of 50.0 MB, 0 s so far"
+    now[0] = 2.0
+    progress("verifying", 20_000_000)
+    assert progress._line() == "verifying: 20.0 MB of 50.0 MB, 10.0 MB/s, 3 s left"
+
+
+def test_steps_of_an_earlier_run_count_for_no_rate() -> None:
+    progress, now = reporter()
+    progress.expect("training", 100, "steps", before=60)
+    now[0] = 10.0
+    assert progress._line() == "training: 60 of 100 steps, 10 s so far"
+    progress("training", 20)
+    assert progress._line() == "training: 80 of 100 steps, 2.0/s, 10 s left"
+
+
+def test_other_figures_take_the_place_of_the_rate() -> None:
+    progress, now = reporter()
+    progress.expect("training", 10, "steps")
+    progress("training", 0, "loss 9.000")
+    assert progress._line() == "training: 0 of 10 steps, 0 s so far, loss 9.000"
+    now[0] = 5.0
+    progress("training", 5, "loss 2.000")
+    progress("training", 0)
+    assert progress._line() == "training: 5 of 10 steps, loss 2.000, 5 s left"
+
+
+def test_without_delay_lines_come_at_once_and_a_job_of_any_length_ends_with_one() -> None:
+    said = io.StringIO()
+    with ProgressReporter(said, delay=0, pause=60) as progress:
+        progress.announce("4 texts, one pass")
+        assert said.getvalue() == "4 texts, one pass\n"
+        progress("texts", 4)
+    assert len(said.getvalue().splitlines()) == 2
+    with ProgressReporter(said, delay=0, pause=60) as progress:
+        progress("loading", 0)
+    assert len(said.getvalue().splitlines()) == 2, "nothing was counted"
 
 
 def test_short_jobs_print_nothing() -> None:
@@ -92,6 +138,29 @@ def test_a_terminal_gets_a_bar_and_standard_output_stays_its_own() -> None:
         progress._bar.refresh()
     assert "[4] texts, one pass" in said.getvalue()
     assert "scoring heads: 3 of 4" in said.getvalue() and "━" in said.getvalue()
+
+
+def test_results_are_printed_where_the_bar_is_taken_away() -> None:
+    said = Terminal()
+    with ProgressReporter(said) as progress:
+        progress.expect("measuring", 4)
+        with progress.hidden():
+            before = said.getvalue()
+            time.sleep(0.3)  # the bar is drawn ten times a second
+            assert said.getvalue() == before and before.endswith("\x1b[2K")
+        progress("measuring", 4)
+        progress._bar.refresh()
+    assert "measuring: 4 of 4" in said.getvalue()
+
+
+def test_a_long_line_wraps_in_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    said = Terminal()
+    with ProgressReporter(said) as progress:
+        progress.expect("training", 100, "steps")
+        progress("training", 3, "loss 2.345  accuracy 25.0%  1,234 tokens/s  MFU 40%")
+        progress._bar.refresh()
+    assert "2.345" in said.getvalue() and "MFU" in said.getvalue() and "…" not in said.getvalue()
 
 
 def test_a_job_goes_on_where_nobody_reads(at_once: None) -> None:

@@ -19,7 +19,9 @@ from flaxattn.corpus.safe_text import csv_cell, printable, safe_name
 from flaxattn.errors import CheckpointError, InputError, StoreError
 from flaxattn.store.export import export
 from flaxattn.store.merge_stores import merge
+from flaxattn.store.open_store import Store
 from flaxattn.store.shard_writer import write_shard
+from flaxattn.store.store_info import shard_sizes
 from flaxattn.store.verify_store import verify
 from flaxattn.trace.trace import Trace
 
@@ -292,3 +294,72 @@ def test_exports_refuse_what_they_cannot_say(path: Path, tmp_path: Path) -> None
     assert main([*words, "0-x"]) == 2
     assert main([*words, "0,2-3", "--json"]) == 0
     assert len(os.listdir(tmp_path / "out")) == 4
+
+
+def test_progress_counts_bytes_of_shards_and_texts(path: Path, tmp_path: Path) -> None:
+    told: list[tuple[str, int]] = []
+
+    def watch(stage: str, count: int) -> None:
+        told.append((stage, count))
+
+    sizes = shard_sizes(path)
+    assert list(sizes) == [0, 1, 2]
+    assert sum(sizes.values()) == sum(p.stat().st_size for p in _files(path / "shards"))
+    assert shard_sizes(tmp_path / "none") == {}
+    verify(path, watch)
+    assert told == [("verifying", size) for size in sizes.values()]
+    told.clear()
+    merge([path, path], tmp_path / "out", watch=watch)
+    assert told == [("merging", 2 * size) for size in sizes.values()]
+    told.clear()
+    export(fa.open_store(path), tmp_path / "csv", "csv", watch=watch)
+    assert told == [("exporting", 1)] * 7
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--examples", "0-6,9"], "has examples 0 to 6; there is no 9"),
+        (["--format", "hdf5"], "there is no format 'hdf5'"),
+        (["--examples", "0,4"], "does not hold shard 00001 yet"),
+        ([], "does not hold shard 00001 yet"),
+    ],
+)
+def test_an_export_is_refused_before_anything_is_read(
+    words: list[str],
+    said: str,
+    path: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = path
+    if "shard" in said:
+        store = shutil.copytree(path, tmp_path / "store")
+        shutil.rmtree(store / "shards/00001")
+    monkeypatch.setattr(Store, "__getitem__", None)
+    assert main(["store", "export", str(store), "-o", str(tmp_path / "out"), *words]) == 2
+    error = capsys.readouterr().err
+    assert said in error and len(error.splitlines()) <= 3
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_merge_is_refused_before_anything_is_read(
+    path: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("flaxattn.store.merge_stores.check_shard", None)
+    words = ["store", "merge", str(path), "-o", str(tmp_path / "out")]
+    usage = shutil.disk_usage(tmp_path)._replace(free=10)
+    monkeypatch.setattr("flaxattn.store.merge_stores.shutil.disk_usage", lambda _: usage)
+    assert main([*words, "--copy"]) == 2
+    error = capsys.readouterr().err
+    size = sum(shard_sizes(path).values())
+    assert f"{tmp_path / 'out'} needs {size:,} bytes for 3 shards; 10 are free" in error
+    assert "leave out --copy" in error and len(error.splitlines()) <= 3
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/file").touch()
+    assert main(words) == 2
+    assert "out is in use\nname a new folder after --out" in capsys.readouterr().err

@@ -6,7 +6,10 @@ import contextlib
 import dataclasses
 import json
 import os
+import pty
 import signal
+import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -367,14 +370,35 @@ def test_a_terminal_gets_a_bar_and_a_pipe_gets_lines(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run(tmp_path / "pipe")
-    lines = capfd.readouterr().err.splitlines()
-    assert lines[0].startswith("step 0/12  held-out: loss ")
-    assert lines[1].startswith("step 2/12  loss ")
-    assert "tokens/s" in lines[1]
-    assert lines[1].endswith(" left")
+    text = capfd.readouterr().err
+    assert "\r" not in text and "\x1b" not in text
+    lines = text.splitlines()
+    assert lines[0] == (
+        f"12 of 12 steps to train, evaluated every 5, saved every 4 to {tmp_path / 'pipe'}"
+    )
+    assert lines[1].startswith("step 0/12  held-out: loss ")
+    assert lines[2].startswith("training: 2 of 12 steps, loss ")
+    assert "tokens/s" in lines[2]
+    assert lines[2].endswith(" left")
+    assert lines[-2].startswith("training: 12 of 12 steps, loss ")
+    assert lines[-2].endswith(" tokens/s, done")
     assert lines[-1].startswith("step 12/12  held-out: loss ")
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    run(tmp_path / "terminal")
-    shown = capfd.readouterr().err
+    ours, theirs = pty.openpty()
+    parts: list[bytes] = []
+    reader = threading.Thread(target=read_all, args=(ours, parts))
+    reader.start()
+    with os.fdopen(theirs, "w") as terminal:
+        monkeypatch.setattr(sys, "stderr", terminal)
+        run(tmp_path / "terminal")
+    reader.join()
+    shown = b"".join(parts).decode()
     assert "━" in shown
-    assert "12/12" in shown
+    assert "training: 12 of 12" in shown
+    assert "step 12/12  held-out: loss " in shown
+
+
+def read_all(ours: int, parts: list[bytes]) -> None:
+    """Read a pseudo-terminal until its other end is closed."""
+    with contextlib.suppress(OSError):
+        while part := os.read(ours, 4096):
+            parts.append(part)

@@ -80,6 +80,15 @@ def test_utilisation_is_of_the_stated_rate(
     assert "  MFU " in capfd.readouterr().err
 
 
+def test_a_resumed_run_says_what_is_left(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, 8)
+    said, training, heldout = capfd.readouterr().err.splitlines()
+    assert said == (f"2 of 10 steps to train, evaluated every 1,000, saved every 500 to {tmp_path}")
+    assert training.startswith("training: 9 of 10 steps, loss 2.000  accuracy 25.0%  ")
+    assert training.endswith(" left")
+    assert heldout == "step 9/10  held-out: loss 1.000  accuracy 50.0%"
+
+
 def test_operations_of_bert_base() -> None:
     """85.0 M weights of layers and, at 20 positions, 24.0 M of the head; and attention."""
     found = flops.bert_flops(BertConfig(), rows=1, length=128, scored=20)
