@@ -3,7 +3,8 @@
 """Reports of a run: a progress bar on a terminal, plain lines elsewhere, always JSONL files.
 
 metrics.jsonl holds what a rerun reproduces bit for bit, timing.jsonl what it does not; each row
-carries a checksum. This file decides how a line looks; it computes no metric.
+carries a digest of itself and of the rows before it. This file decides how a line looks; it
+computes no metric.
 """
 
 import os
@@ -22,7 +23,7 @@ from flaxattn.errors import UnavailableError
 from flaxattn.train.flops import peak_flops
 from flaxattn.train.recipe import Recipe
 from flaxattn.train.run_folder import RunFolder
-from flaxattn.train.sealed_rows import read_rows, sealed_row
+from flaxattn.train.sealed_rows import RowChain, read_rows
 from flaxattn.train.state import Batch
 
 _QUIET = ("loss", "grad_norm", "tokens")  # shown first, or in the file only
@@ -50,9 +51,9 @@ class Reporter:
         self._board = _tensorboard(folder, first) if self._primary and folder.tensorboard else None
         target = folder.path if self._primary else Path(os.devnull)
         names = [target / n if self._primary else target for n in ("metrics.jsonl", "timing.jsonl")]
-        if self._primary:
-            for path in names:
-                _cut(path, first if first else -1)
+        last = first if first else -1
+        chains = [_cut(path, last) if self._primary else RowChain() for path in names]
+        self._metric_rows, self._timing_rows = chains
         self._metrics, self._timing = (path.open("a", encoding="utf-8") for path in names)
         self._recipe, self._flops, self._peak = recipe, flops, peak_flops()
         self._begun = self._shown = self._logged = time.monotonic()
@@ -109,7 +110,7 @@ class Reporter:
         devices = self._recipe.devices or jax.device_count()
         mfu = self._operations / spent / (self._peak * devices) if self._peak else None
         timing = {"step": done, "seconds": round(seconds, 3), "tokens_per_second": round(rate, 1)}
-        self._timing.write(sealed_row({**timing, "mfu": mfu and round(mfu, 4)}))
+        self._timing.write(self._timing_rows.line({**timing, "mfu": mfu and round(mfu, 4)}))
         self._timing.flush()
         self._logged, self._operations, self._updates = now, 0.0, 0
         left = (now - self._begun) / (done - self._first) * (self._recipe.steps - done)
@@ -129,7 +130,7 @@ class Reporter:
         return metrics
 
     def _write(self, done: int, kind: str, metrics: dict[str, float]) -> None:
-        self._metrics.write(sealed_row({"step": done, "kind": kind, **metrics}))
+        self._metrics.write(self._metric_rows.line({"step": done, "kind": kind, **metrics}))
         self._metrics.flush()
         if self._board is not None:
             for name, value in metrics.items():
@@ -162,14 +163,19 @@ def _line(metrics: dict[str, float]) -> str:
     return "  ".join(parts)
 
 
-def _cut(path: Path, last: int) -> None:
-    """Drop rows after update `last`, and the one that a killed run was writing."""
-    if not path.is_file():
-        return
-    kept = [row for row in read_rows(path) if row["step"] <= last] if last >= 0 else []
-    partial = path.with_name(f".{path.name}.part")
-    partial.write_text("".join(map(sealed_row, kept)), encoding="utf-8")
-    partial.replace(path)
+def _cut(path: Path, last: int) -> RowChain:
+    """Drop rows after update `last`, and the one that a killed run was writing.
+
+    Returns:
+        The chain that further rows continue.
+    """
+    chain = RowChain()
+    if path.is_file():
+        kept = [row for row in read_rows(path) if row["step"] <= last] if last >= 0 else []
+        partial = path.with_name(f".{path.name}.part")
+        partial.write_text("".join(map(chain.line, kept)), encoding="utf-8")
+        partial.replace(path)
+    return chain
 
 
 def _tensorboard(folder: RunFolder, first: int) -> Any:
