@@ -84,7 +84,7 @@ def check_arguments(count: int = 1, others: Collection[str] = ()) -> Callable[[F
         target: typing.Any = function
         if isinstance(function, type):
             target.__init__ = _checked(target.__init__, function.__name__, count, others)
-            return function
+            return target
         return _checked(target, target.__name__, count, others)
 
     return decorate
