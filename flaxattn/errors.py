@@ -54,6 +54,10 @@ class StoreError(FlaxattnError):
     """A store of attention that is damaged or unfinished, or a shard that cannot be written."""
 
 
+class WriteError(FlaxattnError, OSError):
+    """A file that cannot be written, as on a full disk; an OSError as the system's own."""
+
+
 class UnavailableError(FlaxattnError):
     """Error for a device, package, network or implementation that is not available here."""
 

@@ -11,15 +11,17 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TextIO
 
 import jax
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from flaxattn.errors import UnavailableError
+from flaxattn.files import not_written, write_text
 from flaxattn.train.flops import peak_flops
 from flaxattn.train.recipe import Recipe
 from flaxattn.train.run_folder import RunFolder
@@ -80,8 +82,9 @@ class Reporter:
         trace: TracebackType | None,
     ) -> None:
         self._bar.stop()
-        self._metrics.close()
-        self._timing.close()
+        for file in (self._metrics, self._timing):
+            with suppress(OSError):  # the end of a row that could not be written, see `_append`
+                file.close()
         if self._board is not None:
             self._board.close()
 
@@ -110,8 +113,7 @@ class Reporter:
         devices = self._recipe.devices or jax.device_count()
         mfu = self._operations / spent / (self._peak * devices) if self._peak else None
         timing = {"step": done, "seconds": round(seconds, 3), "tokens_per_second": round(rate, 1)}
-        self._timing.write(self._timing_rows.line({**timing, "mfu": mfu and round(mfu, 4)}))
-        self._timing.flush()
+        _append(self._timing, self._timing_rows.line({**timing, "mfu": mfu and round(mfu, 4)}))
         self._logged, self._operations, self._updates = now, 0.0, 0
         left = (now - self._begun) / (done - self._first) * (self._recipe.steps - done)
         percent = f"  MFU {mfu:.0%}" if mfu else ""
@@ -130,8 +132,7 @@ class Reporter:
         return metrics
 
     def _write(self, done: int, kind: str, metrics: dict[str, float]) -> None:
-        self._metrics.write(self._metric_rows.line({"step": done, "kind": kind, **metrics}))
-        self._metrics.flush()
+        _append(self._metrics, self._metric_rows.line({"step": done, "kind": kind, **metrics}))
         if self._board is not None:
             for name, value in metrics.items():
                 self._board.add_scalar(f"{kind}/{name}", value, done)
@@ -163,6 +164,19 @@ def _line(metrics: dict[str, float]) -> str:
     return "  ".join(parts)
 
 
+def _append(file: TextIO, line: str) -> None:
+    """Write a line, so that readers find it.
+
+    Raises:
+        WriteError: The disk is full.
+    """
+    try:
+        file.write(line)
+        file.flush()
+    except OSError as error:
+        raise not_written(Path(file.name), error) from error
+
+
 def _cut(path: Path, last: int) -> RowChain:
     """Drop rows after update `last`, and the one that a killed run was writing.
 
@@ -172,9 +186,7 @@ def _cut(path: Path, last: int) -> RowChain:
     chain = RowChain()
     if path.is_file():
         kept = [row for row in read_rows(path) if row["step"] <= last] if last >= 0 else []
-        partial = path.with_name(f".{path.name}.part")
-        partial.write_text("".join(map(chain.line, kept)), encoding="utf-8")
-        partial.replace(path)
+        write_text(path, "".join(map(chain.line, kept)))
     return chain
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import jax
 import pytest
 
-from flaxattn.errors import CheckpointError, UnavailableError
+from flaxattn.errors import CheckpointError, UnavailableError, WriteError
 from flaxattn.models.bert_config import BertConfig
 from flaxattn.train import flops, report
 from flaxattn.train.card import write_card
@@ -71,6 +71,21 @@ def test_a_run_of_an_earlier_version_goes_on(tmp_path: Path) -> None:
         write(tmp_path, 1)
         assert [found["step"] for found in read_metrics(path)] == [1, 2, 2]
         assert all('"chain"' in line for line in path.read_text(encoding="utf-8").splitlines())
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "timing.jsonl"])
+def test_a_full_disk_is_told_with_the_name_of_the_file(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """/dev/full takes no byte."""
+    write(tmp_path)
+    (tmp_path / name).unlink()
+    (tmp_path / name).symlink_to("/dev/full")
+    with pytest.raises(WriteError) as error:
+        write(tmp_path, 1)
+    first, second, third = str(error.value).splitlines()
+    assert first.startswith(f"Could not write {tmp_path / name}: No space left on device (")
+    assert "bytes are free" in first and "as it was" in second and "Free some space" in third
 
 
 def test_tensorboard_gets_every_metric(tmp_path: Path) -> None:
