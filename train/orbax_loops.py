@@ -45,11 +45,18 @@ def run_whole(work: Coroutine[Any, Any, T]) -> T:
         try:
             return loop.run_until_complete(work)
         except Exception:
-            if begun := asyncio.all_tasks(loop):
-                loop.run_until_complete(asyncio.wait(begun, timeout=_PATIENCE))
-                for task in begun:
-                    _ = task.done() and not task.cancelled() and task.exception()
+            loop.run_until_complete(_wait(asyncio.all_tasks(loop)))
             raise
     finally:
         asyncio.set_event_loop(None)
         loop.close()
+
+
+async def _wait(tasks: set[asyncio.Task[Any]]) -> None:
+    """Wait for tasks, whose failures are the first one's; and for those who wait for them."""
+    if tasks:
+        await asyncio.wait(tasks, timeout=_PATIENCE)
+    for task in tasks:
+        if task.done() and not task.cancelled():
+            task.exception()  # else asyncio says that nobody asked for it
+    await asyncio.sleep(0)
