@@ -135,4 +135,5 @@ def test_value_zeroing_in_parts_is_that_of_all_copies_at_once(
     monkeypatch.setattr(weighing, "_COPIES", 10**9)
     whole = fa.value_zeroing(bert, text)["encoder"][0]
     monkeypatch.setattr(weighing, "_COPIES", positions)
-    np.testing.assert_allclose(fa.value_zeroing(bert, text)["encoder"][0], whole, atol=1e-6)
+    # Measured: 1.07e-6 where each copy runs alone, in which XLA sums in another order.
+    np.testing.assert_allclose(fa.value_zeroing(bert, text)["encoder"][0], whole, atol=5e-6)
