@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from flaxattn.measures.head_roles import head_stats as head_stats
     from flaxattn.measures.head_roles import measure as measure
     from flaxattn.measures.induction import detect_heads as detect_heads
+    from flaxattn.measures.read_report import read_report as read_report
     from flaxattn.models.bert_config import BertConfig as BertConfig
     from flaxattn.models.gpt2_config import GPT2Config as GPT2Config
     from flaxattn.models.rnn_config import RnnConfig as RnnConfig
@@ -122,6 +123,7 @@ _HOMES = {
     "plot_neuron": "flaxattn.views.figures.plot_neuron",
     "plot_positions": "flaxattn.views.figures.plot_positions",
     "pruning_curve": "flaxattn.attribution.ablation",
+    "read_report": "flaxattn.measures.read_report",
     "rollout": "flaxattn.attribution.rollout",
     "plot_state": "flaxattn.views.figures.plot_state",
     "save_figure": "flaxattn.views.figures.save_figure",
@@ -183,6 +185,7 @@ __all__ = [  # a list in this file, so that type checkers can read it
     "plot_positions",
     "plot_state",
     "pruning_curve",
+    "read_report",
     "rollout",
     "save_figure",
     "save_probe",

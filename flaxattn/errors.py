@@ -13,14 +13,14 @@ ours (a broken invariant) are not of this family. `flaxattn.kernels` knows nothi
 raises plain `ValueError`, `TypeError` or `NotImplementedError`.
 """
 
+import difflib
 import functools
 import inspect
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 
-P = typing.ParamSpec("P")
-R = typing.TypeVar("R")
+F = typing.TypeVar("F", bound=Callable[..., typing.Any])
 
 _MAKE_ONE = {
     "Trace": 'Make one with fa.from_pretrained("tiny-bert").trace("a text").',
@@ -42,12 +42,20 @@ class InputError(FlaxattnError):
     """Text, ids, masks, a capture request or an option that the model or the view cannot take."""
 
 
+class UnknownKeywordError(InputError, TypeError):
+    """A keyword argument that a function or class does not have; a TypeError as Python's own."""
+
+
 class CheckpointError(FlaxattnError):
     """A model directory that is missing, incomplete, damaged, or does not match its config."""
 
 
 class StoreError(FlaxattnError):
     """A store of attention that is damaged or unfinished, or a shard that cannot be written."""
+
+
+class WriteError(FlaxattnError, OSError):
+    """A file that cannot be written, as on a full disk; an OSError as the system's own."""
 
 
 class UnavailableError(FlaxattnError):
@@ -62,31 +70,79 @@ class StopRequestedError(BaseException):
     """
 
 
-def check_arguments(count: int = 1) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Make a decorator that refuses arguments of another type than they are annotated with.
+def check_arguments(count: int = 1, others: Collection[str] = ()) -> Callable[[F], F]:
+    """Make a decorator that refuses unknown keywords, and arguments of another type than annotated.
 
     Args:
-        count: How many of the first parameters are checked. Their annotations are classes, unions
-            or generic collections; of a collection, the members are not looked at.
+        count: How many of the first parameters are checked for their type. Their annotations are
+            classes, unions or generic collections; of a collection, the members are not looked at.
+        others: Keywords that go into `**`. Without any, those of a function that has `**` are not
+            looked at.
 
     Returns:
-        The decorator. The function raises `InputError` for such an argument.
+        The decorator, of functions and classes. What it decorates raises `InputError` for such an
+        argument, and `UnknownKeywordError` for such a keyword.
     """
 
-    def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        parameters = list(inspect.signature(function).parameters.values())[:count]
-
-        @functools.wraps(function)
-        def checked(*args: P.args, **kwargs: P.kwargs) -> R:
-            for place, parameter in enumerate(parameters):
-                if place < len(args) or parameter.name in kwargs:
-                    value = args[place] if place < len(args) else kwargs[parameter.name]
-                    check_type(value, parameter.annotation, function.__name__, parameter.name)
-            return function(*args, **kwargs)
-
-        return checked
+    def decorate(function: F) -> F:
+        target: typing.Any = function
+        if isinstance(function, type):
+            target.__init__ = _checked(target.__init__, function.__name__, count, others)
+            return target
+        return _checked(target, target.__name__, count, others)
 
     return decorate
+
+
+def _checked(function: typing.Any, name: str, count: int, others: Collection[str]) -> typing.Any:
+    """A function that checks its arguments first, see `check_arguments`."""
+    every = list(inspect.signature(function).parameters.values())
+    parameters = every[:count]
+    known = list(dict.fromkeys((*keywords_of(function), *others)))
+    open_ended = not others and any(p.kind is p.VAR_KEYWORD for p in every)
+
+    @functools.wraps(function)
+    def checked(*args: typing.Any, **kwargs: typing.Any) -> typing.Any:
+        if not open_ended:
+            check_keywords(name, kwargs, known)
+        for place, parameter in enumerate(parameters):
+            if place < len(args) or parameter.name in kwargs:
+                value = args[place] if place < len(args) else kwargs[parameter.name]
+                check_type(value, parameter.annotation, name, parameter.name)
+        return function(*args, **kwargs)
+
+    return checked
+
+
+def keywords_of(function: Callable[..., typing.Any]) -> list[str]:
+    """Names of the arguments of a function or class that can be given by name.
+
+    Args:
+        function: Any with a signature.
+    """
+    parameters = inspect.signature(function).parameters.values()
+    named = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    return [name for name in named if name != "self"]
+
+
+def check_keywords(function: str, keywords: Iterable[str], known: Collection[str]) -> None:
+    """Refuse a keyword that a function does not have, and name the nearest that it has.
+
+    Args:
+        function: Name of the function or class.
+        keywords: Those that it received.
+        known: Those that it has.
+
+    Raises:
+        UnknownKeywordError: If one of them is unknown.
+    """
+    for word in keywords:
+        if word not in known:
+            near = difflib.get_close_matches(word, known, 1)
+            raise UnknownKeywordError(
+                f"{function}() got an unexpected keyword argument {word!r}.\n"
+                f"Known: {', '.join(known)}." + (f"\nDid you mean {near[0]}?" if near else "")
+            )
 
 
 def check_type(value: object, expected: typing.Any, function: str, argument: str) -> None:

@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from flaxattn.errors import CheckpointError, InputError
+from flaxattn.errors import CheckpointError, InputError, WriteError
 
 _ABANDONED = 3600.0  # seconds
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # of Linux
@@ -222,6 +222,7 @@ def write_text(path: str | os.PathLike[str], text: str, what: str = "a file") ->
 
     Raises:
         InputError: If the folder is missing or the path is a folder.
+        WriteError: If the disk is full or the folder is not writable.
     """
     return write_bytes(path, text.encode("utf-8"), what)
 
@@ -239,6 +240,7 @@ def write_bytes(path: str | os.PathLike[str], data: bytes, what: str = "a file")
 
     Raises:
         InputError: If the folder is missing or the path is a folder.
+        WriteError: If the disk is full or the folder is not writable.
     """
     target = Path(path)
     check_writable(target, what)
@@ -249,9 +251,32 @@ def write_bytes(path: str | os.PathLike[str], data: bytes, what: str = "a file")
             file.flush()
             os.fsync(file.fileno())
         os.replace(draft, target)
+    except OSError as error:
+        raise not_written(target, error) from error
     finally:
         draft.unlink(missing_ok=True)
     return target
+
+
+def not_written(path: Path, error: OSError) -> WriteError:
+    """Make the error for a file that cannot be written.
+
+    Args:
+        path: The file.
+        error: What the system says, which often names no file.
+    """
+    try:
+        free = f" ({shutil.disk_usage(path.parent).free:,} bytes are free)"
+    except OSError:
+        free = ""
+    reason = os.strerror(error.errno) if error.errno else error.strerror or error
+    failure = WriteError(
+        f"Could not write {path}: {reason}{free}.\n"
+        "What was written before is as it was.\n"
+        "Free some space and run the same command again, or choose another folder."
+    )
+    failure.errno = error.errno
+    return failure
 
 
 def sha256_of(path: Path) -> str:

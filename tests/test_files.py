@@ -2,12 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files that other files name: inside their folder, regular, of the right size, or refused."""
 
+import errno
 import os
 from pathlib import Path
 
 import pytest
 
-from flaxattn.files import file_inside
+from flaxattn.errors import FlaxattnError
+from flaxattn.files import file_inside, write_text
 
 OUTSIDE = ["", ".", "..", "/etc/passwd", "../x", "a/../../x", "a//x", "a/", "./a", "a\\x", "a\0"]
 
@@ -49,3 +51,23 @@ def test_links_pipes_and_devices_are_refused_before_they_are_opened(folder: Path
         with pytest.raises(OSError, match="it is a folder, pipe, socket or device"):
             file_inside(folder, name)
     assert file_inside(folder, "file", 6, links_into=[folder.parent.resolve()]) == folder / "file"
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EDQUOT])
+def test_a_file_that_cannot_be_written_is_named_and_stays(
+    code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "page.html"
+    path.write_text("before")
+
+    def fail(handle: int) -> None:
+        raise OSError(code, "long words")  # without a name, as write and fsync say it
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(FlaxattnError) as error:
+        write_text(path, "after")
+    lines = str(error.value).splitlines()
+    assert lines[0].startswith(f"Could not write {path}: {os.strerror(code)} (")
+    assert isinstance(error.value, OSError) and error.value.errno == code
+    assert len(lines) == 3 and ".part" not in str(error.value)
+    assert path.read_text() == "before" and [*tmp_path.iterdir()] == [path]

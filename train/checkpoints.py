@@ -18,6 +18,7 @@ import re
 import shutil
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 from flaxattn.errors import CheckpointError
+from flaxattn.train import orbax_loops
 from flaxattn.train.run_folder import RunFolder, write_json
 from flaxattn.train.sharding import state_shardings
 
@@ -56,6 +58,7 @@ class Checkpoints:
         self._eligible, self._average = eligible, average
         self._run, self._keep, self._folder = run, keep, run.checkpoints.absolute()
         logging.getLogger("absl").addFilter(_told_once)
+        orbax_loops.install()
         self._orbax = ocp.AsyncCheckpointer(ocp.PyTreeCheckpointHandler())
         self._finishing: threading.Thread | None = None
         self._failure: CheckpointError | None = None
@@ -77,7 +80,8 @@ class Checkpoints:
             if kind is None:  # else what went wrong first is what to tell
                 raise
         finally:
-            self._orbax.close()
+            with suppress(OSError):  # of a save that failed, which `wait` tells
+                self._orbax.close()
             logging.getLogger("absl").removeFilter(_told_once)
 
     def steps(self) -> list[int]:

@@ -5,12 +5,14 @@
 It reads rows and draws; it computes nothing but a running mean.
 """
 
+import io
 from pathlib import Path
 
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from flaxattn.files import write_bytes
 from flaxattn.train.report import read_metrics
 
 _HIDDEN = ("step", "kind", "tokens", "length", "grad_norm")
@@ -49,9 +51,9 @@ def draw_curves(metrics: Path, out: Path) -> None:
         if number == 0:
             axes.legend()
     FigureCanvasAgg(figure)
-    partial = out.with_name(f".{out.name}.part")
-    figure.savefig(partial, format="png", dpi=120)
-    partial.replace(out)
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format="png", dpi=120)
+    write_bytes(out, drawn.getvalue(), "the curves")
 
 
 def _smooth(values: np.ndarray) -> np.ndarray:

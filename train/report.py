@@ -3,24 +3,27 @@
 """Reports of a run: progress on standard error, and JSONL files.
 
 metrics.jsonl holds what a rerun reproduces bit for bit, timing.jsonl what it does not; each row
-carries a checksum. This file decides which figures are shown; it computes no metric.
+carries a digest of itself and of the rows before it. This file decides which figures are shown; it
+computes no metric.
 """
 
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TextIO
 
 import jax
 
 from flaxattn.errors import UnavailableError
+from flaxattn.files import not_written, write_text
 from flaxattn.pipeline.progress_reporter import PAUSE, ProgressReporter
 from flaxattn.train.flops import peak_flops
 from flaxattn.train.recipe import Recipe
 from flaxattn.train.run_folder import RunFolder
-from flaxattn.train.sealed_rows import read_rows, sealed_row
+from flaxattn.train.sealed_rows import RowChain, read_rows
 from flaxattn.train.state import Batch
 
 _QUIET = ("loss", "grad_norm", "tokens")  # shown first, or in the file only
@@ -48,9 +51,9 @@ class Reporter:
         self._board = _tensorboard(folder, first) if self._primary and folder.tensorboard else None
         target = folder.path if self._primary else Path(os.devnull)
         names = [target / n if self._primary else target for n in ("metrics.jsonl", "timing.jsonl")]
-        if self._primary:
-            for path in names:
-                _cut(path, first if first else -1)
+        last = first if first else -1
+        chains = [_cut(path, last) if self._primary else RowChain() for path in names]
+        self._metric_rows, self._timing_rows = chains
         self._metrics, self._timing = (path.open("a", encoding="utf-8") for path in names)
         self._recipe, self._flops, self._peak = recipe, flops, peak_flops()
         self._recorded = self._logged = time.monotonic()
@@ -78,8 +81,9 @@ class Reporter:
     ) -> None:
         if self._primary:
             (self._progress.finish if error is None else self._progress.stop)()
-        self._metrics.close()
-        self._timing.close()
+        for file in (self._metrics, self._timing):
+            with suppress(OSError):  # the end of a row that could not be written, see `_append`
+                file.close()
         if self._board is not None:
             self._board.close()
 
@@ -109,8 +113,7 @@ class Reporter:
         devices = self._recipe.devices or jax.device_count()
         mfu = self._operations / spent / (self._peak * devices) if self._peak else None
         timing = {"step": done, "seconds": round(seconds, 3), "tokens_per_second": round(rate, 1)}
-        self._timing.write(sealed_row({**timing, "mfu": mfu and round(mfu, 4)}))
-        self._timing.flush()
+        _append(self._timing, self._timing_rows.line({**timing, "mfu": mfu and round(mfu, 4)}))
         self._recorded = self._logged = now
         self._operations, self._updates = 0.0, 0
         if not self._primary:
@@ -132,8 +135,7 @@ class Reporter:
         return metrics
 
     def _write(self, done: int, kind: str, metrics: dict[str, float]) -> None:
-        self._metrics.write(sealed_row({"step": done, "kind": kind, **metrics}))
-        self._metrics.flush()
+        _append(self._metrics, self._metric_rows.line({"step": done, "kind": kind, **metrics}))
         if self._board is not None:
             for name, value in metrics.items():
                 self._board.add_scalar(f"{kind}/{name}", value, done)
@@ -161,14 +163,30 @@ def _every(steps: int) -> str:
     return f"every {steps:,}" if steps else "at the end"
 
 
-def _cut(path: Path, last: int) -> None:
-    """Drop rows after update `last`, and the one that a killed run was writing."""
-    if not path.is_file():
-        return
-    kept = [row for row in read_rows(path) if row["step"] <= last] if last >= 0 else []
-    partial = path.with_name(f".{path.name}.part")
-    partial.write_text("".join(map(sealed_row, kept)), encoding="utf-8")
-    partial.replace(path)
+def _append(file: TextIO, line: str) -> None:
+    """Write a line, so that readers find it.
+
+    Raises:
+        WriteError: The disk is full.
+    """
+    try:
+        file.write(line)
+        file.flush()
+    except OSError as error:
+        raise not_written(Path(file.name), error) from error
+
+
+def _cut(path: Path, last: int) -> RowChain:
+    """Drop rows after update `last`, and the one that a killed run was writing.
+
+    Returns:
+        The chain that further rows continue.
+    """
+    chain = RowChain()
+    if path.is_file():
+        kept = [row for row in read_rows(path) if row["step"] <= last] if last >= 0 else []
+        write_text(path, "".join(map(chain.line, kept)))
+    return chain
 
 
 def _tensorboard(folder: RunFolder, first: int) -> Any:

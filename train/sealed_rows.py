@@ -1,11 +1,14 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of JSON, one a line, each with a checksum of itself as its last field: `crc32`.
+"""Rows of JSON, one a line, each with a digest of itself and of all rows before it: `chain`.
 
-A line that a killed run was writing is no damage: it is cut, at the end of the file, and its row
-is left out. Nothing here knows what a row says.
+So a row that was removed, repeated, moved or changed is seen at the first line that does not follow
+from the lines before it. The end of a file may be missing: that is what a killed run leaves, which
+was writing a line, or whose last lines were not on the disk yet. Nothing here knows what a row
+says.
 """
 
+import hashlib
 import json
 import re
 import zlib
@@ -15,54 +18,82 @@ from typing import Any
 
 from flaxattn.errors import CheckpointError
 
-_SEAL = re.compile(r', "crc32": "([0-9a-f]{8})"\}')
-_SEAL_LENGTH = len(', "crc32": "00000000"}')
+_PLAIN, _CHECKSUM, _CHAIN = range(3)  # what earlier versions wrote, and what RowChain writes
+_SEAL = re.compile(r', "(?:crc32": "([0-9a-f]{8})|chain": "([0-9a-f]{16}))"\}\Z')
+_SEAL_LENGTH = len(', "chain": "0123456789abcdef"}')
 
 
-def sealed_row(row: Mapping[str, Any]) -> str:
-    """A row as a line, with its end.
+class RowChain:
+    """The lines of one file, from its first row on."""
 
-    Args:
-        row: At least one value that JSON can hold; the last one is no string.
-    """
-    text = json.dumps(row)
-    return f'{text[:-1]}, "crc32": "{_checksum(text)}"}}\n'
+    def __init__(self) -> None:
+        self._digest = ""
+
+    def line(self, row: Mapping[str, Any]) -> str:
+        """Return the next row as a line, with its end.
+
+        Args:
+            row: At least one value that JSON can hold; the last one is no string.
+        """
+        text = json.dumps(row)
+        return f'{text[:-1]}, "chain": "{self.digest(text)}"}}\n'
+
+    def digest(self, text: str) -> str:
+        """Return the digest of the next row.
+
+        Args:
+            text: The row as JSON, without a digest.
+        """
+        whole = hashlib.sha256(f"{self._digest}{text}".encode(errors="surrogatepass"))
+        self._digest = whole.hexdigest()[:16]
+        return self._digest
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """Rows of a file, without their checksums.
+    """Rows of a file, without their digests.
+
+    The last lines of the file may be missing or cut, as a killed run leaves them.
 
     Args:
-        path: The file. One without any checksum, as earlier versions wrote it, is read too.
+        path: The file. One whose rows have a checksum each (`crc32`) or none, as earlier versions
+            wrote it, is read too.
 
     Raises:
-        CheckpointError: A line is not what was written.
+        CheckpointError: A line is not what was written, or does not follow from those before it.
     """
     *lines, rest = path.read_bytes().split(b"\n")
     if _is_whole(rest):
         lines.append(rest)  # only the end of the line is missing
     elif rest and not rest.startswith(b"{"):
         raise _damaged(path, len(lines) + 1)
-    rows = [_row(path, number, line) for number, line in enumerate(lines, 1)]
-    if len({sealed for _, sealed in rows}) > 1:
-        raise _damaged(path, next(n for n, (_, sealed) in enumerate(rows, 1) if not sealed))
+    chain = RowChain()
+    rows = [_row(path, number, line, chain) for number, line in enumerate(lines, 1)]
+    expected = max((kind for _, kind in rows), default=_PLAIN)
+    for number, (_, kind) in enumerate(rows, 1):
+        if kind != expected:
+            raise _damaged(path, number)
     return [row for row, _ in rows]
 
 
-def _row(path: Path, number: int, line: bytes) -> tuple[dict[str, Any], bool]:
-    """A row, and whether it has a checksum."""
+def _row(path: Path, number: int, line: bytes, chain: RowChain) -> tuple[dict[str, Any], int]:
+    """A row, and what seals it."""
     try:
         text = line.decode()
-        seal = _SEAL.fullmatch(text, max(0, len(text) - _SEAL_LENGTH))
-        row = json.loads(text if seal is None else text[: seal.start()] + "}")
+        seal = _SEAL.search(text, max(0, len(text) - _SEAL_LENGTH))
+        bare = text if seal is None else text[: seal.start()] + "}"
+        row = json.loads(bare)
     except (ValueError, RecursionError) as error:
         raise _damaged(path, number) from error
-    # Without a checksum a row ends with a number; what ends otherwise had one.
+    # Without a digest a row ends with a number; what ends otherwise had one.
     if not isinstance(row, dict) or (seal is None and text.endswith('"}')):
         raise _damaged(path, number)
-    if seal is not None and seal[1] != _checksum(text[: seal.start()] + "}"):
+    if seal is None:
+        return row, _PLAIN
+    checksum, digest = seal.groups()
+    expected = chain.digest(bare) if checksum is None else f"{zlib.crc32(bare.encode()):08x}"
+    if expected != (digest if checksum is None else checksum):
         raise _damaged(path, number)
-    return row, seal is not None
+    return row, _CHAIN if checksum is None else _CHECKSUM
 
 
 def _is_whole(rest: bytes) -> bool:
@@ -74,13 +105,9 @@ def _is_whole(rest: bytes) -> bool:
     return True
 
 
-def _checksum(text: str) -> str:
-    return f"{zlib.crc32(text.encode()):08x}"
-
-
 def _damaged(path: Path, number: int) -> CheckpointError:
     return CheckpointError(
         f"{path} is damaged: line {number} is not what was written\n"
-        "its checksum differs, or it is no row\n"
+        "it was changed, or rows before it were removed, repeated or moved\n"
         "copy the file again, or start the run again with --fresh"
     )

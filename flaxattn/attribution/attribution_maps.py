@@ -35,6 +35,7 @@ from flaxattn.trace.trace import Trace
 _VALUES = Capture(weights=True, value=True)
 _OUTPUTS = Capture(weights=True, value=True, head_output=True)
 _TOKENS = 4096  # positions of a batch of targets that are written
+_COPIES = 4096  # positions of the copies of a text that run at once, each without another value
 Texts = str | Sequence[str]
 
 
@@ -206,17 +207,23 @@ def _without(
     weights = np.asarray(record.weights, np.float32)[place, 0]
     values = np.asarray(record.value, np.float32)[place, 0]
     keys = len(values)  # padding too, so that texts of a width share a program
-    lost = -np.einsum("hqk,khd->kqhd", weights, values)
-    copies = {name: np.repeat(array, keys, axis=0) for name, array in given.items()}
+    positions = sum(array.shape[1] for name, array in given.items() if name.endswith("input_ids"))
+    parts = -(-keys * positions // _COPIES)
+    count = -(-keys // parts)  # of every part alike, so that parts share a program
+    copies = {name: np.repeat(array, count, axis=0) for name, array in given.items()}
+    zeros = _zeros(state, count)
 
-    def change(path: tuple[Any, ...], zeros: Array) -> Array:
-        if _side(path) != side:
-            return zeros
-        return zeros.at[place].set(lost)
+    def outputs(chosen: np.ndarray) -> np.ndarray:
+        lost = -np.einsum("hqk,khd->kqhd", weights[..., chosen], values[chosen])
 
-    perturbations = jax.tree_util.tree_map_with_path(change, _zeros(state, keys))
-    out, _ = _run(module, params, copies, perturbations)
-    return np.asarray(_hidden(out, side)[place + 1])
+        def change(path: tuple[Any, ...], none: Array) -> Array:
+            return none.at[place].set(lost) if _side(path) == side else none
+
+        changed = jax.tree_util.tree_map_with_path(change, zeros)
+        return np.asarray(_hidden_states(module, side, params, copies, changed)[place + 1])
+
+    places = np.minimum(np.arange(parts * count), keys - 1).reshape(parts, count)
+    return np.concatenate([outputs(chosen) for chosen in places])[:keys]
 
 
 @functools.partial(jax.jit, static_argnames=("module",))
@@ -224,6 +231,14 @@ def _run(module: nn.Module, params: Any, given: Any, perturbations: Any) -> Any:
     """Output and record of a module, with what is added to what its heads put out."""
     beside = {} if perturbations is None else {"perturbations": perturbations}
     return module.apply({"params": params, **beside}, **given, mutable=["intermediates"])
+
+
+@functools.partial(jax.jit, static_argnames=("module", "side"))
+def _hidden_states(
+    module: nn.Module, side: str, params: Any, given: Any, perturbations: Any
+) -> Sequence[Array]:
+    """Hidden states of a side alone: of many copies, records and logits would fill the memory."""
+    return _hidden(_run(module, params, given, perturbations)[0], side)
 
 
 def _gradients(task: HeadTask, module: nn.Module, given: Any) -> tuple[Any, Any]:

@@ -28,6 +28,7 @@ from flaxattn.commands.head_request import (
     WithPage,
     is_store,
 )
+from flaxattn.commands.report_layout import CURVE, EVIDENCE, figure_file, page_file, table_file
 from flaxattn.commands.report_run import Out, Overwrite, ReportRun
 from flaxattn.errors import InputError
 
@@ -145,13 +146,13 @@ def ablate(
         "evidence": evidence_facts(claims, _texts(corpus)),
         "heads": _rows(effects),
     }
-    beside = {"evidence.parquet": evidence_table(claims)}
+    beside = {EVIDENCE: evidence_table(claims)}
     if page:
         read = {"truncate": truncate, "allow_nonfinite": allow_nonfinite}
-        beside["ablate.html"] = _page(loaded, corpus, effects, claims, read, sentences)
+        beside[page_file(run.command)] = _page(loaded, corpus, effects, claims, read, sentences)
     shares, losses, errors = ([getattr(p, n) for p in curve] for n in ("share", "loss", "error"))
-    figures = {"ablate.png": figure, "curve.png": plot_pruning_curve(shares, losses, errors)}
-    files = write_report(run, said, said["heads"], figures, beside, "ablate.parquet")
+    figures = {figure_file(run.command): figure, CURVE: plot_pruning_curve(shares, losses, errors)}
+    files = write_report(run, said, said["heads"], figures, beside, table_file(run.command))
     if as_json:
         typer.echo(files[0].read_text(encoding="utf-8"), nl=False)
     else:

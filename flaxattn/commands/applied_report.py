@@ -24,6 +24,7 @@ def report_applied(asked: ProbeSpec, path: Path) -> None:
         InputError: If it holds no probe, or one of a model with other heads or vectors.
     """
     from flaxattn.commands.report_files import described, write_report
+    from flaxattn.commands.report_layout import SCORES
     from flaxattn.probes.head_probe import apply_probe
     from flaxattn.probes.probe_file import load_probe
     from flaxattn.probes.selectivity import Attachment
@@ -57,7 +58,7 @@ def report_applied(asked: ProbeSpec, path: Path) -> None:
         "scores": scores,
     }
     rows = {name: [value] for name, value in scores.items()}
-    written = write_report(asked.run, said, rows, {}, table="scores.parquet")
+    written = write_report(asked.run, said, rows, {}, table=SCORES)
     if not asked.told_as_json(said):
         console = Console(highlight=False, soft_wrap=True)
         console.print(told)

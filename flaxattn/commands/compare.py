@@ -24,6 +24,7 @@ from flaxattn.commands.head_request import (
     check_unread,
     is_store,
 )
+from flaxattn.commands.report_layout import EVIDENCE, figure_file, page_file, table_file
 from flaxattn.commands.report_run import Out, Overwrite, ReportRun
 from flaxattn.errors import InputError
 
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 
 _MOST = 10  # heads whose divergence is claimed to be large
 _APART = "divergence"
-_TABLE = "compare.parquet"
 
 
 def compare(
@@ -142,12 +142,12 @@ def compare(
         "evidence": told,
         "heads": _rows(changes),
     }
-    figures = {"compare.png": _figure(comparison, changes)}
-    beside = {"evidence.parquet": evidence_table(claims)}
+    figures = {figure_file(run.command): _figure(comparison, changes)}
+    beside = {EVIDENCE: evidence_table(claims)}
     if page:
         names = (first, second) if first != second else ("A", "B")
-        beside["compare.html"] = _page(texts, comparison, changes, claims, names, sentences)
-    files = write_report(run, said, said["heads"], figures, beside, _TABLE)
+        beside[page_file(run.command)] = _page(texts, comparison, changes, claims, names, sentences)
+    files = write_report(run, said, said["heads"], figures, beside, table_file(run.command))
     if as_json:
         typer.echo(files[0].read_text(encoding="utf-8"), nl=False)
     else:

@@ -49,6 +49,7 @@ def report_governors(
     """
     from flaxattn.commands.probe_page import evidence_of
     from flaxattn.commands.report_files import write_report
+    from flaxattn.commands.report_layout import FITTED, figure_file
     from flaxattn.probes.arc_weights import Watched
     from flaxattn.probes.head_probe import head_probe
     from flaxattn.probes.probe_file import to_bytes
@@ -81,8 +82,8 @@ def report_governors(
     }
     if judged is not None:
         notes = {name: said[name] for name in ("model", "data", "settings", "parser")}
-        beside["probe.safetensors"] = to_bytes(judged.probe, notes)
-    figures = {"probe.png": _figure(found, best)}
+        beside[FITTED] = to_bytes(judged.probe, notes)
+    figures = {figure_file("probe"): _figure(found, best)}
     written = write_report(asked.run, said, _rows(found), figures, beside)
     if not asked.told_as_json(said):
         _tell(said, best)

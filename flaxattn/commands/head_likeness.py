@@ -15,6 +15,7 @@ import numpy as np
 from flaxattn.commands.head_corpus import read_inputs
 from flaxattn.commands.head_request import Request
 from flaxattn.commands.report_files import without_nan
+from flaxattn.commands.report_layout import DISTANCES, LIKENESS, LIKENESS_MAP
 
 if TYPE_CHECKING:
     from flaxattn.measures.head_pairs import Pairs
@@ -134,9 +135,9 @@ def _told(pairs: "Pairs") -> HeadComparison:
         "variability": dict(zip(names, np.round(varies, 4).tolist(), strict=True)),
     }
     files = {
-        "likeness.png": drawn.getvalue(),
-        "likeness.parquet": _table(rows),
-        "distances.parquet": _table(_distances(pairs)),
+        LIKENESS_MAP: drawn.getvalue(),
+        LIKENESS: _table(rows),
+        DISTANCES: _table(_distances(pairs)),
     }
     return HeadComparison(facts, files)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from flaxattn.commands.head_page import evidence_facts, evidence_table, numbers_of, report_page
+from flaxattn.commands.report_layout import EVIDENCE, page_file
 from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.corpus.dependency_trees import read_sentences
 from flaxattn.corpus.texts import Text, annotated_text
@@ -45,7 +46,7 @@ def evidence_of(
     claims = [_claim(one, found, watched) for one in best]
     texts = _texts(asked.files[0], watched.names)
     claims = [c._replace(texts=[s for s in c.texts if s.text in texts]) for c in claims]
-    beside = {"evidence.parquet": evidence_table(claims)}
+    beside = {EVIDENCE: evidence_table(claims)}
     if most is not None:
 
         def traces(numbers: Sequence[int]) -> "Iterator[Trace]":
@@ -62,7 +63,7 @@ def evidence_of(
         report = EvidenceReport(
             "Heads that find governors", asked.model, about, numbers_of(found, values), "accuracy"
         )
-        beside["probe.html"] = report_page(report, claims, traces, most)
+        beside[page_file("probe")] = report_page(report, claims, traces, most)
     return evidence_facts(claims, texts), beside
 
 

@@ -36,6 +36,7 @@ def report_coreference(asked: ProbeSpec, form: str) -> None:
         InputError: If there is no mention to judge.
     """
     from flaxattn.commands.report_files import write_report
+    from flaxattn.commands.report_layout import figure_file
     from flaxattn.probes.head_coreference import head_coreference
     from flaxattn.views.figures.plot_roles import plot_head_means
 
@@ -66,7 +67,7 @@ def report_coreference(asked: ProbeSpec, form: str) -> None:
             rows[name] += values
     means = {way: found.accuracy(way) for group, way in found.hits if not group}
     figure = plot_head_means(found.layers, found.heads, means, "share of mentions it is right for")
-    written = write_report(asked.run, said, rows, {"probe.png": figure})
+    written = write_report(asked.run, said, rows, {figure_file("probe"): figure})
     if not asked.told_as_json(said):
         _tell(said, best, "Whom mentions mean")
         if best_among:

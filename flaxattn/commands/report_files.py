@@ -12,8 +12,8 @@ import typer
 from rich.console import Console
 
 from flaxattn import __version__
+from flaxattn.commands.report_layout import HEADS, facts_file
 from flaxattn.commands.report_run import ReportRun
-from flaxattn.errors import InputError
 from flaxattn.files import json_digest, sha256_of, written_whole
 
 _NAMED = 6  # heads that are listed where many are broken
@@ -31,7 +31,7 @@ def write_report(
     rows: Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]],
     figures: "Mapping[str, Figure]",
     beside: Mapping[str, bytes] | None = None,
-    table: str = "heads.parquet",
+    table: str = HEADS,
 ) -> list[Path]:
     """Write the report whole, or leave the folder as it was.
 
@@ -39,7 +39,7 @@ def write_report(
         report: The folder, made where absent, and the run that writes; its JSON file is named
             after the command.
         said: Facts; version and request are added and, as `files` and `sha256`, digests of the
-            other files and of the facts, which `read_report` checks. Numbers that are not finite
+            other files and of the facts, which `read_report` compares. Numbers that are not finite
             are null.
         rows: The table, by columns or by rows; model, settings, data and seed are in its metadata.
         figures: Matplotlib figures by name of their file; closed.
@@ -59,7 +59,7 @@ def write_report(
 
     report.check()
     report.progress("writing the report", 0)
-    out, name = report.path, report.command
+    out, name = report.path, facts_file(report.command)
     facts = {"flaxattn": __version__, **said, "request": report.request}
     origin = {key: facts[key] for key in ("flaxattn", *_ORIGIN) if key in facts}
     if isinstance(rows, Mapping):
@@ -67,7 +67,7 @@ def write_report(
     else:
         columns = pa.Table.from_pylist([finite(row) for row in rows])
     columns = columns.replace_schema_metadata({"flaxattn": json_text(origin)})
-    with written_whole(out, f"{name}.json") as folder:
+    with written_whole(out, name) as folder:
         pq.write_table(columns, folder / table, compression="zstd", write_page_checksum=True)
         for file, figure in figures.items():
             figure.savefig(folder / file, dpi=150)
@@ -76,9 +76,9 @@ def write_report(
             (folder / file).write_bytes(content)
         facts["files"] = {path.name: sha256_of(path) for path in sorted(folder.iterdir())}
         facts["sha256"] = json_digest(json.loads(json_text(facts)))
-        (folder / f"{name}.json").write_text(json_text(facts) + "\n", encoding="utf-8")
+        (folder / name).write_text(json_text(facts) + "\n", encoding="utf-8")
     report.progress.finish()
-    written = [out / file for file in (f"{name}.json", table, *figures, *(beside or {}))]
+    written = [out / file for file in (name, table, *figures, *(beside or {}))]
     report.remove_stale(written)
     return written
 
@@ -122,38 +122,6 @@ def print_nonfinite(said: Mapping[str, Any]) -> None:
             f"the attention of these heads is NaN or infinite on some texts: {some}{more}\n"
             "their numbers leave these texts out; cells are blank where no text is left"
         )
-
-
-def read_report(path: str | Path) -> dict[str, Any]:
-    """Read the facts of a report, after all of its files were compared with what was written.
-
-    Args:
-        path: Its JSON file; the others are beside it.
-
-    Raises:
-        InputError: If one of them is missing, or is not what was written.
-    """
-    file = Path(path)
-    try:
-        facts = dict(json.loads(file.read_bytes()))
-        digest, files = facts.pop("sha256"), dict(facts["files"])
-    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
-        raise _not_as_written(file) from error
-    if digest != json_digest(facts):
-        raise _not_as_written(file)
-    for name, expected in files.items():
-        beside = file.parent / Path(name).name
-        if not beside.is_file() or sha256_of(beside) != expected:
-            raise _not_as_written(beside)
-    return facts
-
-
-def _not_as_written(path: Path) -> InputError:
-    return InputError(
-        f"{path} is missing or damaged: it is not what flaxattn wrote\n"
-        "no number of this report was read\n"
-        "copy the folder again, or run the command again"
-    )
 
 
 def json_text(facts: Any) -> str:

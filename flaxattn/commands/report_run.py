@@ -14,24 +14,12 @@ from typing import Annotated, Any
 
 import typer
 
+from flaxattn.commands.report_layout import REPORT_FILES, facts_file
 from flaxattn.errors import InputError
 from flaxattn.files import sha256_of
+from flaxattn.measures.read_report import is_report, read_report
 from flaxattn.pipeline.progress_reporter import ProgressReporter
 
-_FILES = {  # of each report beside its JSON file
-    "ablate": ("ablate.parquet", "evidence.parquet", "ablate.png", "curve.png", "ablate.html"),
-    "compare": ("compare.parquet", "evidence.parquet", "compare.png", "compare.html"),
-    "probe": (
-        *("heads.parquet", "layers.parquet", "scores.parquet", "evidence.parquet"),
-        *("probe.png", "probe.html", "probe.safetensors"),
-    ),
-    "roles": ("heads.parquet", "evidence.parquet", "roles.png", "roles.html"),
-    "stats": (
-        *("heads.parquet", "evidence.parquet", "stats.png", "stats.html"),
-        *("likeness.png", "likeness.parquet", "distances.parquet"),
-    ),
-    "weights": ("heads.parquet", "weights.png"),
-}
 _PATHS = ("inputs", "first", "second", "model", "trees", "train", "load")
 _NOT_RESULTS = ("out", "overwrite", "as_json")  # options that change no number
 _PLAN = "plan.json"
@@ -90,11 +78,7 @@ class ReportRun:
         for name in () if self.overwrite else _held(self.path):
             difference = self._difference(name)
             if difference:
-                raise InputError(
-                    f"{self.path} holds a report already: {name}.json {difference}\n"
-                    "this run would replace its files\n"
-                    "name another folder after --out, or replace that report with --overwrite"
-                )
+                raise self._refusal(name, difference, "this run would replace its files")
 
     def remove_stale(self, written: list[Path]) -> None:
         """Remove the files of a report that was replaced.
@@ -103,15 +87,26 @@ class ReportRun:
             written: Files of this run, which stay.
         """
         for name in _held(self.path):
-            for file in (f"{name}.json", *_FILES[name]):
+            for file in REPORT_FILES[name]:
                 if self.path / file not in written:
                     (self.path / file).unlink(missing_ok=True)
+
+    def _refusal(self, name: str, difference: str, consequence: str) -> InputError:
+        return InputError(
+            f"{self.path} holds a report already: {facts_file(name)} {difference}\n"
+            f"{consequence}\n"
+            "name another folder after --out, or replace that report with --overwrite"
+        )
 
     def _difference(self, name: str) -> str:
         """Say how a report in the folder differs from this one; nothing if it is this one."""
         if name != self.command:
             return f"of flaxattn {name}"
-        there = _read(self.path / f"{name}.json").get("request")
+        try:
+            there = read_report(self.path / facts_file(name)).get("request")
+        except InputError as error:
+            damage = str(error).splitlines()[0]
+            raise self._refusal(name, "of a run whose options are unknown", damage) from error
         if not isinstance(there, Mapping):
             return "of a run whose options are unknown"
         for key in self.request.keys() | there.keys():
@@ -125,16 +120,7 @@ class ReportRun:
 
 def _held(folder: Path) -> list[str]:
     """Commands whose reports are in a folder."""
-    return [n for n in _FILES if (f := folder / f"{n}.json").is_file() and "flaxattn" in _read(f)]
-
-
-def _read(path: Path) -> dict[str, Any]:
-    """A report's JSON; of a damaged one no more than that it is a report."""
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {"flaxattn": None}
-    return found if isinstance(found, dict) else {}
+    return [command for command in REPORT_FILES if is_report(folder / facts_file(command))]
 
 
 def _is_piped(value: Any) -> bool:

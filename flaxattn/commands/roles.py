@@ -58,6 +58,7 @@ def roles(
     from flaxattn.commands.head_page import evidence_facts, evidence_table
     from flaxattn.commands.head_report import refusals, tell
     from flaxattn.commands.report_files import write_report
+    from flaxattn.commands.report_layout import EVIDENCE, figure_file, page_file
     from flaxattn.commands.report_run import ReportRun
     from flaxattn.commands.role_controls import false_positives, repeated, told
     from flaxattn.measures.claims import role_claims
@@ -91,11 +92,11 @@ def roles(
         "refused": refusals(corpus.refused),
         "evidence": evidence_facts(claims, corpus.texts),
     }
-    beside = {"evidence.parquet": evidence_table(claims)}
+    beside = {EVIDENCE: evidence_table(claims)}
     if request.page:
-        beside["roles.html"] = _page(request, corpus, found, claims)
+        beside[page_file(run.command)] = _page(request, corpus, found, claims)
     rows = rows_of(corpus, found, seed)
-    files = write_report(run, said, rows, {"roles.png": plot_roles(found)}, beside)
+    files = write_report(run, said, rows, {figure_file(run.command): plot_roles(found)}, beside)
     tell(said, _table(found), [*found.warnings(), *told(chance)], files, as_json)
 
 

@@ -60,6 +60,7 @@ def stats(
     from flaxattn.commands.head_page import evidence_facts, evidence_table
     from flaxattn.commands.head_report import refusals, tell
     from flaxattn.commands.report_files import write_report
+    from flaxattn.commands.report_layout import EVIDENCE, figure_file, page_file
     from flaxattn.commands.report_run import ReportRun
     from flaxattn.measures.claims import measure_claims
     from flaxattn.measures.patterns import labels
@@ -88,11 +89,11 @@ def stats(
         "refused": refusals(corpus.refused),
         "evidence": evidence_facts(claims, corpus.texts),
     }
-    beside = {"evidence.parquet": evidence_table(claims), **likeness.files}
+    beside = {EVIDENCE: evidence_table(claims), **likeness.files}
     if request.page:
-        beside["stats.html"] = _page(request, corpus, means, claims)
+        beside[page_file(run.command)] = _page(request, corpus, means, claims)
     rows = rows_of(corpus, seed=seed)
-    files = write_report(run, said, rows, {"stats.png": _figure(tally, means)}, beside)
+    files = write_report(run, said, rows, {figure_file(run.command): _figure(tally, means)}, beside)
     tell(said, _table(tally, means), _patterns(said["labels"]), files, as_json)
 
 

@@ -42,6 +42,7 @@ def report_structural(
     import dataclasses
 
     from flaxattn.commands.report_files import write_report
+    from flaxattn.commands.report_layout import FITTED, LAYERS, figure_file
     from flaxattn.probes.head_probe import structural_probe
     from flaxattn.probes.probe_file import to_bytes
     from flaxattn.probes.structural_probe import Fitting
@@ -75,10 +76,10 @@ def report_structural(
         "structural": judged.facts(),
     }
     notes = {name: said[name] for name in ("model", "data", "settings", "structural")}
-    beside = {"probe.safetensors": to_bytes(judged.probe, notes)}
+    beside = {FITTED: to_bytes(judged.probe, notes)}
     figure = plot_structural(judged)
     written = write_report(
-        asked.run, said, _rows(judged), {"probe.png": figure}, beside, "layers.parquet"
+        asked.run, said, _rows(judged), {figure_file("probe"): figure}, beside, LAYERS
     )
     if not asked.told_as_json(said):
         _tell(judged)

@@ -24,6 +24,7 @@ from flaxattn.commands.head_request import (
 )
 from flaxattn.commands.option_lists import names
 from flaxattn.commands.report_files import print_files
+from flaxattn.commands.report_layout import figure_file
 from flaxattn.commands.report_run import Out, Overwrite, ReportRun
 from flaxattn.errors import InputError
 
@@ -93,7 +94,7 @@ def weights(
         "refused": refused,
         "heads": means,
     }
-    files = write_report(run, said, _columns(rows), {"weights.png": _figure(means)})
+    files = write_report(run, said, _columns(rows), {figure_file(run.command): _figure(means)})
     _tell(means, refused, files)
 
 

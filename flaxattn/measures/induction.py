@@ -17,7 +17,7 @@ import jax
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from flaxattn.errors import InputError
+from flaxattn.errors import InputError, check_arguments
 from flaxattn.kernels.contract import Capture, Sieve
 from flaxattn.measures.significance import adjusted, t_test
 from flaxattn.pipeline.online_moments import Moments
@@ -263,6 +263,7 @@ def _masses(record: AttentionRecord, length: int) -> dict[str, Float[np.ndarray,
     return {kind: np.stack(bands, axis=1) for kind, bands in found.items()}
 
 
+@check_arguments(0)
 def detect_heads(
     model: Any,
     *,

@@ -9,6 +9,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Self
 
+from flaxattn.errors import check_arguments
 from flaxattn.models.config_base import HFConfig, check_pruned, check_supported, pruned_from_hf
 
 # Hugging Face settings that would change the arithmetic, with the one value we implement.
@@ -19,6 +20,7 @@ _ONLY_SUPPORTED: Mapping[str, Any] = {
 }
 
 
+@check_arguments(0)
 @dataclasses.dataclass(frozen=True)
 class GPT2Config(HFConfig):
     """Shape and settings of a GPT-2 (Radford et al. 2019); the defaults are the smallest, `gpt2`.

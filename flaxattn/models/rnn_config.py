@@ -9,12 +9,14 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Self
 
+from flaxattn.errors import check_arguments
 from flaxattn.models.config_base import HFConfig
 from flaxattn.models.seq2seq_config import Seq2SeqConfig
 
 RNN = "flaxattn-rnn"
 
 
+@check_arguments(0)
 @dataclasses.dataclass(frozen=True)
 class RnnConfig(HFConfig):
     """Shape and settings of RNNsearch; the default sizes are those of the paper.

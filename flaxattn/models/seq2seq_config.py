@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Literal, Self
 
-from flaxattn.errors import CheckpointError
+from flaxattn.errors import CheckpointError, check_arguments
 from flaxattn.models.config_base import HFConfig, check_supported
 
 OWN = "flaxattn-seq2seq"
@@ -30,6 +30,7 @@ _ONLY_SUPPORTED: Mapping[str, Mapping[str, Any]] = {
 }
 
 
+@check_arguments(0)
 @dataclasses.dataclass(frozen=True)
 class Seq2SeqConfig(HFConfig):
     """Shape and settings of an encoder-decoder; the defaults are Transformer-base.

@@ -18,7 +18,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from flaxattn.corpus.texts import Text, plain_texts
-from flaxattn.errors import InputError, check_arguments
+from flaxattn.errors import InputError, check_arguments, keywords_of
 from flaxattn.kernels.contract import NOTHING, Capture
 from flaxattn.pipeline.batch_loop import each_batch
 from flaxattn.pipeline.batches import Batch, Room, RowSlot, planned, stacked
@@ -195,7 +195,7 @@ def extract_shards(
                 rows = rows[len(texts) :]
 
 
-@check_arguments()
+@check_arguments(1, keywords_of(Options))
 def extract_models(
     models: Mapping[str, Pretrained],
     texts: Sequence[str],

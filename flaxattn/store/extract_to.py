@@ -49,7 +49,7 @@ _SETTINGS = {field.name for field in dataclasses.fields(Settings)}
 _OPTIONS = {"batch_tokens", "mesh", "devices", "workers", "allow_nonfinite"}
 
 
-@check_arguments()
+@check_arguments(1, (*sorted(_SETTINGS | _OPTIONS), "fresh", "input_format"))
 def extract_to(
     store: Name,
     model: Models,
@@ -120,9 +120,6 @@ def extract_to(
         UnavailableError: Memory does not suffice, or a worker was lost; the engine cannot be used.
     """
     fresh, input_format = options.pop("fresh", False), options.pop("input_format", None)
-    if unknown := sorted(options.keys() - _SETTINGS - _OPTIONS):
-        known = ", ".join(sorted({*_SETTINGS, *_OPTIONS, "fresh", "input_format"}))
-        raise InputError(f"extract_to has no option {unknown[0]!r}\nknown: {known}")
     settings = Settings(**{k: v for k, v in options.items() if k in _SETTINGS})
     how = Options(**{k: v for k, v in options.items() if k in _OPTIONS})
     check_dtype(capture, how.allow_nonfinite)

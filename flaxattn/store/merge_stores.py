@@ -194,5 +194,6 @@ def _take(source: Path, target: Path, copy: bool) -> int:
         except OSError:  # another disk, or a file system without links
             target.unlink(missing_ok=True)
     shutil.copyfile(source, target)
+    shutil.copymode(source, target)
     flush(target)
     return 1

@@ -13,6 +13,7 @@ import fcntl
 import os
 import secrets
 import shutil
+import stat
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -39,6 +40,7 @@ from flaxattn.store.shard_tables import (
 )
 from flaxattn.store.store_layout import (
     HEADS,
+    INPUTS,
     MANIFEST,
     REDUCTIONS,
     SHARDS,
@@ -170,9 +172,10 @@ def commit(store: Path, number: int, files: Mapping[str, bytes]) -> bool:
         StoreError: If it cannot be written, or is there already with another content.
     """
     needed = sum(map(len, files.values()))
+    mode = _mode_of_texts(store)
     with parted(store, number, needed) as part:
         for name, data in files.items():
-            _write(part / name, data)
+            _write(part / name, data, mode if name in (TEXTS, TOKENS) else 0o666)
         flush_folders(part)
         return named(store, number, part)
 
@@ -277,10 +280,18 @@ def _same(store: Path, number: int, manifest: Manifest) -> None:
     _check_all(folder, there)
 
 
-def _write(path: Path, data: bytes) -> None:
-    """Write a new file and see it on the disk."""
+def _mode_of_texts(store: Path) -> int:
+    """Permissions of the texts in the plan; a store without a plan gets what the umask leaves."""
+    try:
+        return stat.S_IMODE(os.lstat(store / INPUTS).st_mode) & 0o666
+    except FileNotFoundError:
+        return 0o666
+
+
+def _write(path: Path, data: bytes, mode: int) -> None:
+    """Write a new file, of these permissions at most, and see it on the disk."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
         view = memoryview(data)
         while view:

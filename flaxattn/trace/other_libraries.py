@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float
 
-from flaxattn.errors import InputError
+from flaxattn.errors import InputError, check_arguments, keywords_of
 from flaxattn.trace.arrays import as_numpy
 from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.trace import Trace
@@ -41,6 +41,7 @@ _LENS = {
 _OF_HEADS = ("query", "key", "value", "head_output")
 
 
+@check_arguments(0, keywords_of(Trace))
 def from_huggingface(
     outputs: Any,
     tokens: Tokens,
@@ -94,6 +95,7 @@ def from_huggingface(
     return Trace(**records, tokens=rows, decoder_tokens=read, **kept, **fields)
 
 
+@check_arguments(0, keywords_of(Trace))
 def from_transformer_lens(
     cache: Any, tokens: Tokens, decoder_tokens: Tokens = (), **fields: Any
 ) -> Trace:

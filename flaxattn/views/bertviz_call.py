@@ -59,11 +59,8 @@ def given_trace(view: str, trace: Any, **given: Unpack[BertVizArguments]) -> Tra
         **given: The arguments of BertViz.
 
     Raises:
-        TypeError: If an argument has no such name.
         InputError: If there is neither a trace nor weights with tokens, or they do not fit.
     """
-    if unknown := sorted(set(given) - set(BertVizArguments.__annotations__)):
-        raise TypeError(f"{view}() got an unexpected keyword argument {unknown[0]!r}")
     _check_action(view, given.get("html_action", "view"))
     named = {name: given.get(name) for name in _NAMES if given.get(name) is not None}
     tokens = given.get("tokens", given.get("encoder_tokens"))

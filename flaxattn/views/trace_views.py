@@ -8,7 +8,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Unpack
 
-from flaxattn.errors import InputError, check_arguments
+from flaxattn.errors import InputError, check_arguments, check_keywords, keywords_of
 from flaxattn.measures.divergence import compare_traces
 from flaxattn.store.open_store import Store
 from flaxattn.trace.trace import Trace
@@ -24,7 +24,10 @@ from flaxattn.views.second_trace import Second, check_names, without_vectors
 from flaxattn.views.store_atlas import open_corpora, open_corpus
 from flaxattn.views.trace_page import Theme, open_page
 
+_BERTVIZ = tuple(BertVizArguments.__annotations__)
 
+
+@check_arguments(0, _BERTVIZ)
 def head_view(
     trace: Any = None,
     layer: int | Sequence[str] | None = None,
@@ -107,6 +110,10 @@ def head_view(
     )
 
 
+_REQUEST = tuple(name for name in keywords_of(head_view) if name != "trace")
+
+
+@check_arguments(0, (*_REQUEST, *_BERTVIZ, "display_mode"))
 def model_view(trace: Any = None, tokens: Sequence[str] | None = None, **request: Any) -> Page:
     """Draw all heads of all layers as small pictures: the page of `head_view`, opened there.
 
@@ -127,6 +134,7 @@ def model_view(trace: Any = None, tokens: Sequence[str] | None = None, **request
     return open_page(trace, "model", **request)
 
 
+@check_arguments(0, (*_REQUEST, *_BERTVIZ))
 def neuron_view(trace: Any = None, tokens: Sequence[str] | None = None, **request: Any) -> Page:
     """Draw how a query of a head comes to its weights: the page of `head_view`, opened there.
 
@@ -148,7 +156,7 @@ def neuron_view(trace: Any = None, tokens: Sequence[str] | None = None, **reques
     return open_page(trace, "neuron", **request)
 
 
-@check_arguments()
+@check_arguments(1, _REQUEST)
 def atlas_view(trace: Trace | Store, **request: Any) -> Page:
     """Draw a map of all heads, layer by layer, coloured by a number: the page opened there.
 
@@ -170,11 +178,12 @@ def atlas_view(trace: Trace | Store, **request: Any) -> Page:
         StoreError: If a store is damaged.
     """
     if isinstance(trace, Store):
+        check_keywords("atlas_view", request, keywords_of(open_corpus)[1:])
         return open_corpus(trace, **request)
     return open_page(trace, "atlas", **request)
 
 
-@check_arguments(2)
+@check_arguments(2, (*_REQUEST, "texts"))
 def compare_view(
     first: Trace | Store,
     second: Trace | Store,
@@ -215,7 +224,9 @@ def compare_view(
         )
     called = check_names(names)
     if isinstance(first, Store) and isinstance(second, Store):
+        check_keywords("compare_view", request, keywords_of(open_corpora)[2:])
         return open_corpora(first, second, called, state=state, **request)
+    check_keywords("compare_view", request, _REQUEST)
     side = request.get("side")
     ranked = compare_traces(first, second, side=None if side == ALL else side)
     included = request.get("include_layers")

@@ -125,3 +125,15 @@ def test_zeroing_every_value_of_a_layer_is_silencing_its_heads(bert):
     np.testing.assert_allclose(changed.hidden_states[1], out.hidden_states[1], atol=1e-6)
     same = weighing.Trace.from_variables(again).encoder
     np.testing.assert_allclose(same.head_output, record.head_output, atol=1e-5)
+
+
+@pytest.mark.parametrize("positions", [1, 40, 100])
+def test_value_zeroing_in_parts_is_that_of_all_copies_at_once(
+    bert, monkeypatch: pytest.MonkeyPatch, positions: int
+) -> None:
+    text = "the cat and the dog"
+    monkeypatch.setattr(weighing, "_COPIES", 10**9)
+    whole = fa.value_zeroing(bert, text)["encoder"][0]
+    monkeypatch.setattr(weighing, "_COPIES", positions)
+    # Measured: 1.07e-6 where each copy runs alone, in which XLA sums in another order.
+    np.testing.assert_allclose(fa.value_zeroing(bert, text)["encoder"][0], whole, atol=5e-6)

@@ -156,7 +156,13 @@ def test_standard_input_is_kept_so_that_the_job_can_go_on(run: Run, tmp_path: Pa
     assert (code, json.loads(out)["texts"]) == (0, 2)
     kept = tmp_path / "store/stdin.txt"
     assert kept.read_bytes() == b"the cat\na b c\n"
-    assert kept.stat().st_mode == (tmp_path / "store/inputs.parquet").stat().st_mode
+    assert kept.stat().st_mode & 0o777 == 0o600
+    for name in ("inputs", "shards/00000/texts", "shards/00000/tokens"):
+        assert (tmp_path / f"store/{name}.parquet").stat().st_mode == kept.stat().st_mode
+    umask = os.umask(0)
+    os.umask(umask)
+    usual = (tmp_path / "store/shards/00000/manifest.json").stat().st_mode
+    assert usual & 0o777 == 0o666 & ~umask
     assert run("-", stdin=b"")[0] == 0
     code, _, err = run("-", stdin=b"other\n")
     assert code == 2 and "standard input is not what" in err

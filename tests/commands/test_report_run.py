@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reports do not overwrite each other: a folder per command, and refusal of another run's."""
 
+import ast
 import json
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from flaxattn.commands import report_run
 from flaxattn.commands.report_files import write_report
+from flaxattn.commands.report_layout import REPORT_FILES
 from flaxattn.commands.report_run import ReportRun
 from flaxattn.errors import InputError
 
@@ -116,3 +118,26 @@ def test_a_folder_is_refused_before_work_starts(typed, tmp_path, monkeypatch):
     text.write_text("Two cats sat.\n", encoding="utf-8")
     code, _, error = typed(*words)
     assert code == 2 and "in which INPUTS differs" in error
+
+
+@pytest.mark.parametrize("damage", [b"", b"PAR1", None])
+def test_the_report_of_the_same_run_is_read_with_all_of_its_files(tmp_path, damage):
+    table = write(folder_of(tmp_path, "stats", tau=3))[1]
+    folder_of(tmp_path, "stats", tau=3).check()
+    table.unlink() if damage is None else table.write_bytes(damage)
+    with pytest.raises(InputError) as refused:
+        folder_of(tmp_path, "stats", tau=3).check()
+    first, second, third = str(refused.value).splitlines()
+    assert first.endswith("stats.json of a run whose options are unknown")
+    assert second == f"{table} is missing or damaged: it is not what flaxattn wrote"
+    assert third.endswith("replace that report with --overwrite")
+    folder_of(tmp_path, "stats", overwrite=True, tau=3).check()
+
+
+def test_names_of_report_files_stand_in_one_place(repository):
+    names = {name for files in REPORT_FILES.values() for name in files}
+    for path in (repository / "flaxattn" / "commands").glob("*.py"):
+        if path.name != "report_layout.py":
+            tree = ast.parse(path.read_text(encoding="utf-8"))
+            words = {n.value for n in ast.walk(tree) if isinstance(n, ast.Constant)}
+            assert not words & names, path.name

@@ -22,7 +22,7 @@ import pytest
 from matplotlib.figure import Figure
 
 import flaxattn as fa
-from flaxattn.commands.report_files import read_report, write_report
+from flaxattn.commands.report_files import write_report
 from flaxattn.commands.report_run import ReportRun
 from flaxattn.errors import FlaxattnError
 from flaxattn.pretrained.pretrained_model import Pretrained
@@ -88,7 +88,7 @@ def write_a_report(folder: Path) -> None:
 
 
 def read_a_report(folder: Path) -> Any:
-    facts = read_report(folder / "stats.json")
+    facts = fa.read_report(folder / "stats.json")
     table = pq.read_table(folder / "heads.parquet", page_checksum_verification=True)
     return facts, table.to_pylist(), (folder / "page.html").read_bytes()
 

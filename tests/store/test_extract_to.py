@@ -437,7 +437,11 @@ def test_texts_that_do_not_fit_the_request_are_named_by_file_and_line(
     [
         (
             {"shard_text": 3},
-            "extract_to has no option 'shard_text'\nknown: allow_nonfinite, batch_tokens, devices",
+            "extract_to() got an unexpected keyword argument 'shard_text'.\nKnown: store, model,",
+        ),
+        (
+            {"shard_text": 3},
+            "fresh, input_format.\nDid you mean shard_texts?",
         ),
         ({"on_error": "ignore"}, "on_error 'ignore' is unknown\nchoose one of fail, skip"),
         ({"shard_texts": 0}, "shard_texts is 0, expected at least 1"),

@@ -224,6 +224,20 @@ def test_a_missing_shard_is_no_success_unless_the_job_is_unfinished(
 
 
 @pytest.mark.parametrize("copy", [False, True])
+def test_a_merged_store_is_as_private_as_those_it_is_made_of(
+    texts: list[Trace], tmp_path: Path, copy: bool
+) -> None:
+    one = cases.write(tmp_path / "one", texts)
+    private = ("inputs.parquet", "shards/00000/texts.parquet")
+    (one / private[0]).write_bytes(b"texts")
+    for name in private:
+        (one / name).chmod(0o600)
+    merge([one], tmp_path / "out", copy=copy)
+    for name in private:
+        assert (tmp_path / "out" / name).stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("copy", [False, True])
 def test_stores_of_one_plan_become_one(
     path: Path, texts: list[Trace], tmp_path: Path, copy: bool
 ) -> None:

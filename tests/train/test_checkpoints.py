@@ -214,8 +214,9 @@ from flaxattn.train.checkpoints import Checkpoints
 from flaxattn.train.run_folder import RunFolder
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
-x = np.random.default_rng(0).random((256, 4096), np.float32)
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), int(sys.argv[2])))
+random = np.random.default_rng(0)
+x = [random.random((4096 // int(sys.argv[3]), 256), np.float32) for _ in range(int(sys.argv[3]))]
 try:
     with Checkpoints(RunFolder(Path(sys.argv[1])), 2) as saved:
         saved.save(1, {"x": x, "step": np.array(1, np.int32)}, {"tokens": 1})
@@ -224,9 +225,12 @@ except CheckpointError as error:
 """
 
 
-def test_a_save_that_fails_in_the_background_is_one_error_of_three_lines(tmp_path: Path) -> None:
-    """Orbax's threads print nothing of their own."""
-    command = [sys.executable, "-P", "-c", LIMITED, str(tmp_path)]
+@pytest.mark.parametrize(("limit", "arrays"), [(100_000, 1), (100_000, 32), (2_000, 32), (500, 2)])
+def test_a_save_that_fails_in_the_background_is_one_error_of_three_lines(
+    limit: int, arrays: int, tmp_path: Path
+) -> None:
+    """Orbax's and TensorStore's threads print nothing of their own, nor write into `.part`."""
+    command = [sys.executable, "-P", "-c", LIMITED, str(tmp_path), str(limit), str(arrays)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     first, second, third = done.stderr.splitlines()
     assert first == f"could not save step-00000001 in {tmp_path / 'checkpoints'}"

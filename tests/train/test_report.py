@@ -5,12 +5,13 @@
 import json
 import struct
 import sys
+import zlib
 from pathlib import Path
 
 import jax
 import pytest
 
-from flaxattn.errors import UnavailableError
+from flaxattn.errors import CheckpointError, UnavailableError, WriteError
 from flaxattn.models.bert_config import BertConfig
 from flaxattn.train import flops, report
 from flaxattn.train.card import write_card
@@ -45,6 +46,46 @@ def test_rows_after_the_checkpoint_are_dropped(tmp_path: Path) -> None:
     write(tmp_path, 1)
     write(tmp_path, 1)
     assert [row["step"] for row in read_metrics(tmp_path / "metrics.jsonl")] == [1, 1, 2, 2]
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "timing.jsonl"])
+def test_a_run_with_a_removed_row_is_not_resumed(tmp_path: Path, name: str) -> None:
+    for step in range(4):
+        write(tmp_path, step)  # each resumes the run
+    path = tmp_path / name
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    assert len(lines) == len(read_metrics(path)) >= 4
+    for gone in range(len(lines) - 1):
+        path.write_text("".join(lines[:gone] + lines[gone + 1 :]), encoding="utf-8")
+        with pytest.raises(CheckpointError, match=f"{name} is damaged: line {gone + 1} is not"):
+            write(tmp_path, 4)
+    path.write_text("".join(lines[:-1]) + lines[-1][:9], encoding="utf-8")  # as a kill leaves it
+    write(tmp_path, 4)
+    assert read_metrics(path)[-1]["step"] == 5
+
+
+def test_a_run_of_an_earlier_version_goes_on(tmp_path: Path) -> None:
+    path, row = tmp_path / "metrics.jsonl", '{"step": 1, "kind": "training", "loss": 2.0}'
+    for line in (row, row[:-1] + f', "crc32": "{zlib.crc32(row.encode()):08x}"}}'):
+        path.write_text(line + "\n", encoding="utf-8")
+        write(tmp_path, 1)
+        assert [found["step"] for found in read_metrics(path)] == [1, 2, 2]
+        assert all('"chain"' in line for line in path.read_text(encoding="utf-8").splitlines())
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "timing.jsonl"])
+def test_a_full_disk_is_told_with_the_name_of_the_file(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """/dev/full takes no byte."""
+    write(tmp_path)
+    (tmp_path / name).unlink()
+    (tmp_path / name).symlink_to("/dev/full")
+    with pytest.raises(WriteError) as error:
+        write(tmp_path, 1)
+    first, second, third = str(error.value).splitlines()
+    assert first.startswith(f"Could not write {tmp_path / name}: No space left on device (")
+    assert "bytes are free" in first and "as it was" in second and "Free some space" in third
 
 
 def test_tensorboard_gets_every_metric(tmp_path: Path) -> None:

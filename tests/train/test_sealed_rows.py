@@ -1,14 +1,17 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Rows with checksums: no flipped bit and no lost end of a line changes what is read."""
+"""Rows with digests: no flipped bit, lost row or lost end of a line changes what is read."""
 
+import itertools
 import json
+import zlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from flaxattn.errors import CheckpointError
-from flaxattn.train.sealed_rows import read_rows, sealed_row
+from flaxattn.train.sealed_rows import RowChain, read_rows
 
 ROWS = [
     {"step": 2, "kind": "training", "loss": 4.5, "tokens": 90},
@@ -17,10 +20,21 @@ ROWS = [
 ]
 
 
+def lines_of(rows: list[dict[str, Any]]) -> list[str]:
+    chain = RowChain()
+    return [chain.line(row) for row in rows]
+
+
+def checksummed(row: dict[str, Any]) -> str:
+    """A line of an earlier version."""
+    text = json.dumps(row)
+    return f'{text[:-1]}, "crc32": "{zlib.crc32(text.encode()):08x}"}}\n'
+
+
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     file = tmp_path / "metrics.jsonl"
-    file.write_text("".join(map(sealed_row, ROWS)))
+    file.write_text("".join(lines_of(ROWS)))
     return file
 
 
@@ -53,6 +67,42 @@ def test_rows_of_an_earlier_version_have_no_checksums(path: Path) -> None:
     assert read_rows(path) == ROWS
     path.write_text(plain + '{"step": 9, "ki')
     assert read_rows(path) == ROWS
-    path.write_text(plain + sealed_row(ROWS[0]))
+    path.write_text(plain + lines_of(ROWS)[0])
     with pytest.raises(CheckpointError, match="line 1 is not what was written"):
         read_rows(path)
+
+
+def test_rows_of_an_earlier_version_have_a_checksum_each(path: Path) -> None:
+    old = "".join(map(checksummed, ROWS))
+    path.write_text(old)
+    assert read_rows(path) == ROWS
+    path.write_text(old.replace("4.5", "4.6"))
+    with pytest.raises(CheckpointError, match="line 1 is not what was written"):
+        read_rows(path)
+    for mixed in (old + lines_of(ROWS)[0], lines_of(ROWS)[0] + old, old + json.dumps(ROWS[0])):
+        path.write_text(mixed)
+        with pytest.raises(CheckpointError, match=r"line \d is not what was written"):
+            read_rows(path)
+
+
+def test_every_removed_repeated_or_moved_row_is_named(path: Path) -> None:
+    """All sequences of up to 5 of 4 lines: read as they were written, or refused."""
+    rows = [{"step": step, "kind": "training", "loss": 4.5 / step} for step in (1, 2, 3, 4)]
+    lines, refused = lines_of(rows), 0
+    for length in range(6):
+        for order in itertools.product(range(4), repeat=length):
+            path.write_text("".join(lines[n] for n in order))
+            right = next((k for k, n in enumerate(order) if k != n), length)
+            if right == length:
+                assert read_rows(path) == rows[:length]
+                continue
+            with pytest.raises(CheckpointError) as error:
+                read_rows(path)
+            assert f"{path} is damaged: line {right + 1} is not" in str(error.value)
+            refused += 1
+    assert refused == 1365 - 5
+
+
+def test_equal_rows_have_different_digests() -> None:
+    first, second = lines_of([ROWS[0], ROWS[0]])
+    assert first != second

@@ -115,3 +115,7 @@ def test_what_cannot_be_drawn_is_told_in_three_lines(call: Any, words: str) -> N
 def test_an_argument_of_another_name_is_a_type_error() -> None:
     with pytest.raises(TypeError, match="got an unexpected keyword argument 'laier'"):
         fa.head_view(tuple(shares()), TOKENS, laier=1)
+    for view in (fa.head_view, fa.model_view, fa.neuron_view):
+        with pytest.raises(InputError, match=r"Did you mean prettify_tokens\?") as caught:
+            view(tuple(shares()), TOKENS, prettify_token=True)
+        assert len(str(caught.value).splitlines()) == 3

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
-from flaxattn.errors import InputError
+from flaxattn.errors import InputError, check_arguments
 from flaxattn.views.figures.shown_once import shown_once
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 
 @shown_once
+@check_arguments(0)
 def plot_positions(
     table: Float[Any, "P E"], axes: "Sequence[Axes] | None" = None, *, title: str = ""
 ) -> "Figure":

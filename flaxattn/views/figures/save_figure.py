@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flaxattn.errors import InputError, check_type
+from flaxattn.errors import InputError, check_arguments, check_type
 from flaxattn.files import write_bytes
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ _SETTINGS: dict[Any, Any] = {
 }
 
 
+@check_arguments(0)
 def save_figure(figure: "Figure", path: str | os.PathLike[str], dpi: float = 150) -> Path:
     """Write a figure as SVG, PDF or PNG, as the ending of the name says.
 
