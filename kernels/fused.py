@@ -238,7 +238,7 @@ def _with_results(plan: KernelPlan, *names: str) -> KernelPlan:
 
 
 def _sums(rows: dict[str, Array]) -> dict[str, Array]:
-    """The packed rows that `tiles.rebuilt_weights` reads; rows without keys get weight 0."""
+    """The packed rows that `rebuilt_weights` reads; rows without keys get weight 0."""
     if "shift" in rows:
         return {"shift": rows["shift"], "log total": rows["log total"]}
     lse = rows["lse"]
@@ -278,7 +278,7 @@ def _run_forward(kernels: Kernels, plan: KernelPlan, operands: Any, counted: Any
 
 
 def _run_backward(kernels: Kernels, plan: KernelPlan, residuals: Any, bars: AttentionResult):
-    """Backward rule; what the sums mean is in `tiles.score_gradient`."""
+    """Backward rule; what the sums mean is in `tile_gradients.score_gradient`."""
     primals, counted, output, rows, wanted = residuals
     bars = jax.tree.map(_array, bars, is_leaf=lambda leaf: isinstance(leaf, SymbolicZero))
     indices = {f"sieve {n}" for n, sieve in enumerate(plan.sieves) if sieve.statistic == "argmax"}
@@ -380,7 +380,7 @@ def _delta(given: dict[str, Array], rows: dict[str, Array]) -> Array:
 
 
 def _statistic_rows(given: dict[str, Array], rows: dict[str, Array]) -> dict[str, Array]:
-    """The packed rows that `tiles.weights_gradient` reads."""
+    """The packed rows that `tile_gradients.weights_gradient` reads."""
     vectors = {}
     for name, bar in given.items():
         if name == "lse":

@@ -14,7 +14,14 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 from jaxtyping import Array, Float
 
-from flaxattn.kernels import compat, fused, mosaic_gpu_backward, mosaic_gpu_sweeps, tiles
+from flaxattn.kernels import (
+    compat,
+    fused,
+    mosaic_gpu_backward,
+    mosaic_gpu_sweeps,
+    tile_gradients,
+    tiles,
+)
 from flaxattn.kernels.call import Call
 from flaxattn.kernels.contract import Intermediates
 from flaxattn.kernels.mosaic_gpu_block import GROUPS
@@ -138,7 +145,7 @@ def received(
         score = mosaic_gpu_backward.product(parts["k"], parts["q"])
         scores = tiles.scores(plan, form, score, rows, keys, form.pairs(parts, "bias"))
         # reference._statistics: received.
-        weights = tiles.rebuilt_weights(form, scores, rows)
+        weights = tile_gradients.rebuilt_weights(form, scores, rows)
         return total + form.key_sum(weights * form.rows(rows["counted"]))
 
     def finish(_, total, parts, place, group, outputs, stages):

@@ -1,12 +1,13 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""The arithmetic of one tile: scores, online softmax and statistics, and their gradients.
+"""The arithmetic of one tile: scores, online softmax and statistics.
 
 One text for every fused kernel. A tile holds the scores of some queries with some keys, in base-2
 units or, for float32 inputs, in nats (`KernelPlan.nat`). Rows see one tile after another, so sums
 are kept relative to the largest score so far and rescaled when that grows. Only elementwise
 operations and float32 maxima and sums are used: every device has them. Where a vector lies beside a
-tile is the business of a `TileLayout`. Loading and storing is not done here.
+tile is the business of a `TileLayout`. Gradients are in tile_gradients.py. Loading and storing is
+not done here.
 """
 
 from collections.abc import Mapping
@@ -101,23 +102,6 @@ def scores(
     return tile
 
 
-def product_gradient(plan: KernelPlan, product: Tile, gradient: Tile) -> Tile:
-    """The gradient with respect to the scaled product, from that of the scores of a tile.
-
-    Args:
-        plan: of the call.
-        product: q·k in float32.
-        gradient: with respect to the scores.
-
-    Returns:
-        The same tile where no soft cap is between them.
-    """
-    if plan.soft_cap is None:
-        return gradient
-    share = jnp.tanh(product * (plan.scale / plan.soft_cap))
-    return gradient * (1.0 - share * share)
-
-
 def _query_positions(
     plan: KernelPlan, form: TileLayout, rows: Mapping[str, Vector], more: int = 0
 ) -> Tile:
@@ -128,10 +112,10 @@ def _query_positions(
     return form.row_positions() + shift if shift else form.row_positions()
 
 
-def _gap(plan: KernelPlan, form: TileLayout, rows: Mapping[str, Vector]) -> Tile:
+def gap(plan: KernelPlan, form: TileLayout, rows: Mapping[str, Vector]) -> Tile:
     """Distance between the key and the query of each entry, float32."""
-    gap = jnp.abs(form.key_positions() - _query_positions(plan, form, rows))
-    return gap.astype(jnp.float32)
+    offsets = form.key_positions() - _query_positions(plan, form, rows)
+    return jnp.abs(offsets).astype(jnp.float32)
 
 
 def start(plan: KernelPlan, form: TileLayout, rows: Mapping[str, Vector]) -> dict[str, Vector]:
@@ -206,8 +190,8 @@ def advance(
         terms = jnp.maximum(shifted, NEVER) * exponentials
         new["entropy"] = (state["entropy"] + moved) * rescale + form.row_sum(terms)
     if "distance" in state:
-        gap = _gap(plan, form, rows)
-        new["distance"] = state["distance"] * rescale + form.row_sum(exponentials * gap)
+        gaps = gap(plan, form, rows)
+        new["distance"] = state["distance"] * rescale + form.row_sum(exponentials * gaps)
     if "sum_sq" in state:
         squares = form.row_sum(exponentials * exponentials)
         new["sum_sq"] = state["sum_sq"] * (rescale * rescale) + squares
@@ -386,112 +370,3 @@ def keep(form: TileLayout, rows: Mapping[str, Vector], threshold: Any) -> Tile:
     """
     first, second = form.rows(rows["word0"]), form.rows(rows["word1"])
     return dropout.pair_bits(first, second, form.key_positions()) >= threshold
-
-
-def rebuilt_weights(form: TileLayout, tile: Tile, rows: Mapping[str, Vector]) -> Tile:
-    """The weights of a tile from the final sums of their rows, for the passes after the first.
-
-    Args:
-        form: of the tile.
-        tile: scores in the kernels' units.
-        rows: packed vectors with "lse2", or "shift" and "log total" where one float32 would lose
-            digits of scores that are huge; +inf for rows without keys.
-
-    Returns:
-        A tile.
-    """
-    logs = _log_weights(form, tile, rows)
-    return jnp.exp2(logs) if "lse2" in rows else jnp.exp(logs)
-
-
-def _log_weights(form: TileLayout, tile: Tile, rows: Mapping[str, Vector]) -> Tile:
-    if "lse2" in rows:
-        return tile - form.rows(rows["lse2"])
-    return (tile - form.rows(rows["shift"])) - form.rows(rows["log total"])
-
-
-def score_gradient(
-    plan: KernelPlan,
-    form: TileLayout,
-    tile: Tile,
-    weights: Tile,
-    weights_bar: Tile,
-    rows: Mapping[str, Vector],
-    keys: Mapping[str, Vector],
-    scores_bar: Tile | None = None,
-) -> Tile:
-    """The gradient with respect to the (natural) scores of a tile.
-
-    With G the gradient that reaches a weight, p (G - sum_j p_j G_j); the sum over the row is
-    ``rows["delta"]``. Gradients of statistics join G; see `weights_gradient`.
-
-    Args:
-        plan: of the call.
-        form: of the tile.
-        tile: scores in the kernels' units.
-        weights: of the tile.
-        weights_bar: gradient from the output and captured weights: keep * (dO·v), plus theirs.
-        rows: packed vectors of the tile's queries, with "delta" and the gradients of statistics.
-        keys: packed vectors of the tile's keys.
-        scores_bar: gradient of captured scores.
-
-    Returns:
-        A tile.
-    """
-    total = weights_bar + weights_gradient(plan, form, tile, weights, rows, keys)
-    result = weights * (total - form.rows(rows["delta"]))
-    if "d max_score" in rows:
-        chosen = form.key_positions().astype(jnp.float32) == form.rows(rows["argmax"])
-        result = result + jnp.where(chosen, form.rows(rows["d max_score"]), 0.0)
-    if scores_bar is not None:
-        result = result + jnp.where(tile == -jnp.inf, 0.0, scores_bar)
-    return result
-
-
-def weights_gradient(
-    plan: KernelPlan,
-    form: TileLayout,
-    tile: Tile,
-    weights: Tile,
-    rows: Mapping[str, Vector],
-    keys: Mapping[str, Vector],
-) -> Tile | float:
-    """Gradient of row statistics with respect to each weight of a tile.
-
-    Args:
-        plan: of the call.
-        form: of the tile.
-        tile: scores in the kernels' units.
-        weights: of the tile.
-        rows: packed vectors; "d NAME" is the gradient of the result NAME.
-        keys: packed vectors; "d received" likewise.
-
-    Returns:
-        A tile, or 0 when no statistic has a gradient.
-    """
-    total: Tile | float = 0.0
-    if "d entropy" in rows:
-        # d(-p log p): the constant -1 drops out, since weights sum to 1.
-        logs = jnp.maximum(_log_weights(form, tile, rows), NEVER)
-        total = total - form.rows(rows["d entropy"] / plan.nat) * logs
-    if "d sum_sq" in rows:
-        total = total + form.rows(rows["d sum_sq"] * 2.0) * weights
-    if "d distance" in rows:
-        total = total + form.rows(rows["d distance"]) * _gap(plan, form, rows)
-    ranks = [("d max", "argmax")]
-    ranks += [(f"d topk weight {rank}", f"topk index {rank}") for rank in range(plan.topk)]
-    for name, index in ranks:
-        if name in rows:
-            chosen = form.key_positions().astype(jnp.float32) == form.rows(rows[index])
-            total = total + jnp.where(chosen, form.rows(rows[name]), 0.0)
-    for number, sieve in enumerate(plan.sieves):
-        if f"d sieve {number}" in rows:
-            of_sieve = form.rows(rows[f"d sieve {number}"])
-            if sieve.statistic == "entropy":
-                # -(log p + offset) / mass, where p = weight and offset = entropy - log mass.
-                logs = jnp.maximum(_log_weights(form, tile, rows), NEVER) * (1 / plan.nat)
-                of_sieve = -of_sieve * (logs + form.rows(rows[f"offset {number}"]))
-            total = total + jnp.where(inside(plan, sieve, form, rows, keys), of_sieve, 0.0)
-    if "d received" in keys:
-        total = total + form.rows(rows["counted"]) * form.keys(keys["d received"])
-    return total

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jaxtyping import Array, Float
 
-from flaxattn.kernels import fused, tiles, tpu_backward
+from flaxattn.kernels import fused, tile_gradients, tiles, tpu_backward
 from flaxattn.kernels.call import Call
 from flaxattn.kernels.contract import Intermediates
 from flaxattn.kernels.plan import KernelPlan, Operands
@@ -306,7 +306,7 @@ def _received(step: GridStep) -> None:
     def _add():
         # reference._statistics: received
         form, (rows, keys) = step.form, step.vectors()
-        weights = tiles.rebuilt_weights(form, step.scores(rows, keys), rows)
+        weights = tile_gradients.rebuilt_weights(form, step.scores(rows, keys), rows)
         held[:, :1] += form.key_sum(weights * form.rows(rows["counted"]))
 
     @pl.when(number == step.sweep.plan.query_blocks - 1)

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jaxtyping import Array, Float
 
-from flaxattn.kernels import tiles
+from flaxattn.kernels import tile_gradients, tiles
 from flaxattn.kernels.fused import Cotangents
 from flaxattn.kernels.plan import KernelPlan, Operands
 from flaxattn.kernels.tpu_form import dot
@@ -70,8 +70,8 @@ def _row_dots(step: GridStep) -> None:
     def _add():
         form, (rows, keys) = step.form, step.vectors()
         tile = step.scores(rows, keys)
-        weights = tiles.rebuilt_weights(form, tile, rows)
-        bar = tiles.weights_gradient(plan, form, tile, weights, rows, keys)
+        weights = tile_gradients.rebuilt_weights(form, tile, rows)
+        bar = tile_gradients.weights_gradient(plan, form, tile, weights, rows, keys)
         of_map = step.tile("d_weights")
         bar = bar if of_map is None else bar + of_map
         held[:, :1] += form.row_sum(weights * bar)
@@ -87,7 +87,7 @@ def _gradient(step: GridStep) -> tuple[Array, Array, Array]:
     # reference._scores, reference._softmax
     product = step.product("q", "k")
     tile = tiles.scores(plan, form, product, rows, keys, step.tile("bias"))
-    weights = tiles.rebuilt_weights(form, tile, rows)
+    weights = tile_gradients.rebuilt_weights(form, tile, rows)
     # reference._output, backwards
     bar, dropped = step.product("d_output", "v"), weights
     if plan.dropout:
@@ -97,8 +97,8 @@ def _gradient(step: GridStep) -> tuple[Array, Array, Array]:
     bar = bar if of_map is None else bar + of_map
     # reference._statistics and reference._softmax, backwards
     of_scores = step.tile("d_scores")
-    d_scores = tiles.score_gradient(plan, form, tile, weights, bar, rows, keys, of_scores)
-    return dropped, d_scores, tiles.product_gradient(plan, product, d_scores)
+    d_scores = tile_gradients.score_gradient(plan, form, tile, weights, bar, rows, keys, of_scores)
+    return dropped, d_scores, tile_gradients.product_gradient(plan, product, d_scores)
 
 
 def grad_queries(
@@ -107,7 +107,7 @@ def grad_queries(
     """The gradient of q, summed over the keys.
 
     Args:
-        plan: with the rows of `tiles.score_gradient`.
+        plan: with the rows of `tile_gradients.score_gradient`.
         operands: the same.
         cotangents: of output and maps.
         interpret: as for `tpu.backend`.
@@ -157,7 +157,7 @@ def grad_keys(
     """The gradients of k and v, summed over the queries.
 
     Args:
-        plan: with the rows of `tiles.score_gradient`.
+        plan: with the rows of `tile_gradients.score_gradient`.
         operands: the same.
         cotangents: of output and maps.
         of_bias: whether to sum the gradient of the scores of each key as well.
@@ -224,7 +224,7 @@ def grad_bias(
     """The gradient of the pair bias, summed over batch and heads inside the kernel where it is 1.
 
     Args:
-        plan: with the rows of `tiles.score_gradient`.
+        plan: with the rows of `tile_gradients.score_gradient`.
         operands: the same, with a bias.
         cotangents: of output and maps.
         interpret: as for `tpu.backend`.

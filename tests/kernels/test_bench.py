@@ -249,6 +249,8 @@ def test_wrong_words_are_refused(capsys, words, message):
 
 
 def test_a_place_that_cannot_be_written_is_refused_first(capsys, tmp_path, monkeypatch):
+    from flaxattn import cli
+
     monkeypatch.setattr(bench, "run", None)
     assert cli.main(["bench", "--case", "seven", "--out", str(tmp_path)]) == 2
     error = capsys.readouterr().err

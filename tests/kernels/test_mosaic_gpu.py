@@ -88,7 +88,7 @@ def test_any_depth_up_to_the_largest():
     ("dtype", "depth", "reason"),
     [
         ("float32", 64, "its matrices are bfloat16 or float16, q is float32"),
-        ("bfloat16", 129, "a head may be 128 deep, q has depth 129"),
+        ("bfloat16", 129, "a head may be 128 deep, q or v has depth 129"),
         ("float16", 128, None),
     ],
 )

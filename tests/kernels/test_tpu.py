@@ -19,7 +19,7 @@ from jax.sharding import PartitionSpec as P
 from flaxattn.benchmarks import cases
 from flaxattn.benchmarks.cases import Case
 from flaxattn.kernels import fused, reference, tpu, tpu_sweep
-from flaxattn.kernels.call import Call
+from flaxattn.kernels.call import Band, Call
 from flaxattn.kernels.checks import checked
 from flaxattn.kernels.contract import Capture, Dropout
 from flaxattn.kernels.plan import KernelPlan
@@ -67,38 +67,73 @@ def call_of(length, depth, dtype="float32", **options):
     return Call(q, q, q, **options)
 
 
-def plan_of(lengths, block_q, block_k, causal):
+def plan_of(lengths, block_q, block_k, band, offset=0, key_heads=3):
     queries, keys = lengths
     sizes = {"batch": 2, "heads": 3, "queries": queries, "keys": keys, "depth": 8}
-    blocks = {"block_q": block_q, "block_k": block_k}
-    return KernelPlan(**sizes, **blocks, dtype="float32", scale=1.0, causal=causal)
+    sizes |= {"value_depth": 8, "key_heads": key_heads, "block_q": block_q, "block_k": block_k}
+    static = {"dtype": "float32", "scale": 1.0, "soft_cap": None, "sinks": False}
+    return KernelPlan(**sizes, **static, band=band, offset=offset)
 
 
-@pytest.mark.parametrize("causal", [False, True])
+CAUSAL = Band(None, 0)
+BANDS = [
+    (Band(), 0),
+    (CAUSAL, 0),
+    (CAUSAL, 130),
+    (Band(-140, 3), 0),
+    (Band(-300, 0), 100),
+    (Band(20, None), -50),
+    (Band(-5, 5), 10_000),
+]
+
+
+def pairs_in(plan, query, key):
+    """Whether a tile has a pair inside of the band, counted one by one."""
+    rows = np.arange(query * plan.block_q, (query + 1) * plan.block_q) + plan.offset
+    offsets = np.arange(key * plan.block_k, (key + 1) * plan.block_k) - rows[:, None]
+    low, high = plan.band
+    inside = np.ones(offsets.shape, bool)
+    inside &= low is None or offsets >= low
+    inside &= high is None or offsets <= high
+    return bool(inside.any())
+
+
+@pytest.mark.parametrize("key_heads", [3, 1])
+@pytest.mark.parametrize(("band", "offset"), BANDS)
 @pytest.mark.parametrize("outer", [tpu_sweep.QUERIES, tpu_sweep.KEYS])
 @pytest.mark.parametrize(
     ("lengths", "block_q", "block_k"), [((900, 600), 256, 128), ((300, 1000), 128, 384)]
 )
-def test_a_grid_fetches_what_is_needed_and_no_more(lengths, block_q, block_k, outer, causal):
-    sweep = tpu_sweep.GridSchedule(plan_of(lengths, block_q, block_k, causal), outer)
-    seen = set()
+def test_a_grid_fetches_what_is_needed_and_no_more(
+    lengths, block_q, block_k, outer, band, offset, key_heads
+):
+    plan = plan_of(lengths, block_q, block_k, band, offset, key_heads)
+    sweep = tpu_sweep.GridSchedule(plan, outer)
+    seen = []
     for ids in np.ndindex(*sweep.grid):
         place, fetched = sweep.place(*ids), sweep.fetched(*ids)
         assert 0 <= fetched.query < sweep.plan.query_blocks
         assert 0 <= fetched.key < sweep.plan.key_blocks
         if sweep.needed(place):
             assert fetched == place
-            seen.add((int(fetched.query), int(fetched.key)))
-    wanted = {
-        (i, j)
-        for i, j in np.ndindex(sweep.plan.query_blocks, sweep.plan.key_blocks)
-        if not causal or j * block_k < (i + 1) * block_q
-    }
-    assert seen == wanted
+            seen.append(tuple(int(n) for n in fetched))
+    every = np.ndindex(2, 3, plan.query_blocks, plan.key_blocks)
+    assert sorted(seen) == [ids for ids in every if pairs_in(plan, *ids[2:])]
+
+
+def test_a_window_visits_a_small_part_of_the_tiles():
+    counts = []
+    for band in (Band(), CAUSAL, Band(-511, 0)):
+        sweep = tpu_sweep.GridSchedule(plan_of((8192, 8192), 512, 512, band), tpu_sweep.QUERIES)
+        places = [sweep.place(0, 0, i, j) for i, j in np.ndindex(16, 16)]
+        counts.append(sum(bool(sweep.needed(place)) for place in places))
+    assert counts == [256, 136, 31]
 
 
 def test_a_grid_with_two_passes_writes_each_tile_in_the_second_one():
-    sweep = tpu_sweep.GridSchedule(plan_of((300, 400), 128, 128, True), tpu_sweep.QUERIES, passes=2)
+    sweep = tpu_sweep.GridSchedule(
+        plan_of((300, 400), 128, 128, CAUSAL), tpu_sweep.QUERIES, passes=2
+    )
     for step in range(8):
         written = sweep.written(1, 2, 0, step)
         assert written.key == max(0, step - 4)
