@@ -117,17 +117,13 @@ class Case:
         if self.garbage:
             real = padding[:, :, None, None]
             k, v = jnp.where(real, k, jnp.nan), jnp.where(real, v, jnp.inf)
-        arguments: dict[str, Any] = {"q": q, "k": k, "v": v, "causal": self.causal}
+        arguments: dict[str, Any] = {"q": q, "k": k, "v": v, **self.options()}
         if self.bias:
             arguments["bias"] = jax.random.normal(draw[3], self._bias_shape())
         arguments = {
             name: array.astype(dtype) if name in ("q", "k", "v", "bias") else array
             for name, array in arguments.items()
         }
-        options = {"window": self.window, "soft_cap": self.soft_cap}
-        arguments |= {name: value for name, value in options.items() if value is not None}
-        if self.offset:
-            arguments["query_offset"] = self.offset
         if self.sinks:
             arguments["sinks"] = jnp.linspace(-1.0, 2.0, heads).astype(dtype)
         if self.padding:
@@ -140,6 +136,13 @@ class Case:
         if self.dropout:
             arguments["dropout"] = Dropout(self.dropout, draw[5])
         return arguments | {"labels": self._labels(draw[6])}
+
+    def options(self) -> dict[str, Any]:
+        """Keyword arguments that are no arrays, as far as the case has them."""
+        options = {"window": self.window, "soft_cap": self.soft_cap}
+        options |= {"query_offset": self.offset or None}
+        chosen = {name: value for name, value in options.items() if value is not None}
+        return {"causal": self.causal} | chosen
 
     def _lengths(self) -> Array:
         """Real keys of each example: all in the first, fewer in each of the others."""

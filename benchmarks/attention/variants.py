@@ -22,8 +22,11 @@ from flaxattn.kernels.contract import NOTHING, Capture, Dropout
 ROWS = ("lse", "entropy", "max", "argmax")
 SIEVES = cases.SIEVES[:5]  # masses; registers and shared memory are bounded for these
 STATISTICS = (*ROWS, "topk(8)", "distance", "sum_sq", "received", *SIEVES)
-GIVEN = ("q", "k", "v", "bias")
+GIVEN = ("q", "k", "v", "bias", "sinks")
 """Arguments of a call that have a gradient."""
+
+FIXED = ("causal", "window", "soft_cap", "query_offset")
+"""Arguments of a call that a program is compiled for."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,7 @@ class Variant:
         Returns:
             By argument name, to be passed to what `function` returns.
         """
-        fixed = ("causal", "dropout")
+        fixed = (*FIXED, "dropout")
 
         def draw() -> dict[str, Any]:
             arguments = self.case.arguments(self.dtype)
@@ -71,7 +74,7 @@ class Variant:
         """
 
         def run(arrays: dict[str, Any], others: dict[str, Any]):
-            options = {"causal": self.case.causal, "capture": self.capture} | others
+            options = {"capture": self.capture} | self.case.options() | others
             if "dropout" in others:
                 options["dropout"] = Dropout(self.case.dropout, others["dropout"])
             return attend(checked(Call(**arrays, **options)))
@@ -120,13 +123,22 @@ def _of_base() -> tuple[Variant, ...]:
         "mask of pairs": replace(BASE, masked_rows=True),
         "dropout": replace(BASE, dropout=0.1),
         "tails": replace(BASE, queries=131, keys=77, padding=True),
+        "shared key heads": replace(BASE, groups=1, causal=True),
+        "window": replace(BASE, window=(100, 30), padding=True),
+        "soft cap": replace(BASE, soft_cap=50.0, causal=True),
+        "sinks": replace(BASE, sinks=True, window=(127, 0)),
+        "one query": replace(BASE, queries=1, keys=512, groups=2, causal=True, offset=300),
+        "deep values": replace(BASE, depth=32, value_depth=64),
     }
+    today = replace(BASE, groups=2, window=(127, 0), soft_cap=50.0, sinks=True, offset=64)
+    requests |= {"largest scores": Capture(stats=("max_score", "sink", "entropy"))}
     captures = tuple(Variant(name, BASE, capture) for name, capture in requests.items())
     odd = tuple(
         Variant(f"{name}, odd keys", cases["tails"], requests[name])
         for name in ("weights float32", "weights bfloat16", "weights uint8", "scores")
     )
-    return captures + odd + tuple(Variant(name, case) for name, case in cases.items())
+    asked = Variant("statistics of today", today, Capture(stats=(*STATISTICS, "max_score", "sink")))
+    return (*captures, *odd, asked, *(Variant(name, case) for name, case in cases.items()))
 
 
 def _all_at_once(case: Case) -> Case:

@@ -33,6 +33,10 @@ CHOSEN = [
     "bias of positions",
     pytest.param("everything, depth 128", marks=pytest.mark.slow),
     "dropout, causal 16384",
+    "statistics of today",
+    pytest.param("shared key heads", marks=pytest.mark.slow),
+    pytest.param("one query", marks=pytest.mark.slow),
+    pytest.param("deep values", marks=pytest.mark.slow),
 ]
 
 
@@ -73,11 +77,19 @@ def drawn(seed: int) -> variants.Variant:
         segments=int(rng.choice([0, 2])),
         bias=rng.choice(["", "BK", "HQK"]).item(),
         dropout=float(rng.choice([0, 0.1])),
+        groups=int(rng.choice([1, 3])),
+        value_depth=int(rng.choice([16, 64])) if rng.random() < 0.2 else None,
+        window=(int(rng.integers(0, 200)), int(rng.integers(0, 50)))
+        if rng.random() < 0.4
+        else None,
+        soft_cap=30.0 if rng.random() < 0.3 else None,
+        sinks=rng.random() < 0.3,
+        offset=int(rng.choice([0, 0, 100])),
     )
     maps = {"weights": rng.random() < 0.6, "scores": rng.random() < 0.4}
     capture = Capture(
         **maps,
-        stats=some(variants.STATISTICS),
+        stats=some((*variants.STATISTICS, "max_score", "sink")),
         dtype=rng.choice(["float32", "bfloat16", "float16", "uint8"]).item(),
         heads=(2, 0) if rng.random() < 0.2 else None,
     )
