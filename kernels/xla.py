@@ -39,6 +39,9 @@ BLOCK_SCORES = 2**25
 """Scores a block may hold, over batch and heads; more makes it shorter (but not below 8 rows)."""
 
 
+STRIPES, STRIPED = 4, 512
+"""Parts of the rows of a causal call that see fewer keys, and rows from which it is worth it."""
+
 TOGETHER = 4
 """Heads from which the masses of several sieves are made in one product."""
 
@@ -99,6 +102,8 @@ def attend(call: Call) -> tuple[Float[Array, "B Q H Dv"], Intermediates]:
         rows, maps, received = _block(call, queries, keys)
     elif (span := block_keys(call, size)) < call.k.shape[1]:
         rows, maps, received = _blocks(call, queries, keys, size, count, span)
+    elif _striped(call):
+        rows, maps, received = _stripes(call, queries, keys, size, count)
     else:
         rows, maps, received = _blocks(call, queries, keys, size, count)
     output, stats = rows
@@ -194,6 +199,45 @@ def block_keys(call: Call, rows: int) -> int:
     return min(keys, span + -span % 16)
 
 
+def _striped(call: Call) -> bool:
+    """Return whether rows are run in parts, each with the keys that it may attend to.
+
+    Not with maps, which would have to be copied to be put together.
+    """
+    maps = call.capture.weights or call.capture.scores
+    known = call.static_offset is not None and call.band.high is not None
+    return known and not maps and call.q.shape[1] >= STRIPED
+
+
+def _stripes(call: Call, queries: Queries, keys: Keys, size: int, count: int):
+    """Runs `_blocks` on parts of the rows, with the keys up to the last row of each."""
+    length, wide = call.q.shape[1], call.k.shape[1]
+    first_masked = (call.band.high or 0) + (call.static_offset or 0) + 1
+    found, total, start = [], None, 0
+    for part in range(STRIPES):
+        stop = min(length, size * -(-count * (part + 1) // STRIPES))
+        seen = max(1, min(wide, stop - 1 + first_masked))
+
+        def cut(array: Array, axis: int, start: int = start, stop: int = stop) -> Array:
+            return jax.lax.slice_in_dim(array, start, stop, axis=axis)
+
+        def front(array: Array, axis: int, seen: int = seen) -> Array:
+            return array if array.shape[axis] == 1 else cut(array, axis, 0, seen)
+
+        some = _along(cut, queries, _QUERY_AXES)
+        pairs = {"mask": some.mask, "bias": some.bias}
+        pairs = {name: front(x, 3) for name, x in pairs.items() if x is not None}
+        some, near = some._replace(**pairs), _along(front, keys, _KEY_AXES)
+        rows, _, received = _blocks(call, some, near, size, -(-(stop - start) // size))
+        found.append(rows)
+        if received is not None:
+            received = jnp.pad(received, [(0, 0), (0, 0), (0, wide - seen)])
+            total = received if total is None else total + received
+        start = stop
+    rows = jax.tree.map(lambda *parts: jnp.concatenate(parts, axis=2), *found)
+    return rows, {}, total
+
+
 def _sides(call: Call) -> tuple[Queries, Keys]:
     """Heads before positions, and what varies with the query apart from what does not."""
     k, v, poison = call.k, call.v, None
@@ -235,7 +279,7 @@ def _blocks(call: Call, queries: Queries, keys: Keys, size: int, count: int, spa
 
     With a ``span``, each block sees so many keys only.
     """
-    length = call.q.shape[1]
+    length, wide = queries.q.shape[2], keys.k.shape[2]
     if "received" in call.capture.names and queries.counted is None:
         queries = queries._replace(counted=jnp.ones((call.q.shape[0], length), bool))
     blocks = _split_all(queries, size, count)
@@ -250,7 +294,6 @@ def _blocks(call: Call, queries: Queries, keys: Keys, size: int, count: int, spa
     one = jax.checkpoint(at_block, prevent_cse=False)
     first = jax.tree.map(lambda array: array[0], blocks)
     (_, maps, received), _ = jax.eval_shape(one, jnp.int32(0), first, keys)
-    wide = call.k.shape[1]
     # full_like, not full: under shard_map it varies over the same mesh axes as the blocks.
     full = {
         name: jnp.full_like(
