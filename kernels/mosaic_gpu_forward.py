@@ -54,8 +54,12 @@ a warpgroup that asks for more waits for ever.
 """
 
 
+MOST_RESULTS = 8
+"""Results beside a soft cap, sinks or a window that fit into registers; found by compiling."""
+
+
 def forward(plan: KernelPlan, operands: Operands, interpret: Any = False) -> Forward:
-    """Output, statistics and maps in one kernel; the best keys may need one of their own.
+    """Output, statistics and maps in one kernel; some statistics may need one of their own.
 
     Args:
         plan: of the call.
@@ -65,11 +69,10 @@ def forward(plan: KernelPlan, operands: Operands, interpret: Any = False) -> For
     Returns:
         See `fused.Forward`.
     """
-    plan, best = _parts(plan)
+    plan, *others = _parts(plan)
     named = _launch(plan, operands, interpret, output=True)
-    if best is not None:
-        more = _launch(best, operands, interpret, output=False)
-        named["rows"] = jnp.concatenate([named["rows"], more["rows"]], axis=2)
+    more = [_launch(other, operands, interpret, output=False)["rows"] for other in others]
+    named["rows"] = jnp.concatenate([named["rows"], *more], axis=2)
     named["output"] = named["output"][:, : plan.queries]
     for name in ("weights", "scores"):
         if name in named:
@@ -77,16 +80,22 @@ def forward(plan: KernelPlan, operands: Operands, interpret: Any = False) -> For
     return Forward(**named)
 
 
-def _parts(plan: KernelPlan) -> tuple[KernelPlan, KernelPlan | None]:
-    """The plan; or the plan without ``topk`` and one for it, when both need too many registers."""
+def _parts(plan: KernelPlan) -> list[KernelPlan]:
+    """The plan; or the plan without what needs too many registers, and one each for that."""
     best = tuple(name for name in plan.results if name.startswith("topk"))
     rest = plan.results[: len(plan.results) - len(best)]
+    nothing = {"weights": None, "scores": False, "dropout": False}
+    parts = []
     alone = rest == ("lse",) and not (plan.weights or plan.scores or plan.dropout)
-    if not best or alone:
-        return plan, None
-    others = replace(plan, results=rest, topk=0)
-    nothing = {"sieves": (), "weights": None, "scores": False, "dropout": False}
-    return others, replace(plan, results=best, **nothing)
+    if best and not alone:
+        parts.insert(0, replace(plan, results=best, sieves=(), **nothing))
+        plan = replace(plan, results=rest, topk=0)
+    of_sieves = tuple(name for name in rest if name.startswith("sieve"))
+    more = plan.soft_cap is not None or plan.sinks or plan.band.low is not None
+    if of_sieves and more and len(rest) > MOST_RESULTS:
+        parts.insert(0, replace(plan, results=of_sieves, **nothing))
+        plan = replace(plan, results=rest[: len(rest) - len(of_sieves)], sieves=())
+    return [plan, *parts]
 
 
 def _launch(plan: KernelPlan, operands: Operands, interpret: Any, output: bool) -> dict[str, Array]:

@@ -131,14 +131,21 @@ def _of_base() -> tuple[Variant, ...]:
         "deep values": replace(BASE, depth=32, value_depth=64),
     }
     today = replace(BASE, groups=2, window=(127, 0), soft_cap=50.0, sinks=True, offset=64)
+    near = replace(today, soft_cap=None, padding=True)
     requests |= {"largest scores": Capture(stats=("max_score", "sink", "entropy"))}
     captures = tuple(Variant(name, BASE, capture) for name, capture in requests.items())
     odd = tuple(
         Variant(f"{name}, odd keys", cases["tails"], requests[name])
         for name in ("weights float32", "weights bfloat16", "weights uint8", "scores")
     )
-    asked = Variant("statistics of today", today, Capture(stats=(*STATISTICS, "max_score", "sink")))
-    return (*captures, *odd, asked, *(Variant(name, case) for name, case in cases.items()))
+    every = Capture(stats=(*STATISTICS, "max_score", "sink"))
+    some = Capture(stats=("entropy", "max_score", "sink", "argmax", *SIEVES[:4]))
+    asked = (
+        Variant("statistics of today", today, every),
+        Variant("some statistics of today", today, some),
+        Variant("statistics, near", near, every),
+    )
+    return (*captures, *odd, *asked, *(Variant(name, case) for name, case in cases.items()))
 
 
 def _all_at_once(case: Case) -> Case:
