@@ -46,6 +46,7 @@ def in_xla(q, k, v, lengths, scale, causal, lse):
         seen = (positions[None] <= positions[:, None])[None, None]
     if lengths is not None:
         seen = seen & (positions[None] < lengths[:, None])[:, None, None]
+    k = jnp.repeat(k, q.shape[2] // k.shape[2], axis=2)
     scores = scale * jnp.einsum("bqhd,bkhd->bhqk", q, k, preferred_element_type=jnp.float32)
     total = jax.nn.logsumexp(jnp.where(seen, scores, -jnp.inf), axis=-1)
     return output, jax.lax.stop_gradient(total)
@@ -102,6 +103,9 @@ CASES = (
     Case("garbage", 3, keys=12, batch=3, depth=16, padding=True, garbage=True),
     Case("causal", 11, depth=16, causal=True),
     Case("wide", 6, depth=72),
+    Case("shared key heads", 9, heads=4, depth=16, groups=2, causal=True),
+    Case("shared, padded", 9, heads=4, depth=16, groups=1, padding=True, garbage=True),
+    Case("shallow values", 7, depth=24, value_depth=16),
 )
 
 
