@@ -22,6 +22,7 @@ CAPTURE = Capture(
     scores=True,
     stats=("lse", "received", Sieve("other segment", same_segment=False)),
 )
+GIVEN = ("q", "k", "v", "bias", "sinks")
 MESHES = {"data": (8, 1), "model": (1, 4), "both": (4, 2)}
 
 
@@ -42,6 +43,8 @@ CASES = {
     "segments, causal": Case("segments", 16, batch=8, heads=4, segments=2, causal=True),
     "bias of all batches": Case("bias", 12, 10, batch=8, heads=4, bias="HQK"),
     "bias of a batch": Case("bias", 12, 10, batch=8, heads=4, bias="BK"),
+    "shared, sinks": Case("shared", 12, batch=8, heads=4, groups=2, window=(3, 0), sinks=True),
+    "one key head": Case("one", 5, 10, batch=8, heads=4, groups=1, sinks=True, soft_cap=2.0),
 }
 
 
@@ -52,10 +55,13 @@ CASES = {
         ("segments, causal", "data"),
         pytest.param("bias of all batches", "model", marks=pytest.mark.slow),
         ("bias of a batch", "both"),
+        ("shared, sinks", "both"),
+        ("one key head", "model"),
     ],
 )
 def test_parts_make_the_whole(name: str, axes: str) -> None:
-    call = call_of(CASES[name])
+    offsets = {"query_offset": jnp.arange(8)} if name == "one key head" else {}
+    call = call_of(CASES[name], **offsets)
 
     def loss(arrays, attend):
         mine = call._replace(**arrays)
@@ -64,7 +70,7 @@ def test_parts_make_the_whole(name: str, axes: str) -> None:
             x.sum() for x in seen.stats.values() if jnp.issubdtype(x.dtype, jnp.floating)
         ), (output, seen)
 
-    arrays = {n: getattr(call, n) for n in ("q", "k", "v", "bias") if getattr(call, n) is not None}
+    arrays = {n: getattr(call, n) for n in GIVEN if getattr(call, n) is not None}
     compute = jax.jit(jax.value_and_grad(loss, has_aux=True), static_argnums=1)
     expected = compute(arrays, xla.attend)
     with jax.set_mesh(mesh(axes)):
