@@ -39,7 +39,7 @@ from flaxattn.pipeline.progress_reporter import ProgressReporter
 
 SCHEMA = 1
 _ON_CPU = ("short", "short, padded", "BERT-base, one example")
-_ON_ACCELERATORS = ("BERT-base", "long")
+_ON_ACCELERATORS = ("BERT-base", "long", *cases.RESTRICTED)
 Tell = Callable[[str], None]
 
 

@@ -37,9 +37,8 @@ def ours(case: Case, capture: Capture, implementation: str) -> Function:
     """
 
     def run(arrays, others):
-        output, seen = attention(
-            **arrays, **others, causal=case.causal, capture=capture, implementation=implementation
-        )
+        options = case.options() | {"capture": capture, "implementation": implementation}
+        output, seen = attention(**arrays, **others, **options)
         stats = [seen.stats[name] for name in capture.keys]
         return [output, *stats, *([] if seen.weights is None else [seen.weights])]
 
@@ -58,7 +57,7 @@ def naive(case: Case, capture: Capture) -> Function:
     """
 
     def run(arrays, others):
-        call = checked(Call(**arrays, **others, causal=case.causal))
+        call = checked(Call(**arrays, **others, **case.options()))
         q, k, v = arrays["q"], arrays["k"], arrays["v"]
         scores = jnp.einsum("bqhd,bkhd->bhqk", q, k, preferred_element_type=jnp.float32)
         allowed = masks.allowed_pairs(call.band, call.mask, *masks.sides(call))
@@ -174,4 +173,6 @@ def is_plain(case: Case) -> bool:
     Returns:
         True for those that every contender takes.
     """
-    return not (case.segments or case.bias or case.masked_rows or case.dropout or case.garbage)
+    of_masks = case.segments or case.bias or case.masked_rows or case.window or case.offset
+    of_scores = case.dropout or case.garbage or case.groups or case.soft_cap or case.sinks
+    return not (of_masks or of_scores or case.value_depth)

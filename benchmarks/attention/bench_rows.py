@@ -105,7 +105,7 @@ def measured(
     """
     capture, backward = REQUESTS[request], mode != MODES[0]
     arrays = {name: arguments[name] for name in ("q", "k", "v")}
-    others = {name: arguments[name] for name in arguments if name not in (*arrays, "causal")}
+    others = {name: arguments[name] for name in arguments if name not in (*arrays, *case.options())}
     makers: dict[str, Callable[[], InJax | InTorch]] = {}
     for name, function in in_jax(case, capture, arguments).items():
         if name.removeprefix("flaxattn ") in without:

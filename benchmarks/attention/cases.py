@@ -229,8 +229,15 @@ BENCHMARKS = (
     Case("BERT-base, one example", 512, batch=1, heads=12, depth=64),
     Case("short", 128, batch=8, heads=12, depth=64),
     Case("short, padded", 128, batch=8, heads=12, depth=64, padding=True),
+    Case("BERT-base, padded", 512, batch=64, heads=12, depth=64, padding=True),
+    Case("BERT-base, packed", 512, batch=64, heads=12, depth=64, segments=4),
+    Case("long, causal", 16_384, batch=1, heads=12, depth=64, causal=True),
+    Case("long, window", 16_384, batch=1, heads=12, depth=64, window=(1023, 0)),
 )
-"""What is timed; of these, the first two on accelerators and the others on CPU."""
+"""What is timed; `RESTRICTED` and the first two on accelerators, the others on CPU."""
+
+RESTRICTED = tuple(case.name for case in BENCHMARKS[5:])
+"""Names of the cases with masked pairs, where skipping tiles and masking show."""
 
 
 def case(name: str) -> Case:

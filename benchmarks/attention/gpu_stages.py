@@ -113,19 +113,24 @@ def _primitives(names: Sequence[str]) -> Iterator[Stage]:
 
 
 def _timings() -> Iterator[Stage]:
-    """A stage for each case and request; what needs the most memory comes last of a case."""
-    for case in (BASE, LONG):
-        for request in sorted(REQUESTS, key=lambda name: name.startswith("weights")):
-            command = _python("bench", "--case", case, "--request", request, "--out", "{result}")
-            name, seconds = f"{case}, {request}", _SECONDS[case]
-            others = Stage(
-                f"{name}, without mosaic_gpu",
-                "timing",
-                (*command, "--without", "mosaic_gpu"),
-                seconds,
-                alone=True,
-            )
-            yield Stage(name, "timing", command, seconds, ("mosaic_gpu",), True, others)
+    """A stage for each case and request; what needs the most memory comes last of a case.
+
+    The plain request alone shows what masks cost.
+    """
+    requests = sorted(REQUESTS, key=lambda name: name.startswith("weights"))
+    rows = [(case, request) for case in (BASE, LONG) for request in requests]
+    rows += [(case, "nothing") for case in cases.RESTRICTED]
+    for case, request in rows:
+        command = _python("bench", "--case", case, "--request", request, "--out", "{result}")
+        name, seconds = f"{case}, {request}", _SECONDS[BASE if case.startswith(BASE) else LONG]
+        others = Stage(
+            f"{name}, without mosaic_gpu",
+            "timing",
+            (*command, "--without", "mosaic_gpu"),
+            seconds,
+            alone=True,
+        )
+        yield Stage(name, "timing", command, seconds, ("mosaic_gpu",), True, others)
 
 
 def plan(folder: Path) -> FirstHourPlan:

@@ -20,6 +20,7 @@ import pytest
 
 from flaxattn.benchmarks import (
     bench_targets,
+    cases,
     device_facts,
     first_hour,
     first_hour_summary,
@@ -389,7 +390,9 @@ def test_groups_go_from_small_to_large_for_each_implementation():
 def test_the_plan_for_a_gpu_holds_every_primitive_and_every_target():
     found = gpu_stages.plan(Path("tests/kernels"))
     assert len(found.primitives) == 11
-    assert [each.name for each in found.timings][::6] == ["BERT-base, nothing", "long, nothing"]
+    names = [each.name for each in found.timings]
+    assert names[::6] == ["BERT-base, nothing", "long, nothing", "BERT-base, padded, nothing"]
+    assert names[13:] == [f"{case}, nothing" for case in cases.RESTRICTED[1:]]
     stages = [found.device, found.listing, *found.primitives, *found.timings]
     assert len({each.name for each in stages}) == len(stages)
     assert all(each.alone and each.instead for each in found.timings)
