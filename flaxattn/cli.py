@@ -34,8 +34,9 @@ from flaxattn.commands import (
     weights,
 )
 from flaxattn.errors import FlaxattnError, StopRequestedError
+from flaxattn.files import readable_size
 from flaxattn.pipeline.allocator import keep_freed_memory
-from flaxattn.pipeline.progress_reporter import ProgressReporter, amount
+from flaxattn.pipeline.progress_reporter import ProgressReporter
 
 app = typer.Typer(
     name="flaxattn",
@@ -181,7 +182,9 @@ def train_tokenizer(
     training = importlib.import_module("flaxattn.train.tokenizer_training")
     size = sum(path.stat().st_size for path in files if path.is_file())
     with ProgressReporter() as progress:
-        progress.announce(f"{len(files):,} files, {amount(size)}: all of their text is read twice")
+        progress.announce(
+            f"{len(files):,} files, {readable_size(size)}: all of their text is read twice"
+        )
         learnt, bad = training.learn_tokenizer(
             files,
             out,

@@ -341,3 +341,15 @@ def remove_abandoned(folder: Path, pattern: str) -> None:
             newest = max(path.stat().st_mtime for path in (part, *part.iterdir()))
             if time.time() - newest > _ABANDONED:
                 shutil.rmtree(part)
+
+
+def readable_size(size: float) -> str:
+    """Return bytes as people say them, such as "7.3 kB".
+
+    Args:
+        size: Number of bytes.
+    """
+    for unit, power in (("TB", 12), ("GB", 9), ("MB", 6), ("kB", 3)):
+        if size >= 10**power:
+            return f"{size / 10**power:.1f} {unit}"
+    return f"{size:.0f} bytes"

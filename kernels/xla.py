@@ -7,6 +7,7 @@ scores exist at a time; the backward pass computes them again. Nothing here is d
 fused kernels have files of their own.
 """
 
+import functools
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -218,13 +219,8 @@ def _stripes(call: Call, queries: Queries, keys: Keys, size: int, count: int):
         stop = min(length, size * -(-count * (part + 1) // STRIPES))
         seen = max(1, min(wide, stop - 1 + first_masked))
 
-        def cut(array: Array, axis: int, start: int = start, stop: int = stop) -> Array:
-            return jax.lax.slice_in_dim(array, start, stop, axis=axis)
-
-        def front(array: Array, axis: int, seen: int = seen) -> Array:
-            return array if array.shape[axis] == 1 else cut(array, axis, 0, seen)
-
-        some = _along(cut, queries, _QUERY_AXES)
+        some = _along(functools.partial(_part, start=start, stop=stop), queries, _QUERY_AXES)
+        front = functools.partial(_part, start=0, stop=seen)
         pairs = {"mask": some.mask, "bias": some.bias}
         pairs = {name: front(x, 3) for name, x in pairs.items() if x is not None}
         some, near = some._replace(**pairs), _along(front, keys, _KEY_AXES)
@@ -236,6 +232,13 @@ def _stripes(call: Call, queries: Queries, keys: Keys, size: int, count: int):
         start = stop
     rows = jax.tree.map(lambda *parts: jnp.concatenate(parts, axis=2), *found)
     return rows, {}, total
+
+
+def _part(array: Array, axis: int, start: int, stop: int) -> Array:
+    """Some positions of an array; all of one that has an entry for all of them."""
+    if array.shape[axis] == 1:
+        return array
+    return jax.lax.slice_in_dim(array, start, stop, axis=axis)
 
 
 def _sides(call: Call) -> tuple[Queries, Keys]:

@@ -74,7 +74,7 @@ class Variant:
         """
 
         def run(arrays: dict[str, Any], others: dict[str, Any]):
-            options = {"capture": self.capture} | self.case.options() | others
+            options: dict[str, Any] = {"capture": self.capture} | self.case.options() | others
             if "dropout" in others:
                 options["dropout"] = Dropout(self.case.dropout, others["dropout"])
             return attend(checked(Call(**arrays, **options)))

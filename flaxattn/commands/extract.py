@@ -94,7 +94,7 @@ def extract(
         str | None,
         typer.Option(
             help="Statistics to capture, separated by commas: lse, entropy, max, argmax, topk(k), "
-            f"distance, sum_sq, received; default {_STATS}."
+            f"distance, sum_sq, received, max_score, sink; default {_STATS}."
         ),
     ] = None,
     layers: Annotated[
@@ -254,7 +254,8 @@ def _tell(report: "JobReport", dry_run: bool, as_json: bool) -> None:
         typer.echo(json.dumps(said, default=str, indent=2))
         return
     from flaxattn.corpus.safe_text import printable
-    from flaxattn.pipeline.progress_reporter import amount, duration
+    from flaxattn.files import readable_size
+    from flaxattn.pipeline.progress_reporter import duration
 
     table = Table(show_header=False)
     rows = dict(said["rows"])
@@ -263,7 +264,7 @@ def _tell(report: "JobReport", dry_run: bool, as_json: bool) -> None:
     shown = {**said, "rows": rows.get("rows", 0), **left_out}
     for name, value in shown.items():
         if name in ("bytes", "written_bytes", "free"):
-            value = amount(value)
+            value = readable_size(value)
         elif name == "seconds":
             value = duration(value)
         elif isinstance(value, int):

@@ -8,7 +8,8 @@ Nothing is computed here but rates. How it is shown is decided in `pipeline.prog
 import time
 from collections.abc import Callable, Sequence
 
-from flaxattn.pipeline.progress_reporter import ProgressReporter, amount
+from flaxattn.files import readable_size
+from flaxattn.pipeline.progress_reporter import ProgressReporter
 from flaxattn.store.job import JobReport, Watcher
 from flaxattn.store.job_plan import ShardPlan
 from flaxattn.store.shard_writer import ShardReport
@@ -46,7 +47,8 @@ class ExtractionProgress(Watcher):
         size = sum(shard.bytes for shard in shards)
         self._progress.announce(
             f"{report.texts:,} texts, {report.tokens:,} tokens: {len(shards)} of {report.shards} "
-            f"shards to compute{there}, at most {amount(size)}; {amount(free)} are free"
+            f"shards to compute{there}, at most {readable_size(size)}; "
+            f"{readable_size(free)} are free"
         )
         if shards:
             self._progress.announce("the first shard tells how long it takes")
@@ -65,5 +67,5 @@ class ExtractionProgress(Watcher):
         return (
             f"shard {len(self._done)} of {len(self._todo)}: {texts:,} texts, "
             f"{texts / seconds:,.1f} texts/s, {tokens / seconds:,.0f} tokens/s, "
-            f"{amount(self._bytes)}"
+            f"{readable_size(self._bytes)}"
         )

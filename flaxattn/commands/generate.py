@@ -165,10 +165,11 @@ def _say(text: str) -> None:
 
 
 def _show(trace: "Trace", path: Path) -> None:
+    from flaxattn.files import readable_size
     from flaxattn.views.trace_views import head_view
 
     head_view(trace).save(path)
-    typer.echo(f"wrote {path.resolve()} ({path.stat().st_size / 1e3:.0f} kB)", err=True)
+    typer.echo(f"wrote {path.resolve()} ({readable_size(path.stat().st_size)})", err=True)
 
 
 @contextmanager

@@ -56,6 +56,7 @@ def verify(
 
     The exit code is 1 if a file is damaged or a shard of the plan is missing.
     """
+    from flaxattn.files import readable_size
     from flaxattn.pipeline.progress_reporter import BYTES, ProgressReporter
     from flaxattn.store.store_info import shard_sizes
     from flaxattn.store.verify_store import verify as find
@@ -76,7 +77,7 @@ def verify(
             _console().print(table)
         verdict = f"{len(found.damage)} damaged" if found.damage else "all are as written"
         shards = f"{found.shards} of {found.shards + len(found.missing)} shards"
-        typer.echo(f"{shards}, {found.bytes / 1e6:.1f} MB in {found.files} files: {verdict}")
+        typer.echo(f"{shards}, {readable_size(found.bytes)} in {found.files} files: {verdict}")
         if found.nonfinite:
             typer.echo(
                 f"{found.nonfinite:,} rows of attention are NaN or infinite, as they were stored"
@@ -170,9 +171,9 @@ def export(
 
 def _extent(sizes: Sequence[int]) -> str:
     """Number of shards, and of the bytes in them."""
-    from flaxattn.pipeline.progress_reporter import amount
+    from flaxattn.files import readable_size
 
-    return f"{len(sizes):,} shards, {amount(sum(sizes))}"
+    return f"{len(sizes):,} shards, {readable_size(sum(sizes))}"
 
 
 def _tell(said: dict[str, Any], as_json: bool, title: str) -> None:

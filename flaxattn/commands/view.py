@@ -358,7 +358,9 @@ def _numbered(path: Path, number: int | None) -> Path:
 
 
 def _tell(path: Path) -> None:
-    typer.echo(f"wrote {path.resolve()} ({path.stat().st_size / 1e3:.0f} kB)")
+    from flaxattn.files import readable_size
+
+    typer.echo(f"wrote {path.resolve()} ({readable_size(path.stat().st_size)})")
 
 
 def _serve(path: str, view: View, port: int) -> None:

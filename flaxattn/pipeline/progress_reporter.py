@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self, TextIO
 
+from flaxattn.files import readable_size
+
 DELAY = 2.0  # seconds without a line: shorter jobs print none
 PAUSE = 5.0  # seconds between two lines
 BYTES = "bytes"  # unit of a stage whose steps are shown as kB, MB or GB
@@ -58,7 +60,7 @@ class _Stage:
             note = f", {self.note}" if self.note else ""
             return f"{name}: {steps}{duration(now - self.began)} so far{note}"
         rate = self.rate(now)
-        per_second = amount(rate) if self.unit == BYTES else f"{rate:,.1f}"
+        per_second = readable_size(rate) if self.unit == BYTES else f"{rate:,.1f}"
         line = f"{name}: {self._steps()}, {self.note or f'{per_second}/s'}"
         if self.total is None:
             return line
@@ -69,7 +71,7 @@ class _Stage:
         """Number of finished steps, and of all where it is known."""
         counts = [self.done, *([] if self.total is None else [self.total])]
         if self.unit == BYTES:
-            return " of ".join(map(amount, counts))
+            return " of ".join(map(readable_size, counts))
         steps = " of ".join(f"{count:,}" for count in counts)
         return f"{steps} {self.unit}" if self.unit else steps
 
@@ -269,18 +271,6 @@ def duration(seconds: float) -> str:
         if seconds >= length:
             return f"{seconds / length:.1f} {unit}"
     return f"{seconds:.0f} s"
-
-
-def amount(size: float) -> str:
-    """Bytes as people say them.
-
-    Args:
-        size: Number of bytes.
-    """
-    for unit, power in (("TB", 12), ("GB", 9), ("MB", 6), ("kB", 3)):
-        if size >= 10**power:
-            return f"{size / 10**power:.1f} {unit}"
-    return f"{size:.0f} bytes"
 
 
 _notebook: tuple[int, ProgressReporter] | None = None

@@ -17,7 +17,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from flaxattn.files import write_text
+from flaxattn.files import readable_size, write_text
 from flaxattn.views.payloads.encoded_weights import script_json, visible
 from flaxattn.views.script_linking import link
 
@@ -64,12 +64,6 @@ class Page:
 
     def __repr__(self) -> str:
         return f"Page({self.summary}, {readable_size(len(self.html))})"
-
-
-def readable_size(count: int) -> str:
-    """A number of bytes as people write it: `7.3 kB`, `12 MB`."""
-    size, unit = (count / 1e6, "MB") if count >= 1e6 else (count / 1e3, "kB")
-    return f"{size:.1f} {unit}" if size < 10 else f"{size:.0f} {unit}"
 
 
 def build_page(

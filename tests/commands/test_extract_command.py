@@ -20,7 +20,8 @@ import zarr
 import flaxattn as fa
 from flaxattn import cli
 from flaxattn.commands.extract_progress import ExtractionProgress
-from flaxattn.pipeline.progress_reporter import ProgressReporter, amount, duration
+from flaxattn.files import readable_size
+from flaxattn.pipeline.progress_reporter import ProgressReporter, duration
 from flaxattn.store.job import JobReport
 from flaxattn.store.job_plan import ShardPlan
 from flaxattn.store.shard_writer import ShardReport
@@ -309,7 +310,7 @@ def test_a_terminal_gets_a_bar() -> None:
 
 
 def test_amounts_as_people_say_them() -> None:
-    assert [amount(n) for n in (0, 999, 1000, 1_234_000, 5 * 10**9, 2 * 10**12)] == [
+    assert [readable_size(n) for n in (0, 999, 1000, 1_234_000, 5 * 10**9, 2 * 10**12)] == [
         "0 bytes",
         "999 bytes",
         "1.0 kB",

@@ -107,7 +107,7 @@ def test_the_page_of_what_was_read_and_written(run: Run, tmp_path: Path) -> None
     page = tmp_path / "page.html"
     code, out, err = run("Plain", "--stop", "é", "-o", page)
     assert (code, out) == (0, "Plain words; \n")
-    assert err.startswith(f"wrote {page} (") and err.endswith(" kB)\n")
+    assert err.startswith(f"wrote {page} (") and err.endswith("B)\n")
     text = page.read_text(encoding="utf-8")
     assert text.startswith("<!doctype html>")
     assert r'"P","l","a","i","n"," ","w","o","r","d","s",";"," ","\u003c0xC3\u003e",' in text

@@ -95,6 +95,8 @@ def brute_force(scores, mask, labels):
         "topk_indices": np.pad(np.where(there, order, -1), short, constant_values=-1),
         "distance": (p * abs(i - j)).sum(-1),
         "sum_sq": (p * p).sum(-1),
+        "max_score": np.where(some, s.max(-1, keepdims=True), -np.inf)[..., 0],
+        "sink": np.zeros(s.shape[:3]),
         "received": (p * labels.query_mask[:, None, :, None]).sum(-2),
         "pairs": np.stack([chosen(one, at) for one, at in zip(p, labels.pairs, strict=True)]),
     }
