@@ -24,8 +24,7 @@ from flaxattn.kernels import (
 )
 from flaxattn.kernels.call import Call
 from flaxattn.kernels.contract import Intermediates
-from flaxattn.kernels.mosaic_gpu_block import GROUPS
-from flaxattn.kernels.mosaic_gpu_form import ROWS, aligned, whole
+from flaxattn.kernels.mosaic_gpu_form import GROUPS, ROWS, aligned, products, whole
 from flaxattn.kernels.mosaic_gpu_forward import forward
 from flaxattn.kernels.mosaic_gpu_launch import ComputeWork, launch
 from flaxattn.kernels.plan import KernelPlan, Operands
@@ -142,22 +141,24 @@ def received(
 
     def step(_, total, parts, form):
         rows, keys = form.vectors(parts, "row"), form.vectors(parts, "key")
-        score = mosaic_gpu_backward.product(parts["k"], parts["q"])
+        (score,) = products((parts["k"], parts["q"]))
         scores = tiles.scores(plan, form, score, rows, keys, form.pairs(parts, "bias"))
         # reference._statistics: received.
         weights = tile_gradients.rebuilt_weights(form, scores, rows)
         return total + form.key_sum(weights * form.rows(rows["counted"]))
 
-    def finish(_, total, parts, place, group, outputs, stages):
-        stages[0][group] = total
+    def finish(block, _, total):
+        own, place = block.stages["received"].at[block.group], block.origin
+        own[...] = total
         plgpu.commit_smem()
-        keys = pl.ds(place.key + group * ROWS, ROWS)
-        plgpu.copy_smem_to_gmem(stages[0].at[group], outputs[0].at[place.batch, place.head, keys])
+        keys = pl.ds(place.key + block.group * ROWS, ROWS)
+        plgpu.copy_smem_to_gmem(own, block.outputs["received"].at[place.batch, place.head, keys])
         plgpu.wait_smem_to_gmem(0)
 
-    results = [compat.result((plan.batch, plan.heads, plan.padded_keys), jnp.float32, arrays)]
-    staging = [plgpu.SMEM((sweep.groups, ROWS), jnp.float32)]
-    walked = mosaic_gpu_sweeps.walk(sweep)
-    return launch(
-        sweep, arrays, results, *walked, ComputeWork(0, start, step, finish), staging, interpret
-    )[0]
+    shape = (plan.batch, plan.heads, plan.padded_keys)
+    results = {"received": compat.result(shape, jnp.float32, arrays)}
+    staging = {"received": plgpu.SMEM((sweep.groups, ROWS), jnp.float32)}
+    work = ComputeWork(0, start, step, finish)
+    name, walked = "attention_received", mosaic_gpu_sweeps.walk(sweep)
+    found = launch(name, sweep, arrays, results, *walked, work.run, staging, interpret)
+    return found["received"]

@@ -23,13 +23,13 @@ from flaxattn.kernels.mosaic_gpu_form import (
     GpuTileLayout,
     TileSchedule,
     add_product,
+    products,
     tile_memory,
     zeros,
 )
 from flaxattn.kernels.mosaic_gpu_launch import ComputeWork, launch
 from flaxattn.kernels.mosaic_gpu_sweeps import (
     columns_of,
-    evened,
     groups_of,
     inputs,
     sweep_of,
@@ -37,32 +37,6 @@ from flaxattn.kernels.mosaic_gpu_sweeps import (
     walk_heads,
 )
 from flaxattn.kernels.plan import KernelPlan, Operands
-
-
-def products(left: Any, right: Any, other_left: Any, other_right: Any) -> tuple[Array, Array]:
-    """Two independent matrix products, both on the tensor cores before the first is read."""
-    shape = (ROWS, right.shape[0])
-
-    def both(first, second):
-        plgpu.wgmma(first, left, compat.transposed(right))
-        plgpu.wgmma(second, other_left, compat.transposed(other_right))
-        return first[...], second[...]
-
-    return pl.run_scoped(
-        both,
-        plgpu.WGMMAAccumulatorRef(shape, jnp.float32),
-        plgpu.WGMMAAccumulatorRef(shape, jnp.float32),
-    )
-
-
-def product(left: Any, right: Any) -> Array:
-    """Left · rightᵀ in float32."""
-
-    def one(total):
-        plgpu.wgmma(total, left, compat.transposed(right))
-        return total[...]
-
-    return pl.run_scoped(one, plgpu.WGMMAAccumulatorRef((ROWS, right.shape[0]), jnp.float32))
 
 
 def tile_weights(
@@ -105,9 +79,10 @@ def tile_gradient(
     rows, keys = form.lazy_vectors(parts, "row"), form.lazy_vectors(parts, "key")
     # q·k, and the weights' gradient of reference._output: dO·v.
     if sweep.turned:
-        score, bar = products(parts["k"], parts["q"], parts["v"], parts["d_output"])
+        pairs = (parts["k"], parts["q"]), (parts["v"], parts["d_output"])
     else:
-        score, bar = products(parts["q"], parts["k"], parts["d_output"], parts["v"])
+        pairs = (parts["q"], parts["k"]), (parts["d_output"], parts["v"])
+    score, bar = products(*pairs)
     scores, weights, keep = tile_weights(sweep, parts, form, score)
     dropped = weights
     if keep is not None:
@@ -138,24 +113,25 @@ def grad_queries(
     """
     arrays = inputs(operands, cotangents, turned=False)
     sweep = sweep_of(plan, False, arrays)
-    arrays = evened(sweep, arrays)
 
     def step(sums, _, parts, form):
         _, _, of_product = tile_gradient(sweep, parts, form)
         add_product(sums[0], of_product.astype(plan.dtype), parts["k"], parts)
         return ()
 
-    def finish(sums, _, parts, place, group, outputs, stages):
-        parts["q"][...] = (sums[0] * plan.scale).astype(plan.dtype)
+    def finish(block, sums, _):
+        own, place = block.part("q"), block.origin
+        own[...] = (sums[0] * plan.scale).astype(plan.dtype)
         plgpu.commit_smem()
-        rows = pl.ds(place.query + group * ROWS, ROWS)
-        plgpu.copy_smem_to_gmem(parts["q"], outputs[0].at[place.batch, rows, place.head])
+        rows = pl.ds(place.query + block.group * ROWS, ROWS)
+        plgpu.copy_smem_to_gmem(own, block.outputs["q"].at[place.batch, rows, place.head])
         plgpu.wait_smem_to_gmem(0)
 
     work = ComputeWork(1, tuple, step, finish)
-    results = [compat.result(arrays["q"].shape, plan.dtype, arrays)]
-    dq = launch(sweep, arrays, results, *walk(sweep), work, [], interpret)[0]
-    return dq[:, : plan.queries]
+    results = {"q": compat.result(arrays["q"].shape, plan.dtype, arrays)}
+    name, walked = "attention_grad_queries", walk(sweep)
+    found = launch(name, sweep, arrays, results, *walked, work.run, {}, interpret)
+    return found["q"][:, : plan.queries]
 
 
 def grad_keys(
@@ -213,7 +189,6 @@ def _sums_of_keys(
     if "bias" in wanted:
         # The sum over queries is one more thing to carry.
         sweep = replace(sweep, step=min(sweep.step, 64))
-    arrays = evened(sweep, arrays)
 
     def start():
         layout = plgpu.Layout.WGMMA.reduce(1)
@@ -223,7 +198,8 @@ def _sums_of_keys(
     def step(sums, totals, parts, form):
         sums = dict(zip(matrices, sums, strict=True))
         if "k" not in wanted:
-            _, weights, keep = tile_weights(sweep, parts, form, product(parts["k"], parts["q"]))
+            (score,) = products((parts["k"], parts["q"]))
+            _, weights, keep = tile_weights(sweep, parts, form, score)
             dropped = weights if keep is None else jnp.where(keep, weights, 0.0)
             add_product(sums["v"], dropped.astype(plan.dtype), parts["d_output"], parts)
             return totals
@@ -233,32 +209,33 @@ def _sums_of_keys(
         add_product(sums["k"], of_product.astype(plan.dtype), parts["q"], parts)
         return [total + form.key_sum(gradient) for total in totals]
 
-    def finish(sums, totals, parts, place, group, outputs, stages):
-        outputs = dict(zip(wanted, outputs, strict=True))
-        keys = pl.ds(place.key + group * ROWS, ROWS)
+    def finish(block, sums, totals):
+        place = block.origin
+        keys = pl.ds(place.key + block.group * ROWS, ROWS)
         for name, total in zip(matrices, sums, strict=True):
             total = total * plan.scale if name == "k" else total
-            parts[name][...] = total.astype(plan.dtype)
-        for total, stage in zip(totals, stages, strict=True):
-            stage[group] = total
+            block.part(name)[...] = total.astype(plan.dtype)
+        for total in totals:
+            block.stages["bias"][block.group] = total
         plgpu.commit_smem()
         for name in matrices:
-            plgpu.copy_smem_to_gmem(parts[name], outputs[name].at[place.batch, keys, place.head])
-        for stage in stages:
-            target = outputs["bias"].at[place.batch, place.head, keys]
-            plgpu.copy_smem_to_gmem(stage.at[group], target)
+            target = block.outputs[name].at[place.batch, keys, place.head]
+            plgpu.copy_smem_to_gmem(block.part(name), target)
+        if "bias" in wanted:
+            target = block.outputs["bias"].at[place.batch, place.head, keys]
+            plgpu.copy_smem_to_gmem(block.stages["bias"].at[block.group], target)
         plgpu.wait_smem_to_gmem(0)
 
     matrix = (plan.batch, arrays["k"].shape[1], plan.heads, plan.depth)
-    shapes: dict[str, Any] = dict.fromkeys(matrices, (matrix, plan.dtype))
-    shapes["bias"] = ((plan.batch, plan.heads, plan.padded_keys), jnp.float32)
-    results = [
-        compat.result(shape, dtype, arrays) for shape, dtype in (shapes[name] for name in wanted)
-    ]
-    staging = [plgpu.SMEM((sweep.groups, ROWS), jnp.float32)] if "bias" in wanted else []
+    results = {name: compat.result(matrix, plan.dtype, arrays) for name in matrices}
+    staging = {}
+    if "bias" in wanted:
+        shape = (plan.batch, plan.heads, plan.padded_keys)
+        results["bias"] = compat.result(shape, jnp.float32, arrays)
+        staging["bias"] = plgpu.SMEM((sweep.groups, ROWS), jnp.float32)
     work = ComputeWork(len(matrices), start, step, finish)
-    sums = launch(sweep, arrays, results, *walk(sweep), work, staging, interpret)
-    return dict(zip(wanted, sums, strict=True))
+    name, walked = "attention_grad_keys", walk(sweep)
+    return launch(name, sweep, arrays, results, *walked, work.run, staging, interpret)
 
 
 def row_dots(
@@ -278,7 +255,6 @@ def row_dots(
     arrays = inputs(operands, cotangents, False)
     arrays = {name: x for name, x in arrays.items() if name not in ("v", "d_output", "scores")}
     sweep = sweep_of(plan, False, arrays)
-    arrays = evened(sweep, arrays)
     layout = plgpu.Layout.WGMMA.reduce(1)
 
     def start():
@@ -286,23 +262,27 @@ def row_dots(
 
     def step(_, total, parts, form):
         rows, keys = form.lazy_vectors(parts, "row"), form.lazy_vectors(parts, "key")
-        score = product(parts["q"], parts["k"])
+        (score,) = products((parts["q"], parts["k"]))
         scores, weights, _ = tile_weights(sweep, parts, form, score)
         bar = tile_gradients.weights_gradient(plan, form, scores, weights, rows, keys)
         d_weights = form.pairs(parts, "weights")
         return total + form.row_sum(weights * (bar if d_weights is None else bar + d_weights))
 
-    def finish(_, total, parts, place, group, outputs, stages):
-        stages[0][group] = total
+    def finish(block, _, total):
+        own, place = block.stages["dots"].at[block.group], block.origin
+        own[...] = total
         plgpu.commit_smem()
-        rows = pl.ds(place.query + group * ROWS, ROWS)
-        plgpu.copy_smem_to_gmem(stages[0].at[group], outputs[0].at[place.batch, place.head, rows])
+        rows = pl.ds(place.query + block.group * ROWS, ROWS)
+        plgpu.copy_smem_to_gmem(own, block.outputs["dots"].at[place.batch, place.head, rows])
         plgpu.wait_smem_to_gmem(0)
 
-    results = [compat.result((plan.batch, plan.heads, plan.padded_queries), jnp.float32, arrays)]
-    staging = [plgpu.SMEM((sweep.groups, ROWS), jnp.float32)]
+    shape = (plan.batch, plan.heads, plan.padded_queries)
+    results = {"dots": compat.result(shape, jnp.float32, arrays)}
+    staging = {"dots": plgpu.SMEM((sweep.groups, ROWS), jnp.float32)}
     work = ComputeWork(0, start, step, finish)
-    return launch(sweep, arrays, results, *walk(sweep), work, staging, interpret)[0]
+    name, walked = "attention_row_dots", walk(sweep)
+    found = launch(name, sweep, arrays, results, *walked, work.run, staging, interpret)
+    return found["dots"]
 
 
 def grad_bias(
@@ -321,25 +301,24 @@ def grad_bias(
     """
     arrays = inputs(operands, cotangents, False)
     sweep = TileSchedule(plan, False, groups_of(plan.queries), columns_of(plan, False, arrays), ())
-    arrays = evened(sweep, arrays)
     shape = (*arrays["bias"].shape[:2], arrays["q"].shape[1], -(-plan.keys // 64) * 64)
 
     def step(_, total, parts, form):
         return total + tile_gradient(sweep, parts, form)[1]
 
-    def finish(_, total, parts, place, group, outputs, stages):
-        stages[0][group] = total
+    def finish(block, _, total):
+        own, place = block.stages["bias"].at[block.group], block.origin
+        own[...] = total
         plgpu.commit_smem()
-        rows = pl.ds(place.query + group * ROWS, ROWS)
+        rows = pl.ds(place.query + block.group * ROWS, ROWS)
         keys = pl.ds(place.key, sweep.step)
         here = (0 if shape[0] == 1 else place.batch, 0 if shape[1] == 1 else place.head)
-        plgpu.copy_smem_to_gmem(stages[0].at[group], outputs[0].at[(*here, rows, keys)])
+        plgpu.copy_smem_to_gmem(own, block.outputs["bias"].at[(*here, rows, keys)])
         plgpu.wait_smem_to_gmem(0)
 
-    results = [compat.result(shape, jnp.float32, arrays)]
-    staging = [tile_memory((sweep.groups, ROWS, sweep.step), jnp.float32)]
+    results = {"bias": compat.result(shape, jnp.float32, arrays)}
+    staging = {"bias": tile_memory((sweep.groups, ROWS, sweep.step), jnp.float32)}
     work = ComputeWork(0, functools.partial(zeros, sweep.step), step, finish)
-    walked = walk_heads(sweep, shape)
-    return launch(sweep, arrays, results, *walked, work, staging, interpret)[0][
-        :, :, : plan.queries, : plan.keys
-    ]
+    name, walked = "attention_grad_bias", walk_heads(sweep, shape)
+    found = launch(name, sweep, arrays, results, *walked, work.run, staging, interpret)
+    return found["bias"][:, :, : plan.queries, : plan.keys]

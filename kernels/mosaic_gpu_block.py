@@ -1,199 +1,118 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Shared memory, barriers and loader of one block of queries of the forward kernel.
+"""One block of the grid on a Hopper GPU: its shared memory, its barriers, and its loader.
 
-The memory warpgroup brings queries once, keys and values tile by tile into rings of slots, and
-the keys again when maps are written. Nothing is computed here; see mosaic_gpu_forward.py.
+Tiles that pass go through rings of slots: the memory warpgroup fills a slot when all compute
+warpgroups have freed it, they work on it when all its copies have come. Nothing is computed here.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
-from jaxtyping import Array
 
-from flaxattn.kernels.compat import result
-from flaxattn.kernels.mosaic_gpu_form import (
-    PACKED,
-    ROWS,
-    SHARED_MEMORY,
-    TileOrigin,
-    TileSchedule,
-    tile_memory,
-)
-from flaxattn.kernels.plan import KernelPlan
-
-GROUPS = 2
-"""Warpgroups that compute."""
-
-OF_KEYS = ("k", "key_floats", "key_ints", "bias")
-"""Inputs that come with a tile of keys; values come by themselves, later."""
+from flaxattn.kernels.mosaic_gpu_form import TileOrigin, TileSchedule
 
 
-class QueryBlock(NamedTuple):
-    """Resources that the warpgroups of one block of queries share.
+class Ring(NamedTuple):
+    """Slots of shared memory that tiles of some inputs pass through together.
 
     Attributes:
-        sweep: sizes of the tiles.
-        sources: inputs in global memory.
-        buffers: their tiles in shared memory.
-        barriers: ``ready`` for what stays, ``full`` and ``free`` of "k" and "v", ``turn``.
-        stages: shared memory for results.
-        outputs: results in global memory.
-        first: place of the first tile.
-        begin: number of the first tile of keys that some query of the block may attend to.
-        count: number of such tiles.
-        slots: tiles that shared memory holds.
+        names: of the inputs.
+        full: a barrier for each slot: its tile has come.
+        free: a barrier for each slot: all compute warpgroups are done with it.
+    """
+
+    names: Sequence[str]
+    full: Any
+    free: Any
+
+
+class GridBlock(NamedTuple):
+    """One block of the grid, as all its warpgroups see it.
+
+    Attributes:
+        sweep: what stays and what passes.
+        sources: inputs in global memory, by name.
+        buffers: their tiles in shared memory, by name.
+        outputs: results in global memory, by name.
+        stages: shared memory for results, by name.
+        registers: shared memory that stands for a matrix in registers, None on a GPU.
+        ready: barrier: what stays has come.
+        turn: barrier of the compute warpgroups, None unless there are two rings.
+        rings: of the inputs that pass, as in `TileSchedule.rings`.
+        slots: tiles that each ring holds.
+        first: number of the first tile.
+        count: number of tiles.
+        place: of a tile, by its number.
         group: the warpgroup.
     """
 
     sweep: TileSchedule
     sources: Mapping[str, Any]
     buffers: Mapping[str, Any]
-    barriers: Mapping[str, Any]
-    stages: Mapping[str, Any]
     outputs: Mapping[str, Any]
-    first: TileOrigin
-    begin: Any
-    count: Any
+    stages: Mapping[str, Any]
+    registers: Any
+    ready: Any
+    turn: Any
+    rings: Sequence[Ring]
     slots: int
+    first: Any
+    count: Any
+    place: Callable[[Any], TileOrigin]
     group: Any
 
-    def place(self, tile: Any) -> TileOrigin:
-        """Place of a tile of keys, by its number."""
-        return self.first._replace(key=tile * self.sweep.step)
+    @property
+    def origin(self) -> TileOrigin:
+        """Place of the first tile."""
+        return self.place(self.first)
 
-    def of_keys(self) -> list[str]:
-        """Inputs that come with a tile of keys."""
-        return [name for name in OF_KEYS if name in self.sources]
+    def slot(self, step: Any) -> Any:
+        """The slot of a tile, by the number of tiles before it in its ring."""
+        return lax.rem(step, self.slots)
 
-    def part(self, name: str, slot: Any) -> Any:
-        """The warpgroup's part of an input in shared memory."""
-        leading = () if name in self.sweep.staying else (slot,)
-        leading = (*leading, self.group) if self.sweep.per_group(name) else leading
-        return self.buffers[name].at[leading] if leading else self.buffers[name]
+    def part(self, name: str, slot: Any = None) -> Any:
+        """The warpgroup's part of an input in shared memory; ``slot`` only of what passes."""
+        index = () if name in self.sweep.staying else (slot,)
+        index = (*index, self.group) if self.sweep.per_group(name) else index
+        return self.buffers[name].at[index] if index else self.buffers[name]
 
-    def copy(self, name: str, tile: Any, slot: Any, barrier: Any) -> None:
-        """Starts to bring an input's tile, for every warpgroup that has rows of its own."""
-        for own in range(GROUPS if self.sweep.per_group(name) else 1):
-            target = self._replace(group=own).part(name, slot)
-            source = self.sweep.window(name, self.sources[name], self.place(tile), own)
-            plgpu.copy_gmem_to_smem(source, target, barrier)
+    def parts(self, names: Sequence[str], slot: Any = None) -> dict[str, Any]:
+        """The parts of several inputs, by name."""
+        return {name: self.part(name, slot) for name in names}
 
-
-def result_shapes(plan: KernelPlan, arrays: Mapping[str, Array]) -> dict[str, jax.ShapeDtypeStruct]:
-    """Shapes of the results; maps have whole tiles of 8 rows, as TMA wants them."""
-    shape = (plan.batch, plan.heads, arrays["q"].shape[1])
-    rows = (plan.batch, plan.heads, len(plan.results), plan.padded_queries)
-    found = {"rows": result(rows, jnp.float32, arrays)}
-    if "v" in arrays:
-        found["output"] = result(arrays["q"].shape, plan.dtype, arrays)
-    if plan.weights:
-        found["weights"] = result((*shape, _columns(plan, plan.weights)), plan.weights, arrays)
-    if plan.scores:
-        found["scores"] = result((*shape, _columns(plan, jnp.float32)), jnp.float32, arrays)
-    return found
-
-
-def _columns(plan: KernelPlan, dtype: Any) -> int:
-    """Columns of a map: whole tiles of shared memory, see `mosaic_gpu_form.tile_memory`."""
-    tile = min(plan.block_k, 128 // jnp.dtype(dtype).itemsize)
-    return -(-plan.keys // tile) * tile
-
-
-def stages_of(plan: KernelPlan) -> dict[str, Any]:
-    """Shared memory for results: two tiles of a map, so that one is written while one leaves.
-
-    Two maps have one tile each. The output takes the place of the queries unless a second sweep
-    still needs them.
-    """
-    stages = {"rows": plgpu.SMEM((GROUPS, len(plan.results), ROWS), jnp.float32)}
-    shape = (GROUPS, 1 if plan.weights and plan.scores else 2, ROWS, plan.block_k)
-    if plan.weights:
-        stages["weights"] = tile_memory(shape, plan.weights)
-    if plan.scores:
-        stages["scores"] = tile_memory(shape, jnp.float32)
-    if len(stages) > 1:
-        stages["output"] = tile_memory((GROUPS, ROWS, plan.depth), plan.dtype)
-    return stages
-
-
-def tiled(arrays: Mapping[str, Array]) -> list[str]:
-    """Inputs that come in tiles; the others are numbers that are read where they are."""
-    return [name for name in arrays if name not in ("threshold", "keep_scale")]
-
-
-def buffer_of(sweep: TileSchedule, name: str, array: Array, slots: int) -> Any:
-    """Shared memory for an input: one tile of what stays, ``slots`` of what passes."""
-    shape, dtype = sweep.buffer(name, array, slots)
-    return tile_memory(shape, dtype, plain=name in PACKED)
-
-
-def _bytes(memory: Any) -> int:
-    size = jnp.dtype(memory.dtype).itemsize
-    for length in memory.shape:
-        size *= length
-    return size
-
-
-def slots_of(sweep: TileSchedule, arrays: Mapping[str, Array], stages: Mapping[str, Any]) -> int:
-    """Number of tiles of keys and values that fit beside what stays: 2 to 4, 1 if need be."""
-    sizes = {name: _bytes(buffer_of(sweep, name, arrays[name], 1)) for name in tiled(arrays)}
-    fixed = sum(sizes.pop(name, 0) for name in sweep.staying)
-    fixed += sum(_bytes(stage) for stage in stages.values())
-    return max(1, min(4, (SHARED_MEMORY - fixed) // sum(sizes.values())))
-
-
-def barriers_of(sweep: TileSchedule, arrays: Mapping[str, Array], slots: int) -> dict[str, Any]:
-    """Barriers by name: what stays is ready, turns, and full and free slots of each ring."""
-    names = tiled(arrays)
-    barriers = {
-        "ready": plgpu.Barrier(num_arrivals=sweep.copies([n for n in names if n in sweep.staying])),
-        "turn": plgpu.Barrier(num_arrivals=GROUPS),
-    }
-    copies = {"k": sweep.copies([n for n in names if n in OF_KEYS])}
-    if "v" in names:
-        copies["v"] = 1
-    for name, number in copies.items():
-        barriers[f"full {name}"] = plgpu.Barrier(num_arrivals=number, num_barriers=slots)
-        barriers[f"free {name}"] = plgpu.Barrier(num_arrivals=GROUPS, num_barriers=slots)
-    return barriers
-
-
-def staying(block: QueryBlock) -> dict[str, Any]:
-    """The warpgroup's part of what stays, by name."""
-    return {name: block.part(name, None) for name in block.sweep.staying if name in block.sources}
-
-
-def bring(block: QueryBlock) -> None:
-    """Brings the queries, then keys and values tile by tile, then the keys again for maps."""
-    barriers, slots = block.barriers, block.slots
-    for name in staying(block):
-        block.copy(name, 0, None, barriers["ready"])
-
-    def bring(names: Any, ring: str, step: Any, tile: Any) -> None:
-        slot = lax.rem(step, slots)
-
-        @pl.when(step >= slots)
-        def _():
-            plgpu.barrier_wait(barriers[f"free {ring}"].at[slot])
-
+    def copy(self, names: Sequence[str], tile: Any, slot: Any, barrier: Any) -> None:
+        """Start the copies of a tile's inputs, for every warpgroup that has rows of its own."""
         for name in names:
-            block.copy(name, tile, slot, barriers[f"full {ring}"].at[slot])
+            for group in range(self.sweep.groups if self.sweep.per_group(name) else 1):
+                source = self.sweep.window(name, self.sources[name], self.place(tile), group)
+                target = self._replace(group=group).part(name, slot)
+                plgpu.copy_gmem_to_smem(source, target, barrier)
 
-    @pl.loop(0, block.count)
-    def _(step):
-        tile = block.begin + step
-        bring(block.of_keys(), "k", step, tile)
-        if "v" in block.sources:
-            bring(["v"], "v", step, tile)
+    def bring(self) -> None:
+        """Run the memory warpgroup: what stays, then tile by tile what passes."""
+        self.copy(self.sweep.staying, self.first, None, self.ready)
+        self._bring_tiles(self.rings, 0)
+        if self.sweep.twice:
+            self._bring_tiles(self.rings[:1], self.count)
 
-    if block.sweep.plan.weights or block.sweep.plan.scores:
+    def _bring_tiles(self, rings: Sequence[Ring], before: Any) -> None:
+        """Bring all tiles through some rings, which ``before`` tiles have passed already."""
 
-        @pl.loop(0, block.count)
+        @pl.loop(0, self.count)
         def _(step):
-            bring(block.of_keys(), "k", block.count + step, block.begin + step)
+            tile, passed = self.first + step, before + step
+            for ring in rings:
+                self._bring_tile(ring, tile, passed)
+
+    def _bring_tile(self, ring: Ring, tile: Any, passed: Any) -> None:
+        slot = self.slot(passed)
+
+        @pl.when(passed >= self.slots)
+        def _():
+            plgpu.barrier_wait(ring.free.at[slot])
+
+        self.copy(ring.names, tile, slot, ring.full.at[slot])

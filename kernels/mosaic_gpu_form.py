@@ -24,10 +24,15 @@ from flaxattn.kernels.plan import KernelPlan
 ROWS = 64
 """Rows of a tile that one warpgroup works on."""
 
+GROUPS = 2
+"""Most warpgroups that compute in a block."""
+
 OF_QUERIES = ("q", "d_output", "row_floats", "row_ints")
 OF_KEYS = ("k", "v", "key_floats", "key_ints")
 OF_PAIRS = ("bias", "weights", "scores")
 PACKED = ("row_floats", "row_ints", "key_floats", "key_ints")
+NUMBERS = ("threshold", "keep_scale")
+"""Inputs of one number, which is read where it is."""
 
 SHARED_MEMORY = 208 * 1024
 """Bytes of shared memory for tiles: what a block may have on Hopper, less barriers and scratch."""
@@ -53,6 +58,8 @@ class TileSchedule:
         groups: compute warpgroups, `ROWS` rows of a block each.
         step: columns of a tile.
         staying: inputs that are loaded once; all others pass, a tile at a time.
+        late: inputs that pass in a ring of their own, because they are needed after the others.
+        twice: whether tiles pass a second time, without the inputs that are late.
     """
 
     plan: KernelPlan
@@ -60,6 +67,8 @@ class TileSchedule:
     groups: int
     step: int
     staying: tuple[str, ...]
+    late: tuple[str, ...] = ()
+    twice: bool = False
 
     def per_group(self, name: str) -> bool:
         """Return whether every warpgroup has its own rows of an input."""
@@ -76,37 +85,33 @@ class TileSchedule:
         """Number of copies that bring the inputs."""
         return sum(self.groups if self.per_group(name) else 1 for name in names)
 
-    def passing(self, arrays: Mapping[str, Any]) -> list[str]:
-        """The inputs that pass."""
-        return [name for name in arrays if name not in (*self.staying, "threshold")]
+    def rings(self, arrays: Mapping[str, Any]) -> list[list[str]]:
+        """The inputs that pass, those together that share a ring of slots."""
+        passing = [name for name in arrays if name not in (*self.staying, *NUMBERS)]
+        late = [name for name in passing if name in self.late]
+        early = [name for name in passing if name not in late]
+        return [early, late] if late else [early]
 
     def slots(self, arrays: Mapping[str, Any], staged: int = 0) -> int:
         """Number of passing tiles that fit beside what stays and ``staged`` bytes: 1 to 4."""
-
-        def size(names):
-            parts = (self.buffer(name, arrays[name], 1) for name in names)
-            return sum(size_of(plgpu.SMEM(*part)) for part in parts)
-
-        present = [name for name in self.staying if name in arrays]
-        left = SHARED_MEMORY - staged - size(present)
-        return max(1, min(4, left // max(1, size(self.passing(arrays)))))
-
-    def buffer(self, name: str, array: Any, slots: int) -> tuple[tuple[int, ...], Any]:
-        """Shape and dtype of the shared memory for an input."""
-        groups = (self.groups,) if self.per_group(name) else ()
-        leading = () if name in self.staying else (slots,)
-        return (*leading, *groups, *self.tile(name, array)), array.dtype
+        sizes = {name: size_of(buffer) for name, buffer in self.buffers(arrays, 1).items()}
+        staged += sum(sizes.pop(name) for name in self.staying)
+        return max(1, min(4, (SHARED_MEMORY - staged) // sum(sizes.values())))
 
     def buffers(self, arrays: Mapping[str, Any], slots: int) -> dict[str, Any]:
-        """Shared memory for every input, by name."""
-        found = {}
-        for name in (*self.staying, *self.passing(arrays)):
-            if name in arrays:
-                shape, dtype = self.buffer(name, arrays[name], slots)
-                # A product over the columns of a tile takes as many at once as lie together.
-                widest = 128 if name in OF_PAIRS else min(128, 2 * self.step)
-                found[name] = tile_memory(shape, dtype, name in PACKED, widest)
-        return found
+        """Shared memory by input: one tile of what stays, ``slots`` of what passes."""
+        return {
+            name: self._buffer(name, array, () if name in self.staying else (slots,))
+            for name, array in arrays.items()
+            if name not in NUMBERS
+        }
+
+    def _buffer(self, name: str, array: Any, slots: tuple[int, ...]) -> Any:
+        groups = (self.groups,) if self.per_group(name) else ()
+        # A product over the columns of a tile takes as many at once as lie together.
+        widest = 128 if name in OF_PAIRS else min(128, 2 * self.step)
+        shape = (*slots, *groups, *self.tile(name, array))
+        return tile_memory(shape, array.dtype, name in PACKED, widest)
 
     def window(self, name: str, source: Any, place: TileOrigin, group: int) -> Any:
         """The part of an input in global memory that a warpgroup's tile needs."""
@@ -229,6 +234,25 @@ class GpuTileLayout:
     def pairs(self, parts: Mapping[str, Any], name: str) -> Array | None:
         """The tile of an input that has an entry for every pair, None without one."""
         return compat.load(parts[name], plgpu.Layout.WGMMA) if name in parts else None
+
+
+def products(*pairs: tuple[Any, Any]) -> list[Array]:
+    """Left · rightᵀ of each pair, all on the tensor cores before the first is read.
+
+    Args:
+        pairs: matrices in shared memory, (left, right); all right ones have the same length.
+
+    Returns:
+        A float32 tile of each pair.
+    """
+
+    def multiply(*totals):
+        for total, (left, right) in zip(totals, pairs, strict=True):
+            plgpu.wgmma(total, left, compat.transposed(right))
+        return [total[...] for total in totals]
+
+    accumulator = plgpu.WGMMAAccumulatorRef((ROWS, pairs[0][1].shape[0]), jnp.float32)
+    return pl.run_scoped(multiply, *[accumulator] * len(pairs))
 
 
 def add_product(total: Any, left: Array, right: Any, parts: Mapping[str, Any]) -> None:

@@ -5,7 +5,8 @@
 Two warpgroups work on 64 queries each while a third brings keys and values; the two take turns,
 one on the tensor cores while the other exponentiates. Captured weights and scores are written in
 a second sweep over the keys, when the sums of the rows are final. Which calls come here is decided
-in mosaic_gpu.py; shared memory and barriers are in mosaic_gpu_block.py.
+in mosaic_gpu.py; shared memory and barriers are in mosaic_gpu_block.py, shapes of the results in
+mosaic_gpu_outputs.py.
 """
 
 import functools
@@ -23,27 +24,19 @@ from flaxattn.kernels import tiles
 from flaxattn.kernels.call import Band
 from flaxattn.kernels.compat import transposed
 from flaxattn.kernels.fused import Forward
-from flaxattn.kernels.mosaic_gpu_block import (
-    GROUPS,
-    QueryBlock,
-    barriers_of,
-    bring,
-    buffer_of,
-    result_shapes,
-    slots_of,
-    stages_of,
-    staying,
-    tiled,
-)
+from flaxattn.kernels.mosaic_gpu_block import GridBlock
 from flaxattn.kernels.mosaic_gpu_form import (
+    GROUPS,
     ROWS,
     GpuTileLayout,
-    TileOrigin,
     TileSchedule,
     aligned,
     whole,
     zeros,
 )
+from flaxattn.kernels.mosaic_gpu_launch import launch
+from flaxattn.kernels.mosaic_gpu_outputs import result_shapes, stages_of
+from flaxattn.kernels.mosaic_gpu_sweeps import walk
 from flaxattn.kernels.plan import LOG2E, KernelPlan, Operands
 
 REGISTERS = (40, 232)
@@ -107,99 +100,44 @@ def _launch(plan: KernelPlan, operands: Operands, interpret: Any, output: bool) 
     if operands.bias is not None:
         arrays["bias"] = aligned(operands.bias)
     arrays = {name: array for name, array in arrays.items() if array is not None}
-    sweep = TileSchedule(plan, False, GROUPS, plan.block_k, ("q", "row_floats", "row_ints"))
+    staying = [name for name in ("q", "row_floats", "row_ints") if name in arrays]
+    maps = bool(plan.weights or plan.scores)
+    sweep = TileSchedule(plan, False, GROUPS, plan.block_k, tuple(staying), ("v",), twice=maps)
     results, stages = result_shapes(plan, arrays), stages_of(plan)
-    slots = slots_of(sweep, arrays, stages)
-
-    def attention_forward(*refs):
-        _kernel(sweep, slots, tuple(arrays), tuple(results), tuple(stages), *refs)
-
-    found = plgpu.kernel(
-        attention_forward,
-        out_type=list(results.values()),
-        scratch_types=[
-            {name: buffer_of(sweep, name, arrays[name], slots) for name in tiled(arrays)},
-            barriers_of(sweep, arrays, slots),
-            list(stages.values()),
-            [plgpu.SMEM((GROUPS, ROWS, plan.block_k), plan.dtype)] if interpret else [],
-        ],
-        grid=(plan.heads, plan.query_blocks, plan.batch),
-        grid_names=("head", "block", "batch"),
-        num_threads=GROUPS + 1,
-        thread_name="group",
-        compiler_params=plgpu.CompilerParams(approx_math=True),
-        interpret=interpret,
-    )(*arrays.values())
-    return dict(zip(results, found, strict=True))
+    name, walked = "attention_forward", walk(sweep)
+    return launch(name, sweep, arrays, results, *walked, _compute, stages, interpret, REGISTERS)
 
 
-def _kernel(
-    sweep: TileSchedule, slots: int, inputs: Any, results: Any, stages: Any, *refs: Any
-) -> None:
-    """The body of the kernel: a memory warpgroup beside `GROUPS` that compute."""
-    plan = sweep.plan
-    sources = dict(zip(inputs, refs, strict=False))
-    outputs = dict(zip(results, refs[len(inputs) :], strict=False))
-    buffers, barriers, staged, registers = refs[len(inputs) + len(results) :]
-    index = lax.axis_index("block")
-    if plan.skips and plan.band.low is None:
-        # The last queries see the most keys: the longest blocks begin first.
-        index = plan.query_blocks - 1 - index
-    query = index * (GROUPS * ROWS)
-    # reference._allowed: no key outside of the band of the block's queries.
-    first, stop = plan.keys_of(query, query + (GROUPS * ROWS - 1))
-    begin = lax.div(jnp.int32(first), plan.block_k)
-    end = lax.div(jnp.int32(stop) + (plan.block_k - 1), plan.block_k)
-    block = QueryBlock(
-        sweep=sweep,
-        sources=sources,
-        buffers=buffers,
-        barriers=barriers,
-        stages=dict(zip(stages, staged, strict=True)),
-        outputs=outputs,
-        first=TileOrigin(lax.axis_index("batch"), lax.axis_index("head"), query, 0),
-        begin=begin,
-        count=jnp.maximum(end - begin, 0),
-        slots=slots,
-        group=lax.axis_index("group"),
-    )
-
-    @pl.when(block.group == GROUPS)
-    def _memory():
-        plgpu.set_max_registers(REGISTERS[0], action="decrease")
-        bring(block)
-
-    @pl.when(block.group < GROUPS)
-    def _compute():
-        plgpu.set_max_registers(REGISTERS[1], action="increase")
-        plgpu.barrier_wait(barriers["ready"])
-        rows = GpuTileLayout(sweep, block.first, block.group).lazy_vectors(staying(block), "row")
-        total, state = _see_tiles(block, rows, registers[0] if registers else None)
-        shift, inverse = _store_rows(block, total, state)
-        if plan.weights or plan.scores:
-            _write_maps(block, rows, shift, inverse)
-        plgpu.wait_smem_to_gmem(0)
+def _compute(block: GridBlock) -> None:
+    """The work of a warpgroup: all tiles, the rows, and maps if they are captured."""
+    form = GpuTileLayout(block.sweep, block.origin, block.group)
+    rows = form.lazy_vectors(block.parts(block.sweep.staying), "row")
+    total, state = _see_tiles(block, rows)
+    shift, inverse = _store_rows(block, total, state)
+    if block.sweep.twice:
+        _write_maps(block, rows, shift, inverse)
+    plgpu.wait_smem_to_gmem(0)
 
 
-def _take_turns(block: QueryBlock) -> None:
+def _take_turns(block: GridBlock) -> None:
     """Lets the other warpgroup use the tensor cores."""
-    plgpu.barrier_arrive(block.barriers["turn"])
-    plgpu.barrier_wait(block.barriers["turn"])
+    plgpu.barrier_arrive(block.turn)
+    plgpu.barrier_wait(block.turn)
 
 
 def _scores(
-    block: QueryBlock, rows: Any, step: Any, tile: Any, band: Band, turns: bool, unit: float = 1.0
+    block: GridBlock, rows: Any, step: Any, tile: Any, band: Band, turns: bool, unit: float = 1.0
 ) -> tuple[Any, ...]:
     """reference._scores of a tile of keys, when it has come: (form, scores / unit, key vectors)."""
     plan = block.sweep.plan
     plan = replace(plan, band=band, scale=plan.scale if unit == 1.0 else 1 / LOG2E)
-    slot = lax.rem(step, block.slots)
+    ring, slot = block.rings[0], block.slot(step)
     form = GpuTileLayout(block.sweep, block.place(tile), block.group)
-    here = {name: block.part(name, slot) for name in block.of_keys()}
-    plgpu.barrier_wait(block.barriers["full k"].at[slot])
+    here = block.parts(ring.names, slot)
+    plgpu.barrier_wait(ring.full.at[slot])
 
     def multiply(accumulator):
-        plgpu.wgmma(accumulator, block.part("q", None), transposed(here["k"]))
+        plgpu.wgmma(accumulator, block.part("q"), transposed(here["k"]))
         if turns:
             _take_turns(block)
         return accumulator[...]
@@ -207,29 +145,30 @@ def _scores(
     shape = (ROWS, block.sweep.step)
     score = pl.run_scoped(multiply, plgpu.WGMMAAccumulatorRef(shape, jnp.float32))
     if len(here) == 1:
-        plgpu.barrier_arrive(block.barriers["free k"].at[slot])
+        plgpu.barrier_arrive(ring.free.at[slot])
     keys = form.lazy_vectors(here, "key")
     return form, tiles.scores(plan, form, score, rows, keys, form.pairs(here, "bias")), keys
 
 
-def _free_vectors(block: QueryBlock, step: Any) -> None:
+def _free_vectors(block: GridBlock, step: Any) -> None:
     """Gives back the slot of a tile of keys when its vectors have been read into registers."""
-    if len(block.of_keys()) > 1:
+    ring = block.rings[0]
+    if len(ring.names) > 1:
         # TMA may overwrite what was read: a fence between the two.
         plgpu.commit_smem()
-        plgpu.barrier_arrive(block.barriers["free k"].at[lax.rem(step, block.slots)])
+        plgpu.barrier_arrive(ring.free.at[block.slot(step)])
 
 
-def _see_tiles(block: QueryBlock, rows: Mapping[str, Any], registers: Any) -> tuple[Any, Any]:
+def _see_tiles(block: GridBlock, rows: Mapping[str, Any]) -> tuple[Any, Any]:
     """The sum of exponentials times values, and the state of the rows, after all tiles."""
-    plan, barriers = block.sweep.plan, block.barriers
+    plan = block.sweep.plan
     # Without values there are no two products to take turns with.
     turns = "v" in block.sources
     unit = _unit(block)
 
     def see(band: Band, step: Any, carried: Any) -> Any:
         total, state = carried
-        tile = block.begin + step
+        tile = block.first + step
         form, scores, keys = _scores(block, rows, step, tile, band, turns, unit)
         # reference._softmax: exponentials; reference._statistics: sums so far.
         state, exponentials, rescale = tiles.advance(plan, form, state, scores, rows, keys, unit)
@@ -241,15 +180,15 @@ def _see_tiles(block: QueryBlock, rows: Mapping[str, Any], registers: Any) -> tu
             keep = tiles.keep(form, rows, block.sources["threshold"][0])
             exponentials = jnp.where(keep, exponentials, 0.0)
         total = total * lax.broadcast_in_dim(rescale, total.shape, [0])
-        slot = lax.rem(step, block.slots)
-        plgpu.barrier_arrive(barriers["turn"])
-        plgpu.barrier_wait(barriers["full v"].at[slot])
-        plgpu.barrier_wait(barriers["turn"])
-        total = _add_values(total, exponentials.astype(plan.dtype), block, slot, registers)
-        plgpu.barrier_arrive(barriers["free v"].at[slot])
+        ring, slot = block.rings[1], block.slot(step)
+        plgpu.barrier_arrive(block.turn)
+        plgpu.barrier_wait(ring.full.at[slot])
+        plgpu.barrier_wait(block.turn)
+        total = _add_values(total, exponentials.astype(plan.dtype), block, slot)
+        plgpu.barrier_arrive(ring.free.at[slot])
         return total, state
 
-    form = GpuTileLayout(block.sweep, block.first, block.group)
+    form = GpuTileLayout(block.sweep, block.origin, block.group)
     carried = (zeros(plan.depth), tiles.start(plan, form, rows))
     if turns:
         pl.when(block.group == 1)(functools.partial(_take_turns, block))
@@ -260,26 +199,26 @@ def _see_tiles(block: QueryBlock, rows: Mapping[str, Any], registers: Any) -> tu
     return carried
 
 
-def _stretches(block: QueryBlock) -> list[tuple[tuple[Any, Any], Band]]:
+def _stretches(block: GridBlock) -> list[tuple[tuple[Any, Any], Band]]:
     """Steps that need the same masks: only tiles at the edges of the band have masked pairs."""
     plan, start, stop = block.sweep.plan, jnp.int32(0), block.count
     if not plan.skips:
         return [((start, stop), plan.band)]
-    (low, high), offset, query = plan.band, plan.offset or 0, block.first.query
-    found, whole = [], start
+    (low, high), offset, query = plan.band, plan.offset or 0, block.origin.query
+    stretches, inner = [], start
     if low is not None:
         last = query + (GROUPS * ROWS - 1 + offset + low)
         inside = lax.div(jnp.maximum(last, 0) + (plan.block_k - 1), plan.block_k)
-        whole = jnp.clip(inside - block.begin, 0, stop)
-        found.append(((start, whole), plan.band))
+        inner = jnp.clip(inside - block.first, 0, stop)
+        stretches.append(((start, inner), plan.band))
     if high is None:
-        return [*found, ((whole, stop), Band())]
+        return [*stretches, ((inner, stop), Band())]
     inside = lax.div(jnp.maximum(query + (1 + offset + high), 0), plan.block_k)
-    edge = jnp.clip(inside - block.begin, whole, stop)
-    return [*found, ((whole, edge), Band()), ((edge, stop), plan.band)]
+    edge = jnp.clip(inside - block.first, inner, stop)
+    return [*stretches, ((inner, edge), Band()), ((edge, stop), plan.band)]
 
 
-def _unit(block: QueryBlock) -> float:
+def _unit(block: GridBlock) -> float:
     """The factor of the scores, when it can be left out of them: nothing is added to them."""
     plan = block.sweep.plan
     factor = plan.scale * LOG2E
@@ -287,16 +226,15 @@ def _unit(block: QueryBlock) -> float:
     return 1.0 if biased or factor <= 0 or plan.soft_cap is not None else factor
 
 
-def _add_values(total: Any, weights: Any, block: QueryBlock, slot: Any, registers: Any) -> Any:
+def _add_values(total: Any, weights: Any, block: GridBlock, slot: Any) -> Any:
     """Total + weights · v. Interpreters know no matrices in registers: there it is two steps."""
-    v = block.part("v", slot)
-    if registers is None:
+    v, own = block.part("v", slot), block.registers
+    if own is None:
 
         def add(accumulator):
             plgpu.wgmma(accumulator, weights, v)
 
         return pl.run_state(add)(plgpu.WGMMAAccumulatorRef.init(total))
-    own = registers.at[block.group]
     own[...] = weights
     plgpu.commit_smem()
 
@@ -307,9 +245,9 @@ def _add_values(total: Any, weights: Any, block: QueryBlock, slot: Any, register
     return total + pl.run_scoped(fresh, plgpu.WGMMAAccumulatorRef(total.shape, jnp.float32))
 
 
-def _store_rows(block: QueryBlock, total: Any, state: Any) -> tuple[Any, Any]:
+def _store_rows(block: GridBlock, total: Any, state: Any) -> tuple[Any, Any]:
     """Stores output and statistics; returns what makes weights of exponentials."""
-    plan, stages, place = block.sweep.plan, block.stages, block.first
+    plan, stages, place = block.sweep.plan, block.stages, block.origin
     shift, inverse, found = tiles.finish(plan, state)
     rows = pl.ds(place.query + block.group * ROWS, ROWS)
     packed = stages["rows"].at[block.group]
@@ -320,7 +258,7 @@ def _store_rows(block: QueryBlock, total: Any, state: Any) -> tuple[Any, Any]:
         factor = inverse
         if plan.dropout:
             factor = factor * block.sources["keep_scale"][0]
-        output = stages["output"].at[block.group] if "output" in stages else block.part("q", None)
+        output = stages["output"].at[block.group] if "output" in stages else block.part("q")
         output[...] = (total * lax.broadcast_in_dim(factor, total.shape, [0])).astype(plan.dtype)
         plgpu.commit_smem()
         plgpu.copy_smem_to_gmem(output, block.outputs["output"].at[place.batch, rows, place.head])
@@ -330,7 +268,7 @@ def _store_rows(block: QueryBlock, total: Any, state: Any) -> tuple[Any, Any]:
     return shift, inverse
 
 
-def _write_maps(block: QueryBlock, rows: Mapping[str, Any], shift: Any, inverse: Any) -> None:
+def _write_maps(block: GridBlock, rows: Mapping[str, Any], shift: Any, inverse: Any) -> None:
     """The second sweep: scores again, now with the final sums of their rows."""
     plan = block.sweep.plan
     maps = [name for name in ("weights", "scores") if name in block.stages]
@@ -351,7 +289,7 @@ def _write_maps(block: QueryBlock, rows: Mapping[str, Any], shift: Any, inverse:
             plgpu.copy_smem_to_gmem(block.stages[name].at[block.group, slot], target)
 
     def write(step: Any, _: Any) -> None:
-        tile = block.begin + step
+        tile = block.first + step
         form, scores, _keys = _scores(block, rows, block.count + step, tile, plan.band, False)
         _free_vectors(block, block.count + step)
         values = {}
@@ -372,8 +310,8 @@ def _write_maps(block: QueryBlock, rows: Mapping[str, Any], shift: Any, inverse:
         def fill(tile: Any, _: Any) -> None:
             store(tile, values)
 
-        lax.fori_loop(0, block.begin, fill, None)
-        lax.fori_loop(block.begin + block.count, plan.key_blocks, fill, None)
+        lax.fori_loop(0, block.first, fill, None)
+        lax.fori_loop(block.first + block.count, plan.key_blocks, fill, None)
 
 
 def _in_dtype(weights: Any, dtype: str) -> Any:

@@ -1,9 +1,10 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Blocks and tiles of the gradients of a call on a Hopper GPU.
+"""Blocks of the grid of a kernel on a Hopper GPU, and the tiles that each of them visits.
 
-Sizes follow from what has to be in registers and shared memory; the limits were found by compiling
-(tests/aot), not by timing. The kernels are in mosaic_gpu_backward.py.
+The sizes of tiles of gradients follow from what has to be in registers and shared memory; the
+limits were found by compiling (tests/aot), not by timing. The kernels are in mosaic_gpu_backward.py
+and mosaic_gpu_forward.py.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,8 +16,8 @@ from jaxtyping import Array
 
 from flaxattn.kernels.fused import Cotangents
 from flaxattn.kernels.mosaic_gpu_form import (
+    GROUPS,
     OF_PAIRS,
-    PACKED,
     ROWS,
     TileOrigin,
     TileSchedule,
@@ -41,11 +42,11 @@ def inputs(operands: Operands, cotangents: Cotangents, turned: bool) -> dict[str
 
 
 def groups_of(length: int) -> int:
-    """Compute warpgroups of a block: two unless one is enough for all rows.
+    """Compute warpgroups of a block: `GROUPS` unless one is enough for all rows.
 
     Rows after the padding of packed vectors read zeros there; what they give is not stored.
     """
-    return 2 if length > ROWS else 1
+    return GROUPS if length > ROWS else 1
 
 
 def columns_of(plan: KernelPlan, turned: bool, arrays: Mapping[str, Array], sums: int = 1) -> int:
@@ -68,16 +69,6 @@ def columns_of(plan: KernelPlan, turned: bool, arrays: Mapping[str, Array], sums
     return next(fitting, 16)
 
 
-def evened(sweep: TileSchedule, arrays: Mapping[str, Array]) -> dict[str, Array]:
-    """The inputs with an even number of packed vectors where narrow tiles need it.
-
-    jax 0.10 copies multiples of 128 bytes only: 16 columns of an even number of vectors.
-    """
-    if sweep.step > 16:
-        return dict(arrays)
-    return {name: whole(x, 2, 2) if name in PACKED else x for name, x in arrays.items()}
-
-
 def sweep_of(
     plan: KernelPlan, turned: bool, arrays: Mapping[str, Array], sums: int = 1
 ) -> TileSchedule:
@@ -93,7 +84,10 @@ def sweep_of(
 
 
 def walk(sweep: TileSchedule) -> tuple[dict[str, int], Callable[[], Any]]:
-    """The grid of a kernel with one block for each group of rows, and the tiles of a block."""
+    """The grid of a kernel with one block for each group of rows, and the tiles of a block.
+
+    Those are, inside the kernel, the number of the first, their number, and the place of each.
+    """
     plan, block = sweep.plan, sweep.groups * ROWS
     length = plan.padded_keys if sweep.turned else plan.padded_queries
     grid = {"head": plan.heads, "block": -(-length // block), "batch": plan.batch}
@@ -118,7 +112,7 @@ def walk(sweep: TileSchedule) -> tuple[dict[str, int], Callable[[], Any]]:
             passed = step * sweep.step
             return TileOrigin(batch, head, *((passed, start) if sweep.turned else (start, passed)))
 
-        return first, last, place
+        return first, jnp.maximum(last - first, 0), place
 
     return grid, tiles_of
 

@@ -293,7 +293,7 @@ def _label_vectors(call: Call) -> tuple[dict[str, Array], dict[str, Array]]:
     def numbered(array: Array | None, place: int) -> dict[str, Array]:
         if array is None:
             return {}
-        chosen = dict.fromkeys(numbers[place] for numbers in compared)
+        chosen = dict.fromkeys(pair[place] for pair in compared)
         return {f"label {n}": array[:, None, n].astype(jnp.int32) for n in chosen}
 
     return (

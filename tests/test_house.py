@@ -197,3 +197,23 @@ def test_docstrings_begin_as_sentences_and_not_as_questions(sources: dict[str, P
         if (text := ast.get_docstring(node)) and question.match(text)
     ]
     assert not found
+
+
+def test_no_local_name_of_a_kernel_hides_an_import(sources: dict[str, Path]) -> None:
+    hidden = []
+    for module, path in sources.items():
+        if not module.startswith("flaxattn.kernels."):
+            continue
+        imports = [
+            node for node in parse(path).body if isinstance(node, ast.Import | ast.ImportFrom)
+        ]
+        imported = {(alias.asname or alias.name) for node in imports for alias in node.names}
+        for function in (node for node in ast.walk(parse(path)) if isinstance(node, Function)):
+            local = {node.arg for node in ast.walk(function) if isinstance(node, ast.arg)}
+            local |= {
+                node.id
+                for node in ast.walk(function)
+                if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+            }
+            hidden += [f"{path.name}:{function.lineno} {name}" for name in local & imported]
+    assert not hidden

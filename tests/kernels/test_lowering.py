@@ -54,8 +54,10 @@ def exported(variant: variants.Variant, platform: str) -> str:
 @pytest.mark.parametrize("name", CHOSEN)
 def test_a_variant_is_exported(name, platform):
     text = exported(variants.variant(name), platform)
-    # Forward, dq, and dk with dv.
+    # Forward, dq, and dk with dv, by the same names on every platform.
     assert text.count(f"@{CALLS[platform]}") >= 3
+    for name in ("forward", "grad_queries", "grad_keys"):
+        assert f"attention_{name}" in text
 
 
 def drawn(seed: int) -> variants.Variant:

@@ -16,10 +16,11 @@ from jax.experimental.pallas import mosaic_gpu as plgpu
 
 from flaxattn.benchmarks import variants
 from flaxattn.benchmarks.cases import Case
-from flaxattn.kernels import compat, mosaic_gpu, mosaic_gpu_block, reference
+from flaxattn.kernels import compat, mosaic_gpu, mosaic_gpu_form, reference
 from flaxattn.kernels.call import Call
 from flaxattn.kernels.checks import checked
 from flaxattn.kernels.contract import NOTHING, Capture, Dropout
+from flaxattn.kernels.plan import pack
 
 INTERPRETER = compat.gpu_interpreter()
 
@@ -54,7 +55,7 @@ LONG = ("few keys", "ring", "one")
 def test_output_and_captures_equal_the_reference(name, monkeypatch):
     case, capture = SITUATIONS[name]
     if name == "ring":
-        monkeypatch.setattr(mosaic_gpu_block, "SHARED_MEMORY", 1)
+        monkeypatch.setattr(mosaic_gpu_form, "SHARED_MEMORY", 1)
     call = Call(**case.arguments("float16"), capture=capture)
     output, seen = mosaic_gpu.attend(checked(call), INTERPRETER)
     exact = {key: getattr(call, key).astype(jnp.float32) for key in "qkv"}
@@ -109,6 +110,24 @@ def test_what_needs_registers_gets_smaller_tiles():
     assert keys(NOTHING, **dropped) == 64 and keys(Capture(stats=("entropy",))) == 64
     both = Capture(weights=True, dtype="uint8", stats=("entropy",))
     assert keys(both) == 64 and keys(both, **dropped) == 32
+
+
+def test_what_is_late_passes_in_a_ring_of_its_own():
+    def arrays(names, plan):
+        vectors = jax.ShapeDtypeStruct((1, 1, 3, plan.padded_keys), jnp.float32)
+        matrix = jax.ShapeDtypeStruct(call.k.shape, plan.dtype)
+        return {name: matrix if name in "qkv" else vectors for name in names}
+
+    call = checked(Call(**Case("any", 512, depth=128, batch=1, heads=1).arguments("bfloat16")))
+    plan, _ = pack(call, *mosaic_gpu.blocks(call))
+    given = arrays(("q", "k", "v", "key_floats", "threshold", "keep_scale"), plan)
+    sweep = mosaic_gpu_form.TileSchedule(plan, False, 2, 128, ("q",))
+    assert sweep.rings(given) == [["k", "v", "key_floats"]]
+    late = replace(sweep, late=("v",))
+    assert late.rings(given) == [["k", "key_floats"], ["v"]]
+    assert late.rings(arrays(("q", "k"), plan)) == [["k"]]
+    # Both rings have as many slots, so it does not matter for memory who waits where.
+    assert late.slots(given) == sweep.slots(given) == 2
 
 
 @pytest.mark.parametrize("name", ["plain", "tails", "weights uint8", "everything, depth 32"])
