@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import NamedTuple, Optional
 
 from flaxattn.corpus.bad_rows import Problem
-from flaxattn.corpus.lines import kind_of, refused
+from flaxattn.corpus.lines import KINDS, kind_of, refused
 from flaxattn.errors import InputError
 from flaxattn.files import file_inside, sha256_of
 
 STDIN = "-"
+_KEPT = "stdin"  # name of the file in which standard input is kept, without its extension
 Name = str | os.PathLike[str]
 _IN_FOLDERS = ("parquet", "jsonl", "arrow")
 _SPLITS, _SAVED = "dataset_dict.json", "state.json"  # of Hugging Face's save_to_disk
@@ -189,13 +190,23 @@ def _names(paths: Sequence[Path]) -> list[str]:
     return [os.fsencode(name).decode("utf-8", "backslashreplace") for name in names]
 
 
+def kept_inputs(folder: Path) -> list[Path]:
+    """The files in a folder in which standard input is kept, one of each kind.
+
+    Args:
+        folder: of a job, which need not be there.
+    """
+    paths = (folder / f"{_KEPT}.{kind}" for kind in KINDS.values())
+    return [path for path in paths if path.is_file()]
+
+
 def _spooled(folder: Path | None, kind: str) -> Path:
     """Standard input as a file, written whole; kept where it was read before and is empty now."""
     if folder is None:
         raise InputError("standard input cannot be read here\nname a file")
     folder.mkdir(parents=True, exist_ok=True)
-    target = folder / f"stdin.{kind}"
-    handle, draft = tempfile.mkstemp(prefix=".stdin.", suffix=".part", dir=folder)
+    target = folder / f"{_KEPT}.{kind}"
+    handle, draft = tempfile.mkstemp(prefix=f".{_KEPT}.", suffix=".part", dir=folder)
     try:
         with open(handle, "wb") as file:
             shutil.copyfileobj(sys.stdin.buffer, file, 2**20)

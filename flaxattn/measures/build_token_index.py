@@ -22,6 +22,7 @@ from jaxtyping import Array, Float
 
 from flaxattn import __version__
 from flaxattn.corpus.dependency_trees import NO_GOVERNOR
+from flaxattn.corpus.input_files import kept_inputs
 from flaxattn.corpus.texts import Text
 from flaxattn.errors import InputError
 from flaxattn.files import written_whole
@@ -390,13 +391,14 @@ def check_wanted(wanted: Wanted, out: Path) -> None:
         out: Folder of the index.
 
     Raises:
-        InputError: For an unknown kind, no layer, or a folder that holds files.
+        InputError: For an unknown kind, no layer, or a folder that holds other files than standard
+            input, which is kept there.
     """
     if wanted.kind not in KINDS:
         raise InputError(f"kind {wanted.kind!r} is unknown\nchoose one of {', '.join(KINDS)}")
     if not wanted.layers:
         raise InputError("no layer was named\nname one or several, counted from 0")
-    if out.is_file() or (out.is_dir() and any(out.iterdir())):
+    if out.is_file() or (out.is_dir() and {*out.iterdir()} - {*kept_inputs(out)}):
         raise InputError(f"{out} is there already\nname a new folder, or remove it")
 
 

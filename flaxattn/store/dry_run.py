@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from flaxattn.corpus.bad_rows import BadRows
-from flaxattn.corpus.input_files import find_inputs
+from flaxattn.corpus.input_files import find_inputs, kept_inputs
 from flaxattn.store.commit_shards import StoreWork
 from flaxattn.store.job import (
     JobReport,
@@ -46,7 +46,7 @@ def survey(store: Path, model: Models, asked: JobSpec, watcher: Watcher | None =
     name, first = next(iter(models.items()))
     whole = store / name if name else store
     with tempfile.TemporaryDirectory() as folder:
-        kept = store if any(store.glob("stdin.*")) else Path(folder)
+        kept = store if kept_inputs(store) else Path(folder)
         files = find_inputs(asked.inputs, folder=kept, kind=asked.kind)
         plan, measure, size = prepare_arguments(first, asked, files)
         if found := read_plan(whole):

@@ -2,8 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A mistyped path is not taken for a text, unless --text says that it is one."""
 
+import contextlib
 import io
 import json
+import os
 
 import pytest
 
@@ -101,3 +103,39 @@ def test_a_report_of_standard_input_in_a_new_folder(words, tmp_path, monkeypatch
     command = words.split()[0]
     assert json.loads((tmp_path / f"new/report/{command}.json").read_bytes())["request"]
     assert (tmp_path / "new/report/stdin.txt").read_bytes() == b"The cat sat.\nIt rained.\n"
+
+
+@pytest.fixture
+def pipe(monkeypatch):
+    """Makes standard input a pipe with some bytes in it."""
+    with contextlib.ExitStack() as opened:
+
+        def pipe(data):
+            reading, writing = os.pipe()
+            with os.fdopen(writing, "wb") as ours:
+                ours.write(data)
+            theirs = opened.enter_context(os.fdopen(reading, encoding="utf-8"))
+            monkeypatch.setattr("sys.stdin", theirs)
+
+        yield pipe
+
+
+def test_an_index_is_built_from_a_pipe_and_again_after_a_failure(
+    typed, pipe, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    words = "search", "build", "-", "--layer", 1, "--out", "new/index"
+    pipe(b"The cat sat.\nIt rained.\n")
+    assert typed(*words, "--model", tmp_path / "none")[0] != 0
+    assert [path.name for path in (tmp_path / "new/index").iterdir()] == ["stdin.txt"]
+    pipe(b"Something else.\n")
+    code, _, err = typed(*words)
+    assert code == 2 and "standard input is not what" in err and len(err.splitlines()) <= 3
+    pipe(b"")
+    code, out, _ = typed(*words)
+    assert code == 0 and out.endswith("with 2 texts\n")
+    query = "search", "query", "new/index", "The cat.", "--token", "cat", "--head", "1.0"
+    assert typed(*query)[0] == 0
+    pipe(b"The cat sat.\n")
+    code, _, err = typed(*words)
+    assert code == 2 and "index is there already" in err
