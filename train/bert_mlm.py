@@ -94,8 +94,8 @@ def pretrain(
         folder.claim(recipe, identity)
         training, heldout = corpus.split(recipe.heldout_fraction)
         module = build_module(recipe, pieces)
-        params = initial_parameters(module, recipe, training)
         task = build_task(module, recipe, pieces, training, heldout)
+        params = initial_parameters(module, recipe, training)
         done = loop.run(task, params, recipe, folder)
         trained = sharding.gather(done.state.params)
         summary = {
@@ -118,7 +118,11 @@ def build_task(
     training: TokenCorpus,
     heldout: TokenCorpus,
 ) -> loop.Task:
-    """Build the task of the loop: loss, optimiser, batches and evaluation."""
+    """Build the task of the loop: loss, optimiser, batches and evaluation.
+
+    Raises:
+        InputError: a side has too little text for one batch.
+    """
     loss = loss_function(module, recipe.entropy_price)
     part, parts = jax.process_index(), jax.process_count()
 
@@ -126,11 +130,13 @@ def build_task(
         (rows, length), scored = batch.input_ids.shape, batch.masked_positions.shape[1]
         return bert_flops(module.config, rows, length, scored)
 
+    feed = PretrainingFeed(training, tokenizer, recipe, part=part, parts=parts)
+    feed.find(0)  # refuses too little text before anything is trained
     return loop.Task(
         loss=loss,
         totals=batch_totals,
         optimizer=optimizer(recipe),
-        feed=PretrainingFeed(training, tokenizer, recipe, part=part, parts=parts),
+        feed=feed,
         evaluate=PretrainingEvaluation(
             loss, heldout, tokenizer, recipe, sharding.make_mesh(recipe)
         ),
@@ -241,7 +247,24 @@ class PretrainingEvaluation:
         recipe: PretrainRecipe,
         mesh: Mesh,
     ) -> None:
-        self._corpus, self._tokenizer, self._recipe, self._mesh = heldout, tokenizer, recipe, mesh
+        """Prepare the batches of every length.
+
+        Args:
+            loss: what is minimised.
+            heldout: documents to judge by.
+            tokenizer: the one whose ids they hold.
+            recipe: lengths, rows and number of batches.
+            mesh: devices that share a batch.
+
+        Raises:
+            InputError: the documents have too little text for one batch of some length.
+        """
+        self._recipe, self._mesh = recipe, mesh
+        part, parts = jax.process_index(), jax.process_count()
+        self._batches = {
+            length: heldout_batches(heldout, tokenizer, recipe, length, part=part, parts=parts)
+            for length in recipe.lengths
+        }
         self._compute = jax.jit(
             lambda params, batch: loss(params, batch, None, batch_totals(batch))[1]
         )
@@ -250,10 +273,7 @@ class PretrainingEvaluation:
         """Held-out metrics after `step` updates."""
         phase = self._recipe.phase(step - 1) if 0 < step < self._recipe.steps else -1
         length = self._recipe.lengths[phase]
-        part, parts = jax.process_index(), jax.process_count()
-        batches = heldout_batches(
-            self._corpus, self._tokenizer, self._recipe, length, part=part, parts=parts
-        )
+        batches = self._batches[length]
         placed = (sharding.place_batch(batches[i], self._mesh) for i in range(len(batches)))
         rows = [self._compute(params, batch) for batch in placed]
         loop.fetch(rows)

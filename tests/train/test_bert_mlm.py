@@ -201,3 +201,23 @@ def test_missing_files(tmp_path: Path, files: list[str], part: str) -> None:
         bert_mlm.pretrain([Path(name) for name in files], RunFolder(tmp_path / "run"), RECIPE)
     assert not (tmp_path / "run").exists()
     assert part in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("side", "changes"),
+    [
+        ("heldout", {"heldout_fraction": 0.05, "batch_size": 40}),
+        ("heldout", {"lengths": (8, 16), "length_shares": (0.5, 0.5), "batch_size": 100}),
+        ("train", {"heldout_fraction": 0.9, "batch_size": 100}),
+    ],
+)
+def test_too_little_text_for_a_batch_is_refused_before_training(
+    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, side: str, changes: dict
+) -> None:
+    monkeypatch.setattr("flaxattn.train.loop.run", None)
+    recipe = dataclasses.replace(PLAIN, **changes)
+    with pytest.raises(InputError, match=f"^too little text for one {side} batch\n") as refused:
+        bert_mlm.pretrain([text], RunFolder(tmp_path / "run"), recipe)
+    assert len(str(refused.value).splitlines()) == 3
+    assert not (tmp_path / "run/checkpoints").exists()
+    assert not (tmp_path / "run/metrics.jsonl").exists()
