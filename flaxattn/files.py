@@ -22,6 +22,7 @@ from typing import Any
 from flaxattn.errors import CheckpointError, InputError, WriteError
 
 _ABANDONED = 3600.0  # seconds
+_STATUS = Path("/proc/self/status")  # of Linux
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # of Linux
 
 
@@ -110,7 +111,11 @@ def _unfinished(staging: Path | None, error: OSError) -> str:
 
 
 def _umask() -> int:
-    umask = os.umask(0)
+    """The umask of this process, which is left as it is where the system tells it."""
+    with suppress(OSError, LookupError, ValueError):
+        status = _STATUS.read_text(encoding="ascii", errors="replace")
+        return int(status.split("\nUmask:")[1].split()[0], 8)
+    umask = os.umask(0o077)  # what another thread creates at this moment is too private, not open
     os.umask(umask)
     return umask
 

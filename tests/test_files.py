@@ -8,10 +8,32 @@ from pathlib import Path
 
 import pytest
 
+from flaxattn import files
 from flaxattn.errors import FlaxattnError
 from flaxattn.files import file_inside, write_text
 
 OUTSIDE = ["", ".", "..", "/etc/passwd", "../x", "a/../../x", "a//x", "a/", "./a", "a\\x", "a\0"]
+
+
+def test_the_umask_is_read_without_being_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What another thread creates meanwhile is never open to all."""
+    before, masks = os.umask(0o027), []
+    real = os.umask
+    monkeypatch.setattr(os, "umask", lambda mask: masks.append(mask) or real(mask))
+    try:
+        assert files._umask() == 0o027
+        assert not masks or not files._STATUS.exists()
+        for status in ("", "Name:\tx\n", "Name:\tx\nUmask:\tzz\n"):
+            masks.clear()
+            (tmp_path / "status").write_text(status)
+            monkeypatch.setattr(files, "_STATUS", tmp_path / "status")
+            assert files._umask() == 0o027 and masks == [0o077, 0o027]
+        monkeypatch.setattr(files, "_STATUS", tmp_path / "none")
+        assert files._umask() == 0o027
+    finally:
+        real(before)
 
 
 @pytest.fixture
