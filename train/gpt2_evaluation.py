@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from flaxattn.errors import InputError
+from flaxattn.errors import CheckpointError, InputError
 from flaxattn.files import write_text
 from flaxattn.models.gpt2 import GPT2LM
 from flaxattn.pretrained.pretrained_gpt2 import PretrainedGPT2
@@ -25,9 +25,11 @@ from flaxattn.train import loop, sharding
 from flaxattn.train.corpus import TokenCorpus
 from flaxattn.train.gpt2_data import TokenRows, bytes_of_pieces
 from flaxattn.train.gpt2_recipe import Gpt2Recipe
+from flaxattn.train.sealed_rows import RowChain, read_rows
 from flaxattn.train.state import LossFunction, Params
 
 _BEGINNINGS, _WORDS = 3, 8  # held-out documents that are continued, and tokens given of each
+_UNSEALED = b'{"step"'  # how a file of earlier versions begins
 _LARGEST = 100.0  # nats; the exponential of more is no news
 
 
@@ -108,7 +110,7 @@ class Samples:
             tokenizer: of the model.
             recipe: prompts, how much is written, and the seed.
             heldout: documents whose beginnings are the prompts, where the recipe names none.
-            path: a JSONL file of `step`, `prompt` and `text`.
+            path: a JSONL file of `prompt`, `text` and `step`, whose rows are chained.
 
         Raises:
             InputError: a prompt is as long as the model's context.
@@ -131,22 +133,26 @@ class Samples:
             return []
         texts = self._write(local)
         rows = [
-            {"step": step, "prompt": prompt, "text": text}
+            {"prompt": prompt, "text": text, "step": step}
             for prompt, text in zip(self._prompts, texts, strict=True)
         ]
-        kept = [*self._before(step), *(json.dumps(row, ensure_ascii=False) for row in rows)]
-        write_text(self._path, "".join(line + "\n" for line in kept))
+        chain = RowChain()
+        lines = (chain.line(row, escape=False) for row in [*self._before(step), *rows])
+        write_text(self._path, "".join(lines))
         for row in rows:
             told = " ".join(f"{row['prompt']}|{row['text']}".split())
             print(f"step {step}  {told}", file=sys.stderr, flush=True)
         return texts
 
-    def _before(self, step: int) -> list[str]:
-        """Read what an earlier start of the run wrote, up to the present step."""
-        if not self._path.is_file():
+    def _before(self, step: int) -> list[dict[str, Any]]:
+        """Read what an earlier start of the run wrote, up to the present step.
+
+        Raises:
+            CheckpointError: a line is not what was written.
+        """
+        if not step or not self._path.is_file():
             return []
-        lines = self._path.read_text(encoding="utf-8").split("\n")
-        return [line for line in lines if line and json.loads(line)["step"] < step]
+        return [row for row in read_samples(self._path) if row["step"] < step]
 
     def _write(self, params: Params) -> list[str]:
         recipe, module = self._recipe, self._module
@@ -156,6 +162,30 @@ class Samples:
             settings |= {"do_sample": True, "temperature": recipe.sample_temperature}
         told = model.generate(self._prompts, seed=recipe.seed, **settings)
         return [text.removeprefix(given) for text, given in zip(told, self._prompts, strict=True)]
+
+
+def read_samples(path: Path) -> list[dict[str, Any]]:
+    """Rows of a file of samples: `prompt`, `text` and `step`.
+
+    Args:
+        path: the file. One without digests, as earlier versions wrote it, is read too; its rows
+            begin with the step.
+
+    Raises:
+        CheckpointError: a line is not what was written.
+    """
+    with path.open("rb") as file:
+        sealed = file.read(len(_UNSEALED)) != _UNSEALED
+    if sealed:
+        return read_rows(path)
+    try:
+        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
+        return [{name: row[name] for name in ("prompt", "text", "step")} for row in rows]
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
+        raise CheckpointError(
+            f"{path} is damaged: a line is no sample\nexpected prompt, text and step in each\n"
+            "copy the file again, or start the run again with --fresh"
+        ) from error
 
 
 def beginnings(corpus: TokenCorpus, tokenizer: Tokenizer) -> list[str]:

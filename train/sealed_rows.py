@@ -29,13 +29,14 @@ class RowChain:
     def __init__(self) -> None:
         self._digest = ""
 
-    def line(self, row: Mapping[str, Any]) -> str:
+    def line(self, row: Mapping[str, Any], *, escape: bool = True) -> str:
         """Return the next row as a line, with its end.
 
         Args:
             row: At least one value that JSON can hold; the last one is no string.
+            escape: Whether letters beyond ASCII are escaped; otherwise the file must be UTF-8.
         """
-        text = json.dumps(row)
+        text = json.dumps(row, ensure_ascii=escape)
         return f'{text[:-1]}, "chain": "{self.digest(text)}"}}\n'
 
     def digest(self, text: str) -> str:

@@ -29,7 +29,7 @@ from flaxattn.trace.tensor_file import accept_files
 from flaxattn.train import loop, sharding
 from flaxattn.train.corpus import TokenCorpus
 from flaxattn.train.gpt2_data import TextBatch, TokenRows, cut_pieces
-from flaxattn.train.gpt2_evaluation import Samples
+from flaxattn.train.gpt2_evaluation import Samples, read_samples
 from flaxattn.train.gpt2_lm import train_gpt2_lm
 from flaxattn.train.gpt2_model import (
     batch_totals,
@@ -279,6 +279,40 @@ def test_samples_are_told_and_kept(
     assert [(row["step"], row["prompt"]) for row in kept] == [(0, "März April"), (3, "März April")]
     told = f"step 3  {' '.join(('März April|' + kept[1]['text']).split())}"
     assert told in capsys.readouterr().err.splitlines()
+
+
+def test_samples_are_sealed_and_those_of_earlier_versions_are_read(
+    run: Path, model: Any, tmp_path: Path
+) -> None:
+    path, whole = tmp_path / "samples.jsonl", (run / "samples.jsonl").read_bytes()
+    path.write_bytes(whole)
+    rows = read_samples(path)
+    lines = whole.splitlines(keepends=True)
+    assert len(rows) == len(lines) and {*rows[0]} == {"prompt", "text", "step"}
+    recipe = Gpt2Recipe(prompts=("März April",), sample_tokens=4, sample_temperature=0.0)
+    samples = Samples(model.module, model.tokenizer, recipe, heldout_of(run), path)
+    changes = {
+        "removed": lines[1:],
+        "repeated": [lines[0], *lines],
+        "moved": [lines[1], lines[0], *lines[2:]],
+        "changed": [lines[0].replace(b'"step": 0', b'"step": 1'), *lines[1:]],
+    }
+    for change, some in changes.items():
+        path.write_bytes(b"".join(some))
+        with pytest.raises(CheckpointError, match=r"samples.jsonl is damaged: line ") as refused:
+            samples(model.params, 60)
+        assert len(str(refused.value).splitlines()) == 3, change
+    samples(model.params, 0)  # a run from the beginning keeps nothing
+    assert [row["step"] for row in read_samples(path)] == [0]
+    assert "März April" in path.read_text(encoding="utf-8")
+    old = {"step": 0, "prompt": "März", "text": "ein"}
+    path.write_text(json.dumps(old, ensure_ascii=False) + "\n", encoding="utf-8")
+    samples(model.params, 3)
+    first, second = read_samples(path)
+    path.write_text('{"step": 0, "text": \n', encoding="utf-8")
+    with pytest.raises(CheckpointError, match="a line is no sample"):
+        samples(model.params, 3)
+    assert first == old and second["step"] == 3
 
 
 def tensors(run: Path) -> dict[str, np.ndarray]:
