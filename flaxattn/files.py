@@ -34,6 +34,7 @@ def written_whole(
     first: str = "",
     obsolete: Collection[str] | None = None,
     modes: Mapping[str, int] | None = None,
+    mode: int = 0o666,
 ) -> Iterator[Path]:
     """Give an empty folder to write to; when the block ends well, its files are in `directory`.
 
@@ -48,10 +49,11 @@ def written_whole(
         obsolete: Names of files of an earlier save to remove. If given, even if empty, all files
             change in one step where the system can: the new folder takes the place of the old one,
             which must hold files only.
-        modes: Most permissions that a file gets, by its name; others get what the umask leaves.
+        modes: Most permissions that a file gets, by its name; others get `mode`.
+        mode: Most permissions of all other files; the umask leaves fewer.
 
     Yields:
-        The folder to write to.
+        The folder to write to, which nobody else can read.
 
     Raises:
         CheckpointError: If the disk is full, the place is not writable, or is a file.
@@ -63,7 +65,7 @@ def written_whole(
             swap = obsolete is not None and _is_replaceable(target)
             staging = _staging(target, beside=swap)
             yield staging
-            _flush(staging, modes or {})
+            _flush(staging, modes or {}, mode)
             if swap:
                 _keep_others(staging, target, obsolete or ())
                 _exchange(staging, target)
@@ -90,9 +92,7 @@ def _staging(target: Path, beside: bool = False) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
     occupied = target.is_dir() and any(target.iterdir())
     folder = target if occupied and not beside else target.parent
-    staging = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".part", dir=folder))
-    staging.chmod(0o777 & ~_umask())  # mkdtemp makes it private; the finished folder must not be
-    return staging
+    return Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".part", dir=folder))
 
 
 def _unfinished(staging: Path | None, error: OSError) -> str:
@@ -120,10 +120,12 @@ def _umask() -> int:
     return umask
 
 
-def _flush(folder: Path, modes: Mapping[str, int]) -> None:
+def _flush(folder: Path, modes: Mapping[str, int], mode: int) -> None:
+    allowed = ~_umask()
     for path in folder.iterdir():
         # Some writers make their files private, which the finished ones must not be.
-        path.chmod(modes.get(path.name, 0o666) & 0o666 & ~_umask())
+        path.chmod(modes.get(path.name, mode) & 0o666 & allowed)
+    folder.chmod(0o777 & allowed)  # mkdtemp made it private
     for path in (*folder.iterdir(), folder):
         handle = os.open(path, os.O_RDONLY)
         try:

@@ -10,7 +10,7 @@ import pytest
 
 from flaxattn import files
 from flaxattn.errors import FlaxattnError
-from flaxattn.files import file_inside, write_text
+from flaxattn.files import file_inside, write_text, written_whole
 
 OUTSIDE = ["", ".", "..", "/etc/passwd", "../x", "a/../../x", "a//x", "a/", "./a", "a\\x", "a\0"]
 
@@ -34,6 +34,22 @@ def test_the_umask_is_read_without_being_opened(
         assert files._umask() == 0o027
     finally:
         real(before)
+
+
+@pytest.mark.parametrize(("mode", "expected"), [(0o666, 0o644), (0o600, 0o600)])
+def test_files_get_their_mode_at_the_end_and_are_private_until_then(
+    tmp_path: Path, mode: int, expected: int
+) -> None:
+    before = os.umask(0o022)
+    try:
+        with written_whole(tmp_path / "new", modes={"b": 0o640}, mode=mode) as folder:
+            (folder / "a").write_text("a")
+            (folder / "b").write_text("b")
+            assert folder.stat().st_mode & 0o777 == 0o700
+    finally:
+        os.umask(before)
+    modes = [(tmp_path / "new" / name).stat().st_mode & 0o777 for name in (".", "a", "b")]
+    assert modes == [0o755, expected, 0o640]
 
 
 @pytest.fixture

@@ -67,7 +67,7 @@ def write_report(
     else:
         columns = pa.Table.from_pylist([finite(row) for row in rows])
     columns = columns.replace_schema_metadata({"flaxattn": json_text(origin)})
-    with written_whole(out, name) as folder:
+    with written_whole(out, name, mode=report.mode()) as folder:
         pq.write_table(columns, folder / table, compression="zstd", write_page_checksum=True)
         for file, figure in figures.items():
             figure.savefig(folder / file, dpi=150)

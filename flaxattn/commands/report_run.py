@@ -6,9 +6,11 @@ A report is recognised by its own JSON file, which holds the command's options a
 """
 
 import dataclasses
+import functools
 import json
+import operator
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -40,6 +42,7 @@ class ReportRun:
         command: Name of the command, and of its JSON file.
         request: Options and inputs of the run, ready for JSON.
         overwrite: Whether the report of another run is replaced.
+        stores: Folders among the inputs.
         progress: Shows how far the run is, until the report is written.
     """
 
@@ -47,6 +50,7 @@ class ReportRun:
     command: str
     request: Mapping[str, Any]
     overwrite: bool = False
+    stores: tuple[Path, ...] = ()
     progress: ProgressReporter = dataclasses.field(default_factory=ProgressReporter)
 
     @classmethod
@@ -63,7 +67,8 @@ class ReportRun:
         options = {k: v for k, v in context.params.items() if k not in _NOT_RESULTS}
         request = {k: _identity(v) if k in _PATHS else v for k, v in options.items()}
         plain = json.loads(json.dumps(request, default=str))
-        run = cls(Path(context.params["out"]), command, plain, context.params["overwrite"])
+        folders = tuple(_stores([options.get(name) for name in _PATHS]))
+        run = cls(Path(context.params["out"]), command, plain, context.params["overwrite"], folders)
         run.check()
         run.progress.start()
         context.call_on_close(run.progress.stop)
@@ -79,6 +84,17 @@ class ReportRun:
             difference = self._difference(name)
             if difference:
                 raise self._refusal(name, difference, "this run would replace its files")
+
+    def mode(self) -> int:
+        """Most permissions of the report: those of the texts that it shows.
+
+        They are those of standard input, which is kept beside it, and of the stores that it reads.
+        """
+        from flaxattn.corpus.input_files import kept_inputs, shared_mode
+        from flaxattn.store.shard_writer import mode_of_texts
+
+        mode = shared_mode(kept_inputs(self.path))
+        return functools.reduce(operator.and_, map(mode_of_texts, self.stores), mode)
 
     def remove_stale(self, written: list[Path]) -> None:
         """Remove the files of a report that was replaced.
@@ -128,6 +144,15 @@ def _is_piped(value: Any) -> bool:
     if isinstance(value, list):
         return any(_is_piped(part) for part in value)
     return value == _STDIN or (isinstance(value, dict) and value.get("files") == {})
+
+
+def _stores(value: Any) -> Iterator[Path]:
+    """Folders of stores among options."""
+    if isinstance(value, list | tuple):
+        for part in value:
+            yield from _stores(part)
+    elif isinstance(value, str | Path) and os.path.isfile(os.path.join(value, _PLAN)):
+        yield Path(value)
 
 
 def _identity(value: Any) -> Any:

@@ -6,8 +6,10 @@ Paths, patterns, folders of a data set, and standard input. What stands in the f
 of `texts`; here they are only found and fingerprinted.
 """
 
+import functools
 import glob
 import json
+import operator
 import os
 import shutil
 import sys
@@ -198,6 +200,15 @@ def kept_inputs(folder: Path) -> list[Path]:
     """
     paths = (folder / f"{_KEPT}.{kind}" for kind in KINDS.values())
     return [path for path in paths if path.is_file()]
+
+
+def shared_mode(paths: Iterable[Path]) -> int:
+    """The permissions that files of texts have in common, which what is made of them gets too.
+
+    Args:
+        paths: of files; none of them leave all permissions to read and write.
+    """
+    return functools.reduce(operator.and_, (path.stat().st_mode for path in paths), 0o666)
 
 
 def _spooled(folder: Path | None, kind: str) -> Path:

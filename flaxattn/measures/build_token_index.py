@@ -22,7 +22,7 @@ from jaxtyping import Array, Float
 
 from flaxattn import __version__
 from flaxattn.corpus.dependency_trees import NO_GOVERNOR
-from flaxattn.corpus.input_files import kept_inputs
+from flaxattn.corpus.input_files import kept_inputs, shared_mode
 from flaxattn.corpus.texts import Text
 from flaxattn.errors import InputError
 from flaxattn.files import written_whole
@@ -129,7 +129,8 @@ def build_head_index(
     engine = _VectorEngine(model, wanted, reading)
     texts = itertools.islice(texts, reading.limit)
     count, annotated = 0, False
-    with written_whole(out, INDEX) as folder:
+    mode = shared_mode(kept_inputs(Path(out)))  # the index holds the texts
+    with written_whole(out, INDEX, mode=mode) as folder:
         writer = HeadIndexWriter(folder)
         for window in _windows(_read(model, texts, reading)):
             writer.add(engine.contents(window))

@@ -18,6 +18,7 @@ from flaxattn.errors import InputError
 from flaxattn.files import written_whole
 from flaxattn.pipeline.progress_reporter import Watch, watch_in_notebooks
 from flaxattn.store.open_store import Store, as_float32
+from flaxattn.store.shard_writer import mode_of_texts
 from flaxattn.store.store_layout import TEXTS
 from flaxattn.trace.record import FIELDS, AttentionRecord
 from flaxattn.trace.trace import Trace
@@ -57,7 +58,7 @@ def export(
     """
     exported_shards(store, form, examples)
     chosen = range(len(store)) if examples is None else examples
-    with written_whole(out) as folder:
+    with written_whole(out, mode=mode_of_texts(store.path)) as folder:
         if form == "csv":
             _csv(folder, store, chosen, watch)
         else:

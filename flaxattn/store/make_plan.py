@@ -10,7 +10,6 @@ with the corpus. Nothing is computed here: see `extract`.
 """
 
 import dataclasses
-import functools
 import itertools
 import operator
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from flaxattn.corpus.bad_rows import BadRows, Problem, excerpt
-from flaxattn.corpus.input_files import InputFile, fingerprint
+from flaxattn.corpus.input_files import InputFile, fingerprint, shared_mode
 from flaxattn.corpus.texts import Text, read_texts
 from flaxattn.errors import InputError
 from flaxattn.files import remove_abandoned, written_whole
@@ -71,7 +70,6 @@ def prepare(
         remove_abandoned(store, f".{store.name}.*.part")  # see `written_whole`
         private: dict[str, int] = dict.fromkeys((INPUTS, ERRORS), _mode(files))  # they hold texts
         with written_whole(store, last=PLAN, modes=private) as staging:
-            staging.chmod(0o700)  # a folder inside the store, which holds the lock
             bad = BadRows(asked.settings.on_error, staging)
             plan = make_plan(asked, files, measure, bytes_of, bad, keep=staging / INPUTS, note=note)
             (staging / PLAN).write_text(plan.text, encoding="utf-8")
@@ -177,7 +175,7 @@ def shard_texts(store: Path, plan: JobPlan, number: int) -> list[Measured]:
 def _mode(files: Sequence[InputFile]) -> int:
     """The permissions that all files of a corpus have in common."""
     every = [one for file in files for one in (file, file.pair) if one and one.problem is None]
-    return functools.reduce(operator.and_, (one.path.stat().st_mode for one in every), 0o666)
+    return shared_mode(one.path for one in every)
 
 
 def _unusable(path: Path, reason: str) -> InputError:

@@ -172,7 +172,7 @@ def commit(store: Path, number: int, files: Mapping[str, bytes]) -> bool:
         StoreError: If it cannot be written, or is there already with another content.
     """
     needed = sum(map(len, files.values()))
-    mode = _mode_of_texts(store)
+    mode = mode_of_texts(store)
     with parted(store, number, needed) as part:
         for name, data in files.items():
             _write(part / name, data, mode if name in (TEXTS, TOKENS) else 0o666)
@@ -280,8 +280,12 @@ def _same(store: Path, number: int, manifest: Manifest) -> None:
     _check_all(folder, there)
 
 
-def _mode_of_texts(store: Path) -> int:
-    """Permissions of the texts in the plan; a store without a plan gets what the umask leaves."""
+def mode_of_texts(store: Path) -> int:
+    """Permissions of the texts in the plan; a store without a plan gets what the umask leaves.
+
+    Args:
+        store: Folder of the store.
+    """
     try:
         return stat.S_IMODE(os.lstat(store / INPUTS).st_mode) & 0o666
     except FileNotFoundError:

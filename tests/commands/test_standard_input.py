@@ -87,6 +87,11 @@ def test_text_forces_it(typed, tmp_path, monkeypatch):
     assert code == 0 and out.startswith("and/or")
 
 
+def modes_in(folder):
+    """The permissions of the files of a folder."""
+    return {path.stat().st_mode & 0o777 for path in folder.iterdir()}
+
+
 @pytest.mark.parametrize(
     "words",
     [
@@ -103,6 +108,7 @@ def test_a_report_of_standard_input_in_a_new_folder(words, tmp_path, monkeypatch
     command = words.split()[0]
     assert json.loads((tmp_path / f"new/report/{command}.json").read_bytes())["request"]
     assert (tmp_path / "new/report/stdin.txt").read_bytes() == b"The cat sat.\nIt rained.\n"
+    assert modes_in(tmp_path / "new/report") == {0o600}  # as the text that they show
 
 
 @pytest.fixture
@@ -134,6 +140,7 @@ def test_an_index_is_built_from_a_pipe_and_again_after_a_failure(
     pipe(b"")
     code, out, _ = typed(*words)
     assert code == 0 and out.endswith("with 2 texts\n")
+    assert modes_in(tmp_path / "new/index") == {0o600}
     query = "search", "query", "new/index", "The cat.", "--token", "cat", "--head", "1.0"
     assert typed(*query)[0] == 0
     pipe(b"The cat sat.\n")

@@ -223,6 +223,18 @@ def test_a_missing_shard_is_no_success_unless_the_job_is_unfinished(
     assert capsys.readouterr().out.endswith("files: all are as written\nmissing: 00001\n")
 
 
+@pytest.mark.parametrize("form", ["npz", "csv"])
+def test_an_export_is_as_private_as_the_texts_of_its_store(
+    texts: list[Trace], tmp_path: Path, form: str
+) -> None:
+    one = cases.write(tmp_path / "one", texts)
+    (one / "inputs.parquet").write_bytes(b"texts")
+    for mode in (0o600, 0o644):
+        (one / "inputs.parquet").chmod(mode)
+        assert main(["store", "export", str(one), "-o", str(tmp_path / "x"), "--format", form]) == 0
+        assert {path.stat().st_mode & 0o777 for path in (tmp_path / "x").iterdir()} == {mode}
+
+
 @pytest.mark.parametrize("copy", [False, True])
 def test_a_merged_store_is_as_private_as_those_it_is_made_of(
     texts: list[Trace], tmp_path: Path, copy: bool
