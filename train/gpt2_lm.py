@@ -50,6 +50,7 @@ from flaxattn.train.results import best_metrics, run_summary, write_results
 from flaxattn.train.run_folder import RunFolder
 from flaxattn.train.state import Params
 from flaxattn.train.tokenizer_training import learn_once
+from flaxattn.train.update_memory import gpt2_update_bytes
 
 
 class PreparedText(NamedTuple):
@@ -103,8 +104,9 @@ def train_gpt2_lm(
         recipe = recipe.for_rows(len(rows), data.config.n_embd)
         folder.claim(recipe, data.identity)
         module = build_module(data.config, recipe)
-        task = build_task(module, recipe, data, rows, folder.path / "samples.jsonl")
         start = initial_parameters(module, recipe.seed) if data.base is None else data.base.params
+        task = build_task(module, recipe, data, rows, folder.path / "samples.jsonl")
+        task = task._replace(update_bytes=gpt2_update_bytes(module.config, recipe, start))
         done = loop.run(task, start, recipe, folder)
         trained = sharding.gather(done.state.params)
         size = data.tokenizer.vocab_size

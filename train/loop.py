@@ -73,6 +73,7 @@ class Task(NamedTuple):
         average: the result is the mean of the parameters of so many last evaluations instead, each
             of which is saved; 1 for no mean.
         flops: matrix multiplications' operations of one update on a batch, for MFU.
+        update_bytes: of the arrays of an update, beside the state; 0 where nobody counted them.
     """
 
     loss: LossFunction
@@ -85,6 +86,7 @@ class Task(NamedTuple):
     keep_best: bool = False
     average: int = 1
     flops: Callable[[Batch], float] | None = None
+    update_bytes: int = 0
 
 
 class NotANumberError(InputError):
@@ -136,7 +138,8 @@ def run(task: Task, params: Params, recipe: Recipe, folder: RunFolder) -> Run:
             now = Run(found[0], **found[1])
         else:
             now = Run(jax.jit(start, out_shardings=layout)(params))
-        with Reporter(folder, recipe, int(now.state.step), task.flops) as report:
+        first = int(now.state.step)
+        with Reporter(folder, recipe, first, task.flops, task.update_bytes) as report:
             train(task, recipe, mesh, update, now, report, saved, stop, folder)
         if task.average > 1:
             saved.wait()

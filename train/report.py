@@ -19,6 +19,7 @@ import jax
 
 from flaxattn.errors import UnavailableError
 from flaxattn.files import not_written, write_text
+from flaxattn.pipeline.memory_estimate import memory_sentence
 from flaxattn.pipeline.progress_reporter import PAUSE, ProgressReporter
 from flaxattn.train.flops import peak_flops
 from flaxattn.train.recipe import Recipe
@@ -38,6 +39,7 @@ class Reporter:
         recipe: Recipe,
         first: int,
         flops: Callable[[Batch], float] | None = None,
+        update_bytes: int = 0,
     ) -> None:
         """Open the metrics files.
 
@@ -46,6 +48,7 @@ class Reporter:
             recipe: number of steps and seconds between two lines.
             first: update the run starts from.
             flops: operations of one update on this host's rows of a batch.
+            update_bytes: of the arrays of an update; 0 says nothing about memory.
         """
         self._primary = jax.process_index() == 0
         self._board = _tensorboard(folder, first) if self._primary and folder.tensorboard else None
@@ -59,16 +62,19 @@ class Reporter:
         self._recorded = self._logged = time.monotonic()
         self._operations = self._updates = 0.0
         self._first, self._shown, self._folder = first, first, folder
+        self._update_bytes = update_bytes
         self._progress = ProgressReporter(delay=0, pause=recipe.log_seconds or PAUSE)
 
     def __enter__(self) -> Self:
         if self._primary:
             recipe = self._recipe
             self._progress.start()
+            bytes_of = self._update_bytes
+            memory = f"; {memory_sentence(bytes_of)}" if bytes_of else ""
             self._progress.announce(
                 f"{recipe.steps - self._first:,} of {recipe.steps:,} steps to train, evaluated "
                 f"{_every(recipe.evaluate_every)}, saved {_every(recipe.checkpoint_every)} to "
-                f"{self._folder.path}"
+                f"{self._folder.path}{memory}"
             )
             self._progress.expect("training", recipe.steps, "steps", before=self._first)
         return self

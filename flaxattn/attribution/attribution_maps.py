@@ -8,7 +8,7 @@ in `flaxattn.measures`; what needs the model run again is here.
 """
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -17,7 +17,7 @@ import numpy as np
 from flax import linen as nn
 from jaxtyping import Array, Float
 
-from flaxattn.attribution.contribution_maps import Maps, contributions
+from flaxattn.attribution.contribution_maps import Maps, TextMaps, contributions
 from flaxattn.attribution.contributions import gradient_times_weights, zeroing_shares
 from flaxattn.attribution.head_losses import HeadTask, head_task
 from flaxattn.errors import InputError, check_arguments
@@ -35,7 +35,7 @@ from flaxattn.trace.trace import Trace
 _VALUES = Capture(weights=True, value=True)
 _OUTPUTS = Capture(weights=True, value=True, head_output=True)
 _TOKENS = 4096  # positions of a batch of targets that are written
-_COPIES = 4096  # positions of the copies of a text that run at once, each without another value
+COPIES = 4096  # positions of the copies of a text that run at once, each without another value
 Texts = str | Sequence[str]
 
 
@@ -65,8 +65,7 @@ def attention_norms(
     Raises:
         InputError: For a model whose attention has no heads, or a text that cannot be read.
     """
-    traces = (model.seen(row, _VALUES) for row in _rows(model, text, text_b))
-    return _contributed("norm", traces, watch, projections=output_projections(model))
+    return _collected("norm", iterate_norms(model, text, text_b), watch)
 
 
 @check_arguments()
@@ -94,8 +93,7 @@ def effective_attention(
     Raises:
         InputError: As `attention_norms`.
     """
-    traces = (model.seen(row, _VALUES) for row in _rows(model, text, text_b))
-    return _contributed("effective", traces, watch)
+    return _collected("effective", iterate_effective(model, text, text_b), watch)
 
 
 @check_arguments()
@@ -128,25 +126,8 @@ def attention_gradients(
     Raises:
         InputError: As `fa.head_task`.
     """
-    first, second = _listed(text), None if text_b is None else _listed(text_b)
-    task = head_task(model, first, second, labels=labels, batch=1, seed=seed)
-    told = model.read(first, second).metadata
-    module = model.module.clone(capture=_OUTPUTS, keep_hidden=False)
-    found: Maps = {}
-    for one, batch in zip(told, task.batches, strict=True):
-        state, gradients = _gradients(task, module, batch.given)
-        sizes = _sizes(one)
-        for side, seen in Trace.from_variables(state).sides.items():
-            queries, keys = sizes[side]
-            gradient = _head_gradients(gradients, side)[:, 0, :queries]
-            maps = gradient_times_weights(
-                layer_weights(seen, seen.layers)[..., :queries, :keys],
-                np.asarray(seen.value)[:, 0, :keys],
-                gradient,
-            )
-            found.setdefault(side, []).append(maps)
-        watch("gradient", 1)
-    return found
+    each = iterate_gradients(model, text, text_b, labels=labels, seed=seed)
+    return _collected("gradient", each, watch)
 
 
 @check_arguments()
@@ -176,12 +157,71 @@ def value_zeroing(
     Raises:
         InputError: As `attention_norms`.
     """
+    return _collected("zeroing", iterate_zeroing(model, text, text_b), watch)
+
+
+def iterate_norms(
+    model: Pretrained, text: Texts, text_b: Texts | None = None
+) -> Iterator[TextMaps]:
+    """Maps of `attention_norms`, one text after another.
+
+    Args:
+        model: As for `attention_norms`, like what follows.
+        text: A text, or B of them.
+        text_b: The second text, or the target, of each.
+
+    Yields:
+        By side, `[L, H, Q, K]` of a text.
+    """
+    rows, projections = _rows(model, text, text_b), output_projections(model)
+    for row in rows:
+        yield _contributed(model.seen(row, _VALUES), "norm", projections=projections)
+
+
+def iterate_effective(
+    model: Pretrained, text: Texts, text_b: Texts | None = None
+) -> Iterator[TextMaps]:
+    """Maps of `effective_attention`, one text after another; arguments as for `iterate_norms`."""
+    for row in _rows(model, text, text_b):
+        yield _contributed(model.seen(row, _VALUES), "effective")
+
+
+def iterate_gradients(
+    model: Pretrained,
+    text: Texts,
+    text_b: Texts | None = None,
+    *,
+    labels: Sequence[int] | None = None,
+    seed: int = 0,
+) -> Iterator[TextMaps]:
+    """Maps of `attention_gradients`, one text after another; arguments as there."""
+    first, second = _listed(text), None if text_b is None else _listed(text_b)
+    task = head_task(model, first, second, labels=labels, batch=1, seed=seed)
+    told = model.read(first, second).metadata
+    module = model.module.clone(capture=_OUTPUTS, keep_hidden=False)
+    for one, batch in zip(told, task.batches, strict=True):
+        state, gradients = _gradients(task, module, batch.given)
+        sizes, maps = _sizes(one), {}
+        for side, seen in Trace.from_variables(state).sides.items():
+            queries, keys = sizes[side]
+            gradient = _head_gradients(gradients, side)[:, 0, :queries]
+            maps[side] = gradient_times_weights(
+                layer_weights(seen, seen.layers)[..., :queries, :keys],
+                np.asarray(seen.value)[:, 0, :keys],
+                gradient,
+            )
+        yield maps
+
+
+def iterate_zeroing(
+    model: Pretrained, text: Texts, text_b: Texts | None = None
+) -> Iterator[TextMaps]:
+    """Maps of `value_zeroing`, one text after another; arguments as for `iterate_norms`."""
     module = model.module.clone(capture=_OUTPUTS, keep_hidden=True)
-    found: Maps = {}
     for row in _rows(model, text, text_b):
         given = row.padded(model.limit)
         out, state = _run(module, model.params, given, None)
-        sizes = _sizes(row.metadata)
+        sizes, found = _sizes(row.metadata), {}
         for side, seen in Trace.from_variables(state).sides.items():
             queries, keys = sizes[side]
             maps = []
@@ -189,9 +229,8 @@ def value_zeroing(
                 whole = np.asarray(_hidden(out, side)[place + 1])[0, :queries]
                 without = _without(module, model.params, given, state, seen, side, place)
                 maps.append(zeroing_shares(whole, without[:keys, :queries]))
-            found.setdefault(side, []).append(np.stack(maps)[:, None])
-        watch("zeroing", 1)
-    return found
+            found[side] = np.stack(maps)[:, None]
+        yield found
 
 
 def _without(
@@ -208,7 +247,7 @@ def _without(
     values = np.asarray(record.value, np.float32)[place, 0]
     keys = len(values)  # padding too, so that texts of a width share a program
     positions = sum(array.shape[1] for name, array in given.items() if name.endswith("input_ids"))
-    parts = -(-keys * positions // _COPIES)
+    parts = -(-keys * positions // COPIES)
     count = -(-keys // parts)  # of every part alike, so that parts share a program
     copies = {name: np.repeat(array, count, axis=0) for name, array in given.items()}
     zeros = _zeros(state, count)
@@ -318,11 +357,17 @@ def _rows(model: Pretrained, text: Texts, text_b: Texts | None) -> Sequence[Toke
     return with_targets([model], rows, {}, _TOKENS)
 
 
-def _contributed(name: str, traces: Iterable[Trace], watch: Watch, **given: Any) -> Maps:
-    """One kind of maps of several texts."""
+def _contributed(trace: Trace, name: str, **given: Any) -> TextMaps:
+    """One kind of maps of one text."""
+    found = contributions(trace, [name], **given)[name]
+    return {side: maps for side, (maps,) in found.items()}
+
+
+def _collected(name: str, each: Iterable[TextMaps], watch: Watch) -> Maps:
+    """The maps of several texts, by side."""
     found: Maps = {}
-    for trace in traces:
-        for side, maps in contributions(trace, [name], **given)[name].items():
-            found.setdefault(side, []).extend(maps)
+    for one in each:
+        for side, maps in one.items():
+            found.setdefault(side, []).append(maps)
         watch(name, 1)
     return found

@@ -23,6 +23,8 @@ from flaxattn.trace.trace import Trace
 Projections = Mapping[str, Float[np.ndarray, "L H D E"]]
 Maps = dict[str, list[Float[np.ndarray, "L H Q K"]]]
 """By side, one array for each text, without padding."""
+TextMaps = dict[str, Float[np.ndarray, "L H Q K"]]
+"""By side, the maps of one text."""
 
 
 @check_arguments()

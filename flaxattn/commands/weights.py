@@ -6,9 +6,10 @@ Everything heavy is imported when it runs. Maps are made in `flaxattn.attributio
 and measured in `flaxattn.measures.map_measures`.
 """
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import numpy as np
 import typer
@@ -29,9 +30,10 @@ from flaxattn.commands.report_run import Out, Overwrite, ReportRun
 from flaxattn.errors import InputError
 
 if TYPE_CHECKING:
-    from flaxattn.attribution.contribution_maps import Maps
+    from flaxattn.attribution.contribution_maps import TextMaps
     from flaxattn.commands.text_corpus import TextCorpus
-    from flaxattn.pipeline.progress_reporter import ProgressReporter, Watch
+    from flaxattn.corpus.texts import Text
+    from flaxattn.pipeline.progress_reporter import ProgressReporter
     from flaxattn.pretrained.pretrained_model import Pretrained
     from flaxattn.trace.trace import Trace
 
@@ -40,6 +42,8 @@ _OF_HEADS = ("norm", "effective", "zeroing")  # not defined for additive attenti
 _DEFAULT = ",".join(KINDS[:-1])
 _WHERE = ("text", "kind", "side", "layer", "head")
 _SHOWN = ("first", "special", "own", "previous", "next", "entropy")
+_HELD = 2**28  # bytes of attention that are held at once
+_FLOAT, _BETWEEN = 4, 9  # bytes of a number; widths that a layer computes for each position
 
 
 def weights(
@@ -118,37 +122,96 @@ def measured(
         InputError: If a text cannot be read, or there is no kind left.
     """
     from flaxattn.commands.text_lines import cost
-    from flaxattn.pipeline.extraction import extract
+    from flaxattn.corpus.texts import plain_texts
+    from flaxattn.pipeline.memory_estimate import memory_sentence
+    from flaxattn.pipeline.tokenize_texts import tokenize
 
     count = len(corpus.texts)
     refused = _refused(model, corpus, kinds, seed)
     computed = [kind for kind in kinds if kind not in refused]
     if not computed:
         raise _none(kinds, refused)
-    progress.announce(cost(count, model.name, f"{', '.join(computed)}, of every text"))
+    texts = plain_texts(corpus.texts, corpus.second)
+    sizes = [_sizes(model, row.lengths) for row in tokenize(model, texts, False)]
+    parts = _groups([size.attention for size in sizes])
+    held = max(sum(size.attention for size in sizes[part]) for part in parts)
+    needed = memory_sentence(2 * held + max(size.copies for size in sizes))  # traces, and a batch
+    progress.announce(cost(count, model.name, f"{', '.join(computed)}, of every text; {needed}"))
     for kind, reason in refused.items():
         progress.announce(f"{kind} is left out: {reason}")
     progress("reading attention", 0)
-    traces = extract(model, corpus.texts, corpus.second)
-    rows: list[dict[str, Any]] = []
-    for kind in computed:
-        progress.expect(kind, count)
-        try:
-            maps = _makers(model, corpus, traces, seed, progress)[kind]()
-        except InputError as error:
-            refused[kind] = " ".join(str(error).split())
-            continue
-        progress.expect(f"measuring {kind}", count * len(maps))
-        for side, each in maps.items():
-            for number, (one, trace) in enumerate(zip(each, traces, strict=True)):
-                seen = trace.sides[side]
-                layers = seen.layers if len(one) == len(seen.layers) else (-1,)
-                heads = seen.heads if one.shape[1] == len(seen.heads) else (-1,)
-                rows += _rows((number, kind, side), one, trace, layers, heads)
-                progress(f"measuring {kind}", 1)
-    if not rows:
+    makers = _makers(model, corpus, seed)
+    rows: dict[str, dict[str, list[dict[str, Any]]]] = {kind: {} for kind in computed}
+    for traces, first in _traces(model, [texts[part] for part in parts]):
+        for kind in [kind for kind in computed if kind not in refused]:
+            if not first:
+                progress.expect(f"measuring {kind}", count)
+            try:
+                for number, trace in enumerate(traces, first):
+                    for side, maps in makers[kind](trace).items():
+                        some = _rows((number, kind, side), maps, trace)
+                        rows[kind].setdefault(side, []).extend(some)
+                    progress(f"measuring {kind}", 1)
+            except InputError as error:
+                refused[kind] = " ".join(str(error).split())
+                rows[kind] = {}
+    found = [row for sides in rows.values() for some in sides.values() for row in some]
+    if not found:
         raise _none(kinds, refused)
-    return rows, refused
+    return found, refused
+
+
+class _TextBytes(NamedTuple):
+    """Bytes of what is held of a text.
+
+    Attributes:
+        attention: Of its attention.
+        copies: Of the copies of it that value zeroing runs at once.
+    """
+
+    attention: int
+    copies: int
+
+
+def _sizes(model: "Pretrained", lengths: tuple[int, ...]) -> _TextBytes:
+    from flaxattn.attribution.attribution_maps import COPIES
+    from flaxattn.kernels.contract import Capture
+    from flaxattn.pipeline.text_sizes import TextSize, raw_bytes, sides
+
+    which = sides(model.config)
+    source, target = lengths[0], lengths[-1] if len(lengths) > 1 else 0
+    size = TextSize(source, target, 0, 0, model.limit)
+    attention = raw_bytes(Capture(weights=True), which, size)
+    positions = source + target
+    # Of each position: hidden states of all layers and what a feed-forward layer has in between.
+    width = max(side.heads * side.depth for side in which)
+    states = _FLOAT * width * (sum(side.layers for side in which) + _BETWEEN)
+    return _TextBytes(attention, max(COPIES, positions) * (states + attention // positions))
+
+
+def _groups(sizes: Sequence[int]) -> list[slice]:
+    """Consecutive texts whose attention is held together: as many as fit, at least one.
+
+    Args:
+        sizes: Bytes of the attention of each text.
+    """
+    starts, held = [0], 0
+    for number, size in enumerate(sizes):
+        if number > starts[-1] and held + size > _HELD:
+            starts.append(number)
+            held = 0
+        held += size
+    return [slice(*ends) for ends in itertools.pairwise([*starts, len(sizes)])]
+
+
+def _traces(
+    model: "Pretrained", groups: "Sequence[Sequence[Text]]"
+) -> "Iterator[tuple[list[Trace], int]]":
+    """The traces of each group of texts, and the number of its first text."""
+    from flaxattn.pipeline.extraction import Options, extract_shards
+
+    for group, (shard,) in zip(groups, extract_shards([model], groups, Options()), strict=True):
+        yield shard.traces, group[0].index
 
 
 def _none(kinds: Sequence[str], refused: dict[str, str]) -> InputError:
@@ -179,53 +242,47 @@ def _refused(
 
 
 def _makers(
-    model: "Pretrained", corpus: "TextCorpus", traces: list["Trace"], seed: int, watch: "Watch"
-) -> dict[str, Callable[[], "Maps"]]:
-    """Return the functions that make maps of each kind, of all texts by side."""
+    model: "Pretrained", corpus: "TextCorpus", seed: int
+) -> "dict[str, Callable[[Trace], TextMaps]]":
+    """Return the functions that make maps of each kind, by side, called for one text after another.
+
+    Some read the trace of the text, others run the model again.
+    """
     from flaxattn.attribution import attribution_maps as weighing
     from flaxattn.attribution.rollout import attention_flow, rollout
     from flaxattn.trace.selection import layer_weights
 
     texts, second = corpus.texts, corpus.second
+    each = {
+        "norm": weighing.iterate_norms(model, texts, second),
+        "effective": weighing.iterate_effective(model, texts, second),
+        "gradient": weighing.iterate_gradients(
+            model, texts, second, labels=corpus.labels, seed=seed
+        ),
+        "zeroing": weighing.iterate_zeroing(model, texts, second),
+    }
 
-    def followed(kind: str, make: Callable[["Trace"], np.ndarray]) -> "Maps":
-        side = "encoder" if traces[0].encoder is not None else "decoder"
-        found = []
-        for trace in traces:
-            found.append(make(trace))
-            watch(kind, 1)
-        return {side: found}
+    def recorded(trace: "Trace") -> "TextMaps":
+        return {side: layer_weights(record, record.layers) for side, record in trace.sides.items()}
 
-    def seen() -> "Maps":
-        found: Maps = {}
-        for trace in traces:
-            for side, record in trace.sides.items():
-                found.setdefault(side, []).append(layer_weights(record, record.layers))
-        return found
+    def own_side(trace: "Trace") -> str:
+        return "encoder" if trace.encoder is not None else "decoder"
 
     return {
-        "attention": seen,
-        "norm": lambda: weighing.attention_norms(model, texts, second, watch=watch),
-        "effective": lambda: weighing.effective_attention(model, texts, second, watch=watch),
-        "gradient": lambda: weighing.attention_gradients(
-            model, texts, second, labels=corpus.labels, seed=seed, watch=watch
-        ),
-        "zeroing": lambda: weighing.value_zeroing(model, texts, second, watch=watch),
-        "rollout": lambda: followed("rollout", lambda trace: rollout(trace)[:, None]),
-        "flow": lambda: followed("flow", lambda trace: attention_flow(trace)[None, None]),
+        "attention": recorded,
+        **{kind: lambda _, maps=maps: next(maps) for kind, maps in each.items()},
+        "rollout": lambda trace: {own_side(trace): rollout(trace)[:, None]},
+        "flow": lambda trace: {own_side(trace): attention_flow(trace)[None, None]},
     }
 
 
-def _rows(
-    where: tuple[int, str, str],
-    maps: np.ndarray,
-    trace: "Trace",
-    layers: Sequence[int],
-    heads: Sequence[int],
-) -> list[dict[str, Any]]:
+def _rows(where: tuple[int, str, str], maps: np.ndarray, trace: "Trace") -> list[dict[str, Any]]:
     from flaxattn.measures.map_measures import map_measures
 
     side = where[2]
+    record = trace.sides[side]
+    layers = record.layers if len(maps) == len(record.layers) else (-1,)
+    heads = record.heads if maps.shape[1] == len(record.heads) else (-1,)
     own = trace.decoder_special if side == "decoder" and trace.decoder_tokens else trace.special
     special = None if own is None else np.asarray(own[0], bool)
     found = map_measures(maps, special, square=side != "cross")

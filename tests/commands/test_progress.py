@@ -225,7 +225,7 @@ def test_gradients_without_a_loss_are_refused_before_anything_is_computed(
     typed, folder, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(folder)
-    monkeypatch.setattr("flaxattn.pipeline.extraction.extract", None)
+    monkeypatch.setattr("flaxattn.pipeline.extraction.extract_shards", None)
     words = ("weights", "trees.txt", "--head", "BertModel", "--kinds", "gradient")
     code, _, err = typed(*words, "--out", tmp_path / "r")
     assert code == 2 and "none of gradient can be computed here" in err

@@ -1,0 +1,39 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Attribution maps are measured group by group, with the same numbers as all at once."""
+
+import numpy as np
+import pytest
+
+from flaxattn.commands import weights
+from flaxattn.commands.text_corpus import TextCorpus
+from flaxattn.pipeline.progress_reporter import ProgressReporter
+
+pytestmark = pytest.mark.usefixtures("one_device")
+
+TEXTS = ["the cat is sad .", "a b c", "the", "a cat", "b is a cat ."]
+KINDS = ("attention", "norm", "effective", "rollout")
+
+
+def test_texts_are_grouped_by_the_bytes_of_their_attention(monkeypatch):
+    monkeypatch.setattr(weights, "_HELD", 10)
+    parts = weights._groups([4, 6, 1, 99, 5, 5, 5])
+    assert [(part.start, part.stop) for part in parts] == [(0, 2), (2, 3), (3, 4), (4, 6), (6, 7)]
+    assert weights._groups([99]) == [slice(0, 1)]
+
+
+def test_groups_have_the_numbers_and_the_order_of_all_texts_together(bert, monkeypatch):
+    corpus = TextCorpus(TEXTS, None, None, {})
+    whole, refused = weights.measured(bert, corpus, KINDS, 0, ProgressReporter())
+    monkeypatch.setattr(weights, "_HELD", 1)
+    alone, _ = weights.measured(bert, corpus, KINDS, 0, ProgressReporter())
+    assert not refused and len(whole) == len(alone)
+    assert [row["kind"] for row in whole] == sorted((row["kind"] for row in whole), key=KINDS.index)
+    for one, other in zip(whole, alone, strict=True):
+        assert [one[name] for name in weights._WHERE] == [other[name] for name in weights._WHERE]
+        np.testing.assert_allclose(
+            [one[name] for name in one if name not in weights._WHERE],
+            [other[name] for name in one if name not in weights._WHERE],
+            rtol=1e-5,
+            atol=1e-6,
+        )

@@ -1,0 +1,42 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Bytes of the arrays that an update of GPT-2 holds at once, from the sizes of model and batch.
+
+It is an estimate: the compiler decides which arrays share their place.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from flaxattn.models.gpt2_config import GPT2Config
+from flaxattn.train.gpt2_recipe import Gpt2Recipe
+from flaxattn.train.state import Params
+
+_FLOAT = 4
+_OF_PARAMETERS = 5  # gradients, a checkpoint with two moments, and the copy that writes samples
+_OF_LOGITS = 3  # scores, their logarithms and their gradient, all float32
+_OF_MAPS = 2  # weights of attention, and those that dropout left
+_OF_STATES = 8  # what a layer keeps at the width of the model, beside its feed-forward part
+
+
+def gpt2_update_bytes(config: GPT2Config, recipe: Gpt2Recipe, params: Params) -> int:
+    """Bytes of an update, beside the parameters and moments that are there before it.
+
+    Args:
+        config: of the model.
+        recipe: rows of a batch, the parts it is worked through in, and the dtype.
+        params: of the model, or their shapes.
+    """
+    rows, length = -(-recipe.batch_size // recipe.accumulate), recipe.block
+    item = jnp.dtype(recipe.dtype).itemsize
+    maps = _OF_MAPS * config.n_head * length * length
+    states = length * (_OF_STATES * config.n_embd + 2 * config.inner_size)
+    layers = 1 if recipe.remat else config.n_layer
+    kept = config.n_layer * length * config.n_embd  # the input of every layer
+    parameters = sum(leaf.size for leaf in jax.tree.leaves(params))
+    logits = _OF_LOGITS * _FLOAT * rows * length * config.vocab_size
+    return (
+        logits
+        + item * rows * (layers * (maps + states) + kept)
+        + _OF_PARAMETERS * _FLOAT * parameters
+    )
