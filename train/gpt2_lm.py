@@ -206,6 +206,9 @@ def build_task(
         data: what is learnt.
         rows: of the training text.
         samples: file for what the model writes.
+
+    Raises:
+        InputError: the devices cannot share a batch evenly.
     """
     assert data.config.eos_token_id is not None
     loss, block = loss_function(module), recipe.block
@@ -225,6 +228,7 @@ def build_task(
         return gpt2_flops(module.config, *batch.input_ids.shape)
 
     mesh = sharding.make_mesh(recipe)
+    sharding.check_rows(recipe.batch_size, mesh, recipe.accumulate)
     return loop.Task(
         loss=loss,
         totals=batch_totals,

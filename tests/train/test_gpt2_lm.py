@@ -460,6 +460,12 @@ def test_too_little_text(tmp_path: Path) -> None:
     assert attempt(tmp_path, "one\n").startswith("too little text: 1 documents in 1 files")
 
 
+def test_a_batch_that_devices_cannot_share_is_refused_before_training(tmp_path: Path) -> None:
+    text = "\n".join(f"the cat sat on a mat {n} times" for n in range(40))
+    told = attempt(tmp_path, text, batch_size=3, devices=2)
+    assert told.startswith("a batch of 3 sequences cannot be shared evenly\n")
+
+
 def test_text_that_is_missing_or_empty(tmp_path: Path) -> None:
     assert "no text to learn a vocabulary from" in attempt(tmp_path, "\n \n")
     (tmp_path / "empty").mkdir()
