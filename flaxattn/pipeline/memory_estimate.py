@@ -8,7 +8,7 @@ A job knows the sizes of its own arrays; here are added the process as it is, an
 import resource
 import sys
 
-from flaxattn.pipeline.progress_reporter import amount
+from flaxattn.files import readable_size
 
 # Programs of a job and the compiler, while it works: 350 to 550 MB for the built-in models.
 _PROGRAMS = 450_000_000
@@ -31,4 +31,4 @@ def memory_sentence(arrays: int) -> str:
     Args:
         arrays: As for `memory_needed`.
     """
-    return f"about {amount(memory_needed(arrays))} of memory"
+    return f"about {readable_size(memory_needed(arrays))} of memory"
