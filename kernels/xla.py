@@ -7,6 +7,7 @@ scores exist at a time; the backward pass computes them again. Nothing here is d
 fused kernels have files of their own.
 """
 
+import functools
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -376,13 +377,16 @@ def _block(call: Call, queries: Queries, keys: Keys):
     """One block: ((output, row statistics), maps, received)."""
     capture = call.capture
     rows = reductions.exponentiate(_scores(call, queries, keys), call.sinks)
-    weights = rows.exponentials * reductions.inverse_total(rows)[..., None]
-    # Weights that are written anyway also make the output; else dividing after the sum is cheaper.
+    inverse = reductions.inverse_total(rows)[..., None]
+    weights = rows.exponentials * inverse
+    # Dividing after the sum is cheaper, and the same whatever is asked. Backward, weights that are
+    # captured anyway are cheaper.
+    exponentials = _kept(call, queries, keys, rows.exponentials)
     if capture.weights and capture.heads is None:
-        output = _output(call, queries, keys, weights)
+        kept = _kept(call, queries, keys, weights)
+        output = _output_of_both(call.dtype, kept, exponentials, inverse, keys.v)
     else:
-        output = _output(call, queries, keys, rows.exponentials)
-        output = output * reductions.inverse_total(rows)[..., None]
+        output = _output(call.dtype, exponentials, keys.v) * inverse
     if capture.heads is not None:
         chosen = list(capture.heads)
         rows = jax.tree.map(lambda array: array[:, chosen], rows)
@@ -471,12 +475,35 @@ def _per_group(product: str, rows: Array, of_keys: Array, dtype: Any) -> Array:
     return result.reshape(batch, heads, length, result.shape[-1])
 
 
-def _output(call: Call, queries: Queries, keys: Keys, weights: Array) -> Array:
-    """Sum over keys of keep_j w_j v_j / (1 - rate)."""
-    if call.dropout is not None and queries.words is not None:
-        keep = keep_block(call.dropout.rate, queries.words, keys.place.at[0])
-        weights = jnp.where(keep, weights / (1 - call.dropout.rate), 0)
-    return _per_group("bgqk,bgkd->bgqd", weights.astype(keys.v.dtype), keys.v, call.dtype)
+def _kept(call: Call, queries: Queries, keys: Keys, weights: Array) -> Array:
+    """Weights after dropout: keep_j w_j / (1 - rate)."""
+    if call.dropout is None or queries.words is None:
+        return weights
+    keep = keep_block(call.dropout.rate, queries.words, keys.place.at[0])
+    return jnp.where(keep, weights / (1 - call.dropout.rate), 0)
+
+
+def _output(dtype: Any, weights: Array, v: Array) -> Array:
+    """Sum over keys of w_j v_j."""
+    return _per_group("bgqk,bgkd->bgqd", weights.astype(v.dtype), v, dtype)
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _output_of_both(
+    dtype: Any, weights: Array, exponentials: Array, inverse: Array, v: Array
+) -> Array:
+    """The output from exponentials, its gradient from the weights that they are divided into."""
+    del weights
+    return _output(dtype, exponentials, v) * inverse
+
+
+@_output_of_both.defjvp
+def _output_of_both_jvp(dtype: Any, primals: Any, tangents: Any) -> tuple[Array, Array]:
+    """The sum that would be made of the weights themselves is differentiated."""
+    weights, _, _, v = primals
+    change, _, _, v_change = tangents
+    tangent = _output(dtype, change, v) + _output(dtype, weights, v_change)
+    return _output_of_both(dtype, *primals), tangent
 
 
 def _in_dtype(weights: Array, capture: Capture) -> Array:
