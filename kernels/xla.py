@@ -7,7 +7,6 @@ scores exist at a time; the backward pass computes them again. Nothing here is d
 fused kernels have files of their own.
 """
 
-import functools
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -29,6 +28,7 @@ from flaxattn.kernels.masks import (
     sieve_block,
 )
 from flaxattn.kernels.parts import some_heads
+from flaxattn.kernels.row_products import per_group, values_sum, weighted_values
 
 BLOCK_ROWS = 64
 """Query rows of a block. Measured on CPU: 32 to 128 are equal, 16 and whole matrices slower."""
@@ -384,9 +384,9 @@ def _block(call: Call, queries: Queries, keys: Keys):
     exponentials = _kept(call, queries, keys, rows.exponentials)
     if capture.weights and capture.heads is None:
         kept = _kept(call, queries, keys, weights)
-        output = _output_of_both(call.dtype, kept, exponentials, inverse, keys.v)
+        output = weighted_values(call.dtype, kept, exponentials, inverse, keys.v)
     else:
-        output = _output(call.dtype, exponentials, keys.v) * inverse
+        output = values_sum(call.dtype, exponentials, keys.v) * inverse
     if capture.heads is not None:
         chosen = list(capture.heads)
         rows = jax.tree.map(lambda array: array[:, chosen], rows)
@@ -444,7 +444,7 @@ def _sieves(
 def _scores(call: Call, queries: Queries, keys: Keys) -> Float[Array, "B H Q K"]:
     """Scaled, capped and biased scores, -inf where masked, in float32."""
     dtype = call.dtype
-    scores = _per_group("bgqd,bgkd->bgqk", queries.q, keys.k, dtype) * call.factor
+    scores = per_group("bgqd,bgkd->bgqk", queries.q, keys.k, dtype) * call.factor
     if call.soft_cap is not None:
         scores = call.soft_cap * jnp.tanh(scores / call.soft_cap)
     bias = keys.bias if queries.bias is None else queries.bias
@@ -464,46 +464,12 @@ def _pair_bias(bias: PairBias, queries: Array, keys: Array) -> Float[Array, "#B 
     return jax.vmap(lambda rows: bias(rows[:, None], keys))(queries)
 
 
-def _per_group(product: str, rows: Array, of_keys: Array, dtype: Any) -> Array:
-    """A product of query heads with the keys or values of their group, in ``dtype``.
-
-    The heads of a group are so many more rows: keys are not repeated.
-    """
-    batch, heads, length, depth = rows.shape
-    shape = (batch, of_keys.shape[1], -1, depth)
-    result = jnp.einsum(product, rows.reshape(shape), of_keys, preferred_element_type=dtype)
-    return result.reshape(batch, heads, length, result.shape[-1])
-
-
 def _kept(call: Call, queries: Queries, keys: Keys, weights: Array) -> Array:
     """Weights after dropout: keep_j w_j / (1 - rate)."""
     if call.dropout is None or queries.words is None:
         return weights
     keep = keep_block(call.dropout.rate, queries.words, keys.place.at[0])
     return jnp.where(keep, weights / (1 - call.dropout.rate), 0)
-
-
-def _output(dtype: Any, weights: Array, v: Array) -> Array:
-    """Sum over keys of w_j v_j."""
-    return _per_group("bgqk,bgkd->bgqd", weights.astype(v.dtype), v, dtype)
-
-
-@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _output_of_both(
-    dtype: Any, weights: Array, exponentials: Array, inverse: Array, v: Array
-) -> Array:
-    """The output from exponentials, its gradient from the weights that they are divided into."""
-    del weights
-    return _output(dtype, exponentials, v) * inverse
-
-
-@_output_of_both.defjvp
-def _output_of_both_jvp(dtype: Any, primals: Any, tangents: Any) -> tuple[Array, Array]:
-    """The sum that would be made of the weights themselves is differentiated."""
-    weights, _, _, v = primals
-    change, _, _, v_change = tangents
-    tangent = _output(dtype, change, v) + _output(dtype, weights, v_change)
-    return _output_of_both(dtype, *primals), tangent
 
 
 def _in_dtype(weights: Array, capture: Capture) -> Array:
