@@ -146,7 +146,7 @@ $(VENV)/.ray: $(VENV)/.test
 	@$(PIP) --editable '.[ray]'
 	@touch $@
 
-$(VENV)/.aot: $(VENV)/.test
+$(VENV)/.aot: $(VENV)/.test tests/aot/compile.py
 	@echo "Installing the compilers for CUDA and TPU into $(VENV) (large)"
 	@$(PIP) --no-deps $$($(BIN)/python tests/aot/compile.py wheels)
 	@touch $@

@@ -29,6 +29,7 @@ from flaxattn.kernels.masks import (
     sieve_block,
 )
 from flaxattn.kernels.parts import some_heads
+from flaxattn.kernels.row_products import per_group, values_sum, weighted_values
 
 BLOCK_ROWS = 64
 """Query rows of a block. Measured on CPU: 32 to 128 are equal, 16 and whole matrices slower."""
@@ -379,13 +380,16 @@ def _block(call: Call, queries: Queries, keys: Keys):
     """One block: ((output, row statistics), maps, received)."""
     capture = call.capture
     rows = reductions.exponentiate(_scores(call, queries, keys), call.sinks)
-    weights = rows.exponentials * reductions.inverse_total(rows)[..., None]
-    # Weights that are written anyway also make the output; else dividing after the sum is cheaper.
+    inverse = reductions.inverse_total(rows)[..., None]
+    weights = rows.exponentials * inverse
+    # Dividing after the sum is cheaper, and the same whatever is asked. Backward, weights that are
+    # captured anyway are cheaper.
+    exponentials = _kept(call, queries, keys, rows.exponentials)
     if capture.weights and capture.heads is None:
-        output = _output(call, queries, keys, weights)
+        kept = _kept(call, queries, keys, weights)
+        output = weighted_values(call.dtype, kept, exponentials, inverse, keys.v)
     else:
-        output = _output(call, queries, keys, rows.exponentials)
-        output = output * reductions.inverse_total(rows)[..., None]
+        output = values_sum(call.dtype, exponentials, keys.v) * inverse
     if capture.heads is not None:
         chosen = list(capture.heads)
         rows = jax.tree.map(lambda array: array[:, chosen], rows)
@@ -443,7 +447,7 @@ def _sieves(
 def _scores(call: Call, queries: Queries, keys: Keys) -> Float[Array, "B H Q K"]:
     """Scaled, capped and biased scores, -inf where masked, in float32."""
     dtype = call.dtype
-    scores = _per_group("bgqd,bgkd->bgqk", queries.q, keys.k, dtype) * call.factor
+    scores = per_group("bgqd,bgkd->bgqk", queries.q, keys.k, dtype) * call.factor
     if call.soft_cap is not None:
         scores = call.soft_cap * jnp.tanh(scores / call.soft_cap)
     bias = keys.bias if queries.bias is None else queries.bias
@@ -463,23 +467,12 @@ def _pair_bias(bias: PairBias, queries: Array, keys: Array) -> Float[Array, "#B 
     return jax.vmap(lambda rows: bias(rows[:, None], keys))(queries)
 
 
-def _per_group(product: str, rows: Array, of_keys: Array, dtype: Any) -> Array:
-    """A product of query heads with the keys or values of their group, in ``dtype``.
-
-    The heads of a group are so many more rows: keys are not repeated.
-    """
-    batch, heads, length, depth = rows.shape
-    shape = (batch, of_keys.shape[1], -1, depth)
-    result = jnp.einsum(product, rows.reshape(shape), of_keys, preferred_element_type=dtype)
-    return result.reshape(batch, heads, length, result.shape[-1])
-
-
-def _output(call: Call, queries: Queries, keys: Keys, weights: Array) -> Array:
-    """Sum over keys of keep_j w_j v_j / (1 - rate)."""
-    if call.dropout is not None and queries.words is not None:
-        keep = keep_block(call.dropout.rate, queries.words, keys.place.at[0])
-        weights = jnp.where(keep, weights / (1 - call.dropout.rate), 0)
-    return _per_group("bgqk,bgkd->bgqd", weights.astype(keys.v.dtype), keys.v, call.dtype)
+def _kept(call: Call, queries: Queries, keys: Keys, weights: Array) -> Array:
+    """Weights after dropout: keep_j w_j / (1 - rate)."""
+    if call.dropout is None or queries.words is None:
+        return weights
+    keep = keep_block(call.dropout.rate, queries.words, keys.place.at[0])
+    return jnp.where(keep, weights / (1 - call.dropout.rate), 0)
 
 
 def _in_dtype(weights: Array, capture: Capture) -> Array:

@@ -194,11 +194,41 @@ FLOAT32 = _float32()
 """For TPU as well."""
 
 
+def _counted() -> tuple[Variant, ...]:
+    """Forward calls that differ from the plain one in one request or option."""
+    requests: dict[str, Capture] = {
+        "plain": NOTHING,
+        "lse": Capture(stats=("lse",)),
+        "entropy": Capture(stats=("entropy",)),
+        "max, argmax": Capture(stats=("max", "argmax")),
+        "one sieve": Capture(stats=SIEVES[:1]),
+        "five sieves": Capture(stats=SIEVES),
+        "distance, sum_sq": Capture(stats=("distance", "sum_sq")),
+        "topk(8)": Capture(stats=("topk(8)",)),
+        "rows and four sieves": Capture(stats=(*ROWS, *SIEVES[:4])),
+        "weights uint8": Capture(weights=True, dtype="uint8"),
+    }
+    options = {
+        "window": replace(BASE, window=(100, 30)),
+        "soft cap": replace(BASE, soft_cap=50.0),
+        "sinks": replace(BASE, sinks=True),
+    }
+    calls = [(name, BASE, capture) for name, capture in requests.items()]
+    calls += [(name, case, NOTHING) for name, case in options.items()]
+    return tuple(
+        Variant(f"forward, {name}", case, capture, gradient=False) for name, case, capture in calls
+    )
+
+
+COUNTED = _counted()
+"""Calls whose instructions are counted in the machine code for a Hopper GPU."""
+
+
 def variant(name: str) -> Variant:
     """The variant of that name.
 
     Args:
-        name: as in `HALF` or `FLOAT32`.
+        name: as in `HALF`, `FLOAT32` or `COUNTED`.
 
     Returns:
         The variant.
@@ -206,4 +236,4 @@ def variant(name: str) -> Variant:
     Raises:
         KeyError: there is none.
     """
-    return {each.name: each for each in HALF + FLOAT32}[name]
+    return {each.name: each for each in HALF + FLOAT32 + COUNTED}[name]

@@ -3,13 +3,15 @@
 """Compiles kernels ahead of time for hardware that is not here, and reports what they take.
 
 For a Hopper GPU (sm_90a) it needs the wheels jax-cuda12-plugin and jax-cuda12-pjrt, for TPU v5e
-the wheel libtpu; `wheels` prints them with the versions of the installed jax. No driver, no
-device. One process serves one platform. Nothing runs here: numbers are tested in tests/kernels.
+the wheel libtpu; `wheels` prints them with the versions of the installed jax, and those of the
+assembler and the disassembler, with which instructions are counted. No driver, no device. One
+process serves one platform. Nothing runs here: numbers are tested in tests/kernels.
 
     python tests/aot/compile.py wheels
     python tests/aot/compile.py cuda "rows" "everything, depth 128"
     python tests/aot/compile.py tpu "topk" --forward --depth 128 --length 384
     python tests/aot/compile.py cuda --script mine.py    # FUNCTION(*ARGUMENTS) of a file
+    python tests/aot/compile.py counts                   # the table of instructions per score
 """
 
 import argparse
@@ -28,6 +30,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+# Instruction counts are compared between machines: one assembler for all of them.
+ASSEMBLERS = ("nvidia-cuda-nvcc==13.0.88", "nvidia-cuda-nvdisasm==13.5.37")
 MODULES = {"cuda": "jax_cuda12_plugin", "tpu": "libtpu"}
 BACKENDS = {"cuda": "flaxattn.kernels.mosaic_gpu", "tpu": "flaxattn.kernels.tpu"}
 CALLS = {"cuda": "mosaic_gpu", "tpu": "tpu_custom_call"}
@@ -48,11 +52,17 @@ device_description_str: "NVIDIA H200"
 """
 
 
+# A script knows no modules beside it where Python is told not to look there.
+COUNTING = runpy.run_path(str(Path(__file__).with_name("instructions.py")))
+
+
 @dataclass
 class Kernel:
     """What one compiled kernel takes; what a platform does not have stays 0.
 
-    `spills` counts bytes stored and loaded, `shared` and `vmem` are bytes.
+    `spills` counts bytes stored and loaded, `shared` and `vmem` are bytes. `instructions` are
+    those of a forward kernel for each score, by class (see instructions.py); empty without the
+    disassembler.
     """
 
     name: str
@@ -61,6 +71,7 @@ class Kernel:
     stack: int = 0
     shared: int = 0
     vmem: int = 0
+    instructions: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass
@@ -91,9 +102,21 @@ def wheels() -> Iterator[str]:
     version = importlib.metadata.version("jax")
     yield f"jax-cuda12-plugin=={version}"
     yield f"jax-cuda12-pjrt=={version}"
+    yield from ASSEMBLERS
     for line in importlib.metadata.requires("jax") or ():
         if line.startswith("libtpu") and "tpu" in line.split(";")[-1]:
             yield line.split(";")[0].strip()
+
+
+def assemblers() -> Path | None:
+    """The folder of the wheels with ptxas and nvdisasm, when they are installed."""
+    try:
+        module = importlib.util.find_spec("nvidia.cu13")
+    except ModuleNotFoundError:
+        return None
+    folders = [Path(place) for place in (module and module.submodule_search_locations) or ()]
+    tools = ("ptxas", "nvdisasm")
+    return next((x for x in folders if all((x / "bin" / tool).exists() for tool in tools)), None)
 
 
 class Compiler:
@@ -123,6 +146,9 @@ class Compiler:
         if self.platform == "cuda":
             os.environ["MOSAIC_GPU_DUMP_PTXAS"] = "1"
             os.environ["MOSAIC_GPU_DUMP_TO"] = str(self.dump)
+            if tools := assemblers():
+                os.environ["CUDA_ROOT"] = str(tools)
+                os.environ["PATH"] = f"{tools / 'bin'}{os.pathsep}{os.environ['PATH']}"
             return
         library = importlib.util.find_spec("libtpu")
         if library is None or library.origin is None:
@@ -181,6 +207,7 @@ def kernels_of_tpu(text: str) -> Iterator[Kernel]:
 
 def kernels_of_cuda(folder: Path) -> Iterator[Kernel]:
     """What ptxas said of each kernel that was compiled since the last look."""
+    per_score = COUNTING["instructions_per_score"]
     reports = sorted(folder.glob("*.ptxas"), key=lambda path: path.stat().st_mtime_ns)
     for path in reports:
         text = path.read_text(encoding="utf-8")
@@ -188,13 +215,15 @@ def kernels_of_cuda(folder: Path) -> Iterator[Kernel]:
         def number(pattern: str, text: str = text) -> int:
             return sum(int(found) for found in re.findall(pattern, text))
 
-        log = path.with_suffix(".mlir-passes.log")
+        log, listing = path.with_suffix(".mlir-passes.log"), path.with_suffix(".sass_ctrl")
+        forward = path.stem.startswith("attention_forward") and listing.exists()
         yield Kernel(
             path.stem,
             registers=number(r"Used (\d+) registers"),
             spills=number(r"(\d+) bytes spill"),
             stack=number(r"(\d+) bytes stack frame"),
             shared=dynamic_shared_memory(log) + number(r"(\d+) bytes smem"),
+            instructions=per_score(listing.read_text(encoding="utf-8")) if forward else {},
         )
     for path in folder.iterdir():
         path.unlink()
@@ -218,8 +247,12 @@ def show(report: Report) -> None:
         f"output {report.output:,} B)"
     )
     for kernel in report.kernels:
-        sizes = {key: size for key, size in asdict(kernel).items() if key != "name" and size}
-        print("       ", kernel.name, " ".join(f"{key}={size:,}" for key, size in sizes.items()))
+        sizes = {key: size for key, size in asdict(kernel).items() if size}
+        name, counts = sizes.pop("name"), sizes.pop("instructions", {})
+        print("       ", name, " ".join(f"{key}={size:,}" for key, size in sizes.items()))
+        if counts:
+            parts = (f"{key} {count:.1f}" for key, count in counts.items())
+            print("         instructions per score:", ", ".join(parts))
     if report.error:
         print("        " + report.error[:4000].replace("\n", "\n        "))
 
@@ -253,10 +286,30 @@ def jobs(options: argparse.Namespace) -> Iterator[tuple[str, Callable[..., Any],
         yield name, variant.function(backend.attend), (variant.arguments(),)
 
 
+def counts(compiler: Compiler) -> dict[str, dict[str, float]]:
+    """Instructions per score of `variants.COUNTED`, by name and class, to two decimals."""
+    from flaxattn.benchmarks import variants
+    from flaxattn.kernels import mosaic_gpu
+
+    found: dict[str, dict[str, float]] = {}
+    for variant in variants.COUNTED:
+        function = variant.function(mosaic_gpu.attend)
+        report = compiler.compile(variant.name, function, variant.arguments())
+        if report.error:
+            raise SystemExit(f"{variant.name}: {report.error}")
+        # Without a kernel of its own, a call takes that of the plain one, compiled before it.
+        own = [kernel.instructions for kernel in report.kernels] or [found["plain"]]
+        if len(own) != report.calls or not all(own):
+            raise SystemExit(f"{variant.name}: {report.calls} kernels, {len(own)} of them listed")
+        name = variant.name.removeprefix("forward, ")
+        found[name] = {key: round(sum(each[key] for each in own), 2) for key in own[0]}
+    return found
+
+
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     found = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    found.add_argument("platform", choices=["cuda", "tpu", "wheels", "list"])
+    found.add_argument("platform", choices=["cuda", "tpu", "wheels", "list", "counts"])
     found.add_argument("names", nargs="*", help="variants, all when none; - reads them from stdin")
     found.add_argument("--script", help="a Python file that sets FUNCTION and ARGUMENTS")
     found.add_argument("--forward", action="store_true", help="no gradients")
@@ -278,11 +331,19 @@ def main() -> int:
 
         print(*(each.name for each in variants.HALF + variants.FLOAT32), sep="\n")
         return 0
-    if reason := missing(options.platform):
-        print(f"Nothing can be compiled for {options.platform}: {reason}.", file=sys.stderr)
+    platform = "cuda" if options.platform == "counts" else options.platform
+    reason = missing(platform)
+    if options.platform == "counts" and not assemblers():
+        reason = f"the packages {' and '.join(ASSEMBLERS)} are not installed"
+    if reason:
+        print(f"Nothing can be compiled for {platform}: {reason}.", file=sys.stderr)
         return 2
-    compiler, failed = Compiler(options.platform), False
+    compiler, failed = Compiler(platform), False
     try:
+        if options.platform == "counts":
+            found = counts(compiler)
+            print(json.dumps(found) if options.json else COUNTING["table"](found))
+            return 0
         for name, function, arguments in jobs(options):
             report = compiler.compile(name, function, *arguments)
             failed |= bool(report.error)

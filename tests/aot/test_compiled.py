@@ -3,7 +3,8 @@
 """Every variant compiles for sm_90a and TPU v5e, keeps to registers and fits in fast memory.
 
 The compilers come from wheels and need no device (`make aot`). compile.py does the work, in one
-process per platform; what the kernels compute is tested in tests/kernels.
+process per platform; what the kernels compute is tested in tests/kernels. How instructions are
+counted is tested in test_instructions.py.
 """
 
 import contextlib

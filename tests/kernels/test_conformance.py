@@ -13,11 +13,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.experimental.pallas import tpu as pltpu
+from interpreted_kernels import attend
 
 from flaxattn.benchmarks import cases
-from flaxattn.kernels import attention as door
-from flaxattn.kernels import choice, compat, devices, dropout, fused, mosaic_gpu, tpu
+from flaxattn.kernels import choice, devices, dropout
 from flaxattn.kernels.call import Call
 from flaxattn.kernels.checks import checked
 from flaxattn.kernels.contract import NOTHING, Capture
@@ -32,10 +31,6 @@ FULL_NAMES += ["window, sinks, groups", "soft cap", "decode"]
 QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 QUICK = QUICK if jax.default_backend() == "cpu" else {}
 
-# The kernels of devices that are not here, step by step: reads outside of arrays raise, and
-# memory that two steps use at the same time is found.
-TPU = pltpu.InterpretParams(out_of_bounds_reads="raise", detect_races=True)
-GPU = compat.gpu_interpreter()
 # Interpreted in `make test`; `make slow` has the others.
 OF_TPU = ["seven"]
 SHORT = [name for name in NAMES if name != "padded 2048"]
@@ -73,23 +68,6 @@ def over(names, **soon):
         for implementation, chosen in soon.items()
         for name in names
     ]
-
-
-def attend(implementation):
-    """The function that runs a call: kernels of other devices are interpreted."""
-    device = devices.current(jnp.zeros(()))
-    if implementation == "tpu" and device.platform != "tpu":
-        # Small tiles, so that there are several.
-        return lambda call: choice.complete(
-            lambda rest: fused.attend(rest, tpu.backend(TPU), 128, 128), checked(call)
-        )
-    if implementation == "mosaic_gpu" and device.platform != "gpu":
-        if GPU is None:
-            pytest.skip("jax 0.10 cannot interpret Mosaic GPU kernels")
-        return lambda call: choice.complete(
-            lambda rest: mosaic_gpu.attend(rest, GPU), checked(call)
-        )
-    return lambda call: door.attention(**call._asdict(), implementation=implementation)
 
 
 def plain(
