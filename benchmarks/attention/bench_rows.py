@@ -188,9 +188,21 @@ def _times(
 
 def _flops(case: Case, request: str, backward: bool) -> int:
     """Multiplications and additions of the matrix products that cannot be avoided."""
-    batch, heads, queries, keys = case.shape
     products = 2 + 5 * backward + (request == "received")
-    return 2 * products * batch * heads * queries * keys * case.depth // (1 + case.causal)
+    return 2 * products * case.batch * case.heads * _pairs(case) * case.depth
+
+
+def _pairs(case: Case) -> int:
+    """Number of pairs of positions of an example that causality, window and segments leave."""
+    _, _, queries, keys = case.shape
+    rows = np.arange(queries) + case.offset
+    left, right = case.window or (None, None)
+    if case.causal:
+        right = 0 if right is None else min(right, 0)
+    first = 0 if left is None else np.maximum(rows - left, 0)
+    last = keys - 1 if right is None else np.minimum(rows + right, keys - 1)
+    seen = np.broadcast_to(np.maximum(last - first + 1, 0), rows.shape)
+    return int(seen.sum()) // max(1, case.segments)
 
 
 def _summary(seconds: list[float], floor: float, ours: float | None) -> dict[str, Any]:

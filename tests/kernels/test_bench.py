@@ -312,3 +312,18 @@ def test_torch_computes_what_we_do(request_name):
         for peer in ("eager", "sdpa"):
             padded = bench_contenders.InTorch(peer, torch, peer, capture, False)
             np.testing.assert_allclose(padded.output, output[0, :, 0], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("options", "pairs"),
+    [
+        ({}, 40),
+        ({"causal": True}, 1 + 2 + 3 + 4 + 5),
+        ({"window": (1, 0)}, 1 + 2 + 2 + 2 + 2),
+        ({"window": (None, 1)}, 2 + 3 + 4 + 5 + 6),
+        ({"causal": True, "offset": 2}, 3 + 4 + 5 + 6 + 7),
+        ({"segments": 2}, 20),
+    ],
+)
+def test_only_pairs_that_are_needed_count_as_work(options, pairs):
+    assert bench_rows._pairs(cases.Case("some", 5, keys=8, **options)) == pairs
