@@ -108,8 +108,9 @@ def refusal(call: Call) -> str | None:
     Returns:
         The reason, None when they may.
     """
-    reasons = ((callable(call.bias), "its bias is an array, not a function of positions"),)
-    return next((reason for refused, reason in reasons if refused), None)
+    if callable(call.bias):
+        return "its bias must be an array, not a function of positions"
+    return None
 
 
 def attend(

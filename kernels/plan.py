@@ -107,7 +107,7 @@ class KernelPlan:
     def keys_of(self, first: Any, last: Any) -> tuple[Any, Any]:
         """First key that rows ``first`` to ``last`` may attend to, and the one after the last.
 
-        Numbers of the kernel or of Python; both ends are between 0 and the padded keys.
+        Takes Python integers or values inside a kernel; both ends lie in 0 to the padded keys.
         """
         low, high = self.band if self.skips else (None, None)
         offset, length = self.offset or 0, self.padded_keys

@@ -93,7 +93,7 @@ class GridSchedule:
 
     @property
     def inner_blocks(self) -> int:
-        """Number of tiles in one pass; past keys go the queries of every head of their group."""
+        """Number of tiles in one pass; keys meet the queries of every head of their group."""
         plan = self.plan
         return plan.group * plan.query_blocks if self.turned else plan.key_blocks
 
