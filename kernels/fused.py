@@ -173,13 +173,18 @@ def _of_sinks(call: Call, rows: dict[str, Array]) -> dict[str, Array]:
     """Statistics that tell the sink from keys; for the kernels it is one more key of value 0."""
     if call.sinks is None:
         return {"sink": jnp.zeros_like(rows["lse"])}
-    logs = call.sinks.astype(jnp.float32)[None, :, None] - rows["lse"]
+    logs = _sink_logs(call.sinks.astype(jnp.float32), rows["lse"])
     stats = {"sink": jnp.exp(logs)}
     if "entropy" in rows:
         stats["entropy"] = rows["entropy"] + stats["sink"] * jnp.where(stats["sink"] > 0, logs, 0)
     if "max_score" in rows:
         stats["max"] = jnp.exp(rows["max_score"] - rows["lse"])
     return stats
+
+
+def _sink_logs(sinks: Float[Array, " H"], lse: Float[Array, "B H Q"]) -> Float[Array, "B H Q"]:
+    """Logarithms of the weights of sinks; -inf in rows where a sink of -inf is all there is."""
+    return jnp.where(lse == -jnp.inf, -jnp.inf, sinks[None, :, None] - lse)
 
 
 def _attend_some(
@@ -319,7 +324,7 @@ def _sinks_gradient(
     sinks: Float[Array, " H"], given: dict[str, Array], rows: dict[str, Array], delta: Array
 ) -> Float[Array, " H"]:
     """The gradient of the logits of sinks: that of the score of one more key of every row."""
-    logs = sinks[None, :, None] - rows["lse"]
+    logs = _sink_logs(sinks, rows["lse"])
     weights = jnp.exp(logs)
     bar = -delta
     if "entropy" in given:
