@@ -22,12 +22,12 @@ from flaxattn.models.layers import (
     Dense,
     DropoutLayer,
     FeedForward,
-    MultiHeadAttention,
     activation,
     layer_norm,
     vocabulary_scores,
     with_defaults,
 )
+from flaxattn.models.multi_head_attention import MultiHeadAttention
 from flaxattn.models.outputs import ModelOutput
 
 

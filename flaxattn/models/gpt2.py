@@ -20,12 +20,12 @@ from flaxattn.models.layer_stack import Model, hidden_states, masks_of_heads
 from flaxattn.models.layers import (
     DropoutLayer,
     FeedForward,
-    MultiHeadAttention,
     layer_norm,
     real_positions,
     vocabulary_scores,
     with_defaults,
 )
+from flaxattn.models.multi_head_attention import MultiHeadAttention
 from flaxattn.models.outputs import ModelOutput
 from flaxattn.models.position_tables import counted
 

@@ -9,7 +9,7 @@ was asked for record it, the others never compute it. This file does not know wh
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import flax.core
@@ -47,8 +47,9 @@ class Stack(nn.Module):
         unroll: Blocks laid out per scan iteration; True for all. Compiles longer, runs faster.
             With `remat` blocks are always scanned.
         options: Further attributes of a block.
-        pruned: Numbers of the heads that each block lacks, told to it as its attribute `pruned`.
-            Where there are any, parameters are a tuple with the tree of each block.
+        variants: Attributes that differ from block to block, by layer; empty where all are alike.
+        uneven: Whether the blocks' parameters differ in shape, too; then they are a tuple with the
+            tree of each block, and blocks are laid out one by one.
     """
 
     block: type[nn.Module]
@@ -60,7 +61,8 @@ class Stack(nn.Module):
     remat: bool = False
     unroll: int | bool = 1
     options: Mapping[str, Any] = flax.core.FrozenDict()
-    pruned: tuple[tuple[int, ...], ...] = ()
+    variants: tuple[Mapping[str, Any], ...] = ()
+    uneven: bool = False
 
     @nn.compact
     def __call__(
@@ -88,16 +90,15 @@ class Stack(nn.Module):
         Raises:
             ValueError: If `capture.layers` names a layer the stack does not have.
         """
-        block, uneven = self._block(), any(self.pruned)
+        blocks = self._blocks()
         given = {name: array for name, array in by_layer.items() if array is not None}
 
         def init(rng: Array) -> Any:
             rngs = jax.random.split(rng, self.num_layers)
-            if uneven:
-                blocks = [block.clone(pruned=heads) for heads in self.pruned]
+            if self.uneven:
                 pairs = zip(blocks, rngs, strict=True)
                 return tuple(b.init(r, x, **inputs)["params"] for b, r in pairs)
-            return jax.vmap(lambda r: block.init(r, x, **inputs)["params"])(rngs)
+            return jax.vmap(lambda r: blocks[0].init(r, x, **inputs)["params"])(rngs)
 
         params = self.get_variable("params", "layers")
         caching = self.is_mutable_collection("cache") and not self.is_initializing()
@@ -105,7 +106,7 @@ class Stack(nn.Module):
             params = self.param("layers", init)
         dropout = None if deterministic else self.make_rng("dropout")
 
-        def apply(x: Array, layer: Any, wanted: bool, caching: bool, block: Any = block) -> Any:
+        def apply(x: Array, layer: Any, block: nn.Module, wanted: bool) -> Any:
             weights, number, cache, own, perturbations = layer
             rngs = None if dropout is None else {"dropout": jax.random.fold_in(dropout, number)}
             x, state = block.apply(
@@ -122,16 +123,18 @@ class Stack(nn.Module):
             recorded, cache = state.get("intermediates", {}), state.get("cache", {})
             return x, (recorded, x if keep_hidden else None, cache)
 
-        alone = isinstance(params, tuple) or (caching and self.has_variable("cache", "layers"))
+        alone = isinstance(params, tuple) or (
+            caching and (self.has_variable("cache", "layers") or len(set(blocks)) > 1)
+        )
         run = self._one_by_one if alone else self._scanned
         x, seen, hidden = run(apply, x, params, given)
         if seen:
             record(self, "layers", _join(seen, self._chosen()))
         return x, _concatenate(*hidden) if keep_hidden else None
 
-    def _block(self) -> nn.Module:
-        """The block, as those are that lack no head."""
-        return self.block(
+    def _blocks(self) -> list[nn.Module]:
+        """The block of every layer; those with the same attributes are equal."""
+        block = self.block(
             self.config,
             dtype=self.dtype,
             capture=dataclasses.replace(self.capture, layers=None),
@@ -139,15 +142,17 @@ class Stack(nn.Module):
             parent=None,
             **self.options,
         )
+        return [block.clone(**own) for own in self.variants] or [block] * self.num_layers
 
     def _scanned(self, apply: Callable[..., Any], x: Array, params: Any, given: Any) -> Any:
         """Output, records and outputs of the blocks, by segments."""
         caching = self.is_mutable_collection("cache") and not self.is_initializing()
+        blocks = self._blocks()
         seen, hidden, caches = [], [], []
-        for start, stop, wanted in self._segments():
+        for start, stop, wanted in self._segments(blocks):
             # Only the loop of a scan keeps every XLA from merging forward and recomputation.
             unroll = 1 if self.remat else self.unroll
-            body = functools.partial(apply, wanted=wanted, caching=caching)
+            body = _one_of(blocks[start:stop], functools.partial(apply, wanted=wanted), start)
             body = jax.checkpoint(body, prevent_cse=False) if self.remat else body
             layers = (params, jnp.arange(self.num_layers), {}, given, self._perturbations())
             part = jax.tree.map(lambda p, a=start, b=stop: p[a:b], layers)
@@ -164,16 +169,15 @@ class Stack(nn.Module):
         caching = self.is_mutable_collection("cache")
         caches = self.get_variable("cache", "layers") or ({},) * self.num_layers
         layers, perturbations = _apart(params), self._perturbations()
-        blocks = [self._block().clone(pruned=heads) if heads else None for heads in self.pruned]
+        blocks = self._blocks()
         seen, hidden, kept = [], [], []
-        for start, stop, wanted in self._segments():
+        for start, stop, wanted in self._segments(blocks):
             for number in range(start, stop):
                 own = {name: array[number] for name, array in given.items()}
                 cache = caches[number] if caching else {}
                 perturbed = jax.tree.map(lambda a, n=number: a[n], perturbations)
                 layer = (layers[number], number, cache, own, perturbed)
-                pruned = {"block": blocks[number]} if blocks and blocks[number] else {}
-                body = functools.partial(apply, wanted=wanted, caching=caching, **pruned)
+                body = functools.partial(apply, block=blocks[number], wanted=wanted)
                 body = jax.checkpoint(body) if self.remat else body
                 x, (recorded, output, cache) = body(x, layer)
                 seen += [jax.tree.map(lambda a: a[None], recorded)] if wanted else []
@@ -197,13 +201,35 @@ class Stack(nn.Module):
             )
         return tuple(sorted(chosen))
 
-    def _segments(self) -> list[tuple[int, int, bool]]:
-        """Runs of layers, `(start, stop, wanted)`, that are recorded or not recorded as one."""
+    def _segments(self, blocks: list[nn.Module]) -> list[tuple[int, int, bool]]:
+        """Runs of layers, `(start, stop, wanted)`, that are recorded or not recorded as one.
+
+        Recorded ones are alike: what a kernel hands back names the kernel, which may differ.
+        """
         asked = recording(self) and dataclasses.replace(self.capture, layers=None) != NOTHING
         chosen = self._chosen() if asked else ()
-        wanted = [layer in chosen for layer in range(self.num_layers)]
-        ends = list(itertools.accumulate(len(list(g)) for _, g in itertools.groupby(wanted)))
-        return [(a, b, wanted[a]) for a, b in zip([0, *ends], ends, strict=False)]
+        runs = [blocks[n] if n in chosen else None for n in range(self.num_layers)]
+        ends = list(itertools.accumulate(len(list(g)) for _, g in itertools.groupby(runs)))
+        pairs = zip([0, *ends], ends, strict=False)
+        return [(a, b, runs[a] is not None) for a, b in pairs]
+
+
+def _one_of(
+    blocks: list[nn.Module], apply: Callable[..., Any], start: int
+) -> Callable[[Array, Any], Any]:
+    """The body of a scan over blocks of several kinds, each of which is compiled once.
+
+    Args:
+        blocks: The block of every layer of the scan.
+        apply: Applies one: `apply(x, layer, block=)`, where the layer's second part is its number.
+        start: Number of the first layer.
+    """
+    kinds = list(dict.fromkeys(blocks))
+    bodies = [functools.partial(apply, block=block) for block in kinds]
+    if len(bodies) == 1:
+        return bodies[0]
+    kind = jnp.array([kinds.index(block) for block in blocks])
+    return lambda x, layer: jax.lax.switch(kind[layer[1] - start], bodies, x, layer)
 
 
 class Model(nn.Module):
@@ -238,6 +264,7 @@ class Model(nn.Module):
         num_layers: int,
         name: str | None = None,
         pruned: tuple[tuple[int, ...], ...] = (),
+        variants: Sequence[Mapping[str, Any]] = (),
         **options: Any,
     ) -> Stack:
         """Blocks with this model's settings.
@@ -246,9 +273,12 @@ class Model(nn.Module):
             block: As for `Stack`.
             num_layers: L.
             name: Of the stack, where it is made in a compact method.
-            pruned: Numbers of the heads that each block lacks.
+            pruned: Numbers of the heads that each block lacks, its attribute `pruned`.
+            variants: Attributes that differ from block to block, by layer.
             **options: Further attributes of a block.
         """
+        if pruned:
+            variants = [{"pruned": heads} for heads in pruned]
         return Stack(
             block,
             self.config,
@@ -259,7 +289,8 @@ class Model(nn.Module):
             remat=self.remat,
             unroll=self.unroll,
             options=flax.core.FrozenDict(options),
-            pruned=pruned,
+            variants=tuple(flax.core.FrozenDict(own) for own in variants),
+            uneven=any(pruned),
             name=name,
         )
 
@@ -338,11 +369,20 @@ def _concatenate(*parts: Array) -> Array:
 
 def _join(recorded: list[Any], layers: tuple[int, ...]) -> Any:
     """Concatenate the segments' records and write the layer numbers on each `AttentionRecord`."""
-    joined = jax.tree.map(_concatenate, *recorded)
-    return jax.tree.map(
-        lambda leaf: (
-            dataclasses.replace(leaf, layers=layers) if isinstance(leaf, AttentionRecord) else leaf
-        ),
-        joined,
-        is_leaf=lambda leaf: isinstance(leaf, AttentionRecord),
-    )
+    trees = [jax.tree.flatten(tree, is_leaf=_is_record) for tree in recorded]
+    parts = zip(*(leaves for leaves, _ in trees), strict=True)
+    return jax.tree.unflatten(trees[0][1], [_joined(*part, layers=layers) for part in parts])
+
+
+def _joined(*parts: Any, layers: tuple[int, ...]) -> Any:
+    """One leaf of the segments' records; layers of different kinds may have had other kernels."""
+    if not _is_record(parts[0]):
+        return _concatenate(*parts)
+    ran = ", ".join(dict.fromkeys(part.implementation for part in parts))
+    parts = tuple(dataclasses.replace(part, implementation=ran) for part in parts)
+    joined = jax.tree.map(_concatenate, *parts)
+    return dataclasses.replace(joined, layers=layers)
+
+
+def _is_record(leaf: Any) -> bool:
+    return isinstance(leaf, AttentionRecord)

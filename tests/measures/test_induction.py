@@ -28,7 +28,7 @@ from flaxattn.measures.induction import (
     repeat_tests,
     repeated_tokens,
 )
-from flaxattn.models.layers import MultiHeadAttention
+from flaxattn.models.multi_head_attention import MultiHeadAttention
 from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.trace import Trace
 

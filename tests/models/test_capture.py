@@ -16,7 +16,7 @@ from flaxattn.errors import InputError
 from flaxattn.kernels.contract import Capture, Sieve
 from flaxattn.models.bert import ARCHITECTURES, Bert, BertForPreTraining
 from flaxattn.models.bert_config import BertConfig
-from flaxattn.models.layers import MultiHeadAttention
+from flaxattn.models.multi_head_attention import MultiHeadAttention
 from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.trace import Trace
 

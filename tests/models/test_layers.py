@@ -9,7 +9,8 @@ import pytest
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from flaxattn.models.layers import DropoutLayer, MultiHeadAttention
+from flaxattn.models.layers import DropoutLayer
+from flaxattn.models.multi_head_attention import MultiHeadAttention
 from flaxattn.train import sharding
 from flaxattn.train.recipe import Recipe
 

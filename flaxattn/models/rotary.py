@@ -1,0 +1,202 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Rotary position embeddings (Su et al. 2021), and the ways to stretch them to longer texts.
+
+Dimension i of the first half of a head and dimension i of its second half make a pair, which is
+turned by the angle position x frequency i, as in Hugging Face checkpoints.
+"""
+
+import dataclasses
+import math
+from typing import Literal, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+Scaling = Literal["default", "linear", "dynamic", "llama3", "yarn", "longrope"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Rotary:
+    """Frequencies of rotary position embeddings; fields are named as in `rope_parameters`.
+
+    Attributes:
+        rope_theta: Base of the geometric series of wavelengths.
+        rope_type: How frequencies are stretched; "default" leaves them as they are.
+        partial_rotary_factor: Part of a head's dimensions that is turned.
+        factor: By how much the context grows; None lets "longrope" take the ratio of lengths.
+        original_max_position_embeddings: Context of the pretraining, for "llama3", "yarn" and
+            "longrope".
+        low_freq_factor: For "llama3": wavelengths above context / this are stretched whole.
+        high_freq_factor: For "llama3": wavelengths below context / this are left as they are.
+        beta_fast: For "yarn": rotations within the context above which a pair is left as it is.
+        beta_slow: For "yarn": rotations below which a pair is stretched whole.
+        truncate: For "yarn": whether these bounds are rounded to whole pairs.
+        attention_factor: Factor on rotated queries and keys; None for that of the method.
+        mscale: For "yarn": coefficient of the factor on queries and keys.
+        mscale_all_dim: For "yarn": the coefficient that it is divided by.
+        short_factor: For "longrope": divisor of each frequency within the original context.
+        long_factor: The same for longer texts.
+    """
+
+    rope_theta: float = 10000.0
+    rope_type: Scaling = "default"
+    partial_rotary_factor: float = 1.0
+    factor: float | None = None
+    original_max_position_embeddings: int | None = None
+    low_freq_factor: float = 1.0
+    high_freq_factor: float = 4.0
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
+    truncate: bool = True
+    attention_factor: float | None = None
+    mscale: float | None = None
+    mscale_all_dim: float | None = None
+    short_factor: tuple[float, ...] = ()
+    long_factor: tuple[float, ...] = ()
+
+    def pairs(self, depth: int) -> int:
+        """Number of pairs of dimensions that are turned.
+
+        Args:
+            depth: D, depth of a head.
+        """
+        return (int(depth * self.partial_rotary_factor) + 1) // 2
+
+
+class Rotation(NamedTuple):
+    """Cosines and sines of the angles at every position, one per pair of dimensions."""
+
+    cos: Float[Array, "#B S P"]
+    sin: Float[Array, "#B S P"]
+
+
+def rotation(rotary: Rotary, positions: Int[Array, "#B S"], depth: int, length: int) -> Rotation:
+    """Angles at some positions.
+
+    Args:
+        rotary: The frequencies.
+        positions: Counted from 0.
+        depth: D, depth of a head.
+        length: `max_position_embeddings` of the model, which some scalings are relative to.
+    """
+    rates, scale = _frequencies(rotary, depth, length, positions)
+    angles = positions[..., None].astype(jnp.float32) * rates[None, None]
+    return Rotation(jnp.cos(angles) * scale, jnp.sin(angles) * scale)
+
+
+def rotate(x: Float[Array, "B S H D"], by: Rotation) -> Float[Array, "B S H D"]:
+    """Turn the pairs of dimensions of queries or keys; dimensions beyond the pairs stay.
+
+    Args:
+        x: Queries or keys.
+        by: Angles at their positions.
+    """
+    count = by.cos.shape[-1]
+    cos, sin = (a[:, :, None] for a in by)
+    first, second, rest = jnp.split(x.astype(jnp.float32), [count, 2 * count], axis=-1)
+    turned = (first * cos - second * sin, second * cos + first * sin, rest)
+    return jnp.concatenate(turned, axis=-1).astype(x.dtype)
+
+
+def _frequencies(
+    rotary: Rotary, depth: int, length: int, positions: Int[Array, "#B S"]
+) -> tuple[Float[Array, " P"], float]:
+    """Angle of each pair per position, and the factor on what is turned."""
+    base = _rates(rotary.rope_theta, rotary, depth)
+    match rotary.rope_type:
+        case "default":
+            return jnp.asarray(base), 1.0
+        case "linear":
+            return jnp.asarray(base / np.float32(_factor(rotary, length))), 1.0
+        case "dynamic":
+            return _dynamic(rotary, depth, length, positions), 1.0
+        case "llama3":
+            return jnp.asarray(_llama3(rotary, base, length)), 1.0
+        case "yarn":
+            return jnp.asarray(_yarn(rotary, base, depth, length)), _yarn_scale(rotary, length)
+        case "longrope":
+            return _longrope(rotary, base, length, positions), _longrope_scale(rotary, length)
+
+
+def _rates(theta: float, rotary: Rotary, depth: int) -> Float[np.ndarray, " P"]:
+    """The geometric series of frequencies, in float32 as published models compute it."""
+    turned = int(depth * rotary.partial_rotary_factor)
+    exponents = np.arange(0, turned, 2, dtype=np.float32) / np.float32(turned)
+    return (1.0 / np.power(np.float32(theta), exponents)).astype(np.float32)
+
+
+def _factor(rotary: Rotary, length: int) -> float:
+    return length / _original(rotary, length) if rotary.factor is None else rotary.factor
+
+
+def _original(rotary: Rotary, length: int) -> int:
+    return rotary.original_max_position_embeddings or length
+
+
+def _dynamic(
+    rotary: Rotary, depth: int, length: int, positions: Int[Array, "#B S"]
+) -> Float[Array, " P"]:
+    """A larger base where the text is longer than the context (NTK-aware scaling)."""
+    turned, factor = int(depth * rotary.partial_rotary_factor), _factor(rotary, length)
+    longest = jnp.maximum(positions.max() + 1, length).astype(jnp.float32)
+    growth = (factor * longest / length - (factor - 1)) ** (turned / (turned - 2))
+    exponents = jnp.asarray(np.arange(0, turned, 2, dtype=np.float32) / np.float32(turned))
+    return 1.0 / (rotary.rope_theta * growth) ** exponents
+
+
+def _llama3(rotary: Rotary, base: np.ndarray, length: int) -> Float[np.ndarray, " P"]:
+    """Long wavelengths stretched, short ones left alone, a smooth change between them."""
+    old, factor = _original(rotary, length), _factor(rotary, length)
+    low, high = rotary.low_freq_factor, rotary.high_freq_factor
+    wavelengths = 2 * math.pi / base
+    smooth = np.clip((old / wavelengths - low) / (high - low), 0, 1)
+    return ((1 - smooth) * base / factor + smooth * base).astype(np.float32)
+
+
+def _yarn(rotary: Rotary, base: np.ndarray, depth: int, length: int) -> Float[np.ndarray, " P"]:
+    """Interpolation by the number of rotations within the context (Peng et al. 2023)."""
+    turned, old = int(depth * rotary.partial_rotary_factor), _original(rotary, length)
+
+    def pair_of(rotations: float) -> float:
+        wavelength = math.log(old / (rotations * 2 * math.pi))
+        return turned * wavelength / (2 * math.log(rotary.rope_theta))
+
+    low, high = pair_of(rotary.beta_fast), pair_of(rotary.beta_slow)
+    if rotary.truncate:
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, turned - 1)
+    high += 0.001 if low == high else 0.0
+    stretched = np.clip((np.arange(turned // 2, dtype=np.float32) - low) / (high - low), 0, 1)
+    return (base / _factor(rotary, length) * stretched + base * (1 - stretched)).astype(np.float32)
+
+
+def _yarn_scale(rotary: Rotary, length: int) -> float:
+    if rotary.attention_factor is not None:
+        return rotary.attention_factor
+    factor = _factor(rotary, length)
+
+    def scale(coefficient: float) -> float:
+        return 1.0 if factor <= 1 else 0.1 * coefficient * math.log(factor) + 1.0
+
+    if rotary.mscale and rotary.mscale_all_dim:
+        return scale(rotary.mscale) / scale(rotary.mscale_all_dim)
+    return scale(1.0)
+
+
+def _longrope(
+    rotary: Rotary, base: np.ndarray, length: int, positions: Int[Array, "#B S"]
+) -> Float[Array, " P"]:
+    """A divisor for each frequency, one set for texts within the context, one for longer ones."""
+    short, long = (np.asarray(f, np.float32) for f in (rotary.short_factor, rotary.long_factor))
+    beyond = positions.max() + 1 > _original(rotary, length)
+    return jnp.where(beyond, jnp.asarray(base / long), jnp.asarray(base / short))
+
+
+def _longrope_scale(rotary: Rotary, length: int) -> float:
+    if rotary.attention_factor is not None:
+        return rotary.attention_factor
+    old = _original(rotary, length)
+    factor = _factor(rotary, length)
+    return 1.0 if factor <= 1 else math.sqrt(1 + math.log(factor) / math.log(old))
