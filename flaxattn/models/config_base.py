@@ -3,6 +3,7 @@
 """Configurations as Hugging Face's `config.json`: what all families read, write and check alike."""
 
 import dataclasses
+import json
 import math
 import numbers
 from collections.abc import Mapping, Sequence
@@ -15,12 +16,22 @@ MOST_LABELS = 2**20  # each has a name
 MOST_LAYERS = 2**20  # some configurations have a value for each layer
 _LARGEST = 2**31 - 1  # ids and lengths are int32
 _LAYERS = ("num_hidden_layers", "n_layer", "encoder_layers", "decoder_layers")
-_IN_ANOTHER_FORM = frozenset({"labels", "architectures", "pruned_heads"})
+_IN_ANOTHER_FORM = frozenset({"labels", "architectures", "pruned_heads", "further_settings"})
+# Settings that are fields in another form, that say who wrote the file, or that name code to run.
+_NOT_KEPT = {"model_type", "id2label", "label2id", "num_labels", "dtype", "torch_dtype"}
+_NOT_KEPT |= {"transformers_version", "_name_or_path", "auto_map"}
 
 
 @dataclasses.dataclass(frozen=True)
 class HFConfig:
-    """Base of the configurations, which are frozen dataclasses with Hugging Face's field names."""
+    """Base of the configurations, which are frozen dataclasses with Hugging Face's field names.
+
+    Attributes:
+        further_settings: JSON object of the settings of a `config.json` that are no fields, which
+            are written back as they are. Configurations that differ in them alone are equal.
+    """
+
+    further_settings: str = dataclasses.field(default="{}", kw_only=True, compare=False, repr=False)
 
     @classmethod
     def fields_of(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -37,6 +48,8 @@ class HFConfig:
             values["architectures"] = tuple(classes)
         if "labels" in known and (names := class_names(settings)):
             values["labels"] = names
+        if further := {n: v for n, v in settings.items() if n not in known | _NOT_KEPT}:
+            values["further_settings"] = json.dumps(further, sort_keys=True)
         return values
 
     def settings(self, model_type: str) -> dict[str, Any]:
@@ -45,7 +58,9 @@ class HFConfig:
         Args:
             model_type: Hugging Face's name of the family.
         """
-        found = {"model_type": model_type, **dataclasses.asdict(self)}
+        found = {**json.loads(self.further_settings), "model_type": model_type}
+        found |= dataclasses.asdict(self)
+        del found["further_settings"]
         found["architectures"] = list(found["architectures"])
         if "pruned_heads" in found:
             found |= pruned_to_hf(found.pop("pruned_heads"))

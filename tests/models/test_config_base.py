@@ -77,3 +77,13 @@ def test_a_number_of_labels_that_no_classifier_has(count: Any) -> None:
         fa.from_pretrained("tiny-bert", num_labels=count)
     with pytest.raises(CheckpointError, match=r"^labels is empty"):
         fa.BertConfig(labels=())
+
+
+def test_settings_that_are_no_fields_are_written_back() -> None:
+    settings = {"model_type": "bert", "use_cache": False, "task": {"deep": [1, None]}}
+    dropped = {"transformers_version": "1", "auto_map": {"a": "b"}}
+    config = fa.BertConfig.from_hf(settings | dropped)
+    written = config.to_hf()
+    assert {name: written[name] for name in settings} == settings
+    assert not {*dropped, "further_settings"} & set(written)
+    assert fa.BertConfig.from_hf(written) == config == fa.BertConfig()
