@@ -98,12 +98,12 @@ def lengths():
 
     import flaxattn as fa
     from flaxattn.models.gpt2 import GPT2LM
-    from flaxattn.pretrained.pretrained_gpt2 import PretrainedGPT2
+    from flaxattn.pretrained.pretrained_decoder import PretrainedDecoder
 
     config = fa.GPT2Config()
     module = GPT2LM(config)
     params = jax.jit(module.init)(jax.random.key(0), ids(1, 1))["params"]
-    model = PretrainedGPT2(module, params, None, config)
+    model = PretrainedDecoder(module, params, None, config)
     for length in (256, 512, 1000):
         seconds = []
         for new in (2, 22):

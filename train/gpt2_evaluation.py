@@ -19,7 +19,7 @@ from jax.sharding import Mesh
 from flaxattn.errors import CheckpointError, InputError
 from flaxattn.files import write_text
 from flaxattn.models.gpt2 import GPT2LM
-from flaxattn.pretrained.pretrained_gpt2 import PretrainedGPT2
+from flaxattn.pretrained.pretrained_decoder import PretrainedDecoder
 from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.train import loop, sharding
 from flaxattn.train.corpus import TokenCorpus
@@ -156,7 +156,7 @@ class Samples:
 
     def _write(self, params: Params) -> list[str]:
         recipe, module = self._recipe, self._module
-        model = PretrainedGPT2(module, params, self._tokenizer, module.config, "in training")
+        model = PretrainedDecoder(module, params, self._tokenizer, module.config, "in training")
         settings: dict[str, Any] = {"max_new_tokens": self._room}
         if recipe.sample_temperature:
             settings |= {"do_sample": True, "temperature": recipe.sample_temperature}

@@ -26,7 +26,7 @@ from flaxattn.models.gpt2 import GPT2LM
 from flaxattn.models.gpt2_config import GPT2Config
 from flaxattn.pipeline.progress_reporter import ProgressReporter
 from flaxattn.pretrained import model_directory as weights
-from flaxattn.pretrained.pretrained_gpt2 import PretrainedGPT2
+from flaxattn.pretrained.pretrained_decoder import PretrainedDecoder
 from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.text.vocabulary_training import train_byte_bpe
 from flaxattn.train import loop, sharding
@@ -60,7 +60,7 @@ class PreparedText(NamedTuple):
     heldout: TokenCorpus
     tokenizer: Tokenizer
     config: GPT2Config
-    base: PretrainedGPT2 | None
+    base: PretrainedDecoder | None
     identity: Mapping[str, str]
 
 
@@ -246,7 +246,7 @@ def _tokenizer(
     folder: RunFolder,
     recipe: Gpt2Recipe,
     given: Path | None,
-    base: PretrainedGPT2 | None,
+    base: PretrainedDecoder | None,
 ) -> Tokenizer:
     if given is not None:
         return Tokenizer.from_dir(given)

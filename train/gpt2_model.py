@@ -21,7 +21,7 @@ from flaxattn.models.outputs import ModelOutput
 from flaxattn.pretrained import hub
 from flaxattn.pretrained import model_directory as weights
 from flaxattn.pretrained.from_pretrained import from_pretrained
-from flaxattn.pretrained.pretrained_gpt2 import PretrainedGPT2
+from flaxattn.pretrained.pretrained_decoder import PretrainedDecoder
 from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.text.vocabulary_training import END
 from flaxattn.train.gpt2_data import TextBatch
@@ -33,7 +33,7 @@ _ARCHITECTURE = "GPT2LMHeadModel"
 _RESIDUAL = ("attention/output/kernel", "feed_forward/down/kernel")  # what adds to the stream
 
 
-def load_base(recipe: Gpt2Recipe) -> PretrainedGPT2 | None:
+def load_base(recipe: Gpt2Recipe) -> PretrainedDecoder | None:
     """The model that a run goes on from; None for a new one.
 
     Args:
@@ -54,12 +54,12 @@ def load_base(recipe: Gpt2Recipe) -> PretrainedGPT2 | None:
         )
     recipe.check_model(found)
     base = from_pretrained(recipe.model, head=_ARCHITECTURE)
-    assert isinstance(base, PretrainedGPT2)
+    assert isinstance(base, PretrainedDecoder)
     return base
 
 
 def choose_config(
-    recipe: Gpt2Recipe, tokenizer: Tokenizer, base: PretrainedGPT2 | None
+    recipe: Gpt2Recipe, tokenizer: Tokenizer, base: PretrainedDecoder | None
 ) -> GPT2Config:
     """The config of the model that is trained.
 

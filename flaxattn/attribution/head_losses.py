@@ -18,7 +18,9 @@ from jaxtyping import Array, Bool, Float, Int
 
 from flaxattn.errors import InputError, check_arguments
 from flaxattn.models.bert import BertForMaskedLM, BertForPreTraining, BertForSequenceClassification
-from flaxattn.models.gpt2 import GPT2LM, GPT2ForSequenceClassification
+from flaxattn.models.causal_lm import CausalLM
+from flaxattn.models.decoder import DecoderForSequenceClassification
+from flaxattn.models.gpt2 import GPT2ForSequenceClassification
 from flaxattn.models.seq2seq import Seq2SeqLM
 from flaxattn.pretrained.nonfinite_error import refusal
 from flaxattn.pretrained.pretrained_model import Pretrained
@@ -26,7 +28,11 @@ from flaxattn.pretrained.readings import TokenizedTexts
 from flaxattn.text.tokenizer import Tokenizer
 
 Masks = Mapping[str, Float[Array, "L ... H"]]
-_CLASSIFIERS = (BertForSequenceClassification, GPT2ForSequenceClassification)
+_CLASSIFIERS = (
+    BertForSequenceClassification,
+    GPT2ForSequenceClassification,
+    DecoderForSequenceClassification,
+)
 _MASKED_LM = (BertForMaskedLM, BertForPreTraining)
 _MASKED_SHARE = 0.15
 
@@ -196,12 +202,12 @@ def _check(
     labels: Sequence[int] | None,
     batch: int,
 ) -> None:
-    known = (*_CLASSIFIERS, *_MASKED_LM, GPT2LM, Seq2SeqLM)
+    known = (*_CLASSIFIERS, *_MASKED_LM, CausalLM, Seq2SeqLM)
     if not isinstance(model.module, known) or not model.masks():
         raise InputError(
             f"{model.name!r} is a {model.config.architectures[0]}, which has no loss that heads "
             f"could be judged by.\nLoad it with head= one of "
-            f"{', '.join(kind.__name__ for kind in known[:-2])}, or take a GPT2LMHeadModel or an "
+            f"{', '.join(kind.__name__ for kind in known[:-2])}, or take a language model or an "
             "encoder-decoder with its output layer."
         )
     if isinstance(texts, str) or not len(texts) or batch < 1:

@@ -188,9 +188,9 @@ def _check_inputs(inputs: list[str]) -> None:
 
 def _side(loaded: Any, mask: str) -> str:
     """The side whose heads a mask is of."""
-    from flaxattn.pretrained.pretrained_gpt2 import PretrainedGPT2
+    from flaxattn.pretrained.pretrained_decoder import PretrainedDecoder
 
-    return "decoder" if isinstance(loaded, PretrainedGPT2) else _SIDES.get(mask, "encoder")
+    return "decoder" if isinstance(loaded, PretrainedDecoder) else _SIDES.get(mask, "encoder")
 
 
 def _texts(corpus: Any) -> dict[int, Any]:

@@ -18,7 +18,7 @@ from flaxattn.errors import InputError
 from flaxattn.files import check_writable
 
 if TYPE_CHECKING:
-    from flaxattn.pretrained.pretrained_gpt2 import PretrainedGPT2
+    from flaxattn.pretrained.pretrained_decoder import PretrainedDecoder
     from flaxattn.trace.trace import Trace
 
 MODEL = "tiny-gpt2"
@@ -112,14 +112,14 @@ def _unescaped(text: str) -> str:
     return re.sub(r"\\([nt\\])", lambda found: _ESCAPES[found[1]], text)
 
 
-def _load(name: str) -> "PretrainedGPT2":
+def _load(name: str) -> "PretrainedDecoder":
     from flaxattn.pretrained.from_pretrained import from_pretrained
-    from flaxattn.pretrained.pretrained_gpt2 import PretrainedGPT2
+    from flaxattn.pretrained.pretrained_decoder import PretrainedDecoder
     from flaxattn.pretrained.pretrained_seq2seq import PretrainedSeq2Seq
 
     with _status(f"loading {name}"):
         loaded = from_pretrained(name)
-    if not isinstance(loaded, PretrainedGPT2):
+    if not isinstance(loaded, PretrainedDecoder):
         command = "translate" if isinstance(loaded, PretrainedSeq2Seq) else "view"
         raise InputError(
             f"the model {name!r} does not go on with texts: it is a "
@@ -130,7 +130,7 @@ def _load(name: str) -> "PretrainedGPT2":
 
 
 def _stream(
-    model: "PretrainedGPT2", text: str, settings: dict[str, Any], seen: bool
+    model: "PretrainedDecoder", text: str, settings: dict[str, Any], seen: bool
 ) -> "Trace | None":
     """Print one text while it is written."""
     parts = model.stream(text, **settings)  # what cannot be used is told before anything is shown
@@ -146,7 +146,7 @@ def _stream(
 
 
 def _write(
-    model: "PretrainedGPT2", text: str, settings: dict[str, Any], seen: bool
+    model: "PretrainedDecoder", text: str, settings: dict[str, Any], seen: bool
 ) -> "Trace | None":
     """Print texts when all of them are written."""
     with _status("writing"):

@@ -98,10 +98,10 @@ def repeated(corpus: "ScoredCorpus", test: "Test", sequences: int) -> dict[str, 
         sequences: How many; 0 for none.
     """
     from flaxattn.measures.induction import detect_heads, repeat_tests
-    from flaxattn.pretrained.pretrained_gpt2 import PretrainedGPT2
+    from flaxattn.pretrained.pretrained_decoder import PretrainedDecoder
 
     model = corpus.model
-    if not isinstance(model, PretrainedGPT2) or corpus.tally.side != "decoder" or sequences < 2:
+    if not isinstance(model, PretrainedDecoder) or corpus.tally.side != "decoder" or sequences < 2:
         return {}
     if corpus.facts["nonfinite"]:
         return {}  # random tokens find the same heads broken

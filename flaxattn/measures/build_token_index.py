@@ -36,7 +36,7 @@ from flaxattn.pipeline.reading_options import DEFAULTS, ReadingOptions
 from flaxattn.pipeline.tokenize_texts import TOGETHER, groups_of, tokenize_each
 from flaxattn.pretrained import model_inputs as inputs
 from flaxattn.pretrained.pretrained_bert import PretrainedBert
-from flaxattn.pretrained.pretrained_gpt2 import PretrainedGPT2
+from flaxattn.pretrained.pretrained_decoder import PretrainedDecoder
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.pretrained.readings import TokenizedTexts
 from flaxattn.store.model_fingerprint import mark
@@ -377,7 +377,7 @@ def check_family(model: Pretrained) -> None:
     Raises:
         InputError: If it is neither a BERT nor a GPT-2.
     """
-    if not isinstance(model, PretrainedBert | PretrainedGPT2):
+    if not isinstance(model, PretrainedBert | PretrainedDecoder):
         raise InputError(
             f"search reads one text, with one stack of heads; {model.name!r} has several\n"
             "name a BERT or a GPT-2"

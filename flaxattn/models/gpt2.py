@@ -15,6 +15,7 @@ from flax.typing import Dtype
 from jaxtyping import Array, Bool, Float, Int
 
 from flaxattn.kernels.contract import NOTHING, Capture, Labels
+from flaxattn.models.causal_lm import CausalLM, at_last
 from flaxattn.models.gpt2_config import GPT2Config
 from flaxattn.models.layer_stack import Model, hidden_states, masks_of_heads
 from flaxattn.models.layers import (
@@ -185,15 +186,10 @@ class GPT2(Model):
         return nn.Embed(count, self.config.n_embd, dtype=self.dtype, embedding_init=init)
 
 
-class GPT2LM(Model):
-    """GPT-2 that tells the next piece: `GPT2LMHeadModel`.
-
-    Attributes:
-        cache_length: Positions that a cache has room for.
-    """
+class GPT2LM(CausalLM):
+    """GPT-2 that tells the next piece: `GPT2LMHeadModel`."""
 
     config: GPT2Config
-    cache_length: int = 0
 
     def setup(self) -> None:
         """Make the parts."""
@@ -202,45 +198,6 @@ class GPT2LM(Model):
         if not c.tie_word_embeddings:
             init = nn.initializers.normal(c.initializer_range)
             self.output = self.param("output", init, (c.n_embd, c.vocab_size))
-
-    def __call__(self, *inputs: Int[Array, "B S"], **options: Any) -> ModelOutput:
-        """Run the model; arguments as for `GPT2`. Returns `logits [B, S, V]` too."""
-        out = self.model(*inputs, **options)
-        return out.replace(logits=self.scores(out.last_hidden_state))
-
-    def begin(self, attention_mask: Int[Array, "B P"]) -> Int[Array, "B P"]:
-        """Return what stays the same during generation: the mask of the prompt."""
-        return attention_mask
-
-    def follow(
-        self,
-        ids: Int[Array, "R S"],
-        context: Int[Array, "B P"],
-        position_ids: Int[Array, "R S"] | None,
-        visible: Bool[Array, "R K"] | None,
-    ) -> Float[Array, "R V"]:
-        """Scores of the piece after the last of `ids`, with `cache` mutable.
-
-        Positions are counted from the first real piece, so a prompt is padded on the left.
-
-        Args:
-            ids: The prompt, or one piece of every text.
-            context: What `begin` returned.
-            position_ids: Of the pieces, padding counted; None for the prompt.
-            visible: Which cached positions each text sees, where several share a cache.
-        """
-        batch, length = context.shape
-        if position_ids is None:
-            places, mask = jnp.maximum(context.cumsum(1) - 1, 0), context
-        else:
-            rows = len(ids) // batch
-            places = position_ids - jnp.repeat((context == 0).sum(1, keepdims=True), rows, axis=0)
-            room = ((0, 0), (0, self.cache_length - length))
-            real = jnp.pad(context != 0, room, constant_values=True)
-            real = jnp.repeat(jnp.tile(real, (1, rows)), rows, axis=0)
-            mask = real if visible is None else real & visible
-        x = self.model(ids, mask, places).last_hidden_state
-        return self.scores(x[:, -1])
 
     def scores(self, x: Float[Array, "*tokens E"]) -> Float[Array, "*tokens V"]:
         """Scores of the piece that follows, over the vocabulary.
@@ -274,10 +231,7 @@ class GPT2ForSequenceClassification(Model):
     ) -> ModelOutput:
         """Run the model; arguments as for `GPT2`. Returns `logits` over `config.labels`."""
         out = self.model(input_ids, attention_mask, *inputs, **options)
-        x, last = out.last_hidden_state, jnp.full(len(input_ids), input_ids.shape[1] - 1)
-        if attention_mask is not None:
-            last -= jnp.asarray(attention_mask).astype(bool)[:, ::-1].argmax(1)
-        x = jnp.take_along_axis(x, last[:, None, None], axis=1)[:, 0]
+        x = at_last(out.last_hidden_state, attention_mask)
         x, kernel = promote_dtype(x, self.score, dtype=self.dtype)
         return out.replace(logits=x @ kernel)
 

@@ -76,6 +76,41 @@ class GPT2Config(HFConfig):
         check_pruned(self.pruned_heads, self.n_layer, self.n_head)
 
     @property
+    def hidden_size(self) -> int:
+        """E, width of the residual stream."""
+        return self.n_embd
+
+    @property
+    def num_hidden_layers(self) -> int:
+        """L."""
+        return self.n_layer
+
+    @property
+    def num_attention_heads(self) -> int:
+        """H."""
+        return self.n_head
+
+    @property
+    def max_position_embeddings(self) -> int:
+        """Longest text, in pieces."""
+        return self.n_positions
+
+    @property
+    def longest(self) -> int:
+        """Most positions of a text."""
+        return self.n_positions
+
+    @property
+    def head_size(self) -> int:
+        """D, the depth of one head."""
+        return self.n_embd // self.n_head
+
+    @property
+    def end_ids(self) -> tuple[int, ...]:
+        """Ids that end a text."""
+        return () if self.eos_token_id is None else (self.eos_token_id,)
+
+    @property
     def inner_size(self) -> int:
         """F, width of the feed-forward layer."""
         return 4 * self.n_embd if self.n_inner is None else self.n_inner

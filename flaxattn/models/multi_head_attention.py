@@ -8,7 +8,7 @@ unless the caller makes that collection mutable.
 """
 
 import functools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -219,7 +219,8 @@ class MultiHeadAttention(nn.Module):
         caching = caching and not self.is_initializing()
         known = caching and self.has_variable("cache", "key")
         if context is not None and known:
-            return _Keys(*(kv_cache.by_position(a) for a in self._cached()), mask)
+            k, v = self._cached()
+            return _Keys(kv_cache.by_position(k), kv_cache.by_position(v), mask)
         source = x if context is None else context
         count = len(self._present()) if self.key_heads is None else self.key_heads
         k, v = self._heads("key", source, count), self._heads("value", source, count)
@@ -230,8 +231,8 @@ class MultiHeadAttention(nn.Module):
         k = self._rotated(k, rotation, "key_norm")
         if not caching:
             return _Keys(k, v, mask, self.causal, self.window)
-        start = self.get_variable("cache", "length") if known else 0
-        self.put_variable("cache", "length", jnp.int32(start + x.shape[1]))
+        start = jnp.asarray(self.get_variable("cache", "length") if known else 0, jnp.int32)
+        self.put_variable("cache", "length", start + x.shape[1])
         if not known:  # the first positions see only each other
             room = self.cache_length
             room = room if self.window is None else min(room, self.window[0] + 1)
@@ -240,7 +241,9 @@ class MultiHeadAttention(nn.Module):
             return _Keys(k, v, mask, self.causal, self.window)
         if x.shape[1] > 1:
             return self._next_chunk(k, v, mask, start)
-        k, v = (kv_cache.appended(*pair, start) for pair in zip(self._cached(), (k, v), strict=True))
+        k, v = (
+            kv_cache.appended(*pair, start) for pair in zip(self._cached(), (k, v), strict=True)
+        )
         self._cache(k, v)
         visible = kv_cache.visible(k, mask, start)
         return _Keys(kv_cache.by_position(k), kv_cache.by_position(v), visible)

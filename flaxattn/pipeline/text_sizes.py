@@ -11,6 +11,7 @@ from typing import NamedTuple
 from flaxattn.errors import InputError
 from flaxattn.kernels.contract import Capture
 from flaxattn.models.bert_config import BertConfig
+from flaxattn.models.decoder_config import DecoderConfig
 from flaxattn.models.gpt2_config import GPT2Config
 from flaxattn.models.rnn_config import RnnConfig
 from flaxattn.pretrained import model_inputs as inputs
@@ -73,12 +74,12 @@ def measure_for(model: Pretrained, pairs: bool) -> Measure:
             f"The model {model.name!r} came without a tokenizer, so it cannot read text.\n"
             "Put tokenizer.json or vocab.txt into its directory."
         )
-    limit = config.n_positions if isinstance(config, GPT2Config) else config.max_position_embeddings
+    limit = model.limit
     if isinstance(model, PretrainedBert):
         assert isinstance(reader, Tokenizer)
         limit = min(limit, reader.max_length or limit)
         return lambda texts, seconds: _one_sequence(reader.count(texts, seconds), limit)
-    if isinstance(config, GPT2Config):
+    if isinstance(config, GPT2Config | DecoderConfig):
         if pairs:
             raise InputError(
                 f"The model {model.name!r} is a {config.architectures[0]}, which reads no pairs.\n"
@@ -98,9 +99,9 @@ def sides(config: ModelConfig) -> tuple[AttentionSize, ...]:
     if isinstance(config, BertConfig):
         layers, heads = config.num_hidden_layers, config.num_attention_heads
         return (AttentionSize("encoder", layers, heads, config.head_size, False, False),)
-    if isinstance(config, GPT2Config):
-        depth = config.n_embd // config.n_head
-        return (AttentionSize("decoder", config.n_layer, config.n_head, depth, True, True),)
+    if isinstance(config, GPT2Config | DecoderConfig):
+        layers, heads = config.num_hidden_layers, config.num_attention_heads
+        return (AttentionSize("decoder", layers, heads, config.head_size, True, True),)
     if isinstance(config, RnnConfig):
         return (AttentionSize("cross", 1, 1, config.encoded_size, True, False),)
     read, wrote = config.encoder_attention_heads, config.decoder_attention_heads

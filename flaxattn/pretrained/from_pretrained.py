@@ -11,9 +11,10 @@ import jax.numpy as jnp
 from flax.typing import Dtype
 
 from flaxattn.errors import CheckpointError, InputError, check_arguments
-from flaxattn.models import bert, gpt2, rnn, seq2seq
+from flaxattn.models import bert, decoder, gpt2, rnn, seq2seq
 from flaxattn.models.bert_config import BertConfig
 from flaxattn.models.config_base import MOST_LABELS, check_integer, shown
+from flaxattn.models.decoder_config import DecoderConfig
 from flaxattn.models.gpt2_config import GPT2Config
 from flaxattn.models.rnn_config import RnnConfig
 from flaxattn.models.seq2seq_config import Seq2SeqConfig
@@ -21,7 +22,7 @@ from flaxattn.pretrained import generation_config, hub
 from flaxattn.pretrained import model_directory as weights
 from flaxattn.pretrained.model_directory import ModelConfig
 from flaxattn.pretrained.pretrained_bert import PretrainedBert
-from flaxattn.pretrained.pretrained_gpt2 import PretrainedGPT2
+from flaxattn.pretrained.pretrained_decoder import PretrainedDecoder
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.pretrained.pretrained_seq2seq import PretrainedSeq2Seq
 from flaxattn.text.open_tokenizer import open_tokenizer
@@ -30,10 +31,12 @@ from flaxattn.text.transformers_tokenizer import PythonTokenizer
 from flaxattn.trace.tensor_file import saved_beside
 
 _DTYPES = ("float32", "bfloat16", "float16")
-# Modules by architecture, the one without head first, and the handle of each kind of model.
-_KINDS: Mapping[type[ModelConfig], tuple[Mapping[str, Any], type[Pretrained]]] = {
+# Modules by architecture, the one without head first, or a function of the configuration that has
+# them; and the handle of each kind of model.
+_KINDS: Mapping[type[ModelConfig], tuple[Any, type[Pretrained]]] = {
     BertConfig: (bert.ARCHITECTURES, PretrainedBert),
-    GPT2Config: (gpt2.ARCHITECTURES, PretrainedGPT2),
+    GPT2Config: (gpt2.ARCHITECTURES, PretrainedDecoder),
+    DecoderConfig: (decoder.architectures, PretrainedDecoder),
     Seq2SeqConfig: (seq2seq.ARCHITECTURES, PretrainedSeq2Seq),
     RnnConfig: (rnn.ARCHITECTURES, PretrainedSeq2Seq),
 }
@@ -79,7 +82,8 @@ def from_pretrained(
     )
     saved = saved_beside(directory)
     config = weights.read_config(directory)
-    architectures, handle = _KINDS[type(config)]
+    listed, handle = _KINDS[type(config)]
+    architectures: Mapping[str, Any] = listed(config) if callable(listed) else listed
     wanted = _architecture(head, config, architectures)
     config = dataclasses.replace(config, architectures=(wanted,))
     if num_labels is not None:
@@ -110,9 +114,9 @@ def _architecture(head: str | None, config: ModelConfig, architectures: Mapping[
 
 
 def _relabelled(config: ModelConfig, count: int) -> ModelConfig:
-    if not isinstance(config, BertConfig | GPT2Config):
+    if not isinstance(config, BertConfig | GPT2Config | DecoderConfig):
         raise InputError(
-            f"num_labels={count}: only BERT and GPT-2 have a classifier.\nLeave num_labels out."
+            f"num_labels={count}: encoder-decoders have no classifier.\nLeave num_labels out."
         )
     try:
         check_integer("num_labels", count, 1, MOST_LABELS)
@@ -125,7 +129,7 @@ def _relabelled(config: ModelConfig, count: int) -> ModelConfig:
 def _reading(directory: Path, config: ModelConfig) -> dict[str, Any]:
     """The parts of a model that deal with text: tokenizers, and how text is generated."""
     parts: dict[str, Any] = {"tokenizer": _tokenizer(directory, "", config.vocab_size)}
-    if isinstance(config, BertConfig | GPT2Config):
+    if isinstance(config, BertConfig | GPT2Config | DecoderConfig):
         if isinstance(parts["tokenizer"], PythonTokenizer):
             raise CheckpointError(
                 f"{directory}: its tokenizer exists in Python only, without tokenizer.json\n"

@@ -18,6 +18,7 @@ import numpy as np
 from flax import linen as nn
 from jaxtyping import Array, Int
 
+from flaxattn.models.causal_lm import CausalLM
 from flaxattn.models.layer_stack import unstacked
 from flaxattn.pretrained import generation_loop as generate
 from flaxattn.pretrained.beam_search import Beams
@@ -25,12 +26,13 @@ from flaxattn.pretrained.decoding_settings import Decoding
 from flaxattn.pretrained.generation_loop import Cache, Follow, GeneratedRows, Writing, Written
 
 _FIRST_ROOM = 32  # positions of the first cache
+_CHUNK = 256  # positions of a long prompt that are read at once; padded lengths are multiples
 _LOOK = 16  # tokens between two looks at texts that may have to stop
 
 
-@functools.partial(jax.jit, static_argnames="room")
-def _widened(now: Writing, room: int) -> Writing:
-    return generate.widened(now, room)
+@functools.partial(jax.jit, static_argnames=("room", "windows"))
+def _widened(now: Writing, room: int, windows: tuple[int | None, ...]) -> Writing:
+    return generate.widened(now, room, windows)
 
 
 @functools.partial(jax.jit, static_argnames=("module", "decoding"))
@@ -44,8 +46,33 @@ def _start(
 ) -> tuple[Writing, Any]:
     """Sources, prompts, and the first token."""
     context = module.apply({"params": params}, **given, method="begin")
-    first, cache = _read(module, params, context, prompt, {}, None, None)
+    size = _chunk(module, prompt)
+    first, cache = _read(module, params, context, prompt[:, :size], {}, None, None)
+    if size < prompt.shape[1]:
+        first, cache = _rest(module, params, context, prompt, cache, size)
     return generate.begun(first, cache, prompt, decoding, keys), context
+
+
+def _chunk(module: nn.Module, prompt: Array) -> int:
+    """Positions of a prompt that are read at once: all of them, unless it is long."""
+    length = prompt.shape[1]
+    whole = length <= _CHUNK or length % _CHUNK or not isinstance(module, CausalLM)
+    return length if whole else _CHUNK
+
+
+def _rest(
+    module: nn.Module, params: Any, context: Any, prompt: Array, cache: Cache, size: int
+) -> tuple[Array, Cache]:
+    """Scores of the token after a prompt of which the first chunk is in the cache."""
+
+    def read(number: Array, before: tuple[Array, Cache]) -> tuple[Array, Cache]:
+        start = number * size
+        ids = jax.lax.dynamic_slice_in_dim(prompt, start, size, axis=1)
+        places = jnp.broadcast_to(start + jnp.arange(size)[None], ids.shape)
+        return _read(module, params, context, ids, before[1], places, None)
+
+    after_first = read(jnp.int32(1), (jnp.zeros(()), cache))
+    return jax.lax.fori_loop(2, prompt.shape[1] // size, read, after_first)
 
 
 @functools.partial(jax.jit, static_argnames=("module", "decoding", "length"), donate_argnums=3)
@@ -171,7 +198,8 @@ def stages(
         yield now
         if until == room - length:
             room = min(length + most, 2 * room)
-            wide, now = module.clone(cache_length=room), _widened(now, room)
+            wide = module.clone(cache_length=room)
+            now = _widened(now, room, module.windows() if isinstance(module, CausalLM) else ())
         until = min(until + step, room - length)
         now = _go_on(wide, layers, context, now, keys, until, decoding, length)
     yield now

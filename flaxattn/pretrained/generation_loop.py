@@ -159,18 +159,23 @@ def written(now: Writing, decoding: Decoding) -> Written:
     return Written(now.text.done[:, best], now.text.done_scores[:, best])
 
 
-def widened(now: Writing, room: int) -> Writing:
+def widened(now: Writing, room: int, windows: tuple[int | None, ...] = ()) -> Writing:
     """The same with room for more positions in the cache.
 
     Args:
         now: Where writing stands.
         room: Positions that the cache shall hold.
+        windows: For each layer the most positions that it needs; None for all.
     """
 
-    def wider(leaf: Array) -> Array:
-        return jnp.pad(leaf, [(0, 0)] * 3 + [(0, room - leaf.shape[3]), (0, 0)])
+    def wider(path: tuple[Any, ...], leaf: Array) -> Array:
+        if _kind(path) != _KEPT:
+            return leaf
+        most = windows[_layer(path)] if windows else None
+        more = (room if most is None else min(room, most)) - leaf.shape[3]
+        return jnp.pad(leaf, [(0, 0)] * 3 + [(0, more), (0, 0)])
 
-    return now._replace(cache=_changed(now.cache, _KEPT, wider))
+    return now._replace(cache=jax.tree_util.tree_map_with_path(wider, now.cache))
 
 
 def _extended(
@@ -202,6 +207,11 @@ def _kind(path: tuple[Any, ...]) -> str:
     if "cross_attention" in text or text.endswith("length"):
         return _SHARED
     return _KEPT if text.endswith(("attention/key", "attention/value")) else _MOVED
+
+
+def _layer(path: tuple[Any, ...]) -> int:
+    """Number of the layer that a leaf of a cache belongs to."""
+    return next(key.idx for key in path if isinstance(key, jax.tree_util.SequenceKey))
 
 
 def _changed(cache: Cache, kind: str, change: Callable[[Array], Array]) -> Cache:

@@ -23,8 +23,10 @@ from jaxtyping import Array
 
 from flaxattn.errors import CheckpointError, InputError
 from flaxattn.files import remove_abandoned, sha256_of, written_whole
+from flaxattn.models import decoder_types
 from flaxattn.models.bert_config import BertConfig
 from flaxattn.models.config_base import shown
+from flaxattn.models.decoder_config import DecoderConfig
 from flaxattn.models.gpt2_config import GPT2Config
 from flaxattn.models.layers import ACTIVATIONS
 from flaxattn.models.rnn_config import RNN, RnnConfig
@@ -33,21 +35,24 @@ from flaxattn.pretrained import checkpoint_match as matching
 from flaxattn.pretrained import generation_config
 from flaxattn.pretrained.bert_names import BERT
 from flaxattn.pretrained.checkpoint_match import CheckpointMatch
+from flaxattn.pretrained.decoder_names import decoder_names
 from flaxattn.pretrained.gpt2_names import GPT2_NAMES
 from flaxattn.pretrained.name_tables import Family, NameRow
 from flaxattn.pretrained.rnn_names import RNN_NAMES
 from flaxattn.pretrained.seq2seq_names import SEQ2SEQ
+from flaxattn.pretrained.tensor_layouts import ours, theirs
 from flaxattn.text.token_batch import Reader
 from flaxattn.trace import tensor_file as tensorfile
 from flaxattn.trace.tensor_file import TensorFiles
 
 TARGET_PREFIX = "target_"  # of the files of a second tokenizer
 STORED_DTYPES = ("float32", "float16", "bfloat16")
-ModelConfig = BertConfig | GPT2Config | Seq2SeqConfig | RnnConfig
+ModelConfig = BertConfig | GPT2Config | DecoderConfig | Seq2SeqConfig | RnnConfig
 # By Hugging Face's `model_type`; a config.json without one is an old BERT's.
 _CONFIGS: Mapping[str, type[ModelConfig]] = {
     "bert": BertConfig,
     "gpt2": GPT2Config,
+    **dict.fromkeys(decoder_types.TYPES, DecoderConfig),
     "bart": Seq2SeqConfig,
     "marian": Seq2SeqConfig,
     OWN: Seq2SeqConfig,
@@ -59,6 +64,11 @@ _FAMILIES: Mapping[type[ModelConfig], Family] = {
     Seq2SeqConfig: SEQ2SEQ,
     RnnConfig: RNN_NAMES,
 }
+
+
+def _family(config: ModelConfig) -> Family:
+    """The table of names for a model."""
+    return decoder_names(config) if isinstance(config, DecoderConfig) else _FAMILIES[type(config)]
 
 
 def read_config(directory: str | Path) -> ModelConfig:
@@ -93,7 +103,8 @@ def read_config(directory: str | Path) -> ModelConfig:
             f"{path} has a setting of the wrong type: {error}.\nCompare it with the original."
         ) from error
     if not isinstance(config, RnnConfig) and str(config.hidden_act) not in ACTIVATIONS:
-        name = "hidden_act" if isinstance(config, BertConfig) else "activation_function"
+        named = isinstance(config, BertConfig | DecoderConfig)
+        name = "hidden_act" if named else "activation_function"
         raise CheckpointError(
             f"{path}: {name} is {shown(config.hidden_act)}; flaxattn has {', '.join(ACTIVATIONS)}."
         )
@@ -121,7 +132,7 @@ def load(directory: str | Path, module: nn.Module, seed: int = 0) -> tuple[Any, 
     """
     files = TensorFiles(directory)
     config: ModelConfig = module.config
-    family = _FAMILIES[type(config)]
+    family = _family(config)
     found = family.canonical(files.shapes, config)
     matching.check_layers(files, found, family, config)  # before anything is made for each layer
     shapes = _parameter_shapes(module)
@@ -211,20 +222,18 @@ def to_hf(module: nn.Module, params: Any, dtype: str | None = None) -> dict[str,
             f"These parameters are not those of {type(module).__name__}: {len(wrong)} differ, "
             f"first {wrong[0]}.\nExpected shape {expected}, received {found}."
         )
-    tensors: dict[str, np.ndarray] = {}
-    parts: dict[str, list[np.ndarray]] = {}  # of tensors that hold several parameters, in order
-    family = _FAMILIES[type(module.config)]
+    parts: dict[str, dict[int, np.ndarray]] = {}  # what each tensor holds, mostly one parameter
+    held: dict[str, dict[int, NameRow]] = {}
+    family = _family(module.config)
     for path, row in family.rows_of(shapes, module.config).items():
         name = family.full_name(row, path)
         arrays = flat[path] if isinstance(flat[path], tuple) else np.asarray(flat[path])
         for number, one in enumerate(arrays) if "*" in name else [(0, arrays)]:
             one = _cast(name, np.asarray(one), dtype)
-            whole = name.replace("*", str(number))
-            if row.part:
-                parts.setdefault(whole, [one] * row.part[1])[row.part[0]] = one
-            else:
-                tensors[whole] = _theirs(row, one)
-    tensors |= {name: np.concatenate(pieces, axis=-1) for name, pieces in parts.items()}
+            whole, place = name.replace("*", str(number)), row.part.number if row.part else 0
+            parts.setdefault(whole, {})[place] = one
+            held.setdefault(whole, {})[place] = row
+    tensors = {name: theirs(held[name], arrays) for name, arrays in parts.items()}
     for copy, (original, beside) in family.written.items():
         if beside in tensors:
             tensors[copy] = tensors[original].copy()
@@ -234,20 +243,6 @@ def to_hf(module: nn.Module, params: Any, dtype: str | None = None) -> dict[str,
 def _write_json(path: Path, content: Mapping[str, Any]) -> None:
     text = json.dumps(content, indent=2, sort_keys=True, ensure_ascii=False)
     path.write_text(text + "\n", encoding="utf-8")
-
-
-def _theirs(row: NameRow, array: np.ndarray) -> np.ndarray:
-    if row.how == "1":
-        return array[None]
-    return np.ascontiguousarray(array.T) if row.how == "T" else array
-
-
-def _ours(row: NameRow, array: np.ndarray) -> np.ndarray:
-    if row.how == "1":
-        return array[0]
-    if row.part:
-        return np.split(array, row.part[1], axis=-1)[row.part[0]]
-    return array.T if row.how == "T" else array
 
 
 def _cast(name: str, array: np.ndarray, dtype: str | None) -> np.ndarray:
@@ -308,12 +303,12 @@ def _parameter_shapes(module: nn.Module) -> dict[str, Any]:
 def _read(files: TensorFiles, names: list[str], row: NameRow, shape: Any) -> Any:
     """One parameter; the layers of a stack are read one by one into their place."""
     if "*" not in row.theirs:
-        return jnp.asarray(_ours(row, files.read(names[0])), jnp.float32)
+        return jnp.asarray(ours(row, files.read(names[0])), jnp.float32)
     if isinstance(shape, tuple):
-        return tuple(jnp.asarray(_ours(row, files.read(name)), jnp.float32) for name in names)
+        return tuple(jnp.asarray(ours(row, files.read(name)), jnp.float32) for name in names)
     stacked = np.empty(shape.shape, np.float32)
     for number, name in enumerate(names):
-        stacked[number] = _ours(row, files.read(name))
+        stacked[number] = ours(row, files.read(name))
     return jnp.asarray(stacked)
 
 

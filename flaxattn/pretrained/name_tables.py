@@ -14,6 +14,30 @@ from typing import Any, NamedTuple, cast
 from flaxattn.errors import CheckpointError
 
 
+class Part(NamedTuple):
+    """Place of a parameter in a tensor that holds several.
+
+    Attributes:
+        number: Of the part, from 0.
+        groups: How often the parts follow one another: once, or once for each head.
+        shares: Of all parts of a group on the last axis, in proportion.
+    """
+
+    number: int
+    groups: int
+    shares: tuple[int, ...]
+
+    def bounds(self, size: int) -> tuple[int, int]:
+        """Where the part begins and ends in a group.
+
+        Args:
+            size: Of the last axis, all groups together.
+        """
+        unit = size // self.groups // sum(self.shares)
+        start = sum(self.shares[: self.number])
+        return start * unit, (start + self.shares[self.number]) * unit
+
+
 class NameRow(NamedTuple):
     """One line of the table of names.
 
@@ -22,20 +46,22 @@ class NameRow(NamedTuple):
         shape: Its axes there, in the letters of `Family.sizes`, or a digit.
         ours: Path in our parameter tree; with `*`, all layers are stacked on a leading axis.
         how: "=" for the same axes, "T" if ours has them the other way round, because torch keeps
-            `[out, in]`, "1" if ours lacks the first one, which is 1, "0/3", "1/3" or "2/3" if ours
-            is that third of the last one.
+            `[out, in]`, "1" if ours lacks the first one, which is 1. "0/AKK" if ours is the first
+            of three parts of the last axis with these sizes, "0/H3" the first of three equal ones
+            of each of H groups, "T0/AKK" the same after the axes are turned round.
+        part: What `how` says of parts, in numbers; `Family.rows_of` fills it in.
     """
 
     theirs: str
     shape: str
     ours: str
     how: str
+    part: Part | None = None
 
     @property
-    def part(self) -> tuple[int, int] | None:
-        """Part of the last axis that is ours, and the number of parts; None if it is all of it."""
-        number, slash, count = self.how.partition("/")
-        return (int(number), int(count)) if slash else None
+    def transposed(self) -> bool:
+        """Whether ours has the axes the other way round."""
+        return self.how.startswith("T")
 
 
 def table(text: str) -> tuple[NameRow, ...]:
@@ -44,7 +70,8 @@ def table(text: str) -> tuple[NameRow, ...]:
     Args:
         text: One row per line, the four columns separated by blanks.
     """
-    return tuple(NameRow(*line.split()) for line in text.strip().splitlines())
+    lines = (line.split() for line in text.splitlines() if line)
+    return tuple(NameRow(*columns) for columns in lines)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,7 +124,18 @@ class Family:
             config: Says which row holds, where there are several.
         """
         known = {row.ours: row for row in self.rows if self.chosen(row, config)}
-        return {path: known[path.removeprefix(self.prefix[1])] for path in paths}
+        found = {path: known[path.removeprefix(self.prefix[1])] for path in paths}
+        return {path: row._replace(part=self._part(row, config)) for path, row in found.items()}
+
+    def _part(self, row: NameRow, config: Any) -> Part | None:
+        """What a row says of parts, in numbers."""
+        number, slash, parts = row.how.removeprefix("T").partition("/")
+        if not slash:
+            return None
+        if not parts[-1].isdigit():
+            return Part(int(number), 1, tuple(self._size(letter, config, 0) for letter in parts))
+        groups = self._size(parts[0], config, 0) if len(parts) > 1 else 1
+        return Part(int(number), groups, (1,) * int(parts[-1]))
 
     def full_name(self, row: NameRow, path: str) -> str:
         """Name of a row's tensor in a checkpoint of the whole model.

@@ -97,7 +97,9 @@ def test_options_become_settings(
         asked.update(given)
         return [text]
 
-    monkeypatch.setattr("flaxattn.pretrained.pretrained_gpt2.PretrainedGPT2.stream", streaming)
+    monkeypatch.setattr(
+        "flaxattn.pretrained.pretrained_decoder.PretrainedDecoder.stream", streaming
+    )
     assert run("Plain", *words)[0] == 0
     assert settings.items() <= asked.items()
     assert ("do_sample" in asked) == bool({"--seed", "--top-k", "--top-p"} & {*words})
@@ -167,7 +169,9 @@ def test_interrupting_it_ends_the_line(run: Run, monkeypatch: pytest.MonkeyPatch
         yield text
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("flaxattn.pretrained.pretrained_gpt2.PretrainedGPT2.stream", interrupted)
+    monkeypatch.setattr(
+        "flaxattn.pretrained.pretrained_decoder.PretrainedDecoder.stream", interrupted
+    )
     assert run("Plain") == (130, "Plain\n", "error: interrupted\n")
 
 

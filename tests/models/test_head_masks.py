@@ -26,7 +26,7 @@ from flaxattn.models.rnn_config import RnnConfig
 from flaxattn.models.seq2seq import Seq2SeqLM
 from flaxattn.models.seq2seq_config import Seq2SeqConfig
 from flaxattn.pretrained.pretrained_bert import PretrainedBert
-from flaxattn.pretrained.pretrained_gpt2 import PretrainedGPT2
+from flaxattn.pretrained.pretrained_decoder import PretrainedDecoder
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.pretrained.pretrained_seq2seq import PretrainedSeq2Seq
 
@@ -63,7 +63,7 @@ SEQ2SEQ = Seq2SeqConfig(
 )
 FAMILIES = {
     "bert": (Bert, BERT, PretrainedBert),
-    "gpt2": (GPT2LM, GPT2, PretrainedGPT2),
+    "gpt2": (GPT2LM, GPT2, PretrainedDecoder),
     "seq2seq": (Seq2SeqLM, SEQ2SEQ, PretrainedSeq2Seq),
 }
 # Every argument that masks heads: of which family, and where their projection is.

@@ -16,15 +16,15 @@ import flaxattn as fa
 from flaxattn.errors import InputError
 from flaxattn.measures.head_measures import head_measures
 from flaxattn.pretrained import streaming
-from flaxattn.pretrained.pretrained_gpt2 import PretrainedGPT2
+from flaxattn.pretrained.pretrained_decoder import PretrainedDecoder
 
 DRAWN = {"do_sample": True, "temperature": 1.3, "max_new_tokens": 32}
 
 
 @pytest.fixture(scope="module")
-def model(reciter: Any) -> PretrainedGPT2:
+def model(reciter: Any) -> PretrainedDecoder:
     found = fa.from_pretrained(reciter.folder)
-    assert isinstance(found, PretrainedGPT2)
+    assert isinstance(found, PretrainedDecoder)
     return found
 
 
@@ -37,14 +37,14 @@ def by_brute_force(text: str, stops: tuple[str, ...]) -> str:
     return text
 
 
-def test_a_text_is_told_as_it_grows(model: PretrainedGPT2, reciter: Any) -> None:
+def test_a_text_is_told_as_it_grows(model: PretrainedDecoder, reciter: Any) -> None:
     parts = list(model.stream("Plain", max_new_tokens=80))
     assert "".join(parts) == reciter.text == model.generate("Plain", max_new_tokens=80)[0]
     assert parts == ["Plain", *reciter.text.removeprefix("Plain")]  # whole characters
     assert len(reciter.text.encode()) > len(reciter.text) + 8
 
 
-def test_what_is_told_is_what_generate_returns(model: PretrainedGPT2) -> None:
+def test_what_is_told_is_what_generate_returns(model: PretrainedDecoder) -> None:
     """Random bytes: broken characters, stop strings of one and of several pieces."""
     stops = ["or", "\ufffd ", " ", "é"]
     texts = set()
@@ -71,7 +71,7 @@ def test_what_is_told_is_what_generate_returns(model: PretrainedGPT2) -> None:
     ],
 )
 def test_a_text_ends_before_its_stop_string(
-    model: PretrainedGPT2, reciter: Any, stop: Any, end: str
+    model: PretrainedDecoder, reciter: Any, stop: Any, end: str
 ) -> None:
     expected = reciter.text[: reciter.text.index(end) + len(end)]
     settings = {"stop": stop, "max_new_tokens": 80}
@@ -82,16 +82,16 @@ def test_a_text_ends_before_its_stop_string(
 
 
 def test_stop_strings_of_a_batch_in_ids_and_in_the_trace(
-    model: PretrainedGPT2, reciter: Any, monkeypatch: pytest.MonkeyPatch
+    model: PretrainedDecoder, reciter: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prompts = ["Plain words", "P", reciter.text[:30]]
     settings = {"stop": ["part:", "😀"], "max_new_tokens": 80}
     before = reciter.text[: reciter.text.index("😀")]
     third = reciter.text[: reciter.text.index("part:")]
     looks = []
-    stopped = PretrainedGPT2._stopped
+    stopped = PretrainedDecoder._stopped
     monkeypatch.setattr(
-        PretrainedGPT2, "_stopped", lambda *given: looks.append(0) or stopped(*given)
+        PretrainedDecoder, "_stopped", lambda *given: looks.append(0) or stopped(*given)
     )
     texts, trace = model.generate(prompts, trace=True, **settings)
     assert texts == [before, before, third]
@@ -170,7 +170,7 @@ def test_no_more_is_written_than_is_needed() -> None:
     ],
 )
 def test_what_cannot_be_used(
-    model: PretrainedGPT2, given: Any, settings: dict[str, Any], parts: list[str]
+    model: PretrainedDecoder, given: Any, settings: dict[str, Any], parts: list[str]
 ) -> None:
     calls = [model.generate] if "scores" in settings else [model.generate, model.stream]
     for call in calls[: 1 + isinstance(given, str)]:
@@ -182,14 +182,14 @@ def test_what_cannot_be_used(
 
 def test_what_a_checkpoint_says_of_drawing_is_no_contradiction(reciter: Any) -> None:
     found = fa.from_pretrained(reciter.folder)
-    assert isinstance(found, PretrainedGPT2)
+    assert isinstance(found, PretrainedDecoder)
     found.generation["top_k"] = 3  # as the file would say
     assert found.decoding(5, {}).top_k == 3
     with pytest.raises(InputError, match="top_k says how a token is drawn"):
         found.decoding(5, {"top_k": 3})
 
 
-def test_streams_are_of_one_text(model: PretrainedGPT2) -> None:
+def test_streams_are_of_one_text(model: PretrainedDecoder) -> None:
     with pytest.raises(InputError, match="stream goes on with one text, received list"):
         model.stream(["a"])
     for settings in ({"num_beams": 2}, {"do_sample": True, "num_return_sequences": 2}):
@@ -202,7 +202,7 @@ def test_streams_are_of_one_text(model: PretrainedGPT2) -> None:
 
 def test_a_model_without_the_head_writes_nothing(reciter: Any) -> None:
     base = fa.from_pretrained(reciter.folder, head="base")
-    assert isinstance(base, PretrainedGPT2)
+    assert isinstance(base, PretrainedDecoder)
     with pytest.raises(InputError) as error:
         base.stream("a")
     assert "is a GPT2Model, which writes no text" in str(error.value)

@@ -27,7 +27,7 @@ from flaxattn.models.gpt2_config import GPT2Config
 from flaxattn.models.seq2seq import Seq2SeqLM
 from flaxattn.models.seq2seq_config import Seq2SeqConfig
 from flaxattn.pretrained.pretrained_bert import PretrainedBert
-from flaxattn.pretrained.pretrained_gpt2 import PretrainedGPT2
+from flaxattn.pretrained.pretrained_decoder import PretrainedDecoder
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.pretrained.pretrained_seq2seq import PretrainedSeq2Seq
 from flaxattn.trace import tensor_file as tensorfile
@@ -63,7 +63,7 @@ GPT2 = GPT2Config(
 def model(family: str) -> Pretrained:
     kinds = {
         "bert": (BertForSequenceClassification, BERT, PretrainedBert),
-        "gpt2": (GPT2LM, GPT2, PretrainedGPT2),
+        "gpt2": (GPT2LM, GPT2, PretrainedDecoder),
     }
     kind, config, handle = kinds[family]
     module = kind(config)

@@ -14,7 +14,7 @@ import pytest
 
 import flaxattn as fa
 from flaxattn.measures.induction import INDUCTION, PREVIOUS
-from flaxattn.pretrained.pretrained_gpt2 import PretrainedGPT2
+from flaxattn.pretrained.pretrained_decoder import PretrainedDecoder
 from flaxattn.train.gpt2_lm import train_gpt2_lm
 from flaxattn.train.gpt2_recipe import Gpt2Recipe
 from flaxattn.train.run_folder import RunFolder
@@ -30,13 +30,13 @@ PASSAGES = [
 
 
 @pytest.fixture(scope="module")
-def model() -> PretrainedGPT2:
+def model() -> PretrainedDecoder:
     loaded = fa.from_pretrained("tiny-gpt2")
-    assert isinstance(loaded, PretrainedGPT2)
+    assert isinstance(loaded, PretrainedDecoder)
     return loaded
 
 
-def test_it_predicts_text_it_never_read(model: PretrainedGPT2) -> None:
+def test_it_predicts_text_it_never_read(model: PretrainedDecoder) -> None:
     """Bits per byte, which do not depend on how a text is cut into pieces."""
     nats = 0.0
     for passage in PASSAGES:
@@ -49,21 +49,21 @@ def test_it_predicts_text_it_never_read(model: PretrainedGPT2) -> None:
     assert nats / np.log(2) / size < 1.4
 
 
-def test_it_goes_on_with_words(model: PretrainedGPT2) -> None:
+def test_it_goes_on_with_words(model: PretrainedDecoder) -> None:
     prompts = ["It was", "The captain", "She looked at"]
     drawn = model.generate(prompts, max_new_tokens=24, do_sample=True, temperature=0.7)
     for prompt, text in zip(prompts, drawn, strict=True):
         assert text.startswith(prompt + " ") and len(text.split()) > 10
 
 
-def test_a_head_prefers_the_previous_token(model: PretrainedGPT2) -> None:
+def test_a_head_prefers_the_previous_token(model: PretrainedDecoder) -> None:
     """Even in random text; no head of it looks for what followed a token before."""
     scores = fa.detect_heads(model)
     assert scores.strongest(PREVIOUS, 1)[0].lift > 2
     assert scores.strongest(INDUCTION, 1)[0].lift < 1.5
 
 
-def test_the_trace_of_what_it_writes(model: PretrainedGPT2) -> None:
+def test_the_trace_of_what_it_writes(model: PretrainedDecoder) -> None:
     (text,), trace = model.generate("The old man", max_new_tokens=6, trace=True)
     assert trace.decoder is not None and trace.decoder.weights is not None
     assert trace.decoder.weights.shape[:3] == (4, 1, 6)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""A GPT-2 in the hand: called with ids, going on with texts, and traced while it reads them.
+"""A decoder ready to use: called with ids, continuing texts, and traced while it reads them.
 
 This file puts the parts together; it computes nothing itself.
 """
@@ -17,7 +17,9 @@ from jaxtyping import Bool, Float, Int
 from flaxattn.errors import InputError
 from flaxattn.kernels.contract import Capture
 from flaxattn.models import position_tables as positions
-from flaxattn.models.gpt2 import GPT2LM
+from flaxattn.models.causal_lm import CausalLM
+from flaxattn.models.decoder_config import DecoderConfig
+from flaxattn.models.decoder_types import TYPES
 from flaxattn.models.gpt2_config import GPT2Config
 from flaxattn.models.outputs import ModelOutput
 from flaxattn.pretrained import model_inputs as inputs
@@ -38,14 +40,14 @@ _WEIGHTS = Capture(weights=True)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class PretrainedGPT2(Pretrained):
-    """A GPT-2 ready to use; its other parts are described at `Pretrained`.
+class PretrainedDecoder(Pretrained):
+    """A GPT-2 or another decoder; its other parts are described at `Pretrained`.
 
     Attributes:
         generation: Settings that the checkpoint wants text written with, as Hugging Face has them.
     """
 
-    config: GPT2Config
+    config: GPT2Config | DecoderConfig
     tokenizer: Tokenizer | None
     generation: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
@@ -202,15 +204,14 @@ class PretrainedGPT2(Pretrained):
             InputError: For a setting that there is not, or more pieces than the model has room for.
         """
         c = self.config
-        limit = c.n_positions - prompt
+        limit = c.longest - prompt
         if limit < 1:
             raise InputError(
-                f"a prompt has {prompt} pieces, the model has room for {c.n_positions} in all\n"
+                f"a prompt has {prompt} pieces, the model has room for {c.longest} in all\n"
                 "shorten it, so that something can follow"
             )
-        ends = () if c.eos_token_id is None else (c.eos_token_id,)
-        pad = next((i for i in (c.pad_token_id, c.eos_token_id) if i is not None), 0)
-        told = {"max_new_tokens": 64, "eos": ends, "pad": pad}
+        pad = next((i for i in (c.pad_token_id, *c.end_ids) if i is not None), 0)
+        told = {"max_new_tokens": 64, "eos": c.end_ids, "pad": pad}
         return settled(told, self.generation, settings, prompt, limit)
 
     def trace(
@@ -226,7 +227,7 @@ class PretrainedGPT2(Pretrained):
 
         Args:
             text: A text, or B of them.
-            text_b: Not taken: a GPT-2 reads single texts.
+            text_b: Not taken: a decoder reads single texts.
             capture: What to keep, of which layers and heads.
             truncate: Whether a text over the model's limit is cut, which the trace then tells in
                 `truncated`; otherwise it is an error.
@@ -256,7 +257,7 @@ class PretrainedGPT2(Pretrained):
     @property
     def limit(self) -> int:
         """Most positions of a sequence."""
-        return self.config.n_positions
+        return self.config.longest
 
     def packs(self, capture: Capture) -> bool:
         """Return whether texts may share a row: not with a window, nor where segments matter."""
@@ -265,7 +266,7 @@ class PretrainedGPT2(Pretrained):
 
     def counts(self) -> tuple[int, int]:
         """Layers, and heads of a layer."""
-        return self.config.n_layer, self.config.n_head
+        return self.config.num_hidden_layers, self.config.num_attention_heads
 
     def masks(self) -> Mapping[str, tuple[int, int]]:
         """Arguments of a call that mask heads, and of how many layers and heads each does."""
@@ -274,14 +275,18 @@ class PretrainedGPT2(Pretrained):
     def positions(self) -> Float[np.ndarray, "P E"]:
         """The learned table of positions, for `flaxattn.plot_positions`."""
         table = positions.learned(self.params, "positions")
-        assert table is not None
+        if table is None:
+            raise InputError(
+                f"{self.name!r} has no table of positions: it turns queries and keys by an angle.\n"
+                "Compare heads by distance instead: fa.head_stats."
+            )
         return table
 
     def _beside(self) -> dict[str, Any]:
         return super()._beside() | {"generation": self.generation}
 
     def _size(self) -> str:
-        return f"{self.config.n_layer} layers, {self.config.n_head} heads"
+        return "{} layers, {} heads".format(*self.counts())
 
     def _checked(self, ids: Any, mask: Any, places: Any) -> dict[str, Any]:
         """Arguments of a call, with the defaults filled in: a program for some serves all."""
@@ -289,10 +294,13 @@ class PretrainedGPT2(Pretrained):
         ranges = {
             "input_ids": (c.vocab_size, "vocab_size"),
             "attention_mask": inputs.MASK,
-            "position_ids": (c.n_positions, "n_positions"),
+            "position_ids": (
+                c.longest,
+                "n_positions" if isinstance(c, GPT2Config) else "max_position_embeddings",
+            ),
         }
         given = {"input_ids": ids, "attention_mask": mask, "position_ids": places}
-        arrays = inputs.checked(given, ranges, c.n_positions)
+        arrays = inputs.checked(given, ranges, c.longest)
         shape = arrays["input_ids"].shape
         return {
             "attention_mask": np.ones(shape, np.int32),
@@ -303,10 +311,13 @@ class PretrainedGPT2(Pretrained):
         self, texts: Any, ids: Any, mask: Any, settings: Mapping[str, Any]
     ) -> tuple[np.ndarray, dict[str, np.ndarray], np.ndarray, Decoding]:
         """Mask of the prompts; of what is compiled: arguments of `begin`, prompts, settings."""
-        if not isinstance(self.module, GPT2LM):
+        if not isinstance(self.module, CausalLM):
+            writer = "GPT2LMHeadModel"
+            if isinstance(self.config, DecoderConfig):
+                writer = f"{TYPES[self.config.model_type].stem}ForCausalLM"
             raise InputError(
                 f"the model {self.name!r} is a {self.config.architectures[0]}, which writes no "
-                'text\nname a GPT2LMHeadModel, or load this one with head="GPT2LMHeadModel"'
+                f'text\nname a {writer}, or load this one with head="{writer}"'
             )
         ids, mask = self._prompts(texts, ids, mask)
         decoding = self.decoding(int(mask.sum(1).max()), settings)
@@ -319,7 +330,9 @@ class PretrainedGPT2(Pretrained):
             raise InputError("give either texts or input_ids")
         if texts is not None:
             c = self.config
-            ids, mask = prompts.encoded(texts, self._reader(), c.n_positions, c.eos_token_id)
+            ids, mask = prompts.encoded(
+                texts, self._reader(), c.longest, next(iter(c.end_ids), None)
+            )
         given = self._checked(ids, mask, None)
         mask = np.asarray(given["attention_mask"] != 0, np.int32)
         prompts.check_left(mask)
@@ -381,7 +394,7 @@ class PretrainedGPT2(Pretrained):
     ) -> TokenizedTexts:
         """Texts of ids padded on the right."""
         c = self.config
-        added = np.isin(ids, [i for i in (c.bos_token_id, c.eos_token_id) if i is not None])
+        added = np.isin(ids, [i for i in (c.bos_token_id, *c.end_ids) if i is not None])
         special = added | (mask == 0)
         classes = (special & (mask == 1)).astype(np.int32) << SPECIAL
         classes[:, 0] |= 1 << FIRST

@@ -1,0 +1,362 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""The configuration of a decoder with rotary positions: Llama and its many relatives.
+
+What a `model_type` means for a field is said in `decoder_types`; this file reads and writes
+`config.json` by that table and checks the result.
+"""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from typing import Any, Literal, Self
+
+from flaxattn.errors import CheckpointError, check_arguments
+from flaxattn.models.config_base import HFConfig, check_integer, check_supported, class_names, shown
+from flaxattn.models.decoder_types import OWN, TYPES, Setting, has_rotary, switches
+from flaxattn.models.rotary import Rotary
+from flaxattn.models.rotary_settings import rotary_from_hf, rotary_to_hf
+
+_PLAIN = Rotary()
+_SLIDING, _FULL = "sliding_attention", "full_attention"
+_CHOICES: Mapping[str, tuple[Any, ...]] = {
+    "norm": ("rms", "rms_plus_one", "layer"),
+    "norm_places": ("before", "after", "both"),
+    "head_norm": (None, "each", "all"),
+}
+
+
+@check_arguments(0)
+@dataclasses.dataclass(frozen=True)
+class DecoderConfig(HFConfig):
+    """Shape and settings of a decoder; the defaults are Llama 2 with 7 billion parameters.
+
+    Attributes:
+        model_type: Hugging Face's name of the architecture; see `decoder_types.TYPES`.
+        vocab_size: V, number of tokens.
+        hidden_size: E, width of the residual stream.
+        intermediate_size: F, width of the feed-forward layer.
+        num_hidden_layers: L.
+        num_attention_heads: H.
+        num_key_value_heads: G, heads of keys and values; None for H, of which it is a divisor.
+        head_dim: D, depth of a head; None for E / H.
+        hidden_act: Name of the feed-forward activation, as in `layers.ACTIVATIONS`.
+        max_position_embeddings: Longest text, in tokens.
+        initializer_range: Standard deviation of the initial weights.
+        norm: "rms", "rms_plus_one" (the scale is 1 + the parameter, as in Gemma) or "layer".
+        norm_eps: Added to the mean square or variance in every norm.
+        norm_places: Whether sub-layers are normalised "before", "after" or "both".
+        parallel_residual: Whether attention and feed-forward layer read the same input.
+        gated: Whether the feed-forward layer has a gate.
+        input_bias: Whether queries, keys and values have a bias.
+        output_bias: Whether the output of attention has a bias.
+        mlp_bias: Whether the feed-forward layers have a bias.
+        head_norm: RMS normalisation of queries and keys: "each" head by itself, "all" of them
+            together, or None.
+        rotary: Frequencies of the rotary positions.
+        local_rotary: Those of layers with a window; None for the same.
+        rotary_layers: For each layer whether it has rotary positions; empty if all have.
+        sliding_window: Positions that a layer with a window sees, the query's own included.
+        layer_types: For each layer "sliding_attention" or "full_attention"; empty if all are of one
+            kind, which `sliding_window` tells.
+        query_pre_attn_scalar: Scores are divided by its square root; None for D.
+        attn_logit_softcapping: Soft cap of scores; None for none.
+        final_logit_softcapping: Soft cap of the logits; None for none.
+        sinks: Whether each head has a learned logit in the softmax.
+        scale_embedding: Whether embeddings are multiplied by the square root of E.
+        tie_word_embeddings: Whether the output layer is the word embedding.
+        attention_dropout: Dropout on the attention weights.
+        residual_dropout: Dropout on both sub-layer outputs.
+        embedding_dropout: Dropout on the embeddings.
+        bos_token_id: Id that a text begins with where it has no prompt.
+        eos_token_id: Id that ends a text, or several.
+        pad_token_id: Id of padding, where there is one.
+        problem_type: Hugging Face's hint for the loss of a classifier, kept as it is.
+        labels: Class names of a classifier, in id order.
+        architectures: Hugging Face class names; the first one says which head a checkpoint has.
+        stored: The `config.json` that it was read from, whose other keys are written again.
+    """
+
+    model_type: str = "llama"
+    vocab_size: int = 32000
+    hidden_size: int = 4096
+    intermediate_size: int = 11008
+    num_hidden_layers: int = 32
+    num_attention_heads: int = 32
+    num_key_value_heads: int | None = None
+    head_dim: int | None = None
+    hidden_act: str = "silu"
+    max_position_embeddings: int = 2048
+    initializer_range: float = 0.02
+    norm: Literal["rms", "rms_plus_one", "layer"] = "rms"
+    norm_eps: float = 1e-6
+    norm_places: Literal["before", "after", "both"] = "before"
+    parallel_residual: bool = False
+    gated: bool = True
+    input_bias: bool = False
+    output_bias: bool = False
+    mlp_bias: bool = False
+    head_norm: Literal["each", "all"] | None = None
+    rotary: Rotary = _PLAIN
+    local_rotary: Rotary | None = None
+    rotary_layers: tuple[bool, ...] = ()
+    sliding_window: int | None = None
+    layer_types: tuple[str, ...] = ()
+    query_pre_attn_scalar: float | None = None
+    attn_logit_softcapping: float | None = None
+    final_logit_softcapping: float | None = None
+    sinks: bool = False
+    scale_embedding: bool = False
+    tie_word_embeddings: bool = False
+    attention_dropout: float = 0.0
+    residual_dropout: float = 0.0
+    embedding_dropout: float = 0.0
+    bos_token_id: int | None = 1
+    eos_token_id: int | tuple[int, ...] | None = 2
+    pad_token_id: int | None = None
+    problem_type: str | None = None
+    labels: tuple[str, ...] = ("LABEL_0", "LABEL_1")
+    architectures: tuple[str, ...] = ("LlamaForCausalLM",)
+    stored: str = dataclasses.field(default="{}", repr=False)
+
+    def __post_init__(self) -> None:
+        if self.model_type not in TYPES:
+            raise CheckpointError(
+                f"model_type is {shown(self.model_type)}; decoders are {', '.join(TYPES)}.\n"
+                "Choose one of these."
+            )
+        self.check_sizes(_SIZES)
+        self.check_floats()
+        self._check_heads()
+        self._check_layers()
+
+    def _check_heads(self) -> None:
+        if self.head_dim is None:
+            self.check_heads("hidden_size", "num_attention_heads")
+        check_integer("num_key_value_heads", self.key_heads, 1, self.num_attention_heads)
+        if self.num_attention_heads % self.key_heads:
+            raise CheckpointError(
+                f"num_attention_heads {self.num_attention_heads} is not a multiple of "
+                f"num_key_value_heads {self.key_heads}.\n"
+                "Every head of keys serves the same number of query heads; change one of them."
+            )
+        check_integer("head_dim", self.head_size, 1, 2**16)
+        for name, known in _CHOICES.items():
+            if getattr(self, name) not in known:
+                raise CheckpointError(
+                    f"{name} is {shown(getattr(self, name))}, expected one of "
+                    f"{', '.join(map(str, known))}."
+                )
+
+    def _check_layers(self) -> None:
+        for name in ("layer_types", "rotary_layers"):
+            values = getattr(self, name)
+            if values and len(values) != self.num_hidden_layers:
+                raise CheckpointError(
+                    f"{name} names {len(values)} layers, the model has {self.num_hidden_layers}.\n"
+                    "Compare config.json with the original."
+                )
+        if unknown := sorted(set(self.layer_types) - {_SLIDING, _FULL}):
+            raise CheckpointError(
+                f"layer_types has {shown(unknown[0])}; flaxattn has {_FULL} and {_SLIDING}.\n"
+                "Choose a checkpoint of that kind."
+            )
+        if self.sliding_window is not None:
+            check_integer("sliding_window", self.sliding_window, 1, 2**31 - 1)
+
+    @property
+    def key_heads(self) -> int:
+        """G, heads of keys and values."""
+        known = self.num_key_value_heads
+        return self.num_attention_heads if known is None else known
+
+    @property
+    def head_size(self) -> int:
+        """D, the depth of one head."""
+        return self.hidden_size // self.num_attention_heads if not self.head_dim else self.head_dim
+
+    @property
+    def query_size(self) -> int:
+        """Width of the queries of all heads."""
+        return self.num_attention_heads * self.head_size
+
+    @property
+    def key_size(self) -> int:
+        """Width of the keys of all heads, and of the values."""
+        return self.key_heads * self.head_size
+
+    @property
+    def fused_size(self) -> int:
+        """Width of queries, keys and values together, for checkpoints with one tensor of them."""
+        return self.query_size + 2 * self.key_size
+
+    @property
+    def fused_inner_size(self) -> int:
+        """Width of gate and inner layer together, for checkpoints with one tensor of both."""
+        return 2 * self.intermediate_size
+
+    @property
+    def inner_size(self) -> int:
+        """F, width of the feed-forward layer."""
+        return self.intermediate_size
+
+    @property
+    def num_labels(self) -> int:
+        """Number of classes of a classifier."""
+        return len(self.labels)
+
+    @property
+    def end_ids(self) -> tuple[int, ...]:
+        """Ids that end a text."""
+        ends = self.eos_token_id
+        return ends if isinstance(ends, tuple) else () if ends is None else (ends,)
+
+    @property
+    def longest(self) -> int:
+        """Most positions of a text; rotary positions that grow with the text allow for more."""
+        grows = self.rotary.rope_type == "dynamic"
+        return int(self.max_position_embeddings * (self.rotary.factor or 1 if grows else 1))
+
+    @property
+    def windows(self) -> tuple[int | None, ...]:
+        """Window of each layer; None where it sees everything before a query."""
+        types = self.layer_types or (_SLIDING,) * self.num_hidden_layers
+        return tuple(self.sliding_window if kind == _SLIDING else None for kind in types)
+
+    @classmethod
+    def from_hf(cls, settings: Mapping[str, Any]) -> Self:
+        """Read the content of a Hugging Face `config.json`.
+
+        Args:
+            settings: The parsed JSON object.
+
+        Raises:
+            CheckpointError: For a setting that is not implemented here.
+        """
+        kind = settings["model_type"]
+        if settings.get("use_bidirectional_attention"):
+            check_supported(kind, settings, {"use_bidirectional_attention": False})
+        if kind == OWN:
+            return cls._from_own(settings)
+        values = {
+            field: settings.get(value.key, value.default) if isinstance(value, Setting) else value
+            for field, value in switches(kind).items()
+        }
+        if isinstance(values["eos_token_id"], list):
+            values["eos_token_id"] = tuple(values["eos_token_id"])
+        if kind == "gemma" and values["hidden_act"] in ("gelu", None):
+            values["hidden_act"] = "gelu_pytorch_tanh"  # what its first releases meant by it
+        layers = check_layers(values["num_hidden_layers"])
+        values["rotary"], values["local_rotary"] = rotary_from_hf(settings)
+        if kind == "smollm3":
+            values["rotary_layers"] = tuple(has_rotary(settings, n) for n in range(layers))
+        values |= cls._windows_from_hf(settings, kind, layers, values.get("sliding_window"))
+        if names := class_names(settings):
+            values["labels"] = names
+        return cls(
+            **values,
+            model_type=kind,
+            problem_type=settings.get("problem_type"),
+            architectures=tuple(
+                settings.get("architectures") or (f"{TYPES[kind].stem}ForCausalLM",)
+            ),
+            stored=json.dumps(settings, sort_keys=True),
+        )
+
+    @staticmethod
+    def _windows_from_hf(
+        settings: Mapping[str, Any], kind: str, layers: int, window: int | None
+    ) -> dict[str, Any]:
+        """The window, and which layers have it: None and no layer where none has."""
+        if "sliding_window" not in switches(kind) or window is None:
+            return {"sliding_window": None}
+        types = settings.get("layer_types")
+        if types is None:
+            windowed = TYPES[kind].windowed
+            types = [_SLIDING if windowed(settings, n) else _FULL for n in range(layers)]
+        if set(types) == {_SLIDING}:
+            return {"sliding_window": window}
+        if set(types) == {_FULL}:
+            return {"sliding_window": None}
+        return {"sliding_window": window, "layer_types": tuple(types)}
+
+    @classmethod
+    def _from_own(cls, settings: Mapping[str, Any]) -> Self:
+        values = cls.fields_of({**settings, "stored": "{}"})
+        for name in ("rotary", "local_rotary"):
+            if values.get(name) is not None:
+                values[name] = Rotary(**_frozen(values[name]))
+        return cls(**_frozen(values))
+
+    def to_hf(self) -> dict[str, Any]:
+        """The content of a Hugging Face `config.json`; `from_hf` reads it back unchanged.
+
+        Raises:
+            CheckpointError: If the model type has no way to say one of the switches.
+        """
+        if self.model_type == OWN:
+            return {n: v for n, v in self.settings(OWN).items() if n != "stored"}
+        stored = json.loads(self.stored)
+        before = type(self).from_hf(stored) if stored else None
+        written = {**stored, "model_type": self.model_type}
+        for field, value in switches(self.model_type).items():
+            own = getattr(self, field)
+            if isinstance(value, Setting):
+                if before is None or own != getattr(before, field):
+                    written[value.key] = list(own) if isinstance(own, tuple) else own
+            elif own != value:
+                raise self._unwritable(field, own)
+        written["architectures"] = list(self.architectures)
+        if before is None or self.labels != before.labels:
+            written["id2label"] = {str(i): name for i, name in enumerate(self.labels)}
+            written["label2id"] = {name: i for i, name in enumerate(self.labels)}
+        if self.problem_type is not None:
+            written["problem_type"] = self.problem_type
+        if before is None:
+            written |= self._derived_to_hf()
+        again = type(self).from_hf(written)
+        for field in dataclasses.fields(self):
+            own = getattr(self, field.name)
+            if field.name != "stored" and getattr(again, field.name) != own:
+                raise self._unwritable(field.name, own)
+        return written
+
+    def _derived_to_hf(self) -> dict[str, Any]:
+        """Settings that several fields make, for a configuration that was made in Python."""
+        found: dict[str, Any] = rotary_to_hf(self)
+        if self.rotary_layers:
+            found["no_rope_layers"] = [int(on) for on in self.rotary_layers]
+        if "sliding_window" in switches(self.model_type):
+            found["use_sliding_window"] = self.sliding_window is not None
+            sliding = self.sliding_window is not None
+            found["layer_types"] = list(
+                self.layer_types or [_SLIDING if sliding else _FULL] * self.num_hidden_layers
+            )
+        return found
+
+    def _unwritable(self, field: str, value: Any) -> CheckpointError:
+        return CheckpointError(
+            f"{field}={shown(value)}: a config.json of a {self.model_type} cannot say that.\n"
+            f'Choose model_type="{OWN}", which opens in flaxattn alone, or change {field}.'
+        )
+
+
+def check_layers(count: Any) -> int:
+    """Check the number of layers before anything is made for each of them."""
+    check_integer("num_hidden_layers", count, 1, 2**20)
+    return count
+
+
+def _frozen(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Lists of a JSON object as tuples."""
+    return {n: tuple(v) if isinstance(v, list) else v for n, v in values.items()}
+
+
+_SIZES = (
+    "vocab_size",
+    "hidden_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "max_position_embeddings",
+)
