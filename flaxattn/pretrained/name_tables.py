@@ -28,7 +28,7 @@ class Part(NamedTuple):
     shares: tuple[int, ...]
 
     def bounds(self, size: int) -> tuple[int, int]:
-        """Where the part begins and ends in a group.
+        """Return where the part begins and ends in a group.
 
         Args:
             size: Of the last axis, all groups together.
@@ -60,7 +60,7 @@ class NameRow(NamedTuple):
 
     @property
     def transposed(self) -> bool:
-        """Whether ours has the axes the other way round."""
+        """Return whether ours has the axes the other way round."""
         return self.how.startswith("T")
 
 
@@ -71,7 +71,7 @@ def table(text: str) -> tuple[NameRow, ...]:
         text: One row per line, the four columns separated by blanks.
     """
     lines = (line.split() for line in text.splitlines() if line)
-    return tuple(NameRow(*columns) for columns in lines)
+    return tuple(NameRow(theirs, shape, ours, how) for theirs, shape, ours, how in lines)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,7 +128,7 @@ class Family:
         return {path: row._replace(part=self._part(row, config)) for path, row in found.items()}
 
     def _part(self, row: NameRow, config: Any) -> Part | None:
-        """What a row says of parts, in numbers."""
+        """Return what a row says of parts, in numbers."""
         number, slash, parts = row.how.removeprefix("T").partition("/")
         if not slash:
             return None
