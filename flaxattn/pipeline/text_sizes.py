@@ -73,7 +73,7 @@ def measure_for(model: Pretrained, pairs: bool) -> Measure:
             f"The model {model.name!r} came without a tokenizer, so it cannot read text.\n"
             "Put tokenizer.json or vocab.txt into its directory."
         )
-    limit = config.n_positions if isinstance(config, GPT2Config) else config.max_position_embeddings
+    limit = model.limit
     if isinstance(model, PretrainedBert):
         assert isinstance(reader, Tokenizer)
         limit = min(limit, reader.max_length or limit)

@@ -17,8 +17,9 @@ from flaxattn.models.config_base import MOST_LABELS, check_integer, shown
 from flaxattn.models.gpt2_config import GPT2Config
 from flaxattn.models.rnn_config import RnnConfig
 from flaxattn.models.seq2seq_config import Seq2SeqConfig
-from flaxattn.pretrained import generation_config, hub
+from flaxattn.pretrained import generation_config, hub, sentence_pooling
 from flaxattn.pretrained import model_directory as weights
+from flaxattn.pretrained.esm_names import with_frequencies
 from flaxattn.pretrained.model_directory import ModelConfig
 from flaxattn.pretrained.pretrained_bert import PretrainedBert
 from flaxattn.pretrained.pretrained_gpt2 import PretrainedGPT2
@@ -27,7 +28,7 @@ from flaxattn.pretrained.pretrained_seq2seq import PretrainedSeq2Seq
 from flaxattn.text.open_tokenizer import open_tokenizer
 from flaxattn.text.token_batch import Reader
 from flaxattn.text.transformers_tokenizer import PythonTokenizer
-from flaxattn.trace.tensor_file import saved_beside
+from flaxattn.trace.tensor_file import TensorFiles, saved_beside
 
 _DTYPES = ("float32", "bfloat16", "float16")
 # Modules by architecture, the one without head first, and the handle of each kind of model.
@@ -54,8 +55,9 @@ def from_pretrained(
 
     Args:
         name: Name of a built-in model, a Hugging Face directory, or a Hub id, tried in this order.
-        head: An architecture such as `BertForMaskedLM`, or `base` for the model without head; by
-            default what the checkpoint was saved as. Weights of a head that the checkpoint lacks
+        head: An architecture such as `BertForMaskedLM`, or its end `ForMaskedLM` for that of the
+            checkpoint's family, or `base` for the model without head; by default what the
+            checkpoint was saved as. Weights of a head that the checkpoint lacks
             are freshly initialised, and a UserWarning says so.
         dtype: Of the computation: float32 (default), bfloat16 or float16; parameters are float32.
         num_labels: Number of classes of a new classifier.
@@ -80,6 +82,10 @@ def from_pretrained(
     saved = saved_beside(directory)
     config = weights.read_config(directory)
     architectures, handle = _KINDS[type(config)]
+    if isinstance(config, BertConfig):
+        architectures = bert.architectures_of(config)
+        if config.position_embedding_type == "rotary":
+            config = with_frequencies(config, TensorFiles(directory))
     wanted = _architecture(head, config, architectures)
     config = dataclasses.replace(config, architectures=(wanted,))
     if num_labels is not None:
@@ -98,7 +104,10 @@ def from_pretrained(
 
 def _architecture(head: str | None, config: ModelConfig, architectures: Mapping[str, Any]) -> str:
     wanted = config.architectures[0] if head is None else head
-    wanted = next(iter(architectures)) if wanted == "base" else wanted
+    first = next(iter(architectures))
+    wanted = first if wanted == "base" else wanted
+    if head is not None and head.startswith("For"):
+        wanted = first.removesuffix("Model") + head
     if wanted not in architectures:
         kind, whose = (CheckpointError, "The checkpoint's") if head is None else (InputError, "The")
         raise kind(
@@ -135,6 +144,8 @@ def _reading(directory: Path, config: ModelConfig) -> dict[str, Any]:
     else:
         target = _tokenizer(directory, weights.TARGET_PREFIX, config.target_size)
         parts["target_tokenizer"] = target
+    if isinstance(config, BertConfig):
+        parts["pooling"] = sentence_pooling.read(directory)
     if not isinstance(config, BertConfig):
         parts["generation"] = generation_config.read(directory)
     return parts

@@ -22,6 +22,7 @@ from flaxattn.text.readable_tokens import readable
 from flaxattn.text.text_segments import SEGMENT, segments_of
 from flaxattn.text.token_batch import TokenBatch, tokens_to_cut
 from flaxattn.text.tokenizer_files import (
+    OTHER_SPECIAL_TOKENS,
     SPECIAL_TOKENS,
     checked_texts,
     encoded,
@@ -114,9 +115,8 @@ class Tokenizer:
     @property
     def pad_id(self) -> int:
         """Id of the padding token; 0 where there is none, as padding is masked."""
-        token = self.settings.get("pad_token")
-        known = self.backend.token_to_id(SPECIAL_TOKENS["pad_token"]) is not None
-        return self._special("pad_token") if token or known else 0
+        known = self.backend.token_to_id(self._name("pad_token")) is not None
+        return self._special("pad_token") if known or self.settings.get("pad_token") else 0
 
     @property
     def unk_id(self) -> int:
@@ -310,9 +310,15 @@ class Tokenizer:
                 "pass padding=True"
             )
 
+    def _name(self, name: str) -> str:
+        """How a special token is written: as the settings say, or as a family writes it."""
+        usual = (SPECIAL_TOKENS[name], *OTHER_SPECIAL_TOKENS[name])
+        present = [token for token in usual if self.backend.token_to_id(token) is not None]
+        token = self.settings.get(name) or (present or usual)[0]
+        return token["content"] if isinstance(token, dict) else token
+
     def _special(self, name: str) -> int:
-        token = self.settings.get(name, SPECIAL_TOKENS[name])
-        token = token["content"] if isinstance(token, dict) else token
+        token = self._name(name)
         number = self.backend.token_to_id(token)
         if number is None:
             raise CheckpointError(
@@ -370,13 +376,22 @@ class Tokenizer:
         return TokenBatch(
             input_ids=stack("ids"),
             attention_mask=mask,
-            token_type_ids=stack("type_ids"),
+            token_type_ids=np.array([_types(row) for row in rows], np.int32),
             tokens=[readable(row.tokens, self.backend.decoder) for row in rows],
             word_ids=[list(row.word_ids) for row in rows],
             offsets=[list(row.offsets) for row in rows],
             special=(special == 1) | (mask == 0),
             truncated=cut,
         )
+
+
+def _types(row: tokenizers.Encoding) -> list[int]:
+    """Which text each token is of, also where the tokenizer gives all the same type."""
+    second = [place for place, text in enumerate(row.sequence_ids) if text == 1]
+    if any(row.type_ids) or not second:
+        return row.type_ids
+    end = len(row) - row.attention_mask[::-1].index(1)  # padding has type 0
+    return [int(second[0] <= place < end) for place in range(len(row))]
 
 
 def longest_first(lengths: tuple[int, int], removed: int) -> tuple[int, int]:
