@@ -181,7 +181,7 @@ class BertConfig(HFConfig):
         check_supported(variant.prefix, settings, variant.supported)
         lacking = {name for name in _FURTHER if name not in variant.further}
         theirs = {name: variant.keys.get(name, name) for name in _fields(cls) - lacking}
-        read = {name: settings[key] for name, key in theirs.items() if key in settings}
+        read = {name: settings[key] for name, key in theirs.items() if key and key in settings}
         unread = settings.keys() - theirs.values() - _fields(cls)
         read |= {key: settings[key] for key in unread} | {"model_type": kind}
         values = {**variant.defaults, **cls.fields_of(read)}

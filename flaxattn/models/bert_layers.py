@@ -7,6 +7,7 @@
 
 import functools
 import math
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -35,7 +36,7 @@ _NEAR, _FAR = (
 )  # distances of MPNet with a bucket of their own, and beyond which all share one
 
 
-def default_positions(config: BertConfig, input_ids: Int[Array, "B S"]) -> Int[Array, "B S"]:
+def default_positions(config: BertConfig, input_ids: Int[Any, "B S"]) -> Int[Any, "B S"]:
     """Rows of the table of positions where a caller names none.
 
     Args:

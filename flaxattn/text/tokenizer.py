@@ -5,6 +5,7 @@
 A thin layer over the Hugging Face `tokenizers` package, without `transformers`.
 """
 
+import copy
 import functools
 import itertools
 import json
@@ -15,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import tokenizers
-from tokenizers import models
+from tokenizers import models, processors
 
 from flaxattn.errors import CheckpointError, InputError
 from flaxattn.text.readable_tokens import readable
@@ -347,9 +348,22 @@ class Tokenizer:
                 two.truncate(keep[1])
         return self.backend.post_process(one, two, True), removed
 
+    @functools.cached_property
+    def _plain(self) -> tokenizers.Tokenizer:
+        """The backend without what it does after splitting, where doing it twice goes wrong.
+
+        Byte-level kinds cut blanks off the ranges of characters, and would cut again.
+        """
+        trimming = (processors.RobertaProcessing, processors.ByteLevel, processors.Sequence)
+        if not isinstance(self.backend.post_processor, trimming):
+            return self.backend
+        plain = copy.deepcopy(self.backend)
+        plain.post_processor = None
+        return plain
+
     def _start(self, text: str, limit: int | None) -> tuple[tokenizers.Encoding, int]:
         """The tokens of a text, of a long one `limit` or more, and the number of all of them."""
-        encode = functools.partial(encoded, self.backend.encode, add_special_tokens=False)
+        encode = functools.partial(encoded, self._plain.encode, add_special_tokens=False)
         if limit is None:
             encoding = encode(text)
             return encoding, len(encoding)

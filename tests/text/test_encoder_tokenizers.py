@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Tokenizers of the encoders beside BERT: pairs, special tokens, words, as transformers has them."""
+"""Tokenizers of the encoders beside BERT: pairs, special tokens and words as in transformers."""
 
 from pathlib import Path
 
@@ -57,6 +57,21 @@ def test_residues_without_tokenizer_json(tmp_path: Path) -> None:
     tokenizer.save(tmp_path / "again")
     again = Tokenizer.from_dir(tmp_path / "again")
     assert again.encode("M K<mask>TA").input_ids.tolist() == [theirs("M K<mask>TA")["input_ids"]]
+
+
+def test_characters_of_byte_level_tokens(tmp_path: Path) -> None:
+    """A token that begins with a blank stands for what follows the blank, as in transformers."""
+    tokenizer = byte_level()
+    tokenizer.save(tmp_path)
+    theirs = transformers.RobertaTokenizerFast(tokenizer_file=str(tmp_path / "tokenizer.json"))
+    for limit in (64, 12):
+        ours = tokenizer.encode(FIRST_TEXT, SECOND_TEXT, max_length=limit, truncate=True)
+        expected = theirs(FIRST_TEXT, SECOND_TEXT, return_offsets_mapping=True)["offset_mapping"]
+        spans = [tuple(span) for span in expected]
+        assert ours.offsets[0] == spans if limit == 64 else set(ours.offsets[0]) < set(spans)
+    plain = tokenizer.encode("a cat is a cat")
+    for (start, stop), token in zip(plain.offsets[0], plain.tokens[0], strict=True):
+        assert "a cat is a cat"[start:stop] == token.strip() or token.startswith("<")
 
 
 @pytest.mark.parametrize("kind", ["roberta", "albert"])
