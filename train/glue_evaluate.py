@@ -48,7 +48,7 @@ def evaluate(
     task, mesh = find_task(recipe.task), sharding.make_mesh(recipe)
     model = from_pretrained(recipe.model, dtype=jnp.dtype(recipe.dtype))
     config = model.config
-    classifier = config.architectures[0] == "BertForSequenceClassification"
+    classifier = config.architectures[0].endswith("ForSequenceClassification")
     if not isinstance(config, BertConfig) or not classifier or model.report.missing:
         raise InputError(
             f"{recipe.model} is no classifier: it is a {config.architectures[0]}\n"
@@ -63,7 +63,7 @@ def evaluate(
     bad = BadRows(recipe.on_error, out.parent if out else Path())
     wanted = (*task.dev_parts, *(task.test_parts if predictions else ()))
     parts = read_parts(task, data, recipe, bad, wanted)
-    length = min(recipe.max_length, config.max_position_embeddings)
+    length = min(recipe.max_length, model.limit)
     read = {n: encode(p.examples, model.tokenizer, length, bad) for n, p in parts.items()}
     found = {
         name: judge(task, predict(model.module, params, read[name], recipe, mesh), read[name].label)

@@ -203,16 +203,18 @@ def check_supported(kind: str, settings: Mapping[str, Any], supported: Mapping[s
     Args:
         kind: What is read, for the message.
         settings: The content of a `config.json`.
-        supported: The one value of each setting that is implemented; it may be absent.
+        supported: The one value of each setting that is implemented, or a tuple of several; it may
+            be absent.
 
     Raises:
         CheckpointError: A setting has another value.
     """
     for name, value in supported.items():
-        if (found := settings.get(name, value)) != value:
+        values = value if isinstance(value, tuple) else (value,)
+        if (found := settings.get(name, values[0])) not in values:
             raise CheckpointError(
-                f"config.json: {name} is {found!r}; flaxattn's {kind} implements {value!r}.\n"
-                "Choose a checkpoint of that kind."
+                f"config.json: {name} is {found!r}; flaxattn's {kind} implements "
+                f"{' or '.join(map(repr, values))}.\nChoose a checkpoint of that kind."
             )
 
 

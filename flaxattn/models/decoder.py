@@ -285,7 +285,7 @@ class DecoderForSequenceClassification(Model):
         *inputs: Int[Array, "B S"],
         **options: Any,
     ) -> ModelOutput:
-        """Run the model; arguments as for `RotaryDecoder`. Returns `logits` over `config.labels`."""
+        """Run the model; arguments as for `RotaryDecoder`. Returns `logits` over the labels."""
         c = self.config
         model = RotaryDecoder(**self.settings(), name="model")
         out = model(input_ids, attention_mask, *inputs, **options)
@@ -304,7 +304,7 @@ class DecoderForTokenClassification(Model):
 
     @nn.compact
     def __call__(self, *inputs: Int[Array, "B S"], **options: Any) -> ModelOutput:
-        """Run the model; arguments as for `RotaryDecoder`. Returns `logits` over `config.labels`."""
+        """Run the model; arguments as for `RotaryDecoder`. Returns `logits` over the labels."""
         c = self.config
         out = RotaryDecoder(**self.settings(), name="model")(*inputs, **options)
         score = Dense(c.num_labels, self.dtype, c.initializer_range, name="token_score")

@@ -3,7 +3,7 @@
 """`from_pretrained`: a model by name, with everything it was saved with."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,9 @@ from flaxattn.models.decoder_config import DecoderConfig
 from flaxattn.models.gpt2_config import GPT2Config
 from flaxattn.models.rnn_config import RnnConfig
 from flaxattn.models.seq2seq_config import Seq2SeqConfig
-from flaxattn.pretrained import generation_config, hub
+from flaxattn.pretrained import generation_config, hub, sentence_pooling
 from flaxattn.pretrained import model_directory as weights
+from flaxattn.pretrained.esm_names import with_frequencies
 from flaxattn.pretrained.model_directory import ModelConfig
 from flaxattn.pretrained.pretrained_bert import PretrainedBert
 from flaxattn.pretrained.pretrained_decoder import PretrainedDecoder
@@ -28,13 +29,14 @@ from flaxattn.pretrained.pretrained_seq2seq import PretrainedSeq2Seq
 from flaxattn.text.open_tokenizer import open_tokenizer
 from flaxattn.text.token_batch import Reader
 from flaxattn.text.transformers_tokenizer import PythonTokenizer
-from flaxattn.trace.tensor_file import saved_beside
+from flaxattn.trace.tensor_file import TensorFiles, saved_beside
 
 _DTYPES = ("float32", "bfloat16", "float16")
+_Listing = Callable[[Any], Mapping[str, Any]]
 # Modules by architecture, the one without head first, or a function of the configuration that has
 # them; and the handle of each kind of model.
-_KINDS: Mapping[type[ModelConfig], tuple[Any, type[Pretrained]]] = {
-    BertConfig: (bert.ARCHITECTURES, PretrainedBert),
+_KINDS: Mapping[type[ModelConfig], tuple[Mapping[str, Any] | _Listing, type[Pretrained]]] = {
+    BertConfig: (bert.architectures_of, PretrainedBert),
     GPT2Config: (gpt2.ARCHITECTURES, PretrainedDecoder),
     DecoderConfig: (decoder.architectures, PretrainedDecoder),
     Seq2SeqConfig: (seq2seq.ARCHITECTURES, PretrainedSeq2Seq),
@@ -57,8 +59,9 @@ def from_pretrained(
 
     Args:
         name: Name of a built-in model, a Hugging Face directory, or a Hub id, tried in this order.
-        head: An architecture such as `BertForMaskedLM`, or `base` for the model without head; by
-            default what the checkpoint was saved as. Weights of a head that the checkpoint lacks
+        head: An architecture such as `BertForMaskedLM`, or its end `ForMaskedLM` for that of the
+            checkpoint's family, or `base` for the model without head; by default what the
+            checkpoint was saved as. Weights of a head that the checkpoint lacks
             are freshly initialised, and a UserWarning says so.
         dtype: Of the computation: float32 (default), bfloat16 or float16; parameters are float32.
         num_labels: Number of classes of a new classifier.
@@ -84,6 +87,8 @@ def from_pretrained(
     config = weights.read_config(directory)
     listed, handle = _KINDS[type(config)]
     architectures: Mapping[str, Any] = listed(config) if callable(listed) else listed
+    if isinstance(config, BertConfig) and config.position_embedding_type == "rotary":
+        config = with_frequencies(config, TensorFiles(directory))
     wanted = _architecture(head, config, architectures)
     config = dataclasses.replace(config, architectures=(wanted,))
     if num_labels is not None:
@@ -102,7 +107,10 @@ def from_pretrained(
 
 def _architecture(head: str | None, config: ModelConfig, architectures: Mapping[str, Any]) -> str:
     wanted = config.architectures[0] if head is None else head
-    wanted = next(iter(architectures)) if wanted == "base" else wanted
+    first = next(iter(architectures))
+    wanted = first if wanted == "base" else wanted
+    if head is not None and head.startswith("For"):
+        wanted = first.removesuffix("Model") + head
     if wanted not in architectures:
         kind, whose = (CheckpointError, "The checkpoint's") if head is None else (InputError, "The")
         raise kind(
@@ -139,6 +147,8 @@ def _reading(directory: Path, config: ModelConfig) -> dict[str, Any]:
     else:
         target = _tokenizer(directory, weights.TARGET_PREFIX, config.target_size)
         parts["target_tokenizer"] = target
+    if isinstance(config, BertConfig):
+        parts["pooling"] = sentence_pooling.read(directory)
     if not isinstance(config, BertConfig):
         parts["generation"] = generation_config.read(directory)
     return parts

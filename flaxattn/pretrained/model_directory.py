@@ -6,6 +6,7 @@ Not here: finding the directory (`hub`), the files (`tensor_file`), whether a ch
 belong together (`matching`).
 """
 
+import difflib
 import functools
 import glob
 import json
@@ -25,6 +26,7 @@ from flaxattn.errors import CheckpointError, InputError
 from flaxattn.files import remove_abandoned, sha256_of, written_whole
 from flaxattn.models import decoder_types
 from flaxattn.models.bert_config import BertConfig
+from flaxattn.models.bert_variants import BERT_VARIANTS
 from flaxattn.models.config_base import shown
 from flaxattn.models.decoder_config import DecoderConfig
 from flaxattn.models.gpt2_config import GPT2Config
@@ -33,9 +35,9 @@ from flaxattn.models.rnn_config import RNN, RnnConfig
 from flaxattn.models.seq2seq_config import OWN, Seq2SeqConfig
 from flaxattn.pretrained import checkpoint_match as matching
 from flaxattn.pretrained import generation_config
-from flaxattn.pretrained.bert_names import BERT
 from flaxattn.pretrained.checkpoint_match import CheckpointMatch
 from flaxattn.pretrained.decoder_names import decoder_names
+from flaxattn.pretrained.encoder_names import ENCODERS
 from flaxattn.pretrained.gpt2_names import GPT2_NAMES
 from flaxattn.pretrained.name_tables import Family, NameRow
 from flaxattn.pretrained.rnn_names import RNN_NAMES
@@ -57,18 +59,26 @@ _CONFIGS: Mapping[str, type[ModelConfig]] = {
     "marian": Seq2SeqConfig,
     OWN: Seq2SeqConfig,
     RNN: RnnConfig,
+    **dict.fromkeys(BERT_VARIANTS, BertConfig),
 }
 _FAMILIES: Mapping[type[ModelConfig], Family] = {
-    BertConfig: BERT,
     GPT2Config: GPT2_NAMES,
     Seq2SeqConfig: SEQ2SEQ,
     RnnConfig: RNN_NAMES,
 }
 
 
-def _family(config: ModelConfig) -> Family:
-    """The table of names for a model."""
-    return decoder_names(config) if isinstance(config, DecoderConfig) else _FAMILIES[type(config)]
+def family_of(config: ModelConfig) -> Family:
+    """The table of names of a model's tensors.
+
+    Args:
+        config: Of the model.
+    """
+    if isinstance(config, BertConfig):
+        return ENCODERS[config.model_type]
+    if isinstance(config, DecoderConfig):
+        return decoder_names(config)
+    return _FAMILIES[type(config)]
 
 
 def read_config(directory: str | Path) -> ModelConfig:
@@ -92,7 +102,7 @@ def read_config(directory: str | Path) -> ModelConfig:
     if not isinstance(kind, str) or kind not in _CONFIGS:
         raise CheckpointError(
             f"{path}: model_type is {shown(kind)}; flaxattn has {', '.join(_CONFIGS)}.\n"
-            "Choose a checkpoint of that kind."
+            f"Choose a checkpoint of that kind{_nearest(kind)}."
         )
     try:
         config = _CONFIGS[kind].from_hf(settings)
@@ -109,6 +119,12 @@ def read_config(directory: str | Path) -> ModelConfig:
             f"{path}: {name} is {shown(config.hidden_act)}; flaxattn has {', '.join(ACTIVATIONS)}."
         )
     return config
+
+
+def _nearest(kind: Any) -> str:
+    """The supported model type that is spelt most alike, in words."""
+    near = difflib.get_close_matches(kind, _CONFIGS, 1) if isinstance(kind, str) else []
+    return f"; the nearest is {near[0]}" if near else ""
 
 
 def load(directory: str | Path, module: nn.Module, seed: int = 0) -> tuple[Any, CheckpointMatch]:
@@ -132,7 +148,7 @@ def load(directory: str | Path, module: nn.Module, seed: int = 0) -> tuple[Any, 
     """
     files = TensorFiles(directory)
     config: ModelConfig = module.config
-    family = _family(config)
+    family = family_of(config)
     found = family.canonical(files.shapes, config)
     matching.check_layers(files, found, family, config)  # before anything is made for each layer
     shapes = _parameter_shapes(module)
@@ -224,7 +240,7 @@ def to_hf(module: nn.Module, params: Any, dtype: str | None = None) -> dict[str,
         )
     parts: dict[str, dict[int, np.ndarray]] = {}  # what each tensor holds, mostly one parameter
     held: dict[str, dict[int, NameRow]] = {}
-    family = _family(module.config)
+    family = family_of(module.config)
     for path, row in family.rows_of(shapes, module.config).items():
         name = family.full_name(row, path)
         arrays = flat[path] if isinstance(flat[path], tuple) else np.asarray(flat[path])
@@ -234,6 +250,7 @@ def to_hf(module: nn.Module, params: Any, dtype: str | None = None) -> dict[str,
             parts.setdefault(whole, {})[place] = one
             held.setdefault(whole, {})[place] = row
     tensors = {name: theirs(held[name], arrays) for name, arrays in parts.items()}
+    tensors |= family.constants(module.config)
     for copy, (original, beside) in family.written.items():
         if beside in tensors:
             tensors[copy] = tensors[original].copy()

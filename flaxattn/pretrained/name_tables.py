@@ -11,6 +11,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, cast
 
+import numpy as np
+
 from flaxattn.errors import CheckpointError
 
 
@@ -97,6 +99,7 @@ class Family:
         chosen: Whether a row holds for a configuration, where a parameter has several.
         written: Names that are written too: a copy of which tensor, if which other one is there.
         extra: What is added to a size.
+        constants: Tensors that are no parameters but are written: from the configuration.
     """
 
     name: str
@@ -114,6 +117,7 @@ class Family:
     chosen: Callable[[NameRow, Any], bool] = lambda row, config: True
     written: Mapping[str, tuple[str, str]] = dataclasses.field(default_factory=dict)
     extra: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    constants: Callable[[Any], Mapping[str, np.ndarray]] = lambda config: {}
 
     def rows_of(self, paths: Iterable[str], config: Any) -> dict[str, NameRow]:
         """The row of the table for every parameter.

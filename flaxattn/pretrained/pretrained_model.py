@@ -120,7 +120,10 @@ class Pretrained(abc.ABC):
                 family than BERT and GPT-2, for which checkpoints have no such form.
         """
         config = self.config
-        if not isinstance(config, BertConfig | GPT2Config):
+        form = isinstance(config, GPT2Config) or (
+            isinstance(config, BertConfig) and config.variant.pruned_form
+        )
+        if not isinstance(config, BertConfig | GPT2Config) or not form:
             raise InputError(
                 f"{self.name!r} is a {config.architectures[0]}, whose checkpoints cannot say that "
                 "heads are missing.\nSilence heads with masks: "

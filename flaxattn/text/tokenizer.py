@@ -5,6 +5,7 @@
 A thin layer over the Hugging Face `tokenizers` package, without `transformers`.
 """
 
+import copy
 import functools
 import itertools
 import json
@@ -15,13 +16,14 @@ from typing import Any
 
 import numpy as np
 import tokenizers
-from tokenizers import models
+from tokenizers import models, processors
 
 from flaxattn.errors import CheckpointError, InputError
 from flaxattn.text.readable_tokens import readable
 from flaxattn.text.text_segments import SEGMENT, segments_of
 from flaxattn.text.token_batch import TokenBatch, tokens_to_cut
 from flaxattn.text.tokenizer_files import (
+    OTHER_SPECIAL_TOKENS,
     SPECIAL_TOKENS,
     checked_texts,
     encoded,
@@ -114,9 +116,8 @@ class Tokenizer:
     @property
     def pad_id(self) -> int:
         """Id of the padding token; 0 where there is none, as padding is masked."""
-        token = self.settings.get("pad_token")
-        known = self.backend.token_to_id(SPECIAL_TOKENS["pad_token"]) is not None
-        return self._special("pad_token") if token or known else 0
+        known = self.backend.token_to_id(self._name("pad_token")) is not None
+        return self._special("pad_token") if known or self.settings.get("pad_token") else 0
 
     @property
     def unk_id(self) -> int:
@@ -310,9 +311,15 @@ class Tokenizer:
                 "pass padding=True"
             )
 
+    def _name(self, name: str) -> str:
+        """How a special token is written: as the settings say, or as a family writes it."""
+        usual = (SPECIAL_TOKENS[name], *OTHER_SPECIAL_TOKENS[name])
+        present = [token for token in usual if self.backend.token_to_id(token) is not None]
+        token = self.settings.get(name) or (present or usual)[0]
+        return token["content"] if isinstance(token, dict) else token
+
     def _special(self, name: str) -> int:
-        token = self.settings.get(name, SPECIAL_TOKENS[name])
-        token = token["content"] if isinstance(token, dict) else token
+        token = self._name(name)
         number = self.backend.token_to_id(token)
         if number is None:
             raise CheckpointError(
@@ -341,9 +348,22 @@ class Tokenizer:
                 two.truncate(keep[1])
         return self.backend.post_process(one, two, True), removed
 
+    @functools.cached_property
+    def _plain(self) -> tokenizers.Tokenizer:
+        """The backend without what it does after splitting, where doing it twice goes wrong.
+
+        Byte-level kinds cut blanks off the ranges of characters, and would cut again.
+        """
+        trimming = (processors.RobertaProcessing, processors.ByteLevel, processors.Sequence)
+        if not isinstance(self.backend.post_processor, trimming):
+            return self.backend
+        plain = copy.deepcopy(self.backend)
+        plain.post_processor = None
+        return plain
+
     def _start(self, text: str, limit: int | None) -> tuple[tokenizers.Encoding, int]:
         """The tokens of a text, of a long one `limit` or more, and the number of all of them."""
-        encode = functools.partial(encoded, self.backend.encode, add_special_tokens=False)
+        encode = functools.partial(encoded, self._plain.encode, add_special_tokens=False)
         if limit is None:
             encoding = encode(text)
             return encoding, len(encoding)
@@ -370,13 +390,22 @@ class Tokenizer:
         return TokenBatch(
             input_ids=stack("ids"),
             attention_mask=mask,
-            token_type_ids=stack("type_ids"),
+            token_type_ids=np.array([_types(row) for row in rows], np.int32),
             tokens=[readable(row.tokens, self.backend.decoder) for row in rows],
             word_ids=[list(row.word_ids) for row in rows],
             offsets=[list(row.offsets) for row in rows],
             special=(special == 1) | (mask == 0),
             truncated=cut,
         )
+
+
+def _types(row: tokenizers.Encoding) -> list[int]:
+    """Which text each token is of, also where the tokenizer gives all the same type."""
+    second = [place for place, text in enumerate(row.sequence_ids) if text == 1]
+    if any(row.type_ids) or not second:
+        return row.type_ids
+    end = len(row) - row.attention_mask[::-1].index(1)  # padding has type 0
+    return [int(second[0] <= place < end) for place in range(len(row))]
 
 
 def longest_first(lengths: tuple[int, int], removed: int) -> tuple[int, int]:
