@@ -52,6 +52,21 @@ class HFConfig:
             values["further_settings"] = json.dumps(further, sort_keys=True)
         return values
 
+    @property
+    def num_labels(self) -> int:
+        """Number of classes of a classifier; 0 for a family without one."""
+        return len(self.id2label)
+
+    @property
+    def id2label(self) -> dict[int, str]:
+        """Name of each class of a classifier by its number."""
+        return dict(enumerate(vars(self).get("labels", ())))
+
+    @property
+    def label2id(self) -> dict[str, int]:
+        """Number of each class of a classifier by its name."""
+        return {name: number for number, name in self.id2label.items()}
+
     def settings(self, model_type: str) -> dict[str, Any]:
         """The content of a `config.json`, from all fields.
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import jax.numpy as jnp
 from flax.typing import Dtype
+from jax.sharding import Mesh
 
 from flaxattn.errors import CheckpointError, InputError, check_arguments
 from flaxattn.models import bert, decoder, gpt2, rnn, seq2seq
@@ -51,6 +52,7 @@ def from_pretrained(
     dtype: Dtype | None = None,
     *,
     num_labels: int | None = None,
+    mesh: Mesh | None = None,
     revision: str | None = None,
     cache_dir: str | Path | None = None,
     local_files_only: bool = False,
@@ -63,8 +65,11 @@ def from_pretrained(
             checkpoint's family, or `base` for the model without head; by default what the
             checkpoint was saved as. Weights of a head that the checkpoint lacks
             are freshly initialised, and a UserWarning says so.
-        dtype: Of the computation: float32 (default), bfloat16 or float16; parameters are float32.
+        dtype: Of the parameters and of the computation: float32 (default), bfloat16 or float16,
+            whatever the files hold. LayerNorm and softmax compute in float32 all the same.
         num_labels: Number of classes of a new classifier.
+        mesh: Devices that the parameters are laid out over as in training: cut along its axes
+            "data" and "model", so that none holds more than its part. Default one device.
         revision: Branch, tag or commit on the Hub.
         cache_dir: Where the Hub's files are kept.
         local_files_only: Do not use the network; `HF_HUB_OFFLINE=1` does the same.
@@ -75,7 +80,8 @@ def from_pretrained(
     Raises:
         CheckpointError: If there is no such model, or its files do not make a whole one.
         UnavailableError: If the Hub would be needed but cannot be reached.
-        InputError: For an unknown head or dtype.
+        InputError: For an unknown head or dtype, a mesh with other axes, or parameters that are
+            too large for the dtype.
     """
     kind = jnp.dtype("float32" if dtype is None else dtype)
     if kind.name not in _DTYPES:
@@ -95,7 +101,7 @@ def from_pretrained(
         config = _relabelled(config, num_labels)
     module = architectures[wanted](config, dtype=kind)
     parts = _reading(directory, config)
-    params, report = weights.load(directory, module)
+    params, report = weights.load(directory, module, dtype=kind, mesh=mesh)
     if saved_beside(directory) != saved:
         raise CheckpointError(
             f"{directory} was saved anew while it was read.\nNothing of it is used; load it again."

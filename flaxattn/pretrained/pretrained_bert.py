@@ -18,8 +18,8 @@ from flaxattn.kernels.contract import Capture
 from flaxattn.models import position_tables as positions
 from flaxattn.models.bert_config import BertConfig
 from flaxattn.models.bert_layers import default_positions
-from flaxattn.models.outputs import ModelOutput
 from flaxattn.pretrained import model_inputs as inputs
+from flaxattn.pretrained.labelled_output import answered
 from flaxattn.pretrained.pretrained_model import Pretrained, run
 from flaxattn.pretrained.readings import TokenizedTexts
 from flaxattn.pretrained.sentence_pooling import SentencePooling
@@ -52,9 +52,12 @@ class PretrainedBert(Pretrained):
         position_ids: Int[Any, "B S"] | None = None,
         head_mask: Float[Any, "..."] | None = None,
         *,
+        labels: Any = None,
+        next_sentence_label: Int[Any, " B"] | None = None,
         output_attentions: bool = False,
         output_hidden_states: bool = False,
-    ) -> ModelOutput:
+        return_dict: bool | None = None,
+    ) -> Any:
         """Run the model, with the argument and field names of Hugging Face, without dropout.
 
         The program is compiled once for each shape.
@@ -66,16 +69,22 @@ class PretrainedBert(Pretrained):
             position_ids: Default 0, 1, …, also for sequences padded on the left, as published.
             head_mask: Factors on the outputs of heads, `[H]` for all layers or `[L, H]`: 0
                 silences a head, 1 leaves it. `attentions` are those before it.
+            labels: Labels of the head, whose mean loss is returned as `loss`: tokens or classes per
+                position, -100 where there is none; of a sequence classifier classes `[B]`, or
+                numbers as `config.problem_type` says.
+            next_sentence_label: Of a BertForPreTraining, 1 where the second text is random.
             output_attentions: Whether to return `attentions`: per layer float32 `[B, H, Q, K]`,
                 NumPy arrays that torch's functions and BertViz take too.
             output_hidden_states: Whether to return `hidden_states`: the embeddings and each
                 layer's output.
+            return_dict: False for a tuple instead of a `ModelOutput`.
 
         Returns:
             The fields that the architecture has.
 
         Raises:
-            InputError: For a wrong shape or dtype, an id out of range, a length over the limit.
+            InputError: For a wrong shape or dtype, an id out of range, a length over the limit, or
+                labels that the head does not take.
         """
         given = self._checked(
             {
@@ -89,9 +98,10 @@ class PretrainedBert(Pretrained):
             capture=Capture(weights=output_attentions), keep_hidden=output_hidden_states
         )
         out, seen = run(module, self.params, given, output_attentions)
-        if not output_attentions:
-            return out
-        return out.replace(attentions=Trace.from_variables(seen).attentions)
+        if output_attentions:
+            out = out.replace(attentions=Trace.from_variables(seen).attentions)
+        told = {"labels": labels, "next_sentence_label": next_sentence_label}
+        return answered(self.config, out, told, return_dict)
 
     def trace(
         self,

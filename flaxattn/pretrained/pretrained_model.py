@@ -40,7 +40,7 @@ class Pretrained(abc.ABC):
 
     Attributes:
         module: Linen module of the architecture.
-        params: Its parameters, float32.
+        params: Its parameters, in the dtype that they were loaded in.
         tokenizer: None where the directory had none; `trace` needs one.
         config: Shape and settings.
         name: What it was loaded as.
@@ -184,7 +184,7 @@ class Pretrained(abc.ABC):
 
         Args:
             directory: Made where absent.
-            dtype: `float32` (as the parameters are), `float16` or `bfloat16` on disk.
+            dtype: `float32`, `float16` or `bfloat16` on disk; default as the parameters are.
 
         Raises:
             CheckpointError: If it cannot be written; then it is as it was before.

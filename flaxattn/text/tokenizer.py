@@ -19,6 +19,7 @@ import tokenizers
 from tokenizers import models, processors
 
 from flaxattn.errors import CheckpointError, InputError
+from flaxattn.text.callable_tokenizer import CallableTokenizer
 from flaxattn.text.readable_tokens import readable
 from flaxattn.text.text_segments import SEGMENT, segments_of
 from flaxattn.text.token_batch import TokenBatch, tokens_to_cut
@@ -36,7 +37,7 @@ _UNLIMITED = 1_000_000  # Hugging Face writes int(1e30) as model_max_length for 
 
 
 @dataclass(frozen=True)
-class Tokenizer:
+class Tokenizer(CallableTokenizer):
     """Turns texts into model input; immutable, so one instance can serve many threads.
 
     Attributes:
@@ -139,64 +140,9 @@ class Tokenizer:
         """Id that hides a token in masked language modelling."""
         return self._special("mask_token")
 
-    def __call__(
-        self,
-        text: str | Sequence[str],
-        text_pair: str | Sequence[str] | None = None,
-        *,
-        padding: bool | str = False,
-        truncation: bool = False,
-        max_length: int | None = None,
-        return_tensors: str | None = None,
-        return_offsets_mapping: bool = False,
-        return_special_tokens_mask: bool = False,
-    ) -> dict[str, Any]:
-        """Turn texts into model input, called as a tokenizer of transformers is.
-
-        Args:
-            text: One text or several.
-            text_pair: The second text of each pair.
-            padding: True or "longest" pads to the longest sequence, "max_length" to `max_length`.
-            truncation: Cut sequences that are longer than `max_length`.
-            max_length: Most tokens of a sequence, special ones counted; by default the limit of
-                the tokenizer. Unlike in transformers, longer sequences raise without `truncation`.
-            return_tensors: "np" for NumPy arrays `[B, Q]` of int64; by default lists.
-            return_offsets_mapping: Add `offset_mapping`, the range of characters of each token.
-            return_special_tokens_mask: Add `special_tokens_mask`, 1 on tokens the model adds.
-
-        Returns:
-            `input_ids`, `attention_mask`, for WordPiece `token_type_ids`, and what was asked for
-            besides; for one text without `return_tensors`, of that text alone.
-
-        Raises:
-            InputError: As in `encode`, or an argument has a value that is not supported.
-        """
-        limit = self.max_length if max_length is None else max_length
-        self._check_call(padding, return_tensors, limit)
-        pad_to = limit if padding == "max_length" else None
-        batch = self.encode(text, text_pair, max_length=limit, truncate=truncation, pad_to=pad_to)
-        columns: dict[str, Any] = {
-            "input_ids": batch.input_ids,
-            "attention_mask": batch.attention_mask,
-        }
-        if isinstance(self.backend.model, models.WordPiece):
-            columns["token_type_ids"] = batch.token_type_ids
-        if return_special_tokens_mask:
-            columns["special_tokens_mask"] = batch.special
-        if return_offsets_mapping:
-            columns["offset_mapping"] = np.array(batch.offsets)
-        if return_tensors == "np":
-            self._check_rectangular(batch, padding)
-            return {name: np.asarray(column, np.int64) for name, column in columns.items()}
-        lengths = batch.attention_mask.sum(1) if not padding else [None] * len(batch.tokens)
-        rows = {
-            name: [
-                row[:length].astype(int).tolist()
-                for row, length in zip(column, lengths, strict=True)
-            ]
-            for name, column in columns.items()
-        }
-        return {name: row[0] for name, row in rows.items()} if isinstance(text, str) else rows
+    def token_types(self) -> bool:
+        """Return whether models of this tokenizer are told which text a token is of."""
+        return isinstance(self.backend.model, models.WordPiece)
 
     def convert_ids_to_tokens(self, ids: Sequence[int]) -> list[str | None]:
         """Entry of the vocabulary per id; None where it has none. See `pieces` for reading."""
@@ -285,31 +231,6 @@ class Tokenizer:
         """A readable piece per id; the number itself where the vocabulary has none."""
         found = [self.backend.id_to_token(int(i)) or str(i) for i in ids]
         return readable(found, self.backend.decoder)
-
-    def _check_call(self, padding: bool | str, tensors: str | None, limit: int | None) -> None:
-        if padding not in (True, False, "longest", "max_length"):
-            raise InputError(
-                f"padding={padding!r} is not supported\n"
-                'expected True, False, "longest" or "max_length"\nname one of these'
-            )
-        if padding == "max_length" and limit is None:
-            raise InputError(
-                'padding="max_length" needs a length\n'
-                "neither the call nor the tokenizer names one\npass max_length"
-            )
-        if tensors not in (None, "np"):
-            raise InputError(
-                f"return_tensors={tensors!r} is not supported\n"
-                'expected "np" or None\npass "np"; JAX takes NumPy arrays'
-            )
-
-    def _check_rectangular(self, batch: TokenBatch, padding: bool | str) -> None:
-        if not padding and not batch.attention_mask.all():
-            raise InputError(
-                'return_tensors="np" needs sequences of one length\n'
-                f"received {sorted(set(batch.attention_mask.sum(1).tolist()))} tokens\n"
-                "pass padding=True"
-            )
 
     def _name(self, name: str) -> str:
         """How a special token is written: as the settings say, or as a family writes it."""
