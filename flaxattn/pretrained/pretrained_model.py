@@ -55,7 +55,7 @@ class Pretrained(abc.ABC):
     report: CheckpointMatch = dataclasses.field(default_factory=CheckpointMatch)
 
     @abc.abstractmethod
-    def __call__(self, *inputs: Any, **options: Any) -> Any:
+    def __call__(self, *arrays: Any, **options: Any) -> Any:
         """Run the model, with the argument and field names of Hugging Face, without dropout."""
 
     @abc.abstractmethod
