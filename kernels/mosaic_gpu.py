@@ -159,6 +159,6 @@ def received(
     results = {"received": compat.result(shape, jnp.float32, arrays)}
     staging = {"received": plgpu.SMEM((sweep.groups, ROWS), jnp.float32)}
     work = ComputeWork(0, start, step, finish)
-    name, walked = "attention_received", mosaic_gpu_sweeps.walk(sweep)
-    found = launch(name, sweep, arrays, results, *walked, work.run, staging, interpret)
+    name, walked = "attention_received", mosaic_gpu_sweeps.walk(sweep, arrays)
+    found = launch(name, sweep, walked, results, work.run, staging, interpret)
     return found["received"]

@@ -129,8 +129,8 @@ def grad_queries(
 
     work = ComputeWork(1, tuple, step, finish)
     results = {"q": compat.result(arrays["q"].shape, plan.dtype, arrays)}
-    name, walked = "attention_grad_queries", walk(sweep)
-    found = launch(name, sweep, arrays, results, *walked, work.run, {}, interpret)
+    name, walked = "attention_grad_queries", walk(sweep, arrays)
+    found = launch(name, sweep, walked, results, work.run, {}, interpret)
     return found["q"][:, : plan.queries]
 
 
@@ -234,8 +234,8 @@ def _sums_of_keys(
         results["bias"] = compat.result(shape, jnp.float32, arrays)
         staging["bias"] = plgpu.SMEM((sweep.groups, ROWS), jnp.float32)
     work = ComputeWork(len(matrices), start, step, finish)
-    name, walked = "attention_grad_keys", walk(sweep)
-    return launch(name, sweep, arrays, results, *walked, work.run, staging, interpret)
+    name, walked = "attention_grad_keys", walk(sweep, arrays)
+    return launch(name, sweep, walked, results, work.run, staging, interpret)
 
 
 def row_dots(
@@ -280,8 +280,8 @@ def row_dots(
     results = {"dots": compat.result(shape, jnp.float32, arrays)}
     staging = {"dots": plgpu.SMEM((sweep.groups, ROWS), jnp.float32)}
     work = ComputeWork(0, start, step, finish)
-    name, walked = "attention_row_dots", walk(sweep)
-    found = launch(name, sweep, arrays, results, *walked, work.run, staging, interpret)
+    name, walked = "attention_row_dots", walk(sweep, arrays)
+    found = launch(name, sweep, walked, results, work.run, staging, interpret)
     return found["dots"]
 
 
@@ -319,6 +319,6 @@ def grad_bias(
     results = {"bias": compat.result(shape, jnp.float32, arrays)}
     staging = {"bias": tile_memory((sweep.groups, ROWS, sweep.step), jnp.float32)}
     work = ComputeWork(0, functools.partial(zeros, sweep.step), step, finish)
-    name, walked = "attention_grad_bias", walk_heads(sweep, shape)
-    found = launch(name, sweep, arrays, results, *walked, work.run, staging, interpret)
+    name, walked = "attention_grad_bias", walk_heads(sweep, arrays, shape)
+    found = launch(name, sweep, walked, results, work.run, staging, interpret)
     return found["bias"][:, :, : plan.queries, : plan.keys]

@@ -31,8 +31,8 @@ OF_QUERIES = ("q", "d_output", "row_floats", "row_ints")
 OF_KEYS = ("k", "v", "key_floats", "key_ints")
 OF_PAIRS = ("bias", "weights", "scores")
 PACKED = ("row_floats", "row_ints", "key_floats", "key_ints")
-NUMBERS = ("threshold", "keep_scale")
-"""Inputs of one number, which is read where it is."""
+NUMBERS = ("threshold", "keep_scale", "ranges")
+"""Inputs of few numbers, which are read where they are."""
 
 SHARED_MEMORY = 208 * 1024
 """Bytes of shared memory for tiles: what a block may have on Hopper, less barriers and scratch."""

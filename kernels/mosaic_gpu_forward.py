@@ -46,6 +46,11 @@ A block of three warpgroups starts with 168 for each thread: 40 + 2 * 232 is all
 a warpgroup that asks for more waits for ever.
 """
 
+CROWDED = (56, 224)
+"""The same for more than `MOST_INPUTS` inputs, whose addresses need registers."""
+
+MOST_INPUTS = 9
+
 
 MOST_RESULTS = 8
 """Results beside a soft cap, sinks or a window that fit into registers; found by compiling."""
@@ -104,8 +109,9 @@ def _launch(plan: KernelPlan, operands: Operands, interpret: Any, output: bool) 
     maps = bool(plan.weights or plan.scores)
     sweep = TileSchedule(plan, False, GROUPS, plan.block_k, tuple(staying), ("v",), twice=maps)
     results, stages = result_shapes(plan, arrays), stages_of(plan)
-    name, walked = "attention_forward", walk(sweep)
-    return launch(name, sweep, arrays, results, *walked, _compute, stages, interpret, REGISTERS)
+    name, walked = "attention_forward", walk(sweep, arrays)
+    registers = CROWDED if len(walked.arrays) > MOST_INPUTS else REGISTERS
+    return launch(name, sweep, walked, results, _compute, stages, interpret, registers)
 
 
 def _compute(block: GridBlock) -> None:
@@ -274,8 +280,9 @@ def _write_maps(block: GridBlock, rows: Mapping[str, Any], shift: Any, inverse: 
     maps = [name for name in ("weights", "scores") if name in block.stages]
     double = len(maps) == 1
 
-    def store(tile: Any, values: Mapping[str, Any]) -> None:
-        slot = lax.rem(tile, 2) if double else 0
+    def store(tile: Any, before: Any, values: Mapping[str, Any]) -> None:
+        # Tiles are not written in their order: the stages take turns by the number written before.
+        slot = lax.rem(before, 2) if double else 0
         # The stage is free when what was in it before has left: all but the last tile, or all.
         plgpu.wait_smem_to_gmem(1 if double else 0, wait_read_only=True)
         place = block.place(tile)
@@ -299,16 +306,16 @@ def _write_maps(block: GridBlock, rows: Mapping[str, Any], shift: Any, inverse: 
             values["weights"] = _in_dtype(weights, plan.weights)
         if plan.scores:
             values["scores"] = scores * tiles.LN2
-        store(tile, values)
+        store(tile, step, values)
 
     lax.fori_loop(0, block.count, write, None)
-    if plan.skips:
+    if plan.skips or plan.ranged:
         masked = zeros(plan.block_k)
         values = {"weights": _in_dtype(masked, plan.weights or "float32")}
         values["scores"] = masked - jnp.inf
 
         def fill(tile: Any, _: Any) -> None:
-            store(tile, values)
+            store(tile, jnp.where(tile < block.first, block.count + tile, tile), values)
 
         lax.fori_loop(0, block.first, fill, None)
         lax.fori_loop(block.first + block.count, plan.key_blocks, fill, None)

@@ -128,10 +128,9 @@ def _meets(
     least: Int[Array, "B M"],
     most: Int[Array, "B M"],
 ) -> Bool[Array, "B N M"]:
-    """Whether any valid value of a block lies in the interval of another."""
-    inside = (values[..., None] >= least[:, None, None]) & (
-        values[..., None] <= most[:, None, None]
-    )
+    """Return whether any valid value of a block lies in the interval of another."""
+    each, least, most = values[..., None], least[:, None, None], most[:, None, None]
+    inside = (each >= least) & (each <= most)
     return (inside & valid[..., None]).any(2)
 
 
