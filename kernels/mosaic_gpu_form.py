@@ -220,6 +220,18 @@ class GpuTileLayout:
         layout = plgpu.Layout.WGMMA.reduce(self.key_axis)
         return plgpu.layout_cast(jnp.full((self.shape[self.row_axis],), value, jnp.float32), layout)
 
+    @property
+    def reach(self) -> tuple[Any, Any] | None:
+        """Smallest and largest offset of the tile, None where examples have offsets of their own.
+
+        An offset is the position of a key less that of a query.
+        """
+        if self.plan.offset is None:
+            return None
+        rows, keys = (self.shape[axis] - 1 for axis in (self.row_axis, self.key_axis))
+        between = self.key - self.query - self.plan.offset
+        return between - rows, between + keys
+
     def _positions(self, axis):
         return plgpu.broadcasted_iota(jnp.int32, self.shape, axis, layout=plgpu.Layout.WGMMA)
 

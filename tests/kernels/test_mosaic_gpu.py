@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
-from flaxattn.benchmarks import variants
+from flaxattn.benchmarks import cases, variants
 from flaxattn.benchmarks.cases import Case
 from flaxattn.kernels import (
     compat,
@@ -26,7 +26,7 @@ from flaxattn.kernels import (
 )
 from flaxattn.kernels.call import Call
 from flaxattn.kernels.checks import checked
-from flaxattn.kernels.contract import NOTHING, Capture, Dropout
+from flaxattn.kernels.contract import NOTHING, Capture, Dropout, Sieve
 from flaxattn.kernels.plan import pack
 
 INTERPRETER = compat.gpu_interpreter()
@@ -41,6 +41,17 @@ SITUATIONS = {
     "late keys": (LATE, Capture(weights=True, dtype="uint8")),
     "late keys, two maps": (LATE, Capture(weights=True, scores=True, dtype="float16")),
     "few keys": (EARLY, Capture(weights=True, dtype="bfloat16", stats=("entropy", "received"))),
+    # Most tiles do not meet the offsets of a sieve; argmax and distance count positions far out.
+    "far": (
+        Case("far", 70, 200, batch=1, heads=1, depth=32, offset=100),
+        Capture(
+            stats=(
+                *("argmax", "distance", *cases.SIEVES[:3]),
+                Sieve("behind", offsets=(-70, -20), statistic="entropy"),
+                Sieve("before", offsets=(5, 60), statistic="argmax"),
+            )
+        ),
+    ),
     "one": (Case("one", 1, batch=1, heads=1, bias="BK"), Capture(stats=("argmax", "sum_sq"))),
 }
 ROUNDED = {"float32": 2e-3, "bfloat16": 4e-3, "float16": 2e-3, "uint8": 0.51 / 255 + 2e-3}
@@ -114,7 +125,11 @@ def test_what_needs_registers_gets_smaller_tiles():
 
     assert keys(NOTHING) == 128 and keys(Capture(weights=True, dtype="uint8")) == 128
     assert keys(Capture(weights=True)) == 64 and keys(Capture(scores=True)) == 64
-    assert keys(NOTHING, **dropped) == 64 and keys(Capture(stats=("entropy",))) == 64
+    assert keys(NOTHING, **dropped) == 64 and keys(Capture(stats=("topk(2)",))) == 64
+    free = Capture(stats=("lse", "max", "received", "max_score", "sink"))
+    assert keys(free) == keys(Capture(stats=variants.ROWS)) == 128
+    few, many = Capture(stats=cases.SIEVES[:3]), Capture(stats=cases.SIEVES[:5])
+    assert keys(few) == 128 and keys(few, causal=True) == 64 and keys(many) == 64
     both = Capture(weights=True, dtype="uint8", stats=("entropy",))
     assert keys(both) == 64 and keys(both, **dropped) == 32
 
