@@ -88,7 +88,8 @@ def _fits(call: Call, more: set[str | Sieve]) -> bool:
         item.statistic == "mass" if isinstance(item, Sieve) else item in _SUMS for item in more
     )
     masks = (call.segment_ids, call.soft_cap, call.sinks)
-    of_pairs = [x for x in (call.mask, call.bias) if x is not None and x.shape[2] > 1]
+    given = [x for x in (call.mask, call.bias) if x is not None and not callable(x)]
+    of_pairs = [x for x in given if x.shape[2] > 1]
     simple = call.band.whole and not of_pairs and all(x is None for x in masks)
     return simple and sums and len(more) <= 4 and call.q.shape[3] < DEPTHS[-1]
 
