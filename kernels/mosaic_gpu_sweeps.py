@@ -28,6 +28,9 @@ from flaxattn.kernels.mosaic_gpu_launch import Walk
 from flaxattn.kernels.plan import KernelPlan, Operands
 from flaxattn.kernels.tile_ranges import tile_ranges
 
+CORES = 132
+"""Multiprocessors of a Hopper GPU."""
+
 
 def inputs(operands: Operands, cotangents: Cotangents, turned: bool) -> dict[str, Array]:
     """The arrays that a backward kernel reads, by name; those of pairs [K, Q] if turned."""
@@ -139,15 +142,28 @@ def _band_tiles(sweep: TileSchedule, first: Any, last: Any) -> tuple[Any, Any]:
     return lax.div(jnp.int32(begin), sweep.step), lax.div(stop + (sweep.step - 1), sweep.step)
 
 
-def walk_heads(sweep: TileSchedule, arrays: Mapping[str, Array], shape: tuple[int, ...]) -> Walk:
-    """The walk of `grad_bias`: a block has a tile for each batch and head that it sums."""
+def parts_of(sweep: TileSchedule, shape: tuple[int, ...]) -> int:
+    """Number of parts in which `grad_bias` sums batches and heads: enough blocks for all cores."""
+    plan = sweep.plan
+    repeats = plan.batch * plan.heads // (shape[0] * shape[1])
+    tiles = -(-plan.keys // sweep.step) * -(-plan.queries // (sweep.groups * ROWS))
+    wanted = min(repeats, -(-CORES // (tiles * shape[0] * shape[1])))
+    return next(parts for parts in range(wanted, repeats + 1) if repeats % parts == 0)
+
+
+def walk_heads(
+    sweep: TileSchedule, arrays: Mapping[str, Array], shape: tuple[int, ...], parts: int
+) -> Walk:
+    """The walk of `grad_bias`: a block has a tile for each batch and head of its part of them."""
     plan, block = sweep.plan, sweep.groups * ROWS
     grid = {
         "key": -(-plan.keys // sweep.step),
         "query": -(-plan.queries // block),
         "map": shape[0] * shape[1],
+        "part": parts,
     }
     batches, heads = plan.batch // shape[0], plan.heads // shape[1]
+    count = batches * heads // parts
 
     def tiles_of(_):
         batch, head = (
@@ -159,6 +175,6 @@ def walk_heads(sweep: TileSchedule, arrays: Mapping[str, Array], shape: tuple[in
         def place(step):
             return TileOrigin(batch + lax.div(step, heads), head + lax.rem(step, heads), query, key)
 
-        return jnp.int32(0), jnp.int32(batches * heads), place
+        return lax.axis_index("part") * count, jnp.int32(count), place
 
     return Walk(arrays, grid, tiles_of)

@@ -7,7 +7,7 @@ The forward arithmetic, and what tiles and vectors are, is in tiles.py.
 
 import functools
 import operator
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import jax.numpy as jnp
 
@@ -99,21 +99,35 @@ def weights_gradient(
     Returns:
         A tile, or 0 when no statistic has a gradient.
     """
-    # Not a sum that begins with 0.0, which costs an addition for each weight.
-    terms: list[Tile] = []
+    terms = _terms(plan, form, tile, weights, rows, keys)
+    # Not a sum that begins with 0.0, which costs an addition for each weight. Each term is added
+    # before the next is computed: registers hold one at a time.
+    first = next(terms, None)
+    return 0.0 if first is None else functools.reduce(operator.add, terms, first)
+
+
+def _terms(
+    plan: KernelPlan,
+    form: TileLayout,
+    tile: Tile,
+    weights: Tile,
+    rows: Mapping[str, Vector],
+    keys: Mapping[str, Vector],
+) -> Iterator[Tile]:
+    """Gradients of the statistics with respect to each weight, one by one."""
     if "d entropy" in rows:
         # d(-p log p): the constant -1 drops out, since weights sum to 1.
         logs = jnp.maximum(_log_weights(form, tile, rows), NEVER)
-        terms.append(form.rows(rows["d entropy"] * (-1 / plan.nat)) * logs)
+        yield form.rows(rows["d entropy"] * (-1 / plan.nat)) * logs
     if "d sum_sq" in rows:
-        terms.append(form.rows(rows["d sum_sq"] * 2.0) * weights)
+        yield form.rows(rows["d sum_sq"] * 2.0) * weights
     if "d distance" in rows:
-        terms.append(form.rows(rows["d distance"]) * gap(plan, form, rows))
+        yield form.rows(rows["d distance"]) * gap(plan, form, rows)
     ranks = [("d max", "argmax")]
     ranks += [(f"d topk weight {rank}", f"topk index {rank}") for rank in range(plan.topk)]
     for name, index in ranks:
         if name in rows:
-            terms.append(jnp.where(_is_key(form, rows[index]), form.rows(rows[name]), 0.0))
+            yield jnp.where(_is_key(form, rows[index]), form.rows(rows[name]), 0.0)
     for number, sieve in enumerate(plan.sieves):
         if f"d sieve {number}" in rows:
             of_sieve = form.rows(rows[f"d sieve {number}"])
@@ -121,10 +135,9 @@ def weights_gradient(
                 # -(log p + offset) / mass, where p = weight and offset = entropy - log mass.
                 logs = jnp.maximum(_log_weights(form, tile, rows), NEVER) * (1 / plan.nat)
                 of_sieve = -of_sieve * (logs + form.rows(rows[f"offset {number}"]))
-            terms.append(jnp.where(inside(plan, sieve, form, rows, keys), of_sieve, 0.0))
+            yield jnp.where(inside(plan, sieve, form, rows, keys), of_sieve, 0.0)
     if "d received" in keys:
-        terms.append(form.rows(rows["counted"]) * form.keys(keys["d received"]))
-    return functools.reduce(operator.add, terms) if terms else 0.0
+        yield form.rows(rows["counted"]) * form.keys(keys["d received"])
 
 
 def _is_key(form: TileLayout, index: Vector) -> Tile:
