@@ -2,14 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compiles kernels ahead of time for hardware that is not here, and reports what they take.
 
-For a Hopper GPU (sm_90a) it needs the wheels jax-cuda12-plugin and jax-cuda12-pjrt, for TPU v5e
-the wheel libtpu; `wheels` prints them with the versions of the installed jax, and those of the
-assembler and the disassembler, with which instructions are counted. No driver, no device. One
-process serves one platform. Nothing runs here: numbers are tested in tests/kernels.
+For a Hopper GPU (sm_90a) it needs the wheels jax-cuda12-plugin and jax-cuda12-pjrt, for TPU v5e,
+v5p and v6e the wheel libtpu; `wheels` prints them with the versions of the installed jax, and those
+of the assembler and the disassembler, with which instructions are counted. No driver, no device.
+One process serves one platform. Nothing runs here: numbers are tested in tests/kernels.
 
     python tests/aot/compile.py wheels
     python tests/aot/compile.py cuda "rows" "everything, depth 128"
     python tests/aot/compile.py tpu "topk" --forward --depth 128 --length 384
+    python tests/aot/compile.py tpu "plain" --chip v6e
     python tests/aot/compile.py cuda --script mine.py    # FUNCTION(*ARGUMENTS) of a file
     python tests/aot/compile.py counts                   # the table of instructions per score
 """
@@ -35,6 +36,7 @@ ASSEMBLERS = ("nvidia-cuda-nvcc==13.0.88", "nvidia-cuda-nvdisasm==13.5.37")
 MODULES = {"cuda": "jax_cuda12_plugin", "tpu": "libtpu"}
 BACKENDS = {"cuda": "flaxattn.kernels.mosaic_gpu", "tpu": "flaxattn.kernels.tpu"}
 CALLS = {"cuda": "mosaic_gpu", "tpu": "tpu_custom_call"}
+CHIPS = {"v5e": "v5e:2x2", "v5p": "v5p:2x2x1", "v6e": "v6e:2x2"}
 # What a Hopper GPU has; only the limits that compilers ask for matter.
 HOPPER = """
 gpu_device_info {
@@ -122,7 +124,7 @@ def assemblers() -> Path | None:
 class Compiler:
     """Compiles for one platform; make at most one per process, before jax is used."""
 
-    def __init__(self, platform: str):
+    def __init__(self, platform: str, chip: str = "v5e"):
         self.platform = platform
         self.dump = Path(tempfile.mkdtemp(prefix="flaxattn-aot-"))
         os.environ |= {"JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "3"}
@@ -136,7 +138,7 @@ class Compiler:
                 platform="cuda", target_config=HOPPER, topology="1x1x1"
             )
         else:
-            topology = topologies.get_topology_desc(platform="tpu", topology_name="v5e:2x2")
+            topology = topologies.get_topology_desc(platform="tpu", topology_name=CHIPS[chip])
         device = np.array(topology.devices[:1])
         self.mesh = jax.sharding.Mesh(device, ("x",))
         self.sharding = jax.sharding.NamedSharding(self.mesh, jax.sharding.PartitionSpec())
@@ -314,6 +316,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--script", help="a Python file that sets FUNCTION and ARGUMENTS")
     found.add_argument("--forward", action="store_true", help="no gradients")
     found.add_argument("--json", action="store_true", help="one JSON object per line")
+    found.add_argument("--chip", choices=CHIPS, default="v5e", help="TPU to compile for")
     found.add_argument("--dtype", help="of q, k, v and bias")
     for name in ("depth", "length", "batch"):
         found.add_argument(f"--{name}", type=int)
@@ -338,7 +341,7 @@ def main() -> int:
     if reason:
         print(f"Nothing can be compiled for {platform}: {reason}.", file=sys.stderr)
         return 2
-    compiler, failed = Compiler(platform), False
+    compiler, failed = Compiler(platform, options.chip), False
     try:
         if options.platform == "counts":
             found = counts(compiler)
