@@ -166,14 +166,13 @@ def _forward(step: GridStep) -> None:
     """One step of the forward kernel."""
     sweep, number = step.sweep, step.ids[3]
     last = sweep.inner_blocks - 1
-    needed = sweep.needed(step.place)
     pl.when(number == 0)(functools.partial(_begin_rows, step))
-    pl.when((number <= last) & needed)(functools.partial(_add_keys, step))
+    pl.when((number <= last) & step.needed)(functools.partial(_add_keys, step))
     pl.when(number == last)(functools.partial(_end_rows, step))
     if sweep.passes == 2:
-        pl.when((number > last) & needed)(functools.partial(_write_maps, step))
-        if sweep.plan.skips:
-            masked = jnp.logical_not(needed)
+        pl.when((number > last) & step.needed)(functools.partial(_write_maps, step))
+        if sweep.plan.skips or sweep.plan.ranged:
+            masked = jnp.logical_not(step.needed)
             pl.when((number > last) & masked)(functools.partial(_write_nothing, step))
 
 
@@ -282,10 +281,11 @@ def received(
         One number for each key.
     """
     shape = (plan.batch, plan.heads, 1, plan.padded_keys)
+    given = {name: x for name, x in inputs_of(plan, operands).items() if name != "v"}
     found = GridSchedule(plan, KEYS).call(
         "attention_received",
         _received,
-        inputs_of(plan, operands),
+        given,
         {"sums": KernelResult("key vectors", shape, jnp.float32)},
         {"sum": (plan.block_k, LANES)},
         interpret,
@@ -302,7 +302,7 @@ def _received(step: GridStep) -> None:
         step.turn_vectors()
         held[...] = jnp.zeros_like(held)
 
-    @pl.when(step.sweep.needed(step.place))
+    @pl.when(step.needed)
     def _add():
         # reference._statistics: received
         form, (rows, keys) = step.form, step.vectors()

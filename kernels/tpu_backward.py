@@ -66,7 +66,7 @@ def _row_dots(step: GridStep) -> None:
         step.turn_vectors()
         held[...] = jnp.zeros_like(held)
 
-    @pl.when(step.sweep.needed(step.place))
+    @pl.when(step.needed)
     def _add():
         form, (rows, keys) = step.form, step.vectors()
         tile = step.scores(rows, keys)
@@ -136,7 +136,7 @@ def _grad_queries(step: GridStep) -> None:
         step.turn_vectors()
         held[...] = jnp.zeros_like(held)
 
-    @pl.when(step.sweep.needed(step.place))
+    @pl.when(step.needed)
     def _add():
         keys = step.given["k"][...]
         _, _, d_products = _gradient(step)
@@ -198,7 +198,7 @@ def _grad_keys(step: GridStep) -> None:
         if "sum" in held:
             held["sum"][...] = jnp.zeros_like(held["sum"])
 
-    @pl.when(step.sweep.needed(step.place))
+    @pl.when(step.needed)
     def _add():
         queries, d_output = step.given["q"][...], step.given["d_output"][...]
         weights, d_scores, d_products = _gradient(step)
@@ -254,7 +254,7 @@ def _grad_bias(step: GridStep) -> None:
     def _begin():
         total[...] = jnp.zeros_like(total)
 
-    @pl.when(step.sweep.needed(step.place))
+    @pl.when(step.needed)
     def _add():
         step.turn_vectors()
         total[...] += _gradient(step)[1]
