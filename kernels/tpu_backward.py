@@ -16,10 +16,9 @@ from jaxtyping import Array, Float
 from flaxattn.kernels import tile_gradients, tiles
 from flaxattn.kernels.fused import Cotangents
 from flaxattn.kernels.plan import KernelPlan, Operands
-from flaxattn.kernels.tpu_form import dot
+from flaxattn.kernels.tpu_form import LANES, dot, whole_sum
 from flaxattn.kernels.tpu_sweep import (
     KEYS,
-    LANES,
     PAIRS,
     QUERIES,
     GridSchedule,
@@ -74,11 +73,11 @@ def _row_dots(step: GridStep) -> None:
         bar = tile_gradients.weights_gradient(plan, form, tile, weights, rows, keys)
         of_map = step.tile("d_weights")
         bar = bar if of_map is None else bar + of_map
-        held[:, :1] += form.row_sum(weights * bar)
+        held[...] += form.row_sum(weights * bar)
 
     @pl.when(number == step.sweep.inner_blocks - 1)
     def _end():
-        step.found["sums"][...] = held[...].T[:1]
+        step.found["sums"][...] = whole_sum(held[...])
 
 
 def _gradient(step: GridStep) -> tuple[Array, Array, Array]:
@@ -205,7 +204,7 @@ def _grad_keys(step: GridStep) -> None:
         held["dk"][...] += dot(d_products.astype(queries.dtype), queries, 1, 0)
         held["dv"][...] += dot(weights.astype(d_output.dtype), d_output, 1, 0)
         if "sum" in held:
-            held["sum"][:, :1] += step.form.key_sum(d_scores)
+            held["sum"][...] += step.form.key_sum(d_scores)
 
     @pl.when(number == step.sweep.inner_blocks - 1)
     def _end():
@@ -215,7 +214,7 @@ def _grad_keys(step: GridStep) -> None:
     @pl.when(step.of_head == plan.query_blocks - 1)
     def _end_head():
         if "sum" in held:
-            step.found["sums"][...] = held["sum"][...].T[:1]
+            step.found["sums"][...] = whole_sum(held["sum"][...])
 
 
 def grad_bias(

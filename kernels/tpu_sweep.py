@@ -27,9 +27,6 @@ from flaxattn.kernels.plan import KernelPlan, Operands
 from flaxattn.kernels.tile_ranges import tile_ranges
 from flaxattn.kernels.tpu_form import TpuTileLayout, dot
 
-LANES = 128
-"""Width of a vector register: packed vectors are cut at multiples of it."""
-
 MOST_RANGES = 2**14
 """Outer blocks of all examples up to which their ranges fit into scalar memory."""
 
