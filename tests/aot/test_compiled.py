@@ -135,14 +135,32 @@ def test_spills_and_shared_memory_are_read_from_the_compilers_log(tmp_path):
     assert not list(tmp_path.iterdir()), "a kernel is reported once"
 
 
-def test_fast_memory_is_read_from_a_module_for_tpu():
+def test_fast_memory_and_bundles_are_read_from_what_is_compiled_for_tpu(tmp_path):
+    """Bundles are lines after the heading; another kernel has files of its own."""
+    table = "== CAPACITY:\nMXU, XLU\n4 3\n== UTILIZATION:\n0 1\n2 0\n4 0\n"
+    for kernel in ("scores.3", "scores.33"):
+        name = f"17-{kernel}-70-final_hlo-static-per-bundle-utilization.txt"
+        (tmp_path / name).write_text(table)
     line = (
         '  %scores.3 = f32[2,4]{1,0} custom-call(%a), custom_call_target="tpu_custom_call", '
         'backend_config={"used_scoped_memory_configs":[{"memory_space":"1","offset":"0",'
         '"size":"196608"}],"retry_config":{}}'
     )
-    (kernel,) = runpy.run_path(str(SCRIPT))["kernels_of_tpu"](f"HloModule x\n{line}\n")
-    assert (kernel.name, kernel.vmem) == ("scores.3", 196_608)
+    (kernel,) = runpy.run_path(str(SCRIPT))["kernels_of_tpu"](f"HloModule x\n{line}\n", tmp_path)
+    assert (kernel.name, kernel.vmem, kernel.bundles) == ("scores.3", 196_608, 3)
+
+
+@pytest.mark.aot
+def test_a_step_of_a_tpu_kernel_takes_no_more_instructions():
+    """BENCHMARKS.md has these counts; columns of one lane take 1.6 and 1.8 times as many."""
+    counts = {"plain 16384, depth 64": 1842, "rows and sieves 16384, depth 64": 2589}
+    command = [sys.executable, str(SCRIPT), "tpu", *counts, "--bundles", "--forward", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+    reports = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    assert [report["name"] for report in reports] == list(counts), done.stderr[-3000:]
+    for report in reports:
+        (kernel,) = report["kernels"]
+        assert 0 < kernel["bundles"] <= 1.03 * counts[report["name"]], kernel
 
 
 @pytest.mark.aot
