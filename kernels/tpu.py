@@ -181,9 +181,11 @@ def _begin_rows(step: GridStep) -> None:
     plan, form = step.sweep.plan, step.form
     state = tiles.start(plan, form, step.vectors()[0])
     if plan.sinks:
-        # Sums are left in parts, of which one is that of the sink.
+        # Sums are left in parts, of which one is that of the sink; a sink of -inf is nothing,
+        # also for rows that visit no tile.
         lanes = jax.lax.broadcasted_iota(jnp.int32, form.row_shape, 1)
-        state["total"] = jnp.where(lanes == 0, state["total"], 0.0)
+        counts = (lanes == 0) & (state["shift"] != -jnp.inf)
+        state["total"] = jnp.where(counts, state["total"], 0.0)
     _hold(step, state)
 
 

@@ -192,6 +192,16 @@ def test_every_gradient_is_right_where_tiles_are_left_out(name):
         np.testing.assert_allclose(found, truth, rtol=2e-5, atol=2e-5)
 
 
+def test_a_sink_is_all_that_rows_without_tiles_have():
+    q = jnp.ones((1, 9, 2, 4))
+    options = {"mask": jnp.zeros((1, 9), bool), "sinks": jnp.asarray([-jnp.inf, 0.5])}
+    call = Call(q, q, q, **options, capture=Capture(stats=("lse", "entropy", "sink")))
+    output, seen = jax.jit(lambda: run(call), compiler_options=QUICK)()
+    assert not np.asarray(output).any()
+    of_heads = {name: np.asarray(x)[0, :, 0].tolist() for name, x in seen.stats.items()}
+    assert of_heads == {"lse": [-np.inf, 0.5], "entropy": [0, 0], "sink": [0, 1]}
+
+
 def test_kernels_compute_no_tile_outside_of_their_ranges(monkeypatch):
     """With ranges that hold nothing, forward and backward find nothing."""
 
