@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every command on every built-in model succeeds, or refuses in at most three plain lines.
 
-So it does on a small random RoBERTa and a small random ALBERT, with tokenizers of their kind. None of them loads transformers or torch.
+So it does on small random models with tokenizers of their kind: a RoBERTa, an ALBERT and a Gemma 3.
+None of them loads transformers or torch.
 """
 
 import io
@@ -16,6 +17,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 import report_cases
+from small_decoders import write_decoder
 from small_encoders import byte_level, unigram, write_encoder
 from small_models import with_nan
 
@@ -26,6 +28,7 @@ pytestmark = pytest.mark.usefixtures("one_device")
 
 MODELS = ("tiny-bert", "tiny-gpt2", "tiny-dates")
 ENCODERS = ("small-roberta", "small-albert")  # directories beside the inputs
+DECODER = "small-gemma"
 FEW = ("--limit", "2")
 # Words of each command; {m} is the model, {s} a store of it, and [] what goes to standard input.
 COMMANDS = {
@@ -67,6 +70,7 @@ REFUSED = {
     ("compare", "tiny-dates"),
     ("ablate", "tiny-dates"),
     *((name, model) for model in ENCODERS for name in ("generate", "translate")),
+    *((name, DECODER) for name in ("view pair", "translate", "probe", "probe pronouns")),
 }
 # Commands that run a model; those below have an option to go on with NaN.
 RUNS = [name for name, words in COMMANDS.items() if "{m}" in words]
@@ -84,6 +88,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shape = {"model_type": model.removeprefix("small-"), "max_position_embeddings": 512}
         shape["pad_token_id"] = tokenizer.pad_id
         write_encoder(folder / model, "ForMaskedLM", tokenizer, **shape)
+    write_decoder(folder / DECODER)
     return folder
 
 
@@ -122,7 +127,7 @@ def give_dates(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
 
 
-@pytest.mark.parametrize(("name", "model"), cases(models=(*MODELS, *ENCODERS)))
+@pytest.mark.parametrize(("name", "model"), cases(models=(*MODELS, *ENCODERS, DECODER)))
 def test_it_succeeds_or_is_refused(
     name: str,
     model: str,
