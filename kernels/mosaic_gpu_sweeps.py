@@ -65,7 +65,7 @@ def columns_of(plan: KernelPlan, turned: bool, arrays: Mapping[str, Array], sums
     load += sum(arrays[name].dtype.itemsize / 2 for name in OF_PAIRS if name in arrays)
     load += plan.dropout + ("segment" in plan.row_ints)
     load += sum(end is not None for end in plan.band) / 2 + (plan.soft_cap is not None)
-    load += (plan.ranged and plan.skips) / 2
+    load += (plan.ranged and plan.skips) / 2 + (not turned and "d max_score" in names) / 2
     if turned:
         limits = {128: 0, 64: 2, 32: 8} if plan.depth * sums <= 128 else {64: 0, 32: 4}
     else:

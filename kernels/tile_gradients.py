@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 import jax.numpy as jnp
 
 from flaxattn.kernels.plan import KernelPlan
-from flaxattn.kernels.tile_layout import ORIGIN, Tile, TileLayout, Vector, counted, gap
+from flaxattn.kernels.tile_layout import Tile, TileLayout, Vector, gap
 from flaxattn.kernels.tile_sieves import inside
 from flaxattn.kernels.tiles import NEVER
 
@@ -141,8 +141,8 @@ def _terms(
 
 
 def _is_key(form: TileLayout, index: Vector) -> Tile:
-    """Mask of the entries whose key is that of their row, by positions as float32."""
-    return counted(form.key_positions()) == form.rows(index + ORIGIN)
+    """Mask of the entries whose key is that of their row."""
+    return form.key_positions() == form.rows(index.astype(jnp.int32))
 
 
 def product_gradient(plan: KernelPlan, product: Tile, gradient: Tile) -> Tile:

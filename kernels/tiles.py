@@ -81,7 +81,10 @@ def start(plan: KernelPlan, form: TileLayout, rows: Mapping[str, Vector]) -> dic
         Vectors of rows by name; "shift" and "total" always, others as asked.
     """
     if plan.sinks:
-        state = {"shift": rows["sink"] * plan.nat, "total": form.full_row(1.0)}
+        # A sink of -inf is nothing, also for rows that visit no tile.
+        nothing = rows["sink"] == -jnp.inf
+        total = jnp.where(nothing, form.full_row(0.0), form.full_row(1.0))
+        state = {"shift": rows["sink"] * plan.nat, "total": total}
     else:
         state = {"shift": form.full_row(-jnp.inf), "total": form.full_row(0.0)}
     if plan.sinks and not {"max_score", "argmax"}.isdisjoint(plan.results):

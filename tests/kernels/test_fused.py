@@ -16,6 +16,7 @@ from flaxattn.kernels import choice, fused, reference, tile_gradients, tiles
 from flaxattn.kernels.call import Call
 from flaxattn.kernels.checks import checked
 from flaxattn.kernels.contract import Capture
+from flaxattn.kernels.plan import pack
 
 BLOCK_Q, BLOCK_K = 56, 72
 
@@ -346,3 +347,12 @@ def test_a_traced_scale_has_a_gradient():
 
     found = jax.grad(loss)(jnp.float32(0.3), run_dense)
     np.testing.assert_allclose(found, jax.grad(loss)(jnp.float32(0.3), run_reference), rtol=1e-5)
+
+
+def test_rows_that_visit_no_tile_have_the_sum_of_their_sink():
+    q = jnp.zeros((1, 4, 1, 8))
+    plan, _ = pack(checked(Call(q, q, q, sinks=jnp.zeros(1))), BLOCK_Q, BLOCK_K)
+    sinks = jnp.zeros((1, 1, BLOCK_Q)).at[..., 0].set(-jnp.inf)
+    _, inverse, found = tiles.finish(plan, tiles.start(plan, Columns(0, 0), {"sink": sinks}))
+    assert found["lse"][0, 0, :2].tolist() == [-np.inf, 0]
+    assert inverse[0, 0, :2].tolist() == [0, 1]
