@@ -1,8 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Pretrain BERT from text files: masked language modelling and next-sentence prediction.
+"""Masked language modelling from text files: a new BERT, with next sentences, or any encoder.
 
-    flaxattn train bert-mlm --data text/*.txt --out RUN --config recipe.yaml
+    flaxattn train mlm --data text/*.txt --out RUN --config recipe.yaml
+    flaxattn train mlm --data text/*.txt --out RUN --model DIRECTORY
 
 Everything happens in one go: a WordPiece vocabulary is learnt, documents are cut, the model is
 trained with `flaxattn.train.loop` and written to RUN/model as a Hugging Face directory. A killed
@@ -23,12 +24,14 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
 from flaxattn.corpus.bad_rows import BadRows
+from flaxattn.errors import InputError
 from flaxattn.kernels.contract import NOTHING, Capture
 from flaxattn.models.bert import BertForPreTraining
 from flaxattn.models.bert_config import BertConfig
 from flaxattn.models.outputs import ModelOutput
 from flaxattn.pipeline.progress_reporter import ProgressReporter
 from flaxattn.pretrained import model_directory as weights
+from flaxattn.pretrained.pretrained_bert import PretrainedBert
 from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.text.vocabulary_training import train_wordpiece
 from flaxattn.trace.trace import Trace
@@ -38,6 +41,7 @@ from flaxattn.train.corpus_writer import build_corpus, tokenizer_digest
 from flaxattn.train.documents import Paragraphs, check_files
 from flaxattn.train.flops import bert_flops
 from flaxattn.train.initial import initial_parameters
+from flaxattn.train.mlm_model import MaskedLM, load_base, module_of, parameters_digest
 from flaxattn.train.objectives import Metrics, Totals, pretraining_loss, pretraining_totals
 from flaxattn.train.optimizers import optimizer
 from flaxattn.train.pretraining_data import PretrainingBatch, PretrainingFeed, heldout_batches
@@ -54,7 +58,7 @@ def pretrain(
     recipe: PretrainRecipe,
     *,
     tokenizer: Path | None = None,
-    command: str = "flaxattn train bert-mlm",
+    command: str = "flaxattn train mlm",
 ) -> dict[str, Any]:
     """Run everything from text files to a Hugging Face directory.
 
@@ -63,7 +67,8 @@ def pretrain(
         folder: of the run; gets `tokenizer/`, `corpus/`, metrics, checkpoints, and at the end
             `model/`, `curves.png` and `summary.json`.
         recipe: every number of the run.
-        tokenizer: directory of an existing one; None learns one from the files.
+        tokenizer: directory of an existing one; None takes the model's, or learns one from the
+            files for a new BERT.
         command: what was typed, for the model card.
 
     Returns:
@@ -77,7 +82,8 @@ def pretrain(
     check_files(files)
     with folder.held():
         bad = BadRows(recipe.on_error, folder.path)
-        pieces = _tokenizer(files, folder, recipe, tokenizer)
+        base = load_base(recipe)
+        pieces = _tokenizer(files, folder, recipe, tokenizer, base)
         store = folder.path / "corpus"
         with ProgressReporter() as progress:
             progress("reading text", 0)
@@ -91,11 +97,17 @@ def pretrain(
                 note=functools.partial(progress, "reading text", 0),
             )
         identity = {"data": corpus.digest, "tokenizer": tokenizer_digest(pieces)}
+        if base is not None:
+            identity["start"] = parameters_digest(base.params)
         folder.claim(recipe, identity)
         training, heldout = corpus.split(recipe.heldout_fraction)
-        module = build_module(recipe, pieces)
+        module = build_module(recipe, pieces) if base is None else module_of(base, recipe)
         task = build_task(module, recipe, pieces, training, heldout)
-        params = initial_parameters(module, recipe, training)
+        if base is None:
+            assert isinstance(module, BertForPreTraining)
+            params = initial_parameters(module, recipe, training)
+        else:
+            params = base.params
         done = loop.run(task, params, recipe, folder)
         trained = sharding.gather(done.state.params)
         summary = {
@@ -112,7 +124,7 @@ def pretrain(
 
 
 def build_task(
-    module: BertForPreTraining,
+    module: MaskedLM,
     recipe: PretrainRecipe,
     tokenizer: Tokenizer,
     training: TokenCorpus,
@@ -176,7 +188,7 @@ def batch_totals(batch: PretrainingBatch) -> Totals:
     return pretraining_totals(batch.attention_mask, batch.masked_weights, pairs)
 
 
-def loss_function(module: BertForPreTraining, entropy_price: float = 0.0) -> LossFunction:
+def loss_function(module: MaskedLM, entropy_price: float = 0.0) -> LossFunction:
     """Loss of the module on a batch, in the form the loop takes.
 
     Args:
@@ -185,6 +197,8 @@ def loss_function(module: BertForPreTraining, entropy_price: float = 0.0) -> Los
             compare.
     """
     watched = module.clone(capture=Capture(stats=("entropy",)))
+    config: BertConfig = module.config
+    types = config.variant.tokenized_types  # else tokenizers of the family tell no texts apart
 
     def loss(
         params: Params, batch: PretrainingBatch, dropout: Array | None, totals: Totals
@@ -194,8 +208,8 @@ def loss_function(module: BertForPreTraining, entropy_price: float = 0.0) -> Los
             {"params": params},
             batch.input_ids,
             batch.attention_mask,
-            batch.token_type_ids,
-            None if packing is None else packing.position_ids,
+            batch.token_type_ids if types else jnp.zeros_like(batch.token_type_ids),
+            None if packing is None else packing.position_ids + config.first_position,
             segment_ids=None if packing is None else packing.segment_ids,
             starts=None if packing is None else packing.starts,
             masked_positions=batch.masked_positions,
@@ -204,10 +218,10 @@ def loss_function(module: BertForPreTraining, entropy_price: float = 0.0) -> Los
             mutable=["intermediates"] if pays else [],
         )
         assert isinstance(out, ModelOutput)
-        assert out.prediction_logits is not None
-        assert out.seq_relationship_logits is not None
+        scores = out.logits if out.prediction_logits is None else out.prediction_logits
+        assert scores is not None
         total, metrics = pretraining_loss(
-            out.prediction_logits,
+            scores,
             out.seq_relationship_logits,
             batch.masked_ids,
             batch.masked_weights,
@@ -281,12 +295,33 @@ class PretrainingEvaluation:
 
 
 def _tokenizer(
-    files: Sequence[Path], folder: RunFolder, recipe: PretrainRecipe, given: Path | None
+    files: Sequence[Path],
+    folder: RunFolder,
+    recipe: PretrainRecipe,
+    given: Path | None,
+    base: PretrainedBert | None,
 ) -> Tokenizer:
     if given is not None:
-        return Tokenizer.from_dir(given)
+        return _fitting(Tokenizer.from_dir(given), base)
+    if base is not None:
+        if base.tokenizer is None:
+            raise InputError(
+                f"the model {recipe.model!r} came without a tokenizer, so it cannot read text\n"
+                "put tokenizer.json or vocab.txt into its directory, or name one with --tokenizer"
+            )
+        return base.tokenizer
     bad = BadRows("fail" if recipe.on_error == "fail" else "skip")
     text, length = Paragraphs(files, recipe, bad), recipe.max_position_embeddings
     return learn_once(
         folder, lambda: train_wordpiece(text, recipe.vocab_size, recipe.lowercase, length)
     )
+
+
+def _fitting(tokenizer: Tokenizer, base: PretrainedBert | None) -> Tokenizer:
+    """The tokenizer, if a model has an embedding for each of its tokens."""
+    if base is not None and tokenizer.largest_id >= base.config.vocab_size:
+        raise InputError(
+            f"the tokenizer has the id {tokenizer.largest_id}, the model {base.name!r} ids 0 to "
+            f"{base.config.vocab_size - 1}\nleave --tokenizer out to use the model's own"
+        )
+    return tokenizer

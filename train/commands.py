@@ -51,21 +51,29 @@ def train() -> None:
     """Train a model from a recipe; a run that was stopped resumes."""
 
 
-@app.command("bert-mlm")
+@app.command("bert-mlm", hidden=True)
+@app.command("mlm")
 @with_options
-def bert_mlm(
+def mlm(
     data: Files = None,
     more: Annotated[list[Path] | None, typer.Argument(help="More files for --data.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Encoder to start from: built-in name, directory or Hub id.")
+    ] = None,
     tokenizer: Annotated[
-        Path | None, typer.Option(help="Directory of a tokenizer; default: learn one.")
+        Path | None,
+        typer.Option(help="Directory of a tokenizer; default the model's, or learn one."),
     ] = None,
     *,
     options: TrainingOptions,
 ) -> None:
-    """Pretrain BERT from text: masked words and next sentences."""
+    """Train an encoder on masked words: a new BERT, or any family from a checkpoint.
+
+    A new BERT predicts next sentences, too. `bert-mlm` is another name of this command.
+    """
     from flaxattn.train.recipe import PretrainRecipe
 
-    recipe, folder = options.begin(PretrainRecipe, data)
+    recipe, folder = options.begin(PretrainRecipe, data, model=model)
     from flaxattn.train.bert_mlm import pretrain
 
     files = [*(data or []), *(more or [])]

@@ -6,6 +6,7 @@ What it learns from is not known here.
 """
 
 import dataclasses
+import warnings
 
 import jax
 import jax.numpy as jnp
@@ -41,18 +42,21 @@ def load_base(task: GlueTask, recipe: GlueRecipe) -> PretrainedBert:
 
     Raises:
         CheckpointError: there is no such model.
-        InputError: it is no BERT, it has no tokenizer, or `max_length` does not fit it.
+        InputError: it is no encoder, it has no tokenizer, or `max_length` does not fit it.
     """
     found = weights.read_config(hub.find(recipe.model))
     if not isinstance(found, BertConfig):
         raise InputError(
-            f"recipe: model {recipe.model!r} is no BERT, but a {found.architectures[0]}\n"
-            "GLUE's tasks are learnt by a classifier on an encoder\nname a BERT: --set model=…"
+            f"recipe: model {recipe.model!r} is no encoder, but a {found.architectures[0]}\n"
+            "GLUE's tasks are learnt by a classifier on an encoder\nname one: --set model=…"
         )
     same = (
         found.architectures[0].endswith(_CLASSIFIER) and found.labels == _config(task, found).labels
     )
-    base = from_pretrained(recipe.model, head=_CLASSIFIER if same else "base")
+    with warnings.catch_warnings():
+        if found.variant.classifier_act is not None:  # this classifier reads no pooler
+            warnings.filterwarnings("ignore", message=".*lacks pooler", category=UserWarning)
+        base = from_pretrained(recipe.model, head=_CLASSIFIER if same else "base")
     assert isinstance(base, PretrainedBert)
     if base.tokenizer is None:
         raise InputError(

@@ -37,7 +37,7 @@ def pretraining_totals(
 
 def pretraining_loss(
     prediction_logits: Float[Array, "B P V"],
-    next_sentence_logits: Float[Array, "*pairs 2"],
+    next_sentence_logits: Float[Array, "*pairs 2"] | None,
     masked_ids: Int[Array | np.ndarray, "B P"],
     masked_weights: Float[Array | np.ndarray, "B P"],
     next_sentence_label: Int[Array | np.ndarray, "*pairs"],
@@ -48,7 +48,8 @@ def pretraining_loss(
 
     Args:
         prediction_logits: vocabulary scores at the gathered positions only.
-        next_sentence_logits: score 0 for "follows", 1 for "is random".
+        next_sentence_logits: score 0 for "follows", 1 for "is random"; None of a model that
+            predicts words alone.
         masked_ids: the hidden tokens.
         masked_weights: 1 for a real prediction, 0 for padding of P.
         next_sentence_label: 1 where the second segment is random.
@@ -56,12 +57,15 @@ def pretraining_loss(
         pair_weights: 0 for the places of a packed row that hold no pair.
 
     Returns:
-        The loss in nats, and `loss`, `mlm_loss`, `mlm_accuracy`, `nsp_loss`, `nsp_accuracy`,
-        all in float32.
+        The loss in nats, and `loss`, `mlm_loss`, `mlm_accuracy`, and for a model that judges
+        pairs `nsp_loss` and `nsp_accuracy`, all in float32.
     """
     scores = prediction_logits.astype(jnp.float32)
     mlm_loss = (masked_weights * cross_entropy(scores, masked_ids)).sum() / totals["words"]
     hits = (scores.argmax(-1) == masked_ids) * masked_weights
+    accuracy = hits.sum() / totals["words"]
+    if next_sentence_logits is None:
+        return mlm_loss, {"loss": mlm_loss, "mlm_loss": mlm_loss, "mlm_accuracy": accuracy}
     pair_scores = next_sentence_logits.astype(jnp.float32)
     nsp_losses = cross_entropy(pair_scores, next_sentence_label)
     nsp_loss = (pair_weights * nsp_losses).sum() / totals["pairs"]
@@ -70,7 +74,7 @@ def pretraining_loss(
     metrics = {
         "loss": loss,
         "mlm_loss": mlm_loss,
-        "mlm_accuracy": hits.sum() / totals["words"],
+        "mlm_accuracy": accuracy,
         "nsp_loss": nsp_loss,
         "nsp_accuracy": nsp_hits.sum() / totals["pairs"],
     }

@@ -158,6 +158,8 @@ class PretrainRecipe(TextRecipe):
     """BERT pretraining; the defaults are the built-in model's shape on BERT's settings.
 
     Attributes:
+        model: encoder to start from: built-in name, directory or Hub id, of any family with a
+            masked-LM head; it keeps its shape and its tokenizer. Empty for a new BERT.
         vocab_size: pieces of the WordPiece vocabulary learnt from the data.
         lowercase: fold case and strip accents.
         num_hidden_layers: L.
@@ -192,6 +194,7 @@ class PretrainRecipe(TextRecipe):
 
     least = TextRecipe.least | at_least(1, "steps evaluate_batches pack")
 
+    model: str = ""
     vocab_size: int = 8000
     lowercase: bool = True
     num_hidden_layers: int = 4

@@ -3,12 +3,14 @@
 """`fa.embed`: vectors of sentences against hidden states of one text at a time."""
 
 import dataclasses
+import json
 
 import numpy as np
 import pytest
+from small_encoders import byte_level, write_encoder
 
 import flaxattn as fa
-from flaxattn.errors import InputError
+from flaxattn.errors import CheckpointError, InputError
 
 pytestmark = pytest.mark.usefixtures("one_device")
 
@@ -96,3 +98,44 @@ def test_a_text_of_special_pieces_has_no_mean(gpt2):
     model = dataclasses.replace(gpt2, config=special)
     with pytest.raises(InputError, match=r"text 1 has special pieces only\nleave it out"):
         fa.embed(model, ["b", "a"])
+
+
+def _sentence_model(folder, mode, normalize):
+    """A model directory as sentence-transformers writes them."""
+    write_encoder(folder, "Model", byte_level(), model_type="roberta", pad_token_id=1)
+    (folder / "1_Pooling").mkdir()
+    modes = {f"pooling_mode_{name}": name == mode for name in ("cls_token", "mean_tokens")}
+    modes["pooling_mode_max_tokens"] = mode == "max_tokens"
+    settings = {"word_embedding_dimension": 16, **modes, "include_prompt": True}
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps(settings))
+    kinds = ["Transformer", "Pooling", *["Normalize"] * normalize]
+    modules = [{"type": f"sentence_transformers.models.{kind}"} for kind in kinds]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    return folder
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+@pytest.mark.parametrize("mode", ["mean_tokens", "cls_token", "max_tokens"])
+def test_the_pooling_of_sentence_transformers(mode, normalize, tmp_path):
+    """Special tokens count; padding beside a longer text does not."""
+    model = fa.from_pretrained(_sentence_model(tmp_path, mode, normalize))
+    some = ["The cat is very sad.", "cat", "She said that he was not there, because it was."]
+    found = fa.embed(model, some)
+    for text, vector in zip(some, found, strict=True):
+        hidden, _ = states(model, text)
+        pools = {"mean_tokens": hidden[-1].mean(0), "cls_token": hidden[-1][0]}
+        expected = pools.get(mode, hidden[-1].max(0))
+        expected = expected / np.linalg.norm(expected) if normalize else expected
+        np.testing.assert_allclose(vector, expected, **CLOSE)
+    plain, special = fa.embed(model, some, "mean"), states(model, some[0])[1]
+    expected = states(model, some[0])[0][-1][~special].mean(0)
+    if mode != "mean_tokens":  # another pooling than the directory's is not normalised
+        np.testing.assert_allclose(plain[0], expected, **CLOSE)
+
+
+def test_a_pooling_that_there_is_not_is_refused(tmp_path):
+    folder = _sentence_model(tmp_path, "weightedmean_tokens", False)
+    with pytest.raises(CheckpointError, match="1_Pooling/config.json: the pooling is"):
+        fa.from_pretrained(folder)
+    (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode": "mean"}')
+    assert fa.from_pretrained(folder).pooling == ("mean-all", False)
