@@ -33,7 +33,7 @@ PREFIXES = {
     "mpnet": "MPNet",
     "esm": "Esm",
 }
-OWN = {"left", "limit", "second", "special"}
+OWN = {"lengths", "left", "limit", "second", "special"}
 NARROW = {"embedding_size": 20}
 ESM = {"mask_token_id": 32, "pad_token_id": 1}
 ESM2 = ESM | {"position_embedding_type": "rotary", "token_dropout": True}
@@ -42,9 +42,7 @@ THREE = {"num_labels": 3}
 
 def case(name: str, model_type: str, head: str = "Model", **fields: Any) -> FamilyCase:
     """A case; other keywords than those of `FamilyCase` are settings of the model."""
-    own = {
-        k: fields.pop(k) for k in ("lengths", "left", "limit", "second", "special") if k in fields
-    }
+    own = {"lengths": (8, 5), **{name: fields.pop(name) for name in OWN & fields.keys()}}
     sizes = DISTIL if model_type == "distilbert" else SIZES
     return FamilyCase(name, PREFIXES[model_type] + head, model_type, sizes | fields, **own)
 

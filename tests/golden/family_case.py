@@ -88,8 +88,8 @@ def batch(
     real = (places >= 0) & (places < np.array(lengths)[:, None])
     random = random_of(f"{name} {size}")
     ids = random.randint(case.first_id, vocabulary, size)
-    for special in case.special:
-        ids = np.where(random.uniform(size=size) < 0.15, special, ids)
+    for special in case.special:  # a text of masks alone has no numbers in ESM
+        ids = np.where((random.uniform(size=size) < 0.15) & (places > 0), special, ids)
     return np.where(real, ids, pad_id), real.astype(int)
 
 

@@ -135,7 +135,7 @@ def test_the_pooling_of_sentence_transformers(mode, normalize, tmp_path):
 
 def test_a_pooling_that_there_is_not_is_refused(tmp_path):
     folder = _sentence_model(tmp_path, "weightedmean_tokens", False)
-    with pytest.raises(CheckpointError, match="1_Pooling/config.json: the pooling is"):
+    with pytest.raises(CheckpointError, match=r"1_Pooling/config\.json: the pooling is"):
         fa.from_pretrained(folder)
     (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode": "mean"}')
     assert fa.from_pretrained(folder).pooling == ("mean-all", False)
