@@ -67,9 +67,10 @@ def mlm(
     *,
     options: TrainingOptions,
 ) -> None:
-    """Train an encoder on masked words: a new BERT, or any family from a checkpoint.
+    """Train an encoder on masked words, new or a checkpoint.
 
-    A new BERT predicts next sentences, too. `bert-mlm` is another name of this command.
+    A new one is a BERT, which predicts next sentences, too; a checkpoint may be of any family of
+    encoders. `bert-mlm` is another name of this command.
     """
     from flaxattn.train.recipe import PretrainRecipe
 

@@ -89,8 +89,7 @@ class Bert(_Model):
         """
         if token_type_ids is None:
             token_type_ids = jnp.zeros_like(input_ids)
-        if position_ids is None:
-            position_ids = default_positions(self.config, input_ids)
+        places = default_positions(self.config, input_ids) if position_ids is None else position_ids
         mask = None if attention_mask is None else jnp.asarray(attention_mask) != 0
         position_labels = with_defaults(
             labels,
@@ -104,7 +103,7 @@ class Bert(_Model):
         )
         flat = mask if mask is not None and mask.ndim == 2 else None
         embedded = Embeddings(self.config, self.dtype, name="embeddings")(
-            input_ids, token_type_ids, position_ids, flat, deterministic
+            input_ids, token_type_ids, places, flat, deterministic
         )
         c = self.config
         if c.projects:
@@ -119,7 +118,7 @@ class Bert(_Model):
             mask=mask[:, None] if mask is not None and mask.ndim == 3 else mask,
             segment_ids=segment_ids,
             labels=position_labels,
-            rotation=angles(c, position_ids),
+            rotation=angles(c, places),
             bias=relative,
             deterministic=deterministic,
             keep_hidden=self.keep_hidden,

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""How a directory of sentence-transformers makes one vector of a text."""
+"""Pooling that a directory of sentence-transformers asks for."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ _NAMES |= {"max": "max", "max_tokens": "max"}
 
 
 class SentencePooling(NamedTuple):
-    """How one vector is made of a text.
+    """The way one vector is made of a text.
 
     Attributes:
         pooling: `mean-all`, `cls` or `max`; see `flaxattn.embed`.
@@ -55,7 +55,7 @@ def read(directory: str | Path) -> SentencePooling | None:
 
 
 def _normalizes(path: Path) -> bool:
-    """Whether the modules of a directory end with one that normalises."""
+    """Return whether one of a directory's modules normalises."""
     if not path.is_file():
         return False
     try:

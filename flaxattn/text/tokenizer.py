@@ -233,7 +233,7 @@ class Tokenizer(CallableTokenizer):
         return readable(found, self.backend.decoder)
 
     def _name(self, name: str) -> str:
-        """How a special token is written: as the settings say, or as a family writes it."""
+        """Spelling of a special token: as the settings say, or as a family writes it."""
         usual = (SPECIAL_TOKENS[name], *OTHER_SPECIAL_TOKENS[name])
         present = [token for token in usual if self.backend.token_to_id(token) is not None]
         token = self.settings.get(name) or (present or usual)[0]
@@ -321,7 +321,7 @@ class Tokenizer(CallableTokenizer):
 
 
 def _types(row: tokenizers.Encoding) -> list[int]:
-    """Which text each token is of, also where the tokenizer gives all the same type."""
+    """Number of the text each token is of, also where the tokenizer gives all one type."""
     second = [place for place, text in enumerate(row.sequence_ids) if text == 1]
     if any(row.type_ids) or not second:
         return row.type_ids
