@@ -25,16 +25,16 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("BertForNextSentencePrediction", {}, {"labels": np.array([1, 0])}),
     ("BertForPreTraining", {}, {"labels": WORDS, "next_sentence_label": np.array([1, 0])}),
     ("BertForSequenceClassification", {"num_labels": 3}, {"labels": np.array([2, 0])}),
-    ("BertForSequenceClassification", {"num_labels": 1}, {"labels": np.float32([0.5, -2])}),
+    ("BertForSequenceClassification", {"num_labels": 1}, {"labels": np.array([0.5, -2], "f4")}),
     (
         "BertForSequenceClassification",
         {"num_labels": 3},
-        {"labels": np.float32([[1, 0, 1], [0, 0, 1]])},
+        {"labels": np.array([[1, 0, 1], [0, 0, 1]], "f4")},
     ),
     (
         "BertForSequenceClassification",
         {"num_labels": 2, "problem_type": "regression"},
-        {"labels": np.float32([[1, 0.5], [-3, 1]])},
+        {"labels": np.array([[1, 0.5], [-3, 1]], "f4")},
     ),
 ]
 
@@ -172,7 +172,7 @@ def test_the_loss_has_a_gradient() -> None:
         ("BertForPreTraining", {"labels": WORDS}, "BertForPreTraining takes labels and next_sent"),
         (
             "BertForSequenceClassification",
-            {"labels": np.float32([[1, 0, 0], [1, 0, 0]])},
+            {"labels": np.array([[1, 0, 0], [1, 0, 0]], "f4")},
             "labels: expected shape [2, 2], received [2, 3]",
         ),
     ],
