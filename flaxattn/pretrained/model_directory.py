@@ -157,7 +157,7 @@ def load(
     """
     mesh = None if mesh is None else usable_mesh(mesh)
     files, found, rows, report = _matched(directory, module)
-    family, config = _FAMILIES[type(module.config)], module.config
+    family, config = family_of(module.config), module.config
     held = {path: family.numbered(row, config) for path, row in rows.items()}
     held = {path: [found[name] for name in names if name in found] for path, names in held.items()}
     held = {path: names for path, names in held.items() if names}

@@ -54,6 +54,9 @@ class PretrainedBert(Pretrained):
         *,
         labels: Any = None,
         next_sentence_label: Int[Any, " B"] | None = None,
+        sentence_order_label: Int[Any, " B"] | None = None,
+        start_positions: Int[Any, " B"] | None = None,
+        end_positions: Int[Any, " B"] | None = None,
         output_attentions: bool = False,
         output_hidden_states: bool = False,
         return_dict: bool | None = None,
@@ -73,6 +76,9 @@ class PretrainedBert(Pretrained):
                 position, -100 where there is none; of a sequence classifier classes `[B]`, or
                 numbers as `config.problem_type` says.
             next_sentence_label: Of a BertForPreTraining, 1 where the second text is random.
+            sentence_order_label: Of an AlbertForPreTraining, 1 where the texts are swapped.
+            start_positions: Of a model for question answering, the first token of each answer.
+            end_positions: The last one.
             output_attentions: Whether to return `attentions`: per layer float32 `[B, H, Q, K]`,
                 NumPy arrays that torch's functions and BertViz take too.
             output_hidden_states: Whether to return `hidden_states`: the embeddings and each
@@ -100,8 +106,14 @@ class PretrainedBert(Pretrained):
         out, seen = run(module, self.params, given, output_attentions)
         if output_attentions:
             out = out.replace(attentions=Trace.from_variables(seen).attentions)
-        told = {"labels": labels, "next_sentence_label": next_sentence_label}
-        return answered(self.config, out, told, return_dict)
+        every = {
+            "labels": labels,
+            "next_sentence_label": next_sentence_label,
+            "sentence_order_label": sentence_order_label,
+            "start_positions": start_positions,
+            "end_positions": end_positions,
+        }
+        return answered(self.config, out, every, return_dict)
 
     def trace(
         self,

@@ -150,6 +150,18 @@ def test_places_of_an_answer_beyond_the_text_have_no_loss() -> None:
     np.testing.assert_allclose(found, (start + end) / 2, rtol=1e-5)
 
 
+def test_the_order_of_the_texts_of_an_albert() -> None:
+    rng = np.random.default_rng(0)
+    words, order = rng.normal(size=(2, 5, 9)).astype("f4"), rng.normal(size=(2, 2)).astype("f4")
+    labels = {"labels": WORDS % 9, "sentence_order_label": np.array([1, 0])}
+    labels["labels"][WORDS < 0] = -100
+    out: Any = {"prediction_logits": words, "sop_logits": order}
+    expected = by_hand(words, labels["labels"]) + by_hand(order, np.array([1, 0]))
+    np.testing.assert_allclose(
+        head_loss("AlbertForPreTraining", out, labels, None), expected, rtol=1e-5
+    )
+
+
 def test_the_loss_has_a_gradient() -> None:
     config = fa.BertConfig(labels=("a", "b", "c"))
     logits = jnp.array([[0.1, 2.0, -1.0]])
