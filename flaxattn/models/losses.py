@@ -23,6 +23,13 @@ PAIR_LABELS = {
     "BertForPreTraining": ("next_sentence_label", "seq_relationship_logits"),
     "AlbertForPreTraining": ("sentence_order_label", "sop_logits"),
 }
+LABEL_NAMES = (
+    "labels",
+    "next_sentence_label",
+    "sentence_order_label",
+    "start_positions",
+    "end_positions",
+)
 Problem = Literal["regression", "single_label_classification", "multi_label_classification"]
 
 

@@ -162,6 +162,11 @@ def test_the_order_of_the_texts_of_an_albert() -> None:
     )
 
 
+def test_an_argument_that_no_model_takes(bert: Any) -> None:
+    with pytest.raises(TypeError, match="unexpected keyword argument 'output_attention'"):
+        bert(IDS, output_attention=True)
+
+
 def test_the_loss_has_a_gradient() -> None:
     config = fa.BertConfig(labels=("a", "b", "c"))
     logits = jnp.array([[0.1, 2.0, -1.0]])
