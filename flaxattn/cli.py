@@ -88,9 +88,21 @@ def demo(
 
 @app.command()
 def doctor(
+    model: Annotated[
+        str | None,
+        typer.Argument(help="Built-in model, directory or Hub id to report on; default none."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a list.")] = False,
 ) -> None:
-    """Print versions, devices, and the attention kernel in use."""
+    """Print versions, devices, and the attention kernel in use; or what a model is and can do.
+
+    Of a model, configuration, tokenizer and the headers of its files are read, not its parameters.
+    """
+    if model is not None:
+        from flaxattn.commands import model_report
+
+        typer.echo(model_report.as_json(model) if as_json else model_report.as_text(model))
+        return
     from flaxattn.commands import doctor as report
 
     typer.echo(report.as_json() if as_json else report.as_text())

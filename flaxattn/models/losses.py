@@ -18,6 +18,18 @@ from flaxattn.errors import InputError
 from flaxattn.models.outputs import ModelOutput, Seq2SeqOutput
 
 IGNORED = -100  # label of a position that has no loss
+# Of models that are pretrained with pairs of texts: the label of a pair, and its scores.
+PAIR_LABELS = {
+    "BertForPreTraining": ("next_sentence_label", "seq_relationship_logits"),
+    "AlbertForPreTraining": ("sentence_order_label", "sop_logits"),
+}
+LABEL_NAMES = (
+    "labels",
+    "next_sentence_label",
+    "sentence_order_label",
+    "start_positions",
+    "end_positions",
+)
 Problem = Literal["regression", "single_label_classification", "multi_label_classification"]
 
 
@@ -114,10 +126,11 @@ def head_loss(
     check_names(architecture, labels)
     if architecture.endswith("ForQuestionAnswering"):
         return _of_spans(out, labels)
-    if architecture.endswith("ForPreTraining"):
-        follows = jnp.asarray(labels["next_sentence_label"]).reshape(-1)
+    if (pair := PAIR_LABELS.get(architecture)) is not None:
+        label, scores = pair
+        follows = jnp.asarray(labels[label]).reshape(-1)
         words = mean_cross_entropy(out["prediction_logits"], labels["labels"])
-        return words + mean_cross_entropy(out["seq_relationship_logits"], follows)
+        return words + mean_cross_entropy(out[scores], follows)
     logits, given = out["logits"], jnp.asarray(labels["labels"])
     if architecture.endswith("ForSequenceClassification"):
         return classifier_loss(logits, given, config)
@@ -134,8 +147,8 @@ def label_names(architecture: str) -> tuple[str, ...]:
     """
     if architecture.endswith("ForQuestionAnswering"):
         return "start_positions", "end_positions"
-    if architecture.endswith("ForPreTraining"):
-        return "labels", "next_sentence_label"
+    if architecture in PAIR_LABELS:
+        return "labels", PAIR_LABELS[architecture][0]
     heads = ("ForMaskedLM", "ForCausalLM", "LMHeadModel", "Classification", "Prediction")
     heads += ("MTModel", "ForConditionalGeneration", "RnnLM")
     return ("labels",) if architecture.endswith(heads) else ()

@@ -7,11 +7,24 @@ A job knows the sizes of its own arrays; here are added the process as it is, an
 
 import resource
 import sys
+from collections.abc import Mapping
+from typing import Any
+
+import jax
 
 from flaxattn.files import readable_size
+from flaxattn.kernels.contract import Capture
+from flaxattn.pipeline.text_sizes import TextSize, raw_bytes, sides
+from flaxattn.pretrained.pretrained_model import Pretrained
 
 # Programs of a job and the compiler, while it works: 350 to 550 MB for the built-in models.
 _PROGRAMS = 450_000_000
+# Requests whose traces are estimated.
+TRACES: Mapping[str, Capture] = {
+    "trace of the longest text with weights": Capture(weights=True),
+    "trace of the longest text with statistics": Capture(stats=("lse", "entropy", "max", "argmax")),
+}
+_STATES = 8  # arrays as wide as the hidden states or the feed-forward layer, while a block runs
 _UNIT = 1 if sys.platform == "darwin" else 1024  # bytes of what getrusage counts
 
 
@@ -32,3 +45,32 @@ def memory_sentence(arrays: int) -> str:
         arrays: As for `memory_needed`.
     """
     return f"about {readable_size(memory_needed(arrays))} of memory"
+
+
+def parameter_bytes(params: Any) -> int:
+    """Bytes of parameters, or of their shapes.
+
+    Args:
+        params: Arrays or `jax.ShapeDtypeStruct`.
+    """
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(params))
+
+
+def model_memory(model: Pretrained) -> dict[str, int]:
+    """Bytes of the arrays of a model: its parameters, and with them each of `TRACES`.
+
+    A trace is of one text as long as the model takes, and of a target as long. It is held twice for
+    a moment, when the padding is cut off.
+
+    Args:
+        model: Perhaps with shapes in place of its parameters.
+    """
+    parameters, config = parameter_bytes(model.params), model.config
+    two = hasattr(config, "decoder_layers")
+    size = TextSize(model.limit, model.limit if two else 0, 0, 0, model.limit)
+    width = max(getattr(config, name, 0) for name in ("hidden_size", "n_embd"))
+    states = _STATES * 4 * width * model.limit
+    found = {"parameters": parameters}
+    for name, capture in TRACES.items():
+        found[name] = parameters + states + 2 * raw_bytes(capture, sides(config), size)
+    return found

@@ -50,6 +50,8 @@ def compare(
     rows: Mapping[str, NameRow],
     family: Family,
     config: Any,
+    *,
+    compare_tied: bool = True,
 ) -> CheckpointMatch:
     """Compare what a model needs with what a checkpoint holds.
 
@@ -59,6 +61,7 @@ def compare(
         rows: What the model needs: rows of the table by parameter path.
         family: The table.
         config: Says the sizes.
+        compare_tied: Whether to read tensors that repeat others, and compare them.
 
     Returns:
         What was missing of the head, unexpected or ignored.
@@ -83,7 +86,9 @@ def compare(
                 causes |= _causes(family, row, shape, expected, config)
     if lost or wrong:
         raise CheckpointError(_mismatch(files, family, lost, wrong, list(causes)))
-    idle = _idle(files, found, set(found) - used, family.idle(config, rows))
+    idle = family.idle(config, rows)
+    if compare_tied:
+        _check_tied(files, found, set(found) - used, idle)
     ignored = {name for name in found if family.is_buffer(name) or name in idle} - used
     unexpected = sorted(set(found) - used - ignored, key=_natural)
     return CheckpointMatch(tuple(missing), tuple(unexpected), tuple(sorted(ignored)))
@@ -118,13 +123,13 @@ def check_layers(files: TensorFiles, found: Mapping[str, str], family: Family, c
             )
 
 
-def _idle(
+def _check_tied(
     files: TensorFiles,
     found: Mapping[str, str],
     unused: set[str],
     idle: Mapping[str, str | None],
-) -> set[str]:
-    """Names that the model does not need; what is tied must be the same numbers."""
+) -> None:
+    """Check that tensors that the model does not need, but that are tied, are the same numbers."""
     for name in sorted(unused & set(idle)):
         original = idle[name]
         if original is None or original not in found:
@@ -136,7 +141,6 @@ def _idle(
                 f"{original}: it is a different tensor.\n"
                 'If they were trained apart, set "tie_word_embeddings": false in config.json.'
             )
-    return set(idle)
 
 
 def _causes(

@@ -83,32 +83,87 @@ def from_pretrained(
         InputError: For an unknown head or dtype, a mesh with other axes, or parameters that are
             too large for the dtype.
     """
-    kind = jnp.dtype("float32" if dtype is None else dtype)
-    if kind.name not in _DTYPES:
-        raise InputError(f"dtype {kind.name}: expected one of {', '.join(_DTYPES)}.")
-    directory = hub.find(
-        name, revision=revision, cache_dir=cache_dir, local_files_only=local_files_only
-    )
+    hosted = {"revision": revision, "cache_dir": cache_dir, "local_files_only": local_files_only}
+    directory = hub.find(name, **hosted)
     saved = saved_beside(directory)
-    config = weights.read_config(directory)
-    listed, handle = _KINDS[type(config)]
-    architectures: Mapping[str, Any] = listed(config) if callable(listed) else listed
-    if isinstance(config, BertConfig) and config.position_embedding_type == "rotary":
-        config = with_frequencies(config, TensorFiles(directory))
-    wanted = _architecture(head, config, architectures)
-    config = dataclasses.replace(config, architectures=(wanted,))
-    if num_labels is not None:
-        config = _relabelled(config, num_labels)
-    module = architectures[wanted](config, dtype=kind)
-    parts = _reading(directory, config)
+    kind = _dtype(dtype)
+    module = _module(directory, head, kind, num_labels)
+    handle, parts = _KINDS[type(module.config)][1], _reading(directory, module.config)
     params, report = weights.load(directory, module, dtype=kind, mesh=mesh)
     if saved_beside(directory) != saved:
         raise CheckpointError(
             f"{directory} was saved anew while it was read.\nNothing of it is used; load it again."
         )
     return handle(
-        module=module, params=params, config=config, name=str(name), report=report, **parts
+        module=module, params=params, config=module.config, name=str(name), report=report, **parts
     )
+
+
+@check_arguments()
+def without_parameters(
+    name: str | Path, head: str | None = None, dtype: Dtype | None = None
+) -> Pretrained:
+    """Open a model without reading its parameters; in their place are their shapes.
+
+    Configuration, tokenizer and the headers of the files are read and checked as `from_pretrained`
+    does, the tensors are not.
+
+    Args:
+        name: As for `from_pretrained`.
+        head: As for `from_pretrained`.
+        dtype: As for `from_pretrained`.
+
+    Returns:
+        The model, whose `params` are of `jax.ShapeDtypeStruct`.
+
+    Raises:
+        CheckpointError: If there is no such model, or its files do not make a whole one.
+        UnavailableError: If the Hub would be needed but cannot be reached.
+        InputError: For an unknown head or dtype.
+    """
+    directory = hub.find(name)
+    saved_beside(directory)
+    kind = _dtype(dtype)
+    module = _module(directory, head, kind, None)
+    handle, parts = _KINDS[type(module.config)][1], _reading(directory, module.config)
+    params, report = weights.shapes_and_match(directory, module, kind)
+    return handle(
+        module=module, params=params, config=module.config, name=str(name), report=report, **parts
+    )
+
+
+def architectures_for(config: ModelConfig) -> tuple[str, ...]:
+    """Names of the architectures that a configuration can be loaded as, the one without head first.
+
+    Args:
+        config: Of a model.
+    """
+    return tuple(_architectures(config))
+
+
+def _architectures(config: ModelConfig) -> Mapping[str, Any]:
+    listed = _KINDS[type(config)][0]
+    return listed(config) if callable(listed) else listed
+
+
+def _dtype(dtype: Dtype | None) -> Any:
+    kind = jnp.dtype("float32" if dtype is None else dtype)
+    if kind.name not in _DTYPES:
+        raise InputError(f"dtype {kind.name}: expected one of {', '.join(_DTYPES)}.")
+    return kind
+
+
+def _module(directory: Path, head: str | None, dtype: Any, num_labels: int | None) -> Any:
+    """The Linen module of a directory."""
+    config = weights.read_config(directory)
+    architectures = _architectures(config)
+    if isinstance(config, BertConfig) and config.position_embedding_type == "rotary":
+        config = with_frequencies(config, TensorFiles(directory))
+    wanted = _architecture(head, config, architectures)
+    config = dataclasses.replace(config, architectures=(wanted,))
+    if num_labels is not None:
+        config = _relabelled(config, num_labels)
+    return architectures[wanted](config, dtype=dtype)
 
 
 def _architecture(head: str | None, config: ModelConfig, architectures: Mapping[str, Any]) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 from jax.core import Tracer
 
 from flaxattn.errors import InputError
-from flaxattn.models.losses import IGNORED, check_names, head_loss, problem_of
+from flaxattn.models.losses import IGNORED, PAIR_LABELS, check_names, head_loss, problem_of
 from flaxattn.models.outputs import ModelOutput, Seq2SeqOutput
 
 _compiled = functools.partial(jax.jit, static_argnames=("architecture", "config"))(head_loss)
@@ -57,8 +57,8 @@ def _checked(
     scores = shapes.get("logits", shapes.get("prediction_logits", ()))
     if name in ("start_positions", "end_positions"):
         return _whole(name, array, (shapes["start_logits"][0],), None)
-    if name == "next_sentence_label":
-        return _whole(name, array, shapes["seq_relationship_logits"][:-1], 2)
+    if name != "labels":
+        return _whole(name, array, shapes[PAIR_LABELS[architecture][1]][:-1], 2)
     if architecture.endswith("ForSequenceClassification"):
         problem = problem_of(config, array)
         if problem != "single_label_classification":

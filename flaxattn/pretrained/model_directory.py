@@ -6,7 +6,6 @@ Not here: finding the directory (`hub`), the files (`tensor_file`), whether a ch
 belong together (`matching`).
 """
 
-import difflib
 import functools
 import glob
 import json
@@ -43,6 +42,7 @@ from flaxattn.pretrained.decoder_names import decoder_names
 from flaxattn.pretrained.encoder_names import ENCODERS
 from flaxattn.pretrained.gpt2_names import GPT2_NAMES
 from flaxattn.pretrained.name_tables import Family, NameRow
+from flaxattn.pretrained.nearest_type import nearest_type
 from flaxattn.pretrained.parameter_loading import converted, placed, read_parameters
 from flaxattn.pretrained.rnn_names import RNN_NAMES
 from flaxattn.pretrained.seq2seq_names import SEQ2SEQ
@@ -106,7 +106,8 @@ def read_config(directory: str | Path) -> ModelConfig:
     if not isinstance(kind, str) or kind not in _CONFIGS:
         raise CheckpointError(
             f"{path}: model_type is {shown(kind)}; flaxattn has {', '.join(_CONFIGS)}.\n"
-            f"Choose a checkpoint of that kind{_nearest(kind)}."
+            "Choose a checkpoint of that kind; the nearest is "
+            f"{nearest_type(settings, tuple(_CONFIGS))}."
         )
     try:
         config = _CONFIGS[kind].from_hf(settings)
@@ -123,12 +124,6 @@ def read_config(directory: str | Path) -> ModelConfig:
             f"{path}: {name} is {shown(config.hidden_act)}; flaxattn has {', '.join(ACTIVATIONS)}."
         )
     return config
-
-
-def _nearest(kind: Any) -> str:
-    """The supported model type that is spelt most alike, in words."""
-    near = difflib.get_close_matches(kind, _CONFIGS, 1) if isinstance(kind, str) else []
-    return f"; the nearest is {near[0]}" if near else ""
 
 
 def load(
@@ -161,22 +156,50 @@ def load(
         InputError: If a number is too large for the dtype, or the mesh has other axes.
     """
     mesh = None if mesh is None else usable_mesh(mesh)
+    files, found, rows, report = _matched(directory, module)
+    family, config = family_of(module.config), module.config
+    held = {path: family.numbered(row, config) for path, row in rows.items()}
+    held = {path: [found[name] for name in names if name in found] for path, names in held.items()}
+    held = {path: names for path, names in held.items() if names}
+    flat = read_parameters(files, held, rows, _parameter_shapes(module), dtype, mesh)
+    for path, leaf in _fresh(module, set(rows) - set(flat), seed).items():
+        flat[path] = placed(leaf.astype(dtype), path, mesh)
+    _warn(files, report, family)
+    return _nested(flat), report
+
+
+def shapes_and_match(
+    directory: str | Path, module: nn.Module, dtype: Dtype
+) -> tuple[Any, CheckpointMatch]:
+    """Shapes of the parameters that `load` reads, and its report; no tensor is read.
+
+    Args:
+        directory: A Hugging Face model directory.
+        module: As for `load`.
+        dtype: Of the parameters.
+
+    Raises:
+        CheckpointError: As `load` does, but for damaged tensors.
+    """
+    *_, report = _matched(directory, module, compare_tied=False)
+    shapes = jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, dtype), _parameter_shapes(module)
+    )
+    return _nested(shapes), report
+
+
+def _matched(
+    directory: str | Path, module: nn.Module, compare_tied: bool = True
+) -> tuple[TensorFiles, dict[str, str], dict[str, NameRow], CheckpointMatch]:
+    """The files of a checkpoint, its names, the rows that a module needs, and how both meet."""
     files = TensorFiles(directory)
     config: ModelConfig = module.config
     family = family_of(config)
     found = family.canonical(files.shapes, config)
     matching.check_layers(files, found, family, config)  # before anything is made for each layer
-    shapes = _parameter_shapes(module)
-    rows = family.rows_of(shapes, config)
-    report = matching.compare(files, found, rows, family, config)
-    held = {path: family.numbered(row, config) for path, row in rows.items()}
-    held = {path: [found[name] for name in names if name in found] for path, names in held.items()}
-    held = {path: names for path, names in held.items() if names}
-    flat = read_parameters(files, held, rows, shapes, dtype, mesh)
-    for path, leaf in _fresh(module, set(rows) - set(flat), seed).items():
-        flat[path] = placed(leaf.astype(dtype), path, mesh)
-    _warn(files, report, family)
-    return _nested(flat), report
+    rows = family.rows_of(_parameter_shapes(module), config)
+    report = matching.compare(files, found, rows, family, config, compare_tied=compare_tied)
+    return files, found, rows, report
 
 
 def save(

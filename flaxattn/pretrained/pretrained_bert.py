@@ -18,6 +18,7 @@ from flaxattn.kernels.contract import Capture
 from flaxattn.models import position_tables as positions
 from flaxattn.models.bert_config import BertConfig
 from flaxattn.models.bert_layers import default_positions
+from flaxattn.models.losses import LABEL_NAMES
 from flaxattn.pretrained import model_inputs as inputs
 from flaxattn.pretrained.labelled_output import answered
 from flaxattn.pretrained.pretrained_model import Pretrained, run
@@ -53,10 +54,10 @@ class PretrainedBert(Pretrained):
         head_mask: Float[Any, "..."] | None = None,
         *,
         labels: Any = None,
-        next_sentence_label: Int[Any, " B"] | None = None,
         output_attentions: bool = False,
         output_hidden_states: bool = False,
         return_dict: bool | None = None,
+        **of_heads: Int[Any, " B"] | None,
     ) -> Any:
         """Run the model, with the argument and field names of Hugging Face, without dropout.
 
@@ -72,12 +73,15 @@ class PretrainedBert(Pretrained):
             labels: Labels of the head, whose mean loss is returned as `loss`: tokens or classes per
                 position, -100 where there is none; of a sequence classifier classes `[B]`, or
                 numbers as `config.problem_type` says.
-            next_sentence_label: Of a BertForPreTraining, 1 where the second text is random.
             output_attentions: Whether to return `attentions`: per layer float32 `[B, H, Q, K]`,
                 NumPy arrays that torch's functions and BertViz take too.
             output_hidden_states: Whether to return `hidden_states`: the embeddings and each
                 layer's output.
             return_dict: False for a tuple instead of a `ModelOutput`.
+            **of_heads: Further labels: `next_sentence_label` of a BertForPreTraining, 1 where the
+                second text is random; `sentence_order_label` of an AlbertForPreTraining, 1 where
+                the texts are swapped; `start_positions` and `end_positions`, the first and the last
+                token of each answer, for question answering.
 
         Returns:
             The fields that the architecture has.
@@ -86,6 +90,8 @@ class PretrainedBert(Pretrained):
             InputError: For a wrong shape or dtype, an id out of range, a length over the limit, or
                 labels that the head does not take.
         """
+        if unknown := set(of_heads) - set(LABEL_NAMES):
+            raise TypeError(f"a call got an unexpected keyword argument {min(unknown)!r}")
         given = self._checked(
             {
                 "input_ids": input_ids,
@@ -100,8 +106,7 @@ class PretrainedBert(Pretrained):
         out, seen = run(module, self.params, given, output_attentions)
         if output_attentions:
             out = out.replace(attentions=Trace.from_variables(seen).attentions)
-        told = {"labels": labels, "next_sentence_label": next_sentence_label}
-        return answered(self.config, out, told, return_dict)
+        return answered(self.config, out, {"labels": labels, **of_heads}, return_dict)
 
     def trace(
         self,

@@ -35,9 +35,12 @@ _LENS = {
     "attn_scores": "scores",
     "q": "query",
     "k": "key",
+    "rot_q": "query",
+    "rot_k": "key",
     "v": "value",
     "z": "head_output",
 }
+_ROTATED = "rot_"  # queries and keys of which the scores are made, in place of those before
 _OF_HEADS = ("query", "key", "value", "head_output")
 
 
@@ -101,8 +104,10 @@ def from_transformer_lens(
 ) -> Trace:
     """Make a trace of a TransformerLens cache, such as `model.run_with_cache(text)[1]`.
 
-    Patterns become `weights`; scores, q, k, v and z are taken where they were cached. Heads that
-    share a key or value (grouped queries) each get a copy of it.
+    Patterns become `weights`; scores, q, k, v and z are taken where they were cached. Of a model
+    with rotary positions, queries and keys are those after the rotation (`hook_rot_q`,
+    `hook_rot_k`), of which the scores are made. Heads that share a key or value (grouped queries)
+    each get a copy of it.
 
     Args:
         cache: A mapping with names such as `blocks.0.attn.hook_pattern`; of an encoder-decoder
@@ -246,7 +251,7 @@ def _check_rows(side: str, weights: Any, mask: Bool[np.ndarray, "B Q"] | None) -
 
 
 def _hooks(cache: Any) -> dict[tuple[str, str], dict[int, dict[str, Any]]]:
-    """Cached arrays of attention: by stack and kind, then layer, then field of a record."""
+    """Cached arrays of attention: by stack and kind, then layer, then hook."""
     found: dict[tuple[str, str], dict[int, dict[str, Any]]] = {}
     if not hasattr(cache, "keys"):
         raise InputError(
@@ -254,13 +259,15 @@ def _hooks(cache: Any) -> dict[tuple[str, str], dict[int, dict[str, Any]]]:
             f"Expected a mapping of hooks to arrays, received {type(cache).__name__}.\n"
             "Pass model.run_with_cache(text)[1]."
         )
-    for name in cache.keys():  # noqa: SIM118  # a cache iterates over values in some versions
-        match = _HOOK.fullmatch(str(name))
-        if match and match[4] in _LENS:
-            layers = found.setdefault((match[1], match[3]), {})
-            layers.setdefault(int(match[2]), {})[_LENS[match[4]]] = as_numpy(cache[name])
+    names = map(str, cache.keys())  # a cache iterates over values in some versions
+    matches = [match for name in names if (match := _HOOK.fullmatch(name))]
+    rotated = {(m[1], m[3], m[4].removeprefix(_ROTATED)) for m in matches if _ROTATED in m[4]}
+    for match in matches:
+        if match[4] in _LENS and (match[1], match[3], match[4]) not in rotated:
+            hooks = found.setdefault((match[1], match[3]), {}).setdefault(int(match[2]), {})
+            hooks[match[4]] = as_numpy(cache[match[0]])
     found = {key: dict(sorted(layers.items())) for key, layers in found.items()}
-    if not any("weights" in fields for layers in found.values() for fields in layers.values()):
+    if not any("pattern" in hooks for layers in found.values() for hooks in layers.values()):
         raise InputError(
             "This cache holds no attention pattern: expected names such as "
             f"blocks.0.attn.hook_pattern, received {_some(list(cache.keys())) or 'none'}.\n"
@@ -271,17 +278,17 @@ def _hooks(cache: Any) -> dict[tuple[str, str], dict[int, dict[str, Any]]]:
 
 def _lens_record(where: str, layers: Mapping[int, Mapping[str, Any]]) -> AttentionRecord:
     """The record of one stack."""
-    names = [name for name in _LENS.values() if any(name in fields for fields in layers.values())]
-    for name in (*names, "weights"):
-        if missing := [layer for layer, fields in layers.items() if name not in fields]:
-            hook = next(hook for hook, field in _LENS.items() if field == name)
+    cached = [hook for hook in _LENS if any(hook in hooks for hooks in layers.values())]
+    for hook in (*cached, "pattern"):
+        if missing := [layer for layer, hooks in layers.items() if hook not in hooks]:
             raise InputError(
                 f"{where}.hook_{hook} is missing in layers {_some(missing)}; layers "
                 f"{_some(list(layers))} were cached.\n"
                 "Cache the same hooks in every layer you want, or drop the layers without them."
             )
     stacked: dict[str, Any] = {
-        n: _batched(f"{where} {n}", [f[n] for f in layers.values()]) for n in names
+        _LENS[hook]: _batched(f"{where} {_LENS[hook]}", [h[hook] for h in layers.values()])
+        for hook in cached
     }
     heads = stacked["weights"].shape[2]
     for name in _OF_HEADS:

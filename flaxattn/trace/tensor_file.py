@@ -67,6 +67,10 @@ class TensorFiles:
             self.shapes[name] = header.tensors[name].shape
             self._headers[name], self._files[name] = header, file
 
+    def letters(self) -> dict[str, str]:
+        """Dtypes of all tensors by name, such as F32 and BF16."""
+        return {name: header.tensors[name].dtype for name, header in self._headers.items()}
+
     def dtype(self, name: str) -> np.dtype[Any]:
         """Dtype of a tensor: float16, bfloat16 or float32.
 

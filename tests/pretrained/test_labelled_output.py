@@ -25,16 +25,16 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("BertForNextSentencePrediction", {}, {"labels": np.array([1, 0])}),
     ("BertForPreTraining", {}, {"labels": WORDS, "next_sentence_label": np.array([1, 0])}),
     ("BertForSequenceClassification", {"num_labels": 3}, {"labels": np.array([2, 0])}),
-    ("BertForSequenceClassification", {"num_labels": 1}, {"labels": np.float32([0.5, -2])}),
+    ("BertForSequenceClassification", {"num_labels": 1}, {"labels": np.array([0.5, -2], "f4")}),
     (
         "BertForSequenceClassification",
         {"num_labels": 3},
-        {"labels": np.float32([[1, 0, 1], [0, 0, 1]])},
+        {"labels": np.array([[1, 0, 1], [0, 0, 1]], "f4")},
     ),
     (
         "BertForSequenceClassification",
         {"num_labels": 2, "problem_type": "regression"},
-        {"labels": np.float32([[1, 0.5], [-3, 1]])},
+        {"labels": np.array([[1, 0.5], [-3, 1]], "f4")},
     ),
 ]
 
@@ -150,6 +150,23 @@ def test_places_of_an_answer_beyond_the_text_have_no_loss() -> None:
     np.testing.assert_allclose(found, (start + end) / 2, rtol=1e-5)
 
 
+def test_the_order_of_the_texts_of_an_albert() -> None:
+    rng = np.random.default_rng(0)
+    words, order = rng.normal(size=(2, 5, 9)).astype("f4"), rng.normal(size=(2, 2)).astype("f4")
+    labels = {"labels": WORDS % 9, "sentence_order_label": np.array([1, 0])}
+    labels["labels"][WORDS < 0] = -100
+    out: Any = {"prediction_logits": words, "sop_logits": order}
+    expected = by_hand(words, labels["labels"]) + by_hand(order, np.array([1, 0]))
+    np.testing.assert_allclose(
+        head_loss("AlbertForPreTraining", out, labels, None), expected, rtol=1e-5
+    )
+
+
+def test_an_argument_that_no_model_takes(bert: Any) -> None:
+    with pytest.raises(TypeError, match="unexpected keyword argument 'output_attention'"):
+        bert(IDS, output_attention=True)
+
+
 def test_the_loss_has_a_gradient() -> None:
     config = fa.BertConfig(labels=("a", "b", "c"))
     logits = jnp.array([[0.1, 2.0, -1.0]])
@@ -172,7 +189,7 @@ def test_the_loss_has_a_gradient() -> None:
         ("BertForPreTraining", {"labels": WORDS}, "BertForPreTraining takes labels and next_sent"),
         (
             "BertForSequenceClassification",
-            {"labels": np.float32([[1, 0, 0], [1, 0, 0]])},
+            {"labels": np.array([[1, 0, 0], [1, 0, 0]], "f4")},
             "labels: expected shape [2, 2], received [2, 3]",
         ),
     ],

@@ -201,6 +201,32 @@ def test_heads_that_share_a_key_each_get_it():
     np.testing.assert_array_equal(keys[0][..., 2, :], cache["blocks.0.attn.hook_k"][..., 1, :])
 
 
+@pytest.mark.parametrize("batch", [True, False])
+def test_queries_and_keys_of_a_rotary_model_are_those_after_the_rotation(batch):
+    """Of Llama and NeoX a cache has them before and after; scores are made of the latter."""
+    layers = (0, 1)
+    cache = lens([("blocks", "attn", layers, 4, 4)], batch)
+    for layer in layers:
+        start = f"blocks.{layer}.attn.hook_"
+        for name in ("q", "k"):
+            axes = (1, 4, 4 if name == "q" else 2, 3)  # two queries share a key
+            plain, turned = RNG.normal(size=(2, *axes)).astype(np.float32)
+            cache[start + name] = plain if batch else plain[0]
+            cache[start + f"rot_{name}"] = turned if batch else turned[0]
+    trace = from_transformer_lens(cache, names(1, 4))
+    for layer in layers:
+        query = cache[f"blocks.{layer}.attn.hook_rot_q"].reshape(1, 4, 4, 3)
+        key = cache[f"blocks.{layer}.attn.hook_rot_k"].reshape(1, 4, 2, 3)
+        np.testing.assert_array_equal(trace.decoder.query[layer], query)
+        np.testing.assert_array_equal(trace.decoder.key[layer], np.repeat(key, 2, axis=2))
+    alone = {n: a for n, a in cache.items() if not n.endswith(("hook_q", "hook_k"))}
+    again = from_transformer_lens(alone, names(1, 4))
+    np.testing.assert_array_equal(again.decoder.query, trace.decoder.query)
+    del cache["blocks.1.attn.hook_rot_k"]
+    with pytest.raises(InputError, match=r"hook_rot_k is missing in layers 1; layers 0, 1 were"):
+        from_transformer_lens(cache, names(1, 4))
+
+
 def test_what_is_missing_in_a_cache_is_said():
     cache = lens([("blocks", "attn", (0, 1, 2), 4, 4)])
     del cache["blocks.1.attn.hook_k"]
