@@ -17,6 +17,8 @@ class ModelOutput(flax.struct.PyTreeNode):
         logits: Scores of the task head: `[B, V]`-like per position, or `[B, labels]`.
         prediction_logits: Masked-LM scores of the pre-training model, per position.
         seq_relationship_logits: Next-sentence scores; index 0 means B follows A.
+        start_logits: Scores of every position as the beginning of an answer.
+        end_logits: Scores of every position as its end.
         hidden_states: Embeddings and every layer's output, if asked for.
         attentions: Attention weights `[B, H, Q, K]` per layer, if asked for.
     """
@@ -26,6 +28,8 @@ class ModelOutput(flax.struct.PyTreeNode):
     logits: Float[Array, "B ..."] | None = None
     prediction_logits: Float[Array, "B S V"] | None = None
     seq_relationship_logits: Float[Array, "B *N 2"] | None = None
+    start_logits: Float[Array, "B S"] | None = None
+    end_logits: Float[Array, "B S"] | None = None
     hidden_states: tuple[Float[Array, "B S E"], ...] | None = None
     attentions: tuple[Any, ...] | None = None
 

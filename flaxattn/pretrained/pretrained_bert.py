@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 
 from flaxattn.kernels.contract import Capture
 from flaxattn.models import position_tables as positions
-from flaxattn.models.bert_config import BertConfig
+from flaxattn.models.encoder_config import EncoderConfig
 from flaxattn.models.outputs import ModelOutput
 from flaxattn.pretrained import model_inputs as inputs
 from flaxattn.pretrained.pretrained_model import Pretrained, run
@@ -31,7 +31,7 @@ _WEIGHTS = Capture(weights=True)
 class PretrainedBert(Pretrained):
     """A BERT ready to use; its parts are described at `Pretrained`."""
 
-    config: BertConfig
+    config: EncoderConfig
     tokenizer: Tokenizer | None
 
     def __call__(
