@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
+from flaxattn.errors import InputError
 from flaxattn.kernels.contract import Capture
 from flaxattn.models import position_tables as positions
 from flaxattn.models.encoder_config import EncoderConfig
@@ -157,9 +158,17 @@ class PretrainedBert(Pretrained):
         return {"head_mask": self.counts()}
 
     def positions(self) -> Float[np.ndarray, "P E"]:
-        """The learned table of positions, for `flaxattn.plot_positions`."""
+        """The learned table of positions, for `flaxattn.plot_positions`.
+
+        Raises:
+            InputError: If the model has none.
+        """
         table = positions.learned(self.params, "embeddings/position")
-        assert table is not None
+        if table is None:
+            raise InputError(
+                f"{self.name!r} has rotary positions and no table of them.\n"
+                "Name a model that learned its positions, such as tiny-bert."
+            )
         return table
 
     def _size(self) -> str:
