@@ -10,9 +10,10 @@ see no key of a set, and related words of which one is out of sight, do not coun
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 from flaxattn.measures.key_range import KeyRange
 from flaxattn.measures.score_sources import WINDOW
@@ -73,67 +74,89 @@ def lifts_within(layout: PositionLabels, asked: ScoreOptions, reach: KeyRange) -
     Args:
         layout: Of the text.
         asked: Which roles.
-        reach: The keys.
+        reach: The keys; a window on both sides.
     """
-    terms, count = Terms(self_labels(layout)), len(layout)
-    seen, plain = reach.mask(count), layout.plain
-    offset = np.arange(count) - np.arange(count)[:, None]
-    block = (layout.segments[:, None] == layout.segments) & plain
-    _add_rows(terms, ScoreSpec("score", "local"), "local", (abs(offset) <= WINDOW) & seen, seen)
-    _add_rows(terms, ScoreSpec("score", "block"), "block", block & seen, seen)
-    name = "block_entropy"
-    _add_rows(terms, ScoreSpec("score", name), "block x entropy", block & seen, seen)
-    for role, keys in (
+    terms, band = Terms(self_labels(layout)), _Band.of(reach, len(layout))
+    plain, keys = layout.plain, band.keys
+
+    def same(labels: np.ndarray) -> Bool[np.ndarray, "Q W"]:
+        return band.seen & (labels[:, None] == labels[keys])
+
+    block = same(layout.segments) & plain[keys]
+    band.add_rows(terms, ScoreSpec("score", "local"), "local", band.seen & band.near)
+    band.add_rows(terms, ScoreSpec("score", "block"), "block", block)
+    band.add_rows(terms, ScoreSpec("score", "block_entropy"), "block x entropy", block)
+    for role, members in (
         ("cls", layout.first),
         ("sep", layout.separators),
         ("delimiter", layout.first | layout.separators),
     ):
-        _add_pairs(terms, ScoreSpec("score", role), keys & seen, seen)
-    same = (layout.tokens[:, None] == layout.tokens) & plain[:, None] & plain & seen
-    several = same & (same.sum(1) > 1)[:, None]
-    across = same & (layout.segments[:, None] != layout.segments)
-    _add_rows(terms, ScoreSpec("pattern", "same token, score"), "same token", several, seen)
-    _add_rows(
-        terms, ScoreSpec("pattern", "other text, score"), "same token elsewhere", across, seen
-    )
-    word = (layout.spelt[:, None] == layout.spelt) & (layout.spelt >= 0)[:, None] & (offset != 0)
-    _add_pairs(terms, ScoreSpec("pattern", "word, score"), word & seen, seen)
+        band.add_pairs(terms, ScoreSpec("score", role), band.seen & members[keys])
+    token = same(layout.tokens) & plain[:, None] & plain[keys]
+    several = token & (token.sum(1) > 1)[:, None]
+    across = token & ~same(layout.segments)
+    for name, source, members in (
+        ("same token, score", "same token", several),
+        ("other text, score", "same token elsewhere", across),
+    ):
+        band.add_rows(terms, ScoreSpec("pattern", name), source, members)
+    word = same(layout.spelt) & (layout.spelt >= 0)[:, None] & ~band.own
+    band.add_pairs(terms, ScoreSpec("pattern", "word, score"), word)
     if asked.annotated:
         add_tree(terms, layout, asked, reach)
     return terms
 
 
-def _add_rows(
-    terms: Terms,
-    column: ScoreSpec,
-    source: str,
-    members: Bool[np.ndarray, "Q K"],
-    seen: Bool[np.ndarray, "Q K"],
-) -> None:
-    lifts = _lifts(members, seen)
-    if lifts.any():
-        terms.rows[column, source] = lifts
+class _Band(NamedTuple):
+    """The keys in the window of each query: W for each, in place of all keys of the text.
 
+    Attributes:
+        keys: Their positions; any where the window reaches beyond the text.
+        seen: False there.
+        offset: Position of each relative to the query.
+    """
 
-def _add_pairs(
-    terms: Terms,
-    column: ScoreSpec,
-    members: Bool[np.ndarray, "Q K"],
-    seen: Bool[np.ndarray, "Q K"],
-) -> None:
-    lifts = _lifts(members, seen)
-    if lifts.any():
-        places = zip(*np.nonzero(members), strict=True)
-        terms.pairs[column] = [(int(i), int(j), float(lifts[i])) for i, j in places]
+    keys: Int[np.ndarray, "Q W"]
+    seen: Bool[np.ndarray, "Q W"]
+    offset: Int[np.ndarray, " W"]
 
+    @classmethod
+    def of(cls, reach: KeyRange, length: int) -> "_Band":
+        left = length - 1 if reach.left is None else min(reach.left, length - 1)
+        right = length - 1 if reach.right is None else min(reach.right, length - 1)
+        offset = np.arange(-left, right + 1)
+        keys = np.arange(length)[:, None] + offset
+        return cls(np.clip(keys, 0, length - 1), (keys >= 0) & (keys < length), offset)
 
-def _lifts(
-    members: Bool[np.ndarray, "Q K"], seen: Bool[np.ndarray, "Q K"]
-) -> Float[np.ndarray, " Q"]:
-    """Coefficients of the attention to sets of keys; 0 for queries that see none of theirs."""
-    size = members.sum(1)
-    counted = size > 0
-    return counted * seen.sum(1) / np.maximum(size, 1) / max(counted.sum(), 1)
+    @property
+    def near(self) -> Bool[np.ndarray, " W"]:
+        """Keys that count as local."""
+        return abs(self.offset) <= WINDOW
+
+    @property
+    def own(self) -> Bool[np.ndarray, " W"]:
+        """The query itself."""
+        return self.offset == 0
+
+    def lifts(self, members: Bool[np.ndarray, "Q W"]) -> Float[np.ndarray, " Q"]:
+        """Coefficients of the attention to sets of keys; 0 for queries that see none of theirs."""
+        size = members.sum(1)
+        counted = size > 0
+        return counted * self.seen.sum(1) / np.maximum(size, 1) / max(counted.sum(), 1)
+
+    def add_rows(
+        self, terms: Terms, column: ScoreSpec, source: str, members: Bool[np.ndarray, "Q W"]
+    ) -> None:
+        """Add a score of a row statistic, where a query sees a key of its set."""
+        if members.any():
+            terms.rows[column, source] = self.lifts(members)
+
+    def add_pairs(self, terms: Terms, column: ScoreSpec, members: Bool[np.ndarray, "Q W"]) -> None:
+        """Add a score of single weights, where a query sees a key of its set."""
+        if members.any():
+            lifts, (queries, places) = self.lifts(members), np.nonzero(members)
+            keys, factors = self.keys[queries, places].tolist(), lifts[queries].tolist()
+            terms.pairs[column] = list(zip(queries.tolist(), keys, factors, strict=True))
 
 
 def _is_lift(column: ScoreSpec) -> bool:

@@ -43,7 +43,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, modern: PretrainedBert) -> 
     return folder
 
 
-SLOW = ("view pair", "stats", "weights", "ablate")
+SLOW = ("view pair", "stats", "roles", "demo", "weights", "ablate")
 
 
 @pytest.mark.parametrize(

@@ -5,19 +5,23 @@
 Numbers are compared with torch in `test_family_parity`.
 """
 
+import dataclasses
 import json
+import re
 from typing import Any
 
 import jax
 import numpy as np
+import peak_memory
 import pytest
 from small_models import drawn
 
 from flaxattn.errors import CheckpointError
-from flaxattn.kernels.contract import Capture
+from flaxattn.kernels.contract import Capture, Sieve
 from flaxattn.models.modernbert import ModernBert, ModernBertForSequenceClassification
 from flaxattn.models.modernbert_config import GLOBAL, LOCAL, ModernBertConfig
 from flaxattn.models.rotary import Rotary
+from flaxattn.pretrained.pretrained_model import see
 from flaxattn.trace.trace import Trace
 
 CONFIG = ModernBertConfig.tiny(vocab_size=50, num_hidden_layers=4, local_attention=6)
@@ -124,3 +128,30 @@ def test_settings_that_are_refused(settings: dict[str, Any], words: str) -> None
     with pytest.raises(CheckpointError, match=words) as error:
         ModernBertConfig.from_hf(OLD | settings)
     assert len(str(error.value).splitlines()) <= 3
+
+
+@pytest.mark.slow
+def test_statistics_of_a_long_text_form_no_array_of_queries_times_keys(modern: Any) -> None:
+    """8,192 tokens: an array of all pairs would take 256 MiB for each head, in float32."""
+    length, local = 8192, 64
+    config = dataclasses.replace(
+        modern.config, max_position_embeddings=length, local_attention=2 * local
+    )
+    capture = Capture(
+        stats=("entropy", "distance", "max", "received", Sieve("near", offsets=(-2, 2)))
+    )
+    module = modern.module.clone(config=config, capture=capture)
+    given = {"input_ids": np.ones((1, length), np.int32)}
+    compiled = see.lower(module, modern.params, given).compile()
+    assert not re.search(rf"\b{length},{length}\b", compiled.as_text())
+    assert compiled.memory_analysis().temp_size_in_bytes < 2**26
+    model = dataclasses.replace(modern, module=module, config=config)
+    peak_memory.forget()
+    before = peak_memory.highest()
+    stats = model.trace("text " * ((length - 2) // 5), capture=capture).encoder.stats
+    assert peak_memory.highest() - before < 2**28
+    for layer, kind in enumerate(config.layer_types):
+        rows = {name: np.asarray(array[layer]) for name, array in stats.items()}
+        assert all(np.isfinite(array).all() for array in rows.values())
+        assert (rows["distance"].max() <= local) == (kind == LOCAL)
+        assert (rows["entropy"].max() <= np.log(2 * local + 1)) == (kind == LOCAL)
