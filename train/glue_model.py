@@ -6,6 +6,8 @@ What it learns from is not known here.
 """
 
 import dataclasses
+import warnings
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,12 +16,15 @@ from jaxtyping import Array
 from flaxattn.errors import InputError
 from flaxattn.kernels.contract import NOTHING
 from flaxattn.models.bert import BertForSequenceClassification
-from flaxattn.models.bert_config import BertConfig
+from flaxattn.models.encoder_config import EncoderConfig
+from flaxattn.models.modernbert import ModernBertForSequenceClassification
+from flaxattn.models.modernbert_config import ModernBertConfig
 from flaxattn.models.outputs import ModelOutput
 from flaxattn.pretrained import hub
 from flaxattn.pretrained import model_directory as weights
 from flaxattn.pretrained.from_pretrained import from_pretrained
 from flaxattn.pretrained.pretrained_bert import PretrainedBert
+from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.train import gates
 from flaxattn.train.glue_data import GlueBatch
 from flaxattn.train.glue_tasks import GlueTask
@@ -27,8 +32,10 @@ from flaxattn.train.objectives import Metrics, Totals, classification_loss, regr
 from flaxattn.train.recipe import GlueRecipe
 from flaxattn.train.state import LossFunction, Params
 
+GlueClassifier = BertForSequenceClassification | ModernBertForSequenceClassification
 _GATES = 1 << 20  # apart from the numbers that dropout's keys are folded with
 _CLASSIFIER = "BertForSequenceClassification"
+_MODERN = "ModernBertForSequenceClassification"
 _HEAD_STDDEV = 0.02  # of a new classifier, whatever the model's own initializer_range
 
 
@@ -44,13 +51,17 @@ def load_base(task: GlueTask, recipe: GlueRecipe) -> PretrainedBert:
         InputError: it is no BERT, it has no tokenizer, or `max_length` does not fit it.
     """
     found = weights.read_config(hub.find(recipe.model))
-    if not isinstance(found, BertConfig):
+    if not isinstance(found, EncoderConfig):
         raise InputError(
             f"recipe: model {recipe.model!r} is no BERT, but a {found.architectures[0]}\n"
             "GLUE's tasks are learnt by a classifier on an encoder\nname a BERT: --set model=…"
         )
-    same = found.architectures[0] == _CLASSIFIER and found.labels == _config(task, found).labels
-    base = from_pretrained(recipe.model, head=_CLASSIFIER if same else "base")
+    wanted = _config(task, found)
+    same = found.architectures[0] == wanted.architectures[0] and found.labels == wanted.labels
+    if isinstance(found, ModernBertConfig):
+        base = _modern_base(recipe.model, None if same else task.num_outputs)
+    else:
+        base = from_pretrained(recipe.model, head=_CLASSIFIER if same else "base")
     assert isinstance(base, PretrainedBert)
     if base.tokenizer is None:
         raise InputError(
@@ -66,11 +77,18 @@ def load_base(task: GlueTask, recipe: GlueRecipe) -> PretrainedBert:
     return base
 
 
-def build_module(
-    task: GlueTask, base: PretrainedBert, recipe: GlueRecipe
-) -> BertForSequenceClassification:
+def _modern_base(name: str, outputs: int | None) -> Pretrained:
+    """A ModernBERT with a classifier, whose dense layer may come from a masked-LM head."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*freshly initialised", category=UserWarning)
+        return from_pretrained(name, head=_MODERN, num_labels=outputs)
+
+
+def build_module(task: GlueTask, base: PretrainedBert, recipe: GlueRecipe) -> GlueClassifier:
     """The classifier of a task; attention records nothing while it trains."""
-    return BertForSequenceClassification(
+    modern = isinstance(base.config, ModernBertConfig)
+    kind: Any = ModernBertForSequenceClassification if modern else BertForSequenceClassification
+    return kind(
         _config(task, base.config),
         dtype=jnp.dtype(recipe.dtype),
         capture=NOTHING,
@@ -83,8 +101,10 @@ def initial_parameters(task: GlueTask, base: PretrainedBert, seed: int) -> Param
     """The parameters a seed starts from.
 
     A classifier that came with the base is kept; otherwise one is drawn, as published: truncated
-    normal of 0.02, bias 0.
+    normal of 0.02, bias 0. What a ModernBERT lacks of its head begins as in a new model.
     """
+    if isinstance(base.config, ModernBertConfig):
+        return _with_fresh_head(base, seed)
     if "classifier" in base.params:
         return base.params
     shape = (base.config.hidden_size, task.num_outputs)
@@ -94,9 +114,17 @@ def initial_parameters(task: GlueTask, base: PretrainedBert, seed: int) -> Param
     return {"bert": base.params, "classifier": head}
 
 
-def loss_function(
-    module: BertForSequenceClassification, task: GlueTask, gate_price: float = 0.0
-) -> LossFunction:
+def _with_fresh_head(base: PretrainedBert, seed: int) -> Params:
+    """The parameters of a classifier; modules that the checkpoint lacked are drawn by the seed."""
+    lacking = {name.partition(".")[0] for name in base.report.missing}
+    if not lacking:
+        return base.params
+    ids = jnp.zeros((1, 1), jnp.int32)
+    fresh = jax.jit(base.module.init)(jax.random.key(seed), ids)["params"]
+    return {name: (fresh if name in lacking else base.params)[name] for name in base.params}
+
+
+def loss_function(module: GlueClassifier, task: GlueTask, gate_price: float = 0.0) -> LossFunction:
     """Loss of the module on a batch, in the form the loop takes.
 
     Args:
@@ -144,10 +172,11 @@ def batch_totals(batch: GlueBatch) -> Totals:
     return {"weight": jnp.asarray(batch.weight.sum(), jnp.float32)}
 
 
-def _config(task: GlueTask, config: BertConfig) -> BertConfig:
+def _config(task: GlueTask, config: EncoderConfig) -> EncoderConfig:
+    modern = isinstance(config, ModernBertConfig)
     return dataclasses.replace(
         config,
-        architectures=(_CLASSIFIER,),
+        architectures=(_MODERN if modern else _CLASSIFIER,),
         labels=task.labels or ("LABEL_0",),
         problem_type="regression" if task.is_regression else "single_label_classification",
     )
