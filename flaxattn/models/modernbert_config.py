@@ -13,6 +13,7 @@ from typing import Any, Literal, Self
 from flaxattn.errors import CheckpointError, check_arguments
 from flaxattn.models.config_base import HFConfig, check_integer, check_supported, shown
 from flaxattn.models.rotary import Rotary
+from flaxattn.models.rotary_settings import rotary_of, rotary_to_hf
 
 GLOBAL, LOCAL = "full_attention", "sliding_attention"
 _EVERY = 3  # layers per global one, where a config.json does not say
@@ -203,7 +204,9 @@ class ModernBertConfig(HFConfig):
         rotary, local = self.rotary, self.local_rotary
         del found["rotary"], found["local_rotary"]
         found["layer_types"] = list(self.layer_types)
-        found["rope_parameters"] = {GLOBAL: _stated(rotary), LOCAL: _stated(local)}
+        found |= rotary_to_hf(self)
+        for stated in found["rope_parameters"].values():  # transformers turns whole heads here
+            del stated["partial_rotary_factor"]
         found["global_rope_theta"], found["local_rope_theta"] = rotary.rope_theta, local.rope_theta
         every = self.layer_types[1:].index(GLOBAL) + 1 if GLOBAL in self.layer_types[1:] else None
         every = every or self.num_hidden_layers
@@ -221,23 +224,20 @@ def _rotary(settings: Mapping[str, Any], kind: str) -> Rotary:
     key, theta = _THETAS[kind]
     theta = settings.get(key, theta)
     stated = (settings.get("rope_parameters") or {}).get(kind) or {}
-    stated = {"rope_type": "default", **stated, **(settings.get("rope_scaling") or {})}
-    if stated["rope_type"] != "default":
+    stated = {**stated, **(settings.get("rope_scaling") or {})}
+    rotary = rotary_of(stated, theta, settings)
+    if rotary.partial_rotary_factor != 1:
         raise CheckpointError(
-            f"rope_type is {shown(stated['rope_type'])}; flaxattn's ModernBERT implements "
-            "default.\nChoose a checkpoint of that kind."
+            f"partial_rotary_factor is {rotary.partial_rotary_factor}; flaxattn's ModernBERT "
+            "implements 1.\nChoose a checkpoint of that kind."
         )
-    theta = stated.get("rope_theta") or theta
+    theta = rotary.rope_theta
     if isinstance(theta, bool) or not isinstance(theta, int | float) or not 0 < theta < 1e30:
         raise CheckpointError(
             f"{key} is {shown(theta)}, expected a number above 0.\n"
             "Compare config.json with the original."
         )
-    return Rotary(float(theta))
-
-
-def _stated(rotary: Rotary) -> dict[str, Any]:
-    return {"rope_type": rotary.rope_type, "rope_theta": rotary.rope_theta}
+    return rotary
 
 
 _SIZES = (

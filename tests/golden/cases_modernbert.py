@@ -27,6 +27,10 @@ BIASES = {
     "classifier_bias": True,
 }
 FULL, WINDOW = "full_attention", "sliding_attention"
+SCALED = {
+    FULL: {"rope_type": "linear", "rope_theta": 160000.0, "factor": 2.0},
+    WINDOW: {"rope_type": "default", "rope_theta": 100.0},
+}
 
 
 def modern(name: str, head: str, settings: dict[str, Any] | None = None, **rest: Any) -> FamilyCase:
@@ -40,6 +44,7 @@ CASES = (
     modern("base-left", "Model", BIASES, left=True),
     modern("odd-window", "Model", {"local_attention": 5, "layer_types": [WINDOW, WINDOW, FULL]}),
     modern("one-layer", "Model", {"num_hidden_layers": 1}),
+    modern("scaled", "Model", {"rope_parameters": SCALED}, left=True),
     modern("masked-lm", "ForMaskedLM", special=(4,)),
     modern("masked-lm-left", "ForMaskedLM", left=True, special=(4,)),
     modern("masked-lm-biases", "ForMaskedLM", BIASES | {"tie_word_embeddings": False}),
