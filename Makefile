@@ -69,7 +69,7 @@ browser: $(VENV)/.test  ## the pages in headless Chromium; fails where there is 
 ray: $(VENV)/.ray  ## the engine ray on a cluster of this machine: workers and drivers killed
 	FLAXATTN_MUST_RUN=ray $(QUICK) -m ray $(ARGS)
 
-aot:  ## compiles every kernel for sm_90a and TPU v5e, from wheels, without a device (heavy)
+aot:  ## compiles every kernel for sm_90a and TPU v5e, the dearest for v5p and v6e, from wheels, without a device (heavy)
 	@$(MAKE) --no-print-directory ahead VENV=$(AOT_VENV)
 
 ahead: $(VENV)/.aot

@@ -22,6 +22,7 @@ from pathlib import Path
 import jax
 import numpy as np
 
+from flaxattn.models.parameter_shardings import state_shardings
 from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.train import bert_mlm, sharding
 from flaxattn.train.corpus import TokenCorpus
@@ -42,7 +43,7 @@ def updates_of(recipe: PretrainRecipe, corpus: TokenCorpus, tokenizer: Tokenizer
     task = bert_mlm.build_task(module, recipe, tokenizer, training, heldout)
     state = initial_state(initial_parameters(module, recipe, training), task.optimizer)
     mesh = sharding.make_mesh(recipe)
-    update = compile_update(task, recipe, sharding.state_shardings(state, mesh), mesh)
+    update = compile_update(task, recipe, state_shardings(state, mesh), mesh)
 
     def one(number: int) -> tuple[int, int, float]:
         nonlocal state

@@ -83,8 +83,8 @@ def attention(
         labels: what sieves and ``received`` need to know about positions.
         capture: what to hand back, static. Memory on top of the output: ``weights``
             B·H·Q·K entries of ``capture.dtype``, ``scores`` the same in float32, each row
-            statistic 4·B·H·Q bytes. Without weights and scores nothing of size Q·K is stored, nor
-            with a window of them.
+            statistic 4·B·H·Q bytes. Without weights and scores nothing of size Q·K is stored (by
+            "xla" from 129 queries on), nor with a window of them.
         implementation: "mosaic_gpu" (Hopper GPUs), "tpu", "cudnn" (other NVIDIA GPUs; few
             statistics), "xla" or "reference" (anywhere). None chooses while tracing, by device
             and request: the first of these that both allow. The device is that of q when q is

@@ -167,9 +167,9 @@ class Capture:
     4·B·H·Q·K bytes; each row statistic 4·B·H·Q bytes; what is not asked costs nothing.
 
     A request never changes the output of an implementation by more than rounding: not by a bit
-    where the same blocks are computed ("reference", "tpu", and "xla" except for statistics alone
-    of up to 128 queries and for maps of causal calls from 512 queries, there by 2e-6 in float32),
-    and by a unit of the dtype where a Hopper kernel takes tiles of another size.
+    where the same blocks are computed ("reference", "tpu", and "xla" except for maps of causal
+    calls from 512 queries, there by 2e-6 in float32), and by a unit of the dtype where a Hopper
+    kernel takes tiles of another size.
 
     Attributes:
         weights: attention weights after softmax, before dropout, ``[B, H, Q, K]``.

@@ -23,7 +23,7 @@ from flaxattn.kernels import (
     tiles,
 )
 from flaxattn.kernels.call import Call
-from flaxattn.kernels.contract import Intermediates
+from flaxattn.kernels.contract import Intermediates, Sieve
 from flaxattn.kernels.mosaic_gpu_form import GROUPS, ROWS, aligned, products, whole
 from flaxattn.kernels.mosaic_gpu_forward import forward
 from flaxattn.kernels.mosaic_gpu_launch import ComputeWork, launch
@@ -34,6 +34,12 @@ from flaxattn.kernels.plan import KernelPlan, Operands
 _MISCOMPILED = range(12080, 12091)
 DEPTHS = (32, 64, 128)
 """Depths of a head that the kernels know; others are padded with zeros to the next."""
+
+_CHEAP = {"lse", "max", "max_score", "sink", "received"}
+"""Statistics that need no registers beside those of the sums of rows."""
+
+_SUMS = {"entropy", "distance", "sum_sq"}
+"""Statistics that are one more sum of each row, as the mass of a sieve is."""
 
 
 def refusal(call: Call) -> str | None:
@@ -64,13 +70,28 @@ def blocks(call: Call) -> tuple[int, int]:
         ``(block_q, block_k)``.
     """
     capture = call.capture
-    more = set(capture.stats) - {"lse"}  # which every kernel has
+    more = set(capture.stats) - _CHEAP
     wide_maps = capture.scores or (capture.weights and capture.dtype == "float32")
     maps, dropped = capture.weights or capture.scores, call.dropout is not None
     if more and maps and dropped and call.q.shape[3] <= DEPTHS[0]:
         # 64 keys spill here. Deeper heads do not, and their products with v take 64 at least.
         return GROUPS * ROWS, 32
-    return GROUPS * ROWS, 64 if more or wide_maps or dropped else 128
+    crowded = bool(more) and (maps or not _fits(call, more))
+    return GROUPS * ROWS, 64 if crowded or wide_maps or dropped else 128
+
+
+def _fits(call: Call, more: set[str | Sieve]) -> bool:
+    """Return whether tiles of 128 keys leave registers for statistics; found by compiling."""
+    if more <= {"entropy", "argmax"}:
+        return True
+    sums = all(
+        item.statistic == "mass" if isinstance(item, Sieve) else item in _SUMS for item in more
+    )
+    masks = (call.segment_ids, call.soft_cap, call.sinks)
+    given = [x for x in (call.mask, call.bias) if x is not None and not callable(x)]
+    of_pairs = [x for x in given if x.shape[2] > 1]
+    simple = call.band.whole and not of_pairs and all(x is None for x in masks)
+    return simple and sums and len(more) <= 4 and call.q.shape[3] < DEPTHS[-1]
 
 
 def attend(call: Call, interpret: Any = False) -> tuple[Float[Array, "B Q H D"], Intermediates]:
@@ -159,6 +180,6 @@ def received(
     results = {"received": compat.result(shape, jnp.float32, arrays)}
     staging = {"received": plgpu.SMEM((sweep.groups, ROWS), jnp.float32)}
     work = ComputeWork(0, start, step, finish)
-    name, walked = "attention_received", mosaic_gpu_sweeps.walk(sweep)
-    found = launch(name, sweep, arrays, results, *walked, work.run, staging, interpret)
+    name, walked = "attention_received", mosaic_gpu_sweeps.walk(sweep, arrays)
+    found = launch(name, sweep, walked, results, work.run, staging, interpret)
     return found["received"]

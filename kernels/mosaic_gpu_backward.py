@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 import jax.numpy as jnp
+from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 from jaxtyping import Array, Float
@@ -32,6 +33,7 @@ from flaxattn.kernels.mosaic_gpu_sweeps import (
     columns_of,
     groups_of,
     inputs,
+    parts_of,
     sweep_of,
     walk,
     walk_heads,
@@ -129,8 +131,8 @@ def grad_queries(
 
     work = ComputeWork(1, tuple, step, finish)
     results = {"q": compat.result(arrays["q"].shape, plan.dtype, arrays)}
-    name, walked = "attention_grad_queries", walk(sweep)
-    found = launch(name, sweep, arrays, results, *walked, work.run, {}, interpret)
+    name, walked = "attention_grad_queries", walk(sweep, arrays)
+    found = launch(name, sweep, walked, results, work.run, {}, interpret)
     return found["q"][:, : plan.queries]
 
 
@@ -234,8 +236,8 @@ def _sums_of_keys(
         results["bias"] = compat.result(shape, jnp.float32, arrays)
         staging["bias"] = plgpu.SMEM((sweep.groups, ROWS), jnp.float32)
     work = ComputeWork(len(matrices), start, step, finish)
-    name, walked = "attention_grad_keys", walk(sweep)
-    return launch(name, sweep, arrays, results, *walked, work.run, staging, interpret)
+    name, walked = "attention_grad_keys", walk(sweep, arrays)
+    return launch(name, sweep, walked, results, work.run, staging, interpret)
 
 
 def row_dots(
@@ -280,8 +282,8 @@ def row_dots(
     results = {"dots": compat.result(shape, jnp.float32, arrays)}
     staging = {"dots": plgpu.SMEM((sweep.groups, ROWS), jnp.float32)}
     work = ComputeWork(0, start, step, finish)
-    name, walked = "attention_row_dots", walk(sweep)
-    found = launch(name, sweep, arrays, results, *walked, work.run, staging, interpret)
+    name, walked = "attention_row_dots", walk(sweep, arrays)
+    found = launch(name, sweep, walked, results, work.run, staging, interpret)
     return found["dots"]
 
 
@@ -289,6 +291,8 @@ def grad_bias(
     plan: KernelPlan, operands: Operands, cotangents: Cotangents, interpret: Any = False
 ) -> Float[Array, "#B #H Q K"]:
     """Gradient of the pair bias: every tile of it sums over the batches and heads that share it.
+
+    Where that is too few blocks for the device, each sums a part of them, and the parts are added.
 
     Args:
         plan: of the call.
@@ -302,6 +306,7 @@ def grad_bias(
     arrays = inputs(operands, cotangents, False)
     sweep = TileSchedule(plan, False, groups_of(plan.queries), columns_of(plan, False, arrays), ())
     shape = (*arrays["bias"].shape[:2], arrays["q"].shape[1], -(-plan.keys // 64) * 64)
+    parts = parts_of(sweep, shape)
 
     def step(_, total, parts, form):
         return total + tile_gradient(sweep, parts, form)[1]
@@ -312,13 +317,16 @@ def grad_bias(
         plgpu.commit_smem()
         rows = pl.ds(place.query + block.group * ROWS, ROWS)
         keys = pl.ds(place.key, sweep.step)
-        here = (0 if shape[0] == 1 else place.batch, 0 if shape[1] == 1 else place.head)
+        batch = lax.axis_index("part") * shape[0] + (0 if shape[0] == 1 else place.batch)
+        here = (batch, 0 if shape[1] == 1 else place.head)
         plgpu.copy_smem_to_gmem(own, block.outputs["bias"].at[(*here, rows, keys)])
         plgpu.wait_smem_to_gmem(0)
 
-    results = {"bias": compat.result(shape, jnp.float32, arrays)}
+    sums = (parts * shape[0], *shape[1:])
+    results = {"bias": compat.result(sums, jnp.float32, arrays)}
     staging = {"bias": tile_memory((sweep.groups, ROWS, sweep.step), jnp.float32)}
     work = ComputeWork(0, functools.partial(zeros, sweep.step), step, finish)
-    name, walked = "attention_grad_bias", walk_heads(sweep, shape)
-    found = launch(name, sweep, arrays, results, *walked, work.run, staging, interpret)
-    return found["bias"][:, :, : plan.queries, : plan.keys]
+    name, walked = "attention_grad_bias", walk_heads(sweep, arrays, shape, parts)
+    found = launch(name, sweep, walked, results, work.run, staging, interpret)
+    bias = found["bias"].reshape(parts, *shape).sum(axis=0)
+    return bias[:, :, : plan.queries, : plan.keys]

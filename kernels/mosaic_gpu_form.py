@@ -31,8 +31,8 @@ OF_QUERIES = ("q", "d_output", "row_floats", "row_ints")
 OF_KEYS = ("k", "v", "key_floats", "key_ints")
 OF_PAIRS = ("bias", "weights", "scores")
 PACKED = ("row_floats", "row_ints", "key_floats", "key_ints")
-NUMBERS = ("threshold", "keep_scale")
-"""Inputs of one number, which is read where it is."""
+NUMBERS = ("threshold", "keep_scale", "ranges")
+"""Inputs of few numbers, which are read where they are."""
 
 SHARED_MEMORY = 208 * 1024
 """Bytes of shared memory for tiles: what a block may have on Hopper, less barriers and scratch."""
@@ -219,6 +219,18 @@ class GpuTileLayout:
         """A float32 vector of rows of one value."""
         layout = plgpu.Layout.WGMMA.reduce(self.key_axis)
         return plgpu.layout_cast(jnp.full((self.shape[self.row_axis],), value, jnp.float32), layout)
+
+    @property
+    def reach(self) -> tuple[Any, Any] | None:
+        """Smallest and largest offset of the tile, None where examples have offsets of their own.
+
+        An offset is the position of a key less that of a query.
+        """
+        if self.plan.offset is None:
+            return None
+        rows, keys = (self.shape[axis] - 1 for axis in (self.row_axis, self.key_axis))
+        between = self.key - self.query - self.plan.offset
+        return between - rows, between + keys
 
     def _positions(self, axis):
         return plgpu.broadcasted_iota(jnp.int32, self.shape, axis, layout=plgpu.Layout.WGMMA)

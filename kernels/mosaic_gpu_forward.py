@@ -38,6 +38,7 @@ from flaxattn.kernels.mosaic_gpu_launch import launch
 from flaxattn.kernels.mosaic_gpu_outputs import result_shapes, stages_of
 from flaxattn.kernels.mosaic_gpu_sweeps import walk
 from flaxattn.kernels.plan import LOG2E, KernelPlan, Operands
+from flaxattn.kernels.tile_layout import ORIGIN
 
 REGISTERS = (40, 232)
 """Registers of a thread that brings tiles, and of one that computes.
@@ -45,6 +46,11 @@ REGISTERS = (40, 232)
 A block of three warpgroups starts with 168 for each thread: 40 + 2 * 232 is all there is, and
 a warpgroup that asks for more waits for ever.
 """
+
+CROWDED = (56, 224)
+"""The same for more than `MOST_INPUTS` inputs, whose addresses need registers."""
+
+MOST_INPUTS = 9
 
 
 MOST_RESULTS = 8
@@ -104,8 +110,9 @@ def _launch(plan: KernelPlan, operands: Operands, interpret: Any, output: bool) 
     maps = bool(plan.weights or plan.scores)
     sweep = TileSchedule(plan, False, GROUPS, plan.block_k, tuple(staying), ("v",), twice=maps)
     results, stages = result_shapes(plan, arrays), stages_of(plan)
-    name, walked = "attention_forward", walk(sweep)
-    return launch(name, sweep, arrays, results, *walked, _compute, stages, interpret, REGISTERS)
+    name, walked = "attention_forward", walk(sweep, arrays)
+    registers = CROWDED if len(walked.arrays) > MOST_INPUTS else REGISTERS
+    return launch(name, sweep, walked, results, _compute, stages, interpret, registers)
 
 
 def _compute(block: GridBlock) -> None:
@@ -171,7 +178,10 @@ def _see_tiles(block: GridBlock, rows: Mapping[str, Any]) -> tuple[Any, Any]:
         tile = block.first + step
         form, scores, keys = _scores(block, rows, step, tile, band, turns, unit)
         # reference._softmax: exponentials; reference._statistics: sums so far.
-        state, exponentials, rescale = tiles.advance(plan, form, state, scores, rows, keys, unit)
+        masked = not (_unmasked(block) and band.whole)
+        state, exponentials, rescale = tiles.advance(
+            plan, form, state, scores, rows, keys, unit, masked, form.reach
+        )
         _free_vectors(block, step)
         if not turns:
             return total, state
@@ -216,6 +226,13 @@ def _stretches(block: GridBlock) -> list[tuple[tuple[Any, Any], Band]]:
     inside = lax.div(jnp.maximum(query + (1 + offset + high), 0), plan.block_k)
     edge = jnp.clip(inside - block.first, inner, stop)
     return [*stretches, ((inner, edge), Band()), ((edge, stop), plan.band)]
+
+
+def _unmasked(block: GridBlock) -> bool:
+    """Return whether nothing but the band masks scores."""
+    plan = block.sweep.plan
+    others = ("bias" in plan.key_floats, "bias" in block.sources, "segment" in plan.row_ints)
+    return not any(others)
 
 
 def _unit(block: GridBlock) -> float:
@@ -274,8 +291,9 @@ def _write_maps(block: GridBlock, rows: Mapping[str, Any], shift: Any, inverse: 
     maps = [name for name in ("weights", "scores") if name in block.stages]
     double = len(maps) == 1
 
-    def store(tile: Any, values: Mapping[str, Any]) -> None:
-        slot = lax.rem(tile, 2) if double else 0
+    def store(tile: Any, before: Any, values: Mapping[str, Any]) -> None:
+        # Tiles are not written in their order: the stages take turns by the number written before.
+        slot = lax.rem(before, 2) if double else 0
         # The stage is free when what was in it before has left: all but the last tile, or all.
         plgpu.wait_smem_to_gmem(1 if double else 0, wait_read_only=True)
         place = block.place(tile)
@@ -295,26 +313,29 @@ def _write_maps(block: GridBlock, rows: Mapping[str, Any], shift: Any, inverse: 
         values = {}
         if plan.weights:
             # reference._softmax, reference._in_dtype.
-            weights = jnp.exp2(scores - form.rows(shift)) * form.rows(inverse)
-            values["weights"] = _in_dtype(weights, plan.weights)
+            exponentials = jnp.exp2(scores - form.rows(shift))
+            values["weights"] = _in_dtype(form, exponentials, inverse, plan.weights)
         if plan.scores:
             values["scores"] = scores * tiles.LN2
-        store(tile, values)
+        store(tile, step, values)
 
     lax.fori_loop(0, block.count, write, None)
-    if plan.skips:
+    if plan.skips or plan.ranged:
         masked = zeros(plan.block_k)
-        values = {"weights": _in_dtype(masked, plan.weights or "float32")}
+        values = {"weights": masked.astype(plan.weights or "float32")}
         values["scores"] = masked - jnp.inf
 
         def fill(tile: Any, _: Any) -> None:
-            store(tile, values)
+            store(tile, jnp.where(tile < block.first, block.count + tile, tile), values)
 
         lax.fori_loop(0, block.first, fill, None)
         lax.fori_loop(block.first + block.count, plan.key_blocks, fill, None)
 
 
-def _in_dtype(weights: Any, dtype: str) -> Any:
-    if dtype == "uint8":
-        weights = jnp.round(255.0 * weights).astype(jnp.int32)
-    return weights.astype(dtype)
+def _in_dtype(form: GpuTileLayout, exponentials: Any, inverse: Any, dtype: str) -> Any:
+    """Weights as they are stored: exponentials times the factor of their row."""
+    if dtype != "uint8":
+        return (exponentials * form.rows(inverse)).astype(dtype)
+    # Floats around the origin count in steps of 1: adding rounds, and the last byte has the rest.
+    rounded = exponentials * form.rows(inverse * 255.0) + ORIGIN
+    return lax.bitcast_convert_type(rounded, jnp.int32).astype(dtype)

@@ -75,13 +75,26 @@ class ComputeWork(NamedTuple):
         return carried
 
 
+class Walk(NamedTuple):
+    """Inputs of a kernel, the blocks of its grid, and the tiles that each of them visits.
+
+    Attributes:
+        arrays: the inputs, by name.
+        grid: sizes of the grid, by name.
+        tiles_of: inside the kernel, from the inputs in global memory: the first tile of this
+            block, the number of its tiles, and the place of a tile by its number.
+    """
+
+    arrays: Mapping[str, Array]
+    grid: Mapping[str, int]
+    tiles_of: Callable[[Mapping[str, Any]], tuple[Any, Any, Callable[[Any], TileOrigin]]]
+
+
 def launch(
     name: str,
     sweep: TileSchedule,
-    arrays: Mapping[str, Array],
+    walk: Walk,
     results: Mapping[str, jax.ShapeDtypeStruct],
-    grid: Mapping[str, int],
-    tiles_of: Callable[[], tuple[Any, Any, Callable[[Any], TileOrigin]]],
     compute: Callable[[GridBlock], None],
     staging: Mapping[str, Any],
     interpret: Any,
@@ -92,11 +105,8 @@ def launch(
     Args:
         name: of the kernel, for profilers.
         sweep: what stays and what passes.
-        arrays: the inputs, by name.
+        walk: its inputs, its grid, and which tiles a block visits.
         results: shapes of the outputs, by name.
-        grid: sizes of the grid, by name.
-        tiles_of: inside the kernel, the first tile of this block, the number of its tiles, and
-            the place of a tile by its number.
         compute: runs a compute warpgroup, when what stays has come.
         staging: shared memory for results, by name.
         interpret: False, or how to interpret.
@@ -105,12 +115,12 @@ def launch(
     Returns:
         The outputs, by name.
     """
-    arrays = _evened(sweep, arrays)
+    arrays, grid = _evened(sweep, walk.arrays), walk.grid
     slots = sweep.slots(arrays, sum(size_of(stage) for stage in staging.values()))
     fewer, more = registers or _registers(sweep, arrays)
 
     def kernel(*refs):
-        block = _block(sweep, slots, arrays, results, staging, tiles_of(), refs)
+        block = _block(sweep, slots, arrays, results, staging, walk, refs)
 
         @pl.when(block.group == sweep.groups)
         def _memory():
@@ -149,16 +159,18 @@ def _block(
     arrays: Mapping[str, Array],
     results: Mapping[str, Any],
     staging: Mapping[str, Any],
-    walked: tuple[Any, Any, Callable[[Any], TileOrigin]],
+    walk: Walk,
     refs: tuple[Any, ...],
 ) -> GridBlock:
     """The block of the grid that is being run, from what Pallas hands to a kernel."""
     buffers, barriers, stages, registers = refs[len(arrays) + len(results) :]
     rings = zip(sweep.rings(arrays), barriers["full"], barriers["free"], strict=True)
     group = lax.axis_index("group")
+    sources = dict(zip(arrays, refs, strict=False))
+    first, count, place = walk.tiles_of(sources)
     return GridBlock(
         sweep,
-        sources=dict(zip(arrays, refs, strict=False)),
+        sources=sources,
         buffers=buffers,
         outputs=dict(zip(results, refs[len(arrays) :], strict=False)),
         stages=dict(zip(staging, stages, strict=True)),
@@ -167,9 +179,9 @@ def _block(
         turn=barriers.get("turn"),
         rings=[Ring(*ring) for ring in rings],
         slots=slots,
-        first=walked[0],
-        count=walked[1],
-        place=walked[2],
+        first=first,
+        count=count,
+        place=place,
         group=group,
     )
 
@@ -189,7 +201,7 @@ def _registers(sweep: TileSchedule, arrays: Mapping[str, Array]) -> tuple[int, i
 
     The more addresses the memory warpgroup has to keep, the fewer registers it gives up.
     """
-    addresses = len(arrays) + 2 * sweep.plan.skips
+    addresses = sum(name != "ranges" for name in arrays) + 2 * sweep.plan.skips
     if addresses <= 6:
         return 24, 240
     crowded = addresses > 11 and sweep.plan.depth < 128

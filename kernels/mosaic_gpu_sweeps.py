@@ -7,7 +7,7 @@ limits were found by compiling (tests/aot), not by timing. The kernels are in mo
 and mosaic_gpu_forward.py.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import jax.numpy as jnp
@@ -24,7 +24,12 @@ from flaxattn.kernels.mosaic_gpu_form import (
     aligned,
     whole,
 )
+from flaxattn.kernels.mosaic_gpu_launch import Walk
 from flaxattn.kernels.plan import KernelPlan, Operands
+from flaxattn.kernels.tile_ranges import tile_ranges
+
+CORES = 132
+"""Multiprocessors of a Hopper GPU."""
 
 
 def inputs(operands: Operands, cotangents: Cotangents, turned: bool) -> dict[str, Array]:
@@ -60,6 +65,7 @@ def columns_of(plan: KernelPlan, turned: bool, arrays: Mapping[str, Array], sums
     load += sum(arrays[name].dtype.itemsize / 2 for name in OF_PAIRS if name in arrays)
     load += plan.dropout + ("segment" in plan.row_ints)
     load += sum(end is not None for end in plan.band) / 2 + (plan.soft_cap is not None)
+    load += (plan.ranged and plan.skips) / 2
     if turned:
         limits = {128: 0, 64: 2, 32: 8} if plan.depth * sums <= 128 else {64: 0, 32: 4}
     else:
@@ -83,53 +89,83 @@ def sweep_of(
     )
 
 
-def walk(sweep: TileSchedule) -> tuple[dict[str, int], Callable[[], Any]]:
-    """The grid of a kernel with one block for each group of rows, and the tiles of a block.
+def walk(sweep: TileSchedule, arrays: Mapping[str, Array]) -> Walk:
+    """The walk of a kernel with one block for each group of rows.
 
-    Those are, inside the kernel, the number of the first, their number, and the place of each.
+    Args:
+        sweep: what stays and what passes.
+        arrays: the inputs, by name.
+
+    Returns:
+        The walk; its inputs have the ranges of tiles that masks known at run time leave.
     """
     plan, block = sweep.plan, sweep.groups * ROWS
     length = plan.padded_keys if sweep.turned else plan.padded_queries
     grid = {"head": plan.heads, "block": -(-length // block), "batch": plan.batch}
+    if plan.ranged:
+        sizes = (sweep.step, block) if sweep.turned else (block, sweep.step)
+        ranges = tile_ranges(plan, arrays, *sizes)
+        arrays = {**arrays, "ranges": ranges.queries if sweep.turned else ranges.keys}
 
-    def tiles_of():
+    def tiles_of(sources):
         index = lax.axis_index("block")
         if plan.skips and plan.band.low is None and not sweep.turned:
             # The last queries see the most keys: the longest blocks begin first.
             index = grid["block"] - 1 - index
         start = index * block
-        # reference._allowed: keys in the band of the block's queries, or queries in that of keys.
-        if sweep.turned:
-            (begin, stop), length = plan.rows_of(start, start + (block - 1)), plan.queries
-        else:
-            (begin, stop), length = plan.keys_of(start, start + (block - 1)), plan.keys
-        first = lax.div(jnp.int32(begin), sweep.step)
-        stop = jnp.minimum(jnp.int32(stop), length)
-        last = lax.div(stop + (sweep.step - 1), sweep.step)
         batch, head = lax.axis_index("batch"), lax.axis_index("head")
+        if plan.ranged:
+            ends = sources["ranges"]
+            here = (0 if ends.shape[0] == 1 else batch, index)
+            first, stop = ends[(*here, 0)], ends[(*here, 1)]
+        else:
+            first, stop = _band_tiles(sweep, start, start + (block - 1))
 
         def place(step):
             passed = step * sweep.step
             return TileOrigin(batch, head, *((passed, start) if sweep.turned else (start, passed)))
 
-        return first, jnp.maximum(last - first, 0), place
+        return first, jnp.maximum(stop - first, 0), place
 
-    return grid, tiles_of
+    return Walk(arrays, grid, tiles_of)
+
+
+def _band_tiles(sweep: TileSchedule, first: Any, last: Any) -> tuple[Any, Any]:
+    """Tiles in the band of the rows that stay: the first and the one after the last."""
+    plan = sweep.plan
+    # reference._allowed: keys in the band of the block's queries, or queries in that of keys.
+    if sweep.turned:
+        (begin, stop), length = plan.rows_of(first, last), plan.queries
+    else:
+        (begin, stop), length = plan.keys_of(first, last), plan.keys
+    stop = jnp.minimum(jnp.int32(stop), length)
+    return lax.div(jnp.int32(begin), sweep.step), lax.div(stop + (sweep.step - 1), sweep.step)
+
+
+def parts_of(sweep: TileSchedule, shape: tuple[int, ...]) -> int:
+    """Number of parts in which `grad_bias` sums batches and heads: enough blocks for all cores."""
+    plan = sweep.plan
+    repeats = plan.batch * plan.heads // (shape[0] * shape[1])
+    tiles = -(-plan.keys // sweep.step) * -(-plan.queries // (sweep.groups * ROWS))
+    wanted = min(repeats, -(-CORES // (tiles * shape[0] * shape[1])))
+    return next(parts for parts in range(wanted, repeats + 1) if repeats % parts == 0)
 
 
 def walk_heads(
-    sweep: TileSchedule, shape: tuple[int, ...]
-) -> tuple[dict[str, int], Callable[[], Any]]:
-    """The grid of `grad_bias`, and the tiles of a block: one for each batch and head it sums."""
+    sweep: TileSchedule, arrays: Mapping[str, Array], shape: tuple[int, ...], parts: int
+) -> Walk:
+    """The walk of `grad_bias`: a block has a tile for each batch and head of its part of them."""
     plan, block = sweep.plan, sweep.groups * ROWS
     grid = {
         "key": -(-plan.keys // sweep.step),
         "query": -(-plan.queries // block),
         "map": shape[0] * shape[1],
+        "part": parts,
     }
     batches, heads = plan.batch // shape[0], plan.heads // shape[1]
+    count = batches * heads // parts
 
-    def tiles_of():
+    def tiles_of(_):
         batch, head = (
             lax.div(lax.axis_index("map"), shape[1]),
             lax.rem(lax.axis_index("map"), shape[1]),
@@ -139,6 +175,6 @@ def walk_heads(
         def place(step):
             return TileOrigin(batch + lax.div(step, heads), head + lax.rem(step, heads), query, key)
 
-        return jnp.int32(0), jnp.int32(batches * heads), place
+        return lax.axis_index("part") * count, jnp.int32(count), place
 
-    return grid, tiles_of
+    return Walk(arrays, grid, tiles_of)

@@ -12,6 +12,7 @@ from jaxtyping import Array, Bool, Float
 from flaxattn.kernels.call import Call, PairBias
 from flaxattn.kernels.masks import restricted, sanitized
 from flaxattn.kernels.parts import some_heads
+from flaxattn.kernels.row_products import scaled
 
 
 def weights_of_pairs(call: Call, lse: Float[Array, "B H Q"]) -> Float[Array, "B H P"]:
@@ -35,9 +36,8 @@ def weights_of_pairs(call: Call, lse: Float[Array, "B H Q"]) -> Float[Array, "B 
     if restricted(call):
         k, _, poison = sanitized(call.k, call.v)
     q, k = (_rows(array, at).astype(call.dtype) for array, at in ((call.q, query), (k, key)))
-    scores = jnp.swapaxes((q * jnp.repeat(k, call.group, axis=2)).sum(axis=-1), 1, 2) * call.factor
-    if call.soft_cap is not None:
-        scores = call.soft_cap * jnp.tanh(scores / call.soft_cap)
+    products = (q * jnp.repeat(k, call.group, axis=2)).sum(axis=-1)
+    scores = scaled(call, jnp.swapaxes(products, 1, 2))
     positions = jnp.broadcast_to(call.query_positions, call.q.shape[:2])
     position = jnp.take_along_axis(positions, query, axis=1)
     if callable(call.bias):

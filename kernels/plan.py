@@ -61,6 +61,8 @@ class KernelPlan:
         weights: dtype of the weights to write, None for none.
         scores: whether to write the scores.
         dropout: whether ``row_ints`` holds dropout words.
+        ranged: whether padding, segments or offsets of examples, known at run time, may mask whole
+            tiles; which, is computed in tile_ranges.py.
     """
 
     batch: int
@@ -88,6 +90,7 @@ class KernelPlan:
     weights: str | None = None
     scores: bool = False
     dropout: bool = False
+    ranged: bool = False
 
     @property
     def nat(self) -> float:
@@ -225,6 +228,7 @@ def pack(call: Call, block_q: int, block_k: int) -> tuple[KernelPlan, Operands]:
         weights=capture.dtype if capture.weights else None,
         scores=capture.scores,
         dropout=call.dropout is not None,
+        ranged=_ranged(call),
     )
     operands = Operands(
         q,
@@ -242,6 +246,13 @@ def pack(call: Call, block_q: int, block_k: int) -> tuple[KernelPlan, Operands]:
     return plan, operands._replace(
         threshold=dropout.threshold(rate)[None], keep_scale=(1 / (1 - rate))[None]
     )
+
+
+def _ranged(call: Call) -> bool:
+    """Return whether masks of keys, segments or positions of each example may mask whole tiles."""
+    of_keys = (_per_key(_array(call.bias)), _per_key(call.mask))
+    moving = call.static_offset is None and not call.band.whole
+    return moving or call.segment_ids is not None or any(x is not None for x in of_keys)
 
 
 def stack(vectors: dict[str, Array], length: int, fill: float = 0) -> Array | None:

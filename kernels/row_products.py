@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Products of a block of query rows with the keys and values of their groups.
+"""Products of query rows with the keys and values of their groups, and scores before the bias.
 
-Scores, softmax and statistics are not made here.
+Bias, masks, softmax and statistics are not made here.
 """
 
 import functools
@@ -11,6 +11,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
+
+from flaxattn.kernels.call import Call
 
 
 def per_group(
@@ -33,6 +35,22 @@ def per_group(
     shape = (batch, of_keys.shape[1], -1, depth)
     result = jnp.einsum(product, rows.reshape(shape), of_keys, preferred_element_type=dtype)
     return result.reshape(batch, heads, length, result.shape[-1])
+
+
+def scaled(call: Call, products: Float[Array, "..."]) -> Float[Array, "..."]:
+    """Products of queries and keys times the factor of a call, within its soft cap.
+
+    Args:
+        call: a checked call.
+        products: of queries and keys.
+
+    Returns:
+        Scores before the bias.
+    """
+    scores = products * call.factor
+    if call.soft_cap is None:
+        return scores
+    return call.soft_cap * jnp.tanh(scores / call.soft_cap)
 
 
 def values_sum(

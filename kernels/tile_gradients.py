@@ -5,12 +5,16 @@
 The forward arithmetic, and what tiles and vectors are, is in tiles.py.
 """
 
-from collections.abc import Mapping
+import functools
+import operator
+from collections.abc import Iterator, Mapping
 
 import jax.numpy as jnp
 
 from flaxattn.kernels.plan import KernelPlan
-from flaxattn.kernels.tiles import NEVER, Tile, TileLayout, Vector, gap, inside
+from flaxattn.kernels.tile_layout import ORIGIN, Tile, TileLayout, Vector, counted, gap
+from flaxattn.kernels.tile_sieves import inside
+from flaxattn.kernels.tiles import NEVER
 
 
 def rebuilt_weights(form: TileLayout, tile: Tile, rows: Mapping[str, Vector]) -> Tile:
@@ -63,10 +67,11 @@ def score_gradient(
     Returns:
         A tile.
     """
-    total = weights_bar + weights_gradient(plan, form, tile, weights, rows, keys)
+    of_statistics = weights_gradient(plan, form, tile, weights, rows, keys)
+    total = weights_bar if isinstance(of_statistics, float) else weights_bar + of_statistics
     result = weights * (total - form.rows(rows["delta"]))
     if "d max_score" in rows:
-        chosen = form.key_positions().astype(jnp.float32) == form.rows(rows["argmax"])
+        chosen = _is_key(form, rows["argmax"])
         result = result + jnp.where(chosen, form.rows(rows["d max_score"]), 0.0)
     if scores_bar is not None:
         result = result + jnp.where(tile == -jnp.inf, 0.0, scores_bar)
@@ -94,21 +99,35 @@ def weights_gradient(
     Returns:
         A tile, or 0 when no statistic has a gradient.
     """
-    total: Tile | float = 0.0
+    terms = _terms(plan, form, tile, weights, rows, keys)
+    # Not a sum that begins with 0.0, which costs an addition for each weight. Each term is added
+    # before the next is computed: registers hold one at a time.
+    first = next(terms, None)
+    return 0.0 if first is None else functools.reduce(operator.add, terms, first)
+
+
+def _terms(
+    plan: KernelPlan,
+    form: TileLayout,
+    tile: Tile,
+    weights: Tile,
+    rows: Mapping[str, Vector],
+    keys: Mapping[str, Vector],
+) -> Iterator[Tile]:
+    """Gradients of the statistics with respect to each weight, one by one."""
     if "d entropy" in rows:
         # d(-p log p): the constant -1 drops out, since weights sum to 1.
         logs = jnp.maximum(_log_weights(form, tile, rows), NEVER)
-        total = total - form.rows(rows["d entropy"] / plan.nat) * logs
+        yield form.rows(rows["d entropy"] * (-1 / plan.nat)) * logs
     if "d sum_sq" in rows:
-        total = total + form.rows(rows["d sum_sq"] * 2.0) * weights
+        yield form.rows(rows["d sum_sq"] * 2.0) * weights
     if "d distance" in rows:
-        total = total + form.rows(rows["d distance"]) * gap(plan, form, rows)
+        yield form.rows(rows["d distance"]) * gap(plan, form, rows)
     ranks = [("d max", "argmax")]
     ranks += [(f"d topk weight {rank}", f"topk index {rank}") for rank in range(plan.topk)]
     for name, index in ranks:
         if name in rows:
-            chosen = form.key_positions().astype(jnp.float32) == form.rows(rows[index])
-            total = total + jnp.where(chosen, form.rows(rows[name]), 0.0)
+            yield jnp.where(_is_key(form, rows[index]), form.rows(rows[name]), 0.0)
     for number, sieve in enumerate(plan.sieves):
         if f"d sieve {number}" in rows:
             of_sieve = form.rows(rows[f"d sieve {number}"])
@@ -116,10 +135,14 @@ def weights_gradient(
                 # -(log p + offset) / mass, where p = weight and offset = entropy - log mass.
                 logs = jnp.maximum(_log_weights(form, tile, rows), NEVER) * (1 / plan.nat)
                 of_sieve = -of_sieve * (logs + form.rows(rows[f"offset {number}"]))
-            total = total + jnp.where(inside(plan, sieve, form, rows, keys), of_sieve, 0.0)
+            yield jnp.where(inside(plan, sieve, form, rows, keys), of_sieve, 0.0)
     if "d received" in keys:
-        total = total + form.rows(rows["counted"]) * form.keys(keys["d received"])
-    return total
+        yield form.rows(rows["counted"]) * form.keys(keys["d received"])
+
+
+def _is_key(form: TileLayout, index: Vector) -> Tile:
+    """Mask of the entries whose key is that of their row, by positions as float32."""
+    return counted(form.key_positions()) == form.rows(index + ORIGIN)
 
 
 def product_gradient(plan: KernelPlan, product: Tile, gradient: Tile) -> Tile:

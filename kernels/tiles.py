@@ -6,57 +6,24 @@ One text for every fused kernel. A tile holds the scores of some queries with so
 units or, for float32 inputs, in nats (`KernelPlan.nat`). Rows see one tile after another, so sums
 are kept relative to the largest score so far and rescaled when that grows. Only elementwise
 operations and float32 maxima and sums are used: every device has them. Where a vector lies beside a
-tile is the business of a `TileLayout`. Gradients are in tile_gradients.py. Loading and storing is
-not done here.
+tile is the business of a `TileLayout`. Sieves are in tile_sieves.py, gradients in
+tile_gradients.py. Loading and storing is not done here.
 """
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import jax.numpy as jnp
 
 from flaxattn.kernels import dropout
-from flaxattn.kernels.contract import Sieve
 from flaxattn.kernels.plan import LOG2E, KernelPlan
+from flaxattn.kernels.tile_layout import Tile, TileLayout, Vector, first_key, gap, query_positions
+from flaxattn.kernels.tile_sieves import SieveTile
 
 LN2 = 1 / LOG2E
 
 NEVER = -1000.0
 """Below this exponent exp2 is 0 in float32; keeps 0 * -inf out of sums."""
-
-Tile = Any
-"""float32 [queries, keys] of a tile, or [keys, queries] where the form is transposed."""
-
-Vector = Any
-"""One number for each row, or each key, of a tile, as the form keeps it."""
-
-
-class TileLayout(Protocol):
-    """Layout of the vectors that belong to a tile on a device."""
-
-    def rows(self, vector: Vector) -> Tile:
-        """A vector of rows, so that it broadcasts with a tile."""
-
-    def keys(self, vector: Vector) -> Tile:
-        """A vector of keys, so that it broadcasts with a tile."""
-
-    def row_sum(self, tile: Tile) -> Vector:
-        """Sum over the keys of each row."""
-
-    def row_max(self, tile: Tile) -> Vector:
-        """Maximum over the keys of each row."""
-
-    def key_sum(self, tile: Tile) -> Vector:
-        """Sum over the rows for each key."""
-
-    def row_positions(self) -> Tile:
-        """Position of the query of each entry, int32."""
-
-    def key_positions(self) -> Tile:
-        """Position of the key of each entry, int32."""
-
-    def full_row(self, value: float) -> Vector:
-        """A float32 vector of rows of one value."""
 
 
 def scores(
@@ -91,31 +58,15 @@ def scores(
         tile = tile + bias.astype(jnp.float32) * plan.nat
     low, high = plan.band
     if high is not None:
-        last = _query_positions(plan, form, rows, high)
+        last = query_positions(plan, form, rows, high)
         tile = jnp.where(form.key_positions() <= last, tile, -jnp.inf)
     if low is not None:
-        first = _query_positions(plan, form, rows, low)
+        first = query_positions(plan, form, rows, low)
         tile = jnp.where(form.key_positions() >= first, tile, -jnp.inf)
     if "segment" in rows:
         same = form.rows(rows["segment"]) == form.keys(keys["segment"])
         tile = jnp.where(same, tile, -jnp.inf)
     return tile
-
-
-def _query_positions(
-    plan: KernelPlan, form: TileLayout, rows: Mapping[str, Vector], more: int = 0
-) -> Tile:
-    """Position of the query of each entry, plus ``more``."""
-    if plan.offset is None:
-        return form.rows(rows["position"]) + more
-    shift = plan.offset + more
-    return form.row_positions() + shift if shift else form.row_positions()
-
-
-def gap(plan: KernelPlan, form: TileLayout, rows: Mapping[str, Vector]) -> Tile:
-    """Distance between the key and the query of each entry, float32."""
-    offsets = form.key_positions() - _query_positions(plan, form, rows)
-    return jnp.abs(offsets).astype(jnp.float32)
 
 
 def start(plan: KernelPlan, form: TileLayout, rows: Mapping[str, Vector]) -> dict[str, Vector]:
@@ -161,6 +112,8 @@ def advance(
     rows: Mapping[str, Vector],
     keys: Mapping[str, Vector],
     unit: float = 1.0,
+    masked: bool = True,
+    reach: tuple[Any, Any] | None = None,
 ) -> tuple[dict[str, Vector], Tile, Vector]:
     """Takes one more tile of scores into the state of its rows (online softmax).
 
@@ -173,6 +126,9 @@ def advance(
         keys: packed vectors of the tile's keys.
         unit: positive factor still missing in the scores; the largest of a row is found without
             it, and it joins the subtraction.
+        masked: False where no score of the tile is -inf.
+        reach: smallest and largest offset between a key and a query of the tile; sieves of other
+            offsets are then left out at run time.
 
     Returns:
         The new state; the exponentials of the tile, relative to the new shift; and the factor
@@ -184,10 +140,11 @@ def advance(
     rescale = exponential(plan, state["shift"] - base)
     shifted = tile * unit - form.rows(base)
     exponentials = exponential(plan, shifted)
+    logs = jnp.maximum(shifted, NEVER) if masked else shifted
     new["total"] = state["total"] * rescale + form.row_sum(exponentials)
     if "entropy" in state:
         moved = (_finite(state["shift"]) - base) * state["total"]
-        terms = jnp.maximum(shifted, NEVER) * exponentials
+        terms = logs * exponentials
         new["entropy"] = (state["entropy"] + moved) * rescale + form.row_sum(terms)
     if "distance" in state:
         gaps = gap(plan, form, rows)
@@ -199,27 +156,23 @@ def advance(
     if "max_score" in state:
         new["max_score"] = jnp.maximum(best, largest * unit)
     if "argmax" in state:
-        first = _first_key(form, tile, largest)
+        first = first_key(form, tile, largest)
         new["argmax"] = jnp.where(largest * unit > best, first, state["argmax"])
+    moved = _finite(state["shift"]) - base
     for number, sieve in enumerate(plan.sieves):
-        name, members = f"sieve {number}", inside(plan, sieve, form, rows, keys)
+        name = f"sieve {number}"
+        parts = SieveTile(plan, sieve, form, rows, keys).sums(tile, exponentials, logs, reach)
         if sieve.statistic == "argmax":
-            among = jnp.where(members, tile, -jnp.inf)
-            value = form.row_max(among)
+            value, first = parts
             better = value * unit > state[f"{name} score"]
-            first = _first_key(form, among, value)
             new[name] = jnp.where(better, first, state[name])
             new[f"{name} score"] = jnp.where(better, value * unit, state[f"{name} score"])
-            continue
-        kept = jnp.where(members, exponentials, 0.0)
-        if sieve.statistic == "mass":
-            new[name] = state[name] * rescale + form.row_sum(kept)
-            continue
-        mass = state[f"{name} mass"]
-        moved = (_finite(state["shift"]) - base) * mass
-        terms = jnp.maximum(shifted, NEVER) * kept
-        new[name] = (state[name] + moved) * rescale + form.row_sum(terms)
-        new[f"{name} mass"] = mass * rescale + form.row_sum(kept)
+        elif sieve.statistic == "mass":
+            new[name] = state[name] * rescale + parts[0]
+        else:
+            mass = state[f"{name} mass"]
+            new[name] = (state[name] + moved * mass) * rescale + parts[0]
+            new[f"{name} mass"] = mass * rescale + parts[1]
     if plan.topk:
         new |= _advance_topk(plan.topk, form, state, tile * unit)
     return new, exponentials, rescale
@@ -235,12 +188,6 @@ def _finite(shift: Vector) -> Vector:
     return jnp.where(shift == -jnp.inf, 0.0, shift)
 
 
-def _first_key(form: TileLayout, tile: Tile, value: Vector) -> Vector:
-    """Position, as float32, of the first key of each row whose score is ``value``."""
-    backwards = -form.key_positions().astype(jnp.float32)
-    return -form.row_max(jnp.where(tile == form.rows(value), backwards, -jnp.inf))
-
-
 def _advance_topk(
     k: int, form: TileLayout, state: Mapping[str, Vector], tile: Tile
 ) -> dict[str, Vector]:
@@ -250,7 +197,7 @@ def _advance_topk(
     positions = form.key_positions().astype(jnp.float32)
     for _ in range(k):
         value = form.row_max(tile)
-        index = _first_key(form, tile, value)
+        index = first_key(form, tile, value)
         tile = jnp.where(positions == form.rows(index), -jnp.inf, tile)
         for rank in range(k):
             better = value > values[rank]
@@ -313,48 +260,6 @@ def finish(
             found[name] = jnp.where(empty, 0.0, jnp.log(some) - state[name] / some / plan.nat)
             found[f"{name} mass"] = mass * inverse
     return shift, inverse, found
-
-
-def inside(
-    plan: KernelPlan,
-    sieve: Sieve,
-    form: TileLayout,
-    rows: Mapping[str, Vector],
-    keys: Mapping[str, Vector],
-) -> Tile:
-    """Mask of the entries of a tile that are in a sieve: `reference._inside`.
-
-    Args:
-        plan: of the call.
-        sieve: the set of keys.
-        form: of the tile.
-        rows: packed vectors of the tile's queries.
-        keys: packed vectors of the tile's keys.
-
-    Returns:
-        A bool tile.
-    """
-    conditions = []
-    if sieve.key_class is not None:
-        bit = 1 << sieve.key_class
-        bit = bit - 2**32 if bit >= 2**31 else bit
-        conditions.append(form.keys(keys["class"] & bit) != 0)
-    if sieve.offsets is not None:
-        low, high = sieve.offsets
-        offset = form.key_positions() - _query_positions(plan, form, rows)
-        conditions += [offset >= low, offset <= high]
-    for wanted, name in ((sieve.same_segment, "segment"), (sieve.same_token, "token")):
-        if wanted is not None:
-            of_rows, of_keys = form.rows(rows[f"label_{name}"]), form.keys(keys[f"label_{name}"])
-            conditions.append(of_rows == of_keys if wanted else of_rows != of_keys)
-    if sieve.same_label is not None:
-        of_rows = form.rows(rows[f"label {sieve.same_label[0]}"])
-        of_keys = form.keys(keys[f"label {sieve.same_label[1]}"])
-        conditions += [of_rows == of_keys, of_keys >= 0]
-    result = conditions[0]
-    for condition in conditions[1:]:
-        result = result & condition
-    return result
 
 
 def keep(form: TileLayout, rows: Mapping[str, Vector], threshold: Any) -> Tile:

@@ -18,10 +18,9 @@ from flaxattn.kernels import fused, tile_gradients, tiles, tpu_backward
 from flaxattn.kernels.call import Call
 from flaxattn.kernels.contract import Intermediates
 from flaxattn.kernels.plan import KernelPlan, Operands
-from flaxattn.kernels.tpu_form import TpuTileLayout, dot
+from flaxattn.kernels.tpu_form import LANES, TpuTileLayout, dot, fitted, whole_sum
 from flaxattn.kernels.tpu_sweep import (
     KEYS,
-    LANES,
     QUERIES,
     GridSchedule,
     GridStep,
@@ -143,8 +142,7 @@ def forward(plan: KernelPlan, operands: Operands, interpret: Any = False) -> fus
         results["scores"] = KernelResult("tile", (*leading, *square), jnp.float32)
     scratch = {
         "sum": (plan.block_q, plan.value_depth),
-        "state": (plan.block_q, len(_state_names(plan))),
-        "columns": (plan.block_q, -(-len(plan.results) // LANES) * LANES),
+        "state": (plan.block_q, LANES * len(_state_names(plan))),
     }
     given = inputs_of(plan, operands)
     found = sweep.call("attention_forward", _forward, given, results, scratch, interpret)
@@ -166,14 +164,13 @@ def _forward(step: GridStep) -> None:
     """One step of the forward kernel."""
     sweep, number = step.sweep, step.ids[3]
     last = sweep.inner_blocks - 1
-    needed = sweep.needed(step.place)
     pl.when(number == 0)(functools.partial(_begin_rows, step))
-    pl.when((number <= last) & needed)(functools.partial(_add_keys, step))
+    pl.when((number <= last) & step.needed)(functools.partial(_add_keys, step))
     pl.when(number == last)(functools.partial(_end_rows, step))
     if sweep.passes == 2:
-        pl.when((number > last) & needed)(functools.partial(_write_maps, step))
-        if sweep.plan.skips:
-            masked = jnp.logical_not(needed)
+        pl.when((number > last) & step.needed)(functools.partial(_write_maps, step))
+        if sweep.plan.skips or sweep.plan.ranged:
+            masked = jnp.logical_not(step.needed)
             pl.when((number > last) & masked)(functools.partial(_write_nothing, step))
 
 
@@ -181,10 +178,34 @@ def _begin_rows(step: GridStep) -> None:
     """The state of rows that have seen no key."""
     step.turn_vectors()
     step.held["sum"][...] = jnp.zeros_like(step.held["sum"])
-    plan = step.sweep.plan
-    state = tiles.start(plan, step.form, step.vectors()[0])
-    for n, name in enumerate(_state_names(plan)):
-        step.held["state"][:, n : n + 1] = state[name]
+    plan, form = step.sweep.plan, step.form
+    state = tiles.start(plan, form, step.vectors()[0])
+    if plan.sinks:
+        # Sums are left in parts, of which one is that of the sink; a sink of -inf is nothing,
+        # also for rows that visit no tile.
+        lanes = jax.lax.broadcasted_iota(jnp.int32, form.row_shape, 1)
+        counts = (lanes == 0) & (state["shift"] != -jnp.inf)
+        state["total"] = jnp.where(counts, state["total"], 0.0)
+    _hold(step, state)
+
+
+def _hold(step: GridStep, state: dict[str, Array]) -> None:
+    """Writes the state of the rows, or some of it, to VMEM."""
+    for name, vector in state.items():
+        lanes = _lanes(step.sweep.plan, name)
+        step.held["state"][:, lanes] = jnp.broadcast_to(vector, step.form.row_shape)
+
+
+def _state(step: GridStep) -> dict[str, Array]:
+    """The state of the rows as it lies in VMEM."""
+    plan, held = step.sweep.plan, step.held["state"]
+    return {name: held[:, _lanes(plan, name)] for name in _state_names(plan)}
+
+
+def _lanes(plan: KernelPlan, name: str) -> slice:
+    """Columns of a part of the state in VMEM."""
+    start = _state_names(plan).index(name) * LANES
+    return slice(start, start + LANES)
 
 
 def _add_keys(step: GridStep) -> None:
@@ -193,34 +214,42 @@ def _add_keys(step: GridStep) -> None:
     rows, keys = step.vectors()
     tile = step.scores(rows, keys)
     # reference._softmax, reference._statistics
-    held = step.held["state"]
-    state = {name: held[:, n : n + 1] for n, name in enumerate(_state_names(plan))}
-    state, exponentials, rescale = tiles.advance(plan, form, state, tile, rows, keys)
-    for n, name in enumerate(_state_names(plan)):
-        held[:, n : n + 1] = state[name]
+    state, exponentials, rescale = tiles.advance(plan, form, _state(step), tile, rows, keys)
+    _hold(step, state)
     # reference._output
     if plan.dropout:
         keep = tiles.keep(form, rows, step.given["threshold"][0, 0])
         exponentials = jnp.where(keep, exponentials, 0.0)
     values = step.given["v"][...]
     added = dot(exponentials.astype(values.dtype), values, 1, 0)
-    step.held["sum"][...] = step.held["sum"][...] * rescale + added
+    step.held["sum"][...] = step.held["sum"][...] * fitted(rescale, plan.value_depth) + added
 
 
 def _end_rows(step: GridStep) -> None:
     """Output and statistics of rows that have seen all their keys."""
     plan, held = step.sweep.plan, step.held
-    names = _state_names(plan)
-    state = {name: held["state"][:, n : n + 1] for n, name in enumerate(names)}
+    # Along the lanes a vector takes a register for 1024 rows, across them one for 8.
+    state = {
+        name: x.T[:1] if _in_every_lane(plan, name) else whole_sum(x)
+        for name, x in _state(step).items()
+    }
     shift, inverse, found = tiles.finish(plan, state)
-    factor = inverse * step.given["keep_scale"][0, 0] if plan.dropout else inverse
-    step.found["output"][...] = (held["sum"][...] * factor).astype(plan.dtype)
     for n, name in enumerate(plan.results):
-        held["columns"][:, n : n + 1] = found[name]
-    step.found["rows"][...] = held["columns"][...].T[: len(plan.results)]
-    # The second pass finds what turns scores into weights in place of the sums.
-    held["state"][:, names.index("shift") : names.index("shift") + 1] = shift
-    held["state"][:, names.index("total") : names.index("total") + 1] = inverse
+        step.found["rows"][n : n + 1, :] = found[name]
+    shift, inverse = (jnp.broadcast_to(x, (LANES, plan.block_q)).T for x in (shift, inverse))
+    factor = fitted(inverse, plan.value_depth)
+    factor = factor * step.given["keep_scale"][0, 0] if plan.dropout else factor
+    step.found["output"][...] = (held["sum"][...] * factor).astype(plan.dtype)
+    if step.sweep.passes == 2:
+        # The second pass finds what turns scores into weights in place of the sums.
+        _hold(step, {"shift": shift, "total": inverse})
+
+
+def _in_every_lane(plan: KernelPlan, name: str) -> bool:
+    """Return whether a part of the state is a maximum or its key, rather than a sum."""
+    places = {n for n, sieve in enumerate(plan.sieves) if sieve.statistic == "argmax"}
+    chosen = {f"sieve {n}" for n in places} | {f"sieve {n} score" for n in places}
+    return name in {"shift", "max_score", "argmax"} | chosen or name.startswith("topk ")
 
 
 def _write_maps(step: GridStep) -> None:
@@ -228,10 +257,8 @@ def _write_maps(step: GridStep) -> None:
     plan = step.sweep.plan
     rows, keys = step.vectors()
     tile = step.scores(rows, keys)
-    names = _state_names(plan)
-    shift, inverse = (
-        step.held["state"][:, n : n + 1] for n in (names.index("shift"), names.index("total"))
-    )
+    state = _state(step)
+    shift, inverse = (step.form.rows(state[name]) for name in ("shift", "total"))
     if plan.weights is not None:
         # reference._softmax, reference._in_dtype
         step.found["weights"][...] = _in_dtype(
@@ -282,10 +309,11 @@ def received(
         One number for each key.
     """
     shape = (plan.batch, plan.heads, 1, plan.padded_keys)
+    given = {name: x for name, x in inputs_of(plan, operands).items() if name != "v"}
     found = GridSchedule(plan, KEYS).call(
         "attention_received",
         _received,
-        inputs_of(plan, operands),
+        given,
         {"sums": KernelResult("key vectors", shape, jnp.float32)},
         {"sum": (plan.block_k, LANES)},
         interpret,
@@ -302,13 +330,13 @@ def _received(step: GridStep) -> None:
         step.turn_vectors()
         held[...] = jnp.zeros_like(held)
 
-    @pl.when(step.sweep.needed(step.place))
+    @pl.when(step.needed)
     def _add():
         # reference._statistics: received
         form, (rows, keys) = step.form, step.vectors()
         weights = tile_gradients.rebuilt_weights(form, step.scores(rows, keys), rows)
-        held[:, :1] += form.key_sum(weights * form.rows(rows["counted"]))
+        held[...] += form.key_sum(weights * form.rows(rows["counted"]))
 
     @pl.when(number == step.sweep.plan.query_blocks - 1)
     def _end():
-        step.found["sums"][...] = held[...].T[:1]
+        step.found["sums"][...] = whole_sum(held[...])

@@ -16,10 +16,9 @@ from jaxtyping import Array, Float
 from flaxattn.kernels import tile_gradients, tiles
 from flaxattn.kernels.fused import Cotangents
 from flaxattn.kernels.plan import KernelPlan, Operands
-from flaxattn.kernels.tpu_form import dot
+from flaxattn.kernels.tpu_form import LANES, dot, whole_sum
 from flaxattn.kernels.tpu_sweep import (
     KEYS,
-    LANES,
     PAIRS,
     QUERIES,
     GridSchedule,
@@ -66,7 +65,7 @@ def _row_dots(step: GridStep) -> None:
         step.turn_vectors()
         held[...] = jnp.zeros_like(held)
 
-    @pl.when(step.sweep.needed(step.place))
+    @pl.when(step.needed)
     def _add():
         form, (rows, keys) = step.form, step.vectors()
         tile = step.scores(rows, keys)
@@ -74,11 +73,11 @@ def _row_dots(step: GridStep) -> None:
         bar = tile_gradients.weights_gradient(plan, form, tile, weights, rows, keys)
         of_map = step.tile("d_weights")
         bar = bar if of_map is None else bar + of_map
-        held[:, :1] += form.row_sum(weights * bar)
+        held[...] += form.row_sum(weights * bar)
 
     @pl.when(number == step.sweep.inner_blocks - 1)
     def _end():
-        step.found["sums"][...] = held[...].T[:1]
+        step.found["sums"][...] = whole_sum(held[...])
 
 
 def _gradient(step: GridStep) -> tuple[Array, Array, Array]:
@@ -136,7 +135,7 @@ def _grad_queries(step: GridStep) -> None:
         step.turn_vectors()
         held[...] = jnp.zeros_like(held)
 
-    @pl.when(step.sweep.needed(step.place))
+    @pl.when(step.needed)
     def _add():
         keys = step.given["k"][...]
         _, _, d_products = _gradient(step)
@@ -198,14 +197,14 @@ def _grad_keys(step: GridStep) -> None:
         if "sum" in held:
             held["sum"][...] = jnp.zeros_like(held["sum"])
 
-    @pl.when(step.sweep.needed(step.place))
+    @pl.when(step.needed)
     def _add():
         queries, d_output = step.given["q"][...], step.given["d_output"][...]
         weights, d_scores, d_products = _gradient(step)
         held["dk"][...] += dot(d_products.astype(queries.dtype), queries, 1, 0)
         held["dv"][...] += dot(weights.astype(d_output.dtype), d_output, 1, 0)
         if "sum" in held:
-            held["sum"][:, :1] += step.form.key_sum(d_scores)
+            held["sum"][...] += step.form.key_sum(d_scores)
 
     @pl.when(number == step.sweep.inner_blocks - 1)
     def _end():
@@ -215,7 +214,7 @@ def _grad_keys(step: GridStep) -> None:
     @pl.when(step.of_head == plan.query_blocks - 1)
     def _end_head():
         if "sum" in held:
-            step.found["sums"][...] = held["sum"][...].T[:1]
+            step.found["sums"][...] = whole_sum(held["sum"][...])
 
 
 def grad_bias(
@@ -254,7 +253,7 @@ def _grad_bias(step: GridStep) -> None:
     def _begin():
         total[...] = jnp.zeros_like(total)
 
-    @pl.when(step.sweep.needed(step.place))
+    @pl.when(step.needed)
     def _add():
         step.turn_vectors()
         total[...] += _gradient(step)[1]

@@ -5,6 +5,7 @@
 Where tiles come from is in tpu_sweep.py, what is computed with them in tiles.py.
 """
 
+import functools
 from typing import Any
 
 import jax
@@ -13,36 +14,57 @@ from jaxtyping import Array, Float
 
 from flaxattn.kernels.plan import KernelPlan
 
+LANES = 128
+"""Width of a vector register: packed vectors are cut at multiples of it."""
+
 
 class TpuTileLayout:
-    """`tiles.Form`: vectors as ``[n, 1]`` or ``[1, n]``, whichever broadcasts with the tile."""
+    """`tiles.TileLayout`: vectors lie so that they broadcast with the tile.
+
+    Vectors along the lanes are ``[1, n]``. Those across them are ``[n, 1]`` where they come from
+    the packed vectors of a call, and ``[n, LANES]`` where they come from the tile: a maximum stands
+    in every lane, a sum is left in parts, one for each lane, which add up to it (`whole_sum`).
+    Neither then moves from lane to lane before all tiles are seen.
+    """
 
     def __init__(self, plan: KernelPlan, query: Any, key: Any, turned: bool):
         self.starts = (query * plan.block_q, key * plan.block_k)
         self.row_axis, self.key_axis = (1, 0) if turned else (0, 1)
         shape = (plan.block_q, plan.block_k)
         self.shape = shape[::-1] if turned else shape
-        self.row_shape = (1, plan.block_q) if turned else (plan.block_q, 1)
+        self.row_shape = (1, plan.block_q) if turned else (plan.block_q, LANES)
 
     def rows(self, vector: Array) -> Array:
-        """Broadcasts as it is."""
-        return vector
+        """Broadcasts with the tile."""
+        return self._across(vector)
 
     def keys(self, vector: Array) -> Array:
-        """Broadcasts as it is."""
-        return vector
+        """Broadcasts with the tile."""
+        return self._across(vector)
+
+    def _across(self, vector: Array) -> Array:
+        if vector.shape[1] != LANES or self.shape[1] == LANES or vector.shape[0] == 1:
+            return vector
+        return jnp.concatenate([vector] * (self.shape[1] // LANES), axis=1)
 
     def row_sum(self, tile: Array) -> Array:
         """Sum over the keys."""
-        return tile.sum(axis=self.key_axis, keepdims=True)
+        return self._sum(tile, self.key_axis)
 
     def row_max(self, tile: Array) -> Array:
         """Maximum over the keys."""
-        return tile.max(axis=self.key_axis, keepdims=True)
+        largest = tile.max(axis=self.key_axis, keepdims=True)
+        return largest if self.key_axis == 0 else jnp.broadcast_to(largest, self.row_shape)
 
     def key_sum(self, tile: Array) -> Array:
         """Sum over the rows."""
-        return tile.sum(axis=self.row_axis, keepdims=True)
+        return self._sum(tile, self.row_axis)
+
+    def _sum(self, tile: Array, axis: int) -> Array:
+        if axis == 0:
+            return tile.sum(axis=0, keepdims=True)
+        parts = [tile[:, n : n + LANES] for n in range(0, tile.shape[1], LANES)]
+        return functools.reduce(jnp.add, parts)
 
     def row_positions(self) -> Array:
         """Position of the query of each entry."""
@@ -55,6 +77,32 @@ class TpuTileLayout:
     def full_row(self, value: float) -> Array:
         """A constant vector."""
         return jnp.full(self.row_shape, value, jnp.float32)
+
+
+def whole_sum(parts: Array) -> Float[Array, "1 n"]:
+    """Sums that were left in parts, along the lanes.
+
+    Args:
+        parts: ``[n, LANES]``, as `TpuTileLayout` leaves them.
+
+    Returns:
+        One number for each row.
+    """
+    return parts.T.sum(axis=0, keepdims=True)
+
+
+def fitted(vector: Array, width: int) -> Array:
+    """A vector that stands in every lane, beside a matrix of any width.
+
+    Args:
+        vector: ``[n, LANES]``.
+        width: of the matrix.
+
+    Returns:
+        ``[n, width]``.
+    """
+    copies = -(-width // LANES)
+    return jnp.concatenate([vector] * copies, axis=1)[:, :width]
 
 
 def dot(a: Array, b: Array, of_a: int, of_b: int) -> Float[Array, "m n"]:

@@ -6,25 +6,29 @@ A grid walks over batch, head, the blocks of one side ("outer": a block of queri
 and, innermost and in order, over the blocks of the other side. Vectors of the outer side lie as
 columns ``[n, 1]``, turned once per outer block; those of the inner side as rows ``[1, n]``, as
 they come. Where keys are the outer side tiles are therefore turned, [keys, queries], and no
-product needs a transposed operand. What is computed with a tile is in tpu.py and tpu_backward.py.
+product needs a transposed operand. Tiles without a pair that may attend are neither fetched nor
+computed: the band says which, or small integer arrays that a kernel reads before its first step.
+What is computed with a tile is in tpu.py and tpu_backward.py.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
-from jaxtyping import Array
+from jaxtyping import Array, Int
 
 from flaxattn.kernels import compat, tiles
 from flaxattn.kernels.fused import Cotangents
 from flaxattn.kernels.plan import KernelPlan, Operands
+from flaxattn.kernels.tile_ranges import tile_ranges
 from flaxattn.kernels.tpu_form import TpuTileLayout, dot
 
-LANES = 128
-"""Width of a vector register: packed vectors are cut at multiples of it."""
+MOST_RANGES = 2**14
+"""Outer blocks of all examples up to which their ranges fit into scalar memory."""
 
 QUERIES, KEYS, PAIRS = "queries", "keys", "pairs"
 """The outer side of a sweep. PAIRS: both, with batch and heads innermost."""
@@ -44,6 +48,10 @@ _SHAPES = {
     "threshold": "scalar",
     "keep_scale": "scalar",
 }
+
+
+FIRST_PASS = ("v",)
+"""Inputs that a second pass does not read."""
 
 
 class TileIndex(NamedTuple):
@@ -131,32 +139,80 @@ class GridSchedule:
             step = step % plan.query_blocks
         return TileIndex(ids[0], head, step, ids[2])
 
-    def needed(self, place: TileIndex) -> Any:
-        """False for a tile of which every pair lies outside of the band."""
+    def ranges(self, inputs: Mapping[str, Array]) -> Int[Array, " N"] | None:
+        """Tiles that each outer block visits, where masks known at run time leave some out.
+
+        Args:
+            inputs: from `inputs_of`.
+
+        Returns:
+            `tile_ranges` of the outer side for every example, flat as scalar memory wants it; None
+            where the band says it all.
+        """
         plan = self.plan
-        if not plan.skips:
+        blocks = plan.key_blocks if self.turned else plan.query_blocks
+        if not plan.ranged or plan.batch * blocks > MOST_RANGES:
+            return None
+        found = tile_ranges(plan, inputs, plan.block_q, plan.block_k)
+        ends = found.queries if self.turned else found.keys
+        return jnp.broadcast_to(ends, (plan.batch, blocks, 2)).reshape(-1)
+
+    def ends(self, place: TileIndex, ranges: Any = None) -> tuple[Any, Any]:
+        """First inner tile that the outer block of a tile visits, and the one after the last.
+
+        Args:
+            place: the tile.
+            ranges: from `ranges`, or a reference to them.
+
+        Returns:
+            Both are the same where it visits none.
+        """
+        plan = self.plan
+        if ranges is not None:
+            block, blocks = (place.query, plan.query_blocks)
+            if self.turned:
+                block, blocks = (place.key, plan.key_blocks)
+            at = 2 * (place.batch * blocks + block)
+            return ranges[at], ranges[at + 1]
+        if self.turned:
+            own, size = place.key * plan.block_k, plan.block_q
+            first, stop = plan.rows_of(own, own + (plan.block_k - 1))
+        else:
+            own, size = place.query * plan.block_q, plan.block_k
+            first, stop = plan.keys_of(own, own + (plan.block_q - 1))
+        return first // size, (stop + (size - 1)) // size
+
+    def needed(self, place: TileIndex, ranges: Any = None) -> Any:
+        """False for a tile of which every pair is masked."""
+        if not self.plan.skips and ranges is None:
             return True
-        first, stop = plan.keys_of(place.query * plan.block_q, (place.query + 1) * plan.block_q - 1)
-        return (place.key * plan.block_k < stop) & ((place.key + 1) * plan.block_k > first)
+        (first, stop), inner = self.ends(place, ranges), place.query if self.turned else place.key
+        return (first <= inner) & (inner < stop)
 
-    def fetched(self, *ids: Any) -> TileIndex:
-        """The tile whose inputs a step asks for: the nearest one needed, so nothing else moves."""
-        plan, place = self.plan, self.place(*ids)
-        if not plan.skips or self.outer == PAIRS:
+    def fetched(self, *ids: Any, once: bool = False) -> TileIndex:
+        """The tile whose inputs a step asks for: the nearest one needed, so nothing else moves.
+
+        Args:
+            ids: indices of the grid, and behind them `ranges` where there are any.
+            once: whether the input is read in the first pass only; it stays where that ended.
+
+        Returns:
+            The tile.
+        """
+        plan, ranges = self.plan, next(iter(ids[len(self.grid) :]), None)
+        if once and self.passes == 2:
+            ids = (*ids[:3], jnp.minimum(ids[3], self.inner_blocks - 1))
+        place = self.place(*ids)
+        if self.outer == PAIRS or (not plan.skips and ranges is None):
             return place
+        first, stop = self.ends(place, ranges)
 
-        def nearest(block: Any, ends: tuple[Any, Any], size: int, count: int) -> Any:
-            first, last = ends[0] // size, (ends[1] + (size - 1)) // size - 1
-            return jnp.clip(jnp.clip(block, first, last), 0, count - 1)
+        def nearest(block: Any, count: int) -> Any:
+            return jnp.clip(jnp.clip(block, first, stop - 1), 0, count - 1)
 
         if self.turned:
-            own = place.key * plan.block_k
-            rows = plan.rows_of(own, own + (plan.block_k - 1))
-            query = nearest(place.query, rows, plan.block_q, plan.query_blocks)
-            return place._replace(query=query)
-        own = place.query * plan.block_q
-        keys = plan.keys_of(own, own + (plan.block_q - 1))
-        return place._replace(key=nearest(place.key, keys, plan.block_k, plan.key_blocks))
+            return place._replace(query=nearest(place.query, plan.query_blocks))
+        return place._replace(key=nearest(place.key, plan.key_blocks))
 
     def written(self, *ids: Any) -> TileIndex:
         """The tile a step writes to; with two passes the first one waits at its start."""
@@ -173,7 +229,7 @@ class GridSchedule:
         Args:
             kind: see `KernelResult`, or "scalar".
             shape: of the array.
-            place: from the indices of the grid to a tile.
+            place: from the indices of the grid, and what is read before them, to a tile.
 
         Returns:
             The entry of ``in_specs`` or ``out_specs``.
@@ -227,10 +283,14 @@ class GridSchedule:
         Returns:
             The results by name.
         """
+        ranges = self.ranges(inputs)
+        before = () if ranges is None else (ranges,)
 
-        def kernel(given, found, held):
+        def kernel(*refs):
+            *before, given, found, held = refs
             ids = [pl.program_id(axis) for axis in range(len(self.grid))]
-            body(GridStep(self, given, found, held, self.place(*ids), ids))
+            needed = self.needed(self.place(*ids), *before)
+            body(GridStep(self, given, found, held, self.place(*ids), ids, needed))
 
         memory = {key: pltpu.VMEM(shape, jnp.float32) for key, shape in scratch.items()}
         side = "key" if self.turned else "row"
@@ -240,15 +300,22 @@ class GridSchedule:
                 width = inputs[f"{side}_{kind}"].shape[2]
                 memory[kind] = pltpu.VMEM((length, width), dtype)
         shapes = {key: compat.result(x.shape, x.dtype, inputs) for key, x in results.items()}
+        specs = {
+            key: self.spec(_SHAPES[key], x.shape, partial(self.fetched, once=key in FIRST_PASS))
+            for key, x in inputs.items()
+        }
         run = pl.pallas_call(
             kernel,
             out_shape=shapes,
-            grid=self.grid,
-            in_specs=(
-                {key: self.spec(_SHAPES[key], x.shape, self.fetched) for key, x in inputs.items()},
+            grid_spec=pltpu.PrefetchScalarGridSpec(
+                num_scalar_prefetch=len(before),
+                grid=self.grid,
+                in_specs=(specs,),
+                out_specs={
+                    key: self.spec(x.kind, x.shape, self.written) for key, x in results.items()
+                },
+                scratch_shapes=(memory,),
             ),
-            out_specs={key: self.spec(x.kind, x.shape, self.written) for key, x in results.items()},
-            scratch_shapes=(memory,),
             # Interpreters cannot add the dimension of a vmap to the semantics.
             compiler_params=pltpu.CompilerParams(
                 dimension_semantics=None if interpret else self.semantics
@@ -256,7 +323,7 @@ class GridSchedule:
             interpret=interpret,
             name=name,
         )
-        return run(dict(inputs))
+        return run(*before, dict(inputs))
 
 
 class GridStep(NamedTuple):
@@ -269,6 +336,7 @@ class GridStep(NamedTuple):
         held: matrices that stay from step to step, by name.
         place: the tile.
         ids: indices of the grid.
+        needed: whether some pair of the tile may attend.
     """
 
     sweep: GridSchedule
@@ -277,6 +345,7 @@ class GridStep(NamedTuple):
     held: Mapping[str, Any]
     place: TileIndex
     ids: list[Any]
+    needed: Any
 
     @property
     def of_head(self) -> Any:

@@ -29,13 +29,13 @@ from flaxattn.kernels.masks import (
     sieve_block,
 )
 from flaxattn.kernels.parts import some_heads
-from flaxattn.kernels.row_products import per_group, values_sum, weighted_values
+from flaxattn.kernels.row_products import per_group, scaled, values_sum, weighted_values
 
 BLOCK_ROWS = 64
 """Query rows of a block. Measured on CPU: 32 to 128 are equal, 16 and whole matrices slower."""
 
 WHOLE_ROWS = 128
-"""Up to here one block is faster, also backward; not taken when only statistics are asked."""
+"""Rows up to which one block holds all of them: faster, most of all backward."""
 
 BLOCK_SCORES = 2**25
 """Scores a block may hold, over batch and heads; more makes it shorter (but not below 8 rows)."""
@@ -167,7 +167,7 @@ def _window_block(call: Call, queries: Queries, keys: Keys) -> dict[str, Array]:
 
 
 def block_rows(call: Call) -> int:
-    """Rows of a block, so that S x S never exists when only statistics are asked.
+    """Rows of a block: no more than these rows x K exist at a time when no maps are asked.
 
     Args:
         call: a checked call.
@@ -176,9 +176,7 @@ def block_rows(call: Call) -> int:
         A divisor of Q when there is one of at least half the limit, else nearly equal parts.
     """
     batch, length, heads, _ = call.q.shape
-    capture = call.capture
-    whole = capture.weights or capture.scores or not capture.stats
-    limit = WHOLE_ROWS if whole and length <= WHOLE_ROWS else BLOCK_ROWS
+    limit = WHOLE_ROWS if length <= WHOLE_ROWS else BLOCK_ROWS
     limit = min(limit, max(8, BLOCK_SCORES // (batch * heads * call.k.shape[1])))
     divisors = [n for n in range(limit, limit // 2, -1) if length % n == 0]
     return divisors[0] if divisors else -(-length // -(-length // limit))
@@ -295,7 +293,8 @@ def _blocks(call: Call, queries: Queries, keys: Keys, size: int, count: int, spa
         return _block(call, block, keys), start
 
     # Inside a scan nothing can be merged across forward and backward, so no barriers are needed.
-    one = jax.checkpoint(at_block, prevent_cse=False)
+    keep = jax.checkpoint_policies.save_only_these_names(reductions.KEPT)
+    one = jax.checkpoint(at_block, prevent_cse=False, policy=keep)
     first = jax.tree.map(lambda array: array[0], blocks)
     (_, maps, received), _ = jax.eval_shape(one, jnp.int32(0), first, keys)
     # full_like, not full: under shard_map it varies over the same mesh axes as the blocks.
@@ -382,10 +381,11 @@ def _block(call: Call, queries: Queries, keys: Keys):
     rows = reductions.exponentiate(_scores(call, queries, keys), call.sinks)
     inverse = reductions.inverse_total(rows)[..., None]
     weights = rows.exponentials * inverse
-    # Dividing after the sum is cheaper, and the same whatever is asked. Backward, weights that are
-    # captured anyway are cheaper.
+    # Dividing after the sum is cheaper, and the same whatever is asked. Backward, weights are
+    # cheaper where they are captured anyway, or where the sum would be made again.
     exponentials = _kept(call, queries, keys, rows.exponentials)
-    if capture.weights and capture.heads is None:
+    again = queries.q.shape[2] != call.q.shape[1]
+    if again or (capture.weights and capture.heads is None):
         kept = _kept(call, queries, keys, weights)
         output = weighted_values(call.dtype, kept, exponentials, inverse, keys.v)
     else:
@@ -447,9 +447,7 @@ def _sieves(
 def _scores(call: Call, queries: Queries, keys: Keys) -> Float[Array, "B H Q K"]:
     """Scaled, capped and biased scores, -inf where masked, in float32."""
     dtype = call.dtype
-    scores = per_group("bgqd,bgkd->bgqk", queries.q, keys.k, dtype) * call.factor
-    if call.soft_cap is not None:
-        scores = call.soft_cap * jnp.tanh(scores / call.soft_cap)
+    scores = scaled(call, per_group("bgqd,bgkd->bgqk", queries.q, keys.k, dtype))
     bias = keys.bias if queries.bias is None else queries.bias
     if callable(call.bias):
         bias = _pair_bias(call.bias, queries.place.at, keys.place.at)

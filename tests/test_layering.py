@@ -37,7 +37,7 @@ ATTENTION_HOMES = {
     "flaxattn.models.additive_attention",
     "flaxattn.kernels.attention",
     "flaxattn.kernels.reference",
-    "flaxattn.models.layers",
+    "flaxattn.models.multi_head_attention",
 }
 LAZY = "flaxattn"
 

@@ -28,9 +28,9 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 from flaxattn.errors import CheckpointError
+from flaxattn.models.parameter_shardings import state_shardings
 from flaxattn.train import orbax_loops
 from flaxattn.train.run_folder import RunFolder, write_json
-from flaxattn.train.sharding import state_shardings
 
 _PART = ".part"
 _FULL = re.compile("No space left on device|RESOURCE_EXHAUSTED")  # in long words of Orbax

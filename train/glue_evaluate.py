@@ -46,7 +46,8 @@ def evaluate(
         CheckpointError: there is no such model.
     """
     task, mesh = find_task(recipe.task), sharding.make_mesh(recipe)
-    model = from_pretrained(recipe.model, dtype=jnp.dtype(recipe.dtype))
+    model = from_pretrained(recipe.model)  # in float32, which training keeps parameters in
+    module = model.module.clone(dtype=jnp.dtype(recipe.dtype))
     config = model.config
     classifier = config.architectures[0].endswith("ForSequenceClassification")
     if not isinstance(config, EncoderConfig) or not classifier or model.report.missing:
@@ -63,16 +64,16 @@ def evaluate(
     bad = BadRows(recipe.on_error, out.parent if out else Path())
     wanted = (*task.dev_parts, *(task.test_parts if predictions else ()))
     parts = read_parts(task, data, recipe, bad, wanted)
-    length = min(recipe.max_length, config.max_position_embeddings)
+    length = min(recipe.max_length, model.limit)
     read = {n: encode(p.examples, model.tokenizer, length, bad) for n, p in parts.items()}
     found = {
-        name: judge(task, predict(model.module, params, read[name], recipe, mesh), read[name].label)
+        name: judge(task, predict(module, params, read[name], recipe, mesh), read[name].label)
         for name in task.dev_parts
         if name in read
     }
     files = []
     if predictions is not None:
-        files = write_submissions(task, model.module, params, read, recipe, predictions, mesh)
+        files = write_submissions(task, module, params, read, recipe, predictions, mesh)
     answer = {
         "version": __version__,
         "task": task.name,

@@ -34,8 +34,7 @@ from flaxattn.train.state import LossFunction, Params
 
 GlueClassifier = BertForSequenceClassification | ModernBertForSequenceClassification
 _GATES = 1 << 20  # apart from the numbers that dropout's keys are folded with
-_CLASSIFIER = "BertForSequenceClassification"
-_MODERN = "ModernBertForSequenceClassification"
+_CLASSIFIER = "ForSequenceClassification"
 _HEAD_STDDEV = 0.02  # of a new classifier, whatever the model's own initializer_range
 
 
@@ -56,8 +55,9 @@ def load_base(task: GlueTask, recipe: GlueRecipe) -> PretrainedBert:
             f"recipe: model {recipe.model!r} is no BERT, but a {found.architectures[0]}\n"
             "GLUE's tasks are learnt by a classifier on an encoder\nname a BERT: --set model=…"
         )
-    wanted = _config(task, found)
-    same = found.architectures[0] == wanted.architectures[0] and found.labels == wanted.labels
+    same = (
+        found.architectures[0].endswith(_CLASSIFIER) and found.labels == _config(task, found).labels
+    )
     if isinstance(found, ModernBertConfig):
         base = _modern_base(recipe.model, None if same else task.num_outputs)
     else:
@@ -68,7 +68,7 @@ def load_base(task: GlueTask, recipe: GlueRecipe) -> PretrainedBert:
             f"the model {recipe.model!r} came without a tokenizer, so it cannot read text\n"
             "put tokenizer.json or vocab.txt into its directory"
         )
-    limit = base.config.max_position_embeddings
+    limit = base.limit
     if recipe.max_length > limit:
         raise InputError(
             f"recipe: max_length {recipe.max_length} does not fit the model\n"
@@ -81,7 +81,7 @@ def _modern_base(name: str, outputs: int | None) -> Pretrained:
     """A ModernBERT with a classifier, whose dense layer may come from a masked-LM head."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*freshly initialised", category=UserWarning)
-        return from_pretrained(name, head=_MODERN, num_labels=outputs)
+        return from_pretrained(name, head=_CLASSIFIER, num_labels=outputs)
 
 
 def build_module(task: GlueTask, base: PretrainedBert, recipe: GlueRecipe) -> GlueClassifier:
@@ -107,11 +107,18 @@ def initial_parameters(task: GlueTask, base: PretrainedBert, seed: int) -> Param
         return _with_fresh_head(base, seed)
     if "classifier" in base.params:
         return base.params
-    shape = (base.config.hidden_size, task.num_outputs)
+    width, key = base.config.hidden_size, jax.random.key(seed)
     draw = jax.nn.initializers.truncated_normal(_HEAD_STDDEV)
-    kernel = draw(jax.random.fold_in(jax.random.key(seed), 1), shape, jnp.float32)
-    head = {"kernel": kernel, "bias": jnp.zeros(task.num_outputs)}
-    return {"bert": base.params, "classifier": head}
+
+    def dense(number: int, outputs: int) -> Params:
+        kernel = draw(jax.random.fold_in(key, number), (width, outputs), jnp.float32)
+        return {"kernel": kernel, "bias": jnp.zeros(outputs)}
+
+    found = {"bert": base.params, "classifier": dense(1, task.num_outputs)}
+    if base.config.variant.classifier_act is None:
+        return found
+    encoder = {name: part for name, part in base.params.items() if name != "pooler"}
+    return found | {"bert": encoder, "classifier_dense": dense(2, width)}
 
 
 def _with_fresh_head(base: PretrainedBert, seed: int) -> Params:
@@ -173,10 +180,9 @@ def batch_totals(batch: GlueBatch) -> Totals:
 
 
 def _config(task: GlueTask, config: EncoderConfig) -> EncoderConfig:
-    modern = isinstance(config, ModernBertConfig)
     return dataclasses.replace(
         config,
-        architectures=(_MODERN if modern else _CLASSIFIER,),
+        architectures=(config.variant.prefix + _CLASSIFIER,),
         labels=task.labels or ("LABEL_0",),
         problem_type="regression" if task.is_regression else "single_label_classification",
     )

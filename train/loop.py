@@ -22,6 +22,7 @@ from absl import flags
 from jax.sharding import Mesh
 
 from flaxattn.errors import InputError
+from flaxattn.models.parameter_shardings import state_shardings
 from flaxattn.train import sharding
 from flaxattn.train.checkpoints import Checkpoints
 from flaxattn.train.recipe import Recipe
@@ -129,7 +130,7 @@ def run(task: Task, params: Params, recipe: Recipe, folder: RunFolder) -> Run:
     mesh = sharding.make_mesh(recipe)
     start = functools.partial(initial_state, optimizer=task.optimizer, seed=recipe.seed)
     like = jax.eval_shape(start, params)
-    layout = sharding.state_shardings(like, mesh)
+    layout = state_shardings(like, mesh)
     update = compile_update(task, recipe, layout, mesh)
     averaged = functools.partial(due_evaluation, recipe)
     saving = Checkpoints(folder, recipe.keep_checkpoints, averaged, task.average)

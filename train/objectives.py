@@ -11,6 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from flaxattn.models.losses import cross_entropy
+
 Metrics = dict[str, Float[Array, ""]]
 Totals = dict[str, Float[Array, ""]]
 
@@ -73,14 +75,6 @@ def pretraining_loss(
         "nsp_accuracy": nsp_hits.sum() / totals["pairs"],
     }
     return loss, metrics
-
-
-def cross_entropy(
-    scores: Float[Array, "*N V"], labels: Int[Array | np.ndarray, "*N"]
-) -> Float[Array, "*N"]:
-    """Negative log-likelihood in nats of each label under softmax(scores)."""
-    picked = jnp.take_along_axis(scores, labels[..., None], axis=-1)[..., 0]
-    return jax.nn.logsumexp(scores, axis=-1) - picked
 
 
 def token_loss(

@@ -1,13 +1,11 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Placement of arrays on devices: a mesh, and one table of rules for parameters and optimiser.
+"""Placement of training's arrays on devices: the mesh, batches, and states.
 
-Parameters and their moments are cut along "data" too (fully sharded data parallel): a device
-gathers a layer when it needs it. Heads, feed-forward units and vocabulary are cut along "model"
-(tensor parallel). This file moves arrays and computes nothing.
+Parameters and their moments lie where `flaxattn.models.parameter_shardings` says. This file moves
+arrays and computes nothing.
 """
 
-import re
 from typing import Any
 
 import jax
@@ -16,20 +14,8 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from flaxattn.errors import InputError
+from flaxattn.models.parameter_shardings import state_shardings
 from flaxattn.train.recipe import Recipe
-
-# The end of a parameter's path -> how its axes are cut. Stacked layers keep their axis L whole.
-RULES: tuple[tuple[str, P], ...] = (
-    (r"layers/attention/(query|key|value)/kernel", P(None, "data", "model")),  # L E HD
-    (r"layers/attention/(query|key|value)/bias", P(None, "model")),
-    (r"layers/attention/output/kernel", P(None, "model", "data")),  # L HD E
-    (r"layers/feed_forward/up/kernel", P(None, "data", "model")),  # L E F
-    (r"layers/feed_forward/up/bias", P(None, "model")),
-    (r"layers/feed_forward/down/kernel", P(None, "model", "data")),  # L F E
-    (r"embeddings/word/embedding", P("model", "data")),  # V E
-    (r"embedding", P(None, "data")),
-    (r"kernel", P("data", None)),
-)
 
 
 def make_mesh(recipe: Recipe) -> Mesh:
@@ -66,25 +52,6 @@ def check_rows(rows: int, mesh: Mesh, accumulate: int = 1) -> None:
         )
 
 
-def state_shardings(state: Any, mesh: Mesh) -> Any:
-    """Sharding of every leaf of a state, or of any tree with parameters in it.
-
-    Args:
-        state: arrays or their shapes; a leaf's rule is found by the names on its path, so the
-            moments of a parameter lie where the parameter does.
-        mesh: from `make_mesh`.
-
-    Returns:
-        The same tree of `NamedSharding`. An axis that a mesh axis does not divide stays whole.
-    """
-
-    def of(path: tuple[Any, ...], leaf: Any) -> NamedSharding:
-        names = "/".join(str(part.key) for part in path if hasattr(part, "key"))
-        return NamedSharding(mesh, _spec(names, leaf.shape, mesh))
-
-    return jax.tree_util.tree_map_with_path(of, state)
-
-
 def batch_sharding(mesh: Mesh) -> NamedSharding:
     """Rows of a batch along "data"."""
     return NamedSharding(mesh, P("data"))
@@ -108,11 +75,3 @@ def gather(tree: Any) -> Any:
     from jax.experimental import multihost_utils
 
     return multihost_utils.process_allgather(tree, tiled=True)
-
-
-def _spec(names: str, shape: tuple[int, ...], mesh: Mesh) -> P:
-    for pattern, spec in RULES:
-        if re.search(f"(^|/){pattern}$", names) and len(spec) <= len(shape):
-            axes = zip(spec, shape, strict=False)
-            return P(*(a if a and size % mesh.shape[a] == 0 else None for a, size in axes))
-    return P()

@@ -114,7 +114,7 @@ def _of_base() -> tuple[Variant, ...]:
         "scores": Capture(scores=True),
         "statistics": Capture(stats=STATISTICS),
     }
-    cases = {
+    by_name = {
         "padding": replace(BASE, padding=True),
         "causal": replace(BASE, causal=True),
         "segments": replace(BASE, segments=3),
@@ -135,7 +135,7 @@ def _of_base() -> tuple[Variant, ...]:
     requests |= {"largest scores": Capture(stats=("max_score", "sink", "entropy"))}
     captures = tuple(Variant(name, BASE, capture) for name, capture in requests.items())
     odd = tuple(
-        Variant(f"{name}, odd keys", cases["tails"], requests[name])
+        Variant(f"{name}, odd keys", by_name["tails"], requests[name])
         for name in ("weights float32", "weights bfloat16", "weights uint8", "scores")
     )
     every = Capture(stats=(*STATISTICS, "max_score", "sink"))
@@ -145,7 +145,7 @@ def _of_base() -> tuple[Variant, ...]:
         Variant("some statistics of today", today, some),
         Variant("statistics, near", near, every),
     )
-    return (*captures, *odd, *asked, *(Variant(name, case) for name, case in cases.items()))
+    return (*captures, *odd, *asked, *(Variant(name, case) for name, case in by_name.items()))
 
 
 def _all_at_once(case: Case) -> Case:

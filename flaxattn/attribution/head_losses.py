@@ -10,7 +10,6 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
@@ -21,6 +20,7 @@ from flaxattn.models.bert import BertForMaskedLM, BertForPreTraining, BertForSeq
 from flaxattn.models.causal_lm import CausalLM
 from flaxattn.models.decoder import DecoderForSequenceClassification
 from flaxattn.models.gpt2 import GPT2ForSequenceClassification
+from flaxattn.models.losses import cross_entropy
 from flaxattn.models.modernbert import (
     ModernBertForMaskedLM,
     ModernBertForSequenceClassification,
@@ -171,9 +171,8 @@ def _losses(
 
 
 def _likelihoods(scores: Float[Array, "... V"], targets: Int[Array, "..."]) -> Float[Array, "..."]:
-    """Negative log-likelihood of the targets."""
-    logs = jax.nn.log_softmax(scores.astype(jnp.float32), axis=-1)
-    return -jnp.take_along_axis(logs, targets[..., None], axis=-1)[..., 0]
+    """Negative log-likelihood of the targets, in float32."""
+    return cross_entropy(scores.astype(jnp.float32), targets)
 
 
 def _mean(values: Float[Array, "B S"], counted: Bool[Array, "B S"]) -> Float[Array, " B"]:

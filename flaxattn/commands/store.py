@@ -88,12 +88,12 @@ def verify(
         raise typer.Exit(_DAMAGED)
 
 
-def _missing(numbers: list[int], accepted: bool) -> str:
+def _missing(shards: list[int], accepted: bool) -> str:
     """Sentence about the shards that are not there, with what to do about them."""
     from flaxattn.store.store_layout import shard_name
 
-    names = ", ".join(shard_name(number) for number in numbers[:6])
-    more = f" and {len(numbers) - 6} more" if len(numbers) > 6 else ""
+    names = ", ".join(shard_name(number) for number in shards[:6])
+    more = f" and {len(shards) - 6} more" if len(shards) > 6 else ""
     said = f"missing: {names}{more}"
     if accepted:
         return said

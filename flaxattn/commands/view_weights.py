@@ -39,19 +39,19 @@ def wanted_kinds(asked: str | None, source: str) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def of_model(model: Any, trace: "Trace", names: Sequence[str], **reads: Any) -> dict[str, Any]:
+def of_model(model: Any, trace: "Trace", kinds: Sequence[str], **reads: Any) -> dict[str, Any]:
     """Return the arguments of `flaxattn.head_view` that show them.
 
     Args:
         model: That made the trace.
         trace: Of one text or pair, with weights and values.
-        names: As `wanted_kinds` returns them.
+        kinds: As `wanted_kinds` returns them.
         **reads: `truncate` and `allow_nonfinite`, as for `fa.head_task`.
     """
     from flaxattn.pretrained.output_projections import output_projections
 
-    found = _shown(trace, [n for n in names if n in KINDS], output_projections(model))
-    if _ABLATION in names:
+    found = _shown(trace, [kind for kind in kinds if kind in KINDS], output_projections(model))
+    if _ABLATION in kinds:
         from flaxattn.attribution.ablation import ablate
         from flaxattn.attribution.head_losses import head_task
 
@@ -62,33 +62,33 @@ def of_model(model: Any, trace: "Trace", names: Sequence[str], **reads: Any) -> 
 
 
 def with_kinds(
-    traces: Iterable[tuple[int | None, "Trace"]], names: Sequence[str]
+    traces: Iterable[tuple[int | None, "Trace"]], kinds: Sequence[str]
 ) -> Iterator[tuple[int | None, "Trace", dict[str, Any]]]:
     """Traces with what is shown beside their attention.
 
     Args:
         traces: Each with its number.
-        names: As `wanted_kinds` returns them.
+        kinds: As `wanted_kinds` returns them.
     """
     for number, trace in traces:
-        yield number, trace, _shown(trace, names, None)
+        yield number, trace, _shown(trace, kinds, None)
 
 
-def _shown(trace: "Trace", names: Sequence[str], projections: Any) -> dict[str, Any]:
+def _shown(trace: "Trace", kinds: Sequence[str], projections: Any) -> dict[str, Any]:
     """Weights by name; the first of them shows."""
-    if not names:
+    if not kinds:
         return {}
     from flaxattn.attribution.contribution_maps import contributions
 
-    found = contributions(trace, names, projections=projections)
-    return {"weights": found, "state": {"weights": names[0]}}
+    found = contributions(trace, kinds, projections=projections)
+    return {"weights": found, "state": {"weights": kinds[0]}}
 
 
 def pairs_of(
     kind: str,
     sources: tuple[str, str],
     examples: Sequence[int] | None,
-    names: Sequence[str] | None,
+    ids: Sequence[str] | None,
 ) -> Iterator[tuple[int | None, tuple[Any, Any]]]:
     """Yield the pairs to compare: two stores or two files, or the same text of both.
 
@@ -96,7 +96,7 @@ def pairs_of(
         kind: `trace` or `store`.
         sources: Paths of both.
         examples: Numbers of texts.
-        names: Ids of texts, of stores.
+        ids: Ids of texts, of stores.
 
     Raises:
         typer.BadParameter: If ids are given of files.
@@ -105,12 +105,12 @@ def pairs_of(
     from flaxattn.store.open_store import open_store
     from flaxattn.trace.trace import Trace
 
-    if kind == "trace" and names:
+    if kind == "trace" and ids:
         raise typer.BadParameter("it goes with stores; these are files.", param_hint="--id")
     first: Any
     second: Any
     first, second = (open_store(p) if kind == "store" else Trace.load(p) for p in sources)
-    wanted = list(examples or ()) + [example_of(first, name) for name in names or ()]
+    wanted = list(examples or ()) + [example_of(first, text_id) for text_id in ids or ()]
     if not wanted:
         yield None, (first, second)
     for number in wanted:

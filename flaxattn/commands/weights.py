@@ -303,11 +303,11 @@ def _means(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in rows:
         groups.setdefault(tuple(row[name] for name in _WHERE[1:]), []).append(row)
-    names = [name for name in rows[0] if name not in _WHERE]
+    measured = [name for name in rows[0] if name not in _WHERE]
     found = []
     for key, members in groups.items():
         mean = {}
-        for name in names:
+        for name in measured:
             known = [row[name] for row in members if not np.isnan(row[name])]
             mean[name] = float(np.mean(known)) if known else float("nan")
         found.append({**dict(zip(_WHERE[1:], key, strict=True)), "texts": len(members), **mean})

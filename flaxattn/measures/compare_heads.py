@@ -163,8 +163,8 @@ class Comparison:
         """Layer, mean divergence and mean cosine of its heads, by side, layers in order."""
         return {
             side: [
-                (layer, float(divergence), float(cosine))
-                for layer, divergence, cosine in zip(
+                (layer, float(mean_divergence), float(mean_cosine))
+                for layer, mean_divergence, mean_cosine in zip(
                     layers,
                     self._mean(side, "divergence").mean(1),
                     self._mean(side, "cosine").mean(1),

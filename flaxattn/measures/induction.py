@@ -309,6 +309,7 @@ def detect_heads(
     ids = repeated_tokens(sequences, length, vocabulary, first=first, avoid=avoid, seed=seed)
     limits = (getattr(config, name, None) for name in ("n_positions", "max_position_embeddings"))
     limit = next((number for number in limits if number is not None), ids.shape[1])
+    limit -= getattr(config, "first_position", 0)
     if ids.shape[1] > limit:
         raise InputError(
             f"{length} tokens repeated are {ids.shape[1]} positions; this model has {limit}.\n"

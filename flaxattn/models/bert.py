@@ -1,120 +1,33 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""BERT (Devlin et al. 2019), the whole model in one file: embeddings, encoder, pooler, heads.
+"""BERT (Devlin et al. 2019) and its variants: the encoder and its task heads.
 
-Read it upwards from `Bert`. Module classes carry Hugging Face's names, because a checkpoint's
-`architectures` names one of them. Loading and saving weights is not done here.
+Module classes carry the names that Hugging Face gives them for BERT; `architectures_of` names those
+of the other families, which are the same classes with another configuration. Parts are in
+`bert_layers`. Loading and saving weights is not done here.
 """
 
-import functools
 from collections.abc import Mapping
 from typing import Any
 
 import jax.numpy as jnp
 from flax import linen as nn
-from flax.typing import Dtype
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
-from flaxattn.kernels.contract import NOTHING, Capture, Labels
+from flaxattn.kernels.contract import Labels
 from flaxattn.models.bert_config import BertConfig
-from flaxattn.models.layer_stack import Model, masks_of_heads
-from flaxattn.models.layers import (
-    Dense,
-    DropoutLayer,
-    FeedForward,
-    activation,
-    layer_norm,
-    vocabulary_scores,
-    with_defaults,
+from flaxattn.models.bert_layers import (
+    BertLayer,
+    Embeddings,
+    MaskedLMHead,
+    Pooler,
+    RelativeBias,
+    angles,
+    default_positions,
 )
-from flaxattn.models.multi_head_attention import MultiHeadAttention
+from flaxattn.models.layer_stack import Model, hidden_states, masks_of_heads
+from flaxattn.models.layers import Dense, DropoutLayer, activation, layer_norm, with_defaults
 from flaxattn.models.outputs import ModelOutput
-
-
-class Embeddings(nn.Module):
-    """Sum of word, position and token-type embeddings, normalised, with dropout.
-
-    Attributes:
-        config: Shape and settings.
-        dtype: Computation dtype.
-    """
-
-    config: BertConfig
-    dtype: Dtype = jnp.float32
-
-    @nn.compact
-    def __call__(
-        self,
-        input_ids: Int[Array, "B S"],
-        token_type_ids: Int[Array, "B S"],
-        position_ids: Int[Array, "B S"],
-        deterministic: bool = True,
-    ) -> Float[Array, "B S E"]:
-        """Embed the ids."""
-        word = self._table("word", self.config.vocab_size)(input_ids)
-        position = self._table("position", self.config.max_position_embeddings)(position_ids)
-        token_type = self._table("token_type", self.config.type_vocab_size)(token_type_ids)
-        summed = word + token_type + position
-        epsilon = self.config.layer_norm_eps
-        normed = layer_norm(summed, epsilon=epsilon, dtype=self.dtype, name="norm")
-        return DropoutLayer(self.config.hidden_dropout_prob)(normed, deterministic)
-
-    def _table(self, name: str, count: int) -> nn.Embed:
-        init = nn.initializers.truncated_normal(self.config.initializer_range)
-        width = self.config.hidden_size
-        return nn.Embed(count, width, dtype=self.dtype, embedding_init=init, name=name)
-
-
-class BertLayer(nn.Module):
-    """One encoder layer: attention and feed-forward, each added to its input and normalised after.
-
-    Attributes:
-        config: Shape and settings.
-        dtype: Computation dtype.
-        capture: What attention records.
-        implementation: Name of the attention kernel; None chooses.
-        pruned: Numbers of heads that the layer lacks.
-    """
-
-    config: BertConfig
-    dtype: Dtype = jnp.float32
-    capture: Capture = NOTHING
-    implementation: str | None = None
-    pruned: tuple[int, ...] = ()
-
-    @nn.compact
-    def __call__(
-        self,
-        x: Float[Array, "B S E"],
-        *,
-        mask: Bool[Array, "B S"] | Bool[Array, "B 1 S S"] | None = None,
-        segment_ids: Int[Array, "B S"] | None = None,
-        labels: Labels | None = None,
-        head_mask: Float[Array, "*B H"] | None = None,
-        deterministic: bool = True,
-    ) -> Float[Array, "B S E"]:
-        """Apply the layer."""
-        c = self.config
-        given = {"mask": mask, "segment_ids": segment_ids, "labels": labels, "head_mask": head_mask}
-        dropout = functools.partial(
-            DropoutLayer(c.hidden_dropout_prob), deterministic=deterministic
-        )
-        norm = functools.partial(layer_norm, epsilon=c.layer_norm_eps, dtype=self.dtype)
-        attended = MultiHeadAttention(
-            c.num_attention_heads,
-            dtype=self.dtype,
-            dropout_rate=c.attention_probs_dropout_prob,
-            initializer_range=c.initializer_range,
-            capture=self.capture,
-            implementation=self.implementation,
-            pruned=self.pruned,
-            name="attention",
-        )(x, **given, deterministic=deterministic)
-        x = norm(x + dropout(attended), name="attention_norm")
-        fed = FeedForward(
-            c.intermediate_size, c.hidden_act, self.dtype, c.initializer_range, name="feed_forward"
-        )(x)
-        return norm(x + dropout(fed), name="feed_forward_norm")
 
 
 class _Model(Model):
@@ -160,7 +73,8 @@ class Bert(_Model):
             input_ids: Word pieces.
             attention_mask: Non-zero where a position may be attended; default everywhere.
             token_type_ids: 0 for sentence A, 1 for sentence B; default 0.
-            position_ids: Default 0, 1, …, also for sequences padded on the left, as published.
+            position_ids: Default 0, 1, …, also for sequences padded on the left, as published; of
+                the RoBERTa family, rows of its table, counted over ids that are not padding.
             segment_ids: Which of several packed sequences a position belongs to; it attends to
                 those of its own only. Give `position_ids` with it, which start anew in each.
             starts: First position of each packed sequence, where it is pooled; default 0.
@@ -176,7 +90,7 @@ class Bert(_Model):
         if token_type_ids is None:
             token_type_ids = jnp.zeros_like(input_ids)
         if position_ids is None:
-            position_ids = jnp.broadcast_to(jnp.arange(input_ids.shape[1]), input_ids.shape)
+            position_ids = default_positions(self.config, input_ids)
         mask = None if attention_mask is None else jnp.asarray(attention_mask) != 0
         position_labels = with_defaults(
             labels,
@@ -188,71 +102,38 @@ class Bert(_Model):
             key_token=input_ids,
             query_mask=mask if mask is not None and mask.ndim == 2 else None,
         )
+        flat = mask if mask is not None and mask.ndim == 2 else None
         embedded = Embeddings(self.config, self.dtype, name="embeddings")(
-            input_ids, token_type_ids, position_ids, deterministic
+            input_ids, token_type_ids, position_ids, flat, deterministic
         )
         c = self.config
+        if c.projects:
+            embedded = self._dense(c.hidden_size, "embedding_projection")(embedded)
+        relative = RelativeBias(c, name="relative_bias")() if c.variant.relative else None
         masks = masks_of_heads(head_mask, c.num_hidden_layers, c.num_attention_heads)
-        layers = self.stack(BertLayer, c.num_hidden_layers, "encoder", c.pruned_heads)
+        layers = self.stack(
+            BertLayer, c.num_hidden_layers, "encoder", c.pruned_heads, shared=c.variant.shared
+        )
         x, hidden = layers(
             embedded,
             mask=mask[:, None] if mask is not None and mask.ndim == 3 else mask,
             segment_ids=segment_ids,
             labels=position_labels,
+            rotation=angles(c, position_ids),
+            bias=relative,
             deterministic=deterministic,
             keep_hidden=self.keep_hidden,
             by_layer={"head_mask": masks},
         )
-        pool = Pooler(self.config, self.dtype, name="pooler") if self.add_pooling else None
+        if c.variant.pre_norm:
+            x = layer_norm(x, epsilon=c.layer_norm_eps, dtype=self.dtype, name="final_norm")
+        if c.contact_inputs:  # of checkpoints; it reads attention, and no output depends on it
+            self.param("contact_head", _contact_head, c.contact_inputs)
+        pools = self.add_pooling and c.variant.pooler
+        pool = Pooler(c, self.dtype, name="pooler") if pools else None
         pooled = None if pool is None else pool(x[:, 0] if starts is None else _at(x, starts))
-        states = None if hidden is None else (embedded, *hidden)
+        states = hidden_states(embedded, hidden, x)
         return ModelOutput(last_hidden_state=x, pooler_output=pooled, hidden_states=states)
-
-
-class Pooler(nn.Module):
-    """The first position of a sequence through a dense layer and tanh.
-
-    Attributes:
-        config: Shape and settings.
-        dtype: Computation dtype.
-    """
-
-    config: BertConfig
-    dtype: Dtype = jnp.float32
-
-    @nn.compact
-    def __call__(self, x: Float[Array, "*sequences E"]) -> Float[Array, "*sequences E"]:
-        """Pool sequences, of which it gets the first positions."""
-        width, spread = self.config.hidden_size, self.config.initializer_range
-        return nn.tanh(Dense(width, self.dtype, spread, name="dense")(x))
-
-
-class MaskedLMHead(nn.Module):
-    """Scores over the vocabulary: dense, activation, LayerNorm, then the word embedding.
-
-    Attributes:
-        config: Shape and settings.
-        dtype: Computation dtype.
-    """
-
-    config: BertConfig
-    dtype: Dtype = jnp.float32
-
-    @nn.compact
-    def __call__(
-        self, x: Float[Array, "*tokens E"], embedding: Float[Array, "V E"]
-    ) -> Float[Array, "*tokens V"]:
-        """Score every position of `x`."""
-        c = self.config
-        x = Dense(c.hidden_size, self.dtype, c.initializer_range, name="dense")(x)
-        x = activation(c.hidden_act, x)
-        x = layer_norm(x, epsilon=c.layer_norm_eps, dtype=self.dtype, name="norm")
-        if not c.tie_word_embeddings:
-            init = nn.initializers.truncated_normal(c.initializer_range)
-            shape = (c.hidden_size, c.vocab_size)
-            embedding = self.param("decoder", lambda rng: {"kernel": init(rng, shape)})["kernel"].T
-        bias = self.param("bias", nn.initializers.zeros, (c.vocab_size,))
-        return vocabulary_scores(x, embedding, bias, dtype=self.dtype)
 
 
 def _at(x: Float[Array, "B S E"], positions: Int[Array, "B P"] | None) -> Float[Array, "B P E"]:
@@ -264,6 +145,13 @@ def _pooled(out: ModelOutput) -> Float[Array, "B E"]:
     """The pooled sequence of an encoder that was built with its pooler."""
     assert out.pooler_output is not None
     return out.pooler_output
+
+
+def _contact_head(rng: Array, inputs: int) -> dict[str, Array]:
+    return {
+        "kernel": nn.initializers.truncated_normal()(rng, (inputs, 1)),
+        "bias": jnp.zeros(1),
+    }
 
 
 def _word_embedding(bert: Bert) -> Float[Array, "V E"]:
@@ -288,14 +176,17 @@ class BertForPreTraining(_Model):
             **options: As for `Bert`.
 
         Returns:
-            The encoder's output with `prediction_logits` and `seq_relationship_logits`.
+            The encoder's output with `prediction_logits` and `seq_relationship_logits`; of an
+            ALBERT, `sop_logits`: whether the sentences are in order.
         """
         bert = self._bert()
         out = bert(*inputs, **options)
         head = MaskedLMHead(self.config, self.dtype, name="mlm_head")
         words = head(_at(out.last_hidden_state, masked_positions), _word_embedding(bert))
-        follows = self._dense(2, "nsp_head")(_pooled(out))
-        return out.replace(prediction_logits=words, seq_relationship_logits=follows)
+        ordered = self.config.model_type == "albert"
+        follows = self._dense(self.config.num_labels if ordered else 2, "nsp_head")(_pooled(out))
+        field = "sop_logits" if ordered else "seq_relationship_logits"
+        return out.replace(prediction_logits=words, **{field: follows})
 
 
 class BertForMaskedLM(_Model):
@@ -337,9 +228,16 @@ class _Classifier(_Model):
     ) -> ModelOutput:
         """Run the model; arguments as for `Bert`. Returns `logits` over `config.labels`."""
         c = self.config
-        out = self._bert(self.pooled)(*inputs, deterministic=deterministic, **options)
-        x = _pooled(out) if self.pooled else out.last_hidden_state
+        dense = c.variant.classifier_act if self.pooled else None
+        pooler = self.pooled and dense is None
+        out = self._bert(pooler)(*inputs, deterministic=deterministic, **options)
+        x = _pooled(out) if pooler else out.last_hidden_state
         rate = c.hidden_dropout_prob if c.classifier_dropout is None else c.classifier_dropout
+        if dense is not None:
+            starts = options.get("starts")
+            first = x[:, 0] if starts is None else _at(x, starts)
+            x = DropoutLayer(rate)(first, deterministic)
+            x = activation(dense, self._dense(c.hidden_size, "classifier_dense")(x))
         x = DropoutLayer(rate)(x, deterministic)
         return out.replace(logits=self._dense(c.num_labels, "classifier")(x))
 
@@ -356,11 +254,52 @@ class BertForTokenClassification(_Classifier):
     pooled: bool = False
 
 
-ARCHITECTURES: Mapping[str, type[nn.Module]] = {
-    "BertModel": Bert,
-    "BertForPreTraining": BertForPreTraining,
-    "BertForMaskedLM": BertForMaskedLM,
-    "BertForNextSentencePrediction": BertForNextSentencePrediction,
-    "BertForSequenceClassification": BertForSequenceClassification,
-    "BertForTokenClassification": BertForTokenClassification,
+class BertForQuestionAnswering(_Model):
+    """BERT that finds where in a text an answer begins and where it ends."""
+
+    @nn.compact
+    def __call__(self, *inputs: Int[Array, "B S"], **options: Any) -> ModelOutput:
+        """Run the model; arguments as for `Bert`. Returns `start_logits` and `end_logits [B, S]`.
+
+        The question is the first text of a pair, the text with the answer the second.
+        """
+        out = self._bert(add_pooling=False)(*inputs, **options)
+        scores = self._dense(2, "qa_head")(out.last_hidden_state)
+        return out.replace(start_logits=scores[..., 0], end_logits=scores[..., 1])
+
+
+class ReplacedTokenDetector(_Model):
+    """ELECTRA's discriminator: which tokens are not the original ones."""
+
+    @nn.compact
+    def __call__(self, *inputs: Int[Array, "B S"], **options: Any) -> ModelOutput:
+        """Run the model; arguments as for `Bert`. Returns `logits [B, S]`, above 0 if replaced."""
+        out = self._bert(add_pooling=False)(*inputs, **options)
+        x = self._dense(self.config.hidden_size, "detector_dense")(out.last_hidden_state)
+        x = activation(self.config.hidden_act, x)
+        return out.replace(logits=self._dense(1, "detector")(x)[..., 0])
+
+
+_HEADS: Mapping[str, type[nn.Module]] = {
+    "Model": Bert,
+    "ForPreTraining": BertForPreTraining,
+    "ForMaskedLM": BertForMaskedLM,
+    "ForNextSentencePrediction": BertForNextSentencePrediction,
+    "ForSequenceClassification": BertForSequenceClassification,
+    "ForTokenClassification": BertForTokenClassification,
+    "ForQuestionAnswering": BertForQuestionAnswering,
 }
+
+
+def architectures_of(config: BertConfig) -> Mapping[str, type[nn.Module]]:
+    """Classes by the names that Hugging Face gives them, the one without head first.
+
+    Args:
+        config: Of a BERT or of a variant.
+    """
+    variant = config.variant
+    heads = {**_HEADS, **({"ForPreTraining": ReplacedTokenDetector} if variant.detects else {})}
+    return {variant.prefix + head: heads[head] for head in variant.heads}
+
+
+ARCHITECTURES = architectures_of(BertConfig())

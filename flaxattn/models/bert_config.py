@@ -1,29 +1,29 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Model configurations: frozen, validated, with Hugging Face's field names.
+"""Configurations of BERT and its variants: frozen, validated, with Hugging Face's field names.
 
-This file knows `config.json`; it knows neither parameters nor modules.
+This file knows `config.json`; it knows neither parameters nor modules. `bert_variants` has the
+table of what differs from model type to model type.
 """
 
 import dataclasses
 from collections.abc import Mapping
 from typing import Any, Self
 
-from flaxattn.errors import check_arguments
+import numpy as np
+from jaxtyping import Float
+
+from flaxattn.errors import CheckpointError, check_arguments
+from flaxattn.models.bert_variants import BERT_VARIANTS, BertVariant
 from flaxattn.models.config_base import HFConfig, check_pruned, check_supported, pruned_from_hf
 
-# Hugging Face settings that would change the arithmetic, with the one value we implement.
-_ONLY_SUPPORTED: Mapping[str, Any] = {
-    "position_embedding_type": "absolute",
-    "is_decoder": False,
-    "add_cross_attention": False,
-}
+_WITHOUT_HEAD = ("BertModel",)
 
 
 @check_arguments(0)
 @dataclasses.dataclass(frozen=True)
 class BertConfig(HFConfig):
-    """Shape and settings of a BERT (Devlin et al. 2019); the defaults are BERT-base.
+    """Shape and settings of a BERT (Devlin et al. 2019) or a variant; the defaults are BERT-base.
 
     Attributes:
         vocab_size: V, number of word pieces.
@@ -45,6 +45,17 @@ class BertConfig(HFConfig):
         labels: Class names of a classifier, in id order.
         architectures: Hugging Face class names; the first one says which head a checkpoint has.
         pruned_heads: Numbers of the heads that each layer lacks; empty if none lacks any.
+        model_type: A key of `BERT_VARIANTS`, which says what differs from BERT.
+        embedding_size: Width of the embeddings of ELECTRA and ALBERT; `hidden_size` for the others.
+        num_hidden_groups: Sets of parameters that the layers of ALBERT share.
+        relative_attention_num_buckets: Ranges of distances with a bias of their own, in MPNet.
+        position_embedding_type: "absolute" for a learned table; ESM may have "rotary".
+        rope_theta: Base of the wavelengths of rotary positions.
+        emb_layer_norm_before: Whether the embeddings of ESM are normalised.
+        token_dropout: Whether ESM sets masked tokens to zero and scales the others up instead.
+        rotary_frequencies: Angle per position of each pair of dimensions, where a checkpoint holds
+            rounded ones; empty for those that follow from `rope_theta`.
+        mask_token_id: Id of the mask, where `token_dropout` needs it.
     """
 
     vocab_size: int = 30522
@@ -64,14 +75,63 @@ class BertConfig(HFConfig):
     tie_word_embeddings: bool = True
     problem_type: str | None = None
     labels: tuple[str, ...] = ("LABEL_0", "LABEL_1")
-    architectures: tuple[str, ...] = ("BertModel",)
+    architectures: tuple[str, ...] = _WITHOUT_HEAD
     pruned_heads: tuple[tuple[int, ...], ...] = ()
+    model_type: str = "bert"
+    embedding_size: int | None = None
+    num_hidden_groups: int = 1
+    relative_attention_num_buckets: int = 32
+    position_embedding_type: str = "absolute"
+    rope_theta: float = 10000.0
+    emb_layer_norm_before: bool | None = None
+    token_dropout: bool | None = False
+    mask_token_id: int | None = None
+    rotary_frequencies: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
+        if self.model_type not in BERT_VARIANTS:
+            raise CheckpointError(
+                f"model_type {self.model_type!r} is no variant of BERT.\n"
+                f"Choose one of {', '.join(BERT_VARIANTS)}."
+            )
+        if self.embedding_size is None:
+            object.__setattr__(self, "embedding_size", self.hidden_size)
+        if self.architectures == _WITHOUT_HEAD:
+            object.__setattr__(self, "architectures", self.variant.architectures[:1])
         self.check_sizes(_SIZES)
         self.check_heads("hidden_size", "num_attention_heads")
         self.check_floats()
         check_pruned(self.pruned_heads, self.num_hidden_layers, self.num_attention_heads)
+
+    @property
+    def variant(self) -> BertVariant:
+        """Differences of this model from BERT."""
+        return BERT_VARIANTS[self.model_type]
+
+    @property
+    def first_position(self) -> int:
+        """Row of the table of positions that the first token of a text has."""
+        by_ids = self.variant.positions_from_ids and self.position_embedding_type == "absolute"
+        return 1 + (self.pad_token_id or 0) if by_ids else 0
+
+    @property
+    def frequencies(self) -> Float[np.ndarray, " P"]:
+        """Angle per position of each pair of dimensions of a head, with rotary positions."""
+        if self.rotary_frequencies:
+            return np.asarray(self.rotary_frequencies, np.float32)
+        exponents = np.arange(0, self.head_size, 2, dtype=np.float32) / np.float32(self.head_size)
+        return np.float32(1) / np.power(np.float32(self.rope_theta), exponents)
+
+    @property
+    def projects(self) -> bool:
+        """Return whether embeddings are projected to the width of the layers."""
+        narrower = self.embedding_size != self.hidden_size
+        return {"never": False, "narrower": narrower, "always": True}[self.variant.projection]
+
+    @property
+    def contact_inputs(self) -> int:
+        """Inputs of the regression from attention to contacts: heads of all layers, 0 without."""
+        return self.num_hidden_layers * self.num_attention_heads * self.variant.contacts
 
     @property
     def head_size(self) -> int:
@@ -108,22 +168,42 @@ class BertConfig(HFConfig):
     def from_hf(cls, settings: Mapping[str, Any]) -> Self:
         """Read the content of a Hugging Face `config.json`.
 
-        Keys that do not concern the arithmetic are ignored.
+        Keys that do not concern the arithmetic are kept as they are.
 
         Args:
             settings: The parsed JSON object.
 
         Raises:
-            CheckpointError: For another model type, or a setting that BERT here does not implement.
+            CheckpointError: For a setting that is not implemented.
         """
-        check_supported("BERT", settings, _ONLY_SUPPORTED)
-        values = cls.fields_of(settings)
+        kind = settings.get("model_type", "bert")
+        variant = BERT_VARIANTS[kind]
+        check_supported(variant.prefix, settings, variant.supported)
+        lacking = {name for name in _FURTHER if name not in variant.further}
+        theirs = {name: variant.keys.get(name, name) for name in _fields(cls) - lacking}
+        read = {name: settings[key] for name, key in theirs.items() if key and key in settings}
+        unread = settings.keys() - theirs.values() - _fields(cls)
+        read |= {key: settings[key] for key in unread} | {"model_type": kind}
+        values = {**variant.defaults, **cls.fields_of(read)}
         count = values.get("num_hidden_layers", cls.num_hidden_layers)
         return cls(**values, pruned_heads=pruned_from_hf(settings.get("pruned_heads"), count))
 
     def to_hf(self) -> dict[str, Any]:
         """The content of a Hugging Face `config.json`; `from_hf` reads it back unchanged."""
-        return self.settings("bert")
+        keys, further = self.variant.keys, self.variant.further
+        found = self.settings(self.model_type)
+        kept = {n: v for n, v in found.items() if n not in _FURTHER or n in further}
+        named = {keys.get(name, name): value for name, value in kept.items()}
+        return {key: value for key, value in named.items() if key is not None}
+
+
+_FURTHER = {name for variant in BERT_VARIANTS.values() for name in variant.further}
+_FURTHER |= {"rotary_frequencies"}  # of the tensors
+
+
+def _fields(cls: type[BertConfig]) -> set[str]:
+    """Names of the fields, and of the settings that are read in another form."""
+    return {field.name for field in dataclasses.fields(cls)} | {"id2label", "num_labels"}
 
 
 _SIZES = (
@@ -134,4 +214,7 @@ _SIZES = (
     "intermediate_size",
     "max_position_embeddings",
     "type_vocab_size",
+    "embedding_size",
+    "num_hidden_groups",
+    "relative_attention_num_buckets",
 )

@@ -52,6 +52,21 @@ class HFConfig:
             values["further_settings"] = json.dumps(further, sort_keys=True)
         return values
 
+    @property
+    def num_labels(self) -> int:
+        """Number of classes of a classifier; 0 for a family without one."""
+        return len(self.id2label)
+
+    @property
+    def id2label(self) -> dict[int, str]:
+        """Name of each class of a classifier by its number."""
+        return dict(enumerate(vars(self).get("labels", ())))
+
+    @property
+    def label2id(self) -> dict[str, int]:
+        """Number of each class of a classifier by its name."""
+        return {name: number for number, name in self.id2label.items()}
+
     def settings(self, model_type: str) -> dict[str, Any]:
         """The content of a `config.json`, from all fields.
 
@@ -203,16 +218,18 @@ def check_supported(kind: str, settings: Mapping[str, Any], supported: Mapping[s
     Args:
         kind: What is read, for the message.
         settings: The content of a `config.json`.
-        supported: The one value of each setting that is implemented; it may be absent.
+        supported: The one value of each setting that is implemented, or a tuple of several; it may
+            be absent.
 
     Raises:
         CheckpointError: A setting has another value.
     """
     for name, value in supported.items():
-        if (found := settings.get(name, value)) != value:
+        values = value if isinstance(value, tuple) else (value,)
+        if (found := settings.get(name, values[0])) not in values:
             raise CheckpointError(
-                f"config.json: {name} is {found!r}; flaxattn's {kind} implements {value!r}.\n"
-                "Choose a checkpoint of that kind."
+                f"config.json: {name} is {found!r}; flaxattn's {kind} implements "
+                f"{' or '.join(map(repr, values))}.\nChoose a checkpoint of that kind."
             )
 
 

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decoders with rotary positions: Llama (Touvron et al. 2023) and its relatives, in one file.
 
-Read it upwards from `Decoder`. Mistral, Qwen, Gemma, Phi-3, SmolLM, OLMo 2, StarCoder 2 and
+Read it upwards from `RotaryDecoder`. Mistral, Qwen, Gemma, Phi-3, SmolLM, OLMo 2, StarCoder 2 and
 GPT-NeoX are settings of `DecoderConfig`. Loading, saving and generating text are not done here.
 """
 
@@ -38,7 +38,7 @@ from flaxattn.models.rotary import Rotation, rotation
 RotaryKind = Literal["global", "local"]
 
 
-class DecoderLayer(nn.Module):
+class RotaryDecoderLayer(nn.Module):
     """Self-attention to what came before, then a feed-forward layer, or both side by side.
 
     Attributes:
@@ -145,7 +145,7 @@ def norm(config: DecoderConfig, x: Array, dtype: Dtype, name: str) -> Float[Arra
     return RMSNorm(config.norm_eps, dtype, config.norm == "rms_plus_one", name=name)(x)
 
 
-class Decoder(Model):
+class RotaryDecoder(Model):
     """The model without head: Hugging Face's `LlamaModel` and its relatives.
 
     Attributes:
@@ -191,7 +191,7 @@ class Decoder(Model):
                 query_mask=mask,
             )
         layers = self.stack(
-            DecoderLayer,
+            RotaryDecoderLayer,
             c.num_hidden_layers,
             "decoder",
             variants=kinds_of_layers(c),
@@ -225,7 +225,7 @@ def rotations(config: DecoderConfig, places: Int[Array, "B S"]) -> dict[str, Rot
 
 
 def kinds_of_layers(config: DecoderConfig) -> list[dict[str, Any]]:
-    """Attributes of `DecoderLayer` that differ from layer to layer.
+    """Attributes of `RotaryDecoderLayer` that differ from layer to layer.
 
     Args:
         config: Names windows and rotary positions.
@@ -247,7 +247,7 @@ class DecoderLM(CausalLM):
     def setup(self) -> None:
         """Make the parts."""
         c = self.config
-        self.model = Decoder(**self.settings(), cache_length=self.cache_length)
+        self.model = RotaryDecoder(**self.settings(), cache_length=self.cache_length)
         if not c.tie_word_embeddings:
             init = nn.initializers.normal(c.initializer_range)
             self.output = self.param("output", init, (c.hidden_size, c.vocab_size))
@@ -260,7 +260,7 @@ class DecoderLM(CausalLM):
         """Scores of the token that follows, over the vocabulary, capped where the model does so.
 
         Args:
-            x: Output of `Decoder`, or some positions of it.
+            x: Output of `RotaryDecoder`, or some positions of it.
         """
         c = self.config
         if c.tie_word_embeddings:
@@ -285,9 +285,9 @@ class DecoderForSequenceClassification(Model):
         *inputs: Int[Array, "B S"],
         **options: Any,
     ) -> ModelOutput:
-        """Run the model; arguments as for `Decoder`. Returns `logits` over `config.labels`."""
+        """Run the model; arguments as for `RotaryDecoder`. Returns `logits` over the labels."""
         c = self.config
-        model = Decoder(**self.settings(), name="model")
+        model = RotaryDecoder(**self.settings(), name="model")
         out = model(input_ids, attention_mask, *inputs, **options)
         init = nn.initializers.normal(c.initializer_range)
         score = self.param("score", init, (c.hidden_size, c.num_labels))
@@ -304,9 +304,9 @@ class DecoderForTokenClassification(Model):
 
     @nn.compact
     def __call__(self, *inputs: Int[Array, "B S"], **options: Any) -> ModelOutput:
-        """Run the model; arguments as for `Decoder`. Returns `logits` over `config.labels`."""
+        """Run the model; arguments as for `RotaryDecoder`. Returns `logits` over the labels."""
         c = self.config
-        out = Decoder(**self.settings(), name="model")(*inputs, **options)
+        out = RotaryDecoder(**self.settings(), name="model")(*inputs, **options)
         score = Dense(c.num_labels, self.dtype, c.initializer_range, name="token_score")
         return out.replace(logits=score(out.last_hidden_state))
 
@@ -320,7 +320,7 @@ def architectures(config: DecoderConfig) -> Mapping[str, type[nn.Module]]:
     stem = TYPES[config.model_type].stem
     text = f"{stem}Text" if config.model_type == "gemma3_text" else stem
     return {
-        f"{text}Model": Decoder,
+        f"{text}Model": RotaryDecoder,
         f"{stem}ForCausalLM": DecoderLM,
         f"{text}ForSequenceClassification": DecoderForSequenceClassification,
         f"{stem}ForTokenClassification": DecoderForTokenClassification,

@@ -48,6 +48,7 @@ class Stack(nn.Module):
             With `remat` blocks are always scanned.
         options: Further attributes of a block.
         variants: Attributes that differ from block to block, by layer; empty where all are alike.
+        shared: Whether all blocks have the same parameters; their leading axis is 1 then.
         uneven: Whether the blocks' parameters differ in shape, too; then they are a tuple with the
             tree of each block, and blocks are laid out one by one.
     """
@@ -63,6 +64,7 @@ class Stack(nn.Module):
     options: Mapping[str, Any] = flax.core.FrozenDict()
     variants: tuple[Mapping[str, Any], ...] = ()
     uneven: bool = False
+    shared: bool = False
 
     @nn.compact
     def __call__(
@@ -98,6 +100,7 @@ class Stack(nn.Module):
             if self.uneven:
                 pairs = zip(blocks, rngs, strict=True)
                 return tuple(b.init(r, x, **inputs)["params"] for b, r in pairs)
+            rngs = rngs[:1] if self.shared else rngs
             return jax.vmap(lambda r: blocks[0].init(r, x, **inputs)["params"])(rngs)
 
         params = self.get_variable("params", "layers")
@@ -153,8 +156,11 @@ class Stack(nn.Module):
             # Only the loop of a scan keeps every XLA from merging forward and recomputation.
             unroll = 1 if self.remat else self.unroll
             body = _one_of(blocks[start:stop], functools.partial(apply, wanted=wanted), start)
+            own = params
+            if self.shared:  # the same for every step of the scan, which sums up its gradient
+                body, own = _with_parameters(body, jax.tree.map(lambda p: p[0], params)), None
             body = jax.checkpoint(body, prevent_cse=False) if self.remat else body
-            layers = (params, jnp.arange(self.num_layers), {}, given, self._perturbations())
+            layers = (own, jnp.arange(self.num_layers), {}, given, self._perturbations())
             part = jax.tree.map(lambda p, a=start, b=stop: p[a:b], layers)
             x, (recorded, kept, cache) = jax.lax.scan(body, x, part, unroll=unroll)
             seen += [recorded] if wanted else []
@@ -169,6 +175,7 @@ class Stack(nn.Module):
         caching = self.is_mutable_collection("cache")
         caches = self.get_variable("cache", "layers") or ({},) * self.num_layers
         layers, perturbations = _apart(params), self._perturbations()
+        layers = layers * self.num_layers if self.shared else layers
         blocks = self._blocks()
         seen, hidden, kept = [], [], []
         for start, stop, wanted in self._segments(blocks):
@@ -212,6 +219,11 @@ class Stack(nn.Module):
         ends = list(itertools.accumulate(len(list(g)) for _, g in itertools.groupby(runs)))
         pairs = zip([0, *ends], ends, strict=False)
         return [(a, b, runs[a] is not None) for a, b in pairs]
+
+
+def _with_parameters(body: Callable[[Array, Any], Any], params: Any) -> Callable[[Array, Any], Any]:
+    """The body of a scan with the same parameters in every step."""
+    return lambda x, layer: body(x, (params, *layer[1:]))
 
 
 def _one_of(
@@ -265,6 +277,7 @@ class Model(nn.Module):
         name: str | None = None,
         pruned: tuple[tuple[int, ...], ...] = (),
         variants: Sequence[Mapping[str, Any]] = (),
+        shared: bool = False,
         **options: Any,
     ) -> Stack:
         """Blocks with this model's settings.
@@ -275,6 +288,7 @@ class Model(nn.Module):
             name: Of the stack, where it is made in a compact method.
             pruned: Numbers of the heads that each block lacks, its attribute `pruned`.
             variants: Attributes that differ from block to block, by layer.
+            shared: Whether all blocks have the same parameters.
             **options: Further attributes of a block.
         """
         if pruned:
@@ -291,6 +305,7 @@ class Model(nn.Module):
             options=flax.core.FrozenDict(options),
             variants=tuple(flax.core.FrozenDict(own) for own in variants),
             uneven=any(pruned),
+            shared=shared,
             name=name,
         )
 

@@ -32,6 +32,7 @@ ACTIVATIONS: Mapping[str, Callable[[Array], Array]] = {
     "relu": nn.relu,
     "silu": nn.silu,
     "swish": nn.silu,
+    "tanh": nn.tanh,
 }
 
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, Self
 
 from flaxattn.errors import CheckpointError, check_arguments
+from flaxattn.models.bert_variants import BertVariant
 from flaxattn.models.config_base import HFConfig, check_integer, check_supported, shown
 from flaxattn.models.rotary import Rotary
 from flaxattn.models.rotary_settings import rotary_of, rotary_to_hf
@@ -21,6 +22,7 @@ _THETAS: Mapping[str, tuple[str, float]] = {
     GLOBAL: ("global_rope_theta", 160_000.0),
     LOCAL: ("local_rope_theta", 10_000.0),
 }
+_VARIANT = BertVariant("ModernBert", token_types=False, pooler=False, pruned_form=False)
 _ROTARY, _LOCAL_ROTARY = (Rotary(theta) for _, theta in _THETAS.values())
 
 
@@ -136,6 +138,26 @@ class ModernBertConfig(HFConfig):
     def type_vocab_size(self) -> int:
         """Number of segment types that statistics can tell apart; embeddings know none."""
         return 2
+
+    @property
+    def variant(self) -> BertVariant:
+        """What sets the family apart among encoders, as far as texts and heads are concerned."""
+        return _VARIANT
+
+    @property
+    def first_position(self) -> int:
+        """`position_ids` of the first token of a text."""
+        return 0
+
+    @property
+    def position_embedding_type(self) -> str:
+        """How positions enter the model."""
+        return "rotary"
+
+    @property
+    def token_dropout(self) -> bool:
+        """False: embeddings are not scaled by the share of masks, as those of an ESM-2 are."""
+        return False
 
     @property
     def num_labels(self) -> int:

@@ -63,6 +63,8 @@ class RnnConfig(HFConfig):
     decoder_layers = 1
     encoder_attention_heads = 0
     decoder_attention_heads = 1
+    num_hidden_layers = 1
+    num_attention_heads = 1
 
     def __post_init__(self) -> None:
         self.check_sizes(_SIZES)

@@ -125,6 +125,21 @@ class Seq2SeqConfig(HFConfig):
         return self.vocab_size if self.decoder_vocab_size is None else self.decoder_vocab_size
 
     @property
+    def hidden_size(self) -> int:
+        """E, width of the residual stream."""
+        return self.d_model
+
+    @property
+    def num_hidden_layers(self) -> int:
+        """L of the encoder, as Hugging Face has it."""
+        return self.encoder_layers
+
+    @property
+    def num_attention_heads(self) -> int:
+        """H of the encoder, as Hugging Face has it."""
+        return self.encoder_attention_heads
+
+    @property
     def hidden_act(self) -> str:
         """Name of the feed-forward activation."""
         return self.activation_function

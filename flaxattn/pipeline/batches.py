@@ -173,8 +173,9 @@ def stacked(rows: Sequence[TokenizedTexts], batch: Batch) -> dict[str, Int[np.nd
         sizes = [rows[place.text].lengths[0] for place in batch.places]
         marks = [np.full(n, i, np.int32) for i, n in enumerate(sizes, 1)]
         given["segment_ids"] = _laid_out(marks, batch, batch.widths[0])
-        counts = [np.arange(n, dtype=np.int32) for n in sizes]
-        given["position_ids"] = _laid_out(counts, batch, batch.widths[0])
+        if "position_ids" not in given:  # of a model whose positions are more than a count
+            counts = [np.arange(n, dtype=np.int32) for n in sizes]
+            given["position_ids"] = _laid_out(counts, batch, batch.widths[0])
     return given
 
 

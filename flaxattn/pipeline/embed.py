@@ -28,8 +28,9 @@ from flaxattn.pipeline.tokenize_texts import TOGETHER, TextError, groups_of, tok
 from flaxattn.pretrained.pretrained_bert import PretrainedBert
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.pretrained.readings import TokenizedTexts
+from flaxattn.pretrained.sentence_pooling import SentencePooling
 
-POOLINGS = ("mean", "cls", "last")
+POOLINGS = ("mean", "mean-all", "cls", "last", "max")
 _WINDOW = 4096  # texts that are sorted by length together
 
 
@@ -37,9 +38,9 @@ _WINDOW = 4096  # texts that are sorted by length together
 def embed(
     model: Pretrained,
     texts: Sequence[str],
-    pooling: str = "mean",
+    pooling: str | None = None,
     layer: int = -1,
-    normalize: bool = False,
+    normalize: bool | None = None,
     *,
     truncate: bool = False,
     batch_tokens: int | None = None,
@@ -61,14 +62,16 @@ def embed(
     Args:
         model: A BERT, a GPT-2 or an encoder-decoder, with its tokenizer.
         texts: N texts, at least one.
-        pooling: `mean`, the mean over all tokens but special ones and padding
-            (sentence-transformers averages special tokens too, so its vectors are others); `cls`,
-            the first position of a BERT; `last`, the last token that is not special, which in a
-            GPT-2 is the one that has seen the others.
+        pooling: `mean`, the mean over all tokens but special ones and padding; `mean-all`, over
+            special ones too; `cls`, the first position of an encoder; `last`, the last token that
+            is not special, which in a GPT-2 is the one that has seen the others; `max`, the
+            largest number of each dimension, special tokens counted. The default is that of
+            sentence-transformers where the model's directory has its `1_Pooling/config.json`,
+            otherwise `mean`.
         layer: Hidden state, as in Hugging Face's `hidden_states`: 0 for the embeddings, n for the
             output of the n-th layer, negative from the end.
         normalize: Whether vectors have norm one, so that `a @ b.T` are their cosines; a vector of
-            zeros stays one.
+            zeros stays one. The default is that of the same directory, otherwise False.
         truncate: Whether a text over the model's limit is cut; otherwise it is an error.
         batch_tokens: Positions of a batch, padding counted.
         allow_nonfinite: Whether vectors that hold NaN or infinity are returned; otherwise they are
@@ -84,10 +87,13 @@ def embed(
             be read or has special pieces only (`TextError`, which names it).
     """
     state = state_number(model, layer)
+    pooling, normalize = _chosen(model, pooling, normalize)
     _check(model, texts, pooling)
     keep = state != state_number(model, -1)
     module = model.module.clone(capture=NOTHING, keep_hidden=keep)
-    run = functools.partial(_pooled, module, model.params, state=state if keep else None)
+    run = functools.partial(
+        _pooled, module, model.params, state=state if keep else None, largest=pooling == "max"
+    )
     room = room_for([model], NOTHING, 1, batch_tokens)._replace(packs=False)
     found: list[np.ndarray] = []
     for start in range(0, len(texts), _WINDOW):
@@ -127,20 +133,36 @@ def unit(vectors: Float[np.ndarray, "*N E"]) -> Float[np.ndarray, "*N E"]:
     return np.divide(vectors, norms, out=np.zeros_like(vectors), where=norms > 0)
 
 
-@functools.partial(jax.jit, static_argnames=("module", "state"))
+@functools.partial(jax.jit, static_argnames=("module", "state", "largest"))
 def _pooled(
     module: nn.Module,
     params: Any,
     given: Any,
     shares: Float[Array, "B S"],
     state: int | None,
+    largest: bool = False,
 ) -> Float[Array, "B E"]:
-    """Weighted sums of a hidden state; heads of tasks and the decoder are not computed."""
+    """Weighted sums of a hidden state; heads of tasks and the decoder are not computed.
+
+    With `largest`, the largest numbers of all positions that have a share.
+    """
     out = module.apply({"params": params}, **given)
     hidden = last_of(out) if state is None else states_of(out)[state]
+    if largest:
+        floor = jnp.where(shares[..., None] > 0, hidden.astype(jnp.float32), -jnp.inf)
+        return jnp.where(shares.any(1)[:, None], floor.max(1), 0)
     # What is no number at padding shall not reach the sum, so the products are not left to zeros.
     hidden = jnp.where(shares[..., None] > 0, hidden.astype(jnp.float32), 0)
     return jnp.einsum("bs,bse->be", shares, hidden, precision=jax.lax.Precision.HIGHEST)
+
+
+def _chosen(model: Pretrained, pooling: str | None, normalize: bool | None) -> tuple[str, bool]:
+    """The pooling and whether to normalise: as asked, as the model's directory says, or usual."""
+    own = model.pooling if isinstance(model, PretrainedBert) else None
+    own = SentencePooling("mean", False) if own is None else own
+    # The directory's normalisation belongs to its pooling.
+    usual = own.normalize and pooling in (None, own.pooling)
+    return pooling or own.pooling, usual if normalize is None else normalize
 
 
 def _check(model: Pretrained, texts: Sequence[str], pooling: str) -> None:
@@ -148,7 +170,7 @@ def _check(model: Pretrained, texts: Sequence[str], pooling: str) -> None:
         raise InputError(f"pooling {pooling!r} is unknown\nchoose one of {', '.join(POOLINGS)}")
     if pooling == "cls" and not isinstance(model, PretrainedBert):
         raise InputError(
-            f'pooling "cls" is of BERT; {model.name!r} has no [CLS]\nchoose "mean" or "last"'
+            f'pooling "cls" is of encoders; {model.name!r} has no [CLS]\nchoose "mean" or "last"'
         )
     if isinstance(texts, str) or not len(texts):
         received = "a string" if isinstance(texts, str) else "no text"
@@ -162,6 +184,8 @@ def _shares(row: TokenizedTexts, pooling: str, number: int) -> Float[np.ndarray,
     if pooling == "cls":
         shares[0] = 1
         return shares
+    if pooling in ("mean-all", "max"):
+        return np.full(size, 1 / size, np.float32)
     special = row.metadata.special
     assert special is not None
     plain = np.flatnonzero(~np.asarray(special)[0, :size])

@@ -302,8 +302,9 @@ class _Engine:
                 for place in batch.places:
                     row = place.row - part.first
                     if 0 <= row < part.rows:
-                        for which, sides in enumerate(part.models):
-                            one = {s: _row(seen, slice(row, row + 1)) for s, seen in sides.items()}
+                        for which, records in enumerate(part.models):
+                            own = slice(row, row + 1)
+                            one = {side: _row(seen, own) for side, seen in records.items()}
                             yield place, which, one
 
     def _kept(self, trace: Trace) -> Trace:
@@ -312,13 +313,13 @@ class _Engine:
         def kept(name: str, array: np.ndarray) -> np.ndarray:
             return np.array(array, order="C")
 
-        sides = {}
+        records = {}
         for side in SIDES:
             seen: AttentionRecord | None = getattr(trace, side)
             if seen is not None:
                 seen = dataclasses.replace(seen, weights=None) if self._drops else seen
-                sides[side] = seen.map(kept)
-        return dataclasses.replace(trace, **sides)
+                records[side] = seen.map(kept)
+        return dataclasses.replace(trace, **records)
 
 
 def room_for(

@@ -3,12 +3,13 @@
 """`from_pretrained`: a model by name, with everything it was saved with."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
 from flax.typing import Dtype
+from jax.sharding import Mesh
 
 from flaxattn.errors import CheckpointError, InputError, check_arguments
 from flaxattn.models import bert, decoder, gpt2, modernbert, rnn, seq2seq
@@ -20,8 +21,9 @@ from flaxattn.models.gpt2_config import GPT2Config
 from flaxattn.models.modernbert_config import ModernBertConfig
 from flaxattn.models.rnn_config import RnnConfig
 from flaxattn.models.seq2seq_config import Seq2SeqConfig
-from flaxattn.pretrained import generation_config, hub
+from flaxattn.pretrained import generation_config, hub, sentence_pooling
 from flaxattn.pretrained import model_directory as weights
+from flaxattn.pretrained.esm_names import with_frequencies
 from flaxattn.pretrained.model_directory import ModelConfig
 from flaxattn.pretrained.pretrained_bert import PretrainedBert
 from flaxattn.pretrained.pretrained_decoder import PretrainedDecoder
@@ -30,13 +32,14 @@ from flaxattn.pretrained.pretrained_seq2seq import PretrainedSeq2Seq
 from flaxattn.text.open_tokenizer import open_tokenizer
 from flaxattn.text.token_batch import Reader
 from flaxattn.text.transformers_tokenizer import PythonTokenizer
-from flaxattn.trace.tensor_file import saved_beside
+from flaxattn.trace.tensor_file import TensorFiles, saved_beside
 
 _DTYPES = ("float32", "bfloat16", "float16")
+_Listing = Callable[[Any], Mapping[str, Any]]
 # Modules by architecture, the one without head first, or a function of the configuration that has
 # them; and the handle of each kind of model.
-_KINDS: Mapping[type[ModelConfig], tuple[Any, type[Pretrained]]] = {
-    BertConfig: (bert.ARCHITECTURES, PretrainedBert),
+_KINDS: Mapping[type[ModelConfig], tuple[Mapping[str, Any] | _Listing, type[Pretrained]]] = {
+    BertConfig: (bert.architectures_of, PretrainedBert),
     ModernBertConfig: (modernbert.ARCHITECTURES, PretrainedBert),
     GPT2Config: (gpt2.ARCHITECTURES, PretrainedDecoder),
     DecoderConfig: (decoder.architectures, PretrainedDecoder),
@@ -52,6 +55,7 @@ def from_pretrained(
     dtype: Dtype | None = None,
     *,
     num_labels: int | None = None,
+    mesh: Mesh | None = None,
     revision: str | None = None,
     cache_dir: str | Path | None = None,
     local_files_only: bool = False,
@@ -60,11 +64,15 @@ def from_pretrained(
 
     Args:
         name: Name of a built-in model, a Hugging Face directory, or a Hub id, tried in this order.
-        head: An architecture such as `BertForMaskedLM`, or `base` for the model without head; by
-            default what the checkpoint was saved as. Weights of a head that the checkpoint lacks
+        head: An architecture such as `BertForMaskedLM`, or its end `ForMaskedLM` for that of the
+            checkpoint's family, or `base` for the model without head; by default what the
+            checkpoint was saved as. Weights of a head that the checkpoint lacks
             are freshly initialised, and a UserWarning says so.
-        dtype: Of the computation: float32 (default), bfloat16 or float16; parameters are float32.
+        dtype: Of the parameters and of the computation: float32 (default), bfloat16 or float16,
+            whatever the files hold. LayerNorm and softmax compute in float32 all the same.
         num_labels: Number of classes of a new classifier.
+        mesh: Devices that the parameters are laid out over as in training: cut along its axes
+            "data" and "model", so that none holds more than its part. Default one device.
         revision: Branch, tag or commit on the Hub.
         cache_dir: Where the Hub's files are kept.
         local_files_only: Do not use the network; `HF_HUB_OFFLINE=1` does the same.
@@ -75,7 +83,8 @@ def from_pretrained(
     Raises:
         CheckpointError: If there is no such model, or its files do not make a whole one.
         UnavailableError: If the Hub would be needed but cannot be reached.
-        InputError: For an unknown head or dtype.
+        InputError: For an unknown head or dtype, a mesh with other axes, or parameters that are
+            too large for the dtype.
     """
     kind = jnp.dtype("float32" if dtype is None else dtype)
     if kind.name not in _DTYPES:
@@ -87,13 +96,15 @@ def from_pretrained(
     config = weights.read_config(directory)
     listed, handle = _KINDS[type(config)]
     architectures: Mapping[str, Any] = listed(config) if callable(listed) else listed
+    if isinstance(config, BertConfig) and config.position_embedding_type == "rotary":
+        config = with_frequencies(config, TensorFiles(directory))
     wanted = _architecture(head, config, architectures)
     config = dataclasses.replace(config, architectures=(wanted,))
     if num_labels is not None:
         config = _relabelled(config, num_labels)
     module = architectures[wanted](config, dtype=kind)
     parts = _reading(directory, config)
-    params, report = weights.load(directory, module)
+    params, report = weights.load(directory, module, dtype=kind, mesh=mesh)
     if saved_beside(directory) != saved:
         raise CheckpointError(
             f"{directory} was saved anew while it was read.\nNothing of it is used; load it again."
@@ -105,7 +116,10 @@ def from_pretrained(
 
 def _architecture(head: str | None, config: ModelConfig, architectures: Mapping[str, Any]) -> str:
     wanted = config.architectures[0] if head is None else head
-    wanted = next(iter(architectures)) if wanted == "base" else wanted
+    first = next(iter(architectures))
+    wanted = first if wanted == "base" else wanted
+    if head is not None and head.startswith("For"):
+        wanted = first.removesuffix("Model") + head
     if wanted not in architectures:
         kind, whose = (CheckpointError, "The checkpoint's") if head is None else (InputError, "The")
         raise kind(
@@ -142,7 +156,9 @@ def _reading(directory: Path, config: ModelConfig) -> dict[str, Any]:
     else:
         target = _tokenizer(directory, weights.TARGET_PREFIX, config.target_size)
         parts["target_tokenizer"] = target
-    if not isinstance(config, EncoderConfig):
+    if isinstance(config, EncoderConfig):
+        parts["pooling"] = sentence_pooling.read(directory)
+    else:
         parts["generation"] = generation_config.read(directory)
     return parts
 

@@ -6,6 +6,7 @@ Not here: finding the directory (`hub`), the files (`tensor_file`), whether a ch
 belong together (`matching`).
 """
 
+import difflib
 import functools
 import glob
 import json
@@ -19,30 +20,35 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 from flax import traverse_util
+from flax.typing import Dtype
+from jax.sharding import Mesh
 from jaxtyping import Array
 
 from flaxattn.errors import CheckpointError, InputError
 from flaxattn.files import remove_abandoned, sha256_of, written_whole
 from flaxattn.models import decoder_types
 from flaxattn.models.bert_config import BertConfig
+from flaxattn.models.bert_variants import BERT_VARIANTS
 from flaxattn.models.config_base import shown
 from flaxattn.models.decoder_config import DecoderConfig
 from flaxattn.models.gpt2_config import GPT2Config
 from flaxattn.models.layers import ACTIVATIONS
 from flaxattn.models.modernbert_config import ModernBertConfig
+from flaxattn.models.parameter_shardings import usable_mesh
 from flaxattn.models.rnn_config import RNN, RnnConfig
 from flaxattn.models.seq2seq_config import OWN, Seq2SeqConfig
 from flaxattn.pretrained import checkpoint_match as matching
 from flaxattn.pretrained import generation_config
-from flaxattn.pretrained.bert_names import BERT
 from flaxattn.pretrained.checkpoint_match import CheckpointMatch
 from flaxattn.pretrained.decoder_names import decoder_names
+from flaxattn.pretrained.encoder_names import ENCODERS
 from flaxattn.pretrained.gpt2_names import GPT2_NAMES
 from flaxattn.pretrained.modernbert_names import MODERNBERT
 from flaxattn.pretrained.name_tables import Family, NameRow
+from flaxattn.pretrained.parameter_loading import converted, placed, read_parameters
 from flaxattn.pretrained.rnn_names import RNN_NAMES
 from flaxattn.pretrained.seq2seq_names import SEQ2SEQ
-from flaxattn.pretrained.tensor_layouts import ours, theirs
+from flaxattn.pretrained.tensor_layouts import theirs
 from flaxattn.text.token_batch import Reader
 from flaxattn.trace import tensor_file as tensorfile
 from flaxattn.trace.tensor_file import TensorFiles
@@ -60,9 +66,9 @@ _CONFIGS: Mapping[str, type[ModelConfig]] = {
     "marian": Seq2SeqConfig,
     OWN: Seq2SeqConfig,
     RNN: RnnConfig,
+    **dict.fromkeys(BERT_VARIANTS, BertConfig),
 }
 _FAMILIES: Mapping[type[ModelConfig], Family] = {
-    BertConfig: BERT,
     ModernBertConfig: MODERNBERT,
     GPT2Config: GPT2_NAMES,
     Seq2SeqConfig: SEQ2SEQ,
@@ -70,9 +76,17 @@ _FAMILIES: Mapping[type[ModelConfig], Family] = {
 }
 
 
-def _family(config: ModelConfig) -> Family:
-    """The table of names for a model."""
-    return decoder_names(config) if isinstance(config, DecoderConfig) else _FAMILIES[type(config)]
+def family_of(config: ModelConfig) -> Family:
+    """The table of names of a model's tensors.
+
+    Args:
+        config: Of the model.
+    """
+    if isinstance(config, BertConfig):
+        return ENCODERS[config.model_type]
+    if isinstance(config, DecoderConfig):
+        return decoder_names(config)
+    return _FAMILIES[type(config)]
 
 
 def read_config(directory: str | Path) -> ModelConfig:
@@ -96,7 +110,7 @@ def read_config(directory: str | Path) -> ModelConfig:
     if not isinstance(kind, str) or kind not in _CONFIGS:
         raise CheckpointError(
             f"{path}: model_type is {shown(kind)}; flaxattn has {', '.join(_CONFIGS)}.\n"
-            "Choose a checkpoint of that kind."
+            f"Choose a checkpoint of that kind{_nearest(kind)}."
         )
     try:
         config = _CONFIGS[kind].from_hf(settings)
@@ -116,17 +130,32 @@ def read_config(directory: str | Path) -> ModelConfig:
     return config
 
 
-def load(directory: str | Path, module: nn.Module, seed: int = 0) -> tuple[Any, CheckpointMatch]:
+def _nearest(kind: Any) -> str:
+    """The supported model type that is spelt most alike, in words."""
+    near = difflib.get_close_matches(kind, _CONFIGS, 1) if isinstance(kind, str) else []
+    return f"; the nearest is {near[0]}" if near else ""
+
+
+def load(
+    directory: str | Path,
+    module: nn.Module,
+    seed: int = 0,
+    *,
+    dtype: Dtype = jnp.float32,
+    mesh: Mesh | None = None,
+) -> tuple[Any, CheckpointMatch]:
     """Read a checkpoint into the parameter tree of `module`.
 
     Accepts one safetensors file or shards, names with and without the prefix of a task model, the
-    old names `gamma` and `beta`, and float16, bfloat16 or float32 tensors; parameters are float32.
-    Only one tensor, or one parameter of all layers, is held beside the result at any time.
+    old names `gamma` and `beta`, and float16, bfloat16 or float32 tensors.
+    Only one tensor is held beside the result at any time.
 
     Args:
         directory: A Hugging Face model directory.
         module: A module of an `ARCHITECTURES`, built from the directory's config.
         seed: For parameters of a head that the checkpoint lacks; they cause a UserWarning.
+        dtype: Of the parameters.
+        mesh: Devices that parameters are laid out over, each with its part; default none.
 
     Returns:
         The parameters and a report of what was missing, unexpected or ignored.
@@ -134,10 +163,12 @@ def load(directory: str | Path, module: nn.Module, seed: int = 0) -> tuple[Any, 
     Raises:
         CheckpointError: If a tensor that is not of the head is missing, a shape contradicts the
             config, or the files are damaged.
+        InputError: If a number is too large for the dtype, or the mesh has other axes.
     """
+    mesh = None if mesh is None else usable_mesh(mesh)
     files = TensorFiles(directory)
     config: ModelConfig = module.config
-    family = _family(config)
+    family = family_of(config)
     found = family.canonical(files.shapes, config)
     matching.check_layers(files, found, family, config)  # before anything is made for each layer
     shapes = _parameter_shapes(module)
@@ -145,8 +176,10 @@ def load(directory: str | Path, module: nn.Module, seed: int = 0) -> tuple[Any, 
     report = matching.compare(files, found, rows, family, config)
     held = {path: family.numbered(row, config) for path, row in rows.items()}
     held = {path: [found[name] for name in names if name in found] for path, names in held.items()}
-    flat = {p: _read(files, names, rows[p], shapes[p]) for p, names in held.items() if names}
-    flat |= _fresh(module, set(rows) - set(flat), seed)
+    held = {path: names for path, names in held.items() if names}
+    flat = read_parameters(files, held, rows, shapes, dtype, mesh)
+    for path, leaf in _fresh(module, set(rows) - set(flat), seed).items():
+        flat[path] = placed(leaf.astype(dtype), path, mesh)
     _warn(files, report, family)
     return _nested(flat), report
 
@@ -229,17 +262,18 @@ def to_hf(module: nn.Module, params: Any, dtype: str | None = None) -> dict[str,
         )
     parts: dict[str, dict[int, np.ndarray]] = {}  # what each tensor holds, mostly one parameter
     held: dict[str, dict[int, NameRow]] = {}
-    family = _family(module.config)
+    family = family_of(module.config)
     for path, row in family.rows_of(shapes, module.config).items():
         name = family.full_name(row, path)
         arrays = flat[path] if isinstance(flat[path], tuple) else np.asarray(flat[path])
         for number, one in enumerate(arrays) if "*" in name else [(0, arrays)]:
-            one = _cast(name, np.asarray(one), dtype)
+            one = converted(name, np.asarray(one), dtype)
             whole = name.replace("*", str(number + row.first_layer))
             place = row.part.number if row.part else 0
             parts.setdefault(whole, {})[place] = one
             held.setdefault(whole, {})[place] = row
     tensors = {name: theirs(held[name], arrays) for name, arrays in parts.items()}
+    tensors |= family.constants(module.config)
     for copy, (original, beside) in family.written.items():
         if beside in tensors:
             tensors[copy] = tensors[original].copy()
@@ -249,19 +283,6 @@ def to_hf(module: nn.Module, params: Any, dtype: str | None = None) -> dict[str,
 def _write_json(path: Path, content: Mapping[str, Any]) -> None:
     text = json.dumps(content, indent=2, sort_keys=True, ensure_ascii=False)
     path.write_text(text + "\n", encoding="utf-8")
-
-
-def _cast(name: str, array: np.ndarray, dtype: str | None) -> np.ndarray:
-    if dtype is None or array.dtype == jnp.dtype(dtype):
-        return array
-    with np.errstate(over="ignore"):
-        cast = array.astype(jnp.dtype(dtype))
-    if np.any(np.isinf(cast) & np.isfinite(array)):
-        raise InputError(
-            f"{name} has values too large for {dtype}: up to {np.abs(array).max():.3g}.\n"
-            "Save as bfloat16 or float32."
-        )
-    return cast
 
 
 def _shape(leaf: Any) -> Any:
@@ -304,18 +325,6 @@ def _parameter_shapes(module: nn.Module) -> dict[str, Any]:
     """Shape of every parameter by path, without computing any."""
     ids = jnp.zeros((1, 1), jnp.int32)
     return _flat(jax.eval_shape(module.init, jax.random.key(0), ids)["params"])
-
-
-def _read(files: TensorFiles, names: list[str], row: NameRow, shape: Any) -> Any:
-    """One parameter; the layers of a stack are read one by one into their place."""
-    if "*" not in row.theirs:
-        return jnp.asarray(ours(row, files.read(names[0])), jnp.float32)
-    if isinstance(shape, tuple):
-        return tuple(jnp.asarray(ours(row, files.read(name)), jnp.float32) for name in names)
-    stacked = np.empty(shape.shape, np.float32)
-    for number, name in enumerate(names):
-        stacked[number] = ours(row, files.read(name))
-    return jnp.asarray(stacked)
 
 
 def _fresh(module: nn.Module, paths: set[str], seed: int) -> dict[str, Array]:

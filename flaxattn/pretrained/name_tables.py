@@ -11,6 +11,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, cast
 
+import numpy as np
+
 from flaxattn.errors import CheckpointError
 
 
@@ -28,7 +30,7 @@ class Part(NamedTuple):
     shares: tuple[int, ...]
 
     def bounds(self, size: int) -> tuple[int, int]:
-        """Where the part begins and ends in a group.
+        """Return where the part begins and ends in a group.
 
         Args:
             size: Of the last axis, all groups together.
@@ -61,7 +63,7 @@ class NameRow(NamedTuple):
 
     @property
     def transposed(self) -> bool:
-        """Whether ours has the axes the other way round."""
+        """Return whether ours has the axes the other way round."""
         return self.how.startswith("T")
 
     @property
@@ -77,7 +79,7 @@ def table(text: str) -> tuple[NameRow, ...]:
         text: One row per line, the four columns separated by blanks.
     """
     lines = (line.split() for line in text.splitlines() if line)
-    return tuple(NameRow(*columns) for columns in lines)
+    return tuple(NameRow(theirs, shape, ours, how) for theirs, shape, ours, how in lines)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,6 +105,7 @@ class Family:
         chosen: Whether a row holds for a configuration, where a parameter has several.
         written: Names that are written too: a copy of which tensor, if which other one is there.
         extra: What is added to a size.
+        constants: Tensors that are no parameters but are written: from the configuration.
     """
 
     name: str
@@ -120,6 +123,7 @@ class Family:
     chosen: Callable[[NameRow, Any], bool] = lambda row, config: True
     written: Mapping[str, tuple[str, str]] = dataclasses.field(default_factory=dict)
     extra: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    constants: Callable[[Any], Mapping[str, np.ndarray]] = lambda config: {}
 
     def rows_of(self, paths: Iterable[str], config: Any) -> dict[str, NameRow]:
         """The row of the table for every parameter.
@@ -134,7 +138,7 @@ class Family:
         return {path: row._replace(part=self._part(row, config)) for path, row in found.items()}
 
     def _part(self, row: NameRow, config: Any) -> Part | None:
-        """What a row says of parts, in numbers."""
+        """Return what a row says of parts, in numbers."""
         number, slash, parts = row.how.removeprefix("T").partition("/")
         if not slash:
             return None

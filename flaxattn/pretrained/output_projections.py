@@ -38,15 +38,26 @@ def output_projections(model: Pretrained) -> dict[str, Float[np.ndarray, "L H D 
             rows = {name[1:]: list(kernel)} if name[1:] in _NAMES else {}
         for attention, kernels in rows.items():
             side = _NAMES[attention] or before.split("/")[-1]
+            if len(kernels) == 1:  # of a layer, or of all of them
+                kernels = kernels * _layers(model, side)
             found[side] = _by_head(kernels, _pruned(model), _heads(model, side))
     return found
 
 
+def _layers(model: Pretrained, side: str) -> int:
+    """L of a side."""
+    return _size(model, side)[0]
+
+
 def _heads(model: Pretrained, side: str) -> int:
     """H of a side."""
+    return _size(model, side)[1]
+
+
+def _size(model: Pretrained, side: str) -> tuple[int, int]:
     sizes = {_SIDES[name] or "encoder": size for name, size in model.masks().items()}
     sizes = {"decoder": sizes["encoder"], **sizes}  # a decoder alone has the first mask
-    return sizes[side][1]
+    return sizes[side]
 
 
 def _pruned(model: Pretrained) -> tuple[tuple[int, ...], ...]:

@@ -1,10 +1,11 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""A BERT in the hand: called with ids, or reading texts and pairs of texts.
+"""A BERT or a variant in the hand: called with ids, or reading texts and pairs of texts.
 
 This file puts the parts together; it computes nothing itself.
 """
 
+import dataclasses
 import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,11 +16,13 @@ from jaxtyping import Float, Int
 from flaxattn.errors import InputError
 from flaxattn.kernels.contract import Capture
 from flaxattn.models import position_tables as positions
+from flaxattn.models.bert_layers import default_positions
 from flaxattn.models.encoder_config import EncoderConfig
-from flaxattn.models.outputs import ModelOutput
 from flaxattn.pretrained import model_inputs as inputs
+from flaxattn.pretrained.labelled_output import answered
 from flaxattn.pretrained.pretrained_model import Pretrained, run
 from flaxattn.pretrained.readings import TokenizedTexts
+from flaxattn.pretrained.sentence_pooling import SentencePooling
 from flaxattn.text.token_batch import TokenBatch
 from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.trace.trace import Trace
@@ -29,11 +32,17 @@ SPECIAL, FIRST, SEPARATOR, PUNCTUATION = range(4)
 _WEIGHTS = Capture(weights=True)
 
 
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class PretrainedBert(Pretrained):
-    """A BERT ready to use; its parts are described at `Pretrained`."""
+    """A BERT or a variant ready to use; its parts are described at `Pretrained`.
+
+    Attributes:
+        pooling: How `embed` makes one vector of a text, where the model's directory says so.
+    """
 
     config: EncoderConfig
     tokenizer: Tokenizer | None
+    pooling: SentencePooling | None = None
 
     def __call__(
         self,
@@ -43,9 +52,12 @@ class PretrainedBert(Pretrained):
         position_ids: Int[Any, "B S"] | None = None,
         head_mask: Float[Any, "..."] | None = None,
         *,
+        labels: Any = None,
+        next_sentence_label: Int[Any, " B"] | None = None,
         output_attentions: bool = False,
         output_hidden_states: bool = False,
-    ) -> ModelOutput:
+        return_dict: bool | None = None,
+    ) -> Any:
         """Run the model, with the argument and field names of Hugging Face, without dropout.
 
         The program is compiled once for each shape.
@@ -57,16 +69,22 @@ class PretrainedBert(Pretrained):
             position_ids: Default 0, 1, …, also for sequences padded on the left, as published.
             head_mask: Factors on the outputs of heads, `[H]` for all layers or `[L, H]`: 0
                 silences a head, 1 leaves it. `attentions` are those before it.
+            labels: Labels of the head, whose mean loss is returned as `loss`: tokens or classes per
+                position, -100 where there is none; of a sequence classifier classes `[B]`, or
+                numbers as `config.problem_type` says.
+            next_sentence_label: Of a BertForPreTraining, 1 where the second text is random.
             output_attentions: Whether to return `attentions`: per layer float32 `[B, H, Q, K]`,
                 NumPy arrays that torch's functions and BertViz take too.
             output_hidden_states: Whether to return `hidden_states`: the embeddings and each
                 layer's output.
+            return_dict: False for a tuple instead of a `ModelOutput`.
 
         Returns:
             The fields that the architecture has.
 
         Raises:
-            InputError: For a wrong shape or dtype, an id out of range, a length over the limit.
+            InputError: For a wrong shape or dtype, an id out of range, a length over the limit, or
+                labels that the head does not take.
         """
         given = self._checked(
             {
@@ -80,9 +98,10 @@ class PretrainedBert(Pretrained):
             capture=Capture(weights=output_attentions), keep_hidden=output_hidden_states
         )
         out, seen = run(module, self.params, given, output_attentions)
-        if not output_attentions:
-            return out
-        return out.replace(attentions=Trace.from_variables(seen).attentions)
+        if output_attentions:
+            out = out.replace(attentions=Trace.from_variables(seen).attentions)
+        told = {"labels": labels, "next_sentence_label": next_sentence_label}
+        return answered(self.config, out, told, return_dict)
 
     def trace(
         self,
@@ -122,12 +141,17 @@ class PretrainedBert(Pretrained):
     def read(self, text: Any, text_b: Any = None, *, truncate: bool = False) -> TokenizedTexts:
         """Tokenize texts or pairs of them; see `Pretrained.read`."""
         encoded = self._encode(text, text_b, truncate)
+        config = self.config
+        told_apart = config.variant.tokenized_types or config.type_vocab_size == 1
+        kinds = encoded.token_type_ids if told_apart else np.zeros_like(encoded.token_type_ids)
         given = {
             "input_ids": encoded.input_ids,
             "attention_mask": encoded.attention_mask,
-            "token_type_ids": encoded.token_type_ids,
+            "token_type_ids": kinds if config.variant.token_types else encoded.token_type_ids,
             "key_classes": self._key_classes(encoded),
         }
+        if config.first_position:
+            given["position_ids"] = default_positions(config, encoded.input_ids)
         told = Trace(
             tokens=encoded.tokens,
             mask=encoded.attention_mask == 1,
@@ -141,13 +165,21 @@ class PretrainedBert(Pretrained):
         return TokenizedTexts(given, told)
 
     def packs(self, capture: Capture) -> bool:
-        """Return whether texts may share a row: not where a window of each row is asked."""
-        return not capture.windowed
+        """Return whether texts may share a row: not where a window of each row is asked.
+
+        Nor where embeddings are scaled by the share of masks in a row, as an ESM-2 does.
+        """
+        return not capture.windowed and not self.config.token_dropout
 
     @property
     def limit(self) -> int:
         """Most positions of a sequence."""
-        return self.config.max_position_embeddings
+        return self.config.max_position_embeddings - self.config.first_position
+
+    @property
+    def first_position(self) -> int:
+        """`position_ids` of the first token of a text."""
+        return self.config.first_position
 
     def counts(self) -> tuple[int, int]:
         """Layers, and heads of a layer."""
@@ -166,10 +198,10 @@ class PretrainedBert(Pretrained):
         table = positions.learned(self.params, "embeddings/position")
         if table is None:
             raise InputError(
-                f"{self.name!r} has rotary positions and no table of them.\n"
-                "Name a model that learned its positions, such as tiny-bert."
+                f"{self.name!r} has no table of positions: it rotates queries and keys.\n"
+                "Choose a model whose positions are embedded."
             )
-        return table
+        return table[self.config.first_position :]
 
     def _size(self) -> str:
         return f"{self.config.num_hidden_layers} layers, {self.config.num_attention_heads} heads"
@@ -177,28 +209,27 @@ class PretrainedBert(Pretrained):
     def _checked(self, given: dict[str, Any]) -> dict[str, Any]:
         """Arguments of a call, with the defaults filled in: a program for some serves all."""
         c = self.config
-        limit = c.max_position_embeddings
+        kinds = max(2, c.type_vocab_size) if not c.variant.token_types else c.type_vocab_size
         ranges = {
             "input_ids": (c.vocab_size, "vocab_size"),
             "attention_mask": inputs.MASK,
-            "token_type_ids": (c.type_vocab_size, "type_vocab_size"),
-            "position_ids": (limit, "max_position_embeddings"),
+            "token_type_ids": (kinds, "type_vocab_size"),
+            "position_ids": (c.max_position_embeddings, "max_position_embeddings"),
         }
-        arrays = inputs.checked(given, ranges, limit)
+        arrays = inputs.checked(given, ranges, self.limit)
         shape = arrays["input_ids"].shape
         return {
             "attention_mask": np.ones(shape, np.int32),
             "token_type_ids": np.zeros(shape, np.int32),
-            "position_ids": np.broadcast_to(np.arange(shape[1], dtype=np.int32), shape),
+            "position_ids": default_positions(c, arrays["input_ids"]),
         } | arrays
 
     def _encode(
         self, text: str | Sequence[str], text_b: str | Sequence[str] | None, truncate: bool
     ) -> TokenBatch:
         tokenizer = self._reader()
-        assert isinstance(tokenizer, Tokenizer)  # a BERT has no other
-        limit = self.config.max_position_embeddings
-        limit = min(limit, tokenizer.max_length or limit)
+        assert isinstance(tokenizer, Tokenizer)  # an encoder has no other
+        limit = min(self.limit, tokenizer.max_length or self.limit)
         return tokenizer.encode(text, text_b, max_length=limit, truncate=truncate)
 
     def _key_classes(self, encoded: TokenBatch) -> Int[np.ndarray, "B S"]:
@@ -223,4 +254,5 @@ def _texts(text: str | Sequence[str], text_b: str | Sequence[str] | None) -> lis
 
 
 def _is_punctuation(piece: str) -> bool:
-    return all(unicodedata.category(character)[0] == "P" for character in piece)
+    marks = piece.strip(" ▁")
+    return bool(marks) and all(unicodedata.category(mark)[0] == "P" for mark in marks)

@@ -40,7 +40,7 @@ class Pretrained(abc.ABC):
 
     Attributes:
         module: Linen module of the architecture.
-        params: Its parameters, float32.
+        params: Its parameters, in the dtype that they were loaded in.
         tokenizer: None where the directory had none; `trace` needs one.
         config: Shape and settings.
         name: What it was loaded as.
@@ -55,7 +55,7 @@ class Pretrained(abc.ABC):
     report: CheckpointMatch = dataclasses.field(default_factory=CheckpointMatch)
 
     @abc.abstractmethod
-    def __call__(self, *inputs: Any, **options: Any) -> Any:
+    def __call__(self, *arrays: Any, **options: Any) -> Any:
         """Run the model, with the argument and field names of Hugging Face, without dropout."""
 
     @abc.abstractmethod
@@ -120,7 +120,10 @@ class Pretrained(abc.ABC):
                 family than BERT and GPT-2, for which checkpoints have no such form.
         """
         config = self.config
-        if not isinstance(config, BertConfig | GPT2Config):
+        form = isinstance(config, GPT2Config) or (
+            isinstance(config, BertConfig) and config.variant.pruned_form
+        )
+        if not isinstance(config, BertConfig | GPT2Config) or not form:
             raise InputError(
                 f"{self.name!r} is a {config.architectures[0]}, whose checkpoints cannot say that "
                 "heads are missing.\nSilence heads with masks: "
@@ -181,7 +184,7 @@ class Pretrained(abc.ABC):
 
         Args:
             directory: Made where absent.
-            dtype: `float32` (as the parameters are), `float16` or `bfloat16` on disk.
+            dtype: `float32`, `float16` or `bfloat16` on disk; default as the parameters are.
 
         Raises:
             CheckpointError: If it cannot be written; then it is as it was before.

@@ -15,13 +15,14 @@ from jaxtyping import Float, Int
 from flaxattn.errors import InputError
 from flaxattn.kernels.contract import Capture
 from flaxattn.models import position_tables as positions
-from flaxattn.models.outputs import Seq2SeqOutput
+from flaxattn.models.losses import IGNORED
 from flaxattn.models.rnn_config import EncoderDecoderConfig, RnnConfig
 from flaxattn.models.seq2seq import shifted_right
 from flaxattn.pretrained import model_inputs as inputs
 from flaxattn.pretrained.decoding_settings import Decoding
 from flaxattn.pretrained.generation import lengths, shortened, write
 from flaxattn.pretrained.generation_config import settled
+from flaxattn.pretrained.labelled_output import answered
 from flaxattn.pretrained.nonfinite_error import check_written
 from flaxattn.pretrained.pretrained_model import Pretrained, run
 from flaxattn.pretrained.readings import TokenizedTexts
@@ -59,7 +60,8 @@ class PretrainedSeq2Seq(Pretrained):
         labels: Int[Any, "B T"] | None = None,
         output_attentions: bool = False,
         output_hidden_states: bool = False,
-    ) -> Seq2SeqOutput:
+        return_dict: bool | None = None,
+    ) -> Any:
         """Run the model, with the argument and field names of Hugging Face, without dropout.
 
         The program is compiled once for each pair of shapes.
@@ -74,17 +76,20 @@ class PretrainedSeq2Seq(Pretrained):
                 `[L, H]`: 0 silences a head, 1 leaves it. Attentions are returned as before it.
             decoder_head_mask: The same of the decoder's attention to what it wrote.
             cross_attn_head_mask: The same of its attention to the source.
-            labels: What the decoder shall write, instead of what it reads; -100 is padding.
+            labels: What the decoder shall write; -100 is padding. Their mean loss is returned as
+                `loss`. Where the decoder's input is not given, it is made of them.
             output_attentions: Whether to return `encoder_attentions`, `decoder_attentions` and
                 `cross_attentions`: per layer float32 `[B, H, Q, K]`, NumPy arrays that torch's
                 functions take too.
             output_hidden_states: Whether to return both sides' hidden states.
+            return_dict: False for a tuple instead of a `Seq2SeqOutput`.
 
         Returns:
             The fields that the architecture has.
 
         Raises:
-            InputError: For a wrong shape or dtype, an id out of range, a length over the limit.
+            InputError: For a wrong shape or dtype, an id out of range, a length over the limit, or
+                labels for a model without output layer.
         """
         given = self._source(input_ids, attention_mask)
         given |= self._target(decoder_input_ids, decoder_attention_mask, labels, given)
@@ -96,13 +101,13 @@ class PretrainedSeq2Seq(Pretrained):
         capture = Capture(weights=output_attentions)
         module = self.module.clone(capture=capture, keep_hidden=output_hidden_states)
         out, seen = run(module, self.params, given, output_attentions)
-        if not output_attentions:
-            return out
-        trace = Trace.from_variables(seen)
-        sides = [side for side in SIDES if getattr(trace, side)]
-        return out.replace(
-            **{f"{side}_attentions": getattr(trace, f"{side}_attentions") for side in sides}
-        )
+        if output_attentions:
+            trace = Trace.from_variables(seen)
+            sides = [side for side in SIDES if getattr(trace, side)]
+            out = out.replace(
+                **{f"{side}_attentions": getattr(trace, f"{side}_attentions") for side in sides}
+            )
+        return answered(self.config, out, {"labels": labels}, return_dict)
 
     def generate(
         self,
@@ -399,10 +404,11 @@ class PretrainedSeq2Seq(Pretrained):
         meaning = (c.target_size, "size of the target vocabulary")
         if ids is None and labels is not None:
             ids = inputs.whole("labels", labels)
-            ids = np.where(ids == -100, c.pad_token_id, ids)
+            ids = np.where(ids == IGNORED, c.pad_token_id, ids)
             inputs.checked({"labels": ids}, {"labels": meaning}, c.max_position_embeddings)
-        if ids is None or labels is not None:
-            ids = shifted_right(source["input_ids"] if ids is None else ids, c)
+            ids = shifted_right(ids, c)
+        if ids is None:
+            ids = shifted_right(source["input_ids"], c)
         ranges = {"decoder_input_ids": meaning, "decoder_attention_mask": inputs.MASK}
         given = {"decoder_input_ids": ids, "decoder_attention_mask": mask}
         arrays = inputs.checked(given, ranges, c.max_position_embeddings)

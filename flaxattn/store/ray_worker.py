@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 
 from flaxattn import __version__
 from flaxattn.errors import FlaxattnError, UnavailableError
@@ -25,6 +26,7 @@ from flaxattn.store.job_plan import PLAN, JobPlan, read_plan
 from flaxattn.store.model_fingerprint import mark
 from flaxattn.store.shard_writer import ShardReport
 from flaxattn.store.store_layout import shard_folder
+from flaxattn.trace.tensor_file import read_json
 
 VERSIONS = f"flaxattn {__version__}, jax {jax.__version__}"
 _TRIES = 5  # workers that may die over the same shards
@@ -112,7 +114,10 @@ def ready(errand: Errand) -> list[StoreWork]:
     works = []
     for store, sha256, model in zip(errand.stores, errand.plans, errand.models, strict=True):
         plan = _plan(Path(store), sha256)
-        handle = from_pretrained(Path(model), dtype=plan.model.dtype)
+        stored = read_json(Path(model) / "config.json")["dtype"]  # as the driver's parameters are
+        handle = from_pretrained(Path(model), dtype=stored)
+        module = handle.module.clone(dtype=jnp.dtype(plan.model.dtype))
+        handle = dataclasses.replace(handle, module=module)
         found = dataclasses.replace(mark(handle), name=plan.model.name)
         if found != plan.model:
             wrong = [k for k, v in dataclasses.asdict(found).items() if v != getattr(plan.model, k)]

@@ -5,6 +5,7 @@
 A thin layer over the Hugging Face `tokenizers` package, without `transformers`.
 """
 
+import copy
 import functools
 import itertools
 import json
@@ -15,13 +16,15 @@ from typing import Any
 
 import numpy as np
 import tokenizers
-from tokenizers import models
+from tokenizers import models, processors
 
 from flaxattn.errors import CheckpointError, InputError
+from flaxattn.text.callable_tokenizer import CallableTokenizer
 from flaxattn.text.readable_tokens import readable
 from flaxattn.text.text_segments import SEGMENT, segments_of
 from flaxattn.text.token_batch import TokenBatch, tokens_to_cut
 from flaxattn.text.tokenizer_files import (
+    OTHER_SPECIAL_TOKENS,
     SPECIAL_TOKENS,
     checked_texts,
     encoded,
@@ -34,7 +37,7 @@ _UNLIMITED = 1_000_000  # Hugging Face writes int(1e30) as model_max_length for 
 
 
 @dataclass(frozen=True)
-class Tokenizer:
+class Tokenizer(CallableTokenizer):
     """Turns texts into model input; immutable, so one instance can serve many threads.
 
     Attributes:
@@ -114,9 +117,8 @@ class Tokenizer:
     @property
     def pad_id(self) -> int:
         """Id of the padding token; 0 where there is none, as padding is masked."""
-        token = self.settings.get("pad_token")
-        known = self.backend.token_to_id(SPECIAL_TOKENS["pad_token"]) is not None
-        return self._special("pad_token") if token or known else 0
+        known = self.backend.token_to_id(self._name("pad_token")) is not None
+        return self._special("pad_token") if known or self.settings.get("pad_token") else 0
 
     @property
     def unk_id(self) -> int:
@@ -138,64 +140,9 @@ class Tokenizer:
         """Id that hides a token in masked language modelling."""
         return self._special("mask_token")
 
-    def __call__(
-        self,
-        text: str | Sequence[str],
-        text_pair: str | Sequence[str] | None = None,
-        *,
-        padding: bool | str = False,
-        truncation: bool = False,
-        max_length: int | None = None,
-        return_tensors: str | None = None,
-        return_offsets_mapping: bool = False,
-        return_special_tokens_mask: bool = False,
-    ) -> dict[str, Any]:
-        """Turn texts into model input, called as a tokenizer of transformers is.
-
-        Args:
-            text: One text or several.
-            text_pair: The second text of each pair.
-            padding: True or "longest" pads to the longest sequence, "max_length" to `max_length`.
-            truncation: Cut sequences that are longer than `max_length`.
-            max_length: Most tokens of a sequence, special ones counted; by default the limit of
-                the tokenizer. Unlike in transformers, longer sequences raise without `truncation`.
-            return_tensors: "np" for NumPy arrays `[B, Q]` of int64; by default lists.
-            return_offsets_mapping: Add `offset_mapping`, the range of characters of each token.
-            return_special_tokens_mask: Add `special_tokens_mask`, 1 on tokens the model adds.
-
-        Returns:
-            `input_ids`, `attention_mask`, for WordPiece `token_type_ids`, and what was asked for
-            besides; for one text without `return_tensors`, of that text alone.
-
-        Raises:
-            InputError: As in `encode`, or an argument has a value that is not supported.
-        """
-        limit = self.max_length if max_length is None else max_length
-        self._check_call(padding, return_tensors, limit)
-        pad_to = limit if padding == "max_length" else None
-        batch = self.encode(text, text_pair, max_length=limit, truncate=truncation, pad_to=pad_to)
-        columns: dict[str, Any] = {
-            "input_ids": batch.input_ids,
-            "attention_mask": batch.attention_mask,
-        }
-        if isinstance(self.backend.model, models.WordPiece):
-            columns["token_type_ids"] = batch.token_type_ids
-        if return_special_tokens_mask:
-            columns["special_tokens_mask"] = batch.special
-        if return_offsets_mapping:
-            columns["offset_mapping"] = np.array(batch.offsets)
-        if return_tensors == "np":
-            self._check_rectangular(batch, padding)
-            return {name: np.asarray(column, np.int64) for name, column in columns.items()}
-        lengths = batch.attention_mask.sum(1) if not padding else [None] * len(batch.tokens)
-        rows = {
-            name: [
-                row[:length].astype(int).tolist()
-                for row, length in zip(column, lengths, strict=True)
-            ]
-            for name, column in columns.items()
-        }
-        return {name: row[0] for name, row in rows.items()} if isinstance(text, str) else rows
+    def token_types(self) -> bool:
+        """Return whether models of this tokenizer are told which text a token is of."""
+        return isinstance(self.backend.model, models.WordPiece)
 
     def convert_ids_to_tokens(self, ids: Sequence[int]) -> list[str | None]:
         """Entry of the vocabulary per id; None where it has none. See `pieces` for reading."""
@@ -285,34 +232,15 @@ class Tokenizer:
         found = [self.backend.id_to_token(int(i)) or str(i) for i in ids]
         return readable(found, self.backend.decoder)
 
-    def _check_call(self, padding: bool | str, tensors: str | None, limit: int | None) -> None:
-        if padding not in (True, False, "longest", "max_length"):
-            raise InputError(
-                f"padding={padding!r} is not supported\n"
-                'expected True, False, "longest" or "max_length"\nname one of these'
-            )
-        if padding == "max_length" and limit is None:
-            raise InputError(
-                'padding="max_length" needs a length\n'
-                "neither the call nor the tokenizer names one\npass max_length"
-            )
-        if tensors not in (None, "np"):
-            raise InputError(
-                f"return_tensors={tensors!r} is not supported\n"
-                'expected "np" or None\npass "np"; JAX takes NumPy arrays'
-            )
-
-    def _check_rectangular(self, batch: TokenBatch, padding: bool | str) -> None:
-        if not padding and not batch.attention_mask.all():
-            raise InputError(
-                'return_tensors="np" needs sequences of one length\n'
-                f"received {sorted(set(batch.attention_mask.sum(1).tolist()))} tokens\n"
-                "pass padding=True"
-            )
+    def _name(self, name: str) -> str:
+        """How a special token is written: as the settings say, or as a family writes it."""
+        usual = (SPECIAL_TOKENS[name], *OTHER_SPECIAL_TOKENS[name])
+        present = [token for token in usual if self.backend.token_to_id(token) is not None]
+        token = self.settings.get(name) or (present or usual)[0]
+        return token["content"] if isinstance(token, dict) else token
 
     def _special(self, name: str) -> int:
-        token = self.settings.get(name, SPECIAL_TOKENS[name])
-        token = token["content"] if isinstance(token, dict) else token
+        token = self._name(name)
         number = self.backend.token_to_id(token)
         if number is None:
             raise CheckpointError(
@@ -341,9 +269,22 @@ class Tokenizer:
                 two.truncate(keep[1])
         return self.backend.post_process(one, two, True), removed
 
+    @functools.cached_property
+    def _plain(self) -> tokenizers.Tokenizer:
+        """The backend without what it does after splitting, where doing it twice goes wrong.
+
+        Byte-level kinds cut blanks off the ranges of characters, and would cut again.
+        """
+        trimming = (processors.RobertaProcessing, processors.ByteLevel, processors.Sequence)
+        if not isinstance(self.backend.post_processor, trimming):
+            return self.backend
+        plain = copy.deepcopy(self.backend)
+        plain.post_processor = None
+        return plain
+
     def _start(self, text: str, limit: int | None) -> tuple[tokenizers.Encoding, int]:
         """The tokens of a text, of a long one `limit` or more, and the number of all of them."""
-        encode = functools.partial(encoded, self.backend.encode, add_special_tokens=False)
+        encode = functools.partial(encoded, self._plain.encode, add_special_tokens=False)
         if limit is None:
             encoding = encode(text)
             return encoding, len(encoding)
@@ -370,13 +311,22 @@ class Tokenizer:
         return TokenBatch(
             input_ids=stack("ids"),
             attention_mask=mask,
-            token_type_ids=stack("type_ids"),
+            token_type_ids=np.array([_types(row) for row in rows], np.int32),
             tokens=[readable(row.tokens, self.backend.decoder) for row in rows],
             word_ids=[list(row.word_ids) for row in rows],
             offsets=[list(row.offsets) for row in rows],
             special=(special == 1) | (mask == 0),
             truncated=cut,
         )
+
+
+def _types(row: tokenizers.Encoding) -> list[int]:
+    """Which text each token is of, also where the tokenizer gives all the same type."""
+    second = [place for place, text in enumerate(row.sequence_ids) if text == 1]
+    if any(row.type_ids) or not second:
+        return row.type_ids
+    end = len(row) - row.attention_mask[::-1].index(1)  # padding has type 0
+    return [int(second[0] <= place < end) for place in range(len(row))]
 
 
 def longest_first(lengths: tuple[int, int], removed: int) -> tuple[int, int]:

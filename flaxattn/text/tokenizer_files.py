@@ -6,6 +6,7 @@ Nothing here encodes a text; use `flaxattn.text.tokenizer.Tokenizer`.
 """
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,21 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from flaxattn.errors import CheckpointError, InputError
 
+_ESM_START, _ESM_STOP = "<cls>", "<eos>"
 SPECIAL_TOKENS = {
     "pad_token": "[PAD]",
     "unk_token": "[UNK]",
     "cls_token": "[CLS]",
     "sep_token": "[SEP]",
     "mask_token": "[MASK]",
+}
+# How families beside BERT write them, where tokenizer_config.json does not say.
+OTHER_SPECIAL_TOKENS = {
+    "pad_token": ("<pad>",),
+    "unk_token": ("<unk>",),
+    "cls_token": ("<s>", "<cls>"),
+    "sep_token": ("</s>", "<eos>"),
+    "mask_token": ("<mask>",),
 }
 
 
@@ -60,6 +70,29 @@ def bert_backend(vocabulary: dict[str, int], settings: dict[str, Any]) -> tokeni
         single=f"{start}:0 $A:0 {stop}:0",
         pair=f"{start}:0 $A:0 {stop}:0 $B:1 {stop}:1",
         special_tokens=[(start, vocabulary[start]), (stop, vocabulary[stop])],
+    )
+    return backend
+
+
+def residue_backend(vocabulary: dict[str, int]) -> tokenizers.Tokenizer:
+    """ESM's pipeline around a vocabulary: every token of it that occurs in a text is one.
+
+    Args:
+        vocabulary: token to id; the residues are single letters.
+    """
+    backend = tokenizers.Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    longest = sorted(vocabulary, key=len, reverse=True)
+    known = tokenizers.Regex("|".join(map(re.escape, longest)))
+    backend.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Split(known, "isolated")]
+    )
+    marks = [token for token in longest if token.startswith("<")]
+    backend.add_special_tokens([tokenizers.AddedToken(token, special=True) for token in marks])
+    start, stop = _ESM_START, _ESM_STOP
+    backend.post_processor = processors.TemplateProcessing(
+        single=f"{start} $A {stop}",
+        pair=f"{start} $A {stop} $B:1 {stop}:1",
+        special_tokens=[(token, vocabulary[token]) for token in (start, stop)],
     )
     return backend
 
@@ -175,6 +208,8 @@ def read_vocabulary(path: Path, settings: dict[str, Any]) -> tokenizers.Tokenize
     lines = read_text(path).split("\n")
     vocabulary = {piece: number for number, piece in enumerate(lines) if piece}
     try:
+        if _ESM_START in vocabulary and SPECIAL_TOKENS["cls_token"] not in vocabulary:
+            return residue_backend(vocabulary)
         return bert_backend(vocabulary, settings)
     except CheckpointError:
         raise

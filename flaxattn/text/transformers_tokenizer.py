@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from flaxattn.errors import CheckpointError, InputError, UnavailableError
+from flaxattn.text.callable_tokenizer import CallableTokenizer
 from flaxattn.text.token_batch import TokenBatch, tokens_to_cut
 from flaxattn.text.token_spans import PlaceError, piece_spans
 from flaxattn.text.tokenizer import Tokenizer
@@ -91,7 +92,7 @@ class _Row(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class PythonTokenizer:
+class PythonTokenizer(CallableTokenizer):
     """Text to ids by a tokenizer of transformers that is written in Python.
 
     Attributes:
@@ -122,12 +123,23 @@ class PythonTokenizer:
         """Largest id that a text may be given."""
         return max(self._vocabulary.values(), default=0)
 
+    @property
+    def max_length(self) -> int | None:
+        """None: the model names the limit."""
+        return None
+
+    def token_types(self) -> bool:
+        """Return False: a text has no second one."""
+        return False
+
     def encode(
         self,
         texts: str | Sequence[str],
+        pairs: None = None,
         *,
         max_length: int | None = None,
         truncate: bool = False,
+        pad_to: int | None = None,
     ) -> TokenBatch:
         """Turn texts into one padded batch.
 
@@ -136,19 +148,24 @@ class PythonTokenizer:
 
         Args:
             texts: One text or several.
+            pairs: Not taken: such a tokenizer reads single texts.
             max_length: Most tokens of a text, special ones counted.
             truncate: Cut longer ones at the end.
+            pad_to: Length to pad to, if above the longest text.
 
         Raises:
             InputError: A text is empty, too long, not a string, or has the tag of a language that
-                the model does not know.
+                the model does not know; or second texts were given.
         """
+        if pairs is not None:
+            raise InputError("This tokenizer reads single texts.\nLeave the second texts out.")
         rows, cut = [], []
         for number, text in enumerate(checked_texts(texts, "text")):
             row, removed = self._row(text, number, max_length, truncate)
             rows.append(row)
             cut.append(removed)
         width, pad = max(len(row.ids) for row in rows), self.tokenizer.pad_token_id or 0
+        width = max(width, pad_to or 0)
         fill = [width - len(row.ids) for row in rows]
         ids = np.array([row.ids + [pad] * n for row, n in zip(rows, fill, strict=True)], np.int32)
         return TokenBatch(

@@ -11,29 +11,32 @@ import hashlib
 import json
 import os
 import shlex
+import weakref
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import safetensors
 import safetensors.numpy
 
 from flaxattn.errors import CheckpointError
 from flaxattn.files import file_inside, sha256_of, written_whole
+from flaxattn.trace.tensor_header import TensorHeader, read_header
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 _DIGESTS = "flaxattn.sha256"  # key in the header's metadata: JSON, tensor name -> hex digest
 _BESIDE = "flaxattn.files"  # the same for the files that were saved with the tensors
-_HEADER_LIMIT = 16 * 2**20  # bytes; a header has about 200 for each tensor
-_MOST_TENSORS = 20_000
-_LONGEST_NAME = 500
-_FLOATS = {"F16": "float16", "BF16": "bfloat16", "F32": "float32"}
+_FLOATS = {"F16": np.float16, "BF16": ml_dtypes.bfloat16, "F32": np.float32}
 
 
 class TensorFiles:
     """The tensors of a model directory, in one file or in several; each is read when asked for.
+
+    Files stay open and are read, not mapped into memory, so a tensor takes memory only where it is
+    read to.
 
     Attributes:
         directory: Where the files are.
@@ -43,32 +46,53 @@ class TensorFiles:
     def __init__(self, directory: str | Path) -> None:
         self.directory = Path(directory)
         self.shapes: dict[str, tuple[int, ...]] = {}
-        self._handles: dict[str, Any] = {}
+        self._headers: dict[str, TensorHeader] = {}
+        self._files: dict[str, Any] = {}
         self._digests: dict[str, str] = {}
-        self._files: dict[str, Path] = {}
         for path, names in _parts(self.directory).items():
             self._add(path, names)
 
     def _add(self, path: Path, names: Iterable[str] | None) -> None:
-        handle = _open(path)
-        held = list(handle.keys())
-        names = held if names is None else list(names)
-        if absent := sorted(set(names) - set(held)):
+        header, file = read_header(path), path.open("rb", buffering=0)
+        weakref.finalize(self, file.close)
+        names = list(header.tensors) if names is None else list(names)
+        if absent := sorted(set(names) - set(header.tensors)):
             raise CheckpointError(
                 f"{path} lacks {len(absent)} tensors that {INDEX} says it holds: "
                 f"{', '.join(absent[:3])}{', …' if len(absent) > 3 else ''}.\n"
                 "The files are not of one save; download or save the model again."
             )
-        self._digests |= _stored_digests(path, handle)
+        self._digests |= _stored_digests(path, header)
         for name in names:
-            self.shapes[name] = tuple(handle.get_slice(name).get_shape())
-            self._handles[name], self._files[name] = handle, path
+            self.shapes[name] = header.tensors[name].shape
+            self._headers[name], self._files[name] = header, file
 
-    def read(self, name: str) -> np.ndarray:
+    def dtype(self, name: str) -> np.dtype[Any]:
+        """Dtype of a tensor: float16, bfloat16 or float32.
+
+        Args:
+            name: A key of `shapes`.
+
+        Raises:
+            CheckpointError: If it is another one.
+        """
+        header = self._headers[name]
+        kind = header.tensors[name].dtype
+        if kind not in _FLOATS:
+            raise CheckpointError(
+                f"{header.path}: tensor {name} has dtype {kind}; expected one of "
+                f"{', '.join(_FLOATS)}.\n"
+                "Convert the model to float32 with the tool that made it."
+            )
+        return np.dtype(_FLOATS[kind])
+
+    def read(self, name: str, into: np.ndarray | None = None) -> np.ndarray:
         """Read one tensor and compare it with its checksum, if the file has one.
 
         Args:
             name: A key of `shapes`.
+            into: Contiguous array of as many numbers of the same dtype, which is filled; default a
+                new one.
 
         Returns:
             float16, bfloat16 or float32, on the host.
@@ -76,21 +100,34 @@ class TensorFiles:
         Raises:
             CheckpointError: If the bytes are not those that were saved, or are no such floats.
         """
-        path, handle = self._files[name], self._handles[name]
-        kind = handle.get_slice(name).get_dtype()
-        if kind not in _FLOATS:
-            raise CheckpointError(
-                f"{path}: tensor {name} has dtype {kind}; expected one of {', '.join(_FLOATS)}.\n"
-                "Convert the model to float32 with the tool that made it."
-            )
-        array = handle.get_tensor(name)
+        header, dtype = self._headers[name], self.dtype(name)
+        array = np.empty(self.shapes[name], dtype) if into is None else into
+        assert array.flags.c_contiguous and array.dtype == dtype
+        _fill(self._files[name], header, name, array)
         expected = self._digests.get(name)
         if expected is not None and expected != digest(array):
             raise CheckpointError(
-                f"{path} is damaged: tensor {name} is not what was saved (its checksum differs).\n"
+                f"{header.path} is damaged: tensor {name} is not what was saved (its checksum "
+                "differs).\n"
                 "Copy or download the file again; do not use these weights."
             )
         return array
+
+
+def _fill(file: Any, header: TensorHeader, name: str, array: np.ndarray) -> None:
+    """Read the bytes of a tensor into an array."""
+    start, stop = header.tensors[name].data_offsets
+    rest = memoryview(array.reshape(-1).view(np.uint8))
+    assert len(rest) == stop - start
+    file.seek(header.size + start)
+    while rest:
+        count = file.readinto(rest)
+        if not count:
+            raise CheckpointError(
+                f"{header.path} became shorter while it was read: tensor {name} is not all there.\n"
+                "Copy or download the file again."
+            )
+        rest = rest[count:]
 
 
 def write(
@@ -172,7 +209,7 @@ def stored_beside(path: Path) -> dict[str, str]:
     Raises:
         CheckpointError: If the file is damaged.
     """
-    text = (_open(path).metadata() or {}).get(_BESIDE) if path.is_file() else None
+    text = read_header(path).metadata.get(_BESIDE) if path.is_file() else None
     digests = {} if text is None else _read_digests(path, text)
     if not isinstance(digests, dict) or not all(isinstance(d, str) for d in digests.values()):
         raise CheckpointError(f"{path} is damaged: its checksums cannot be read.")
@@ -268,57 +305,12 @@ def _inside(directory: Path, file: str, named_by: str = INDEX) -> Path:
     return path
 
 
-def _open(path: Path) -> Any:
-    """Open a safetensors file, after the checks that would otherwise cost memory or clarity."""
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        header = int.from_bytes(file.read(8), "little")
-        said = file.read(header) if header <= _HEADER_LIMIT else b""
-    if size < 8 or header > size - 8:
-        raise CheckpointError(_damaged(path, f"its header does not fit in {size} bytes", size))
-    if header > _HEADER_LIMIT:
-        raise CheckpointError(_damaged(path, f"its header claims {header} bytes", size))
-    if (count := said.count(b'"dtype"')) > _MOST_TENSORS:
-        raise CheckpointError(_damaged(path, f"its header claims {count} tensors", size))
-    try:
-        handle = safetensors.safe_open(path, framework="np")
-        header = json.loads(said, object_pairs_hook=_unique)  # others take either one of two
-        _check_names(header)
-        return handle
-    except (safetensors.SafetensorError, OSError, ValueError) as error:
-        raise CheckpointError(_damaged(path, str(error), size)) from error
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in found if names.count(name) > 1)
-        raise ValueError(f"its header has the key {twice[:60]!r} twice")
-    return found
-
-
-def _check_names(names: Iterable[str]) -> None:
-    """Check that names of tensors can be shown."""
-    for name in names:
-        if len(name) > _LONGEST_NAME or not name.isprintable():
-            raise ValueError(f"its header has the name {name[:60]!r}, which no tensor can have")
-
-
-def _damaged(path: Path, reason: str, size: int) -> str:
-    return (
-        f"{path} is not a whole safetensors file ({size} bytes): it was cut short or damaged.\n"
-        f"Reader's reason: {reason}.\n"
-        "Download or copy it again."
-    )
-
-
-def _stored_digests(path: Path, handle: Any) -> dict[str, str]:
-    text = (handle.metadata() or {}).get(_DIGESTS)
+def _stored_digests(path: Path, header: TensorHeader) -> dict[str, str]:
+    text = header.metadata.get(_DIGESTS)
     if text is None:
         return {}
     digests = _read_digests(path, text)
-    if not isinstance(digests, dict) or set(digests) != set(handle.keys()):
+    if not isinstance(digests, dict) or set(digests) != set(header.tensors):
         raise CheckpointError(
             f"{path} is damaged: its checksums are not those of its tensors.\n"
             "Copy or download the file again; do not use these weights."

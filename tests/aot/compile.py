@@ -2,14 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compiles kernels ahead of time for hardware that is not here, and reports what they take.
 
-For a Hopper GPU (sm_90a) it needs the wheels jax-cuda12-plugin and jax-cuda12-pjrt, for TPU v5e
-the wheel libtpu; `wheels` prints them with the versions of the installed jax, and those of the
-assembler and the disassembler, with which instructions are counted. No driver, no device. One
-process serves one platform. Nothing runs here: numbers are tested in tests/kernels.
+For a Hopper GPU (sm_90a) it needs the wheels jax-cuda12-plugin and jax-cuda12-pjrt, for TPU v5e,
+v5p and v6e the wheel libtpu; `wheels` prints them with the versions of the installed jax, and those
+of the assembler and the disassembler, with which instructions are counted. No driver, no device.
+One process serves one platform. Nothing runs here: numbers are tested in tests/kernels.
 
     python tests/aot/compile.py wheels
     python tests/aot/compile.py cuda "rows" "everything, depth 128"
     python tests/aot/compile.py tpu "topk" --forward --depth 128 --length 384
+    python tests/aot/compile.py tpu "plain" --chip v6e --bundles
     python tests/aot/compile.py cuda --script mine.py    # FUNCTION(*ARGUMENTS) of a file
     python tests/aot/compile.py counts                   # the table of instructions per score
 """
@@ -35,6 +36,7 @@ ASSEMBLERS = ("nvidia-cuda-nvcc==13.0.88", "nvidia-cuda-nvdisasm==13.5.37")
 MODULES = {"cuda": "jax_cuda12_plugin", "tpu": "libtpu"}
 BACKENDS = {"cuda": "flaxattn.kernels.mosaic_gpu", "tpu": "flaxattn.kernels.tpu"}
 CALLS = {"cuda": "mosaic_gpu", "tpu": "tpu_custom_call"}
+CHIPS = {"v5e": "v5e:2x2", "v5p": "v5p:2x2x1", "v6e": "v6e:2x2"}
 # What a Hopper GPU has; only the limits that compilers ask for matter.
 HOPPER = """
 gpu_device_info {
@@ -62,7 +64,8 @@ class Kernel:
 
     `spills` counts bytes stored and loaded, `shared` and `vmem` are bytes. `instructions` are
     those of a forward kernel for each score, by class (see instructions.py); empty without the
-    disassembler.
+    disassembler. `bundles` counts the instruction words of a TPU kernel, those of its first, middle
+    and last steps together; 0 unless asked for.
     """
 
     name: str
@@ -71,6 +74,7 @@ class Kernel:
     stack: int = 0
     shared: int = 0
     vmem: int = 0
+    bundles: int = 0
     instructions: dict[str, float] = field(default_factory=dict)
 
 
@@ -122,8 +126,8 @@ def assemblers() -> Path | None:
 class Compiler:
     """Compiles for one platform; make at most one per process, before jax is used."""
 
-    def __init__(self, platform: str):
-        self.platform = platform
+    def __init__(self, platform: str, chip: str = "v5e", bundles: bool = False):
+        self.platform, self.bundles = platform, bundles
         self.dump = Path(tempfile.mkdtemp(prefix="flaxattn-aot-"))
         os.environ |= {"JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "3"}
         self._prepare()
@@ -136,7 +140,7 @@ class Compiler:
                 platform="cuda", target_config=HOPPER, topology="1x1x1"
             )
         else:
-            topology = topologies.get_topology_desc(platform="tpu", topology_name="v5e:2x2")
+            topology = topologies.get_topology_desc(platform="tpu", topology_name=CHIPS[chip])
         device = np.array(topology.devices[:1])
         self.mesh = jax.sharding.Mesh(device, ("x",))
         self.sharding = jax.sharding.NamedSharding(self.mesh, jax.sharding.PartitionSpec())
@@ -160,6 +164,9 @@ class Compiler:
             "TPU_WORKER_HOSTNAMES": "localhost",
             "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
         }
+        if self.bundles:
+            flags = f"--xla_jf_dump_to={self.dump} --xla_jf_dump_llo_text=true"
+            os.environ["LIBTPU_INIT_ARGS"] = flags
 
     def compile(self, name: str, function: Callable[..., Any], *arguments: Any) -> Report:
         """Compiles ``function`` for arguments with shape and dtype; never raises."""
@@ -182,7 +189,7 @@ class Compiler:
             text = compiled.as_text()
             report.calls = len(re.findall(f'custom_call_target="{CALLS[self.platform]}', text))
             if self.platform == "tpu":
-                report.kernels = list(kernels_of_tpu(text))
+                report.kernels = list(kernels_of_tpu(text, self.dump))
         if self.platform == "cuda":
             report.kernels = list(kernels_of_cuda(self.dump))
         report.seconds = round(time.monotonic() - start, 1)
@@ -195,14 +202,23 @@ class Compiler:
         self.dump.rmdir()
 
 
-def kernels_of_tpu(text: str) -> Iterator[Kernel]:
-    """The Mosaic kernels in a compiled module, with the VMEM each was given."""
+def kernels_of_tpu(text: str, folder: Path) -> Iterator[Kernel]:
+    """The Mosaic kernels in a compiled module, with the VMEM each was given.
+
+    The folder has what the compiler wrote of them, nothing unless it was asked to.
+    """
     for line in text.splitlines():
         if 'custom_call_target="tpu_custom_call"' in line:
             name = line.split(" = ")[0].strip().removeprefix("ROOT ").lstrip("%")
             used = line.partition('"used_scoped_memory_configs":')[2]
             sizes = re.findall(r'"memory_space":"1","offset":"\d+","size":"(\d+)"', used)
-            yield Kernel(name, vmem=sum(map(int, sizes)))
+            # A line of numbers for each bundle, how often it uses each unit.
+            lists = folder.glob(f"*-{name}-*-final_hlo-static-per-bundle-utilization.txt")
+            lines = [line for path in lists for line in path.read_text().split("UTILIZATION:")[1:]]
+            bundles = sum(len(each.strip().splitlines()) for each in lines)
+            yield Kernel(name, vmem=sum(map(int, sizes)), bundles=bundles)
+    for path in folder.iterdir():
+        path.unlink()
 
 
 def kernels_of_cuda(folder: Path) -> Iterator[Kernel]:
@@ -314,6 +330,8 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--script", help="a Python file that sets FUNCTION and ARGUMENTS")
     found.add_argument("--forward", action="store_true", help="no gradients")
     found.add_argument("--json", action="store_true", help="one JSON object per line")
+    found.add_argument("--chip", choices=CHIPS, default="v5e", help="TPU to compile for")
+    found.add_argument("--bundles", action="store_true", help="count instructions of TPU kernels")
     found.add_argument("--dtype", help="of q, k, v and bias")
     for name in ("depth", "length", "batch"):
         found.add_argument(f"--{name}", type=int)
@@ -338,7 +356,7 @@ def main() -> int:
     if reason:
         print(f"Nothing can be compiled for {platform}: {reason}.", file=sys.stderr)
         return 2
-    compiler, failed = Compiler(platform), False
+    compiler, failed = Compiler(platform, options.chip, options.bundles), False
     try:
         if options.platform == "counts":
             found = counts(compiler)

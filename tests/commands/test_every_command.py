@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every command on every built-in model succeeds, or refuses in at most three plain lines.
 
+So it does on small random models with tokenizers of their kind: a RoBERTa, an ALBERT and a Gemma 3.
 None of them loads transformers or torch.
 """
 
@@ -16,6 +17,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 import report_cases
+from small_decoders import write_decoder
+from small_encoders import byte_level, unigram, write_encoder
 from small_models import with_nan
 
 import flaxattn as fa
@@ -24,6 +27,8 @@ from flaxattn import cli
 pytestmark = pytest.mark.usefixtures("one_device")
 
 MODELS = ("tiny-bert", "tiny-gpt2", "tiny-dates")
+ENCODERS = ("small-roberta", "small-albert")  # directories beside the inputs
+DECODER = "small-gemma"
 FEW = ("--limit", "2")
 # Words of each command; {m} is the model, {s} a store of it, and [] what goes to standard input.
 COMMANDS = {
@@ -64,6 +69,8 @@ REFUSED = {
     ("probe pronouns", "tiny-dates"),
     ("compare", "tiny-dates"),
     ("ablate", "tiny-dates"),
+    *((name, model) for model in ENCODERS for name in ("generate", "translate")),
+    *((name, DECODER) for name in ("view pair", "translate", "probe", "probe pronouns")),
 }
 # Commands that run a model; those below have an option to go on with NaN.
 RUNS = [name for name, words in COMMANDS.items() if "{m}" in words]
@@ -77,13 +84,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     report_cases.write_inputs(folder)
     dates = "".join(f"{date}\n" for date, _ in report_cases.DATES)
     (folder / "dates.txt").write_text(dates, encoding="utf-8")
+    for model, tokenizer in zip(ENCODERS, (byte_level(), unigram()), strict=True):
+        shape = {"model_type": model.removeprefix("small-"), "max_position_embeddings": 512}
+        shape["pad_token_id"] = tokenizer.pad_id
+        write_encoder(folder / model, "ForMaskedLM", tokenizer, **shape)
+    write_decoder(folder / DECODER)
     return folder
 
 
-def cases(names: Iterable[str] = COMMANDS) -> list:
+def cases(names: Iterable[str] = COMMANDS, models: Iterable[str] = MODELS) -> list:
     return [
         pytest.param(name, model, marks=() if name in QUICK else pytest.mark.slow)
-        for model in MODELS
+        for model in models
         for name in names
     ]
 
@@ -115,7 +127,7 @@ def give_dates(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
 
 
-@pytest.mark.parametrize(("name", "model"), cases())
+@pytest.mark.parametrize(("name", "model"), cases(models=(*MODELS, *ENCODERS, DECODER)))
 def test_it_succeeds_or_is_refused(
     name: str,
     model: str,

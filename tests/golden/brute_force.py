@@ -90,7 +90,8 @@ def bias_of(b, h, i, j, place, options):
 def row(scores, seen, place, head, options):
     """Weights and statistics of one row, from the scores of the keys that it may attend to."""
     sinks = options.get("sinks")
-    logits = list(scores) + ([] if sinks is None else [float(sinks[head])])
+    sink = -np.inf if sinks is None else float(sinks[head])
+    logits = list(scores) + ([] if sink == -np.inf else [sink])
     if not logits:
         nothing = {"entropy": 0, "max": 0, "argmax": -1, "sink": 0, "distance": 0, "sum_sq": 0}
         return nothing | {"weights": [], "lse": -np.inf, "max_score": -np.inf}
@@ -105,7 +106,7 @@ def row(scores, seen, place, head, options):
         "max": 0 if best is None else weights[best],
         "argmax": -1 if best is None else seen[best],
         "max_score": -np.inf if best is None else scores[best],
-        "sink": 0 if sinks is None else math.exp(float(sinks[head]) - lse),
+        "sink": math.exp(sink - lse),
         "distance": math.fsum(w * abs(place - j) for w, j in zip(weights, seen, strict=True)),
         "sum_sq": math.fsum(w * w for w in weights),
     }

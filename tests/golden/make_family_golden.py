@@ -67,7 +67,7 @@ class Stored:
     def tensors(self) -> dict[str, np.ndarray]:
         """The checkpoint in float32, each tensor drawn from its name and shape alone."""
         return {
-            name: family_case.drawn(name, tuple(shape), base, self.case.sharpness)
+            name: family_case.drawn(_one_name(name), tuple(shape), base, self.case.sharpness)
             for name, shape, base in self.layout
         }
 
@@ -83,6 +83,11 @@ class Stored:
     def inputs(self, **changes: Any) -> dict[str, np.ndarray]:
         """Arguments of the model; see `family_case.inputs`."""
         return family_case.inputs(self.case, self.config, **changes)
+
+
+def _one_name(name: str) -> str:
+    """Name that decides the numbers: a bias that upstream keeps twice has one."""
+    return name.replace(".decoder.bias", ".bias")
 
 
 def read(family: str) -> dict[str, Stored]:
@@ -126,6 +131,10 @@ def layout(model: Any, folder: Path) -> tuple[list[Any], dict[str, np.ndarray]]:
 
     model.save_pretrained(folder)
     saved = load_file(folder / "model.safetensors")
+    known = model.state_dict()
+    if not saved.keys() <= known.keys():  # some versions write old names, which no model has
+        renamed = {n.replace(".gamma", ".weight").replace(".beta", ".bias"): n for n in saved}
+        saved = {n: known[n].numpy() for n in known if n in renamed or "inv_freq" in n}
     fixed = {name for name, _ in model.named_buffers()}
     weights = {n: a for n, a in saved.items() if n not in fixed}
     tensors = [

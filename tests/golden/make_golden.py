@@ -124,7 +124,8 @@ def shapes(case: Case) -> dict[str, tuple[int, ...]]:
         core |= _norm(f"{layer}.attention.output", e)
         core |= _dense(f"{layer}.intermediate.dense", f, e)
         core |= _dense(f"{layer}.output.dense", e, f) | _norm(f"{layer}.output", e)
-    if case.head not in ("BertForMaskedLM", "BertForTokenClassification"):
+    unpooled = ("BertForMaskedLM", "BertForTokenClassification", "BertForQuestionAnswering")
+    if case.head not in unpooled:
         core |= _dense("pooler.dense", e, e)
     if case.head == "BertModel":
         return core
@@ -142,6 +143,8 @@ def _head(case: Case) -> dict[str, tuple[int, ...]]:
         named |= _dense("cls.predictions.decoder", v, e)
     if case.head in ("BertForPreTraining", "BertForNextSentencePrediction"):
         named |= _dense("cls.seq_relationship", 2, e)
+    if case.head == "BertForQuestionAnswering":
+        named |= _dense("qa_outputs", 2, e)
     if "num_labels" in c:
         named |= _dense("classifier", c["num_labels"], e)
     return named

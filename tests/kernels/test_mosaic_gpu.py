@@ -14,12 +14,19 @@ import numpy as np
 import pytest
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
-from flaxattn.benchmarks import variants
+from flaxattn.benchmarks import cases, variants
 from flaxattn.benchmarks.cases import Case
-from flaxattn.kernels import compat, mosaic_gpu, mosaic_gpu_form, reference
+from flaxattn.kernels import (
+    compat,
+    fused,
+    mosaic_gpu,
+    mosaic_gpu_form,
+    mosaic_gpu_sweeps,
+    reference,
+)
 from flaxattn.kernels.call import Call
 from flaxattn.kernels.checks import checked
-from flaxattn.kernels.contract import NOTHING, Capture, Dropout
+from flaxattn.kernels.contract import NOTHING, Capture, Dropout, Sieve
 from flaxattn.kernels.plan import pack
 
 INTERPRETER = compat.gpu_interpreter()
@@ -34,6 +41,17 @@ SITUATIONS = {
     "late keys": (LATE, Capture(weights=True, dtype="uint8")),
     "late keys, two maps": (LATE, Capture(weights=True, scores=True, dtype="float16")),
     "few keys": (EARLY, Capture(weights=True, dtype="bfloat16", stats=("entropy", "received"))),
+    # Most tiles do not meet the offsets of a sieve; argmax and distance count positions far out.
+    "far": (
+        Case("far", 70, 200, batch=1, heads=1, depth=32, offset=100),
+        Capture(
+            stats=(
+                *("argmax", "distance", *cases.SIEVES[:3]),
+                Sieve("behind", offsets=(-70, -20), statistic="entropy"),
+                Sieve("before", offsets=(5, 60), statistic="argmax"),
+            )
+        ),
+    ),
     "one": (Case("one", 1, batch=1, heads=1, bias="BK"), Capture(stats=("argmax", "sum_sq"))),
 }
 ROUNDED = {"float32": 2e-3, "bfloat16": 4e-3, "float16": 2e-3, "uint8": 0.51 / 255 + 2e-3}
@@ -107,7 +125,11 @@ def test_what_needs_registers_gets_smaller_tiles():
 
     assert keys(NOTHING) == 128 and keys(Capture(weights=True, dtype="uint8")) == 128
     assert keys(Capture(weights=True)) == 64 and keys(Capture(scores=True)) == 64
-    assert keys(NOTHING, **dropped) == 64 and keys(Capture(stats=("entropy",))) == 64
+    assert keys(NOTHING, **dropped) == 64 and keys(Capture(stats=("topk(2)",))) == 64
+    free = Capture(stats=("lse", "max", "received", "max_score", "sink"))
+    assert keys(free) == keys(Capture(stats=variants.ROWS)) == 128
+    few, many = Capture(stats=cases.SIEVES[:3]), Capture(stats=cases.SIEVES[:5])
+    assert keys(few) == 128 and keys(few, causal=True) == 64 and keys(many) == 64
     both = Capture(weights=True, dtype="uint8", stats=("entropy",))
     assert keys(both) == 64 and keys(both, **dropped) == 32
 
@@ -128,6 +150,57 @@ def test_what_is_late_passes_in_a_ring_of_its_own():
     assert late.rings(arrays(("q", "k"), plan)) == [["k"]]
     # Both rings have as many slots, so it does not matter for memory who waits where.
     assert late.slots(given) == sweep.slots(given) == 2
+
+
+def foreign_call(**options):
+    """Two blocks of queries; the tiles of keys 0 and 2 are theirs, tile 1 is of nobody."""
+    queries = jnp.repeat(jnp.array([3, 5]), 128)[None]
+    keys = jnp.repeat(jnp.array([3, 4, 5]), 128)[None]
+    arguments = Case("foreign", 256, 384, batch=1, heads=1).arguments("float16")
+    return checked(Call(**arguments, segment_ids=(queries, keys), **options))
+
+
+@pytest.mark.skipif(INTERPRETER is None, reason="jax 0.10 cannot interpret Mosaic GPU kernels")
+def test_tiles_of_foreign_segments_are_not_computed():
+    """NaN in a tile that nobody needs would reach every sum that the tile is added to."""
+    call = foreign_call(capture=Capture(weights=True, dtype="float16"))
+    plan, operands = pack(call, 128, 128)
+    kernels = mosaic_gpu.kernels(INTERPRETER)
+
+    def attend(k, v):
+        found = fused._run(kernels, plan, operands._replace(k=k, v=v), None)
+        return found.output, found.weights
+
+    def all_of(k, v):
+        results, pullback = jax.vjp(attend, k, v)
+        return results, pullback((jnp.ones_like(results[0]), jnp.zeros_like(results[1])))
+
+    garbage = [x.at[:, 128:256].set(jnp.nan) for x in (operands.k, operands.v)]
+    (output, weights), gradients = all_of(*garbage)
+    expected = all_of(operands.k, operands.v)
+    np.testing.assert_array_equal(output, expected[0][0])
+    np.testing.assert_array_equal(weights, expected[0][1])
+    assert not np.asarray(weights[..., 128:256]).any()
+    # Queries are staying rows as well as passing ones: both ways to walk are in these.
+    jax.tree.map(np.testing.assert_array_equal, gradients, expected[1])
+    assert np.isfinite(output).all() and np.asarray(output).any()
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_packing_and_padding_visit_a_part_of_the_tiles(turned):
+    """Tiles of 128 x 128: 4 packed sequences, and an example of which a quarter is real."""
+    ids = jnp.repeat(jnp.arange(4), 256)[None]
+    padding = jnp.arange(1024)[None] < 256
+    counts = []
+    for options in ({"segment_ids": ids}, {"segment_ids": ids, "causal": True}, {"mask": padding}):
+        call = Call(**Case("long", 1024, batch=1, heads=1).arguments("bfloat16"))
+        plan, operands = pack(checked(call._replace(**options)), 128, 128)
+        arrays = mosaic_gpu_sweeps.inputs(operands, fused.Cotangents(operands.q), turned)
+        sweep = mosaic_gpu_form.TileSchedule(plan, turned, 2, 128, ())
+        walk = mosaic_gpu_sweeps.walk(sweep, arrays)
+        assert walk.grid["block"] == walk.arrays["ranges"].shape[1] == 8
+        counts.append(int(jnp.diff(walk.arrays["ranges"]).sum()))
+    assert counts == [16, 12, 16]  # of 64
 
 
 @pytest.mark.parametrize("name", ["plain", "tails", "weights uint8", "everything, depth 32"])

@@ -46,6 +46,8 @@ SITUATIONS = {
         Capture(stats=("entropy",)),
     ),
     "bias of all batches": (replace(ALL, bias="HQK"), SOME),
+    # One map for all: each block sums a part of the batches and heads.
+    "bias in parts": (Case("parts", 9, 20, batch=2, heads=3, bias="QK"), Capture()),
     # Blocks of keys that no query sees have no tile at all.
     "keys after all queries": (
         Case("late", 9, 200, batch=1, heads=1, causal=True, bias="BK"),
@@ -134,6 +136,19 @@ def test_columns_of_a_tile_shrink_with_what_is_computed():
     # A tile never reaches beyond the padding of packed vectors.
     odd = replace(plan, queries=190, keys=190, block_q=64, block_k=64)
     assert [columns(odd, turned, arrays) for turned in (False, True)] == [64, 64]
+
+
+def test_the_gradient_of_a_shared_bias_keeps_the_device_busy():
+    counts = []
+    for bias, batch in (("QK", 8), ("HQK", 8), ("BHQK", 8), ("QK", 1)):
+        plan, arrays = plan_of(Case("bert", 512, batch=batch, heads=12, depth=64, bias=bias))
+        sweep = mosaic_gpu_form.TileSchedule(plan, False, 2, 128, ())
+        shape = arrays["bias"].shape
+        parts = mosaic_gpu_sweeps.parts_of(sweep, shape)
+        grid = mosaic_gpu_sweeps.walk_heads(sweep, arrays, shape, parts).grid
+        assert 8 * 12 % parts == 0
+        counts.append(int(np.prod(list(grid.values()))))
+    assert counts == [16 * 12, 16 * 12, 16 * 96, 16 * 12]
 
 
 @pytest.mark.parametrize("depth", [32, 64, 128])

@@ -3,9 +3,9 @@
 """What is asked never changes the output: random requests, with and without dropout.
 
 Bit by bit in the reference, in the TPU kernels and in xla wherever it walks over the same blocks
-of rows. It takes shorter ones for statistics alone of up to 128 queries, and other parts of
-causal rows from 512 queries with maps; outputs then agree to 2e-6. Hopper kernels take other tiles
-of keys for other statistics; their outputs agree to a unit of bfloat16.
+of rows. It takes other parts of causal rows from 512 queries with maps; outputs then agree to
+2e-6. Hopper kernels take other tiles of keys for other statistics; their outputs agree to a unit
+of bfloat16.
 
 Draws are seeded, so that a failure names its numbers. What is handed back is tested in
 test_conformance.py.

@@ -191,3 +191,29 @@ def test_a_fully_masked_row_has_the_stated_values(implementation):
     assert not np.asarray(output)[0, 1].any() and not np.asarray(seen.weights)[0, 0, 1].any()
     assert (np.asarray(seen.scores)[0, 0, 1] == -np.inf).all()
     np.testing.assert_allclose(seen.stats["received"], 2 / 3, rtol=1e-6)
+
+
+@pytest.mark.parametrize("keys", [5, 32, 33, 200])
+def test_the_eight_largest_are_those_of_a_stable_sort(keys):
+    """Scores with many equals, over several groups of keys; rows of NaN and with few keys."""
+    rng = np.random.default_rng(keys)
+    scores = np.round(rng.normal(size=(1, 2, 40, keys)) * 1.5).astype(np.float32)
+    scores[0, 0, ::3] = np.where(rng.random((14, keys)) < 0.97, -np.inf, scores[0, 0, ::3])
+    scores[0, 1, 0], scores[0, 1, 1] = 1.0, np.nan
+    zeros = jnp.zeros((1, max(40, keys), 2, 4))
+    _, seen = door.attention(
+        zeros[:, :40], zeros[:, :keys], zeros[:, :keys], bias=jnp.asarray(scores),
+        capture=Capture(weights=True, stats=("topk(8)", "argmax")), implementation="xla",
+    )  # fmt: skip
+    indices, weights = (np.array(seen.stats[name]) for name in ("topk_indices", "topk_weights"))
+    order = np.argsort(-scores, axis=-1, kind="stable")[..., :8]
+    expected = np.where(np.take_along_axis(scores, order, -1) == -np.inf, -1, order)
+    expected[0, 1, 1] = -1
+    expected = np.pad(expected, [(0, 0)] * 3 + [(0, 8 - order.shape[-1])], constant_values=-1)
+    np.testing.assert_array_equal(indices, expected)
+    np.testing.assert_array_equal(seen.stats["argmax"], expected[..., 0])
+    known = np.take_along_axis(np.asarray(seen.weights), np.maximum(indices, 0), -1)
+    known = np.where(indices >= 0, known, 0)
+    assert np.isnan(weights[0, 1, 1, 0])
+    known[0, 1, 1] = weights[0, 1, 1] = 0
+    np.testing.assert_allclose(weights, known, rtol=1e-6)

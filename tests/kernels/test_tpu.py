@@ -23,6 +23,7 @@ from flaxattn.kernels.call import Band, Call
 from flaxattn.kernels.checks import checked
 from flaxattn.kernels.contract import Capture, Dropout
 from flaxattn.kernels.plan import KernelPlan
+from flaxattn.kernels.tpu_form import TpuTileLayout, whole_sum
 
 # Finds reads outside of arrays, memory nobody wrote to, and races between copies and steps.
 CAREFUL = pltpu.InterpretParams(out_of_bounds_reads="raise", detect_races=True)
@@ -165,6 +166,21 @@ def test_float16_weights_are_rounded_like_everywhere_else():
     weights = np.concatenate([steps, between, above, np.array([0, 1e-30, np.nan], np.float32)])
     found = np.asarray(tpu._half_bits(jnp.asarray(weights))).astype(np.uint16).view(np.float16)
     np.testing.assert_array_equal(found, weights.astype(np.float16))
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_rows_keep_maxima_in_every_lane_and_sums_in_parts(turned):
+    plan = plan_of((256, 384), 256, 384, Band())
+    form = TpuTileLayout(plan, 0, 0, turned)
+    tile = jax.random.normal(jax.random.key(0), form.shape)
+    largest, parts = form.row_max(tile), form.row_sum(tile)
+    assert largest.shape == parts.shape == form.row_shape == ((1, 256) if turned else (256, 128))
+    truth = tile.T if turned else tile
+    across = largest.T if turned else largest
+    np.testing.assert_array_equal(across, jnp.broadcast_to(truth.max(1)[:, None], across.shape))
+    whole = parts if turned else whole_sum(parts)
+    np.testing.assert_allclose(whole[0], truth.sum(1), atol=1e-4)
+    assert form.rows(largest).shape == ((1, 256) if turned else (256, 384))
 
 
 def test_maps_over_edges_and_diagonals_are_complete():

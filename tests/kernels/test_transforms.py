@@ -20,8 +20,8 @@ CAPTURE = Capture(weights=True, stats=("lse", "entropy", "topk(2)", "received", 
 
 
 @functools.cache
-def inputs(batch=4, length=70, heads=4):
-    """q, k, v, mask and labels; 70 rows make two blocks when only statistics are asked."""
+def inputs(batch=4, length=140, heads=4):
+    """q, k, v, mask and labels; so many rows make several blocks."""
     q, k, v = jax.random.normal(jax.random.key(0), (3, batch, length, heads, 8))
     mask = jnp.arange(length)[None] < (length - 9 * jnp.arange(batch))[:, None]
     halves = jnp.broadcast_to(jnp.arange(length, dtype=jnp.int32) // 30, (batch, length))

@@ -23,9 +23,7 @@ CASES = [(family, name) for family in golden.FAMILIES for name in golden.cases_o
 # Said by who wrote the file, not about the model.
 UNSTABLE = {"transformers_version", "dtype"}
 Loaded = Callable[[str, str], tuple[Any, Any]]
-every_case = pytest.mark.parametrize(
-    ("family", "name"), CASES, ids=["-".join(case) for case in CASES]
-)
+every_case = pytest.mark.parametrize(("family", "name"), CASES, ids=["-".join(c) for c in CASES])
 
 
 @pytest.fixture(scope="module")

@@ -114,7 +114,7 @@ def test_marks_tell_models_apart_and_do_not_depend_on_their_place(
     half = mark(fa.from_pretrained("tiny-bert", dtype="bfloat16"))
     assert [
         f.name for f in dataclasses.fields(first) if getattr(half, f.name) != getattr(first, f.name)
-    ] == ["dtype"]
+    ] == ["dtype", "parameters"]
     leaves, tree = jax.tree.flatten(bert.params)
     last = np.array(leaves[-1])
     last.flat[-1] = np.nextafter(last.flat[-1], np.inf)

@@ -335,10 +335,10 @@ def test_what_was_saved_anew_while_it_was_read_is_refused(
     other = saved(tmp_path / "other", checkpoint, generation={"num_beams": 2})
     read = weights.load
 
-    def replaced(directory: Path, *given: Any) -> Any:
+    def replaced(directory: Path, *given: Any, **options: Any) -> Any:
         shutil.rmtree(folder)
         shutil.copytree(other, folder)
-        return read(directory, *given)
+        return read(directory, *given, **options)
 
     monkeypatch.setattr(weights, "load", replaced)
     with pytest.raises(CheckpointError, match="was saved anew while it was read"):

@@ -23,6 +23,7 @@ import flaxattn as fa
 from flaxattn.cli import main
 from flaxattn.errors import CheckpointError, InputError
 from flaxattn.models.gpt2_config import GPT2Config
+from flaxattn.models.parameter_shardings import state_shardings
 from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.text.vocabulary_training import END, train_byte_bpe
 from flaxattn.trace.tensor_file import accept_files
@@ -429,7 +430,7 @@ def test_layers_are_shared_by_devices_as_those_of_bert_are() -> None:
     config = GPT2Config(vocab_size=64, n_positions=8, n_embd=16, n_layer=2, n_head=2)
     params = initial_parameters(build_module(config, Gpt2Recipe()), 0)
     mesh = sharding.make_mesh(Gpt2Recipe(devices=8, model_parallel=2))
-    placed = sharding.state_shardings(params, mesh)["model"]
+    placed = state_shardings(params, mesh)["model"]
     layers = placed["decoder"]["layers"]
     for part in (layers["attention"]["query"], layers["feed_forward"]["up"]):
         assert part["kernel"].spec == P(None, "data", "model")

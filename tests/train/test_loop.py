@@ -20,8 +20,8 @@ import numpy as np
 import pytest
 
 from flaxattn.errors import CheckpointError, InputError, StopRequestedError
+from flaxattn.models.losses import cross_entropy
 from flaxattn.train import loop
-from flaxattn.train.objectives import cross_entropy
 from flaxattn.train.optimizers import bert_adamw
 from flaxattn.train.recipe import Recipe
 from flaxattn.train.report import Reporter, read_metrics

@@ -13,6 +13,7 @@ from jax.sharding import PartitionSpec as P
 from flaxattn.errors import InputError
 from flaxattn.models.bert import BertForPreTraining
 from flaxattn.models.bert_config import BertConfig
+from flaxattn.models.parameter_shardings import RULES, state_shardings
 from flaxattn.train import sharding
 from flaxattn.train.optimizers import bert_adamw
 from flaxattn.train.recipe import Recipe
@@ -49,12 +50,12 @@ def test_every_rule_is_used_and_every_large_array_is_cut(state) -> None:
         jax.tree_util.keystr(path, simple=True, separator="/")
         for path, _ in jax.tree_util.tree_flatten_with_path(state.params)[0]
     ]
-    for pattern, _ in sharding.RULES:
+    for pattern, _ in RULES:
         assert [name for name in names if re.search(f"(^|/){pattern}$", name)], pattern
 
 
 def test_moments_lie_where_their_parameters_lie(state) -> None:
-    layout = sharding.state_shardings(state, MESH)
+    layout = state_shardings(state, MESH)
     moments = next(part for part in layout.moments if hasattr(part, "mean"))
     assert moments.mean == layout.params == moments.square
     assert layout.step.spec == P()
@@ -62,7 +63,7 @@ def test_moments_lie_where_their_parameters_lie(state) -> None:
 
 def test_an_axis_that_does_not_divide_stays_whole() -> None:
     like = {"pooler": {"kernel": jax.ShapeDtypeStruct((6, 4), jnp.float32)}}
-    layout = sharding.state_shardings(like, MESH)
+    layout = state_shardings(like, MESH)
     assert layout["pooler"]["kernel"].spec == P(None, None)
 
 

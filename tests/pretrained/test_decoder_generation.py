@@ -1,0 +1,115 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Continuations of decoders: with a cache as without, in chunks as in one piece, as torch's."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import make_family_golden as golden
+import numpy as np
+import pytest
+
+import flaxattn as fa
+from flaxattn.pretrained import generation
+
+CASES = [
+    name
+    for name, case in golden.cases_of("decoders").items()
+    if case.architecture.endswith("CausalLM") and name != "dynamic"
+]
+# Its frequencies change with the length, so keys in a cache are not those of one pass; as upstream.
+EVERY = [*CASES, "dynamic"]
+FEW = ("llama-left", "gemma3", "smollm3", "neox")
+MORE = 23
+
+
+@pytest.fixture(scope="module")
+def load(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Any, Path]]:
+    stored, held = golden.read("decoders"), {}
+
+    def find(name: str) -> tuple[Any, Path]:
+        if name not in held:
+            folder = stored[name].write(tmp_path_factory.mktemp("model") / "theirs")
+            held[name] = fa.from_pretrained(folder), folder
+        return held[name]
+
+    return find
+
+
+def prompts(count: int, length: int = 9, seed: int = 0) -> dict[str, np.ndarray]:
+    """Prompts of 1 to `length` tokens, padded on the left."""
+    random = np.random.RandomState(seed)
+    ids = random.randint(5, 67, (count, length))
+    sizes = random.randint(1, length + 1, count)
+    sizes[0] = length
+    mask = (np.arange(length) >= length - sizes[:, None]).astype(int)
+    return {"input_ids": ids * mask, "attention_mask": mask}
+
+
+def logits_of(model: Any, ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """Scores from one pass without cache."""
+    real = np.concatenate([mask, np.ones((len(ids), ids.shape[1] - mask.shape[1]), int)], axis=1)
+    return np.asarray(model(ids, real, np.maximum(real.cumsum(1) - 1, 0)).logits)
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=() if n in FEW else pytest.mark.slow) for n in CASES]
+)
+def test_cached_as_uncached(name: str, load: Callable[[str], tuple[Any, Path]]) -> None:
+    """Every token is the best of a pass over all before it, also behind the windows."""
+    model, _ = load(name)
+    given = prompts(3)
+    ids = model.generate(**given, max_new_tokens=MORE, eos=())
+    scores = logits_of(model, ids, given["attention_mask"])[:, 8:-1]
+    chosen = np.take_along_axis(scores, ids[:, 9:, None], axis=2)[..., 0]
+    assert np.abs(scores.max(-1) - chosen).max() <= 1e-5
+
+
+@pytest.mark.parametrize("name", ["gemma3", "llama-left"])
+def test_a_long_prompt_in_chunks(
+    name: str, load: Callable[[str], tuple[Any, Path]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, _ = load(name)
+    given = prompts(2, 20, seed=1)
+    whole = model.generate(**given, max_new_tokens=6, eos=(), scores=True)
+    monkeypatch.setattr(generation, "_CHUNK", 8)  # a prompt of 32 with its padding: four chunks
+    generation._start.clear_cache()
+    parts = model.generate(**given, max_new_tokens=6, eos=(), scores=True)
+    generation._start.clear_cache()
+    np.testing.assert_array_equal(parts[0], whole[0])
+    np.testing.assert_allclose(parts[1], whole[1], atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["gemma3", "neox"])
+def test_beams_share_caches_of_windows(name: str, load: Callable[[str], tuple[Any, Path]]) -> None:
+    """The score of the best beam is the log-probability of its text in one pass."""
+    model, _ = load(name)
+    given = prompts(2)
+    ids, found = model.generate(
+        **given, max_new_tokens=MORE, num_beams=3, eos=(), length_penalty=0.0, scores=True
+    )
+    scores = logits_of(model, ids, given["attention_mask"])[:, 8:-1]
+    logs = scores - np.log(np.exp(scores).sum(-1, keepdims=True))
+    expected = np.take_along_axis(logs, ids[:, 9:, None], axis=2)[..., 0].sum(1)
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize("beams", [1, 3])
+@pytest.mark.parametrize("name", EVERY)
+def test_torch_writes_the_same(
+    name: str, beams: int, load: Callable[[str], tuple[Any, Path]]
+) -> None:
+    torch = pytest.importorskip("torch")
+    model, folder = load(name)
+    case = golden.cases_of("decoders")[name]
+    theirs = golden.torch_model(case, folder)
+    given = prompts(64)
+    tensors = {key: torch.from_numpy(array) for key, array in given.items()}
+    settings = {"max_new_tokens": 12, "num_beams": beams}
+    with torch.no_grad():
+        expected = theirs.generate(**tensors, **settings, do_sample=False, pad_token_id=0).numpy()
+    found = model.generate(**given, **settings, pad=0)
+    np.testing.assert_array_equal(found, expected)
