@@ -141,7 +141,7 @@ class ModernBertConfig(HFConfig):
 
     @property
     def variant(self) -> BertVariant:
-        """What sets the family apart among encoders, as far as texts and heads are concerned."""
+        """Traits of the family among encoders, as far as texts and heads are concerned."""
         return _VARIANT
 
     @property
