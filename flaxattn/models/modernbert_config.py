@@ -151,7 +151,7 @@ class ModernBertConfig(HFConfig):
 
     @property
     def position_embedding_type(self) -> str:
-        """How positions enter the model."""
+        """Kind of positions: these turn queries and keys."""
         return "rotary"
 
     @property
