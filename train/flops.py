@@ -8,8 +8,9 @@ recomputed layer counts once, an addition never.
 
 import jax
 
-from flaxattn.models.bert_config import BertConfig
+from flaxattn.models.encoder_config import EncoderConfig
 from flaxattn.models.gpt2_config import GPT2Config
+from flaxattn.models.modernbert_config import ModernBertConfig
 
 # Dense bfloat16 operations per second of one device as jax.devices() lists them, as their makers
 # state them without sparsity. jax lists a TPU v4 or later by chip.
@@ -33,7 +34,7 @@ def peak_flops() -> float | None:
     return PEAKS[names[-1]] if names else None
 
 
-def bert_flops(config: BertConfig, rows: int, length: int, scored: int) -> float:
+def bert_flops(config: EncoderConfig, rows: int, length: int, scored: int) -> float:
     """Operations of one update of BERT: three times those of the forward pass.
 
     Args:
@@ -43,6 +44,8 @@ def bert_flops(config: BertConfig, rows: int, length: int, scored: int) -> float
         scored: positions of a sequence that get a score for every word; 0 for a classifier.
     """
     width, inner = config.hidden_size, config.intermediate_size
+    if isinstance(config, ModernBertConfig):  # gated: three products in place of two
+        inner += inner // 2
     layers = config.num_hidden_layers * _layer(width, inner, length)
     head = scored * (width * width + width * config.vocab_size)
     return 6.0 * rows * (length * layers + head + width * width)

@@ -18,6 +18,7 @@ from jaxtyping import Array, Float
 
 from flaxattn.errors import InputError
 from flaxattn.models.bert_config import BertConfig
+from flaxattn.models.encoder_config import EncoderConfig
 from flaxattn.pretrained.pruning import pruned_config, pruned_parameters
 from flaxattn.train.state import Params
 
@@ -27,7 +28,7 @@ _TEMPERATURE, _LOW, _HIGH = 2 / 3, -0.1, 1.1
 _START = 3.0  # the settled gate is 1, and it is drawn open 995 times in 1,000
 
 
-def with_gates(params: Params, config: BertConfig) -> Params:
+def with_gates(params: Params, config: EncoderConfig) -> Params:
     """The parameters of a model, with gates on its heads that begin open.
 
     Args:
@@ -35,8 +36,13 @@ def with_gates(params: Params, config: BertConfig) -> Params:
         config: Its configuration.
 
     Raises:
-        InputError: If heads were pruned before.
+        InputError: If heads were pruned before, or checkpoints of the family cannot lack any.
     """
+    if not isinstance(config, BertConfig):
+        raise InputError(
+            f"gates remove heads, and a checkpoint of a {config.architectures[0]} cannot lack any\n"
+            "leave gate_price out, or start from a BERT"
+        )
     if config.pruned_heads:
         raise InputError(
             "gates close heads of a whole model\nthe model that training starts from lacks some: "
@@ -101,8 +107,8 @@ def closed_heads(params: Params) -> list[tuple[int, int]]:
 
 
 def without_closed(
-    params: Params, config: BertConfig, closed: list[tuple[int, int]]
-) -> tuple[Params, BertConfig]:
+    params: Params, config: EncoderConfig, closed: list[tuple[int, int]]
+) -> tuple[Params, EncoderConfig]:
     """Parameters and configuration without the heads whose gates closed.
 
     A layer whose gates are all closed keeps its first head, whose output counts nothing.
@@ -112,6 +118,8 @@ def without_closed(
         config: Of the whole model.
         closed: From `closed_heads`.
     """
+    if not isinstance(config, BertConfig):
+        return params, config  # such a model has no gates
     count = config.num_attention_heads
     gone = [[h for n, h in closed if n == layer] for layer in range(config.num_hidden_layers)]
     kept = tuple(tuple(heads[1:] if len(heads) == count else heads) for heads in gone)

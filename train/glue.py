@@ -25,7 +25,6 @@ from flaxattn import __version__
 from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.errors import InputError
 from flaxattn.kernels.contract import Capture
-from flaxattn.models.bert import BertForSequenceClassification
 from flaxattn.pretrained import model_directory as weights
 from flaxattn.pretrained.pretrained_bert import PretrainedBert
 from flaxattn.train import gates, loop, sharding
@@ -35,6 +34,7 @@ from flaxattn.train.flops import bert_flops
 from flaxattn.train.glue_data import EncodedExamples, GlueBatch, GlueFeed, encode
 from flaxattn.train.glue_files import TaskPart, read_parts
 from flaxattn.train.glue_model import (
+    GlueClassifier,
     batch_totals,
     build_module,
     initial_parameters,
@@ -80,7 +80,7 @@ class FineTuning:
     identity: Mapping[str, str]
 
     @functools.cached_property
-    def module(self) -> BertForSequenceClassification:
+    def module(self) -> GlueClassifier:
         """The model that is trained."""
         return build_module(self.task, self.base, self.recipe)
 

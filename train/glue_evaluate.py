@@ -15,7 +15,7 @@ import numpy as np
 from flaxattn import __version__
 from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.errors import InputError
-from flaxattn.models.bert_config import BertConfig
+from flaxattn.models.encoder_config import EncoderConfig
 from flaxattn.pretrained.from_pretrained import from_pretrained
 from flaxattn.pretrained.pretrained_bert import PretrainedBert
 from flaxattn.train import sharding
@@ -50,7 +50,7 @@ def evaluate(
     module = model.module.clone(dtype=jnp.dtype(recipe.dtype))
     config = model.config
     classifier = config.architectures[0].endswith("ForSequenceClassification")
-    if not isinstance(config, BertConfig) or not classifier or model.report.missing:
+    if not isinstance(config, EncoderConfig) or not classifier or model.report.missing:
         raise InputError(
             f"{recipe.model} is no classifier: it is a {config.architectures[0]}\n"
             f"expected a model that was fine-tuned on {task.folder}\n"

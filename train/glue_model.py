@@ -7,6 +7,7 @@ What it learns from is not known here.
 
 import dataclasses
 import warnings
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,11 +17,15 @@ from flaxattn.errors import InputError
 from flaxattn.kernels.contract import NOTHING
 from flaxattn.models.bert import BertForSequenceClassification
 from flaxattn.models.bert_config import BertConfig
+from flaxattn.models.encoder_config import EncoderConfig
+from flaxattn.models.modernbert import ModernBertForSequenceClassification
+from flaxattn.models.modernbert_config import ModernBertConfig
 from flaxattn.models.outputs import ModelOutput
 from flaxattn.pretrained import hub
 from flaxattn.pretrained import model_directory as weights
 from flaxattn.pretrained.from_pretrained import from_pretrained
 from flaxattn.pretrained.pretrained_bert import PretrainedBert
+from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.train import gates
 from flaxattn.train.glue_data import GlueBatch
 from flaxattn.train.glue_tasks import GlueTask
@@ -28,6 +33,7 @@ from flaxattn.train.objectives import Metrics, Totals, classification_loss, regr
 from flaxattn.train.recipe import GlueRecipe
 from flaxattn.train.state import LossFunction, Params
 
+GlueClassifier = BertForSequenceClassification | ModernBertForSequenceClassification
 _GATES = 1 << 20  # apart from the numbers that dropout's keys are folded with
 _CLASSIFIER = "ForSequenceClassification"
 _HEAD_STDDEV = 0.02  # of a new classifier, whatever the model's own initializer_range
@@ -45,7 +51,7 @@ def load_base(task: GlueTask, recipe: GlueRecipe) -> PretrainedBert:
         InputError: it is no encoder, it has no tokenizer, or `max_length` does not fit it.
     """
     found = weights.read_config(hub.find(recipe.model))
-    if not isinstance(found, BertConfig):
+    if not isinstance(found, EncoderConfig):
         raise InputError(
             f"recipe: model {recipe.model!r} is no encoder, but a {found.architectures[0]}\n"
             "GLUE's tasks are learnt by a classifier on an encoder\nname one: --set model=…"
@@ -53,10 +59,10 @@ def load_base(task: GlueTask, recipe: GlueRecipe) -> PretrainedBert:
     same = (
         found.architectures[0].endswith(_CLASSIFIER) and found.labels == _config(task, found).labels
     )
-    with warnings.catch_warnings():
-        if found.variant.classifier_act is not None:  # this classifier reads no pooler
-            warnings.filterwarnings("ignore", message=".*lacks pooler", category=UserWarning)
-        base = from_pretrained(recipe.model, head=_CLASSIFIER if same else "base")
+    if isinstance(found, ModernBertConfig):
+        base = _modern_base(recipe.model, None if same else task.num_outputs)
+    else:
+        base = _bert_base(recipe.model, found, _CLASSIFIER if same else "base")
     assert isinstance(base, PretrainedBert)
     if base.tokenizer is None:
         raise InputError(
@@ -72,11 +78,26 @@ def load_base(task: GlueTask, recipe: GlueRecipe) -> PretrainedBert:
     return base
 
 
-def build_module(
-    task: GlueTask, base: PretrainedBert, recipe: GlueRecipe
-) -> BertForSequenceClassification:
+def _bert_base(name: str, config: BertConfig, head: str) -> Pretrained:
+    """A BERT with or without a classifier; one that reads no pooler is no worse without it."""
+    with warnings.catch_warnings():
+        if config.variant.classifier_act is not None:
+            warnings.filterwarnings("ignore", message=".*lacks pooler", category=UserWarning)
+        return from_pretrained(name, head=head)
+
+
+def _modern_base(name: str, outputs: int | None) -> Pretrained:
+    """A ModernBERT with a classifier, whose dense layer may come from a masked-LM head."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*freshly initialised", category=UserWarning)
+        return from_pretrained(name, head=_CLASSIFIER, num_labels=outputs)
+
+
+def build_module(task: GlueTask, base: PretrainedBert, recipe: GlueRecipe) -> GlueClassifier:
     """The classifier of a task; attention records nothing while it trains."""
-    return BertForSequenceClassification(
+    modern = isinstance(base.config, ModernBertConfig)
+    kind: Any = ModernBertForSequenceClassification if modern else BertForSequenceClassification
+    return kind(
         _config(task, base.config),
         dtype=jnp.dtype(recipe.dtype),
         capture=NOTHING,
@@ -89,8 +110,10 @@ def initial_parameters(task: GlueTask, base: PretrainedBert, seed: int) -> Param
     """The parameters a seed starts from.
 
     A classifier that came with the base is kept; otherwise one is drawn, as published: truncated
-    normal of 0.02, bias 0.
+    normal of 0.02, bias 0. What a ModernBERT lacks of its head begins as in a new model.
     """
+    if isinstance(base.config, ModernBertConfig):
+        return _with_fresh_head(base, seed)
     if "classifier" in base.params:
         return base.params
     width, key = base.config.hidden_size, jax.random.key(seed)
@@ -107,9 +130,17 @@ def initial_parameters(task: GlueTask, base: PretrainedBert, seed: int) -> Param
     return found | {"bert": encoder, "classifier_dense": dense(2, width)}
 
 
-def loss_function(
-    module: BertForSequenceClassification, task: GlueTask, gate_price: float = 0.0
-) -> LossFunction:
+def _with_fresh_head(base: PretrainedBert, seed: int) -> Params:
+    """The parameters of a classifier; modules that the checkpoint lacked are drawn by the seed."""
+    lacking = {name.partition(".")[0] for name in base.report.missing}
+    if not lacking:
+        return base.params
+    ids = jnp.zeros((1, 1), jnp.int32)
+    fresh = jax.jit(base.module.init)(jax.random.key(seed), ids)["params"]
+    return {name: (fresh if name in lacking else base.params)[name] for name in base.params}
+
+
+def loss_function(module: GlueClassifier, task: GlueTask, gate_price: float = 0.0) -> LossFunction:
     """Loss of the module on a batch, in the form the loop takes.
 
     Args:
@@ -157,7 +188,7 @@ def batch_totals(batch: GlueBatch) -> Totals:
     return {"weight": jnp.asarray(batch.weight.sum(), jnp.float32)}
 
 
-def _config(task: GlueTask, config: BertConfig) -> BertConfig:
+def _config(task: GlueTask, config: EncoderConfig) -> EncoderConfig:
     return dataclasses.replace(
         config,
         architectures=(config.variant.prefix + _CLASSIFIER,),

@@ -21,6 +21,10 @@ from flaxattn.models.causal_lm import CausalLM
 from flaxattn.models.decoder import DecoderForSequenceClassification
 from flaxattn.models.gpt2 import GPT2ForSequenceClassification
 from flaxattn.models.losses import cross_entropy
+from flaxattn.models.modernbert import (
+    ModernBertForMaskedLM,
+    ModernBertForSequenceClassification,
+)
 from flaxattn.models.seq2seq import Seq2SeqLM
 from flaxattn.pretrained.nonfinite_error import refusal
 from flaxattn.pretrained.pretrained_model import Pretrained
@@ -30,10 +34,11 @@ from flaxattn.text.tokenizer import Tokenizer
 Masks = Mapping[str, Float[Array, "L ... H"]]
 _CLASSIFIERS = (
     BertForSequenceClassification,
+    ModernBertForSequenceClassification,
     GPT2ForSequenceClassification,
     DecoderForSequenceClassification,
 )
-_MASKED_LM = (BertForMaskedLM, BertForPreTraining)
+_MASKED_LM = (BertForMaskedLM, ModernBertForMaskedLM, BertForPreTraining)
 _MASKED_SHARE = 0.15
 
 

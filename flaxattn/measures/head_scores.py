@@ -14,10 +14,12 @@ from jax.sharding import Mesh
 from flaxattn.corpus.texts import Text
 from flaxattn.errors import InputError
 from flaxattn.kernels.contract import NOTHING
+from flaxattn.measures.key_range import EVERY_KEY, ranges_of
 from flaxattn.measures.score_sums import NOTES, ScoreSums, blank_labels, blanked
 from flaxattn.measures.score_terms import ScoreOptions, Terms
 from flaxattn.measures.scores import Scores, gathered
 from flaxattn.measures.side_terms import terms_for
+from flaxattn.measures.windowed_terms import by_layer
 from flaxattn.pipeline.batch_loop import each_batch
 from flaxattn.pipeline.batches import Batch, planned, stacked
 from flaxattn.pipeline.device_step import Begun, DeviceStep, mesh_of
@@ -125,6 +127,8 @@ class _Scorer:
         self._batch_tokens = reading.batch_tokens
         self._sides = [size.name for size in sizes_of(model.config)]
         self._step: tuple[ScoreSums, DeviceStep] | None = None
+        self._ranges = ranges_of(model.config)
+        self._windows = tuple({*self._ranges} - {EVERY_KEY})
 
     def scores(self, window: Sequence[LabelledText]) -> Scores:
         """Score some texts, in their order."""
@@ -134,7 +138,9 @@ class _Scorer:
         tokens = room_for([model], NOTHING, parts, self._batch_tokens).tokens
         rows = with_targets([model], [read.reading for read in window], {}, tokens)
         terms = [
-            terms_for(row.metadata, layout, side, self._asked, alone=self._alone)
+            terms_for(
+                row.metadata, layout, side, self._asked, alone=self._alone, windows=self._windows
+            )
             for row, layout in zip(rows, layouts, strict=True)
         ]
         sums, step = self._steps(ScoreSums.of(terms, side))
@@ -168,6 +174,9 @@ class _Scorer:
                 for place, row in zip(batch.places[part.first :], range(part.rows), strict=False):
                     of_text = {name: array[:, row] for name, array in stats.items()}
                     values = sums.unpacked(of_text, terms[place.text])
+                    if self._windows:
+                        ranges = [self._ranges[layer] for layer in numbers[0]]
+                        values = by_layer(values, ranges, self._windows)
                     found[place.text] = blanked(values, broken[:, row] > 0)
             self._reading.watch("scoring heads", len(batch.places))
         return gathered(*numbers, list(zip(terms, found, strict=True)), side)

@@ -28,10 +28,12 @@ from jaxtyping import Bool
 from flaxattn.errors import InputError
 from flaxattn.kernels import dense
 from flaxattn.measures.encoder_terms import terms_of
+from flaxattn.measures.key_range import CAUSAL, EVERY_KEY, KeyRange
 from flaxattn.measures.score_sources import SETS, SIEVES
 from flaxattn.measures.score_terms import ScoreOptions, ScoreSpec, Terms
 from flaxattn.measures.side_labels import cross_labels, self_labels
 from flaxattn.measures.tree_terms import add_tags, add_tree
+from flaxattn.measures.windowed_terms import lifts_within, with_windows
 from flaxattn.text.position_labels import PositionLabels, labels_of
 from flaxattn.trace.trace import Trace
 
@@ -42,22 +44,24 @@ _SELF = ("local", "own", "previous", "first", "delimiter", "duplicate")
 _CROSS = ("diagonal", "end", "first", "copy")
 
 
-def self_terms(layout: PositionLabels, asked: ScoreOptions, *, causal: bool) -> Terms:
+def self_terms(
+    layout: PositionLabels, asked: ScoreOptions, *, causal: bool, window: KeyRange | None = None
+) -> Terms:
     """Scores of self-attention over a text.
 
     Args:
         layout: Of the text; its trees are used where `asked.annotated`.
         asked: Which relations, and the seed of unrelated words.
         causal: Whether a query sees the keys up to itself only.
+        window: Keys that a query sees in layers with a window; None for other layers.
     """
     names = (*_SELF, "induction" if causal else "next")
-    count = len(layout)
-    visible = np.tri(count, dtype=bool) if causal else np.ones((count, count), bool)
+    reach = window or (CAUSAL if causal else EVERY_KEY)
     terms = Terms(self_labels(layout))
-    _add_sets(terms, names, visible)
+    _add_sets(terms, names, reach.mask(len(layout)))
     _add_means(terms, ("distance", *(name for name in _SELF_MEANS if name in names)))
     if asked.annotated:
-        add_tree(terms, layout, asked, causal=causal)
+        add_tree(terms, layout, asked, reach)
         add_tags(terms, layout)
     return terms
 
@@ -142,7 +146,13 @@ def side_terms(metadata: Trace, layout: PositionLabels, side: str, asked: ScoreO
 
 
 def terms_for(
-    metadata: Trace, layout: PositionLabels, side: str, asked: ScoreOptions, *, alone: bool
+    metadata: Trace,
+    layout: PositionLabels,
+    side: str,
+    asked: ScoreOptions,
+    *,
+    alone: bool,
+    windows: Sequence[KeyRange] = (),
 ) -> Terms:
     """The scores of one text, whichever side of whichever model reads it.
 
@@ -152,6 +162,17 @@ def terms_for(
         side: `encoder`, `decoder` or `cross`.
         asked: Which relations.
         alone: Whether the side is an encoder without a decoder.
+        windows: Keys that a query sees in layers with a window, each range once; what the errors
+            of the notebooks are asked of knows none.
     """
     made = terms_of(layout, asked) if alone else side_terms(metadata, layout, side, asked)
-    return made.restricted(asked.only)
+    made = made.restricted(asked.only)
+    if asked.pande_parity or not windows:
+        return made
+    own = {
+        window: lifts_within(layout, asked, window)
+        if alone
+        else self_terms(layout, asked, causal=True, window=window)
+        for window in windows
+    }
+    return with_windows(made, {w: terms.restricted(asked.only) for w, terms in own.items()})

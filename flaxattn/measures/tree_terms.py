@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from jaxtyping import Int
 
+from flaxattn.measures.key_range import CAUSAL, EVERY_KEY, KeyRange
 from flaxattn.measures.score_terms import ScoreOptions, ScoreSpec, Terms
 from flaxattn.measures.side_labels import self_labels
 from flaxattn.text.position_labels import UNIVERSAL_RELATIONS, UNIVERSAL_TAGS, Arc, PositionLabels
@@ -26,7 +27,7 @@ def tree_terms(layout: PositionLabels, asked: ScoreOptions, *, causal: bool = Fa
         causal: Whether a query sees the keys up to itself only.
     """
     terms = Terms(self_labels(layout))
-    add_tree(terms, layout, asked, causal=causal)
+    add_tree(terms, layout, asked, CAUSAL if causal else EVERY_KEY)
     return terms
 
 
@@ -45,7 +46,7 @@ def add_tags(terms: Terms, layout: PositionLabels) -> None:
 
 
 def add_tree(
-    terms: Terms, layout: PositionLabels, asked: ScoreOptions, *, causal: bool = False
+    terms: Terms, layout: PositionLabels, asked: ScoreOptions, reach: KeyRange = EVERY_KEY
 ) -> None:
     """Add scores of related words, of unrelated ones as far apart, and of any dependency.
 
@@ -53,28 +54,26 @@ def add_tree(
         terms: Of the text; changed.
         layout: Of the text, with a tree.
         asked: Which relations, and the seed of unrelated words.
-        causal: Whether a query sees the keys up to itself only: pairs of words count where the
-            first sees all of the second.
+        reach: Keys that a query sees: pairs of words count where the first sees all of the second.
     """
     place = _first_occurrences(layout) if asked.pande_parity else None
-    count = len(layout)
-    visible = list(range(1, count + 1)) if causal else [count] * count
+    visible = reach.counts(len(layout)).tolist()
     for name, arcs, others in related(layout, asked):
         for side in ("governor", "dependent"):
             role = f"{side}({name})"
-            words = _seen([ends(arc, side) for arc in arcs], layout, causal)
+            words = _seen([ends(arc, side) for arc in arcs], layout, reach)
             if not words:
                 continue
             lifts = _lifts(words, layout, place, visible)
             terms.pairs[ScoreSpec("score", role)] = lifts
             terms.pairs[ScoreSpec("mass", role)] = _masses(words, layout, place)
             terms.ceilings[role] = _highest(words, layout, visible)
-            if drawn := _seen([ends(arc, side) for arc in others], layout, causal):
+            if drawn := _seen([ends(arc, side) for arc in others], layout, reach):
                 terms.pairs[ScoreSpec("control", role)] = _lifts(drawn, layout, place, visible)
     arcs = layout.linked("any", UNIVERSAL_RELATIONS)
     both = [ends(arc, side) for arc in arcs for side in ("governor", "dependent")]
     known = sum(1 for word in layout.words if word)
-    if (linked := _seen(both, layout, causal)) and known:
+    if (linked := _seen(both, layout, reach)) and known:
         factor = len(linked) / known
         masses = _masses(linked, layout, None)
         terms.pairs[ScoreSpec("mean", "dependency")] = [(i, j, c * factor) for i, j, c in masses]
@@ -100,10 +99,10 @@ def add_hits(terms: Terms, name: str, arcs: Sequence[Arc], layout: PositionLabel
 
 
 def _seen(
-    words: Sequence[tuple[int, int]], layout: PositionLabels, causal: bool
+    words: Sequence[tuple[int, int]], layout: PositionLabels, reach: KeyRange
 ) -> list[tuple[int, int]]:
     """Pairs of words of which the first sees the second."""
-    return [(i, j) for i, j in words if not causal or layout.words[j][-1] <= layout.words[i][0]]
+    return [(i, j) for i, j in words if reach.covers(layout.words[i], layout.words[j])]
 
 
 def related(

@@ -18,6 +18,7 @@ from jaxtyping import Array, Bool, Float, Int
 from flaxattn.kernels.call import PairBias
 from flaxattn.kernels.contract import NOTHING, Capture, Labels
 from flaxattn.models.bert_config import BertConfig
+from flaxattn.models.encoder_config import EncoderConfig
 from flaxattn.models.layers import (
     Dense,
     DropoutLayer,
@@ -36,7 +37,7 @@ _NEAR, _FAR = (
 )  # distances of MPNet with a bucket of their own, and beyond which all share one
 
 
-def default_positions(config: BertConfig, input_ids: Int[Any, "B S"]) -> Int[Any, "B S"]:
+def default_positions(config: EncoderConfig, input_ids: Int[Any, "B S"]) -> Int[Any, "B S"]:
     """Rows of the table of positions where a caller names none.
 
     Args:

@@ -146,7 +146,7 @@ class DropoutLayer(nn.Module):
 
 
 def layer_norm(
-    x: Float[Array, "... E"], *, epsilon: float, dtype: Dtype, name: str
+    x: Float[Array, "... E"], *, epsilon: float, dtype: Dtype, name: str, use_bias: bool = True
 ) -> Float[Array, "... E"]:
     """LayerNorm as the published models compute it: two-pass variance, everything in float32.
 
@@ -155,11 +155,14 @@ def layer_norm(
         epsilon: Added to the variance.
         dtype: Dtype of the result.
         name: Name in the parameter tree of the calling module: `scale [E]` and `bias [E]`.
+        use_bias: Whether there is a bias.
 
     Returns:
         Same shape as `x`.
     """
-    norm = nn.LayerNorm(epsilon=epsilon, dtype=jnp.float32, use_fast_variance=False, name=name)
+    norm = nn.LayerNorm(
+        epsilon=epsilon, dtype=jnp.float32, use_fast_variance=False, use_bias=use_bias, name=name
+    )
     return norm(x.astype(jnp.float32)).astype(dtype)
 
 

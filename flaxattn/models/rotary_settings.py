@@ -38,14 +38,24 @@ def rotary_from_hf(settings: Mapping[str, Any]) -> tuple[Rotary, Rotary | None]:
     else:
         own, local = {**stated, **(settings.get("rope_scaling") or {})}, {}
     theta = settings.get("rope_theta", settings.get("rotary_emb_base", kind.theta))
-    rotary = _rotary(own, theta, settings)
+    rotary = rotary_of(own, theta, settings)
     if kind.local_theta is None:
         return rotary, None
     local_theta = settings.get("rope_local_base_freq", kind.local_theta)
-    return rotary, _rotary(local, local_theta, settings)
+    return rotary, rotary_of(local, local_theta, settings)
 
 
-def _rotary(stated: Mapping[str, Any], theta: float, settings: Mapping[str, Any]) -> Rotary:
+def rotary_of(stated: Mapping[str, Any], theta: float, settings: Mapping[str, Any]) -> Rotary:
+    """Rotary positions of one kind of layer.
+
+    Args:
+        stated: Their `rope_parameters`.
+        theta: Base of the wavelengths where these do not say.
+        settings: The content of the `config.json`.
+
+    Raises:
+        CheckpointError: For a scaling that is not implemented, or one that lacks a parameter.
+    """
     kind = stated.get("rope_type", stated.get("type", "default"))
     kind = _OLD_NAMES.get(kind, kind)
     if kind not in _SCALINGS:

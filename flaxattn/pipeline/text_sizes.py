@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from flaxattn.errors import InputError
 from flaxattn.kernels.contract import Capture
-from flaxattn.models.bert_config import BertConfig
 from flaxattn.models.decoder_config import DecoderConfig
+from flaxattn.models.encoder_config import EncoderConfig
 from flaxattn.models.gpt2_config import GPT2Config
 from flaxattn.models.rnn_config import RnnConfig
 from flaxattn.pretrained import model_inputs as inputs
@@ -96,7 +96,7 @@ def sides(config: ModelConfig) -> tuple[AttentionSize, ...]:
     Args:
         config: of the model.
     """
-    if isinstance(config, BertConfig):
+    if isinstance(config, EncoderConfig):
         layers, heads = config.num_hidden_layers, config.num_attention_heads
         return (AttentionSize("encoder", layers, heads, config.head_size, False, False),)
     if isinstance(config, GPT2Config | DecoderConfig):

@@ -12,11 +12,13 @@ from flax.typing import Dtype
 from jax.sharding import Mesh
 
 from flaxattn.errors import CheckpointError, InputError, check_arguments
-from flaxattn.models import bert, decoder, gpt2, rnn, seq2seq
+from flaxattn.models import bert, decoder, gpt2, modernbert, rnn, seq2seq
 from flaxattn.models.bert_config import BertConfig
 from flaxattn.models.config_base import MOST_LABELS, check_integer, shown
 from flaxattn.models.decoder_config import DecoderConfig
+from flaxattn.models.encoder_config import EncoderConfig
 from flaxattn.models.gpt2_config import GPT2Config
+from flaxattn.models.modernbert_config import ModernBertConfig
 from flaxattn.models.rnn_config import RnnConfig
 from flaxattn.models.seq2seq_config import Seq2SeqConfig
 from flaxattn.pretrained import generation_config, hub, sentence_pooling
@@ -38,6 +40,7 @@ _Listing = Callable[[Any], Mapping[str, Any]]
 # them; and the handle of each kind of model.
 _KINDS: Mapping[type[ModelConfig], tuple[Mapping[str, Any] | _Listing, type[Pretrained]]] = {
     BertConfig: (bert.architectures_of, PretrainedBert),
+    ModernBertConfig: (modernbert.ARCHITECTURES, PretrainedBert),
     GPT2Config: (gpt2.ARCHITECTURES, PretrainedDecoder),
     DecoderConfig: (decoder.architectures, PretrainedDecoder),
     Seq2SeqConfig: (seq2seq.ARCHITECTURES, PretrainedSeq2Seq),
@@ -183,7 +186,7 @@ def _architecture(head: str | None, config: ModelConfig, architectures: Mapping[
 
 
 def _relabelled(config: ModelConfig, count: int) -> ModelConfig:
-    if not isinstance(config, BertConfig | GPT2Config | DecoderConfig):
+    if not isinstance(config, EncoderConfig | GPT2Config | DecoderConfig):
         raise InputError(
             f"num_labels={count}: encoder-decoders have no classifier.\nLeave num_labels out."
         )
@@ -198,7 +201,7 @@ def _relabelled(config: ModelConfig, count: int) -> ModelConfig:
 def _reading(directory: Path, config: ModelConfig) -> dict[str, Any]:
     """The parts of a model that deal with text: tokenizers, and how text is generated."""
     parts: dict[str, Any] = {"tokenizer": _tokenizer(directory, "", config.vocab_size)}
-    if isinstance(config, BertConfig | GPT2Config | DecoderConfig):
+    if isinstance(config, EncoderConfig | GPT2Config | DecoderConfig):
         if isinstance(parts["tokenizer"], PythonTokenizer):
             raise CheckpointError(
                 f"{directory}: its tokenizer exists in Python only, without tokenizer.json\n"
@@ -208,9 +211,9 @@ def _reading(directory: Path, config: ModelConfig) -> dict[str, Any]:
     else:
         target = _tokenizer(directory, weights.TARGET_PREFIX, config.target_size)
         parts["target_tokenizer"] = target
-    if isinstance(config, BertConfig):
+    if isinstance(config, EncoderConfig):
         parts["pooling"] = sentence_pooling.read(directory)
-    if not isinstance(config, BertConfig):
+    else:
         parts["generation"] = generation_config.read(directory)
     return parts
 

@@ -32,6 +32,7 @@ from flaxattn.models.config_base import shown
 from flaxattn.models.decoder_config import DecoderConfig
 from flaxattn.models.gpt2_config import GPT2Config
 from flaxattn.models.layers import ACTIVATIONS
+from flaxattn.models.modernbert_config import ModernBertConfig
 from flaxattn.models.parameter_shardings import usable_mesh
 from flaxattn.models.rnn_config import RNN, RnnConfig
 from flaxattn.models.seq2seq_config import OWN, Seq2SeqConfig
@@ -41,6 +42,7 @@ from flaxattn.pretrained.checkpoint_match import CheckpointMatch
 from flaxattn.pretrained.decoder_names import decoder_names
 from flaxattn.pretrained.encoder_names import ENCODERS
 from flaxattn.pretrained.gpt2_names import GPT2_NAMES
+from flaxattn.pretrained.modernbert_names import MODERNBERT
 from flaxattn.pretrained.name_tables import Family, NameRow
 from flaxattn.pretrained.nearest_type import nearest_type
 from flaxattn.pretrained.parameter_loading import converted, placed, read_parameters
@@ -53,10 +55,11 @@ from flaxattn.trace.tensor_file import TensorFiles
 
 TARGET_PREFIX = "target_"  # of the files of a second tokenizer
 STORED_DTYPES = ("float32", "float16", "bfloat16")
-ModelConfig = BertConfig | GPT2Config | DecoderConfig | Seq2SeqConfig | RnnConfig
+ModelConfig = BertConfig | ModernBertConfig | GPT2Config | DecoderConfig | Seq2SeqConfig | RnnConfig
 # By Hugging Face's `model_type`; a config.json without one is an old BERT's.
 _CONFIGS: Mapping[str, type[ModelConfig]] = {
     "bert": BertConfig,
+    "modernbert": ModernBertConfig,
     "gpt2": GPT2Config,
     **dict.fromkeys(decoder_types.TYPES, DecoderConfig),
     "bart": Seq2SeqConfig,
@@ -66,6 +69,7 @@ _CONFIGS: Mapping[str, type[ModelConfig]] = {
     **dict.fromkeys(BERT_VARIANTS, BertConfig),
 }
 _FAMILIES: Mapping[type[ModelConfig], Family] = {
+    ModernBertConfig: MODERNBERT,
     GPT2Config: GPT2_NAMES,
     Seq2SeqConfig: SEQ2SEQ,
     RnnConfig: RNN_NAMES,
@@ -120,6 +124,7 @@ def read_config(directory: str | Path) -> ModelConfig:
     if not isinstance(config, RnnConfig) and str(config.hidden_act) not in ACTIVATIONS:
         named = isinstance(config, BertConfig | DecoderConfig)
         name = "hidden_act" if named else "activation_function"
+        name = "hidden_activation" if isinstance(config, ModernBertConfig) else name
         raise CheckpointError(
             f"{path}: {name} is {shown(config.hidden_act)}; flaxattn has {', '.join(ACTIVATIONS)}."
         )
@@ -286,7 +291,8 @@ def to_hf(module: nn.Module, params: Any, dtype: str | None = None) -> dict[str,
         arrays = flat[path] if isinstance(flat[path], tuple) else np.asarray(flat[path])
         for number, one in enumerate(arrays) if "*" in name else [(0, arrays)]:
             one = converted(name, np.asarray(one), dtype)
-            whole, place = name.replace("*", str(number)), row.part.number if row.part else 0
+            whole = name.replace("*", str(number + row.first_layer))
+            place = row.part.number if row.part else 0
             parts.setdefault(whole, {})[place] = one
             held.setdefault(whole, {})[place] = row
     tensors = {name: theirs(held[name], arrays) for name, arrays in parts.items()}

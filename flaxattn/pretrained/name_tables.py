@@ -50,7 +50,8 @@ class NameRow(NamedTuple):
         how: "=" for the same axes, "T" if ours has them the other way round, because torch keeps
             `[out, in]`, "1" if ours lacks the first one, which is 1. "0/AKK" if ours is the first
             of three parts of the last axis with these sizes, "0/H3" the first of three equal ones
-            of each of H groups, "T0/AKK" the same after the axes are turned round.
+            of each of H groups, "T0/AKK" the same after the axes are turned round. "1+" if the
+            first layer has no such tensor.
         part: What `how` says of parts, in numbers; `Family.rows_of` fills it in.
     """
 
@@ -64,6 +65,11 @@ class NameRow(NamedTuple):
     def transposed(self) -> bool:
         """Return whether ours has the axes the other way round."""
         return self.how.startswith("T")
+
+    @property
+    def first_layer(self) -> int:
+        """Number of the first layer that has such a tensor."""
+        return 1 if self.how == "1+" else 0
 
 
 def table(text: str) -> tuple[NameRow, ...]:
@@ -161,7 +167,8 @@ class Family:
         if not star:
             return [row.theirs]
         count = getattr(config, self.layers[before])
-        return [row.theirs.replace("*", str(number)) for number in range(count)]
+        numbers = range(row.first_layer, count)
+        return [row.theirs.replace("*", str(number)) for number in numbers]
 
     def shape(self, row: NameRow, config: Any, layer: int = 0) -> tuple[int, ...]:
         """The shape a row's tensor has in a checkpoint.

@@ -16,8 +16,8 @@ from jaxtyping import Float, Int
 from flaxattn.errors import InputError
 from flaxattn.kernels.contract import Capture
 from flaxattn.models import position_tables as positions
-from flaxattn.models.bert_config import BertConfig
 from flaxattn.models.bert_layers import default_positions
+from flaxattn.models.encoder_config import EncoderConfig
 from flaxattn.models.losses import LABEL_NAMES
 from flaxattn.pretrained import model_inputs as inputs
 from flaxattn.pretrained.labelled_output import answered
@@ -41,7 +41,7 @@ class PretrainedBert(Pretrained):
         pooling: How `embed` makes one vector of a text, where the model's directory says so.
     """
 
-    config: BertConfig
+    config: EncoderConfig
     tokenizer: Tokenizer | None
     pooling: SentencePooling | None = None
 
@@ -195,7 +195,11 @@ class PretrainedBert(Pretrained):
         return {"head_mask": self.counts()}
 
     def positions(self) -> Float[np.ndarray, "P E"]:
-        """The learned table of positions, for `flaxattn.plot_positions`."""
+        """The learned table of positions, for `flaxattn.plot_positions`.
+
+        Raises:
+            InputError: If the model has none.
+        """
         table = positions.learned(self.params, "embeddings/position")
         if table is None:
             raise InputError(

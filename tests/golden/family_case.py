@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 QUERIES_AND_KEYS = ["query", "key", "q_proj", "k_proj", "q_lin", "k_lin", "qkv", "c_attn"]
-QUERIES_AND_KEYS += [".q.", ".k."]  # of MPNet and T5
+QUERIES_AND_KEYS += [".q.", ".k.", "wqkv"]  # of MPNet and T5, of ModernBERT
 EMBEDDINGS = ("emb", "shared.", "wte", "wpe", "relative_attention_bias")
 
 

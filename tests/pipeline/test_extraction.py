@@ -19,7 +19,7 @@ from flaxattn.errors import InputError, UnavailableError
 from flaxattn.models.bert import Bert
 from flaxattn.pipeline import device_step as step
 from flaxattn.pipeline.batches import Room, planned
-from flaxattn.pipeline.extraction import Options, extract_shards
+from flaxattn.pipeline.extraction import Options, extract_shards, room_for
 from flaxattn.pipeline.length_buckets import Cost, widths_alone, widths_shared
 from flaxattn.pipeline.tokenize_texts import TextError
 from flaxattn.pretrained.pretrained_bert import PUNCTUATION, SEPARATOR
@@ -183,6 +183,17 @@ def test_gpt2(gpt2, texts) -> None:
         check_same(one, gpt2.trace(text, capture=capture))
     with pytest.raises(InputError, match="reads single texts, received pairs"):
         fa.extract(gpt2, ["a"], ["b"])
+
+
+def test_texts_that_share_rows_under_windows_of_attention(modern, texts) -> None:
+    """The window of a layer goes by positions of the row, and no text sees its neighbour."""
+    one = jax.devices()[:1]
+    lengths = [(len(modern.read([text]).metadata.tokens[0]),) for text in texts]
+    room = room_for([modern], MAPS, 1, 512)
+    assert any(batch.packed for batch in planned(lengths, modern.limit, room))
+    found = fa.extract(modern, texts, capture=MAPS, batch_tokens=512, devices=one)
+    for text, trace in zip(texts, found, strict=True):
+        check_same(trace, modern.trace(text, capture=MAPS), 2e-6)
 
 
 def test_sources_with_targets(seq2seq, texts) -> None:

@@ -1,0 +1,456 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""ModernBERT (Warner et al. 2024), the whole model in one file: embeddings, encoder, heads.
+
+Read it upwards from `ModernBert`. Layers alternate between attention to the whole text and
+attention to a window; positions are rotary, so none are embedded. Module classes carry Hugging
+Face's names. Loading and saving weights is not done here.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax.numpy as jnp
+from flax import linen as nn
+from flax.typing import Dtype
+from jaxtyping import Array, Bool, Float, Int
+
+from flaxattn.kernels.contract import NOTHING, Capture, Labels
+from flaxattn.models.layer_stack import Model, hidden_states, masks_of_heads
+from flaxattn.models.layers import (
+    Dense,
+    DropoutLayer,
+    FeedForward,
+    activation,
+    layer_norm,
+    vocabulary_scores,
+    with_defaults,
+)
+from flaxattn.models.modernbert_config import ModernBertConfig
+from flaxattn.models.multi_head_attention import MultiHeadAttention
+from flaxattn.models.outputs import ModelOutput
+from flaxattn.models.position_tables import counted
+from flaxattn.models.rotary import Rotation, rotation
+
+
+class WordEmbeddings(nn.Module):
+    """Word embeddings, normalised, with dropout.
+
+    Attributes:
+        config: Shape and settings.
+        dtype: Computation dtype.
+    """
+
+    config: ModernBertConfig
+    dtype: Dtype = jnp.float32
+
+    @nn.compact
+    def __call__(
+        self, input_ids: Int[Array, "B S"], deterministic: bool = True
+    ) -> Float[Array, "B S E"]:
+        """Embed the ids."""
+        c = self.config
+        init = nn.initializers.truncated_normal(c.initializer_range)
+        table = nn.Embed(c.vocab_size, c.hidden_size, self.dtype, embedding_init=init, name="word")
+        x = _norm(c, table(input_ids), self.dtype, "norm")
+        return DropoutLayer(c.embedding_dropout)(x, deterministic)
+
+
+class ModernBertLayer(nn.Module):
+    """One encoder layer: attention and a gated feed-forward layer, each normalised before.
+
+    Attributes:
+        config: Shape and settings.
+        dtype: Computation dtype.
+        capture: What attention records.
+        implementation: Name of the attention kernel; None chooses.
+        window: Positions before and behind a query that it sees; None for all.
+        first: Whether it is the first layer, whose input is normalised already.
+    """
+
+    config: ModernBertConfig
+    dtype: Dtype = jnp.float32
+    capture: Capture = NOTHING
+    implementation: str | None = None
+    window: tuple[int, int] | None = None
+    first: bool = False
+
+    @nn.compact
+    def __call__(
+        self,
+        x: Float[Array, "B S E"],
+        *,
+        rotations: Mapping[str, Rotation],
+        norm_scale: Float[Array, " E"] | None = None,
+        norm_bias: Float[Array, " E"] | None = None,
+        mask: Bool[Array, "B S"] | Bool[Array, "B 1 S S"] | None = None,
+        segment_ids: Int[Array, "B S"] | None = None,
+        labels: Labels | None = None,
+        head_mask: Float[Array, "*B H"] | None = None,
+        deterministic: bool = True,
+    ) -> Float[Array, "B S E"]:
+        """Apply the layer.
+
+        Args:
+            x: Output of the layer before.
+            rotations: Rotary positions, `global` and `local`.
+            norm_scale: Scale of the LayerNorm before attention; the first layer has none.
+            norm_bias: Its bias, where LayerNorms have one.
+            mask: True where a key may be attended.
+            segment_ids: Of packed sequences.
+            labels: Of positions, for statistics.
+            head_mask: Factors on the outputs of heads.
+            deterministic: Disables dropout.
+        """
+        c = self.config
+        attended = MultiHeadAttention(
+            c.num_attention_heads,
+            dtype=self.dtype,
+            dropout_rate=c.attention_dropout,
+            initializer_range=c.initializer_range,
+            capture=self.capture,
+            implementation=self.implementation,
+            input_bias=c.attention_bias,
+            output_bias=c.attention_bias,
+            window=self.window,
+            name="attention",
+        )(
+            x if self.first else self._normalised(x, norm_scale, norm_bias),
+            mask=mask,
+            segment_ids=segment_ids,
+            labels=labels,
+            head_mask=head_mask,
+            rotation=rotations["global" if self.window is None else "local"],
+            deterministic=deterministic,
+        )
+        x = x + DropoutLayer(c.attention_dropout)(attended, deterministic)
+        return x + self._feed_forward()(_norm(c, x, self.dtype, "feed_forward_norm"), deterministic)
+
+    def _normalised(
+        self, x: Array, scale: Float[Array, " E"] | None, bias: Float[Array, " E"] | None
+    ) -> Float[Array, "B S E"]:
+        """LayerNorm with parameters that are not this layer's own, for the first layer has none."""
+        norm = nn.LayerNorm(
+            epsilon=self.config.norm_eps,
+            dtype=jnp.float32,
+            use_scale=False,
+            use_bias=False,
+            use_fast_variance=False,
+        )
+        x = norm(x.astype(jnp.float32))
+        x = x if scale is None else x * scale.astype(jnp.float32)[None, None]
+        x = x if bias is None else x + bias.astype(jnp.float32)[None, None]
+        return x.astype(self.dtype)
+
+    def _feed_forward(self) -> FeedForward:
+        c = self.config
+        return FeedForward(
+            c.intermediate_size,
+            c.hidden_activation,
+            self.dtype,
+            c.initializer_range,
+            c.mlp_dropout,
+            gated=True,
+            use_bias=c.mlp_bias,
+            name="feed_forward",
+        )
+
+
+class AttentionNorms(nn.Module):
+    """Parameters of the LayerNorms before attention, of all layers but the first.
+
+    Attributes:
+        config: Shape and settings.
+    """
+
+    config: ModernBertConfig
+
+    @nn.compact
+    def __call__(self) -> dict[str, Float[Array, "L E"] | None]:
+        """Parameters by argument of `ModernBertLayer`; those of the first layer do nothing."""
+        c = self.config
+        shape = (c.num_hidden_layers - 1, c.hidden_size)
+        scale = self.param("scale", nn.initializers.ones, shape)
+        bias = self.param("bias", nn.initializers.zeros, shape) if c.norm_bias else None
+        behind_first = ((1, 0), (0, 0))
+        return {
+            "norm_scale": jnp.pad(scale, behind_first, constant_values=1),
+            "norm_bias": None if bias is None else jnp.pad(bias, behind_first),
+        }
+
+
+class ModernBert(Model):
+    """The encoder without head: Hugging Face's `ModernBertModel`."""
+
+    config: ModernBertConfig
+
+    @nn.compact
+    def __call__(
+        self,
+        input_ids: Int[Array, "B S"],
+        attention_mask: Int[Array, "B S"] | Int[Array, "B S S"] | None = None,
+        token_type_ids: Int[Array, "B S"] | None = None,
+        position_ids: Int[Array, "B S"] | None = None,
+        *,
+        segment_ids: Int[Array, "B S"] | None = None,
+        starts: Int[Array, "B N"] | None = None,
+        key_classes: Int[Array, "B S"] | None = None,
+        labels: Mapping[str, Labels] | None = None,
+        head_mask: Float[Array, "..."] | None = None,
+        deterministic: bool = True,
+    ) -> ModelOutput:
+        """Run the model.
+
+        Args:
+            input_ids: Tokens.
+            attention_mask: Non-zero where a position may be attended; default everywhere.
+            token_type_ids: 0 for the first text of a pair, 1 for the second; default 0. Statistics
+                can tell them apart; nothing that the model computes depends on them.
+            position_ids: Default 0, 1, …, also for sequences padded on the left, as published.
+                Windows go by the order of positions in a row, not by these numbers.
+            segment_ids: Which of several packed sequences a position belongs to; it attends to
+                those of its own only. Give `position_ids` with it, which start anew in each.
+            starts: As for `Bert`; used by heads that pool.
+            key_classes: Bitmask of each position's classes, for sieve statistics.
+            labels: Labels of positions by side, for statistics; the model's own for those left out.
+            head_mask: Factors on the outputs of heads, `[H]`, `[L, H]` or `[L, B, H]`: 1 leaves a
+                head as it is, 0 silences it. What attention saw is recorded all the same.
+            deterministic: Disables dropout; otherwise the rng stream `dropout` is used.
+
+        Returns:
+            `last_hidden_state`, and `hidden_states` if kept.
+        """
+        del starts
+        c = self.config
+        if token_type_ids is None:
+            token_type_ids = jnp.zeros_like(input_ids)
+        places = counted(input_ids) if position_ids is None else position_ids
+        mask = None if attention_mask is None else jnp.asarray(attention_mask) != 0
+        position_labels = with_defaults(
+            labels,
+            "encoder",
+            key_class=key_classes,
+            query_segment=token_type_ids,
+            key_segment=token_type_ids,
+            query_token=input_ids,
+            key_token=input_ids,
+            query_mask=mask if mask is not None and mask.ndim == 2 else None,
+        )
+        embedded = WordEmbeddings(c, self.dtype, name="embeddings")(input_ids, deterministic)
+        kinds = [{"window": w, "first": number == 0} for number, w in enumerate(c.windows)]
+        layers = self.stack(ModernBertLayer, c.num_hidden_layers, "encoder", variants=kinds)
+        masks = masks_of_heads(head_mask, c.num_hidden_layers, c.num_attention_heads)
+        x, hidden = layers(
+            embedded,
+            mask=mask[:, None] if mask is not None and mask.ndim == 3 else mask,
+            segment_ids=segment_ids,
+            labels=position_labels,
+            rotations=rotations_of(c, places),
+            deterministic=deterministic,
+            keep_hidden=self.keep_hidden,
+            by_layer={"head_mask": masks, **AttentionNorms(c, name="attention_norms")()},
+        )
+        x = _norm(c, x, self.dtype, "norm")
+        return ModelOutput(last_hidden_state=x, hidden_states=hidden_states(embedded, hidden, x))
+
+
+def rotations_of(config: ModernBertConfig, places: Int[Array, "B S"]) -> dict[str, Rotation]:
+    """Rotary positions of global and of local layers.
+
+    Args:
+        config: Says the frequencies.
+        places: Positions of the tokens.
+    """
+    kinds = {"global": config.rotary, "local": config.local_rotary}
+    depth, length = config.head_size, config.max_position_embeddings
+    return {name: rotation(rotary, places, depth, length) for name, rotary in kinds.items()}
+
+
+def _norm(config: ModernBertConfig, x: Array, dtype: Dtype, name: str) -> Float[Array, "... E"]:
+    bias = config.norm_bias
+    return layer_norm(x, epsilon=config.norm_eps, dtype=dtype, name=name, use_bias=bias)
+
+
+class PredictionHead(nn.Module):
+    """Dense layer, activation and LayerNorm, which every task head begins with.
+
+    Attributes:
+        config: Shape and settings.
+        dtype: Computation dtype.
+    """
+
+    config: ModernBertConfig
+    dtype: Dtype = jnp.float32
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "*tokens E"]) -> Float[Array, "*tokens E"]:
+        """Apply it to every position, or to pooled sequences."""
+        c = self.config
+        spread = c.initializer_range
+        dense = Dense(c.hidden_size, self.dtype, spread, use_bias=c.classifier_bias, name="dense")
+        return _norm(c, activation(c.classifier_activation, dense(x)), self.dtype, "norm")
+
+
+class _Task(Model):
+    """A model with a ModernBERT in it and a prediction head on top."""
+
+    config: ModernBertConfig
+
+    def _model(self) -> ModernBert:
+        return ModernBert(**self.settings(), name="model")
+
+    def _head(self) -> PredictionHead:
+        return PredictionHead(self.config, self.dtype, name="head")
+
+    def _classified(
+        self, x: Float[Array, "*tokens E"], features: int, deterministic: bool
+    ) -> Float[Array, "*tokens C"]:
+        c = self.config
+        x = DropoutLayer(c.classifier_dropout)(self._head()(x), deterministic)
+        return Dense(features, self.dtype, c.hidden_size**-0.5, name="classifier")(x)
+
+
+class ModernBertForMaskedLM(_Task):
+    """ModernBERT with the masked-LM head."""
+
+    @nn.compact
+    def __call__(
+        self,
+        *inputs: Int[Array, "B S"],
+        masked_positions: Int[Array, "B P"] | None = None,
+        **options: Any,
+    ) -> ModelOutput:
+        """Run the model.
+
+        Args:
+            *inputs: As for `ModernBert`, by position or by name.
+            masked_positions: Score only these positions; default all.
+            **options: As for `ModernBert`.
+
+        Returns:
+            The encoder's output with `logits [B, S|P, V]`.
+        """
+        c = self.config
+        model = self._model()
+        out = model(*inputs, **options)
+        x = out.last_hidden_state
+        if masked_positions is not None:
+            x = jnp.take_along_axis(x, masked_positions[..., None], axis=1)
+        embedding = model.get_variable("params", "embeddings")["word"]["embedding"]
+        decoder = OutputLayer(c, self.dtype, name="decoder")
+        return out.replace(logits=decoder(self._head()(x), embedding))
+
+
+class OutputLayer(nn.Module):
+    """Scores over the vocabulary: products with the word embedding, or with a table of its own.
+
+    Attributes:
+        config: Shape and settings.
+        dtype: Computation dtype.
+    """
+
+    config: ModernBertConfig
+    dtype: Dtype = jnp.float32
+
+    @nn.compact
+    def __call__(
+        self, x: Float[Array, "*tokens E"], embedding: Float[Array, "V E"]
+    ) -> Float[Array, "*tokens V"]:
+        """Score every position of `x`."""
+        c = self.config
+        if not c.tie_word_embeddings:
+            init = nn.initializers.truncated_normal(c.initializer_range)
+            embedding = self.param("kernel", init, (c.hidden_size, c.vocab_size)).T
+        zeros = nn.initializers.zeros
+        bias = self.param("bias", zeros, (c.vocab_size,)) if c.decoder_bias else None
+        return vocabulary_scores(x, embedding, bias, dtype=self.dtype)
+
+
+class ModernBertForSequenceClassification(_Task):
+    """ModernBERT with one label (or one number) per sequence: `logits [B, labels]`."""
+
+    @nn.compact
+    def __call__(
+        self,
+        input_ids: Int[Array, "B S"],
+        attention_mask: Int[Array, "B S"] | None = None,
+        *inputs: Int[Array, "B S"],
+        segment_ids: Int[Array, "B S"] | None = None,
+        starts: Int[Array, "B N"] | None = None,
+        deterministic: bool = True,
+        **options: Any,
+    ) -> ModelOutput:
+        """Run the model; arguments as for `ModernBert`. Returns `logits` over `config.labels`.
+
+        With `starts`, `logits [B, N, labels]` of every packed sequence.
+        """
+        out = self._model()(
+            input_ids,
+            attention_mask,
+            *inputs,
+            segment_ids=segment_ids,
+            deterministic=deterministic,
+            **options,
+        )
+        x = out.last_hidden_state
+        if self.config.classifier_pooling == "mean":
+            x = _means(x, attention_mask, segment_ids, starts)
+        elif starts is None:
+            x = x[:, 0]
+        else:
+            x = jnp.take_along_axis(x, starts[..., None], axis=1)
+        return out.replace(logits=self._classified(x, self.config.num_labels, deterministic))
+
+
+def _means(
+    x: Float[Array, "B S E"],
+    mask: Int[Array, "B S"] | None,
+    segments: Int[Array, "B S"] | None,
+    starts: Int[Array, "B N"] | None,
+) -> Float[Array, "B *N E"]:
+    """Mean over the real positions of every sequence, packed or not."""
+    members = (
+        jnp.ones(x.shape[:2]) if mask is None else (jnp.asarray(mask) != 0).astype(jnp.float32)
+    )
+    members = members[:, None]
+    if starts is not None and segments is not None:
+        own = jnp.take_along_axis(segments, starts, axis=1)
+        members = jnp.where(segments[:, None] == own[:, :, None], members, 0)
+    sums = jnp.einsum("bns,bse->bne", members, x.astype(jnp.float32))
+    means = (sums / jnp.maximum(members.sum(-1), 1)[..., None]).astype(x.dtype)
+    return means[:, 0] if starts is None else means
+
+
+class ModernBertForTokenClassification(_Task):
+    """ModernBERT with one label per position: `logits [B, S, labels]`."""
+
+    @nn.compact
+    def __call__(
+        self, *inputs: Int[Array, "B S"], deterministic: bool = True, **options: Any
+    ) -> ModelOutput:
+        """Run the model; arguments as for `ModernBert`. Returns `logits` over `config.labels`."""
+        out = self._model()(*inputs, deterministic=deterministic, **options)
+        labels = self.config.num_labels
+        return out.replace(logits=self._classified(out.last_hidden_state, labels, deterministic))
+
+
+class ModernBertForQuestionAnswering(_Task):
+    """ModernBERT that finds where in a text an answer begins and where it ends."""
+
+    @nn.compact
+    def __call__(
+        self, *inputs: Int[Array, "B S"], deterministic: bool = True, **options: Any
+    ) -> ModelOutput:
+        """Run the model; arguments as for `ModernBert`. Returns `start_logits`, `end_logits`."""
+        out = self._model()(*inputs, deterministic=deterministic, **options)
+        scores = self._classified(out.last_hidden_state, 2, deterministic)
+        return out.replace(start_logits=scores[..., 0], end_logits=scores[..., 1])
+
+
+ARCHITECTURES: Mapping[str, type[nn.Module]] = {
+    "ModernBertModel": ModernBert,
+    "ModernBertForMaskedLM": ModernBertForMaskedLM,
+    "ModernBertForSequenceClassification": ModernBertForSequenceClassification,
+    "ModernBertForTokenClassification": ModernBertForTokenClassification,
+    "ModernBertForQuestionAnswering": ModernBertForQuestionAnswering,
+}

@@ -1,0 +1,127 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Layers with a window are compared with uniform attention over the keys in it."""
+
+import dataclasses
+
+import jax
+import laid_out
+import numpy as np
+import pytest
+
+from flaxattn.corpus.texts import plain_texts
+from flaxattn.measures.encoder_terms import terms_of
+from flaxattn.measures.head_scores import head_scores
+from flaxattn.measures.key_range import CAUSAL, EVERY_KEY, KeyRange, ranges_of
+from flaxattn.measures.score_sums import dense_values
+from flaxattn.measures.score_terms import ScoreOptions, ScoreSpec
+from flaxattn.measures.scores import Scores
+from flaxattn.measures.side_terms import self_terms
+from flaxattn.measures.windowed_terms import by_layer, lifts_within, with_windows
+from flaxattn.models.modernbert_config import ModernBertConfig
+
+pytestmark = pytest.mark.usefixtures("one_device")
+TREE = ScoreOptions(relations=("nsubj", "obj", "amod"))
+LAYOUTS = {"single": laid_out.single(), "pair": laid_out.pair()}
+WINDOW = KeyRange(2, 2)
+
+
+def asked_of(layout):
+    return TREE if layout.arcs else ScoreOptions(annotated=False)
+
+
+def lifts_of(values):
+    """Columns that compare with uniform attention."""
+    kinds = ("score", "control")
+    return {c: v for c, v in values.items() if c.kind in kinds or c.name.endswith(", score")}
+
+
+def test_the_keys_of_a_range() -> None:
+    offset = np.arange(9) - np.arange(9)[:, None]
+    for reach, seen in (
+        (EVERY_KEY, offset == offset),
+        (CAUSAL, offset <= 0),
+        (KeyRange(2, 1), (offset >= -2) & (offset <= 1)),
+        (KeyRange(3, 0), (offset >= -3) & (offset <= 0)),
+        (KeyRange(20, 20), offset == offset),
+    ):
+        assert np.array_equal(reach.mask(9), seen)
+        assert np.array_equal(reach.counts(9), seen.sum(1))
+        for queries, keys in (([1, 2], [0]), ([3], [5, 6]), ([7, 8], [7, 8])):
+            assert reach.covers(queries, keys) == seen[np.ix_(queries, keys)].all()
+
+
+def test_ranges_of_models() -> None:
+    assert ranges_of(ModernBertConfig.tiny()) == (EVERY_KEY, *[KeyRange(8, 8)] * 2, EVERY_KEY)
+    assert ranges_of(ModernBertConfig.tiny(num_hidden_layers=1)) == ()
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_a_window_of_the_whole_text_gives_the_scores_without_one(name: str) -> None:
+    layout, rng = LAYOUTS[name], np.random.default_rng(0)
+    weights = laid_out.random_maps(2, 3, len(layout), rng)
+    whole = KeyRange(len(layout), len(layout))
+    expected = dense_values(weights, terms_of(layout, asked_of(layout)))
+    found = dense_values(weights, lifts_within(layout, asked_of(layout), whole))
+    expected = lifts_of(expected)
+    assert found.keys() >= expected.keys() and len(expected) > 5
+    for column in expected:
+        np.testing.assert_allclose(found[column], expected[column], rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_uniform_attention_in_a_window_scores_one(name: str) -> None:
+    layout = LAYOUTS[name]
+    seen = WINDOW.mask(len(layout))
+    weights = (seen / seen.sum(1, keepdims=True))[None, None]
+    found = dense_values(weights, lifts_within(layout, asked_of(layout), WINDOW))
+    found = {c: v.item() for c, v in lifts_of(found).items() if c.name != "block_entropy"}
+    assert found == {column: pytest.approx(1, abs=1e-12) for column in found}
+    roles = {column.name for column in found if column.kind == "score"}
+    assert roles >= {"local", "cls", "sep", "delimiter", "block"}
+
+
+def test_uniform_attention_in_the_window_of_a_decoder_scores_one() -> None:
+    layout, window = laid_out.single(), KeyRange(3, 0)
+    seen = window.mask(len(layout))
+    terms = self_terms(layout, TREE, causal=True, window=window)
+    found = dense_values((seen / seen.sum(1, keepdims=True))[None, None], terms)
+    found = {c.name: v.item() for c, v in lifts_of(found).items()}
+    assert found == {name: pytest.approx(1, abs=1e-12) for name in found}
+    assert {"local", "own", "previous", "first", "governor(any)"} <= found.keys()
+
+
+def test_each_layer_has_the_scores_of_its_window() -> None:
+    layout, rng = laid_out.single(), np.random.default_rng(0)
+    weights = laid_out.random_maps(3, 2, len(layout), rng)
+    ranges = (WINDOW, EVERY_KEY, WINDOW)
+    plain, own = terms_of(layout, TREE), lifts_within(layout, TREE, WINDOW)
+    values = by_layer(dense_values(weights, with_windows(plain, {WINDOW: own})), ranges, (WINDOW,))
+    expected = dense_values(weights, plain), dense_values(weights, own)
+    assert values.keys() == expected[0].keys()
+    for column, array in values.items():
+        lift = column in lifts_of({column: array})
+        np.testing.assert_allclose(array[1], expected[0][column][1], rtol=1e-12)
+        for layer in (0, 2):
+            if lift and column not in expected[1]:
+                assert np.isnan(array[layer]).all()
+            else:
+                source = expected[1] if column in expected[1] else expected[0]
+                np.testing.assert_allclose(array[layer], source[column][layer], rtol=1e-12)
+
+
+def test_a_model_whose_heads_attend_uniformly_scores_one_in_every_layer(modern) -> None:
+    def flat(path, leaf):
+        name = jax.tree_util.keystr(path, simple=True, separator="/")
+        return leaf * 0 if name.endswith("query/kernel") else leaf
+
+    params = jax.tree_util.tree_map_with_path(flat, modern.params)
+    model = dataclasses.replace(modern, params=params)
+    texts = plain_texts(["the cat is very sad", "birds sang loudly, and sang"])
+    asked = ScoreOptions(annotated=False)
+    scores = Scores.joined(list(head_scores(model, texts, asked)))
+    for role in ("local", "cls", "sep", "delimiter", "block"):
+        values = scores.values[ScoreSpec("score", role)]
+        np.testing.assert_allclose(values, np.ones((2, 3, 2)), rtol=2e-5)
+    mass = scores.values[ScoreSpec("mass", "local")]
+    assert (mass[:, 1:] > 0.6).all() and (mass[:, 0] < 0.5).all()  # 5 keys of 7, of all
