@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import family_case
 import make_family_golden as golden
 import numpy as np
 import pytest
@@ -19,7 +20,10 @@ import flaxattn as fa
 from flaxattn.trace.tensor_file import TensorFiles
 
 NUMBERS, WEIGHTS = 2e-5, 1e-5  # of numbers of order 1, and of attention weights
+HEADS = ("ForMaskedLM", "ForSequenceClassification", "ForTokenClassification")
 CASES = [(family, name) for family in golden.FAMILIES for name in golden.cases_of(family)]
+LABELLED = [case for case in CASES if case[0] == "encoders"]
+LOSSES = [c for c in LABELLED if golden.cases_of(c[0])[c[1]].architecture.endswith(HEADS)]
 # Said by who wrote the file, not about the model.
 UNSTABLE = {"transformers_version", "dtype"}
 Loaded = Callable[[str, str], tuple[Any, Any]]
@@ -90,6 +94,15 @@ def test_stored_numbers(family: str, name: str, loaded: Loaded) -> None:
     assert "hidden_states" in stored.outputs or "decoder_hidden_states" in stored.outputs
     given = stored.inputs()
     check(run(model, given), stored.outputs, given, thinned=True)
+
+
+@pytest.mark.parametrize(("family", "name"), LOSSES, ids=["-".join(c) for c in LOSSES])
+def test_stored_losses(family: str, name: str, loaded: Loaded) -> None:
+    """`labels=` gives the loss that upstream computes."""
+    stored, model = loaded(family, name)
+    given = stored.inputs()
+    out = model(**given, **family_case.labels(stored.case, stored.config, given))
+    assert abs(float(out.loss) - float(stored.outputs["loss"])) <= NUMBERS * max(1.0, out.loss)
 
 
 @every_case
