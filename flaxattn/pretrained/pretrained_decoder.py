@@ -21,12 +21,12 @@ from flaxattn.models.causal_lm import CausalLM
 from flaxattn.models.decoder_config import DecoderConfig
 from flaxattn.models.decoder_types import TYPES
 from flaxattn.models.gpt2_config import GPT2Config
-from flaxattn.models.outputs import ModelOutput
 from flaxattn.pretrained import model_inputs as inputs
 from flaxattn.pretrained import prompts, streaming
 from flaxattn.pretrained.decoding_settings import Decoding
 from flaxattn.pretrained.generation import lengths, so_far, stages, write
 from flaxattn.pretrained.generation_config import settled
+from flaxattn.pretrained.labelled_output import answered
 from flaxattn.pretrained.nonfinite_error import check_written
 from flaxattn.pretrained.pretrained_model import Pretrained, run
 from flaxattn.pretrained.readings import TokenizedTexts
@@ -58,9 +58,11 @@ class PretrainedDecoder(Pretrained):
         position_ids: Int[Any, "B S"] | None = None,
         head_mask: Float[Any, "..."] | None = None,
         *,
+        labels: Any = None,
         output_attentions: bool = False,
         output_hidden_states: bool = False,
-    ) -> ModelOutput:
+        return_dict: bool | None = None,
+    ) -> Any:
         """Run the model, with the argument and field names of Hugging Face, without dropout.
 
         The program is compiled once for each shape.
@@ -71,10 +73,13 @@ class PretrainedDecoder(Pretrained):
             position_ids: Default 0, 1, …, also for texts padded on the left, as published.
             head_mask: Factors on the outputs of heads, `[H]` for all layers or `[L, H]`: 0
                 silences a head, 1 leaves it. `attentions` are those before it.
+            labels: The texts themselves, -100 where a token is not to be predicted, or classes of
+                a classifier; their mean loss is returned as `loss`.
             output_attentions: Whether to return `attentions`: per layer float32 `[B, H, Q, K]`,
                 NumPy arrays that torch's functions and BertViz take too.
             output_hidden_states: Whether to return `hidden_states`: the embeddings and each
                 layer's output, the last one normalised.
+            return_dict: False for a tuple instead of a `ModelOutput`.
 
         Returns:
             The fields that the architecture has.
@@ -87,9 +92,9 @@ class PretrainedDecoder(Pretrained):
         capture = Capture(weights=output_attentions)
         module = self.module.clone(capture=capture, keep_hidden=output_hidden_states)
         out, seen = run(module, self.params, given, output_attentions)
-        if not output_attentions:
-            return out
-        return out.replace(attentions=Trace.from_variables(seen).attentions)
+        if output_attentions:
+            out = out.replace(attentions=Trace.from_variables(seen).attentions)
+        return answered(self.config, out, {"labels": labels}, return_dict)
 
     def generate(
         self,

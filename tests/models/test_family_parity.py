@@ -20,9 +20,9 @@ import flaxattn as fa
 from flaxattn.trace.tensor_file import TensorFiles
 
 NUMBERS, WEIGHTS = 2e-5, 1e-5  # of numbers of order 1, and of attention weights
-HEADS = ("ForMaskedLM", "ForSequenceClassification", "ForTokenClassification")
+HEADS = ("ForMaskedLM", "ForCausalLM", "ForSequenceClassification", "ForTokenClassification")
 CASES = [(family, name) for family in golden.FAMILIES for name in golden.cases_of(family)]
-LABELLED = [case for case in CASES if case[0] == "encoders"]
+LABELLED = [case for case in CASES if case[0] in ("encoders", "decoders", "modernbert")]
 LOSSES = [c for c in LABELLED if golden.cases_of(c[0])[c[1]].architecture.endswith(HEADS)]
 # Said by who wrote the file, not about the model.
 UNSTABLE = {"transformers_version", "dtype"}
