@@ -256,6 +256,8 @@ class T5Config(HFConfig):
         kind = settings.get("model_type", "t5")
         values = {**KINDS[kind], **cls.fields_of(settings), "kind": kind}
         values["n_positions"] = settings.get("max_position_embeddings", settings.get("n_positions"))
+        if values.get("architectures") == ("T5WithLMHeadModel",):  # of the largest first T5
+            values["architectures"] = ("T5ForConditionalGeneration",)
         if values.get("decoder_start_token_id") is None:
             values["decoder_start_token_id"] = values.get("pad_token_id", 0)
         return cls(**values)

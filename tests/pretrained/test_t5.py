@@ -194,6 +194,8 @@ def test_limits_and_settings() -> None:
     assert (config.output_scale, config.hidden_act, config.gated) == (1, "gelu_new", True)
     assert T5Config.from_hf({"model_type": "t5"}).output_scale == 512**-0.5
     assert T5Config.from_hf({"model_type": "mt5"}).output_scale == 1
+    old = T5Config.from_hf({"model_type": "t5", "architectures": ["T5WithLMHeadModel"]})
+    assert old.architectures == ("T5ForConditionalGeneration",)
     kinds = {kind: T5Config.from_hf({"model_type": kind}).to_hf() for kind in ("t5", "umt5")}
     assert all(settings["model_type"] == kind for kind, settings in kinds.items())
     assert all(T5Config.from_hf(settings).to_hf() == settings for settings in kinds.values())
