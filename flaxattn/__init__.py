@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from flaxattn.models.gpt2_config import GPT2Config as GPT2Config
     from flaxattn.models.rnn_config import RnnConfig as RnnConfig
     from flaxattn.models.seq2seq_config import Seq2SeqConfig as Seq2SeqConfig
+    from flaxattn.models.t5_config import T5Config as T5Config
     from flaxattn.pipeline.embed import embed as embed
     from flaxattn.pipeline.extraction import extract as extract
     from flaxattn.pipeline.extraction import extract_models as extract_models
@@ -81,6 +82,7 @@ _HOMES = {
     "OnlineMoments": "flaxattn.pipeline.online_moments",
     "Seq2SeqConfig": "flaxattn.models.seq2seq_config",
     "Sieve": "flaxattn.kernels.contract",
+    "T5Config": "flaxattn.models.t5_config",
     "Trace": "flaxattn.trace.trace",
     "ablate": "flaxattn.attribution.ablation",
     "apply_probe": "flaxattn.probes.head_probe",
@@ -141,6 +143,7 @@ __all__ = [  # a list in this file, so that type checkers can read it
     "RnnConfig",
     "Seq2SeqConfig",
     "Sieve",
+    "T5Config",
     "Trace",
     "__version__",
     "ablate",

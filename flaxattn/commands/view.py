@@ -6,6 +6,7 @@ A source is a text, a trace file or a store; each becomes traces, and each trace
 is a row in `VIEWS`.
 """
 
+import dataclasses
 import importlib
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -236,6 +237,7 @@ def _read(
     with ProgressReporter() as progress:
         progress(f"loading {model}", 0)
         loaded = from_pretrained(model)
+        asked = dataclasses.replace(asked, scores=vectors and loaded.biased_scores)
         progress("reading the text", 0)
         text, text_b = given_text(texts[0], is_text), texts[1]
         trace = loaded.trace(text, text_b, capture=asked, **reads)

@@ -38,6 +38,7 @@ from flaxattn.pretrained import model_inputs as inputs
 from flaxattn.pretrained.pretrained_bert import PretrainedBert
 from flaxattn.pretrained.pretrained_decoder import PretrainedDecoder
 from flaxattn.pretrained.pretrained_model import Pretrained
+from flaxattn.pretrained.pretrained_t5_encoder import PretrainedT5Encoder
 from flaxattn.pretrained.readings import TokenizedTexts
 from flaxattn.store.model_fingerprint import mark
 from flaxattn.store.token_index import (
@@ -163,9 +164,7 @@ def bytes_per_token(model: Pretrained, wanted: Wanted) -> int:
         InputError: For a model of another family.
     """
     check_family(model)
-    bert = isinstance(model, PretrainedBert)
-    width: int = getattr(model.config, "hidden_size" if bert else "n_embd")
-    return len(set(wanted.layers)) * (2 * width + 4 * model.counts()[1])
+    return len(set(wanted.layers)) * (2 * model.config.hidden_size + 4 * model.counts()[1])
 
 
 def token_vector(
@@ -377,7 +376,7 @@ def check_family(model: Pretrained) -> None:
     Raises:
         InputError: If it is neither a BERT nor a GPT-2.
     """
-    if not isinstance(model, PretrainedBert | PretrainedDecoder):
+    if not isinstance(model, PretrainedBert | PretrainedDecoder | PretrainedT5Encoder):
         raise InputError(
             f"search reads one text, with one stack of heads; {model.name!r} has several\n"
             "name a BERT or a GPT-2"

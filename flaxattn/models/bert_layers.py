@@ -6,7 +6,6 @@
 """
 
 import functools
-import math
 from typing import Any
 
 import jax.numpy as jnp
@@ -28,13 +27,11 @@ from flaxattn.models.layers import (
     vocabulary_scores,
 )
 from flaxattn.models.multi_head_attention import MultiHeadAttention
+from flaxattn.models.relative_positions import relative_bias
 from flaxattn.models.rotary import Rotation
 
 _MASKED_IN_TRAINING = 0.15 * 0.8  # part of the tokens that were masks when ESM was trained
-_NEAR, _FAR = (
-    8,
-    128,
-)  # distances of MPNet with a bucket of their own, and beyond which all share one
+_FAR = 128  # distance from which on all share a bias of MPNet
 
 
 def default_positions(config: EncoderConfig, input_ids: Int[Any, "B S"]) -> Int[Any, "B S"]:
@@ -145,20 +142,7 @@ class RelativeBias(nn.Module):
         init = nn.initializers.normal(c.initializer_range)
         shape = (c.relative_attention_num_buckets, c.num_attention_heads)
         table = self.param("embedding", init, shape)
-
-        def bias(queries: Int[Array, "Q 1"], keys: Int[Array, "1 K"]) -> Float[Array, "H Q K"]:
-            return jnp.moveaxis(table[_bucket(keys - queries, len(table))], -1, 0)
-
-        return bias
-
-
-def _bucket(offset: Int[Array, "Q K"], count: int) -> Int[Array, "Q K"]:
-    """Number of the range that an offset is in: near ones alone, far ones in growing ranges."""
-    half = count // 2
-    distance = jnp.abs(offset)
-    far = jnp.log(jnp.maximum(distance, 1).astype(jnp.float32) / _NEAR) / math.log(_FAR / _NEAR)
-    ranged = jnp.minimum(_NEAR + (far * (half - _NEAR)).astype(jnp.int32), half - 1)
-    return jnp.where(distance < _NEAR, distance, ranged) + half * (offset > 0).astype(jnp.int32)
+        return relative_bias(table, _FAR)
 
 
 class BertLayer(nn.Module):

@@ -15,7 +15,14 @@ Pruned = tuple[tuple[int, ...], ...]
 MOST_LABELS = 2**20  # each has a name
 MOST_LAYERS = 2**20  # some configurations have a value for each layer
 _LARGEST = 2**31 - 1  # ids and lengths are int32
-_LAYERS = ("num_hidden_layers", "n_layer", "encoder_layers", "decoder_layers")
+_LAYERS = (
+    "num_hidden_layers",
+    "num_layers",
+    "num_decoder_layers",
+    "n_layer",
+    "encoder_layers",
+    "decoder_layers",
+)
 _IN_ANOTHER_FORM = frozenset({"labels", "architectures", "pruned_heads", "further_settings"})
 # Settings that are fields in another form, that say who wrote the file, or that name code to run.
 _NOT_KEPT = {"model_type", "id2label", "label2id", "num_labels", "dtype", "torch_dtype"}

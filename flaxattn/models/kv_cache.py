@@ -69,7 +69,7 @@ def visible(
         start: Number of the position.
     """
     groups, _, rows, room, _ = cache.shape
-    positions = start - (start - jnp.arange(room)) % room  # below 0 where a slot is empty
+    positions = of_slots(jnp.arange(room), room, start)
     held = positions >= 0
     if mask is None:
         if rows > 1:
@@ -83,6 +83,17 @@ def visible(
     if rows == 1:
         return seen[:, 0]
     return seen.reshape(groups, 1, rows, rows * room)
+
+
+def of_slots(slots: Int[Array, "*keys"], room: int, start: Int[Array, ""]) -> Int[Array, "*keys"]:
+    """Positions that slots hold, below 0 where a slot is empty.
+
+    Args:
+        slots: Their numbers, those of several rows one after the other.
+        room: T, slots of a row.
+        start: The last position in the cache.
+    """
+    return start - (start - slots) % room
 
 
 def rolled(

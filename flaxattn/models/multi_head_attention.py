@@ -49,6 +49,18 @@ class _Keys(NamedTuple):
     causal: bool = False
     window: tuple[int, int | None] | None = None
     query_offset: int | Int[Array, ""] = 0
+    cached: tuple[int, Int[Array, ""]] | None = None  # slots of a row, and the query's position
+
+    def placed(
+        self, bias: Float[Array, "#B #H #Q #K"] | PairBias | None
+    ) -> Float[Array, "#B #H #Q #K"] | PairBias | None:
+        """The bias, whose function reads the positions that the slots of a cache hold."""
+        if self.cached is None or not callable(bias):
+            return bias
+        room, start = self.cached
+        return lambda queries, slots: bias(
+            jnp.broadcast_to(start, queries.shape), kv_cache.of_slots(slots, room, start)
+        )
 
 
 class MultiHeadAttention(nn.Module):
@@ -149,7 +161,7 @@ class MultiHeadAttention(nn.Module):
             keys.key,
             keys.value,
             mask=keys.mask,
-            bias=bias,
+            bias=keys.placed(bias),
             segment_ids=segment_ids,
             causal=keys.causal,
             window=keys.window,
@@ -246,7 +258,8 @@ class MultiHeadAttention(nn.Module):
         )
         self._cache(k, v)
         visible = kv_cache.visible(k, mask, start)
-        return _Keys(kv_cache.by_position(k), kv_cache.by_position(v), visible)
+        last = (k.shape[3], jnp.asarray(start))
+        return _Keys(kv_cache.by_position(k), kv_cache.by_position(v), visible, cached=last)
 
     def _next_chunk(
         self, k: Array, v: Array, mask: Bool[Array, "B T"] | None, start: Int[Array, ""]

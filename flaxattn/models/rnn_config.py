@@ -12,6 +12,7 @@ from typing import Any, Self
 from flaxattn.errors import check_arguments
 from flaxattn.models.config_base import HFConfig
 from flaxattn.models.seq2seq_config import Seq2SeqConfig
+from flaxattn.models.t5_config import T5Config
 
 RNN = "flaxattn-rnn"
 
@@ -126,8 +127,8 @@ class RnnConfig(HFConfig):
         return {**self.settings(RNN), **sizes}
 
 
-# What text is written with: fields of both are read where it does not matter which one it is.
-EncoderDecoderConfig = Seq2SeqConfig | RnnConfig
+# What text is written with: fields of all are read where it does not matter which one it is.
+EncoderDecoderConfig = Seq2SeqConfig | T5Config | RnnConfig
 
 _SIZES = (
     "vocab_size",

@@ -1,187 +1,37 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""The encoder-decoder Transformer (Vaswani et al. 2017), as Marian, BART and their pre-LN kin.
+"""The encoder-decoder Transformer (Vaswani et al. 2017): Marian, BART, their pre-LN kin, and T5.
 
 Read it upwards from `Seq2Seq`. One set of modules serves all of them; what differs is a setting of
-`Seq2SeqConfig`. Loading, saving and generating text are not done here.
+`Seq2SeqConfig` or `T5Config`. Loading, saving and generating text are not done here.
 """
 
-import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import jax.numpy as jnp
-import numpy as np
 from flax import linen as nn
-from flax.typing import Dtype
 from jaxtyping import Array, Bool, Float, Int
 
-from flaxattn.kernels.contract import NOTHING, Capture, Labels
+from flaxattn.kernels.contract import Labels
 from flaxattn.models.layer_stack import Model, hidden_states, masks_of_heads
 from flaxattn.models.layers import (
     DropoutLayer,
-    FeedForward,
-    layer_norm,
+    RMSNorm,
     real_positions,
     vocabulary_scores,
     with_defaults,
 )
-from flaxattn.models.multi_head_attention import MultiHeadAttention
-from flaxattn.models.outputs import Seq2SeqOutput
-from flaxattn.models.position_tables import UNUSED_ROWS, counted, sinusoids
+from flaxattn.models.outputs import ModelOutput, Seq2SeqOutput
+from flaxattn.models.position_tables import counted
+from flaxattn.models.relative_positions import BiasTable
 from flaxattn.models.rnn_config import EncoderDecoderConfig
-from flaxattn.models.seq2seq_config import Seq2SeqConfig
-
-
-class Inputs(nn.Module):
-    """Word embeddings and positions added, normalised if configured, with dropout.
-
-    Attributes:
-        config: Shape and settings.
-        dtype: Computation dtype.
-    """
-
-    config: Seq2SeqConfig
-    dtype: Dtype = jnp.float32
-
-    @nn.compact
-    def __call__(
-        self,
-        words: Float[Array, "B S E"],
-        position_ids: Int[Array, "B S"],
-        deterministic: bool = True,
-    ) -> Float[Array, "B S E"]:
-        """The input of a stack."""
-        c = self.config
-        if c.positions == "learned":
-            init = nn.initializers.truncated_normal(c.init_std)
-            count = c.max_position_embeddings + UNUSED_ROWS
-            table = nn.Embed(count, c.d_model, self.dtype, embedding_init=init, name="position")
-            position = table(position_ids + UNUSED_ROWS)
-        else:
-            position = jnp.asarray(sinusoids(c.max_position_embeddings, c.d_model), self.dtype)
-            position = position[position_ids]
-        x = words * np.sqrt(c.d_model if c.scale_embedding else 1).astype(words.dtype) + position
-        if c.normalize_embedding:
-            x = layer_norm(x, epsilon=c.layer_norm_eps, dtype=self.dtype, name="norm")
-        return DropoutLayer(c.dropout)(x, deterministic)
-
-
-class _Layer(nn.Module):
-    """Shared parts of encoder and decoder layers: sub-layers with dropout, residual and norm.
-
-    Attributes:
-        config: Shape and settings.
-        dtype: Computation dtype.
-        capture: What attention records.
-        implementation: Name of the attention kernel; None chooses.
-        cache_length: Positions that a cache has room for.
-    """
-
-    config: Seq2SeqConfig
-    dtype: Dtype = jnp.float32
-    capture: Capture = NOTHING
-    implementation: str | None = None
-    cache_length: int = 0
-
-    def _add(
-        self, name: str, x: Array, sublayer: Callable[[Array], Array], deterministic: bool
-    ) -> Float[Array, "B S E"]:
-        """`x` plus a sub-layer's output, normalised before or after as configured."""
-        c = self.config
-        norm = functools.partial(
-            layer_norm, epsilon=c.layer_norm_eps, dtype=self.dtype, name=f"{name}_norm"
-        )
-        dropout = DropoutLayer(c.dropout)
-        if c.norm_first:
-            return x + dropout(sublayer(norm(x)), deterministic)
-        return norm(x + dropout(sublayer(x), deterministic))
-
-    def _attention(self, name: str, heads: int, causal: bool = False) -> MultiHeadAttention:
-        return MultiHeadAttention(
-            heads,
-            dtype=self.dtype,
-            dropout_rate=self.config.attention_dropout,
-            initializer_range=self.config.init_std,
-            causal=causal,
-            capture=self.capture,
-            implementation=self.implementation,
-            cache_length=self.cache_length,
-            name=name,
-        )
-
-    def _feed_forward(self, width: int) -> FeedForward:
-        c = self.config
-        return FeedForward(
-            width,
-            c.activation_function,
-            self.dtype,
-            c.init_std,
-            c.activation_dropout,
-            name="feed_forward",
-        )
-
-
-class EncoderLayer(_Layer):
-    """Self-attention and feed-forward."""
-
-    @nn.compact
-    def __call__(
-        self,
-        x: Float[Array, "B S E"],
-        *,
-        mask: Bool[Array, "B S"] | None = None,
-        labels: Labels | None = None,
-        head_mask: Float[Array, "*B H"] | None = None,
-        deterministic: bool = True,
-    ) -> Float[Array, "B S E"]:
-        """Apply the layer."""
-        c = self.config
-        given = {"labels": labels, "head_mask": head_mask, "deterministic": deterministic}
-        attend = self._attention("attention", c.encoder_attention_heads)
-        feed = self._feed_forward(c.encoder_ffn_dim)
-        x = self._add("attention", x, lambda y: attend(y, mask=mask, **given), deterministic)
-        return self._add("feed_forward", x, lambda y: feed(y, deterministic), deterministic)
-
-
-class DecoderLayer(_Layer):
-    """Self-attention to what came before, attention to the encoder's output, and feed-forward."""
-
-    @nn.compact
-    def __call__(
-        self,
-        x: Float[Array, "B T E"],
-        *,
-        context: Float[Array, "B S E"],
-        mask: Bool[Array, "B T"] | None = None,
-        context_mask: Bool[Array, "B S"] | None = None,
-        labels: Labels | None = None,
-        context_labels: Labels | None = None,
-        head_mask: Float[Array, "*B H"] | None = None,
-        cross_head_mask: Float[Array, "*B H"] | None = None,
-        deterministic: bool = True,
-    ) -> Float[Array, "B T E"]:
-        """Apply the layer."""
-        c, heads = self.config, self.config.decoder_attention_heads
-        attend = self._attention("attention", heads, causal=True)
-        attend_across = self._attention("cross_attention", heads)
-        feed = self._feed_forward(c.decoder_ffn_dim)
-
-        def own(y: Array) -> Array:
-            given = {"mask": mask, "labels": labels, "head_mask": head_mask}
-            return attend(y, **given, deterministic=deterministic)
-
-        def across(y: Array) -> Array:
-            given = {"mask": context_mask, "labels": context_labels, "head_mask": cross_head_mask}
-            return attend_across(y, context, **given, deterministic=deterministic)
-
-        x = self._add("attention", x, own, deterministic)
-        x = self._add("cross_attention", x, across, deterministic)
-        return self._add("feed_forward", x, lambda y: feed(y, deterministic), deterministic)
+from flaxattn.models.seq2seq_layers import DecoderLayer, EncoderLayer, Inputs, TransformerConfig
+from flaxattn.models.t5_config import T5Config
 
 
 class Seq2Seq(Model):
-    """Encoder and decoder: Hugging Face's `MarianModel` and `BartModel`.
+    """Encoder and decoder: Hugging Face's `MarianModel`, `BartModel` and `T5Model`.
 
     `encode` and `decode` are the two halves of a call, for generation.
 
@@ -189,7 +39,7 @@ class Seq2Seq(Model):
         cache_length: Target positions that a cache has room for; see `decode`.
     """
 
-    config: Seq2SeqConfig
+    config: TransformerConfig
     cache_length: int = 0
 
     def setup(self) -> None:
@@ -204,6 +54,10 @@ class Seq2Seq(Model):
         self.decoder = self.stack(DecoderLayer, c.decoder_layers, cache_length=self.cache_length)
         if c.norm_first:
             self.encoder_norm, self.decoder_norm = self._norm(), self._norm()
+        self.output_dropout = DropoutLayer(c.dropout if isinstance(c, T5Config) else 0.0)
+        if isinstance(c, T5Config):
+            self.encoder_bias = self._relative(c, c.encoder_layers)
+            self.decoder_bias = self._relative(c, c.decoder_layers)
 
     def __call__(
         self,
@@ -285,11 +139,12 @@ class Seq2Seq(Model):
             deterministic=deterministic,
             keep_hidden=self.keep_hidden,
             by_layer={
-                "head_mask": masks_of_heads(head_mask, c.encoder_layers, c.encoder_attention_heads)
+                "head_mask": masks_of_heads(head_mask, c.encoder_layers, c.encoder_attention_heads),
+                "relative": self.encoder_bias() if c.positions == "relative" else None,
             },
         )
-        if self.config.norm_first:
-            x = self.encoder_norm(x).astype(self.dtype)
+        if c.norm_first:
+            x = self.output_dropout(self.encoder_norm(x).astype(self.dtype), deterministic)
         return x, hidden_states(embedded, hidden, x)
 
     def decode(
@@ -350,10 +205,11 @@ class Seq2Seq(Model):
                 "cross_head_mask": masks_of_heads(
                     cross_attn_head_mask, *counts, "cross_attn_head_mask"
                 ),
+                "relative": self.decoder_bias() if self.config.positions == "relative" else None,
             },
         )
         if self.config.norm_first:
-            x = self.decoder_norm(x).astype(self.dtype)
+            x = self.output_dropout(self.decoder_norm(x).astype(self.dtype), deterministic)
         return x, hidden_states(embedded, hidden, x)
 
     def target_embedding(self) -> Float[Array, "V E"]:
@@ -365,26 +221,33 @@ class Seq2Seq(Model):
         init = nn.initializers.truncated_normal(self.config.init_std)
         return nn.Embed(count, self.config.d_model, dtype=self.dtype, embedding_init=init)
 
-    def _norm(self) -> nn.LayerNorm:
+    def _norm(self) -> nn.Module:
         epsilon = self.config.layer_norm_eps
+        if self.config.root_mean_square:
+            return RMSNorm(epsilon)
         return nn.LayerNorm(epsilon=epsilon, dtype=jnp.float32, use_fast_variance=False)
+
+    def _relative(self, config: T5Config, layers: int) -> BiasTable:
+        count, heads = config.relative_attention_num_buckets, config.num_heads
+        return BiasTable(layers, count, heads, config.bias_by_layer, config.init_std)
 
 
 class Seq2SeqLM(Model):
-    """An encoder-decoder that writes: `MarianMTModel`, `BartForConditionalGeneration`.
+    """An encoder-decoder that writes: `MarianMTModel`, `T5ForConditionalGeneration` and their like.
 
     Attributes:
         cache_length: Target positions that a cache has room for.
     """
 
-    config: Seq2SeqConfig
+    config: TransformerConfig
     cache_length: int = 0
 
     def setup(self) -> None:
         """Make the parts."""
         self.model = Seq2Seq(**self.settings(), cache_length=self.cache_length)
         c = self.config
-        self.logits_bias = self.param("logits_bias", nn.initializers.zeros, (c.target_size,))
+        if c.use_bias:
+            self.logits_bias = self.param("logits_bias", nn.initializers.zeros, (c.target_size,))
         if not c.tie_word_embeddings:
             init = nn.initializers.truncated_normal(c.init_std)
             self.output = self.param("output", init, (c.d_model, c.target_size))
@@ -430,9 +293,25 @@ class Seq2SeqLM(Model):
         Args:
             x: Output of the decoder.
         """
-        tied = self.config.tie_word_embeddings
-        embedding = self.model.target_embedding() if tied else self.output.T
-        return vocabulary_scores(x, embedding, self.logits_bias, dtype=self.dtype)
+        c = self.config
+        embedding = self.model.target_embedding() if c.tie_word_embeddings else self.output.T
+        bias = self.logits_bias if c.use_bias else None
+        return vocabulary_scores(x * c.output_scale, embedding, bias, dtype=self.dtype)
+
+
+class T5Encoder(Model):
+    """The encoder alone: `T5EncoderModel`."""
+
+    config: TransformerConfig
+
+    def setup(self) -> None:
+        """Make the parts."""
+        self.model = Seq2Seq(**self.settings())
+
+    def __call__(self, *inputs: Int[Array, "B S"], **options: Any) -> ModelOutput:
+        """Run the encoder; arguments as for `Seq2Seq.encode`."""
+        x, hidden = self.model.encode(*inputs, **options)
+        return ModelOutput(last_hidden_state=x, hidden_states=hidden)
 
 
 def shifted_right(ids: Int[Array, "B T"], config: EncoderDecoderConfig) -> Int[Array, "B T"]:
@@ -450,4 +329,13 @@ ARCHITECTURES: Mapping[str, type[nn.Module]] = {
     "MarianMTModel": Seq2SeqLM,
     "BartModel": Seq2Seq,
     "BartForConditionalGeneration": Seq2SeqLM,
+}
+T5_ARCHITECTURES: Mapping[str, type[nn.Module]] = {
+    prefix + head: module
+    for head, module in {
+        "Model": Seq2Seq,
+        "ForConditionalGeneration": Seq2SeqLM,
+        "EncoderModel": T5Encoder,
+    }.items()
+    for prefix in ("T5", "MT5", "UMT5")
 }

@@ -101,6 +101,14 @@ class Seq2SeqConfig(HFConfig):
     forced_eos_token_id: int | None = None
     architectures: tuple[str, ...] = ("MarianMTModel",)
 
+    # What `seq2seq` has settings for that only a `T5Config` sets.
+    root_mean_square = False
+    use_bias = True
+    gated = False
+    head_dim = None
+    score_scale = None
+    output_scale = 1.0
+
     def __post_init__(self) -> None:
         self.check_sizes(_SIZES)
         for side in ("encoder", "decoder"):

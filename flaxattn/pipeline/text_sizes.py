@@ -18,6 +18,7 @@ from flaxattn.pretrained import model_inputs as inputs
 from flaxattn.pretrained.model_directory import ModelConfig
 from flaxattn.pretrained.pretrained_bert import PretrainedBert
 from flaxattn.pretrained.pretrained_model import Pretrained
+from flaxattn.pretrained.pretrained_t5_encoder import PretrainedT5Encoder
 from flaxattn.text.token_batch import Reader
 from flaxattn.text.tokenizer import Tokenizer
 
@@ -79,7 +80,7 @@ def measure_for(model: Pretrained, pairs: bool) -> Measure:
         assert isinstance(reader, Tokenizer)
         limit = min(limit, reader.max_length or limit)
         return lambda texts, seconds: _one_sequence(reader.count(texts, seconds), limit)
-    if isinstance(config, GPT2Config | DecoderConfig):
+    if isinstance(config, GPT2Config | DecoderConfig) or isinstance(model, PretrainedT5Encoder):
         if pairs:
             raise InputError(
                 f"The model {model.name!r} is a {config.architectures[0]}, which reads no pairs.\n"
@@ -105,9 +106,12 @@ def sides(config: ModelConfig) -> tuple[AttentionSize, ...]:
     if isinstance(config, RnnConfig):
         return (AttentionSize("cross", 1, 1, config.encoded_size, True, False),)
     read, wrote = config.encoder_attention_heads, config.decoder_attention_heads
-    depth = config.d_model // wrote
+    inner, depth = (config.head_dim or config.d_model // heads for heads in (read, wrote))
+    encoder = AttentionSize("encoder", config.encoder_layers, read, inner, False, False)
+    if not config.decoder_layers:
+        return (encoder,)
     return (
-        AttentionSize("encoder", config.encoder_layers, read, config.d_model // read, False, False),
+        encoder,
         AttentionSize("decoder", config.decoder_layers, wrote, depth, True, True),
         AttentionSize("cross", config.decoder_layers, wrote, depth, True, False),
     )

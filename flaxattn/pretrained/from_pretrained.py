@@ -21,6 +21,7 @@ from flaxattn.models.gpt2_config import GPT2Config
 from flaxattn.models.modernbert_config import ModernBertConfig
 from flaxattn.models.rnn_config import RnnConfig
 from flaxattn.models.seq2seq_config import Seq2SeqConfig
+from flaxattn.models.t5_config import T5Config
 from flaxattn.pretrained import generation_config, hub, sentence_pooling
 from flaxattn.pretrained import model_directory as weights
 from flaxattn.pretrained.esm_names import with_frequencies
@@ -29,6 +30,7 @@ from flaxattn.pretrained.pretrained_bert import PretrainedBert
 from flaxattn.pretrained.pretrained_decoder import PretrainedDecoder
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.pretrained.pretrained_seq2seq import PretrainedSeq2Seq
+from flaxattn.pretrained.pretrained_t5_encoder import PretrainedT5Encoder
 from flaxattn.text.open_tokenizer import open_tokenizer
 from flaxattn.text.token_batch import Reader
 from flaxattn.text.transformers_tokenizer import PythonTokenizer
@@ -44,6 +46,7 @@ _KINDS: Mapping[type[ModelConfig], tuple[Mapping[str, Any] | _Listing, type[Pret
     GPT2Config: (gpt2.ARCHITECTURES, PretrainedDecoder),
     DecoderConfig: (decoder.architectures, PretrainedDecoder),
     Seq2SeqConfig: (seq2seq.ARCHITECTURES, PretrainedSeq2Seq),
+    T5Config: (seq2seq.T5_ARCHITECTURES, PretrainedSeq2Seq),
     RnnConfig: (rnn.ARCHITECTURES, PretrainedSeq2Seq),
 }
 
@@ -91,7 +94,7 @@ def from_pretrained(
     saved = saved_beside(directory)
     kind = _dtype(dtype)
     module = _module(directory, head, kind, num_labels)
-    handle, parts = _KINDS[type(module.config)][1], _reading(directory, module.config)
+    handle, parts = _handle(module.config), _reading(directory, module.config)
     params, report = weights.load(directory, module, dtype=kind, mesh=mesh)
     if saved_beside(directory) != saved:
         raise CheckpointError(
@@ -128,7 +131,7 @@ def without_parameters(
     saved_beside(directory)
     kind = _dtype(dtype)
     module = _module(directory, head, kind, None)
-    handle, parts = _KINDS[type(module.config)][1], _reading(directory, module.config)
+    handle, parts = _handle(module.config), _reading(directory, module.config)
     params, report = weights.shapes_and_match(directory, module, kind)
     return handle(
         module=module, params=params, config=module.config, name=str(name), report=report, **parts
@@ -149,6 +152,11 @@ def _architectures(config: ModelConfig) -> Mapping[str, Any]:
     return listed(config) if callable(listed) else listed
 
 
+def _handle(config: ModelConfig) -> type[Pretrained]:
+    alone = config.architectures[0].endswith("EncoderModel")
+    return PretrainedT5Encoder if alone else _KINDS[type(config)][1]
+
+
 def _dtype(dtype: Dtype | None) -> Any:
     kind = jnp.dtype("float32" if dtype is None else dtype)
     if kind.name not in _DTYPES:
@@ -158,7 +166,7 @@ def _dtype(dtype: Dtype | None) -> Any:
 
 def _module(directory: Path, head: str | None, dtype: Any, num_labels: int | None) -> Any:
     """The Linen module of a directory."""
-    config = weights.read_config(directory)
+    config = weights.as_stored(weights.read_config(directory), directory)
     architectures = _architectures(config)
     if isinstance(config, BertConfig) and config.position_embedding_type == "rotary":
         config = with_frequencies(config, TensorFiles(directory))
@@ -208,12 +216,12 @@ def _reading(directory: Path, config: ModelConfig) -> dict[str, Any]:
                 "flaxattn reads such tokenizers for translation models\n"
                 "add a tokenizer.json, or load the model without its tokenizer files"
             )
-    else:
+    elif config.decoder_layers:
         target = _tokenizer(directory, weights.TARGET_PREFIX, config.target_size)
         parts["target_tokenizer"] = target
     if isinstance(config, EncoderConfig):
         parts["pooling"] = sentence_pooling.read(directory)
-    else:
+    elif getattr(config, "decoder_layers", 1):
         parts["generation"] = generation_config.read(directory)
     return parts
 

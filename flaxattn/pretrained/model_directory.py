@@ -36,6 +36,7 @@ from flaxattn.models.modernbert_config import ModernBertConfig
 from flaxattn.models.parameter_shardings import usable_mesh
 from flaxattn.models.rnn_config import RNN, RnnConfig
 from flaxattn.models.seq2seq_config import OWN, Seq2SeqConfig
+from flaxattn.models.t5_config import KINDS, T5Config
 from flaxattn.pretrained import checkpoint_match as matching
 from flaxattn.pretrained import generation_config
 from flaxattn.pretrained.checkpoint_match import CheckpointMatch
@@ -48,6 +49,7 @@ from flaxattn.pretrained.nearest_type import nearest_type
 from flaxattn.pretrained.parameter_loading import converted, placed, read_parameters
 from flaxattn.pretrained.rnn_names import RNN_NAMES
 from flaxattn.pretrained.seq2seq_names import SEQ2SEQ
+from flaxattn.pretrained.t5_names import T5_NAMES, ties_output
 from flaxattn.pretrained.tensor_layouts import theirs
 from flaxattn.text.token_batch import Reader
 from flaxattn.trace import tensor_file as tensorfile
@@ -55,7 +57,15 @@ from flaxattn.trace.tensor_file import TensorFiles
 
 TARGET_PREFIX = "target_"  # of the files of a second tokenizer
 STORED_DTYPES = ("float32", "float16", "bfloat16")
-ModelConfig = BertConfig | ModernBertConfig | GPT2Config | DecoderConfig | Seq2SeqConfig | RnnConfig
+ModelConfig = (
+    BertConfig
+    | ModernBertConfig
+    | GPT2Config
+    | DecoderConfig
+    | Seq2SeqConfig
+    | T5Config
+    | RnnConfig
+)
 # By Hugging Face's `model_type`; a config.json without one is an old BERT's.
 _CONFIGS: Mapping[str, type[ModelConfig]] = {
     "bert": BertConfig,
@@ -65,6 +75,7 @@ _CONFIGS: Mapping[str, type[ModelConfig]] = {
     "bart": Seq2SeqConfig,
     "marian": Seq2SeqConfig,
     OWN: Seq2SeqConfig,
+    **dict.fromkeys(KINDS, T5Config),
     RNN: RnnConfig,
     **dict.fromkeys(BERT_VARIANTS, BertConfig),
 }
@@ -72,6 +83,7 @@ _FAMILIES: Mapping[type[ModelConfig], Family] = {
     ModernBertConfig: MODERNBERT,
     GPT2Config: GPT2_NAMES,
     Seq2SeqConfig: SEQ2SEQ,
+    T5Config: T5_NAMES,
     RnnConfig: RNN_NAMES,
 }
 
@@ -125,10 +137,26 @@ def read_config(directory: str | Path) -> ModelConfig:
         named = isinstance(config, BertConfig | DecoderConfig)
         name = "hidden_act" if named else "activation_function"
         name = "hidden_activation" if isinstance(config, ModernBertConfig) else name
+        name = "feed_forward_proj" if isinstance(config, T5Config) else name
         raise CheckpointError(
             f"{path}: {name} is {shown(config.hidden_act)}; flaxattn has {', '.join(ACTIVATIONS)}."
         )
     return config
+
+
+def as_stored(config: ModelConfig, directory: str | Path) -> ModelConfig:
+    """Settings that tensors decide: Transformers 5 says of every T5 that its output layer is tied.
+
+    Args:
+        config: Of a model directory.
+        directory: The directory.
+
+    Returns:
+        The same, untied if the files hold an output layer that is not the word embedding.
+    """
+    if not isinstance(config, T5Config) or not config.tie_word_embeddings:
+        return config
+    return config if ties_output(TensorFiles(directory)) else config.untied()
 
 
 def load(

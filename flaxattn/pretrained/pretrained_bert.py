@@ -186,6 +186,11 @@ class PretrainedBert(Pretrained):
         """`position_ids` of the first token of a text."""
         return self.config.first_position
 
+    @property
+    def biased_scores(self) -> bool:
+        """True where scores have a bias by position, as in MPNet."""
+        return self.config.variant.relative
+
     def counts(self) -> tuple[int, int]:
         """Layers, and heads of a layer."""
         return self.config.num_hidden_layers, self.config.num_attention_heads

@@ -96,6 +96,11 @@ class Pretrained(abc.ABC):
         del capture
         return False
 
+    @property
+    def biased_scores(self) -> bool:
+        """True where scores have a bias by position, so that products alone do not tell them."""
+        return False
+
     def masks(self) -> Mapping[str, tuple[int, int]]:
         """Arguments of a call that mask heads, and of how many layers and heads each does."""
         return {}

@@ -18,16 +18,18 @@ from flaxattn.models import position_tables as positions
 from flaxattn.models.losses import IGNORED
 from flaxattn.models.rnn_config import EncoderDecoderConfig, RnnConfig
 from flaxattn.models.seq2seq import shifted_right
+from flaxattn.models.t5_config import T5Config
 from flaxattn.pretrained import model_inputs as inputs
 from flaxattn.pretrained.decoding_settings import Decoding
 from flaxattn.pretrained.generation import lengths, shortened, write
 from flaxattn.pretrained.generation_config import settled
 from flaxattn.pretrained.labelled_output import answered
 from flaxattn.pretrained.nonfinite_error import check_written
-from flaxattn.pretrained.pretrained_model import Pretrained, run
+from flaxattn.pretrained.pretrained_model import run
 from flaxattn.pretrained.readings import TokenizedTexts
+from flaxattn.pretrained.source_reader import SourceReader, pieces_of
 from flaxattn.text.token_batch import Reader
-from flaxattn.text.words import words_read, words_written
+from flaxattn.text.words import words_written
 from flaxattn.trace.record import SIDES
 from flaxattn.trace.trace import Trace
 
@@ -35,7 +37,7 @@ _WEIGHTS = Capture(weights=True)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class PretrainedSeq2Seq(Pretrained):
+class PretrainedSeq2Seq(SourceReader):
     """An encoder-decoder ready to use; its other parts are described at `Pretrained`.
 
     Attributes:
@@ -241,11 +243,6 @@ class PretrainedSeq2Seq(Pretrained):
         read = np.insert(ids[:, :-1], 0, start, axis=1)
         return self._paired(source, read, ids, encoded.attention_mask)
 
-    @property
-    def limit(self) -> int:
-        """Most positions of a source, and of a target."""
-        return self.config.max_position_embeddings
-
     def counts(self) -> tuple[int, int]:
         """Layers, and heads of a layer, of the side that has more of them."""
         c = self.config
@@ -296,6 +293,11 @@ class PretrainedSeq2Seq(Pretrained):
         c = self.config
         if isinstance(c, RnnConfig):
             raise InputError("A recurrent model has no table of positions.\nName a Transformer.")
+        if isinstance(c, T5Config):
+            raise InputError(
+                "A T5 has no table of positions: its scores have a bias by distance.\n"
+                "Name a BART or a Marian."
+            )
         if c.positions == "sinusoidal":
             return positions.sinusoids(c.max_position_embeddings, c.d_model)
         table = positions.learned(self.params, f"{side}_inputs/position")
@@ -320,29 +322,6 @@ class PretrainedSeq2Seq(Pretrained):
             f"{c.encoder_attention_heads} and {c.decoder_attention_heads} heads"
         )
 
-    def _sources(self, texts: Any, ids: Any, mask: Any, truncate: bool) -> TokenizedTexts:
-        """Checked arguments of the encoder, and what a trace tells of the texts."""
-        if (texts is None) == (ids is None):
-            raise InputError("give either texts or input_ids")
-        if texts is None:
-            given = self._source(ids, mask)
-            told: dict[str, Any] = {"tokens": _pieces(self.tokenizer, given["input_ids"])}
-        else:
-            encoded = self._reader().encode(texts, max_length=self.limit, truncate=truncate)
-            given = self._source(encoded.input_ids, encoded.attention_mask)
-            rows = [(text,) for text in ([texts] if isinstance(texts, str) else texts)]
-            parts = zip(rows, encoded.offsets, encoded.special, strict=True)
-            told = {
-                "tokens": encoded.tokens,
-                "words": [words_read(row[0], places, added) for row, places, added in parts],
-                "special": encoded.special,
-                "texts": rows,
-                "truncated": encoded.truncated,
-            }
-        return TokenizedTexts(
-            given, Trace(**told, mask=given["attention_mask"] == 1, model=self.name)
-        )
-
     def _reread(
         self, source: TokenizedTexts, ids: Int[np.ndarray, "B T"], prompt: int, decoding: Decoding
     ) -> TokenizedTexts:
@@ -361,7 +340,7 @@ class PretrainedSeq2Seq(Pretrained):
         """Sources with targets: the decoder reads `read`, and writes `wrote`."""
         told = dataclasses.replace(
             source.metadata,
-            decoder_tokens=_pieces(self.tokenizer and self._writer(), read),
+            decoder_tokens=pieces_of(self.tokenizer and self._writer(), read),
             **self._wrote(wrote, mask),
             decoder_mask=mask == 1,
             decoder_special=np.isin(read, self._added()) | (mask == 0),
@@ -379,7 +358,7 @@ class PretrainedSeq2Seq(Pretrained):
 
         rows = zip(ids.tolist(), added, strict=True)
         words = [words_written(row, extra, decode) for row, extra in rows]
-        return {"written": _pieces(reader, ids), "decoder_words": words}
+        return {"written": pieces_of(reader, ids), "decoder_words": words}
 
     def _added(self) -> list[int]:
         """Ids that stand for no text of a target."""
@@ -387,14 +366,6 @@ class PretrainedSeq2Seq(Pretrained):
         ids = (c.pad_token_id, c.bos_token_id, c.eos_token_id, c.decoder_start_token_id)
         forced = (c.forced_bos_token_id, c.forced_eos_token_id)
         return [i for i in (*ids, *forced) if i is not None]
-
-    def _source(self, ids: Any, mask: Any) -> dict[str, Any]:
-        """Checked arguments of the encoder; the mask is filled in, for one program to serve all."""
-        c = self.config
-        ranges = {"input_ids": (c.vocab_size, "vocab_size"), "attention_mask": inputs.MASK}
-        given = {"input_ids": ids, "attention_mask": mask}
-        arrays = inputs.checked(given, ranges, c.max_position_embeddings)
-        return {"attention_mask": np.ones(arrays["input_ids"].shape, np.int32)} | arrays
 
     def _target(
         self, ids: Any, mask: Any, labels: Any, source: Mapping[str, Any]
@@ -420,10 +391,3 @@ class PretrainedSeq2Seq(Pretrained):
             )
         ones = np.ones(arrays["decoder_input_ids"].shape, np.int32)
         return {"decoder_attention_mask": ones} | arrays
-
-
-def _pieces(reader: Reader | None, ids: Int[np.ndarray, "B T"]) -> list[list[str]]:
-    """Readable pieces; the ids themselves where there is no tokenizer."""
-    if reader is None:
-        return [[str(number) for number in row] for row in ids.tolist()]
-    return [reader.pieces(row) for row in ids.tolist()]

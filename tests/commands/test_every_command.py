@@ -2,10 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every command on every built-in model succeeds, or refuses in at most three plain lines.
 
-So it does on small random models with tokenizers of their kind: a RoBERTa, an ALBERT and a Gemma 3.
+So it does on small random models with tokenizers of their kind: a RoBERTa, an ALBERT, a Gemma 3,
+a T5 and the encoder of a T5.
 None of them loads transformers or torch.
 """
 
+import dataclasses
 import io
 import json
 import math
@@ -29,6 +31,8 @@ pytestmark = pytest.mark.usefixtures("one_device")
 MODELS = ("tiny-bert", "tiny-gpt2", "tiny-dates")
 ENCODERS = ("small-roberta", "small-albert")  # directories beside the inputs
 DECODER = "small-gemma"
+T5, T5_ENCODER = "small-t5", "small-t5-encoder"
+SMALL = (*ENCODERS, DECODER, T5, T5_ENCODER)
 FEW = ("--limit", "2")
 # Words of each command; {m} is the model, {s} a store of it, and [] what goes to standard input.
 COMMANDS = {
@@ -71,6 +75,9 @@ REFUSED = {
     ("ablate", "tiny-dates"),
     *((name, model) for model in ENCODERS for name in ("generate", "translate")),
     *((name, DECODER) for name in ("view pair", "translate", "probe", "probe pronouns")),
+    *((name, T5) for name in ("search build", "generate", "compare")),
+    *((name, T5_ENCODER) for name in ("view pair", "generate", "translate")),
+    *((n, model) for model in (T5, T5_ENCODER) for n in ("probe", "probe pronouns", "ablate")),
 }
 # Commands that run a model; those below have an option to go on with NaN.
 RUNS = [name for name, words in COMMANDS.items() if "{m}" in words]
@@ -79,7 +86,7 @@ QUICK = ("view text", "view pair", "view stdin", "view store", "store info", "ge
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(t5: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("commands")
     report_cases.write_inputs(folder)
     dates = "".join(f"{date}\n" for date, _ in report_cases.DATES)
@@ -89,6 +96,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shape["pad_token_id"] = tokenizer.pad_id
         write_encoder(folder / model, "ForMaskedLM", tokenizer, **shape)
     write_decoder(folder / DECODER)
+    config = dataclasses.replace(t5.config, n_positions=512)
+    long = dataclasses.replace(t5, config=config, module=t5.module.clone(config=config))
+    long.save_pretrained(folder / T5)
+    fa.from_pretrained(folder / T5, head="T5EncoderModel").save_pretrained(folder / T5_ENCODER)
     return folder
 
 
@@ -127,7 +138,7 @@ def give_dates(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
 
 
-@pytest.mark.parametrize(("name", "model"), cases(models=(*MODELS, *ENCODERS, DECODER)))
+@pytest.mark.parametrize(("name", "model"), cases(models=(*MODELS, *SMALL)))
 def test_it_succeeds_or_is_refused(
     name: str,
     model: str,

@@ -6,6 +6,7 @@ Columns are those of BertViz's neuron view (Vig 2019): q, k, q × k, their sum, 
 softmax. Scores and softmax are the model's own where the trace has them.
 """
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -80,7 +81,8 @@ def plot_neuron(
         sequence: Which sequence of the batch.
         ax: Axes to draw into, for figures of your own.
         side: `encoder`, `decoder` or `cross`; default the first of them that has weights.
-        scale: What the sum is multiplied with where the trace has no scores; default 1 / sqrt(D).
+        scale: What the sum is multiplied with where the trace has no scores; default
+            that of the trace, or 1 / sqrt(D).
 
     Returns:
         The figure, to be shown or saved.
@@ -95,7 +97,7 @@ def plot_neuron(
     own = ax if ax is not None else _axes(neuron, labels)
     middles = _draw(own, neuron)
     write_tokens(own, labels, labels, columns=False, names=("keys", ""))
-    own.set_xticks(middles, _headings(neuron, scale), fontsize=7, rotation=0)
+    own.set_xticks(middles, _headings(neuron, _factor(seen, scale)), fontsize=7, rotation=0)
     own.tick_params(labeltop=True, labelbottom=False, labelleft=True, length=0)
     (token,) = token_labels([rows[query]])
     said = _misfit(neuron)
@@ -115,7 +117,8 @@ def read_neuron(
         layer: Number of the layer.
         head: Number of the head.
         query: Position from 0.
-        scale: What the sum is multiplied with; default 1 / sqrt(D). Unused where there are scores.
+        scale: What the sum is multiplied with; default that of the record, or
+            1 / sqrt(D). Unused where there are scores.
 
     Raises:
         InputError: If fields are missing, or there is no such layer, head or query.
@@ -135,12 +138,16 @@ def read_neuron(
     softmax = weights.astype(np.float32) / (255 if weights.dtype == np.uint8 else 1)
     dot = k @ q[query]
     own = record.scores is not None
-    scores = (
-        np.asarray(record.scores)[at, 0, h, query] if own else dot * (scale or len(q[0]) ** -0.5)
-    )
+    scores = np.asarray(record.scores)[at, 0, h, query] if own else dot * _factor(record, scale)
     visible = np.isfinite(scores) & ((softmax > 0) | own)
     scaled = np.where(visible, scores, np.nan).astype(np.float32)
     return Neuron(q[query], k, k * q[query], dot, scaled, softmax, own)
+
+
+def _factor(record: AttentionRecord, scale: float | None) -> float:
+    """The factor that is asked for, or that of the record, or the common one."""
+    own = np.asarray(record.query).shape[-1] ** -0.5 if record.scale is None else record.scale
+    return own if scale is None else scale
 
 
 def _misfit(neuron: Neuron) -> str:
@@ -153,8 +160,9 @@ def _misfit(neuron: Neuron) -> str:
     return f"the model scales otherwise or adds a bias: weights differ by up to {apart:.2f}"
 
 
-def _headings(neuron: Neuron, scale: float | None) -> list[str]:
-    factor = "× 1/√d" if scale is None else f"× {scale:.3g}"
+def _headings(neuron: Neuron, scale: float) -> list[str]:
+    common = math.isclose(scale, len(neuron.query) ** -0.5)
+    factor = "× 1/√d" if common else f"× {scale:.3g}"
     return ["q", "k", "q × k", "q · k", "score" if neuron.own else factor, "softmax"]
 
 

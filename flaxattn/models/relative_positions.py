@@ -1,0 +1,91 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""A learned bias of attention scores by relative position, as in T5 (Raffel et al. 2020).
+
+Near distances have a bias each, farther ones share one by ranges that grow with the distance. The
+kernel gets the bias as a function of positions, so that no array of queries x keys exists.
+"""
+
+import jax.numpy as jnp
+import numpy as np
+from flax import linen as nn
+from jaxtyping import Array, Float, Int
+
+from flaxattn.kernels.call import PairBias
+
+
+class BiasTable(nn.Module):
+    """The learned biases of a stack of layers.
+
+    Attributes:
+        layers: L.
+        buckets: Ranges of relative positions with a bias of their own.
+        heads: H.
+        by_layer: Whether every layer has its own; otherwise one serves all.
+        initializer_range: Standard deviation of the initial biases.
+    """
+
+    layers: int
+    buckets: int
+    heads: int
+    by_layer: bool = False
+    initializer_range: float = 0.02
+
+    @nn.compact
+    def __call__(self) -> Float[Array, "L R H"]:
+        """The biases of every layer."""
+        one = (self.buckets, self.heads)
+        shape = (self.layers, *one) if self.by_layer else one
+        init = nn.initializers.truncated_normal(self.initializer_range)
+        table = self.param("embedding", init, shape)
+        return table if self.by_layer else jnp.broadcast_to(table[None], (self.layers, *one))
+
+
+def relative_bias(
+    table: Float[Array, "R H"], max_distance: int, bidirectional: bool = True
+) -> PairBias:
+    """The bias of pairs of positions, for `flaxattn.kernels.attention.attention`.
+
+    Args:
+        table: A bias for each range of relative positions and head.
+        max_distance: The distance from which on all share one.
+        bidirectional: Whether half of the ranges are of keys after the query; otherwise these get
+            the bias of distance 0, and none may be attended.
+    """
+    buckets = buckets_of_offsets(table.shape[0], max_distance, bidirectional)
+    by_offset = table[buckets].T
+
+    def bias(queries: Int[Array, "Q 1"], keys: Int[Array, "1 K"]) -> Float[Array, "H Q K"]:
+        offset = jnp.clip(keys - queries, -max_distance, max_distance)
+        return by_offset[:, offset + max_distance]
+
+    return bias
+
+
+def buckets_of_offsets(
+    count: int, max_distance: int, bidirectional: bool
+) -> Int[np.ndarray, " offsets"]:
+    """Numbers of the ranges that relative positions, key minus query, belong to.
+
+    Args:
+        count: R, how many ranges there are.
+        max_distance: M.
+        bidirectional: As for `relative_bias`.
+
+    Returns:
+        The ranges of -M, …, M; all farther ones belong to those of these two.
+    """
+    offsets = np.arange(-max_distance, max_distance + 1)
+    if not bidirectional:
+        return _of_distances(np.maximum(-offsets, 0), count, max_distance)
+    half = count // 2
+    return _of_distances(np.abs(offsets), half, max_distance) + half * (offsets > 0)
+
+
+def _of_distances(distance: np.ndarray, count: int, max_distance: int) -> np.ndarray:
+    """Ranges of distances, with the logarithm in float32, as published models were trained."""
+    near = count // 2
+    share = np.log(np.maximum(distance, 1).astype(np.float32) / np.float32(near))
+    share = share / np.float32(np.log(max_distance / near)) * np.float32(count - near)
+    far = np.minimum(near + share.astype(np.int64), count - 1)
+    return np.where(distance < near, distance, far)

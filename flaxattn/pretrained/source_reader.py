@@ -1,0 +1,77 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Sources as an encoder takes them: what encoder-decoders and the encoder of a T5 alone share."""
+
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int
+
+from flaxattn.errors import InputError
+from flaxattn.models.rnn_config import EncoderDecoderConfig
+from flaxattn.models.t5_config import T5Config
+from flaxattn.pretrained import model_inputs as inputs
+from flaxattn.pretrained.pretrained_model import Pretrained
+from flaxattn.pretrained.readings import TokenizedTexts
+from flaxattn.text.token_batch import Reader
+from flaxattn.text.words import words_read
+from flaxattn.trace.trace import Trace
+
+
+class SourceReader(Pretrained):
+    """A model whose encoder reads texts by themselves; its parts are described at `Pretrained`."""
+
+    config: EncoderDecoderConfig
+
+    @property
+    def limit(self) -> int:
+        """Most positions of a source, and of a target."""
+        return self.config.max_position_embeddings
+
+    @property
+    def biased_scores(self) -> bool:
+        """True where scores have a bias by position, as in T5."""
+        return isinstance(self.config, T5Config)
+
+    def _sources(self, texts: Any, ids: Any, mask: Any, truncate: bool) -> TokenizedTexts:
+        """Checked arguments of the encoder, and what a trace tells of the texts."""
+        if (texts is None) == (ids is None):
+            raise InputError("give either texts or input_ids")
+        if texts is None:
+            given = self._source(ids, mask)
+            told: dict[str, Any] = {"tokens": pieces_of(self.tokenizer, given["input_ids"])}
+        else:
+            encoded = self._reader().encode(texts, max_length=self.limit, truncate=truncate)
+            given = self._source(encoded.input_ids, encoded.attention_mask)
+            rows = [(text,) for text in ([texts] if isinstance(texts, str) else texts)]
+            parts = zip(rows, encoded.offsets, encoded.special, strict=True)
+            told = {
+                "tokens": encoded.tokens,
+                "words": [words_read(row[0], places, added) for row, places, added in parts],
+                "special": encoded.special,
+                "texts": rows,
+                "truncated": encoded.truncated,
+            }
+        return TokenizedTexts(
+            given, Trace(**told, mask=given["attention_mask"] == 1, model=self.name)
+        )
+
+    def _source(self, ids: Any, mask: Any) -> dict[str, Any]:
+        """Checked arguments of the encoder; the mask is filled in, for one program to serve all."""
+        c = self.config
+        ranges = {"input_ids": (c.vocab_size, "vocab_size"), "attention_mask": inputs.MASK}
+        given = {"input_ids": ids, "attention_mask": mask}
+        arrays = inputs.checked(given, ranges, c.max_position_embeddings)
+        return {"attention_mask": np.ones(arrays["input_ids"].shape, np.int32)} | arrays
+
+
+def pieces_of(reader: Reader | None, ids: Int[np.ndarray, "B T"]) -> list[list[str]]:
+    """Readable pieces; the ids themselves where there is no tokenizer.
+
+    Args:
+        reader: The tokenizer.
+        ids: Of the pieces.
+    """
+    if reader is None:
+        return [[str(number) for number in row] for row in ids.tolist()]
+    return [reader.pieces(row) for row in ids.tolist()]
