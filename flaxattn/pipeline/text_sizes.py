@@ -15,7 +15,7 @@ from flaxattn.models.encoder_config import EncoderConfig
 from flaxattn.models.gpt2_config import GPT2Config
 from flaxattn.models.rnn_config import RnnConfig
 from flaxattn.pretrained import model_inputs as inputs
-from flaxattn.pretrained.model_directory import ModelConfig
+from flaxattn.pretrained.model_types import ModelConfig
 from flaxattn.pretrained.pretrained_bert import PretrainedBert
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.pretrained.pretrained_t5_encoder import PretrainedT5Encoder

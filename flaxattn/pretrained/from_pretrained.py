@@ -25,7 +25,7 @@ from flaxattn.models.t5_config import T5Config
 from flaxattn.pretrained import generation_config, hub, sentence_pooling
 from flaxattn.pretrained import model_directory as weights
 from flaxattn.pretrained.esm_names import with_frequencies
-from flaxattn.pretrained.model_directory import ModelConfig
+from flaxattn.pretrained.model_types import ModelConfig
 from flaxattn.pretrained.pretrained_bert import PretrainedBert
 from flaxattn.pretrained.pretrained_decoder import PretrainedDecoder
 from flaxattn.pretrained.pretrained_model import Pretrained

@@ -25,31 +25,22 @@ from jaxtyping import Array
 
 from flaxattn.errors import CheckpointError, InputError
 from flaxattn.files import remove_abandoned, sha256_of, written_whole
-from flaxattn.models import decoder_types
 from flaxattn.models.bert_config import BertConfig
-from flaxattn.models.bert_variants import BERT_VARIANTS
 from flaxattn.models.config_base import shown
 from flaxattn.models.decoder_config import DecoderConfig
-from flaxattn.models.gpt2_config import GPT2Config
 from flaxattn.models.layers import ACTIVATIONS
 from flaxattn.models.modernbert_config import ModernBertConfig
 from flaxattn.models.parameter_shardings import usable_mesh
-from flaxattn.models.rnn_config import RNN, RnnConfig
-from flaxattn.models.seq2seq_config import OWN, Seq2SeqConfig
-from flaxattn.models.t5_config import KINDS, T5Config
+from flaxattn.models.rnn_config import RnnConfig
+from flaxattn.models.t5_config import T5Config
 from flaxattn.pretrained import checkpoint_match as matching
 from flaxattn.pretrained import generation_config
 from flaxattn.pretrained.checkpoint_match import CheckpointMatch
-from flaxattn.pretrained.decoder_names import decoder_names
-from flaxattn.pretrained.encoder_names import ENCODERS
-from flaxattn.pretrained.gpt2_names import GPT2_NAMES
-from flaxattn.pretrained.modernbert_names import MODERNBERT
+from flaxattn.pretrained.model_types import CONFIGS, NOT_COVERED, ModelConfig, family_of
 from flaxattn.pretrained.name_tables import Family, NameRow
 from flaxattn.pretrained.nearest_type import nearest_type
 from flaxattn.pretrained.parameter_loading import converted, placed, read_parameters
-from flaxattn.pretrained.rnn_names import RNN_NAMES
-from flaxattn.pretrained.seq2seq_names import SEQ2SEQ
-from flaxattn.pretrained.t5_names import T5_NAMES, ties_output
+from flaxattn.pretrained.t5_names import ties_output
 from flaxattn.pretrained.tensor_layouts import theirs
 from flaxattn.text.token_batch import Reader
 from flaxattn.trace import tensor_file as tensorfile
@@ -57,48 +48,6 @@ from flaxattn.trace.tensor_file import TensorFiles
 
 TARGET_PREFIX = "target_"  # of the files of a second tokenizer
 STORED_DTYPES = ("float32", "float16", "bfloat16")
-ModelConfig = (
-    BertConfig
-    | ModernBertConfig
-    | GPT2Config
-    | DecoderConfig
-    | Seq2SeqConfig
-    | T5Config
-    | RnnConfig
-)
-# By Hugging Face's `model_type`; a config.json without one is an old BERT's.
-_CONFIGS: Mapping[str, type[ModelConfig]] = {
-    "bert": BertConfig,
-    "modernbert": ModernBertConfig,
-    "gpt2": GPT2Config,
-    **dict.fromkeys(decoder_types.TYPES, DecoderConfig),
-    "bart": Seq2SeqConfig,
-    "marian": Seq2SeqConfig,
-    OWN: Seq2SeqConfig,
-    **dict.fromkeys(KINDS, T5Config),
-    RNN: RnnConfig,
-    **dict.fromkeys(BERT_VARIANTS, BertConfig),
-}
-_FAMILIES: Mapping[type[ModelConfig], Family] = {
-    ModernBertConfig: MODERNBERT,
-    GPT2Config: GPT2_NAMES,
-    Seq2SeqConfig: SEQ2SEQ,
-    T5Config: T5_NAMES,
-    RnnConfig: RNN_NAMES,
-}
-
-
-def family_of(config: ModelConfig) -> Family:
-    """The table of names of a model's tensors.
-
-    Args:
-        config: Of the model.
-    """
-    if isinstance(config, BertConfig):
-        return ENCODERS[config.model_type]
-    if isinstance(config, DecoderConfig):
-        return decoder_names(config)
-    return _FAMILIES[type(config)]
 
 
 def read_config(directory: str | Path) -> ModelConfig:
@@ -119,14 +68,15 @@ def read_config(directory: str | Path) -> ModelConfig:
         )
     settings = tensorfile.read_json(path)
     kind = settings.get("model_type", "bert")
-    if not isinstance(kind, str) or kind not in _CONFIGS:
+    if not isinstance(kind, str) or kind not in CONFIGS:
+        reason = f", {NOT_COVERED[kind]}," if kind in NOT_COVERED else ""
         raise CheckpointError(
-            f"{path}: model_type is {shown(kind)}; flaxattn has {', '.join(_CONFIGS)}.\n"
-            "Choose a checkpoint of that kind; the nearest is "
-            f"{nearest_type(settings, tuple(_CONFIGS))}."
+            f"{path}: model_type is {shown(kind)}{reason} which flaxattn does not have.\n"
+            f"It has {', '.join(CONFIGS)}.\n"
+            f"The nearest is {nearest_type(settings, tuple(CONFIGS))}."
         )
     try:
-        config = _CONFIGS[kind].from_hf(settings)
+        config = CONFIGS[kind].from_hf(settings)
     except CheckpointError as error:
         raise CheckpointError(f"{path}: {str(error).removeprefix('config.json: ')}") from error
     except (TypeError, ValueError, AttributeError, LookupError, OverflowError) as error:

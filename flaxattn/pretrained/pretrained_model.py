@@ -25,7 +25,7 @@ from flaxattn.models.layer_stack import masks_of_heads
 from flaxattn.pretrained import model_directory as weights
 from flaxattn.pretrained import model_inputs as inputs
 from flaxattn.pretrained.checkpoint_match import CheckpointMatch
-from flaxattn.pretrained.model_directory import ModelConfig
+from flaxattn.pretrained.model_types import ModelConfig
 from flaxattn.pretrained.nonfinite_error import check_dtype, first_nonfinite, nonfinite_error
 from flaxattn.pretrained.pruning import Heads, chosen_heads, pruned_config, pruned_parameters
 from flaxattn.pretrained.readings import TokenizedTexts, joined

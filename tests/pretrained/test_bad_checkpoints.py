@@ -151,7 +151,11 @@ def test_not_a_model_directory(checkpoint: Checkpoint, tmp_path: Path) -> None:
         ('{"id2label": [1, 2]}', "wrong type"),
         ('{"hidden_size": 10, "num_attention_heads": 3}', "not a multiple"),
         ('{"num_hidden_layers": 0}', "num_hidden_layers must be at least 1, got 0"),
-        ('{"model_type": "opt"}', "model_type is 'opt'; flaxattn has bert, gpt2, bart, marian"),
+        ('{"model_type": "opt"}', "model_type is 'opt' which flaxattn does not have.\nIt has bert"),
+        (
+            '{"model_type": "mixtral"}',
+            "'mixtral', a mixture of experts, which flaxattn does not have.",
+        ),
         ('{"position_embedding_type": "relative_key"}', "position_embedding_type"),
         ('{"hidden_act": "gleu"}', "hidden_act is 'gleu'; flaxattn has gelu, "),
         ('{"layer_norm_eps": NaN}', "layer_norm_eps is nan, expected a number above 0"),
