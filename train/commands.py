@@ -105,8 +105,8 @@ def lm(
 ) -> None:
     """Train a decoder on text, new or from a checkpoint.
 
-    A new one is a GPT-2, or what --set architecture=llama and the like names. Samples are generated
-    as it learns.
+    A new one is a GPT-2, or another type with --set architecture=llama and the like. Samples are
+    generated as it learns. `gpt2-lm` is another name of this command.
     """
     from flaxattn.train.lm_recipe import LanguageModelRecipe
 
