@@ -25,8 +25,14 @@ from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.train.corpus import TokenCorpus
 from flaxattn.train.flops import decoder_flops
 from flaxattn.train.lm import train_lm
-from flaxattn.train.lm_data import TokenRows, cut_pieces
-from flaxattn.train.lm_model import build_module, choose_config, initial_parameters
+from flaxattn.train.lm_data import TextBatch, TokenRows, cut_pieces
+from flaxattn.train.lm_model import (
+    batch_totals,
+    build_module,
+    choose_config,
+    initial_parameters,
+    loss_function,
+)
 from flaxattn.train.lm_recipe import ARCHITECTURES, LanguageModelRecipe
 from flaxattn.train.run_folder import RunFolder
 from flaxattn.train.settings import build
@@ -340,3 +346,32 @@ def test_heads_that_have_no_pairs_to_rotate(
         choose_config(recipe, tokenizer, None)
     assert all(part in str(error.value) for part in parts), str(error.value)
     assert len(str(error.value).splitlines()) == 3
+
+
+@pytest.mark.slow
+def test_devices_share_a_decoder_whose_key_heads_they_cannot_divide(
+    data: Path, tmp_path: Path
+) -> None:
+    changes = {"architecture": "llama", "key_heads": 1, "steps": 4, "warmup_steps": 1}
+    losses = []
+    for devices, parallel in ((1, 1), (4, 2)):
+        layout = {"devices": devices, "model_parallel": parallel, "sample_tokens": 0}
+        recipe = build(LanguageModelRecipe, {**SETTINGS, **changes, **layout})
+        summary = train_lm([data], RunFolder(tmp_path / str(devices)), recipe)
+        losses.append([row["nll"] for row in summary["heldout"]])
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-5)
+
+
+def test_recomputed_layers_have_the_same_gradients(start: Path) -> None:
+    """A model whose layers differ: with windows and without."""
+    base: Any = fa.from_pretrained(start)
+    ids = np.random.default_rng(0).integers(5, 300, (2, 16)).astype(np.int32)
+    places = np.broadcast_to(np.r_[0:9, 0:7], ids.shape)
+    segments = np.broadcast_to(np.r_[[1] * 9, [2] * 7], ids.shape)
+    batch = TextBatch(ids, np.ones_like(ids), places, segments, ids[:, ::-1], np.ones(ids.shape))
+    found = []
+    for remat in (False, True):
+        module = build_module(base.config, LanguageModelRecipe(remat=remat))
+        gradients = jax.jit(jax.grad(loss_function(module), has_aux=True))
+        found.append(gradients(base.params, batch, None, batch_totals(batch))[0])
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), *found)
