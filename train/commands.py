@@ -87,13 +87,14 @@ def mlm(
     print_end(summary, folder)
 
 
-@app.command("gpt2-lm", cls=ManyFiles)
+@app.command("gpt2-lm", cls=ManyFiles, hidden=True)
+@app.command("lm", cls=ManyFiles)
 @with_options
-def gpt2_lm(
+def lm(
     data: Files = None,
     heldout: Heldout = None,
     model: Annotated[
-        str | None, typer.Option(help="GPT-2 to start from: built-in name, directory or Hub id.")
+        str | None, typer.Option(help="Decoder to start from: built-in name, directory or Hub id.")
     ] = None,
     tokenizer: Annotated[
         Path | None,
@@ -102,17 +103,18 @@ def gpt2_lm(
     *,
     options: TrainingOptions,
 ) -> None:
-    """Train a GPT-2 on text, new or from a checkpoint.
+    """Train a decoder on text, new or from a checkpoint.
 
-    Samples are generated as it learns.
+    A new one is a GPT-2, or another type with --set architecture=llama and the like. Samples are
+    generated as it learns. `gpt2-lm` is another name of this command.
     """
-    from flaxattn.train.gpt2_recipe import Gpt2Recipe
+    from flaxattn.train.lm_recipe import LanguageModelRecipe
 
-    recipe, folder = options.begin(Gpt2Recipe, data, model=model)
-    from flaxattn.train.gpt2_lm import train_gpt2_lm
+    recipe, folder = options.begin(LanguageModelRecipe, data, model=model)
+    from flaxattn.train.lm import train_lm
 
     files, others, command = data or [], heldout or [], command_line()
-    summary = train_gpt2_lm(files, folder, recipe, others, tokenizer=tokenizer, command=command)
+    summary = train_lm(files, folder, recipe, others, tokenizer=tokenizer, command=command)
     before, after = summary["heldout"][0], summary["result"]
     typer.echo(
         f"held-out perplexity {before['perplexity']:.2f} before, {after['perplexity']:.2f} after; "

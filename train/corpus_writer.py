@@ -41,6 +41,7 @@ def build_corpus(
     *,
     read: Read = read_documents,
     fewest: int = 4,
+    begin: int | None = None,
     bad: BadRows | None = None,
     rebuild: bool = False,
     note: Note | None = None,
@@ -56,6 +57,7 @@ def build_corpus(
         folder: of the store; nothing else should be kept in it.
         read: makes documents of the files, as the recipe says.
         fewest: documents that are enough.
+        begin: id that every document begins with, before the tokens of its text; None for none.
         bad: takes lines and rows that cannot be used; by default the first one is an error. Not
             asked where the corpus is used again: its `index` tells what was left out.
         rebuild: replace the corpus of other files, settings or tokenizer.
@@ -74,12 +76,12 @@ def build_corpus(
     with locked(folder.with_name(f".{folder.name}.lock")):
         for place in (folder.parent, folder):  # see `written_whole`
             remove_abandoned(place, f".{folder.name}.*.part")
-        made_of = _fingerprint(files, tokenizer, recipe)
+        made_of = _fingerprint(files, tokenizer, recipe, begin)
         if not _fits(folder, made_of, rebuild):
             documents = read(files, recipe, bad := bad or BadRows("fail"))
             try:
                 with written_whole(folder, last=INDEX) as staging:
-                    counts = _write(documents, tokenizer, staging, note)
+                    counts = _write(documents, tokenizer, staging, begin, note)
                     if counts["documents"] < fewest:
                         raise _too_little(counts["documents"], len(files), fewest)
                     digests = {name: sha256_of(staging / name) for name in COLUMNS}
@@ -106,11 +108,14 @@ def tokenizer_digest(tokenizer: Tokenizer) -> str:
     return hashlib.sha256(tokenizer.backend.to_str().encode()).hexdigest()
 
 
-def _fingerprint(files: Sequence[Path], tokenizer: Tokenizer, recipe: TextRecipe) -> dict[str, Any]:
+def _fingerprint(
+    files: Sequence[Path], tokenizer: Tokenizer, recipe: TextRecipe, begin: int | None
+) -> dict[str, Any]:
+    settings = {name: getattr(recipe, name) for name in recipe.cutting}
     return {
         "version": _VERSION,
         "tokenizer": tokenizer_digest(tokenizer),
-        "settings": {name: getattr(recipe, name) for name in recipe.cutting},
+        "settings": settings if begin is None else {**settings, "begin": begin},
         "inputs": [{"name": p.name, "sha256": sha256_of(p) if p.is_file() else ""} for p in files],
     }
 
@@ -169,7 +174,11 @@ def _intact(folder: Path, index: dict[str, Any]) -> bool:
 
 
 def _write(
-    documents: Iterable[list[str]], tokenizer: Tokenizer, folder: Path, note: Note | None
+    documents: Iterable[list[str]],
+    tokenizer: Tokenizer,
+    folder: Path,
+    begin: int | None,
+    note: Note | None,
 ) -> dict[str, int]:
     """Write the columns; sentences and documents without a token are left out."""
     narrow = tokenizer.vocab_size <= 2**16
@@ -183,6 +192,7 @@ def _write(
         sentences.extend([0])
         starts.extend([0])
         for group, rows in _tokenized(_groups(documents), tokenizer):
+            rows = rows if begin is None else _begun(group, rows, begin)
             sizes = np.fromiter(map(len, rows), np.int64, len(rows))
             owner = np.repeat(np.arange(len(group)), [len(document) for document in group])
             counts = np.bincount(owner[sizes > 0], minlength=len(group))
@@ -226,6 +236,18 @@ def _tokenized(
             before = group, ids
         if before:
             yield before[0], before[1].result()
+
+
+def _begun(group: list[list[str]], rows: list[list[int]], begin: int) -> list[list[int]]:
+    """Put an id before the first sentence with tokens of each document."""
+    found, number = [], 0
+    for document in group:
+        before = [begin]
+        for row in rows[number : number + len(document)]:
+            found.append([*before, *row] if row else row)
+            before = [] if row else before
+        number += len(document)
+    return found
 
 
 def _hash(document: Sequence[str]) -> int:

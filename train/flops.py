@@ -8,6 +8,7 @@ recomputed layer counts once, an addition never.
 
 import jax
 
+from flaxattn.models.decoder_config import DecoderConfig
 from flaxattn.models.encoder_config import EncoderConfig
 from flaxattn.models.gpt2_config import GPT2Config
 from flaxattn.models.modernbert_config import ModernBertConfig
@@ -46,23 +47,23 @@ def bert_flops(config: EncoderConfig, rows: int, length: int, scored: int) -> fl
     width, inner = config.hidden_size, config.intermediate_size
     if isinstance(config, ModernBertConfig):  # gated: three products in place of two
         inner += inner // 2
-    layers = config.num_hidden_layers * _layer(width, inner, length)
+    layer = 4 * width * width + 2 * width * inner + 2 * length * width
     head = scored * (width * width + width * config.vocab_size)
-    return 6.0 * rows * (length * layers + head + width * width)
+    return 6.0 * rows * (length * config.num_hidden_layers * layer + head + width * width)
 
 
-def gpt2_flops(config: GPT2Config, rows: int, length: int) -> float:
-    """Operations of one update of GPT-2, which scores every position.
+def decoder_flops(config: GPT2Config | DecoderConfig, rows: int, length: int) -> float:
+    """Operations of one update of a decoder, which scores every position.
 
     Args:
         config: shape of the model.
         rows: B.
-        length: S; attention counts as if it looked ahead too, as in the literature.
+        length: S; attention counts as if it looked ahead too, as in the literature, and a layer
+            with a window as if each query saw the whole of it.
     """
-    layers = config.n_layer * _layer(config.n_embd, config.inner_size, length)
-    return 6.0 * rows * length * (layers + config.n_embd * config.vocab_size)
-
-
-def _layer(width: int, inner: int, length: int) -> int:
-    """Multiplications of a position in a layer."""
-    return 4 * width * width + 2 * width * inner + 2 * length * width
+    width = config.hidden_size
+    projections = 2 * width * (config.query_size + config.key_size)
+    feed_forward = (2 + config.gated) * width * config.inner_size
+    keys = sum(min(length, window or length) for window in config.windows)
+    layers = config.num_hidden_layers * (projections + feed_forward) + 2 * keys * config.query_size
+    return 6.0 * rows * length * (layers + width * config.vocab_size)

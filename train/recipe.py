@@ -121,8 +121,15 @@ class Recipe:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for YAML or JSON."""
-        values = dataclasses.asdict(self)
-        return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
+        return _plain(dataclasses.asdict(self))
+
+    def defaults(self) -> dict[str, Any]:
+        """Plain values of all settings where nobody chooses one."""
+        return _plain({field.name: field.default for field in dataclasses.fields(self)})
+
+
+def _plain(values: dict[str, Any]) -> dict[str, Any]:
+    return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
 
 
 # What may change between two starts of one run: it moves no number of it.

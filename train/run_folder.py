@@ -74,12 +74,12 @@ class RunFolder:
         """
         now = {"version": __version__, "recipe": recipe.to_dict(), **identity}
         if not (self.fresh or self.allow_changes):
-            self._compare(now)
+            self._compare(recipe, now)
         if jax.process_index() == 0:
             write_json(self.path / "run.json", {"sha256": json_digest(now), **now})
             write_text(self.path / "recipe.yaml", to_yaml(recipe))
 
-    def _compare(self, now: Mapping[str, Any]) -> None:
+    def _compare(self, recipe: Recipe, now: Mapping[str, Any]) -> None:
         """Compare what a run is made of with what an earlier one wrote, if it left something."""
         path = self.path / "run.json"
         begun = any(self.checkpoints.glob("step-*"))
@@ -87,7 +87,10 @@ class RunFolder:
             raise _unknown_run(path, "is missing, though there are checkpoints of a run")
         if not path.exists() or not self.checkpoints.is_dir():
             return
-        changes = _changes(_read(path), now)
+        before = _read(path)
+        # An earlier version had no such setting, and did what its default does.
+        before["recipe"] = {**recipe.defaults(), **before["recipe"]}
+        changes = _changes(before, now)
         if changes:
             more = f" and {len(changes) - 4} more" if len(changes) > 4 else ""
             raise CheckpointError(

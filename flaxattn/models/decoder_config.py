@@ -201,6 +201,11 @@ class DecoderConfig(HFConfig):
         return self.intermediate_size
 
     @property
+    def language_model(self) -> str:
+        """Hugging Face's class name of the model that scores the next token."""
+        return f"{TYPES[self.model_type].stem}ForCausalLM"
+
+    @property
     def num_labels(self) -> int:
         """Number of classes of a classifier."""
         return len(self.labels)

@@ -91,6 +91,41 @@ class GPT2Config(HFConfig):
         return self.n_head
 
     @property
+    def model_type(self) -> str:
+        """Hugging Face's name of the architecture."""
+        return "gpt2"
+
+    @property
+    def language_model(self) -> str:
+        """Hugging Face's class name of the model that scores the next token."""
+        return "GPT2LMHeadModel"
+
+    @property
+    def key_heads(self) -> int:
+        """G, heads of keys and values: one for each query head."""
+        return self.n_head
+
+    @property
+    def query_size(self) -> int:
+        """Width of the queries of all heads."""
+        return self.n_embd
+
+    @property
+    def key_size(self) -> int:
+        """Width of the keys of all heads, and of the values."""
+        return self.n_embd
+
+    @property
+    def gated(self) -> bool:
+        """False: the feed-forward layer has no gate."""
+        return False
+
+    @property
+    def windows(self) -> tuple[int | None, ...]:
+        """Window of each layer; None, because each sees everything before a query."""
+        return (None,) * self.n_layer
+
+    @property
     def max_position_embeddings(self) -> int:
         """Longest text, in pieces."""
         return self.n_positions

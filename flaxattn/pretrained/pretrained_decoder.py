@@ -19,7 +19,6 @@ from flaxattn.kernels.contract import Capture
 from flaxattn.models import position_tables as positions
 from flaxattn.models.causal_lm import CausalLM
 from flaxattn.models.decoder_config import DecoderConfig
-from flaxattn.models.decoder_types import TYPES
 from flaxattn.models.gpt2_config import GPT2Config
 from flaxattn.pretrained import model_inputs as inputs
 from flaxattn.pretrained import prompts, streaming
@@ -317,9 +316,7 @@ class PretrainedDecoder(Pretrained):
     ) -> tuple[np.ndarray, dict[str, np.ndarray], np.ndarray, Decoding]:
         """Mask of the prompts; of what is compiled: arguments of `begin`, prompts, settings."""
         if not isinstance(self.module, CausalLM):
-            writer = "GPT2LMHeadModel"
-            if isinstance(self.config, DecoderConfig):
-                writer = f"{TYPES[self.config.model_type].stem}ForCausalLM"
+            writer = self.config.language_model
             raise InputError(
                 f"the model {self.name!r} is a {self.config.architectures[0]}, which writes no "
                 f'text\nname a {writer}, or load this one with head="{writer}"'

@@ -25,6 +25,8 @@ COMMANDS = {
     "weights": "weights texts.txt --limit 100",
     "training": "train gpt2-lm --data book.txt --model tiny-gpt2 --set steps=1"
     " --set evaluate_tokens=500 --set sample_tokens=4",
+    "training a new llama": "train lm --data book.txt --set architecture=llama --set key_heads=2"
+    " --set vocab_size=2000 --set steps=1 --set evaluate_tokens=500 --set sample_tokens=4",
     "training on few rows": "train gpt2-lm --data book.txt --model tiny-gpt2 --set steps=1"
     " --set evaluate_tokens=500 --set sample_tokens=4 --set batch_size=4",
 }

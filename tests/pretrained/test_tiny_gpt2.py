@@ -15,8 +15,8 @@ import pytest
 import flaxattn as fa
 from flaxattn.measures.induction import INDUCTION, PREVIOUS
 from flaxattn.pretrained.pretrained_decoder import PretrainedDecoder
-from flaxattn.train.gpt2_lm import train_gpt2_lm
-from flaxattn.train.gpt2_recipe import Gpt2Recipe
+from flaxattn.train.lm import train_lm
+from flaxattn.train.lm_recipe import LanguageModelRecipe
 from flaxattn.train.run_folder import RunFolder
 
 PASSAGES = [
@@ -95,9 +95,9 @@ def test_three_minutes_of_fine_tuning_on_a_new_book(tmp_path: Path, flaxattn_dat
     (tmp_path / "read.txt").write_text(text[:end], encoding="utf-8")
     (tmp_path / "heldout.txt").write_text(text[end:], encoding="utf-8")
     settings = {"epochs": 0.6, "evaluations": 2, "sample_tokens": 0, "devices": 1}
-    recipe = Gpt2Recipe(model="tiny-gpt2", reflow=True, **settings)
+    recipe = LanguageModelRecipe(model="tiny-gpt2", reflow=True, **settings)
     begun = time.monotonic()
-    summary = train_gpt2_lm(
+    summary = train_lm(
         [tmp_path / "read.txt"], RunFolder(tmp_path / "run"), recipe, [tmp_path / "heldout.txt"]
     )
     assert time.monotonic() - begun < 180

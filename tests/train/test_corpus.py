@@ -113,6 +113,16 @@ def corpus(lines: Path, tmp_path: Path, tokenizer: Tokenizer) -> TokenCorpus:
     return build_corpus([lines], tokenizer, LINES, tmp_path / "corpus")
 
 
+def test_documents_begin_with_a_token_where_one_is_named(
+    lines: Path, tokenizer: Tokenizer, corpus: TokenCorpus, tmp_path: Path
+) -> None:
+    begun = build_corpus([lines], tokenizer, LINES, tmp_path / "begun", begin=3)
+    assert [[3, *ids] for ids in corpus] == [ids.tolist() for ids in begun]
+    assert len(begun.sentences) == len(corpus.sentences)
+    with pytest.raises(InputError, match="begin 3 -> 4"):
+        build_corpus([lines], tokenizer, LINES, tmp_path / "begun", begin=4)
+
+
 def test_ids_stand_where_the_text_stood(corpus: TokenCorpus, tokenizer: Tokenizer) -> None:
     assert len(corpus) == 12
     assert [mapped(corpus.folder / name).dtype for name in COLUMNS] == [

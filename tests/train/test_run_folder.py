@@ -119,6 +119,16 @@ def test_no_flipped_bit_of_run_json_lets_another_recipe_resume(tmp_path: Path) -
         assert str(folder.path) in refused(folder, Recipe(steps=20))
 
 
+def test_a_setting_that_an_earlier_version_lacks_has_its_default(tmp_path: Path) -> None:
+    folder = begun(tmp_path)
+    path = folder.path / "run.json"
+    before = json.loads(path.read_text())
+    del before["sha256"], before["recipe"]["patience"]
+    path.write_text(json.dumps(before))
+    assert "changed: patience 0 -> 3" in refused(folder, Recipe(steps=10, patience=3))
+    folder.claim(Recipe(steps=10), {"data": "sha256:1"})
+
+
 def test_a_run_of_an_earlier_version_has_no_digest_and_is_compared(tmp_path: Path) -> None:
     folder = begun(tmp_path)
     path = folder.path / "run.json"

@@ -29,16 +29,16 @@ from flaxattn.text.vocabulary_training import END, train_byte_bpe
 from flaxattn.trace.tensor_file import accept_files
 from flaxattn.train import loop, sharding
 from flaxattn.train.corpus import TokenCorpus
-from flaxattn.train.gpt2_data import TextBatch, TokenRows, cut_pieces
-from flaxattn.train.gpt2_evaluation import Samples, read_samples
-from flaxattn.train.gpt2_lm import train_gpt2_lm
-from flaxattn.train.gpt2_model import (
+from flaxattn.train.lm import train_lm
+from flaxattn.train.lm_data import TextBatch, TokenRows, cut_pieces
+from flaxattn.train.lm_evaluation import Samples, read_samples
+from flaxattn.train.lm_model import (
     batch_totals,
     build_module,
     initial_parameters,
     loss_function,
 )
-from flaxattn.train.gpt2_recipe import Gpt2Recipe
+from flaxattn.train.lm_recipe import LanguageModelRecipe
 from flaxattn.train.optimizers import decays
 from flaxattn.train.report import read_metrics
 from flaxattn.train.run_folder import RunFolder
@@ -77,7 +77,7 @@ def compiled_once() -> Iterator[None]:
     """A small model: compiling costs more than running what is compiled, so it is done once."""
     compile_update, compiled = loop.compile_update, {}
 
-    def shared(task: loop.Task, recipe: Gpt2Recipe, *layout: Any) -> loop.Update:
+    def shared(task: loop.Task, recipe: LanguageModelRecipe, *layout: Any) -> loop.Update:
         key = dataclasses.replace(recipe, prompts=())
         if key not in compiled:
             compiled[key] = compile_update(task, recipe, *layout)
@@ -270,7 +270,7 @@ def test_samples_are_told_and_kept(
     assert 1 <= len(prompts) <= 3
     assert all(any(text.startswith(prompt) for text in texts) for prompt in prompts)
     assert [row["step"] for row in rows] == [s for s in (0, 30, 60) for _ in prompts]
-    recipe = Gpt2Recipe(prompts=("März April",), sample_tokens=4, sample_temperature=0.0)
+    recipe = LanguageModelRecipe(prompts=("März April",), sample_tokens=4, sample_temperature=0.0)
     path = tmp_path / "samples.jsonl"
     samples = Samples(model.module, model.tokenizer, recipe, heldout_of(run), path)
     for step in (0, 3, 6, 3):  # the run is stopped, and goes on from before step 3
@@ -290,7 +290,7 @@ def test_samples_are_sealed_and_those_of_earlier_versions_are_read(
     rows = read_samples(path)
     lines = whole.splitlines(keepends=True)
     assert len(rows) == len(lines) and {*rows[0]} == {"prompt", "text", "step"}
-    recipe = Gpt2Recipe(prompts=("März April",), sample_tokens=4, sample_temperature=0.0)
+    recipe = LanguageModelRecipe(prompts=("März April",), sample_tokens=4, sample_temperature=0.0)
     samples = Samples(model.module, model.tokenizer, recipe, heldout_of(run), path)
     changes = {
         "removed": lines[1:],
@@ -326,7 +326,7 @@ def test_a_stopped_run_goes_on_as_if_nothing_had_happened(
     shutil.copytree(run, tmp_path / "run")
     shutil.rmtree(tmp_path / "run" / "checkpoints" / "step-00000060")
     shutil.rmtree(tmp_path / "run" / "model")
-    again = train_gpt2_lm([data], RunFolder(tmp_path / "run"), build(Gpt2Recipe, SETTINGS))
+    again = train_lm([data], RunFolder(tmp_path / "run"), build(LanguageModelRecipe, SETTINGS))
     for name in ("metrics.jsonl", "samples.jsonl", "model/tokenizer.json"):
         assert (tmp_path / "run" / name).read_bytes() == (run / name).read_bytes(), name
     for name, array in tensors(run).items():
@@ -338,12 +338,14 @@ def test_a_run_of_other_text_is_refused(run: Path, data: Path, tmp_path: Path) -
     shutil.copytree(run, tmp_path / "run")
     (tmp_path / "text.txt").write_text("\n".join(lines(50, 2)), encoding="utf-8")
     with pytest.raises(InputError, match="holds the tokens of other data"):
-        train_gpt2_lm(
-            [tmp_path / "text.txt"], RunFolder(tmp_path / "run"), build(Gpt2Recipe, SETTINGS)
+        train_lm(
+            [tmp_path / "text.txt"],
+            RunFolder(tmp_path / "run"),
+            build(LanguageModelRecipe, SETTINGS),
         )
-    changed = build(Gpt2Recipe, {**SETTINGS, "learning_rate": 1e-2})
+    changed = build(LanguageModelRecipe, {**SETTINGS, "learning_rate": 1e-2})
     with pytest.raises(CheckpointError, match=r"learning_rate 0\.02 -> 0\.01"):
-        train_gpt2_lm([data], RunFolder(tmp_path / "run"), changed)
+        train_lm([data], RunFolder(tmp_path / "run"), changed)
 
 
 @pytest.mark.slow
@@ -410,7 +412,7 @@ def test_torch_opens_the_model_and_tells_alike(run: Path, model: Any) -> None:
 
 
 def test_a_new_model_starts_as_published() -> None:
-    recipe = Gpt2Recipe(n_layer=8, n_embd=128, n_head=2, vocab_size=600, block=128)
+    recipe = LanguageModelRecipe(n_layer=8, n_embd=128, n_head=2, vocab_size=600, block=128)
     config = GPT2Config(vocab_size=600, n_positions=128, n_embd=128, n_layer=8, n_head=2)
     params = initial_parameters(build_module(config, recipe), 0)["model"]
     layers = params["decoder"]["layers"]
@@ -428,8 +430,8 @@ def test_a_new_model_starts_as_published() -> None:
 
 def test_layers_are_shared_by_devices_as_those_of_bert_are() -> None:
     config = GPT2Config(vocab_size=64, n_positions=8, n_embd=16, n_layer=2, n_head=2)
-    params = initial_parameters(build_module(config, Gpt2Recipe()), 0)
-    mesh = sharding.make_mesh(Gpt2Recipe(devices=8, model_parallel=2))
+    params = initial_parameters(build_module(config, LanguageModelRecipe()), 0)
+    mesh = sharding.make_mesh(LanguageModelRecipe(devices=8, model_parallel=2))
     placed = state_shardings(params, mesh)["model"]
     layers = placed["decoder"]["layers"]
     for part in (layers["attention"]["query"], layers["feed_forward"]["up"]):
@@ -442,9 +444,9 @@ def test_layers_are_shared_by_devices_as_those_of_bert_are() -> None:
 def attempt(folder: Path, text: str, tokenizer: Path | None = None, **changes: Any) -> str:
     """What a run says that cannot begin."""
     (folder / "in.txt").write_text(text, encoding="utf-8")
-    recipe = build(Gpt2Recipe, {**SETTINGS, **changes})
+    recipe = build(LanguageModelRecipe, {**SETTINGS, **changes})
     with pytest.raises((InputError, CheckpointError)) as error:
-        train_gpt2_lm([folder / "in.txt"], RunFolder(folder / "out"), recipe, tokenizer=tokenizer)
+        train_lm([folder / "in.txt"], RunFolder(folder / "out"), recipe, tokenizer=tokenizer)
     told = str(error.value)
     assert len(told.splitlines()) <= 3
     assert not (folder / "out" / "checkpoints").exists()
@@ -473,7 +475,7 @@ def test_text_that_is_missing_or_empty(tmp_path: Path) -> None:
     assert "the file is empty" in attempt(tmp_path / "empty", "", on_error="fail")
     for files, part in (([Path("absent.txt")], "no such text file: absent.txt"), ([], "no text")):
         with pytest.raises(InputError, match=part):
-            train_gpt2_lm(files, RunFolder(tmp_path / "none"), build(Gpt2Recipe, SETTINGS))
+            train_lm(files, RunFolder(tmp_path / "none"), build(LanguageModelRecipe, SETTINGS))
     assert not (tmp_path / "none").exists()
 
 
@@ -504,7 +506,7 @@ def test_a_tokenizer_that_does_not_fit(run: Path, tmp_path: Path) -> None:
     [
         ({"block": 16}, ["block 16 does not fit the model", "reads up to 12 tokens", "block=12"]),
         ({"n_layer": 3}, ["n_layer 3 contradicts model", "it has n_layer 2", "leave n_layer out"]),
-        ({"model": "tiny-bert"}, ["model 'tiny-bert' is no GPT-2, but a Bert", "name a GPT-2"]),
+        ({"model": "tiny-bert"}, ["model 'tiny-bert' is no decoder, but a Bert", "name a decoder"]),
         ({"model": "nowhere/at/all"}, ["No model 'nowhere/at/all' was found"]),
         ({"prompts": ["Mai " * 12]}, ["leaves no room for an answer", "reads up to 12"]),
     ],

@@ -1,8 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Teach a GPT-2 to write like some text: from files to a model that opens.
+"""Train a decoder to write like some text: from files to a model that opens.
 
-    flaxattn train gpt2-lm --data book.txt --out RUN --model tiny-gpt2
+    flaxattn train lm --data book.txt --out RUN --set architecture=llama
+    flaxattn train lm --data book.txt --out RUN --model tiny-gpt2
 
 Everything happens in one go: documents are cut and packed into rows, a vocabulary is learnt for a
 new model, the model is trained with `flaxattn.train.loop`, judged on held-out documents by
@@ -22,8 +23,6 @@ import numpy as np
 
 from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.errors import InputError
-from flaxattn.models.gpt2 import GPT2LM
-from flaxattn.models.gpt2_config import GPT2Config
 from flaxattn.pipeline.progress_reporter import ProgressReporter
 from flaxattn.pretrained import model_directory as weights
 from flaxattn.pretrained.pretrained_decoder import PretrainedDecoder
@@ -33,24 +32,27 @@ from flaxattn.train import loop, sharding
 from flaxattn.train.corpus import TokenCorpus, count_tokens, unigram_loss
 from flaxattn.train.corpus_writer import build_corpus, tokenizer_digest
 from flaxattn.train.documents import check_files
-from flaxattn.train.flops import gpt2_flops
-from flaxattn.train.gpt2_data import TextBatch, TextFeed, TokenRows, cut_pieces, read_plain
-from flaxattn.train.gpt2_evaluation import LanguageModelEvaluation, Samples
-from flaxattn.train.gpt2_model import (
+from flaxattn.train.flops import decoder_flops
+from flaxattn.train.lm_data import TextBatch, TextFeed, TokenRows, cut_pieces, read_plain
+from flaxattn.train.lm_evaluation import LanguageModelEvaluation, Samples
+from flaxattn.train.lm_model import (
+    LanguageModel,
+    LanguageModelConfig,
     batch_totals,
+    begin_of_text,
     build_module,
     choose_config,
     initial_parameters,
     load_base,
     loss_function,
 )
-from flaxattn.train.gpt2_recipe import Gpt2Recipe
+from flaxattn.train.lm_recipe import GPT2, LanguageModelRecipe
 from flaxattn.train.optimizers import optimizer
 from flaxattn.train.results import best_metrics, run_summary, write_results
 from flaxattn.train.run_folder import RunFolder
 from flaxattn.train.state import Params
 from flaxattn.train.tokenizer_training import learn_once
-from flaxattn.train.update_memory import gpt2_update_bytes
+from flaxattn.train.update_memory import decoder_update_bytes
 
 
 class PreparedText(NamedTuple):
@@ -59,19 +61,19 @@ class PreparedText(NamedTuple):
     training: TokenCorpus
     heldout: TokenCorpus
     tokenizer: Tokenizer
-    config: GPT2Config
+    config: LanguageModelConfig
     base: PretrainedDecoder | None
     identity: Mapping[str, str]
 
 
-def train_gpt2_lm(
+def train_lm(
     files: Sequence[Path],
     folder: RunFolder,
-    recipe: Gpt2Recipe,
+    recipe: LanguageModelRecipe,
     heldout_files: Sequence[Path] = (),
     *,
     tokenizer: Path | None = None,
-    command: str = "flaxattn train gpt2-lm",
+    command: str = "flaxattn train lm",
 ) -> dict[str, Any]:
     """Run everything from text files to a Hugging Face directory.
 
@@ -97,16 +99,15 @@ def train_gpt2_lm(
     with folder.held():
         bad = BadRows(recipe.on_error, folder.path)
         data = prepare(files, heldout_files, folder, recipe, bad, tokenizer)
-        end = data.config.eos_token_id
-        assert end is not None
+        end = data.config.end_ids[0]
         pieces = cut_pieces(data.training, recipe.block, recipe.block)
         rows = TokenRows(data.training, pieces, recipe.block, recipe.pack, end)
-        recipe = recipe.for_rows(len(rows), data.config.n_embd)
+        recipe = recipe.for_rows(len(rows), data.config.hidden_size)
         folder.claim(recipe, data.identity)
         module = build_module(data.config, recipe)
         start = initial_parameters(module, recipe.seed) if data.base is None else data.base.params
         task = build_task(module, recipe, data, rows, folder.path / "samples.jsonl")
-        task = task._replace(update_bytes=gpt2_update_bytes(module.config, recipe, start))
+        task = task._replace(update_bytes=decoder_update_bytes(module.config, recipe, start))
         done = loop.run(task, start, recipe, folder)
         trained = sharding.gather(done.state.params)
         size = data.tokenizer.vocab_size
@@ -129,8 +130,10 @@ def train_gpt2_lm(
                 tokenizer=data.tokenizer,
                 generation=None if data.base is None else data.base.generation,
             )
-            given = f"{recipe.model} fine-tuned on text" if recipe.model else ""
-            write_results(folder, given or "A GPT-2 trained on text", command, recipe, summary)
+            kind = "GPT-2" if recipe.architecture == GPT2 else f"decoder ({recipe.architecture})"
+            fine_tuned = f"{recipe.model} fine-tuned on text" if recipe.model else ""
+            title = fine_tuned or f"A {kind} trained on text"
+            write_results(folder, title, command, recipe, summary)
     return summary
 
 
@@ -138,7 +141,7 @@ def prepare(
     files: Sequence[Path],
     heldout_files: Sequence[Path],
     folder: RunFolder,
-    recipe: Gpt2Recipe,
+    recipe: LanguageModelRecipe,
     bad: BadRows,
     given: Path | None = None,
 ) -> PreparedText:
@@ -153,12 +156,14 @@ def prepare(
         given: directory of a tokenizer.
 
     Raises:
-        InputError: see `train_gpt2_lm`.
+        InputError: see `train_lm`.
     """
     base = load_base(recipe)
     tokenizer = _tokenizer(files, folder, recipe, given, base)
     config = choose_config(recipe, tokenizer, base)
     rebuild = folder.fresh or folder.allow_changes
+    begin = begin_of_text(tokenizer)
+    begin = begin if begin == config.bos_token_id else None
 
     def store(name: str, files: Sequence[Path], fewest: int) -> TokenCorpus:
         with ProgressReporter() as progress:
@@ -170,6 +175,7 @@ def prepare(
                 folder.path / name,
                 read=read_plain,
                 fewest=fewest,
+                begin=begin,
                 bad=bad,
                 rebuild=rebuild,
                 note=functools.partial(progress, "reading text", 0),
@@ -196,7 +202,11 @@ def prepare(
 
 
 def build_task(
-    module: GPT2LM, recipe: Gpt2Recipe, data: PreparedText, rows: TokenRows, samples: Path
+    module: LanguageModel,
+    recipe: LanguageModelRecipe,
+    data: PreparedText,
+    rows: TokenRows,
+    samples: Path,
 ) -> loop.Task:
     """Build the task of the loop: loss, optimiser, batches and evaluation.
 
@@ -210,7 +220,6 @@ def build_task(
     Raises:
         InputError: the devices cannot share a batch evenly.
     """
-    assert data.config.eos_token_id is not None
     loss, block = loss_function(module), recipe.block
     pieces = cut_pieces(data.heldout, block, recipe.step_of_windows)
     heldout = TokenRows(
@@ -218,14 +227,14 @@ def build_task(
         pieces.first(recipe.evaluate_tokens),
         block,
         recipe.pack,
-        data.config.eos_token_id,
+        data.config.end_ids[0],
     )
     writing = None
     if recipe.sample_tokens:
         writing = Samples(module, data.tokenizer, recipe, data.heldout, samples)
 
     def flops(batch: TextBatch) -> float:
-        return gpt2_flops(module.config, *batch.input_ids.shape)
+        return decoder_flops(module.config, *batch.input_ids.shape)
 
     mesh = sharding.make_mesh(recipe)
     sharding.check_rows(recipe.batch_size, mesh, recipe.accumulate)
@@ -244,7 +253,7 @@ def build_task(
 def _tokenizer(
     files: Sequence[Path],
     folder: RunFolder,
-    recipe: Gpt2Recipe,
+    recipe: LanguageModelRecipe,
     given: Path | None,
     base: PretrainedDecoder | None,
 ) -> Tokenizer:

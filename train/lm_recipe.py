@@ -1,32 +1,42 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Every number of a run that teaches a GPT-2 to write: shape, data, and how it is judged.
+"""Every setting of the training of a language model: shape, data and evaluation.
 
 What every run has is in `recipe`; nothing here reads a file or builds a model.
 """
 
 import dataclasses
-from typing import Literal
+import difflib
+from typing import Any, Literal
 
 from flaxattn.errors import InputError
+from flaxattn.models.decoder_config import DecoderConfig
+from flaxattn.models.decoder_types import OWN, TYPES, Setting, switches
 from flaxattn.models.gpt2_config import GPT2Config
 from flaxattn.train.recipe import TextRecipe, at_least
 
-_SHAPE = ("n_layer", "n_head", "n_embd")
+GPT2 = "gpt2"
+ARCHITECTURES = (GPT2, *(kind for kind in TYPES if kind != OWN))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Gpt2Recipe(TextRecipe):
+class LanguageModelRecipe(TextRecipe):
     """Next-word prediction; the defaults suit a small model and a few megabytes of text.
 
     Attributes:
+        architecture: of a new model, as a `model_type` of Hugging Face: gpt2, llama, qwen3, gemma2
+            or another key of `flaxattn.models.decoder_types.TYPES`. What no setting here says is
+            as that type has it: norms, activation, rotary positions, windows, soft caps.
         model: what to go on from: built-in name, model directory or Hub id; it keeps its tokenizer
             and its config, dropout included. Empty for a new model.
         vocab_size: most pieces of a byte-level BPE vocabulary learnt from the data.
         n_layer: L of a new model.
         n_head: H of a new model.
         n_embd: E of a new model.
-        dropout: of a new model: on embeddings, attention weights and sub-layer outputs.
+        key_heads: G of a new model, a divisor of `n_head`: heads of keys and values that query
+            heads share; 0 for as many as query heads.
+        dropout: of a new model: on embeddings, attention weights and sub-layer outputs, where its
+            type has such a setting. Most types have one for attention weights alone.
         initializer_range: standard deviation of a new model's weights. Its positions get half of
             it, and what a layer adds to the residual stream is scaled by 1 / sqrt(2 L).
         block: S, tokens of a row, and the context of a new model.
@@ -50,18 +60,20 @@ class Gpt2Recipe(TextRecipe):
 
     least = (
         TextRecipe.least
-        | at_least(0, "stride evaluate_tokens sample_tokens sample_temperature epochs")
+        | at_least(0, "stride evaluate_tokens sample_tokens sample_temperature epochs key_heads")
         | at_least(1, "pack evaluations n_layer n_head n_embd")
         | {"block": 2}
     )
     shares = ("dropout", "warmup_share", "heldout_fraction")
     cutting = (*TextRecipe.cutting, "reflow")
 
+    architecture: str = GPT2
     model: str = ""
     vocab_size: int = 8192
     n_layer: int = 4
     n_head: int = 6
     n_embd: int = 192
+    key_heads: int = 0
     dropout: float = 0.1
     initializer_range: float = 0.02
     block: int = 256
@@ -103,6 +115,7 @@ class Gpt2Recipe(TextRecipe):
                 f"recipe: n_embd {self.n_embd} is not a multiple of n_head {self.n_head}\n"
                 "every head gets n_embd / n_head dimensions\nchange one of them"
             )
+        self._check_architecture()
         if "" in (prompt.strip() for prompt in self.prompts):
             raise InputError(
                 "recipe: one of the prompts is empty\n"
@@ -110,12 +123,35 @@ class Gpt2Recipe(TextRecipe):
                 "give it a word, or no prompts for the beginnings of held-out documents"
             )
 
+    def _check_architecture(self) -> None:
+        kind = self.architecture
+        if kind not in ARCHITECTURES:
+            near = difflib.get_close_matches(kind, ARCHITECTURES, 1, 0)[0]
+            raise InputError(
+                f"recipe: there is no architecture {kind!r}\n"
+                f"architectures are {', '.join(ARCHITECTURES)}\n"
+                f"choose one of them: --set architecture={near}"
+            )
+        if self.n_head % (self.key_heads or self.n_head):
+            raise InputError(
+                f"recipe: n_head {self.n_head} is not a multiple of key_heads {self.key_heads}\n"
+                "every head of keys serves the same number of query heads\nchange one of them"
+            )
+        heads = None if kind == GPT2 else switches(kind)["num_key_value_heads"]
+        own = self.model or self.key_heads in (0, self.n_head)
+        if not own and not isinstance(heads, Setting):
+            raise InputError(
+                f"recipe: key_heads {self.key_heads} does not fit architecture {kind}\n"
+                f"its query heads do not share keys, and n_head is {self.n_head}\n"
+                "leave key_heads out, or choose another architecture, such as llama"
+            )
+
     @property
     def step_of_windows(self) -> int:
         """Tokens between two windows of an evaluation."""
         return self.stride or self.block // 2
 
-    def for_rows(self, rows: int, width: int) -> "Gpt2Recipe":
+    def for_rows(self, rows: int, width: int) -> "LanguageModelRecipe":
         """The recipe with what it leaves open filled in: steps, their rate, and evaluations.
 
         Args:
@@ -131,7 +167,7 @@ class Gpt2Recipe(TextRecipe):
             evaluate_every=self.evaluate_every or max(1, steps // self.evaluations),
         )
 
-    def check_model(self, config: GPT2Config) -> None:
+    def check_model(self, config: GPT2Config | DecoderConfig) -> None:
         """Refuse settings that a given model contradicts.
 
         Args:
@@ -140,15 +176,23 @@ class Gpt2Recipe(TextRecipe):
         Raises:
             InputError: `block` is over its context, or its shape was asked to be another one.
         """
-        if self.block > config.n_positions:
+        limit = config.max_position_embeddings
+        if self.block > limit:
             raise InputError(
                 f"recipe: block {self.block} does not fit the model\n"
-                f"{self.model} reads up to {config.n_positions} tokens\n"
-                f"lower it: --set block={config.n_positions}"
+                f"{self.model} reads up to {limit} tokens\n"
+                f"lower it: --set block={limit}"
             )
-        defaults = {field.name: field.default for field in dataclasses.fields(self)}
-        for name in _SHAPE:
-            asked, has = getattr(self, name), getattr(config, name)
+        defaults = self.defaults()
+        shape: dict[str, Any] = {
+            "architecture": config.model_type,
+            "n_layer": config.num_hidden_layers,
+            "n_head": config.num_attention_heads,
+            "n_embd": config.hidden_size,
+            "key_heads": config.key_heads,
+        }
+        for name, has in shape.items():
+            asked = getattr(self, name)
             if asked not in (defaults[name], has):
                 raise InputError(
                     f"recipe: {name} {asked} contradicts model {self.model!r}\n"

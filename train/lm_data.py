@@ -20,7 +20,7 @@ from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.train.corpus import TokenCorpus
 from flaxattn.train.documents import read_texts
-from flaxattn.train.gpt2_recipe import Gpt2Recipe
+from flaxattn.train.lm_recipe import LanguageModelRecipe
 from flaxattn.train.packing import AnyArray, packing_of, places_of, row_table, spread
 
 _WINDOW = 2**15  # pieces that rows are made of together
@@ -68,7 +68,9 @@ class Pieces(NamedTuple):
         return Pieces(*(column[:stop] for column in self))
 
 
-def read_plain(files: Sequence[Path], recipe: Gpt2Recipe, bad: BadRows) -> Iterator[list[str]]:
+def read_plain(
+    files: Sequence[Path], recipe: LanguageModelRecipe, bad: BadRows
+) -> Iterator[list[str]]:
     """Documents as they are to be learnt, each a list of one text.
 
     Args:
@@ -196,7 +198,9 @@ class TextFeed:
     one and the first of the next.
     """
 
-    def __init__(self, rows: TokenRows, recipe: Gpt2Recipe, part: int = 0, parts: int = 1) -> None:
+    def __init__(
+        self, rows: TokenRows, recipe: LanguageModelRecipe, part: int = 0, parts: int = 1
+    ) -> None:
         """Take the rows of all hosts, of which this one gets a part of each batch.
 
         Args:

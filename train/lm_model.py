@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""The GPT-2 of a run: a new one, or one to go on from; its first parameters, and its loss.
+"""The decoder of a run, new or from a checkpoint; its initial parameters, and its loss.
 
 What it learns from is not known here.
 """
@@ -15,6 +15,9 @@ from jaxtyping import Array
 
 from flaxattn.errors import InputError
 from flaxattn.kernels.contract import NOTHING
+from flaxattn.models.decoder import DecoderLM
+from flaxattn.models.decoder_config import DecoderConfig
+from flaxattn.models.decoder_types import Setting, switches
 from flaxattn.models.gpt2 import GPT2LM
 from flaxattn.models.gpt2_config import GPT2Config
 from flaxattn.models.outputs import ModelOutput
@@ -24,16 +27,19 @@ from flaxattn.pretrained.from_pretrained import from_pretrained
 from flaxattn.pretrained.pretrained_decoder import PretrainedDecoder
 from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.text.vocabulary_training import END
-from flaxattn.train.gpt2_data import TextBatch
-from flaxattn.train.gpt2_recipe import Gpt2Recipe
+from flaxattn.train.lm_data import TextBatch
+from flaxattn.train.lm_recipe import GPT2, LanguageModelRecipe
 from flaxattn.train.objectives import Metrics, Totals, token_loss
 from flaxattn.train.state import LossFunction, Params
 
-_ARCHITECTURE = "GPT2LMHeadModel"
+LanguageModelConfig = GPT2Config | DecoderConfig
+LanguageModel = GPT2LM | DecoderLM
+_MULTIPLE = 8  # of the width of a feed-forward layer with a gate
+_ANY = "a"  # any text will do to see what a tokenizer puts around it
 _RESIDUAL = ("attention/output/kernel", "feed_forward/down/kernel")  # what adds to the stream
 
 
-def load_base(recipe: Gpt2Recipe) -> PretrainedDecoder | None:
+def load_base(recipe: LanguageModelRecipe) -> PretrainedDecoder | None:
     """The model that a run goes on from; None for a new one.
 
     Args:
@@ -41,27 +47,27 @@ def load_base(recipe: Gpt2Recipe) -> PretrainedDecoder | None:
 
     Raises:
         CheckpointError: there is no such model.
-        InputError: it is no GPT-2, or settings contradict it.
+        InputError: it is no decoder, or settings contradict it.
     """
     if not recipe.model:
         return None
     found = weights.read_config(hub.find(recipe.model))
-    if not isinstance(found, GPT2Config):
+    if not isinstance(found, LanguageModelConfig):
         raise InputError(
-            f"recipe: model {recipe.model!r} is no GPT-2, but a {found.architectures[0]}\n"
+            f"recipe: model {recipe.model!r} is no decoder, but a {found.architectures[0]}\n"
             "next-word prediction goes on from a model that has learnt it\n"
-            "name a GPT-2 with --model"
+            "name a decoder with --model, such as a GPT-2 or a Llama"
         )
     recipe.check_model(found)
-    base = from_pretrained(recipe.model, head=_ARCHITECTURE)
+    base = from_pretrained(recipe.model, head=found.language_model)
     assert isinstance(base, PretrainedDecoder)
     return base
 
 
 def choose_config(
-    recipe: Gpt2Recipe, tokenizer: Tokenizer, base: PretrainedDecoder | None
-) -> GPT2Config:
-    """The config of the model that is trained.
+    recipe: LanguageModelRecipe, tokenizer: Tokenizer, base: PretrainedDecoder | None
+) -> LanguageModelConfig:
+    """The config of the model that is trained; it names the token that ends a text.
 
     Args:
         recipe: shape of a new one.
@@ -71,6 +77,8 @@ def choose_config(
     Raises:
         InputError: the tokenizer has more pieces than the model, or no end of a text.
     """
+    if base is None and recipe.architecture != GPT2:
+        return new_config(recipe, tokenizer)
     if base is None:
         end = end_of_text(tokenizer)
         return GPT2Config(
@@ -87,16 +95,73 @@ def choose_config(
             eos_token_id=end,
         )
     config = base.config
-    assert isinstance(config, GPT2Config)
     if tokenizer.vocab_size > config.vocab_size:
         raise InputError(
             f"the tokenizer does not fit the model {recipe.model!r}\n"
             f"it has {tokenizer.vocab_size} pieces, the model's embedding {config.vocab_size}\n"
             "leave --tokenizer out to use the model's own"
         )
-    if config.eos_token_id is None or config.eos_token_id >= tokenizer.vocab_size:
+    if not config.end_ids or config.end_ids[0] >= tokenizer.vocab_size:
         config = dataclasses.replace(config, eos_token_id=end_of_text(tokenizer))
     return config
+
+
+def new_config(recipe: LanguageModelRecipe, tokenizer: Tokenizer) -> DecoderConfig:
+    """The config of a new decoder with rotary positions.
+
+    The feed-forward layer is 4 E wide, or 8/3 E where it has a gate, which makes about as many
+    parameters (Shazeer 2020). What the recipe does not say is as its `architecture` has it.
+
+    Args:
+        recipe: shape and architecture.
+        tokenizer: its size, and the tokens around a text.
+
+    Raises:
+        InputError: the tokenizer has no end of a text, or the heads have no pairs of dimensions.
+    """
+    kind, width = recipe.architecture, recipe.n_embd
+    row, end, begin = switches(kind), end_of_text(tokenizer), begin_of_text(tokenizer)
+    inner = -(-8 * width // (3 * _MULTIPLE)) * _MULTIPLE if row.get("gated", True) else 4 * width
+    values = {
+        "vocab_size": tokenizer.vocab_size,
+        "hidden_size": width,
+        "intermediate_size": inner,
+        "num_hidden_layers": recipe.n_layer,
+        "num_attention_heads": recipe.n_head,
+        "num_key_value_heads": recipe.key_heads or recipe.n_head,
+        "head_dim": width // recipe.n_head,
+        "query_pre_attn_scalar": width // recipe.n_head,
+        "max_position_embeddings": recipe.block,
+        "initializer_range": recipe.initializer_range,
+        "attention_dropout": recipe.dropout,
+        "residual_dropout": recipe.dropout,
+        "embedding_dropout": recipe.dropout,
+        "bos_token_id": end if begin is None else begin,
+        "eos_token_id": end,
+        "pad_token_id": end,
+    }
+    named = {row[name].key: v for name, v in values.items() if isinstance(row.get(name), Setting)}
+    config = DecoderConfig.from_hf({"model_type": kind, **named})
+    turned = int(config.head_size * config.rotary.partial_rotary_factor)
+    if turned % 2:
+        raise InputError(
+            f"recipe: n_embd {width} over n_head {recipe.n_head} does not fit architecture {kind}\n"
+            f"it rotates pairs of dimensions, here {turned} of {config.head_size} of each head\n"
+            f"choose n_embd so that a head has a multiple of {_pair(config)} dimensions"
+        )
+    return config
+
+
+def _pair(config: DecoderConfig) -> int:
+    """Dimensions of a head of which one pair is rotated."""
+    return round(2 / config.rotary.partial_rotary_factor)
+
+
+def begin_of_text(tokenizer: Tokenizer) -> int | None:
+    """Id of the token that the tokenizer puts before a text; None where it puts none."""
+    (plain,) = tokenizer.ids([_ANY])
+    first = int(tokenizer.encode(_ANY).input_ids[0, 0])
+    return None if plain[:1] == [first] else first
 
 
 def end_of_text(tokenizer: Tokenizer) -> int:
@@ -117,10 +182,11 @@ def end_of_text(tokenizer: Tokenizer) -> int:
     return number
 
 
-def build_module(config: GPT2Config, recipe: Gpt2Recipe) -> GPT2LM:
+def build_module(config: LanguageModelConfig, recipe: LanguageModelRecipe) -> LanguageModel:
     """The model; attention records nothing while it trains."""
-    return GPT2LM(
-        dataclasses.replace(config, architectures=(_ARCHITECTURE,)),
+    kind: Any = GPT2LM if isinstance(config, GPT2Config) else DecoderLM
+    return kind(
+        dataclasses.replace(config, architectures=(config.language_model,)),
         dtype=jnp.dtype(recipe.dtype),
         capture=NOTHING,
         remat=recipe.remat,
@@ -128,35 +194,36 @@ def build_module(config: GPT2Config, recipe: Gpt2Recipe) -> GPT2LM:
     )
 
 
-def initial_parameters(module: GPT2LM, seed: int) -> Params:
+def initial_parameters(module: LanguageModel, seed: int) -> Params:
     """The parameters that a new model starts from, on the host.
 
-    As published (Radford et al. 2019 §2.3, and their code): normal, of `initializer_range` and half
-    of it for positions, where what a layer adds to the residual stream is scaled by 1 / sqrt(2 L);
-    biases 0, norms 1.
+    As published for GPT-2 (Radford et al. 2019 §2.3, and their code): normal, of
+    `initializer_range` and half of it for learned positions, where what a layer adds to the
+    residual stream is scaled by 1 / sqrt(2 L); biases 0; norms multiply by 1.
 
     Args:
         module: from `build_module`.
         seed: of the draws.
     """
     config, random = module.config, np.random.default_rng(seed)
+    plus_one = isinstance(config, DecoderConfig) and config.norm == "rms_plus_one"
     shapes = jax.eval_shape(module.init, jax.random.key(0), jnp.zeros((1, 1), jnp.int32))["params"]
 
     def draw(path: tuple[Any, ...], leaf: jax.ShapeDtypeStruct) -> np.ndarray:
         name = "/".join(str(part.key) for part in path)
         if name.endswith(("scale", "bias")):
-            return np.full(leaf.shape, float(name.endswith("scale")), np.float32)
+            return np.full(leaf.shape, float(name.endswith("scale") and not plus_one), np.float32)
         spread = np.float32(config.initializer_range)
         if "positions" in name:
             spread /= 2
         if name.endswith(_RESIDUAL):
-            spread /= np.float32(2 * config.n_layer) ** 0.5
+            spread /= np.float32(2 * config.num_hidden_layers) ** 0.5
         return np.float32(spread) * random.standard_normal(leaf.shape, np.float32)
 
     return jax.tree_util.tree_map_with_path(draw, shapes)
 
 
-def loss_function(module: GPT2LM) -> LossFunction:
+def loss_function(module: LanguageModel) -> LossFunction:
     """Loss of the module on a batch, in the form the loop takes."""
 
     def loss(

@@ -20,14 +20,14 @@ from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.text.vocabulary_training import END, train_byte_bpe
 from flaxattn.train.corpus import TokenCorpus
 from flaxattn.train.corpus_writer import build_corpus
-from flaxattn.train.gpt2_data import (
+from flaxattn.train.lm_data import (
     TextFeed,
     TokenRows,
     bytes_of_pieces,
     cut_pieces,
     read_plain,
 )
-from flaxattn.train.gpt2_recipe import Gpt2Recipe
+from flaxattn.train.lm_recipe import LanguageModelRecipe
 from flaxattn.train.settings import build, read_recipe
 
 BLOCK, END_ID = 8, 0
@@ -137,7 +137,7 @@ def test_at_most_so_many_share_a_row(store: Store) -> None:
 
 def feed(corpus: TokenCorpus, batch: int, **more: int) -> TextFeed:
     rows = TokenRows(corpus, cut_pieces(corpus, BLOCK, BLOCK), BLOCK, 8, END_ID)
-    return TextFeed(rows, Gpt2Recipe(block=BLOCK, batch_size=batch, steps=40), **more)
+    return TextFeed(rows, LanguageModelRecipe(block=BLOCK, batch_size=batch, steps=40), **more)
 
 
 def test_an_epoch_has_every_token_once_in_an_order_of_its_own(corpus: TokenCorpus) -> None:
@@ -211,7 +211,7 @@ def test_vocabularies_refused(texts: list[str], size: int, parts: list[str]) -> 
 
 
 def plain(path: Path, **settings: Any) -> list[str]:
-    found = list(read_plain([path], Gpt2Recipe(**settings), BadRows()))
+    found = list(read_plain([path], LanguageModelRecipe(**settings), BadRows()))
     assert all(len(document) == 1 for document in found)
     return [document[0] for document in found]
 
@@ -236,7 +236,7 @@ def test_a_file_may_be_one_document(tmp_path: Path) -> None:
     for name in "ab":
         text = "\n\n".join(f"{name} {number}" for number in range(50))
         (tmp_path / f"{name}.txt").write_text(text, encoding="utf-8")
-    recipe = Gpt2Recipe(documents="files")
+    recipe = LanguageModelRecipe(documents="files")
     found = list(read_plain([tmp_path / "a.txt", tmp_path / "b.txt"], recipe, BadRows()))
     assert [len(document[0].split("\n\n")) for document in found] == [50, 50]
 
@@ -247,10 +247,10 @@ def test_the_store_has_the_text_and_knows_how_it_was_cut(
     rng, path = random.Random(0), tmp_path / "a.txt"
     lines = [" ".join(rng.choices("the cat sat on a mat".split(), k=9)) for _ in range(12)]
     path.write_text("\n".join(lines), encoding="utf-8")
-    recipe = Gpt2Recipe(documents="lines")
+    recipe = LanguageModelRecipe(documents="lines")
     corpus = build_corpus([path], tokenizer, recipe, tmp_path / "corpus", read=read_plain)
     assert [tokenizer.decode(ids.tolist()) for ids in corpus] == lines
-    other = Gpt2Recipe(documents="lines", reflow=True)
+    other = LanguageModelRecipe(documents="lines", reflow=True)
     with pytest.raises(InputError, match="reflow False -> True"):
         build_corpus([path], tokenizer, other, tmp_path / "corpus", read=read_plain)
     path.write_text("one\ntwo\n", encoding="utf-8")
@@ -278,25 +278,27 @@ def test_the_store_has_the_text_and_knows_how_it_was_cut(
 )
 def test_recipes_refused(changes: dict[str, Any], parts: list[str]) -> None:
     with pytest.raises(InputError) as error:
-        build(Gpt2Recipe, changes)
+        build(LanguageModelRecipe, changes)
     assert len(str(error.value).splitlines()) <= 3
     assert all(part in str(error.value) for part in parts)
 
 
 def test_what_a_recipe_leaves_open_follows_from_the_text() -> None:
-    recipe = Gpt2Recipe(epochs=2.0, batch_size=16, warmup_share=0.1, evaluations=5)
+    recipe = LanguageModelRecipe(epochs=2.0, batch_size=16, warmup_share=0.1, evaluations=5)
     found = recipe.for_rows(160, width=200)
     assert (found.steps, found.warmup_steps, found.evaluate_every) == (20, 2, 4)
     assert found.learning_rate == pytest.approx(1e-3)
-    assert Gpt2Recipe(model="tiny-gpt2").for_rows(160, 200).learning_rate == pytest.approx(5e-4)
-    given = Gpt2Recipe(steps=7, learning_rate=0.1, warmup_steps=3, evaluate_every=2)
+    assert LanguageModelRecipe(model="tiny-gpt2").for_rows(160, 200).learning_rate == pytest.approx(
+        5e-4
+    )
+    given = LanguageModelRecipe(steps=7, learning_rate=0.1, warmup_steps=3, evaluate_every=2)
     assert given.for_rows(160, 200) == given
-    assert (recipe.step_of_windows, Gpt2Recipe(stride=64).step_of_windows) == (128, 64)
+    assert (recipe.step_of_windows, LanguageModelRecipe(stride=64).step_of_windows) == (128, 64)
 
 
 @pytest.mark.parametrize("name", ["gpt2-lm", "tiny-gpt2"])
 def test_recipes_that_come_with_the_package(name: str) -> None:
-    recipe = read_recipe(Gpt2Recipe, Path(name))
+    recipe = read_recipe(LanguageModelRecipe, Path(name))
     width, layers = recipe.n_embd, recipe.n_layer
     count = (recipe.vocab_size + recipe.block) * width + layers * (12 * width + 13) * width
     assert count * {"float32": 4, "float16": 2}[recipe.save_dtype] < 14e6

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Evaluation of a GPT-2 in training on held-out text: numbers, and texts that it generates.
+"""Evaluation of a language model in training: numbers on held-out text, and generated texts.
 
-Numbers come from windows that overlap, see `gpt2_data.cut_pieces`: each token is told once.
+Numbers come from windows that overlap, see `lm_data.cut_pieces`: each token is told once.
 """
 
 import json
@@ -18,13 +18,13 @@ from jax.sharding import Mesh
 
 from flaxattn.errors import CheckpointError, InputError
 from flaxattn.files import write_text
-from flaxattn.models.gpt2 import GPT2LM
 from flaxattn.pretrained.pretrained_decoder import PretrainedDecoder
 from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.train import loop, sharding
 from flaxattn.train.corpus import TokenCorpus
-from flaxattn.train.gpt2_data import TokenRows, bytes_of_pieces
-from flaxattn.train.gpt2_recipe import Gpt2Recipe
+from flaxattn.train.lm_data import TokenRows, bytes_of_pieces
+from flaxattn.train.lm_model import LanguageModel
+from flaxattn.train.lm_recipe import LanguageModelRecipe
 from flaxattn.train.sealed_rows import RowChain, read_rows
 from flaxattn.train.state import LossFunction, Params
 
@@ -41,7 +41,7 @@ class LanguageModelEvaluation:
         loss: LossFunction,
         rows: TokenRows,
         tokenizer: Tokenizer,
-        recipe: Gpt2Recipe,
+        recipe: LanguageModelRecipe,
         mesh: Mesh,
         samples: "Samples | None" = None,
     ) -> None:
@@ -97,9 +97,9 @@ class Samples:
 
     def __init__(
         self,
-        module: GPT2LM,
+        module: LanguageModel,
         tokenizer: Tokenizer,
-        recipe: Gpt2Recipe,
+        recipe: LanguageModelRecipe,
         heldout: TokenCorpus,
         path: Path,
     ) -> None:
@@ -117,12 +117,12 @@ class Samples:
         """
         self._module, self._tokenizer, self._recipe, self._path = module, tokenizer, recipe, path
         self._prompts = list(recipe.prompts) or beginnings(heldout, tokenizer)
-        longest = max((len(ids) for ids in tokenizer.ids(self._prompts)), default=0)
-        self._room = min(recipe.sample_tokens, module.config.n_positions - longest)
+        longest = max(tokenizer.count(self._prompts), default=0)
+        self._room = min(recipe.sample_tokens, module.config.longest - longest)
         if self._room < 1:
             raise InputError(
                 "recipe: one of the prompts leaves no room for an answer\n"
-                f"it has {longest} tokens, the model reads up to {module.config.n_positions}\n"
+                f"it has {longest} tokens, the model reads up to {module.config.longest}\n"
                 "shorten it, or raise block"
             )
 
