@@ -90,7 +90,7 @@ def _parts(plan: KernelPlan) -> list[KernelPlan]:
         parts.insert(0, replace(plan, results=best, sieves=(), **nothing))
         plan = replace(plan, results=rest, topk=0)
     of_sieves = tuple(name for name in rest if name.startswith("sieve"))
-    more = plan.soft_cap is not None or plan.sinks or plan.band.low is not None
+    more = plan.soft_cap is not None or plan.sinks or plan.band.low is not None or plan.depth > 64
     if of_sieves and more and len(rest) > MOST_RESULTS:
         parts.insert(0, replace(plan, results=of_sieves, **nothing))
         plan = replace(plan, results=rest[: len(rest) - len(of_sieves)], sieves=())
