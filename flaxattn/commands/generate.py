@@ -50,6 +50,16 @@ def generate(
         float | None,
         typer.Option(help="Sample from the likeliest tokens of this total probability."),
     ] = None,
+    min_p: Annotated[
+        float | None,
+        typer.Option(
+            help="Sample from tokens at least this share as likely as the likeliest; 0 for all."
+        ),
+    ] = None,
+    repetition_penalty: Annotated[
+        float | None,
+        typer.Option(help="Above 1, repeat tokens of the prompt and the text less; 1 for none."),
+    ] = None,
     num_beams: Annotated[int, typer.Option(min=1, help="Number of beams.")] = 1,
     stop: Annotated[
         list[str] | None,
@@ -69,11 +79,16 @@ def generate(
 
     Without more the likeliest piece is taken at every step, unless the model's
     generation_config.json says otherwise. Pieces are drawn where --samples, --seed, --temperature,
-    --top-k or --top-p are given.
+    --top-k, --top-p or --min-p are given.
     """
     settings = _settings(
-        {"temperature": temperature, "top_k": top_k, "top_p": top_p}, samples, seed, num_beams
+        {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p},
+        samples,
+        seed,
+        num_beams,
     )
+    if repetition_penalty is not None:
+        settings["repetition_penalty"] = repetition_penalty
     if max_new_tokens is not None:
         settings["max_new_tokens"] = max_new_tokens
     settings |= {"seed": seed or 0, "stop": [_unescaped(one) for one in stop or ()]}

@@ -50,7 +50,13 @@ def _start(
     first, cache = _read(module, params, context, prompt[:, :size], {}, None, None)
     if size < prompt.shape[1]:
         first, cache = _rest(module, params, context, prompt, cache, size)
-    return generate.begun(first, cache, prompt, decoding, keys), context
+    padding = _padding(module, context)
+    return generate.begun(first, cache, prompt, decoding, keys, padding), context
+
+
+def _padding(module: nn.Module, context: Any) -> Int[Array, " B"] | None:
+    """Positions before each prompt; those that follow a source have none."""
+    return (context == 0).sum(1) if isinstance(module, CausalLM) else None
 
 
 def _chunk(module: nn.Module, prompt: Array) -> int:
@@ -88,7 +94,8 @@ def _go_on(
 ) -> Writing:
     """Up to the next stop."""
     follow, room = _follower(module, params, context), module.cache_length
-    return generate.continued(follow, now, length, decoding, keys, until, room)
+    padding = _padding(module, context)
+    return generate.continued(follow, now, length, decoding, keys, until, room, padding)
 
 
 def _follower(module: nn.Module, params: Any, context: Any) -> Follow:

@@ -84,6 +84,8 @@ def test_beams_are_cut_when_they_are_written(run: Run) -> None:
         (["--seed", 3], {"do_sample": True, "seed": 3}),
         (["--top-k", 5], {"do_sample": True, "top_k": 5}),
         (["--top-p", 0.5, "--temperature", 2], {"top_p": 0.5, "temperature": 2.0}),
+        (["--min-p", 0.1], {"do_sample": True, "min_p": 0.1}),
+        (["--repetition-penalty", 1.2], {"repetition_penalty": 1.2, "num_beams": 1}),
         (["--stop", r"a\\n\t", "--stop", "b"], {"stop": ["a\\n\t", "b"]}),
         (["--max-new-tokens", 7], {"max_new_tokens": 7}),
     ],
@@ -102,7 +104,7 @@ def test_options_become_settings(
     )
     assert run("Plain", *words)[0] == 0
     assert settings.items() <= asked.items()
-    assert ("do_sample" in asked) == bool({"--seed", "--top-k", "--top-p"} & {*words})
+    assert ("do_sample" in asked) == bool({"--seed", "--top-k", "--top-p", "--min-p"} & {*words})
 
 
 def test_the_page_of_what_was_read_and_written(run: Run, tmp_path: Path) -> None:
