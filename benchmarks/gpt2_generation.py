@@ -22,9 +22,33 @@ PROMPT, NEW, VOCABULARY = 16, 128, 50257
 END = VOCABULARY - 1
 
 
-def ids(rows, length):
-    """Random pieces."""
-    return np.random.default_rng(0).integers(0, END, (rows, length))
+def ids(rows, length, end=END):
+    """Random pieces, none of them the last of the vocabulary."""
+    return np.random.default_rng(0).integers(0, end, (rows, length))
+
+
+def torch_writing(model, given, new, end):
+    """Greedy continuations by torch, as a piece of work; texts never end."""
+    import torch
+
+    given = torch.from_numpy(given)
+    settings = {"max_new_tokens": new, "do_sample": False, "pad_token_id": end}
+
+    def work():
+        with torch.inference_mode():
+            mask = torch.ones_like(given)
+            return model.generate(given, attention_mask=mask, bad_words_ids=[[end]], **settings)
+
+    return work
+
+
+def our_writing(model, given, new, end):
+    """The same by flaxattn."""
+
+    def work():
+        return model.generate(input_ids=given, max_new_tokens=new, banned=(end,))
+
+    return work
 
 
 def torch_side(folder, kind):
@@ -42,14 +66,7 @@ def torch_side(folder, kind):
             with torch.inference_mode():
                 return model(given, labels=given).loss
     else:
-        given = torch.from_numpy(ids(int(kind), PROMPT))
-        settings = {"max_new_tokens": NEW, "do_sample": False, "pad_token_id": END}
-
-        def work():
-            with torch.inference_mode():
-                return model.generate(
-                    given, attention_mask=torch.ones_like(given), bad_words_ids=[[END]], **settings
-                )
+        work = torch_writing(model, ids(int(kind), PROMPT), NEW, END)
 
     np.save(Path(folder) / "torch.npy", work().numpy())
     return work
@@ -75,10 +92,7 @@ def our_side(folder, kind):
         def work():
             return loss(model.params, given).block_until_ready()
     else:
-        given = ids(int(kind), PROMPT)
-
-        def work():
-            return model.generate(input_ids=given, max_new_tokens=NEW, banned=(END,))
+        work = our_writing(model, ids(int(kind), PROMPT), NEW, END)
 
     np.save(Path(folder) / "flaxattn.npy", np.asarray(work()))
     return work

@@ -64,6 +64,21 @@ def one_round(process):
     return float(process.stdout.readline())
 
 
+def reset_peak(process):
+    """Forget the largest memory of a process so far, where the system can."""
+    path = Path(f"/proc/{process.pid}/clear_refs")
+    if path.exists():
+        path.write_text("5")
+
+
+def peak_gb(process):
+    """Largest resident memory of a process since then; None where the system does not say."""
+    path = Path(f"/proc/{process.pid}/status")
+    lines = path.read_text().splitlines() if path.exists() else []
+    kilobytes = [int(line.split()[1]) for line in lines if line.startswith("VmHWM")]
+    return round(kilobytes[0] * 1024 / 1e9, 2) if kilobytes else None
+
+
 def compare(script, options, arguments, difference):
     """One row: times of both sides, torch's time over ours, and how far their results are apart.
 
@@ -77,10 +92,14 @@ def compare(script, options, arguments, difference):
         times = {"torch": [], "flaxattn": []}
         for number in range(options.rounds + WARM_UP):
             sides = [("torch", torch), ("flaxattn", ours)]
+            if number == WARM_UP:
+                for _, process in sides:
+                    reset_peak(process)
             for side, process in sides[:: 1 if number % 2 else -1]:
                 seconds = one_round(process)
                 if number >= WARM_UP:
                     times[side].append(seconds)
+        peaks = {"torch": peak_gb(torch), "flaxattn": peak_gb(ours)}
         for process in (torch, ours):
             process.stdin.close()
             process.wait()
@@ -92,6 +111,7 @@ def compare(script, options, arguments, difference):
         "median_ms": {side: round(ms, 1) for side, ms in middle.items()},
         "ratio_of_best": round(best["torch"] / best["flaxattn"], 3),
         "ratio_of_medians": round(middle["torch"] / middle["flaxattn"], 3),
+        "peak_gb": peaks,
         "largest_difference": gap,
         "versions": {"torch": theirs, "flaxattn": mine},
         "load": round(os.getloadavg()[0], 2),
@@ -103,6 +123,7 @@ def show(label, row):
     """Print a row for people, then for programs."""
     print(
         f"{label:<24} best {row['best_ms']} ms, median {row['median_ms']} ms, "
-        f"ratio {row['ratio_of_best']} (best) {row['ratio_of_medians']} (median)"
+        f"ratio {row['ratio_of_best']} (best) {row['ratio_of_medians']} (median), "
+        f"peak {row['peak_gb']} GB"
     )
     print(json.dumps(row), flush=True)

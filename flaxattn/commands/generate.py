@@ -19,6 +19,7 @@ from flaxattn.files import check_writable
 
 if TYPE_CHECKING:
     from flaxattn.pretrained.pretrained_decoder import PretrainedDecoder
+    from flaxattn.text.chat_template import Chat
     from flaxattn.trace.trace import Trace
 
 MODEL = "tiny-gpt2"
@@ -50,6 +51,16 @@ def generate(
         float | None,
         typer.Option(help="Sample from the likeliest tokens of this total probability."),
     ] = None,
+    min_p: Annotated[
+        float | None,
+        typer.Option(
+            help="Sample from tokens at least this share as likely as the likeliest; 0 for all."
+        ),
+    ] = None,
+    repetition_penalty: Annotated[
+        float | None,
+        typer.Option(help="Above 1, repeat tokens of the prompt and the text less; 1 for none."),
+    ] = None,
     num_beams: Annotated[int, typer.Option(min=1, help="Number of beams.")] = 1,
     stop: Annotated[
         list[str] | None,
@@ -63,29 +74,42 @@ def generate(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help=f"That page; default {_PAGE}.")
     ] = None,
+    chat: Annotated[
+        bool,
+        typer.Option("--chat", help="Take PROMPT as a user's message and print the model's reply."),
+    ] = False,
+    system: Annotated[
+        str | None, typer.Option(help="With --chat, the system message before it.")
+    ] = None,
     is_text: IsText = False,
 ) -> None:
     """Continue a text; tokens are printed as they are generated.
 
     Without more the likeliest piece is taken at every step, unless the model's
     generation_config.json says otherwise. Pieces are drawn where --samples, --seed, --temperature,
-    --top-k or --top-p are given.
+    --top-k, --top-p or --min-p are given.
     """
     settings = _settings(
-        {"temperature": temperature, "top_k": top_k, "top_p": top_p}, samples, seed, num_beams
+        {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p},
+        samples,
+        seed,
+        num_beams,
     )
+    if repetition_penalty is not None:
+        settings["repetition_penalty"] = repetition_penalty
     if max_new_tokens is not None:
         settings["max_new_tokens"] = max_new_tokens
     settings |= {"seed": seed or 0, "stop": [_unescaped(one) for one in stop or ()]}
     text = given_text(prompt, is_text)
     text = text if is_text or prompt != "-" else text.removesuffix("\n").removesuffix("\r")
+    told = _messages(text, chat, system)
     seen = view or out is not None
     if seen:
         check_writable(Path(out or _PAGE), "the page")
     if samples > 1 or num_beams > 1:
-        trace = _write(_load(model), text, settings, seen)
+        trace = _write(_load(model), told, settings, seen)
     else:
-        trace = _stream(_load(model), text, settings, seen)
+        trace = _stream(_load(model), told, settings, seen)
     if trace is not None:
         _show(trace, out or _PAGE)
 
@@ -105,6 +129,18 @@ def _settings(
     if reasons:
         return {**drawing, "do_sample": True, "num_beams": 1, "num_return_sequences": samples}
     return {"num_beams": 1} if num_beams == 1 else {"num_beams": num_beams, "do_sample": False}
+
+
+def _messages(text: str, chat: bool, system: str | None) -> "str | Chat":
+    """The prompt as it is, or as a message of a chat."""
+    if not chat:
+        if system is not None:
+            raise InputError(
+                f"--system {system!r} is a message of a chat, and none is asked for\nadd --chat"
+            )
+        return text
+    before = [] if system is None else [{"role": "system", "content": system}]
+    return [*before, {"role": "user", "content": text}]
 
 
 def _unescaped(text: str) -> str:
@@ -130,7 +166,7 @@ def _load(name: str) -> "PretrainedDecoder":
 
 
 def _stream(
-    model: "PretrainedDecoder", text: str, settings: dict[str, Any], seen: bool
+    model: "PretrainedDecoder", text: "str | Chat", settings: dict[str, Any], seen: bool
 ) -> "Trace | None":
     """Print one text while it is written."""
     parts = model.stream(text, **settings)  # what cannot be used is told before anything is shown
@@ -146,7 +182,7 @@ def _stream(
 
 
 def _write(
-    model: "PretrainedDecoder", text: str, settings: dict[str, Any], seen: bool
+    model: "PretrainedDecoder", text: "str | Chat", settings: dict[str, Any], seen: bool
 ) -> "Trace | None":
     """Print texts when all of them are written."""
     with _status("writing"):

@@ -69,7 +69,13 @@ def started(prompt: Int[Array, "B P"], decoding: Decoding) -> Beams:
     )
 
 
-def advanced(beams: Beams, logits: Float[Array, "B N V"], prompt: int, decoding: Decoding) -> Beams:
+def advanced(
+    beams: Beams,
+    logits: Float[Array, "B N V"],
+    prompt: int,
+    decoding: Decoding,
+    padding: Int[Array, " B"] | None = None,
+) -> Beams:
     """One token more.
 
     Args:
@@ -77,12 +83,14 @@ def advanced(beams: Beams, logits: Float[Array, "B N V"], prompt: int, decoding:
         logits: Scores of the token after each open one.
         prompt: Length of the prompt.
         decoding: The settings.
+        padding: Positions before each prompt; default none.
     """
     batch, count, size = logits.shape
     place = prompt + beams.step
     steps = jax.nn.log_softmax(logits.astype(jnp.float32)).reshape(batch * count, size)
     written = beams.running.reshape(batch * count, -1)
-    steps = allowed(steps, written, prompt, beams.step, decoding)
+    before = None if padding is None else jnp.repeat(padding, count)
+    steps = allowed(steps, written, prompt, beams.step, decoding, before)
     if decoding.renormalize:
         steps = jax.nn.log_softmax(steps)
     kept = max(2, 1 + len(decoding.eos)) * count

@@ -38,8 +38,12 @@ class Decoding:
         temperature: Divides the scores before drawing.
         top_k: Draw from so many best tokens; 0 for all.
         top_p: Draw from the fewest best tokens that have this probability together.
+        min_p: Draw from the tokens that are at least this share as likely as the likeliest one.
+        repetition_penalty: Divides the positive scores of tokens that the prompt or the text
+            already has, and multiplies the negative ones; above 1 it makes them less likely.
         no_repeat_ngram_size: No n-gram of this length is written twice; 0 for no such limit.
         banned: Ids that are never written.
+        banned_first: Ids that the first token is not chosen from.
         forced_first: Id of the first token that is written.
         forced_last: Id of the last one at the limit.
         eos: Ids that end a text.
@@ -58,8 +62,11 @@ class Decoding:
     temperature: float = 1.0
     top_k: int = 0
     top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
     no_repeat_ngram_size: int = 0
     banned: tuple[int, ...] = ()
+    banned_first: tuple[int, ...] = ()
     forced_first: int | None = None
     forced_last: int | None = None
     eos: tuple[int, ...] = ()
@@ -88,6 +95,16 @@ class Decoding:
                 f"{self.temperature} and {self.top_p}\n"
                 "for the best token at every step, leave them and do_sample out"
             )
+        if not 0 <= self.min_p <= 1:
+            raise InputError(
+                f"min_p must be in [0, 1], received {self.min_p}\n"
+                "0 draws from all tokens, 1 only from the likeliest"
+            )
+        if self.repetition_penalty <= 0:
+            raise InputError(
+                f"repetition_penalty must be above 0, received {self.repetition_penalty}\n"
+                "1 changes nothing, above 1 repeats less, below 1 repeats more"
+            )
 
     def penalised(self, score: Float[Array, "..."], length: Int[Array, ""]) -> Float[Array, "..."]:
         """Log-probabilities of hypotheses made comparable across lengths.
@@ -111,8 +128,9 @@ def allowed(
     prompt: int,
     step: Int[Array, ""],
     decoding: Decoding,
+    padding: Int[Array, " R"] | None = None,
 ) -> Float[Array, "R V"]:
-    """The scores with everything ruled out that the settings rule out.
+    """The scores of repeated tokens changed, and everything ruled out that the settings rule out.
 
     Args:
         scores: Logits, or their log-softmax.
@@ -120,9 +138,12 @@ def allowed(
         prompt: Length of the prompt.
         step: How many tokens were written.
         decoding: The settings.
+        padding: Positions before each prompt, whose tokens do not count as repeated; default none.
     """
     size = scores.shape[-1]
     ids = jnp.arange(size)
+    if decoding.repetition_penalty != 1:
+        scores = _penalised_repeats(scores, written, prompt + step, decoding, padding)
     never = jnp.isin(ids, jnp.array(decoding.banned, jnp.int32))[None]
     if decoding.no_repeat_ngram_size:
         never = never | _repeating(written, prompt + step, decoding.no_repeat_ngram_size, size)
@@ -134,7 +155,31 @@ def allowed(
         if token is not None:
             alone = jnp.where(ids == token, 0.0, -jnp.inf)[None]
             scores = jnp.where(step == number, alone, scores)
+    if decoding.banned_first:
+        # Behind a start token alone a forced token comes first, and the text after it.
+        first = int(prompt == 1 and decoding.forced_first is not None)
+        banned = jnp.isin(ids, jnp.array(decoding.banned_first, jnp.int32))[None]
+        scores = jnp.where(banned & (step == first), -jnp.inf, scores)
     return scores
+
+
+def _penalised_repeats(
+    scores: Float[Array, "R V"],
+    written: Int[Array, "R T"],
+    length: Int[Array, ""],
+    decoding: Decoding,
+    padding: Int[Array, " R"] | None,
+) -> Float[Array, "R V"]:
+    """The scores with those of tokens among the first `length` of `written` made smaller."""
+    places = jnp.arange(written.shape[1])[None]
+    real = places < length
+    if padding is not None:
+        real = real & (places >= padding[:, None])
+    rows = jnp.arange(written.shape[0])[:, None]
+    tokens = jnp.where(real, written, scores.shape[-1])
+    repeated = jnp.zeros(scores.shape, bool).at[rows, tokens].set(True, mode="drop")
+    factor = decoding.repetition_penalty
+    return jnp.where(repeated, jnp.where(scores < 0, scores * factor, scores / factor), scores)
 
 
 def _repeating(
@@ -172,5 +217,8 @@ def chosen(scores: Float[Array, "R V"], keys: Array | None, decoding: Decoding) 
         chances = jnp.exp(ordered - jax.nn.logsumexp(ordered, axis=-1, keepdims=True))
         before = jnp.cumsum(chances, axis=-1) - chances
         least = jnp.where(before < decoding.top_p, ordered, jnp.inf).min(-1, keepdims=True)
+        scores = jnp.where(scores < least, -jnp.inf, scores)
+    if decoding.min_p > 0:
+        least = scores.max(-1, keepdims=True) + jnp.log(decoding.min_p)
         scores = jnp.where(scores < least, -jnp.inf, scores)
     return jax.vmap(jax.random.categorical)(keys, scores)

@@ -50,7 +50,13 @@ def _start(
     first, cache = _read(module, params, context, prompt[:, :size], {}, None, None)
     if size < prompt.shape[1]:
         first, cache = _rest(module, params, context, prompt, cache, size)
-    return generate.begun(first, cache, prompt, decoding, keys), context
+    padding = _padding(module, context)
+    return generate.begun(first, cache, prompt, decoding, keys, padding), context
+
+
+def _padding(module: nn.Module, context: Any) -> Int[Array, " B"] | None:
+    """Positions before each prompt; those that follow a source have none."""
+    return (context == 0).sum(1) if isinstance(module, CausalLM) else None
 
 
 def _chunk(module: nn.Module, prompt: Array) -> int:
@@ -88,7 +94,8 @@ def _go_on(
 ) -> Writing:
     """Up to the next stop."""
     follow, room = _follower(module, params, context), module.cache_length
-    return generate.continued(follow, now, length, decoding, keys, until, room)
+    padding = _padding(module, context)
+    return generate.continued(follow, now, length, decoding, keys, until, room, padding)
 
 
 def _follower(module: nn.Module, params: Any, context: Any) -> Follow:
@@ -171,8 +178,8 @@ def stages(
 ) -> Iterator[Writing]:
     """Write for every prompt as many texts as are asked for, and stop now and then to be looked at.
 
-    Memory: the parameters of all layers a second time, and the cache of B N hypotheses, twice while
-    it grows.
+    Memory: after the first token, the parameters of all layers a second time, and the cache of B N
+    hypotheses, twice while it grows.
 
     Args:
         module: With the methods `begin` and `follow`, and an attribute `cache_length`.
@@ -189,8 +196,9 @@ def stages(
     given, prompt, keys = _drawn(given, prompt, decoding, seed)
     length, most = prompt.shape[1], decoding.max_new_tokens
     room = min(length + most, max(_FIRST_ROOM, 2 * length))
-    wide, layers = module.clone(cache_length=room), unstacked(params)
+    wide = module.clone(cache_length=room)
     now, context = _start(wide, params, given, prompt, keys, decoding)
+    layers = unstacked(params) if most > 1 else params  # a copy, which one token does not need
     until = min(step, room - length)
     if until > 1:
         now = _go_on(wide, layers, context, now, keys, until, decoding, length)

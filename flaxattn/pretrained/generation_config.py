@@ -20,17 +20,19 @@ _SAME = (
     "do_sample",
     "early_stopping",
     "length_penalty",
+    "min_p",
     "no_repeat_ngram_size",
     "num_beams",
+    "repetition_penalty",
     "temperature",
     "top_k",
     "top_p",
 )
-_DRAWING = ("temperature", "top_k", "top_p")  # they say how a token is drawn
+_DRAWING = ("temperature", "top_k", "top_p", "min_p")  # they say how a token is drawn
 _LENGTHS = ("max_length", "max_new_tokens", "min_length", "min_new_tokens")
+_BANS = ("bad_words_ids", "suppress_tokens", "begin_suppress_tokens")
 # Settings that are not implemented, with the values under which they do nothing.
 _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
-    "begin_suppress_tokens": (None, []),
     "diversity_penalty": (None, 0),
     "encoder_no_repeat_ngram_size": (None, 0),
     "encoder_repetition_penalty": (None, 1),
@@ -39,12 +41,9 @@ _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "exponential_decay_length_penalty": (None,),
     "force_words_ids": (None,),
     "guidance_scale": (None, 1),
-    "min_p": (None, 0),
     "num_beam_groups": (None, 1),
     "penalty_alpha": (None, 0),
-    "repetition_penalty": (None, 1),
     "sequence_bias": (None,),
-    "suppress_tokens": (None, []),
     "typical_p": (None, 1),
 }
 
@@ -61,7 +60,7 @@ def read(directory: str | Path) -> dict[str, Any]:
     path = Path(directory) / FILE
     if path.is_file():
         return read_json(path)
-    known = {*_SAME, *_LENGTHS, *_NEUTRAL, "bad_words_ids", "renormalize_logits"}
+    known = {*_SAME, *_LENGTHS, *_NEUTRAL, *_BANS, "renormalize_logits"}
     config = read_json(Path(directory) / "config.json")
     return {name: value for name, value in config.items() if name in known}
 
@@ -94,8 +93,11 @@ def decoding_fields(settings: Mapping[str, Any], prompt: int) -> dict[str, Any]:
     if "eos_token_id" in given:
         ends = given["eos_token_id"]
         fields["eos"] = tuple(ends) if isinstance(ends, list) else (ends,)
-    if "bad_words_ids" in given:
-        fields["banned"] = tuple(_single(words) for words in given["bad_words_ids"])
+    banned = [_single(words) for words in given.get("bad_words_ids", ())]
+    if banned := (*banned, *given.get("suppress_tokens", ())):
+        fields["banned"] = banned
+    if first := tuple(given.get("begin_suppress_tokens", ())):
+        fields["banned_first"] = first
     return fields
 
 

@@ -68,6 +68,7 @@ def begun(
     prompt: Int[Array, "B P"],
     decoding: Decoding,
     keys: Array | None = None,
+    padding: Int[Array, " B"] | None = None,
 ) -> Writing:
     """The first token after prompts that the model has read.
 
@@ -78,16 +79,17 @@ def begun(
         prompt: What was read.
         decoding: The settings.
         keys: With `do_sample`, a random key per sequence.
+        padding: Positions before each prompt; default none.
     """
     batch, length = prompt.shape
     if decoding.num_beams == 1:
         room = jnp.full((batch, decoding.max_new_tokens), decoding.pad, prompt.dtype)
         ids = jnp.concatenate([prompt, room], axis=1)
         line = GeneratedRows(jnp.int32(0), ids, jnp.zeros(batch), jnp.zeros(batch, bool))
-        return Writing(_extended(line, first, length, decoding, keys), cache)
+        return Writing(_extended(line, first, length, decoding, keys, padding), cache)
     count = decoding.num_beams
     logits = jnp.broadcast_to(first[:, None], (batch, count, first.shape[-1]))
-    beams = advanced(started(prompt, decoding), logits, length, decoding)
+    beams = advanced(started(prompt, decoding), logits, length, decoding, padding)
     rows = [(0, 0), (0, 0), (0, count - 1), (0, 0), (0, 0)]
     cache = _changed(cache, _KEPT, lambda leaf: jnp.pad(leaf, rows))
     return Writing(beams, _changed(cache, _MOVED, lambda leaf: jnp.repeat(leaf, count, axis=0)))
@@ -113,6 +115,7 @@ def continued(
     keys: Array | None = None,
     until: int | Int[Array, ""] | None = None,
     room: int | None = None,
+    padding: Int[Array, " B"] | None = None,
 ) -> Writing:
     """Write on until every text is at its end.
 
@@ -124,6 +127,7 @@ def continued(
         keys: With `do_sample`, a random key per sequence.
         until: Stop at so many written tokens, at the latest; default the setting.
         room: Positions that the cache holds; default all that can be needed.
+        padding: Positions before each prompt; default none.
     """
     limit = decoding.max_new_tokens
     most = limit if until is None else jnp.minimum(until, limit)
@@ -135,13 +139,14 @@ def continued(
         if isinstance(text, GeneratedRows):
             last = jax.lax.dynamic_index_in_dim(text.ids, place, axis=1, keepdims=False)
             logits, cache = follow(last, place, cache, None)
-            return Writing(_extended(text, logits, prompt, decoding, keys), cache)
+            return Writing(_extended(text, logits, prompt, decoding, keys, padding), cache)
         batch, count = text.parents.shape
         rows = (text.parents + jnp.arange(batch)[:, None] * count).reshape(-1)
         cache = _changed(cache, _MOVED, lambda leaf: jnp.take(leaf, rows, axis=0))
         last = jax.lax.dynamic_index_in_dim(text.running, place, axis=2, keepdims=False)
         logits, cache = follow(last.reshape(-1), place, cache, _visible(text.slots[..., :held]))
-        return Writing(advanced(text, logits.reshape(batch, count, -1), prompt, decoding), cache)
+        logits = logits.reshape(batch, count, -1)
+        return Writing(advanced(text, logits, prompt, decoding, padding), cache)
 
     return jax.lax.while_loop(lambda now: unfinished(now, most), go_on, now)
 
@@ -184,9 +189,10 @@ def _extended(
     prompt: int,
     decoding: Decoding,
     keys: Array | None,
+    padding: Int[Array, " B"] | None,
 ) -> GeneratedRows:
     """One token more; padding where the text is at its end."""
-    scores = allowed(logits.astype(jnp.float32), line.ids, prompt, line.step, decoding)
+    scores = allowed(logits.astype(jnp.float32), line.ids, prompt, line.step, decoding, padding)
     drawn = None if keys is None else jax.vmap(jax.random.fold_in, (0, None))(keys, line.step)
     token = jnp.where(line.ended, decoding.pad, chosen(scores, drawn, decoding))
     gain = jnp.take_along_axis(jax.nn.log_softmax(scores), token[:, None], axis=1)[:, 0]

@@ -19,6 +19,7 @@ _WANTED = [  # never code, pickles or other frameworks' weights
     "model.safetensors.index.json",
     "tokenizer.json",
     "tokenizer_config.json",
+    "chat_template.jinja",
     "special_tokens_map.json",
     "added_tokens.json",
     "vocab.txt",

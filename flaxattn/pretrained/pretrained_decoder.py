@@ -29,6 +29,7 @@ from flaxattn.pretrained.labelled_output import answered
 from flaxattn.pretrained.nonfinite_error import check_written
 from flaxattn.pretrained.pretrained_model import Pretrained, run
 from flaxattn.pretrained.readings import TokenizedTexts
+from flaxattn.text.chat_template import FILE, Chat, chats_of, rendered, special_tokens
 from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.text.words import words_spaced
 from flaxattn.trace.trace import Trace
@@ -36,6 +37,7 @@ from flaxattn.trace.trace import Trace
 # Bits of the key classes that `trace` hands to sieves: Sieve("x", key_class=FIRST).
 SPECIAL, FIRST = range(2)
 _WEIGHTS = Capture(weights=True)
+Prompts = str | Sequence[str] | Chat | Sequence[Chat]
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -97,7 +99,7 @@ class PretrainedDecoder(Pretrained):
 
     def generate(
         self,
-        texts: str | Sequence[str] | None = None,
+        texts: Prompts | None = None,
         *,
         input_ids: Int[Any, "B P"] | None = None,
         attention_mask: Int[Any, "B P"] | None = None,
@@ -111,7 +113,9 @@ class PretrainedDecoder(Pretrained):
         """Go on with every text.
 
         Args:
-            texts: Prompts; or give `input_ids`.
+            texts: Prompts; or give `input_ids`. Messages of a chat, such as
+                `[{"role": "user", "content": "Hello"}]`, or several chats, where the model has a
+                chat template; their replies are returned alone.
             input_ids: Pieces of the prompts, padded on the left.
             attention_mask: 1 at real positions of the prompts.
             seed: With `do_sample`, of the draws. A text depends on it, its prompt and its number
@@ -128,9 +132,10 @@ class PretrainedDecoder(Pretrained):
                 is as the checkpoint's `generation_config.json` says.
 
         Returns:
-            Prompts with what follows them, texts for texts; for ids an array `[B R, T]` with the
-            prompts and their padding, as Hugging Face returns; R = `num_return_sequences`. With
-            `scores`, a pair of that and the scores; with `trace`, a pair of all that and the trace.
+            Prompts with what follows them, texts for texts; for chats their replies; for ids an
+            array `[B R, T]` with the prompts and their padding, as Hugging Face returns;
+            R = `num_return_sequences`. With `scores`, a pair of that and the scores; with `trace`,
+            a pair of all that and the trace.
 
         Raises:
             InputError: For a prompt or a setting that cannot be used.
@@ -162,12 +167,17 @@ class PretrainedDecoder(Pretrained):
         return told, self._reread(flat[best], sizes[best], mask, capture)
 
     def stream(
-        self, text: str, *, seed: int = 0, stop: str | Sequence[str] = (), **settings: Any
+        self,
+        text: str | Chat,
+        *,
+        seed: int = 0,
+        stop: str | Sequence[str] = (),
+        **settings: Any,
     ) -> Iterator[str]:
         """Go on with a text, and tell it while it is written.
 
         Args:
-            text: The prompt.
+            text: The prompt, or the messages of a chat, which are not told.
             seed: As for `generate`, like what follows.
             stop: Strings before the first of which the text ends.
             **settings: Fields of `flaxattn.pretrained.decoding_settings.Decoding`, but for beams
@@ -182,7 +192,8 @@ class PretrainedDecoder(Pretrained):
             InputError: For a prompt or a setting that cannot be used.
         """
         stops = streaming.stop_strings(stop)
-        if not isinstance(text, str):
+        chats = chats_of(text)
+        if not isinstance(text, str) and (chats is None or len(chats) > 1):
             raise InputError(
                 f"stream goes on with one text, received {type(text).__name__}\n"
                 "generate takes several"
@@ -195,7 +206,30 @@ class PretrainedDecoder(Pretrained):
                 f"{decoding.num_return_sequences}\nset both to 1, or call generate"
             )
         texts = self._growing(given, prompt, decoding, seed)
-        return itertools.chain([text], streaming.grown(texts, stops))
+        told = [text] if isinstance(text, str) else []
+        return itertools.chain(told, streaming.grown(texts, stops))
+
+    def chat_prompt(self, messages: Chat | Sequence[Chat]) -> Any:
+        """The text that the model continues with its reply, by its chat template.
+
+        Args:
+            messages: Each with `role` ("system", "user", "assistant") and `content`; a last one of
+                the assistant is continued. Or a list of such lists.
+
+        Returns:
+            A text with its special tokens written out; for several chats, a list.
+
+        Raises:
+            InputError: For messages that the template does not take, or a model without one.
+        """
+        chats = chats_of(messages)
+        if chats is None:
+            raise InputError(
+                f"expected a list of messages, received {type(messages).__name__}\n"
+                'give a list such as [{"role": "user", "content": "Hello"}]'
+            )
+        texts = self._rendered(chats)
+        return texts[0] if isinstance(messages[0], Mapping) else texts
 
     def decoding(self, prompt: int, settings: Mapping[str, Any]) -> Decoding:
         """The settings of generation, those of the checkpoint in place of those left out.
@@ -220,7 +254,7 @@ class PretrainedDecoder(Pretrained):
 
     def trace(
         self,
-        text: str | Sequence[str],
+        text: Prompts,
         text_b: None = None,
         *,
         capture: Capture = _WEIGHTS,
@@ -230,7 +264,7 @@ class PretrainedDecoder(Pretrained):
         """Trace attention while reading texts.
 
         Args:
-            text: A text, or B of them.
+            text: A text, or B of them; or messages, as for `generate`.
             text_b: Not taken: a decoder reads single texts.
             capture: What to keep, of which layers and heads.
             truncate: Whether a text over the model's limit is cut, which the trace then tells in
@@ -255,7 +289,13 @@ class PretrainedDecoder(Pretrained):
                 f"{self.name!r} reads single texts, received pairs\n"
                 "join each pair into one text, as the model saw them in training"
             )
-        encoded = self._reader().encode(text, max_length=self.limit, truncate=truncate)
+        chats, tokenizer = chats_of(text), self._tokenizer()
+        encoded = tokenizer.encode(
+            text if chats is None else self._rendered(chats),
+            max_length=self.limit,
+            truncate=truncate,
+            special=chats is None,
+        )
         return self._reading(encoded.input_ids, encoded.attention_mask, encoded.truncated)
 
     @property
@@ -331,14 +371,43 @@ class PretrainedDecoder(Pretrained):
         if (texts is None) == (ids is None):
             raise InputError("give either texts or input_ids")
         if texts is not None:
-            c = self.config
+            c, chats = self.config, chats_of(texts)
+            first = next(iter(c.end_ids), None)
+            texts = texts if chats is None else self._rendered(chats)
             ids, mask = prompts.encoded(
-                texts, self._reader(), c.longest, next(iter(c.end_ids), None)
+                texts, self._tokenizer(), c.longest, first, special=chats is None
             )
         given = self._checked(ids, mask, None)
         mask = np.asarray(given["attention_mask"] != 0, np.int32)
         prompts.check_left(mask)
         return np.asarray(given["input_ids"]), mask
+
+    def _tokenizer(self) -> Tokenizer:
+        """The tokenizer.
+
+        Raises:
+            InputError: The model came without one.
+        """
+        self._reader()
+        assert self.tokenizer is not None
+        return self.tokenizer
+
+    def _rendered(self, chats: Sequence[Chat]) -> list[str]:
+        """Chats as the model's template writes them."""
+        tokenizer, c = self._tokenizer(), self.config
+        if (template := tokenizer.chat_template) is None:
+            raise InputError(
+                f"the model {self.name!r} has no chat template, so it cannot read messages\n"
+                f"expected {FILE}, or chat_template in tokenizer_config.json\n"
+                "name a model that was trained on chats, or give the prompt as one text"
+            )
+        ids = {"bos_token": c.bos_token_id, "eos_token": next(iter(c.end_ids), None)}
+        usual = {
+            name: None if i is None else tokenizer.convert_ids_to_tokens([i])[0]
+            for name, i in ids.items()
+        }
+        special = special_tokens(tokenizer.settings, usual)
+        return [rendered(chat, template, special) for chat in chats]
 
     def _growing(
         self, given: dict[str, np.ndarray], prompt: np.ndarray, decoding: Decoding, seed: int
@@ -367,8 +436,10 @@ class PretrainedDecoder(Pretrained):
     def _continued(
         self, texts: Any, ids: np.ndarray, start: int, sizes: np.ndarray, stops: Sequence[str]
     ) -> list[str]:
-        """Prompts with what follows; a prompt is told as it was given."""
+        """Prompts with what follows, a prompt as it was given; of chats the replies alone."""
         texts = [texts] if isinstance(texts, str) else list(texts)
+        if (chats := chats_of(texts)) is not None:
+            texts = [""] * len(chats)
         per, decode = len(ids) // len(texts), self._reader().decode
         return [
             texts[row // per] + streaming.cut(decode(ids[row, start:size].tolist()), stops)

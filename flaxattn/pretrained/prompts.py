@@ -12,13 +12,19 @@ import numpy as np
 from jaxtyping import Int
 
 from flaxattn.errors import InputError
-from flaxattn.text.token_batch import Reader
+from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.text.tokenizer_files import shortened
 
 Batch = tuple[Int[np.ndarray, "B P"], Int[np.ndarray, "B P"]]
 
 
-def encoded(texts: str | Sequence[str], reader: Reader, limit: int, first: int | None) -> Batch:
+def encoded(
+    texts: str | Sequence[str],
+    reader: Tokenizer,
+    limit: int,
+    first: int | None,
+    special: bool = True,
+) -> Batch:
     """Pieces of prompts.
 
     Args:
@@ -26,6 +32,7 @@ def encoded(texts: str | Sequence[str], reader: Reader, limit: int, first: int |
         reader: The tokenizer.
         limit: Most pieces that the model has room for, those that follow included.
         first: Id of the piece that parts texts, if there is one.
+        special: Whether special tokens are added; a chat template writes them itself.
 
     Returns:
         Ids, and a mask that is 1 at real positions; padded on the left.
@@ -41,7 +48,7 @@ def encoded(texts: str | Sequence[str], reader: Reader, limit: int, first: int |
                 f"prompt {number} is empty\nreceived {text!r}, after which nothing can follow\n"
                 f"give it at least one word{mark}"
             )
-    batch = reader.encode(items, max_length=sys.maxsize)
+    batch = reader.encode(items, max_length=sys.maxsize, special=special)
     sizes = batch.attention_mask.sum(1)
     if (sizes >= limit).any():
         number = int((sizes >= limit).argmax())

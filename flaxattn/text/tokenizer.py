@@ -19,6 +19,7 @@ import tokenizers
 from tokenizers import models, processors
 
 from flaxattn.errors import CheckpointError, InputError
+from flaxattn.text import chat_template
 from flaxattn.text.callable_tokenizer import CallableTokenizer
 from flaxattn.text.readable_tokens import readable
 from flaxattn.text.text_segments import SEGMENT, segments_of
@@ -43,10 +44,12 @@ class Tokenizer(CallableTokenizer):
     Attributes:
         backend: the `tokenizers.Tokenizer` that does the work; neither pads nor truncates.
         settings: content of `tokenizer_config.json`, written back unchanged by `save`.
+        template: content of `chat_template.jinja`, written back too.
     """
 
     backend: tokenizers.Tokenizer
     settings: dict[str, Any] = field(default_factory=dict)
+    template: str | None = None
 
     @classmethod
     def from_dir(cls, path: str | Path, prefix: str = "") -> "Tokenizer":
@@ -77,14 +80,14 @@ class Tokenizer(CallableTokenizer):
             )
         backend.no_padding()
         backend.no_truncation()
-        return cls(backend, settings)
+        return cls(backend, settings, chat_template.read_template(folder, prefix))
 
     def save(self, directory: str | Path, prefix: str = "") -> None:
         """Write files that `transformers.AutoTokenizer` opens with identical ids.
 
         Args:
-            directory: made when absent; gets `tokenizer.json`, `tokenizer_config.json` and, for
-                WordPiece, `vocab.txt`.
+            directory: made when absent; gets `tokenizer.json`, `tokenizer_config.json`, the chat
+                template where it was a file, and, for WordPiece, `vocab.txt`.
             prefix: what their names begin with, where a directory holds a second tokenizer.
         """
         folder = Path(directory)
@@ -92,10 +95,18 @@ class Tokenizer(CallableTokenizer):
         self.backend.save(str(folder / f"{prefix}tokenizer.json"))
         text = json.dumps(self.settings, ensure_ascii=False, indent=2, sort_keys=True)
         (folder / f"{prefix}tokenizer_config.json").write_text(text + "\n", encoding="utf-8")
+        if self.template is not None:
+            (folder / chat_template.FILE).write_text(self.template, encoding="utf-8", newline="")
         if isinstance(self.backend.model, models.WordPiece):
             pieces = sorted(self.backend.get_vocab().items(), key=lambda item: item[1])
             text = "".join(piece + "\n" for piece, _ in pieces)
             (folder / "vocab.txt").write_text(text, encoding="utf-8")
+
+    @property
+    def chat_template(self) -> str | None:
+        """Template of chats, in Jinja; None where the directory has none."""
+        stored = self.settings.get("chat_template")
+        return chat_template.default_template(stored) if self.template is None else self.template
 
     @property
     def vocab_size(self) -> int:
@@ -160,6 +171,7 @@ class Tokenizer(CallableTokenizer):
         max_length: int | None = None,
         truncate: bool = False,
         pad_to: int | None = None,
+        special: bool = True,
     ) -> TokenBatch:
         """Turn texts, or pairs of texts, into one padded batch.
 
@@ -170,6 +182,7 @@ class Tokenizer(CallableTokenizer):
                 the limit of the directory's settings.
             truncate: cut longer sequences at the end, always from the longer text of a pair.
             pad_to: length to pad to, if above the longest sequence of the batch.
+            special: whether special tokens are added; those that a text names are read anyway.
 
         Returns:
             The batch, with the number of tokens cut per sequence.
@@ -189,7 +202,7 @@ class Tokenizer(CallableTokenizer):
         rows, cut = [], []
         for number, text in enumerate(firsts):
             second = None if seconds is None else seconds[number]
-            row, removed = self._one(text, second, limit, truncate, number)
+            row, removed = self._one(text, second, limit, truncate, number, special)
             rows.append(row)
             cut.append(removed)
         return self._batch(rows, cut, pad_to)
@@ -254,11 +267,17 @@ class Tokenizer(CallableTokenizer):
         return encoded(self.backend.encode_batch_fast, list(texts), add_special_tokens=False)
 
     def _one(
-        self, text: str, second: str | None, limit: int | None, truncate: bool, number: int
+        self,
+        text: str,
+        second: str | None,
+        limit: int | None,
+        truncate: bool,
+        number: int,
+        special: bool,
     ) -> tuple[tokenizers.Encoding, int]:
         one, first_length = self._start(text, limit)
         two, second_length = (None, 0) if second is None else self._start(second, limit)
-        extra = self.backend.num_special_tokens_to_add(two is not None)
+        extra = self.backend.num_special_tokens_to_add(two is not None) if special else 0
         lengths = (first_length, second_length)
         total = sum(lengths) + extra
         removed = tokens_to_cut(total, limit, extra, truncate, number, text)
@@ -267,7 +286,7 @@ class Tokenizer(CallableTokenizer):
             one.truncate(keep[0])
             if two is not None:
                 two.truncate(keep[1])
-        return self.backend.post_process(one, two, True), removed
+        return self.backend.post_process(one, two, special), removed
 
     @functools.cached_property
     def _plain(self) -> tokenizers.Tokenizer:

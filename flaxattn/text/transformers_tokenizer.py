@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from flaxattn.errors import CheckpointError, InputError, UnavailableError
+from flaxattn.text import chat_template
 from flaxattn.text.callable_tokenizer import CallableTokenizer
 from flaxattn.text.token_batch import TokenBatch, tokens_to_cut
 from flaxattn.text.token_spans import PlaceError, piece_spans
@@ -57,7 +58,7 @@ def load(folder: Path, *, target: bool = False) -> "Tokenizer | PythonTokenizer"
     if (folder / MARIAN).is_file():
         _check_marian(folder, settings)
     try:
-        with _quiet():
+        with quiet():
             from transformers import AutoTokenizer, MarianTokenizer  # takes seconds, see above
 
             kind = MarianTokenizer if (folder / MARIAN).is_file() else AutoTokenizer
@@ -79,7 +80,9 @@ def load(folder: Path, *, target: bool = False) -> "Tokenizer | PythonTokenizer"
     backend.no_truncation()
     special = {name: str(token) for name, token in theirs.special_tokens_map.items()}
     length = {"model_max_length": theirs.model_max_length}
-    return Tokenizer(backend, {**length, **settings, **special})
+    return Tokenizer(
+        backend, {**length, **settings, **special}, chat_template.read_template(folder)
+    )
 
 
 class _Row(NamedTuple):
@@ -290,7 +293,7 @@ def _check_marian(folder: Path, settings: Mapping[str, Any]) -> None:
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Without advice to install torch or sacremoses, which no tokenizer needs."""
     before = os.environ.get("TRANSFORMERS_VERBOSITY")
     os.environ["TRANSFORMERS_VERBOSITY"] = "error"

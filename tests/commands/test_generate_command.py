@@ -84,6 +84,8 @@ def test_beams_are_cut_when_they_are_written(run: Run) -> None:
         (["--seed", 3], {"do_sample": True, "seed": 3}),
         (["--top-k", 5], {"do_sample": True, "top_k": 5}),
         (["--top-p", 0.5, "--temperature", 2], {"top_p": 0.5, "temperature": 2.0}),
+        (["--min-p", 0.1], {"do_sample": True, "min_p": 0.1}),
+        (["--repetition-penalty", 1.2], {"repetition_penalty": 1.2, "num_beams": 1}),
         (["--stop", r"a\\n\t", "--stop", "b"], {"stop": ["a\\n\t", "b"]}),
         (["--max-new-tokens", 7], {"max_new_tokens": 7}),
     ],
@@ -102,7 +104,22 @@ def test_options_become_settings(
     )
     assert run("Plain", *words)[0] == 0
     assert settings.items() <= asked.items()
-    assert ("do_sample" in asked) == bool({"--seed", "--top-k", "--top-p"} & {*words})
+    assert ("do_sample" in asked) == bool({"--seed", "--top-k", "--top-p", "--min-p"} & {*words})
+
+
+@pytest.mark.parametrize("system", [None, "Be brief."])
+def test_a_chat_is_a_list_of_messages(
+    run: Run, monkeypatch: pytest.MonkeyPatch, system: str | None
+) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(
+        "flaxattn.pretrained.pretrained_decoder.PretrainedDecoder.stream",
+        lambda self, text, **given: asked.append(text) or ["Hi", "."],
+    )
+    more = [] if system is None else ["--system", system]
+    assert run("Hello", "--chat", *more) == (0, "Hi.\n", "")
+    before = [] if system is None else [{"role": "system", "content": system}]
+    assert asked == [[*before, {"role": "user", "content": "Hello"}]]
 
 
 def test_the_page_of_what_was_read_and_written(run: Run, tmp_path: Path) -> None:
@@ -126,6 +143,8 @@ def test_the_page_of_what_was_read_and_written(run: Run, tmp_path: Path) -> None
         (["a", "--max-new-tokens", "0"], None, ["Invalid value for '--max-new-tokens'"]),
         (["a", "--samples", "0"], None, ["Invalid value for '--samples'"]),
         (["a", "--temperature", "0"], None, ["temperature must be above 0", "leave them"]),
+        (["a", "--chat"], None, ["has no chat template", "or give the prompt as one text"]),
+        (["a", "--system", "b"], None, ["--system 'b' is a message of a chat", "add --chat"]),
         (["a", "--top-p", "1.5"], None, ["top_p in (0, 1], received 1.0 and 1.5"]),
         (["a", "--top-k", "-1"], None, ["top_k must be at least 0, received -1"]),
         (

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Continuations of decoders: with a cache as without, in chunks as in one piece, as torch's."""
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 import flaxattn as fa
-from flaxattn.pretrained import generation
+from flaxattn.pretrained import generation, generation_config
 
 CASES = [
     name
@@ -113,3 +114,41 @@ def test_torch_writes_the_same(
         expected = theirs.generate(**tensors, **settings, do_sample=False, pad_token_id=0).numpy()
     found = model.generate(**given, **settings, pad=0)
     np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize("beams", [1, 3])
+@pytest.mark.parametrize("name", FEW)
+def test_torch_penalises_and_bans_the_same(
+    name: str, beams: int, load: Callable[[str], tuple[Any, Path]], tmp_path: Path
+) -> None:
+    """The settings of a `generation_config.json`: 64 prompts, padding not counted as repeated."""
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    model, folder = load(name)
+    theirs = golden.torch_model(golden.cases_of("decoders")[name], folder)
+    free = model.generate(**prompts(64), max_new_tokens=12, eos=())[:, 9:]
+    often = np.bincount(free.ravel()).argsort()[::-1].tolist()
+    settings = {
+        "repetition_penalty": 1.3,
+        "suppress_tokens": often[:2],
+        "begin_suppress_tokens": often[2:5],
+        "eos_token_id": often[5:8],
+        "max_new_tokens": 12,
+        "num_beams": beams,
+        "pad_token_id": 1,  # where beams end, torch takes 0 for none
+    }
+    transformers.GenerationConfig(**settings).save_pretrained(tmp_path)
+    given = prompts(64)
+    tensors = {key: torch.from_numpy(array) for key, array in given.items()}
+    with torch.no_grad():
+        expected = theirs.generate(
+            **tensors,
+            generation_config=transformers.GenerationConfig.from_pretrained(tmp_path),
+            do_sample=False,
+        ).numpy()
+    asking = dataclasses.replace(model, generation=generation_config.read(tmp_path))
+    found = asking.generate(**given)
+    np.testing.assert_array_equal(found, expected)
+    changed = model.generate(**given, max_new_tokens=12, num_beams=beams)
+    assert found.shape != changed.shape or (found != changed).any()

@@ -53,6 +53,26 @@ def test_barts_settings_are_understood() -> None:
     )
 
 
+def test_settings_of_a_chat_model_are_understood() -> None:
+    settings: dict[str, Any] = {"do_sample": True, "temperature": 0.7, "top_k": 20, "top_p": 0.8}
+    settings |= {"min_p": 0.05, "repetition_penalty": 1.1, "eos_token_id": [128001, 128008, 128009]}
+    settings |= {"suppress_tokens": [5, 6], "begin_suppress_tokens": [220], "max_new_tokens": 9}
+    settings |= {"bad_words_ids": [[4]]}
+    decoding = Decoding(**generation_config.decoding_fields(settings, 1))
+    assert decoding == Decoding(
+        max_new_tokens=9,
+        do_sample=True,
+        temperature=0.7,
+        top_k=20,
+        top_p=0.8,
+        min_p=0.05,
+        repetition_penalty=1.1,
+        banned=(4, 5, 6),
+        banned_first=(220,),
+        eos=(128001, 128008, 128009),
+    )
+
+
 def test_old_checkpoints_have_them_in_their_config(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"num_beams": 4, "vocab_size": 9}))
     assert generation_config.read(tmp_path) == {"num_beams": 4}
@@ -63,7 +83,7 @@ def test_old_checkpoints_have_them_in_their_config(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"repetition_penalty": 1.2}, "asks for repetition_penalty 1.2, which is not implemented"),
+        ({"typical_p": 0.9}, "asks for typical_p 0.9, which is not implemented"),
         ({"num_beam_groups": 2}, "asks for num_beam_groups 2"),
         ({"bad_words_ids": [[3, 4]]}, "bans the sequence [3, 4]"),
     ],
@@ -75,5 +95,7 @@ def test_what_would_change_the_text_is_refused(settings: dict[str, Any], message
 
 
 def test_what_changes_nothing_is_let_through() -> None:
-    settings = {"repetition_penalty": 1.0, "num_beam_groups": 1, "suppress_tokens": None}
+    settings = {"typical_p": 1.0, "num_beam_groups": 1, "suppress_tokens": None}
     assert generation_config.decoding_fields(settings, 1) == {}
+    settings |= {"repetition_penalty": 1.0, "min_p": 0, "begin_suppress_tokens": []}
+    assert Decoding(**generation_config.decoding_fields(settings, 1)) == Decoding()
