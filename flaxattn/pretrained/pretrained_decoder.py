@@ -22,14 +22,15 @@ from flaxattn.models.decoder_config import DecoderConfig
 from flaxattn.models.gpt2_config import GPT2Config
 from flaxattn.pretrained import model_inputs as inputs
 from flaxattn.pretrained import prompts, streaming
+from flaxattn.pretrained.chat_model import ChatModel
 from flaxattn.pretrained.decoding_settings import Decoding
 from flaxattn.pretrained.generation import lengths, so_far, stages, write
 from flaxattn.pretrained.generation_config import settled
 from flaxattn.pretrained.labelled_output import answered
 from flaxattn.pretrained.nonfinite_error import check_written
-from flaxattn.pretrained.pretrained_model import Pretrained, run
+from flaxattn.pretrained.pretrained_model import run
 from flaxattn.pretrained.readings import TokenizedTexts
-from flaxattn.text.chat_template import FILE, Chat, chats_of, rendered, special_tokens
+from flaxattn.text.chat_template import Chat, chats_of
 from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.text.words import words_spaced
 from flaxattn.trace.trace import Trace
@@ -41,7 +42,7 @@ Prompts = str | Sequence[str] | Chat | Sequence[Chat]
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class PretrainedDecoder(Pretrained):
+class PretrainedDecoder(ChatModel):
     """A GPT-2 or another decoder; its other parts are described at `Pretrained`.
 
     Attributes:
@@ -209,28 +210,6 @@ class PretrainedDecoder(Pretrained):
         told = [text] if isinstance(text, str) else []
         return itertools.chain(told, streaming.grown(texts, stops))
 
-    def chat_prompt(self, messages: Chat | Sequence[Chat]) -> Any:
-        """The text that the model continues with its reply, by its chat template.
-
-        Args:
-            messages: Each with `role` ("system", "user", "assistant") and `content`; a last one of
-                the assistant is continued. Or a list of such lists.
-
-        Returns:
-            A text with its special tokens written out; for several chats, a list.
-
-        Raises:
-            InputError: For messages that the template does not take, or a model without one.
-        """
-        chats = chats_of(messages)
-        if chats is None:
-            raise InputError(
-                f"expected a list of messages, received {type(messages).__name__}\n"
-                'give a list such as [{"role": "user", "content": "Hello"}]'
-            )
-        texts = self._rendered(chats)
-        return texts[0] if isinstance(messages[0], Mapping) else texts
-
     def decoding(self, prompt: int, settings: Mapping[str, Any]) -> Decoding:
         """The settings of generation, those of the checkpoint in place of those left out.
 
@@ -381,33 +360,6 @@ class PretrainedDecoder(Pretrained):
         mask = np.asarray(given["attention_mask"] != 0, np.int32)
         prompts.check_left(mask)
         return np.asarray(given["input_ids"]), mask
-
-    def _tokenizer(self) -> Tokenizer:
-        """The tokenizer.
-
-        Raises:
-            InputError: The model came without one.
-        """
-        self._reader()
-        assert self.tokenizer is not None
-        return self.tokenizer
-
-    def _rendered(self, chats: Sequence[Chat]) -> list[str]:
-        """Chats as the model's template writes them."""
-        tokenizer, c = self._tokenizer(), self.config
-        if (template := tokenizer.chat_template) is None:
-            raise InputError(
-                f"the model {self.name!r} has no chat template, so it cannot read messages\n"
-                f"expected {FILE}, or chat_template in tokenizer_config.json\n"
-                "name a model that was trained on chats, or give the prompt as one text"
-            )
-        ids = {"bos_token": c.bos_token_id, "eos_token": next(iter(c.end_ids), None)}
-        usual = {
-            name: None if i is None else tokenizer.convert_ids_to_tokens([i])[0]
-            for name, i in ids.items()
-        }
-        special = special_tokens(tokenizer.settings, usual)
-        return [rendered(chat, template, special) for chat in chats]
 
     def _growing(
         self, given: dict[str, np.ndarray], prompt: np.ndarray, decoding: Decoding, seed: int
