@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Rotations are recorded with queries and keys; pairs of dimensions add up to the model's scores."""
+"""Rotations are recorded with queries and keys; pairs of dimensions add up to the scores."""
 
 import dataclasses
 import re
@@ -111,7 +111,5 @@ def test_continuations_have_the_rotation_of_their_positions(gemma):
         again = rotary_pairs(seen, 1, 2, last)
         scores = np.asarray(seen.scores)[1, 0, 2, last]
         np.testing.assert_allclose(again.shares.sum(1), scores, atol=2e-5)
-        first = before_rotation(
-            np.asarray(seen.key)[1, 0, :1, 2], np.asarray(seen.rotation)[1, 0, :1]
-        )
-        np.testing.assert_allclose(first, np.asarray(seen.key)[1, 0, :1, 2], atol=1e-6)
+        key, turned = np.asarray(seen.key)[1, 0, :1, 2], np.asarray(seen.rotation)[1, 0, :1]
+        np.testing.assert_allclose(before_rotation(key, turned), key, atol=1e-6)
