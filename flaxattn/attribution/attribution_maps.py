@@ -50,6 +50,8 @@ def attention_norms(
     """‖α f(x)‖, how long a vector each key adds to each query (Kobayashi et al. 2020).
 
     f(x) is the value through the head's rows of the output projection, the bias of values counted.
+    A norm behind attention, as Gemma 2, Gemma 3 and OLMo 2 have, is left out: lengths are those of
+    what it reads, and it divides all vectors of a query by the same number.
 
     Args:
         model: Any with multi-head attention, and a tokenizer.

@@ -33,6 +33,7 @@ from flaxattn.pipeline.extraction import room_for
 from flaxattn.pipeline.finite_batches import check_vectors
 from flaxattn.pipeline.hidden_states import fetched, states_of
 from flaxattn.pipeline.reading_options import DEFAULTS, ReadingOptions
+from flaxattn.pipeline.text_sizes import sides
 from flaxattn.pipeline.tokenize_texts import TOGETHER, groups_of, tokenize_each
 from flaxattn.pretrained import model_inputs as inputs
 from flaxattn.pretrained.pretrained_bert import PretrainedBert
@@ -107,7 +108,7 @@ def build_head_index(
     + 4 L H bytes per token, and the texts.
 
     Args:
-        model: A BERT or a GPT-2 with its tokenizer.
+        model: An encoder or a decoder with its tokenizer.
         texts: Single texts; those with a tree give tokens a part of speech and a relation.
         out: Folder that is not there yet, or is empty.
         wanted: Which vectors.
@@ -157,14 +158,17 @@ def bytes_per_token(model: Pretrained, wanted: Wanted) -> int:
     """Number of bytes that an index holds for each token, beside the text.
 
     Args:
-        model: A BERT or a GPT-2.
+        model: An encoder or a decoder.
         wanted: Which vectors.
 
     Raises:
         InputError: For a model of another family.
     """
     check_family(model)
-    return len(set(wanted.layers)) * (2 * model.config.hidden_size + 4 * model.counts()[1])
+    size = sides(model.config)[0]
+    # All heads together may be wider than hidden states.
+    width = model.config.hidden_size if wanted.kind == "hidden" else size.heads * size.depth
+    return len(set(wanted.layers)) * (2 * width + 4 * size.heads)
 
 
 def token_vector(

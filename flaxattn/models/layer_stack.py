@@ -22,7 +22,7 @@ from jaxtyping import Array, Float
 from flaxattn.errors import InputError
 from flaxattn.kernels.contract import NOTHING, Capture
 from flaxattn.models.layers import record, recording
-from flaxattn.trace.record import AttentionRecord
+from flaxattn.trace.record import AttentionRecord, with_rotations
 
 
 class Stack(nn.Module):
@@ -394,8 +394,8 @@ def _joined(*parts: Any, layers: tuple[int, ...]) -> Any:
     if not _is_record(parts[0]):
         return _concatenate(*parts)
     ran = ", ".join(dict.fromkeys(part.implementation for part in parts))
-    parts = tuple(dataclasses.replace(part, implementation=ran) for part in parts)
-    joined = jax.tree.map(_concatenate, *parts)
+    alike = (dataclasses.replace(part, implementation=ran) for part in with_rotations(parts))
+    joined = jax.tree.map(_concatenate, *alike)
     return dataclasses.replace(joined, layers=layers)
 
 

@@ -175,7 +175,7 @@ class MultiHeadAttention(nn.Module):
             implementation=self.implementation,
         )
         if wanted != NOTHING:
-            self._record(wanted, saw, scale, q, keys, output)
+            self._record(wanted, saw, scale, q, keys, output, rotation)
         output = output.reshape(*x.shape[:-1], *output.shape[2:])
         output = self._perturbed(output)
         if head_mask is not None:
@@ -191,12 +191,19 @@ class MultiHeadAttention(nn.Module):
         q: Float[Array, "B Q H D"],
         keys: _Keys,
         output: Float[Array, "B Q H D"],
+        rotation: Rotation | None,
     ) -> None:
         """Sow the record; shared keys and values appear once for each head that reads them."""
         shared = q.shape[2] // keys.key.shape[2]
         by_head = functools.partial(jnp.repeat, repeats=shared, axis=2)
         k, v = (a if shared == 1 else by_head(a) for a in (keys.key, keys.value))
-        seen = AttentionRecord.of(wanted, saw, scale, query=q, key=k, value=v, head_output=output)
+        turned = None
+        if rotation is not None and wanted.query and wanted.key and not self.cache_length:
+            turned = jnp.stack(rotation, axis=2)
+            turned = jnp.broadcast_to(turned, (len(q), *turned.shape[1:]))
+        seen = AttentionRecord.of(
+            wanted, saw, scale, turned, query=q, key=k, value=v, head_output=output
+        )
         if self.pruned:
             seen = with_pruned(seen, self._present(), self.capture.heads, self.num_heads)
         record(self, "seen", seen)

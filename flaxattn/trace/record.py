@@ -22,6 +22,8 @@ from flaxattn.kernels.contract import Capture, Intermediates
 _HEAD_AXIS = {"weights": 2, "scores": 2, "query": 3, "key": 3, "value": 3, "head_output": 3}
 _KEY_NUMBERS = ("stats.argmax", "stats.topk_indices")  # -1 where a row sees no key
 FIELDS = tuple(_HEAD_AXIS)
+"""Arrays of a record beside its statistics and its rotation."""
+ARRAYS = (*FIELDS, "rotation")
 """Arrays of a record beside its statistics."""
 SIDES = ("encoder", "decoder", "cross")
 """Attention stacks that a trace may hold, by name."""
@@ -29,7 +31,7 @@ SIDES = ("encoder", "decoder", "cross")
 
 @functools.partial(
     jax.tree_util.register_dataclass,
-    data_fields=[*FIELDS, "stats"],
+    data_fields=[*ARRAYS, "stats"],
     meta_fields=["layers", "heads", "implementation", "query_window", "key_window", "scale"],
 )
 @dataclasses.dataclass(frozen=True)
@@ -43,9 +45,12 @@ class AttentionRecord:
         weights: Attention before dropout, in the dtype asked for; uint8 holds round(255 p).
         scores: Scaled and biased q k, -inf where masked; float32.
         query: Projected queries.
-        key: Projected keys.
+        key: Projected keys; these and queries are normalised and rotated where the model does so.
         value: Projected values.
         head_output: Weighted sums of values, before the output projection.
+        rotation: Cosines and sines `[L, B, S, 2, P]` of the angles by which P pairs of dimensions
+            of queries and keys were turned at each position; recorded with these, where the model
+            has rotary positions.
         stats: Statistics by name, mostly per query and float32; `received` is per key, `topk_*`
             have a last axis R.
         layers: Number of the layer at each index of the leading axis.
@@ -63,6 +68,7 @@ class AttentionRecord:
     key: Array | None = None
     value: Array | None = None
     head_output: Array | None = None
+    rotation: Array | None = None
     stats: Mapping[str, Array] = dataclasses.field(default_factory=dict)
     layers: tuple[int, ...] = ()
     heads: tuple[int, ...] = ()
@@ -72,7 +78,7 @@ class AttentionRecord:
     scale: float | None = None
 
     def __repr__(self) -> str:
-        arrays = {name: getattr(self, name) for name in FIELDS} | dict(self.stats)
+        arrays = {name: getattr(self, name) for name in ARRAYS} | dict(self.stats)
         shapes = [f"{n} {list(a.shape)}" for n, a in arrays.items() if hasattr(a, "shape")]
         return (
             f"AttentionRecord(layers {list(self.layers)}, heads {list(self.heads)}, "
@@ -85,6 +91,7 @@ class AttentionRecord:
         capture: Capture,
         saw: Intermediates,
         scale: float | None = None,
+        rotation: Float[Array, "B S 2 P"] | None = None,
         **projections: Float[Array, "B S H D"],
     ) -> Self:
         """Join what the kernel handed back with what only the attention module knows.
@@ -93,6 +100,7 @@ class AttentionRecord:
             capture: The request; decides which projections are kept, and of which heads.
             saw: The kernel's record.
             scale: Factor on q·k; None where scores are no products.
+            rotation: By which queries and keys were turned.
             **projections: `query`, `key`, `value` and `head_output`, with all heads.
 
         Returns:
@@ -115,6 +123,7 @@ class AttentionRecord:
             query_window=capture.query_window,
             key_window=capture.key_window,
             scale=scale,
+            rotation=rotation,
         )
         return dataclasses.replace(seen, **kept)
 
@@ -140,7 +149,7 @@ class AttentionRecord:
         Returns:
             A record with the same layers, heads and implementation.
         """
-        fields = {n: change(n, a) for n in FIELDS if (a := getattr(self, n)) is not None}
+        fields = {n: change(n, a) for n in ARRAYS if (a := getattr(self, n)) is not None}
         stats = {name: change(f"stats.{name}", array) for name, array in self.stats.items()}
         return dataclasses.replace(self, **fields, stats=stats)
 
@@ -219,6 +228,8 @@ def _at(name: str, array: Array, queries: Any, keys: Any) -> Array:
     """A projection or a statistic at some positions."""
     if _HEAD_AXIS.get(name) == 3:
         return array[:, :, keys if name in ("key", "value") else queries]
+    if name == "rotation":  # of self-attention, whose keys are at the same positions
+        return array[:, :, queries]
     return array[:, :, :, keys if name == "stats.received" else queries]
 
 
@@ -231,6 +242,29 @@ def _inside(
     chosen = places[(places >= window[0]) & (places < window[1])]
     start = int((places < window[0]).sum())
     return chosen - window[0], (start, start + len(chosen))
+
+
+def with_rotations(records: Sequence[AttentionRecord]) -> Sequence[AttentionRecord]:
+    """Records of layers some of which are not rotated: these turn by the angle 0, if others turn.
+
+    Args:
+        records: With a leading layer axis, of one stack.
+    """
+    turned = next((one.rotation for one in records if one.rotation is not None), None)
+    if turned is None:
+        return records
+    still = jnp.asarray([1.0, 0.0], turned.dtype)[:, None]
+    return [
+        dataclasses.replace(
+            one,
+            rotation=jnp.broadcast_to(
+                still[None, None, None], (len(jax.tree.leaves(one)[0]), *turned.shape[1:])
+            ),
+        )
+        if one.rotation is None
+        else one
+        for one in records
+    ]
 
 
 def among_heads(capture: Capture, present: tuple[int, ...]) -> Capture:
@@ -269,6 +303,8 @@ def with_pruned(
     there = np.array([head in present for head in heads])
 
     def spread(name: str, array: Array) -> Array:
+        if name == "rotation":
+            return array
         axis = _HEAD_AXIS.get(name, 2) - 1
         kept = there.reshape([-1 if a == axis else 1 for a in range(array.ndim)])
         return jnp.where(kept, array.take(places, axis), _nothing(name, array))

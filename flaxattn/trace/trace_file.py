@@ -19,7 +19,7 @@ import numpy as np
 from flaxattn.errors import InputError
 from flaxattn.files import write_bytes
 from flaxattn.trace.described_file import FileKind, packed, unpacked
-from flaxattn.trace.record import FIELDS, SIDES, AttentionRecord
+from flaxattn.trace.record import ARRAYS, SIDES, AttentionRecord
 
 FORMAT = 1
 _KIND = FileKind(
@@ -85,7 +85,7 @@ def _tensors(trace: Mapping[str, Any]) -> dict[str, Any]:
     found = {n: trace[n] for n in _ARRAYS if trace[n] is not None}
     for side in SIDES:
         if (seen := trace[side]) is not None:
-            fields = {n: a for n in FIELDS if (a := getattr(seen, n)) is not None}
+            fields = {n: a for n in ARRAYS if (a := getattr(seen, n)) is not None}
             stats = {f"stats.{name}": array for name, array in seen.stats.items()}
             found |= {f"{side}.{name}": array for name, array in (fields | stats).items()}
     return {name: np.asarray(array) for name, array in found.items()}
@@ -145,7 +145,7 @@ def _trace(head: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> dict[s
         kept: dict[str, Any] = {
             n: tuple(v) if isinstance(v, list) else v for n, v in numbers.items()
         }
-        kept |= {n: a for n, a in own.items() if n in FIELDS} | {"stats": stats}
+        kept |= {n: a for n, a in own.items() if n in ARRAYS} | {"stats": stats}
         sides[side] = AttentionRecord(**kept)
     text = dict(head["text"])
     text["texts"] = [tuple(pair) for pair in text["texts"]]

@@ -4,17 +4,25 @@
 
 import dataclasses
 import json
+from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
+from small_decoders import write_decoder
 
 import flaxattn as fa
 from flaxattn.corpus.texts import Text
 from flaxattn.errors import CheckpointError, InputError, StoreError
 from flaxattn.measures import build_token_index as head_index
-from flaxattn.measures.build_token_index import Wanted, build_head_index, token_vector
+from flaxattn.measures.build_token_index import (
+    Wanted,
+    build_head_index,
+    bytes_per_token,
+    token_vector,
+)
 from flaxattn.measures.nearest_tokens import Hit, Token, histograms, nearest
+from flaxattn.models.decoder_config import DecoderConfig
 from flaxattn.store.token_index import INDEX, open_head_index
 
 pytestmark = pytest.mark.usefixtures("one_device")
@@ -92,6 +100,24 @@ def test_the_nearest_are_those_of_brute_force(bert, index, texts, layer, head):
             found = [hit.similarity for hit in singles]
             np.testing.assert_allclose(found, sorted(best.values())[::-1][:top], atol=HALF)
             assert len({hit.id for hit in singles}) == top
+
+
+@pytest.mark.parametrize("kind", ["head_output", "hidden"])
+def test_heads_whose_vectors_together_are_wider_than_hidden_states(
+    kind: str, tmp_path: Path
+) -> None:
+    gemma = fa.from_pretrained(write_decoder(tmp_path / "gemma"))
+    assert isinstance(gemma.config, DecoderConfig)
+    assert (gemma.config.hidden_size, gemma.config.head_size) == (16, 8)  # of 4 heads
+    some = [Text(n, f"t{n}", text) for n, text in enumerate(["the cat sat", "a dog"])]
+    index = built(gemma, some, tmp_path / "index", kind, (0, 2))
+    each = 2 * (2 * (32 if kind == "head_output" else 16) + 4 * 4)
+    assert bytes_per_token(gemma, Wanted(kind, (0, 2))) == each
+    if kind == "head_output":
+        _, vectors, _ = truth(gemma, [text.text for text in some], 2, 3)
+        np.testing.assert_allclose(index.vectors(0, 2, 3), vectors, atol=HALF)
+    stored = sum(file.stat().st_size for file in (tmp_path / "index").glob("*.npy"))
+    assert each * len(index) <= stored < each * len(index) + 1000
 
 
 @pytest.mark.slow

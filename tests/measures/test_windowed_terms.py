@@ -3,16 +3,21 @@
 """Layers with a window are compared with uniform attention over the keys in it."""
 
 import dataclasses
+from pathlib import Path
 
 import jax
 import laid_out
 import numpy as np
 import pytest
+from dense_gemma import DenseGemma, visible
+from small_decoders import write_decoder
 
+import flaxattn as fa
 from flaxattn.corpus.texts import plain_texts
 from flaxattn.measures.encoder_terms import terms_of
 from flaxattn.measures.head_scores import head_scores
 from flaxattn.measures.key_range import CAUSAL, EVERY_KEY, KeyRange, ranges_of
+from flaxattn.measures.score_sources import WINDOW as LOCAL
 from flaxattn.measures.score_sums import dense_values
 from flaxattn.measures.score_terms import ScoreOptions, ScoreSpec
 from flaxattn.measures.scores import Scores
@@ -125,3 +130,29 @@ def test_a_model_whose_heads_attend_uniformly_scores_one_in_every_layer(modern) 
         np.testing.assert_allclose(values, np.ones((2, 3, 2)), rtol=2e-5)
     mass = scores.values[ScoreSpec("mass", "local")]
     assert (mass[:, 1:] > 0.6).all() and (mass[:, 0] < 0.5).all()  # 5 keys of 7, of all
+
+
+def test_lifts_of_a_decoder_with_windows_are_those_of_dense_maps(tmp_path: Path) -> None:
+    """Mean attention to keys over the mean of uniform attention to those that a query sees."""
+    gemma = fa.from_pretrained(write_decoder(tmp_path / "gemma"))
+    texts = ["the cat sat on a mat and on a dog", "a dog", "birds sang and sang loudly"]
+    asked = ScoreOptions(annotated=False)
+    scores = Scores.joined(list(head_scores(gemma, plain_texts(texts), asked)))
+    dense = DenseGemma(gemma)
+    assert ranges_of(gemma.config) == (KeyRange(5, 0), EVERY_KEY, KeyRange(5, 0))
+    for number, text in enumerate(texts):
+        given = gemma.read([text]).rows()[0].padded(gemma.limit)
+        ids = np.asarray(given["input_ids"])[np.asarray(given["attention_mask"]) != 0]
+        offset = np.arange(len(ids))[:, None] - np.arange(len(ids))
+        sets = {"own": offset == 0, "previous": offset == 1, "local": abs(offset) <= LOCAL}
+        for layer, found in enumerate(dense.run(ids)[0]):
+            seen = visible(len(ids), gemma.config.windows[layer])
+            for name, members in sets.items():
+                size, choice = (members & seen).sum(1), seen.sum(1)
+                counted = (size > 0) & (size < choice)
+                mass = (found.weights * members).sum(-1)
+                lift = (mass * choice / np.maximum(size, 1))[:, counted].mean(1)
+                values = scores.values[ScoreSpec("score", name)][number, layer]
+                np.testing.assert_allclose(values, lift, rtol=2e-4, atol=2e-5)
+                values = scores.values[ScoreSpec("mass", name)][number, layer]
+                np.testing.assert_allclose(values, mass[:, counted].mean(1), atol=2e-5)

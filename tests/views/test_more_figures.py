@@ -8,7 +8,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import store_cases
+from small_decoders import write_decoder
 
+import flaxattn as fa
 from flaxattn.errors import InputError
 from flaxattn.measures.divergence import compare_traces
 from flaxattn.measures.head_measures import head_measures
@@ -16,6 +18,7 @@ from flaxattn.measures.head_similarity import head_likeness
 from flaxattn.measures.head_values import head_values
 from flaxattn.store.open_store import open_store
 from flaxattn.trace.record import AttentionRecord
+from flaxattn.trace.rotary_pairs import rotary_pairs
 from flaxattn.trace.trace import Trace
 from flaxattn.views.figures.plot_atlas import plot_atlas
 from flaxattn.views.figures.plot_compare import plot_compare
@@ -87,6 +90,27 @@ def test_a_neuron_shows_each_step_of_the_computation(projected):
     assert ax.get_title() == "layer 5, head 4, query 2: $b"
     shown = [text.get_text() for text in ax.texts]
     assert f"{wanted[0]:.2f}" in shown and "nan" not in shown
+    figure.canvas.draw()
+
+
+def test_a_neuron_of_a_rotary_model_shows_vectors_before_and_after_rotation(tmp_path):
+    gemma = fa.from_pretrained(write_decoder(tmp_path / "gemma"))
+    capture = fa.Capture(weights=True, query=True, key=True)
+    trace = gemma.trace("the cat sat on a mat", capture=capture)
+    figure = plot_neuron(trace, 1, 2, 4)
+    ax, found = figure.axes[0], rotary_pairs(trace[0].decoder, 1, 2, 4)
+    drawn = [array_of(image) for image in ax.images]
+    q, k = found.rotated_query, found.rotated_keys
+    rows = (len(k), 1)
+    wanted = [np.tile(found.query, rows), np.tile(q, rows), found.keys, k, q * k, found.shares]
+    for one, other in zip(drawn, wanted, strict=False):
+        np.testing.assert_allclose(one, other, rtol=1e-6)
+    assert len(drawn) == 9
+    np.testing.assert_allclose(drawn[7][:5, 0], found.shares[:5].sum(1), rtol=1e-4)
+    names = [label.get_text() for label in ax.get_xticklabels()]
+    assert names[2:6] == ["k before\nrotation", "k", "q × k", "score\nby pair"]
+    assert names[7] == f"× {6**-0.5:.3g}"
+    assert ax.get_title().splitlines()[1:] == [found.summary(1)]
     figure.canvas.draw()
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from flaxattn.trace.record import AttentionRecord
+from flaxattn.trace.rotary_pairs import rotary_pairs
 from flaxattn.trace.trace import Trace
 from flaxattn.views.payloads.encoded_weights import visible
 from flaxattn.views.trace_views import head_view, neuron_view
@@ -346,3 +347,66 @@ def test_weights_are_those_stored_where_vectors_are_rounded_more(view, tmp_path)
     stored = record()[0].weights[1, 0, 0, 4].astype(np.float16)
     assert np.abs(view.run("return [...view.terms.weights]") - stored).max() < 1e-7
     assert "is further than 0.01 from the model’s" in view.texts(".neuron-formula")[0]
+
+
+POINTED = """
+const [name, key, place] = arguments;
+const drawn = view.drawn();
+const column = drawn.columns.find((one) => one.name === name);
+const box = view.scroller.getBoundingClientRect();
+const row = key === null ? drawn.rows.query : drawn.rows.first + (key + 0.5) * drawn.rows.height;
+const at = { clientX: box.left + column.x + (place + 0.5) * column.cell, clientY: box.top + row };
+view.scroller.dispatchEvent(new PointerEvent("pointermove", { ...at, bubbles: true }));
+return document.querySelector(".tip").textContent;
+"""
+
+
+def test_rotary_models_show_vectors_before_rotation_and_the_pair_that_decides(view, tmp_path):
+    angles = RNG.normal(size=(L, 1, S, 2)) * 3
+    rotation = np.stack([np.cos(angles), np.sin(angles)], 3).astype(np.float32)
+    rotary = trace(causal=True, rotation=rotation)
+    view.open(neuron_view(rotary).save(tmp_path / "page.html"))
+    layer, head, query, key = 1, 0, 5, 2
+    view.run("page.update({ layer: 1, heads: [0], query: 5 })")
+    found = rotary_pairs(rotary[0].encoder, layer, head, query)
+
+    def number(text):
+        return float(text.rsplit(": ", 1)[1].replace("−", "-"))
+
+    for d in (0, 1, 3, 5):
+        shown = number(view.run(POINTED, "before", key, d))
+        assert shown == pytest.approx(found.keys[key, d], rel=1e-3)
+        shown = number(view.run(POINTED, "before", None, d))
+        assert shown == pytest.approx(found.query[d], rel=1e-3)
+    tip = view.run(POINTED, "pairs", key, 1)
+    assert tip.startswith("pair 1: dimensions 1 and 3Score by pair of ")
+    assert number(tip) == pytest.approx(found.shares[key, 1], rel=1e-3)
+    text = view.texts(".decided")[0]
+    assert re.match(r"Pair [01] \(dimensions [01] and [23]\) tells keys apart most: ", text)
+    view.run("page.update({ key: arguments[0] })", key)
+    best = found.deciding()[key]
+    score = found.shares[key].sum() + found.rest[key]
+    assert view.texts(".decided")[0] == (
+        f"Pair {best} (dimensions {best} and {best + 2}) decides the score of {TOKENS[key]}: "
+        f"it adds {told(found.shares[key, best])} of {told(score)}."
+    )
+    svg = view.svg()
+    assert "Key k before rotation" in svg and "Score by pair" in svg
+    view.run("page.update({ key: 6 })")  # after the query
+    assert view.texts(".decided") == [""]
+    assert view.run("return window.seen") == []
+
+
+def test_keys_outside_of_a_window_are_masked(view, tmp_path):
+    scores = record()[1]
+    behind = np.arange(S)[:, None] - np.arange(S)
+    scores = np.where((behind >= 0) & (behind <= 2), scores, -np.inf)
+    windowed = trace(weights=shares(scores).astype(np.float32))
+    view.open(neuron_view(windowed).save(tmp_path / "page.html"))
+    view.run("page.update({ layer: 0, heads: [1], query: 5 })")
+    masked = [text == "masked" for text in columns(view, "score")]
+    assert masked == [True] * 3 + [False] * 3 + [True]
+    weights = windowed.encoder.weights[0, 0, 1, 5]
+    assert close(columns(view, "weight"), weights, 3)
+    said = view.texts(".neuron-formula")[0]
+    assert "after the query are masked. Keys more than 2 positions before the query are" in said

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from small_decoders import write_decoder
 
 import flaxattn as fa
 from flaxattn.errors import InputError
@@ -37,7 +38,7 @@ def sides_of(trace, layers=None):
     for side, seen in recorded(one).items():
         blocks = Blocks()
         about = shape_neuron(seen, one, side, layers or seen.layers, blocks, f"0/{side}")
-        for name in ("query", "key", "value", "bias"):
+        for name in ("query", "key", "value", "rotation", "bias"):
             if about and about[name]:
                 about[name] = [blocks.data[block] for block in about[name]]
         shaped[side] = about
@@ -58,6 +59,10 @@ def softmax_of(side, layer, heads):
     scores = side["scale"] * np.einsum("hqd,hkd->hqk", q, k)
     if side["bias"] is not None:
         scores += decode(side["bias"][layer], side["precision"], heads, k.shape[1])
+    if side["windows"] is not None:
+        left, right = side["windows"][layer]
+        behind = np.arange(scores.shape[1])[:, None] - np.arange(scores.shape[2])
+        scores[:, (behind > left) | (-behind > right)] = -np.inf
     if side["mask"] == "causal":
         scores[:, np.triu(np.ones(scores.shape[1:], bool), 1)] = -np.inf
     shares = np.exp(scores - scores.max(-1, keepdims=True))
@@ -87,6 +92,34 @@ def test_the_softmax_of_what_is_shown_is_the_weights(traces, name):
             output = np.asarray(seen.head_output)[layer, 0].swapaxes(0, 1)
             np.testing.assert_allclose(shares @ value, output, atol=2e-5)
         assert about["error"] <= 2e-6
+
+
+@pytest.mark.parametrize("scores", [False, True])
+def test_windows_and_rotations_of_a_rotary_decoder(tmp_path, scores):
+    gemma = fa.from_pretrained(write_decoder(tmp_path / "gemma"))
+    text = "the cat sat on a mat and on a dog"
+    trace = gemma.trace(text, capture=dataclasses.replace(ALL, scores=scores))
+    found, sides = sides_of(trace)
+    seen, about, length = found["decoder"], sides["decoder"], len(trace.tokens[0])
+    assert about["windows"] == [(5, 0), (length - 1, 0), (5, 0)]
+    assert (about["mask"], about["bias"], about["problem"]) == ("causal", None, "")
+    assert about["scale"] == pytest.approx(6**-0.5) and about["error"] <= 5e-6
+    for layer in range(3):
+        weights = np.asarray(seen.weights)[layer, 0]
+        np.testing.assert_allclose(softmax_of(about, layer, 4), weights, atol=5e-6)
+        kept = decode(about["rotation"][layer], "float32", length, about["pairs"])
+        np.testing.assert_array_equal(kept, np.asarray(seen.rotation)[layer, 0])
+    assert about["pairs"] == 4
+
+
+def test_a_window_on_both_sides_is_told_from_weights():
+    seen, length = made(0.5, length=9), 9
+    behind = np.arange(length)[:, None] - np.arange(length)
+    pairs = 0.5 * np.einsum("lbqhd,lbkhd->lbhqk", seen.query, seen.key)
+    shares = np.where((behind <= 3) & (behind >= -2), np.exp(pairs), 0)
+    shares = (shares / shares.sum(-1, keepdims=True)).astype(np.float32)
+    terms = explain(dataclasses.replace(seen, weights=shares), (0,))
+    assert (terms.mask, terms.windows, terms.bias) == ("none", [(3, 2)], None)
 
 
 def test_many_numbers_are_halved_and_the_page_is_told_what_that_costs(traces, monkeypatch):

@@ -4,10 +4,10 @@
 // shows what `neuron_terms.js` computes, `neuron_layout.js` places and `neuron_paint.js` paints.
 
 import { element, tokenText } from "./elements.js";
-import { cellTip, formulaNodes, headerNodes, keyRow, legendNodes } from "./neuron_elements.js";
+import { cellTip, decidedNodes, formulaNodes, headerNodes, keyRow, legendNodes } from "./neuron_elements.js";
 import { layOutNeurons, QUERY_ROW, ROW, TITLES, TOP } from "./neuron_layout.js";
 import { Diverging, formatNumber, numbersOf, paintKeys, paintPicture, paintQuery } from "./neuron_paint.js";
-import { bySize, HeadTerms, usualSize } from "./neuron_terms.js";
+import { bySize, HeadTerms, sumPairs, usualSize } from "./neuron_terms.js";
 import { CanvasPen, sizeCanvas, SvgPen, svgPicture } from "./pens.js";
 
 /** So many dimensions are shown where only those that add most are. */
@@ -35,6 +35,7 @@ export class NeuronLevel {
     this.note = element("p", { class: "neuron-note", role: "note" });
     this.queries = element("ol", { class: "neuron-queries left", role: "listbox", "aria-label": "Queries" });
     this.formula = element("p", { class: "neuron-formula" });
+    this.decided = element("p", { class: "neuron-formula decided" });
     this.titles = element("div", { class: "neuron-titles", role: "row" });
     this.strips = element("canvas", { class: "neuron-strips", "aria-hidden": "true" });
     this.header = element("div", { class: "neuron-header" }, this.strips, this.titles);
@@ -43,7 +44,7 @@ export class NeuronLevel {
     this.space = element("div", { class: "neuron-space" }, this.header, this.canvas, this.list);
     this.scroller = element("div", { class: "neuron-scroller", role: "table", tabindex: "-1" }, this.space);
     this.legend = element("div", { class: "neuron-legend" });
-    this.body = element("div", { class: "neuron-body" }, this.buildTools(), this.formula, this.scroller, this.legend);
+    this.body = element("div", { class: "neuron-body" }, this.buildTools(), this.formula, this.decided, this.scroller, this.legend);
     root.replaceChildren(this.queries, this.note, this.body);
     this.listen();
   }
@@ -126,7 +127,7 @@ export class NeuronLevel {
     for (const [name, box] of Object.entries(this.boxes)) box.checked = ["top", "on", "weight"].includes(state[name]);
     this.showQueries();
     this.readHead(about);
-    this.formula.replaceChildren(...formulaNodes(about));
+    this.formula.replaceChildren(...formulaNodes(about, this.head.window));
     this.focus();
   }
 
@@ -163,6 +164,9 @@ export class NeuronLevel {
     const { state, head, terms } = this;
     const held = this.piece("right", state.key);
     const contributions = head.contributions(terms, held);
+    const { depth, pairs, scale } = head.about;
+    const lifts = sumPairs(contributions, depth, pairs, 1);
+    const shares = sumPairs(terms.products, depth, pairs, scale);
     const every = (numbers) => [...numbers.keys()];
     const chosen = (numbers) => (state.dimensions === "top" ? bySize(numbers).slice(0, TOP_DIMENSIONS) : every(numbers));
     const keys = every(terms.dots);
@@ -172,16 +176,20 @@ export class NeuronLevel {
       width: this.root.clientWidth - 16,
       closed: this.closed,
       dimensions: chosen(terms.q.map((_, d) => contributions[d])),
+      pairs: chosen(lifts),
       values: terms.output ? chosen(terms.output) : [],
       numbers: state.numbers === "on",
     });
     /** @type {Object<string, number>} */
     const sizes = { ...head.sizes, product: usualSize(terms.products), contributions: usualSize(contributions) };
     if (terms.output) sizes.output = usualSize(terms.output);
+    if (pairs) [sizes.pairs, sizes.lifts] = [usualSize(shares), usualSize(lifts)];
     const colours = new Diverging(...["--paper", "--negative", "--positive"].map((name) => this.actions.style(name)));
-    this.scene = { layout, head, terms, contributions, keys, sizes, colours };
+    this.scene = { layout, head, terms, contributions, shares, lifts, keys, sizes, colours };
     this.held = held;
     const query = this.side.left.tokens[terms.query];
+    this.decided.replaceChildren(...decidedNodes(this.scene, held, this.side.right.tokens));
+    this.decided.hidden = !pairs;
     this.titles.replaceChildren(...headerNodes(this.scene, query, this.closed, held, (name) => this.fold(name)));
     this.legend.replaceChildren(...legendNodes(this.scene));
     this.markQueries();
@@ -256,8 +264,9 @@ export class NeuronLevel {
     const strongest = bySize(terms.weights)[0];
     const key = held === null ? strongest : held;
     const numbers = numbersOf(scene, key);
+    const decided = this.decided.textContent && `. ${this.decided.textContent}`;
     this.actions.speak(
-      `${left.tokens[terms.query]} → ${right.tokens[key]}: q·k ${numbers.dot}, score ${numbers.score}, weight ${numbers.weight}; ${best.join(", ")}`,
+      `${left.tokens[terms.query]} → ${right.tokens[key]}: q·k ${numbers.dot}, score ${numbers.score}, weight ${numbers.weight}; ${best.join(", ")}${decided}`,
     );
   }
 

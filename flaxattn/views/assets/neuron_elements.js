@@ -6,6 +6,7 @@
 import { element, swatch, tokenText } from "./elements.js";
 import { formatFactor, ROW, STRIPS, TITLES, TOP } from "./neuron_layout.js";
 import { CAPTIONS, formatExactly, formatNumber, numbersOf, stripOfKey, stripOfQuery } from "./neuron_paint.js";
+import { bySize } from "./neuron_terms.js";
 import { formatWeight } from "./numbers.js";
 
 /** The longest bar, in percent of its column; the number stands beside it. */
@@ -21,7 +22,7 @@ function placeIn(made, { x, width }, top) {
 
 /** @returns {string} what the row of the query shows in a strip */
 export function captionOf(name, held) {
-  return name === "product" && held !== null ? "scaled, of the key held" : CAPTIONS[name];
+  return (name === "product" || name === "pairs") && held !== null ? "scaled, of the key held" : CAPTIONS[name];
 }
 
 /** @returns {Node[]} the title of a column; of a strip, a button that folds it up, and a caption */
@@ -90,19 +91,44 @@ function weightBar(weight) {
   return bar;
 }
 
+/** @returns {string} which keys a query does not see */
+function maskText(about, window) {
+  const after = about.mask === "causal" ? " Keys after the query are masked." : "";
+  if (!window) return after;
+  const behind = about.mask === "causal" ? "" : `, and more than ${window[1]} after it,`;
+  return `${after} Keys more than ${window[0]} positions before the query${behind} are masked.`;
+}
+
 /** @returns {(Node|string)[]} how weights come about, and how well the page's numbers give them */
-export function formulaNodes(about) {
+export function formulaNodes(about, window) {
   const factor = formatFactor(about.scale);
   const inner = about.bias ? `${factor} × q·k + bias` : `${factor} × q·k`;
-  const mask = about.mask === "causal" ? " Keys after the query are masked." : "";
+  const mask = maskText(about, window);
   const error = about.error < 1e-6 ? "0.000001" : String(Number(about.error.toPrecision(1)));
   const told = ` Computed again from the numbers on this page, no weight of this side is further than ${error} from the model’s.`;
   return [element("b", { text: `weight = softmax( ${inner} )` }), `.${mask}${told}`];
 }
 
+/**
+ * Which pair of rotated dimensions decides.
+ * @param {import("./neuron_paint.js").Scene} scene
+ * @param {number|null} held key
+ * @param {string[]} tokens of keys
+ * @returns {(Node|string)[]} nothing where no dimensions are rotated, or the key is masked
+ */
+export function decidedNodes({ head, terms, lifts }, held, tokens) {
+  const { pairs } = head.about;
+  if (!pairs || (held !== null && terms.scaled[held] === -Infinity)) return [];
+  const [best] = bySize(lifts);
+  const name = element("b", { text: `Pair ${best} (dimensions ${best} and ${best + pairs})` });
+  const size = formatNumber(lifts[best]);
+  if (held === null) return [name, ` tells keys apart most: ${size} between the scores of what is attended to and of all keys.`];
+  return [name, " decides the score of ", tokenText(tokens[held]), `: it adds ${size} of ${formatNumber(terms.scaled[held])}.`];
+}
+
 /** @returns {Node[]} what the colours mean */
 export function legendNodes({ sizes, colours, head }) {
-  const names = [["query", "q"], ["key", "k"], ["product", "q × k"], ["value", "v"]].filter(([name]) => sizes[name]);
+  const names = [["query", "q"], ["key", "k"], ["product", "q × k"], ["pairs", "pairs"], ["value", "v"]].filter(([name]) => sizes[name]);
   const shades = [-1, -0.5, 0, 0.5, 1].map((part) => swatch(colours.of(part, 1)));
   const ends = names.map(([name, title]) => `${title} ±${formatNumber(sizes[name])}`).join(", ");
   const halves = head.about.precision === "float16" ? " Numbers are stored as float16: about three digits." : "";
@@ -123,7 +149,9 @@ export function legendNodes({ sizes, colours, head }) {
  * @returns {Node[]}
  */
 export function cellTip(scene, { column, dimension, key }, tokens, held) {
-  const title = element("strong", { text: `dimension ${dimension}` });
+  const { pairs } = scene.head.about;
+  const pair = `pair ${dimension}: dimensions ${dimension} and ${dimension + pairs}`;
+  const title = element("strong", { text: column.name === "pairs" ? pair : `dimension ${dimension}` });
   const number = (value) => element("b", { class: "value", text: formatExactly(value) });
   if (key === null) {
     const value = stripOfQuery(scene, column.name)(dimension);

@@ -20,7 +20,7 @@ const WIDEST_CELL = 20;
 export const NUMBERED_CELL = 38;
 
 /** Strips of cells, and how their columns are called. */
-export const STRIPS = { key: "Key k", product: "q × k", value: "Value v" };
+export const STRIPS = { before: "Key k before rotation", key: "Key k", product: "q × k", pairs: "Score by pair", value: "Value v" };
 
 /**
  * @typedef {Object} Column
@@ -47,8 +47,10 @@ function listColumns(about, closed) {
   const strip = (name) => ({ name, title: STRIPS[name], width: closed.has(name) ? CLOSED : 0 });
   const columns = [
     { name: "token", title: "", width: TOKEN },
+    strip("before"),
     strip("key"),
     strip("product"),
+    strip("pairs"),
     { name: "dot", title: "q·k", width: NUMBER },
     { name: "bias", title: "bias", width: NUMBER },
     { name: "score", title: score, width: about.bias ? NUMBER + 50 : NUMBER + 4 },
@@ -56,7 +58,8 @@ function listColumns(about, closed) {
     strip("value"),
     { name: "norm", title: "‖v‖", width: NORM },
   ];
-  const known = { bias: Boolean(about.bias), value: Boolean(about.value), norm: Boolean(about.value) };
+  const rotated = Boolean(about.rotation);
+  const known = { before: rotated, pairs: rotated, bias: Boolean(about.bias), value: Boolean(about.value), norm: Boolean(about.value) };
   return columns.filter(({ name }) => known[name] !== false);
 }
 
@@ -66,11 +69,12 @@ function listColumns(about, closed) {
  * @param {number} options.width what there is
  * @param {Set<string>} options.closed strips that are folded up
  * @param {number[]} options.dimensions of queries and keys, in the order shown
+ * @param {number[]} options.pairs of rotated dimensions, in the order shown
  * @param {number[]} options.values dimensions of values, in the order shown
  * @param {boolean} options.numbers whether cells hold numbers
  * @returns {Layout}
  */
-export function layOutNeurons({ about, width, closed, dimensions, values, numbers }) {
+export function layOutNeurons({ about, width, closed, dimensions, pairs, values, numbers }) {
   const columns = listColumns(about, closed);
   const open = columns.filter((column) => !column.width);
   const taken = columns.reduce((sum, column) => sum + column.width + GAP, 0);
@@ -80,7 +84,7 @@ export function layOutNeurons({ about, width, closed, dimensions, values, number
     /** @type {Column} */
     const made = { ...column, x };
     if (!column.width) {
-      made.dimensions = column.name === "value" ? values : dimensions;
+      made.dimensions = { value: values, pairs }[column.name] || dimensions;
       const count = Math.max(1, made.dimensions.length);
       made.cell = numbers ? Math.max(NUMBERED_CELL, share / count) : Math.min(WIDEST_CELL, share / count);
       made.width = made.cell * count;

@@ -14,7 +14,13 @@ const CAPTION = 22;
 const NAMED_CELL = 13;
 const HUE_STEPS = 96;
 /** What the row of the query shows in each strip. */
-export const CAPTIONS = { key: "q of the query", product: "what tells keys apart", value: "output: Σ weight × v" };
+export const CAPTIONS = {
+  before: "q before rotation",
+  key: "q of the query",
+  product: "what tells keys apart",
+  pairs: "what tells keys apart",
+  value: "output: Σ weight × v",
+};
 
 /** @returns {string} a number of a column, with two decimals where it is small and a true minus sign */
 export function formatNumber(value) {
@@ -51,22 +57,27 @@ export class Diverging {
  * @property {import("./neuron_terms.js").HeadTerms} head
  * @property {import("./neuron_terms.js").QueryTerms} terms
  * @property {Float32Array} contributions of each dimension
+ * @property {Float32Array} shares of each pair of rotated dimensions in each scaled score
+ * @property {Float32Array} lifts contributions of each pair
  * @property {number[]} keys in the order shown
  * @property {Object<string, number>} sizes at which colours are full
  * @property {Diverging} colours
  */
 
 /** @returns {(d: number) => number} the numbers of a strip in the row of a key */
-export function stripOfKey({ head, terms }, name, key) {
-  const { depth, width } = head.about;
+export function stripOfKey({ head, terms, shares }, name, key) {
+  const { depth, width, pairs } = head.about;
+  if (name === "before") return (d) => head.keyBefore[key * depth + d];
+  if (name === "pairs") return (pair) => shares[key * pairs + pair];
   if (name === "product") return (d) => terms.products[key * depth + d];
   if (name === "value") return (d) => head.value[key * width + d];
   return (d) => head.key[key * depth + d];
 }
 
 /** @returns {(d: number) => number} the numbers of a strip in the row of the query */
-export function stripOfQuery({ terms, contributions }, name) {
-  const numbers = { key: terms.q, product: contributions, value: terms.output }[name];
+export function stripOfQuery({ head, terms, contributions, lifts }, name) {
+  if (name === "before") return (d) => head.queryBefore[terms.query * head.about.depth + d];
+  const numbers = { key: terms.q, product: contributions, pairs: lifts, value: terms.output }[name];
   return (d) => numbers[d];
 }
 
@@ -93,7 +104,7 @@ export function stripTop(y) {
 export function paintQuery(pen, scene, y, ink) {
   const { layout, sizes, colours } = scene;
   for (const column of layout.columns.filter(({ dimensions }) => dimensions)) {
-    const size = { key: sizes.query, product: sizes.contributions, value: sizes.output }[column.name];
+    const size = { before: sizes.query, key: sizes.query, product: sizes.contributions, pairs: sizes.lifts, value: sizes.output }[column.name];
     paintStrip(pen, column, y + CAPTION, stripOfQuery(scene, column.name), size, colours);
     if (column.cell < NAMED_CELL) continue;
     column.dimensions.forEach((d, i) => {
@@ -138,7 +149,7 @@ export function paintPicture(pen, scene, first, last, { left, right, ink, soft, 
   const { layout, keys, terms } = scene;
   const find = (name) => layout.columns.find((column) => column.name === name);
   for (const column of layout.columns) {
-    const numbers = !column.name.match(/token|key|product|value/);
+    const numbers = !column.name.match(/token|before|key|product|pairs|value/);
     const x = numbers ? column.x + column.width : column.x;
     pen.write(column.title, x, TITLES / 2, { colour: soft, size: 12, anchor: numbers ? "end" : "start" });
     if (column.dimensions) pen.write(CAPTIONS[column.name], column.x, TITLES + CAPTION / 2, { colour: soft, size: 10 });

@@ -42,6 +42,21 @@ export function bySize(numbers) {
  * @property {Float32Array|null} output sum of the values, weighted
  */
 
+/** @returns {Float32Array} vectors `[S, depth]` as they were before their pairs of dimensions were rotated */
+function beforeRotation(vectors, depth, angles, pairs) {
+  const turned = Float32Array.from(vectors);
+  for (let start = 0, at = 0; start < turned.length; start += depth, at += 2 * pairs) {
+    for (let i = 0; i < pairs; i += 1) {
+      const [cos, sin] = [angles[at + i], angles[at + pairs + i]];
+      const [first, second] = [vectors[start + i], vectors[start + pairs + i]];
+      const size = cos * cos + sin * sin;
+      turned[start + i] = (first * cos + second * sin) / size;
+      turned[start + pairs + i] = (second * cos - first * sin) / size;
+    }
+  }
+  return turned;
+}
+
 /** The vectors of one head of a side in pieces. */
 export class HeadTerms {
   /**
@@ -68,13 +83,27 @@ export class HeadTerms {
     this.key = read("key", this.columns * about.depth);
     this.value = read("value", this.columns * about.width);
     this.bias = read("bias", this.rows * this.columns);
+    /** Positions before and behind a query that it sees; null for all. */
+    this.window = about.windows ? about.windows[layer] : null;
     this.sizes = { query: usualSize(this.query), key: usualSize(this.key) };
+    /** @type {Float32Array|null} */
+    this.queryBefore = null;
+    /** @type {Float32Array|null} */
+    this.keyBefore = null;
+    if (about.rotation) {
+      const angles = readNumbers(payload, about.rotation[layer], about.precision);
+      const before = (vectors) => beforeRotation(vectors, about.depth, angles, about.pairs);
+      this.queryBefore = before(this.query);
+      this.keyBefore = before(this.key);
+      this.sizes.before = usualSize(this.keyBefore);
+    }
     if (this.value) this.sizes.value = usualSize(this.value);
   }
 
   /** @returns {boolean} whether a key is hidden from a query */
   masked(query, key) {
     if (this.bias && this.bias[query * this.columns + key] === -Infinity) return true;
+    if (this.window && (query - key > this.window[0] || key - query > this.window[1])) return true;
     return this.about.mask === "causal" && key > query;
   }
 
@@ -148,6 +177,22 @@ export class HeadTerms {
     }
     return sum;
   }
+}
+
+/**
+ * What each pair of rotated dimensions, i and i + pairs, adds: the sum of what both add.
+ * @param {Float32Array} numbers of dimensions, `[N, D]`
+ * @param {number} depth D
+ * @param {number} pairs
+ * @param {number} scale
+ * @returns {Float32Array} `[N, pairs]`
+ */
+export function sumPairs(numbers, depth, pairs, scale) {
+  const sums = new Float32Array((numbers.length / depth) * pairs);
+  for (let row = 0; row * depth < numbers.length; row += 1) {
+    for (let i = 0; i < pairs; i += 1) sums[row * pairs + i] = scale * (numbers[row * depth + i] + numbers[row * depth + pairs + i]);
+  }
+  return sums;
 }
 
 /** @returns {Float32Array} shares of a row; 0 throughout if all of it is masked */

@@ -15,6 +15,7 @@ from jaxtyping import Float
 
 from flaxattn.errors import InputError, check_arguments
 from flaxattn.trace.record import AttentionRecord
+from flaxattn.trace.rotary_pairs import RotaryPairs, rotary_pairs
 from flaxattn.trace.selection import choose
 from flaxattn.trace.trace import Trace
 from flaxattn.views.figures.plot_heads import token_labels, write_tokens
@@ -41,6 +42,9 @@ class Neuron(NamedTuple):
         scaled: The score the softmax is taken of; NaN where the query does not see the key.
         softmax: The attention weights.
         own: Whether the scaled scores are the model's own; else they are `dot` times a scale.
+        scale: Factor on the sum, where the scores are not the model's own.
+        pairs: Query and keys before they were rotated, and the share of each pair of dimensions in
+            the scores; None where the model has no rotary positions.
     """
 
     query: Float[np.ndarray, " D"]
@@ -50,6 +54,8 @@ class Neuron(NamedTuple):
     scaled: Float[np.ndarray, " K"]
     softmax: Float[np.ndarray, " K"]
     own: bool
+    scale: float
+    pairs: RotaryPairs | None = None
 
 
 @shown_once
@@ -69,7 +75,10 @@ def plot_neuron(
 
     From left to right: the query, the key, their product feature by feature, its sum, the scaled
     score and the softmax. Blue is below 0, red above; keys that the query does not see are grey.
-    Beside at most 40 keys the last three columns have numbers. Where the drawn scores do not lead
+    Beside at most 40 keys the last three columns have numbers. Of a model with rotary positions,
+    queries and keys before they are rotated stand beside those that are multiplied, and after the
+    products the share of each pair of dimensions in the score; the title names the pair that adds
+    most to the score of the key with most attention. Where the drawn scores do not lead
     to the weights, because a model adds a bias or scales otherwise, the figure says so.
 
     Args:
@@ -81,8 +90,8 @@ def plot_neuron(
         sequence: Which sequence of the batch.
         ax: Axes to draw into, for figures of your own.
         side: `encoder`, `decoder` or `cross`; default the first of them that has weights.
-        scale: What the sum is multiplied with where the trace has no scores; default
-            that of the trace, or 1 / sqrt(D).
+        scale: What the sum is multiplied with where the trace has no scores; default the factor
+            that the trace tells, or 1 / sqrt(D).
 
     Returns:
         The figure, to be shown or saved.
@@ -97,12 +106,17 @@ def plot_neuron(
     own = ax if ax is not None else _axes(neuron, labels)
     middles = _draw(own, neuron)
     write_tokens(own, labels, labels, columns=False, names=("keys", ""))
-    own.set_xticks(middles, _headings(neuron, _factor(seen, scale)), fontsize=7, rotation=0)
+    own.set_xticks(middles, _headings(neuron), fontsize=7, rotation=0)
     own.tick_params(labeltop=True, labelbottom=False, labelleft=True, length=0)
     (token,) = token_labels([rows[query]])
-    said = _misfit(neuron)
     title = f"layer {layer}, head {head}, query {query}: {token}"
-    own.set_title("\n".join(filter(None, (title, said))), fontsize=8, parse_math=False, pad=14)
+    decided = "" if neuron.pairs is None else neuron.pairs.summary(1)
+    own.set_title(
+        "\n".join(filter(None, (title, decided, _misfit(neuron)))),
+        fontsize=8,
+        parse_math=False,
+        pad=14,
+    )
     figure: Any = own.figure
     return figure
 
@@ -117,8 +131,8 @@ def read_neuron(
         layer: Number of the layer.
         head: Number of the head.
         query: Position from 0.
-        scale: What the sum is multiplied with; default that of the record, or
-            1 / sqrt(D). Unused where there are scores.
+        scale: What the sum is multiplied with; default the record's factor, or 1 / sqrt(D). Unused
+            where there are scores.
 
     Raises:
         InputError: If fields are missing, or there is no such layer, head or query.
@@ -138,10 +152,13 @@ def read_neuron(
     softmax = weights.astype(np.float32) / (255 if weights.dtype == np.uint8 else 1)
     dot = k @ q[query]
     own = record.scores is not None
-    scores = np.asarray(record.scores)[at, 0, h, query] if own else dot * _factor(record, scale)
+    factor = _factor(record, scale)
+    scores = np.asarray(record.scores)[at, 0, h, query] if own else dot * factor
     visible = np.isfinite(scores) & ((softmax > 0) | own)
     scaled = np.where(visible, scores, np.nan).astype(np.float32)
-    return Neuron(q[query], k, k * q[query], dot, scaled, softmax, own)
+    turned = record.rotation is not None
+    pairs = rotary_pairs(record, layer, head, query) if turned else None
+    return Neuron(q[query], k, k * q[query], dot, scaled, softmax, own, factor, pairs)
 
 
 def _factor(record: AttentionRecord, scale: float | None) -> float:
@@ -160,22 +177,33 @@ def _misfit(neuron: Neuron) -> str:
     return f"the model scales otherwise or adds a bias: weights differ by up to {apart:.2f}"
 
 
-def _headings(neuron: Neuron, scale: float) -> list[str]:
-    common = math.isclose(scale, len(neuron.query) ** -0.5)
-    factor = "× 1/√d" if common else f"× {scale:.3g}"
-    return ["q", "k", "q × k", "q · k", "score" if neuron.own else factor, "softmax"]
+def _headings(neuron: Neuron) -> list[str]:
+    usual = math.isclose(neuron.scale, len(neuron.query) ** -0.5)
+    factor = "× 1/√d" if usual else f"× {neuron.scale:.3g}"
+    vectors = ["q", "k", "q × k"]
+    if neuron.pairs is not None:
+        vectors = ["q before\nrotation", "q", "k before\nrotation", "k", "q × k", "score\nby pair"]
+    return [*vectors, "q · k", "score" if neuron.own else factor, "softmax"]
 
 
 def _draw(ax: "Axes", neuron: Neuron) -> list[float]:
-    """Draw the six columns into one pair of axes; where their middles are."""
+    """Draw the columns into one pair of axes; where their middles are."""
     depth, count = len(neuron.query), len(neuron.keys)
     narrow, gap = max(1.0, 0.3 * depth), max(0.5, 0.06 * depth)
     repeated = np.broadcast_to(neuron.query, (count, depth))
     limit = max(float(np.abs(np.concatenate([repeated, neuron.keys])).max()), 1e-6)
-    columns = [
+    vectors = [
         (repeated, depth, limit),
         (neuron.keys, depth, limit),
         (neuron.product, depth, None),
+    ]
+    if neuron.pairs is not None:
+        before = np.broadcast_to(neuron.pairs.query, (count, depth))
+        vectors.insert(0, (before, depth, limit))
+        vectors.insert(2, (neuron.pairs.keys, depth, limit))
+        vectors.append((neuron.pairs.shares, depth, None))
+    columns = [
+        *vectors,
         (neuron.dot[:, None], narrow, None),
         (neuron.scaled[:, None], narrow, None),
         (neuron.softmax[:, None], narrow, None),
@@ -189,7 +217,7 @@ def _draw(ax: "Axes", neuron: Neuron) -> list[float]:
         image = ax.imshow(values, colours, vmin=low, vmax=high, extent=extent, aspect="auto")
         image.set_interpolation("nearest")
         image.set_cmap(image.get_cmap().with_extremes(bad=_HIDDEN))
-        if number > 2 and count <= _MOST_NUMBERS:
+        if number >= len(vectors) and count <= _MOST_NUMBERS:
             _write_numbers(ax, values[:, 0], left + width / 2, high)
         middles.append(left + width / 2)
         left += width + gap
@@ -210,5 +238,9 @@ def _axes(neuron: Neuron, labels: Sequence[str]) -> "Axes":
     import matplotlib.pyplot as plt
 
     height = min(12.0, max(1.6, 0.17 * len(neuron.keys)))
-    width = min(9.0, 4.5 + 0.05 * len(neuron.query)) + 0.065 * max(map(len, labels))
+    width = (
+        min(9.0, 4.5 + 0.05 * len(neuron.query))
+        + 4.0 * (neuron.pairs is not None)
+        + 0.065 * max(map(len, labels))
+    )
     return plt.subplots(figsize=(width, height + 0.8), layout="constrained")[1]

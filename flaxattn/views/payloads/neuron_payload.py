@@ -53,12 +53,14 @@ class SoftmaxTerms:
         mask: `causal` where a key after the query is masked.
         bias: One `[H, Q, K]` per layer, -inf where masked; None where the mask says it all.
         error: Largest distance of a weight from the softmax of these terms.
+        windows: Positions before and behind a query that it sees, of each layer; None for all.
     """
 
     scale: float
     mask: Mask = "none"
     bias: Sequence[Float[np.ndarray, "H Q K"]] | None = None
     error: float = 0.0
+    windows: Sequence[tuple[int, int]] | None = None
 
 
 def require_neuron(trace: Trace) -> None:
@@ -101,8 +103,9 @@ def shape_neuron(
 
     Returns:
         `depth` (D), `width` (of a value; 0 without values), `precision` (`float32`, or `float16`
-        of many), names of blocks by layer for `query`, `key` and `value` (None without), `scale`,
-        `mask`, `bias` (names of blocks by layer, or None) and `error`; where no product explains
+        of many), names of blocks by layer for `query`, `key`, `value` and `rotation` (None
+        without), `pairs` (P of dimensions that are rotated), `scale`, `mask`, `windows` (by layer,
+        or None), `bias` (names of blocks by layer, or None) and `error`; where no product explains
         the weights, `scale` and `error` are None and `problem` says so. None without queries and
         keys.
 
@@ -120,12 +123,16 @@ def shape_neuron(
     terms = None if broken else explain(record, layers)
     if terms is not None and terms.bias is not None:
         parts["bias"] = _stored(terms.bias, precision)
+    if record.rotation is not None:
+        parts["rotation"] = _stored(_rotations(record, layers), precision)
     names = {name: _add(blocks, f"{prefix}/{name}", layers, a) for name, a in parts.items()}
     shaped = {
         "depth": parts["query"][0].shape[-1],
         "width": parts["value"][0].shape[-1] if "value" in parts else 0,
         "precision": precision,
-        **{name: names.get(name) for name in (*_PROJECTIONS, "bias")},
+        "pairs": parts["rotation"][0].shape[-1] if "rotation" in parts else 0,
+        "windows": None if terms is None else terms.windows,
+        **{name: names.get(name) for name in (*_PROJECTIONS, "rotation", "bias")},
     }
     if terms is None:
         problem = _NO_NUMBERS if broken else _UNEXPLAINED
@@ -178,11 +185,18 @@ def vectors(
     return [layer.astype(np.float32).swapaxes(0, 1) for layer in chosen]
 
 
+def _rotations(record: AttentionRecord, layers: Sequence[int]) -> list[Float[np.ndarray, "S 2 P"]]:
+    """Cosines and sines of the first sequence, by layer."""
+    everything = np.asarray(record.rotation)
+    return [everything[record.layers.index(layer), 0].astype(np.float32) for layer in layers]
+
+
 def explain(record: AttentionRecord, layers: Sequence[int]) -> SoftmaxTerms | None:
     """The terms whose softmax the weights of a record are; None if they cannot be told.
 
     A record that holds scores says them all. Without, the factor is the one it tells, or else
-    1/sqrt(D), and keys after the query are masked or none; whichever gives the weights.
+    1/sqrt(D), and keys after the query are masked or none, or those outside of a window;
+    whichever gives the weights.
 
     Args:
         record: With weights, queries and keys; its first sequence is read.
@@ -198,6 +212,8 @@ def explain(record: AttentionRecord, layers: Sequence[int]) -> SoftmaxTerms | No
     peaks = [layer.max(-1, keepdims=True) for layer in layer_weights(record, layers)]
     best: SoftmaxTerms | None = None
     for terms in _candidates(record, layers, scale, query, key):
+        if terms.windows is not None and best is not None:
+            break  # weights that were rounded to 0 are no window
         distances = _distances(query, key, terms, record, layers)
         error = max(float(layer.max()) for layer in distances)
         pairs = zip(distances, peaks, strict=True)
@@ -211,7 +227,7 @@ def _distances(
     query: Any, key: Any, terms: SoftmaxTerms, record: AttentionRecord, layers: Sequence[int]
 ) -> list[Float[np.ndarray, "H Q K"]]:
     """Absolute differences between the weights of each layer and those of the terms."""
-    made = recomputed(query, key, terms.scale, terms.mask == "causal", terms.bias)
+    made = recomputed(query, key, terms.scale, terms.mask == "causal", terms.bias, terms.windows)
     weights = layer_weights(record, layers)
     return [np.abs(one.weights - held) for one, held in zip(made, weights, strict=True)]
 
@@ -223,19 +239,30 @@ def _candidates(
     plain = [SoftmaxTerms(scale)]
     if query[0].shape[1] == key[0].shape[1]:
         plain.append(SoftmaxTerms(scale, "causal"))
+        plain.append(_windowed(record, layers, scale))
     if record.scores is None or record.scale is None:
         yield from plain
         return
     everything = np.asarray(record.scores)
     scores = [everything[record.layers.index(layer), 0].astype(np.float32) for layer in layers]
     for terms in plain:
-        made = recomputed(query, key, scale, terms.mask == "causal")
+        made = recomputed(query, key, scale, terms.mask == "causal", windows=terms.windows)
         pairs = [(one.scores, told) for one, told in zip(made, scores, strict=True)]
         if all(np.allclose(one, told, rtol=_ROUNDING, atol=_ROUNDING) for one, told in pairs):
             yield terms
             return
     pairs = zip(recomputed(query, key, scale), scores, strict=True)
     yield SoftmaxTerms(scale, bias=[told - one.scores for one, told in pairs])
+
+
+def _windowed(record: AttentionRecord, layers: Sequence[int], scale: float) -> SoftmaxTerms:
+    """Terms with the smallest windows that hold every weight of a layer that is not 0."""
+    windows = []
+    for weights in layer_weights(record, layers):
+        offsets = np.subtract(*np.nonzero((weights > 0).any(0)))
+        windows.append((max(0, int(offsets.max(initial=0))), max(0, int(-offsets.min(initial=0)))))
+    causal = not any(right for _, right in windows)
+    return SoftmaxTerms(scale, "causal" if causal else "none", windows=windows)
 
 
 def _choose_precision(

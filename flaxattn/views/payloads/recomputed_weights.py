@@ -32,6 +32,7 @@ def recomputed(
     scale: float,
     causal: bool = False,
     bias: Sequence[Float[np.ndarray, "H Q K"]] | None = None,
+    windows: Sequence[tuple[int, int]] | None = None,
 ) -> Iterator[Recomputed]:
     """Compute attention anew from its terms.
 
@@ -41,11 +42,19 @@ def recomputed(
         scale: Factor on q·k.
         causal: Whether a query sees the keys up to itself only.
         bias: Added to the scores of each layer; -inf masks.
+        windows: Positions before and behind a query that it sees, of each layer; None for all.
     """
     for layer, (q, k) in enumerate(zip(query, key, strict=True)):
         q, k = (jnp.asarray(array.swapaxes(0, 1)[None]) for array in (q, k))
         added = None if bias is None else jnp.asarray(bias[layer][None])
         _, found = reference.attention(
-            q, k, k, bias=added, causal=causal, scale=scale, capture=_CAPTURE
+            q,
+            k,
+            k,
+            bias=added,
+            causal=causal,
+            window=None if windows is None else windows[layer],
+            scale=scale,
+            capture=_CAPTURE,
         )
         yield Recomputed(np.asarray(found.scores)[0], np.asarray(found.weights)[0])
