@@ -94,9 +94,10 @@ def doctor(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a list.")] = False,
 ) -> None:
-    """Print versions, devices, and the attention kernel in use; or what a model is and can do.
+    """Report on the installation, or on a model.
 
-    Of a model, configuration, tokenizer and the headers of its files are read, not its parameters.
+    Prints versions, devices and the attention kernel in use. Of a model, configuration, tokenizer
+    and the headers of its files are read, not its parameters.
     """
     if model is not None:
         from flaxattn.commands import model_report

@@ -30,6 +30,7 @@ from flaxattn.kernels.mosaic_gpu_form import (
 )
 from flaxattn.kernels.mosaic_gpu_launch import ComputeWork, launch
 from flaxattn.kernels.mosaic_gpu_sweeps import (
+    NARROWEST,
     columns_of,
     groups_of,
     inputs,
@@ -115,6 +116,8 @@ def grad_queries(
     """
     arrays = inputs(operands, cotangents, turned=False)
     sweep = sweep_of(plan, False, arrays)
+    if plan.depth == 128 and sweep.step == NARROWEST:
+        sweep = replace(sweep, groups=1)  # alone, a warpgroup has a few registers more
 
     def step(sums, _, parts, form):
         _, _, of_product = tile_gradient(sweep, parts, form)
@@ -159,12 +162,12 @@ def grad_keys(
     """
     arrays = inputs(operands, cotangents, turned=True)
     wanted = ("k", "v", "bias") if of_bias else ("k", "v")
-    if plan.depth == 128 and columns_of(plan, True, arrays, 2) == 16:
+    if plan.depth == 128 and columns_of(plan, True, arrays, 2) == NARROWEST:
         # Two accumulators leave too few registers for so much: one after the other.
         values = {name: x for name, x in arrays.items() if name not in ("weights", "scores")}
-        others = tuple(name for name in wanted if name != "v")
-        found = _sums_of_keys(plan, arrays, others, interpret)
-        found |= _sums_of_keys(plan, values, ("v",), interpret)
+        found = _sums_of_keys(plan, values, ("v",), interpret)
+        for name in wanted[::2]:
+            found |= _sums_of_keys(plan, arrays, (name,), interpret)
     else:
         found = _sums_of_keys(plan, arrays, wanted, interpret)
     dk, dv = (_of_groups(plan, found[name][:, : plan.keys]) for name in ("k", "v"))
@@ -184,8 +187,8 @@ def _sums_of_keys(
 ) -> dict[str, Array]:
     """Sums over the queries, those that are wanted of "k" (dk), "v" (dv) and "bias"."""
     matrices = [name for name in wanted if name != "bias"]
-    sweep = sweep_of(plan, True, arrays, len(matrices))
-    if len(matrices) == 1:
+    sweep = sweep_of(plan, True, arrays, max(1, len(matrices)))
+    if len(matrices) < 2:
         # Alone, a warpgroup has a few registers more.
         sweep = replace(sweep, groups=1)
     if "bias" in wanted:
@@ -199,7 +202,7 @@ def _sums_of_keys(
 
     def step(sums, totals, parts, form):
         sums = dict(zip(matrices, sums, strict=True))
-        if "k" not in wanted:
+        if wanted == ("v",):
             (score,) = products((parts["k"], parts["q"]))
             _, weights, keep = tile_weights(sweep, parts, form, score)
             dropped = weights if keep is None else jnp.where(keep, weights, 0.0)
@@ -208,7 +211,8 @@ def _sums_of_keys(
         dropped, gradient, of_product = tile_gradient(sweep, parts, form)
         if "v" in wanted:
             add_product(sums["v"], dropped.astype(plan.dtype), parts["d_output"], parts)
-        add_product(sums["k"], of_product.astype(plan.dtype), parts["q"], parts)
+        if "k" in wanted:
+            add_product(sums["k"], of_product.astype(plan.dtype), parts["q"], parts)
         return [total + form.key_sum(gradient) for total in totals]
 
     def finish(block, sums, totals):

@@ -54,6 +54,10 @@ def groups_of(length: int) -> int:
     return GROUPS if length > ROWS else 1
 
 
+NARROWEST = 16
+"""Columns of a tile where the registers hold no more."""
+
+
 def columns_of(plan: KernelPlan, turned: bool, arrays: Mapping[str, Array], sums: int = 1) -> int:
     """Columns of a tile: as many as the registers of a warpgroup hold without spilling.
 
@@ -72,7 +76,7 @@ def columns_of(plan: KernelPlan, turned: bool, arrays: Mapping[str, Array], sums
         limits = {128: 1, 64: 8, 32: 12} if plan.depth * sums <= 64 else {64: 8}
     length = plan.padded_queries if turned else plan.padded_keys
     fitting = (n for n, limit in limits.items() if load <= limit and length % n == 0)
-    return next(fitting, 16)
+    return next(fitting, NARROWEST)
 
 
 def sweep_of(
@@ -102,7 +106,9 @@ def walk(sweep: TileSchedule, arrays: Mapping[str, Array]) -> Walk:
     plan, block = sweep.plan, sweep.groups * ROWS
     length = plan.padded_keys if sweep.turned else plan.padded_queries
     grid = {"head": plan.heads, "block": -(-length // block), "batch": plan.batch}
-    if plan.ranged:
+    # Ranges need registers, which the narrowest tiles have none to spare of.
+    ranged = plan.ranged and not (plan.depth == 128 and sweep.step == NARROWEST)
+    if ranged:
         sizes = (sweep.step, block) if sweep.turned else (block, sweep.step)
         ranges = tile_ranges(plan, arrays, *sizes)
         arrays = {**arrays, "ranges": ranges.queries if sweep.turned else ranges.keys}
@@ -114,7 +120,7 @@ def walk(sweep: TileSchedule, arrays: Mapping[str, Array]) -> Walk:
             index = grid["block"] - 1 - index
         start = index * block
         batch, head = lax.axis_index("batch"), lax.axis_index("head")
-        if plan.ranged:
+        if ranged:
             ends = sources["ranges"]
             here = (0 if ends.shape[0] == 1 else batch, index)
             first, stop = ends[(*here, 0)], ends[(*here, 1)]

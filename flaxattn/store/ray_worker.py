@@ -20,6 +20,7 @@ import jax.numpy as jnp
 from flaxattn import __version__
 from flaxattn.errors import FlaxattnError, UnavailableError
 from flaxattn.pipeline.extraction import Options
+from flaxattn.pretrained import hub
 from flaxattn.pretrained.from_pretrained import from_pretrained
 from flaxattn.store.commit_shards import StoreWork, commit_shards
 from flaxattn.store.job_plan import PLAN, JobPlan, read_plan
@@ -114,8 +115,9 @@ def ready(errand: Errand) -> list[StoreWork]:
     works = []
     for store, sha256, model in zip(errand.stores, errand.plans, errand.models, strict=True):
         plan = _plan(Path(store), sha256)
-        stored = read_json(Path(model) / "config.json")["dtype"]  # as the driver's parameters are
-        handle = from_pretrained(Path(model), dtype=stored)
+        directory = hub.find(Path(model))
+        stored = read_json(directory / "config.json")["dtype"]  # as the driver's parameters are
+        handle = from_pretrained(directory, dtype=stored)
         module = handle.module.clone(dtype=jnp.dtype(plan.model.dtype))
         handle = dataclasses.replace(handle, module=module)
         found = dataclasses.replace(mark(handle), name=plan.model.name)

@@ -73,7 +73,7 @@ def write_run(folder: Path) -> None:
 def read_run(folder: Path) -> Any:
     """As a run that is resumed, and as its curves are drawn."""
     run = RunFolder(folder)
-    run._compare({"version": "", "recipe": RECIPE.to_dict(), "data": "sha256:1"})
+    run._compare(RECIPE, {"version": "", "recipe": RECIPE.to_dict(), "data": "sha256:1"})
     with Checkpoints(run, 2) as saved:
         state, progress = saved.newest(STATE, make_mesh(RECIPE)) or (None, None)
     rows = [read_metrics(folder / name) for name in ("metrics.jsonl", "timing.jsonl")]

@@ -42,8 +42,8 @@ def test_a_config_is_read_back(kind: str) -> None:
         ({"model_type": "esm", "is_folding_model": True}, "is_folding_model is True"),
         ({"model_type": "esm", "position_embedding_type": "other"}, "'absolute' or 'rotary'"),
         ({"model_type": "roberta", "is_decoder": True}, "is_decoder is True"),
-        ({"model_type": "xlm-robert"}, "the nearest is xlm-roberta."),
-        ({"model_type": "distillbert"}, "the nearest is distilbert."),
+        ({"model_type": "xlm-robert"}, "The nearest is xlm-roberta."),
+        ({"model_type": "distillbert"}, "The nearest is distilbert."),
     ],
 )
 def test_what_is_not_covered_is_refused_by_name(

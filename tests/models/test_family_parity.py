@@ -23,7 +23,13 @@ NUMBERS, WEIGHTS = 2e-5, 1e-5  # of numbers of order 1, and of attention weights
 HEADS = ("ForMaskedLM", "ForCausalLM", "ForSequenceClassification", "ForTokenClassification")
 CASES = [(family, name) for family in golden.FAMILIES for name in golden.cases_of(family)]
 LABELLED = [case for case in CASES if case[0] in ("encoders", "decoders", "modernbert")]
-LOSSES = [c for c in LABELLED if golden.cases_of(c[0])[c[1]].architecture.endswith(HEADS)]
+# Padded on the left, upstream scores the first token from padding, which nothing defines.
+LOSSES = [
+    case
+    for case in LABELLED
+    for one in [golden.cases_of(case[0])[case[1]]]
+    if one.architecture.endswith(HEADS) and not (one.left and one.kind == "decoder")
+]
 # Said by who wrote the file, not about the model.
 UNSTABLE = {"transformers_version", "dtype"}
 Loaded = Callable[[str, str], tuple[Any, Any]]

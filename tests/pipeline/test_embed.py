@@ -77,7 +77,7 @@ def test_products_of_unit_vectors_are_cosines(bert, texts):
 @pytest.mark.parametrize(
     ("family", "texts", "options", "words"),
     [
-        ("bert", ["a"], {"pooling": "max"}, ("'max' is unknown", "mean, cls, last")),
+        ("bert", ["a"], {"pooling": "sum"}, ("'sum' is unknown", "mean, mean-all, cls, last")),
         ("gpt2", ["a"], {"pooling": "cls"}, ("has no [CLS]", '"last"')),
         ("bert", ["a"], {"layer": 3}, ("layer is 3", "1 to 2")),
         ("bert", ["a"], {"layer": -4}, ("layer is -4",)),
