@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from flaxattn.measures.induction import detect_heads as detect_heads
     from flaxattn.measures.read_report import read_report as read_report
     from flaxattn.models.bert_config import BertConfig as BertConfig
+    from flaxattn.models.decoder_config import DecoderConfig as DecoderConfig
     from flaxattn.models.gpt2_config import GPT2Config as GPT2Config
     from flaxattn.models.rnn_config import RnnConfig as RnnConfig
     from flaxattn.models.seq2seq_config import Seq2SeqConfig as Seq2SeqConfig
@@ -75,6 +76,7 @@ __version__ = "0.1.0.dev0"
 _HOMES = {
     "BertConfig": "flaxattn.models.bert_config",
     "Capture": "flaxattn.kernels.contract",
+    "DecoderConfig": "flaxattn.models.decoder_config",
     "GPT2Config": "flaxattn.models.gpt2_config",
     "HeadTask": "flaxattn.attribution.head_losses",
     "Pretrained": "flaxattn.pretrained.pretrained_model",
@@ -136,6 +138,7 @@ _HOMES = {
 __all__ = [  # a list in this file, so that type checkers can read it
     "BertConfig",
     "Capture",
+    "DecoderConfig",
     "GPT2Config",
     "HeadTask",
     "OnlineMoments",

@@ -117,7 +117,7 @@ class DecoderConfig(HFConfig):
     problem_type: str | None = None
     labels: tuple[str, ...] = ("LABEL_0", "LABEL_1")
     architectures: tuple[str, ...] = ("LlamaForCausalLM",)
-    stored: str = dataclasses.field(default="{}", repr=False)
+    stored: str = dataclasses.field(default="{}", repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.model_type not in TYPES:
