@@ -42,7 +42,9 @@ CASES = (
     llama("llama-classifier", "ForSequenceClassification", settings={"mlp_bias": True}),
     llama("llama-tokens", "ForTokenClassification", settings={"num_key_value_heads": 4}),
     llama("linear", settings=rope("linear", factor=3.0)),
-    llama("dynamic", settings=rope("dynamic", factor=2.0) | {"max_position_embeddings": 8}),
+    llama(
+        "dynamic", limit=16, settings=rope("dynamic", factor=2.0) | {"max_position_embeddings": 8}
+    ),
     llama(
         "llama3",
         settings=rope(
