@@ -6,6 +6,7 @@ This file is not a place for helpers of a single test file. Warnings are errors 
 checks of `flaxattn.kernels` are on; both are switched in `pyproject.toml`.
 """
 
+import gc
 import os
 import signal
 import sys
@@ -42,6 +43,8 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 MIXED_DTYPES = REPOSITORY / "tests" / "train"
 # Markers named here (space-separated) may not skip: continuous integration sets it.
 MUST_RUN = os.environ.get("FLAXATTN_MUST_RUN", "").split()
+MAPPED_REGIONS = Path("/proc/self/maps")
+MOST_REGIONS = 25_000  # after a file of tests; one file adds up to about 10,000
 
 
 @pytest.hookimpl(wrapper=True)
@@ -75,6 +78,19 @@ def one_device() -> Iterator[None]:
     jax.config.update("jax_default_device", jax.devices()[0])
     yield
     jax.config.update("jax_default_device", before)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def programs_fit_the_process() -> Iterator[None]:
+    """Drop compiled programs before Linux refuses the process another mapped region.
+
+    XLA maps several regions for each program and ends in a segmentation fault beyond 65,530,
+    the kernel's default of `vm.max_map_count`.
+    """
+    yield
+    if MAPPED_REGIONS.exists() and MAPPED_REGIONS.read_bytes().count(b"\n") > MOST_REGIONS:
+        jax.clear_caches()
+        gc.collect()
 
 
 @pytest.fixture(autouse=True)
