@@ -41,12 +41,12 @@ from flaxattn.train.corpus_writer import build_corpus, tokenizer_digest
 from flaxattn.train.documents import Paragraphs, check_files
 from flaxattn.train.flops import bert_flops
 from flaxattn.train.initial import initial_parameters
-from flaxattn.train.mlm_model import MaskedLM, load_base, module_of, parameters_digest
+from flaxattn.train.mlm_model import MaskedLM, load_base, module_of
 from flaxattn.train.objectives import Metrics, Totals, pretraining_loss, pretraining_totals
 from flaxattn.train.optimizers import optimizer
 from flaxattn.train.pretraining_data import PretrainingBatch, PretrainingFeed, heldout_batches
 from flaxattn.train.recipe import PretrainRecipe
-from flaxattn.train.results import run_summary, write_results
+from flaxattn.train.results import parameters_digest, run_summary, write_results
 from flaxattn.train.run_folder import RunFolder
 from flaxattn.train.state import LossFunction, Params
 from flaxattn.train.tokenizer_training import learn_once

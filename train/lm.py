@@ -13,13 +13,11 @@ same command is given again.
 """
 
 import functools
-import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import numpy as np
 
 from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.errors import InputError
@@ -48,9 +46,8 @@ from flaxattn.train.lm_model import (
 )
 from flaxattn.train.lm_recipe import GPT2, LanguageModelRecipe
 from flaxattn.train.optimizers import optimizer
-from flaxattn.train.results import best_metrics, run_summary, write_results
+from flaxattn.train.results import best_metrics, parameters_digest, run_summary, write_results
 from flaxattn.train.run_folder import RunFolder
-from flaxattn.train.state import Params
 from flaxattn.train.tokenizer_training import learn_once
 from flaxattn.train.update_memory import decoder_update_bytes
 
@@ -196,7 +193,7 @@ def prepare(
         "data": training.digest,
         "heldout_data": heldout.digest,
         "tokenizer": tokenizer_digest(tokenizer),
-        "start": "" if base is None else _digest(base.params),
+        "start": "" if base is None else parameters_digest(base.params),
     }
     return PreparedText(training, heldout, tokenizer, config, base, identity)
 
@@ -270,11 +267,3 @@ def _tokenizer(
     bad = BadRows("fail" if recipe.on_error == "fail" else "skip")
     texts = (text for document in read_plain(files, recipe, bad) for text in document)
     return learn_once(folder, lambda: train_byte_bpe(texts, recipe.vocab_size, recipe.block))
-
-
-def _digest(params: Params) -> str:
-    """SHA-256 of arrays."""
-    digest = hashlib.sha256()
-    for leaf in jax.tree.leaves(params):
-        digest.update(np.asarray(leaf).tobytes())
-    return digest.hexdigest()

@@ -5,11 +5,7 @@
 New BERTs are built in `bert_mlm`.
 """
 
-import hashlib
-
-import jax
 import jax.numpy as jnp
-import numpy as np
 
 from flaxattn.errors import InputError
 from flaxattn.kernels.contract import NOTHING
@@ -20,7 +16,6 @@ from flaxattn.pretrained import model_directory as weights
 from flaxattn.pretrained.from_pretrained import from_pretrained
 from flaxattn.pretrained.pretrained_bert import PretrainedBert
 from flaxattn.train.recipe import PretrainRecipe
-from flaxattn.train.state import Params
 
 MaskedLM = BertForPreTraining | BertForMaskedLM
 
@@ -67,15 +62,3 @@ def module_of(base: PretrainedBert, recipe: PretrainRecipe) -> MaskedLM:
     module = base.module.clone(dtype=jnp.dtype(recipe.dtype), **settings)
     assert isinstance(module, MaskedLM)
     return module
-
-
-def parameters_digest(params: Params) -> str:
-    """SHA-256 of parameters, which says what a run started from.
-
-    Args:
-        params: Of the model.
-    """
-    found = hashlib.sha256()
-    for leaf in jax.tree.leaves(params):
-        found.update(np.asarray(leaf).tobytes())
-    return found.hexdigest()

@@ -2,10 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The end of a run: summary, model card and curves."""
 
+import hashlib
 from collections.abc import Mapping
 from typing import Any
 
 import jax
+import numpy as np
 
 from flaxattn import __version__
 from flaxattn.train.card import hardware, write_card
@@ -69,3 +71,15 @@ def write_results(
     write_card(folder.path / "model", title, command, recipe, facts, summary["heldout"])
     draw_curves(folder.metrics, folder.path / "curves.png")
     write_json(folder.path / "summary.json", summary)
+
+
+def parameters_digest(params: Params) -> str:
+    """SHA-256 of parameters, which says what a run started from.
+
+    Args:
+        params: Of the model.
+    """
+    found = hashlib.sha256()
+    for leaf in jax.tree.leaves(params):
+        found.update(np.asarray(leaf).tobytes())
+    return found.hexdigest()

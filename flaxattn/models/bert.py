@@ -22,12 +22,19 @@ from flaxattn.models.bert_layers import (
     MaskedLMHead,
     Pooler,
     RelativeBias,
-    angles,
     default_positions,
 )
 from flaxattn.models.layer_stack import Model, hidden_states, masks_of_heads
-from flaxattn.models.layers import Dense, DropoutLayer, activation, layer_norm, with_defaults
+from flaxattn.models.layers import (
+    Dense,
+    DropoutLayer,
+    activation,
+    at_positions,
+    layer_norm,
+    self_labels,
+)
 from flaxattn.models.outputs import ModelOutput
+from flaxattn.models.rotary import rotations
 
 
 class _Model(Model):
@@ -91,15 +98,8 @@ class Bert(_Model):
             token_type_ids = jnp.zeros_like(input_ids)
         places = default_positions(self.config, input_ids) if position_ids is None else position_ids
         mask = None if attention_mask is None else jnp.asarray(attention_mask) != 0
-        position_labels = with_defaults(
-            labels,
-            "encoder",
-            key_class=key_classes,
-            query_segment=token_type_ids,
-            key_segment=token_type_ids,
-            query_token=input_ids,
-            key_token=input_ids,
-            query_mask=mask if mask is not None and mask.ndim == 2 else None,
+        position_labels = self_labels(
+            labels, "encoder", input_ids, mask, kinds=token_type_ids, key_classes=key_classes
         )
         flat = mask if mask is not None and mask.ndim == 2 else None
         embedded = Embeddings(self.config, self.dtype, name="embeddings")(
@@ -118,7 +118,7 @@ class Bert(_Model):
             mask=mask[:, None] if mask is not None and mask.ndim == 3 else mask,
             segment_ids=segment_ids,
             labels=position_labels,
-            rotation=angles(c, places),
+            rotation=rotations(c, places).get("global"),
             bias=relative,
             deterministic=deterministic,
             keep_hidden=self.keep_hidden,
@@ -130,14 +130,11 @@ class Bert(_Model):
             self.param("contact_head", _contact_head, c.contact_inputs)
         pools = self.add_pooling and c.variant.pooler
         pool = Pooler(c, self.dtype, name="pooler") if pools else None
-        pooled = None if pool is None else pool(x[:, 0] if starts is None else _at(x, starts))
+        pooled = (
+            None if pool is None else pool(x[:, 0] if starts is None else at_positions(x, starts))
+        )
         states = hidden_states(embedded, hidden, x)
         return ModelOutput(last_hidden_state=x, pooler_output=pooled, hidden_states=states)
-
-
-def _at(x: Float[Array, "B S E"], positions: Int[Array, "B P"] | None) -> Float[Array, "B P E"]:
-    """The given positions of every sequence; all of them for None."""
-    return x if positions is None else jnp.take_along_axis(x, positions[..., None], axis=1)
 
 
 def _pooled(out: ModelOutput) -> Float[Array, "B E"]:
@@ -181,7 +178,7 @@ class BertForPreTraining(_Model):
         bert = self._bert()
         out = bert(*inputs, **options)
         head = MaskedLMHead(self.config, self.dtype, name="mlm_head")
-        words = head(_at(out.last_hidden_state, masked_positions), _word_embedding(bert))
+        words = head(at_positions(out.last_hidden_state, masked_positions), _word_embedding(bert))
         ordered = self.config.model_type == "albert"
         follows = self._dense(self.config.num_labels if ordered else 2, "nsp_head")(_pooled(out))
         field = "sop_logits" if ordered else "seq_relationship_logits"
@@ -202,7 +199,7 @@ class BertForMaskedLM(_Model):
         bert = self._bert(add_pooling=False)
         out = bert(*inputs, **options)
         head = MaskedLMHead(self.config, self.dtype, name="mlm_head")
-        words = head(_at(out.last_hidden_state, masked_positions), _word_embedding(bert))
+        words = head(at_positions(out.last_hidden_state, masked_positions), _word_embedding(bert))
         return out.replace(logits=words)
 
 
@@ -234,7 +231,7 @@ class _Classifier(_Model):
         rate = c.hidden_dropout_prob if c.classifier_dropout is None else c.classifier_dropout
         if dense is not None:
             starts = options.get("starts")
-            first = x[:, 0] if starts is None else _at(x, starts)
+            first = x[:, 0] if starts is None else at_positions(x, starts)
             x = DropoutLayer(rate)(first, deterministic)
             x = activation(dense, self._dense(c.hidden_size, "classifier_dense")(x))
         x = DropoutLayer(rate)(x, deterministic)

@@ -10,12 +10,10 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Self
 
-import numpy as np
-from jaxtyping import Float
-
 from flaxattn.errors import CheckpointError, check_arguments
 from flaxattn.models.bert_variants import BERT_VARIANTS, BertVariant
 from flaxattn.models.config_base import HFConfig, check_pruned, check_supported, pruned_from_hf
+from flaxattn.models.rotary import Rotary
 
 _WITHOUT_HEAD = ("BertModel",)
 
@@ -115,12 +113,16 @@ class BertConfig(HFConfig):
         return 1 + (self.pad_token_id or 0) if by_ids else 0
 
     @property
-    def frequencies(self) -> Float[np.ndarray, " P"]:
-        """Angle per position of each pair of dimensions of a head, with rotary positions."""
-        if self.rotary_frequencies:
-            return np.asarray(self.rotary_frequencies, np.float32)
-        exponents = np.arange(0, self.head_size, 2, dtype=np.float32) / np.float32(self.head_size)
-        return np.float32(1) / np.power(np.float32(self.rope_theta), exponents)
+    def rotary(self) -> Rotary | None:
+        """Rotary positions; None where positions are embedded."""
+        if self.position_embedding_type != "rotary":
+            return None
+        return Rotary(self.rope_theta, frequencies=self.rotary_frequencies)
+
+    @property
+    def local_rotary(self) -> None:
+        """None: no layer has a window."""
+        return None
 
     @property
     def projects(self) -> bool:

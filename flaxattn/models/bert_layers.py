@@ -48,20 +48,6 @@ def default_positions(config: EncoderConfig, input_ids: Int[Any, "B S"]) -> Int[
     return xp.broadcast_to(xp.arange(input_ids.shape[1], dtype=xp.int32), input_ids.shape)
 
 
-def angles(config: BertConfig, position_ids: Int[Array, "B S"]) -> Rotation | None:
-    """Rotation of queries and keys at every position; None where positions are embedded.
-
-    Args:
-        config: Says which.
-        position_ids: Counted from 0.
-    """
-    if config.position_embedding_type != "rotary":
-        return None
-    rates = jnp.asarray(config.frequencies)[None, None]
-    turned = position_ids[..., None].astype(jnp.float32) * rates
-    return Rotation(jnp.cos(turned), jnp.sin(turned))
-
-
 class Embeddings(nn.Module):
     """Sum of word, position and token-type embeddings, normalised, with dropout.
 

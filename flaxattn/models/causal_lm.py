@@ -38,10 +38,6 @@ class CausalLM(Model):
         """
         raise NotImplementedError
 
-    def windows(self) -> tuple[int | None, ...]:
-        """For each layer the most positions that a cache must hold; None for all; empty if none."""
-        return ()
-
     def begin(self, attention_mask: Int[Array, "B P"]) -> Int[Array, "B P"]:
         """Return what stays the same during generation: the mask of the prompt."""
         return attention_mask

@@ -7,7 +7,7 @@ import json
 import math
 import numbers
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from flaxattn.errors import CheckpointError
 
@@ -36,7 +36,10 @@ class HFConfig:
     Attributes:
         further_settings: JSON object of the settings of a `config.json` that are no fields, which
             are written back as they are. Configurations that differ in them alone are equal.
+        activation_key: Setting that names the feed-forward activation.
     """
+
+    activation_key: ClassVar[str] = "hidden_act"
 
     further_settings: str = dataclasses.field(default="{}", kw_only=True, compare=False, repr=False)
 
@@ -108,7 +111,8 @@ class HFConfig:
         for field in dataclasses.fields(self):
             number = getattr(self, field.name)
             if field.name.endswith("_token_id") and number is not None:
-                check_integer(field.name, number, -1, _LARGEST)
+                for each in number if isinstance(number, tuple) else (number,):
+                    check_integer(field.name, each, -1, _LARGEST)
         if "labels" in vars(self) and not vars(self)["labels"]:
             raise CheckpointError("labels is empty.\nName at least one class; the default has two.")
 

@@ -27,13 +27,13 @@ from flaxattn.models.layers import (
     RMSNorm,
     layer_norm,
     real_positions,
+    self_labels,
     vocabulary_scores,
-    with_defaults,
 )
 from flaxattn.models.multi_head_attention import HeadNorm, MultiHeadAttention
 from flaxattn.models.outputs import ModelOutput
 from flaxattn.models.position_tables import counted
-from flaxattn.models.rotary import Rotation, rotation
+from flaxattn.models.rotary import Rotation, rotations
 
 RotaryKind = Literal["global", "local"]
 
@@ -180,15 +180,8 @@ class RotaryDecoder(Model):
         embedded = DropoutLayer(c.embedding_dropout)(embedded, deterministic)
         position_labels = None
         if not (self.cache_length and self.is_mutable_collection("cache")):  # else keys are others'
-            position_labels = with_defaults(
-                labels,
-                "decoder",
-                key_class=key_classes,
-                query_segment=segment_ids,
-                key_segment=segment_ids,
-                query_token=input_ids,
-                key_token=input_ids,
-                query_mask=mask,
+            position_labels = self_labels(
+                labels, "decoder", input_ids, mask, kinds=segment_ids, key_classes=key_classes
             )
         layers = self.stack(
             RotaryDecoderLayer,
@@ -210,18 +203,6 @@ class RotaryDecoder(Model):
         )
         x = norm(c, x, self.dtype, "norm")
         return ModelOutput(last_hidden_state=x, hidden_states=hidden_states(embedded, hidden, x))
-
-
-def rotations(config: DecoderConfig, places: Int[Array, "B S"]) -> dict[str, Rotation]:
-    """Rotary positions of a model by name: `global`, and `local` where windows have their own.
-
-    Args:
-        config: Says the frequencies.
-        places: Positions of the tokens.
-    """
-    kinds = {"global": config.rotary, "local": config.local_rotary}
-    depth, length = config.head_size, config.max_position_embeddings
-    return {name: rotation(r, places, depth, length) for name, r in kinds.items() if r is not None}
 
 
 def kinds_of_layers(config: DecoderConfig) -> list[dict[str, Any]]:
@@ -251,10 +232,6 @@ class DecoderLM(CausalLM):
         if not c.tie_word_embeddings:
             init = nn.initializers.normal(c.initializer_range)
             self.output = self.param("output", init, (c.hidden_size, c.vocab_size))
-
-    def windows(self) -> tuple[int | None, ...]:
-        """For each layer the positions that it sees; None for all."""
-        return self.config.windows
 
     def scores(self, x: Float[Array, "*tokens E"]) -> Float[Array, "*tokens V"]:
         """Scores of the token that follows, over the vocabulary, capped where the model does so.

@@ -8,17 +8,25 @@ What a `model_type` means for a field is said in `decoder_types`; this file read
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from typing import Any, Literal, Self
 
 from flaxattn.errors import CheckpointError, check_arguments
 from flaxattn.models.config_base import HFConfig, check_integer, check_supported, class_names, shown
 from flaxattn.models.decoder_types import OWN, TYPES, Setting, has_rotary, switches
 from flaxattn.models.rotary import Rotary
-from flaxattn.models.rotary_settings import rotary_from_hf, rotary_to_hf
+from flaxattn.models.rotary_settings import ROTARY_KEYS, rotary_from_hf, rotary_to_hf
 
 _PLAIN = Rotary()
 _SLIDING, _FULL = "sliding_attention", "full_attention"
+_LAYERS_KEYS = {"no_rope_layers", "no_rope_layer_interval"}
+_WINDOW_KEYS = {
+    "layer_types",
+    "max_window_layers",
+    "sliding_window",
+    "sliding_window_pattern",
+    "use_sliding_window",
+}
 _CHOICES: Mapping[str, tuple[Any, ...]] = {
     "norm": ("rms", "rms_plus_one", "layer"),
     "norm_places": ("before", "after", "both"),
@@ -74,7 +82,8 @@ class DecoderConfig(HFConfig):
         problem_type: Hugging Face's hint for the loss of a classifier, kept as it is.
         labels: Class names of a classifier, in id order.
         architectures: Hugging Face class names; the first one says which head a checkpoint has.
-        stored: The `config.json` that it was read from, whose other keys are written again.
+        further_settings: The whole `config.json` that it was read from; keys that are no fields
+            are written back as they are.
     """
 
     model_type: str = "llama"
@@ -117,7 +126,6 @@ class DecoderConfig(HFConfig):
     problem_type: str | None = None
     labels: tuple[str, ...] = ("LABEL_0", "LABEL_1")
     architectures: tuple[str, ...] = ("LlamaForCausalLM",)
-    stored: str = dataclasses.field(default="{}", repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.model_type not in TYPES:
@@ -265,7 +273,7 @@ class DecoderConfig(HFConfig):
             architectures=tuple(
                 settings.get("architectures") or (f"{TYPES[kind].stem}ForCausalLM",)
             ),
-            stored=json.dumps(settings, sort_keys=True),
+            further_settings=json.dumps(settings, sort_keys=True),
         )
 
     @staticmethod
@@ -287,7 +295,7 @@ class DecoderConfig(HFConfig):
 
     @classmethod
     def _from_own(cls, settings: Mapping[str, Any]) -> Self:
-        values = cls.fields_of({**settings, "stored": "{}"})
+        values = cls.fields_of(settings) | {"eos_token_id": settings.get("eos_token_id")}
         for name in ("rotary", "local_rotary"):
             if values.get(name) is not None:
                 values[name] = Rotary(**_frozen(values[name]))
@@ -300,8 +308,8 @@ class DecoderConfig(HFConfig):
             CheckpointError: If the model type has no way to say one of the switches.
         """
         if self.model_type == OWN:
-            return {n: v for n, v in self.settings(OWN).items() if n != "stored"}
-        stored = json.loads(self.stored)
+            return self.settings(OWN)
+        stored = json.loads(self.further_settings)
         before = type(self).from_hf(stored) if stored else None
         written = {**stored, "model_type": self.model_type}
         for field, value in switches(self.model_type).items():
@@ -317,27 +325,36 @@ class DecoderConfig(HFConfig):
             written["label2id"] = {name: i for i, name in enumerate(self.labels)}
         if self.problem_type is not None:
             written["problem_type"] = self.problem_type
-        if before is None:
-            written |= self._derived_to_hf()
+        for fields, keys, to_hf in self._derived():
+            if before is None or any(getattr(self, f) != getattr(before, f) for f in fields):
+                written = {n: v for n, v in written.items() if n not in keys} | to_hf()
         again = type(self).from_hf(written)
         for field in dataclasses.fields(self):
             own = getattr(self, field.name)
-            if field.name != "stored" and getattr(again, field.name) != own:
+            if field.name != "further_settings" and getattr(again, field.name) != own:
                 raise self._unwritable(field.name, own)
         return written
 
-    def _derived_to_hf(self) -> dict[str, Any]:
-        """Settings that several fields make, for a configuration that was made in Python."""
-        found: dict[str, Any] = rotary_to_hf(self)
-        if self.rotary_layers:
-            found["no_rope_layers"] = [int(on) for on in self.rotary_layers]
+    def _derived(self) -> Iterator[tuple[Sequence[str], Set[str], Callable[[], dict[str, Any]]]]:
+        """Fields that keys make together: the fields, all keys that say them, and how to write."""
+        yield ("rotary", "local_rotary"), ROTARY_KEYS, lambda: rotary_to_hf(self)
+        yield ("rotary_layers",), _LAYERS_KEYS, self._rotary_layers_to_hf
         if "sliding_window" in switches(self.model_type):
-            found["use_sliding_window"] = self.sliding_window is not None
-            sliding = self.sliding_window is not None
-            found["layer_types"] = list(
-                self.layer_types or [_SLIDING if sliding else _FULL] * self.num_hidden_layers
-            )
-        return found
+            fields = ("sliding_window", "layer_types", "num_hidden_layers")
+            yield fields, _WINDOW_KEYS, self._windows_to_hf
+
+    def _rotary_layers_to_hf(self) -> dict[str, Any]:
+        on = [int(on) for on in self.rotary_layers]
+        return {"no_rope_layers": on} if on else {}
+
+    def _windows_to_hf(self) -> dict[str, Any]:
+        windowed = self.sliding_window is not None
+        types = self.layer_types or (_SLIDING if windowed else _FULL,) * self.num_hidden_layers
+        return {
+            "sliding_window": self.sliding_window,
+            "use_sliding_window": windowed,
+            "layer_types": list(types),
+        }
 
     def _unwritable(self, field: str, value: Any) -> CheckpointError:
         return CheckpointError(

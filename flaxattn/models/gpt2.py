@@ -23,8 +23,8 @@ from flaxattn.models.layers import (
     FeedForward,
     layer_norm,
     real_positions,
+    self_labels,
     vocabulary_scores,
-    with_defaults,
 )
 from flaxattn.models.multi_head_attention import MultiHeadAttention
 from flaxattn.models.outputs import ModelOutput
@@ -157,15 +157,8 @@ class GPT2(Model):
         if self.cache_length and self.is_mutable_collection("cache"):
             position_labels = None  # keys are not of this call alone
         else:
-            position_labels = with_defaults(
-                labels,
-                "decoder",
-                key_class=key_classes,
-                query_segment=segment_ids,
-                key_segment=segment_ids,
-                query_token=input_ids,
-                key_token=input_ids,
-                query_mask=mask,
+            position_labels = self_labels(
+                labels, "decoder", input_ids, mask, kinds=segment_ids, key_classes=key_classes
             )
         x, hidden = self.decoder(
             embedded,

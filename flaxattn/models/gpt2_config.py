@@ -7,7 +7,7 @@ This file knows `config.json`; it knows neither parameters nor modules.
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from flaxattn.errors import check_arguments
 from flaxattn.models.config_base import HFConfig, check_pruned, check_supported, pruned_from_hf
@@ -47,6 +47,8 @@ class GPT2Config(HFConfig):
         architectures: Hugging Face class names; the first one says which head a checkpoint has.
         pruned_heads: Numbers of the heads that each layer lacks; empty if none lacks any.
     """
+
+    activation_key: ClassVar[str] = "activation_function"
 
     vocab_size: int = 50257
     n_positions: int = 1024

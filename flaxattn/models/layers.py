@@ -49,6 +49,49 @@ def with_defaults(given: Mapping[str, Labels] | None, side: str, **defaults: Any
     return labels._replace(**{n: a for n, a in own._asdict().items() if a is not None})
 
 
+def self_labels(
+    given: Mapping[str, Labels] | None,
+    side: str,
+    tokens: Int[Array, "B S"],
+    mask: Bool[Array, "..."] | None,
+    *,
+    kinds: Int[Array, "B S"] | None = None,
+    key_classes: Int[Array, "B S"] | None = None,
+) -> Labels:
+    """Labels of self-attention, whose queries and keys are the same tokens.
+
+    Args:
+        given: Labels by side that a caller gave; they win.
+        side: `encoder` or `decoder`.
+        tokens: Ids of the tokens.
+        mask: Which positions are real; one with a row for each query says nothing about them.
+        kinds: Token types, or which of several packed sequences a token belongs to.
+        key_classes: Bitmask of each position's classes.
+    """
+    return with_defaults(
+        given,
+        side,
+        key_class=key_classes,
+        query_segment=kinds,
+        key_segment=kinds,
+        query_token=tokens,
+        key_token=tokens,
+        query_mask=mask if mask is not None and mask.ndim == 2 else None,
+    )
+
+
+def at_positions(
+    x: Float[Array, "B S E"], positions: Int[Array, "B P"] | None
+) -> Float[Array, "B P E"]:
+    """Select some positions of every sequence; all of them for None.
+
+    Args:
+        x: Outputs of a model.
+        positions: Counted from 0.
+    """
+    return x if positions is None else jnp.take_along_axis(x, positions[..., None], axis=1)
+
+
 def activation(name: str, x: Float[Array, "..."]) -> Float[Array, "..."]:
     """Apply a named activation in float32: the bfloat16 gradient of GELU is many times slower.
 

@@ -22,15 +22,16 @@ from flaxattn.models.layers import (
     DropoutLayer,
     FeedForward,
     activation,
+    at_positions,
     layer_norm,
+    self_labels,
     vocabulary_scores,
-    with_defaults,
 )
 from flaxattn.models.modernbert_config import ModernBertConfig
 from flaxattn.models.multi_head_attention import MultiHeadAttention
 from flaxattn.models.outputs import ModelOutput
 from flaxattn.models.position_tables import counted
-from flaxattn.models.rotary import Rotation, rotation
+from flaxattn.models.rotary import Rotation, rotations
 
 
 class WordEmbeddings(nn.Module):
@@ -226,15 +227,8 @@ class ModernBert(Model):
             token_type_ids = jnp.zeros_like(input_ids)
         places = counted(input_ids) if position_ids is None else position_ids
         mask = None if attention_mask is None else jnp.asarray(attention_mask) != 0
-        position_labels = with_defaults(
-            labels,
-            "encoder",
-            key_class=key_classes,
-            query_segment=token_type_ids,
-            key_segment=token_type_ids,
-            query_token=input_ids,
-            key_token=input_ids,
-            query_mask=mask if mask is not None and mask.ndim == 2 else None,
+        position_labels = self_labels(
+            labels, "encoder", input_ids, mask, kinds=token_type_ids, key_classes=key_classes
         )
         embedded = WordEmbeddings(c, self.dtype, name="embeddings")(input_ids, deterministic)
         kinds = [{"window": w, "first": number == 0} for number, w in enumerate(c.windows)]
@@ -245,25 +239,13 @@ class ModernBert(Model):
             mask=mask[:, None] if mask is not None and mask.ndim == 3 else mask,
             segment_ids=segment_ids,
             labels=position_labels,
-            rotations=rotations_of(c, places),
+            rotations=rotations(c, places),
             deterministic=deterministic,
             keep_hidden=self.keep_hidden,
             by_layer={"head_mask": masks, **AttentionNorms(c, name="attention_norms")()},
         )
         x = _norm(c, x, self.dtype, "norm")
         return ModelOutput(last_hidden_state=x, hidden_states=hidden_states(embedded, hidden, x))
-
-
-def rotations_of(config: ModernBertConfig, places: Int[Array, "B S"]) -> dict[str, Rotation]:
-    """Rotary positions of global and of local layers.
-
-    Args:
-        config: Says the frequencies.
-        places: Positions of the tokens.
-    """
-    kinds = {"global": config.rotary, "local": config.local_rotary}
-    depth, length = config.head_size, config.max_position_embeddings
-    return {name: rotation(rotary, places, depth, length) for name, rotary in kinds.items()}
 
 
 def _norm(config: ModernBertConfig, x: Array, dtype: Dtype, name: str) -> Float[Array, "... E"]:
@@ -333,9 +315,7 @@ class ModernBertForMaskedLM(_Task):
         c = self.config
         model = self._model()
         out = model(*inputs, **options)
-        x = out.last_hidden_state
-        if masked_positions is not None:
-            x = jnp.take_along_axis(x, masked_positions[..., None], axis=1)
+        x = at_positions(out.last_hidden_state, masked_positions)
         embedding = model.get_variable("params", "embeddings")["word"]["embedding"]
         decoder = OutputLayer(c, self.dtype, name="decoder")
         return out.replace(logits=decoder(self._head()(x), embedding))

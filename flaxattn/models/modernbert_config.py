@@ -8,7 +8,7 @@ nor modules.
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from flaxattn.errors import CheckpointError, check_arguments
 from flaxattn.models.bert_variants import BertVariant
@@ -63,6 +63,8 @@ class ModernBertConfig(HFConfig):
         labels: Class names of a classifier, in id order.
         architectures: Hugging Face class names; the first one says which head a checkpoint has.
     """
+
+    activation_key: ClassVar[str] = "hidden_activation"
 
     vocab_size: int = 50368
     hidden_size: int = 768

@@ -8,7 +8,7 @@ turned by the angle position x frequency i, as in Hugging Face checkpoints.
 
 import dataclasses
 import math
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol
 
 import jax.numpy as jnp
 import numpy as np
@@ -38,6 +38,8 @@ class Rotary:
         mscale_all_dim: For "yarn": the coefficient that it is divided by.
         short_factor: For "longrope": divisor of each frequency within the original context.
         long_factor: The same for longer texts.
+        frequencies: Angle of each pair per position, where a checkpoint holds rounded ones; empty
+            for the series that `rope_theta` makes.
     """
 
     rope_theta: float = 10000.0
@@ -55,6 +57,7 @@ class Rotary:
     mscale_all_dim: float | None = None
     short_factor: tuple[float, ...] = ()
     long_factor: tuple[float, ...] = ()
+    frequencies: tuple[float, ...] = ()
 
     def pairs(self, depth: int) -> int:
         """Number of pairs of dimensions that are turned.
@@ -81,9 +84,49 @@ def rotation(rotary: Rotary, positions: Int[Array, "#B S"], depth: int, length: 
         depth: D, depth of a head.
         length: `max_position_embeddings` of the model, which some scalings are relative to.
     """
-    rates, scale = _frequencies(rotary, depth, length, positions)
-    angles = positions[..., None].astype(jnp.float32) * rates[None, None]
+    turns, scale = _frequencies(rotary, depth, length, positions)
+    angles = positions[..., None].astype(jnp.float32) * turns[None, None]
     return Rotation(jnp.cos(angles) * scale, jnp.sin(angles) * scale)
+
+
+class HasRotary(Protocol):
+    """A configuration whose layers with a window may have rotary positions of their own."""
+
+    @property
+    def rotary(self) -> Rotary | None:
+        """Frequencies of layers that see everything; None where positions are embedded."""
+        ...
+
+    @property
+    def local_rotary(self) -> Rotary | None:
+        """Frequencies of layers with a window; None for the same."""
+        ...
+
+    @property
+    def head_size(self) -> int:
+        """D, depth of a head."""
+        ...
+
+    @property
+    def max_position_embeddings(self) -> int:
+        """Longest text, in tokens."""
+        ...
+
+
+def rotations(config: HasRotary, positions: Int[Array, "#B S"]) -> dict[str, Rotation]:
+    """Rotary positions of a model by name: `global`, and `local` where windows have their own.
+
+    Args:
+        config: Says the frequencies.
+        positions: Counted from 0.
+    """
+    kinds = {"global": config.rotary, "local": config.local_rotary}
+    depth, length = config.head_size, config.max_position_embeddings
+    return {
+        name: rotation(rotary, positions, depth, length)
+        for name, rotary in kinds.items()
+        if rotary is not None
+    }
 
 
 def rotate(x: Float[Array, "B S H D"], by: Rotation) -> Float[Array, "B S H D"]:
@@ -104,7 +147,7 @@ def _frequencies(
     rotary: Rotary, depth: int, length: int, positions: Int[Array, "#B S"]
 ) -> tuple[Float[Array, " P"], float]:
     """Angle of each pair per position, and the factor on what is turned."""
-    base = _rates(rotary.rope_theta, rotary, depth)
+    base = rates(rotary, depth)
     match rotary.rope_type:
         case "default":
             return jnp.asarray(base), 1.0
@@ -120,11 +163,18 @@ def _frequencies(
             return _longrope(rotary, base, length, positions), _longrope_scale(rotary, length)
 
 
-def _rates(theta: float, rotary: Rotary, depth: int) -> Float[np.ndarray, " P"]:
-    """The geometric series of frequencies, in float32 as published models compute it."""
+def rates(rotary: Rotary, depth: int) -> Float[np.ndarray, " P"]:
+    """Frequencies before they are stretched: a geometric series, in float32 as published.
+
+    Args:
+        rotary: Says the base, or all of them.
+        depth: D, depth of a head.
+    """
+    if rotary.frequencies:
+        return np.asarray(rotary.frequencies, np.float32)
     turned = int(depth * rotary.partial_rotary_factor)
     exponents = np.arange(0, turned, 2, dtype=np.float32) / np.float32(turned)
-    return (1.0 / np.power(np.float32(theta), exponents)).astype(np.float32)
+    return (1.0 / np.power(np.float32(rotary.rope_theta), exponents)).astype(np.float32)
 
 
 def _factor(rotary: Rotary, length: int) -> float:

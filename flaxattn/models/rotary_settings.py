@@ -13,6 +13,18 @@ from flaxattn.models.rotary import Rotary
 
 _SCALINGS = ("default", "linear", "dynamic", "llama3", "yarn", "longrope")
 _OLD_NAMES = {"su": "longrope"}
+ROTARY_KEYS = {
+    "original_max_position_embeddings",
+    "partial_rotary_factor",
+    "rope_local_base_freq",
+    "rope_parameters",
+    "rope_scaling",
+    "rope_theta",
+    "rotary_emb_base",
+    "rotary_pct",
+}
+"""Keys of a `config.json` that say the rotary positions of a decoder."""
+
 _NEEDED: Mapping[str, tuple[str, ...]] = {
     "linear": ("factor",),
     "dynamic": ("factor",),

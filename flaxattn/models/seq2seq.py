@@ -19,6 +19,7 @@ from flaxattn.models.layers import (
     DropoutLayer,
     RMSNorm,
     real_positions,
+    self_labels,
     vocabulary_scores,
     with_defaults,
 )
@@ -133,9 +134,7 @@ class Seq2Seq(Model):
         x, hidden = self.encoder(
             embedded,
             mask=mask,
-            labels=with_defaults(
-                labels, "encoder", query_token=input_ids, key_token=input_ids, query_mask=mask
-            ),
+            labels=self_labels(labels, "encoder", input_ids, mask),
             deterministic=deterministic,
             keep_hidden=self.keep_hidden,
             by_layer={

@@ -7,7 +7,7 @@ This file knows `config.json`; it knows neither parameters nor modules.
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from flaxattn.errors import CheckpointError, check_arguments
 from flaxattn.models.config_base import HFConfig, check_supported
@@ -70,6 +70,8 @@ class Seq2SeqConfig(HFConfig):
         forced_eos_token_id: Id that generation writes last at its limit, where given.
         architectures: Hugging Face class names; the first one says which head a checkpoint has.
     """
+
+    activation_key: ClassVar[str] = "activation_function"
 
     vocab_size: int = 37000
     decoder_vocab_size: int | None = None

@@ -8,7 +8,7 @@ This file knows `config.json`; it knows neither parameters nor modules.
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from flaxattn.errors import CheckpointError, check_arguments
 from flaxattn.models.config_base import HFConfig, check_integer, shown
@@ -61,6 +61,8 @@ class T5Config(HFConfig):
         decoder_start_token_id: Id that the decoder reads first, by default that of padding.
         architectures: Hugging Face class names; the first one says which head a checkpoint has.
     """
+
+    activation_key: ClassVar[str] = "feed_forward_proj"
 
     kind: Literal["t5", "mt5", "umt5"] = "t5"
     vocab_size: int = 32128

@@ -14,6 +14,7 @@ import jax
 
 from flaxattn.files import readable_size
 from flaxattn.kernels.contract import Capture
+from flaxattn.models.rnn_config import EncoderDecoderConfig
 from flaxattn.pipeline.text_sizes import TextSize, raw_bytes, sides
 from flaxattn.pretrained.pretrained_model import Pretrained
 
@@ -66,10 +67,9 @@ def model_memory(model: Pretrained) -> dict[str, int]:
         model: Perhaps with shapes in place of its parameters.
     """
     parameters, config = parameter_bytes(model.params), model.config
-    two = hasattr(config, "decoder_layers")
-    size = TextSize(model.limit, model.limit if two else 0, 0, 0, model.limit)
-    width = max(getattr(config, name, 0) for name in ("hidden_size", "n_embd"))
-    states = _STATES * 4 * width * model.limit
+    target = isinstance(config, EncoderDecoderConfig) and config.decoder_layers > 0
+    size = TextSize(model.limit, model.limit if target else 0, 0, 0, model.limit)
+    states = _STATES * 4 * config.hidden_size * model.limit
     found = {"parameters": parameters}
     for name, capture in TRACES.items():
         found[name] = parameters + states + 2 * raw_bytes(capture, sides(config), size)

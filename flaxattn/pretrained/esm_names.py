@@ -8,6 +8,7 @@ import numpy as np
 
 from flaxattn.errors import CheckpointError
 from flaxattn.models.bert_config import BertConfig
+from flaxattn.models.rotary import rates
 from flaxattn.pretrained.bert_names import (
     CLASSIFIER,
     DENSE_CLASSIFIER,
@@ -52,10 +53,10 @@ _OF_LAYER = f"encoder.layer.*.attention.self.{FREQUENCIES}"
 
 def _constants(config: BertConfig) -> dict[str, np.ndarray]:
     """Frequencies of rotary positions, which published checkpoints hold rounded to 16 bits."""
-    if config.position_embedding_type != "rotary":
+    if config.rotary is None:
         return {}
     prefix = "" if config.architectures[0] == "EsmModel" else "esm."
-    return {prefix + FREQUENCIES: config.frequencies}
+    return {prefix + FREQUENCIES: rates(config.rotary, config.head_size)}
 
 
 def with_frequencies(config: BertConfig, files: TensorFiles) -> BertConfig:
@@ -69,16 +70,17 @@ def with_frequencies(config: BertConfig, files: TensorFiles) -> BertConfig:
         CheckpointError: They are not as many as a head has pairs of dimensions.
     """
     held = sorted(name for name in files.shapes if name.endswith(FREQUENCIES))
-    if not held or config.position_embedding_type != "rotary":
+    if not held or config.rotary is None:
         return config
-    if files.shapes[held[0]] != config.frequencies.shape:
+    expected = rates(config.rotary, config.head_size)
+    if files.shapes[held[0]] != expected.shape:
         raise CheckpointError(
             f"{files.directory}: {held[0]} has shape {list(files.shapes[held[0]])}, expected "
-            f"{list(config.frequencies.shape)} for heads of {config.head_size} dimensions.\n"
+            f"{list(expected.shape)} for heads of {config.head_size} dimensions.\n"
             "Take config.json and the weights from the same model."
         )
     found = tuple(map(float, files.read(held[0]).astype(np.float32)))
-    if found == tuple(map(float, config.frequencies)):
+    if found == tuple(map(float, expected)):
         return config
     return dataclasses.replace(config, rotary_frequencies=found)
 

@@ -3,7 +3,7 @@
 """`from_pretrained`: a model by name, with everything it was saved with."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +12,14 @@ from flax.typing import Dtype
 from jax.sharding import Mesh
 
 from flaxattn.errors import CheckpointError, InputError, check_arguments
-from flaxattn.models import bert, decoder, gpt2, modernbert, rnn, seq2seq
 from flaxattn.models.bert_config import BertConfig
 from flaxattn.models.config_base import MOST_LABELS, check_integer, shown
-from flaxattn.models.decoder_config import DecoderConfig
 from flaxattn.models.encoder_config import EncoderConfig
-from flaxattn.models.gpt2_config import GPT2Config
-from flaxattn.models.modernbert_config import ModernBertConfig
-from flaxattn.models.rnn_config import RnnConfig
-from flaxattn.models.seq2seq_config import Seq2SeqConfig
-from flaxattn.models.t5_config import T5Config
+from flaxattn.models.rnn_config import EncoderDecoderConfig
 from flaxattn.pretrained import generation_config, hub, sentence_pooling
 from flaxattn.pretrained import model_directory as weights
 from flaxattn.pretrained.esm_names import with_frequencies
-from flaxattn.pretrained.model_types import ModelConfig
+from flaxattn.pretrained.model_types import ModelConfig, modules_of
 from flaxattn.pretrained.pretrained_bert import PretrainedBert
 from flaxattn.pretrained.pretrained_decoder import PretrainedDecoder
 from flaxattn.pretrained.pretrained_model import Pretrained
@@ -37,18 +31,6 @@ from flaxattn.text.transformers_tokenizer import PythonTokenizer
 from flaxattn.trace.tensor_file import TensorFiles, saved_beside
 
 _DTYPES = ("float32", "bfloat16", "float16")
-_Listing = Callable[[Any], Mapping[str, Any]]
-# Modules by architecture, the one without head first, or a function of the configuration that has
-# them; and the handle of each kind of model.
-_KINDS: Mapping[type[ModelConfig], tuple[Mapping[str, Any] | _Listing, type[Pretrained]]] = {
-    BertConfig: (bert.architectures_of, PretrainedBert),
-    ModernBertConfig: (modernbert.ARCHITECTURES, PretrainedBert),
-    GPT2Config: (gpt2.ARCHITECTURES, PretrainedDecoder),
-    DecoderConfig: (decoder.architectures, PretrainedDecoder),
-    Seq2SeqConfig: (seq2seq.ARCHITECTURES, PretrainedSeq2Seq),
-    T5Config: (seq2seq.T5_ARCHITECTURES, PretrainedSeq2Seq),
-    RnnConfig: (rnn.ARCHITECTURES, PretrainedSeq2Seq),
-}
 
 
 @check_arguments()
@@ -144,17 +126,16 @@ def architectures_for(config: ModelConfig) -> tuple[str, ...]:
     Args:
         config: Of a model.
     """
-    return tuple(_architectures(config))
-
-
-def _architectures(config: ModelConfig) -> Mapping[str, Any]:
-    listed = _KINDS[type(config)][0]
-    return listed(config) if callable(listed) else listed
+    return tuple(modules_of(config))
 
 
 def _handle(config: ModelConfig) -> type[Pretrained]:
-    alone = config.architectures[0].endswith("EncoderModel")
-    return PretrainedT5Encoder if alone else _KINDS[type(config)][1]
+    if isinstance(config, EncoderConfig):
+        return PretrainedBert
+    if isinstance(config, EncoderDecoderConfig):
+        alone = config.architectures[0].endswith("EncoderModel")
+        return PretrainedT5Encoder if alone else PretrainedSeq2Seq
+    return PretrainedDecoder
 
 
 def _dtype(dtype: Dtype | None) -> Any:
@@ -167,7 +148,7 @@ def _dtype(dtype: Dtype | None) -> Any:
 def _module(directory: Path, head: str | None, dtype: Any, num_labels: int | None) -> Any:
     """The Linen module of a directory."""
     config = weights.as_stored(weights.read_config(directory), directory)
-    architectures = _architectures(config)
+    architectures = modules_of(config)
     if isinstance(config, BertConfig) and config.position_embedding_type == "rotary":
         config = with_frequencies(config, TensorFiles(directory))
     wanted = _architecture(head, config, architectures)
@@ -194,7 +175,7 @@ def _architecture(head: str | None, config: ModelConfig, architectures: Mapping[
 
 
 def _relabelled(config: ModelConfig, count: int) -> ModelConfig:
-    if not isinstance(config, EncoderConfig | GPT2Config | DecoderConfig):
+    if isinstance(config, EncoderDecoderConfig):
         raise InputError(
             f"num_labels={count}: encoder-decoders have no classifier.\nLeave num_labels out."
         )
@@ -209,21 +190,20 @@ def _relabelled(config: ModelConfig, count: int) -> ModelConfig:
 def _reading(directory: Path, config: ModelConfig) -> dict[str, Any]:
     """The parts of a model that deal with text: tokenizers, and how text is generated."""
     parts: dict[str, Any] = {"tokenizer": _tokenizer(directory, "", config.vocab_size)}
-    if isinstance(config, EncoderConfig | GPT2Config | DecoderConfig):
-        if isinstance(parts["tokenizer"], PythonTokenizer):
-            raise CheckpointError(
-                f"{directory}: its tokenizer exists in Python only, without tokenizer.json\n"
-                "flaxattn reads such tokenizers for translation models\n"
-                "add a tokenizer.json, or load the model without its tokenizer files"
-            )
-    elif config.decoder_layers:
-        target = _tokenizer(directory, weights.TARGET_PREFIX, config.target_size)
-        parts["target_tokenizer"] = target
+    if isinstance(config, EncoderDecoderConfig):
+        if config.decoder_layers:
+            target = _tokenizer(directory, weights.TARGET_PREFIX, config.target_size)
+            parts |= {"target_tokenizer": target, "generation": generation_config.read(directory)}
+        return parts
+    if isinstance(parts["tokenizer"], PythonTokenizer):
+        raise CheckpointError(
+            f"{directory}: its tokenizer exists in Python only, without tokenizer.json\n"
+            "flaxattn reads such tokenizers for translation models\n"
+            "add a tokenizer.json, or load the model without its tokenizer files"
+        )
     if isinstance(config, EncoderConfig):
-        parts["pooling"] = sentence_pooling.read(directory)
-    elif getattr(config, "decoder_layers", 1):
-        parts["generation"] = generation_config.read(directory)
-    return parts
+        return parts | {"pooling": sentence_pooling.read(directory)}
+    return parts | {"generation": generation_config.read(directory)}
 
 
 def _tokenizer(directory: Path, prefix: str, size: int) -> Reader | None:

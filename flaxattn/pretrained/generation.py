@@ -207,7 +207,7 @@ def stages(
         if until == room - length:
             room = min(length + most, 2 * room)
             wide = module.clone(cache_length=room)
-            now = _widened(now, room, module.windows() if isinstance(module, CausalLM) else ())
+            now = _widened(now, room, module.config.windows if isinstance(module, CausalLM) else ())
         until = min(until + step, room - length)
         now = _go_on(wide, layers, context, now, keys, until, decoding, length)
     yield now

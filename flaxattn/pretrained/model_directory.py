@@ -25,11 +25,8 @@ from jaxtyping import Array
 
 from flaxattn.errors import CheckpointError, InputError
 from flaxattn.files import remove_abandoned, sha256_of, written_whole
-from flaxattn.models.bert_config import BertConfig
 from flaxattn.models.config_base import shown
-from flaxattn.models.decoder_config import DecoderConfig
 from flaxattn.models.layers import ACTIVATIONS
-from flaxattn.models.modernbert_config import ModernBertConfig
 from flaxattn.models.parameter_shardings import usable_mesh
 from flaxattn.models.rnn_config import RnnConfig
 from flaxattn.models.t5_config import T5Config
@@ -84,12 +81,9 @@ def read_config(directory: str | Path) -> ModelConfig:
             f"{path} has a setting of the wrong type: {error}.\nCompare it with the original."
         ) from error
     if not isinstance(config, RnnConfig) and str(config.hidden_act) not in ACTIVATIONS:
-        named = isinstance(config, BertConfig | DecoderConfig)
-        name = "hidden_act" if named else "activation_function"
-        name = "hidden_activation" if isinstance(config, ModernBertConfig) else name
-        name = "feed_forward_proj" if isinstance(config, T5Config) else name
         raise CheckpointError(
-            f"{path}: {name} is {shown(config.hidden_act)}; flaxattn has {', '.join(ACTIVATIONS)}."
+            f"{path}: {config.activation_key} is {shown(config.hidden_act)}; "
+            f"flaxattn has {', '.join(ACTIVATIONS)}."
         )
     return config
 

@@ -1,13 +1,16 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Model types of `config.json`: the configuration and the table of tensor names of each.
+"""Model types of `config.json`: the configuration, modules and tensor names of each.
 
 A new family has a row here, a file of modules and a file of names.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
-from flaxattn.models import decoder_types
+from flax import linen as nn
+
+from flaxattn.models import bert, decoder, decoder_types, gpt2, modernbert, rnn, seq2seq
 from flaxattn.models.bert_config import BertConfig
 from flaxattn.models.bert_variants import BERT_VARIANTS
 from flaxattn.models.decoder_config import DecoderConfig
@@ -60,12 +63,29 @@ NOT_COVERED: Mapping[str, str] = {
 }
 """Reasons why well-known model types are not supported."""
 
-_FAMILIES: Mapping[type[ModelConfig], Family] = {
-    ModernBertConfig: MODERNBERT,
-    GPT2Config: GPT2_NAMES,
-    Seq2SeqConfig: SEQ2SEQ,
-    T5Config: T5_NAMES,
-    RnnConfig: RNN_NAMES,
+_Modules = Mapping[str, type[nn.Module]]
+
+
+class _ModelFamily(NamedTuple):
+    """Tensor names and modules of all models with one kind of configuration.
+
+    Attributes:
+        names: The table of tensor names of a configuration.
+        modules: Modules by architecture, the one without head first.
+    """
+
+    names: Callable[[Any], Family]
+    modules: Callable[[Any], _Modules]
+
+
+_FAMILIES: Mapping[type[ModelConfig], _ModelFamily] = {
+    BertConfig: _ModelFamily(lambda config: ENCODERS[config.model_type], bert.architectures_of),
+    ModernBertConfig: _ModelFamily(lambda _: MODERNBERT, lambda _: modernbert.ARCHITECTURES),
+    GPT2Config: _ModelFamily(lambda _: GPT2_NAMES, lambda _: gpt2.ARCHITECTURES),
+    DecoderConfig: _ModelFamily(decoder_names, decoder.architectures),
+    Seq2SeqConfig: _ModelFamily(lambda _: SEQ2SEQ, lambda _: seq2seq.ARCHITECTURES),
+    T5Config: _ModelFamily(lambda _: T5_NAMES, lambda _: seq2seq.T5_ARCHITECTURES),
+    RnnConfig: _ModelFamily(lambda _: RNN_NAMES, lambda _: rnn.ARCHITECTURES),
 }
 
 
@@ -75,8 +95,13 @@ def family_of(config: ModelConfig) -> Family:
     Args:
         config: Of the model.
     """
-    if isinstance(config, BertConfig):
-        return ENCODERS[config.model_type]
-    if isinstance(config, DecoderConfig):
-        return decoder_names(config)
-    return _FAMILIES[type(config)]
+    return _FAMILIES[type(config)].names(config)
+
+
+def modules_of(config: ModelConfig) -> _Modules:
+    """Modules by Hugging Face's class names, the one without head first.
+
+    Args:
+        config: Of the model.
+    """
+    return _FAMILIES[type(config)].modules(config)
