@@ -14,7 +14,7 @@ from jax.sharding import Mesh
 from flaxattn.corpus.texts import Text
 from flaxattn.errors import InputError
 from flaxattn.kernels.contract import NOTHING
-from flaxattn.measures.key_range import EVERY_KEY, ranges_of
+from flaxattn.measures.key_range import ranges_of, windows_in
 from flaxattn.measures.score_sums import NOTES, ScoreSums, blank_labels, blanked
 from flaxattn.measures.score_terms import ScoreOptions, Terms
 from flaxattn.measures.scores import Scores, gathered
@@ -128,7 +128,7 @@ class _Scorer:
         self._sides = [size.name for size in sizes_of(model.config)]
         self._step: tuple[ScoreSums, DeviceStep] | None = None
         self._ranges = ranges_of(model.config)
-        self._windows = tuple({*self._ranges} - {EVERY_KEY})
+        self._windows = windows_in(self._ranges)
 
     def scores(self, window: Sequence[LabelledText]) -> Scores:
         """Score some texts, in their order."""
@@ -174,9 +174,8 @@ class _Scorer:
                 for place, row in zip(batch.places[part.first :], range(part.rows), strict=False):
                     of_text = {name: array[:, row] for name, array in stats.items()}
                     values = sums.unpacked(of_text, terms[place.text])
-                    if self._windows:
-                        ranges = [self._ranges[layer] for layer in numbers[0]]
-                        values = by_layer(values, ranges, self._windows)
+                    ranges = [self._ranges[layer] for layer in numbers[0] if self._windows]
+                    values = by_layer(values, ranges, self._windows)
                     found[place.text] = blanked(values, broken[:, row] > 0)
             self._reading.watch("scoring heads", len(batch.places))
         return gathered(*numbers, list(zip(terms, found, strict=True)), side)

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Int
 
+from flaxattn.trace.record import AttentionRecord
+
 
 class KeyRange(NamedTuple):
     """Range of keys around a query of self-attention.
@@ -64,6 +66,8 @@ EVERY_KEY, CAUSAL = KeyRange(), KeyRange(right=0)
 def ranges_of(config: Any) -> tuple[KeyRange, ...]:
     """Range of keys of each layer of a model with windows; empty for a model without any.
 
+    A layer without a window has `EVERY_KEY`, also that of a decoder.
+
     Args:
         config: Of any model; where it has `windows`, they are positions before and behind a query,
             or the number of positions up to the query that a decoder sees.
@@ -72,6 +76,31 @@ def ranges_of(config: Any) -> tuple[KeyRange, ...]:
     if all(window is None for window in windows):
         return ()
     return tuple(_range(window) for window in windows)
+
+
+def recorded_ranges(record: AttentionRecord, side: str) -> tuple[KeyRange, ...]:
+    """Range of keys of each layer of a record with windows; empty for one without any.
+
+    Args:
+        record: Of self-attention.
+        side: `encoder` or `decoder`, where a query sees nothing behind itself.
+    """
+    last = 0 if side == "decoder" else None
+    return tuple(
+        EVERY_KEY
+        if window is None
+        else KeyRange(window[0], last if window[1] is None else window[1])
+        for window in record.sliding_windows
+    )
+
+
+def windows_in(ranges: Sequence[KeyRange]) -> tuple[KeyRange, ...]:
+    """The windows among the ranges of layers, each once.
+
+    Args:
+        ranges: Of all layers.
+    """
+    return tuple(each for each in dict.fromkeys(ranges) if each != EVERY_KEY)
 
 
 def _range(window: tuple[int, int] | int | None) -> KeyRange:

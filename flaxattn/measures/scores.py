@@ -15,9 +15,11 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from flaxattn.errors import InputError
+from flaxattn.measures.key_range import recorded_ranges, windows_in
 from flaxattn.measures.score_sums import dense_values
 from flaxattn.measures.score_terms import ScoreOptions, ScoreSpec, Terms
 from flaxattn.measures.side_terms import terms_for
+from flaxattn.measures.windowed_terms import by_layer
 from flaxattn.pipeline.online_moments import Moments, merged
 from flaxattn.text.position_labels import PositionLabels, labels_of
 from flaxattn.trace.record import SIDES, AttentionRecord
@@ -190,8 +192,11 @@ def scores_of(
             layers, heads = seen.layers, seen.heads
             layout = labels_of(one) if given is None else next(given)
             alone = one.decoder is None and one.cross is None
-            terms = terms_for(one, layout, side, asked, alone=alone)
-            found.append((terms, dense_values(layer_weights(seen, layers, allow_nan=True), terms)))
+            ranges = recorded_ranges(seen, side)
+            windows = windows_in(ranges)
+            terms = terms_for(one, layout, side, asked, alone=alone, windows=windows)
+            values = dense_values(layer_weights(seen, layers, allow_nan=True), terms)
+            found.append((terms, by_layer(values, ranges, windows)))
     if not found:
         raise InputError("There is no text to score heads on.\nGive at least one.")
     return gathered(layers, heads, found, side)

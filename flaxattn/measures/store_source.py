@@ -17,7 +17,7 @@ from flaxattn.corpus.bad_rows import BadRows, Problem, excerpt
 from flaxattn.corpus.dependency_trees import Sentence, read_sentences
 from flaxattn.corpus.texts import Text
 from flaxattn.errors import InputError
-from flaxattn.measures.encoder_terms import terms_of
+from flaxattn.measures.key_range import recorded_ranges, windows_in
 from flaxattn.measures.score_source import (
     ScoredTexts,
     ScoreSource,
@@ -26,6 +26,8 @@ from flaxattn.measures.score_source import (
 from flaxattn.measures.score_sums import capture_hints, dense_values, recorded_values
 from flaxattn.measures.score_terms import ScoreOptions, ScoreSpec, Terms
 from flaxattn.measures.scores import Scores, gathered
+from flaxattn.measures.side_terms import terms_for
+from flaxattn.measures.windowed_terms import by_layer
 from flaxattn.pipeline.labelled_texts import LONGEST, WINDOW, with_rare, with_tree
 from flaxattn.pipeline.reading_options import DEFAULTS, ReadingOptions
 from flaxattn.pipeline.tokenize_texts import TOGETHER
@@ -127,13 +129,18 @@ class _Reader:
             part: list[tuple[int, Text]] = []
             shape: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
             for (number, _, subject), layout in zip(window, layouts, strict=True):
-                seen = None
+                trace = None
                 while read <= number:
-                    seen = next(traces).encoder
+                    trace = next(traces)
                     read += 1
-                assert seen is not None
-                terms = terms_of(layout, self.asked)
-                found.append((terms, _values(seen, capture, terms)))
+                assert trace is not None
+                assert trace.encoder is not None
+                seen = trace.encoder
+                ranges = recorded_ranges(seen, _SIDE)
+                windows = windows_in(ranges)
+                terms = terms_for(trace, layout, _SIDE, self.asked, alone=True, windows=windows)
+                values = by_layer(_values(seen, capture, terms), ranges, windows)
+                found.append((terms, values))
                 part.append((number, subject))
                 shape = seen.layers, seen.heads
                 if seen.weights is None:

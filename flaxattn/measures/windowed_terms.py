@@ -53,6 +53,8 @@ def by_layer(
         layers: Range of keys of the layer at each index.
         windows: The keys of `windowed`, in their order.
     """
+    if not windows:
+        return dict(values)
     plain = {c: array for c, array in values.items() if _SEEN not in c.kind}
     found: dict[ScoreSpec, np.ndarray] = {}
     for column in {**plain, **dict.fromkeys(_unmarked(c) for c in values)}:

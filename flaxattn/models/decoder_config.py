@@ -295,7 +295,8 @@ class DecoderConfig(HFConfig):
 
     @classmethod
     def _from_own(cls, settings: Mapping[str, Any]) -> Self:
-        values = cls.fields_of(settings) | {"eos_token_id": settings.get("eos_token_id")}
+        values = cls.fields_of(settings)
+        values["eos_token_id"] = settings.get("eos_token_id")  # also where there are several
         for name in ("rotary", "local_rotary"):
             if values.get(name) is not None:
                 values[name] = Rotary(**_frozen(values[name]))

@@ -394,9 +394,18 @@ def _joined(*parts: Any, layers: tuple[int, ...]) -> Any:
     if not _is_record(parts[0]):
         return _concatenate(*parts)
     ran = ", ".join(dict.fromkeys(part.implementation for part in parts))
-    alike = (dataclasses.replace(part, implementation=ran) for part in with_rotations(parts))
+    windows = [w for part in parts for w in (part.sliding_windows or (None,)) * _layers_in(part)]
+    alike = (
+        dataclasses.replace(part, implementation=ran, sliding_windows=())
+        for part in with_rotations(parts)
+    )
     joined = jax.tree.map(_concatenate, *alike)
-    return dataclasses.replace(joined, layers=layers)
+    return dataclasses.replace(joined, layers=layers).with_windows(windows)
+
+
+def _layers_in(part: AttentionRecord) -> int:
+    """Layers of a segment, which are alike and share one window."""
+    return max((len(leaf) for leaf in jax.tree.leaves(part)), default=0)
 
 
 def _is_record(leaf: Any) -> bool:

@@ -202,7 +202,7 @@ class MultiHeadAttention(nn.Module):
             turned = jnp.stack(rotation, axis=2)
             turned = jnp.broadcast_to(turned, (len(q), *turned.shape[1:]))
         seen = AttentionRecord.of(
-            wanted, saw, scale, turned, query=q, key=k, value=v, head_output=output
+            wanted, saw, scale, turned, self.window, query=q, key=k, value=v, head_output=output
         )
         if self.pruned:
             seen = with_pruned(seen, self._present(), self.capture.heads, self.num_heads)

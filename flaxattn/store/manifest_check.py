@@ -72,6 +72,13 @@ def _check_side(where: str, side: Mapping[str, Any]) -> None:
         _expect(len({*numbers}) == len(numbers), f"{where}.{axis}", numbers)
     scale = side.get("scale", 1.0)
     _expect(type(scale) in (int, float) and math.isfinite(scale), f"{where}.scale", scale)
+    windows = _sequence(f"{where}.sliding_windows", side.get("sliding_windows", []))
+    _expect(len(windows) in (0, len(side["layers"])), f"{where}.sliding_windows", windows)
+    for window in windows:
+        ends = [None, None] if window is None else _sequence(f"{where}.sliding_windows", window)
+        _expect(len(ends) == 2, f"{where}.sliding_windows", window)
+        for end in ends:
+            _count(f"{where}.sliding_windows", 0 if end is None else end)
     for group, dtypes in (("arrays", DTYPES), ("stats", _STATISTICS)):
         for name, kind in _mapping(f"{where}.{group}", side.get(group)).items():
             known = name in FIELDS or (group == "stats" and name.isprintable())

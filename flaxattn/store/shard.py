@@ -32,7 +32,7 @@ from flaxattn.store.store_layout import (
     shard_folder,
 )
 from flaxattn.store.zarr_arrays import StoredArray
-from flaxattn.trace.record import SIDES, AttentionRecord
+from flaxattn.trace.record import SIDES, AttentionRecord, windows_from_json
 from flaxattn.trace.trace import Trace
 
 _SIZES = ("_tokens", "_queries", "_keys", "_start")
@@ -351,6 +351,7 @@ class Shard:
             heads=tuple(said["heads"]),
             implementation=implementation,
             scale=said.get("scale"),
+            sliding_windows=windows_from_json(said.get("sliding_windows", ())),
             **windows,
         )
 

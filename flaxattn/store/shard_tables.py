@@ -22,7 +22,7 @@ from jaxtyping import Shaped
 from flaxattn.corpus.texts import Text
 from flaxattn.errors import InputError
 from flaxattn.store.store_layout import OF_MAPS, TokenSides, places, rows_of
-from flaxattn.trace.record import FIELDS, AttentionRecord
+from flaxattn.trace.record import FIELDS, AttentionRecord, SlidingWindow
 from flaxattn.trace.trace import Trace
 
 BESIDE = (
@@ -71,7 +71,8 @@ def describe(trace: Trace) -> dict[str, Any]:
     def of(record: AttentionRecord) -> dict[str, Any]:
         arrays = {n: a for n in FIELDS if (a := getattr(record, n)) is not None}
         scale = {} if record.scale is None else {"scale": float(record.scale)}
-        return scale | {
+        windows = list(map(_listed, record.sliding_windows))
+        return (scale | ({"sliding_windows": windows} if windows else {})) | {
             "layers": [int(number) for number in record.layers],
             "heads": [int(number) for number in record.heads],
             "windows": [record.query_window is not None, record.key_window is not None],
@@ -84,6 +85,10 @@ def describe(trace: Trace) -> dict[str, Any]:
     held = [name for name in BESIDE if _is_there(getattr(trace, name))]
     sides = {side: of(seen) for side, seen in trace.sides.items()}
     return {"model": trace.model, "fields": held, "sides": sides}
+
+
+def _listed(window: SlidingWindow | None) -> list[int | None] | None:
+    return None if window is None else list(window)
 
 
 def _is_there(field: Any) -> bool:

@@ -21,6 +21,7 @@ from flaxattn.kernels.contract import Capture, Intermediates
 # Axis, counted in a stacked record, that runs over heads; statistics share the layout of weights.
 _HEAD_AXIS = {"weights": 2, "scores": 2, "query": 3, "key": 3, "value": 3, "head_output": 3}
 _KEY_NUMBERS = ("stats.argmax", "stats.topk_indices")  # -1 where a row sees no key
+SlidingWindow = tuple[int | None, int | None]
 FIELDS = tuple(_HEAD_AXIS)
 """Arrays of a record beside its statistics and its rotation."""
 ARRAYS = (*FIELDS, "rotation")
@@ -32,7 +33,15 @@ SIDES = ("encoder", "decoder", "cross")
 @functools.partial(
     jax.tree_util.register_dataclass,
     data_fields=[*ARRAYS, "stats"],
-    meta_fields=["layers", "heads", "implementation", "query_window", "key_window", "scale"],
+    meta_fields=[
+        "layers",
+        "heads",
+        "implementation",
+        "query_window",
+        "key_window",
+        "scale",
+        "sliding_windows",
+    ],
 )
 @dataclasses.dataclass(frozen=True)
 class AttentionRecord:
@@ -60,6 +69,9 @@ class AttentionRecord:
         key_window: `(start, stop)`, the keys that they hold of these; None for all.
         scale: Factor on q·k that the kernel was given; None where scores are no products, as in
             additive attention, or where the record does not say.
+        sliding_windows: For each of `layers`, how many positions before and behind itself a query
+            may attend to, None for all of them; a layer without window is None. Empty where no
+            layer has one, or where the record does not say.
     """
 
     weights: Array | None = None
@@ -76,6 +88,7 @@ class AttentionRecord:
     query_window: tuple[int, int] | None = None
     key_window: tuple[int, int] | None = None
     scale: float | None = None
+    sliding_windows: tuple[SlidingWindow | None, ...] = ()
 
     def __repr__(self) -> str:
         arrays = {name: getattr(self, name) for name in ARRAYS} | dict(self.stats)
@@ -92,6 +105,7 @@ class AttentionRecord:
         saw: Intermediates,
         scale: float | None = None,
         rotation: Float[Array, "B S 2 P"] | None = None,
+        window: SlidingWindow | None = None,
         **projections: Float[Array, "B S H D"],
     ) -> Self:
         """Join what the kernel handed back with what only the attention module knows.
@@ -101,6 +115,7 @@ class AttentionRecord:
             saw: The kernel's record.
             scale: Factor on q·k; None where scores are no products.
             rotation: By which queries and keys were turned.
+            window: How many positions before and behind itself a query may attend to.
             **projections: `query`, `key`, `value` and `head_output`, with all heads.
 
         Returns:
@@ -124,6 +139,7 @@ class AttentionRecord:
             key_window=capture.key_window,
             scale=scale,
             rotation=rotation,
+            sliding_windows=() if window is None else (window,),
         )
         return dataclasses.replace(seen, **kept)
 
@@ -137,8 +153,20 @@ class AttentionRecord:
         Returns:
             One record with `layers` 0, 1, ….
         """
-        joined = jax.tree.map(lambda *leaves: jnp.stack(leaves), *records)
-        return dataclasses.replace(joined, layers=tuple(range(len(records))))
+        windows = [(*record.sliding_windows, None)[0] for record in records]
+        alike = (dataclasses.replace(record, sliding_windows=()) for record in records)
+        joined = jax.tree.map(lambda *leaves: jnp.stack(leaves), *alike)
+        numbers = tuple(range(len(records)))
+        return dataclasses.replace(joined, layers=numbers).with_windows(windows)
+
+    def with_windows(self, windows: Sequence[SlidingWindow | None]) -> Self:
+        """A copy that says which layers have a window.
+
+        Args:
+            windows: For each of `layers`; see `sliding_windows`.
+        """
+        some = any(window is not None for window in windows)
+        return dataclasses.replace(self, sliding_windows=tuple(windows) if some else ())
 
     def map(self, change: Any) -> Self:
         """A copy with `change(name, array)` in place of every array that is there.
@@ -172,6 +200,17 @@ class AttentionRecord:
 
     def _windows(self) -> dict[str, tuple[int, int] | None]:
         return {"queries": self.query_window, "keys": self.key_window}
+
+
+def windows_from_json(
+    windows: Sequence[Sequence[int | None] | None],
+) -> tuple[SlidingWindow | None, ...]:
+    """`AttentionRecord.sliding_windows` of a file.
+
+    Args:
+        windows: Lists of two, or None.
+    """
+    return tuple(None if window is None else (window[0], window[1]) for window in windows)
 
 
 def one_sequence(

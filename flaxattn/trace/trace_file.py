@@ -19,7 +19,7 @@ import numpy as np
 from flaxattn.errors import InputError
 from flaxattn.files import write_bytes
 from flaxattn.trace.described_file import FileKind, packed, unpacked
-from flaxattn.trace.record import ARRAYS, SIDES, AttentionRecord
+from flaxattn.trace.record import ARRAYS, SIDES, AttentionRecord, windows_from_json
 
 FORMAT = 1
 _KIND = FileKind(
@@ -93,7 +93,8 @@ def _tensors(trace: Mapping[str, Any]) -> dict[str, Any]:
 
 def _numbers(record: AttentionRecord) -> dict[str, Any]:
     """Numbers of a record beside its arrays, and the order of its statistics."""
-    return {n: getattr(record, n) for n in _NUMBERS} | {"stats": list(record.stats)}
+    windows = {"sliding_windows": record.sliding_windows} if record.sliding_windows else {}
+    return {n: getattr(record, n) for n in _NUMBERS} | windows | {"stats": list(record.stats)}
 
 
 def _plain(rows: Any) -> Any:
@@ -146,6 +147,7 @@ def _trace(head: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> dict[s
             n: tuple(v) if isinstance(v, list) else v for n, v in numbers.items()
         }
         kept |= {n: a for n, a in own.items() if n in ARRAYS} | {"stats": stats}
+        kept["sliding_windows"] = windows_from_json(numbers.get("sliding_windows", ()))
         sides[side] = AttentionRecord(**kept)
     text = dict(head["text"])
     text["texts"] = [tuple(pair) for pair in text["texts"]]

@@ -20,8 +20,9 @@ from flaxattn.measures.key_range import CAUSAL, EVERY_KEY, KeyRange, ranges_of
 from flaxattn.measures.score_sources import WINDOW as LOCAL
 from flaxattn.measures.score_sums import dense_values
 from flaxattn.measures.score_terms import ScoreOptions, ScoreSpec
-from flaxattn.measures.scores import Scores
+from flaxattn.measures.scores import Scores, scores_of
 from flaxattn.measures.side_terms import self_terms
+from flaxattn.measures.store_source import store_source
 from flaxattn.measures.windowed_terms import by_layer, lifts_within, with_windows
 from flaxattn.models.modernbert_config import ModernBertConfig
 
@@ -156,3 +157,34 @@ def test_lifts_of_a_decoder_with_windows_are_those_of_dense_maps(tmp_path: Path)
                 np.testing.assert_allclose(values, lift, rtol=2e-4, atol=2e-5)
                 values = scores.values[ScoreSpec("mass", name)][number, layer]
                 np.testing.assert_allclose(values, mass[:, counted].mean(1), atol=2e-5)
+
+
+@pytest.mark.parametrize("kind", ["encoder", "decoder"])
+def test_traces_and_stores_know_the_windows_of_their_model(modern, tmp_path: Path, kind) -> None:
+    model = modern if kind == "encoder" else fa.from_pretrained(write_decoder(tmp_path / "gemma"))
+    texts = ["the cat sat on a mat and on a dog", "birds sang and sang loudly"]
+    asked, lines = ScoreOptions(annotated=False), tmp_path / "texts.txt"
+    lines.write_text("\n".join(texts) + "\n", encoding="utf-8")
+    expected = Scores.joined(list(head_scores(model, plain_texts(texts), asked))).values
+    traced = [model.trace(text, capture=fa.Capture(weights=True)) for text in texts]
+    saved = [fa.Trace.load(one.save(tmp_path / f"{n}.trace")) for n, one in enumerate(traced)]
+    everything = {"traces": scores_of(traced, asked, side=kind).values}
+    everything["files"] = scores_of(saved, asked, side=kind).values
+    stats = ("entropy", fa.Sieve("near", offsets=(-LOCAL, LOCAL)))
+    for name, capture in (
+        ("weights", fa.Capture(weights=True)),
+        ("statistics", fa.Capture(stats=stats)),
+    ):
+        if (kind, name) == ("decoder", "statistics"):
+            continue  # a decoder's scores are read off weights
+        fa.extract_to(tmp_path / name, model, [lines], capture=capture)
+        source = store_source(fa.open_store(tmp_path / name), (), asked, side=kind)
+        everything[name] = Scores.joined([part.scores for part in source.parts]).values
+    assert ScoreSpec("score", "local") in everything["weights"]
+    for name, values in everything.items():
+        shared = lifts_of(values).keys() & expected.keys()
+        assert ScoreSpec("score", "local") in shared
+        for column in shared:
+            np.testing.assert_allclose(
+                values[column], expected[column], rtol=3e-4, atol=3e-5, err_msg=f"{name} {column}"
+            )
