@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from flaxattn.pipeline.extraction import extract as extract
     from flaxattn.pipeline.extraction import extract_models as extract_models
     from flaxattn.pipeline.online_moments import OnlineMoments as OnlineMoments
+    from flaxattn.pretrained.fill_mask import fill_mask as fill_mask
     from flaxattn.pretrained.from_pretrained import from_pretrained as from_pretrained
     from flaxattn.pretrained.pretrained_model import Pretrained as Pretrained
     from flaxattn.probes.head_coreference import head_coreference as head_coreference
@@ -101,6 +102,7 @@ _HOMES = {
     "extract": "flaxattn.pipeline.extraction",
     "extract_models": "flaxattn.pipeline.extraction",
     "extract_to": "flaxattn.store.extract_to",
+    "fill_mask": "flaxattn.pretrained.fill_mask",
     "from_huggingface": "flaxattn.trace.other_libraries",
     "from_inseq": "flaxattn.trace.inseq",
     "from_pretrained": "flaxattn.pretrained.from_pretrained",
@@ -164,6 +166,7 @@ __all__ = [  # a list in this file, so that type checkers can read it
     "extract",
     "extract_models",
     "extract_to",
+    "fill_mask",
     "from_huggingface",
     "from_inseq",
     "from_pretrained",

@@ -16,16 +16,16 @@ from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int
 
 from flaxattn.errors import InputError, check_arguments
-from flaxattn.models.bert import BertForMaskedLM, BertForPreTraining, BertForSequenceClassification
+from flaxattn.models.bert import BertForSequenceClassification
 from flaxattn.models.causal_lm import CausalLM
 from flaxattn.models.decoder import DecoderForSequenceClassification
 from flaxattn.models.gpt2 import GPT2ForSequenceClassification
 from flaxattn.models.losses import cross_entropy
 from flaxattn.models.modernbert import (
-    ModernBertForMaskedLM,
     ModernBertForSequenceClassification,
 )
 from flaxattn.models.seq2seq import Seq2SeqLM
+from flaxattn.pretrained.model_types import MASKED_LM
 from flaxattn.pretrained.nonfinite_error import refusal
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.pretrained.readings import TokenizedTexts
@@ -38,7 +38,6 @@ _CLASSIFIERS = (
     GPT2ForSequenceClassification,
     DecoderForSequenceClassification,
 )
-_MASKED_LM = (BertForMaskedLM, ModernBertForMaskedLM, BertForPreTraining)
 _MASKED_SHARE = 0.15
 
 
@@ -135,7 +134,7 @@ def head_task(
         given = dict(reading.padded(model.limit))
         if isinstance(module, _CLASSIFIERS):
             given["labels"] = np.asarray(_part(labels, start, batch), np.int32)
-        elif isinstance(module, _MASKED_LM):
+        elif isinstance(module, MASKED_LM):
             given |= _masked(model, reading, given, drawn)
         elif not isinstance(module, Seq2SeqLM):
             _check_lengths(given["attention_mask"], start)
@@ -162,7 +161,7 @@ def _losses(
     out: Any = module.apply({"params": params, **beside}, **told)
     if isinstance(module, _CLASSIFIERS):
         return _likelihoods(out.logits, given["labels"])
-    if isinstance(module, _MASKED_LM):
+    if isinstance(module, MASKED_LM):
         scores = out.logits if out.prediction_logits is None else out.prediction_logits
         return _mean(_likelihoods(scores, given["targets"]), given["chosen"])
     side = "decoder_" if isinstance(module, Seq2SeqLM) else ""
@@ -206,7 +205,7 @@ def _check(
     labels: Sequence[int] | None,
     batch: int,
 ) -> None:
-    known = (*_CLASSIFIERS, *_MASKED_LM, CausalLM, Seq2SeqLM)
+    known = (*_CLASSIFIERS, *MASKED_LM, CausalLM, Seq2SeqLM)
     if not isinstance(model.module, known) or not model.masks():
         raise InputError(
             f"{model.name!r} is a {model.config.architectures[0]}, which has no loss that heads "

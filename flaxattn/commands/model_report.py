@@ -13,7 +13,6 @@ from typing import Any
 
 import jax
 
-import flaxattn
 from flaxattn.files import readable_size
 from flaxattn.models.losses import label_names
 from flaxattn.models.rnn_config import RnnConfig
@@ -85,7 +84,7 @@ def uses(model: Pretrained) -> dict[str, str | None]:
     architecture, others = config.architectures[0], architectures_for(config)
     additive = _HEADS if isinstance(config, RnnConfig) else None
     masks = None if model.masks() else "its heads cannot be masked"
-    known = {
+    return {
         "call": None,
         "trace": text,
         "extract": text,
@@ -102,8 +101,6 @@ def uses(model: Pretrained) -> dict[str, str | None]:
         if hasattr(config, "pruned_heads")
         else "its checkpoints cannot say which heads are missing; silence heads with masks",
     }
-    functions = {"fill_mask"}  # of the package, where it has them
-    return {n: r for n, r in known.items() if n not in functions or n in dir(flaxattn)}
 
 
 def _generation(model: Pretrained, others: tuple[str, ...]) -> str | None:

@@ -11,10 +11,12 @@ from typing import Any, NamedTuple
 from flax import linen as nn
 
 from flaxattn.models import bert, decoder, decoder_types, gpt2, modernbert, rnn, seq2seq
+from flaxattn.models.bert import BertForMaskedLM, BertForPreTraining
 from flaxattn.models.bert_config import BertConfig
 from flaxattn.models.bert_variants import BERT_VARIANTS
 from flaxattn.models.decoder_config import DecoderConfig
 from flaxattn.models.gpt2_config import GPT2Config
+from flaxattn.models.modernbert import ModernBertForMaskedLM
 from flaxattn.models.modernbert_config import ModernBertConfig
 from flaxattn.models.rnn_config import RNN, RnnConfig
 from flaxattn.models.seq2seq_config import OWN, Seq2SeqConfig
@@ -41,6 +43,9 @@ ModelConfig = (
     | T5Config
     | RnnConfig
 )
+MASKED_LM = (BertForMaskedLM, BertForPreTraining, ModernBertForMaskedLM)
+"""Modules that score the tokens behind masks."""
+
 CONFIGS: Mapping[str, type[ModelConfig]] = {
     "bert": BertConfig,
     "modernbert": ModernBertConfig,

@@ -1,0 +1,145 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""`fill_mask`: the likeliest tokens behind the masks of a text."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Int
+
+from flaxattn.errors import InputError, check_arguments
+from flaxattn.pretrained.model_types import MASKED_LM
+from flaxattn.pretrained.pretrained_bert import PretrainedBert
+from flaxattn.pretrained.pretrained_model import Pretrained, run
+from flaxattn.text.tokenizer import Tokenizer
+
+_TOGETHER = 16  # texts of a batch
+
+
+class Filling(NamedTuple):
+    """A token that may stand in place of a mask.
+
+    Attributes:
+        token: The token, as the vocabulary has it.
+        id: Its id.
+        probability: Its share of the softmax over the vocabulary.
+        text: The text with this mask filled; other masks stay.
+    """
+
+    token: str
+    id: int
+    probability: float
+    text: str
+
+
+@check_arguments()
+def fill_mask(
+    model: Pretrained, text: str | Sequence[str], k: int = 5, *, truncate: bool = False
+) -> list[list[Filling]] | list[list[list[Filling]]]:
+    """Predict the tokens behind the masks of a text.
+
+    Args:
+        model: A masked language model with its tokenizer.
+        text: A text with the mask token of the tokenizer, such as `[MASK]`; or several texts.
+        k: Number of tokens for each mask.
+        truncate: Whether a text over the model's limit is cut, and its masks with it; otherwise it
+            is an error.
+
+    Returns:
+        For each mask of the text, in order, its `k` likeliest tokens, likeliest first; for several
+        texts a list of these.
+
+    Raises:
+        InputError: For a model that is no masked language model, a text without mask, a `k` below
+            1 or above the size of the vocabulary, or scores that are NaN.
+    """
+    tokenizer = _checked(model, k)
+    texts = [text] if isinstance(text, str) else list(text)
+    mask = tokenizer.backend.id_to_token(tokenizer.mask_id)
+    for number, one in enumerate(texts):
+        if mask not in one:
+            raise InputError(
+                f"text {number} has no mask: {one[:60]!r}\n"
+                f"expected {mask} at least once\nput {mask} in place of a word"
+            )
+    found: list[list[list[Filling]]] = []
+    for start in range(0, len(texts), _TOGETHER):
+        found += _filled(model, tokenizer, texts[start : start + _TOGETHER], k, truncate)
+    return found[0] if isinstance(text, str) else found
+
+
+def _checked(model: Pretrained, k: int) -> Tokenizer:
+    """The tokenizer of a masked language model."""
+    if not isinstance(model, PretrainedBert) or not isinstance(model.module, MASKED_LM):
+        raise InputError(
+            f"{model.name!r} is a {model.config.architectures[0]}, which predicts no masked "
+            'tokens\nload an encoder with head="ForMaskedLM"'
+        )
+    if model.tokenizer is None:
+        raise InputError(
+            f"{model.name!r} came without a tokenizer, so it cannot read text\n"
+            "put tokenizer.json into its directory"
+        )
+    if not 1 <= k <= model.config.vocab_size:
+        raise InputError(
+            f"k is {k}, expected 1 to {model.config.vocab_size}, the size of the vocabulary"
+        )
+    return model.tokenizer
+
+
+def _filled(
+    model: Pretrained, tokenizer: Tokenizer, texts: list[str], k: int, truncate: bool
+) -> list[list[list[Filling]]]:
+    """Fillings of some texts, which are run together."""
+    given = model.read(texts, truncate=truncate).padded(model.limit)
+    masked = [np.flatnonzero(row == tokenizer.mask_id) for row in given["input_ids"]]
+    most = 1 << (max(map(len, masked)) - 1).bit_length()  # few shapes, each of which is compiled
+    positions = np.zeros((len(texts), most), np.int32)
+    for row, places in enumerate(masked):
+        positions[row, : len(places)] = places
+    given.pop("key_classes", None)
+    out, _ = run(model.module, model.params, {**given, "masked_positions": positions}, False)
+    logits = out.get("logits")
+    probabilities, ids = _likeliest(out["prediction_logits"] if logits is None else logits, k)
+    if not np.isfinite(probabilities).all():
+        raise InputError(
+            f"{model.name!r} scores words with NaN or infinity\n"
+            "its parameters are damaged, or overflow in this dtype; load it in float32"
+        )
+    return [
+        [
+            _fillings(tokenizer, text, place, probabilities[row, place], ids[row, place])
+            for place in range(len(places))
+        ]
+        for row, (text, places) in enumerate(zip(texts, masked, strict=True))
+    ]
+
+
+def _likeliest(
+    logits: Float[jax.Array, "B P V"], k: int
+) -> tuple[Float[np.ndarray, "B P k"], Int[np.ndarray, "B P k"]]:
+    scores, ids = jax.lax.top_k(jax.nn.log_softmax(logits.astype(jnp.float32)), k)
+    return np.exp(np.asarray(scores)), np.asarray(ids)
+
+
+def _fillings(
+    tokenizer: Tokenizer,
+    text: str,
+    place: int,
+    probabilities: Float[np.ndarray, " k"],
+    ids: Int[np.ndarray, " k"],
+) -> list[Filling]:
+    """Fillings of one mask of a text."""
+    mask = tokenizer.backend.id_to_token(tokenizer.mask_id)
+    parts = text.split(mask)
+    before, behind = mask.join(parts[: place + 1]), mask.join(parts[place + 1 :])
+    found = []
+    for share, number in zip(probabilities.tolist(), ids.tolist(), strict=True):
+        token = tokenizer.backend.id_to_token(number) or ""
+        word = tokenizer.backend.decode([number], skip_special_tokens=False).strip()
+        word = word.removeprefix("##")
+        found.append(Filling(token, number, share, f"{before}{word}{behind}"))
+    return found
