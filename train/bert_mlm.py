@@ -28,6 +28,7 @@ from flaxattn.errors import InputError
 from flaxattn.kernels.contract import NOTHING, Capture
 from flaxattn.models.bert import BertForPreTraining
 from flaxattn.models.bert_config import BertConfig
+from flaxattn.models.encoder_config import EncoderConfig
 from flaxattn.models.outputs import ModelOutput
 from flaxattn.pipeline.progress_reporter import ProgressReporter
 from flaxattn.pretrained import model_directory as weights
@@ -197,7 +198,7 @@ def loss_function(module: MaskedLM, entropy_price: float = 0.0) -> LossFunction:
             compare.
     """
     watched = module.clone(capture=Capture(stats=("entropy",)))
-    config: BertConfig = module.config
+    config: EncoderConfig = module.config
     types = config.variant.tokenized_types  # else tokenizers of the family tell no texts apart
 
     def loss(

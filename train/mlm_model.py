@@ -10,14 +10,15 @@ import jax.numpy as jnp
 from flaxattn.errors import InputError
 from flaxattn.kernels.contract import NOTHING
 from flaxattn.models.bert import BertForMaskedLM, BertForPreTraining
-from flaxattn.models.bert_config import BertConfig
+from flaxattn.models.encoder_config import EncoderConfig
+from flaxattn.models.modernbert import ModernBertForMaskedLM
 from flaxattn.pretrained import hub
 from flaxattn.pretrained import model_directory as weights
 from flaxattn.pretrained.from_pretrained import from_pretrained
 from flaxattn.pretrained.pretrained_bert import PretrainedBert
 from flaxattn.train.recipe import PretrainRecipe
 
-MaskedLM = BertForPreTraining | BertForMaskedLM
+MaskedLM = BertForPreTraining | BertForMaskedLM | ModernBertForMaskedLM
 
 
 def load_base(recipe: PretrainRecipe) -> PretrainedBert | None:
@@ -35,7 +36,7 @@ def load_base(recipe: PretrainRecipe) -> PretrainedBert | None:
     if not recipe.model:
         return None
     found = weights.read_config(hub.find(recipe.model))
-    if not isinstance(found, BertConfig):
+    if not isinstance(found, EncoderConfig):
         raise InputError(
             f"recipe: model {recipe.model!r} is no encoder, but a {found.architectures[0]}\n"
             "masked words are predicted by an encoder\nname one with --model"

@@ -11,6 +11,7 @@ from small_encoders import LINES, byte_level, unigram, write_encoder
 
 import flaxattn as fa
 from flaxattn.errors import InputError
+from flaxattn.pretrained.pretrained_bert import PretrainedBert
 from flaxattn.train.mlm_model import load_base
 from flaxattn.train.recipe import PretrainRecipe
 
@@ -19,9 +20,12 @@ SHORT += " evaluate_every=100 checkpoint_every=100 heldout_fraction=0.4 devices=
 SHORT += " paragraphs_per_document=1"
 
 
-@pytest.fixture(params=["roberta", "albert"])
-def encoder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+@pytest.fixture(params=["roberta", "albert", "modernbert"])
+def encoder(request: pytest.FixtureRequest, tmp_path: Path, modern: PretrainedBert) -> Path:
     kind = request.param
+    if kind == "modernbert":
+        modern.save_pretrained(tmp_path / "encoder")
+        return tmp_path / "encoder"
     tokenizer = byte_level() if kind == "roberta" else unigram()
     settings = {"model_type": kind, "pad_token_id": tokenizer.pad_id}
     return write_encoder(tmp_path / "encoder", "ForMaskedLM", tokenizer, **settings)
@@ -41,10 +45,11 @@ def test_the_command_goes_on_from_any_encoder(
     assert "held-out masked-LM loss" in out
     before, after = (fa.from_pretrained(path) for path in (encoder, tmp_path / "run" / "model"))
     assert after.config == before.config and after.tokenizer is not None
-    kernel = ("bert", "encoder", "layers", "attention", "query", "kernel")
-    one, other = before.params, after.params
-    for part in kernel:
-        one, other = one[part], other[part]
+    base = "model" if "model" in before.params else "bert"
+    one, other = (
+        model.params[base]["encoder"]["layers"]["attention"]["query"]["kernel"]
+        for model in (before, after)
+    )
     assert one.shape == other.shape and np.abs(one - other).max() > 1e-4
 
 
