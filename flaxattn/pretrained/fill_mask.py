@@ -58,12 +58,11 @@ def fill_mask(
     """
     tokenizer = _checked(model, k)
     texts = [text] if isinstance(text, str) else list(text)
-    mask = tokenizer.backend.id_to_token(tokenizer.mask_id)
     for number, one in enumerate(texts):
-        if mask not in one:
+        if tokenizer.mask_token not in one:
             raise InputError(
                 f"text {number} has no mask: {one[:60]!r}\n"
-                f"expected {mask} at least once\nput {mask} in place of a word"
+                f"expected {tokenizer.mask_token} at least once\nput it in place of a word"
             )
     found: list[list[list[Filling]]] = []
     for start in range(0, len(texts), _TOGETHER):
@@ -133,7 +132,7 @@ def _fillings(
     ids: Int[np.ndarray, " k"],
 ) -> list[Filling]:
     """Fillings of one mask of a text."""
-    mask = tokenizer.backend.id_to_token(tokenizer.mask_id)
+    mask = tokenizer.mask_token
     parts = text.split(mask)
     before, behind = mask.join(parts[: place + 1]), mask.join(parts[place + 1 :])
     found = []

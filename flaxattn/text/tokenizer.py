@@ -147,6 +147,11 @@ class Tokenizer(CallableTokenizer):
         return self._special("sep_token")
 
     @property
+    def mask_token(self) -> str:
+        """Text of the token that hides another, such as `[MASK]`."""
+        return self._name("mask_token")
+
+    @property
     def mask_id(self) -> int:
         """Id that hides a token in masked language modelling."""
         return self._special("mask_token")
