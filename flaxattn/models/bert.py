@@ -34,7 +34,7 @@ from flaxattn.models.layers import (
     self_labels,
 )
 from flaxattn.models.outputs import ModelOutput
-from flaxattn.models.rotary import rotations
+from flaxattn.models.rotary import rotations_at
 
 
 class _Model(Model):
@@ -118,7 +118,7 @@ class Bert(_Model):
             mask=mask[:, None] if mask is not None and mask.ndim == 3 else mask,
             segment_ids=segment_ids,
             labels=position_labels,
-            rotation=rotations(c, places).get("global"),
+            rotation=rotations_at(c, places).get("global"),
             bias=relative,
             deterministic=deterministic,
             keep_hidden=self.keep_hidden,

@@ -33,7 +33,7 @@ from flaxattn.models.layers import (
 from flaxattn.models.multi_head_attention import HeadNorm, MultiHeadAttention
 from flaxattn.models.outputs import ModelOutput
 from flaxattn.models.position_tables import counted
-from flaxattn.models.rotary import Rotation, rotations
+from flaxattn.models.rotary import Rotation, rotations_at
 
 RotaryKind = Literal["global", "local"]
 
@@ -196,7 +196,7 @@ class RotaryDecoder(Model):
             mask=mask,
             segment_ids=segment_ids,
             labels=position_labels,
-            rotations=rotations(c, places),
+            rotations=rotations_at(c, places),
             deterministic=deterministic,
             keep_hidden=self.keep_hidden,
             by_layer={"head_mask": masks},

@@ -31,7 +31,7 @@ from flaxattn.models.modernbert_config import ModernBertConfig
 from flaxattn.models.multi_head_attention import MultiHeadAttention
 from flaxattn.models.outputs import ModelOutput
 from flaxattn.models.position_tables import counted
-from flaxattn.models.rotary import Rotation, rotations
+from flaxattn.models.rotary import Rotation, rotations_at
 
 
 class WordEmbeddings(nn.Module):
@@ -239,7 +239,7 @@ class ModernBert(Model):
             mask=mask[:, None] if mask is not None and mask.ndim == 3 else mask,
             segment_ids=segment_ids,
             labels=position_labels,
-            rotations=rotations(c, places),
+            rotations=rotations_at(c, places),
             deterministic=deterministic,
             keep_hidden=self.keep_hidden,
             by_layer={"head_mask": masks, **AttentionNorms(c, name="attention_norms")()},

@@ -113,7 +113,7 @@ class HasRotary(Protocol):
         ...
 
 
-def rotations(config: HasRotary, positions: Int[Array, "#B S"]) -> dict[str, Rotation]:
+def rotations_at(config: HasRotary, positions: Int[Array, "#B S"]) -> dict[str, Rotation]:
     """Rotary positions of a model by name: `global`, and `local` where windows have their own.
 
     Args:

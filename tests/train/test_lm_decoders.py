@@ -323,7 +323,7 @@ def test_every_architecture_makes_a_new_model(kind: str, start: Path) -> None:
     assert (config.model_type, config.key_heads, config.head_size) == (kind, groups, depth)
     assert config.bos_token_id == BOS and config.end_ids == (EOS,)
     written = DecoderConfig.from_hf(config.to_hf())
-    assert dataclasses.replace(written, stored=config.stored) == config
+    assert written == config
     shapes = jax.eval_shape(
         build_module(config, recipe).init, jax.random.key(0), jnp.zeros((1, 1), jnp.int32)
     )
