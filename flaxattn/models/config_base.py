@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Self
 
 from flaxattn.errors import CheckpointError
 
+FULL, SLIDING = "full_attention", "sliding_attention"  # types of layers
 Pruned = tuple[tuple[int, ...], ...]
 MOST_LABELS = 2**20  # each has a name
 MOST_LAYERS = 2**20  # some configurations have a value for each layer
@@ -202,6 +203,28 @@ def check_integer(name: str, number: Any, least: int, most: int) -> None:
         raise CheckpointError(f"{name} must be at least {least}, got {shown(number)}.")
     if number > most:
         raise CheckpointError(f"{name} must be at most {most}, got {shown(number)}.")
+
+
+def check_layer_types(types: Sequence[Any], layers: int) -> None:
+    """Check that every layer has a type of attention.
+
+    Args:
+        types: `SLIDING` or `FULL` for each layer.
+        layers: L.
+
+    Raises:
+        CheckpointError: A layer has none, or one that is not implemented.
+    """
+    if len(types) != layers:
+        raise CheckpointError(
+            f"layer_types names {len(types)} layers, num_hidden_layers is {layers}.\n"
+            "Name the type of every layer."
+        )
+    if unknown := sorted(map(str, {*types} - {FULL, SLIDING})):
+        raise CheckpointError(
+            f"layer_types holds {shown(unknown[0])}; flaxattn implements {FULL} and {SLIDING}.\n"
+            "Choose a checkpoint of that kind."
+        )
 
 
 def shown(value: Any) -> str:

@@ -12,13 +12,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from typing import Any, Literal, Self
 
 from flaxattn.errors import CheckpointError, check_arguments
-from flaxattn.models.config_base import HFConfig, check_integer, check_supported, class_names, shown
+from flaxattn.models.config_base import (
+    FULL,
+    SLIDING,
+    HFConfig,
+    check_integer,
+    check_layer_types,
+    check_supported,
+    class_names,
+    shown,
+)
 from flaxattn.models.decoder_types import OWN, TYPES, Setting, has_rotary, switches
 from flaxattn.models.rotary import Rotary
 from flaxattn.models.rotary_settings import ROTARY_KEYS, rotary_from_hf, rotary_to_hf
 
 _PLAIN = Rotary()
-_SLIDING, _FULL = "sliding_attention", "full_attention"
 _LAYERS_KEYS = {"no_rope_layers", "no_rope_layer_interval"}
 _WINDOW_KEYS = {
     "layer_types",
@@ -157,17 +165,12 @@ class DecoderConfig(HFConfig):
                 )
 
     def _check_layers(self) -> None:
-        for name in ("layer_types", "rotary_layers"):
-            values = getattr(self, name)
-            if values and len(values) != self.num_hidden_layers:
-                raise CheckpointError(
-                    f"{name} names {len(values)} layers, the model has {self.num_hidden_layers}.\n"
-                    "Compare config.json with the original."
-                )
-        if unknown := sorted(set(self.layer_types) - {_SLIDING, _FULL}):
+        if self.layer_types:
+            check_layer_types(self.layer_types, self.num_hidden_layers)
+        if self.rotary_layers and len(self.rotary_layers) != self.num_hidden_layers:
             raise CheckpointError(
-                f"layer_types has {shown(unknown[0])}; flaxattn has {_FULL} and {_SLIDING}.\n"
-                "Choose a checkpoint of that kind."
+                f"rotary_layers names {len(self.rotary_layers)} layers, num_hidden_layers is "
+                f"{self.num_hidden_layers}.\nName every layer."
             )
         if self.sliding_window is not None:
             check_integer("sliding_window", self.sliding_window, 1, 2**31 - 1)
@@ -233,8 +236,8 @@ class DecoderConfig(HFConfig):
     @property
     def windows(self) -> tuple[int | None, ...]:
         """Window of each layer; None where it sees everything before a query."""
-        types = self.layer_types or (_SLIDING,) * self.num_hidden_layers
-        return tuple(self.sliding_window if kind == _SLIDING else None for kind in types)
+        types = self.layer_types or (SLIDING,) * self.num_hidden_layers
+        return tuple(self.sliding_window if kind == SLIDING else None for kind in types)
 
     @classmethod
     def from_hf(cls, settings: Mapping[str, Any]) -> Self:
@@ -286,10 +289,10 @@ class DecoderConfig(HFConfig):
         types = settings.get("layer_types")
         if types is None:
             windowed = TYPES[kind].windowed
-            types = [_SLIDING if windowed(settings, n) else _FULL for n in range(layers)]
-        if set(types) == {_SLIDING}:
+            types = [SLIDING if windowed(settings, n) else FULL for n in range(layers)]
+        if set(types) == {SLIDING}:
             return {"sliding_window": window}
-        if set(types) == {_FULL}:
+        if set(types) == {FULL}:
             return {"sliding_window": None}
         return {"sliding_window": window, "layer_types": tuple(types)}
 
@@ -350,7 +353,7 @@ class DecoderConfig(HFConfig):
 
     def _windows_to_hf(self) -> dict[str, Any]:
         windowed = self.sliding_window is not None
-        types = self.layer_types or (_SLIDING if windowed else _FULL,) * self.num_hidden_layers
+        types = self.layer_types or (SLIDING if windowed else FULL,) * self.num_hidden_layers
         return {
             "sliding_window": self.sliding_window,
             "use_sliding_window": windowed,

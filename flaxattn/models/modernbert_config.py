@@ -12,15 +12,22 @@ from typing import Any, ClassVar, Literal, Self
 
 from flaxattn.errors import CheckpointError, check_arguments
 from flaxattn.models.bert_variants import BertVariant
-from flaxattn.models.config_base import HFConfig, check_integer, check_supported, shown
+from flaxattn.models.config_base import (
+    FULL,
+    SLIDING,
+    HFConfig,
+    check_integer,
+    check_layer_types,
+    check_supported,
+    shown,
+)
 from flaxattn.models.rotary import Rotary
 from flaxattn.models.rotary_settings import rotary_of, rotary_to_hf
 
-GLOBAL, LOCAL = "full_attention", "sliding_attention"
 _EVERY = 3  # layers per global one, where a config.json does not say
 _THETAS: Mapping[str, tuple[str, float]] = {
-    GLOBAL: ("global_rope_theta", 160_000.0),
-    LOCAL: ("local_rope_theta", 10_000.0),
+    FULL: ("global_rope_theta", 160_000.0),
+    SLIDING: ("local_rope_theta", 10_000.0),
 }
 _VARIANT = BertVariant("ModernBert", token_types=False, pooler=False, pruned_form=False)
 _ROTARY, _LOCAL_ROTARY = (Rotary(theta) for _, theta in _THETAS.values())
@@ -105,16 +112,7 @@ class ModernBertConfig(HFConfig):
         self._check_choices()
 
     def _check_choices(self) -> None:
-        if len(self.layer_types) != self.num_hidden_layers:
-            raise CheckpointError(
-                f"layer_types names {len(self.layer_types)} layers, num_hidden_layers is "
-                f"{self.num_hidden_layers}.\nName the type of every layer."
-            )
-        if strange := sorted(map(str, {*self.layer_types} - {GLOBAL, LOCAL})):
-            raise CheckpointError(
-                f"layer_types holds {shown(strange[0])}; flaxattn's ModernBERT implements "
-                f"{GLOBAL} and {LOCAL}.\nChoose a checkpoint of that kind."
-            )
+        check_layer_types(self.layer_types, self.num_hidden_layers)
         if self.classifier_pooling not in ("cls", "mean"):
             raise CheckpointError(
                 f"classifier_pooling is {shown(self.classifier_pooling)}, expected cls or mean.\n"
@@ -170,7 +168,7 @@ class ModernBertConfig(HFConfig):
     def windows(self) -> tuple[tuple[int, int] | None, ...]:
         """For each layer the positions before and behind a query that it sees; None for all."""
         side = self.local_attention // 2
-        return tuple((side, side) if kind == LOCAL else None for kind in self.layer_types)
+        return tuple((side, side) if kind == SLIDING else None for kind in self.layer_types)
 
     @property
     def fused_attention_size(self) -> int:
@@ -215,7 +213,7 @@ class ModernBertConfig(HFConfig):
         check_integer("num_hidden_layers", count, 1, 2**20)
         check_integer("global_attn_every_n_layers", every, 1, 2**31 - 1)
         values["layer_types"] = tuple(values.get("layer_types") or _alternating(count, every))
-        rotary, local = (_rotary(settings, kind) for kind in (GLOBAL, LOCAL))
+        rotary, local = (_rotary(settings, kind) for kind in (FULL, SLIDING))
         return cls(**values, rotary=rotary, local_rotary=local)
 
     def to_hf(self) -> dict[str, Any]:
@@ -232,7 +230,7 @@ class ModernBertConfig(HFConfig):
         for stated in found["rope_parameters"].values():  # transformers turns whole heads here
             del stated["partial_rotary_factor"]
         found["global_rope_theta"], found["local_rope_theta"] = rotary.rope_theta, local.rope_theta
-        every = self.layer_types[1:].index(GLOBAL) + 1 if GLOBAL in self.layer_types[1:] else None
+        every = self.layer_types[1:].index(FULL) + 1 if FULL in self.layer_types[1:] else None
         every = every or self.num_hidden_layers
         if self.layer_types == _alternating(self.num_hidden_layers, every):
             found["global_attn_every_n_layers"] = every
@@ -240,7 +238,7 @@ class ModernBertConfig(HFConfig):
 
 
 def _alternating(layers: int, every: int) -> tuple[str, ...]:
-    return tuple(LOCAL if number % every else GLOBAL for number in range(layers))
+    return tuple(SLIDING if number % every else FULL for number in range(layers))
 
 
 def _rotary(settings: Mapping[str, Any], kind: str) -> Rotary:

@@ -95,8 +95,11 @@ def test_what_a_type_cannot_say_is_refused_with_the_way_out() -> None:
     [
         ({"num_key_value_heads": 3}, "num_attention_heads 4 is not a multiple of"),
         ({"norm": "batch"}, "norm is 'batch', expected one of rms, rms_plus_one, layer"),
-        ({"layer_types": ("full_attention",)}, "layer_types names 1 layers, the model has 6"),
-        ({"layer_types": ("chunked",) * 6}, "layer_types has 'chunked'; flaxattn has"),
+        (
+            {"layer_types": ("full_attention",)},
+            "layer_types names 1 layers, num_hidden_layers is 6",
+        ),
+        ({"layer_types": ("chunked",) * 6}, "layer_types holds 'chunked'; flaxattn implements"),
         ({"sliding_window": 0}, "sliding_window must be at least 1"),
         ({"model_type": "mamba"}, "model_type is 'mamba'; decoders are llama"),
     ],

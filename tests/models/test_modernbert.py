@@ -18,8 +18,9 @@ from small_models import drawn
 
 from flaxattn.errors import CheckpointError
 from flaxattn.kernels.contract import Capture, Sieve
+from flaxattn.models.config_base import FULL, SLIDING
 from flaxattn.models.modernbert import ModernBert, ModernBertForSequenceClassification
-from flaxattn.models.modernbert_config import GLOBAL, LOCAL, ModernBertConfig
+from flaxattn.models.modernbert_config import ModernBertConfig
 from flaxattn.models.rotary import Rotary
 from flaxattn.pretrained.pretrained_model import see
 from flaxattn.trace.trace import Trace
@@ -35,7 +36,7 @@ def test_a_local_layer_sees_half_of_the_window_on_either_side() -> None:
     weights = np.asarray(Trace.from_variables(seen).encoder.weights)
     far = np.abs(np.arange(20)[:, None] - np.arange(20)) > 3
     for layer, kind in enumerate(CONFIG.layer_types):
-        assert (weights[layer, 0][:, far] == 0).all() == (kind == LOCAL)
+        assert (weights[layer, 0][:, far] == 0).all() == (kind == SLIDING)
         assert (weights[layer, 0][:, ~far] > 0).all()
 
 
@@ -91,7 +92,7 @@ def test_settings_of_transformers_4_48() -> None:
         "sparse_prediction": True,
     }
     config = ModernBertConfig.from_hf(settings)
-    assert config.layer_types == (GLOBAL, LOCAL, GLOBAL, LOCAL, GLOBAL)
+    assert config.layer_types == (FULL, SLIDING, FULL, SLIDING, FULL)
     assert (config.rotary, config.local_rotary) == (Rotary(80000.0), Rotary(5000.0))
     written = json.loads(json.dumps(config.to_hf()))
     assert {name: written[name] for name in settings} == settings
@@ -100,9 +101,9 @@ def test_settings_of_transformers_4_48() -> None:
 
 def test_settings_of_transformers_5() -> None:
     rope = {
-        name: {"rope_type": "default", "rope_theta": t} for name, t in ((GLOBAL, 9.0), (LOCAL, 7.0))
+        name: {"rope_type": "default", "rope_theta": t} for name, t in ((FULL, 9.0), (SLIDING, 7.0))
     }
-    kinds = [LOCAL, GLOBAL, LOCAL, LOCAL, LOCAL]
+    kinds = [SLIDING, FULL, SLIDING, SLIDING, SLIDING]
     config = ModernBertConfig.from_hf(OLD | {"rope_parameters": rope, "layer_types": kinds})
     assert config.windows == ((64, 64), None, *[(64, 64)] * 3)
     assert (config.rotary.rope_theta, config.local_rotary.rope_theta) == (9.0, 7.0)
@@ -115,7 +116,7 @@ def test_settings_of_transformers_5() -> None:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"layer_types": [GLOBAL]}, "layer_types names 1 layers, num_hidden_layers is 5"),
+        ({"layer_types": [FULL]}, "layer_types names 1 layers, num_hidden_layers is 5"),
         ({"layer_types": ["chunked"] * 5}, "layer_types holds 'chunked'"),
         ({"classifier_pooling": "max"}, "classifier_pooling is 'max', expected cls or mean"),
         ({"global_rope_theta": "big"}, "global_rope_theta is 'big', expected a number above 0"),
@@ -155,5 +156,5 @@ def test_statistics_of_a_long_text_form_no_array_of_queries_times_keys(modern: A
     for layer, kind in enumerate(config.layer_types):
         rows = {name: np.asarray(array[layer]) for name, array in stats.items()}
         assert all(np.isfinite(array).all() for array in rows.values())
-        assert (rows["distance"].max() <= local) == (kind == LOCAL)
-        assert (rows["entropy"].max() <= np.log(2 * local + 1)) == (kind == LOCAL)
+        assert (rows["distance"].max() <= local) == (kind == SLIDING)
+        assert (rows["entropy"].max() <= np.log(2 * local + 1)) == (kind == SLIDING)
