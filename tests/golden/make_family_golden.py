@@ -134,7 +134,8 @@ def layout(model: Any, folder: Path) -> tuple[list[Any], dict[str, np.ndarray]]:
     known = model.state_dict()
     if not saved.keys() <= known.keys():  # some versions write old names, which no model has
         renamed = {n.replace(".gamma", ".weight").replace(".beta", ".bias"): n for n in saved}
-        saved = {n: known[n].numpy() for n in known if n in renamed or "inv_freq" in n}
+        kept = {n: saved[old] for n, old in renamed.items() if n not in known}
+        saved = {n: known[n].numpy() for n in known if n in renamed or "inv_freq" in n} | kept
     fixed = {name for name, _ in model.named_buffers()}
     weights = {n: a for n, a in saved.items() if n not in fixed}
     tensors = [
