@@ -3,6 +3,7 @@
 """Which implementation runs: the best for device and request, or the named one, or a reason."""
 
 import functools
+import re
 
 import jax
 import jax.numpy as jnp
@@ -143,7 +144,8 @@ def test_cudnn_says_when_it_is_not_there():
     )
     traced = jax.jit(functools.partial(door.attention, implementation="cudnn"))
     message = refusal(lambda: traced(Q, Q, Q))
-    assert "implementation 'cudnn' cannot run here: cuDNN is not detected." in message
+    missing = r"cannot run here: cuDNN (is not detected|not found)\."  # by jax, with CUDA's wheels
+    assert re.search(missing, message)
     assert "Fix: install jax[cuda]" in message
 
 
