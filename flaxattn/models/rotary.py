@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, Int
 Scaling = Literal["default", "linear", "dynamic", "llama3", "yarn", "longrope"]
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Rotary:
     """Frequencies of rotary position embeddings; fields are named as in `rope_parameters`.
 
@@ -58,6 +58,14 @@ class Rotary:
     short_factor: tuple[float, ...] = ()
     long_factor: tuple[float, ...] = ()
     frequencies: tuple[float, ...] = ()
+
+    def __repr__(self) -> str:
+        stated = {"rope_theta": self.rope_theta} | {
+            field.name: value
+            for field in dataclasses.fields(self)
+            if (value := getattr(self, field.name)) != field.default
+        }
+        return f"Rotary({', '.join(f'{name}={value!r}' for name, value in stated.items())})"
 
     def pairs(self, depth: int) -> int:
         """Number of pairs of dimensions that are turned.

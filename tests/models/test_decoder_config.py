@@ -114,6 +114,12 @@ def test_the_longest_text_grows_with_dynamic_rotary_positions() -> None:
     assert read("llama", rope_scaling={"type": "dynamic", "factor": 3.0}).longest == 384
 
 
+def test_rotary_positions_show_what_differs_from_the_defaults() -> None:
+    assert repr(Rotary()) == "Rotary(rope_theta=10000.0)"
+    stretched = Rotary(500.0, "linear", factor=2.0)
+    assert repr(stretched) == "Rotary(rope_theta=500.0, rope_type='linear', factor=2.0)"
+
+
 def test_several_end_ids_stay_several() -> None:
     config = read("llama", eos_token_id=[5, 7])  # as in Llama 3
     assert config.end_ids == (5, 7)
