@@ -36,6 +36,7 @@ def test_the_likeliest_tokens_in_order(tiny) -> None:
     (shares,) = expected(tiny, TEXT)
     assert [one.id for one in found] == np.argsort(-shares, kind="stable")[:5].tolist()
     np.testing.assert_allclose([one.probability for one in found], np.sort(shares)[::-1][:5], 1e-5)
+    assert fa.fill_mask(tiny, TEXT, k=1) == [found[:1]]
     for one in found:
         assert one.token == tiny.tokenizer.convert_ids_to_tokens([one.id])[0]
         assert one.text == TEXT.replace("[MASK]", one.token.removeprefix("##"))
