@@ -16,7 +16,8 @@ TORCH ?= torch==2.13.0
 GPU_PYTHON ?= python3
 BIN := $(abspath $(VENV))/bin
 # One process per core, at most four; a file's tests share what they compiled, so they stay together.
-PYTEST := PYTHONSAFEPATH=1 $(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile
+# A process that crashes ends the run: pytest-xdist may wait for ever after it starts another.
+PYTEST := PYTHONSAFEPATH=1 $(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile --max-worker-restart 0
 # What `make test` leaves to targets of its own.
 UNMARKED := not slow and not parity and not browser and not aot and not gpu and not ray
 # Tests compile much and compute little: without LLVM's optimisations they take half the time, and
