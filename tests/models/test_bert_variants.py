@@ -125,14 +125,16 @@ def test_rounded_frequencies_of_a_checkpoint_count(tmp_path: Path) -> None:
     assert exact.config.rotary_frequencies == ()
     files = TensorFiles(folder)
     tensors = {name: files.read(name) for name in files.shapes}
-    rates = tensors.pop("rotary_embeddings.inv_freq").astype(np.float16).astype(np.float32)
+    rates = tensors.pop("rotary_embeddings.inv_freq")
+    # To powers of two: what float16 changes in so small a model is the size of a rounding error.
+    rates = np.exp2(np.round(np.log2(rates) + 0.7)).astype(np.float32)
     for layer in range(2):
         tensors[f"encoder.layer.{layer}.attention.self.rotary_embeddings.inv_freq"] = rates
     write(folder / "model.safetensors", tensors)
     rounded = fa.from_pretrained(folder)
     np.testing.assert_array_equal(np.float32(rounded.config.rotary_frequencies), rates)
     gap = np.abs(exact(IDS).last_hidden_state - rounded(IDS).last_hidden_state).max()
-    assert gap > 1e-6
+    assert gap > 1e-5
     rounded.save_pretrained(tmp_path / "again")
     kept = TensorFiles(tmp_path / "again").read("rotary_embeddings.inv_freq")
     np.testing.assert_array_equal(kept, rates)
