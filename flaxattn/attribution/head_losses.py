@@ -21,9 +21,7 @@ from flaxattn.models.causal_lm import CausalLM
 from flaxattn.models.decoder import DecoderForSequenceClassification
 from flaxattn.models.gpt2 import GPT2ForSequenceClassification
 from flaxattn.models.losses import cross_entropy
-from flaxattn.models.modernbert import (
-    ModernBertForSequenceClassification,
-)
+from flaxattn.models.modernbert import ModernBertForSequenceClassification
 from flaxattn.models.seq2seq import Seq2SeqLM
 from flaxattn.pretrained.model_types import MASKED_LM
 from flaxattn.pretrained.nonfinite_error import refusal

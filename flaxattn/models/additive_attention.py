@@ -161,4 +161,4 @@ class AdditiveAttention(nn.Module):
         of_queries = {"query": looks.query, "head_output": looks.context}
         of_keys = {"key": source.keys, "value": source.values}
         projections = {n: array[:, :, None] for n, array in (of_queries | of_keys).items()}
-        record(self, "seen", AttentionRecord.of(self.capture, saw, None, None, None, **projections))
+        record(self, "seen", AttentionRecord.of(self.capture, saw, **projections))

@@ -106,6 +106,7 @@ class AttentionRecord:
         scale: float | None = None,
         rotation: Float[Array, "B S 2 P"] | None = None,
         window: SlidingWindow | None = None,
+        /,
         **projections: Float[Array, "B S H D"],
     ) -> Self:
         """Join what the kernel handed back with what only the attention module knows.
