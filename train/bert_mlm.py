@@ -219,7 +219,7 @@ def loss_function(module: MaskedLM, entropy_price: float = 0.0) -> LossFunction:
             mutable=["intermediates"] if pays else [],
         )
         assert isinstance(out, ModelOutput)
-        scores = out.logits if out.prediction_logits is None else out.prediction_logits
+        scores = out.token_scores
         assert scores is not None
         total, metrics = pretraining_loss(
             scores,

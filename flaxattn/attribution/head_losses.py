@@ -160,8 +160,7 @@ def _losses(
     if isinstance(module, _CLASSIFIERS):
         return _likelihoods(out.logits, given["labels"])
     if isinstance(module, MASKED_LM):
-        scores = out.logits if out.prediction_logits is None else out.prediction_logits
-        return _mean(_likelihoods(scores, given["targets"]), given["chosen"])
+        return _mean(_likelihoods(out.token_scores, given["targets"]), given["chosen"])
     side = "decoder_" if isinstance(module, Seq2SeqLM) else ""
     ids, real = given[f"{side}input_ids"], given[f"{side}attention_mask"]
     return _mean(_likelihoods(out.logits[:, :-1], ids[:, 1:]), real[:, 1:] != 0)

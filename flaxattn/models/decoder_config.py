@@ -340,7 +340,7 @@ class DecoderConfig(HFConfig):
         return written
 
     def _derived(self) -> Iterator[tuple[Sequence[str], Set[str], Callable[[], dict[str, Any]]]]:
-        """Fields that keys make together: the fields, all keys that say them, and how to write."""
+        """Fields that several keys of a `config.json` express: fields, keys, writer."""
         yield ("rotary", "local_rotary"), ROTARY_KEYS, lambda: rotary_to_hf(self)
         yield ("rotary_layers",), _LAYERS_KEYS, self._rotary_layers_to_hf
         if "sliding_window" in switches(self.model_type):

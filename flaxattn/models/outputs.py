@@ -77,6 +77,11 @@ class ModelOutput(flax.struct.PyTreeNode, OutputMapping, kw_only=True):
     hidden_states: tuple[Float[Array, "B S E"], ...] | None = None
     attentions: tuple[Any, ...] | None = None
 
+    @property
+    def token_scores(self) -> Array | None:
+        """Scores over the vocabulary, under either name that Hugging Face has for them."""
+        return self.logits if self.prediction_logits is None else self.prediction_logits
+
 
 class Seq2SeqOutput(flax.struct.PyTreeNode, OutputMapping, kw_only=True):
     """Output of an encoder-decoder.

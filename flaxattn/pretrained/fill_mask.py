@@ -101,8 +101,7 @@ def _filled(
         positions[row, : len(places)] = places
     given.pop("key_classes", None)
     out, _ = run(model.module, model.params, {**given, "masked_positions": positions}, False)
-    logits = out.get("logits")
-    probabilities, ids = _likeliest(out["prediction_logits"] if logits is None else logits, k)
+    probabilities, ids = _likeliest(out.token_scores, k)
     if not np.isfinite(probabilities).all():
         raise InputError(
             f"{model.name!r} scores words with NaN or infinity\n"
