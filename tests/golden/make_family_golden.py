@@ -134,8 +134,10 @@ def layout(model: Any, folder: Path) -> tuple[list[Any], dict[str, np.ndarray]]:
     known = model.state_dict()
     if not saved.keys() <= known.keys():  # some versions write old names, which no model has
         renamed = {n.replace(".gamma", ".weight").replace(".beta", ".bias"): n for n in saved}
-        kept = {n: saved[old] for n, old in renamed.items() if n not in known}
-        saved = {n: known[n].numpy() for n in known if n in renamed or "inv_freq" in n} | kept
+        weights = {n: old for n, old in renamed.items() if "inv_freq" not in n}
+        # Older names repeat these for every layer.
+        rates = {n: known[n].numpy() for n in known if "inv_freq" in n}
+        saved = rates | {n: known[n].numpy() if n in known else saved[weights[n]] for n in weights}
     fixed = {name for name, _ in model.named_buffers()}
     weights = {n: a for n, a in saved.items() if n not in fixed}
     tensors = [
