@@ -22,6 +22,7 @@ from jaxtyping import Array, Float
 from flaxattn.errors import InputError
 from flaxattn.kernels.contract import NOTHING, Capture
 from flaxattn.models.layers import record, recording
+from flaxattn.models.unstacked_layers import apart
 from flaxattn.trace.record import AttentionRecord, with_rotations
 
 
@@ -165,7 +166,7 @@ class Stack(nn.Module):
             x, (recorded, kept, cache) = jax.lax.scan(body, x, part, unroll=unroll)
             seen += [recorded] if wanted else []
             hidden += [kept]
-            caches += _apart(cache) if caching and cache else []
+            caches += apart(cache) if caching and cache else []
         if caches:
             self.put_variable("cache", "layers", tuple(caches))
         return x, seen, hidden
@@ -174,7 +175,7 @@ class Stack(nn.Module):
         """The same, every block by itself: with its cache, which is written in place, its heads."""
         caching = self.is_mutable_collection("cache")
         caches = self.get_variable("cache", "layers") or ({},) * self.num_layers
-        layers, perturbations = _apart(params), self._perturbations()
+        layers, perturbations = apart(params), self._perturbations()
         layers = layers * self.num_layers if self.shared else layers
         blocks = self._blocks()
         seen, hidden, kept = [], [], []
@@ -308,29 +309,6 @@ class Model(nn.Module):
             shared=shared,
             name=name,
         )
-
-
-@jax.jit
-def unstacked(params: Any) -> Any:
-    """Parameters with the layers of every stack apart: a tuple in place of a leading axis.
-
-    For a program that runs a stack many times, as generation and extraction do: a layer taken out
-    of a stacked array is copied each time, and all layers of a scan are alike, so nothing is left
-    out of the last. Costs a copy of the layers' parameters; nothing where they are apart already.
-
-    Args:
-        params: Parameters of a model.
-    """
-    if not isinstance(params, Mapping):
-        return params
-    return {name: _apart(p) if name == "layers" else unstacked(p) for name, p in params.items()}
-
-
-def _apart(layers: Any) -> tuple[Any, ...]:
-    if isinstance(layers, tuple):
-        return layers
-    count = jax.tree.leaves(layers)[0].shape[0]
-    return tuple(jax.tree.map(lambda p, i=i: p[i], layers) for i in range(count))
 
 
 def masks_of_heads(

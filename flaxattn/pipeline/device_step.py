@@ -20,7 +20,7 @@ from jax.sharding import PartitionSpec as P
 
 from flaxattn.errors import InputError, UnavailableError
 from flaxattn.kernels.contract import Capture
-from flaxattn.models.layer_stack import unstacked
+from flaxattn.models.unstacked_layers import unstacked
 from flaxattn.trace.nonfinite import NonFinite, as_asked, count_nonfinite, with_lse
 from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.trace import Trace

@@ -19,7 +19,6 @@ from flax import linen as nn
 from jaxtyping import Array, Int
 
 from flaxattn.models.causal_lm import CausalLM
-from flaxattn.models.layer_stack import unstacked
 from flaxattn.pretrained import generation_loop as generate
 from flaxattn.pretrained.beam_search import Beams
 from flaxattn.pretrained.decoding_settings import Decoding
@@ -135,6 +134,7 @@ def _read(
 def write(
     module: nn.Module,
     params: Any,
+    layers: Any,
     given: Mapping[str, Int[Any, "B S"]],
     prompt: Int[Any, "B P"],
     decoding: Decoding,
@@ -146,6 +146,7 @@ def write(
     Args:
         module: As for `stages`, like what is not described here.
         params: Its parameters.
+        layers: The same, `unstacked`.
         given: Arguments of `begin`.
         prompt: What every text begins with.
         decoding: The settings.
@@ -157,7 +158,7 @@ def write(
     length = prompt.shape[1]
     step = length + decoding.max_new_tokens if enough is None else _LOOK
     now = None
-    for now in stages(module, params, given, prompt, decoding, seed, step):
+    for now in stages(module, params, layers, given, prompt, decoding, seed, step):
         if enough is None or isinstance(now.text, Beams):
             continue
         if enough(so_far(now, length), np.asarray(now.text.ended)):
@@ -170,6 +171,7 @@ def write(
 def stages(
     module: nn.Module,
     params: Any,
+    layers: Any,
     given: Mapping[str, Int[Any, "B S"]],
     prompt: Int[Any, "B P"],
     decoding: Decoding,
@@ -178,12 +180,15 @@ def stages(
 ) -> Iterator[Writing]:
     """Write for every prompt as many texts as are asked for, and stop now and then to be looked at.
 
-    Memory: after the first token, the parameters of all layers a second time, and the cache of B N
-    hypotheses, twice while it grows.
+    A short prompt is read by a scan over the layers, which compiles sooner; all else by layers laid
+    out one by one, which run faster.
+
+    Memory: the cache of B N hypotheses, twice while it grows.
 
     Args:
         module: With the methods `begin` and `follow`, and an attribute `cache_length`.
         params: Its parameters.
+        layers: The same, `unstacked`.
         given: Arguments of `begin`: the sources, or the mask of the prompts.
         prompt: What every text begins with.
         decoding: The settings.
@@ -197,8 +202,8 @@ def stages(
     length, most = prompt.shape[1], decoding.max_new_tokens
     room = min(length + most, max(_FIRST_ROOM, 2 * length))
     wide = module.clone(cache_length=room)
-    now, context = _start(wide, params, given, prompt, keys, decoding)
-    layers = unstacked(params) if most > 1 else params  # a copy, which one token does not need
+    reading = layers if length >= _CHUNK else params
+    now, context = _start(wide, reading, given, prompt, keys, decoding)
     until = min(step, room - length)
     if until > 1:
         now = _go_on(wide, layers, context, now, keys, until, decoding, length)

@@ -148,7 +148,9 @@ class PretrainedDecoder(ChatModel):
             )
         mask, given, prompt, decoding = self._begun(texts, input_ids, attention_mask, settings)
         enough = functools.partial(self._stopped, stops) if stops else None
-        written = write(self.module, self.params, given, prompt, decoding, seed, enough)
+        written = write(
+            self.module, self.params, self.unstacked_params, given, prompt, decoding, seed, enough
+        )
         check_written(self.name, self.params, written.scores)
         start = mask.shape[1]
         ids = np.asarray(written.ids)[..., prompt.shape[1] - start :]
@@ -366,7 +368,9 @@ class PretrainedDecoder(ChatModel):
     ) -> Iterator[str]:
         """Yield the generated text after a prompt, whenever a token was added."""
         decode, start = self._reader().decode, prompt.shape[1]
-        for now in stages(self.module, self.params, given, prompt, decoding, seed, 1):
+        for now in stages(
+            self.module, self.params, self.unstacked_params, given, prompt, decoding, seed, 1
+        ):
             check_written(self.name, self.params, now.text.scores)
             yield decode(so_far(now, start)[0].tolist())
 

@@ -22,6 +22,7 @@ from flaxattn.kernels.contract import Capture
 from flaxattn.models.bert_config import BertConfig
 from flaxattn.models.gpt2_config import GPT2Config
 from flaxattn.models.layer_stack import masks_of_heads
+from flaxattn.models.unstacked_layers import UnstackedLayers
 from flaxattn.pretrained import model_directory as weights
 from flaxattn.pretrained import model_inputs as inputs
 from flaxattn.pretrained.checkpoint_match import CheckpointMatch
@@ -53,6 +54,15 @@ class Pretrained(abc.ABC):
     config: ModelConfig
     name: str = ""
     report: CheckpointMatch = dataclasses.field(default_factory=CheckpointMatch)
+    _unstacked: UnstackedLayers = dataclasses.field(default_factory=UnstackedLayers, init=False)
+
+    @property
+    def unstacked_params(self) -> Any:
+        """Parameters with the layers of every stack apart, kept for the next call.
+
+        Memory: the parameters of all layers a second time, from the first generated text on.
+        """
+        return self._unstacked.of(self.params)
 
     @abc.abstractmethod
     def __call__(self, *arrays: Any, **options: Any) -> Any:

@@ -161,7 +161,9 @@ class PretrainedSeq2Seq(SourceReader):
             prompt = np.full((len(source.metadata), 1), self.config.decoder_start_token_id)
         prompt = self._target(prompt, None, None, source.given)["decoder_input_ids"]
         decoding = self.decoding(source.lengths[0], prompt.shape[1], settings)
-        written = write(self.module, self.params, source.given, prompt, decoding, seed)
+        written = write(
+            self.module, self.params, self.unstacked_params, source.given, prompt, decoding, seed
+        )
         if not allow_nonfinite:
             check_written(self.name, self.params, written.scores, go_on=trace)
         ids = np.asarray(written.ids)
@@ -190,7 +192,9 @@ class PretrainedSeq2Seq(SourceReader):
             seed: As for `generate`.
         """
         prompt = np.full((len(given["input_ids"]), 1), self.config.decoder_start_token_id, np.int32)
-        written = write(self.module, self.params, given, prompt, decoding, seed)
+        written = write(
+            self.module, self.params, self.unstacked_params, given, prompt, decoding, seed
+        )
         rows = zip(sources, np.asarray(written.ids)[:, :1], strict=False)
         return [self._reread(source, row, 1, decoding) for source, row in rows]
 

@@ -1,0 +1,65 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Parameters of stacked layers as a tree for each layer."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+
+
+@jax.jit
+def unstacked(params: Any) -> Any:
+    """Parameters with the layers of every stack apart: a tuple in place of a leading axis.
+
+    For a program that runs a stack many times, as generation and extraction do: a layer taken out
+    of a stacked array is copied each time, and all layers of a scan are alike, so nothing is left
+    out of the last. Costs a copy of the layers' parameters; nothing where they are apart already.
+
+    Args:
+        params: Parameters of a model.
+    """
+    if not isinstance(params, Mapping):
+        return params
+    return {
+        name: apart(tree) if name == "layers" else unstacked(tree) for name, tree in params.items()
+    }
+
+
+def apart(layers: Any) -> tuple[Any, ...]:
+    """A tree for each layer, of one with a leading axis L; those that are apart stay as they are.
+
+    Args:
+        layers: Parameters, caches or perturbations of a stack.
+    """
+    if isinstance(layers, tuple):
+        return layers
+    count = jax.tree.leaves(layers)[0].shape[0]
+    return tuple(jax.tree.map(lambda p, i=i: p[i], layers) for i in range(count))
+
+
+class UnstackedLayers:
+    """The `unstacked` parameters of the last model asked for, kept for the next call.
+
+    Memory: the layers' parameters a second time, as long as this lives.
+    """
+
+    def __init__(self) -> None:
+        self._params: Any = None
+        self._made_of = jax.tree.flatten(None)
+
+    def of(self, params: Any) -> Any:
+        """Return the `unstacked` parameters; made anew when an array of `params` is another one.
+
+        NumPy arrays can change in place, so parameters with any are unstacked at every call.
+
+        Args:
+            params: Parameters of a model.
+        """
+        leaves, structure = jax.tree.flatten(params)
+        old, before = self._made_of
+        fixed = structure == before and all(isinstance(leaf, jax.Array) for leaf in leaves)
+        if not fixed or any(a is not b for a, b in zip(old, leaves, strict=True)):
+            self._params = unstacked(params)
+            self._made_of = leaves, structure
+        return self._params
