@@ -288,6 +288,24 @@ class DecoderForTokenClassification(Model):
         return out.replace(logits=score(out.last_hidden_state))
 
 
+class DecoderForQuestionAnswering(Model):
+    """A decoder that finds where in a text an answer begins and where it ends."""
+
+    config: DecoderConfig
+
+    @nn.compact
+    def __call__(self, *inputs: Int[Array, "B S"], **options: Any) -> ModelOutput:
+        """Run the model; arguments as for `RotaryDecoder`.
+
+        Returns `start_logits` and `end_logits [B, S]`. A position sees what stands before it, so
+        the question comes first.
+        """
+        out = RotaryDecoder(**self.settings(), name="model")(*inputs, **options)
+        head = Dense(2, self.dtype, self.config.initializer_range, name="qa_head")
+        scores = head(out.last_hidden_state)
+        return out.replace(start_logits=scores[..., 0], end_logits=scores[..., 1])
+
+
 def architectures(config: DecoderConfig) -> Mapping[str, type[nn.Module]]:
     """Modules by Hugging Face's class names of a model type, the one without head first.
 
@@ -301,4 +319,5 @@ def architectures(config: DecoderConfig) -> Mapping[str, type[nn.Module]]:
         f"{stem}ForCausalLM": DecoderLM,
         f"{text}ForSequenceClassification": DecoderForSequenceClassification,
         f"{stem}ForTokenClassification": DecoderForTokenClassification,
+        f"{stem}ForQuestionAnswering": DecoderForQuestionAnswering,
     }

@@ -30,6 +30,7 @@ class DecoderType(NamedTuple):
         windowed: From settings and a layer's number, whether the layer has the sliding window.
         theta: Base of the rotary wavelengths where config.json names none.
         local_theta: The same for layers with a window, where these have their own.
+        answers_below: What stands before the names of the backbone in its question answering model.
     """
 
     stem: str
@@ -38,6 +39,7 @@ class DecoderType(NamedTuple):
     windowed: Callable[[Mapping[str, Any], int], bool] = lambda settings, layer: True
     theta: float = 10000.0
     local_theta: float | None = None
+    answers_below: str = "model."
 
 
 _SHARED: Mapping[str, Any] = {
@@ -123,6 +125,7 @@ TYPES: Mapping[str, DecoderType] = {
         "Llama",
         {**_BIASES, "mlp_bias": Setting("mlp_bias", False)}
         | {"bos_token_id": Setting("bos_token_id", 1), "eos_token_id": Setting("eos_token_id", 2)},
+        answers_below="transformer.",
     ),
     "mistral": DecoderType(
         "Mistral",
@@ -135,11 +138,17 @@ TYPES: Mapping[str, DecoderType] = {
             "eos_token_id": Setting("eos_token_id", 2),
         },
     ),
-    "qwen2": DecoderType("Qwen2", {**_QWEN, "input_bias": True}, windowed=_from_layer),
+    "qwen2": DecoderType(
+        "Qwen2",
+        {**_QWEN, "input_bias": True},
+        windowed=_from_layer,
+        answers_below="transformer.",
+    ),
     "qwen3": DecoderType(
         "Qwen3",
         {**_QWEN, **_BIASES, "head_norm": "each", "head_dim": Setting("head_dim", 128)},
         windowed=_from_layer,
+        answers_below="transformer.",
     ),
     "gemma": DecoderType(
         "Gemma",
@@ -206,6 +215,7 @@ TYPES: Mapping[str, DecoderType] = {
         },
         windowed=_without_rotary,
         theta=2_000_000.0,
+        answers_below="transformer.",
     ),
     "olmo2": DecoderType(
         "Olmo2",

@@ -56,6 +56,8 @@ lm_head.weight                                VE output                         
 score.weight                                  CE score                                    T
 score.weight                                  CE token_score/kernel                       T
 score.bias                                    C  token_score/bias                         =
+qa_outputs.weight                             2E qa_head/kernel                           T
+qa_outputs.bias                               2  qa_head/bias                             =
 """
 _EACH_HEAD = """
 layers.*.self_attn.q_norm.weight              D  decoder/layers/attention/query_norm/scale =
@@ -103,6 +105,8 @@ embed_out.weight                              VE output                         
 score.weight                                  CE score                                    T
 classifier.weight                             CE token_score/kernel                       T
 classifier.bias                               C  token_score/bias                         =
+qa_outputs.weight                             2E qa_head/kernel                           T
+qa_outputs.bias                               2  qa_head/bias                             =
 """
 _PROJECTIONS = {
     "llama": _ATTENTION + _GATED,
@@ -140,13 +144,20 @@ def decoder_names(config: DecoderConfig) -> Family:
     return Family(
         name=kind.stem,
         rows=table(text if neox else text + heads),
-        prefix=("gpt_neox." if neox else "model.", "model/"),
+        prefix=("gpt_neox." if neox else _prefix(config), "model/"),
+        renamed=() if neox else (("model.", ""), ("transformer.", "")),
         layers={"layers.": "num_hidden_layers"},
         sizes=_SIZES,
         core=(embedding, "layers.", "norm.", "final_layer_norm."),
         buffers=frozenset(_BUFFERS),
         idle=_tied(output, embedding),
     )
+
+
+def _prefix(config: DecoderConfig) -> str:
+    """Prefix of the names of the backbone; under another head it can be another one."""
+    answers = config.architectures[0].endswith("ForQuestionAnswering")
+    return TYPES[config.model_type].answers_below if answers else "model."
 
 
 def _tied(output: str, embedding: str) -> Callable[..., Mapping[str, str | None]]:

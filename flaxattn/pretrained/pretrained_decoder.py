@@ -61,6 +61,8 @@ class PretrainedDecoder(ChatModel):
         head_mask: Float[Any, "..."] | None = None,
         *,
         labels: Any = None,
+        start_positions: Int[Any, " B"] | None = None,
+        end_positions: Int[Any, " B"] | None = None,
         output_attentions: bool = False,
         output_hidden_states: bool = False,
         return_dict: bool | None = None,
@@ -77,6 +79,9 @@ class PretrainedDecoder(ChatModel):
                 silences a head, 1 leaves it. `attentions` are those before it.
             labels: The texts themselves, -100 where a token is not to be predicted, or classes of
                 a classifier; their mean loss is returned as `loss`.
+            start_positions: First token of each answer, of a model for question answering; a
+                place beyond the text is not counted.
+            end_positions: Last token of each answer.
             output_attentions: Whether to return `attentions`: per layer float32 `[B, H, Q, K]`,
                 NumPy arrays that torch's functions and BertViz take too.
             output_hidden_states: Whether to return `hidden_states`: the embeddings and each
@@ -96,7 +101,8 @@ class PretrainedDecoder(ChatModel):
         out, seen = run(module, self.params, given, output_attentions)
         if output_attentions:
             out = out.replace(attentions=Trace.from_variables(seen).attentions)
-        return answered(self.config, out, {"labels": labels}, return_dict)
+        answers = {"start_positions": start_positions, "end_positions": end_positions}
+        return answered(self.config, out, {"labels": labels, **answers}, return_dict)
 
     def generate(
         self,
@@ -111,7 +117,7 @@ class PretrainedDecoder(ChatModel):
         capture: Capture = _WEIGHTS,
         **settings: Any,
     ) -> Any:
-        """Go on with every text.
+        """Continue every text.
 
         Args:
             texts: Prompts; or give `input_ids`. Messages of a chat, such as
@@ -157,7 +163,9 @@ class PretrainedDecoder(ChatModel):
         flat = ids.reshape(-1, ids.shape[-1])
         sizes = lengths(flat, start, decoding)
         if stops:
-            sizes = self._needed(flat, start, sizes, stops)
+            rows = (row[start:size].tolist() for row, size in zip(flat, sizes, strict=True))
+            decode = self._reader().decode
+            sizes = start + np.array([streaming.pieces_needed(r, decode, stops) for r in rows])
             flat = np.where(np.arange(flat.shape[1]) < sizes[:, None], flat, decoding.pad)
         told: Any = flat[:, : sizes.max()]
         if texts is not None:
@@ -177,7 +185,7 @@ class PretrainedDecoder(ChatModel):
         stop: str | Sequence[str] = (),
         **settings: Any,
     ) -> Iterator[str]:
-        """Go on with a text, and tell it while it is written.
+        """Continue a text, and yield it while it is generated.
 
         Args:
             text: The prompt, or the messages of a chat, which are not told.
@@ -380,14 +388,6 @@ class PretrainedDecoder(ChatModel):
         """Return whether every text is at its end, or has a stop string."""
         decode, open_ones = self._reader().decode, ids[~ended].tolist()
         return all(streaming.certain(decode(row), stops)[1] for row in open_ones)
-
-    def _needed(
-        self, ids: np.ndarray, start: int, sizes: np.ndarray, stops: Sequence[str]
-    ) -> Int[np.ndarray, " R"]:
-        """Sizes of texts with their prompts, those with a stop string no longer than they must."""
-        decode = self._reader().decode
-        rows = (row[start:size].tolist() for row, size in zip(ids, sizes, strict=True))
-        return np.array([start + streaming.pieces_needed(row, decode, stops) for row in rows])
 
     def _continued(
         self, texts: Any, ids: np.ndarray, start: int, sizes: np.ndarray, stops: Sequence[str]

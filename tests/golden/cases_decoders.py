@@ -41,6 +41,9 @@ CASES = (
     llama("llama-left", left=True, settings={"head_dim": 12, "attention_bias": True}),
     llama("llama-classifier", "ForSequenceClassification", settings={"mlp_bias": True}),
     llama("llama-tokens", "ForTokenClassification", settings={"num_key_value_heads": 4}),
+    llama("llama-questions", "ForQuestionAnswering"),
+    case("mistral-questions", "Mistral", "mistral", "ForQuestionAnswering", left=True),
+    case("neox-questions", "GPTNeoX", "gpt_neox", "ForQuestionAnswering"),
     llama("linear", settings=rope("linear", factor=3.0)),
     llama(
         "dynamic", limit=16, settings=rope("dynamic", factor=2.0) | {"max_position_embeddings": 8}
