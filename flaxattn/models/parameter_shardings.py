@@ -25,7 +25,8 @@ RULES: tuple[tuple[str, P], ...] = (
     (r"layers/feed_forward/(gate|up)/kernel", P(None, "data", "model")),  # L E F
     (r"layers/feed_forward/up/bias", P(None, "model")),
     (r"layers/feed_forward/down/kernel", P(None, "model", "data")),  # L F E
-    (r"embeddings/word/embedding", P("model", "data")),  # V E
+    (r"(embeddings/word|words|decoder_words)/embedding", P("model", "data")),  # V E
+    (r"output", P("data", "model")),  # E V
     (r"embedding", P(None, "data")),
     (r"kernel", P("data", None)),
 )

@@ -438,7 +438,7 @@ def test_layers_are_shared_by_devices_as_those_of_bert_are() -> None:
         assert part["kernel"].spec == P(None, "data", "model")
     for part in (layers["attention"]["output"], layers["feed_forward"]["down"]):
         assert part["kernel"].spec == P(None, "model", "data")
-    assert placed["words"]["embedding"].spec == P(None, "data")
+    assert placed["words"]["embedding"].spec == P("model", "data")
 
 
 def attempt(folder: Path, text: str, tokenizer: Path | None = None, **changes: Any) -> str:

@@ -122,6 +122,21 @@ def test_a_window_on_both_sides_is_told_from_weights():
     assert (terms.mask, terms.windows, terms.bias) == ("none", [(3, 2)], None)
 
 
+def test_windows_that_a_record_names_are_not_guessed():
+    """A window that is wider than all weights that are not 0, as rounding leaves them."""
+    seen, length = made(0.5, length=9), 9
+    behind = np.arange(length)[:, None] - np.arange(length)
+    pairs = 0.5 * np.einsum("lbqhd,lbkhd->lbhqk", seen.query, seen.key)
+    shares = np.where((behind <= 3) & (behind >= 0), np.exp(pairs), 0)
+    shares = (shares / shares.sum(-1, keepdims=True)).astype(np.float32)
+    windowed = dataclasses.replace(seen, weights=shares)
+    terms = explain(windowed.with_windows([(3, None)]), (0,))
+    assert (terms.mask, terms.windows) == ("causal", [(3, 0)])
+    assert explain(windowed.with_windows([(2, None)]), (0,)) is None
+    everything = explain(windowed.with_windows([None]), (0,))
+    assert everything.windows == [(3, 0)]  # no window is named: told from weights
+
+
 def test_many_numbers_are_halved_and_the_page_is_told_what_that_costs(traces, monkeypatch):
     monkeypatch.setattr("flaxattn.views.payloads.neuron_payload._EXACT_BYTES", 0)
     found, sides = sides_of(traces["tiny-gpt2"])

@@ -195,8 +195,8 @@ def explain(record: AttentionRecord, layers: Sequence[int]) -> SoftmaxTerms | No
     """The terms whose softmax the weights of a record are; None if they cannot be told.
 
     A record that holds scores says them all. Without, the factor is the one it tells, or else
-    1/sqrt(D), and keys after the query are masked or none, or those outside of a window;
-    whichever gives the weights.
+    1/sqrt(D), and keys after the query are masked or none, or those outside of a window,
+    the record's or the smallest that holds all weights; whichever gives the weights.
 
     Args:
         record: With weights, queries and keys; its first sequence is read.
@@ -237,9 +237,11 @@ def _candidates(
 ) -> Iterator[SoftmaxTerms]:
     """Terms that may be those of the weights; one alone where scores tell it."""
     plain = [SoftmaxTerms(scale)]
-    if query[0].shape[1] == key[0].shape[1]:
+    if record.sliding_windows:
+        plain = list(_recorded_windows(record, layers, scale))
+    elif query[0].shape[1] == key[0].shape[1]:
         plain.append(SoftmaxTerms(scale, "causal"))
-        plain.append(_windowed(record, layers, scale))
+        plain.append(_inferred_windows(record, layers, scale))
     if record.scores is None or record.scale is None:
         yield from plain
         return
@@ -255,7 +257,21 @@ def _candidates(
     yield SoftmaxTerms(scale, bias=[told - one.scores for one, told in pairs])
 
 
-def _windowed(record: AttentionRecord, layers: Sequence[int], scale: float) -> SoftmaxTerms:
+def _recorded_windows(
+    record: AttentionRecord, layers: Sequence[int], scale: float
+) -> Iterator[SoftmaxTerms]:
+    """Terms with the windows that a record names, once causal and once not."""
+    everything = len(np.asarray(record.key)[0, 0])
+    named = [record.sliding_windows[record.layers.index(layer)] or (None, None) for layer in layers]
+    left, right = (
+        [everything - 1 if size is None else size for size in side]
+        for side in zip(*named, strict=True)
+    )
+    yield SoftmaxTerms(scale, "causal", windows=[(before, 0) for before in left])
+    yield SoftmaxTerms(scale, windows=list(zip(left, right, strict=True)))
+
+
+def _inferred_windows(record: AttentionRecord, layers: Sequence[int], scale: float) -> SoftmaxTerms:
     """Terms with the smallest windows that hold every weight of a layer that is not 0."""
     windows = []
     for weights in layer_weights(record, layers):
