@@ -90,7 +90,9 @@ class Seq2SeqOutput(flax.struct.PyTreeNode, OutputMapping, kw_only=True):
         loss: Mean loss of the labels, where labels were given.
         last_hidden_state: Output of the decoder.
         encoder_last_hidden_state: Output of the encoder.
-        logits: Scores of the token after each target position, if the model has that head.
+        logits: Scores of the token after each target position, or of the labels `[B, labels]`.
+        start_logits: Scores of every position as the beginning of an answer.
+        end_logits: Scores of every position as its end.
         encoder_hidden_states: Embeddings and every layer's output, if asked for.
         decoder_hidden_states: The same of the decoder.
         encoder_attentions: Attention weights `[B, H, S, S]` per layer, if asked for.
@@ -99,7 +101,9 @@ class Seq2SeqOutput(flax.struct.PyTreeNode, OutputMapping, kw_only=True):
     """
 
     loss: Float[Array, ""] | None = None
-    logits: Float[Array, "B T V"] | None = None
+    logits: Float[Array, "B ..."] | None = None
+    start_logits: Float[Array, "B T"] | None = None
+    end_logits: Float[Array, "B T"] | None = None
     last_hidden_state: Float[Array, "B T E"]
     decoder_hidden_states: tuple[Float[Array, "B T E"], ...] | None = None
     decoder_attentions: tuple[Any, ...] | None = None

@@ -329,12 +329,3 @@ ARCHITECTURES: Mapping[str, type[nn.Module]] = {
     "BartModel": Seq2Seq,
     "BartForConditionalGeneration": Seq2SeqLM,
 }
-T5_ARCHITECTURES: Mapping[str, type[nn.Module]] = {
-    prefix + head: module
-    for head, module in {
-        "Model": Seq2Seq,
-        "ForConditionalGeneration": Seq2SeqLM,
-        "EncoderModel": T5Encoder,
-    }.items()
-    for prefix in ("T5", "MT5", "UMT5")
-}

@@ -59,6 +59,9 @@ class T5Config(HFConfig):
         bos_token_id: Id of the token that begins a text, where there is one.
         eos_token_id: Id of the token that ends a text.
         decoder_start_token_id: Id that the decoder reads first, by default that of padding.
+        classifier_dropout: On the input of a classifier.
+        problem_type: Hugging Face's hint for the loss of a classifier, kept as it is.
+        labels: Class names of a classifier, in id order.
         architectures: Hugging Face class names; the first one says which head a checkpoint has.
     """
 
@@ -85,6 +88,9 @@ class T5Config(HFConfig):
     bos_token_id: int | None = None
     eos_token_id: int = 1
     decoder_start_token_id: int = 0
+    classifier_dropout: float = 0.0
+    problem_type: str | None = None
+    labels: tuple[str, ...] = ("LABEL_0", "LABEL_1")
     architectures: tuple[str, ...] = ("T5ForConditionalGeneration",)
 
     # What `seq2seq` has settings for that no T5 differs in.
@@ -144,7 +150,7 @@ class T5Config(HFConfig):
     @property
     def decoder_layers(self) -> int:
         """L of the decoder, 0 for an encoder alone."""
-        if self.architectures[0].endswith("EncoderModel"):
+        if self.architectures[0].endswith(("EncoderModel", "ForTokenClassification")):
             return 0
         return self.num_layers if self.num_decoder_layers is None else self.num_decoder_layers
 
@@ -267,7 +273,7 @@ class T5Config(HFConfig):
     def to_hf(self) -> dict[str, Any]:
         """The content of a `config.json`; `from_hf` reads it back unchanged."""
         settings = {"is_encoder_decoder": True, **self.settings(self.kind)}
-        optional = ("num_decoder_layers", "n_positions", "scale_decoder_outputs")
+        optional = ("num_decoder_layers", "n_positions", "scale_decoder_outputs", "problem_type")
         silent = {"kind"} | {name for name in optional if settings[name] is None}
         return {name: value for name, value in settings.items() if name not in silent}
 

@@ -24,6 +24,8 @@ def with_targets(
 ) -> Sequence[TokenizedTexts]:
     """Rows with the targets that an encoder-decoder writes, where they came without.
 
+    One that cannot write, such as a classifier, reads the source on both sides.
+
     What is written for a source does not depend on those beside it: a batch has one limit of
     length, which would else follow from its longest source.
 
@@ -37,13 +39,14 @@ def with_targets(
         InputError: For settings of a model that writes nothing here, or several models.
     """
     model = models[0]
-    if not isinstance(model, PretrainedSeq2Seq) or len(rows[0].lengths) == 2:
+    alone = isinstance(model, PretrainedSeq2Seq) and len(rows[0].lengths) == 1
+    if not alone or not model.writes:
         if settings:
             raise InputError(
                 f"{', '.join(settings)}: nothing is written here, so there is nothing to set\n"
                 "leave them out; only an encoder-decoder without targets writes"
             )
-        return rows
+        return [model.with_source_as_target(row) for row in rows] if alone else rows
     if len(models) > 1:
         raise InputError(
             "several models write different targets, which cannot be read as one\n"

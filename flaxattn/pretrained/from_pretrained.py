@@ -133,8 +133,7 @@ def _handle(config: ModelConfig) -> type[Pretrained]:
     if isinstance(config, EncoderConfig):
         return PretrainedBert
     if isinstance(config, EncoderDecoderConfig):
-        alone = config.architectures[0].endswith("EncoderModel")
-        return PretrainedT5Encoder if alone else PretrainedSeq2Seq
+        return PretrainedSeq2Seq if config.decoder_layers else PretrainedT5Encoder
     return PretrainedDecoder
 
 
@@ -175,7 +174,7 @@ def _architecture(head: str | None, config: ModelConfig, architectures: Mapping[
 
 
 def _relabelled(config: ModelConfig, count: int) -> ModelConfig:
-    if isinstance(config, EncoderDecoderConfig):
+    if not config.num_labels:
         raise InputError(
             f"num_labels={count}: encoder-decoders have no classifier.\nLeave num_labels out."
         )

@@ -14,10 +14,30 @@ import numpy as np
 from jax.core import Tracer
 
 from flaxattn.errors import InputError
-from flaxattn.models.losses import IGNORED, PAIR_LABELS, check_names, head_loss, problem_of
+from flaxattn.models.losses import (
+    IGNORED,
+    LABEL_NAMES,
+    PAIR_LABELS,
+    check_names,
+    head_loss,
+    problem_of,
+)
 from flaxattn.models.outputs import ModelOutput, Seq2SeqOutput
 
 _compiled = functools.partial(jax.jit, static_argnames=("architecture", "config"))(head_loss)
+
+
+def check_label_names(labels: Mapping[str, Any]) -> None:
+    """Check that further keywords of a call are labels of some head.
+
+    Args:
+        labels: By the name of the argument.
+
+    Raises:
+        TypeError: One is not, as Python says it of any function.
+    """
+    if unknown := set(labels) - set(LABEL_NAMES):
+        raise TypeError(f"a call got an unexpected keyword argument {min(unknown)!r}")
 
 
 def answered(

@@ -193,3 +193,26 @@ def bucket(length: int, limit: int) -> int:
     """
     step = 32 if length <= 128 else 64 if length <= 512 else 256
     return min(-(-length // step) * step, limit)
+
+
+def check_ends(source: Int[np.ndarray, "B S"], target: Int[np.ndarray, "B T"], end: int) -> None:
+    """Check that a classifier finds the end of each text, and its position in the target.
+
+    Args:
+        source: Tokens that the encoder reads.
+        target: Tokens that the decoder reads.
+        end: Id of the token that ends a text.
+
+    Raises:
+        InputError: If lengths differ, or a text has no end.
+    """
+    if target.shape[1] != source.shape[1]:
+        raise InputError(
+            f"decoder_input_ids: expected {source.shape[1]} tokens as input_ids has, received "
+            f"{target.shape[1]}.\nLeave them out: a classifier's decoder reads the source."
+        )
+    if missing := np.flatnonzero(~(source == end).any(1)).tolist():
+        raise InputError(
+            f"input_ids: row {missing[0]} has no token {end} (eos_token_id), at which the "
+            "label of a text is told.\nEnd every text with it, as its tokenizer does."
+        )

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from flax import linen as nn
 
-from flaxattn.models import bert, decoder, decoder_types, gpt2, modernbert, rnn, seq2seq
+from flaxattn.models import bert, decoder, decoder_types, gpt2, modernbert, rnn, seq2seq, t5_heads
 from flaxattn.models.bert import BertForMaskedLM, BertForPreTraining
 from flaxattn.models.bert_config import BertConfig
 from flaxattn.models.bert_variants import BERT_VARIANTS
@@ -28,7 +28,7 @@ from flaxattn.pretrained.modernbert_names import MODERNBERT
 from flaxattn.pretrained.name_tables import Family
 from flaxattn.pretrained.rnn_names import RNN_NAMES
 from flaxattn.pretrained.seq2seq_names import SEQ2SEQ
-from flaxattn.pretrained.t5_names import T5_NAMES
+from flaxattn.pretrained.t5_names import t5_names
 
 _EXPERTS = ("mixtral", "qwen2_moe", "qwen3_moe", "gpt_oss", "olmoe", "phimoe", "dbrx", "llama4")
 _LATENT = ("deepseek_v2", "deepseek_v3")
@@ -89,7 +89,7 @@ _FAMILIES: Mapping[type[ModelConfig], _ModelFamily] = {
     GPT2Config: _ModelFamily(lambda _: GPT2_NAMES, lambda _: gpt2.ARCHITECTURES),
     DecoderConfig: _ModelFamily(decoder_names, decoder.architectures),
     Seq2SeqConfig: _ModelFamily(lambda _: SEQ2SEQ, lambda _: seq2seq.ARCHITECTURES),
-    T5Config: _ModelFamily(lambda _: T5_NAMES, lambda _: seq2seq.T5_ARCHITECTURES),
+    T5Config: _ModelFamily(t5_names, t5_heads.architectures),
     RnnConfig: _ModelFamily(lambda _: RNN_NAMES, lambda _: rnn.ARCHITECTURES),
 }
 

@@ -18,9 +18,8 @@ from flaxattn.kernels.contract import Capture
 from flaxattn.models import position_tables as positions
 from flaxattn.models.bert_layers import default_positions
 from flaxattn.models.encoder_config import EncoderConfig
-from flaxattn.models.losses import LABEL_NAMES
 from flaxattn.pretrained import model_inputs as inputs
-from flaxattn.pretrained.labelled_output import answered
+from flaxattn.pretrained.labelled_output import answered, check_label_names
 from flaxattn.pretrained.pretrained_model import Pretrained, run
 from flaxattn.pretrained.readings import TokenizedTexts
 from flaxattn.pretrained.sentence_pooling import SentencePooling
@@ -90,8 +89,7 @@ class PretrainedBert(Pretrained):
             InputError: For a wrong shape or dtype, an id out of range, a length over the limit, or
                 labels that the head does not take.
         """
-        if unknown := set(of_heads) - set(LABEL_NAMES):
-            raise TypeError(f"a call got an unexpected keyword argument {min(unknown)!r}")
+        check_label_names(of_heads)
         given = self._checked(
             {
                 "input_ids": input_ids,

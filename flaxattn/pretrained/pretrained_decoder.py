@@ -26,7 +26,7 @@ from flaxattn.pretrained.chat_model import ChatModel
 from flaxattn.pretrained.decoding_settings import Decoding
 from flaxattn.pretrained.generation import lengths, so_far, stages, write
 from flaxattn.pretrained.generation_config import settled
-from flaxattn.pretrained.labelled_output import answered
+from flaxattn.pretrained.labelled_output import answered, check_label_names
 from flaxattn.pretrained.nonfinite_error import check_written
 from flaxattn.pretrained.pretrained_model import run
 from flaxattn.pretrained.readings import TokenizedTexts
@@ -61,11 +61,10 @@ class PretrainedDecoder(ChatModel):
         head_mask: Float[Any, "..."] | None = None,
         *,
         labels: Any = None,
-        start_positions: Int[Any, " B"] | None = None,
-        end_positions: Int[Any, " B"] | None = None,
         output_attentions: bool = False,
         output_hidden_states: bool = False,
         return_dict: bool | None = None,
+        **of_heads: Int[Any, " B"] | None,
     ) -> Any:
         """Run the model, with the argument and field names of Hugging Face, without dropout.
 
@@ -79,14 +78,13 @@ class PretrainedDecoder(ChatModel):
                 silences a head, 1 leaves it. `attentions` are those before it.
             labels: The texts themselves, -100 where a token is not to be predicted, or classes of
                 a classifier; their mean loss is returned as `loss`.
-            start_positions: First token of each answer, of a model for question answering; a
-                place beyond the text is not counted.
-            end_positions: Last token of each answer.
             output_attentions: Whether to return `attentions`: per layer float32 `[B, H, Q, K]`,
                 NumPy arrays that torch's functions and BertViz take too.
             output_hidden_states: Whether to return `hidden_states`: the embeddings and each
                 layer's output, the last one normalised.
             return_dict: False for a tuple instead of a `ModelOutput`.
+            **of_heads: `start_positions` and `end_positions`, the first and the last token of each
+                answer, for question answering.
 
         Returns:
             The fields that the architecture has.
@@ -94,6 +92,7 @@ class PretrainedDecoder(ChatModel):
         Raises:
             InputError: For a wrong shape or dtype, an id out of range, a length over the limit.
         """
+        check_label_names(of_heads)
         given = self._checked(input_ids, attention_mask, position_ids)
         given |= self._masked(head_mask=head_mask)
         capture = Capture(weights=output_attentions)
@@ -101,8 +100,7 @@ class PretrainedDecoder(ChatModel):
         out, seen = run(module, self.params, given, output_attentions)
         if output_attentions:
             out = out.replace(attentions=Trace.from_variables(seen).attentions)
-        answers = {"start_positions": start_positions, "end_positions": end_positions}
-        return answered(self.config, out, {"labels": labels, **answers}, return_dict)
+        return answered(self.config, out, {"labels": labels, **of_heads}, return_dict)
 
     def generate(
         self,

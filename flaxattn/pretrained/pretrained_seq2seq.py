@@ -16,14 +16,16 @@ from flaxattn.errors import InputError
 from flaxattn.kernels.contract import Capture
 from flaxattn.models import position_tables as positions
 from flaxattn.models.losses import IGNORED
+from flaxattn.models.rnn import RnnLM
 from flaxattn.models.rnn_config import EncoderDecoderConfig, RnnConfig
-from flaxattn.models.seq2seq import shifted_right
+from flaxattn.models.seq2seq import Seq2SeqLM, shifted_right
 from flaxattn.models.t5_config import T5Config
+from flaxattn.models.t5_heads import T5ForSequenceClassification
 from flaxattn.pretrained import model_inputs as inputs
 from flaxattn.pretrained.decoding_settings import Decoding
 from flaxattn.pretrained.generation import lengths, shortened, write
 from flaxattn.pretrained.generation_config import settled
-from flaxattn.pretrained.labelled_output import answered
+from flaxattn.pretrained.labelled_output import answered, check_label_names
 from flaxattn.pretrained.nonfinite_error import check_written
 from flaxattn.pretrained.pretrained_model import run
 from flaxattn.pretrained.readings import TokenizedTexts
@@ -59,10 +61,11 @@ class PretrainedSeq2Seq(SourceReader):
         decoder_head_mask: Float[Any, "..."] | None = None,
         cross_attn_head_mask: Float[Any, "..."] | None = None,
         *,
-        labels: Int[Any, "B T"] | None = None,
+        labels: Any = None,
         output_attentions: bool = False,
         output_hidden_states: bool = False,
         return_dict: bool | None = None,
+        **of_heads: Int[Any, " B"] | None,
     ) -> Any:
         """Run the model, with the argument and field names of Hugging Face, without dropout.
 
@@ -78,23 +81,32 @@ class PretrainedSeq2Seq(SourceReader):
                 `[L, H]`: 0 silences a head, 1 leaves it. Attentions are returned as before it.
             decoder_head_mask: The same of the decoder's attention to what it wrote.
             cross_attn_head_mask: The same of its attention to the source.
-            labels: What the decoder shall write; -100 is padding. Their mean loss is returned as
-                `loss`. Where the decoder's input is not given, it is made of them.
+            labels: What the decoder shall write, -100 is padding, or the classes of a classifier.
+                Their mean loss is returned as `loss`. Where the decoder's input is not given, it is
+                made of what it shall write.
             output_attentions: Whether to return `encoder_attentions`, `decoder_attentions` and
                 `cross_attentions`: per layer float32 `[B, H, Q, K]`, NumPy arrays that torch's
                 functions take too.
             output_hidden_states: Whether to return both sides' hidden states.
             return_dict: False for a tuple instead of a `Seq2SeqOutput`.
+            **of_heads: `start_positions` and `end_positions`, the first and the last token of each
+                answer, for question answering.
 
         Returns:
             The fields that the architecture has.
 
         Raises:
             InputError: For a wrong shape or dtype, an id out of range, a length over the limit, or
-                labels for a model without output layer.
+                labels for a model without output layer, a text without end for a classifier.
         """
+        check_label_names(of_heads)
         given = self._source(input_ids, attention_mask)
-        given |= self._target(decoder_input_ids, decoder_attention_mask, labels, given)
+        target = labels if self.writes else None
+        given |= self._target(decoder_input_ids, decoder_attention_mask, target, given)
+        if isinstance(self.module, T5ForSequenceClassification):
+            inputs.check_ends(
+                given["input_ids"], given["decoder_input_ids"], self.config.eos_token_id
+            )
         given |= self._masked(
             head_mask=head_mask,
             decoder_head_mask=decoder_head_mask,
@@ -109,7 +121,7 @@ class PretrainedSeq2Seq(SourceReader):
             out = out.replace(
                 **{f"{side}_attentions": getattr(trace, f"{side}_attentions") for side in sides}
             )
-        return answered(self.config, out, {"labels": labels}, return_dict)
+        return answered(self.config, out, {"labels": labels, **of_heads}, return_dict)
 
     def generate(
         self,
@@ -198,6 +210,20 @@ class PretrainedSeq2Seq(SourceReader):
         rows = zip(sources, np.asarray(written.ids)[:, :1], strict=False)
         return [self._reread(source, row, 1, decoding) for source, row in rows]
 
+    def with_source_as_target(self, source: TokenizedTexts) -> TokenizedTexts:
+        """Sources, each as its own target: what the decoder of a model without writing head reads.
+
+        Args:
+            source: Of one text each.
+        """
+        ids, mask = source.given["input_ids"], source.given["attention_mask"]
+        return self._paired(source, np.asarray(shifted_right(ids, self.config)), ids, mask)
+
+    @property
+    def writes(self) -> bool:
+        """True where the model has the scores of a next token."""
+        return isinstance(self.module, Seq2SeqLM | RnnLM)
+
     def trace(
         self,
         text: str | Sequence[str],
@@ -212,7 +238,8 @@ class PretrainedSeq2Seq(SourceReader):
 
         Args:
             text: A source, or B of them.
-            target: The target of each; default what the model writes.
+            target: The target of each; default what the model writes, or the source itself, which
+                the decoder of a classifier reads.
             capture: What to keep, of which layers and heads.
             truncate: Whether a text over the model's limit is cut.
             allow_nonfinite: Whether attention that is NaN or infinite is kept; otherwise it is an
@@ -226,10 +253,11 @@ class PretrainedSeq2Seq(SourceReader):
             InputError: For an unknown layer or head, a model without tokenizer, an empty text, or
                 one over the limit.
         """
-        if target is None:
+        if target is None and self.writes:
             told = {"trace": True, "capture": capture, "allow_nonfinite": allow_nonfinite}
             return self.generate(text, truncate=truncate, **told, **settings)[1]
         reading = self.read(text, target, truncate=truncate)
+        reading = reading if target is not None else self.with_source_as_target(reading)
         return self.seen(reading, capture, allow_nonfinite=allow_nonfinite)
 
     def read(self, text: Any, text_b: Any = None, *, truncate: bool = False) -> TokenizedTexts:
@@ -275,9 +303,15 @@ class PretrainedSeq2Seq(SourceReader):
             settings: Fields of `Decoding`.
 
         Raises:
-            InputError: For a setting that there is not, or more tokens than there is room for.
+            InputError: For a setting that there is not, or more tokens than there is room for, or
+                a model that writes no text.
         """
         c = self.config
+        if not self.writes:
+            raise InputError(
+                f"the model {self.name!r} is a {c.architectures[0]}, which writes no text\n"
+                "name a model for generation, or load this one with a head that writes"
+            )
         room = self.limit - prompt
         told: dict[str, Any] = {
             "max_new_tokens": inputs.bucket(source + 50, room),

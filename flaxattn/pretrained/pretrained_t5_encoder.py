@@ -28,6 +28,7 @@ class PretrainedT5Encoder(SourceReader):
         attention_mask: Int[Any, "B S"] | None = None,
         head_mask: Float[Any, "..."] | None = None,
         *,
+        labels: Int[Any, "B S"] | None = None,
         output_attentions: bool = False,
         output_hidden_states: bool = False,
         return_dict: bool | None = None,
@@ -41,13 +42,15 @@ class PretrainedT5Encoder(SourceReader):
             attention_mask: 1 at real positions, 0 at padding; default 1.
             head_mask: Factors on the outputs of heads, `[H]` for all layers or `[L, H]`: 0
                 silences a head, 1 leaves it. `attentions` are those before it.
+            labels: Classes of the tokens, -100 where one has none, of a model that classifies
+                them; their mean loss is returned as `loss`.
             output_attentions: Whether to return `attentions`: per layer float32 `[B, H, Q, K]`.
             output_hidden_states: Whether to return `hidden_states`: the embeddings and each
                 layer's output.
             return_dict: False for a tuple instead of a `ModelOutput`.
 
         Returns:
-            The last hidden state, and what is asked.
+            The last hidden state or the `logits` of the labels, and what is asked.
 
         Raises:
             InputError: For a wrong shape or dtype, an id out of range, a length over the limit.
@@ -57,7 +60,7 @@ class PretrainedT5Encoder(SourceReader):
         module = self.module.clone(capture=capture, keep_hidden=output_hidden_states)
         out, seen = run(module, self.params, given, output_attentions)
         out = out.replace(attentions=Trace.from_variables(seen).attentions) if seen else out
-        return answered(self.config, out, {}, return_dict)
+        return answered(self.config, out, {"labels": labels}, return_dict)
 
     def trace(
         self,

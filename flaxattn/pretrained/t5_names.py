@@ -6,6 +6,7 @@ The number before a name is that of the sub-layer: self-attention, then in the d
 the source, then feed-forward.
 """
 
+import dataclasses
 from collections.abc import Iterable, Mapping
 
 import numpy as np
@@ -40,6 +41,14 @@ decoder.block.*.layer.1.EncDecAttention.v.weight IE decoder/layers/cross_attenti
 decoder.block.*.layer.1.EncDecAttention.o.weight EI decoder/layers/cross_attention/output/kernel T
 decoder.block.*.layer.1.layer_norm.weight        E  decoder/layers/cross_attention_norm/scale    =
 lm_head.weight                                   VE output                                       T
+classification_head.dense.weight                 EE score_dense/kernel                           T
+classification_head.dense.bias                   E  score_dense/bias                             =
+classification_head.out_proj.weight              CE score/kernel                                 T
+classification_head.out_proj.bias                C  score/bias                                   =
+classifier.weight                                CE token_score/kernel                           T
+classifier.bias                                  C  token_score/bias                             =
+qa_outputs.weight                                2E qa_head/kernel                               T
+qa_outputs.bias                                  2  qa_head/bias                                 =
 """
 _SHARED, _OUTPUT = "shared.weight", "lm_head.weight"
 _COPIES = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
@@ -87,7 +96,17 @@ def ties_output(files: TensorFiles) -> bool:
     return np.array_equal(files.read(_OUTPUT), files.read(_SHARED), equal_nan=True)
 
 
-T5_NAMES = Family(
+def t5_names(config: T5Config) -> Family:
+    """Tensor names of a T5's checkpoints; those of a classifier have a prefix.
+
+    Args:
+        config: Names the architecture.
+    """
+    classifies = config.architectures[0].endswith("Classification")
+    return dataclasses.replace(_NAMES, prefix=("transformer." if classifies else "", "model/"))
+
+
+_NAMES = Family(
     name="T5",
     rows=table(_of_side("encoder", "1") + _of_side("decoder", "2").strip("\n") + _REST),
     prefix=("", "model/"),
@@ -99,7 +118,9 @@ T5_NAMES = Family(
         "I": "inner_size",
         "R": "relative_attention_num_buckets",
         "H": "num_heads",
+        "C": "num_labels",
     },
+    renamed=(("transformer.", ""),),
     core=("shared.", "encoder.", "decoder."),
     others=frozenset({_UNUSED.replace(".0.layer", ".*.layer")}),
     aliases=_aliases,

@@ -24,8 +24,11 @@ def t5(
 ) -> FamilyCase:
     fields = {key: changes.pop(key) for key in ("lengths", "left") if key in changes}
     settings = SIZES | {"feed_forward_proj": "relu"} | changes
-    kind = "encoder" if head == "EncoderModel" else "seq2seq"
-    fields |= {"kind": kind, "limit": 60, "sharpness": 1.2, "first_id": 3}
+    if head.endswith(("ForSequenceClassification", "ForQuestionAnswering")):
+        settings |= {"decoder_start_token_id": 0}  # the decoder's input is made by the model
+    kind = "seq2seq" if head in ("Model", "ForConditionalGeneration") else "encoder"
+    last_id = 1 if head == "ForSequenceClassification" else None
+    fields |= {"kind": kind, "limit": 60, "sharpness": 1.2, "first_id": 3, "last_id": last_id}
     return FamilyCase(name, NAMES[model_type] + head, model_type, settings, **fields)
 
 
@@ -36,5 +39,10 @@ CASES = (
     t5("mt5", "mt5", feed_forward_proj="gated-gelu", lengths=(8, 4)),
     t5("umt5", "umt5", feed_forward_proj="gated-gelu", lengths=(4, 14), left=True),
     t5("t5-encoder", head="EncoderModel", feed_forward_proj="gated-gelu", lengths=(9, 4)),
+    t5("t5-sequence", head="ForSequenceClassification", num_labels=3),
+    t5("t5-tokens", head="ForTokenClassification", left=True, num_labels=3, lengths=(9, 4)),
+    t5("t5-questions", head="ForQuestionAnswering", lengths=(9, 4)),
+    t5("mt5-sequence", "mt5", "ForSequenceClassification", left=True),
+    t5("umt5-tokens", "umt5", "ForTokenClassification", lengths=(9, 4)),
     t5("umt5-base", "umt5", "Model", feed_forward_proj="gated-silu", lengths=(5, 3)),
 )

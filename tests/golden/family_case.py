@@ -34,6 +34,7 @@ class FamilyCase:
         special: Ids that some positions of a text get, such as that of a mask.
         sharpness: Scale of queries and keys; larger gives more peaked attention.
         first_id: Smallest id of a text; those below are special.
+        last_id: Id of the last token of every text; None for any.
     """
 
     name: str
@@ -48,6 +49,7 @@ class FamilyCase:
     special: tuple[int, ...] = ()
     sharpness: float = 1.4
     first_id: int = 5
+    last_id: int | None = None
 
     def __post_init__(self) -> None:
         assert self.kind in ("encoder", "decoder", "seq2seq"), self.kind
@@ -90,6 +92,9 @@ def batch(
     ids = random.randint(case.first_id, vocabulary, size)
     for special in case.special:  # a text of masks alone has no numbers in ESM
         ids = np.where((random.uniform(size=size) < 0.15) & (places > 0), special, ids)
+    if case.last_id is not None:
+        last = places == np.array(lengths)[:, None] - 1
+        ids = np.where(last, case.last_id, ids)
     return np.where(real, ids, pad_id), real.astype(int)
 
 
