@@ -39,14 +39,12 @@ def with_targets(
         InputError: For settings of a model that writes nothing here, or several models.
     """
     model = models[0]
-    alone = isinstance(model, PretrainedSeq2Seq) and len(rows[0].lengths) == 1
-    if not alone or not model.writes:
-        if settings:
-            raise InputError(
-                f"{', '.join(settings)}: nothing is written here, so there is nothing to set\n"
-                "leave them out; only an encoder-decoder without targets writes"
-            )
-        return [model.with_source_as_target(row) for row in rows] if alone else rows
+    if not isinstance(model, PretrainedSeq2Seq) or len(rows[0].lengths) == 2:
+        _check_nothing_set(settings)
+        return rows
+    if not model.writes:
+        _check_nothing_set(settings)
+        return [model.with_source_as_target(row) for row in rows]
     if len(models) > 1:
         raise InputError(
             "several models write different targets, which cannot be read as one\n"
@@ -74,3 +72,12 @@ def with_targets(
             ):
                 found[i] = row
     return found
+
+
+def _check_nothing_set(settings: Mapping[str, Any]) -> None:
+    """Check that there are no settings where nothing is written."""
+    if settings:
+        raise InputError(
+            f"{', '.join(settings)}: nothing is written here, so there is nothing to set\n"
+            "leave them out; only an encoder-decoder without targets writes"
+        )

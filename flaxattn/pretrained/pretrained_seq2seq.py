@@ -9,6 +9,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
@@ -217,7 +218,8 @@ class PretrainedSeq2Seq(SourceReader):
             source: Of one text each.
         """
         ids, mask = source.given["input_ids"], source.given["attention_mask"]
-        return self._paired(source, np.asarray(shifted_right(ids, self.config)), ids, mask)
+        read = np.asarray(shifted_right(jnp.asarray(ids), self.config))
+        return self._paired(source, read, ids, mask)
 
     @property
     def writes(self) -> bool:
