@@ -30,7 +30,7 @@ class DecoderType(NamedTuple):
         windowed: From settings and a layer's number, whether the layer has the sliding window.
         theta: Base of the rotary wavelengths where config.json names none.
         local_theta: The same for layers with a window, where these have their own.
-        answers_below: What stands before the names of the backbone in its question answering model.
+        answers_below: Prefix of the backbone's tensors in its question answering model.
     """
 
     stem: str

@@ -89,7 +89,7 @@ class Family:
     Attributes:
         name: What such a model is called in a message.
         rows: The table; several rows may describe one parameter, for different configurations.
-        prefix: What a task model puts before the names of the backbone: theirs and ours.
+        prefix: Prefixes of the backbone in a task model: of tensor names and of our paths.
         layers: Field of the configuration that counts the layers, by what stands before a number.
         sizes: Field of the configuration that a letter of a shape stands for, or its method that
             tells the size in a layer.
