@@ -19,7 +19,7 @@ from flaxattn.models.t5_config import T5Config
 class T5ForSequenceClassification(Model):
     """A T5 with a label per text: `logits [B, labels]`.
 
-    The label is told from the decoder's output where the source has its last `eos_token_id`; the
+    The label is predicted from the decoder's output at the last `eos_token_id` of the source; the
     decoder reads the source shifted by one position.
     """
 

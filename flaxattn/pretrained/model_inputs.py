@@ -213,6 +213,6 @@ def check_ends(source: Int[np.ndarray, "B S"], target: Int[np.ndarray, "B T"], e
         )
     if missing := np.flatnonzero(~(source == end).any(1)).tolist():
         raise InputError(
-            f"input_ids: row {missing[0]} has no token {end} (eos_token_id), at which the "
-            "label of a text is told.\nEnd every text with it, as its tokenizer does."
+            f"input_ids: row {missing[0]} has no token {end} (eos_token_id), where "
+            "the label of a text is predicted.\nEnd every text with it, as its tokenizer does."
         )
