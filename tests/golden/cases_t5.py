@@ -39,10 +39,8 @@ CASES = (
     t5("mt5", "mt5", feed_forward_proj="gated-gelu", lengths=(8, 4)),
     t5("umt5", "umt5", feed_forward_proj="gated-gelu", lengths=(4, 14), left=True),
     t5("t5-encoder", head="EncoderModel", feed_forward_proj="gated-gelu", lengths=(9, 4)),
-    t5("t5-sequence", head="ForSequenceClassification", num_labels=3),
-    t5("t5-tokens", head="ForTokenClassification", left=True, num_labels=3, lengths=(9, 4)),
-    t5("t5-questions", head="ForQuestionAnswering", lengths=(9, 4)),
-    t5("mt5-sequence", "mt5", "ForSequenceClassification", left=True),
-    t5("umt5-tokens", "umt5", "ForTokenClassification", lengths=(9, 4)),
+    t5("mt5-sequence", "mt5", "ForSequenceClassification", num_labels=3, lengths=(6, 4)),
+    t5("umt5-tokens", "umt5", "ForTokenClassification", left=True, lengths=(6, 4)),
+    t5("t5-questions", head="ForQuestionAnswering", lengths=(6, 3)),
     t5("umt5-base", "umt5", "Model", feed_forward_proj="gated-silu", lengths=(5, 3)),
 )
