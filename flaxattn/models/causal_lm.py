@@ -82,9 +82,11 @@ def at_last(
 
     Args:
         x: Output of a decoder.
-        attention_mask: Non-zero at real positions; None for all.
+        attention_mask: Non-zero at real positions; None for all. Where it is longer than `x`,
+            positions past the end of `x` mean its last one.
     """
-    last = jnp.full(len(x), x.shape[1] - 1)
-    if attention_mask is not None:
-        last -= jnp.asarray(attention_mask).astype(bool)[:, ::-1].argmax(1)
-    return jnp.take_along_axis(x, last[:, None, None], axis=1)[:, 0]
+    if attention_mask is None:
+        return x[:, -1]
+    real = jnp.asarray(attention_mask).astype(bool)
+    last = real.shape[1] - 1 - real[:, ::-1].argmax(1)
+    return jnp.take_along_axis(x, last[:, None, None], axis=1, mode="clip")[:, 0]

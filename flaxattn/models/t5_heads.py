@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Float, Int
 
+from flaxattn.models.causal_lm import at_last
 from flaxattn.models.layer_stack import Model
 from flaxattn.models.layers import Dense, DropoutLayer
 from flaxattn.models.outputs import ModelOutput, Seq2SeqOutput
@@ -42,11 +43,8 @@ class T5ForSequenceClassification(Model):
     ) -> Seq2SeqOutput:
         """Run the model; arguments as for `Seq2Seq`. Returns `logits` over the labels too."""
         out = self.model(input_ids, *inputs, deterministic=deterministic, **options)
-        x = out.last_hidden_state
-        ends = input_ids == self.config.eos_token_id
-        last = input_ids.shape[1] - 1 - ends[:, ::-1].argmax(1)
-        last = jnp.minimum(last, x.shape[1] - 1)  # a trace may have a shorter target
-        x = self.drop(jnp.take_along_axis(x, last[:, None, None], axis=1)[:, 0], deterministic)
+        x = at_last(out.last_hidden_state, input_ids == self.config.eos_token_id)
+        x = self.drop(x, deterministic)
         x = self.drop(jnp.tanh(self.score_dense(x)), deterministic)
         return out.replace(logits=self.score(x))
 

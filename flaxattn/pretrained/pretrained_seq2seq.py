@@ -255,7 +255,7 @@ class PretrainedSeq2Seq(SourceReader):
             InputError: For an unknown layer or head, a model without tokenizer, an empty text, or
                 one over the limit.
         """
-        if target is None and self.writes:
+        if target is None and (self.writes or settings):
             told = {"trace": True, "capture": capture, "allow_nonfinite": allow_nonfinite}
             return self.generate(text, truncate=truncate, **told, **settings)[1]
         reading = self.read(text, target, truncate=truncate)

@@ -67,14 +67,18 @@ def test_classes_of_their_own(tmp_path: Path) -> None:
     assert settings["id2label"] == {str(i): f"LABEL_{i}" for i in range(5)}
 
 
-def test_the_label_is_told_at_the_last_end(tmp_path: Path) -> None:
-    """Padding behind the end changes nothing but the decoder's view of what comes later: none."""
+def test_the_label_is_predicted_at_the_last_end(tmp_path: Path) -> None:
+    """Padding after the end changes no label; of several ends the last one counts."""
     model = stored_model("mt5-sequence", tmp_path)
     padded = np.array([[5, 6, 7, 1, 0, 0], [9, 4, 3, 1, 0, 0]])
     scores = model(padded, (padded != 0).astype(int)).logits
     np.testing.assert_allclose(scores, model(IDS).logits, atol=2e-6)
-    twice = np.array([[5, 1, 7, 1]])
-    assert np.abs(model(twice).logits - model(twice[:, :2]).logits).max() > 1e-3
+    out = model(np.array([[5, 1, 7, 1, 0]]), np.array([[1, 1, 1, 1, 0]]))
+    dense, score = model.params["score_dense"], model.params["score"]
+    pooled = np.tanh(out.last_hidden_state @ dense["kernel"] + dense["bias"][None, None])
+    every = pooled @ np.asarray(score["kernel"]) + score["bias"][None, None]
+    np.testing.assert_allclose(out.logits, every[:, 3], atol=1e-5)
+    assert np.abs(out.logits - every[:, 1]).max() > 1e-3
 
 
 def test_what_a_classifier_cannot_read(tmp_path: Path) -> None:
@@ -94,6 +98,8 @@ def test_nothing_is_generated(head: str, tmp_path: Path) -> None:
         model = fa.from_pretrained(tmp_path / "t5", head=head)
     with pytest.raises(InputError, match=f"is a T5{head}, which writes no text"):
         model.generate(input_ids=IDS)
+    with pytest.raises(InputError, match=f"is a T5{head}, which writes no text"):
+        model.decoding(4, 1, {"num_beams": 2})
 
 
 @pytest.mark.parametrize("head", HEADS)
@@ -101,6 +107,9 @@ def test_attention_is_that_of_the_backbone(head: str, t5: Any, tmp_path: Path) -
     t5.save_pretrained(tmp_path / "t5")
     with pytest.warns(UserWarning, match="freshly initialised"):
         model = fa.from_pretrained(tmp_path / "t5", head=head)
+    if head != HEADS[1]:
+        with pytest.raises(InputError, match="which writes no text"):
+            model.trace("the cat", num_beams=2)
     trace = model.trace("the cat", capture=Capture(weights=True))
     expected = fa.from_pretrained(tmp_path / "t5").trace("the cat")
     np.testing.assert_array_equal(trace.encoder.weights, expected.encoder.weights)

@@ -261,11 +261,11 @@ def _recorded_windows(
     record: AttentionRecord, layers: Sequence[int], scale: float
 ) -> Iterator[SoftmaxTerms]:
     """Terms with the windows that a record names, once causal and once not."""
-    everything = len(np.asarray(record.key)[0, 0])
+    assert record.key is not None
+    length = record.key.shape[2]
     named = [record.sliding_windows[record.layers.index(layer)] or (None, None) for layer in layers]
     left, right = (
-        [everything - 1 if size is None else size for size in side]
-        for side in zip(*named, strict=True)
+        [length - 1 if size is None else size for size in side] for side in zip(*named, strict=True)
     )
     yield SoftmaxTerms(scale, "causal", windows=[(before, 0) for before in left])
     yield SoftmaxTerms(scale, windows=list(zip(left, right, strict=True)))
