@@ -46,9 +46,9 @@ def written_whole(
         directory: Made, with its parents, where absent.
         last: Name of the file that is put in place after all others.
         first: Name of the file that is put in place before all others.
-        obsolete: Names of files of an earlier save to remove. If given, even if empty, all files
-            change in one step where the system can: the new folder takes the place of the old one,
-            which must hold files only.
+        obsolete: Names of files of an earlier save to remove, with `/` before those in folders. If
+            given, even if empty, all files change in one step where the system can: the new folder
+            takes the place of the old one, which must hold files only.
         modes: Most permissions that a file gets, by its name; others get `mode`.
         mode: Most permissions of all other files; the umask leaves fewer.
 
@@ -71,7 +71,7 @@ def written_whole(
                 _exchange(staging, target)
                 _flush_entry(target.parent)
             else:
-                for name in set(obsolete or ()) - {path.name for path in staging.iterdir()}:
+                for name in set(obsolete or ()) - set(names_inside(staging)):
                     (target / name).unlink(missing_ok=True)
                 _move(staging, target, last, first)
         except OSError as error:
@@ -110,6 +110,12 @@ def _unfinished(staging: Path | None, error: OSError) -> str:
     return f"It failed at the file {named.relative_to(staging).as_posix()}.\n"
 
 
+def names_inside(folder: Path) -> list[str]:
+    """Names of all files in a folder and its folders, with `/` between parts, sorted."""
+    paths = (path for path in folder.rglob("*") if not path.is_dir())
+    return sorted(path.relative_to(folder).as_posix() for path in paths)
+
+
 def _umask() -> int:
     """The umask of this process, which is left as it is where the system tells it."""
     with suppress(OSError, LookupError, ValueError):
@@ -122,11 +128,13 @@ def _umask() -> int:
 
 def _flush(folder: Path, modes: Mapping[str, int], mode: int) -> None:
     allowed = ~_umask()
-    for path in folder.iterdir():
+    paths = sorted(folder.rglob("*"), reverse=True)
+    for path in paths:
         # Some writers make their files private, which the finished ones must not be.
-        path.chmod(modes.get(path.name, mode) & 0o666 & allowed)
+        most = 0o777 if path.is_dir() else modes.get(path.name, mode) & 0o666
+        path.chmod(most & allowed)
     folder.chmod(0o777 & allowed)  # mkdtemp made it private
-    for path in (*folder.iterdir(), folder):
+    for path in (*paths, folder):
         handle = os.open(path, os.O_RDONLY)
         try:
             os.fsync(handle)
@@ -179,11 +187,12 @@ def _keep_others(staging: Path, target: Path, obsolete: Collection[str]) -> None
 
 def _move(staging: Path, target: Path, last: str, first: str) -> None:
     if staging.parent == target:
-        for path in sorted(
-            staging.iterdir(), key=lambda p: (p.name == last, p.name != first, p.name)
-        ):
-            os.replace(path, target / path.name)
-        _flush_entry(target)
+        names = sorted(names_inside(staging), key=lambda name: (name == last, name != first, name))
+        for name in names:
+            (target / name).parent.mkdir(exist_ok=True)
+            os.replace(staging / name, target / name)
+        for folder in {(target / name).parent for name in names} | {target}:
+            _flush_entry(folder)
     else:
         os.rename(staging, target)
         _flush_entry(target.parent)

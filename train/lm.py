@@ -22,6 +22,7 @@ import jax
 from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.errors import InputError
 from flaxattn.pipeline.progress_reporter import ProgressReporter
+from flaxattn.pretrained import generation_config
 from flaxattn.pretrained import model_directory as weights
 from flaxattn.pretrained.pretrained_decoder import PretrainedDecoder
 from flaxattn.text.tokenizer import Tokenizer
@@ -125,7 +126,7 @@ def train_lm(
                 trained,
                 dtype=recipe.save_dtype,
                 tokenizer=data.tokenizer,
-                generation=None if data.base is None else data.base.generation,
+                further=generation_config.files(data.base and data.base.generation),
             )
             kind = "GPT-2" if recipe.architecture == GPT2 else f"decoder ({recipe.architecture})"
             fine_tuned = f"{recipe.model} fine-tuned on text" if recipe.model else ""

@@ -48,6 +48,11 @@ _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
 }
 
 
+def files(settings: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the settings as content of a file by its name; empty where there are none."""
+    return {FILE: settings} if settings else {}
+
+
 def read(directory: str | Path) -> dict[str, Any]:
     """The settings of a model directory; empty where it has none.
 

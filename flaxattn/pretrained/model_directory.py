@@ -24,14 +24,14 @@ from jax.sharding import Mesh
 from jaxtyping import Array
 
 from flaxattn.errors import CheckpointError, InputError
-from flaxattn.files import remove_abandoned, sha256_of, written_whole
+from flaxattn.files import names_inside, remove_abandoned, sha256_of, written_whole
 from flaxattn.models.config_base import shown
 from flaxattn.models.layers import ACTIVATIONS
 from flaxattn.models.parameter_shardings import usable_mesh
 from flaxattn.models.rnn_config import RnnConfig
 from flaxattn.models.t5_config import T5Config
 from flaxattn.pretrained import checkpoint_match as matching
-from flaxattn.pretrained import generation_config
+from flaxattn.pretrained import sentence_pooling
 from flaxattn.pretrained.checkpoint_match import CheckpointMatch
 from flaxattn.pretrained.model_types import CONFIGS, NOT_COVERED, ModelConfig, family_of
 from flaxattn.pretrained.name_tables import Family, NameRow
@@ -187,7 +187,7 @@ def save(
     dtype: str | None = None,
     tokenizer: Reader | None = None,
     target_tokenizer: Reader | None = None,
-    generation: Mapping[str, Any] | None = None,
+    further: Mapping[str, Any] | None = None,
 ) -> None:
     """Write a directory that `flaxattn.from_pretrained` and Hugging Face transformers open.
 
@@ -202,7 +202,7 @@ def save(
         dtype: `float32`, `float16` or `bfloat16` of the stored tensors; default as they are.
         tokenizer: Of the model.
         target_tokenizer: Of the target side, where it has one of its own.
-        generation: Content of `generation_config.json`, where there is one.
+        further: Content of other JSON files, such as `generation_config.json`, by name.
 
     Raises:
         InputError: If the parameters do not fit the module, or do not fit in `dtype`.
@@ -215,19 +215,19 @@ def save(
     stored = {array.dtype.name for array in tensors.values()}
     settings = {**config.to_hf(), "dtype": stored.pop() if len(stored) == 1 else "float32"}
     target = Path(directory)
-    name = glob.escape(target.absolute().name)
-    remove_abandoned(target.absolute().parent, f".{name}.*.part")  # see `written_whole`
+    pattern = glob.escape(target.absolute().name)
+    remove_abandoned(target.absolute().parent, f".{pattern}.*.part")  # see `written_whole`
     # The weights first: their header tells which files belong to them, so no mixture is read.
     earlier = _earlier_files(target)
     with written_whole(target, first=tensorfile.SINGLE, obsolete=earlier) as folder:
-        _write_json(folder / "config.json", settings)
-        if generation:
-            _write_json(folder / generation_config.FILE, generation)
+        for name, content in {"config.json": settings, **(further or {})}.items():
+            (folder / name).parent.mkdir(exist_ok=True)
+            _write_json(folder / name, content)
         if tokenizer is not None:
             tokenizer.save(folder)
         if target_tokenizer is not None:
             target_tokenizer.save(folder, prefix=TARGET_PREFIX)
-        beside = {path.name: sha256_of(path) for path in folder.iterdir()}
+        beside = {name: sha256_of(folder / name) for name in names_inside(folder)}
         tensorfile.write(folder / tensorfile.SINGLE, tensors, beside)
     _remove_shards(target)
 
@@ -275,7 +275,7 @@ def to_hf(module: nn.Module, params: Any, dtype: str | None = None) -> dict[str,
     return tensors
 
 
-def _write_json(path: Path, content: Mapping[str, Any]) -> None:
+def _write_json(path: Path, content: Any) -> None:
     text = json.dumps(content, indent=2, sort_keys=True, ensure_ascii=False)
     path.write_text(text + "\n", encoding="utf-8")
 
@@ -356,7 +356,8 @@ def _earlier_files(directory: Path) -> list[str]:
     """Files that an earlier save wrote; a tokenizer of its own must not be read with this model."""
     try:
         names = tensorfile.stored_beside(directory / tensorfile.SINGLE)
-        return [n for n in names if (directory / n).parent == directory and n != ".."]
+        top = [n for n in names if (directory / n).parent == directory and n != ".."]
+        return [*top, *({sentence_pooling.FILE} & {*names})]
     except CheckpointError:  # the damaged file is about to be replaced
         return []
 

@@ -19,6 +19,7 @@ from flaxattn.models import position_tables as positions
 from flaxattn.models.bert_layers import default_positions
 from flaxattn.models.encoder_config import EncoderConfig
 from flaxattn.pretrained import model_inputs as inputs
+from flaxattn.pretrained import sentence_pooling
 from flaxattn.pretrained.labelled_output import answered, check_label_names
 from flaxattn.pretrained.pretrained_model import Pretrained, run
 from flaxattn.pretrained.readings import TokenizedTexts
@@ -210,6 +211,12 @@ class PretrainedBert(Pretrained):
                 "Choose a model whose positions are embedded."
             )
         return table[self.config.first_position :]
+
+    def _beside(self) -> dict[str, Any]:
+        if self.pooling is None:
+            return super()._beside()
+        further = sentence_pooling.files(self.pooling, self.config.hidden_size)
+        return super()._beside() | {"further": further}
 
     def _size(self) -> str:
         return f"{self.config.num_hidden_layers} layers, {self.config.num_attention_heads} heads"

@@ -20,8 +20,8 @@ from flaxattn.models import position_tables as positions
 from flaxattn.models.causal_lm import CausalLM
 from flaxattn.models.decoder_config import DecoderConfig
 from flaxattn.models.gpt2_config import GPT2Config
+from flaxattn.pretrained import generation_config, prompts, streaming
 from flaxattn.pretrained import model_inputs as inputs
-from flaxattn.pretrained import prompts, streaming
 from flaxattn.pretrained.chat_model import ChatModel
 from flaxattn.pretrained.decoding_settings import Decoding
 from flaxattn.pretrained.generation import lengths, so_far, stages, write
@@ -314,7 +314,7 @@ class PretrainedDecoder(ChatModel):
         return table
 
     def _beside(self) -> dict[str, Any]:
-        return super()._beside() | {"generation": self.generation}
+        return super()._beside() | {"further": generation_config.files(self.generation)}
 
     def _size(self) -> str:
         return "{} layers, {} heads".format(*self.counts())

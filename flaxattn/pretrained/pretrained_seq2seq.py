@@ -22,6 +22,7 @@ from flaxattn.models.rnn_config import EncoderDecoderConfig, RnnConfig
 from flaxattn.models.seq2seq import Seq2SeqLM, shifted_right
 from flaxattn.models.t5_config import T5Config
 from flaxattn.models.t5_heads import T5ForSequenceClassification
+from flaxattn.pretrained import generation_config
 from flaxattn.pretrained import model_inputs as inputs
 from flaxattn.pretrained.decoding_settings import Decoding
 from flaxattn.pretrained.generation import lengths, shortened, write
@@ -348,7 +349,7 @@ class PretrainedSeq2Seq(SourceReader):
     def _beside(self) -> dict[str, Any]:
         return super()._beside() | {
             "target_tokenizer": self.target_tokenizer,
-            "generation": self.generation,
+            "further": generation_config.files(self.generation),
         }
 
     def _writer(self) -> Reader:

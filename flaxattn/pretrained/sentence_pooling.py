@@ -12,6 +12,7 @@ from flaxattn.trace.tensor_file import read_json
 
 FILE = "1_Pooling/config.json"
 _MODULES = "modules.json"
+_PACKAGE = "sentence_transformers.models"
 # Names of sentence-transformers, and of `embed`.
 _NAMES = {"mean": "mean-all", "mean_tokens": "mean-all", "cls": "cls", "cls_token": "cls"}
 _NAMES |= {"max": "max", "max_tokens": "max"}
@@ -52,6 +53,26 @@ def read(directory: str | Path) -> SentencePooling | None:
             "Remove the file, and name a pooling when embedding."
         )
     return SentencePooling(_NAMES[modes[0]], _normalizes(Path(directory) / _MODULES))
+
+
+def files(pooling: SentencePooling, hidden_size: int) -> dict[str, Any]:
+    """Return the files from which `read` and sentence-transformers learn the pooling.
+
+    Args:
+        pooling: Pooling of the model.
+        hidden_size: Length of its vectors.
+
+    Returns:
+        JSON content by name in the model directory.
+    """
+    modes = ("cls_token", "mean_tokens", "max_tokens")
+    settings = {f"pooling_mode_{mode}": _NAMES[mode] == pooling.pooling for mode in modes}
+    types = ["Transformer", "Pooling", *(["Normalize"] if pooling.normalize else [])]
+    modules = [
+        {"idx": i, "name": str(i), "path": f"{i}_{kind}" if i else "", "type": f"{_PACKAGE}.{kind}"}
+        for i, kind in enumerate(types)
+    ]
+    return {FILE: {"word_embedding_dimension": hidden_size, **settings}, _MODULES: modules}
 
 
 def _normalizes(path: Path) -> bool:

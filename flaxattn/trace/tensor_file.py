@@ -288,7 +288,7 @@ def _inside(directory: Path, file: str, named_by: str = INDEX) -> Path:
     roots = [directory.resolve()]
     if directory.parent.name == "snapshots":  # a Hub cache: files are links to ../../blobs
         roots.append(directory.parent.parent.resolve() / "blobs")
-    inside = "/" not in file
+    inside = True
     try:
         file_inside(directory, file, links_into=roots)
     except FileNotFoundError:

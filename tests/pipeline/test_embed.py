@@ -133,6 +133,42 @@ def test_the_pooling_of_sentence_transformers(mode, normalize, tmp_path):
         np.testing.assert_allclose(plain[0], expected, **CLOSE)
 
 
+@pytest.mark.parametrize("normalize", [False, True])
+@pytest.mark.parametrize("mode", ["mean_tokens", "cls_token", "max_tokens"])
+def test_the_pooling_is_saved_with_the_model(mode, normalize, tmp_path):
+    """Under the names of sentence-transformers; a model without pooling takes it away again."""
+    (tmp_path / "own").mkdir()
+    model = fa.from_pretrained(_sentence_model(tmp_path / "own", mode, normalize))
+    for _ in range(2):  # into a new directory, then over the files there
+        model.save_pretrained(tmp_path / "saved")
+    settings = json.loads((tmp_path / "saved/1_Pooling/config.json").read_bytes())
+    modes = ["cls_token", "mean_tokens", "max_tokens"]
+    assert settings.pop("word_embedding_dimension") == 16
+    assert settings == {f"pooling_mode_{name}": name == mode for name in modes}
+    modules = json.loads((tmp_path / "saved/modules.json").read_bytes())
+    kinds = ["Transformer", "Pooling", *["Normalize"] * normalize]
+    assert [module["type"].rpartition(".")[2] for module in modules] == kinds
+    assert [module["path"] for module in modules] == ["", "1_Pooling", "2_Normalize"][: len(kinds)]
+    loaded = fa.from_pretrained(tmp_path / "saved")
+    assert loaded.pooling == model.pooling
+    np.testing.assert_array_equal(fa.embed(loaded, ["cat"]), fa.embed(model, ["cat"]))
+
+    dataclasses.replace(model, pooling=None).save_pretrained(tmp_path / "saved")
+    assert fa.from_pretrained(tmp_path / "saved").pooling is None
+    assert not (tmp_path / "saved/modules.json").exists()
+
+
+def test_a_changed_pooling_is_not_read(tmp_path):
+    """The checksums cover files in folders too."""
+    (tmp_path / "own").mkdir()
+    model = fa.from_pretrained(_sentence_model(tmp_path / "own", "mean_tokens", False))
+    model.save_pretrained(tmp_path / "saved")
+    path = tmp_path / "saved/1_Pooling/config.json"
+    path.write_text(path.read_text().replace("true", "false"))
+    with pytest.raises(CheckpointError, match="is not the file that was saved with"):
+        fa.from_pretrained(tmp_path / "saved")
+
+
 def test_a_pooling_that_there_is_not_is_refused(tmp_path):
     folder = _sentence_model(tmp_path, "weightedmean_tokens", False)
     with pytest.raises(CheckpointError, match=r"1_Pooling/config\.json: the pooling is"):

@@ -273,6 +273,9 @@ def test_checksums_are_in_the_header(checkpoint: Checkpoint) -> None:
     assert digests == {n: tensorfile.digest(a) for n, a in tensors_of(folder).items()}
 
 
+GENERATION = {"generation_config.json": {"num_beams": 2}}
+
+
 def saved(folder: Path, checkpoint: Checkpoint, **named: Any) -> Path:
     """A directory that flaxattn wrote, with checksums of all its files."""
     source = checkpoint(folder=f"{folder.name}-source")
@@ -304,7 +307,7 @@ def test_the_same_model_gives_the_same_bytes_in_every_process(tmp_path: Path) ->
 def test_a_file_that_was_changed_after_saving_is_refused_until_it_is_accepted(
     checkpoint: Checkpoint, tmp_path: Path
 ) -> None:
-    folder = saved(tmp_path / "model", checkpoint, generation={"num_beams": 2})
+    folder = saved(tmp_path / "model", checkpoint, further=GENERATION)
     fa.from_pretrained(folder)
     path = folder / "config.json"
     path.write_text(path.read_text().replace('"layer_norm_eps": 1e-12', '"layer_norm_eps": 1e-10'))
@@ -332,7 +335,7 @@ def test_what_was_saved_anew_while_it_was_read_is_refused(
     checkpoint: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = saved(tmp_path / "model", checkpoint)
-    other = saved(tmp_path / "other", checkpoint, generation={"num_beams": 2})
+    other = saved(tmp_path / "other", checkpoint, further=GENERATION)
     read = weights.load
 
     def replaced(directory: Path, *given: Any, **options: Any) -> Any:
@@ -349,7 +352,11 @@ def test_saving_over_a_model_removes_its_files_and_keeps_those_of_the_user(
     checkpoint: Checkpoint, tmp_path: Path
 ) -> None:
     for inner in (False, True):  # a folder inside keeps the outer one from being exchanged
-        folder = saved(tmp_path / f"model{inner}", checkpoint, generation={"num_beams": 2})
+        folder = saved(
+            tmp_path / f"model{inner}",
+            checkpoint,
+            further=GENERATION,
+        )
         (folder / "notes.txt").write_text("mine")
         (folder / "notes.txt").chmod(0o600)
         folder.chmod(0o700)
