@@ -270,6 +270,8 @@ def _shards(directory: Path) -> dict[Path, list[str] | None]:
         )
     parts: dict[Path, list[str] | None] = {}
     for name, file in placed.items():
+        if "/" in file:  # parts lie beside their index, as every writer places them
+            raise _leads_outside(directory / INDEX, file)
         names = parts.setdefault(_inside(directory, file), [])
         assert names is not None
         names.append(name)
@@ -288,7 +290,6 @@ def _inside(directory: Path, file: str, named_by: str = INDEX) -> Path:
     roots = [directory.resolve()]
     if directory.parent.name == "snapshots":  # a Hub cache: files are links to ../../blobs
         roots.append(directory.parent.parent.resolve() / "blobs")
-    inside = True
     try:
         file_inside(directory, file, links_into=roots)
     except FileNotFoundError:
@@ -299,14 +300,16 @@ def _inside(directory: Path, file: str, named_by: str = INDEX) -> Path:
                 f"{directory / named_by} names the file {file[:60]!r}…, which no file can be "
                 "called.\nDownload or save the model again."
             ) from error
-        inside = False
-    if not inside:
-        raise CheckpointError(
-            f"{directory / named_by} names the file {file[:200]!r}, which lies outside the "
-            "directory or is no regular file.\n"
-            "Refused: a checkpoint may only read its own files. Do not trust this one."
-        )
+        raise _leads_outside(directory / named_by, file) from error
     return path
+
+
+def _leads_outside(named_by: Path, file: str) -> CheckpointError:
+    return CheckpointError(
+        f"{named_by} names the file {file[:200]!r}, which lies outside the directory or is no "
+        "regular file.\n"
+        "Refused: a checkpoint may only read its own files. Do not trust this one."
+    )
 
 
 def _stored_digests(path: Path, header: TensorHeader) -> dict[str, str]:
