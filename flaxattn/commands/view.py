@@ -115,6 +115,9 @@ def view(
             "ablation, a number of the atlas."
         ),
     ] = None,
+    precision: Annotated[
+        str | None, typer.Option(help="Stored weights: uint11, uint8 or float16; default by size.")
+    ] = None,
     save_figure: Annotated[
         Path | None, typer.Option(help="Also write a figure to this svg, pdf or png file.")
     ] = None,
@@ -148,6 +151,7 @@ def view(
         "layers": numbers(layers, "--layers"),
         "heads": numbers(heads, "--heads"),
         "side": side,
+        "precision": precision,
     }
     kind = "text" if text else _kind(source)
     if kind == "text" and text_b is not None and not text:
@@ -340,6 +344,8 @@ def _compare(
         raise typer.BadParameter("of two stores, name a text: --example 0.", param_hint=option)
     asked = dict(chosen)
     layers = asked.pop("layers")
+    if stores:
+        del asked["precision"]  # pages of two stores hold no weights
     page = _named("flaxattn.compare_view")(
         *pair, names, **asked, **({} if stores else {"include_layers": layers})
     )

@@ -89,7 +89,7 @@ def evidence_page(
     blocks, inputs, places = Blocks(), [], dict[int, int]()
     for number, found in zip(texts, traces, strict=False):
         one, other = found if isinstance(found, tuple) else (found, None)
-        if _size(one) * (1 if other is None else 2) + _held(blocks) > BYTES:
+        if _size(one) * (1 if other is None else 2) + blocks.size > BYTES:
             continue
         places[number] = len(inputs)
         inputs.append(_shaped(report, one, other, blocks, len(inputs)))
@@ -155,10 +155,6 @@ def _size(trace: Trace) -> int:
     """Characters that the weights of a text take."""
     shapes = [seen.weights.shape for seen in recorded(trace).values() if seen.weights is not None]
     return sum(payload_bytes((layers, *rest), _PRECISION) for layers, _, *rest in shapes)
-
-
-def _held(blocks: Blocks) -> int:
-    return sum(map(len, blocks.data.values()))
 
 
 def _claim(claim: Claim, places: Mapping[int, int]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import base64
 import dataclasses
 import hashlib
 import html
+import json
 import os
 import re
 from collections.abc import Mapping
@@ -19,7 +20,10 @@ from typing import Any
 
 from flaxattn.files import readable_size, write_text
 from flaxattn.views.payloads.encoded_weights import script_json, visible
+from flaxattn.views.payloads.packed_blocks import decompressed, pack
 from flaxattn.views.script_linking import link
+
+_PAYLOAD = re.compile(r'(?<=class="flaxattn-payload">)(.*?)(?=</script>)')
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -52,6 +56,16 @@ class Page:
         """
         return write_text(path, self.html, "a page")
 
+    def decompressed(self) -> "Page":
+        """The same page for browsers from before 2023, which cannot decompress: larger.
+
+        Returns:
+            A page whose weights stand in it as they are; `page.decompressed().save(path)`.
+        """
+        start, payload, end = _PAYLOAD.split(self.html, maxsplit=1)
+        plain = script_json(decompressed(json.loads(payload)))
+        return dataclasses.replace(self, html=f"{start}{plain}{end}")
+
     def _repr_html_(self) -> str:
         """The page in a frame of its own: no script, style or id can clash with the notebook's."""
         return (
@@ -77,7 +91,7 @@ def build_page(
     """Wrap a payload into a page.
 
     Args:
-        payload: What the script reads; anything JSON can hold.
+        payload: What the script reads; anything JSON can hold, and under `blocks` bytes by name.
         title: Title of the document, plain text.
         summary: What the page holds, in a few words.
         height: Height in CSS pixels that it takes in a notebook.
@@ -86,10 +100,11 @@ def build_page(
     Returns:
         The page. The same arguments give the same bytes.
     """
+    packed = {**payload, **pack(payload.get("blocks", {}))}
     script, style = link(entry, _asset), _style()
     parts = {
         "title": html.escape(visible(title)),
-        "payload": script_json(payload),
+        "payload": script_json(packed),
         "script": script,
         "style": style,
         "script_hash": _hash(script),

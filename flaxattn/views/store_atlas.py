@@ -174,8 +174,8 @@ def _page(
     texts = {text: blank for text in sorted(used)}
     payload = {
         "model": visible(name),
-        "precision": "float16",
-        "error": ERROR["float16"],
+        "precision": "uint8",
+        "error": ERROR["uint8"],
         "levels": ["atlas"],
         "start": start,
         "inputs": [{"truncated": 0, "texts": texts, "sides": list(sides.values())}],

@@ -68,8 +68,9 @@ def head_view(
             shown. The page searches them.
         side: What shows at first: `encoder`, `decoder`, `cross` or `all`; default `cross` where
             there is any.
-        precision: How weights are stored: `float16` (error at most 0.00025) or `uint8` (half the
-            size, error at most 0.002 of the row's largest weight). None takes float16 up to 8 MB.
+        precision: How weights are stored: `uint11` (error at most 0.00025 of the row's largest
+            weight), `uint8` (half the size, error at most 0.002 of it) or `float16` (error at most
+            0.00025). None takes uint11 up to 8 MB, else uint8.
         theme: `auto` follows the reader's system; it can be changed in the page.
         state: The state of a page, as its button with braces gives it in JSON, or part of one. The
             page opens as that one looked; the arguments above come before it. `sequence` in it

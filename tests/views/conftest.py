@@ -81,6 +81,7 @@ class View:
         """Load a page anew, with settings in its address, the pointer away from its tokens."""
         self.number += 1
         self.browser.get(f"{path.as_uri()}?{self.number}#{settings}")
+        self.until("Boolean(page)")
         self.point("h1")
         return self
 
@@ -241,7 +242,7 @@ def pair(peaked: Callable[..., np.ndarray], tmp_path_factory: pytest.TempPathFac
         special=np.isin(positions, special),
         model="tiny-bert",
     )
-    page = head_view(trace).save(tmp_path_factory.mktemp("pair") / "pair.html")
+    page = head_view(trace, precision="float16").save(tmp_path_factory.mktemp("pair") / "pair.html")
     shares = np.asarray(trace.encoder.weights)[:, 0]
     return Pair(trace, shares, tokens, special[1] + 1, special, page)
 
@@ -304,6 +305,8 @@ def translation(
         decoder_mask=np.arange(7)[None] < 5,
         model="tiny-de-en",
     )
-    page = head_view(trace).save(tmp_path_factory.mktemp("sides") / "sides.html")
+    page = head_view(trace, precision="float16").save(
+        tmp_path_factory.mktemp("sides") / "sides.html"
+    )
     shares = {"encoder": encoder[:, 0], "decoder": decoder[:, 0], "cross": cross[:, 0]}
     return Translation(trace, shares, source, read, written, page)

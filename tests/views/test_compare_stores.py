@@ -3,24 +3,17 @@
 """Two stores of the same texts, and weights that are NaN: what is compared, and what is told."""
 
 import dataclasses
-import json
-import re
 
 import numpy as np
 import pytest
 import store_cases
+from page_payload import payload_of
 
 import flaxattn as fa
 from flaxattn.errors import InputError, StoreError
 from flaxattn.measures.divergence import compare_stores, compare_traces
 from flaxattn.store.open_store import Store, open_store
 from flaxattn.trace.trace import Trace
-
-
-def payload(page) -> dict:
-    """What the page holds."""
-    (text,) = re.findall(r'<script type="application/json"[^>]*>(.*?)</script>', page.html, re.S)
-    return json.loads(text)
 
 
 def other_weights(text: Trace, seed: int, missing: bool = False) -> Trace:
@@ -89,7 +82,7 @@ def test_all_texts_are_read_a_shard_at_a_time(stores, monkeypatch):
 
 
 def test_the_page_is_an_atlas_of_divergence_and_statistics(stores):
-    found = payload(fa.compare_view(*stores, names=("before", "after")))
+    found = payload_of(fa.compare_view(*stores, names=("before", "after")))
     assert (found["levels"], found["names"]) == (["atlas"], ["before", "after"])
     best = compare_stores(*stores).heads[0]
     start = found["start"]
@@ -112,7 +105,7 @@ def test_the_page_is_an_atlas_of_divergence_and_statistics(stores):
     told = found["told"]["divergence"]
     assert told == "before and after, 5 texts; NaN in some texts, left out there: cross 3.1"
     assert "Those that differ most: " in found["note"]
-    one = payload(fa.compare_view(*stores, texts=[2], side="cross", layer=3))
+    one = payload_of(fa.compare_view(*stores, texts=[2], side="cross", layer=3))
     assert (one["start"]["side"], one["start"]["layer"]) == ("cross", 3)
     assert one["told"]["divergence"] == "A and B, 1 text"
 
@@ -152,7 +145,7 @@ def test_heads_with_nan_come_last_and_the_page_names_them(broken):
     last = rows[-1]
     assert (last.layer, last.head) == (1, 2) and np.isnan([last.divergence, last.cosine]).all()
     assert not np.isnan([r.divergence for r in rows[:-1]]).any()
-    found = payload(fa.compare_view(*broken))
+    found = payload_of(fa.compare_view(*broken))
     assert found["told"]["divergence"] == (
         "A and B, 1 text; not compared, a weight is NaN: encoder 1.2"
     )

@@ -2,11 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the page of two traces holds: both, how far each head differs, and no bad input."""
 
-import json
-import re
-
 import numpy as np
 import pytest
+from page_payload import payload_of
 
 import flaxattn as fa
 from flaxattn.errors import InputError
@@ -21,12 +19,6 @@ def trace(weights: np.ndarray, tokens=TOKENS, **more) -> Trace:
     return Trace.from_arrays(weights, [tokens], model="tiny", **more)
 
 
-def payload(page) -> dict:
-    """What the page holds."""
-    (text,) = re.findall(r'<script type="application/json"[^>]*>(.*?)</script>', page.html, re.S)
-    return json.loads(text)
-
-
 @pytest.fixture(scope="module")
 def both(peaked) -> tuple[Trace, Trace]:
     """Two layers, three heads; head 0.1 is the same in both."""
@@ -37,11 +29,11 @@ def both(peaked) -> tuple[Trace, Trace]:
 
 def test_the_page_holds_both_and_how_far_each_head_differs(both):
     first, second = both
-    found = payload(fa.compare_view(first, second, names=("before", "after")))
+    found = payload_of(fa.compare_view(first, second, names=("before", "after")))
     assert found["names"] == ["before", "after"]
     assert found["levels"] == ["atlas", "model", "head"]
     (side,) = found["inputs"][0]["sides"]
-    alone = [payload(fa.head_view(one)) for one in both]
+    alone = [payload_of(fa.head_view(one)) for one in both]
     for part, page in zip((side, side["second"]), alone, strict=True):
         (wanted,) = page["inputs"][0]["sides"]
         for ours, theirs in zip(part["weights"], wanted["weights"], strict=True):
@@ -55,7 +47,7 @@ def test_the_page_holds_both_and_how_far_each_head_differs(both):
 
 
 def test_it_opens_at_the_atlas_ranked_by_divergence_and_at_the_head_that_differs_most(both):
-    start = payload(fa.compare_view(*both))["start"]
+    start = payload_of(fa.compare_view(*both))["start"]
     top = compare_traces(*both)[0]
     assert (start["level"], start["measure"], start["order"]) == ("atlas", "divergence", "value")
     assert (start["compare"], start["layer"], start["heads"]) == (
@@ -64,15 +56,15 @@ def test_it_opens_at_the_atlas_ranked_by_divergence_and_at_the_head_that_differs
         [top.head],
     )
     state = {"level": "head", "compare": "b", "layer": 1}
-    start = payload(fa.compare_view(*both, state=state))["start"]
+    start = payload_of(fa.compare_view(*both, state=state))["start"]
     assert (start["level"], start["compare"], start["layer"]) == ("head", "b", 1)
     other = 1 - top.layer
-    assert payload(fa.compare_view(*both, include_layers=[other]))["start"]["layer"] == other
+    assert payload_of(fa.compare_view(*both, include_layers=[other]))["start"]["layer"] == other
 
 
 def test_a_translation_is_compared_side_by_side(translation, peaked):
     one = translation.trace
-    page = payload(fa.compare_view(one, one, side="all"))
+    page = payload_of(fa.compare_view(one, one, side="all"))
     sides = {side["name"]: side for side in page["inputs"][0]["sides"]}
     assert list(sides) == ["encoder", "decoder", "cross", "all"]
     assert "second" not in sides["all"]

@@ -2,11 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the page of a report holds: as many texts as fit, links between claims and their places."""
 
-import json
-import re
-
 import numpy as np
 import pytest
+from page_payload import payload_of
 
 from flaxattn.measures.claims import Claim
 from flaxattn.measures.evidence import TopText
@@ -24,17 +22,12 @@ def trace(length, layers=(3, 5), heads=(0, 2)):
     return Trace.from_arrays(shares, [tokens], layers=layers, heads=heads)
 
 
-def payload(page):
-    text = re.search(r'class="flaxattn-payload">(.*?)</script>', page.html, re.DOTALL)
-    return json.loads(text[1])
-
-
 def claim(*texts):
     return Claim("local", 5, 2, 12345.678, "p", texts=[TopText(n, float(n)) for n in texts])
 
 
 def test_claims_know_the_places_of_their_texts():
-    found = payload(evidence_page(REPORT, [claim(8, 2), claim(4)], (2, 8), map(trace, (3, 4))))
+    found = payload_of(evidence_page(REPORT, [claim(8, 2), claim(4)], (2, 8), map(trace, (3, 4))))
     assert [one["shown"] for one in found["report"]["claims"]] == [[[1, 8, 8.0], [0, 2, 2.0]], []]
     assert found["report"]["values"] == {"encoder": {"local": [[1.0, None], [1e-9, 12350.0]]}}
     assert found["report"]["lacking"].endswith("1 of 2 claims have none of them.")
@@ -48,7 +41,7 @@ def test_claims_know_the_places_of_their_texts():
 def test_texts_that_do_not_fit_stay_out(monkeypatch):
     monkeypatch.setattr(evidence, "BYTES", 900)
     claims = [claim(0), claim(1), claim(2)]
-    found = payload(evidence_page(REPORT, claims, (0, 1, 2), map(trace, (4, 20, 4))))
+    found = payload_of(evidence_page(REPORT, claims, (0, 1, 2), map(trace, (4, 20, 4))))
     assert [len(one["texts"]["source"]["tokens"]) for one in found["inputs"]] == [4, 4]
     assert [bool(one["shown"]) for one in found["report"]["claims"]] == [True, False, True]
     assert found["report"]["lacking"].startswith("2 of the 3 texts")
@@ -68,7 +61,7 @@ def test_one_trace_is_in_memory_at_a_time():
 
 
 def test_nothing_claimed():
-    found = payload(evidence_page(REPORT, [], (), ()))
+    found = payload_of(evidence_page(REPORT, [], (), ()))
     assert found["report"]["lacking"] == "Nothing is claimed of any head."
     assert found["levels"] == ["claims"] and found["start"]["measure"] == "local"
 

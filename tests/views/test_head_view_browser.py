@@ -8,6 +8,7 @@ with a stored picture.
 
 import numpy as np
 import pytest
+from page_payload import decode_weights, payload_of
 
 from flaxattn.trace.trace import Trace
 from flaxattn.views.payloads.encoded_weights import ERROR
@@ -22,6 +23,31 @@ class TestNumbers:
         drawn = view.run("return view.drawn().lines.map((l) => [l.layer, l.weight - l.opacity])")
         assert drawn == [[0, 0]] * 3 * pair.length**2
         assert view.find("#level-head").get_attribute("data-lines") == str(3 * pair.length**2)
+
+    @pytest.mark.parametrize("compressed", [True, False])
+    def test_the_default_page_draws_what_it_holds(self, view, pair, tmp_path, compressed):
+        page = head_view(pair.trace)
+        held = payload_of(page)["blocks"]["0/encoder/weights/0"]
+        page = page if compressed else page.decompressed()
+        drawn = view.open(page.save(tmp_path / "page.html")).lines()
+        stored = decode_weights(held, "uint11", pair.shares[0].shape)
+        assert drawn.keys() == {tuple(map(int, line)) for line in np.argwhere(stored)}
+        assert all(drawn[line] == pytest.approx(stored[line], abs=1e-7) for line in drawn)
+        bounds = ERROR["uint11"] * pair.shares[0].max(-1, keepdims=True) + 1e-7
+        assert (abs(stored - pair.shares[0]) <= bounds).all()
+        assert "uint11" in view.texts("footer")[0]
+
+    def test_an_old_browser_is_told_how_to_go_on(self, view, pair):
+        script = "delete window.DecompressionStream"
+        command = "Page.addScriptToEvaluateOnNewDocument"
+        held = view.browser.execute_cdp_cmd(command, {"source": script})
+        try:
+            view.browser.get(f"{pair.page.as_uri()}?old")
+            view.until("document.querySelectorAll('main > .failure').length === 1")
+            (message,) = view.texts("main > .failure")
+        finally:
+            view.browser.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", held)
+        assert "cannot decompress" in message and "page.decompressed().save" in message
 
     def test_eight_bit_weights_stay_within_their_bound(self, view, pair, tmp_path):
         drawn = view.open(
@@ -53,7 +79,7 @@ class TestNumbers:
 
     def test_long_text_draws_the_strongest_lines_and_says_so(self, view, peaked, tmp_path):
         trace = Trace.from_arrays(peaked(1, 3, 128), [[f"t{i}" for i in range(128)]])
-        view.open(head_view(trace).save(tmp_path / "long.html"))
+        view.open(head_view(trace, precision="float16").save(tmp_path / "long.html"))
         shares = np.asarray(trace.encoder.weights)[0, 0]
         weakest, count = view.run("const d = view.drawn().lines; return [d[0].weight, d.length]")
         assert count == 40_000
@@ -125,7 +151,7 @@ class TestBertVizInteractions:
         assert set(view.texts(".token .value")) == {""}
 
     def test_a_page_starts_as_python_asked(self, view, pair, tmp_path):
-        page = head_view(pair.trace, layer=1, heads=[2, 0], include_layers=[1])
+        page = head_view(pair.trace, 1, [2, 0], [1], precision="float16")
         view.open(page.save(tmp_path / "start.html"))
         assert view.heads_on() == ["0", "2"]
         view.assert_draws(pair.shares[1], heads=[0, 2])

@@ -46,7 +46,8 @@ return {
 def long(peaked, tmp_path_factory: pytest.TempPathFactory) -> tuple[np.ndarray, Path]:
     """Weights `[H, Q, K]` of two heads, and their page."""
     weights = peaked(1, 2, LENGTH)
-    page = head_view(Trace.from_arrays(weights, [[f"w{i}" for i in range(LENGTH)]]))
+    trace = Trace.from_arrays(weights, [[f"w{i}" for i in range(LENGTH)]])
+    page = head_view(trace, precision="float16")
     return weights[0, 0], page.save(tmp_path_factory.mktemp("long") / "long.html")
 
 

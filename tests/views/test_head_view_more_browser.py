@@ -246,7 +246,8 @@ class TestPlace:
 
     def test_two_views_in_one_notebook_do_not_meet(self, view, pair, peaked, tmp_path):
         other = Trace.from_arrays(peaked(1, 2, 5, seed=1), [list("vwxyz")])
-        frames = head_view(pair.trace)._repr_html_() + head_view(other)._repr_html_()
+        pages = [head_view(trace, precision="float16") for trace in (pair.trace, other)]
+        frames = "".join(page._repr_html_() for page in pages)
         notebook = tmp_path / "notebook.html"
         notebook.write_text(
             f"<!doctype html><style>iframe {{ height: 420px !important }}</style>{frames}",

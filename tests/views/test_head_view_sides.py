@@ -2,14 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a page of several sides holds: texts, layers, heads, weights; and what it refuses."""
 
-import base64
 import dataclasses
-import json
-import re
 from typing import Any
 
 import numpy as np
 import pytest
+from page_payload import decode_weights, payload_of
 
 from flaxattn.errors import InputError
 from flaxattn.measures.head_measures import cross_measures
@@ -19,13 +17,6 @@ from flaxattn.views.payloads.encoded_weights import choose_precision
 from flaxattn.views.trace_views import head_view
 
 
-def payload_of(page: Page) -> dict[str, Any]:
-    """What the script of a page reads."""
-    found = re.search(r'class="flaxattn-payload">(.*?)</script>', page.html, re.DOTALL)
-    assert found is not None
-    return json.loads(found[1])
-
-
 def sides_of(page: Page) -> dict[str, Any]:
     """The sides of the one text of a page, by name."""
     (shaped,) = payload_of(page)["inputs"]
@@ -33,10 +24,10 @@ def sides_of(page: Page) -> dict[str, Any]:
 
 
 def decoded(payload: dict[str, Any], side: dict[str, Any], rows: int, columns: int) -> np.ndarray:
-    """Weights `[L, H, Q, K]` of a side stored as float16."""
-    stored = [base64.b64decode(payload["blocks"][name]) for name in side["weights"]]
-    layers = [np.frombuffer(raw, "<f2") for raw in stored]
-    return np.stack(layers).reshape(len(layers), len(side["heads"]), rows, columns)
+    """Weights `[L, H, Q, K]` of a side."""
+    stored = [payload["blocks"][name] for name in side["weights"]]
+    shape = (len(side["heads"]), rows, columns)
+    return np.stack([decode_weights(data, payload["precision"], shape) for data in stored])
 
 
 def test_every_side_travels_with_its_texts(translation):
@@ -78,7 +69,7 @@ def test_it_starts_with_the_cross_attention_that_aligns(translation):
 def test_the_page_says_what_it_holds(translation):
     assert repr(head_view(translation.trace)).startswith(
         "Page(head view: 6 + 5 tokens, encoder 3 layers x 2 heads, decoder 2 layers x 4 heads, "
-        "cross 2 layers x 4 heads, float16, "
+        "cross 2 layers x 4 heads, uint11, "
     )
 
 
@@ -166,7 +157,7 @@ def test_a_head_of_cross_attention_is_named(row, does):
 
 def test_size_is_that_of_all_sides():
     half = (12, 12, 128, 128)
-    assert choose_precision(half, None) == "float16"
+    assert choose_precision(half, None) == "uint11"
     assert choose_precision(half, None, half) == "uint8"
     with pytest.raises(InputError, match=r"= \(6, 16, 512, 512\), \(6, 16, 512, 512\)\.\nUse at"):
         choose_precision((6, 16, 512, 512), None, (6, 16, 512, 512))

@@ -260,7 +260,7 @@ class TestPlace:
             decoder_tokens=[["<s>", *long[:-1]]],
             written=[long],
         )
-        view.open(head_view(trace).save(tmp_path / "long.html"))
+        view.open(head_view(trace, precision="float16").save(tmp_path / "long.html"))
         assert_lines(view, cross[0, 0])
         edges = view.run(
             "const box = (name) => document.querySelector(name).getBoundingClientRect();"

@@ -2,13 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Weights other than attention in a page: every shape that fits, the scale, what is refused."""
 
-import base64
 import dataclasses
-import json
-import re
 
 import numpy as np
 import pytest
+from page_payload import decode_weights, payload_of
 
 import flaxattn as fa
 from flaxattn.attribution.ablation import HeadEffects
@@ -19,26 +17,21 @@ from flaxattn.trace.trace import Trace
 LAYERS, HEADS, LENGTH = 2, 3, 4
 
 
-def payload(page) -> dict:
-    """What the page holds."""
-    (text,) = re.findall(r'<script type="application/json"[^>]*>(.*?)</script>', page.html, re.S)
-    return json.loads(text)
-
-
 def only(page, name: str) -> dict:
     """The part of one kind, of a page of one side and one text."""
-    (side,) = payload(page)["inputs"][0]["sides"]
+    (side,) = payload_of(page)["inputs"][0]["sides"]
     return side["other"][name]
 
 
 def values(page, name: str, number: int = 0) -> np.ndarray:
-    """Weights of a kind as they are stored in float16, `[L, H or 1, Q, K]`."""
-    held = payload(page)
+    """Weights of a kind as they are stored, `[L, H or 1, Q, K]`."""
+    held = payload_of(page)
     (side,) = held["inputs"][number]["sides"]
     part, length = side["other"][name], len(held["inputs"][number]["texts"]["source"]["tokens"])
     heads = 1 if part["common"] else len(side["heads"])
-    blocks = [base64.b64decode(held["blocks"][block]) for block in part["weights"]]
-    return np.stack([np.frombuffer(b, "<f2").reshape(heads, length, length) for b in blocks])
+    precision = part.get("precision", held["precision"])
+    blocks = [held["blocks"][block] for block in part["weights"]]
+    return np.stack([decode_weights(b, precision, (heads, length, length)) for b in blocks])
 
 
 @pytest.fixture(scope="module")
@@ -93,9 +86,8 @@ def test_texts_of_a_batch_are_cut_out_of_padding(peaked):
         np.testing.assert_allclose(stored, cut, atol=1e-3)
     listed = [whole[:, 0, :, :3, :3], whole[:, 1]]
     assert fa.head_view(both, weights={"norm": listed}).html == page.html
-    (side,) = payload(fa.head_view(both, include_layers=[1], weights={"norm": whole}))["inputs"][1][
-        "sides"
-    ]
+    page = fa.head_view(both, include_layers=[1], weights={"norm": whole})
+    (side,) = payload_of(page)["inputs"][1]["sides"]
     assert side["other"]["norm"]["peaks"] == [pytest.approx(whole[1, 1].max(), rel=1e-4)]
 
 
@@ -129,7 +121,7 @@ def test_nan_stays_and_zero_layers_have_a_scale(trace, norms):
 
 def test_a_state_chooses_what_shows(trace, norms):
     page = fa.head_view(trace, weights={"norm": norms}, state={"weights": "norm"})
-    assert payload(page)["start"]["weights"] == "norm"
+    assert payload_of(page)["start"]["weights"] == "norm"
 
 
 def test_what_does_not_fit_is_told_in_three_lines(trace, norms):
@@ -164,7 +156,7 @@ def effects() -> HeadEffects:
 
 def test_effects_are_numbers_of_the_atlas_whatever_the_weights(trace, norms, effects):
     importance = dataclasses.replace(effects, kind="importance", texts=1)
-    held = payload(fa.atlas_view(trace, weights={"norm": norms}, effects=[effects, importance]))
+    held = payload_of(fa.atlas_view(trace, weights={"norm": norms}, effects=[effects, importance]))
     (side,) = held["inputs"][0]["sides"]
     for part in (side, side["other"]["norm"]):
         found = [[m["ablation"] for m in row] for row in part["measures"]]

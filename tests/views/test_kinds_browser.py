@@ -39,7 +39,7 @@ def shown(peaked, tmp_path_factory) -> tuple[dict[str, np.ndarray], Path]:
     given = {name: array for name, array in arrays.items() if name != "attention"}
     means = np.arange(6, dtype=float).reshape(2, 3) / 1000 - 0.002
     effects = HeadEffects("ablation", {"head_mask": means}, {"head_mask": means}, 2.5, 12)
-    page = head_view(trace, weights=given, effects=effects)
+    page = head_view(trace, weights=given, effects=effects, precision="float16")
     return arrays | {"ablation": means}, page.save(tmp_path_factory.mktemp("kinds") / "kinds.html")
 
 

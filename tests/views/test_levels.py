@@ -2,14 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the page of all levels holds: texts, numbers, likeness, a state to begin with; its size."""
 
-import base64
-import json
-import re
-from typing import Any
-
 import numpy as np
 import pytest
 import store_cases as cases
+from page_payload import decode_weights, payload_of
 from scipy.spatial.distance import squareform
 
 import flaxattn as fa
@@ -17,14 +13,6 @@ from flaxattn.errors import InputError
 from flaxattn.measures.head_measures import head_measures
 from flaxattn.measures.head_similarity import head_distances
 from flaxattn.trace.trace import Trace
-from flaxattn.views.page import Page
-
-
-def payload_of(page: Page) -> dict[str, Any]:
-    """What the script of a page reads."""
-    found = re.search(r'class="flaxattn-payload">(.*?)</script>', page.html, re.DOTALL)
-    assert found is not None
-    return json.loads(found[1])
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +37,7 @@ def test_every_door_opens_the_same_page_at_its_level(pair, level):
     assert payload == other
     titles = {"head": "heads", "model": "of all heads", "atlas": "atlas"}
     assert page.title == f"Attention {titles[level]} · tiny-bert"
-    assert repr(page).startswith(f"Page({level} view: 13 tokens, 2 layers x 3 heads, float16, ")
+    assert repr(page).startswith(f"Page({level} view: 13 tokens, 2 layers x 3 heads, uint11, ")
 
 
 def test_all_texts_of_a_batch_travel_without_their_padding(batch):
@@ -58,10 +46,10 @@ def test_all_texts_of_a_batch_travel_without_their_padding(batch):
     assert texts == [["a", "b", "c", "d"], ["e", "f", "g"], ["h"]]
     for number, (shaped, size) in enumerate(zip(payload["inputs"], (4, 3, 1), strict=True)):
         assert shaped["sides"][0]["weights"] == [f"{number}/encoder/weights/{n}" for n in (0, 1)]
-        stored = base64.b64decode(payload["blocks"][f"{number}/encoder/weights/1"])
+        stored = payload["blocks"][f"{number}/encoder/weights/1"]
         shares = np.asarray(batch.encoder.weights)[1, number, :, :size, :size]
         np.testing.assert_allclose(
-            np.frombuffer(stored, "<f2").reshape(2, size, size), shares, atol=2**-12
+            decode_weights(stored, "uint11", (2, size, size)), shares, atol=2**-12
         )
 
 
@@ -96,7 +84,7 @@ def test_numbers_of_heads_are_those_of_the_measures(pair):
 def test_likeness_is_that_of_all_heads(pair):
     payload = payload_of(fa.atlas_view(pair.trace))
     likeness = payload["inputs"][0]["sides"][0]["likeness"]
-    stored = np.frombuffer(base64.b64decode(payload["blocks"][likeness["distances"]]), np.uint8)
+    stored = np.frombuffer(payload["blocks"][likeness["distances"]], np.uint8)
     wanted = head_distances(pair.shares.reshape(-1, pair.length, pair.length))
     np.testing.assert_allclose(stored / 255, wanted, atol=0.5 / 255 + 1e-6)
     assert sorted(likeness["order"]) == list(range(6))

@@ -135,7 +135,7 @@ def test_a_state_is_copied_and_opens_the_same_page_from_python(view, pair, tmp_p
     view.click("button.copy")
     state = json.loads(view.find("textarea").get_property("value"))
     assert state["heads"] == [0, 2] and state["mass"] == 90 and state["query"] == 2
-    page = fa.head_view(pair.trace, state=state)
+    page = fa.head_view(pair.trace, state=state, precision="float16")
     view.open(page.save(tmp_path / "again.html"))
     assert view.lines() == before
     assert view.run("return page.state.json()") == state
@@ -156,7 +156,8 @@ def test_a_state_is_pasted(view, pair):
 
 
 def test_a_pinned_start_can_be_let_go(view, pair, tmp_path):
-    view.open(fa.head_view(pair.trace, state={"query": 3}).save(tmp_path / "pinned.html"))
+    page = fa.head_view(pair.trace, state={"query": 3}, precision="float16")
+    view.open(page.save(tmp_path / "pinned.html"))
     view.assert_draws(pair.shares[0], queries=[3])
     view.press("ESCAPE")
     view.point("h1")
@@ -173,7 +174,7 @@ def library(peaked, tmp_path_factory) -> tuple[np.ndarray, Path]:
     weights = np.concatenate([peaked(2, 2, 3, seed=s) for s in range(3)], axis=1)
     weights = weights * mask[None, :, None, None]
     weights = (weights / weights.sum(-1, keepdims=True)).astype(np.float32)
-    page = fa.head_view(Trace.from_arrays(weights, tokens, mask=mask))
+    page = fa.head_view(Trace.from_arrays(weights, tokens, mask=mask), precision="float16")
     return weights, page.save(tmp_path_factory.mktemp("library") / "library.html")
 
 

@@ -69,7 +69,9 @@ def large(peaked, tmp_path_factory):
     weights = peaked(1, 1, 1400, seed=3)
     tokens = [f"w{i}" for i in range(1400)]
     path = tmp_path_factory.mktemp("large") / "page.html"
-    return weights[0, 0, 0], head_view(Trace.from_arrays(weights, [tokens])).save(path)
+    return weights[0, 0, 0], head_view(
+        Trace.from_arrays(weights, [tokens]), precision="float16"
+    ).save(path)
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
@@ -230,7 +232,8 @@ def test_a_head_of_zeros_and_a_text_of_one_token(view, tmp_path, length):
 def test_the_picture_has_a_rectangle_per_weight_and_tokens_as_text(view, tmp_path, peaked):
     hostile = ["</text><script>alert(1)</script>", "\u202egnp", "&lt;", "ok"]
     weights = peaked(1, 1, 4)
-    page = head_view(Trace.from_arrays(weights, [hostile])).save(tmp_path / "page.html")
+    page = head_view(Trace.from_arrays(weights, [hostile]), precision="float16")
+    page = page.save(tmp_path / "page.html")
     view.open(page, MATRIX)
     picture = view.run("return view.picture()")
     assert picture["name"] == "attention-layer-0-head-0"

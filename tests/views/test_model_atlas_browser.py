@@ -58,7 +58,7 @@ def test_pictures_are_the_weights(view, pair, theme):
     assert len(set(map(tuple, steps(view).tolist()))) > 150
 
 
-@pytest.mark.parametrize("precision", ["float16", "uint8"])
+@pytest.mark.parametrize("precision", ["float16", "uint11", "uint8"])
 def test_a_thousand_numbers_are_those_of_the_trace(view, pair, tmp_path, precision):
     view.open(fa.model_view(pair.trace, precision=precision).save(tmp_path / "numbers.html"))
     places = np.random.default_rng(0).integers(0, [2, 3, 13, 13], (1000, 4))
@@ -73,7 +73,7 @@ def test_a_thousand_numbers_are_those_of_the_trace(view, pair, tmp_path, precisi
     )
     found = np.array(view.run(read, places.tolist()))
     layer, head, query, key = places.T
-    peaks = pair.shares[layer, head, query].max(-1) if precision == "uint8" else 1
+    peaks = 1 if precision == "float16" else pair.shares[layer, head, query].max(-1)
     wanted = pair.shares[layer, head, query, key]
     assert (np.abs(found - wanted) <= ERROR[precision] * peaks + 1e-6).all()
 

@@ -2,23 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Weights that are NaN travel with a page; whatever else is wrong with weights is still refused."""
 
-import base64
 import dataclasses
-import json
-import re
 
 import numpy as np
 import pytest
+from page_payload import decode_weights, payload_of
 
 import flaxattn as fa
 from flaxattn.errors import InputError
 from flaxattn.trace.trace import Trace
-
-
-def payload(page) -> dict:
-    """What the page holds."""
-    (text,) = re.findall(r'<script type="application/json"[^>]*>(.*?)</script>', page.html, re.S)
-    return json.loads(text)
 
 
 @pytest.fixture(scope="module")
@@ -30,15 +22,15 @@ def broken(peaked) -> np.ndarray:
     return weights
 
 
-@pytest.mark.parametrize("precision", ["float16", "uint8"])
+@pytest.mark.parametrize("precision", ["float16", "uint11", "uint8"])
 def test_a_page_holds_nan_where_weights_are_and_no_number_of_such_heads(broken, precision):
     trace = Trace.from_arrays(broken, [list("abcd")])
-    found = payload(fa.head_view(trace, precision=precision))
+    found = payload_of(fa.head_view(trace, precision=precision))
     (side,) = found["inputs"][0]["sides"]
     for at, name in enumerate(side["weights"]):
-        data = base64.b64decode(found["blocks"][name])
-        if precision == "float16":
-            stored = np.frombuffer(data, "<f2").reshape(3, 4, 4)
+        data = found["blocks"][name]
+        if precision != "uint8":
+            stored = decode_weights(data, precision, (3, 4, 4))
             np.testing.assert_array_equal(np.isnan(stored), np.isnan(broken[at, 0]))
         else:
             peaks = np.frombuffer(data, "<f2", 12).reshape(3, 4)
@@ -55,7 +47,7 @@ def test_queries_and_keys_beside_nan_are_shown_without_an_explanation(broken):
     assert trace.encoder is not None
     seen = dataclasses.replace(trace.encoder, query=vectors, key=vectors)
     trace = dataclasses.replace(trace, encoder=seen)
-    neuron = payload(fa.neuron_view(trace))["inputs"][0]["sides"][0]["neuron"]
+    neuron = payload_of(fa.neuron_view(trace))["inputs"][0]["sides"][0]["neuron"]
     assert neuron["scale"] is None and "not numbers (NaN)" in neuron["problem"]
 
 

@@ -338,7 +338,7 @@ def test_the_other_doors_have_the_level_too(view, tmp_path):
 
 
 def test_weights_are_those_stored_where_vectors_are_rounded_more(view, tmp_path):
-    text = neuron_view(trace()).html
+    text = neuron_view(trace(), precision="float16").html
     (said,) = re.findall(r'"error":([^,]+),"problem"', text)
     assert float(said) < 1e-6
     page = tmp_path / "page.html"

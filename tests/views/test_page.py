@@ -10,10 +10,10 @@ import re
 from collections import defaultdict
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
+from page_payload import decode_weights, payload_of
 
 from flaxattn.errors import InputError
 from flaxattn.files import readable_size
@@ -55,11 +55,6 @@ def parts(document: str) -> dict[str, str]:
     return reader.found
 
 
-def payload_of(page: Page) -> dict[str, Any]:
-    """What the script of a page reads."""
-    return json.loads(parts(page.html)["script flaxattn-payload"])
-
-
 class TestDocument:
     def test_it_is_a_whole_document(self, pair):
         page = head_view(pair.trace)
@@ -95,36 +90,49 @@ class TestDocument:
         for tag in ("title", "script", "style"):
             assert page.html.count(f"</{tag}>") == (2 if tag == "script" else 1)
         found = parts(page.html)
-        assert json.loads(found["script flaxattn-payload"]) == {"a": evil}
+        assert json.loads(found["script flaxattn-payload"])["a"] == evil
         assert "<!--" not in page.html
         assert found["title"].startswith("</title></script></style>@{script}@{nothing}␀<!--")
 
     def test_pairs_and_repeats_add_no_weights(self, pair):
         payload = payload_of(head_view(pair.trace))
         assert payload["inputs"][0]["texts"]["source"]["boundary"] == pair.boundary
-        raw = 2 * 3 * pair.length**2
+        raw = 3 * pair.length * (2 * pair.length + 4)
         stored = [n for n in payload["blocks"] if "/weights/" in n]
-        assert [len(base64.b64decode(payload["blocks"][n])) for n in stored] == [raw, raw]
+        assert [len(payload["blocks"][n]) for n in stored] == [raw, raw]
 
     def test_padding_stays_out(self, peaked):
         mask = np.arange(5)[None] < 3
         trace = Trace.from_arrays(peaked(1, 2, 5), [["a", "b", "c", "[PAD]", "[PAD]"]], mask=mask)
         payload = payload_of(head_view(trace))
         assert payload["inputs"][0]["texts"]["source"]["tokens"] == ["a", "b", "c"]
-        assert len(base64.b64decode(payload["blocks"]["0/encoder/weights/0"])) == 2 * 2 * 3 * 3
+        assert len(payload["blocks"]["0/encoder/weights/0"]) == 2 * 3 * (2 * 3 + 4)
 
     def test_captured_bytes_are_shares(self, pair):
         shares = np.rint(255 * np.asarray(pair.trace.encoder.weights)).astype(np.uint8)
         payload = payload_of(head_view(Trace.from_arrays(shares, [pair.tokens])))
-        stored = np.frombuffer(base64.b64decode(payload["blocks"]["0/encoder/weights/0"]), "<f2")
-        assert stored.reshape(3, pair.length, -1) == pytest.approx(pair.shares[0], abs=0.003)
+        stored = decode_weights(
+            payload["blocks"]["0/encoder/weights/0"], "uint11", (3, pair.length, pair.length)
+        )
+        assert stored == pytest.approx(pair.shares[0], abs=0.003)
 
 
 class TestPage:
+    def test_without_compression_it_holds_the_same(self, pair):
+        page = head_view(pair.trace)
+        plain = page.decompressed()
+        assert payload_of(page)["compressed"] and not payload_of(plain)["compressed"]
+        assert payload_of(plain)["blocks"] == payload_of(page)["blocks"]
+        assert plain.decompressed().html == plain.html
+        assert (
+            page.html.partition("flaxattn-payload")[0]
+            == plain.html.partition("flaxattn-payload")[0]
+        )
+
     def test_it_is_short_in_words(self, pair):
         page = head_view(pair.trace)
         size = readable_size(len(page.html))
-        assert repr(page) == f"Page(head view: 13 tokens, 2 layers x 3 heads, float16, {size})"
+        assert repr(page) == f"Page(head view: 13 tokens, 2 layers x 3 heads, uint11, {size})"
         assert "uint8" in repr(head_view(pair.trace, precision="uint8"))
 
     def test_a_notebook_gets_it_in_a_sandboxed_frame(self, pair):

@@ -6,7 +6,6 @@ The decoder here is written from the docstring of `encode_weights`; the browser'
 tested in `test_head_view_browser.py`.
 """
 
-import base64
 import json
 
 import hypothesis.extra.numpy as arrays
@@ -14,6 +13,7 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import example, given
+from page_payload import decode_weights
 
 from flaxattn.errors import InputError
 from flaxattn.views.payloads import encoded_weights as payload
@@ -25,22 +25,12 @@ WEIGHTS = arrays.arrays(
 )
 
 
-def decode(text: str, precision: str, shape: tuple[int, ...]) -> np.ndarray:
-    """What the page's script sees."""
-    raw = base64.b64decode(text, validate=True)
-    if precision == "float16":
-        return np.frombuffer(raw, "<f2").reshape(shape).astype(np.float32)
-    rows = shape[0] * shape[1]
-    peaks = np.frombuffer(raw, "<f2", rows).astype(np.float32).reshape(*shape[:2], 1)
-    return np.frombuffer(raw, np.uint8, offset=2 * rows).reshape(shape) * (peaks / 255)
-
-
 @given(WEIGHTS)
 @example(np.ones((1, 1, 1), np.float32))
 @example(np.zeros((2, 3, 4), np.float32))
 @example(np.full((1, 1, 3), 1e-8, np.float32))
 def test_float16_round_trip(weights):
-    decoded = decode(payload.encode_weights(weights, "float16"), "float16", weights.shape)
+    decoded = decode_weights(payload.encode_weights(weights, "float16"), "float16", weights.shape)
     assert np.abs(decoded - weights).max() <= payload.ERROR["float16"]
 
 
@@ -50,27 +40,42 @@ def test_float16_round_trip(weights):
 @example(np.full((1, 1, 3), 0.99976, np.float32))
 @example(np.full((1, 1, 3), 2.45 * 2**-24, np.float32))
 def test_uint8_round_trip(weights):
-    decoded = decode(payload.encode_weights(weights, "uint8"), "uint8", weights.shape)
+    decoded = decode_weights(payload.encode_weights(weights, "uint8"), "uint8", weights.shape)
     bound = payload.ERROR["uint8"] * weights.max(-1, keepdims=True)
     assert (np.abs(decoded - weights) <= bound + 2**-24).all()
 
 
+@given(WEIGHTS)
+@example(np.ones((1, 1, 1), np.float32))
+@example(np.zeros((2, 3, 4), np.float32))
+@example(np.full((1, 2, 2), 1e-42, np.float32))
+@example(np.array([[[0.5, np.nan], [np.nan, np.nan]]], np.float32))
+def test_uint11_round_trip(weights):
+    decoded = decode_weights(payload.encode_weights(weights, "uint11"), "uint11", weights.shape)
+    bound = payload.ERROR["uint11"] * np.nan_to_num(weights).max(-1, keepdims=True)
+    np.testing.assert_array_equal(np.isnan(decoded), np.isnan(weights))
+    assert (np.nan_to_num(np.abs(decoded - weights)) <= 1.001 * bound + 2**-149).all()
+
+
 def test_uint8_keeps_the_shape_of_a_faint_row():
     row = np.array([[[0.004, 0.002, 0.001, 0.0]]], np.float32)
-    decoded = decode(payload.encode_weights(row, "uint8"), "uint8", row.shape)
+    decoded = decode_weights(payload.encode_weights(row, "uint8"), "uint8", row.shape)
     assert decoded == pytest.approx(row, rel=0.01)
 
 
-@pytest.mark.parametrize("precision", ["float16", "uint8"])
+@pytest.mark.parametrize("precision", ["float16", "uint11", "uint8"])
 @pytest.mark.parametrize("shape", [(1, 1, 1, 1), (2, 3, 4, 5), (1, 2, 7, 7)])
 def test_forecast_of_the_size_is_exact(precision, shape):
     layers = np.zeros(shape, np.float32)
-    written = sum(len(payload.encode_weights(layer, precision)) for layer in layers)
+    blocks = payload.Blocks()
+    for number, layer in enumerate(layers):
+        blocks.put(str(number), payload.encode_weights(layer, precision))
+    written = blocks.size
     assert payload.payload_bytes(shape, precision) == written
 
 
 def test_precision_is_chosen_by_size():
-    assert payload.choose_precision((12, 12, 128, 128), None) == "float16"
+    assert payload.choose_precision((12, 12, 128, 128), None) == "uint11"
     assert payload.choose_precision((12, 12, 256, 256), None) == "uint8"
     assert payload.choose_precision((12, 12, 256, 256), "float16") == "float16"
     assert payload.choose_precision((12, 12, 512, 512), None) == "uint8"
@@ -91,7 +96,7 @@ def test_precision_is_chosen_by_size():
         (
             (1, 1, 2, 2),
             "int4",
-            r"^Unknown precision 'int4'\.\nUse \"float16\", \"uint8\" or None\.$",
+            r"^Unknown precision 'int4'\.\nUse \"uint11\", \"uint8\", \"float16\" or None\.$",
         ),
     ],
 )

@@ -4,7 +4,7 @@
 // sorted by that number, or with like heads side by side.
 
 import { inkOn } from "./colours.js";
-import { decodeBase64 } from "./decoding.js";
+import { readBlock } from "./decoding.js";
 import { element, svgElement } from "./elements.js";
 import { GridLevel } from "./grid_level.js";
 import { EFFECTS, formatMeasure, headTip, isShare, measureLabel } from "./panel.js";
@@ -150,7 +150,7 @@ export class AtlasLevel extends GridLevel {
   nearest({ layer, head }) {
     const { likeness } = this.side;
     if (!likeness) return [];
-    this.distances = this.distances || decodeBase64(this.payload.blocks[likeness.distances]);
+    this.distances = this.distances || readBlock(this.payload, likeness.distances);
     const [count, size] = [this.side.heads.length, likeness.order.length];
     const at = layer * count + head;
     const pair = (i, j) => this.distances[size * i - (i * (i + 1)) / 2 + j - i - 1] / 255;

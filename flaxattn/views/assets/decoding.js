@@ -10,9 +10,25 @@ export function decodeBase64(text) {
   return bytes;
 }
 
-/** @returns {Uint8Array} the bytes of a block, decoded at every call */
+/**
+ * Decode the blocks of a payload, once and before anything reads them.
+ * @param {import("./types.js").Payload} payload
+ */
+export async function unpackBlocks(payload) {
+  payload.bytes = decodeBase64(payload.data);
+  if (payload.compressed) {
+    if (!window.DecompressionStream) {
+      throw new Error("this browser cannot decompress; take one of 2023 or later, or save the page with page.decompressed().save(…)");
+    }
+    const stream = new Blob([payload.bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+    payload.bytes = new Uint8Array(await new Response(stream).arrayBuffer());
+  }
+  payload.data = "";
+}
+
+/** @returns {Uint8Array} a copy of the bytes of a block */
 export function readBlock(payload, name) {
-  return decodeBase64(payload.blocks[name]);
+  return payload.bytes.slice(...payload.blocks[name]);
 }
 
 /** @returns {number} the value of an IEEE half given its sixteen bits */
@@ -33,7 +49,7 @@ export function decodeHalves(bytes) {
 /**
  * Decode one layer.
  * @param {Uint8Array} bytes
- * @param {"float16"|"uint8"} precision
+ * @param {"float16"|"uint11"|"uint8"} precision
  * @param {number} rows heads × queries
  * @param {number} keys
  * @returns {Float32Array} rows × keys weights
@@ -41,10 +57,24 @@ export function decodeHalves(bytes) {
 export function decodeWeights(bytes, precision, rows, keys) {
   if (precision === "float16") return decodeHalves(bytes);
   const weights = new Float32Array(rows * keys);
+  if (precision === "uint11") return decodeSteps(bytes, rows, keys, weights);
   const peaks = new Uint16Array(bytes.buffer, 0, rows);
   for (let row = 0; row < rows; row += 1) {
     const step = halfToNumber(peaks[row]) / 255;
     for (let i = row * keys; i < (row + 1) * keys; i += 1) weights[i] = bytes[2 * rows + i] * step;
+  }
+  return weights;
+}
+
+/** Decode shares of the maximum of each row in 2048 steps: maxima, low bytes, high bytes. */
+function decodeSteps(bytes, rows, keys, weights) {
+  const peaks = new Float32Array(bytes.buffer, 0, rows);
+  const low = bytes.subarray(4 * rows);
+  const high = low.subarray(rows * keys);
+  for (let row = 0; row < rows; row += 1) {
+    for (let i = row * keys; i < (row + 1) * keys; i += 1) {
+      weights[i] = high[i] === 255 ? NaN : ((low[i] + 256 * high[i]) / 2048) * peaks[row];
+    }
   }
   return weights;
 }

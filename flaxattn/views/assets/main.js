@@ -3,6 +3,7 @@
 // Where a page begins: the table of its levels, and the message where they cannot be shown.
 
 import { AtlasLevel } from "./atlas.js";
+import { unpackBlocks } from "./decoding.js";
 import { element } from "./elements.js";
 import { HeadLevel } from "./head.js";
 import { ModelLevel } from "./model.js";
@@ -42,13 +43,16 @@ function showFailure(root, error) {
 
 /** Start every page in the document, each with the payload that follows it. */
 function startPages() {
-  for (const root of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll("main.flaxattn"))) {
-    try {
-      const payload = JSON.parse(root.nextElementSibling.textContent);
-      Object.assign(root, { flaxattn: new Shell(root, payload, LEVELS) });
-    } catch (error) {
-      showFailure(root, error);
-    }
+  document.querySelectorAll("main.flaxattn").forEach(startPage);
+}
+
+async function startPage(root) {
+  try {
+    const payload = JSON.parse(root.nextElementSibling.textContent);
+    await unpackBlocks(payload);
+    Object.assign(root, { flaxattn: new Shell(root, payload, LEVELS) });
+  } catch (error) {
+    showFailure(root, error);
   }
 }
 

@@ -6,7 +6,6 @@ It knows nothing of a level or of HTML tags; `page.py` does the wrapping, `asset
 decodes.
 """
 
-import base64
 import json
 import re
 from collections.abc import Sequence
@@ -17,13 +16,20 @@ from jaxtyping import Float
 
 from flaxattn.errors import InputError
 
-Precision = Literal["float16", "uint8"]
+Precision = Literal["uint11", "uint8", "float16"]
 
-# Largest distance between a weight and what the page shows: half a step of float16 below 1, and
-# half of 1/255 of the row's maximum, which itself is rounded to float16.
-ERROR: dict[Precision, float] = {"float16": 2.0**-12, "uint8": (1 + 2.0**-10) / 510}
+# Largest distance between a weight and what the page shows: half a step of float16 below 1; of the
+# others half a step of the row's maximum, which for uint8 is itself rounded to float16.
+ERROR: dict[Precision, float] = {
+    "float16": 2.0**-12,
+    "uint11": 2.0**-12,
+    "uint8": (1 + 2.0**-10) / 510,
+}
 
-FLOAT16_BYTES = 8_000_000  # up to here a page keeps float16; larger ones are halved by uint8
+_STEPS = 2048  # of uint11 up to the maximum of a row
+_NAN = 0xFFFF  # in place of a number of steps
+
+FINE_BYTES = 8_000_000  # up to here a page keeps uint11; larger ones are halved by uint8
 PAGE_BYTES = 64_000_000  # beyond this a browser tab becomes slow or dies
 
 _CONTROLS: dict[int, int | str] = {code: f"⟨U+{code:04X}⟩" for code in range(0x80, 0xA0)}
@@ -52,9 +58,9 @@ def script_json(value: Any) -> str:
 
 
 def payload_bytes(shape: Sequence[int], precision: Precision) -> int:
-    """Characters that weights of shape `[L, H, Q, K]` take in the page, base64 included."""
+    """Most characters that weights `[L, H, Q, K]` take in the page; compression leaves fewer."""
     layers, heads, queries, keys = shape
-    raw = 2 * keys if precision == "float16" else keys + 2
+    raw = {"float16": 2 * keys, "uint11": 2 * keys + 4, "uint8": keys + 2}[precision]
     return layers * -(-heads * queries * raw // 3) * 4
 
 
@@ -65,22 +71,22 @@ def choose_precision(
 
     Args:
         shape: `[L, H, Q, K]`.
-        asked: What the caller insists on; None chooses float16 while that is small.
+        asked: What the caller insists on; None chooses uint11 while that is small, else uint8.
         *others: Shapes of further weights on the same page.
 
     Raises:
         InputError: If the precision is unknown or the page would be too large for a browser.
     """
-    if asked not in (None, "float16", "uint8"):
-        raise InputError(f'Unknown precision {asked!r}.\nUse "float16", "uint8" or None.')
+    if asked not in (None, *ERROR):
+        raise InputError(f'Unknown precision {asked!r}.\nUse "uint11", "uint8", "float16" or None.')
     shapes = [tuple(shape), *map(tuple, others)]
-    small = _total_bytes(shapes, "float16") <= FLOAT16_BYTES
-    precision: Precision = asked or ("float16" if small else "uint8")
+    small = _total_bytes(shapes, "uint11") <= FINE_BYTES
+    precision: Precision = asked or ("uint11" if small else "uint8")
     size = _total_bytes(shapes, precision)
     if size > PAGE_BYTES:
         fits = PAGE_BYTES // _total_bytes([(1, *shape[1:]) for shape in shapes], "uint8")
         cure = f"at most {fits} layers (include_layers=[…])" if fits else "a shorter text"
-        if asked == "float16" and _total_bytes(shapes, "uint8") <= PAGE_BYTES:
+        if asked not in (None, "uint8") and _total_bytes(shapes, "uint8") <= PAGE_BYTES:
             cure = 'precision="uint8"'
         raise InputError(
             f"The page would be {size / 1e6:,.0f} MB; browsers manage {PAGE_BYTES / 1e6:.0f} MB.\n"
@@ -94,34 +100,52 @@ def _total_bytes(shapes: Sequence[Sequence[int]], precision: Precision) -> int:
     return sum(payload_bytes(shape, precision) for shape in shapes)
 
 
-def encode_weights(weights: Float[np.ndarray, "H Q K"], precision: Precision) -> str:
-    """One layer's weights as base64, little-endian.
+def encode_weights(weights: Float[np.ndarray, "H Q K"], precision: Precision) -> bytes:
+    """One layer's weights as bytes, little-endian.
 
-    `float16`: H Q K halves. `uint8`: first H Q halves, the maximum of each row, then H Q K
-    bytes, each `round(255 w / maximum)`, so that faint rows keep their relative sizes; a row that
-    holds NaN has NaN for its maximum, and reads as NaN throughout.
+    `float16`: H Q K halves. The others scale each row by its maximum, so that faint rows keep
+    their relative sizes. `uint11`: first H Q floats, the maxima; then `round(2048 w / maximum)`,
+    first the low bytes of all weights and then the high ones, which compress better apart; 65535
+    is NaN. `uint8`: first H Q halves, the maxima, then H Q K bytes, each `round(255 w / maximum)`;
+    a row that holds NaN has NaN for its maximum, and reads as NaN throughout.
 
     Args:
         weights: Attention between 0 and 1, or NaN.
-        precision: How they are stored; the largest error is `ERROR[precision]`.
+        precision: How they are stored; the largest error is `ERROR[precision]`, of `uint11` and
+            `uint8` times the maximum of the row.
     """
     if precision == "float16":
-        return _base64(weights.astype("<f2"))
+        return weights.astype("<f2").tobytes()
+    if precision == "uint11":
+        return _encode_uint11(weights.astype(np.float32))
     peaks = weights.max(axis=-1, keepdims=True).astype("<f2")
     divisor = np.where(peaks > 0, peaks, 1).astype(np.float32)
     steps = np.nan_to_num(np.rint(255 * (weights / divisor)))
-    return _base64(peaks, np.minimum(steps, 255).astype(np.uint8))
+    return peaks.tobytes() + np.minimum(steps, 255).astype(np.uint8).tobytes()
+
+
+def _encode_uint11(weights: Float[np.ndarray, "H Q K"]) -> bytes:
+    peaks = np.nan_to_num(weights).max(axis=-1, keepdims=True)
+    shares = weights / np.where(peaks > 0, peaks, 1)
+    steps = np.where(np.isnan(shares), _NAN, np.rint(_STEPS * np.nan_to_num(shares)))
+    low_and_high = steps.astype("<u2").reshape(-1, 1).view(np.uint8)
+    return peaks.astype("<f4").tobytes() + low_and_high.T.tobytes()
 
 
 class Blocks:
-    """The binary part of a payload: bytes by name, as base64.
+    """The binary part of a payload: bytes by name.
 
     Attributes:
-        data: Text by name, as it stands in the page.
+        data: Bytes by name.
     """
 
     def __init__(self) -> None:
-        self.data: dict[str, str] = {}
+        self.data: dict[str, bytes] = {}
+
+    @property
+    def size(self) -> int:
+        """Most characters that all blocks take in a page."""
+        return sum(characters(data) for data in self.data.values())
 
     def add(self, name: str, *arrays: np.ndarray) -> str:
         """Store arrays one after the other, little-endian.
@@ -133,22 +157,24 @@ class Blocks:
         Returns:
             The name.
         """
-        return self.put(name, _base64(*(a.astype(a.dtype.newbyteorder("<")) for a in arrays)))
+        parts = (a.astype(a.dtype.newbyteorder("<")).tobytes() for a in arrays)
+        return self.put(name, b"".join(parts))
 
-    def put(self, name: str, text: str) -> str:
-        """Store what is base64 already.
+    def put(self, name: str, data: bytes) -> str:
+        """Store bytes.
 
         Args:
             name: Of the block; new.
-            text: Its bytes.
+            data: Its bytes.
 
         Returns:
             The name.
         """
         assert name not in self.data, name
-        self.data[name] = text
+        self.data[name] = data
         return name
 
 
-def _base64(*arrays: np.ndarray) -> str:
-    return base64.b64encode(b"".join(array.tobytes() for array in arrays)).decode("ascii")
+def characters(data: bytes) -> int:
+    """Return the length of bytes as base64."""
+    return -(-len(data) // 3) * 4

@@ -18,7 +18,7 @@ from flaxattn.errors import InputError
 from flaxattn.trace.record import FIELDS, AttentionRecord
 from flaxattn.trace.selection import layer_weights
 from flaxattn.trace.trace import Trace
-from flaxattn.views.payloads.encoded_weights import Blocks
+from flaxattn.views.payloads.encoded_weights import Blocks, characters
 from flaxattn.views.payloads.recomputed_weights import recomputed
 
 VECTORS_BYTES = 32_000_000  # beyond this, beside its weights, a page becomes slow to open
@@ -114,7 +114,7 @@ def shape_neuron(
     """
     if record.query is None or record.key is None:
         return None
-    taken = sum(len(text) for name, text in blocks.data.items() if _is_vector(name))
+    taken = sum(characters(data) for name, data in blocks.data.items() if _is_vector(name))
     precision = _choose_precision(record, one, side, layers, taken)
     parts: dict[str, Any] = {
         name: _stored(vectors(record, name, layers), precision) for name in _held(record)
