@@ -18,7 +18,7 @@ from flaxattn.trace.selection import without_first
 from flaxattn.trace.trace import Trace
 
 # A head is named after what more than half of its attention goes to.
-_MAJORITY = 0.5
+MAJORITY = 0.5
 # Clark et al. call heads above 3.8 nats broad, at 128 tokens: 0.78 of the largest entropy there.
 _BROAD = 0.78
 
@@ -98,14 +98,14 @@ class CrossMeasures:
     @property
     def does(self) -> str:
         """Name of the keys that get most of the attention; `broad` or `mixed` if none is named."""
-        if self.delimiter > _MAJORITY:
+        if self.delimiter > MAJORITY:
             return "delimiters"
         return _named({"one token": self.strongest}, self.relative_entropy)
 
 
 def _named(named: dict[str, float], relative_entropy: float) -> str:
     best = max(named, key=lambda name: np.nan_to_num(named[name]))
-    if named[best] > _MAJORITY:
+    if named[best] > MAJORITY:
         return best
     return "broad" if relative_entropy > _BROAD else "mixed"
 

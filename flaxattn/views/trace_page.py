@@ -10,6 +10,8 @@ model.
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypedDict, Unpack
 
+import numpy as np
+
 from flaxattn.errors import InputError
 from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.selection import choose
@@ -24,6 +26,7 @@ from flaxattn.views.payloads.encoded_weights import (
     payload_bytes,
     visible,
 )
+from flaxattn.views.payloads.opening import most_divergent, most_telling, usual_mass
 from flaxattn.views.payloads.page_state import LEVELS, check_position, check_state
 from flaxattn.views.payloads.side_payload import (
     ALL,
@@ -115,6 +118,10 @@ def open_page(
             second.add_to(shaped, ones[number], b, layers, stored, blocks, number)
         shape_kinds(shaped, kinds, ones[number], every[number], b, stored, blocks, number)
         add_effects(shaped, numbers_of)
+    if _asks_for_no_head(known, layer, heads):
+        shown, at = start["side"], start["sequence"]
+        start |= _opening(ones[at], every[at], inputs[at], layers, shown, compares=bool(second))
+    start.setdefault("mass", usual_mass(_keys(inputs[start["sequence"]], start["side"])))
     _check_pins(start, inputs[start["sequence"]])
     _check_kind(start, inputs[start["sequence"]])
     payload = {
@@ -221,9 +228,47 @@ def _start(
     }
 
 
+def _asks_for_no_head(
+    known: Mapping[str, Any], layer: int | None, heads: Sequence[int] | None
+) -> bool:
+    """Return whether the page is free to choose what it opens with."""
+    chosen = {"layer", "heads", "query", "key"} & known.keys()
+    return not chosen and layer is None and heads is None
+
+
+def _opening(
+    one: Trace,
+    found: Mapping[str, AttentionRecord],
+    shaped: Mapping[str, Any],
+    layers: Mapping[str, list[int]],
+    side: str,
+    *,
+    compares: bool,
+) -> dict[str, Any]:
+    """Layer, head and token worth seeing first; of two traces the head that differs most."""
+    if side not in layers or found[side].weights is None:
+        return {}  # the joined square, or statistics alone
+    if compares:
+        return most_divergent(_side(shaped, side))
+    special = one.decoder_special if side == "decoder" and one.decoder_tokens else one.special
+    known = None if special is None else np.asarray(special[0])
+    return most_telling(found[side], layers[side], known, square=side != "cross")
+
+
+def _side(shaped: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """A side of a text, by its name."""
+    (side,) = (side for side in shaped["sides"] if side["name"] == name)
+    return side
+
+
+def _keys(shaped: Mapping[str, Any], side: str) -> int:
+    """Number of tokens attended to."""
+    return sum(len(shaped["texts"][text]["tokens"]) for text in _side(shaped, side)["right"])
+
+
 def _check_pins(start: Mapping[str, Any], shaped: Mapping[str, Any]) -> None:
     """Pinned tokens are there; of words the browser knows how many there are."""
-    (side,) = (side for side in shaped["sides"] if side["name"] == start["side"])
+    side = _side(shaped, start["side"])
     for name, column in (("query", "left"), ("key", "right")):
         count = sum(len(shaped["texts"][text]["tokens"]) for text in side[column])
         check_position(start, name, count)
@@ -231,7 +276,7 @@ def _check_pins(start: Mapping[str, Any], shaped: Mapping[str, Any]) -> None:
 
 def _check_kind(start: Mapping[str, Any], shaped: Mapping[str, Any]) -> None:
     """The weights that a state names are there."""
-    (side,) = (side for side in shaped["sides"] if side["name"] == start["side"])
+    side = _side(shaped, start["side"])
     there = (RAW, *side.get("other", {}))
     if (asked := start.get("weights", RAW)) not in there:
         raise InputError(
@@ -269,6 +314,6 @@ def _summary(inputs: Sequence[Mapping[str, Any]]) -> str:
 def _height(shaped: Mapping[str, Any], shown: str) -> int:
     """CSS pixels that fit the tokens which stand below each other at first."""
     texts = {name: len(text["tokens"]) for name, text in shaped["texts"].items()}
-    (side,) = (side for side in shaped["sides"] if side["name"] == shown)
+    side = _side(shaped, shown)
     rows = max(sum(texts[name] for name in side[column]) for column in ("left", "right"))
     return min(900, max(560, 300 + 26 * rows))

@@ -60,9 +60,11 @@ def head_view(
         trace: With weights `[L, B, H, Q, K]`, of a model or from `Trace.from_arrays`; or the
             weights of BertViz's call, whose tokens and start of the second sentence may follow
             without a name.
-        layer: Layer that shows at first, by its number in the model; default the first included,
-            of `cross` the last but one, as in `flaxattn.measures.word_alignment`.
-        heads: Heads that are on at first, by their numbers; default all.
+        layer: Layer that shows at first, by its number in the model. Where neither layer nor heads
+            nor a pinned token is asked for, the page opens with the head whose strongest weights on
+            ordinary tokens are largest, and with one token of it; with `heads` alone, at the first
+            layer, of `cross` at the last but one, as in `flaxattn.measures.word_alignment`.
+        heads: Heads that are on at first, by their numbers; default all, see `layer`.
         include_layers: Layers that travel with the page; default all of the trace.
         sequence: Which sequence of the batch travels, or which; default all, the first being
             shown. The page searches them.

@@ -70,7 +70,7 @@ def compared(folder: Path) -> Path:
 
 def one(folder: Path) -> Path:
     """One trace."""
-    return doors.head_view(trace()).save(folder / "one.html")
+    return doors.head_view(trace(), 0).save(folder / "one.html")
 
 
 def corpus(folder: Path) -> Path:

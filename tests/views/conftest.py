@@ -242,7 +242,9 @@ def pair(peaked: Callable[..., np.ndarray], tmp_path_factory: pytest.TempPathFac
         special=np.isin(positions, special),
         model="tiny-bert",
     )
-    page = head_view(trace, precision="float16").save(tmp_path_factory.mktemp("pair") / "pair.html")
+    page = head_view(trace, 0, precision="float16").save(
+        tmp_path_factory.mktemp("pair") / "pair.html"
+    )
     shares = np.asarray(trace.encoder.weights)[:, 0]
     return Pair(trace, shares, tokens, special[1] + 1, special, page)
 
@@ -305,7 +307,7 @@ def translation(
         decoder_mask=np.arange(7)[None] < 5,
         model="tiny-de-en",
     )
-    page = head_view(trace, precision="float16").save(
+    page = head_view(trace, 0, precision="float16").save(
         tmp_path_factory.mktemp("sides") / "sides.html"
     )
     shares = {"encoder": encoder[:, 0], "decoder": decoder[:, 0], "cross": cross[:, 0]}

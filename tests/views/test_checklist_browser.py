@@ -18,6 +18,7 @@ from PIL import Image
 import flaxattn as fa
 from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.trace import Trace
+from flaxattn.views.payloads.encoded_weights import ERROR
 
 pytestmark = pytest.mark.browser
 PAINTED = "document.querySelectorAll('#level-model .cell:not([data-painted])').length === 0"
@@ -64,7 +65,7 @@ def test_the_token_under_the_pointer_is_grey_until_it_leaves(view, pair):
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_sixteen_squares_have_sixteen_colours_and_their_numbers(view, peaked, tmp_path, theme):
     trace = Trace.from_arrays(peaked(1, 18, 3), [list("abc")])
-    view.open(fa.head_view(trace).save(tmp_path / "many.html"), f"theme={theme}")
+    view.open(fa.head_view(trace, 0).save(tmp_path / "many.html"), f"theme={theme}")
     assert view.texts("button.head") == [str(i) for i in range(18)]
     colours = view.run(
         "return [...document.querySelectorAll('button.head')].map((square) =>"
@@ -140,7 +141,7 @@ def test_controls_and_titles_stay_in_sight_of_a_long_text(view, peaked, tmp_path
         weights=weights, query=query, key=key, layers=(0,), heads=(0, 1), scale=0.5
     )
     trace = Trace(encoder=seen, tokens=[tokens])
-    page = fa.head_view(trace).save(tmp_path / "long.html")
+    page = fa.head_view(trace, 0).save(tmp_path / "long.html")
     view.open(page)
     view.run("window.scrollTo(0, 900)")
     assert top_of(view, ".tabs") >= 0 and top_of(view, "button.head") >= 0
@@ -217,7 +218,7 @@ def test_a_saved_png_is_the_saved_svg_at_twice_its_size(view, whole, name, theme
 
 def test_a_blank_piece_can_be_seen_and_stays_a_blank(view, peaked, tmp_path):
     trace = Trace.from_arrays(peaked(1, 1, 3), [["a", " ", " b"]])
-    view.open(fa.head_view(trace).save(tmp_path / "blank.html"))
+    view.open(fa.head_view(trace, 0).save(tmp_path / "blank.html"))
     marks = view.run(
         "return [...document.querySelectorAll('.left .piece')].map((piece) =>"
         " getComputedStyle(piece, '::before').content)"
@@ -242,8 +243,10 @@ def test_the_large_picture_beside_the_model_is_the_head_under_the_pointer(view, 
     steps = np.array(
         [[int(c[i : i + 2], 16) for i in (1, 3, 5)] for c in view.run("return view.colours")]
     )
-    places = np.rint(255 * np.sqrt(weights)).astype(int)
-    ends = [steps[np.clip(places + by, 0, 255)] for by in (-1, 1)]
+    bound = ERROR["uint11"]
+    shades = [255 * np.sqrt(np.maximum(weights + by, 0)) for by in (-bound, bound)]
+    places = [np.floor(shades[0]).astype(int), np.ceil(shades[1]).astype(int)]
+    ends = [steps[np.clip(place, 0, 255)] for place in places]
     assert (found >= np.minimum(*ends)).all() and (found <= np.maximum(*ends)).all()
 
 

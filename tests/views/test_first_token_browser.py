@@ -37,7 +37,9 @@ def sink(peaked, tmp_path_factory) -> Sink:
     trace = Trace.from_arrays(
         decoder_weights=weights, tokens=[TOKENS], decoder_tokens=[TOKENS], model="tiny"
     )
-    page = head_view(trace, precision="float16").save(tmp_path_factory.mktemp("sink") / "sink.html")
+    page = head_view(trace, 0, precision="float16").save(
+        tmp_path_factory.mktemp("sink") / "sink.html"
+    )
     return Sink(trace, weights[0, 0], page)
 
 

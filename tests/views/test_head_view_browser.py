@@ -26,7 +26,7 @@ class TestNumbers:
 
     @pytest.mark.parametrize("compressed", [True, False])
     def test_the_default_page_draws_what_it_holds(self, view, pair, tmp_path, compressed):
-        page = head_view(pair.trace)
+        page = head_view(pair.trace, 0)
         held = payload_of(page)["blocks"]["0/encoder/weights/0"]
         page = page if compressed else page.decompressed()
         drawn = view.open(page.save(tmp_path / "page.html")).lines()
@@ -51,7 +51,7 @@ class TestNumbers:
 
     def test_eight_bit_weights_stay_within_their_bound(self, view, pair, tmp_path):
         drawn = view.open(
-            head_view(pair.trace, precision="uint8").save(tmp_path / "8.html")
+            head_view(pair.trace, 0, precision="uint8").save(tmp_path / "8.html")
         ).lines()
         bounds = ERROR["uint8"] * pair.shares[0].max(-1) + 1e-6
         for line in np.ndindex(pair.shares[0].shape):
@@ -62,7 +62,7 @@ class TestNumbers:
         shares = np.zeros((1, 1, 1, 4, 4), np.float32)
         shares[..., [0, 1, 2], [3, 1, 1]] = 1
         shares[..., 3, 0] = 0.5
-        page = head_view(Trace.from_arrays(shares, [list("abcd")]), theme="light")
+        page = head_view(Trace.from_arrays(shares, [list("abcd")]), 0, theme="light")
         view.open(page.save(tmp_path / "painted.html"))
         assert view.lines() == {(0, 0, 3): 1, (0, 1, 1): 1, (0, 2, 1): 1, (0, 3, 0): 0.5}
         row, width = view.run("return [view.rowHeight, view.geometry.width]")
@@ -79,7 +79,8 @@ class TestNumbers:
 
     def test_long_text_draws_the_strongest_lines_and_says_so(self, view, peaked, tmp_path):
         trace = Trace.from_arrays(peaked(1, 3, 128), [[f"t{i}" for i in range(128)]])
-        view.open(head_view(trace, precision="float16").save(tmp_path / "long.html"))
+        page = head_view(trace, 0, precision="float16", state={"mass": 100})
+        view.open(page.save(tmp_path / "long.html"))
         shares = np.asarray(trace.encoder.weights)[0, 0]
         weakest, count = view.run("const d = view.drawn().lines; return [d[0].weight, d.length]")
         assert count == 40_000
@@ -110,7 +111,7 @@ class TestBertVizInteractions:
         assert view.texts(".right .piece") == [pair.tokens[i] for i in keys]
 
     def test_text_without_a_pair_has_no_attention_list(self, view, peaked, tmp_path):
-        page = head_view(Trace.from_arrays(peaked(1, 2, 3), [list("abc")]))
+        page = head_view(Trace.from_arrays(peaked(1, 2, 3), [list("abc")]), 0)
         view.open(page.save(tmp_path / "single.html"))
         assert not view.find("[name=attention]").is_displayed()
 

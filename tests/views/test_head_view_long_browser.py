@@ -47,7 +47,7 @@ def long(peaked, tmp_path_factory: pytest.TempPathFactory) -> tuple[np.ndarray, 
     """Weights `[H, Q, K]` of two heads, and their page."""
     weights = peaked(1, 2, LENGTH)
     trace = Trace.from_arrays(weights, [[f"w{i}" for i in range(LENGTH)]])
-    page = head_view(trace, precision="float16")
+    page = head_view(trace, 0, precision="float16", state={"mass": 100})
     return weights[0, 0], page.save(tmp_path_factory.mktemp("long") / "long.html")
 
 

@@ -76,7 +76,7 @@ class TestReading:
 
     def test_text_that_was_cut_says_so(self, view, peaked, tmp_path):
         trace = Trace.from_arrays(peaked(1, 1, 2), [["a", "b"]], truncated=[7])
-        view.open(head_view(trace).save(tmp_path / "cut.html"))
+        view.open(head_view(trace, 0).save(tmp_path / "cut.html"))
         assert view.texts(".badge:not([hidden])") == ["7 tokens were cut off to fit the model"]
 
 
@@ -221,7 +221,7 @@ class TestPlace:
 
     def test_tokens_never_reach_into_the_lines(self, view, peaked, tmp_path):
         tokens = ["x" * 80, "ש" * 60, "ab", "W" * 40]
-        page = head_view(Trace.from_arrays(peaked(1, 2, 4), [tokens]))
+        page = head_view(Trace.from_arrays(peaked(1, 2, 4), [tokens]), 0)
         view.open(page.save(tmp_path / "wide.html"))
         edges = view.run(
             "const box = (name) => document.querySelector(name).getBoundingClientRect();"
@@ -246,11 +246,11 @@ class TestPlace:
 
     def test_two_views_in_one_notebook_do_not_meet(self, view, pair, peaked, tmp_path):
         other = Trace.from_arrays(peaked(1, 2, 5, seed=1), [list("vwxyz")])
-        pages = [head_view(trace, precision="float16") for trace in (pair.trace, other)]
+        pages = [head_view(trace, 0, precision="float16") for trace in (pair.trace, other)]
         frames = "".join(page._repr_html_() for page in pages)
         notebook = tmp_path / "notebook.html"
         notebook.write_text(
-            f"<!doctype html><style>iframe {{ height: 420px !important }}</style>{frames}",
+            f"<!doctype html><style>iframe {{ height: 560px !important }}</style>{frames}",
             encoding="utf-8",
         )
         view.browser.get_log("browser")

@@ -58,8 +58,8 @@ def test_every_side_travels_with_its_texts(translation):
 
 
 def test_it_starts_with_the_cross_attention_that_aligns(translation):
-    start = payload_of(head_view(translation.trace))["start"]
-    here = {"level": "head", "sequence": 0, "theme": "auto"}
+    start = payload_of(head_view(translation.trace, heads=[0, 1, 2, 3]))["start"]
+    here = {"level": "head", "sequence": 0, "theme": "auto", "mass": 100}
     assert start == here | {"layer": 0, "heads": [0, 1, 2, 3], "side": "cross"}
     asked = payload_of(head_view(translation.trace, layer=2, heads=[1], side="encoder"))["start"]
     assert asked == here | {"layer": 2, "heads": [1], "side": "encoder"}

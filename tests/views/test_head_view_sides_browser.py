@@ -103,7 +103,7 @@ class TestSides:
 
     def test_cross_attention_alone_has_no_list(self, view, translation, tmp_path):
         trace = dataclasses.replace(translation.trace, encoder=None, decoder=None)
-        view.open(head_view(trace).save(tmp_path / "cross.html"))
+        view.open(head_view(trace, 0).save(tmp_path / "cross.html"))
         assert not view.find("[name=side]").is_displayed()
         assert_lines(view, translation.shares["cross"][0])
 
@@ -260,7 +260,7 @@ class TestPlace:
             decoder_tokens=[["<s>", *long[:-1]]],
             written=[long],
         )
-        view.open(head_view(trace, precision="float16").save(tmp_path / "long.html"))
+        view.open(head_view(trace, 0, precision="float16").save(tmp_path / "long.html"))
         assert_lines(view, cross[0, 0])
         edges = view.run(
             "const box = (name) => document.querySelector(name).getBoundingClientRect();"

@@ -37,7 +37,7 @@ def hostile(request, tmp_path_factory) -> tuple[list[str], list[str], Path]:
     weights = np.full((1, 1, 1, COUNT, COUNT), 1 / COUNT, np.float32)
     trace = Trace.from_arrays(weights, [found], model=found[0])
     name = "".join(c for c in found[1] if c not in "/\x00\n\t\x0b")[:60]
-    page = head_view(trace).save(tmp_path_factory.mktemp("sinks") / f"{name}.html")
+    page = head_view(trace, 0).save(tmp_path_factory.mktemp("sinks") / f"{name}.html")
     return found, [visible(text) for text in found], page
 
 
@@ -144,7 +144,7 @@ def test_as_title_and_name(view, hostile, quiet, tmp_path):
     view.open(page)
     assert view.texts("title") == [f"Attention heads · {written[0]}"]
     weights = np.ones((1, 1, 1, 1, 1), np.float32)
-    frames = [head_view(Trace.from_arrays(weights, [["a"]], model=text)) for text in found]
+    frames = [head_view(Trace.from_arrays(weights, [["a"]], model=text), 0) for text in found]
     # As in a notebook, but for the sandbox, which would keep this test out as well.
     cells = "".join(f._repr_html_().replace('sandbox="allow-scripts ', 'class="') for f in frames)
     (tmp_path / "cells.html").write_text(f"<!doctype html>{cells}", encoding="utf-8")

@@ -73,7 +73,7 @@ def page(peaked: Callable[..., np.ndarray], tmp_path_factory: pytest.TempPathFac
         special=np.isin(np.arange(length), [0, length - 1])[None],
         model=MODEL,
     )
-    return head_view(trace).save(tmp_path_factory.mktemp("hostile") / "a '\"<b>%20&#${x}.html")
+    return head_view(trace, 0).save(tmp_path_factory.mktemp("hostile") / "a '\"<b>%20&#${x}.html")
 
 
 def test_only_what_draws_nothing_is_replaced():
@@ -172,7 +172,7 @@ def test_a_list_of_hostile_texts_is_a_list_of_texts(view, peaked, tmp_path):
     tokens = [[token, "x"] for token in HOSTILE]
     weights = np.repeat(peaked(1, 1, 2), len(tokens), axis=1)
     trace = Trace.from_arrays(weights, tokens, words=[[0, 0]] * len(tokens), model=MODEL)
-    view.open(head_view(trace).save(tmp_path / "texts.html"), "unit=words")
+    view.open(head_view(trace, 0).save(tmp_path / "texts.html"), "unit=words")
     written = [f"{i + 1}: {token} x" for i, token in enumerate(WRITTEN)]
     assert view.texts("[name=sequence] option") == written
     for number in (1, 3, 5, 20):

@@ -39,7 +39,7 @@ def shown(peaked, tmp_path_factory) -> tuple[dict[str, np.ndarray], Path]:
     given = {name: array for name, array in arrays.items() if name != "attention"}
     means = np.arange(6, dtype=float).reshape(2, 3) / 1000 - 0.002
     effects = HeadEffects("ablation", {"head_mask": means}, {"head_mask": means}, 2.5, 12)
-    page = head_view(trace, weights=given, effects=effects, precision="float16")
+    page = head_view(trace, 0, weights=given, effects=effects, precision="float16")
     return arrays | {"ablation": means}, page.save(tmp_path_factory.mktemp("kinds") / "kinds.html")
 
 
@@ -144,7 +144,7 @@ def test_a_page_marks_where_a_prompt_ends(view, peaked, tmp_path):
         decoder_tokens=[list("abcde")],
     )
     trace = dataclasses.replace(trace, decoder_tokens=(), segments=np.array([[0, 0, 1, 1, 1]]))
-    view.open(head_view(trace).save(tmp_path / "prompt.html"), "attention=ba")
+    view.open(head_view(trace, 0).save(tmp_path / "prompt.html"), "attention=ba")
     assert view.texts("select[name=attention] option")[1:3] == [
         "Prompt → Prompt",
         "Continuation → Continuation",

@@ -174,7 +174,7 @@ def library(peaked, tmp_path_factory) -> tuple[np.ndarray, Path]:
     weights = np.concatenate([peaked(2, 2, 3, seed=s) for s in range(3)], axis=1)
     weights = weights * mask[None, :, None, None]
     weights = (weights / weights.sum(-1, keepdims=True)).astype(np.float32)
-    page = fa.head_view(Trace.from_arrays(weights, tokens, mask=mask), precision="float16")
+    page = fa.head_view(Trace.from_arrays(weights, tokens, mask=mask), 0, precision="float16")
     return weights, page.save(tmp_path_factory.mktemp("library") / "library.html")
 
 
@@ -213,7 +213,7 @@ def test_words_sum_over_their_pieces_and_average_from_them(view, peaked, tmp_pat
     words = [None, 0, 0, 0, 1, 1, None]
     special = np.array([[w is None for w in words]])
     trace = Trace.from_arrays(peaked(2, 2, 7), [tokens], words=[words], special=special)
-    view.open(fa.head_view(trace).save(tmp_path / "words.html"))
+    view.open(fa.head_view(trace, 0).save(tmp_path / "words.html"))
     groups = [[0], [1, 2, 3], [4, 5], [6]]
     shares = np.asarray(trace.encoder.weights)[1, 0]
     columns = np.stack([shares[:, :, group].sum(-1) for group in groups], axis=-1)

@@ -69,9 +69,8 @@ def large(peaked, tmp_path_factory):
     weights = peaked(1, 1, 1400, seed=3)
     tokens = [f"w{i}" for i in range(1400)]
     path = tmp_path_factory.mktemp("large") / "page.html"
-    return weights[0, 0, 0], head_view(
-        Trace.from_arrays(weights, [tokens]), precision="float16"
-    ).save(path)
+    trace, whole = Trace.from_arrays(weights, [tokens]), {"mass": 100}
+    return weights[0, 0, 0], head_view(trace, 0, precision="float16", state=whole).save(path)
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
@@ -222,7 +221,7 @@ def test_cross_attention_is_wider_than_tall(view, translation):
 @pytest.mark.parametrize("length", [1, 40])
 def test_a_head_of_zeros_and_a_text_of_one_token(view, tmp_path, length):
     weights = np.zeros((1, 1, 1, length, length), np.float32)
-    page = head_view(Trace.from_arrays(weights, [["a"] * length])).save(tmp_path / "page.html")
+    page = head_view(Trace.from_arrays(weights, [["a"] * length]), 0).save(tmp_path / "page.html")
     view.open(page, f"{MATRIX}&opacity=row&first=hidden")
     about = drawn(view)
     assert view.run(PIXELS, [middle(about, 0, 0)]) == [about["shades"][0]]
@@ -232,7 +231,7 @@ def test_a_head_of_zeros_and_a_text_of_one_token(view, tmp_path, length):
 def test_the_picture_has_a_rectangle_per_weight_and_tokens_as_text(view, tmp_path, peaked):
     hostile = ["</text><script>alert(1)</script>", "\u202egnp", "&lt;", "ok"]
     weights = peaked(1, 1, 4)
-    page = head_view(Trace.from_arrays(weights, [hostile]), precision="float16")
+    page = head_view(Trace.from_arrays(weights, [hostile]), 0, precision="float16")
     page = page.save(tmp_path / "page.html")
     view.open(page, MATRIX)
     picture = view.run("return view.picture()")

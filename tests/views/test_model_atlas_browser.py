@@ -250,7 +250,7 @@ def test_odd_traces_are_shown(view, peaked, tmp_path, level):
         "off": Trace.from_arrays(off, [list("abc")]),
     }
     for name, trace in odd.items():
-        path = fa.head_view(trace).save(tmp_path / f"{name}.html")
+        path = fa.head_view(trace, 0).save(tmp_path / f"{name}.html")
         view.open(path, f"level={level}")
         if name == "special" and level != "atlas":
             view.click("[name=special]")

@@ -32,7 +32,7 @@ def nan(peaked, tmp_path_factory) -> tuple[np.ndarray, Path]:
     """Weights `[H, Q, K]`, row 2 of head 1 NaN, and their page."""
     weights = peaked(1, 3, LENGTH)
     weights[0, 0, 1, 2] = np.nan
-    page = head_view(Trace.from_arrays(weights, [list("abcdef")]))
+    page = head_view(Trace.from_arrays(weights, [list("abcdef")]), 0)
     return weights[0, 0], page.save(tmp_path_factory.mktemp("nan") / "nan.html")
 
 

@@ -65,7 +65,7 @@ def trace(**options):
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
-    return neuron_view(trace()).save(tmp_path_factory.mktemp("neurons") / "page.html")
+    return neuron_view(trace(), layer=0).save(tmp_path_factory.mktemp("neurons") / "page.html")
 
 
 def told(value):
@@ -326,7 +326,7 @@ def test_hostile_text_is_written_and_nothing_runs(view, page):
 
 
 def test_the_other_doors_have_the_level_too(view, tmp_path):
-    view.open(head_view(trace()).save(tmp_path / "page.html"))
+    view.open(head_view(trace(), 0).save(tmp_path / "page.html"))
     assert view.run("return page.state.level") == "head"
     view.run("page.update({ query: 4, heads: [1] })")
     view.press("4")

@@ -27,7 +27,7 @@ def shares(seed, heads, length):
 first = fa.Trace.from_arrays(shares(0, 3, 4), [list("abcd")], model="first")
 second = fa.Trace.from_arrays(shares(1, 2, 5), [["<b>", '"', "</script>", "&amp;", "e"]])
 """,
-    "fa.head_view(first, precision='float16')",
+    "fa.head_view(first, 0, precision='float16')",
     "exact = fa.head_view(second, heads=[1], precision='float16')\n"
     "for page in (exact, fa.model_view(first)):\n    display(page)",
     "[len(first), 'no page']",

@@ -42,7 +42,7 @@ def unequal(request, peaked, tmp_path_factory):
         written=[["x", "</s>"]],
     )
     path = tmp_path_factory.mktemp("unequal") / "page.html"
-    return {name: part[:, 0] for name, part in weights.items()}, head_view(trace).save(path)
+    return {name: part[:, 0] for name, part in weights.items()}, head_view(trace, 0).save(path)
 
 
 def test_unequal_sides_are_drawn_to_their_last_layer_and_head(view, unequal):
@@ -153,7 +153,7 @@ ODD = {
 @pytest.mark.parametrize("name", ODD)
 def test_neurons_of_an_odd_trace(view, tmp_path, name):
     trace = ODD[name]()
-    view.open(head_view(trace).save(tmp_path / "page.html"), "level=neuron&heads=1&query=0")
+    view.open(head_view(trace, 0).save(tmp_path / "page.html"), "level=neuron&heads=1&query=0")
     size = len(trace.tokens[0])
     assert view.texts(".failure") == []
     shown = trace.encoder.weights[0, 0, 1, 0]
@@ -192,7 +192,7 @@ def test_an_odd_trace_is_compared_with_itself(view, tmp_path, name):
 def test_lines_of_an_odd_trace_with_everything_hidden(view, tmp_path, name):
     trace = ODD[name]()
     settings = "special=hidden&first=hidden&mass=50&opacity=row"
-    path = head_view(trace).save(tmp_path / "page.html")
+    path = head_view(trace, 0).save(tmp_path / "page.html")
     view.open(path, f"level=head&{settings}")
     assert "NaN %" not in view.find("main").text
     if name in ("one", "special"):

@@ -223,6 +223,7 @@ class TestRequests:
             "side": "encoder",
             "layer": 10,
             "heads": [5],
+            "mass": 100,
             "theme": "auto",
         }
 

@@ -11,7 +11,7 @@ import { HeadRows, sightOf } from "./head_rows.js";
 import { Matrix } from "./matrix.js";
 import { layOut, lineAt, meanOn, paintLines, selectLines } from "./lines.js";
 import { formatShare, formatWeight } from "./numbers.js";
-import { headsPanel, pairPanel, tokenPanel } from "./panel.js";
+import { headsPanel, pairPanel, readingOf, tokenPanel } from "./panel.js";
 
 export class HeadLevel {
   /**
@@ -42,6 +42,7 @@ export class HeadLevel {
 
   draw() {
     this.page.fit(this.state.side);
+    this.page.reading.textContent = readingOf(this.state.layerNumber(), this.heads.map((head) => this.actions.facts(head)));
     this.showBadges();
     this.showDrawing();
     if (this.asMatrix) {
@@ -239,7 +240,7 @@ export class HeadLevel {
   showStatus() {
     const { lines, found, share, broken } = this.drawing;
     const count = lines.length.toLocaleString("en");
-    const what = lines.length < found ? `The strongest ${count} of ${found.toLocaleString("en")} lines` : `${count} lines`;
+    const what = lines.length < found ? `The strongest ${count} of ${found.toLocaleString("en")} lines` : `${count} ${lines.length === 1 ? "line" : "lines"}`;
     const whose = this.state.focus() ? "of this token" : "";
     const mass = this.massName();
     this.page.count.textContent = `${what} ${whose} · shown ${formatShare(share)} of ${mass}`.replace("  ", " ");

@@ -20,7 +20,8 @@ export class HeadPage {
     this.matrix = element("div", { class: "matrix-stage", hidden: true });
     this.lines = this.buildLines();
     const pictures = element("div", { class: "pictures" }, this.lines, this.matrix);
-    root.replaceChildren(this.buildStatus(), element("div", { class: "body" }, pictures, this.panel));
+    this.reading = element("p", { class: "reading" });
+    root.replaceChildren(this.reading, this.buildStatus(), element("div", { class: "body" }, pictures, this.panel));
   }
 
   /** Put up what differs from side to side: headings, and room for its tokens. */

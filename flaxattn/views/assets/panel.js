@@ -15,6 +15,8 @@ const MEASURES = [
   ["strongest", "one token", "share"],
   ["delimiter", "delimiters", "share"],
   ["first", "first token", "share"],
+  ["induction", "induction", "share"],
+  ["duplicate", "duplicate token", "share"],
   ["same_segment", "own sentence", "share"],
   ["entropy", "entropy, nats"],
   ["distance", "distance, tokens"],
@@ -108,6 +110,32 @@ export function headsPanel(layer, heads) {
   ];
 }
 
+/** What a head that does something looks at. */
+const LOOKS = {
+  "next token": "looks at the next token",
+  "previous token": "looks at the previous token",
+  "own token": "looks at its own token",
+  "one token": "looks at one token at a time",
+  "first token": "leaves its attention on the first token",
+  delimiters: "leaves its attention on delimiters",
+  induction: "looks at the token after an earlier occurrence of its own (induction)",
+  "duplicate token": "looks at earlier occurrences of its own token",
+  broad: "attends broadly",
+  mixed: "has no single pattern in this text",
+};
+
+/** @returns {string} what heads of a layer do in this text, as a sentence */
+export function readingOf(layer, heads) {
+  if (heads.length > 1) return `${heads.length} heads of layer ${layer}; click a number above to see one head.`;
+  const [{ number, measure }] = heads;
+  const name = `Layer ${layer}, head ${number}`;
+  const headline = headlineOf(measure);
+  if (!LOOKS[measure.does]) return [name, measure.does, headline].filter(Boolean).join(": ");
+  const spread = ["broad", "mixed"].includes(measure.does);
+  const size = spread ? `entropy ${headline}` : `${headline} of its attention`;
+  return `${name} ${LOOKS[measure.does]}${headline && `: ${size}`}.`;
+}
+
 /** @returns {string} the number that a role rests on */
 export function headlineOf(measure) {
   if (measure.changed && "divergence" in measure) return `${formatMeasure("divergence", measure)} nats`;
@@ -149,6 +177,7 @@ export function tokenPanel(token, side, others, heads, onFirst, unit) {
     element("h2", {}, tokenText(token), relation),
     element("ol", { class: "facts" }, ...items),
     element("p", { class: "hint", text: others.length ? rest + told : "Nothing is shown for it." }),
+    element("p", { class: "hint", text: others.length ? `The longest bar is ${formatWeight(longest)}.` : "" }),
     element("p", { class: "hint", text: onFirst === null ? "" : `${formatShare(onFirst)} of its attention is on the first token.` }),
   ];
 }
@@ -174,6 +203,6 @@ export function pairPanel(query, key, weights) {
   return [
     element("h2", {}, tokenText(query), " → ", tokenText(key)),
     element("ol", { class: "facts" }, ...items),
-    element("p", { class: "hint", text: "weight in each head that is on" }),
+    element("p", { class: "hint", text: "Weight in each head that is on; a full bar is a weight of 1." }),
   ];
 }

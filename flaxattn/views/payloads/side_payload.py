@@ -16,12 +16,14 @@ from jaxtyping import Float
 
 from flaxattn.errors import InputError
 from flaxattn.measures.head_measures import (
+    MAJORITY,
     CrossMeasures,
     HeadMeasures,
     cross_measures,
     head_measures,
 )
 from flaxattn.measures.head_similarity import head_likeness
+from flaxattn.measures.repeated_token_shares import repeated_token_shares
 from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.selection import layer_weights
 from flaxattn.trace.trace import Trace
@@ -37,6 +39,7 @@ _TEXTS = {
     "cross": (["written"], ["source"]),
     ALL: (["source", "written"], ["source", "read"]),
 }
+_REPEATS = {"duplicate": "duplicate token", "induction": "induction"}
 _MEASURES = (
     "next",
     "previous",
@@ -323,11 +326,29 @@ def side_measures(
     else:  # of a decoder, segments are a prompt and what was written, no sentences
         found = head_measures(one if side == "encoder" else dataclasses.replace(one, segments=None))
     measured = {(m.layer, m.head): _measure(m) for m in found}
+    if side != "cross":
+        apart = side == "decoder" and one.decoder_tokens
+        _add_repeats(measured, record, (one.decoder_tokens if apart else one.tokens)[0])
     told = _told(record, layers)
     return [
         [extra | measured[layer, head] for head, extra in zip(record.heads, row, strict=True)]
         for layer, row in zip(layers, told, strict=True)
     ]
+
+
+def _add_repeats(
+    measured: Mapping[tuple[int, int], dict[str, Any]],
+    record: AttentionRecord,
+    tokens: Sequence[str],
+) -> None:
+    """Add what heads of a decoder do at tokens that occur in the text before."""
+    weights = layer_weights(record, record.layers, allow_nan=True)
+    for name, shares in repeated_token_shares(weights, tokens).items():
+        for place, measure in measured.items():
+            share = shares[record.layers.index(place[0]), record.heads.index(place[1])]
+            measure[name] = round(float(share), 4)
+            if share > MAJORITY:
+                measure["does"] = _REPEATS[name]
 
 
 def _told_of(record: AttentionRecord) -> list[str]:
