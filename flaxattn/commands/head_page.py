@@ -12,9 +12,11 @@ from typing import Any
 from flaxattn.corpus.texts import Text
 from flaxattn.measures.claims import Claim
 from flaxattn.measures.evidence import covering
+from flaxattn.measures.gold_pairs import GoldPair
 from flaxattn.views.evidence_page import EvidenceReport, Numbers, evidence_page
 
 Traces = Callable[[Sequence[int]], Iterable[Any]]
+GoldPairs = Callable[[Sequence[int]], Sequence[Mapping[str, Sequence[GoldPair]]]]
 
 
 def evidence_facts(claims: Sequence[Claim], texts: Mapping[int, Text]) -> dict[str, Any]:
@@ -64,7 +66,11 @@ def evidence_table(claims: Sequence[Claim]) -> bytes:
 
 
 def report_page(
-    report: EvidenceReport, claims: Sequence[Claim], traces: Traces | None, most: int
+    report: EvidenceReport,
+    claims: Sequence[Claim],
+    traces: Traces | None,
+    most: int,
+    pairs: GoldPairs | None = None,
 ) -> bytes:
     """The page of a report with the texts that show its claims.
 
@@ -73,10 +79,12 @@ def report_page(
         claims: With their texts.
         traces: Weights of texts by number, in their order; None where there are none.
         most: Texts that travel with the page.
+        pairs: Gold pairs of texts by number, by claim; None where none are known.
     """
     chosen = covering([[shown.text for shown in c.texts] for c in claims], most)
     found = () if traces is None else traces(chosen)
-    return evidence_page(report, claims, chosen, found).html.encode()
+    gold = () if pairs is None else pairs(chosen)
+    return evidence_page(report, claims, chosen, found, gold).html.encode()
 
 
 def numbers_of(tally: Any, values: Mapping[str, Any], side: str = "encoder") -> dict[str, Numbers]:

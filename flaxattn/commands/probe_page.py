@@ -11,9 +11,17 @@ from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.corpus.dependency_trees import read_sentences
 from flaxattn.corpus.texts import Text, annotated_text
 from flaxattn.measures.claims import Claim
+from flaxattn.measures.gold_pairs import GoldPair
+from flaxattn.measures.gold_pairs_of_texts import pairs_of_texts
 from flaxattn.measures.score_source import traces_of
 from flaxattn.probes.arc_weights import Watched
-from flaxattn.probes.governor_probe import Classifier, Dependencies
+from flaxattn.probes.governor_probe import (
+    FROM_GOVERNOR,
+    TO_GOVERNOR,
+    Classifier,
+    Dependencies,
+)
+from flaxattn.text.position_labels import UNIVERSAL_RELATIONS
 from flaxattn.views.evidence_page import EvidenceReport
 
 if TYPE_CHECKING:
@@ -63,7 +71,15 @@ def evidence_of(
         report = EvidenceReport(
             "Heads that find governors", asked.model, about, numbers_of(found, values), "accuracy"
         )
-        beside[page_file("probe")] = report_page(report, claims, traces, most)
+
+        def pairs(numbers: Sequence[int]) -> list[dict[str, list[GoldPair]]]:
+            ends = {TO_GOVERNOR: "governor", FROM_GOVERNOR: "dependent"}
+            roles = {f"{ends[one.direction]}({one.relation})": one.relation for one in best}
+            chosen = [texts[n] for n in numbers]
+            found = pairs_of_texts(model, chosen, roles, UNIVERSAL_RELATIONS, causal=False)
+            return [{roles[role]: some for role, some in text.items()} for text in found]
+
+        beside[page_file("probe")] = report_page(report, claims, traces, most, pairs)
     return evidence_facts(claims, texts), beside
 
 

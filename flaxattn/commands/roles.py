@@ -3,6 +3,8 @@
 """`flaxattn roles`: parses, calls, prints. Everything heavy is imported when it runs."""
 
 import dataclasses
+import functools
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -94,13 +96,19 @@ def roles(
     }
     beside = {EVIDENCE: evidence_table(claims)}
     if request.page:
-        beside[page_file(run.command)] = _page(request, corpus, found, claims)
+        beside[page_file(run.command)] = _page(request, corpus, found, claims, chosen)
     rows = rows_of(corpus, found, seed)
     files = write_report(run, said, rows, {figure_file(run.command): plot_roles(found)}, beside)
     tell(said, _table(found), [*found.warnings(), *told(chance)], files, as_json)
 
 
-def _page(request: Request, corpus: "ScoredCorpus", found: "Roles", claims: list) -> bytes:
+def _page(
+    request: Request,
+    corpus: "ScoredCorpus",
+    found: "Roles",
+    claims: list,
+    relations: Sequence[str],
+) -> bytes:
     from flaxattn.commands.head_page import numbers_of, report_page
     from flaxattn.views.evidence_page import EvidenceReport
 
@@ -113,7 +121,10 @@ def _page(request: Request, corpus: "ScoredCorpus", found: "Roles", claims: list
     values = {name: role.score for name, role in found.roles.items()}
     numbers = numbers_of(found, values, corpus.tally.side)
     report = EvidenceReport("Roles of heads", str(said["model"]), about, numbers, "score")
-    return report_page(report, claims, corpus.traces, request.sentences)
+    pairs = functools.partial(
+        corpus.pairs, claims=[claim.name for claim in claims], relations=relations
+    )
+    return report_page(report, claims, corpus.traces, request.sentences, pairs)
 
 
 def _no_role(request: Request, corpus: "ScoredCorpus") -> str:

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`flaxattn stats`: parses, calls, prints. Everything heavy is imported when it runs."""
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -102,6 +103,7 @@ def _page(
 ) -> bytes:
     from flaxattn.commands.head_page import numbers_of, report_page
     from flaxattn.measures.claims import label_column
+    from flaxattn.measures.score_terms import PAPER_RELATIONS
     from flaxattn.views.evidence_page import EvidenceReport
 
     tally, said = corpus.tally, corpus.facts
@@ -116,7 +118,10 @@ def _page(
     )
     numbers = numbers_of(tally, values, tally.side)
     report = EvidenceReport("What heads look at", str(said["model"]), about, numbers, "mean")
-    return report_page(report, claims, corpus.traces, request.sentences)
+    pairs = functools.partial(
+        corpus.pairs, claims=[claim.name for claim in claims], relations=PAPER_RELATIONS
+    )
+    return report_page(report, claims, corpus.traces, request.sentences, pairs)
 
 
 def _figure(tally: "ScoreAccumulator", means: "dict[str, np.ndarray]") -> Any:

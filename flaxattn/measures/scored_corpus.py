@@ -3,7 +3,7 @@
 """Scores of a whole corpus, whatever they come from: moments, the best texts, and intervals."""
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,8 @@ from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.corpus.texts import Text
 from flaxattn.errors import InputError
 from flaxattn.measures.evidence import Evidence
+from flaxattn.measures.gold_pairs import GoldPair
+from flaxattn.measures.gold_pairs_of_texts import pairs_of_texts
 from flaxattn.measures.score_source import ScoreSource
 from flaxattn.measures.score_terms import ScoreSpec
 from flaxattn.measures.scores import ScoreAccumulator, Scores
@@ -44,6 +46,26 @@ class ScoredCorpus:
     traces: Callable[[Sequence[int]], Iterator[Trace]] | None
     refused: dict[ScoreSpec, str]
     model: Pretrained | None
+
+    def pairs(
+        self, numbers: Sequence[int], claims: Iterable[str], relations: Sequence[str]
+    ) -> list[dict[str, list[GoldPair]]]:
+        """Find the gold pairs of claims in some texts.
+
+        Args:
+            numbers: Of the texts.
+            claims: Names of claims.
+            relations: What `any` stands for.
+
+        Returns:
+            Pairs by claim for each text; none of what was recorded without its model, and of
+            cross-attention.
+        """
+        if self.model is None or self.tally.side == "cross":
+            return [{} for _ in numbers]
+        texts = [self.texts[number] for number in numbers]
+        causal = self.tally.side == "decoder"
+        return pairs_of_texts(self.model, texts, claims, relations, causal=causal)
 
 
 def collect(

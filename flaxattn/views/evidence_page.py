@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Float
 
 from flaxattn.measures.claims import Claim
+from flaxattn.measures.gold_pairs import GoldPair
 from flaxattn.trace.trace import Trace
 from flaxattn.views.page import Page, build_page
 from flaxattn.views.payloads.encoded_weights import ERROR, Blocks, Precision, payload_bytes, visible
@@ -68,7 +69,11 @@ class EvidenceReport:
 
 
 def evidence_page(
-    report: EvidenceReport, claims: Sequence[Claim], texts: Sequence[int], traces: Traces
+    report: EvidenceReport,
+    claims: Sequence[Claim],
+    texts: Sequence[int],
+    traces: Traces,
+    pairs: Sequence[Mapping[str, Sequence[GoldPair]]] = (),
 ) -> Page:
     """A page that opens at the claims; each leads to the head and the text that show it.
 
@@ -78,6 +83,7 @@ def evidence_page(
         texts: Numbers of those that may travel.
         traces: Weights of these, in their order, of one text each and without padding; two of each
             where two models are compared; none at all if there is no attention to show.
+        pairs: Gold pairs of each of `texts`, by the name of a claim; default none.
 
     Returns:
         The page. It holds at most `BYTES` of attention, as `uint8`; texts are taken in their order
@@ -87,12 +93,14 @@ def evidence_page(
         InputError: If a trace holds no attention weights.
     """
     blocks, inputs, places = Blocks(), [], dict[int, int]()
-    for number, found in zip(texts, traces, strict=False):
+    known = pairs or [{}] * len(texts)
+    for number, found, gold in zip(texts, traces, known, strict=False):
         one, other = found if isinstance(found, tuple) else (found, None)
         if _size(one) * (1 if other is None else 2) + blocks.size > BYTES:
             continue
         places[number] = len(inputs)
         inputs.append(_shaped(report, one, other, blocks, len(inputs)))
+        _add_pairs(inputs[-1], gold)
     told = [_claim(claim, places) for claim in claims]
     first = next(iter(report.sides))
     measure = told[0]["name"] if told else next(iter(report.sides[first].values))
@@ -149,6 +157,13 @@ def _shaped(
         second = Second(without_vectors(other), report.names or ("A", "B"))
         second.add_to(shaped, one, 0, layers, _PRECISION, blocks, number)
     return shaped
+
+
+def _add_pairs(shaped: dict[str, Any], gold: Mapping[str, Sequence[GoldPair]]) -> None:
+    """Put gold pairs beside the attention of a text to itself."""
+    for about in shaped["sides"]:
+        if about["left"] == about["right"] and gold:
+            about["pairs"] = {visible(name): list(pairs) for name, pairs in gold.items()}
 
 
 def _size(trace: Trace) -> int:

@@ -283,6 +283,11 @@ def _check_kind(start: Mapping[str, Any], shaped: Mapping[str, Any]) -> None:
             f"state: weights are {asked!r}, which {start['side']} has not.\n"
             f"It has {', '.join(there)}; others are given as weights={{…}}."
         )
+    if (gold := start.get("gold", "none")) not in ("none", *side.get("pairs", {})):
+        raise InputError(
+            f"state: gold is {gold!r}, and the page has no such gold pairs.\n"
+            "They are on the pages of reports, such as flaxattn roles."
+        )
 
 
 def _included(

@@ -7,9 +7,11 @@ import json
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from page_payload import payload_of
 
 import flaxattn as fa
 from flaxattn.store.extract_to import extract_to
+from flaxattn.views.page import Page
 
 pytestmark = pytest.mark.usefixtures("one_device")
 
@@ -24,6 +26,7 @@ LINES = """# sent_id = {number}
 TEXTS = ["the cat is sad .", "a b c", "very very sad , the end of a cat", "c d e f g h"]
 
 
+ENDS, RELATIONS = ("governor", "dependent"), ("nsubj", "punct")
 # What compiled steps are shared by: the same relations in every test.
 ROLES = ("roles", "a.conllu", "--model", "model", "--relations", "nsubj,punct")
 
@@ -63,6 +66,19 @@ def test_a_report_of_roles(run, tmp_path):
     assert "share" in out and "governor(nsubj)" in out
     assert "block: no text allows a score above 1.2" not in out
     assert "5 texts of 7 to 7 positions, 7.0 on average" in out
+
+
+def test_the_page_holds_the_pairs_of_its_claims(run, tmp_path):
+    code, _, err = run(*ROLES, "--tau", 0.1, "--alpha", 0.5)
+    assert code == 0, err
+    held = payload_of(Page("", (tmp_path / "report/roles.html").read_text(encoding="utf-8"), ""))
+    claimed = {claim["name"] for claim in held["report"]["claims"]}
+    for shaped in held["inputs"]:  # "the cat is sad .": cat <- sad
+        pairs = shaped["sides"][0]["pairs"]
+        assert pairs.keys() == claimed & {f"{a}({b})" for a in ENDS for b in (*RELATIONS, "any")}
+        assert pairs.get("governor(nsubj)", [[2, 4, 4]]) == [[2, 4, 4]]
+        assert pairs.get("dependent(nsubj)", [[4, 2, 2]]) == [[4, 2, 2]]
+    assert {"governor(nsubj)", "dependent(nsubj)"} <= claimed
 
 
 @pytest.mark.slow

@@ -6,12 +6,14 @@ import json
 
 import numpy as np
 import pytest
+from page_payload import payload_of
 
 from flaxattn import cli
 from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.corpus.dependency_trees import read_sentences
 from flaxattn.probes.arc_weights import Watched, arc_weights
 from flaxattn.probes.extract_word_maps import word_maps
+from flaxattn.views.page import Page
 
 pytestmark = pytest.mark.usefixtures("one_device")
 
@@ -93,3 +95,7 @@ def test_the_report_leads_to_sentences(folder, maps, tmp_path, capsys):
     assert all(text["id"] == f"s{number}" for number, text in numbers.items())
     page = (tmp_path / "r" / "probe.html").read_text(encoding="utf-8")
     assert "Heads that find governors" in page and '"levels":["claims","model","head"]' in page
+    held = payload_of(Page("", page, ""))
+    claimed = {claim["name"] for claim in held["report"]["claims"]}
+    pairs = [shaped["sides"][0].get("pairs", {}) for shaped in held["inputs"]]
+    assert set().union(*pairs) == claimed, "each relation has gold pairs in some text"

@@ -250,7 +250,8 @@ class TestPlace:
         frames = "".join(page._repr_html_() for page in pages)
         notebook = tmp_path / "notebook.html"
         notebook.write_text(
-            f"<!doctype html><style>iframe {{ height: 560px !important }}</style>{frames}",
+            "<!doctype html><style>iframe { height: 800px !important; width: 48% !important }"
+            f"</style>{frames}",
             encoding="utf-8",
         )
         view.browser.get_log("browser")

@@ -18,6 +18,7 @@ from flaxattn.trace.trace import Trace
 from flaxattn.views.payloads.encoded_weights import visible
 from flaxattn.views.trace_views import head_view
 
+STRANGERS = "return document.querySelectorAll('img, iframe, object, svg:not(.gold-arcs)').length"
 pytestmark = pytest.mark.browser
 
 HOSTILE = [
@@ -122,7 +123,7 @@ def test_nothing_of_it_runs_or_asks_for_anything(view, page):
     view.svg()
     assert view.run("return window.seen") == []
     assert view.run("return document.scripts.length") == 2
-    assert view.run("return document.querySelectorAll('img, iframe, object, svg').length") == 0
+    assert view.run(STRANGERS) == 0
     entries = [
         json.loads(entry["message"])["message"] for entry in view.browser.get_log("performance")
     ]
@@ -165,7 +166,7 @@ def test_text_appears_as_written_in_the_other_levels(view, page):
         assert title is not None and title.startswith(MODEL)
         view.click("button.copy")
         assert view.run("return window.seen") == []
-        assert view.run("return document.querySelectorAll('img, iframe, object, svg').length") == 0
+        assert view.run(STRANGERS) == 0
 
 
 def test_a_list_of_hostile_texts_is_a_list_of_texts(view, peaked, tmp_path):

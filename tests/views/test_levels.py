@@ -146,7 +146,8 @@ def test_a_state_opens_the_page_as_it_was(translation):
         (
             {"colour": "red"},
             "state: there is no setting 'colour'.\nThere are level, sequence, side, layer, heads, "
-            "query, key, mass, measure, weights, attention, opacity, special, first, unit, "
+            "query, key, mass, measure, weights, gold, attention, opacity, special, first, "
+            "unit, "
             "drawing, order, dimensions, numbers, sorting, compare, theme.",
         ),
         (

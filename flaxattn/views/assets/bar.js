@@ -6,6 +6,7 @@
 import { inkOn } from "./colours.js";
 import { checkBox, dropDown, field, headSquare, percentSlider, signButton } from "./controls.js";
 import { element, tokenText } from "./elements.js";
+import { NO_PAIRS } from "./gold_pairs.js";
 import { formatShare } from "./numbers.js";
 import { headTip, measureLabel } from "./panel.js";
 import { ATTENTION, RAW } from "./settings.js";
@@ -87,6 +88,7 @@ export class Bar {
     this.orderList = dropDown("order", ORDER, set("order"));
     this.mass = percentSlider("mass", (percent) => actions.update({ mass: percent / 100 }));
     this.weightsList = dropDown("weights", [], set("weights"));
+    this.pairsList = dropDown("gold", [], set("gold"));
     this.specialBox = box("special", "hidden", "shown");
     this.firstBox = box("first", "hidden", "shown");
     this.unitBox = box("unit", "words", "pieces");
@@ -110,6 +112,7 @@ export class Bar {
       attention: field("Attention", this.attentionList),
       opacity: field("Opacity", this.opacityList),
       mass: field("Mass", this.mass.input, this.mass.output),
+      gold: field("Gold pairs", this.pairsList),
       special: label("Hide special tokens", this.specialBox),
       first: label("Hide first token", this.firstBox),
       unit: label("Words", this.unitBox),
@@ -201,6 +204,7 @@ export class Bar {
     this.layerList.replaceChildren(...layers);
     const kinds = state.kinds().map((name) => element("option", { value: name, text: name === RAW ? "raw attention" : state.side.about.other[name].label }));
     this.weightsList.replaceChildren(...kinds);
+    this.pairsList.replaceChildren(...[NO_PAIRS, ...Object.keys(state.side.pairs)].map((name) => element("option", { value: name, text: name })));
     this.attentionList.replaceChildren(...this.pairOptions());
     const measures = state.measures().map((name) => element("option", { value: name, text: measureLabel(name) }));
     this.measureList.replaceChildren(...measures);
@@ -229,6 +233,7 @@ export class Bar {
     this.orderList.value = state.order;
     this.drawingList.value = state.drawing;
     this.weightsList.value = state.weights;
+    this.pairsList.value = state.gold;
     this.fields.weights.title = state.kind ? state.kind.about : "";
     for (const button of this.compareSwitch.children) button.setAttribute("aria-checked", String(button.dataset.compare === state.compare));
     this.mass.input.value = String(Math.round(100 * state.mass));
@@ -250,6 +255,7 @@ export class Bar {
       side: Object.keys(state.sides).length > 1,
       compare: Boolean(state.payload.names),
       weights: state.kinds().length > 1,
+      gold: Object.keys(state.side.pairs).length > 0,
       attention: state.side.paired,
       special: state.hasSpecial(),
       unit: state.hasWords(),

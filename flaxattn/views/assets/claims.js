@@ -190,22 +190,29 @@ export class ClaimsLevel {
         event.preventDefault();
         this.look(claim, sequence);
       };
-      const link = element("a", { href: this.address(claim, sequence), title: `Text ${number}: ${text}`, click: look }, tokenText(short));
-      return element("li", {}, element("span", { class: "value", text: formatNumber(score) }), link);
+      const value = element("span", { class: "value", text: formatNumber(score) });
+      const link = element("a", { href: this.address(claim, sequence), title: `Text ${number}: ${text}`, click: look }, value, tokenText(short));
+      return element("li", {}, link);
     });
     return element("ol", {}, ...links);
   }
 
   /** @returns {string} the address at which the page shows a claim */
   address(claim, sequence) {
-    const settings = { level: "head", sequence, side: claim.side, layer: claim.layer, heads: claim.head, measure: claim.name };
+    const settings = { level: "head", sequence, side: claim.side, layer: claim.layer, heads: claim.head, measure: claim.name, ...this.pairsOf(claim, sequence) };
     return `#${Object.entries(settings).map(([name, value]) => `${name}=${encodeURIComponent(value)}`).join("&")}`;
+  }
+
+  /** @returns {{gold: string}|{}} the gold pairs of a claim, where the text has any */
+  pairsOf(claim, sequence) {
+    const side = this.payload.inputs[sequence].sides.find(({ name }) => name === claim.side);
+    return side && side.pairs && claim.name in side.pairs ? { gold: claim.name } : {};
   }
 
   look(claim, sequence) {
     const layer = this.side.layers.indexOf(claim.layer);
     const head = this.side.heads.indexOf(claim.head);
-    this.actions.go({ sequence, level: "head", layer, heads: [head], query: null, key: null });
+    this.actions.go({ sequence, level: "head", layer, heads: [head], query: null, key: null, ...this.pairsOf(claim, sequence) });
   }
 
   /** Show a head, in the text that shows best what is claimed of it. */

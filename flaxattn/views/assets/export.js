@@ -40,6 +40,8 @@ function svgTokens(tokens, places, x, anchor, ink) {
  * @param {string} picture.caption
  * @param {string[]} picture.left tokens
  * @param {string[]} picture.right tokens
+ * @param {SVGElement[]} picture.arcs gold pairs
+ * @param {string} picture.legend what the arcs are
  * @param {import("./lines.js").Line[]} picture.lines
  * @param {import("./lines.js").Geometry} picture.geometry
  * @param {(line: import("./lines.js").Line) => string} picture.colourOf
@@ -47,9 +49,9 @@ function svgTokens(tokens, places, x, anchor, ink) {
  * @param {string} picture.paper
  * @returns {string} an SVG document
  */
-export function svgDocument({ caption, left, right, lines, geometry, colourOf, ink, paper }) {
+export function svgDocument({ caption, left, right, arcs, legend, lines, geometry, colourOf, ink, paper }) {
   const side = 170;
-  const [width, height] = [geometry.width + 2 * side, geometry.height + 56];
+  const [width, height] = [geometry.width + 2 * side, geometry.height + (legend ? 80 : 56)];
   const root = svgElement("svg", {
     width,
     height,
@@ -59,6 +61,7 @@ export function svgDocument({ caption, left, right, lines, geometry, colourOf, i
   });
   const drawing = svgElement("g", { transform: `translate(${side} 40)` });
   drawing.append(
+    ...arcs,
     ...svgLines(lines, geometry, colourOf),
     ...svgTokens(left, geometry.left, -10, "end", ink),
     ...svgTokens(right, geometry.right, geometry.width + 10, "start", ink),
@@ -69,5 +72,6 @@ export function svgDocument({ caption, left, right, lines, geometry, colourOf, i
     svgElement("text", { x: width / 2, y: 22, "text-anchor": "middle", fill: ink }, caption),
     drawing,
   );
+  if (legend) root.append(svgElement("text", { x: width / 2, y: height - 12, "text-anchor": "middle", fill: ink }, legend));
   return new XMLSerializer().serializeToString(root);
 }

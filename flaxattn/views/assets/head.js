@@ -8,6 +8,7 @@ import { element, swatch, tokenText } from "./elements.js";
 import { svgDocument } from "./export.js";
 import { HeadPage } from "./head_page.js";
 import { HeadRows, sightOf } from "./head_rows.js";
+import { pairArcs } from "./gold_pairs.js";
 import { Matrix } from "./matrix.js";
 import { layOut, lineAt, meanOn, paintLines, selectLines } from "./lines.js";
 import { formatShare, formatWeight } from "./numbers.js";
@@ -43,6 +44,7 @@ export class HeadLevel {
   draw() {
     this.page.fit(this.state.side);
     this.page.reading.textContent = readingOf(this.state.layerNumber(), this.heads.map((head) => this.actions.facts(head)));
+    this.page.gold.judge(this.state, this.heads);
     this.showBadges();
     this.showDrawing();
     if (this.asMatrix) {
@@ -62,7 +64,7 @@ export class HeadLevel {
   showDrawing() {
     this.page.lines.hidden = this.asMatrix;
     this.page.matrix.hidden = !this.asMatrix;
-    if (this.asMatrix && !this.matrix) this.matrix = new Matrix(this.page.matrix, this.state, this.actions);
+    if (this.asMatrix && !this.matrix) this.matrix = new Matrix(this.page.matrix, this.state, this.actions, this.page.gold);
   }
 
   /** @returns {number[]} the heads that are drawn */
@@ -86,6 +88,8 @@ export class HeadLevel {
       caption,
       left: side.left.tokens,
       right: side.right.tokens,
+      arcs: pairArcs(this.page.gold.judged, this.geometry, this.state.focus(), this.goldColours()),
+      legend: this.page.gold.legend.textContent,
       lines: this.drawing.lines,
       geometry: this.geometry,
       colourOf: (line) => this.actions.colourOfLine(line),
@@ -93,6 +97,11 @@ export class HeadLevel {
       paper: this.actions.style("--paper"),
     });
     return { name, svg };
+  }
+
+  /** @returns {{hit: string, miss: string}} colours of gold arcs */
+  goldColours() {
+    return { hit: this.actions.style("--gold"), miss: this.actions.style("--missed") };
   }
 
   showBadges() {
@@ -145,6 +154,7 @@ export class HeadLevel {
   focus() {
     const focus = this.state.focus();
     if (this.asMatrix) return this.focusMatrix(focus);
+    this.page.gold.draw(this.geometry, focus, this.goldColours());
     this.drawing = this.everything;
     if (focus) this.drawing = selectLines(this.state.layerWeights(), this.state.selection(focus));
     this.page.lines.classList.toggle("focused", Boolean(focus));

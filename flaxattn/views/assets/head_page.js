@@ -5,6 +5,7 @@
 
 import { tokenColumn } from "./controls.js";
 import { element } from "./elements.js";
+import { GoldPairs } from "./gold_pairs.js";
 
 export class HeadPage {
   /**
@@ -18,10 +19,11 @@ export class HeadPage {
     this.actions = actions;
     this.panel = element("aside", { class: "panel", "aria-label": "Weights" });
     this.matrix = element("div", { class: "matrix-stage", hidden: true });
+    this.gold = new GoldPairs();
     this.lines = this.buildLines();
     const pictures = element("div", { class: "pictures" }, this.lines, this.matrix);
     this.reading = element("p", { class: "reading" });
-    root.replaceChildren(this.reading, this.buildStatus(), element("div", { class: "body" }, pictures, this.panel));
+    root.replaceChildren(this.reading, this.gold.legend, this.buildStatus(), element("div", { class: "body" }, pictures, this.panel));
   }
 
   /** Put up what differs from side to side: headings, and room for its tokens. */
@@ -66,7 +68,7 @@ export class HeadPage {
     this.rows = { left: new Map(), right: new Map() };
     this.canvas = element("canvas", { class: "all", "aria-hidden": "true" });
     this.overlay = element("canvas", { class: "some", "aria-hidden": "true" });
-    this.stage = element("div", { class: "lines" }, this.canvas, this.overlay);
+    this.stage = element("div", { class: "lines" }, this.gold.svg, this.canvas, this.overlay);
     return element(
       "div",
       { class: "stage" },

@@ -29,7 +29,7 @@ export const LEVELS = {
   head: {
     make: HeadLevel,
     label: "Head",
-    fields: ["text", "side", "layer", "compare", "weights", "drawing", "attention", "opacity", "mass", "special", "first", "unit"],
+    fields: ["text", "side", "layer", "compare", "weights", "drawing", "attention", "opacity", "mass", "gold", "special", "first", "unit"],
     heads: true,
   },
 };

@@ -5,11 +5,12 @@
 // a pointer does.
 
 import { element, tokenText } from "./elements.js";
+import { pairFrames } from "./gold_pairs.js";
 import { byRow, Pyramid, readGrid } from "./matrix_grid.js";
 import { MatrixInput } from "./matrix_input.js";
 import { asPixels, colourOfWeight, divergingShades, hatch, NUMBER_EDGES, paintCells, READABLE, shadesBetween, tokenEdges, writeEdges } from "./matrix_paint.js";
-import { formatWeight } from "./numbers.js";
 import { matrixPicture } from "./matrix_picture.js";
+import { formatWeight } from "./numbers.js";
 import { CanvasPen, sizeCanvas } from "./pens.js";
 
 const LARGEST_CELL = 28;
@@ -31,7 +32,8 @@ export class Matrix {
    * @param {import("./state.js").State} state
    * @param {any} actions the shell
    */
-  constructor(root, state, actions) {
+  constructor(root, state, actions, gold) {
+    this.gold = gold;
     this.root = root;
     this.state = state;
     this.actions = actions;
@@ -181,11 +183,40 @@ export class Matrix {
     const column = (index) => (index === null ? -1 : keys.indexOf(index));
     this.band(context, row(state.query), -1, this.actions.style("--ink"));
     this.band(context, -1, column(state.key), this.actions.style("--ink"));
+    this.frameGold(context);
     if (this.cell) this.band(context, this.cell.query, this.cell.key, this.actions.style("--accent"));
     else if (state.hover) {
       const [q, k] = state.hover.side === "left" ? [row(state.hover.index), -1] : [-1, column(state.hover.index)];
       this.band(context, q, k, this.actions.style("--accent"));
     }
+  }
+
+  /** @returns {{x: number, y: number, width: number, height: number, hit: boolean}[]} frames of gold pairs, in pixels */
+  goldFrames() {
+    const { place, window } = this;
+    return pairFrames(this.gold.judged, this.selection).map(({ row, column, columns, hit }) => ({
+      x: place.left + (column - window.column) * window.size,
+      y: place.top + (row - window.row) * window.size,
+      width: columns * window.size,
+      height: window.size,
+      hit,
+    }));
+  }
+
+  /** Frame gold pairs: solid where the head meets them, dashed where it misses. */
+  frameGold(context) {
+    const { place } = this;
+    context.save();
+    context.beginPath();
+    context.rect(place.left - 2, place.top - 2, place.width + 4, place.height + 4);
+    context.clip();
+    context.lineWidth = 2.5;
+    for (const { x, y, width, height, hit } of this.goldFrames()) {
+      context.strokeStyle = this.actions.style(hit ? "--gold" : "--missed");
+      context.setLineDash(hit ? [] : [4, 3]);
+      context.strokeRect(x, y, width, height);
+    }
+    context.restore();
   }
 
   /** Frame a row, a column, or both; -1 for none. */
@@ -320,7 +351,8 @@ export class Matrix {
    * @returns {string} what is seen, as an SVG document
    */
   svg(caption) {
-    const colours = { ink: this.actions.style("--ink"), paper: this.actions.style("--paper") };
+    const [ink, paper, gold, missed] = ["--ink", "--paper", "--gold", "--missed"].map((name) => this.actions.style(name));
+    const colours = { ink, paper, gold, missed };
     return matrixPicture(this, caption, MARGIN, colours);
   }
 

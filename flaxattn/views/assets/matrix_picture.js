@@ -15,7 +15,7 @@ const RECTANGLES = 10000;
  * @param {any} matrix a `Matrix` that has been drawn
  * @param {string} caption
  * @param {number} margin room on the right
- * @param {{ink: string, paper: string}} colours
+ * @param {{ink: string, paper: string, gold: string, missed: string}} colours
  * @returns {string} an SVG document
  */
 export function matrixPicture(matrix, caption, margin, colours) {
@@ -26,6 +26,11 @@ export function matrixPicture(matrix, caption, margin, colours) {
   const few = (rows.last - rows.first) * (columns.last - columns.first) <= RECTANGLES;
   if (few) fillCells(pen, matrix, rows, columns);
   else pen.group.append(cellsAsImage(matrix));
+  for (const { x, y, width, height, hit } of matrix.goldFrames()) {
+    const stroke = hit ? colours.gold : colours.missed;
+    const frame = { x, y, width, height, fill: "none", stroke, "stroke-width": 2.5, "stroke-dasharray": hit ? "none" : "4 3" };
+    if (x >= place.left && y >= place.top && x < place.left + place.width && y < place.top + place.height) pen.group.append(svgElement("rect", frame));
+  }
   writeEdges(pen, window, place, matrix.named(), colours.ink);
   return svgPicture(caption, place.left + place.width + margin, place.top + place.height + 12, colours, pen.group);
 }

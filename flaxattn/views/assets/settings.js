@@ -43,9 +43,9 @@ export function asTexts(state) {
 }
 
 /** What the address tells, in this order. */
-export const IN_ADDRESS = ["level", "sequence", "side", "layer", "heads", ...Object.keys(SETTINGS), "mass", "measure", "weights", "query", "key"];
+export const IN_ADDRESS = ["level", "sequence", "side", "layer", "heads", ...Object.keys(SETTINGS), "mass", "measure", "weights", "gold", "query", "key"];
 /** All that makes a state. */
-const MADE_OF = ["level", "sequence", "sides", "side", "layer", "heads", "query", "key", "hover", "mass", "measure", "weights", ...Object.keys(SETTINGS)];
+const MADE_OF = ["level", "sequence", "sides", "side", "layer", "heads", "query", "key", "hover", "mass", "measure", "weights", "gold", ...Object.keys(SETTINGS)];
 
 /** @returns {Object<string, any>} the settings of a state, apart from it */
 export function snapshot(state) {
@@ -66,6 +66,7 @@ export function describe(settings) {
     mass: Math.round(100 * settings.mass),
     measure: settings.measure,
     weights: settings.weights,
+    gold: settings.gold,
     ...Object.fromEntries(words),
   };
 }

@@ -102,6 +102,11 @@ export class Side {
     this.decoded = new Map();
   }
 
+  /** @returns {Object<string, [number, number, number][]>} gold pairs by claim: query, first and last key */
+  get pairs() {
+    return this.about.pairs || {};
+  }
+
   /** @returns {Side} the side in pieces, as the model saw it */
   get pieces() {
     return this;

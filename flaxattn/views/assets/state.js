@@ -3,6 +3,7 @@
 // What the page shows, apart from how: the settings that all levels share, what they mean for the
 // weights. Their names and values are in `settings.js`. It touches no document.
 
+import { NO_PAIRS } from "./gold_pairs.js";
 import { asTexts, ATTENTION, describe, FREE, IN_ADDRESS, indexBelow, inOrder, RAW, SETTINGS, snapshot } from "./settings.js";
 import { readSides } from "./sides.js";
 import { inWords, knowsWords } from "./words.js";
@@ -32,6 +33,7 @@ export class State {
     this.mass = 1;
     this.measure = "";
     this.weights = RAW;
+    this.gold = NO_PAIRS;
     this.attention = "all";
     this.opacity = "absolute";
     this.special = "shown";
@@ -64,7 +66,7 @@ export class State {
     const usual = Object.fromEntries(Object.entries(SETTINGS).map(([name, values]) => [name, values[0]]));
     const heads = side.heads.map((_, head) => head);
     const blank = { sequence: 0, sides, side, layer: 0, heads, query: null, key: null, hover: null };
-    const first = { ...usual, ...blank, level: this.levels[0], mass: 1, measure: "entropy", weights: RAW };
+    const first = { ...usual, ...blank, level: this.levels[0], mass: 1, measure: "entropy", weights: RAW, gold: NO_PAIRS };
     return this.settingsFrom(asTexts(this.payload.start), first);
   }
 
@@ -112,7 +114,8 @@ export class State {
     const attention = side.paired && side.name === from.side.name ? from.attention : ATTENTION[0][0];
     const special = this.hasSpecial(side) ? from.special : SETTINGS.special[0];
     const weights = this.kinds(side).includes(from.weights) ? from.weights : RAW;
-    return { side, layer, heads: all ? every : heads, attention, special, weights, query: null, key: null, hover: null };
+    const gold = Object.keys(side.pairs).includes(from.gold) ? from.gold : NO_PAIRS;
+    return { side, layer, heads: all ? every : heads, attention, special, weights, gold, query: null, key: null, hover: null };
   }
 
   /**
@@ -157,6 +160,7 @@ export class State {
     const chosen = numbers.map((number) => side.heads.indexOf(Number(number)));
     if (chosen.length && !chosen.includes(-1)) found.heads = inOrder(chosen);
     if (this.kinds(side).includes(record.weights)) found.weights = record.weights;
+    if ([NO_PAIRS, ...Object.keys(side.pairs)].includes(record.gold)) found.gold = record.gold;
     if (this.pairs(side).some(([value]) => value === record.attention)) found.attention = record.attention;
     const query = indexBelow(record.query, side.left.tokens.length);
     const key = indexBelow(record.key, side.right.tokens.length);

@@ -17,6 +17,7 @@
  * @property {number[]} layers numbers of layers
  * @property {number[]} heads numbers of heads
  * @property {string[]} [weights] names of blocks, one per layer; none of the joined square
+ * @property {Object<string, [number, number, number][]>} [pairs] gold pairs by claim: query, first and last key
  * @property {Object<string, any>[][]} [measures] what each head of each layer does
  * @property {{order: number[], groups: number[], distances: string}} [likeness]
  * @property {SideAbout} [second] the same side of the trace that it is compared with

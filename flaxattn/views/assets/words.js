@@ -49,6 +49,13 @@ class WordSide extends Side {
     return this.base;
   }
 
+  /** @returns {Object<string, [number, number, number][]>} gold pairs by words */
+  get pairs() {
+    const row = (position) => this.groups.left.findIndex(([from, to]) => from <= position && position < to);
+    const inWords = ([query, first, last]) => [row(query), this.columnOf(first), this.columnOf(last)];
+    return Object.fromEntries(Object.entries(this.base.pairs).map(([name, pairs]) => [name, pairs.map(inWords)]));
+  }
+
   /** @returns {number} index of the word on the right that a position is in */
   columnOf(position) {
     return this.groups.right.findIndex(([from, to]) => from <= position && position < to);

@@ -26,7 +26,8 @@ SETTINGS = {
     "compare": ("a", "b", "difference"),
     "theme": ("auto", "light", "dark"),
 }
-_NUMBERS, _NAMES = ("sequence", "layer", "query", "key", "mass"), ("side", "measure", "weights")
+_NUMBERS = ("sequence", "layer", "query", "key", "mass")
+_NAMES = ("side", "measure", "weights", "gold")
 PLACES = (
     "level",
     "sequence",
@@ -38,6 +39,7 @@ PLACES = (
     "mass",
     "measure",
     "weights",
+    "gold",
 )
 
 
