@@ -121,3 +121,20 @@ def test_the_address_holds_what_is_compared_and_other_pages_pass_it_over(view, t
     view.open(pair.page, "compare=b")
     assert view.run("return page.state.json().compare") == "a"
     assert not view.find(".switch").is_displayed()
+
+
+@pytest.mark.parametrize(("share", "said"), [(0.499, "previous token"), (0.3, "previous token → ")])
+def test_a_change_of_role_is_claimed_only_where_attention_differs(view, tmp_path, share, said):
+    """Two heads on either side of one half, the first pair all but alike."""
+    length, traces = 12, []
+    for previous in (0.505, share):
+        weights = np.full((length, length), (1 - previous) / (length - 1))
+        weights[np.arange(1, length), np.arange(length - 1)] = previous
+        weights[0] = 1 / length
+        weights[1:] /= weights[1:].sum(-1, keepdims=True)
+        shares = weights[None, None, None].astype(np.float32)
+        traces.append(Trace.from_arrays(shares, [[f"t{i}" for i in range(length)]]))
+    page = compare_view(*traces).save(tmp_path / "page.html")
+    view.open(page, "level=head&layer=0&heads=0")
+    (does,) = view.texts(".panel .fact .role")
+    assert does.startswith(said) and ("→" in does) == ("→" in said)

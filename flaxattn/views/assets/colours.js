@@ -35,7 +35,7 @@ export function colourParts(colour) {
 /** @returns {string} black or white, whichever reads better on a `#rrggbb` colour */
 export function inkOn(colour) {
   const [red, green, blue] = colourParts(colour).map((part) => (part / 255) ** 2.2);
-  return 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.3 ? "#000000" : "#ffffff";
+  return 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.18 ? "#000000" : "#ffffff";
 }
 
 /** @returns {string} a `#rrggbb` colour with an opacity between 0 and 1 */

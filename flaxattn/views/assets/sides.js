@@ -21,6 +21,9 @@ const BLOCKS = [
 ];
 /** What is told of two traces together. */
 export const APART = ["divergence", "cosine"];
+/** Below so many nats between two traces no change of what a head does is claimed: the name of a head
+ * turns at a share of one half, which a difference in rounding can cross. */
+const LEAST_DIVERGENCE = 0.01;
 /** So many weights of a side stay decoded; of larger sides only the last layer does. */
 const KEPT_WEIGHTS = 2 ** 24;
 
@@ -69,7 +72,8 @@ function repeat(weights, heads) {
 
 /** @returns {Object<string, any>} what a head does in one trace and in the other, and by how much */
 function changeOf(first, second) {
-  const does = first.does === second.does ? first.does : `${first.does} → ${second.does}`;
+  const alike = first.does === second.does || first.divergence < LEAST_DIVERGENCE;
+  const does = alike ? first.does : `${first.does} → ${second.does}`;
   const change = { does, changed: true };
   for (const name of Object.keys(first)) {
     if (name !== "does" && name in second) change[name] = APART.includes(name) ? first[name] : second[name] - first[name];
