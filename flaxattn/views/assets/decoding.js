@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // From the blocks of a payload to numbers, as `payloads/encoded_weights.py` encodes them.
 
-/** @returns {Uint8Array} the bytes behind base64 text */
+/** @returns {Uint8Array<ArrayBuffer>} the bytes behind base64 text */
 export function decodeBase64(text) {
   const binary = atob(text);
   const bytes = new Uint8Array(binary.length);

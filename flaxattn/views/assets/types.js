@@ -46,7 +46,7 @@
  * @property {Object<string, [number, number]>} blocks where each begins and ends in the bytes, by name
  * @property {string} data the bytes as base64, until they are unpacked
  * @property {boolean} compressed whether the data are compressed
- * @property {Uint8Array} [bytes] the bytes, once they are unpacked
+ * @property {Uint8Array<ArrayBuffer>} [bytes] the bytes, once they are unpacked
  * @property {string[]} [names] what the two traces are called, of a page that compares
  * @property {Object<string, string>} [told] what numbers of heads were measured by
  * @property {string} [note] what stands at the foot of the page

@@ -52,6 +52,7 @@ class WordSide extends Side {
   /** @returns {Object<string, [number, number, number][]>} gold pairs by words */
   get pairs() {
     const row = (position) => this.groups.left.findIndex(([from, to]) => from <= position && position < to);
+    /** @returns {[number, number, number]} */
     const inWords = ([query, first, last]) => [row(query), this.columnOf(first), this.columnOf(last)];
     return Object.fromEntries(Object.entries(this.base.pairs).map(([name, pairs]) => [name, pairs.map(inWords)]));
   }
