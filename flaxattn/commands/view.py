@@ -165,8 +165,9 @@ def view(
             _compare(pair, (source, text_b), chosen, (out, save_figure), number)
         return
     _check_source(kind, text_b=text_b, example=example, name=name, serve=serve)
-    if serve and names:
-        raise typer.BadParameter("it goes with one page, not with --serve.", param_hint="--weights")
+    if serve and (names or precision):
+        option = "--weights" if names else "--precision"
+        raise typer.BadParameter("it goes with one page, not with --serve.", param_hint=option)
     if serve:
         _serve(source, VIEWS[view], port)
         return
@@ -344,8 +345,8 @@ def _compare(
         raise typer.BadParameter("of two stores, name a text: --example 0.", param_hint=option)
     asked = dict(chosen)
     layers = asked.pop("layers")
-    if stores:
-        del asked["precision"]  # pages of two stores hold no weights
+    if stores and asked.pop("precision"):
+        raise typer.BadParameter("pages of two stores hold no weights.", param_hint="--precision")
     page = _named("flaxattn.compare_view")(
         *pair, names, **asked, **({} if stores else {"include_layers": layers})
     )

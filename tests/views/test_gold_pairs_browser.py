@@ -101,6 +101,13 @@ def test_the_list_switches_them_off(view, made):
     assert "gold" not in view.run("return location.hash")
 
 
+def test_a_claim_without_pairs_shows_none_of_the_claim_before(view, made):
+    view.open(made.path, f"level=head&heads=0&gold={NAME}")
+    other = "{ ...page.payload.report.claims[0], name: 'local' }"
+    view.run(f"page.open('claims'); page.levels.claims.draw(); page.levels.claims.look({other}, 0)")
+    assert view.run("return page.state.gold") == "none" and arcs(view) == []
+
+
 def test_words_have_the_pairs_of_their_pieces(view, made):
     view.open(made.path, f"level=head&heads=0&unit=words&gold={NAME}")
     assert arcs(view) == [[1, 2, True, False], [3, 4, False, True]]

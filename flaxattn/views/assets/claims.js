@@ -5,6 +5,7 @@
 
 import { COLOURS, inkOn } from "./colours.js";
 import { element, swatch, svgElement, tokenText } from "./elements.js";
+import { NO_PAIRS } from "./gold_pairs.js";
 import { HeadGrid } from "./grid.js";
 import { measureLabel } from "./panel.js";
 import { evenColour, legend, scaleColours } from "./scale.js";
@@ -203,10 +204,10 @@ export class ClaimsLevel {
     return `#${Object.entries(settings).map(([name, value]) => `${name}=${encodeURIComponent(value)}`).join("&")}`;
   }
 
-  /** @returns {{gold: string}|{}} the gold pairs of a claim, where the text has any */
+  /** @returns {{gold: string}} the gold pairs of a claim; none where the text has none of it */
   pairsOf(claim, sequence) {
     const side = this.payload.inputs[sequence].sides.find(({ name }) => name === claim.side);
-    return side && side.pairs && claim.name in side.pairs ? { gold: claim.name } : {};
+    return { gold: side && Object.keys(side.pairs || {}).includes(claim.name) ? claim.name : NO_PAIRS };
   }
 
   look(claim, sequence) {
