@@ -28,13 +28,18 @@ QUICK := JAX_DISABLE_MOST_OPTIMIZATIONS=1 JAX_COMPILATION_CACHE_DIR=$(abspath $(
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test slow faults lint browser-types parity compare browser ray aot ahead gpu bench bench-train bench-store clean
+.PHONY: help demo docs test slow faults lint browser-types parity compare browser ray aot ahead gpu bench bench-train bench-store clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.base  ## the main job on the built-in model: extract, measure, write the page
 	$(BIN)/flaxattn demo $(ARGS)
+
+docs: $(VENV)/.docs  ## the documentation site, in build/site; every warning is an error
+	MPLBACKEND=Agg $(BIN)/sphinx-build --builder html --doctree-dir build/doctrees --nitpicky \
+	  --fail-on-warning --keep-going --quiet $(ARGS) docs build/site
+	@echo "Open build/site/index.html in a browser"
 
 test: $(VENV)/.test  ## the tests that need no torch, accelerator or browser, but the slow ones
 	$(QUICK) -m "$(UNMARKED)" $(ARGS)
@@ -109,7 +114,7 @@ bench-store: $(VENV)/.base  ## reads from a store of 100,000 texts; peak memory 
 	  "$$FLAXATTN_DATA"/ud/en_ewt-ud-dev.conllu $(ARGS)
 
 clean:  ## remove what make, the tests and the demo made
-	rm -rf .venv .venv-* build flaxattn.egg-info flaxattn-demo flaxattn-bench.json books.json sst2.json .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-* build docs/reference flaxattn.egg-info flaxattn-demo flaxattn-bench.json books.json sst2.json .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Each stamp is written last, so an interrupted installation starts again.
@@ -135,6 +140,11 @@ $(VENV)/.base: $(VENV)/.python pyproject.toml
 $(VENV)/.test: $(VENV)/.base
 	@echo "Installing the test tools into $(VENV)"
 	@$(PIP) --editable '.[test]'
+	@touch $@
+
+$(VENV)/.docs: $(VENV)/.base
+	@echo "Installing the documentation tools into $(VENV)"
+	@$(PIP) --editable '.[docs]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.base

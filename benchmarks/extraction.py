@@ -99,7 +99,7 @@ def flaxattn_side(prepared, texts, out):
         capture = fa.Capture(weights=True, dtype="float16")
         if kind == "statistics":
             capture = fa.Capture(stats=STATISTICS)
-        fa.extract_to(out, model, prepared / "corpus.txt", capture=capture, max_texts=count)
+        fa.extract_to(out, model, prepared / "corpus.txt", capture=capture, limit=count)
 
     return store, lambda number: fa.open_store(out).weights(number)
 
@@ -180,7 +180,7 @@ def sizes(options, prepared):
     found = {}
     for name, capture in captures.items():
         store = prepared / name
-        where = dict(capture=capture, max_texts=options.texts)
+        where = dict(capture=capture, limit=options.texts)
         report = fa.extract_to(store, model, prepared / "corpus.txt", **where)
         found[name] = round(report.written_bytes / report.texts)
     opened = fa.open_store(prepared / "float16")

@@ -4,10 +4,11 @@
 
     python benchmarks/large_views.py [--rounds 3]
 
-512 tokens in 144 heads as lines and as a matrix, and 4,096 tokens in one head as a matrix, seen
-whole and zoomed in. "opens" is from asking for the file to the end of the second frame after all
-has been drawn. Frames are counted by `requestAnimationFrame`: in each one, the pointer moves on.
-Every round goes through all cases; medians over rounds are told, and the slowest opening.
+512 tokens in 144 heads as lines and as a matrix, 4,096 tokens in one head as a matrix, seen whole
+and zoomed in, and another layer in each frame at 128 tokens. "opens" is from asking for the file to
+the end of the second frame after all has been drawn. Frames are counted by `requestAnimationFrame`:
+in each one, the pointer moves on. Every round goes through all cases; prints medians over rounds,
+and the slowest opening.
 """
 
 import argparse
@@ -48,8 +49,13 @@ PAN = """
 view.level.matrix.stage.dispatchEvent(
   new WheelEvent("wheel", { deltaX: 9, deltaY: 9, bubbles: true, cancelable: true }));
 """
+ALL_HEADS = "heads=0,1,2,3,4,5,6,7,8,9,10,11&mass=100"
+LAYER = "view.update({ layer: i % 12 });"
 CASES = (
+    ("lines, another layer", (12, 12, 128), "", "", LAYER),
+    ("lines, all heads, another layer", (12, 12, 128), ALL_HEADS, "", LAYER),
     ("lines", (12, 12, 512), "", "", POINT_LINES),
+    ("lines, all heads", (12, 12, 512), ALL_HEADS, "", POINT_LINES),
     ("matrix", (12, 12, 512), "drawing=matrix", "", POINT_CELLS),
     ("matrix, pointing", (1, 1, 4096), "drawing=matrix", "", POINT_CELLS),
     ("matrix zoomed, panning", (1, 1, 4096), "drawing=matrix", "zoom(8)", PAN),

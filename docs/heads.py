@@ -29,7 +29,7 @@ from flaxattn.corpus.dependency_trees import Sentence, read_sentences
 from flaxattn.corpus.texts import Text, annotated_text
 from flaxattn.files import sha256_of
 from flaxattn.measures.head_scores import head_scores
-from flaxattn.measures.patterns import labels
+from flaxattn.measures.patterns import head_patterns
 from flaxattn.measures.role_tests import Test, facts, find_roles
 from flaxattn.measures.score_terms import ScoreOptions, ScoreSpec
 from flaxattn.measures.scores import ScoreAccumulator, Scores, intervals
@@ -120,7 +120,7 @@ def reported(model: Any, sentences: list[Sentence]) -> dict[str, Any]:
     found = find_roles(tally, ASKED, TEST)
     drawn = intervals(Scores.joined(parts))
     patterns: dict[str, int] = {}
-    for label in labels(tally, alpha=TEST.alpha):
+    for label in head_patterns(tally, alpha=TEST.alpha):
         patterns[label.label] = patterns.get(label.label, 0) + 1
     columns = {name: ScoreSpec("mean", name) for name in STATISTICS}
     return {

@@ -4,7 +4,7 @@
 
     python docs/pictures.py
 
-`head_view.png` is the head level; `levels.png` has all four levels beside each other. Both show
+`head_view.png` is the head level; `levels.png` has four levels beside each other. Both show
 `tiny-bert` reading two sentences. It needs chromium and chromedriver on the PATH, and selenium.
 """
 

@@ -19,34 +19,61 @@ if TYPE_CHECKING:
     from flaxattn.attribution.attribution_maps import effective_attention as effective_attention
     from flaxattn.attribution.attribution_maps import value_zeroing as value_zeroing
     from flaxattn.attribution.contribution_maps import contributions as contributions
+    from flaxattn.attribution.faithfulness import Faithfulness as Faithfulness
+    from flaxattn.attribution.faithfulness import faithfulness as faithfulness
+    from flaxattn.attribution.head_circuits import head_circuits as head_circuits
     from flaxattn.attribution.head_losses import HeadTask as HeadTask
     from flaxattn.attribution.head_losses import head_task as head_task
+    from flaxattn.attribution.logit_contributions import logit_contributions as logit_contributions
+    from flaxattn.attribution.logit_lens import logit_lens as logit_lens
+    from flaxattn.attribution.patch_request import PatchRequest as PatchRequest
+    from flaxattn.attribution.patching import patch as patch
+    from flaxattn.attribution.relevance import chefer_relevance as chefer_relevance
+    from flaxattn.attribution.relevance import relevance as relevance
     from flaxattn.attribution.rollout import attention_flow as attention_flow
     from flaxattn.attribution.rollout import rollout as rollout
+    from flaxattn.attribution.token_losses import TokenLosses as TokenLosses
+    from flaxattn.attribution.token_losses import token_losses as token_losses
+    from flaxattn.attribution.token_scores import token_scores as token_scores
+    from flaxattn.corpus.sample_files import sample_files as sample_files
+    from flaxattn.corpus.sample_treebank import sample_treebank as sample_treebank
+    from flaxattn.corpus.text_pairs import TextPair as TextPair
     from flaxattn.kernels.contract import Capture as Capture
     from flaxattn.kernels.contract import Sieve as Sieve
     from flaxattn.measures.divergence import compare_traces as compare_traces
+    from flaxattn.measures.head_concordance import head_concordance as head_concordance
     from flaxattn.measures.head_roles import head_roles as head_roles
     from flaxattn.measures.head_roles import head_stats as head_stats
     from flaxattn.measures.head_roles import measure as measure
+    from flaxattn.measures.head_search import index_heads as index_heads
+    from flaxattn.measures.head_search import search_heads as search_heads
     from flaxattn.measures.induction import detect_heads as detect_heads
+    from flaxattn.measures.patterns import head_patterns as head_patterns
     from flaxattn.measures.read_report import read_report as read_report
     from flaxattn.models.bert_config import BertConfig as BertConfig
     from flaxattn.models.decoder_config import DecoderConfig as DecoderConfig
     from flaxattn.models.gpt2_config import GPT2Config as GPT2Config
+    from flaxattn.models.interventions import Intervention as Intervention
+    from flaxattn.models.interventions import site_values as site_values
+    from flaxattn.models.interventions import with_interventions as with_interventions
     from flaxattn.models.rnn_config import RnnConfig as RnnConfig
     from flaxattn.models.seq2seq_config import Seq2SeqConfig as Seq2SeqConfig
     from flaxattn.models.t5_config import T5Config as T5Config
+    from flaxattn.pipeline.answer_question import answer_question as answer_question
+    from flaxattn.pipeline.classify import classify as classify
     from flaxattn.pipeline.embed import embed as embed
     from flaxattn.pipeline.extraction import extract as extract
     from flaxattn.pipeline.extraction import extract_models as extract_models
     from flaxattn.pipeline.online_moments import OnlineMoments as OnlineMoments
     from flaxattn.pretrained.fill_mask import fill_mask as fill_mask
     from flaxattn.pretrained.from_pretrained import from_pretrained as from_pretrained
+    from flaxattn.pretrained.head_projections import head_projections as head_projections
     from flaxattn.pretrained.pretrained_model import Pretrained as Pretrained
+    from flaxattn.pretrained.untrained import untrained as untrained
     from flaxattn.probes.head_coreference import head_coreference as head_coreference
     from flaxattn.probes.head_probe import apply_probe as apply_probe
     from flaxattn.probes.head_probe import head_probe as head_probe
+    from flaxattn.probes.head_probe import label_probe as label_probe
     from flaxattn.probes.head_probe import structural_probe as structural_probe
     from flaxattn.probes.probe_file import load_probe as load_probe
     from flaxattn.probes.probe_file import save_probe as save_probe
@@ -58,21 +85,33 @@ if TYPE_CHECKING:
     from flaxattn.trace.trace import Trace as Trace
     from flaxattn.views.figures.plot_alignment import plot_alignment as plot_alignment
     from flaxattn.views.figures.plot_atlas import plot_atlas as plot_atlas
+    from flaxattn.views.figures.plot_circuits import plot_circuits as plot_circuits
     from flaxattn.views.figures.plot_compare import plot_compare as plot_compare
+    from flaxattn.views.figures.plot_composition import plot_composition as plot_composition
+    from flaxattn.views.figures.plot_concordance import plot_concordance as plot_concordance
+    from flaxattn.views.figures.plot_faithfulness import plot_faithfulness as plot_faithfulness
+    from flaxattn.views.figures.plot_head_effects import plot_head_values as plot_head_values
     from flaxattn.views.figures.plot_head_scores import plot_head_scores as plot_head_scores
     from flaxattn.views.figures.plot_heads import plot_heads as plot_heads
+    from flaxattn.views.figures.plot_logit_lens import plot_logit_lens as plot_logit_lens
     from flaxattn.views.figures.plot_model import plot_model as plot_model
     from flaxattn.views.figures.plot_neuron import plot_neuron as plot_neuron
+    from flaxattn.views.figures.plot_patch_effects import plot_patch_effects as plot_patch_effects
     from flaxattn.views.figures.plot_positions import plot_positions as plot_positions
+    from flaxattn.views.figures.plot_role_grid import plot_role_grid as plot_role_grid
+    from flaxattn.views.figures.plot_role_overlap import plot_role_overlap as plot_role_overlap
+    from flaxattn.views.figures.plot_roles import plot_roles as plot_roles
     from flaxattn.views.figures.plot_state import plot_state as plot_state
+    from flaxattn.views.figures.plot_token_losses import plot_token_losses as plot_token_losses
     from flaxattn.views.figures.save_figure import save_figure as save_figure
     from flaxattn.views.trace_views import atlas_view as atlas_view
     from flaxattn.views.trace_views import compare_view as compare_view
     from flaxattn.views.trace_views import head_view as head_view
     from flaxattn.views.trace_views import model_view as model_view
     from flaxattn.views.trace_views import neuron_view as neuron_view
+    from flaxattn.views.trace_views import text_view as text_view
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.1.0"
 
 _HOMES = {
     "BertConfig": "flaxattn.models.bert_config",
@@ -80,25 +119,39 @@ _HOMES = {
     "DecoderConfig": "flaxattn.models.decoder_config",
     "GPT2Config": "flaxattn.models.gpt2_config",
     "HeadTask": "flaxattn.attribution.head_losses",
+    "Intervention": "flaxattn.models.interventions",
+    "PatchRequest": "flaxattn.attribution.patch_request",
     "Pretrained": "flaxattn.pretrained.pretrained_model",
     "RnnConfig": "flaxattn.models.rnn_config",
     "OnlineMoments": "flaxattn.pipeline.online_moments",
     "Seq2SeqConfig": "flaxattn.models.seq2seq_config",
     "Sieve": "flaxattn.kernels.contract",
     "T5Config": "flaxattn.models.t5_config",
+    "TextPair": "flaxattn.corpus.text_pairs",
     "Trace": "flaxattn.trace.trace",
     "ablate": "flaxattn.attribution.ablation",
+    "answer_question": "flaxattn.pipeline.answer_question",
     "apply_probe": "flaxattn.probes.head_probe",
     "attention_flow": "flaxattn.attribution.rollout",
     "attention_gradients": "flaxattn.attribution.attribution_maps",
     "attention_norms": "flaxattn.attribution.attribution_maps",
     "atlas_view": "flaxattn.views.trace_views",
+    "chefer_relevance": "flaxattn.attribution.relevance",
+    "classify": "flaxattn.pipeline.classify",
     "compare_traces": "flaxattn.measures.divergence",
     "compare_view": "flaxattn.views.trace_views",
     "contributions": "flaxattn.attribution.contribution_maps",
     "detect_heads": "flaxattn.measures.induction",
     "effective_attention": "flaxattn.attribution.attribution_maps",
     "embed": "flaxattn.pipeline.embed",
+    "Faithfulness": "flaxattn.attribution.faithfulness",
+    "faithfulness": "flaxattn.attribution.faithfulness",
+    "plot_faithfulness": "flaxattn.views.figures.plot_faithfulness",
+    "relevance": "flaxattn.attribution.relevance",
+    "TokenLosses": "flaxattn.attribution.token_losses",
+    "token_losses": "flaxattn.attribution.token_losses",
+    "plot_token_losses": "flaxattn.views.figures.plot_token_losses",
+    "token_scores": "flaxattn.attribution.token_scores",
     "extract": "flaxattn.pipeline.extraction",
     "extract_models": "flaxattn.pipeline.extraction",
     "extract_to": "flaxattn.store.extract_to",
@@ -106,57 +159,90 @@ _HOMES = {
     "from_huggingface": "flaxattn.trace.other_libraries",
     "from_inseq": "flaxattn.trace.inseq",
     "from_pretrained": "flaxattn.pretrained.from_pretrained",
+    "head_concordance": "flaxattn.measures.head_concordance",
     "head_importance": "flaxattn.attribution.ablation",
     "head_task": "flaxattn.attribution.head_losses",
     "head_coreference": "flaxattn.probes.head_coreference",
+    "head_patterns": "flaxattn.measures.patterns",
     "head_probe": "flaxattn.probes.head_probe",
+    "head_projections": "flaxattn.pretrained.head_projections",
     "head_roles": "flaxattn.measures.head_roles",
     "head_stats": "flaxattn.measures.head_roles",
     "head_view": "flaxattn.views.trace_views",
     "from_transformer_lens": "flaxattn.trace.other_libraries",
+    "index_heads": "flaxattn.measures.head_search",
     "kernels": "flaxattn.kernels",
     "measure": "flaxattn.measures.head_roles",
+    "label_probe": "flaxattn.probes.head_probe",
     "load_probe": "flaxattn.probes.probe_file",
+    "logit_contributions": "flaxattn.attribution.logit_contributions",
     "model_view": "flaxattn.views.trace_views",
     "neuron_view": "flaxattn.views.trace_views",
+    "text_view": "flaxattn.views.trace_views",
     "open_store": "flaxattn.store.open_store",
+    "patch": "flaxattn.attribution.patching",
     "plot_alignment": "flaxattn.views.figures.plot_alignment",
     "plot_atlas": "flaxattn.views.figures.plot_atlas",
     "plot_compare": "flaxattn.views.figures.plot_compare",
     "plot_head_scores": "flaxattn.views.figures.plot_head_scores",
+    "plot_head_values": "flaxattn.views.figures.plot_head_effects",
     "plot_heads": "flaxattn.views.figures.plot_heads",
     "plot_model": "flaxattn.views.figures.plot_model",
     "plot_neuron": "flaxattn.views.figures.plot_neuron",
+    "plot_concordance": "flaxattn.views.figures.plot_concordance",
+    "plot_patch_effects": "flaxattn.views.figures.plot_patch_effects",
+    "plot_role_grid": "flaxattn.views.figures.plot_role_grid",
+    "plot_role_overlap": "flaxattn.views.figures.plot_role_overlap",
     "plot_positions": "flaxattn.views.figures.plot_positions",
+    "plot_roles": "flaxattn.views.figures.plot_roles",
     "pruning_curve": "flaxattn.attribution.ablation",
     "read_report": "flaxattn.measures.read_report",
     "rollout": "flaxattn.attribution.rollout",
     "plot_state": "flaxattn.views.figures.plot_state",
+    "sample_files": "flaxattn.corpus.sample_files",
+    "sample_treebank": "flaxattn.corpus.sample_treebank",
     "save_figure": "flaxattn.views.figures.save_figure",
     "save_probe": "flaxattn.probes.probe_file",
+    "search_heads": "flaxattn.measures.head_search",
     "structural_probe": "flaxattn.probes.head_probe",
+    "site_values": "flaxattn.models.interventions",
+    "untrained": "flaxattn.pretrained.untrained",
+    "with_interventions": "flaxattn.models.interventions",
     "value_zeroing": "flaxattn.attribution.attribution_maps",
+    "head_circuits": "flaxattn.attribution.head_circuits",
+    "logit_lens": "flaxattn.attribution.logit_lens",
+    "plot_circuits": "flaxattn.views.figures.plot_circuits",
+    "plot_composition": "flaxattn.views.figures.plot_composition",
+    "plot_logit_lens": "flaxattn.views.figures.plot_logit_lens",
 }
 __all__ = [  # a list in this file, so that type checkers can read it
     "BertConfig",
     "Capture",
     "DecoderConfig",
+    "Faithfulness",
     "GPT2Config",
     "HeadTask",
+    "Intervention",
     "OnlineMoments",
+    "PatchRequest",
     "Pretrained",
     "RnnConfig",
     "Seq2SeqConfig",
     "Sieve",
     "T5Config",
+    "TextPair",
+    "TokenLosses",
     "Trace",
     "__version__",
     "ablate",
+    "answer_question",
     "apply_probe",
     "atlas_view",
     "attention_flow",
     "attention_gradients",
     "attention_norms",
+    "chefer_relevance",
+    "classify",
     "compare_traces",
     "compare_view",
     "contributions",
@@ -166,40 +252,71 @@ __all__ = [  # a list in this file, so that type checkers can read it
     "extract",
     "extract_models",
     "extract_to",
+    "faithfulness",
     "fill_mask",
     "from_huggingface",
     "from_inseq",
     "from_pretrained",
     "from_transformer_lens",
+    "head_circuits",
+    "head_concordance",
     "head_coreference",
     "head_importance",
+    "head_patterns",
     "head_probe",
+    "head_projections",
     "head_roles",
     "head_stats",
     "head_task",
     "head_view",
+    "index_heads",
     "kernels",
+    "label_probe",
     "load_probe",
+    "logit_contributions",
+    "logit_lens",
     "measure",
     "model_view",
     "neuron_view",
     "open_store",
+    "patch",
     "plot_alignment",
     "plot_atlas",
+    "plot_circuits",
     "plot_compare",
+    "plot_composition",
+    "plot_concordance",
+    "plot_faithfulness",
     "plot_head_scores",
+    "plot_head_values",
     "plot_heads",
+    "plot_logit_lens",
     "plot_model",
     "plot_neuron",
+    "plot_patch_effects",
     "plot_positions",
+    "plot_role_grid",
+    "plot_role_overlap",
+    "plot_roles",
     "plot_state",
+    "plot_token_losses",
     "pruning_curve",
     "read_report",
+    "relevance",
     "rollout",
+    "sample_files",
+    "sample_treebank",
     "save_figure",
     "save_probe",
+    "search_heads",
+    "site_values",
     "structural_probe",
+    "text_view",
+    "token_losses",
+    "token_scores",
+    "untrained",
     "value_zeroing",
+    "with_interventions",
 ]
 
 

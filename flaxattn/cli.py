@@ -9,6 +9,7 @@ traceback.
 """
 
 import importlib
+import logging
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,10 +21,18 @@ from typer.core import TyperGroup
 from flaxattn import __version__
 from flaxattn.commands import (
     ablate,
+    answer,
+    attribution_ranking,
+    circuits,
+    classified_texts,
     compare,
     evaluate,
     extract,
     generate,
+    heads,
+    lens,
+    masked_words,
+    patch,
     probe,
     roles,
     search,
@@ -36,7 +45,7 @@ from flaxattn.commands import (
 from flaxattn.errors import FlaxattnError, StopRequestedError
 from flaxattn.files import readable_size
 from flaxattn.pipeline.allocator import keep_freed_memory
-from flaxattn.pipeline.progress_reporter import ProgressReporter
+from flaxattn.pipeline.progress_reporter import PROGRESS, ProgressReporter
 
 app = typer.Typer(
     name="flaxattn",
@@ -68,19 +77,33 @@ _VERSION = typer.Option(
 @app.callback()
 def _options(
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
+    verbose: Annotated[
+        bool,
+        typer.Option("--verbose", "-v", help="Log models, kernels and compiled programs."),
+    ] = False,
     version: Annotated[bool, _VERSION] = False,
 ) -> None:
     del debug, version  # `main` reads debug itself: it must know even if parsing fails
+    if quiet and verbose:
+        raise typer.BadParameter("it excludes --verbose", param_hint="--quiet")
+    PROGRESS.setLevel(logging.WARNING if quiet else logging.INFO)
+    if verbose:
+        logging.basicConfig(format="%(name)s: %(message)s")
+    logging.getLogger("flaxattn").setLevel(logging.DEBUG if verbose else logging.NOTSET)
 
 
 @app.command()
 def demo(
-    out: Annotated[Path, typer.Option("--out", "-o", help="Output folder.")] = Path(
+    out: Annotated[Path, typer.Option("--output-dir", "-o", "--out", help="Output folder.")] = Path(
         "flaxattn-demo"
     ),
     model: Model = "tiny-bert",
 ) -> None:
-    """Extract, measure and show attention on built-in sentences."""
+    """Extract, measure and show attention on built-in sentences.
+
+    Example: flaxattn demo --output-dir DEMO
+    """
     from flaxattn.commands.demo import run
 
     run(out, model, _out)
@@ -98,6 +121,8 @@ def doctor(
 
     Prints versions, devices and the attention kernel in use. Of a model, configuration, tokenizer
     and the headers of its files are read, not its parameters.
+
+    Example: flaxattn doctor tiny-bert
     """
     if model is not None:
         from flaxattn.commands import model_report
@@ -127,11 +152,14 @@ def bench(
     torch_python: Annotated[
         str | None, typer.Option(help="Python with torch to compare with; '' for no torch.")
     ] = None,
-    out: Annotated[Path, typer.Option("--out", "-o", help="File for the results.")] = Path(
-        "flaxattn-bench.json"
-    ),
+    out: Annotated[
+        Path, typer.Option("--output", "-o", "--out", help="File for the results.")
+    ] = Path("flaxattn-bench.json"),
 ) -> None:
-    """Time attention beside plain XLA, cuDNN and torch."""
+    """Time attention beside plain XLA, cuDNN and torch.
+
+    Example: flaxattn bench --rounds 5 -o bench.json
+    """
     from flaxattn.benchmarks import bench as benchmark
 
     try:
@@ -152,13 +180,21 @@ app.command()(view.view)
 app.command()(extract.extract)
 app.command()(compare.compare)
 app.command()(ablate.ablate)
+app.command()(patch.patch)
+app.command()(attribution_ranking.faithfulness)
 app.command()(generate.generate)
 app.command()(translate.translate)
+app.command("fill-mask")(masked_words.fill_mask)
+app.command()(answer.answer)
+app.command()(classified_texts.classify)
 app.command()(evaluate.evaluate)
 app.command()(stats.stats)
 app.command()(roles.roles)
 app.command()(probe.probe)
 app.command()(weights.weights)
+app.command()(circuits.circuits)
+app.command()(heads.heads)
+app.command()(lens.lens)
 app.add_typer(store.app, name="store")
 app.add_typer(search.app, name="search")
 
@@ -174,7 +210,9 @@ def tokenizer() -> None:
 @_tokenizer.command("train")
 def train_tokenizer(
     files: Annotated[list[Path], typer.Argument(help="Text, JSONL or Parquet files, also .gz.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Output folder for the tokenizer.")],
+    out: Annotated[
+        Path, typer.Option("--output-dir", "-o", "--out", help="Output folder for the tokenizer.")
+    ],
     vocab_size: Annotated[
         int, typer.Option(help="Size of the vocabulary, the five special tokens included.")
     ] = 30522,
@@ -191,7 +229,10 @@ def train_tokenizer(
         str, typer.Option(help="Rows that cannot be used: fail, skip or quarantine.")
     ] = "fail",
 ) -> None:
-    """Learn a WordPiece vocabulary from files of any size."""
+    """Learn a WordPiece vocabulary from files of any size.
+
+    Example: flaxattn tokenizer train text/*.txt -o TOKENIZER
+    """
     training = importlib.import_module("flaxattn.train.tokenizer_training")
     size = sum(path.stat().st_size for path in files if path.is_file())
     with ProgressReporter() as progress:

@@ -6,7 +6,7 @@ A thin adapter: the parameters and the arithmetic are those of the Linen modules
 saw appears in the module's `Intermediate` state.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from flax import nnx
 
+from flaxattn.models.interventions import Intervention, with_interventions
 from flaxattn.trace.trace import Trace
 
 
@@ -53,3 +54,31 @@ def pop_trace(module: nnx.Module, **text: Any) -> Trace:
     """
     state = nnx.pop(module, nnx.Intermediate)
     return Trace.from_variables(nnx.to_pure_dict(state), **text)
+
+
+def apply_interventions(
+    module: nnx.Module,
+    interventions: Intervention | Sequence[Intervention],
+    *inputs: Any,
+    **options: Any,
+) -> Any:
+    """Run an NNX module that is changed while it runs, with the parameters that it has now.
+
+    Works inside `nnx.jit` and `nnx.grad`; the module itself stays as it is.
+
+    Args:
+        module: Made by `to_nnx`.
+        interventions: As for `flaxattn.with_interventions`.
+        *inputs: As for a call of the module.
+        **options: As for `apply` of the Linen module, such as `mutable` and `rngs`.
+
+    Returns:
+        The output, as of the Linen module; with `mutable` the collections, too.
+
+    Raises:
+        InputError: As `flaxattn.with_interventions`, and for an intervention that does not fit.
+    """
+    params = nnx.to_pure_dict(nnx.state(module, nnx.Param))
+    variables = with_interventions(params, interventions)
+    linen: Any = vars(module)["to_nnx__module"]
+    return linen.apply(variables, *inputs, **options)

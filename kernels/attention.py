@@ -11,11 +11,14 @@ from jaxtyping import Array, Bool, Float, Int
 from flaxattn.kernels import choice, devices
 from flaxattn.kernels.call import Call, PairBias
 from flaxattn.kernels.checks import checked
-from flaxattn.kernels.contract import NOTHING, Capture, Dropout, Intermediates, Labels
+from flaxattn.kernels.contract import NOTHING, Capture, Dropout, Edits, Intermediates, Labels
 
 
 def implementations() -> dict[str, str | None]:
     """Every implementation that can be named, and why it cannot run here.
+
+    >>> implementations()["xla"] is None  # it runs anywhere
+    True
 
     Returns:
         Name to reason, None for those that this machine's device can run. Preferred ones come
@@ -42,6 +45,7 @@ def attention(
     dropout: Dropout | None = None,
     labels: Labels | None = None,
     capture: Capture = NOTHING,
+    edits: Edits | None = None,
     implementation: str | None = None,
 ) -> tuple[Float[Array, "B Q H Dv"], Intermediates]:
     """Attention that hands back what it saw, at the price of what was asked.
@@ -85,6 +89,8 @@ def attention(
             B·H·Q·K entries of ``capture.dtype``, ``scores`` the same in float32, each row
             statistic 4·B·H·Q bytes. Without weights and scores nothing of size Q·K is stored (by
             "xla" from 129 queries on), nor with a window of them.
+        edits: functions of the scores and of the weights, for interventions. They need arrays of
+            Q·K numbers, so "reference" runs the call, whatever the device, and the record says so.
         implementation: "mosaic_gpu" (Hopper GPUs), "tpu", "cudnn" (other NVIDIA GPUs; few
             statistics), "xla" or "reference" (anywhere). None chooses while tracing, by device
             and request: the first of these that both allow. The device is that of q when q is
@@ -108,5 +114,5 @@ def attention(
     """
     given = Labels() if labels is None else labels
     options = (mask, bias, segment_ids, causal, scale, dropout, given, capture)
-    call = Call(q, k, v, *options, window, soft_cap, sinks, query_offset)
+    call = Call(q, k, v, *options, window, soft_cap, sinks, query_offset, edits)
     return choice.run(implementation, checked(call))

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from flaxattn.kernels.contract import NOTHING, Capture, Dropout, Labels
+from flaxattn.kernels.contract import NOTHING, Capture, Dropout, Edits, Labels
 
 PairBias = Callable[[Int[Array, "Q 1"], Int[Array, "1 K"]], Float[Array, "#H #Q #K"]]
 """A bias as a function of positions of queries and keys, such as ALiBi or relative positions."""
@@ -54,6 +54,7 @@ class Call(NamedTuple):
         soft_cap: limit of the absolute score before the bias is added.
         sinks: logit of the sink of each query head.
         query_offset: position of the first query, one for all examples or one for each.
+        edits: functions that change scores or weights; None for none.
     """
 
     q: Float[Array, "B Q H D"]
@@ -71,6 +72,7 @@ class Call(NamedTuple):
     soft_cap: float | None = None
     sinks: Float[Array, " H"] | None = None
     query_offset: int | Int[Array, ""] | Int[Array, " B"] = 0
+    edits: Edits | None = None
 
     @property
     def factor(self) -> float | Float[Array, ""]:

@@ -12,6 +12,7 @@ pairs.py.
 
 import difflib
 import functools
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -28,6 +29,7 @@ NAMES = ("cudnn", "mosaic_gpu", "tpu", "xla", "reference")
 cuDNN is before the Hopper kernels as long as these have not run on a device (BENCHMARKS.md).
 """
 
+_log = logging.getLogger(__name__)
 _ANYWHERE = ("xla", "reference")
 _NEEDS = {
     "mosaic_gpu": ("cuda", "a Hopper GPU (compute capability 9)"),
@@ -83,6 +85,8 @@ def call_refusal(name: str, call: Call) -> str | None:
     Returns:
         The reason, None when it can.
     """
+    if call.edits is not None and name != "reference":
+        return "edits change scores or weights, of which it never holds all at once"
     return None if name in _ANYWHERE else _module(name).refusal(without_pairs(without_window(call)))
 
 
@@ -112,9 +116,10 @@ def choose(call: Call, device: Device) -> Choice:
         if device_refusal(name, device) is None:
             reason = call_refusal(name, call)
             if reason is None:
+                _log.debug("%s runs queries %s; passed over: %s", name, call.q.shape, passed_over)
                 return Choice(name, passed_over)
             passed_over[name] = reason
-    raise AssertionError("xla takes every call")
+    raise AssertionError("reference takes every call")
 
 
 def run(name: str | None, call: Call) -> Any:
@@ -131,7 +136,7 @@ def run(name: str | None, call: Call) -> Any:
         ValueError: there is no implementation of that name.
         NotImplementedError: the named implementation cannot run this call, or not here.
     """
-    if name == "reference":
+    if name == "reference" or (name is None and call.edits is not None):
         return reference.attention(**call._asdict())
     return complete(functools.partial(_run, name), call)
 
@@ -166,10 +171,10 @@ def _run(name: str | None, call: Call) -> Any:
         raise ValueError(
             f"attention: unknown implementation {name!r}.\n{hint}Known: {', '.join(NAMES)}."
         )
-    if name == "xla":
-        return xla.attend(call)
     if (reason := call_refusal(name, call)) is not None:
         raise NotImplementedError(_message(name, "cannot run this call", reason))
+    if name == "xla":
+        return xla.attend(call)
     platform = _NEEDS[name][0]
     # Another platform than this one may be meant (`jax.export`), an older GPU than needed is not.
     reason = device_refusal(name, device)
@@ -181,7 +186,8 @@ def _run(name: str | None, call: Call) -> Any:
 
 
 def _message(name: str, what: str, reason: str) -> str:
+    others = " or ".join(other for other in _ANYWHERE if other != name)
     return (
         f"attention: implementation {name!r} {what}: {reason}.\n"
-        f"Fix: implementation=None chooses, or name one of {', '.join(_ANYWHERE)}."
+        f"Fix: implementation=None chooses, or name {others}."
     )

@@ -60,7 +60,7 @@ Statistics, in nats and tokens, from the weights *before* dropout, in float32 (f
 import difflib
 import operator
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -90,6 +90,14 @@ class Sieve:
 
     Conditions that are set must all hold (after "The heads hypothesis", Pande et al. 2021, where
     a sieve is the set of tokens a head is expected to look at).
+
+    >>> import jax.numpy as jnp
+    >>> from flaxattn.kernels.attention import attention
+    >>> q = k = v = jnp.ones((1, 5, 4, 8))
+    >>> following = Sieve("following", offsets=(1, 1))
+    >>> output, record = attention(q, k, v, capture=Capture(stats=(following,)))
+    >>> print(record.stats["following"][0, 0])  # [B, H, Q]; the last query has no next key
+    [0.2 0.2 0.2 0.2 0. ]
 
     Attributes:
         name: key of the statistic in ``Intermediates.stats``.
@@ -170,6 +178,13 @@ class Capture:
     where the same blocks are computed ("reference", "tpu", and "xla" except for maps of causal
     calls from 512 queries, there by 2e-6 in float32), and by a unit of the dtype where a Hopper
     kernel takes tiles of another size.
+
+    >>> import jax.numpy as jnp
+    >>> from flaxattn.kernels.attention import attention
+    >>> q = k = v = jnp.ones((1, 5, 4, 8))
+    >>> output, record = attention(q, k, v, capture=Capture(stats=("entropy", "max"), heads=(2,)))
+    >>> record.stats["entropy"].shape  # [B, H, Q]
+    (1, 1, 5)
 
     Attributes:
         weights: attention weights after softmax, before dropout, ``[B, H, Q, K]``.
@@ -326,6 +341,16 @@ NOTHING = Capture()
 class Labels(NamedTuple):
     """Labels of positions for sieves and ``received``. Leave out those that are not needed.
 
+    >>> import jax.numpy as jnp
+    >>> from flaxattn.kernels.attention import attention
+    >>> q = k = v = jnp.ones((1, 4, 2, 8))
+    >>> words = jnp.array([[7, 8, 7, 7]])
+    >>> labels = Labels(query_token=words, key_token=words)
+    >>> same = Capture(stats=(Sieve("same", same_token=True),))
+    >>> output, record = attention(q, k, v, labels=labels, capture=same)
+    >>> print(record.stats["same"][0, 0])  # shares of attention on the same word
+    [0.75 0.25 0.75 0.75]
+
     Attributes:
         key_class: bitmask of the classes each key belongs to.
         query_segment: segment of each query, for ``Sieve.same_segment``.
@@ -352,6 +377,12 @@ class Labels(NamedTuple):
 class Dropout(NamedTuple):
     """Dropout on the weights that make the output; captured weights are those before it.
 
+    >>> from flaxattn.kernels.attention import attention
+    >>> q = k = v = jax.numpy.ones((1, 5, 4, 8))
+    >>> output, record = attention(q, k, v, dropout=Dropout(0.5, jax.random.key(0)))
+    >>> output.shape
+    (1, 5, 4, 8)
+
     Attributes:
         rate: probability that a weight is dropped, 0 <= rate < 1. Kept ones grow by 1/(1-rate).
         key: a PRNG key. The mask is a function of (key, batch, head, query, key position), the
@@ -366,10 +397,39 @@ class Dropout(NamedTuple):
     heads: Int[Array, " H"] | None = None
 
 
+class Edits(NamedTuple):
+    """Functions that change attention while it is computed; only "reference" runs them.
+
+    What is captured is what acted: edited scores and weights. With an edit of weights, statistics
+    are those of the edited weights, whose logarithms stand for scores; a weight that is not above 0
+    counts as masked there. Gradients flow through both functions.
+
+    >>> from flaxattn.kernels.attention import attention
+    >>> q = k = v = jax.numpy.ones((1, 5, 4, 8))
+    >>> silent = Edits(weights=lambda weights: weights.at[:, 2].set(0.0))
+    >>> float(attention(q, k, v, edits=silent)[0][:, :, 2].max())
+    0.0
+
+    Attributes:
+        scores: maps scaled, biased scores ``[B, H, Q, K]``, ``-inf`` where masked, to new ones.
+        weights: maps the weights ``[B, H, Q, K]`` before dropout to new ones, which need not sum
+            to one.
+    """
+
+    scores: Callable[[Float[Array, "B H Q K"]], Float[Array, "B H Q K"]] | None = None
+    weights: Callable[[Float[Array, "B H Q K"]], Float[Array, "B H Q K"]] | None = None
+
+
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Intermediates:
     """Intermediates of one call of attention. Fields that were not captured are None.
+
+    >>> from flaxattn.kernels.attention import attention
+    >>> q = k = v = jax.numpy.ones((1, 5, 4, 8))
+    >>> output, record = attention(q, k, v, capture=Capture(weights=True))
+    >>> record.weights.shape, record.scores is None
+    ((1, 4, 5, 5), True)
 
     Attributes:
         weights: before dropout, in the dtype asked; of the window where one was asked.

@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from flaxattn.kernels.call import Call, PairBias
 from flaxattn.kernels.checks import checked
-from flaxattn.kernels.contract import NOTHING, Capture, Dropout, Intermediates, Labels, Sieve
+from flaxattn.kernels.contract import NOTHING, Capture, Dropout, Edits, Intermediates, Labels, Sieve
 from flaxattn.kernels.dropout import keep_mask
 from flaxattn.kernels.masks import sanitized
 
@@ -36,6 +36,7 @@ def attention(
     dropout: Dropout | None = None,
     labels: Labels | None = None,
     capture: Capture = NOTHING,
+    edits: Edits | None = None,
 ) -> tuple[Float[Array, "B Q H Dv"], Intermediates]:
     """softmax(scale q·k + bias) v, in float32 (float64 for float64 inputs).
 
@@ -55,6 +56,7 @@ def attention(
         dropout: on the weights that make the output.
         labels: positions' labels for sieves and ``received``.
         capture: what to hand back.
+        edits: functions that change scores and weights.
 
     Returns:
         The output in q's dtype and the intermediates. Memory: several times B·H·Q·K floats.
@@ -65,9 +67,15 @@ def attention(
     """
     given = Labels() if labels is None else labels
     options = (mask, bias, segment_ids, causal, scale, dropout, given, capture)
-    call = checked(Call(q, k, v, *options, window, soft_cap, sinks, query_offset))
+    call = checked(Call(q, k, v, *options, window, soft_cap, sinks, query_offset, edits))
     scores, values = _scores(call)
-    weights, sink = _softmax(scores, _sink_logits(call))
+    if edits is not None and edits.scores is not None:
+        scores = edits.scores(scores)
+    sink_logits = _sink_logits(call)
+    weights, sink = _softmax(scores, sink_logits)
+    if edits is not None and edits.weights is not None:
+        weights = edits.weights(weights)
+        scores, sink_logits = _log(weights), _log(sink)[..., None]
     output = _output(call, weights, values)
     seen = slice(None) if capture.heads is None else list(capture.heads)
     scores, weights, sink = scores[:, seen], weights[:, seen], sink[:, seen]
@@ -76,7 +84,7 @@ def attention(
     return output.astype(call.q.dtype), Intermediates(
         weights=_in_dtype(weights[part], capture.dtype) if capture.weights else None,
         scores=scores[part] if capture.scores else None,
-        stats=_statistics(call, scores, weights, sink),
+        stats=_statistics(call, scores, weights, sink, sink_logits[:, seen]),
         implementation="reference",
     )
 
@@ -156,6 +164,11 @@ def _softmax(
     return weights[..., :-1], weights[..., -1]
 
 
+def _log(weights: Float[Array, "B H Q *K"]) -> Float[Array, "B H Q *K"]:
+    """Logarithms of weights, -inf where a weight is not above 0: scores that they stand for."""
+    return jnp.where(weights > 0, jnp.log(jnp.where(weights > 0, weights, 1)), -jnp.inf)
+
+
 def _output(call: Call, weights: Array, v: Array) -> Float[Array, "B Q H D"]:
     if call.dropout is not None:
         batch, heads, queries, keys = weights.shape
@@ -170,14 +183,15 @@ def _in_dtype(weights: Array, dtype: str) -> Array:
     return weights.astype(dtype)
 
 
-def _statistics(call: Call, scores: Array, weights: Array, sink: Array) -> dict[str, Array]:
+def _statistics(
+    call: Call, scores: Array, weights: Array, sink: Array, sink_logits: Array
+) -> dict[str, Array]:
     """Every statistic that was asked, straight from the dense weights."""
     capture, keys = call.capture, call.k.shape[1]
     some = (scores != -jnp.inf).any(axis=-1)
     stats: dict[str, Array] = {"sink": sink}
     if "lse" in capture.names:
-        seen = slice(None) if capture.heads is None else list(capture.heads)
-        logits = jnp.concatenate([scores, _sink_logits(call)[:, seen]], axis=-1)
+        logits = jnp.concatenate([scores, sink_logits], axis=-1)
         stats["lse"] = jax.nn.logsumexp(logits, axis=-1, where=logits != -jnp.inf)
     if "entropy" in capture.names:
         logs = jnp.log(jnp.where(weights > 0, weights, 1))

@@ -31,7 +31,7 @@ import hypothesis
 import jax
 import pytest
 
-pytest_plugins = ["small_models", "small_checkpoints"]  # fixtures of several folders
+pytest_plugins = ["small_models", "small_checkpoints", "headless_chromium"]  # for several folders
 
 # The same examples in every run; the first example of a test pays for compilation.
 hypothesis.settings.register_profile("flaxattn", deadline=None, derandomize=True)

@@ -11,7 +11,8 @@ from flax import nnx
 from flaxattn.errors import InputError
 from flaxattn.models.bert import Bert
 from flaxattn.models.bert_config import BertConfig
-from flaxattn.nnx import pop_trace, to_nnx
+from flaxattn.models.interventions import Intervention, site_values, with_interventions
+from flaxattn.nnx import apply_interventions, pop_trace, to_nnx
 from flaxattn.trace.trace import Trace
 
 CONFIG = BertConfig(
@@ -64,3 +65,33 @@ def test_parameters_train(pair):
     leaves = jax.tree.leaves(gradient)
     assert len(leaves) == len(jax.tree.leaves(pair[1]))
     assert any(float(jnp.abs(leaf).max()) > 0 for leaf in leaves)
+
+
+def test_interventions_are_those_of_the_linen_module(pair):
+    module, params, wrapped = pair
+    edits = [
+        Intervention("head_output", 0.0, layers=(1,), heads=(0,)),
+        Intervention("head_output", operation="record"),
+    ]
+    out, state = apply_interventions(wrapped, edits, IDS, mutable=["sites"])
+    expected = module.apply(with_interventions(params, edits), IDS)
+    plain = np.asarray(wrapped(IDS).last_hidden_state)
+    np.testing.assert_allclose(out.last_hidden_state, expected.last_hidden_state, atol=1e-6)
+    assert np.abs(out.last_hidden_state - plain).max() > 1e-3
+    assert not np.any(site_values(state)["encoder"]["head_output"][1, :, :, 0])
+    np.testing.assert_array_equal(wrapped(IDS).last_hidden_state, plain)
+
+
+def test_interventions_have_gradients_in_parameters_and_values(pair):
+    _, _, wrapped = pair
+
+    @nnx.jit
+    def loss(model, value):
+        edit = Intervention("layer_input", value, layers=(1,), operation="add")
+        return jnp.mean(apply_interventions(model, edit, IDS).last_hidden_state ** 3)
+
+    step = jnp.zeros((1, 1, 16)).at[..., 3].set(1e-2)
+    slope = nnx.grad(loss, argnums=1)(wrapped, jnp.zeros((1, 1, 16)))
+    quotient = (loss(wrapped, step) - loss(wrapped, -step)) / 2e-2
+    np.testing.assert_allclose(slope[0, 0, 3], quotient, rtol=2e-2, atol=1e-5)
+    assert any(float(jnp.abs(g).max()) > 0 for g in jax.tree.leaves(nnx.grad(loss)(wrapped, step)))

@@ -55,7 +55,11 @@ FACTS = {
     ],
 }
 DOCS = Path(__file__).resolve().parent.parent / "docs"
-PAGES = [name for name in ("heads", "finetuning") if (DOCS / f"{name}.json").exists()]
+PAGES = [
+    name
+    for name in ("heads", "finetuning", "induction", "faithfulness")
+    if (DOCS / f"{name}.json").exists()
+]
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ WRONG = {
     "an array": np.ones((2, 3), np.float32),
     "an object": object(),
 }
-RIGHT = {("plot_positions", "an array")}
+RIGHT = {("plot_positions", "an array"), ("sample_treebank", "a number")}
 
 
 def arguments(function: Any, wrong: Any) -> tuple[list[Any], dict[str, Any]]:

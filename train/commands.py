@@ -6,8 +6,9 @@
 when one runs.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand
@@ -19,6 +20,10 @@ from flaxattn.train.options import (
     command_line,
     print_end,
 )
+
+if TYPE_CHECKING:
+    from flaxattn.train.recipe import GlueRecipe
+    from flaxattn.train.run_folder import RunFolder
 
 _MANY = ("--data", "--dev", "--heldout")
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
@@ -71,6 +76,8 @@ def mlm(
 
     A new one is a BERT, which predicts next sentences, too; a checkpoint may be of any family of
     encoders. `bert-mlm` is another name of this command.
+
+    Example: flaxattn train mlm --data text/*.txt -o RUN --set steps=1000
     """
     from flaxattn.train.recipe import PretrainRecipe
 
@@ -107,6 +114,8 @@ def lm(
 
     A new one is a GPT-2, or another type with --set architecture=llama and the like. Samples are
     generated as it learns. `gpt2-lm` is another name of this command.
+
+    Example: flaxattn train lm --data books/*.txt -o RUN --set steps=1000
     """
     from flaxattn.train.lm_recipe import LanguageModelRecipe
 
@@ -144,6 +153,8 @@ def translation(
     """Train an encoder-decoder on parallel text.
 
     The model is a Transformer, or a recurrent network with attention.
+
+    Example: flaxattn train translation --data train.de train.en -o RUN
     """
     from flaxattn.train.translation_recipe import TranslationRecipe
 
@@ -184,51 +195,116 @@ def glue(
     """Fine-tune BERT on a GLUE task, once per seed.
 
     The best seed on the dev set counts.
+
+    Example: flaxattn train glue --task sst2 --data GLUE --model tiny-bert -o RUN
     """
     from flaxattn.train.glue_tasks import find_task
     from flaxattn.train.recipe import GlueRecipe
 
     name = None if task is None else find_task(task).name
     recipe, folder = options.begin(GlueRecipe, data, task=name, model=model)
+    assert data is not None
+    _finetune(data, folder, recipe, trace_before_after)
+
+
+@app.command("classify", cls=ManyFiles)
+@with_options
+def classify(
+    data: Annotated[
+        list[Path] | None,
+        typer.Option(help="Files with texts and labels: .csv .tsv .jsonl .parquet, also .gz."),
+    ] = None,
+    dev: Heldout = None,
+    model: Annotated[
+        str | None, typer.Option(help="Built-in name, model directory, or Hugging Face Hub id.")
+    ] = None,
+    text_column: Annotated[
+        str | None, typer.Option(help="Column or key of the text; default text.")
+    ] = None,
+    pair_column: Annotated[
+        str | None, typer.Option(help="Column or key of the second text; default none.")
+    ] = None,
+    label_column: Annotated[
+        str | None, typer.Option(help="Column or key of the label; default label.")
+    ] = None,
+    regression: Annotated[
+        bool, typer.Option("--regression", help="Predict labels as numbers, not as classes.")
+    ] = False,
+    trace_before_after: Annotated[
+        int,
+        typer.Option(
+            min=0, help="Number of dev examples whose attention is stored, before and after."
+        ),
+    ] = 0,
+    *,
+    options: TrainingOptions,
+) -> None:
+    """Fine-tune an encoder on labels of your own.
+
+    Texts may be pairs. Labels are the values of a column; their names are kept in the model.
+    Without --dev a tenth of the examples is kept to evaluate on. The best seed there counts.
+
+    Example: flaxattn train classify --data train.csv --dev dev.csv -o RUN
+    """
+    from flaxattn.train.recipe import ClassifyRecipe
+
+    columns = {"text_column": text_column, "pair_column": pair_column, "label_column": label_column}
+    recipe, folder = options.begin(
+        ClassifyRecipe, data, model=model, regression=regression or None, **columns
+    )
+    _finetune(data or [], folder, recipe, trace_before_after, dev or [])
+
+
+def _finetune(
+    data: str | list[Path],
+    folder: "RunFolder",
+    recipe: "GlueRecipe",
+    traces: int,
+    dev: Sequence[Path] = (),
+) -> None:
+    """Fine-tune, and print the metrics."""
     from flaxattn.train.glue import finetune
 
-    assert data is not None
-    summary = finetune(data, folder, recipe, trace_before_after, command=command_line())
+    summary = finetune(data, folder, recipe, traces, dev=dev, command=command_line())
     for name, value in summary["metrics"].items():
         spread = "" if value["deviation"] is None else f" ± {value['deviation']:.4f}"
         typer.echo(f"{name} {value['mean']:.4f}{spread}")
     print_end(summary, folder)
 
 
-def evaluate_glue(
+def evaluate_classifier(
     data: str,
     model: str,
-    task: str,
+    task: str | None,
     out: Path | None = None,
     predictions: Path | None = None,
     config: Path | None = None,
     change: list[str] | None = None,
     on_error: str | None = None,
+    **columns: str | None,
 ) -> None:
     """Judge a fine-tuned model; `flaxattn.cli` has the options and their help.
 
     Args:
-        data: folder of the task, or of all of GLUE.
+        data: folder of the task, or of all of GLUE; without `task` a file with texts and labels.
         model: directory of a fine-tuned model.
-        task: name of the task.
+        task: name of the task of GLUE.
         out: gets the metrics as JSON.
         predictions: folder for GLUE's files of the test sets.
         config: recipe as YAML.
         change: `key=value` pairs.
         on_error: policy for bad rows.
+        **columns: names of the columns of a file.
     """
     from flaxattn.train import glue_evaluate
     from flaxattn.train.glue_tasks import find_task
-    from flaxattn.train.recipe import GlueRecipe
+    from flaxattn.train.recipe import ClassifyRecipe, GlueRecipe
     from flaxattn.train.settings import read_recipe
 
-    named = {"task": find_task(task).name, "model": model, "on_error": on_error}
-    recipe = read_recipe(GlueRecipe, config, change or (), named)
+    name = None if task is None else find_task(task).name
+    named = {"task": name, "model": model, "on_error": on_error, **columns}
+    kind = ClassifyRecipe if task is None else GlueRecipe
+    recipe = read_recipe(kind, config, change or (), named)
     answer = glue_evaluate.evaluate(data, recipe, out, predictions)
     for part, found in answer["metrics"].items():
         typer.echo(f"{part}: " + "  ".join(f"{name} {value:.4f}" for name, value in found.items()))

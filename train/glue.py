@@ -1,8 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Fine-tune a BERT on one task of GLUE, and judge it there.
+"""Fine-tune a BERT on one task of GLUE or on a user's own labels, and judge it there.
 
     flaxattn train glue --task sst2 --data GLUE --model tiny-bert --out RUN --set seeds=[1,2,3]
+    flaxattn train classify --data train.csv --dev dev.csv --model tiny-bert --out RUN
 
 Each seed gets RUN/seed-N with its checkpoints and metrics; the best parameters on the dev set
 count. RUN gets summary.json, the Hugging Face directory of the best seed in model/, GLUE's files
@@ -12,7 +13,7 @@ in predictions/ where there are test sets, and in traces/ what attention saw bef
 import dataclasses
 import functools
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -45,8 +46,9 @@ from flaxattn.train.glue_tasks import GlueTask, find_task
 from flaxattn.train.glue_traces import save_trace
 from flaxattn.train.metrics import over_seeds
 from flaxattn.train.optimizers import faster, optimizer
+from flaxattn.train.own_task import own_task
 from flaxattn.train.predictions import judge, predict, write_submissions
-from flaxattn.train.recipe import GlueRecipe
+from flaxattn.train.recipe import ClassifyRecipe, GlueRecipe
 from flaxattn.train.report import read_metrics
 from flaxattn.train.run_folder import RunFolder, write_json
 from flaxattn.train.state import LossFunction, Params
@@ -104,20 +106,23 @@ class FineTuning:
 
 
 def finetune(
-    data: str | Path,
+    data: str | Path | Sequence[Path],
     folder: RunFolder,
     recipe: GlueRecipe,
     trace_examples: int = 0,
     *,
+    dev: Sequence[Path] = (),
     command: str = "flaxattn train glue",
 ) -> dict[str, Any]:
     """Run everything from files to a Hugging Face directory, once per seed.
 
     Args:
-        data: folder of the task or of all of GLUE, or `datasets:` and a name.
+        data: folder of the task or of all of GLUE, or `datasets:` and a name; for a
+            `ClassifyRecipe` a user's own files.
         folder: of the run; seeds that an earlier run finished there are not run again.
         recipe: task, model and every number.
         trace_examples: dev examples whose attention is stored before and after fine-tuning.
+        dev: files to evaluate on, of a user's own; default a part of `data`.
         command: what was typed, for the model card.
 
     Returns:
@@ -127,11 +132,16 @@ def finetune(
         InputError: the data or the recipe cannot be used; the loss became NaN.
         CheckpointError: the model, or what an earlier run left, cannot be used.
     """
-    task = _trainable(recipe.task)
+    if isinstance(recipe, ClassifyRecipe):
+        assert not isinstance(data, str | Path)
+        task, place = own_task(data, dev, recipe), ""
+    else:
+        assert isinstance(data, str | Path)
+        task, place = _trainable(recipe.task), data
     recipe = dataclasses.replace(recipe, task=task.name)
     with folder.held():
         bad = BadRows(recipe.on_error, folder.path)
-        parts = read_parts(task, data, recipe, bad, tuple(task.parts))
+        parts = read_parts(task, place, recipe, bad, tuple(task.parts))
         shared = prepare(task, parts, recipe, bad)
         runs, best = [], None
         for seed in recipe.seeds:
@@ -295,7 +305,7 @@ def _summary(
         "data": {name: part.sha256 for name, part in parts.items()},
         "examples": {name: data.size for name, data in shared.data.items()},
         "truncated": {name: data.truncated for name, data in shared.data.items()},
-        "dev_split_off": not set(parts["dev"].sha256).isdisjoint(parts["train"].sha256),
+        "dev_split_off": parts["dev"].sha256.items() <= parts["train"].sha256.items(),
         "rows": bad.summary(),
         "settings": shared.recipe.to_dict(),
     }

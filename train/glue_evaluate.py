@@ -1,10 +1,12 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""A finished classifier on the dev and test sets of a GLUE task; nothing is trained.
+"""A finished classifier on the dev and test sets of a GLUE task, or on a user's own file.
 
 flaxattn evaluate --task mnli --model RUN/model --data GLUE --out metrics.json
+flaxattn evaluate --model RUN/model --data dev.csv --out metrics.json
 """
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +23,10 @@ from flaxattn.pretrained.pretrained_bert import PretrainedBert
 from flaxattn.train import sharding
 from flaxattn.train.glue_data import encode
 from flaxattn.train.glue_files import read_parts
-from flaxattn.train.glue_tasks import find_task
+from flaxattn.train.glue_tasks import GlueTask, find_task
+from flaxattn.train.own_task import own_task
 from flaxattn.train.predictions import columns_for, judge, predict, write_submissions
-from flaxattn.train.recipe import GlueRecipe
+from flaxattn.train.recipe import ClassifyRecipe, GlueRecipe
 from flaxattn.train.run_folder import write_json
 
 
@@ -33,7 +36,7 @@ def evaluate(
     """Judge a fine-tuned model on every dev part that is there.
 
     Args:
-        data: as for `glue.finetune`.
+        data: as for `glue.finetune`; for a `ClassifyRecipe` a file with labels.
         recipe: task, model, lengths and names of columns; its seed says where MRPC's dev split is.
         out: gets the answer as JSON.
         predictions: folder for the submission files of the test parts.
@@ -45,16 +48,17 @@ def evaluate(
         InputError: the model is no classifier for this task, or the data cannot be used.
         CheckpointError: there is no such model.
     """
-    task, mesh = find_task(recipe.task), sharding.make_mesh(recipe)
+    mesh = sharding.make_mesh(recipe)
     model = from_pretrained(recipe.model)  # in float32, which training keeps parameters in
     module = model.module.clone(dtype=jnp.dtype(recipe.dtype))
     config = model.config
+    task = _task(data, recipe, config)
     classifier = config.architectures[0].endswith("ForSequenceClassification")
     if not isinstance(config, EncoderConfig) or not classifier or model.report.missing:
         raise InputError(
             f"{recipe.model} is no classifier: it is a {config.architectures[0]}\n"
             f"expected a model that was fine-tuned on {task.folder}\n"
-            f"flaxattn train glue --task {task.name} --model {recipe.model} makes one"
+            f"{task.command} --model {recipe.model} makes one"
         )
     assert isinstance(model, PretrainedBert)
     if model.tokenizer is None:
@@ -89,6 +93,18 @@ def evaluate(
         out.parent.mkdir(parents=True, exist_ok=True)
         write_json(out, answer)
     return answer
+
+
+def _task(data: str | Path, recipe: GlueRecipe, config: Any) -> GlueTask:
+    """The task of GLUE, or that of a user's own file with the labels of the model."""
+    if not isinstance(recipe, ClassifyRecipe):
+        return find_task(recipe.task)
+    regression = getattr(config, "problem_type", None) == "regression"
+    names = getattr(config, "labels", ())
+    if all(name == f"LABEL_{number}" for number, name in enumerate(names)):
+        names = [str(number) for number in range(len(names))]
+    recipe = dataclasses.replace(recipe, regression=regression)
+    return own_task((), [Path(data)], recipe, names)
 
 
 def _reordered(classifier: dict[str, Any], columns: list[int]) -> dict[str, Any]:

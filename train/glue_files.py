@@ -17,12 +17,13 @@ from typing import Any, NamedTuple
 from flaxattn.corpus.bad_rows import BadRows, Problem, excerpt
 from flaxattn.corpus.rows import Row, read_rows, text_of
 from flaxattn.errors import InputError, UnavailableError
-from flaxattn.train.glue_tasks import PART_NAMES, FileLayout, GlueTask
+from flaxattn.train.glue_tasks import PART_NAMES, FileLayout, GlueTask, label_name
 from flaxattn.train.recipe import GlueRecipe
 
 DEV_SHARE = 0.1  # of the training examples, where there is no dev part
 HUB = "datasets:"  # prefix of a name that the `datasets` package loads; alone, of GLUE
 _HUB_NAME = "nyu-mll/glue"
+_NAMED = 12  # labels that a message names
 _SUFFIXES = (".csv", ".jsonl", ".parquet", ".csv.gz", ".jsonl.gz")
 
 
@@ -63,7 +64,8 @@ def read_parts(
 
     Args:
         task: which.
-        data: folder of the task or of all of GLUE, or `datasets:` and a name.
+        data: folder of the task or of all of GLUE, or `datasets:` and a name; not looked at for a
+            user's own task, which names its files.
         recipe: names of columns, and the seed of the split.
         bad: takes rows that cannot be used.
         wanted: keys of `task.parts`.
@@ -124,22 +126,25 @@ def label_of(task: GlueTask, row: Row, column: str, bad: BadRows) -> float | Non
 
 def _number(task: GlueTask, value: Any) -> tuple[str, str, float | None]:
     low, high = task.limits
+    expected = "expected a number" + (f" from {low:g} to {high:g}" if math.isfinite(high) else "")
     try:
         number = math.nan if isinstance(value, bool) else float(value)
     except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not math.isfinite(number):
-        return "label-type", f"expected a number from {low:g} to {high:g}", None
+        return "label-type", expected, None
     if not low <= number <= high:
-        return "label-range", f"expected a number from {low:g} to {high:g}", None
+        return "label-range", expected, None
     return "", "", number
 
 
 def _class(task: GlueTask, value: Any) -> tuple[str, str, float | None]:
-    names = ", ".join(task.labels)
-    text = value.strip() if isinstance(value, str) else value
+    names = ", ".join(task.labels[:_NAMED]) + (", …" if len(task.labels) > _NAMED else "")
+    text = label_name(value) if task.own or isinstance(value, str) else value
     if isinstance(text, str) and text in task.labels:
         return "", "", float(task.labels.index(text))
+    if task.own:
+        return "label", _unknown(task, text, names), None
     if isinstance(text, str) and text.removeprefix("-").isascii() and _is_digits(text):
         text = int(text[:12])
     if isinstance(text, int) and not isinstance(text, bool):
@@ -148,9 +153,13 @@ def _class(task: GlueTask, value: Any) -> tuple[str, str, float | None]:
         return "label-range", f"expected a label from 0 to {len(task.labels) - 1}: {names}", None
     if isinstance(text, float) or _is_float(text):
         return "label-type", f"expected a label, received a number with a point: {names}", None
-    near = difflib.get_close_matches(str(text), task.labels, 1)
+    return "label", _unknown(task, text, names), None
+
+
+def _unknown(task: GlueTask, label: Any, names: str) -> str:
+    near = difflib.get_close_matches(str(label), task.labels, 1)
     hint = f"; the nearest is {near[0]!r}" if near else ""
-    return "label", f"unknown label{hint}; there are: {names}", None
+    return f"unknown label{hint}; there are: {names}"
 
 
 def _is_digits(text: str) -> bool:
@@ -178,12 +187,14 @@ def _read(
             if all(path.is_file() or path.is_symlink() for path in paths):
                 return TaskPart(
                     list(_examples(task, _rows(paths, layout, bad), layout, bad)),
-                    {path.name: _digest(path) for path in paths},
+                    _digests(paths),
                 )
     return None
 
 
 def _folders(task: GlueTask, data: Path) -> list[Path]:
+    if task.own:
+        return [Path()]
     if not data.is_dir():
         what = "is a file, expected a folder" if data.exists() else "is not there"
         raise InputError(
@@ -198,8 +209,10 @@ def _folders(task: GlueTask, data: Path) -> list[Path]:
 
 def _layouts(task: GlueTask, folder: Path, part: str, recipe: GlueRecipe) -> Iterator[FileLayout]:
     """Ways to read a part, the classic ones first; named columns ask for plain files."""
-    if not recipe.text_column:
+    if task.own or not recipe.text_column:
         yield from task.parts[part]
+    if task.own:
+        return
     texts, label = _columns(task, recipe)
     label = "" if part in task.submissions else label
     tsv = (".tsv", ".tsv.gz") if recipe.text_column else ()
@@ -284,6 +297,13 @@ def _from_datasets(
     return TaskPart(examples, {f"{data}[{name}]": hashlib.sha256(text.encode()).hexdigest()})
 
 
+def _digests(paths: list[Path]) -> dict[str, str]:
+    """Digests of files by name, or by path where several have one name."""
+    names = [path.name for path in paths]
+    names = names if len(set(names)) == len(names) else [str(path) for path in paths]
+    return {name: _digest(path) for name, path in zip(names, paths, strict=True)}
+
+
 def _digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
@@ -295,6 +315,11 @@ def _nothing(task: GlueTask, data: str | Path, part: str, recipe: GlueRecipe, ba
             f"no {part} example of {task.folder} can be used\n"
             f"{bad.lost} of {bad.seen} rows are bad: {dict(bad.counts)}\n"
             "run with --on-error fail to see the first one"
+        )
+    if task.own:
+        return (
+            f"there are no {part} examples in {task.folder}\n"
+            "expected a row with a text and a label\nname another file"
         )
     files = [" + ".join(layout.files) for layout in task.parts.get(part, ())]
     files = [] if recipe.text_column else files

@@ -9,7 +9,7 @@ the order of the `glue` data set on the Hugging Face Hub, so that label ids agre
 import dataclasses
 import difflib
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from flaxattn.errors import InputError
 
@@ -46,6 +46,8 @@ class GlueTask:
         submissions: file of each test part's predictions.
         writes_names: whether a submission has label names instead of ids.
         limits: smallest and largest value of a regression.
+        own: whether it is a user's own: its parts name their files and are looked for nowhere
+            else, and labels go by their names alone.
     """
 
     name: str
@@ -57,6 +59,12 @@ class GlueTask:
     submissions: Mapping[str, str]
     writes_names: bool = False
     limits: tuple[float, float] = (0.0, 5.0)
+    own: bool = False
+
+    @property
+    def command(self) -> str:
+        """Command that trains a model for it."""
+        return "flaxattn train classify" if self.own else f"flaxattn train glue --task {self.name}"
 
     @property
     def is_regression(self) -> bool:
@@ -77,6 +85,15 @@ class GlueTask:
     def test_parts(self) -> tuple[str, ...]:
         """Parts to predict for a submission."""
         return tuple(part for part in self.parts if part in self.submissions)
+
+
+def label_name(value: Any) -> str:
+    """Name of the class that a cell holds; empty where it holds none.
+
+    Args:
+        value: text, a number or a truth value.
+    """
+    return "" if value is None else str(value).strip()
 
 
 _CLASSES = ("entailment", "neutral", "contradiction")

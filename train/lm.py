@@ -32,8 +32,9 @@ from flaxattn.train.corpus import TokenCorpus, count_tokens, unigram_loss
 from flaxattn.train.corpus_writer import build_corpus, tokenizer_digest
 from flaxattn.train.documents import check_files
 from flaxattn.train.flops import decoder_flops
-from flaxattn.train.lm_data import TextBatch, TextFeed, TokenRows, cut_pieces, read_plain
+from flaxattn.train.lm_data import TextBatch, TokenRows, cut_pieces, read_plain
 from flaxattn.train.lm_evaluation import LanguageModelEvaluation, Samples
+from flaxattn.train.lm_feed import TextFeed
 from flaxattn.train.lm_model import (
     LanguageModel,
     LanguageModelConfig,
@@ -46,6 +47,7 @@ from flaxattn.train.lm_model import (
     loss_function,
 )
 from flaxattn.train.lm_recipe import GPT2, LanguageModelRecipe
+from flaxattn.train.lm_repeats import RepeatedRows
 from flaxattn.train.optimizers import optimizer
 from flaxattn.train.results import best_metrics, parameters_digest, run_summary, write_results
 from flaxattn.train.run_folder import RunFolder
@@ -234,13 +236,17 @@ def build_task(
     def flops(batch: TextBatch) -> float:
         return decoder_flops(module.config, *batch.input_ids.shape)
 
+    repeats = None
+    if recipe.repeated_rows:
+        size = data.tokenizer.vocab_size
+        repeats = RepeatedRows(data.training, recipe, size, data.config.end_ids[0])
     mesh = sharding.make_mesh(recipe)
     sharding.check_rows(recipe.batch_size, mesh, recipe.accumulate)
     return loop.Task(
         loss=loss,
         totals=batch_totals,
         optimizer=optimizer(recipe),
-        feed=TextFeed(rows, recipe, jax.process_index(), jax.process_count()),
+        feed=TextFeed(rows, recipe, jax.process_index(), jax.process_count(), repeats=repeats),
         evaluate=LanguageModelEvaluation(loss, heldout, data.tokenizer, recipe, mesh, writing),
         watch="nll",
         keep_best=True,

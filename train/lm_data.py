@@ -191,52 +191,6 @@ class TokenRows:
         return row, number, self._order[firsts[row] + number]
 
 
-class TextFeed:
-    """Batches by number, as `loop.Feed` wants them.
-
-    Rows are shuffled anew in every epoch, by (seed, epoch) alone; a batch may hold the last rows of
-    one and the first of the next.
-    """
-
-    def __init__(
-        self, rows: TokenRows, recipe: LanguageModelRecipe, part: int = 0, parts: int = 1
-    ) -> None:
-        """Take the rows of all hosts, of which this one gets a part of each batch.
-
-        Args:
-            rows: at least one.
-            recipe: with `steps` filled in.
-            part: number of this host.
-            parts: hosts.
-        """
-        self._rows, self._recipe, self._part, self._parts = rows, recipe, part, parts
-        self._orders: dict[int, Int[np.ndarray, " R"]] = {}
-
-    def __len__(self) -> int:
-        return self._recipe.steps
-
-    def __getitem__(self, step: int) -> TextBatch:
-        numbers = self._numbers(step)
-        size = len(numbers)
-        mine = slice(self._part * size // self._parts, (self._part + 1) * size // self._parts)
-        return self._rows.batch(numbers[mine])
-
-    def names(self, step: int) -> list[str]:
-        """Document and tokens of every piece of the batch."""
-        return self._rows.names(self._numbers(step))
-
-    def _numbers(self, step: int) -> Int[np.ndarray, " B"]:
-        size = self._recipe.batch_size
-        epochs, places = np.divmod(np.arange(step * size, (step + 1) * size), len(self._rows))
-        known = self._orders
-        self._orders = {e: known[e] if e in known else self._order(e) for e in set(epochs.tolist())}
-        found = [self._orders[epoch][place] for epoch, place in zip(epochs, places, strict=True)]
-        return np.array(found)
-
-    def _order(self, epoch: int) -> Int[np.ndarray, " R"]:
-        return np.random.default_rng([self._recipe.seed, epoch]).permutation(len(self._rows))
-
-
 def bytes_of_pieces(tokenizer: Tokenizer) -> Int64[np.ndarray, " V"]:
     """Number of UTF-8 bytes of each token of a vocabulary; special ones have none.
 

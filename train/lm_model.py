@@ -35,6 +35,8 @@ from flaxattn.train.state import LossFunction, Params
 LanguageModelConfig = GPT2Config | DecoderConfig
 LanguageModel = GPT2LM | DecoderLM
 _MULTIPLE = 8  # of the width of a feed-forward layer with a gate
+_GPT2_DROPOUTS = ("embd_pdrop", "attn_pdrop", "resid_pdrop")
+_DROPOUTS = ("attention_dropout", "residual_dropout", "embedding_dropout")
 _ANY = "a"  # any text will do to see what a tokenizer puts around it
 _RESIDUAL = ("attention/output/kernel", "feed_forward/down/kernel")  # what adds to the stream
 
@@ -103,7 +105,16 @@ def choose_config(
         )
     if not config.end_ids or config.end_ids[0] >= tokenizer.vocab_size:
         config = dataclasses.replace(config, eos_token_id=end_of_text(tokenizer))
-    return config
+    return config if recipe.model_dropout is None else _redropped(config, recipe.model_dropout)
+
+
+def _redropped(config: LanguageModelConfig, dropout: float) -> LanguageModelConfig:
+    """The config with another dropout wherever its type has a setting of it."""
+    names = _GPT2_DROPOUTS
+    if isinstance(config, DecoderConfig):
+        row = switches(config.model_type)
+        names = tuple(name for name in _DROPOUTS if isinstance(row.get(name), Setting))
+    return dataclasses.replace(config, **dict.fromkeys(names, dropout))
 
 
 def new_config(recipe: LanguageModelRecipe, tokenizer: Tokenizer) -> DecoderConfig:

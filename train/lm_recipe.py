@@ -28,7 +28,7 @@ class LanguageModelRecipe(TextRecipe):
             or another key of `flaxattn.models.decoder_types.TYPES`. What no setting here says is
             as that type has it: norms, activation, rotary positions, windows, soft caps.
         model: what to go on from: built-in name, model directory or Hub id; it keeps its tokenizer
-            and its config, dropout included. Empty for a new model.
+            and its config. Empty for a new model.
         vocab_size: most pieces of a byte-level BPE vocabulary learnt from the data.
         n_layer: L of a new model.
         n_head: H of a new model.
@@ -37,12 +37,19 @@ class LanguageModelRecipe(TextRecipe):
             heads share; 0 for as many as query heads.
         dropout: of a new model: on embeddings, attention weights and sub-layer outputs, where its
             type has such a setting. Most types have one for attention weights alone.
+        model_dropout: the same of a model that is gone on from; None for what its config says.
         initializer_range: standard deviation of a new model's weights. Its positions get half of
             it, and what a layer adds to the residual stream is scaled by 1 / sqrt(2 L).
         block: S, tokens of a row, and the context of a new model.
         reflow: put each paragraph on one line, for text with hard line breaks; else lines and white
             space stay as written, and only blank lines between paragraphs count as one.
         pack: most documents that share a row.
+        repeat_share: share of the rows of every batch that hold spans which stand twice, the second
+            time to be copied; see `flaxattn.train.lm_repeats`. They come on top of the text, which
+            `epochs` counts. 0 for none.
+        repeat_spans: fewest and most tokens of such a span.
+        repeat_mix: shares of the spans that are random tokens, each as likely; random tokens, as
+            likely as in the text; and passages of the text. They add up to 1.
         stride: tokens between two windows of an evaluation, so that each token but the first ones
             is told from at least `block` - `stride`; 0 for half of `block`.
         epochs: passes over the text; sets `steps` where that is 0.
@@ -64,7 +71,7 @@ class LanguageModelRecipe(TextRecipe):
         | at_least(1, "pack evaluations n_layer n_head n_embd")
         | {"block": 2}
     )
-    shares = ("dropout", "warmup_share", "heldout_fraction")
+    shares = ("dropout", "warmup_share", "heldout_fraction", "repeat_share")
     cutting = (*TextRecipe.cutting, "reflow")
 
     architecture: str = GPT2
@@ -75,12 +82,16 @@ class LanguageModelRecipe(TextRecipe):
     n_embd: int = 192
     key_heads: int = 0
     dropout: float = 0.1
+    model_dropout: float | None = None
     initializer_range: float = 0.02
     block: int = 256
     reflow: bool = False
     paragraphs_per_document: int = 20
     heldout_fraction: float = 0.05
     pack: int = 64
+    repeat_share: float = 0.0
+    repeat_spans: tuple[int, ...] = (8, 127)
+    repeat_mix: tuple[float, ...] = (0.5, 0.25, 0.25)
     stride: int = 0
     batch_size: int = 16
     epochs: float = 5.0
@@ -115,7 +126,13 @@ class LanguageModelRecipe(TextRecipe):
                 f"recipe: n_embd {self.n_embd} is not a multiple of n_head {self.n_head}\n"
                 "every head gets n_embd / n_head dimensions\nchange one of them"
             )
+        if not 0 <= (self.model_dropout or 0) < 1:
+            raise InputError(
+                f"recipe: model_dropout must be in [0, 1), got {self.model_dropout}\n"
+                "it is a share, such as 0.1"
+            )
         self._check_architecture()
+        self._check_repeats()
         if "" in (prompt.strip() for prompt in self.prompts):
             raise InputError(
                 "recipe: one of the prompts is empty\n"
@@ -146,6 +163,39 @@ class LanguageModelRecipe(TextRecipe):
                 "leave key_heads out, or choose another architecture, such as llama"
             )
 
+    def _check_repeats(self) -> None:
+        mix, spans = self.repeat_mix, self.repeat_spans
+        if len(mix) != 3 or min(mix) < 0 or abs(sum(mix) - 1) > 1e-6:
+            raise InputError(
+                "recipe: repeat_mix needs three shares that add up to 1\n"
+                f"received {list(mix)}\n"
+                "give those of uniform tokens, of tokens by frequency, and of passages"
+            )
+        if not self.repeat_share:
+            return
+        if len(spans) != 2 or not 2 <= spans[0] <= min(spans[1], self.block // 2):
+            raise InputError(
+                f"recipe: repeat_spans {list(spans)} do not fit block {self.block}\n"
+                "expected the fewest and the most tokens; the fewest must fit twice into a row\n"
+                f"give for example repeat_spans=[2,{self.block // 2}]"
+            )
+        if not 0 < self.text_rows < self.batch_size:
+            raise InputError(
+                f"recipe: repeat_share {self.repeat_share} is {self.repeated_rows} of the "
+                f"{self.batch_size} rows of a batch\n"
+                "expected rows of both kinds, text and repeats\nchange it, or raise batch_size"
+            )
+
+    @property
+    def repeated_rows(self) -> int:
+        """Rows of a batch that hold repeated spans."""
+        return round(self.repeat_share * self.batch_size)
+
+    @property
+    def text_rows(self) -> int:
+        """Rows of a batch that hold text."""
+        return self.batch_size - self.repeated_rows
+
     @property
     def step_of_windows(self) -> int:
         """Tokens between two windows of an evaluation."""
@@ -158,7 +208,7 @@ class LanguageModelRecipe(TextRecipe):
             rows: of an epoch.
             width: E of the model.
         """
-        steps = self.steps or max(1, round(self.epochs * rows / self.batch_size))
+        steps = self.steps or max(1, round(self.epochs * rows / self.text_rows))
         return dataclasses.replace(
             self,
             steps=steps,

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""GLUE's metrics, through scikit-learn and SciPy, and their mean and deviation over seeds.
+"""Metrics of GLUE and macro F1, through scikit-learn and SciPy, with their spread over seeds.
 
 Where a metric has no value it is 0, as GLUE counts it: a correlation with something constant, an F1
 without a single positive. Nothing here knows how a prediction was made.
@@ -40,6 +40,13 @@ def f1(predicted: Int[np.ndarray, " N"], true: Int[np.ndarray, " N"]) -> float:
     return float(f1_score(true, predicted, labels=[1], average="micro"))
 
 
+def macro_f1(predicted: Int[np.ndarray, " N"], true: Int[np.ndarray, " N"]) -> float:
+    """Mean over labels of the F1 of each, of those that occur or are predicted."""
+    from sklearn.metrics import f1_score
+
+    return float(f1_score(true, predicted, average="macro"))
+
+
 def pearson(predicted: Float[np.ndarray, " N"], true: Float[np.ndarray, " N"]) -> float:
     """Pearson's correlation; 0 where either side is constant."""
     from scipy.stats import pearsonr
@@ -64,6 +71,7 @@ METRICS: Mapping[str, Callable[[Numbers, Numbers], float]] = {
     "matthews": matthews,
     "accuracy": accuracy,
     "f1": f1,
+    "macro_f1": macro_f1,
     "pearson": pearson,
     "spearman": spearman,
 }

@@ -24,7 +24,13 @@ class TrainingOptions:
     """Options of every training command; their help is in their types."""
 
     out: Annotated[
-        Path | None, typer.Option(help="Run directory; the model is written to its model/.")
+        Path | None,
+        typer.Option(
+            "--output-dir",
+            "-o",
+            "--out",
+            help="Run directory; the model is written to its model/.",
+        ),
     ] = None
     config: Annotated[
         Path | None,

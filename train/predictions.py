@@ -166,7 +166,7 @@ def columns_for(task: GlueTask, labels: Sequence[str], where: str) -> list[int]:
         f"{where} was not made for {task.folder}\n"
         f"expected the labels {', '.join(task.labels) or 'of a regression'}, "
         f"it has {', '.join(labels[:4])}\n"
-        f"fine-tune it: flaxattn train glue --task {task.name} --model {where}"
+        f"fine-tune it: {task.command} --model {where}"
     )
 
 

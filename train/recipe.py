@@ -335,3 +335,31 @@ class GlueRecipe(Recipe):
             warmup_steps=self.warmup_steps or round(self.warmup_share * steps),
             evaluate_every=self.evaluate_every or max(1, epoch // self.evaluations_per_epoch),
         )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClassifyRecipe(GlueRecipe):
+    """Fine-tuning a classifier on a user's own files; everything else is as for GLUE.
+
+    Attributes:
+        task: name of the task in reports.
+        text_column: column of the text.
+        pair_column: column of the second text; empty for single texts.
+        label_column: column of the label.
+        regression: whether labels are numbers to predict, rather than classes.
+    """
+
+    task: str = "classify"
+    text_column: str = "text"
+    label_column: str = "label"
+    regression: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        columns = (self.text_column, self.pair_column, self.label_column)
+        if not self.text_column or not self.label_column or len(set(columns)) < 3:
+            raise InputError(
+                "recipe: text_column, pair_column and label_column must be three columns\n"
+                f"received {', '.join(map(repr, columns))}\n"
+                "name a column for each; pair_column may be empty"
+            )

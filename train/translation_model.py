@@ -24,7 +24,14 @@ from flaxattn.train.state import LossFunction, Params
 from flaxattn.train.translation_data import TranslationBatch, Vocabularies
 from flaxattn.train.translation_recipe import TranslationRecipe
 
-_RNN_SHAPE = ("embedding_size", "hidden_size", "attention_size", "readout_size", "dropout")
+_RNN_SHAPE = (
+    "embedding_size",
+    "hidden_size",
+    "attention",
+    "attention_size",
+    "readout_size",
+    "dropout",
+)
 _TRANSFORMER_SHAPE = (
     "d_model",
     "encoder_layers",

@@ -44,8 +44,10 @@ class TranslationRecipe(Recipe):
         activation_dropout: on feed-forward activations.
         init_std: standard deviation of the initial weights; 0 for 1 / sqrt(E).
         max_position_embeddings: longest source and target that the model can be given.
-        embedding_size: of the words of an RNN; these four and `dropout` are its whole shape.
+        embedding_size: of the words of an RNN; these five and `dropout` are its whole shape.
         hidden_size: of an RNN's states.
+        attention: whether an RNN's decoder looks at the source; otherwise it is handed one vector
+            of it, as in Cho et al. 2014.
         attention_size: of the layer in an RNN that scores alignments.
         readout_size: of the maxout layer before an RNN's output.
         max_length: most tokens of a sentence of the training data; longer ones are bad rows.
@@ -95,6 +97,7 @@ class TranslationRecipe(Recipe):
     max_position_embeddings: int = 512
     embedding_size: int = 256
     hidden_size: int = 512
+    attention: bool = True
     attention_size: int = 512
     readout_size: int = 256
     max_length: int = 128

@@ -99,6 +99,12 @@ def ablate(
     One forward pass of all texts for each head, and one with all of them; the program is compiled
     once for each shape of a batch.
 
+    >>> import flaxattn as fa
+    >>> task = fa.head_task(fa.from_pretrained("tiny-bert"), ["The cat is very sad.", "It sleeps."])
+    >>> effects = fa.ablate(task)
+    >>> effects.means["head_mask"].shape, effects.texts
+    ((4, 4), 2)
+
     Args:
         task: From `head_task`.
         progress: Called with the number of texts whenever some are done; the default shows
@@ -106,6 +112,9 @@ def ablate(
 
     Returns:
         Differences from the loss with all heads, which are paired by text.
+
+    Raises:
+        InputError: For arguments of other types.
     """
     masks = _one_by_one(task.sizes)
     found, base = [], []
@@ -124,11 +133,16 @@ def head_importance(
     task: HeadTask,
     progress: Callable[[int], object] = _IMPORTANCE,
 ) -> HeadEffects:
-    """Michel's importance of every head: the mean over texts of |∂ loss / ∂ ξ|, ξ its factor.
+    """Michel's importance of every head: the mean over texts of `|∂ loss / ∂ ξ|`, ξ its factor.
 
     One forward and one backward pass of all texts. The factor of a head gets a gradient for each
     text by itself, summed over positions before the absolute value is taken, as published. With
     flash attention nothing of size Q·K is stored.
+
+    >>> import flaxattn as fa
+    >>> task = fa.head_task(fa.from_pretrained("tiny-bert"), ["The cat is very sad.", "It sleeps."])
+    >>> fa.head_importance(task).means["head_mask"].shape  # layers, heads
+    (4, 4)
 
     Args:
         task: From `head_task`.
@@ -137,6 +151,9 @@ def head_importance(
 
     Returns:
         Importances as they are; `by_layer()` divides them by the norm of their layer.
+
+    Raises:
+        InputError: For arguments of other types.
     """
     found, base = [], []
     for batch in task.batches:
@@ -161,6 +178,12 @@ def pruning_curve(
     """The loss as more and more heads are silenced, the least important first.
 
     Nothing is trained in between, and the order is not taken anew, as published.
+
+    >>> import flaxattn as fa
+    >>> task = fa.head_task(fa.from_pretrained("tiny-bert"), ["The cat is very sad.", "It sleeps."])
+    >>> points = fa.pruning_curve(task, fa.head_importance(task), share=0.5)
+    >>> len(points)  # no head removed, half of them, all of them
+    3
 
     Args:
         task: From `head_task`.

@@ -8,28 +8,27 @@ in `flaxattn.measures`; what needs the model run again is here.
 """
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 from jaxtyping import Array, Float
 
 from flaxattn.attribution.contribution_maps import Maps, TextMaps, contributions
-from flaxattn.attribution.contributions import gradient_times_weights, zeroing_shares
-from flaxattn.attribution.head_losses import HeadTask, head_task
+from flaxattn.attribution.contributions import zeroing_shares
+from flaxattn.attribution.relevance import sizes_of, slopes_of_losses, weight_gradients
 from flaxattn.errors import InputError, check_arguments
 from flaxattn.kernels.contract import Capture
+from flaxattn.models.interventions import Intervention, with_interventions
 from flaxattn.models.rnn_config import RnnConfig
 from flaxattn.pipeline.generated_targets import with_targets
 from flaxattn.pipeline.progress_reporter import Watch, watch_in_notebooks
-from flaxattn.pretrained.output_projections import output_projections
+from flaxattn.pretrained.head_projections import output_projections
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.pretrained.readings import TokenizedTexts
 from flaxattn.trace.record import AttentionRecord
-from flaxattn.trace.selection import layer_weights
 from flaxattn.trace.trace import Trace
 
 _VALUES = Capture(weights=True, value=True)
@@ -52,6 +51,11 @@ def attention_norms(
     f(x) is the value through the head's rows of the output projection, the bias of values counted.
     A norm behind attention, as Gemma 2, Gemma 3 and OLMo 2 have, is left out: lengths are those of
     what it reads, and it divides all vectors of a query by the same number.
+
+    >>> import flaxattn as fa
+    >>> model = fa.from_pretrained("tiny-bert")
+    >>> fa.attention_norms(model, "The cat is very sad.")["encoder"][0].shape  # [L, H, Q, K]
+    (4, 4, 8, 8)
 
     Args:
         model: Any with multi-head attention, and a tokenizer.
@@ -82,6 +86,11 @@ def effective_attention(
 
     What lies in the left null space of the values adds nothing to the output; texts longer than a
     head is deep have such a part. A singular value decomposition for each head.
+
+    >>> import flaxattn as fa
+    >>> model = fa.from_pretrained("tiny-bert")
+    >>> fa.effective_attention(model, "The cat is very sad.")["encoder"][0].shape  # [L, H, Q, K]
+    (4, 4, 8, 8)
 
     Args:
         model: As for `attention_norms`, like what follows.
@@ -114,6 +123,11 @@ def attention_gradients(
     attention is that over the masked text. One backward pass per text; no gradient of size Q·K is
     made by the model.
 
+    >>> import flaxattn as fa
+    >>> model = fa.from_pretrained("tiny-bert")
+    >>> fa.attention_gradients(model, "The cat is very sad.")["encoder"][0].shape  # [L, H, Q, K]
+    (4, 4, 8, 8)
+
     Args:
         model: With a head that has such a loss, and a tokenizer.
         text: A text, or B of them.
@@ -145,6 +159,11 @@ def value_zeroing(
     The cosine distance between the outputs of a layer with and without the value of a key in all of
     its heads, rows divided by their sum; weights stay as they are. Costs L passes over K copies of
     each text; the last layer is judged where the model ends, after its last normalisation.
+
+    >>> import flaxattn as fa
+    >>> model = fa.from_pretrained("tiny-bert")
+    >>> fa.value_zeroing(model, "The cat is very sad.")["encoder"][0].shape  # [L, 1, Q, K]
+    (4, 1, 8, 8)
 
     Args:
         model: As for `attention_norms`, like what follows.
@@ -197,49 +216,46 @@ def iterate_gradients(
     seed: int = 0,
 ) -> Iterator[TextMaps]:
     """Maps of `attention_gradients`, one text after another; arguments as there."""
-    first, second = _listed(text), None if text_b is None else _listed(text_b)
-    task = head_task(model, first, second, labels=labels, batch=1, seed=seed)
-    told = model.read(first, second).metadata
-    module = model.module.clone(capture=_OUTPUTS, keep_hidden=False)
-    for one, batch in zip(told, task.batches, strict=True):
-        state, gradients = _gradients(task, module, batch.given)
-        sizes, maps = _sizes(one), {}
-        for side, seen in Trace.from_variables(state).sides.items():
-            queries, keys = sizes[side]
-            gradient = _head_gradients(gradients, side)[:, 0, :queries]
-            maps[side] = gradient_times_weights(
-                layer_weights(seen, seen.layers)[..., :queries, :keys],
-                np.asarray(seen.value)[:, 0, :keys],
-                gradient,
-            )
-        yield maps
+    options = {"labels": labels, "truncate": False, "seed": seed}
+    for trace, slopes, sizes in slopes_of_losses(model, text, text_b, False, options):
+        yield weight_gradients(trace, slopes, sizes)
 
 
 def iterate_zeroing(
     model: Pretrained, text: Texts, text_b: Texts | None = None
 ) -> Iterator[TextMaps]:
     """Maps of `value_zeroing`, one text after another; arguments as for `iterate_norms`."""
-    module = model.module.clone(capture=_OUTPUTS, keep_hidden=True)
     for row in _rows(model, text, text_b):
-        given = row.padded(model.limit)
-        out, state = _run(module, model.params, given, None)
-        sizes, found = _sizes(row.metadata), {}
-        for side, seen in Trace.from_variables(state).sides.items():
-            queries, keys = sizes[side]
-            maps = []
-            for place in range(len(seen.layers)):
-                whole = np.asarray(_hidden(out, side)[place + 1])[0, :queries]
-                without = _without(module, model.params, given, state, seen, side, place)
-                maps.append(zeroing_shares(whole, without[:keys, :queries]))
-            found[side] = np.stack(maps)[:, None]
-        yield found
+        yield zeroing_of(model, row)
+
+
+def zeroing_of(model: Pretrained, row: TokenizedTexts) -> TextMaps:
+    """Maps of `value_zeroing` of one text.
+
+    Args:
+        model: With heads.
+        row: The text as the model reads it, with a target where there is a decoder beside an
+            encoder.
+    """
+    module = model.module.clone(capture=_OUTPUTS, keep_hidden=True)
+    given = row.padded(model.limit)
+    out, state = _run(module, model.params, given)
+    sizes, found = sizes_of(row.metadata), {}
+    for side, seen in Trace.from_variables(state).sides.items():
+        queries, keys = sizes[side]
+        maps = []
+        for place in range(len(seen.layers)):
+            whole = np.asarray(_hidden(out, side)[place + 1])[0, :queries]
+            without = _without(module, model.params, given, seen, side, place)
+            maps.append(zeroing_shares(whole, without[:keys, :queries]))
+        found[side] = np.stack(maps)[:, None]
+    return found
 
 
 def _without(
     module: nn.Module,
     params: Any,
     given: dict[str, np.ndarray],
-    state: Any,
     record: AttentionRecord,
     side: str,
     place: int,
@@ -252,70 +268,30 @@ def _without(
     parts = -(-keys * positions // COPIES)
     count = -(-keys // parts)  # of every part alike, so that parts share a program
     copies = {name: np.repeat(array, count, axis=0) for name, array in given.items()}
-    zeros = _zeros(state, count)
+    layer = record.layers[place]
 
     def outputs(chosen: np.ndarray) -> np.ndarray:
         lost = -np.einsum("hqk,khd->kqhd", weights[..., chosen], values[chosen])
-
-        def change(path: tuple[Any, ...], none: Array) -> Array:
-            return none.at[place].set(lost) if _side(path) == side else none
-
-        changed = jax.tree_util.tree_map_with_path(change, zeros)
-        return np.asarray(_hidden_states(module, side, params, copies, changed)[place + 1])
+        change = Intervention("head_output", lost, (layer,), operation="add", side=side)
+        return np.asarray(_hidden_states(module, side, params, copies, change)[place + 1])
 
     places = np.minimum(np.arange(parts * count), keys - 1).reshape(parts, count)
     return np.concatenate([outputs(chosen) for chosen in places])[:keys]
 
 
 @functools.partial(jax.jit, static_argnames=("module",))
-def _run(module: nn.Module, params: Any, given: Any, perturbations: Any) -> Any:
-    """Output and record of a module, with what is added to what its heads put out."""
-    beside = {} if perturbations is None else {"perturbations": perturbations}
-    return module.apply({"params": params, **beside}, **given, mutable=["intermediates"])
+def _run(module: nn.Module, params: Any, given: Any, interventions: Any = ()) -> Any:
+    """Output and record of a module."""
+    variables = with_interventions(params, interventions)
+    return module.apply(variables, **given, mutable=["intermediates"])
 
 
 @functools.partial(jax.jit, static_argnames=("module", "side"))
 def _hidden_states(
-    module: nn.Module, side: str, params: Any, given: Any, perturbations: Any
+    module: nn.Module, side: str, params: Any, given: Any, interventions: Any
 ) -> Sequence[Array]:
     """Hidden states of a side alone: of many copies, records and logits would fill the memory."""
-    return _hidden(_run(module, params, given, perturbations)[0], side)
-
-
-def _gradients(task: HeadTask, module: nn.Module, given: Any) -> tuple[Any, Any]:
-    """The record of a text, and the gradient of its loss with respect to what heads put out."""
-    extra = ("labels", "targets", "chosen")
-    state = _run(module, task.params, {n: a for n, a in given.items() if n not in extra}, None)[1]
-    return state, _slopes(task.losses, task.params, given, _zeros(state, 1))
-
-
-@functools.partial(jax.jit, static_argnames=("losses",))
-def _slopes(losses: Callable[..., Array], params: Any, given: Any, perturbations: Any) -> Any:
-    return jax.grad(lambda c: losses(params, given, {}, c).sum())(perturbations)
-
-
-def _zeros(state: Any, rows: int) -> Any:
-    """The collection `perturbations` of zeros, shaped as what was recorded."""
-
-    def below(tree: Any) -> Any:
-        if "seen" not in tree:
-            return {name: below(part) for name, part in tree.items()}
-        shape = tree["seen"].head_output.shape
-        return {"head_output": jnp.zeros((shape[0], rows, *shape[2:]), jnp.float32)}
-
-    return below(state["intermediates"])
-
-
-def _side(path: tuple[Any, ...]) -> str:
-    names = [str(getattr(part, "key", part)) for part in path]
-    if "cross_attention" in names:
-        return "cross"
-    return "decoder" if "decoder" in names else "encoder"
-
-
-def _head_gradients(gradients: Any, side: str) -> Float[np.ndarray, "L B Q H D"]:
-    leaves = jax.tree_util.tree_leaves_with_path(gradients)
-    return next(np.asarray(leaf) for path, leaf in leaves if _side(path) == side)
+    return _hidden(_run(module, params, given, interventions)[0], side)
 
 
 def _hidden(out: Any, side: str) -> Sequence[Array]:
@@ -323,13 +299,6 @@ def _hidden(out: Any, side: str) -> Sequence[Array]:
     if hasattr(out, "decoder_hidden_states"):
         return out.encoder_hidden_states if side == "encoder" else out.decoder_hidden_states
     return out.hidden_states
-
-
-def _sizes(one: Trace) -> dict[str, tuple[int, int]]:
-    """Real queries and keys of each side of one text."""
-    source = len(one.tokens[0]) if one.mask is None else int(np.sum(one.mask[0]))
-    target = source if one.decoder_mask is None else int(np.sum(one.decoder_mask[0]))
-    return {"encoder": (source, source), "decoder": (target, target), "cross": (target, source)}
 
 
 def _listed(text: Texts) -> list[str]:

@@ -44,11 +44,17 @@ def contributions(
     Cost in NumPy: of `norm` one product with the projection for each layer; of `rollout` one of
     S×S matrices for each head; of `effective` one singular value decomposition for each head.
 
+    >>> import flaxattn as fa
+    >>> trace = fa.from_pretrained("tiny-bert").trace("The cat is very sad.")
+    >>> maps = fa.contributions(trace, ["rollout"])
+    >>> maps["rollout"]["encoder"][0].shape  # [L, H, Q, K]
+    (4, 4, 8, 8)
+
     Args:
         trace: With weights; of all layers for `rollout`, with values for the other two.
         names: Which of them.
         projections: Output projections by side, from
-            `flaxattn.pretrained.output_projections.output_projections`; for `norm`.
+            `flaxattn.pretrained.head_projections.output_projections`; for `norm`.
 
     Returns:
         By name and side, one array `[L, H, Q, K]` for each text, without its padding: what
@@ -79,7 +85,7 @@ def _norms(one: Trace, projections: Projections | None) -> dict[str, np.ndarray]
         raise InputError(
             "Norms need the output projections of the model that made the trace.\n"
             "Give them: projections=output_projections(model), from "
-            "flaxattn.pretrained.output_projections."
+            "flaxattn.pretrained.head_projections."
         )
     return {
         side: np.stack(

@@ -5,7 +5,7 @@
 Norms of weighted vectors (Kobayashi et al. 2020), effective attention (Brunner et al. 2020; its
 text from memory, the algebra derived), gradient times weight, and zeroing of values (Mohebbi et al.
 2023). Arrays in, arrays out: weights, values and what is made of them come from a trace with
-`Capture(weights=True, value=True)`, projections from `flaxattn.pretrained.output_projections`. Axes
+`Capture(weights=True, value=True)`, projections from `flaxattn.pretrained.head_projections`. Axes
 that are written "..." may be any, such as layers and sequences.
 """
 

@@ -16,26 +16,17 @@ from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int
 
 from flaxattn.errors import InputError, check_arguments
-from flaxattn.models.bert import BertForSequenceClassification
 from flaxattn.models.causal_lm import CausalLM
-from flaxattn.models.decoder import DecoderForSequenceClassification
-from flaxattn.models.gpt2 import GPT2ForSequenceClassification
+from flaxattn.models.interventions import Intervention, with_interventions
 from flaxattn.models.losses import cross_entropy
-from flaxattn.models.modernbert import ModernBertForSequenceClassification
 from flaxattn.models.seq2seq import Seq2SeqLM
-from flaxattn.pretrained.model_types import MASKED_LM
+from flaxattn.pretrained.model_types import CLASSIFIERS, MASKED_LM
 from flaxattn.pretrained.nonfinite_error import refusal
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.pretrained.readings import TokenizedTexts
 from flaxattn.text.tokenizer import Tokenizer
 
 Masks = Mapping[str, Float[Array, "L ... H"]]
-_CLASSIFIERS = (
-    BertForSequenceClassification,
-    ModernBertForSequenceClassification,
-    GPT2ForSequenceClassification,
-    DecoderForSequenceClassification,
-)
 _MASKED_SHARE = 0.15
 
 
@@ -54,12 +45,17 @@ class LossBatch(NamedTuple):
 class HeadTask(NamedTuple):
     """Losses of texts under masks of heads.
 
+    >>> import flaxattn as fa
+    >>> task = fa.head_task(fa.from_pretrained("tiny-bert"), ["The cat is very sad.", "It sleeps."])
+    >>> len(task.batches), task.name
+    (1, 'tiny-bert')
+
     Attributes:
         sizes: Names of the masks, with L and H of each.
         batches: The texts.
         losses: From parameters, `given` of a batch, a mask for each name, `[L, H]` or
-            `[L, B, H]`, and perhaps Linen's `perturbations`, to the loss of each of the B texts; it
-            is compiled.
+            `[L, B, H]`, and perhaps interventions, to the loss of each of the B texts; it is
+            compiled.
         params: Its first argument.
         name: What the model was loaded as.
         allow_nonfinite: Whether losses may be NaN or infinite; otherwise they are an error.
@@ -107,6 +103,11 @@ def head_task(
     which are masked; a classifier by that of its label; an encoder-decoder by that of the target's
     pieces but the last.
 
+    >>> import flaxattn as fa
+    >>> task = fa.head_task(fa.from_pretrained("tiny-bert"), ["The cat is very sad.", "It sleeps."])
+    >>> task.sizes  # layers and heads of each mask
+    {'head_mask': (4, 4)}
+
     Args:
         model: With a head that does one of these, and a tokenizer.
         texts: At least one.
@@ -116,6 +117,9 @@ def head_task(
         truncate: Whether a text over the model's limit is cut; otherwise it is an error.
         seed: Of the choice of pieces that are masked.
         allow_nonfinite: Whether losses may be NaN or infinite; otherwise they are an error.
+
+    Returns:
+        The task, which `fa.ablate` and `fa.head_importance` take. Losses are in nats.
 
     Raises:
         InputError: For a model without such a head or without heads to mask, labels that are not
@@ -130,7 +134,7 @@ def head_task(
         pairs = None if second is None else list(second[start : start + batch])
         reading = model.read(some, pairs, truncate=truncate)
         given = dict(reading.padded(model.limit))
-        if isinstance(module, _CLASSIFIERS):
+        if isinstance(module, CLASSIFIERS):
             given["labels"] = np.asarray(_part(labels, start, batch), np.int32)
         elif isinstance(module, MASKED_LM):
             given |= _masked(model, reading, given, drawn)
@@ -149,21 +153,52 @@ def _losses(
     params: Any,
     given: Mapping[str, Array],
     masks: Masks,
-    perturbations: Any = None,
+    interventions: Sequence[Intervention] = (),
 ) -> Float[Array, " B"]:
     """The losses of a model's texts."""
-    extra = ("labels", "targets", "chosen")
-    told: dict[str, Any] = {n: array for n, array in given.items() if n not in extra}
-    told.update(masks)
-    beside = {} if perturbations is None else {"perturbations": perturbations}
-    out: Any = module.apply({"params": params, **beside}, **told)
-    if isinstance(module, _CLASSIFIERS):
+    if isinstance(module, CLASSIFIERS):
+        variables = with_interventions(params, interventions)
+        out: Any = module.apply(variables, **module_inputs(given, masks))
         return _likelihoods(out.logits, given["labels"])
+    return _mean(*losses_of_tokens(module, params, given, masks, interventions))
+
+
+def losses_of_tokens(
+    module: nn.Module,
+    params: Any,
+    given: Mapping[str, Array],
+    masks: Masks,
+    interventions: Sequence[Intervention] = (),
+) -> tuple[Float[Array, "B S"], Bool[Array, "B S"]]:
+    """Negative log-likelihood of each token at its own position, and which ones count.
+
+    Args:
+        module: A language model, masked or not, or an encoder-decoder.
+        params: Its parameters.
+        given: Of a batch of `head_task`.
+        masks: Of heads; empty for all heads.
+        interventions: Changes of what the model computes.
+    """
+    variables = with_interventions(params, interventions)
+    out: Any = module.apply(variables, **module_inputs(given, masks))
     if isinstance(module, MASKED_LM):
-        return _mean(_likelihoods(out.token_scores, given["targets"]), given["chosen"])
+        return _likelihoods(out.token_scores, given["targets"]), given["chosen"]
     side = "decoder_" if isinstance(module, Seq2SeqLM) else ""
     ids, real = given[f"{side}input_ids"], given[f"{side}attention_mask"]
-    return _mean(_likelihoods(out.logits[:, :-1], ids[:, 1:]), real[:, 1:] != 0)
+    losses = _likelihoods(out.logits[:, :-1], ids[:, 1:])
+    first = ((0, 0), (1, 0))
+    return jnp.pad(losses, first), jnp.pad(real[:, 1:] != 0, first)
+
+
+def module_inputs(given: Mapping[str, Array], masks: Masks) -> dict[str, Any]:
+    """Arguments of a module: those among the arrays of a batch, and masks of heads.
+
+    Args:
+        given: Of a batch of `head_task`.
+        masks: Of heads; empty for all heads.
+    """
+    extra = ("labels", "targets", "chosen")
+    return {name: array for name, array in given.items() if name not in extra} | dict(masks)
 
 
 def _likelihoods(scores: Float[Array, "... V"], targets: Int[Array, "..."]) -> Float[Array, "..."]:
@@ -172,6 +207,7 @@ def _likelihoods(scores: Float[Array, "... V"], targets: Int[Array, "..."]) -> F
 
 
 def _mean(values: Float[Array, "B S"], counted: Bool[Array, "B S"]) -> Float[Array, " B"]:
+    """Mean of the counted values of each text."""
     return jnp.where(counted, values, 0).sum(1) / jnp.maximum(counted.sum(1), 1).astype(jnp.float32)
 
 
@@ -202,7 +238,7 @@ def _check(
     labels: Sequence[int] | None,
     batch: int,
 ) -> None:
-    known = (*_CLASSIFIERS, *MASKED_LM, CausalLM, Seq2SeqLM)
+    known = (*CLASSIFIERS, *MASKED_LM, CausalLM, Seq2SeqLM)
     if not isinstance(model.module, known) or not model.masks():
         raise InputError(
             f"{model.name!r} is a {model.config.architectures[0]}, which has no loss that heads "
@@ -224,7 +260,7 @@ def _check(
             "An encoder-decoder is judged by targets, received sources alone.\n"
             "Give the target of each as `second`."
         )
-    if isinstance(model.module, _CLASSIFIERS):
+    if isinstance(model.module, CLASSIFIERS):
         _check_labels(labels, len(texts), model.module.config.num_labels)
     elif labels is not None:
         raise InputError(

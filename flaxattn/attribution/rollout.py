@@ -37,6 +37,12 @@ def rollout(
     R_l = A_l R_(l-1) with A_l = (1 - r) mean over heads + r I and R_0 = A_0. Costs L products of
     S×S matrices.
 
+    >>> import flaxattn as fa
+    >>> trace = fa.from_pretrained("tiny-bert").trace("The cat is very sad.")
+    >>> shares = fa.rollout(trace)
+    >>> shares.shape, shares[-1].sum(1).round(6).tolist()[:2]
+    ((4, 8, 8), [1.0, 1.0])
+
     Args:
         trace: With the weights of all layers of an encoder, or of a decoder.
         sequence: Which sequence of the batch; its padding is left out.
@@ -88,6 +94,11 @@ def attention_flow(
 
     One maximum flow for every pair of positions, by scipy: 32 pieces through 12 layers take about
     a second, and it grows with about the fourth power of S; ask for few positions of long texts.
+
+    >>> import flaxattn as fa
+    >>> trace = fa.from_pretrained("tiny-bert").trace("The cat is very sad.")
+    >>> fa.attention_flow(trace, positions=[2]).shape
+    (1, 8)
 
     Args:
         trace: With the weights of all layers of an encoder, or of a decoder.

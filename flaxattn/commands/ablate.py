@@ -21,10 +21,12 @@ from flaxattn.commands.head_request import (
     AsJson,
     Kept,
     LabelColumn,
+    Limit,
     Model,
     SecondColumn,
     Sentences,
     TextColumn,
+    Truncate,
     WithPage,
     is_store,
 )
@@ -72,11 +74,11 @@ def ablate(
     by_layer: Annotated[
         bool, typer.Option("--by-layer", help="Divide importances by the norm of their layer.")
     ] = False,
-    batch: Annotated[int, typer.Option(min=1, help="Number of texts per batch.")] = 16,
-    limit: Annotated[int | None, typer.Option(min=1, help="Largest number of texts.")] = None,
-    truncate: Annotated[
-        bool, typer.Option("--truncate", help="Cut texts that are too long.")
-    ] = False,
+    batch: Annotated[
+        int, typer.Option("--batch-size", min=1, help="Number of texts per batch.")
+    ] = 16,
+    limit: Limit = None,
+    truncate: Truncate = False,
     on_error: Annotated[str, typer.Option(help="Rows that cannot be used: fail or skip.")] = "fail",
     allow_nonfinite: AllowNonfinite = False,
     seed: Annotated[
@@ -93,6 +95,8 @@ def ablate(
     The report is a folder with ablate.json, ablate.parquet (a row for each head), evidence.parquet
     (the texts that show best what heads are worth), ablate.png, and ablate.html, a page with these
     texts; curve.png is the loss as heads go, the least important first.
+
+    Example: flaxattn ablate corpus.txt --model tiny-bert -o WORTH
     """
     from flaxattn.attribution.head_losses import head_task
     from flaxattn.commands.head_page import evidence_facts, evidence_table
@@ -138,13 +142,14 @@ def ablate(
     figure = plot_head_values(maps, "growth of the loss, or importance")
     claims = _claims(effects, loaded, evidence)
     said = {
+        "model": model,
         "settings": settings,
         "data": corpus.source,
         "architecture": loaded.config.architectures[0],
         "loss": next(iter(effects.values())).loss,
         "curve": [point.__dict__ for point in curve],
         "evidence": evidence_facts(claims, _texts(corpus)),
-        "heads": _rows(effects),
+        "heads": _rows(effects, loaded),
     }
     beside = {EVIDENCE: evidence_table(claims)}
     if page:
@@ -300,13 +305,14 @@ def _stage(name: str, progress: "ProgressReporter", texts: int) -> "Callable[[in
     return functools.partial(progress, name)
 
 
-def _rows(effects: Any) -> list[dict[str, Any]]:
+def _rows(effects: Any, loaded: Any) -> list[dict[str, Any]]:
     """A row for each head, with what each kind of effect says of it."""
     rows: dict[tuple[str, int, int], dict[str, Any]] = {}
     for kind, found in effects.items():
         for head, mean, error in found.ranked():
             name, layer, number = head
-            row = rows.setdefault(head, {"mask": name, "layer": layer, "head": number})
+            where = {"side": _side(loaded, name), "layer": layer, "head": number}
+            row = rows.setdefault(head, where)
             row |= {kind: mean, f"{kind}_error": error}
     return list(rows.values())
 

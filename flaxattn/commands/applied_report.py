@@ -26,6 +26,7 @@ def report_applied(asked: ProbeSpec, path: Path) -> None:
     from flaxattn.commands.report_files import described, write_report
     from flaxattn.commands.report_layout import SCORES
     from flaxattn.probes.head_probe import apply_probe
+    from flaxattn.probes.label_scores import LabelAccuracy
     from flaxattn.probes.probe_file import load_probe
     from flaxattn.probes.selectivity import Attachment
     from flaxattn.probes.structural_scores import plain
@@ -39,7 +40,10 @@ def report_applied(asked: ProbeSpec, path: Path) -> None:
         reading=asked.reading(),
     )
     scores: dict[str, Any]
-    if isinstance(found, Attachment):
+    if isinstance(found, LabelAccuracy):
+        scores = {"accuracy": found.score, "words": found.words}
+        told = f"accuracy {found.score:.1%} of the labels of {found.words:,} words"
+    elif isinstance(found, Attachment):
         scores = {"uas": 100 * found.score, "words": found.words}
         told = f"all heads together attach {found.score:.1%} of {found.words:,} words"
     else:

@@ -15,11 +15,15 @@ from flaxattn.commands.head_request import (
     KEPT,
     SENTENCES,
     AllowNonfinite,
+    Alpha,
     AsJson,
+    Correction,
     Kept,
+    Limit,
     SecondColumn,
     Sentences,
     TextColumn,
+    Truncate,
     WithPage,
     check_unread,
     is_store,
@@ -29,14 +33,18 @@ from flaxattn.commands.report_run import Out, Overwrite, ReportRun
 from flaxattn.errors import InputError
 
 if TYPE_CHECKING:
-    from flaxattn.commands.compare_roles import RolesOfBoth
+    from flaxattn.commands.compare_roles import RolesOfBoth, ToldRoles
     from flaxattn.commands.compared_texts import ComparedTraces
-    from flaxattn.measures.compare_heads import Comparison, HeadChange
+    from flaxattn.measures.compare_heads import Comparison
     from flaxattn.measures.evidence import Evidence
+    from flaxattn.measures.head_change import HeadChange
+    from flaxattn.measures.paired_texts import ClaimRule
     from flaxattn.pipeline.progress_reporter import ProgressReporter
+    from flaxattn.views.evidence_page import EvidenceReport
 
 _MOST = 10  # heads whose divergence is claimed to be large
 _APART = "divergence"
+_ROLE = "role: "  # before the name of a role that is claimed to have changed
 
 
 def compare(
@@ -57,17 +65,14 @@ def compare(
     out: Out = Path("report-compare"),
     text_column: TextColumn = "text",
     pair_column: SecondColumn = None,
-    correction: Annotated[
-        str, typer.Option(help="Correction for the number of tests: none, bonferroni or bh.")
-    ] = "bh",
-    alpha: Annotated[float, typer.Option(help="Significance level of the tests.")] = 0.05,
+    correction: Correction = "bh",
+    alpha: Alpha = 0.05,
     tau: Annotated[
         float, typer.Option(help="Mean score that a role must exceed; 1 is uniform attention.")
     ] = 3.0,
-    limit: Annotated[int | None, typer.Option(min=1, help="Largest number of texts.")] = None,
-    truncate: Annotated[
-        bool, typer.Option("--truncate", help="Cut texts that are too long.")
-    ] = False,
+    seed: Annotated[int, typer.Option(help="Random seed of the bootstrap.")] = 0,
+    limit: Limit = None,
+    truncate: Truncate = False,
     on_error: Annotated[str, typer.Option(help="Rows that cannot be used: fail or skip.")] = "fail",
     allow_nonfinite: AllowNonfinite = False,
     page: WithPage = True,
@@ -79,23 +84,22 @@ def compare(
     """Compare the attention of two models or stores, head by head.
 
     Of two encoders it also tells which heads took up or gave up roles, by layer, where both hold
-    attention weights. The report is a folder with compare.json, compare.parquet (a row for each
-    head), evidence.parquet (the texts that show each change best), compare.png, and compare.html,
-    a page with these texts.
+    attention weights. A change is claimed only where its interval over the texts supports it; the
+    report and the page say by which rule.
+
+    The report is a folder with compare.json, compare.parquet (a row for each head),
+    evidence.parquet (the texts that show each change best), compare.png, and compare.html, a page
+    with these texts.
+
+    Example: flaxattn compare tiny-bert RUN/model corpus.txt -o BEFORE-AFTER
     """
     from flaxattn.commands.compare_roles import RolesOfBoth, lines_of
     from flaxattn.commands.compared_texts import of_models, of_stores
-    from flaxattn.commands.head_page import evidence_facts, evidence_table
+    from flaxattn.commands.head_page import evidence_facts, evidence_table, report_page
     from flaxattn.commands.report_files import print_nonfinite, write_report
     from flaxattn.measures.role_tests import Test
-    from flaxattn.measures.significance import CORRECTIONS
 
-    if correction not in CORRECTIONS:
-        raise typer.BadParameter(
-            f"choose one of {', '.join(CORRECTIONS)}.", param_hint="--correction"
-        )
-    if not 0 < alpha < 1:
-        raise typer.BadParameter("give a number between 0 and 1.", param_hint="--alpha")
+    rule = _rule(correction, alpha, seed)
     stores = _stores(first, second, inputs)
     run = ReportRun.begin(context, "compare")
     settings = {
@@ -107,7 +111,7 @@ def compare(
         "limit": limit,
         "truncate": truncate,
         "evidence": evidence,
-        "seed": None,  # nothing is drawn
+        "seed": seed,
     }
     run.progress(f"loading {first} and {second}", 0)
     if stores:
@@ -120,11 +124,12 @@ def compare(
         kept: dict[str, Any] = {"truncate": truncate, "on_error": on_error}
         kept |= {"allow_nonfinite": allow_nonfinite, "folder": run.path}
         texts = of_models((first, second), inputs or [], columns, limit, **kept)
-    roles = RolesOfBoth(Test(tau=tau, alpha=alpha, correction=correction))
+    roles = RolesOfBoth(Test(tau=tau, alpha=alpha, correction=correction), rule)
     run.progress.announce(f"{texts.count:,} texts: one pass of {first} and one of {second}")
     comparison, shown = _compared(texts, evidence, roles, run.progress)
-    changes = comparison.changes(correction=correction, alpha=alpha)
-    claims = _claims(changes, comparison, shown)
+    changes = comparison.changes(rule)
+    turned = roles.told(changes)
+    claims = _claims(changes, comparison, shown) + _role_claims(turned, comparison, shown)
     used = {text.text for claim in claims for text in claim.texts}
     told = evidence_facts(claims, {number: texts.text(number) for number in sorted(used)})
     layers = {
@@ -138,7 +143,8 @@ def compare(
         "layers": layers,
         "refused": refused,
         "nonfinite": _nonfinite(changes, texts.count),
-        "roles": roles.facts(),
+        "rule": str(rule),
+        "roles": turned.facts(),
         "evidence": told,
         "heads": _rows(changes),
     }
@@ -146,13 +152,29 @@ def compare(
     beside = {EVIDENCE: evidence_table(claims)}
     if page:
         names = (first, second) if first != second else ("A", "B")
-        beside[page_file(run.command)] = _page(texts, comparison, changes, claims, names, sentences)
+        about = _about(texts, rule, names)
+        report = _report(comparison, roles, changes, rule, about, names)
+        beside[page_file(run.command)] = report_page(report, claims, texts.pairs, sentences)
     files = write_report(run, said, said["heads"], figures, beside, table_file(run.command))
     if as_json:
         typer.echo(files[0].read_text(encoding="utf-8"), nl=False)
     else:
         print_nonfinite(said)
-        _tell(changes, refused, lines_of(roles.changes()), out)
+        _tell(changes, refused, lines_of(turned.changes), out)
+
+
+def _rule(correction: str, alpha: float, seed: int) -> "ClaimRule":
+    """The rule by which changes are claimed, of options that are checked."""
+    from flaxattn.measures.paired_texts import ClaimRule
+    from flaxattn.measures.significance import CORRECTIONS
+
+    if correction not in CORRECTIONS:
+        raise typer.BadParameter(
+            f"choose one of {', '.join(CORRECTIONS)}.", param_hint="--correction"
+        )
+    if not 0 < alpha < 1:
+        raise typer.BadParameter("give a number between 0 and 1.", param_hint="--alpha")
+    return ClaimRule(alpha, correction, seed=seed)
 
 
 def _stores(first: str, second: str, inputs: Sequence[str] | None) -> bool:
@@ -189,7 +211,9 @@ def _compared(
     comparison, shown = Comparison(), Evidence(keep)
     progress.expect("comparing", texts.count)
     for number, (one, other) in enumerate(texts.traces()):
-        roles.add(one, other)
+        for name, value in roles.add(one, other).items():
+            shown.add(("encoder", _ROLE + name, 1), value[None], [number])
+            shown.add(("encoder", _ROLE + name, -1), -value[None], [number])
         for values in comparison.add(one, other):
             for (side, name), value in values.items():
                 shown.add((side, name, 1), np.asarray(value)[None], [number])
@@ -207,14 +231,16 @@ def _claims(
     claims = []
     for change in changes:
         where = comparison.place(change.side, change.layer, change.head)
-        if change.divergence > 0 and len(claims) < _MOST:
+        if change.changed and len(claims) < _MOST:
             texts = shown.of((change.side, _APART, 1), *where)
-            told = f"± {change.divergence_error:.2g}, cosine {change.cosine:.3f}"
+            told = f"{_interval(change.interval)}, cosine {change.cosine:.3f}"
+            if change.role_changed:
+                told += f", {change.roles[0]} → {change.roles[1]}"
             at = change.layer, change.head
             claims.append(Claim(_APART, *at, change.divergence, told, change.side, texts))
     for name in dict.fromkeys(name for change in changes for name in change.changes):
         for change in changes:
-            if name in change.significant:
+            if name in change.significant and _claimable(change):
                 value, at = change.changes[name], (change.layer, change.head)
                 where = comparison.place(change.side, *at)
                 sign = 1 if value > 0 else -1
@@ -227,28 +253,62 @@ def _claims(
     return claims
 
 
-def _page(
-    texts: "ComparedTraces",
+def _claimable(change: "HeadChange") -> bool:
+    """Return whether attention changed, or was not compared, so that the test of a number rules."""
+    return change.changed or change.divergence != change.divergence
+
+
+def _role_claims(turned: "ToldRoles", comparison: "Comparison", shown: "Evidence") -> list[Any]:
+    """Roles that heads took up or gave up, the largest differences first."""
+    from flaxattn.measures.claims import Claim
+
+    claims = []
+    rows = [row for row in turned.differences if row.claimed]
+    for row in sorted(rows, key=lambda r: (r.role, -abs(r.after - r.before))):
+        value, at = row.after - row.before, (row.layer, row.head)
+        sign = 1 if value > 0 else -1
+        key = "encoder", _ROLE + row.role, sign
+        found = shown.of(key, *comparison.place("encoder", *at))
+        texts = [t._replace(score=sign * t.score) for t in found]
+        what = "taken up" if value > 0 else "given up"
+        told = f"{what}: {row.before:.2f} → {row.after:.2f}, change in {_interval(row.interval)}"
+        claims.append(Claim(_ROLE + row.role, *at, value, told, "encoder", texts))
+    return claims
+
+
+def _interval(ends: tuple[float, float]) -> str:
+    return f"[{ends[0]:.3g}, {ends[1]:.3g}]".replace("-", "−")
+
+
+def _about(texts: "ComparedTraces", rule: "ClaimRule", names: tuple[str, str]) -> str:
+    """Summary of the page, and the rule by which changes are claimed."""
+    count = "1 text" if texts.count == 1 else f"{texts.count:,} texts"
+    return (
+        f"{count}. Divergence is that of Jensen and Shannon, in nats; other numbers "
+        f"are changes, {names[1]} less {names[0]}. {rule}"
+    )
+
+
+def _report(
     comparison: "Comparison",
+    roles: "RolesOfBoth",
     changes: "Sequence[HeadChange]",
-    claims: list[Any],
+    rule: "ClaimRule",
+    about: str,
     names: tuple[str, str],
-    most: int,
-) -> bytes:
-    from flaxattn.commands.head_page import report_page
+) -> "EvidenceReport":
     from flaxattn.views.evidence_page import EvidenceReport, Numbers
+    from flaxattn.views.second_trace import shape_changes
 
     sides = {}
     for side, (layers, heads) in comparison.heads.items():
         measures = {n: comparison.table(side, n) for s, n in comparison.names if s == side}
+        if side == "encoder":
+            measures |= {_ROLE + name: roles.table(name) for name in roles.names}
         sides[side] = Numbers(layers, heads, measures)
-    about = (
-        f"{texts.count:,} texts. Divergence is that of Jensen and Shannon, in nats; other numbers "
-        f"are changes, {names[1]} less {names[0]}, and claimed where they are significant."
-    )
     model = f"{names[0]} and {names[1]}"
-    report = EvidenceReport("How heads differ", model, about, sides, "value", names)
-    return report_page(report, claims, texts.pairs, most)
+    told = shape_changes(changes, rule)
+    return EvidenceReport("How heads differ", model, about, sides, "value", names, told)
 
 
 def _figure(comparison: "Comparison", changes: "Sequence[HeadChange]") -> Any:
@@ -257,14 +317,15 @@ def _figure(comparison: "Comparison", changes: "Sequence[HeadChange]") -> Any:
     apart = {s: comparison.table(s, _APART) for s, n in comparison.names if n == _APART}
     if apart:
         maps = {f"{side}: {_APART}": table for side, table in apart.items()}
-        return plot_head_values(maps, "Jensen-Shannon divergence, nats", center=None)
+        return plot_head_values(maps, "Jensen-Shannon divergence, nats", signed=False)
     maps = {f"{s}: {n}": comparison.table(s, n) for s, n in comparison.names}
     return plot_head_values(maps, "change")
 
 
 def _refused(changes: "Sequence[HeadChange]") -> dict[str, list[str]]:
     """Statistics that a store lacks, by the capture that would record them."""
-    from flaxattn.measures.compare_heads import ALIKE, MEASURES
+    from flaxattn.measures.compare_heads import MEASURES
+    from flaxattn.measures.head_change import ALIKE
 
     if any(change.divergence == change.divergence for change in changes):
         return {}
@@ -294,8 +355,9 @@ def _tell(
 ) -> None:
     for change in changes[:5]:
         what = ", ".join(change.significant) or "no measure changed significantly"
+        what = what if _claimable(change) else "no change is claimed"
         alike = (
-            f"divergence {change.divergence:.4f} ± {change.divergence_error:.4f}, "
+            f"divergence {change.divergence:.4f} {_interval(change.interval)}, "
             f"cosine {change.cosine:.3f}: "
         )
         if change.divergence != change.divergence:
@@ -318,6 +380,12 @@ def _rows(changes: "Sequence[HeadChange]") -> list[dict[str, Any]]:
             "head": change.head,
             "divergence": change.divergence,
             "divergence_error": change.divergence_error,
+            "divergence_low": change.interval[0],
+            "divergence_high": change.interval[1],
+            "changed": change.changed,
+            "role_before": change.roles[0],
+            "role_after": change.roles[1],
+            "role_changed": change.role_changed,
             "cosine": change.cosine,
             **{f"{name}_change": value for name, value in change.changes.items()},
             **{f"{name}_p": value for name, value in change.p.items()},

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`flaxattn demo`: the main job, start to end, on sentences written for it.
 
-Extract attention, measure every head, write a page, a figure and the numbers.
+Extract attention, measure every head, write a page, a figure, the numbers, and sample files that
+other commands can be tried on.
 """
 
 import hashlib
@@ -16,7 +17,8 @@ from rich.console import Console
 from rich.table import Table
 
 from flaxattn import __version__
-from flaxattn.files import written_whole
+from flaxattn.corpus.sample_files import sample_files
+from flaxattn.files import write_text, written_whole
 from flaxattn.measures.head_measures import HeadMeasures, head_measures
 from flaxattn.pipeline.progress_reporter import ProgressReporter
 from flaxattn.pretrained.from_pretrained import from_pretrained
@@ -24,6 +26,7 @@ from flaxattn.pretrained.pretrained_bert import PretrainedBert
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.trace.trace import Trace
 from flaxattn.views.figures.plot_heads import plot_heads
+from flaxattn.views.page import add_data
 from flaxattn.views.trace_views import head_view
 
 PAIRS = (
@@ -64,12 +67,14 @@ def run(out: Path, model: str, console: Console) -> None:
         measures = head_measures(trace)
         progress("writing the page", 0)
         with written_whole(out) as folder:
-            head_view(trace).save(folder / "heads.html")
+            write_text(folder / "heads.html", add_data(head_view(trace).html, "tour", {}))
             plot_heads(trace).savefig(folder / "heads.png", dpi=150)
             results = json.dumps(_results(model, measures), indent=2)
             (folder / "heads.json").write_text(results, encoding="utf-8")
+            sample_files(folder / "samples")
     console.print(_table(measures))
-    for what, name in (("page", "heads.html"), ("figure", "heads.png"), ("numbers", "heads.json")):
+    files = {"page": "heads.html", "figure": "heads.png", "numbers": "heads.json"}
+    for what, name in (*files.items(), ("samples", "samples")):
         console.print(f"{what:<8} {(out / name).resolve()}")
     console.print("Open the page in a browser; it needs no network.")
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""`flaxattn evaluate`: translations, alignments, and models on tasks of GLUE are judged.
+"""`flaxattn evaluate`: translations, alignments, and classifiers on GLUE or on own labels.
 
 Everything heavy is imported when it runs. `flaxattn.cli` registers it.
 """
@@ -54,13 +54,25 @@ def evaluate(
     lowercase: Annotated[bool, typer.Option("--lowercase", help="Ignore case in BLEU.")] = False,
     truncate: Truncate = False,
     data: Annotated[
-        str | None, typer.Option(help="GLUE: folder of the task, or of all of GLUE.")
+        str | None,
+        typer.Option(
+            help="File with texts and labels for a classifier; GLUE: folder of the task, or of all."
+        ),
+    ] = None,
+    text_column: Annotated[
+        str | None, typer.Option(help="Column of the text in --data; default text.")
+    ] = None,
+    pair_column: Annotated[
+        str | None, typer.Option(help="Column of the second text in --data; default none.")
+    ] = None,
+    label_column: Annotated[
+        str | None, typer.Option(help="Column of the label in --data; default label.")
     ] = None,
     task: Annotated[
         str | None, typer.Option(help="GLUE: cola sst2 mrpc stsb qqp mnli qnli rte wnli ax.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Print the metrics as JSON.")
+        Path | None, typer.Option("--output", "-o", "--out", help="JSON file of the metrics.")
     ] = None,
     predictions: Annotated[
         Path | None, typer.Option(help="GLUE: output folder for predictions on the test sets.")
@@ -73,18 +85,30 @@ def evaluate(
         str | None, typer.Option(help="GLUE: bad rows: fail, skip or quarantine.")
     ] = None,
 ) -> None:
-    """Evaluate translations, alignments, or a model on a GLUE task.
+    """Evaluate translations, alignments or a classifier.
 
     Translations: --reference with --hypothesis, or with --model and --source. Alignments: --gold
     with --alignment, or with --model, --source and --reference, which it then reads. GLUE: --data,
-    --task and --model.
+    --task and --model. Your own labels: --data FILE and --model.
+
+    Example: flaxattn evaluate --model RUN/model --task sst2 --data GLUE
     """
     if data is not None or task is not None:
+        own = data is not None and Path(data).is_file() and task is None
         for name, value in (("--data", data), ("--task", task), ("--model", model)):
-            if value is None:
+            if value is None and not (own and name == "--task"):
                 raise typer.BadParameter("it is missing.", param_hint=name)
+        named = (("text", text_column), ("pair", pair_column), ("label", label_column))
+        columns = {f"{name}_column": column for name, column in named}
+        if own and predictions is not None:
+            raise InputError(
+                "--predictions writes what GLUE's test sets ask for\n"
+                f"received the file {data}\nflaxattn classify --file predicts labels of texts"
+            )
         commands = importlib.import_module("flaxattn.train.commands")
-        commands.evaluate_glue(data, model, task, out, predictions, config, change, on_error)
+        commands.evaluate_classifier(
+            data, model, task, out, predictions, config, change, on_error, **columns
+        )
         return
     check_counts(beam, batch, max_length)
     if out is not None:

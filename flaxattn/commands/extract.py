@@ -45,6 +45,10 @@ _PairFiles = Annotated[
     list[str] | None,
     typer.Option(help="Text file whose line i belongs to line i of the input; one for each."),
 ]
+_InputFormat = Annotated[
+    str | None,
+    typer.Option(help="Format of standard input and of files without an extension; default txt."),
+]
 _Workers = Annotated[
     int,
     typer.Option(min=0, help="Number of processes that tokenize texts; 0 tokenizes in a thread."),
@@ -63,7 +67,7 @@ def extract(
             "a data set; - reads standard input.",
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the store.")],
+    out: Annotated[Path, typer.Option("--output-dir", "-o", "--out", help="Folder of the store.")],
     model: Annotated[
         list[str] | None,
         typer.Option(
@@ -77,12 +81,7 @@ def extract(
     id_column: Annotated[
         str | None, typer.Option(help="Column or key of a text's name; default FILE:LINE.")
     ] = None,
-    input_format: Annotated[
-        str | None,
-        typer.Option(
-            help="Format of standard input and of files without an extension; default txt."
-        ),
-    ] = None,
+    input_format: _InputFormat = None,
     capture: Annotated[
         str | None,
         typer.Option(
@@ -114,7 +113,7 @@ def extract(
     ] = None,
     truncate: Truncate = False,
     on_error: OnError = "fail",
-    max_texts: Limit = None,
+    limit: Limit = None,
     seed: Annotated[int, typer.Option(help="Random seed for generated targets.")] = 0,
     batch_tokens: BatchTokens = None,
     allow_nonfinite: AllowNonfinite = False,
@@ -138,6 +137,8 @@ def extract(
     """Extract the attention of a corpus into a store, resumably.
 
     Read it with flaxattn.open_store, with plain zarr and with pyarrow.
+
+    Example: flaxattn extract corpus.txt --model tiny-bert -o STORE
     """
     fields = _fields(capture, stats, reduce)
     part = _part(shard)
@@ -166,7 +167,7 @@ def extract(
             truncate=truncate,
             on_error=on_error,
             seed=seed,
-            max_texts=max_texts,
+            limit=limit,
             reduce=tuple(names(reduce)),
             shard_texts=shard_texts,
             batch_tokens=batch_tokens,

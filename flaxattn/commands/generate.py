@@ -8,14 +8,14 @@ Everything heavy is imported when it runs. `flaxattn.cli` registers it.
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from flaxattn.commands.predicted_page import asked_predictions, with_contributions
 from flaxattn.commands.standard_input import IsText, given_text
+from flaxattn.commands.written_page import PageFile, View, asked_page, write_page
 from flaxattn.errors import InputError
-from flaxattn.files import check_writable
 
 if TYPE_CHECKING:
     from flaxattn.pretrained.pretrained_decoder import PretrainedDecoder
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from flaxattn.trace.trace import Trace
 
 MODEL = "tiny-gpt2"
-_PAGE = Path("attention.html")
 _ESCAPES = {"n": "\n", "t": "\t", "\\": "\\"}
 
 
@@ -68,12 +67,8 @@ def generate(
             help="Stop before this string, in which \\n is a line break; repeat for several."
         ),
     ] = None,
-    view: Annotated[
-        bool, typer.Option("--view", help="Write a page with the attention of the first text.")
-    ] = False,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", help=f"That page; default {_PAGE}.")
-    ] = None,
+    view: View = False,
+    out: PageFile = None,
     chat: Annotated[
         bool,
         typer.Option("--chat", help="Take PROMPT as a user's message and print the model's reply."),
@@ -88,6 +83,8 @@ def generate(
     Without more the likeliest piece is taken at every step, unless the model's
     generation_config.json says otherwise. Pieces are drawn where --samples, --seed, --temperature,
     --top-k, --top-p or --min-p are given.
+
+    Example: flaxattn generate "The captain" --max-new-tokens 40 --view
     """
     settings = _settings(
         {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p},
@@ -103,15 +100,14 @@ def generate(
     text = given_text(prompt, is_text)
     text = text if is_text or prompt != "-" else text.removesuffix("\n").removesuffix("\r")
     told = _messages(text, chat, system)
-    seen = view or out is not None
-    if seen:
-        check_writable(Path(out or _PAGE), "the page")
+    page = asked_page(view, out)
+    seen = page is not None
     if samples > 1 or num_beams > 1:
         trace = _write(_load(model), told, settings, seen)
     else:
         trace = _stream(_load(model), told, settings, seen)
-    if trace is not None:
-        _show(trace, out or _PAGE)
+    if trace is not None and page is not None:
+        write_page(trace, page)
 
 
 def _settings(
@@ -178,7 +174,8 @@ def _stream(
     if not seen:
         return None
     with _status("reading the text again"):
-        return model.generate(text, trace=True, **settings)[1]
+        trace = model.generate(text, **_recorded(model), **settings)[1]
+        return with_contributions(model, trace)
 
 
 def _write(
@@ -186,8 +183,9 @@ def _write(
 ) -> "Trace | None":
     """Print texts when all of them are written."""
     with _status("writing"):
-        told = model.generate(text, trace=seen, **settings)
-    texts, trace = told if seen else (told, None)
+        told = model.generate(text, **(_recorded(model) if seen else {}), **settings)
+        texts, trace = told if seen else (told, None)
+        trace = trace and with_contributions(model, trace)
     for number, one in enumerate(texts, 1):
         if len(texts) > 1:
             _say(f"--- {number} of {len(texts)} ---\n")
@@ -195,17 +193,17 @@ def _write(
     return trace
 
 
+def _recorded(model: "PretrainedDecoder") -> dict[str, Any]:
+    """Options of a traced pass whose page has every level, and predictions."""
+    from flaxattn.kernels.contract import Capture
+
+    capture = Capture(weights=True, query=True, key=True, value=True)
+    return {"trace": True, "capture": capture, **asked_predictions(model)}
+
+
 def _say(text: str) -> None:
     """Print at once; with color, so that a pipe gets what a model wrote, whatever that is."""
     typer.echo(text, nl=False, color=True)
-
-
-def _show(trace: "Trace", path: Path) -> None:
-    from flaxattn.files import readable_size
-    from flaxattn.views.trace_views import head_view
-
-    head_view(trace).save(path)
-    typer.echo(f"wrote {path.resolve()} ({readable_size(path.stat().st_size)})", err=True)
 
 
 @contextmanager

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 _NORMAL = 1.959963984540054
 _KEPT = 4096  # texts that are kept in memory
+LOWEST = 2
+"""Number of texts with the lowest scores kept for each claim and head."""
 
 
 def gathered(
@@ -60,7 +62,8 @@ def gathered(
         source, count = _of_model(request, asked, reading, progress)
     progress.announce(_cost(request, source, count))
     progress.expect("scoring heads", count)
-    return collect(source, shown, request.evidence, reading.problems)
+    lowest = LOWEST if request.page else 0
+    return collect(source, shown, request.evidence, reading.problems, lowest)
 
 
 def _of_store(
@@ -74,6 +77,7 @@ def _of_store(
     data = [{"name": store.path.name, "plan_sha256": store.plan_sha256}]
     source = store_source(store, request.trees or [], asked, reading, request.side)
     source.facts["data"] = data + described(request.trees or [])
+    source.facts["fingerprint"] = dict(store.plan["model"])
     return source, min(len(store), request.limit or len(store))
 
 

@@ -16,6 +16,7 @@ from flaxattn.commands.head_corpus import read_inputs
 from flaxattn.commands.head_request import Request
 from flaxattn.commands.report_files import without_nan
 from flaxattn.commands.report_layout import DISTANCES, LIKENESS, LIKENESS_MAP
+from flaxattn.views.payloads.head_pages import Nearness
 
 if TYPE_CHECKING:
     from flaxattn.measures.head_pairs import Pairs
@@ -32,10 +33,12 @@ class HeadComparison(NamedTuple):
     Attributes:
         facts: Ready for JSON.
         files: Content of files beside it, by name.
+        nearness: Distances between all heads; None where they were not compared.
     """
 
     facts: dict[str, Any]
     files: dict[str, bytes]
+    nearness: Nearness | None = None
 
 
 def compared_heads(
@@ -139,7 +142,7 @@ def _told(pairs: "Pairs") -> HeadComparison:
         LIKENESS: _table(rows),
         DISTANCES: _table(_distances(pairs)),
     }
-    return HeadComparison(facts, files)
+    return HeadComparison(facts, files, Nearness(pairs.distances, pairs.texts))
 
 
 def _distances(pairs: "Pairs") -> dict[str, Any]:

@@ -5,18 +5,22 @@
 Claims come in with their texts. Pages are made in `flaxattn.views.evidence_page`.
 """
 
-import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from flaxattn.commands.report_files import table_bytes
 from flaxattn.corpus.texts import Text
 from flaxattn.measures.claims import Claim
 from flaxattn.measures.evidence import covering
-from flaxattn.measures.gold_pairs import GoldPair
-from flaxattn.views.evidence_page import EvidenceReport, Numbers, evidence_page
+from flaxattn.measures.score_terms import ScoreOptions, ScoreSpec
+from flaxattn.views.evidence_page import EvidenceReport, Gold, Numbers, evidence_page
+
+if TYPE_CHECKING:
+    from flaxattn.measures.gold_pairs import GoldPairs
+    from flaxattn.measures.scored_corpus import ScoredCorpus
+    from flaxattn.trace.trace import Trace
 
 Traces = Callable[[Sequence[int]], Iterable[Any]]
-GoldPairs = Callable[[Sequence[int]], Sequence[Mapping[str, Sequence[GoldPair]]]]
 
 
 def evidence_facts(claims: Sequence[Claim], texts: Mapping[int, Text]) -> dict[str, Any]:
@@ -48,7 +52,6 @@ def evidence_table(claims: Sequence[Claim]) -> bytes:
         claims: With their texts.
     """
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     types = {"claim": pa.string(), "side": pa.string(), "layer": pa.int32(), "head": pa.int32()}
     types |= {"value": pa.float64(), "rank": pa.int32(), "text": pa.int64(), "score": pa.float64()}
@@ -57,12 +60,28 @@ def evidence_table(claims: Sequence[Claim]) -> bytes:
         for claim in claims
         for rank, shown in enumerate(claim.texts)
     ]
-    columns = list(zip(*rows, strict=True)) or [() for _ in types]
-    arrays = [pa.array(c, t) for c, t in zip(columns, types.values(), strict=True)]
-    file = io.BytesIO()
-    table = pa.table(dict(zip(types, arrays, strict=True)))
-    pq.write_table(table, file, compression="zstd", write_page_checksum=True)
-    return file.getvalue()
+    return table_bytes(types, rows)
+
+
+def corpus_gold(
+    corpus: "ScoredCorpus", columns: Mapping[str, ScoreSpec], asked: ScoreOptions
+) -> Gold:
+    """Make the gold pairs of the texts of a corpus, as a page asks for them.
+
+    Args:
+        corpus: With its texts.
+        columns: The score that each claim rests on, by name of the claim.
+        asked: Which roles.
+    """
+    from flaxattn.measures.corpus_pairs import text_pairs
+
+    side = corpus.tally.side
+
+    def gold(number: int, trace: "Trace") -> "Mapping[str, Sequence[GoldPairs]]":
+        text = corpus.texts[number]
+        return {side: text_pairs(columns, trace, text, asked, side, corpus.model)}
+
+    return gold
 
 
 def report_page(
@@ -70,7 +89,8 @@ def report_page(
     claims: Sequence[Claim],
     traces: Traces | None,
     most: int,
-    pairs: GoldPairs | None = None,
+    gold: Gold | None = None,
+    weak: Sequence[Sequence[int]] = (),
 ) -> bytes:
     """The page of a report with the texts that show its claims.
 
@@ -79,11 +99,14 @@ def report_page(
         claims: With their texts.
         traces: Weights of texts by number, in their order; None where there are none.
         most: Texts that travel with the page.
-        pairs: Gold pairs of texts by number, by claim; None where none are known.
+        gold: Makes the gold pairs of a text; None where claims are about no pairs.
+        weak: Numbers of the texts that show each claim least, which take up to a quarter of the
+            page.
     """
-    chosen = covering([[shown.text for shown in c.texts] for c in claims], most)
+    room = most // 4 if weak else 0
+    best = covering([[shown.text for shown in c.texts] for c in claims], most - room)
+    chosen = sorted({*best, *covering(weak, room)})
     found = () if traces is None else traces(chosen)
-    gold = () if pairs is None else pairs(chosen)
     return evidence_page(report, claims, chosen, found, gold).html.encode()
 
 

@@ -50,9 +50,14 @@ LabelColumn = Annotated[
     str | None, typer.Option(help="Column or key of the class number, for a classifier.")
 ]
 Architecture = Annotated[
-    str | None, typer.Option(help="Architecture to load the model as, such as BertForMaskedLM.")
+    str | None,
+    typer.Option("--task-head", help="Architecture to load the model as, such as BertForMaskedLM."),
 ]
 PairColumn = Annotated[str | None, typer.Option(help="Column or key of the second text.")]
+Alpha = Annotated[float, typer.Option(help="Significance level of the tests.")]
+Correction = Annotated[
+    str, typer.Option(help="Correction for the number of tests: none, bonferroni, holm or bh.")
+]
 Truncate = Annotated[bool, typer.Option("--truncate", help="Cut texts over the model's limit.")]
 AllowNonfinite = Annotated[
     bool,
@@ -78,6 +83,13 @@ WithPage = Annotated[
 ]
 Sentences = Annotated[int, typer.Option(min=1, help="Largest number of texts on the page.")]
 Kept = Annotated[int, typer.Option(min=1, help="Number of texts kept for each claim and head.")]
+OtherReports = Annotated[
+    list[Path] | None,
+    typer.Option(
+        help="Report of ablate, patch, probe or another command on the same model, whose numbers "
+        "the page of each head shows; repeat for more."
+    ),
+]
 SENTENCES, KEPT = 40, 5  # of the page, and for each claim
 
 
@@ -103,6 +115,7 @@ class Request:
         side: `encoder`, `decoder` or `cross`; None for what the model is known by.
         allow_nonfinite: Whether NaN and infinity leave cells blank; otherwise they are an error.
         overwrite: Whether the report of another run in the folder is replaced.
+        facts: Folders of other reports on the model, whose numbers pages of heads show.
     """
 
     inputs: Inputs
@@ -122,6 +135,7 @@ class Request:
     side: Side = None
     allow_nonfinite: AllowNonfinite = False
     overwrite: Overwrite = False
+    facts: OtherReports = None
 
     def __post_init__(self) -> None:
         length_range(self.lengths)

@@ -19,6 +19,7 @@ from flaxattn.models.rnn_config import RnnConfig
 from flaxattn.pipeline.memory_estimate import memory_needed, model_memory
 from flaxattn.pretrained import hub
 from flaxattn.pretrained.from_pretrained import architectures_for, without_parameters
+from flaxattn.pretrained.pretrained_bert import PretrainedBert
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.trace.tensor_file import TensorFiles, read_json
@@ -83,15 +84,17 @@ def uses(model: Pretrained) -> dict[str, str | None]:
     config, text = model.config, None if model.tokenizer is not None else _TEXT
     architecture, others = config.architectures[0], architectures_for(config)
     additive = _HEADS if isinstance(config, RnnConfig) else None
+    blind = None if model.counts()[1] else "it has no attention"
     masks = None if model.masks() else "its heads cannot be masked"
     return {
         "call": None,
-        "trace": text,
-        "extract": text,
-        "measure": text,
+        "trace": text or blind,
+        "extract": text or blind,
+        "measure": text or blind,
         "embed": text,
         "generate": text or _generation(model, others),
         "fill_mask": text or _needs(architecture, others, ("ForMaskedLM", "ForPreTraining")),
+        "answer_question": text or _answers(model, others),
         "classify": text or _needs(architecture, others, ("Classification",)),
         "labels and loss": None if label_names(architecture) else _head(others),
         "attention_norms": text or additive,
@@ -107,6 +110,12 @@ def _generation(model: Pretrained, others: tuple[str, ...]) -> str | None:
     if not hasattr(model, "generate"):
         return "it is no language model and no encoder-decoder"
     return _needs(model.config.architectures[0], others, _WRITES)
+
+
+def _answers(model: Pretrained, others: tuple[str, ...]) -> str | None:
+    if not isinstance(model, PretrainedBert):
+        return "it is no encoder"
+    return _needs(model.config.architectures[0], others, ("ForQuestionAnswering",))
 
 
 def _needs(architecture: str, others: tuple[str, ...], ends: tuple[str, ...]) -> str | None:

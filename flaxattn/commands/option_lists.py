@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Options whose value is a list: numbers such as 0,5-9, or names with commas between them."""
+"""Options whose value is a list: numbers such as 0,5-9, heads such as 3.1, or names."""
 
 import re
 from collections.abc import Collection
@@ -50,3 +50,24 @@ def names(text: str | None, known: Collection[str] = (), option: str = "") -> li
             f"{unknown[0]!r} is none of {', '.join(known)}.", param_hint=option
         )
     return found
+
+
+def head_numbers(text: str | None, option: str) -> tuple[tuple[int, int], ...]:
+    """Layers and heads in a list such as 3.1,3.4.
+
+    Args:
+        text: As it was typed; None if it was not.
+        option: Name of the option, for the message.
+
+    Raises:
+        typer.BadParameter: It is no such list.
+    """
+    found = []
+    for part in () if text is None else text.split(","):
+        ends = re.fullmatch(r"\s*(\d{1,6})\.(\d{1,6})\s*", part, re.ASCII)
+        if not ends:
+            raise typer.BadParameter(
+                f"{text!r} is not a list of heads, layer.head, such as 3.1,3.4.", param_hint=option
+            )
+        found.append((int(ends[1]), int(ends[2])))
+    return tuple(found)

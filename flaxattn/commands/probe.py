@@ -28,22 +28,27 @@ from flaxattn.errors import InputError
 
 _TREES = "sentences with trees"
 # Which options each kind of probe takes besides --train, and what it is for.
+_EVIDENCE = ("--no-page", "--sentences", "--evidence")
 _KINDS = {
     "": (
-        ("--train", "--untrained", "--penalty", "--seed", "--no-page", "--sentences", "--evidence"),
+        ("--train", "--untrained", "--penalty", "--seed", *_EVIDENCE),
         _TREES,
     ),
     "--structural": (
         ("--train", "--untrained", "--layers", "--rank", "--epochs", "--seed"),
         _TREES,
     ),
-    "--pronouns": (("--train",), "pronouns"),
-    "--coreference": (("--train",), "documents"),
+    "--states": (
+        ("--train", "--untrained", "--layers", "--labels", "--penalty", "--seed"),
+        _TREES,
+    ),
+    "--pronouns": (("--train", *_EVIDENCE), "pronouns"),
+    "--coreference": (("--train", *_EVIDENCE), "documents"),
     "--load": ((), _TREES),
 }
 Layers = Annotated[
     str | None,
-    typer.Option(help="Hidden states of --structural, such as 0,6,12; default all."),
+    typer.Option(help="Hidden states to probe, such as 0,6,12; default all."),
 ]
 Rank = Annotated[
     int | None, typer.Option(min=1, help="Rank of structural probes; default the size of vectors.")
@@ -60,59 +65,78 @@ Pronouns = Annotated[
     str | None,
     typer.Option(help="Ask heads whom pronouns mean; the files are gap, winobias or winogender."),
 ]
+Inputs = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="INPUT...",
+        help="Sentences with trees (.conllu, also .gz and .zst); or see --pronouns, --coreference.",
+    ),
+]
+Model = Annotated[
+    str,
+    typer.Option(
+        help="A BERT, or any for --structural and --states: built-in name, directory, Hub id."
+    ),
+]
+TrainFiles = Annotated[
+    list[Path] | None,
+    typer.Option(
+        help="Sentences with trees to choose heads on and to fit probes to; repeat "
+        "for several files."
+    ),
+]
+Structural = Annotated[
+    bool,
+    typer.Option(
+        "--structural", help="Fit structural probes to hidden states instead; needs --train."
+    ),
+]
+States = Annotated[
+    bool,
+    typer.Option("--states", help="Fit linear probes of labels to hidden states; needs --train."),
+]
+LabelKind = Annotated[
+    str | None,
+    typer.Option(
+        help="Labels of --states: upos, xpos, or a feature as feats.Number; default upos."
+    ),
+]
+Coreference = Annotated[
+    bool,
+    typer.Option(
+        "--coreference",
+        help="Ask heads for antecedents; the files hold documents with mentions, "
+        "CoNLL-2012 or Entity= in .conllu.",
+    ),
+]
+Loaded = Annotated[Path | None, typer.Option(help="Apply the probe of this file without fitting.")]
 
 
 def probe(
     context: typer.Context,
-    inputs: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="INPUT...",
-            help="Sentences with trees (.conllu, also .gz and .zst); or see --pronouns, "
-            "--coreference.",
-        ),
-    ],
+    inputs: Inputs,
     out: Out = Path("report-probe"),
-    model: Annotated[
-        str,
-        typer.Option(help="A BERT, or any for --structural: built-in name, directory, Hub id."),
-    ] = "tiny-bert",
-    train: Annotated[
-        list[Path] | None,
-        typer.Option(
-            help="Sentences with trees to choose heads on and to fit probes to; repeat "
-            "for several files."
-        ),
-    ] = None,
+    model: Model = "tiny-bert",
+    train: TrainFiles = None,
     limit: Limit = None,
     train_limit: Annotated[
         int | None, typer.Option(min=1, help="Largest number of sentences of --train.")
     ] = None,
-    structural: Annotated[
-        bool,
-        typer.Option(
-            "--structural", help="Fit structural probes to hidden states instead; needs --train."
-        ),
-    ] = False,
+    structural: Structural = False,
+    states: States = False,
+    labels: LabelKind = None,
     layers: Layers = None,
     rank: Rank = None,
     epochs: Epochs = None,
     pronouns: Pronouns = None,
-    coreference: Annotated[
-        bool,
-        typer.Option(
-            "--coreference",
-            help="Ask heads for antecedents; the files hold documents with mentions, "
-            "CoNLL-2012 or Entity= in .conllu.",
-        ),
-    ] = False,
-    load: Annotated[
-        Path | None, typer.Option(help="Apply the probe of this file without fitting.")
-    ] = None,
+    coreference: Coreference = False,
+    load: Loaded = None,
     untrained: _Untrained = False,
     penalty: Annotated[
         float | None,
-        typer.Option(help="Penalty on the parser's squared coefficients; default 1e-4."),
+        typer.Option(
+            help="Penalty on squared coefficients; default 1e-4 for parsers, 1e-2 for --states."
+        ),
     ] = None,
     truncate: Truncate = False,
     on_error: OnError = "fail",
@@ -128,16 +152,20 @@ def probe(
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
-    """Probe heads and hidden states for syntax and coreference.
+    """Probe heads and hidden states for grammar and coreference.
 
     Writes probe.json, a table with every head or hidden state, probe.png, and, with --train, the
-    fitted probe as probe.safetensors; for governors also probe.html, a page with the sentences
-    that show the best heads, and evidence.parquet.
+    fitted probe as probe.safetensors; for heads also probe.html, a page with the texts that show
+    the best ones, and evidence.parquet.
+
+    Example: flaxattn probe test.conllu --train train.conllu -o PROBE
     """
+    from flaxattn.commands.governor_report import EvidenceOptions
     from flaxattn.corpus.bad_rows import BadRows
 
     kinds = {
         "--structural": structural,
+        "--states": states,
         "--pronouns": pronouns,
         "--coreference": coreference,
         "--load": load,
@@ -148,6 +176,7 @@ def probe(
         "--penalty": penalty,
         "--seed": seed,
         "--layers": layers,
+        "--labels": labels,
         "--rank": rank,
         "--epochs": epochs,
         "--no-page": not page,
@@ -163,24 +192,28 @@ def probe(
     asked = ProbeSpec(
         model, files, run, bad, truncate, batch_tokens, seed or 0, as_json, allow_nonfinite
     )
+    shown = EvidenceOptions(evidence, sentences if page else None)
     if pronouns is not None or coreference:
         from flaxattn.commands.pronoun_report import report_coreference
 
-        report_coreference(asked, pronouns or "documents")
+        report_coreference(asked, pronouns or "documents", shown)
     elif structural:
         from flaxattn.commands.structural_report import report_structural
 
-        report_structural(
-            asked, numbers(layers, "--layers", negative=True), rank, epochs, untrained
-        )
+        chosen = numbers(layers, "--layers", negative=True)
+        report_structural(asked, chosen, rank, epochs, untrained)
+    elif states:
+        from flaxattn.commands.label_report import report_labels
+
+        chosen = numbers(layers, "--layers", negative=True)
+        report_labels(asked, labels or "upos", chosen, untrained, penalty)
     elif load is not None:
         from flaxattn.commands.applied_report import report_applied
 
         report_applied(asked, load)
     else:
-        from flaxattn.commands.governor_report import EvidenceOptions, report_governors
+        from flaxattn.commands.governor_report import report_governors
 
-        shown = EvidenceOptions(evidence, sentences if page else None)
         report_governors(asked, untrained, penalty, shown)
 
 
@@ -204,7 +237,7 @@ def _check(kind: str, given: list[str]) -> None:
         homes = [other or "the probes of heads" for other in _KINDS if name in _KINDS[other][0]]
         told = f"is not for {kind or about}, only for {' and '.join(homes)}."
         raise typer.BadParameter(told, param_hint=name)
-    for name in ("--untrained", "--structural"):
+    for name in ("--untrained", "--structural", "--states"):
         if name in (kind, *given) and "--train" not in given:
             raise typer.BadParameter("needs --train.", param_hint=name)
 

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The evidence of `flaxattn probe`: sentences in which the best heads look at the right words."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from flaxattn.commands.head_page import evidence_facts, evidence_table, numbers_of, report_page
@@ -11,21 +11,16 @@ from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.corpus.dependency_trees import read_sentences
 from flaxattn.corpus.texts import Text, annotated_text
 from flaxattn.measures.claims import Claim
-from flaxattn.measures.gold_pairs import GoldPair
-from flaxattn.measures.gold_pairs_of_texts import pairs_of_texts
-from flaxattn.measures.score_source import traces_of
+from flaxattn.measures.corpus_pairs import text_layout
+from flaxattn.measures.scores import side_of
 from flaxattn.probes.arc_weights import Watched
-from flaxattn.probes.governor_probe import (
-    FROM_GOVERNOR,
-    TO_GOVERNOR,
-    Classifier,
-    Dependencies,
-)
-from flaxattn.text.position_labels import UNIVERSAL_RELATIONS
+from flaxattn.probes.gold_governors import governor_pairs
+from flaxattn.probes.governor_probe import Classifier, Dependencies
 from flaxattn.views.evidence_page import EvidenceReport
 
 if TYPE_CHECKING:
     from flaxattn.commands.probe_reader import Files, ProbeSpec
+    from flaxattn.measures.gold_pairs import GoldPairs
     from flaxattn.pretrained.pretrained_model import Pretrained
     from flaxattn.trace.trace import Trace
 
@@ -56,30 +51,27 @@ def evidence_of(
     claims = [c._replace(texts=[s for s in c.texts if s.text in texts]) for c in claims]
     beside = {EVIDENCE: evidence_table(claims)}
     if most is not None:
-
-        def traces(numbers: Sequence[int]) -> "Iterator[Trace]":
-            chosen = [texts[n].text for n in numbers]
-            allowed = asked.allow_nonfinite
-            return traces_of(model, chosen, None, asked.truncate, allow_nonfinite=allowed)
-
         values = {one.relation: found.accuracy(one.direction, one.relation) for one in best}
         about = (
             "Share of words whose governor a head finds, by the word it gives most of its "
             "attention to, in the better direction. Claimed is the best head for each relation; "
             "sentences are ordered by how much of its attention is on the right words."
         )
+        ways = {one.relation: one.direction for one in best}
+
+        def gold(number: int, trace: "Trace") -> "dict[str, list[GoldPairs]]":
+            layout = text_layout(trace, texts[number], model)
+            if not any(layout.words):
+                return {}
+            record = side_of(trace, "encoder")
+            every = [governor_pairs(*way, layout, record) for way in ways.items()]
+            return {"encoder": [one for one in every if one.pairs]}
+
         report = EvidenceReport(
             "Heads that find governors", asked.model, about, numbers_of(found, values), "accuracy"
         )
-
-        def pairs(numbers: Sequence[int]) -> list[dict[str, list[GoldPair]]]:
-            ends = {TO_GOVERNOR: "governor", FROM_GOVERNOR: "dependent"}
-            roles = {f"{ends[one.direction]}({one.relation})": one.relation for one in best}
-            chosen = [texts[n] for n in numbers]
-            found = pairs_of_texts(model, chosen, roles, UNIVERSAL_RELATIONS, causal=False)
-            return [{roles[role]: some for role, some in text.items()} for text in found]
-
-        beside[page_file("probe")] = report_page(report, claims, traces, most, pairs)
+        traces = asked.traces(model, texts)
+        beside[page_file("probe")] = report_page(report, claims, traces, most, gold)
     return evidence_facts(claims, texts), beside
 
 

@@ -19,8 +19,10 @@ from flaxattn.commands.report_run import ReportRun
 if TYPE_CHECKING:
     from flaxattn.corpus.bad_rows import BadRows
     from flaxattn.corpus.dependency_trees import Sentence
+    from flaxattn.corpus.texts import Text
     from flaxattn.pipeline.reading_options import ReadingOptions
     from flaxattn.pretrained.pretrained_model import Pretrained
+    from flaxattn.trace.trace import Trace
 
 
 class Files(NamedTuple):
@@ -83,6 +85,24 @@ class ProbeSpec:
 
         self.run.progress(f"loading {self.model}", 0)
         return from_pretrained(self.model)
+
+    def traces(
+        self, model: "Pretrained", texts: Mapping[int, "Text"]
+    ) -> "Callable[[Sequence[int]], Iterator[Trace]]":
+        """Return a function that traces the weights of some texts, given their numbers.
+
+        Args:
+            model: Reads the texts.
+            texts: By number.
+        """
+        from flaxattn.measures.score_source import traces_of
+
+        def traced(numbers: Sequence[int]) -> "Iterator[Trace]":
+            chosen = [texts[number].text for number in numbers]
+            allowed = self.allow_nonfinite
+            return traces_of(model, chosen, None, self.truncate, allow_nonfinite=allowed)
+
+        return traced
 
     def reading(self) -> "ReadingOptions":
         """Return the options with which sentences are read."""

@@ -17,6 +17,7 @@ from flaxattn.commands.probe_reader import Files, ProbeSpec, left_out, tell_rest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from flaxattn.commands.governor_report import EvidenceOptions
     from flaxattn.corpus.bad_rows import BadRows
     from flaxattn.corpus.mentions import Document
     from flaxattn.corpus.pronouns import Pronoun
@@ -25,31 +26,37 @@ if TYPE_CHECKING:
 _AMONG = "among_all_words"
 
 
-def report_coreference(asked: ProbeSpec, form: str) -> None:
-    """Ask every head whom mentions mean, write probe.json, heads.parquet and probe.png, and print.
+def report_coreference(asked: ProbeSpec, form: str, shown: "EvidenceOptions") -> None:
+    """Ask every head whom mentions mean, write the report with its page, and print.
 
     Args:
         asked: Model, files and folder.
         form: See `head_coreference`.
+        shown: How many texts show the best head.
 
     Raises:
         InputError: If there is no mention to judge.
     """
+    from flaxattn.commands.mention_page import mention_evidence
     from flaxattn.commands.report_files import write_report
     from flaxattn.commands.report_layout import figure_file
     from flaxattn.probes.head_coreference import head_coreference
+    from flaxattn.probes.watched_mentions import WatchedMentions
     from flaxattn.views.figures.plot_roles import plot_head_means
 
     asked.announce(
         "reading heads", "one pass over all texts", lambda files, bad: _texts(files, form, bad)
     )
+    model, watched = asked.loaded(), WatchedMentions(shown.kept)
     found, best, among, best_among = head_coreference(
-        asked.loaded(),
+        model,
         _texts(asked.files[0], form, asked.bad),
         form,
         _texts(asked.files[1], form, asked.bad) if asked.files[1].paths else None,
         reading=asked.reading(),
+        passing=watched,
     )
+    evidence, beside = mention_evidence(asked, model, found, best, watched, shown.most)
     said = {
         "model": asked.model,
         "texts": form,
@@ -60,6 +67,7 @@ def report_coreference(asked: ProbeSpec, form: str) -> None:
         "heads_chosen_on": "other texts" if asked.files[1].paths else "the same, which flatters",
         "groups": [_facts(found, one) for one in best],
         _AMONG: [_facts(among, one) for one in best_among] if among is not None else None,
+        "evidence": evidence,
     }
     rows = _rows(found, "mentions" if among is not None else "people")
     if among is not None:
@@ -67,7 +75,7 @@ def report_coreference(asked: ProbeSpec, form: str) -> None:
             rows[name] += values
     means = {way: found.accuracy(way) for group, way in found.hits if not group}
     figure = plot_head_means(found.layers, found.heads, means, "share of mentions it is right for")
-    written = write_report(asked.run, said, rows, {figure_file("probe"): figure})
+    written = write_report(asked.run, said, rows, {figure_file("probe"): figure}, beside)
     if not asked.told_as_json(said):
         _tell(said, best, "Whom mentions mean")
         if best_among:

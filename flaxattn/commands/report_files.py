@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files of a report: JSON with everything that is needed to get it again, tables and figures."""
 
+import io
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -169,3 +170,37 @@ def print_files(files: Sequence[Path]) -> None:
     console = Console(highlight=False, soft_wrap=True)
     for path in files:
         console.print(f"wrote {path.resolve()}", markup=False)
+
+
+def table_bytes(types: Mapping[str, Any], rows: Sequence[Sequence[Any]]) -> bytes:
+    """Write rows as a Parquet file with checksums.
+
+    Args:
+        types: Arrow type of each column, by name.
+        rows: One value for each column.
+
+    Returns:
+        The content of the file.
+    """
+    import pyarrow as pa
+
+    columns = list(zip(*rows, strict=True)) or [() for _ in types]
+    arrays = [pa.array(c, t) for c, t in zip(columns, types.values(), strict=True)]
+    return columns_bytes(dict(zip(types, arrays, strict=True)))
+
+
+def columns_bytes(columns: Mapping[str, Any]) -> bytes:
+    """Write columns as a Parquet file with checksums.
+
+    Args:
+        columns: Arrays of Arrow or NumPy by name.
+
+    Returns:
+        The content of the file.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    file = io.BytesIO()
+    pq.write_table(pa.table(columns), file, compression="zstd", write_page_checksum=True)
+    return file.getvalue()

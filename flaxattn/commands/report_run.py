@@ -22,12 +22,25 @@ from flaxattn.files import sha256_of
 from flaxattn.measures.read_report import is_report, read_report
 from flaxattn.pipeline.progress_reporter import ProgressReporter
 
-_PATHS = ("inputs", "first", "second", "model", "trees", "train", "load")
+_PATHS = (
+    "inputs",
+    "pairs",
+    "reports",
+    "first",
+    "second",
+    "model",
+    "trees",
+    "train",
+    "load",
+    "facts",
+)
 _NOT_RESULTS = ("out", "overwrite", "as_json")  # options that change no number
 _PLAN = "plan.json"
 _STDIN = "-"
 
-Out = Annotated[Path, typer.Option("--out", "-o", help="Output folder of the report.")]
+Out = Annotated[
+    Path, typer.Option("--output-dir", "-o", "--out", help="Output folder of the report.")
+]
 Overwrite = Annotated[
     bool, typer.Option("--overwrite", help="Replace the report of another run in --out.")
 ]
@@ -128,7 +141,11 @@ class ReportRun:
         for key in self.request.keys() | there.keys():
             ours, theirs = self.request.get(key), there.get(key)
             if ours != theirs:
-                option = key.upper() if key in ("inputs", "first", "second") else f"--{key}"
+                option = (
+                    key.upper()
+                    if key in ("inputs", "pairs", "reports", "first", "second")
+                    else f"--{key}"
+                )
                 return f"of another run, in which {option.replace('_', '-')} differs"
         piped = any(_is_piped(self.request.get(name)) for name in _PATHS)
         return "of another run, whose standard input is not known" if piped else ""

@@ -3,21 +3,21 @@
 """`flaxattn roles`: parses, calls, prints. Everything heavy is imported when it runs."""
 
 import dataclasses
-import functools
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 
-from flaxattn.commands.head_request import AsJson, Request, RolesRequest
+from flaxattn.commands.head_request import Alpha, AsJson, Request, RolesRequest
 from flaxattn.commands.option_groups import with_options
 from flaxattn.commands.option_lists import names
 from flaxattn.errors import InputError
 
 if TYPE_CHECKING:
     from flaxattn.measures.role_tests import Roles
+    from flaxattn.measures.score_terms import ScoreOptions
     from flaxattn.measures.scored_corpus import ScoredCorpus
+    from flaxattn.views.payloads.head_pages import HeadPages
 
 
 @with_options
@@ -31,11 +31,11 @@ def roles(
     tau: Annotated[
         float, typer.Option(help="Mean score that a role must exceed; 1 is uniform attention.")
     ] = 3.0,
-    alpha: Annotated[float, typer.Option(help="Significance level of the tests.")] = 0.05,
+    alpha: Alpha = 0.05,
     correction: Annotated[
         str | None,
         typer.Option(
-            help="Correction for the number of tests: none, bonferroni or bh; default bh."
+            help="Correction for the number of tests: none, bonferroni, holm or bh; default bh."
         ),
     ] = None,
     pande_parity: Annotated[
@@ -54,19 +54,33 @@ def roles(
     """Test which heads are local, syntactic or delimiter heads.
 
     Writes roles.json, heads.parquet with every number of every head, evidence.parquet with the
-    texts that show each role best, roles.png, and roles.html, a page with these texts.
+    texts that show each role best, roles.png, role-grid.png with the strongest role of each head,
+    role-overlap.png with the heads of several roles, and roles.html, a page with these texts and a
+    page for each head (roles.html#head=1.0); examples.parquet holds the examples of these.
+
+    Example: flaxattn roles treebank.conllu --model tiny-bert -o ROLES
     """
     from flaxattn.commands.head_corpus import gathered, rows_of
+    from flaxattn.commands.head_facts import examples_table, head_pages
     from flaxattn.commands.head_page import evidence_facts, evidence_table
     from flaxattn.commands.head_report import refusals, tell
     from flaxattn.commands.report_files import write_report
-    from flaxattn.commands.report_layout import EVIDENCE, figure_file, page_file
+    from flaxattn.commands.report_layout import (
+        EVIDENCE,
+        EXAMPLES,
+        GRID,
+        OVERLAP,
+        figure_file,
+        page_file,
+    )
     from flaxattn.commands.report_run import ReportRun
     from flaxattn.commands.role_controls import false_positives, repeated, told
     from flaxattn.measures.claims import role_claims
-    from flaxattn.measures.patterns import labels
+    from flaxattn.measures.patterns import head_patterns
     from flaxattn.measures.role_tests import Test, facts, find_roles
     from flaxattn.measures.score_terms import PAPER_RELATIONS, ScoreOptions, check_relations
+    from flaxattn.views.figures.plot_role_grid import plot_role_grid
+    from flaxattn.views.figures.plot_role_overlap import plot_role_overlap
     from flaxattn.views.figures.plot_roles import plot_roles
 
     chosen = check_relations(names(relations) if relations is not None else PAPER_RELATIONS)
@@ -81,7 +95,7 @@ def roles(
     chance = false_positives(request, corpus, asked, test, drawings, run.progress)
     run.progress("collecting evidence", 0)
     claims = role_claims(found, corpus.evidence, corpus.tally.side)
-    known = labels(corpus.tally, alpha=alpha) if not corpus.refused else []
+    known = head_patterns(corpus.tally, alpha=alpha) if not corpus.refused else []
     settings = {"limit": request.limit, "lengths": request.range, "evidence": request.evidence}
     said = {
         **corpus.facts,
@@ -94,11 +108,16 @@ def roles(
         "refused": refusals(corpus.refused),
         "evidence": evidence_facts(claims, corpus.texts),
     }
+    rows = rows_of(corpus, found, seed)
     beside = {EVIDENCE: evidence_table(claims)}
     if request.page:
-        beside[page_file(run.command)] = _page(request, corpus, found, claims, chosen)
-    rows = rows_of(corpus, found, seed)
-    files = write_report(run, said, rows, {figure_file(run.command): plot_roles(found)}, beside)
+        pages = head_pages(request, corpus, claims, "score", rows)
+        beside[page_file(run.command)] = _page(request, corpus, found, claims, asked, pages)
+        beside[EXAMPLES] = examples_table(claims, pages.examples)
+    figures = {figure_file(run.command): plot_roles(found), GRID: plot_role_grid(found)}
+    if any(role.found.any() for role in found.roles.values()):
+        figures[OVERLAP] = plot_role_overlap(found)
+    files = write_report(run, said, rows, figures, beside)
     tell(said, _table(found), [*found.warnings(), *told(chance)], files, as_json)
 
 
@@ -107,9 +126,12 @@ def _page(
     corpus: "ScoredCorpus",
     found: "Roles",
     claims: list,
-    relations: Sequence[str],
+    asked: "ScoreOptions",
+    pages: "HeadPages",
 ) -> bytes:
-    from flaxattn.commands.head_page import numbers_of, report_page
+    from flaxattn.commands.head_facts import weakest
+    from flaxattn.commands.head_page import corpus_gold, numbers_of, report_page
+    from flaxattn.measures.claims import claim_columns
     from flaxattn.views.evidence_page import EvidenceReport
 
     test, said = found.test, corpus.facts
@@ -120,11 +142,11 @@ def _page(
     )
     values = {name: role.score for name, role in found.roles.items()}
     numbers = numbers_of(found, values, corpus.tally.side)
-    report = EvidenceReport("Roles of heads", str(said["model"]), about, numbers, "score")
-    pairs = functools.partial(
-        corpus.pairs, claims=[claim.name for claim in claims], relations=relations
-    )
-    return report_page(report, claims, corpus.traces, request.sentences, pairs)
+    title, model = "Roles of heads", str(said["model"])
+    report = EvidenceReport(title, model, about, numbers, "score", heads=pages)
+    gold = corpus_gold(corpus, claim_columns(claims, "score"), asked)
+    weak = weakest(corpus, claims, "score")
+    return report_page(report, claims, corpus.traces, request.sentences, gold, weak)
 
 
 def _no_role(request: Request, corpus: "ScoredCorpus") -> str:

@@ -18,7 +18,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from flaxattn.commands.head_request import AllowNonfinite
+from flaxattn.commands.head_request import AllowNonfinite, Limit, Truncate
+from flaxattn.commands.option_lists import numbers
 from flaxattn.commands.standard_input import IsText, given_text
 
 if TYPE_CHECKING:
@@ -47,19 +48,20 @@ def build(
         ),
     ],
     out: Annotated[
-        Path, typer.Option("--out", "-o", help="Output folder of the index; must be new.")
+        Path,
+        typer.Option(
+            "--output-dir", "-o", "--out", help="Output folder of the index; must be new."
+        ),
     ],
-    layer: Annotated[list[int], typer.Option("--layer", help="Layer, from 0; repeat for several.")],
+    layers: Annotated[str, typer.Option(help="Layers to index, such as 0,5-9.")],
     model: _Model = "tiny-bert",
     kind: Annotated[
         str,
         typer.Option(help="head_output: the output of each head; hidden: the output of the layer."),
     ] = "head_output",
     text_column: Annotated[str, typer.Option(help="Column or key of the text.")] = "text",
-    limit: Annotated[int | None, typer.Option(min=1, help="Largest number of texts.")] = None,
-    truncate: Annotated[
-        bool, typer.Option("--truncate", help="Cut texts over the model's limit.")
-    ] = False,
+    limit: Limit = None,
+    truncate: Truncate = False,
     on_error: Annotated[
         str, typer.Option(help="Texts that cannot be used: fail or skip.")
     ] = "fail",
@@ -68,7 +70,10 @@ def build(
     ] = None,
     allow_nonfinite: AllowNonfinite = False,
 ) -> None:
-    """Build an index with a vector of every token, by head."""
+    """Build an index with a vector of every token, by head.
+
+    Example: flaxattn search build corpus.txt --layers 2 -o INDEX
+    """
     from flaxattn.commands.head_corpus import counted_inputs
     from flaxattn.commands.head_request import Request
     from flaxattn.commands.text_lines import cost
@@ -94,7 +99,7 @@ def build(
         batch_tokens=batch_tokens,
         allow_nonfinite=allow_nonfinite,
     )
-    bad, wanted = BadRows(on_error), Wanted(kind, tuple(layer))
+    bad, wanted = BadRows(on_error), Wanted(kind, numbers(layers, "--layers") or ())
     check_wanted(wanted, out)
     with ProgressReporter() as progress:
         texts, data, number = counted_inputs(request, bad, progress)
@@ -142,7 +147,10 @@ def query(
     is_text: IsText = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
-    """Print the contexts most similar to a token of a sentence."""
+    """Print the contexts most similar to a token of a sentence.
+
+    Example: flaxattn search query INDEX "The cat is sad." --token cat --head 2.1
+    """
     from flaxattn.measures.build_token_index import token_vector
     from flaxattn.measures.nearest_tokens import histograms, nearest
     from flaxattn.pretrained.from_pretrained import from_pretrained

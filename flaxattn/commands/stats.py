@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`flaxattn stats`: parses, calls, prints. Everything heavy is imported when it runs."""
 
-import functools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,8 +16,10 @@ from flaxattn.errors import InputError
 if TYPE_CHECKING:
     import numpy as np
 
+    from flaxattn.measures.score_terms import ScoreOptions
     from flaxattn.measures.scored_corpus import ScoredCorpus
     from flaxattn.measures.scores import ScoreAccumulator
+    from flaxattn.views.payloads.head_pages import HeadPages
 
 _SHARES = ("next", "previous", "own", "cls", "sep", "punctuation", "own segment", "other segment")
 _HEADINGS = {  # shorter ones, for a table of 80 columns
@@ -52,19 +53,23 @@ def stats(
     """Measure where every head looks, and how sharply.
 
     Writes stats.json, heads.parquet with every number and its interval, evidence.parquet with the
-    texts that show each claim best, stats.png, and stats.html, a page with these texts; of heads
-    beside each other likeness.png, a map and their distances, likeness.parquet with places, groups
-    and variability, and distances.parquet with the divergence of every two heads.
+    texts that show each claim best, stats.png, and stats.html, a page with these texts and a page
+    for each head (stats.html#head=1.0), whose examples are in examples.parquet; of heads beside
+    each other likeness.png, a map and their distances, likeness.parquet with places, groups and
+    variability, and distances.parquet with the divergence of every two heads.
+
+    Example: flaxattn stats corpus.txt --model tiny-bert -o STATS
     """
     from flaxattn.commands.head_corpus import gathered, rows_of
+    from flaxattn.commands.head_facts import examples_table, head_pages
     from flaxattn.commands.head_likeness import compared_heads
     from flaxattn.commands.head_page import evidence_facts, evidence_table
     from flaxattn.commands.head_report import refusals, tell
     from flaxattn.commands.report_files import write_report
-    from flaxattn.commands.report_layout import EVIDENCE, figure_file, page_file
+    from flaxattn.commands.report_layout import EVIDENCE, EXAMPLES, figure_file, page_file
     from flaxattn.commands.report_run import ReportRun
     from flaxattn.measures.claims import measure_claims
-    from flaxattn.measures.patterns import labels
+    from flaxattn.measures.patterns import head_patterns
     from flaxattn.measures.score_terms import ScoreOptions
 
     run = ReportRun.begin(context, "stats")
@@ -77,7 +82,7 @@ def stats(
             f"{request.inputs[0]} holds no statistic whose mean tells of a head\n"
             "extract again: --stats entropy,distance,max,sum_sq,received, or --capture weights"
         )
-    known = labels(tally) if not corpus.refused else []
+    known = head_patterns(tally) if not corpus.refused else []
     claims = measure_claims(tally, known, corpus.evidence)
     settings = {"limit": request.limit, "lengths": request.range, "annotated": request.annotated}
     likeness = compared_heads(request, corpus, compared, run.progress)
@@ -91,19 +96,26 @@ def stats(
         "evidence": evidence_facts(claims, corpus.texts),
     }
     beside = {EVIDENCE: evidence_table(claims), **likeness.files}
-    if request.page:
-        beside[page_file(run.command)] = _page(request, corpus, means, claims)
     rows = rows_of(corpus, seed=seed)
+    if request.page:
+        pages = head_pages(request, corpus, claims, "mean", rows, likeness.nearness)
+        beside[page_file(run.command)] = _page(request, corpus, means, claims, asked, pages)
+        beside[EXAMPLES] = examples_table(claims, pages.examples)
     files = write_report(run, said, rows, {figure_file(run.command): _figure(tally, means)}, beside)
     tell(said, _table(tally, means), _patterns(said["labels"]), files, as_json)
 
 
 def _page(
-    request: Request, corpus: "ScoredCorpus", means: "dict[str, np.ndarray]", claims: list
+    request: Request,
+    corpus: "ScoredCorpus",
+    means: "dict[str, np.ndarray]",
+    claims: list,
+    asked: "ScoreOptions",
+    pages: "HeadPages",
 ) -> bytes:
-    from flaxattn.commands.head_page import numbers_of, report_page
-    from flaxattn.measures.claims import label_column
-    from flaxattn.measures.score_terms import PAPER_RELATIONS
+    from flaxattn.commands.head_facts import weakest
+    from flaxattn.commands.head_page import corpus_gold, numbers_of, report_page
+    from flaxattn.measures.claims import claim_columns, label_column
     from flaxattn.views.evidence_page import EvidenceReport
 
     tally, said = corpus.tally, corpus.facts
@@ -117,11 +129,11 @@ def _page(
         " Claimed are patterns, by our thresholds, and of each number the heads with the most."
     )
     numbers = numbers_of(tally, values, tally.side)
-    report = EvidenceReport("What heads look at", str(said["model"]), about, numbers, "mean")
-    pairs = functools.partial(
-        corpus.pairs, claims=[claim.name for claim in claims], relations=PAPER_RELATIONS
-    )
-    return report_page(report, claims, corpus.traces, request.sentences, pairs)
+    title, model = "What heads look at", str(said["model"])
+    report = EvidenceReport(title, model, about, numbers, "mean", heads=pages)
+    gold = corpus_gold(corpus, claim_columns(claims, "mean"), asked)
+    weak = weakest(corpus, claims, "mean")
+    return report_page(report, claims, corpus.traces, request.sentences, gold, weak)
 
 
 def _figure(tally: "ScoreAccumulator", means: "dict[str, np.ndarray]") -> Any:
@@ -131,7 +143,7 @@ def _figure(tally: "ScoreAccumulator", means: "dict[str, np.ndarray]") -> Any:
     shares = {name: means[name] for name in _DRAWN if name in means}
     if shares:
         return plot_head_means(tally.layers, tally.heads, shares)
-    return plot_head_values({n: means[n] for n in _OTHERS if n in means}, "mean", center=None)
+    return plot_head_values({n: means[n] for n in _OTHERS if n in means}, "mean", signed=False)
 
 
 def _table(tally: "ScoreAccumulator", means: "dict[str, np.ndarray]") -> Table:

@@ -18,7 +18,7 @@ app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
 _Store = Annotated[Path, typer.Argument(help="Folder that `flaxattn extract` wrote.")]
 _Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
-_Out = Annotated[Path, typer.Option("--out", "-o", help="Output folder.")]
+_Out = Annotated[Path, typer.Option("--output-dir", "-o", "--out", help="Output folder.")]
 _DAMAGED = 1
 
 
@@ -35,7 +35,10 @@ def info(
     ] = None,
     as_json: _Json = False,
 ) -> None:
-    """Describe a store, or one of its texts."""
+    """Describe a store, or one of its texts.
+
+    Example: flaxattn store info STORE --example 0
+    """
     from flaxattn.store.open_store import open_store
     from flaxattn.store.store_info import describe, describe_text
 
@@ -55,6 +58,8 @@ def verify(
     """Read every byte of a store and name what is damaged or missing.
 
     The exit code is 1 if a file is damaged or a shard of the plan is missing.
+
+    Example: flaxattn store verify STORE
     """
     from flaxattn.files import readable_size
     from flaxattn.pipeline.progress_reporter import BYTES, ProgressReporter
@@ -109,7 +114,10 @@ def merge(
     ] = False,
     as_json: _Json = False,
 ) -> None:
-    """Merge stores of one plan, such as those of `--shard i/N`."""
+    """Merge stores of one plan, such as those of `--shard i/N`.
+
+    Example: flaxattn store merge PART-0 PART-1 -o STORE
+    """
     from flaxattn.pipeline.progress_reporter import BYTES, ProgressReporter
     from flaxattn.store.merge_stores import check_sources
     from flaxattn.store.merge_stores import merge as put_together
@@ -148,6 +156,8 @@ def export(
     """Export attention as npz, npy, BertViz input or CSV.
 
     npy files hold the tuples of Hugging Face.
+
+    Example: flaxattn store export STORE --format npz -o ARRAYS
     """
     from flaxattn.pipeline.progress_reporter import ProgressReporter
     from flaxattn.store.export import export as write

@@ -1,7 +1,11 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Texts of commands that hold a small corpus in memory, with second texts and class numbers."""
+"""Texts of commands that hold a small corpus in memory.
 
+They have second texts and class numbers, or are pairs of a clean and a corrupted text.
+"""
+
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,6 +13,7 @@ from typing import Any, NamedTuple
 from flaxattn.corpus.bad_rows import BadRows, Problem, excerpt
 from flaxattn.corpus.input_files import find_inputs, fingerprint
 from flaxattn.corpus.rows import read_rows, text_of
+from flaxattn.corpus.text_pairs import TextPair, read_text_pairs
 from flaxattn.errors import InputError
 
 
@@ -76,6 +81,42 @@ def read_corpus(
     seconds = None if pair is None else [str(row[1]) for row in found]
     labels = None if label is None else [int(row[2] or 0) for row in found]
     return TextCorpus([row[0] for row in found], seconds, labels, source)
+
+
+def read_pairs(
+    inputs: Sequence[str],
+    limit: int | None,
+    on_error: str,
+    folder: Path | None = None,
+    *,
+    wrong: bool = False,
+    prefix: str | None = None,
+) -> tuple[list[TextPair], dict[str, Any]]:
+    """The pairs of some tables, and names, sizes and digests of the files, as `read_corpus`.
+
+    Args:
+        inputs: Paths, patterns or folders, as `flaxattn extract` takes them.
+        limit: Largest number of pairs.
+        on_error: What to do with a row that cannot be used: `fail` or `skip`.
+        folder: Folder in which standard input is kept as a file; None where it cannot be read.
+        wrong: Whether the column `wrong` is needed.
+        prefix: Column of the beginning of the target; None for none.
+
+    Raises:
+        InputError: If a row cannot be used, or there is none.
+    """
+    files, bad = find_inputs(inputs, folder=folder), BadRows(on_error)
+    for problem in [file.problem for file in files if file.problem]:
+        bad.report(problem)
+    paths = [(file.path, file.kind) for file in files if not file.problem]
+    pairs = list(itertools.islice(read_text_pairs(paths, bad, wrong=wrong, prefix=prefix), limit))
+    if not pairs:
+        raise InputError(
+            f"There is no pair of texts in {', '.join(map(str, inputs))}.\n"
+            "Name tables with the columns clean, corrupted and answer, and a row for each pair."
+        )
+    prints = [mark._asdict() for mark in fingerprint(files)]
+    return pairs, {"files": prints, "pairs": len(pairs), "left_out": dict(bad.counts)}
 
 
 def _label(row: Any, column: str | None, bad: BadRows) -> int | None:

@@ -68,15 +68,16 @@ def tell_empty(lines: Sequence[tuple[str, str]]) -> None:
         typer.echo(f"{empty[0]}{more}: empty, so its translation is empty", err=True)
 
 
-def cost(texts: int, name: str, work: str) -> str:
+def cost(count: int, name: str, work: str, unit: str = "texts") -> str:
     """Sentence that says what a command will do, and what that costs.
 
     Args:
-        texts: Number of texts.
+        count: Number of texts.
         name: Name of the model, or of the store.
-        work: Is done with them, such as `one forward pass over all texts`.
+        work: The work, such as `one forward pass over all texts`.
+        unit: Name of what is counted.
     """
-    return f"{texts:,} texts, {name}: {work}"
+    return f"{count:,} {unit}, {name}: {work}"
 
 
 @contextlib.contextmanager

@@ -19,8 +19,8 @@ from flaxattn.files import check_writable, write_text
 if TYPE_CHECKING:
     from flaxattn.pretrained.pretrained_seq2seq import PretrainedSeq2Seq
 
-Beam = Annotated[int, typer.Option("--beam", help="Number of beams; 1 decodes greedily.")]
-Batch = Annotated[int, typer.Option(help="Number of sentences per batch.")]
+Beam = Annotated[int, typer.Option("--num-beams", help="Number of beams; 1 decodes greedily.")]
+Batch = Annotated[int, typer.Option("--batch-size", help="Number of sentences per batch.")]
 MaxLength = Annotated[
     int | None,
     typer.Option(help="Largest number of generated tokens; default 50 more than the source."),
@@ -53,7 +53,9 @@ def translate(
     view: Annotated[
         Path | None, typer.Option(help="Write a page with the attention to the first sentence.")
     ] = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Output file.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--output", "-o", "--out", help="Output file.")
+    ] = None,
     truncate: Truncate = False,
 ) -> None:
     """Translate text line by line.
@@ -62,11 +64,13 @@ def translate(
 
     With --n-best above 1 a line is `number ||| translation ||| score`, numbered from 0 as Moses
     does. Alignments are those of words parted by spaces: source word i, written word j.
+
+    Example: flaxattn translate dates.txt --model tiny-dates --align
     """
     check_counts(beam, batch, max_length, n_best)
     if n_best > beam:
         raise InputError(
-            f"--n-best {n_best} needs as many hypotheses\n--beam is {beam}\nraise --beam"
+            f"--n-best {n_best} needs as many hypotheses\n--num-beams is {beam}\nraise --num-beams"
         )
     if align and n_best > 1:
         raise InputError("--align is of the best translation\nleave out --n-best")
@@ -103,12 +107,17 @@ def check_counts(beam: int, batch: int, max_length: int | None, n_best: int = 1)
     Raises:
         InputError: Naming the option.
     """
-    counts = {"--beam": beam, "--batch": batch, "--max-length": max_length, "--n-best": n_best}
+    counts = {
+        "--num-beams": beam,
+        "--batch-size": batch,
+        "--max-length": max_length,
+        "--n-best": n_best,
+    }
     for name, count in counts.items():
         if count is not None and count < 1:
             raise InputError(
                 f"{name} is {count}\nit must be at least 1"
-                + ("; a beam of 1 writes greedily" if name == "--beam" else "")
+                + ("; a beam of 1 writes greedily" if name == "--num-beams" else "")
             )
 
 

@@ -17,6 +17,7 @@ import typer
 
 from flaxattn.commands.head_request import AllowNonfinite
 from flaxattn.commands.option_lists import numbers
+from flaxattn.commands.predicted_page import asked_predictions, with_contributions
 from flaxattn.commands.standard_input import IsText, check_no_path, given_text
 from flaxattn.commands.view_weights import (
     KINDS,
@@ -53,12 +54,22 @@ class View(NamedTuple):
 VIEWS = {
     "head": View("flaxattn.head_view", "head"),
     "model": View("flaxattn.model_view", "model"),
+    "text": View("flaxattn.text_view", "text"),
     "neuron": View("flaxattn.neuron_view", "neuron", vectors=True),
     "atlas": View("flaxattn.atlas_view", "atlas"),
     "all": View("flaxattn.atlas_view", "atlas", vectors=True),
 }
 _FIGURES = (".svg", ".pdf", ".png")
 _TRACE = ".safetensors"
+_Out = Annotated[
+    Path,
+    typer.Option(
+        "--output",
+        "-o",
+        "--out",
+        help="Output file of the page; with several texts, their number is added.",
+    ),
+]
 
 
 def view(
@@ -77,14 +88,7 @@ def view(
             "store to compare SOURCE with.",
         ),
     ] = None,
-    out: Annotated[
-        Path,
-        typer.Option(
-            "--out",
-            "-o",
-            help="Output file of the page; with several texts, their number is added.",
-        ),
-    ] = Path("attention.html"),
+    out: _Out = Path("attention.html"),
     model: Annotated[
         str, typer.Option("--model", help="Built-in name, model directory, or Hugging Face Hub id.")
     ] = "tiny-bert",
@@ -137,6 +141,8 @@ def view(
     Two files or two stores are compared.
 
     A model that translates writes the target itself where none is given.
+
+    Example: flaxattn view "The cat is very sad." -o page.html
     """
     if view not in VIEWS:
         raise typer.BadParameter(
@@ -245,7 +251,9 @@ def _read(
         asked = dataclasses.replace(asked, scores=vectors and loaded.biased_scores)
         progress("reading the text", 0)
         text, text_b = given_text(texts[0], is_text), texts[1]
-        trace = loaded.trace(text, text_b, capture=asked, **reads)
+        predicts = asked_predictions(loaded)
+        trace = loaded.trace(text, text_b, capture=asked, **predicts, **reads)
+        trace = with_contributions(loaded, trace)
         beside = {}
         if kinds:
             progress(f"computing {', '.join(kinds)}", 0)
@@ -372,12 +380,20 @@ def _tell(path: Path) -> None:
     typer.echo(f"wrote {path.resolve()} ({readable_size(path.stat().st_size)})")
 
 
+def _has_arrays(store: "Store") -> bool:
+    """Return whether texts have more than statistics; true before the first shard is there."""
+    shards = [store.shard(number) for number in store.shards[:1]]
+    return all(any(side["arrays"] for side in shard.sides.values()) for shard in shards)
+
+
 def _serve(path: str, view: View, port: int) -> None:
     """Hand out the pages of a store until somebody presses Ctrl-C."""
     from flaxattn.store.open_store import open_store
     from flaxattn.views.serving import TextServer
 
     store: Store = open_store(path)
+    if not _has_arrays(store):
+        view = VIEWS["atlas"]
     with TextServer(store, view.make_page(), port) as server:
         typer.echo(f"{len(store):,} texts at {server.address} for this machine only; Ctrl-C stops")
         try:

@@ -16,9 +16,10 @@ from flaxattn.commands.option_lists import names
 if TYPE_CHECKING:
     from flaxattn.trace.trace import Trace
 
-KINDS = ("norm", "rollout", "effective")
+_OF_LOSS = ("relevance", "chefer")
+KINDS = ("norm", "rollout", "effective", *_OF_LOSS)
 _ABLATION = "ablation"
-_OF_MODEL = ("norm", _ABLATION)  # a trace alone does not tell them
+_OF_MODEL = ("norm", *_OF_LOSS, _ABLATION)  # a trace alone does not tell them
 
 
 def wanted_kinds(asked: str | None, source: str) -> list[str]:
@@ -48,9 +49,16 @@ def of_model(model: Any, trace: "Trace", kinds: Sequence[str], **reads: Any) -> 
         kinds: As `wanted_kinds` returns them.
         **reads: `truncate` and `allow_nonfinite`, as for `fa.head_task`.
     """
-    from flaxattn.pretrained.output_projections import output_projections
+    from flaxattn.pretrained.head_projections import output_projections
 
-    found = _shown(trace, [kind for kind in kinds if kind in KINDS], output_projections(model))
+    of_trace = [kind for kind in kinds if kind in KINDS and kind not in _OF_LOSS]
+    found: dict[str, Any] = _shown(trace, of_trace, output_projections(model))
+    if of_loss := [kind for kind in kinds if kind in _OF_LOSS]:
+        made = _of_loss(model, trace, of_loss, reads["truncate"])
+        both = {**found.get("weights", {}), **made}
+        first = next(kind for kind in kinds if kind in both)
+        found = {"weights": {kind: both[kind] for kind in kinds if kind in both}}
+        found["state"] = {"weights": first}
     if _ABLATION in kinds:
         from flaxattn.attribution.ablation import ablate
         from flaxattn.attribution.head_losses import head_task
@@ -58,6 +66,21 @@ def of_model(model: Any, trace: "Trace", kinds: Sequence[str], **reads: Any) -> 
         text, *second = trace.texts[0]
         found["effects"] = ablate(head_task(model, [text], second or None, **reads))
         found["state"] = {**found.get("state", {}), "measure": _ABLATION}
+    return found
+
+
+def _of_loss(
+    model: Any, trace: "Trace", kinds: Sequence[str], truncate: bool
+) -> dict[str, dict[str, list[Any]]]:
+    """Maps of relevance to the likelihood of the text, by kind and side."""
+    from flaxattn.attribution.relevance import iterate_chefer, iterate_relevance
+
+    makers = {"relevance": iterate_relevance, "chefer": iterate_chefer}
+    text, *second = trace.texts[0]
+    found = {}
+    for kind in kinds:
+        (maps,) = makers[kind](model, text, second[0] if second else None, truncate=truncate)
+        found[kind] = {side: [one] for side, one in maps.items()}
     return found
 
 

@@ -37,7 +37,18 @@ if TYPE_CHECKING:
     from flaxattn.pretrained.pretrained_model import Pretrained
     from flaxattn.trace.trace import Trace
 
-KINDS = ("attention", "norm", "effective", "gradient", "zeroing", "rollout", "flow")
+KINDS = (
+    "attention",
+    "norm",
+    "effective",
+    "gradient",
+    "zeroing",
+    "relevance",
+    "chefer",
+    "rollout",
+    "flow",
+)
+_OF_LOSS = ("gradient", "relevance", "chefer")
 _OF_HEADS = ("norm", "effective", "zeroing")  # not defined for additive attention
 _DEFAULT = ",".join(KINDS[:-1])
 _WHERE = ("text", "kind", "side", "layer", "head")
@@ -68,11 +79,13 @@ def weights(
     ] = 0,
     overwrite: Overwrite = False,
 ) -> None:
-    """Compute attribution maps: norms, gradients, rollout and more.
+    """Compute attribution maps: norms, relevance, rollout.
 
     Writes weights.json with means over texts and what is not defined for the model, heads.parquet
     with a row for each text, kind, side, layer and head, and weights.png. A head of -1 stands for
     all heads of a layer together, a layer of -1 for all layers.
+
+    Example: flaxattn weights corpus.txt --kinds norm,rollout -o WEIGHTS
     """
     from flaxattn.commands.ablate import model_head
     from flaxattn.commands.report_files import write_report
@@ -229,7 +242,7 @@ def _refused(
     def check(kind: str) -> None:
         if kind in _OF_HEADS:
             check_heads(model)
-        if kind == "gradient":
+        if kind in _OF_LOSS:
             head_task(model, corpus.texts, corpus.second, labels=corpus.labels, batch=1, seed=seed)
 
     refused: dict[str, str] = {}
@@ -249,17 +262,19 @@ def _makers(
     Some read the trace of the text, others run the model again.
     """
     from flaxattn.attribution import attribution_maps as weighing
+    from flaxattn.attribution.relevance import iterate_chefer, iterate_relevance
     from flaxattn.attribution.rollout import attention_flow, rollout
     from flaxattn.trace.selection import layer_weights
 
     texts, second = corpus.texts, corpus.second
+    judged = {"labels": corpus.labels, "seed": seed}
     each = {
         "norm": weighing.iterate_norms(model, texts, second),
         "effective": weighing.iterate_effective(model, texts, second),
-        "gradient": weighing.iterate_gradients(
-            model, texts, second, labels=corpus.labels, seed=seed
-        ),
+        "gradient": weighing.iterate_gradients(model, texts, second, **judged),
         "zeroing": weighing.iterate_zeroing(model, texts, second),
+        "relevance": iterate_relevance(model, texts, second, **judged),
+        "chefer": iterate_chefer(model, texts, second, **judged),
     }
 
     def recorded(trace: "Trace") -> "TextMaps":

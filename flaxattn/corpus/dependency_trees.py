@@ -32,6 +32,8 @@ class Word(NamedTuple):
         stop: The one after the last.
         line: Of the file, from 1.
         entity: Brackets of mentions, the value of `Entity` among the last column.
+        xpos: Part of speech of the treebank; empty where it has none.
+        feats: Morphological features, pairs of a name and a value.
     """
 
     form: str
@@ -42,6 +44,8 @@ class Word(NamedTuple):
     stop: int
     line: int
     entity: str = ""
+    xpos: str = ""
+    feats: tuple[tuple[str, str], ...] = ()
 
 
 class Sentence(NamedTuple):
@@ -159,6 +163,8 @@ def _sentence(file: str, lines: Sequence[Line]) -> Sentence | Problem:
         Word(
             *(row["form"], row["upos"], row["head"] - 1, row["deprel"], *span, row["line"]),
             entity=(row["misc"] or {}).get("Entity") or "",
+            xpos=row["xpos"] or "",
+            feats=tuple((name, value or "") for name, value in (row["feats"] or {}).items()),
         )
         for row, span in zip(words, spans, strict=True)
     ]

@@ -122,7 +122,10 @@ def _is_unicode(text: str) -> bool:
 
 
 def _text(path: Path, columns: Sequence[str] | None, bad: BadRows) -> Iterator[Row]:
-    column = columns[0] if columns else "text"
+    column, *others = columns or ("text",)
+    if others:
+        message = "a text file has one column"
+        return bad.report(Problem(str(path), 0, others[0], "missing-header", message))
     for line in sound(lines_of(path, bad), bad):
         bad.seen += 1
         yield Row(str(path), line.number, {column: line.body})

@@ -85,7 +85,7 @@ def measure_claims(
 
     Args:
         tally: Over the texts.
-        labels: Of `patterns.labels`.
+        labels: Of `patterns.head_patterns`.
         evidence: Of means, patterns, strongest keys and hits.
     """
     claims, side = [], tally.side
@@ -124,12 +124,25 @@ def label_column(label: str) -> ScoreSpec | None:
     """The scores by which texts show a label; None for a label that has none of its own.
 
     Args:
-        label: As `patterns.labels` gives it, or the name of a claim.
+        label: As `patterns.head_patterns` gives it, or the name of a claim.
     """
     label = label.removeprefix(_PATTERN)
     if label.startswith(_SYNTACTIC):
         return ScoreSpec("hit", label.removeprefix(_SYNTACTIC))
     return _LABELS.get(label)
+
+
+def claim_columns(claims: Sequence[Claim], kind: str) -> dict[str, ScoreSpec]:
+    """The score that each claim rests on, by the name of the claim.
+
+    Args:
+        claims: Of `role_claims` or `measure_claims`.
+        kind: Of the scores that claims name without more: `score` or `mean`.
+    """
+    names = dict.fromkeys(claim.name for claim in claims)
+    # Without a colon a name is that of a score: "delimiter" is a role as well as a label.
+    labels = {name: label_column(name) for name in names if ":" in name}
+    return {name: labels.get(name) or ScoreSpec(kind, name) for name in names}
 
 
 def _sorted(claims: Sequence[Claim]) -> list[Claim]:

@@ -5,20 +5,27 @@
 Traces of both go in, text by text; count, mean and spread per head are kept, and no map. How alike
 two maps are follows Kovaleva et al. 2019 (cosine of the flattened maps) and Clark et al. 2019
 (Jensen-Shannon divergence). Means say how much a head changed; tests say whether what it measures
-(`flaxattn.measures.head_measures.measure`) changed in one direction.
+(`flaxattn.measures.head_measures.measure`) changed in one direction. What is claimed follows
+`flaxattn.measures.paired_texts.ClaimRule`.
 """
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Self
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from flaxattn.errors import InputError
 from flaxattn.measures.divergence import cosine, jensen_shannon
+from flaxattn.measures.head_change import ALIKE, ROLES, HeadChange, corrected, named_role, rank
 from flaxattn.measures.head_measures import measure
-from flaxattn.measures.significance import adjusted, paired_test
+from flaxattn.measures.paired_texts import (
+    LEAST_DIVERGENCE,
+    ClaimRule,
+    PairedTexts,
+    excludes_zero,
+)
+from flaxattn.measures.significance import paired_test, t_test
 from flaxattn.pipeline.online_moments import Moments, merged
 from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.selection import layer_weights
@@ -36,50 +43,22 @@ MEASURES = (
 )
 """What is tested of every head of self-attention; of cross-attention only the entropy is."""
 
-ALIKE = ("divergence", "cosine")
 _NO_MEAN = ("argmax", "topk_weights", "topk_indices", "received")
 Values = dict[tuple[str, str], Float[np.ndarray, "L H"]]
-
-
-@dataclasses.dataclass(frozen=True)
-class HeadChange:
-    """Difference of one head of the second model from that of the first.
-
-    Attributes:
-        side: `encoder`, `decoder` or `cross`.
-        layer: Number of the layer.
-        head: Number of the head.
-        divergence: Jensen-Shannon divergence in nats, mean over queries and then over texts; from
-            0 to log 2; nan, as the cosine, where statistics were compared and no maps.
-        divergence_error: Standard error of that mean over texts; nan for a single text.
-        cosine: Of the flattened maps, mean over texts.
-        changes: Second minus first of every measure, mean over texts; nan if it is not known.
-        p: Of the paired two-sided t-test of each change, corrected.
-        significant: Measures whose corrected p is below alpha.
-        texts: How many texts the head was compared on.
-    """
-
-    side: str
-    layer: int
-    head: int
-    divergence: float
-    divergence_error: float
-    cosine: float
-    changes: Mapping[str, float]
-    p: Mapping[str, float]
-    significant: tuple[str, ...]
-    texts: int
 
 
 class Comparison:
     """Two models' attention to the same texts, compared while traces come in.
 
-    Memory: a few numbers per head. `merge` joins comparisons of different texts in any order.
+    Memory: a few numbers per head, and for intervals six per head and text, of 20,000 texts at
+    most. `merge` joins comparisons of different texts in any order.
     """
 
     def __init__(self) -> None:
         self._heads: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {}
         self._found: dict[tuple[str, str], Moments] = {}
+        self._first: dict[tuple[str, str], Moments] = {}  # shares in the first model
+        self._texts: dict[tuple[str, str], PairedTexts] = {}
 
     def add(self, first: Trace, second: Trace) -> list[Values]:
         """Take in what both models saw of the same texts.
@@ -114,7 +93,9 @@ class Comparison:
             for side, names in told.items():
                 values |= self._of_statistics(side, ours[side], theirs[side], names)
             for key, value in values.items():
-                self._put(key, _once(value))
+                _put(self._found, key, _once(value))
+                if key[1] in ("divergence", *ROLES):
+                    self._texts.setdefault(key, PairedTexts()).add(value)
             found.append(values)
         return found
 
@@ -129,15 +110,18 @@ class Comparison:
         """
         for side, heads in other._heads.items():
             self._same_heads(side, heads)
-        for key, moments in other._found.items():
-            self._put(key, moments)
+        for mine, theirs in ((self._found, other._found), (self._first, other._first)):
+            for key, moments in theirs.items():
+                _put(mine, key, moments)
+        for key, texts in other._texts.items():
+            self._texts.setdefault(key, PairedTexts()).merge(texts)
 
-    def changes(self, *, correction: str = "bh", alpha: float = 0.05) -> list[HeadChange]:
+    def changes(self, rule: ClaimRule | None = None) -> list[HeadChange]:
         """Every head, the one whose attention differs most first.
 
         Args:
-            correction: For the number of tests, heads times measures: `none`, `bonferroni` or `bh`.
-            alpha: Level of the tests.
+            rule: Level and correction of the tests (their number is heads times measures) and
+                seed of the bootstrap; default 0.05, Benjamini and Hochberg's correction, seed 0.
 
         Raises:
             InputError: For an unknown correction, an alpha that is none, or if nothing was taken
@@ -145,19 +129,17 @@ class Comparison:
         """
         if not self._found:
             raise InputError("Nothing was compared yet.\nAdd the traces of both models first.")
-        if not 0 < alpha < 1:
-            raise InputError(f"alpha is {alpha}, expected a number between 0 and 1.")
+        rule = rule or ClaimRule()
         tested = {k: paired_test(m)[1] for k, m in self._found.items() if k[1] not in ALIKE}
-        flat = adjusted(np.concatenate([p.ravel() for p in tested.values()]), correction)
-        ends = np.cumsum([p.size for p in tested.values()])[:-1]
-        parts = zip(tested, np.split(flat, ends), strict=True)
-        p = {key: part.reshape(tested[key].shape) for key, part in parts}
+        p = corrected(tested, rule.correction)
+        ends = {key: kept.interval(self._found[key], rule) for key, kept in self._texts.items()}
+        changed = self._changed(ends, rule)
         found = [
-            self._change(side, place, p, alpha)
+            self._change(side, place, p, ends, changed, rule.alpha)
             for side, (layers, heads) in self._heads.items()
             for place in np.ndindex(len(layers), len(heads))
         ]
-        return sorted(found, key=_rank)
+        return sorted(found, key=rank)
 
     def by_layer(self) -> dict[str, list[tuple[int, float, float]]]:
         """Layer, mean divergence and mean cosine of its heads, by side, layers in order."""
@@ -205,6 +187,25 @@ class Comparison:
             raise InputError(f"There is no {name} of {side}.\nThere are {known or 'none'}.")
         return self._mean(side, name)
 
+    def _changed(
+        self, ends: Mapping[tuple[str, str], tuple[np.ndarray, np.ndarray]], rule: ClaimRule
+    ) -> dict[str, Bool[np.ndarray, "L H"]]:
+        """Heads whose divergence is above the least, by its interval and by a corrected test."""
+        apart = {k: m for k, m in self._found.items() if k[1] == "divergence"}
+        p = corrected(
+            {k: t_test(m, LEAST_DIVERGENCE)[1] for k, m in apart.items()}, rule.correction
+        )
+        return {k[0]: (ends[k][0] > LEAST_DIVERGENCE) & (p[k] < rule.alpha) for k in apart}
+
+    def _roles(self, side: str, place: tuple[int, ...]) -> tuple[str, str]:
+        """Names of what a head does in both models, over all texts."""
+        known = {n: self._first[side, n] for n in ROLES if (side, n) in self._first}
+        if not known or not any(moments.counts[place] for moments in known.values()):
+            return "", ""
+        before = {n: float(m.mean[place]) for n, m in known.items() if m.counts[place]}
+        after = {n: share + float(self._found[side, n].mean[place]) for n, share in before.items()}
+        return named_role(before), named_role(after)
+
     def _mean(self, side: str, name: str) -> Float[np.ndarray, "L H"]:
         """Means over texts; nan where nothing is known."""
         moments = self._found[side, name]
@@ -223,6 +224,9 @@ class Comparison:
         flat = (each.reshape(*each.shape[:2], -1) for each in maps)
         found = {"divergence": jensen_shannon(*maps).mean(-1), "cosine": cosine(*flat)}
         found |= {name: after[name] - before[name] for name in before}
+        for name in ROLES.keys() & before.keys():
+            share = np.where(broken, np.nan, before[name])
+            _put(self._first, (side, name), _once(share))
         return {
             (side, name): np.where(broken, np.nan, value) if broken.any() else value
             for name, value in found.items()
@@ -248,15 +252,13 @@ class Comparison:
                 "Compare models of one shape, or capture the same layers and heads."
             )
 
-    def _put(self, key: tuple[str, str], moments: Moments) -> None:
-        before = self._found.get(key)
-        self._found[key] = moments if before is None else merged(before, moments)
-
     def _change(
         self,
         side: str,
         place: tuple[int, ...],
         p: Mapping[tuple[str, str], np.ndarray],
+        ends: Mapping[tuple[str, str], tuple[np.ndarray, np.ndarray]],
+        changed: Mapping[str, np.ndarray],
         alpha: float,
     ) -> HeadChange:
         layers, heads = self._heads[side]
@@ -265,25 +267,41 @@ class Comparison:
         count = max(int(m.counts[place]) for (at, _), m in self._found.items() if at == side)
         spread = np.nan if own is None or count < 2 else float(own.m2[place]) / (count - 1)
         alike = [self._mean(side, n)[place] if own is not None else np.nan for n in ALIKE]
-        corrected = {name: float(p[side, name][place]) for name in names}
+        levels = {name: float(p[side, name][place]) for name in names}
+        significant = tuple(name for name, value in levels.items() if value < alpha)
+        claimed = own is not None and bool(changed[side][place])
+        roles = self._roles(side, place)
+        moved = [n for n, name in ROLES.items() if name in roles and roles[0] != roles[1]]
+        told = [n in significant and bool(_apart(ends[side, n], place)) for n in moved]
+        low, high = ends.get((side, "divergence"), (None, None))
         return HeadChange(
             side=side,
             layer=layers[place[0]],
             head=heads[place[1]],
             divergence=float(alike[0]),
             divergence_error=float(np.sqrt(spread / max(count, 1))),
+            interval=(np.nan, np.nan)
+            if low is None or high is None
+            else (float(low[place]), float(high[place])),
+            changed=claimed,
+            roles=roles,
+            role_changed=claimed and bool(told) and all(told),
             cosine=float(alike[1]),
             changes={name: float(self._mean(side, name)[place]) for name in names},
-            p=corrected,
-            significant=tuple(name for name, value in corrected.items() if value < alpha),
+            p=levels,
+            significant=significant,
             texts=count,
         )
 
 
-def _rank(change: HeadChange) -> tuple[bool, float, float]:
-    """The most different first, unknown ones last; of statistics alone the surest first."""
-    surest = min((p for p in change.p.values() if not np.isnan(p)), default=1.0)
-    return bool(np.isnan(change.divergence)), -np.nan_to_num(change.divergence), surest
+def _put(found: dict[tuple[str, str], Moments], key: tuple[str, str], moments: Moments) -> None:
+    before = found.get(key)
+    found[key] = moments if before is None else merged(before, moments)
+
+
+def _apart(ends: tuple[np.ndarray, np.ndarray], place: tuple[int, ...]) -> bool:
+    """Return whether the interval of a head lies on one side of 0."""
+    return bool(excludes_zero(ends[0][place], ends[1][place]))
 
 
 def _told(one: AttentionRecord, other: AttentionRecord) -> list[str]:

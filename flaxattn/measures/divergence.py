@@ -111,6 +111,14 @@ def compare_traces(
 
     Divergence and cosine are means over the real queries of each text, then over texts.
 
+    >>> import numpy as np
+    >>> import flaxattn as fa
+    >>> first = fa.from_pretrained("tiny-bert").trace("The cat is very sad.")
+    >>> uniform = np.full(first.encoder.weights.shape, 1 / 8, np.float32)
+    >>> heads = fa.compare_traces(first, fa.Trace.from_arrays(uniform, first.tokens))
+    >>> len(heads), 0 < heads[0].divergence < 0.7  # nats; at most log 2
+    (16, True)
+
     Args:
         first: With weights, such as of a model before fine-tuning.
         second: Of the same texts, such as of the model after it; a store if the first is one.

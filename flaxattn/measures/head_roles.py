@@ -104,6 +104,12 @@ def head_stats(
 
     Cost: one pass over the texts. Memory: see `head_scores`.
 
+    >>> import flaxattn as fa
+    >>> model = fa.from_pretrained("tiny-bert")
+    >>> stats = fa.head_stats(model, ["The cat is very sad.", "It could not find food."])
+    >>> stats.moments["mean", "next"].mean.shape  # layers, heads
+    (4, 4)
+
     Args:
         source: A model with its tokenizer; a trace with weights, or several; a store.
         texts: What a model reads: the path of a file, CoNLL-U by its name or another one that
@@ -117,6 +123,10 @@ def head_stats(
         seed: Random seed of the unrelated words that related ones are compared with.
         pande_parity: Whether scores are those of the notebooks of Pande et al., errors included.
         reading: How texts are read.
+
+    Returns:
+        Moments `[L, H]` of each score, by kind and name: shares of attention between 0 and 1,
+        entropies in nats, distances in tokens.
 
     Raises:
         InputError: For an unknown relation or side, a text that cannot be used, or none, or where
@@ -141,6 +151,14 @@ def head_roles(
 ) -> Roles:
     """Test which heads have which roles (Pande et al. 2021).
 
+    >>> import flaxattn as fa
+    >>> model = fa.from_pretrained("tiny-bert")
+    >>> roles = fa.head_roles(model, ["The cat is very sad.", "It found no food.", "It sleeps."])
+    >>> sorted(roles.roles)
+    ['block', 'block_entropy', 'cls', 'delimiter', 'local', 'sep']
+    >>> roles.by_layer()["local"].shape
+    (4,)
+
     Args:
         source: See `head_stats`.
         texts: See `head_stats`; without trees no head is syntactic.
@@ -150,6 +168,9 @@ def head_roles(
         trees: CoNLL-U files with the trees of a store's texts, in their order.
         seed: Random seed of the unrelated words that related ones are compared with.
         reading: How texts are read.
+
+    Returns:
+        For each role, which heads have it, with statistics and corrected p-values `[L, H]`.
 
     Raises:
         InputError: See `head_stats`.
@@ -172,7 +193,7 @@ def _opened(
     if isinstance(source, Pretrained):
         if texts is None:
             raise InputError("a model reads texts, and none were given\ngive texts=, or a file")
-        annotated, each = _texts(texts, reading.problems)
+        annotated, each = each_text(texts, reading.problems)
         return model_source(source, each, _annotated(asked, annotated), reading, side)
     if texts is not None:
         raise InputError(
@@ -217,8 +238,16 @@ def _unknown(name: ScoreSpec, hint: str | None, source: Source) -> str:
     )
 
 
-def _texts(texts: Texts, bad: BadRows) -> tuple[bool, Iterator[Text]]:
-    """Return whether there are trees, and the texts."""
+def each_text(texts: Texts, bad: BadRows) -> tuple[bool, Iterator[Text]]:
+    """Return whether there are trees, and the texts.
+
+    Args:
+        texts: The path of a file, or a list: see `head_stats`.
+        bad: Takes rows that cannot be used.
+
+    Raises:
+        InputError: Where only some texts have trees.
+    """
     given = [Path(texts)] if isinstance(texts, str | os.PathLike) else [*texts]
     trees = [
         isinstance(one, Sentence) or (not isinstance(one, str | tuple) and is_annotated(Path(one)))

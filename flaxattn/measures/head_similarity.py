@@ -1,8 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Similarity of the heads of one trace: distances between their attention, and groups of heads.
+"""Similarity of the heads of a model: distances between their attention, and groups of heads.
 
-Jensen-Shannon distances as in Clark et al. (2019), section 6. Two traces are compared elsewhere.
+Jensen-Shannon distances as in Clark et al. (2019), section 6; `MeanDistances` takes several texts.
+Two traces are compared elsewhere.
 """
 
 import dataclasses
@@ -95,3 +96,66 @@ def likeness_of(distances: Float[np.ndarray, " P"], count: int, groups: int = 8)
     found = fcluster(tree, groups, "maxclust")
     names = {group: number for number, group in enumerate(dict.fromkeys(found[order].tolist()))}
     return Likeness(distances, order, np.array([names[group] for group in found.tolist()]))
+
+
+class MeanDistances:
+    """Distances between all heads over several texts, taken in one at a time.
+
+    A mean divergence counts each text once. Texts are taken until their terms reach `TERMS`, the
+    first one in any case, so that the cost is bounded; later ones are passed over.
+
+    Attributes:
+        texts: Number of texts taken in.
+    """
+
+    def __init__(self) -> None:
+        self.texts = 0
+        self._terms = 0
+        self._sum: Float[np.ndarray, " P"] = np.zeros(0)
+        self._known: Int[np.ndarray, " P"] = np.zeros(0, int)
+
+    def add(self, weights: Float[np.ndarray, "N Q K"]) -> None:
+        """Take in a text, unless it would cost too much.
+
+        Args:
+            weights: Of the same N heads each time; those that are NaN do not count in this text.
+        """
+        count, queries, keys = weights.shape
+        terms = count * count * queries * keys // 2
+        if self.texts and self._terms + terms > TERMS:
+            return
+        squares = head_distances(weights) ** 2
+        known = np.isfinite(squares)
+        self._sum = np.where(known, squares, 0) + (self._sum if self.texts else 0)
+        self._known = known + (self._known if self.texts else 0)
+        self._terms += terms
+        self.texts += 1
+
+    @property
+    def distances(self) -> Float[np.ndarray, " P"]:
+        """All pairs, condensed as scipy has it; nan where two heads have no text in common."""
+        mean = self._sum / np.maximum(self._known, 1)
+        return np.sqrt(np.where(self._known > 0, mean, np.nan))
+
+
+def nearest_heads(
+    distances: Float[np.ndarray, " P"], count: int, most: int
+) -> list[list[tuple[int, float]]]:
+    """List for each head the others that are nearest to it, the nearest first.
+
+    Args:
+        distances: All pairs, condensed; nan where unknown, which is never near.
+        count: Number N of heads.
+        most: Number of others to list.
+
+    Returns:
+        Index and distance of each; of equal ones the first.
+    """
+    square = np.full((count, count), np.nan)
+    square[np.triu_indices(count, 1)] = distances
+    square = np.fmax(square, square.T)
+    orders = np.argsort(square, axis=1, kind="stable")  # nan comes last
+    return [
+        [(int(j), float(row[j])) for j in order[:most] if not np.isnan(row[j])]
+        for row, order in zip(square, orders, strict=True)
+    ]

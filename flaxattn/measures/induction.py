@@ -277,6 +277,11 @@ def detect_heads(
 
     The model keeps three numbers per query, so that long sequences fit too.
 
+    >>> import flaxattn as fa
+    >>> scores = fa.detect_heads(fa.from_pretrained("tiny-gpt2"), sequences=2, length=20)
+    >>> scores.scores["induction"].shape  # layers, heads
+    (4, 6)
+
     Args:
         model: With `module`, `params` and `config`, as `from_pretrained` returns it; the module
             takes ids `[B, S]` and has a `capture`.

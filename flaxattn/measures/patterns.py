@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
+from flaxattn.errors import check_arguments
 from flaxattn.measures.score_terms import ScoreSpec
 from flaxattn.measures.scores import ScoreAccumulator
 from flaxattn.measures.significance import t_test
@@ -46,12 +47,26 @@ class Label(NamedTuple):
 Means = Mapping[str, Float[np.ndarray, "L H"]]
 
 
-def labels(tally: ScoreAccumulator, *, alpha: float = 0.05) -> list[Label]:
-    """The patterns that each head shows, by layer and then by head.
+@check_arguments()
+def head_patterns(tally: ScoreAccumulator, *, alpha: float = 0.05) -> list[Label]:
+    """The patterns that each head shows, with their evidence, by layer and then by head.
+
+    >>> import flaxattn as fa
+    >>> tally = fa.head_stats(fa.from_pretrained("tiny-bert"), ["The cat is very sad."] * 2)
+    >>> [one.label for one in fa.head_patterns(tally) if (one.layer, one.head) == (3, 1)]
+    ['delimiter']
 
     Args:
-        tally: Of scores on texts; of an encoder, other sides have none of these patterns.
+        tally: Scores on texts, from `fa.head_stats`; of an encoder, for other sides have none of
+            these patterns.
         alpha: Level of the t-tests that lifts exceed 3, without correction.
+
+    Returns:
+        One `Label` per head and pattern: `layer`, `head`, `label`, and `evidence`, the shares of
+        attention or lifts (multiples of uniform attention) that it was earned by.
+
+    Raises:
+        InputError: If `tally` is no `ScoreAccumulator`.
     """
     means = {c.name: m.mean for c, m in tally.moments.items() if c.kind == "pattern"}
     lifted = {

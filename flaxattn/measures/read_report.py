@@ -20,6 +20,16 @@ _VERSION = "flaxattn"
 def read_report(path: str | PathLike[str]) -> dict[str, Any]:
     """Read the facts of a report, after all of its files were compared with their digests.
 
+    >>> import contextlib, io
+    >>> from pathlib import Path
+    >>> import flaxattn as fa
+    >>> from flaxattn.cli import main
+    >>> _ = Path("corpus.txt").write_text("The cat is very sad.", encoding="utf-8")
+    >>> with contextlib.redirect_stdout(io.StringIO()):  # `flaxattn stats` in a shell
+    ...     code = main(["stats", "corpus.txt", "--out", "REPORT", "--no-page"])
+    >>> fa.read_report("REPORT/stats.json")["request"]["model"]
+    'tiny-bert'
+
     Args:
         path: JSON file of the report, such as `report-stats/stats.json`; the other files are beside
             it.
@@ -31,11 +41,6 @@ def read_report(path: str | PathLike[str]) -> dict[str, Any]:
 
     Raises:
         InputError: If a file of the report is missing, or is not what was written.
-
-    Example::
-
-        report = fa.read_report("report-stats/stats.json")
-        report["texts"], report["request"]["model"]  # 20, "tiny-bert"
     """
     file = Path(path)
     try:

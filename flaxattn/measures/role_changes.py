@@ -25,6 +25,8 @@ class RoleChange:
         after: How many have it.
         gained: Heads that have it and had it not.
         lost: Heads that had it and have it not.
+        unsupported: Heads that have it in one of the two only, where the difference between the
+            two supports no claim; `gained` and `lost` leave them out.
     """
 
     role: str
@@ -33,12 +35,14 @@ class RoleChange:
     after: int
     gained: tuple[int, ...]
     lost: tuple[int, ...]
+    unsupported: tuple[int, ...] = ()
 
 
 def role_changes(
     before: Mapping[str, Bool[np.ndarray, "L H"]],
     after: Mapping[str, Bool[np.ndarray, "L H"]],
     layers: Iterable[int] | None = None,
+    supported: Mapping[str, Bool[np.ndarray, "L H"]] | None = None,
 ) -> list[RoleChange]:
     """Changes of roles, the layers and roles with most changes first.
 
@@ -46,6 +50,8 @@ def role_changes(
         before: Whether each head has each role, in the first model.
         after: In the second: the same roles and heads.
         layers: Numbers of the layers; default 0, 1, ….
+        supported: Whether the difference between the two supports a claim, by role; default it
+            does everywhere.
 
     Returns:
         An entry for every role and layer.
@@ -65,7 +71,9 @@ def role_changes(
                 f"{role}: tables of shape {list(old.shape)} and {list(new.shape)} for "
                 f"{len(numbers)} layers.\nExpected [L, H] both."
             )
-        for number, x, y in zip(numbers, old, new, strict=True):
-            gained, lost = (tuple(np.flatnonzero(row).tolist()) for row in (y & ~x, x & ~y))
-            found.append(RoleChange(role, number, int(x.sum()), int(y.sum()), gained, lost))
+        sure = np.ones_like(old) if supported is None else np.asarray(supported[role], bool)
+        for number, x, y, z in zip(numbers, old, new, sure, strict=True):
+            parts = (y & ~x & z, x & ~y & z, (x ^ y) & ~z)
+            heads = [tuple(np.flatnonzero(row).tolist()) for row in parts]
+            found.append(RoleChange(role, number, int(x.sum()), int(y.sum()), *heads))
     return sorted(found, key=lambda change: -len(change.gained) - len(change.lost))

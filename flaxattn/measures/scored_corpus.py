@@ -3,7 +3,7 @@
 """Scores of a whole corpus, whatever they come from: moments, the best texts, and intervals."""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,8 +12,6 @@ from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.corpus.texts import Text
 from flaxattn.errors import InputError
 from flaxattn.measures.evidence import Evidence
-from flaxattn.measures.gold_pairs import GoldPair
-from flaxattn.measures.gold_pairs_of_texts import pairs_of_texts
 from flaxattn.measures.score_source import ScoreSource
 from flaxattn.measures.score_terms import ScoreSpec
 from flaxattn.measures.scores import ScoreAccumulator, Scores
@@ -32,7 +30,8 @@ class ScoredCorpus:
         scores: Scores of every text; None where there were too many to keep.
         facts: Model, texts and data, ready for JSON.
         evidence: The texts with the highest scores.
-        texts: Those texts, by number.
+        lowest: The texts with the lowest scores, in which their signs are turned.
+        texts: Texts of both, by number.
         traces: Traces of some of them, by number; None where there are none.
         refused: Scores that a store does not tell, with the capture that would record them.
         model: The model; None for what was recorded.
@@ -42,30 +41,11 @@ class ScoredCorpus:
     scores: Scores | None
     facts: dict[str, Any]
     evidence: Evidence
+    lowest: Evidence
     texts: dict[int, Text]
     traces: Callable[[Sequence[int]], Iterator[Trace]] | None
     refused: dict[ScoreSpec, str]
     model: Pretrained | None
-
-    def pairs(
-        self, numbers: Sequence[int], claims: Iterable[str], relations: Sequence[str]
-    ) -> list[dict[str, list[GoldPair]]]:
-        """Find the gold pairs of claims in some texts.
-
-        Args:
-            numbers: Of the texts.
-            claims: Names of claims.
-            relations: What `any` stands for.
-
-        Returns:
-            Pairs by claim for each text; none of what was recorded without its model, and of
-            cross-attention.
-        """
-        if self.model is None or self.tally.side == "cross":
-            return [{} for _ in numbers]
-        texts = [self.texts[number] for number in numbers]
-        causal = self.tally.side == "decoder"
-        return pairs_of_texts(self.model, texts, claims, relations, causal=causal)
 
 
 def collect(
@@ -73,6 +53,7 @@ def collect(
     kinds: Sequence[str] = ("score",),
     best: int = 5,
     bad: BadRows | None = None,
+    lowest: int = 0,
 ) -> ScoredCorpus:
     """Go through a source once and keep what a report needs.
 
@@ -81,11 +62,13 @@ def collect(
         kinds: Kinds of scores whose best texts are kept.
         best: Number of texts kept for each score and head.
         bad: Counts the texts that were left out.
+        lowest: Number of texts with the lowest scores kept for each score and head.
 
     Raises:
         InputError: If there is no text.
     """
     tally, evidence, kept, count = ScoreAccumulator(), Evidence(best), [], 0
+    least = Evidence(max(1, lowest))
     texts: dict[int, Text] = {}
     for part in source.parts:
         count += len(part.scores)
@@ -96,8 +79,10 @@ def collect(
         for column, values in part.scores.values.items():
             if column.kind in kinds:
                 evidence.add(column, values, part.numbers)
+                if lowest:
+                    least.add(column, -values, part.numbers)
         texts |= zip(part.numbers, part.texts, strict=True)
-        texts = {number: texts[number] for number in evidence.texts()}
+        texts = {number: texts[number] for number in evidence.texts() | least.texts()}
     if not count:
         raise InputError(
             "there is no text to score heads on\ngive texts, or a wider range of lengths"
@@ -116,6 +101,7 @@ def collect(
         Scores.joined(kept) if count <= _KEPT else None,
         facts,
         evidence,
+        least,
         texts,
         _traces_of(source, texts),
         {c: told for c, told in sorted(source.refused.items()) if c not in tally.moments},

@@ -19,6 +19,7 @@ from flaxattn.measures.key_range import recorded_ranges, windows_in
 from flaxattn.measures.score_sums import dense_values
 from flaxattn.measures.score_terms import ScoreOptions, ScoreSpec, Terms
 from flaxattn.measures.side_terms import terms_for
+from flaxattn.measures.significance import bootstrap_interval
 from flaxattn.measures.windowed_terms import by_layer
 from flaxattn.pipeline.online_moments import Moments, merged
 from flaxattn.text.position_labels import PositionLabels, labels_of
@@ -348,24 +349,6 @@ def intervals(
         for start in range(0, len(columns), 16):  # 16 T L H numbers at a time
             some = columns[start : start + 16]
             values = np.stack([scores.values[column][rows] for column in some], 1)
-            low, high = _interval(values.astype(np.float64), level, draws, seed)
+            low, high = bootstrap_interval(values.astype(np.float64), level, draws, seed)
             found |= {column: (low[i], high[i]) for i, column in enumerate(some)}
     return found
-
-
-def _interval(
-    values: Float[np.ndarray, "T *shape"], level: float, draws: int, seed: int
-) -> tuple[Float[np.ndarray, "*shape"], Float[np.ndarray, "*shape"]]:
-    count, shape = len(values), values.shape[1:]
-    if count < 2:
-        return np.full(shape, np.nan), np.full(shape, np.nan)
-    flat = values.reshape(count, -1)
-    random = np.random.default_rng(seed)
-    means = np.empty((draws, flat.shape[1]))
-    for start in range(0, draws, 128):  # counts of all draws at once would take T x draws numbers
-        some = min(128, draws - start)
-        times = random.multinomial(count, np.full(count, 1 / count), size=some)
-        means[start : start + some] = times @ flat / count
-    tail = (1 - level) / 2
-    low, high = np.quantile(means, (tail, 1 - tail), axis=0)
-    return low.reshape(shape), high.reshape(shape)

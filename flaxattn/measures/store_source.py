@@ -187,7 +187,8 @@ class _Reader:
                     self.bad.report(joined)
                     continue
                 layout = joined
-            yield number, layout, Text(number, name, texts[0], texts[1] if texts[1:] else None)
+            second = texts[1] if texts[1:] else None
+            yield number, layout, Text(number, name, texts[0], second, sentence=sentence)
 
     def _trees(self, count: int) -> Iterator[Sentence | None]:
         """The sentence of each text; None where it cannot be used."""

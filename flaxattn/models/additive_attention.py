@@ -25,13 +25,13 @@ class Look(NamedTuple):
 
     Attributes:
         context: Weighted sum of the values.
-        scores: Of the keys, -inf at padding; float32.
-        query: As it was scored.
+        scores: Of the keys, -inf at padding; float32. None where they are not kept.
+        query: As it was scored. None where it is not kept.
     """
 
     context: Float[Array, "R *T C"]
-    scores: Float[Array, "R *T K"]
-    query: Float[Array, "R *T A"]
+    scores: Float[Array, "R *T K"] | None
+    query: Float[Array, "R *T A"] | None
 
 
 class Alignment(NamedTuple):
@@ -152,9 +152,10 @@ class AdditiveAttention(nn.Module):
 
         Args:
             source: What was looked at.
-            looks: Of every step, `[R, T, …]`.
+            looks: Of every step, `[R, T, …]`, with scores and queries.
             labels: What sieve statistics need to know about the positions.
         """
+        assert looks.scores is not None and looks.query is not None
         batch, length, _ = source.keys.shape
         scores = looks.scores.reshape(batch, -1, length)
         _, saw = source.weigh(scores, labels=labels, capture=self.capture)

@@ -23,6 +23,11 @@ _WITHOUT_HEAD = ("BertModel",)
 class BertConfig(HFConfig):
     """Shape and settings of a BERT (Devlin et al. 2019) or a variant; the defaults are BERT-base.
 
+    >>> import flaxattn as fa
+    >>> config = fa.BertConfig(hidden_size=256, num_hidden_layers=4, num_attention_heads=4)
+    >>> config.num_hidden_layers, config.head_size
+    (4, 64)
+
     Attributes:
         vocab_size: V, number of word pieces.
         hidden_size: E, width of the residual stream.
@@ -54,6 +59,8 @@ class BertConfig(HFConfig):
         rotary_frequencies: Angle per position of each pair of dimensions, where a checkpoint holds
             rounded ones; empty for those that follow from `rope_theta`.
         mask_token_id: Id of the mask, where `token_dropout` needs it.
+        further_settings: JSON of the settings in `config.json` that are no fields, which `to_hf`
+            writes back.
     """
 
     vocab_size: int = 30522

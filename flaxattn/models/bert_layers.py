@@ -18,6 +18,7 @@ from flaxattn.kernels.call import PairBias
 from flaxattn.kernels.contract import NOTHING, Capture, Labels
 from flaxattn.models.bert_config import BertConfig
 from flaxattn.models.encoder_config import EncoderConfig
+from flaxattn.models.gradient_rules import elementwise
 from flaxattn.models.layers import (
     Dense,
     DropoutLayer,
@@ -207,7 +208,7 @@ class Pooler(nn.Module):
     def __call__(self, x: Float[Array, "*sequences E"]) -> Float[Array, "*sequences E"]:
         """Pool sequences, of which it gets the first positions."""
         width, spread = self.config.hidden_size, self.config.initializer_range
-        return nn.tanh(Dense(width, self.dtype, spread, name="dense")(x))
+        return elementwise(nn.tanh, Dense(width, self.dtype, spread, name="dense")(x))
 
 
 class MaskedLMHead(nn.Module):

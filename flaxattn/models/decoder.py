@@ -19,6 +19,7 @@ from flaxattn.kernels.contract import NOTHING, Capture, Labels
 from flaxattn.models.causal_lm import CausalLM, at_last
 from flaxattn.models.decoder_config import DecoderConfig
 from flaxattn.models.decoder_types import TYPES
+from flaxattn.models.gradient_rules import elementwise
 from flaxattn.models.layer_stack import Model, hidden_states, masks_of_heads
 from flaxattn.models.layers import (
     Dense,
@@ -246,7 +247,7 @@ class DecoderLM(CausalLM):
             embedding = self.output.T
         logits = vocabulary_scores(x, embedding, dtype=self.dtype)
         cap = c.final_logit_softcapping
-        return logits if cap is None else jnp.tanh(logits / cap) * cap
+        return logits if cap is None else elementwise(lambda x: jnp.tanh(x / cap) * cap, logits)
 
 
 class DecoderForSequenceClassification(Model):

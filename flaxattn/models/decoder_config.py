@@ -47,6 +47,11 @@ _CHOICES: Mapping[str, tuple[Any, ...]] = {
 class DecoderConfig(HFConfig):
     """Shape and settings of a decoder; the defaults are Llama 2 with 7 billion parameters.
 
+    >>> import flaxattn as fa
+    >>> config = fa.DecoderConfig(hidden_size=512, num_attention_heads=8, num_key_value_heads=2)
+    >>> config.head_size, config.key_heads
+    (64, 2)
+
     Attributes:
         model_type: Hugging Face's name of the architecture; see `decoder_types.TYPES`.
         vocab_size: V, number of tokens.

@@ -25,6 +25,11 @@ _ONLY_SUPPORTED: Mapping[str, Any] = {
 class GPT2Config(HFConfig):
     """Shape and settings of a GPT-2 (Radford et al. 2019); the defaults are the smallest, `gpt2`.
 
+    >>> import flaxattn as fa
+    >>> config = fa.GPT2Config(n_embd=384, n_layer=6, n_head=6)
+    >>> config.head_size, config.inner_size
+    (64, 1536)
+
     Attributes:
         vocab_size: V, number of byte-level pieces.
         n_positions: Longest text, in pieces.
@@ -46,6 +51,8 @@ class GPT2Config(HFConfig):
         labels: Class names of a classifier, in id order.
         architectures: Hugging Face class names; the first one says which head a checkpoint has.
         pruned_heads: Numbers of the heads that each layer lacks; empty if none lacks any.
+        further_settings: JSON of the settings in `config.json` that are no fields, which `to_hf`
+            writes back.
     """
 
     activation_key: ClassVar[str] = "activation_function"

@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import flax.core
 import jax
@@ -21,6 +21,7 @@ from jaxtyping import Array, Float
 
 from flaxattn.errors import InputError
 from flaxattn.kernels.contract import NOTHING, Capture
+from flaxattn.models.interventions import Intervention, changed, edits_of_layer, is_recorded
 from flaxattn.models.layers import record, recording
 from flaxattn.models.unstacked_layers import apart
 from flaxattn.trace.record import AttentionRecord, with_rotations
@@ -106,35 +107,49 @@ class Stack(nn.Module):
 
         params = self.get_variable("params", "layers")
         caching = self.is_mutable_collection("cache") and not self.is_initializing()
+        watching = self.is_mutable_collection("sites") and not self.is_initializing()
         if not (caching or isinstance(params, tuple)):
             params = self.param("layers", init)
         dropout = None if deterministic else self.make_rng("dropout")
 
-        def apply(x: Array, layer: Any, block: nn.Module, wanted: bool) -> Any:
-            weights, number, cache, own, perturbations = layer
+        def apply(x: Array, layer: Any, block: nn.Module, segment: _Segment) -> Any:
+            weights, number, cache, own, differing = layer
             rngs = None if dropout is None else {"dropout": jax.random.fold_in(dropout, number)}
+            edits = edits_of_layer(list(zip(segment.interventions, differing, strict=True)))
+            of_layer, wanted = edits.pop("layer", {}), segment.wanted
+            before, behind = (of_layer.get(f"layer_{end}", ()) for end in ("input", "output"))
+            entered = changed(before, x)
             x, state = block.apply(
                 {"params": weights}
                 | ({"cache": cache} if cache else {})
-                | ({"perturbations": perturbations} if perturbations else {}),
-                x,
+                | ({"interventions": edits} if edits else {}),
+                entered,
                 deterministic=deterministic,
                 rngs=rngs,
-                mutable=["intermediates"] * wanted + ["cache"] * caching,
+                mutable=["intermediates"] * wanted + ["cache"] * caching + ["sites"] * watching,
                 **inputs,
                 **own,
             )
+            x = changed(behind, x)
             recorded, cache = state.get("intermediates", {}), state.get("cache", {})
-            return x, (recorded, x if keep_hidden else None, cache)
+            ends = {"layer_input": (before, entered), "layer_output": (behind, x)}
+            ends = {site: array for site, (edits, array) in ends.items() if is_recorded(edits)}
+            inside: Any = state.get("sites", {})
+            sites = {**inside, **({"layer": ends} if ends else {})}
+            kept = {"hidden": x} if keep_hidden else {}
+            return x, (recorded, kept | ({"sites": sites} if watching else {}), cache)
 
         alone = isinstance(params, tuple) or (
             caching and (self.has_variable("cache", "layers") or len(set(blocks)) > 1)
         )
         run = self._one_by_one if alone else self._scanned
-        x, seen, hidden = run(apply, x, params, given)
+        x, seen, parts = run(apply, x, params, given)
         if seen:
             record(self, "layers", _join(seen, self._chosen()))
-        return x, _concatenate(*hidden) if keep_hidden else None
+        kept = jax.tree.map(_concatenate, *parts)
+        if watching:
+            self.put_variable("sites", "layers", kept["sites"])
+        return x, kept.get("hidden")
 
     def _blocks(self) -> list[nn.Module]:
         """The block of every layer; those with the same attributes are equal."""
@@ -149,55 +164,70 @@ class Stack(nn.Module):
         return [block.clone(**own) for own in self.variants] or [block] * self.num_layers
 
     def _scanned(self, apply: Callable[..., Any], x: Array, params: Any, given: Any) -> Any:
-        """Output, records and outputs of the blocks, by segments."""
+        """Output, records and what is kept of the blocks, by segments."""
         caching = self.is_mutable_collection("cache") and not self.is_initializing()
         blocks = self._blocks()
-        seen, hidden, caches = [], [], []
-        for start, stop, wanted in self._segments(blocks):
+        seen, parts, caches = [], [], []
+        for segment in self._segments(blocks):
+            start, stop = segment.start, segment.stop
             # Only the loop of a scan keeps every XLA from merging forward and recomputation.
             unroll = 1 if self.remat else self.unroll
-            body = _one_of(blocks[start:stop], functools.partial(apply, wanted=wanted), start)
+            body = _one_of(blocks[start:stop], functools.partial(apply, segment=segment), start)
             own = params
             if self.shared:  # the same for every step of the scan, which sums up its gradient
                 body, own = _with_parameters(body, jax.tree.map(lambda p: p[0], params)), None
             body = jax.checkpoint(body, prevent_cse=False) if self.remat else body
-            layers = (own, jnp.arange(self.num_layers), {}, given, self._perturbations())
+            layers = (own, jnp.arange(self.num_layers), {}, given)
             part = jax.tree.map(lambda p, a=start, b=stop: p[a:b], layers)
+            part = (*part, segment.differing(self.num_layers))
             x, (recorded, kept, cache) = jax.lax.scan(body, x, part, unroll=unroll)
-            seen += [recorded] if wanted else []
-            hidden += [kept]
+            seen += [recorded] if segment.wanted else []
+            parts += [kept]
             caches += apart(cache) if caching and cache else []
         if caches:
             self.put_variable("cache", "layers", tuple(caches))
-        return x, seen, hidden
+        return x, seen, parts
 
     def _one_by_one(self, apply: Callable[..., Any], x: Array, params: Any, given: Any) -> Any:
         """The same, every block by itself: with its cache, which is written in place, its heads."""
         caching = self.is_mutable_collection("cache")
         caches = self.get_variable("cache", "layers") or ({},) * self.num_layers
-        layers, perturbations = apart(params), self._perturbations()
+        layers = apart(params)
         layers = layers * self.num_layers if self.shared else layers
         blocks = self._blocks()
-        seen, hidden, kept = [], [], []
-        for start, stop, wanted in self._segments(blocks):
-            for number in range(start, stop):
+        seen, parts, kept = [], [], []
+        for segment in self._segments(blocks):
+            differing = segment.differing(self.num_layers)
+            for number in range(segment.start, segment.stop):
                 own = {name: array[number] for name, array in given.items()}
                 cache = caches[number] if caching else {}
-                perturbed = jax.tree.map(lambda a, n=number: a[n], perturbations)
-                layer = (layers[number], number, cache, own, perturbed)
-                body = functools.partial(apply, block=blocks[number], wanted=wanted)
+                edits = jax.tree.map(lambda a, n=number - segment.start: a[n], differing)
+                layer = (layers[number], number, cache, own, edits)
+                body = functools.partial(apply, block=blocks[number], segment=segment)
                 body = jax.checkpoint(body) if self.remat else body
-                x, (recorded, output, cache) = body(x, layer)
-                seen += [jax.tree.map(lambda a: a[None], recorded)] if wanted else []
-                hidden += [None if output is None else output[None]]
+                x, (recorded, part, cache) = body(x, layer)
+                seen += [jax.tree.map(lambda a: a[None], recorded)] if segment.wanted else []
+                parts += [jax.tree.map(lambda a: a[None], part)]
                 kept += [cache]
         if caching and kept[0]:
             self.put_variable("cache", "layers", tuple(kept))
-        return x, seen, hidden
+        return x, seen, parts
 
-    def _perturbations(self) -> Any:
-        """Linen's collection of that name inside of blocks, stacked as parameters are."""
-        return self.get_variable("perturbations", "layers") or {}
+    def _interventions(self) -> tuple[Intervention, ...]:
+        """Changes of the layers, which name layers that there are."""
+        interventions = self.get_variable("interventions", "layers", ())
+        for one in interventions:
+            if one.layers is not None and max(one.layers) >= self.num_layers:
+                raise InputError(
+                    f"An intervention at {one.site} names layer {max(one.layers)}; the model has "
+                    f"layers 0 to {self.num_layers - 1}.\nLayers are counted from 0."
+                )
+            if one.by_position and self.is_mutable_collection("cache"):
+                raise InputError(
+                    f"An intervention at {one.site} depends on positions, which a model with a "
+                    "cache counts anew at each call.\nLeave positions out, or run without a cache."
+                )
+        return interventions
 
     def _chosen(self) -> tuple[int, ...]:
         everything = tuple(range(self.num_layers))
@@ -209,17 +239,44 @@ class Stack(nn.Module):
             )
         return tuple(sorted(chosen))
 
-    def _segments(self, blocks: list[nn.Module]) -> list[tuple[int, int, bool]]:
-        """Runs of layers, `(start, stop, wanted)`, that are recorded or not recorded as one.
+    def _segments(self, blocks: list[nn.Module]) -> list["_Segment"]:
+        """Runs of layers that are recorded, or not, as one and have the same interventions.
 
         Recorded ones are alike: what a kernel hands back names the kernel, which may differ.
         """
         asked = recording(self) and dataclasses.replace(self.capture, layers=None) != NOTHING
         chosen = self._chosen() if asked else ()
-        runs = [blocks[n] if n in chosen else None for n in range(self.num_layers)]
+        interventions = self._interventions()
+        runs = [
+            (
+                blocks[n] if n in chosen else None,
+                tuple(i for i, one in enumerate(interventions) if one.at_layer(n)),
+            )
+            for n in range(self.num_layers)
+        ]
         ends = list(itertools.accumulate(len(list(g)) for _, g in itertools.groupby(runs)))
         pairs = zip([0, *ends], ends, strict=False)
-        return [(a, b, runs[a] is not None) for a, b in pairs]
+        return [
+            _Segment(a, b, runs[a][0] is not None, tuple(interventions[i] for i in runs[a][1]))
+            for a, b in pairs
+        ]
+
+
+class _Segment(NamedTuple):
+    """Layers `start` to `stop - 1`, which are recorded or not, and changed alike."""
+
+    start: int
+    stop: int
+    wanted: bool
+    interventions: tuple[Intervention, ...]
+
+    def differing(self, layers: int) -> tuple[dict[str, Array], ...]:
+        """The arrays of each intervention that differ from layer to layer.
+
+        Args:
+            layers: L of the stack.
+        """
+        return tuple(one.of_layers(self.start, self.stop, layers) for one in self.interventions)
 
 
 def _with_parameters(body: Callable[[Array, Any], Any], params: Any) -> Callable[[Array, Any], Any]:

@@ -18,6 +18,8 @@ from jaxtyping import Array, Bool, Float, Int
 from flaxattn.kernels import contract
 from flaxattn.kernels.contract import Labels
 from flaxattn.kernels.dropout import keep_mask
+from flaxattn.models.gradient_rules import elementwise
+from flaxattn.models.interventions import edited
 
 
 def _gelu(x: Float[Array, "..."]) -> Float[Array, "..."]:
@@ -107,7 +109,7 @@ def activation(name: str, x: Float[Array, "..."]) -> Float[Array, "..."]:
     """
     if name not in ACTIVATIONS:
         raise ValueError(f"hidden_act {name!r} is unknown; choose one of {sorted(ACTIVATIONS)}.")
-    return ACTIVATIONS[name](x.astype(jnp.float32)).astype(x.dtype)
+    return elementwise(ACTIVATIONS[name], x.astype(jnp.float32)).astype(x.dtype)
 
 
 class Dense(nn.Module):
@@ -294,7 +296,8 @@ class FeedForward(nn.Module):
             inner = activation(self.hidden_act, gate(x)) * up(x)
         else:
             inner = activation(self.hidden_act, up(x))
-        return down(DropoutLayer(self.dropout_rate)(inner, deterministic))
+        fed = down(DropoutLayer(self.dropout_rate)(inner, deterministic))
+        return edited(self, "feed_forward_output", fed)
 
     def _dense(self, name: str, features: int) -> Dense:
         spread = self.initializer_range

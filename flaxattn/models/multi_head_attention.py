@@ -21,6 +21,8 @@ from flaxattn.kernels.attention import attention
 from flaxattn.kernels.call import PairBias
 from flaxattn.kernels.contract import NOTHING, Capture, Labels
 from flaxattn.models import kv_cache
+from flaxattn.models.intervention_sites import Heads
+from flaxattn.models.interventions import edited, edits_of_maps
 from flaxattn.models.layers import Dense, RMSNorm, record, recording
 from flaxattn.models.rotary import Rotation, rotate
 from flaxattn.trace.record import AttentionRecord, among_heads, with_pruned
@@ -76,8 +78,8 @@ class MultiHeadAttention(nn.Module):
     group appends to a row of its own and `mask [B N, N T]` says which of all rows it sees. A layer
     with a window keeps no more positions than the window has.
 
-    Linen's collection `perturbations` may hold `head_output [B, Q, H, D]`, which is added to the
-    heads' outputs: a place to take gradients at, or to leave a part out. `init` makes none.
+    Linen's collection `interventions` may hold edits of `query`, `key`, `value`, `scores`,
+    `weights`, `head_output` and `attention_output`; see `flaxattn.models.interventions`.
 
     Attributes:
         num_heads: H; must divide the width of the input where `head_dim` is None.
@@ -153,6 +155,7 @@ class MultiHeadAttention(nn.Module):
         """
         q = self._rotated(self._heads("query", x, len(self._present())), rotation)
         keys = self._keys(x, context, mask, rotation)
+        q, keys = self._edited(q, keys)
         shared = q.shape[0] // keys.key.shape[0]  # sequences per cached context
         scale = q.shape[-1] ** -0.5 if self.scale is None else self.scale
         wanted = among_heads(self.capture, self._present()) if recording(self) else NOTHING
@@ -172,16 +175,18 @@ class MultiHeadAttention(nn.Module):
             dropout=self._dropout(deterministic),
             labels=labels,
             capture=wanted,
+            edits=edits_of_maps(self, self._numbered()),
             implementation=self.implementation,
         )
+        output = edited(self, "head_output", output, self._numbered())
         if wanted != NOTHING:
             self._record(wanted, saw, scale, q, keys, output, rotation)
         output = output.reshape(*x.shape[:-1], *output.shape[2:])
-        output = self._perturbed(output)
         if head_mask is not None:
             output = output * self._factors(head_mask).astype(output.dtype)
         project = self._dense("output", x.shape[-1], self.output_bias)
-        return project(output.reshape(*x.shape[:-1], -1))
+        projected = project(output.reshape(*x.shape[:-1], -1))
+        return edited(self, "attention_output", projected)
 
     def _record(
         self,
@@ -212,17 +217,25 @@ class MultiHeadAttention(nn.Module):
         """Numbers of the heads that there are."""
         return tuple(head for head in range(self.num_heads) if head not in self.pruned)
 
-    def _perturbed(self, output: Float[Array, "B Q N D"]) -> Float[Array, "B Q N D"]:
-        """The outputs of the N heads that there are, with the perturbation of all H added."""
-        if self.is_initializing():
-            return output
-        present = np.asarray(self._present())
-        every = output
-        if self.pruned:
-            shape = (*output.shape[:2], self.num_heads, output.shape[-1])
-            every = jnp.zeros(shape, output.dtype).at[:, :, present].set(output)
-        every = self.perturb("head_output", every).astype(output.dtype)
-        return every[:, :, present] if self.pruned else every
+    def _numbered(self) -> Heads | None:
+        """Numbers of the heads that there are, where some are not; None where all are."""
+        return Heads(self._present(), self.num_heads) if self.pruned else None
+
+    def _edited(
+        self, q: Float[Array, "B Q H D"], keys: _Keys
+    ) -> tuple[Float[Array, "B Q H D"], _Keys]:
+        """Queries, keys and values after interventions, these by query head where any changes."""
+        q = edited(self, "query", q, self._numbered())
+        changes = {}
+        for site in ("key", "value"):
+            array: Array = getattr(keys, site)
+            if self.has_variable("interventions", site):
+                array = jnp.repeat(array, q.shape[2] // array.shape[2], axis=2)
+                changes[site] = edited(self, site, array, self._numbered())
+        if not changes:
+            return q, keys
+        every = functools.partial(jnp.repeat, repeats=q.shape[2] // keys.key.shape[2], axis=2)
+        return q, keys._replace(**{"key": every(keys.key), "value": every(keys.value)} | changes)
 
     def _factors(self, head_mask: Array) -> Float[Array, "#B 1 H 1"]:
         """Factors on the outputs of the heads that there are."""

@@ -3,6 +3,7 @@
 """The recurrent encoder-decoder that attention was invented in (Bahdanau, Cho and Bengio 2015).
 
 RNNsearch: a bidirectional GRU reads, a GRU writes, and before each word it looks at the source.
+Without attention it is the baseline of that paper, whose decoder gets one vector of the source.
 Formulas are those of the paper's appendix A. Here they differ in what the paper leaves open or
 does by hand: every sum has a bias, initial weights are larger, the encoder's gates begin open for
 its own words, and dropout is possible. Loading, saving and generating text are not done here.
@@ -10,7 +11,7 @@ its own words, and dropout is possible. Loading, saving and generating text are 
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -118,11 +119,31 @@ class Encoder(nn.Module):
         return _over_time(step, start, (given, mask), reverse=reverse)[1]
 
 
+class Summary(NamedTuple):
+    """A source as one vector, which every step is handed alike: the bottleneck without attention.
+
+    Attributes:
+        context: Last states of both directions.
+    """
+
+    context: Float[Array, "B C"]
+
+    def look(self, states: Float[Array, "R N"]) -> Look:
+        """Return the vector for every state; R / B sequences in a row share a source.
+
+        Args:
+            states: s, of which only the number counts.
+        """
+        shared = jnp.repeat(self.context, states.shape[0] // self.context.shape[0], axis=0)
+        return Look(shared, None, None)
+
+
 class Decoder(nn.Module):
     """A unit that looks at the source before every step, and a maxout readout (A.2.2).
 
     Step i has read the words before y: it looks at the source from its state s, reads y and what it
-    saw into the next state, and hands s, y and what it saw to the readout.
+    saw into the next state, and hands s, y and what it saw to the readout. Without attention, what
+    it sees is a `Summary` of the source, the same at every step.
 
     Parameters beside those of its parts: `context [2 N, 3 N]`.
 
@@ -165,19 +186,23 @@ class Decoder(nn.Module):
         Returns:
             The readout, and the state that each row looked from.
         """
-        attend = self._attention()
+        attend = self._attention() if self.config.attention else self._summarised
         source = attend(encoded, context_mask)
         last, looks, states = self._steps(words, source, self._start(encoded, context_mask), mask)
         if self._caching():
             self.put_variable("cache", "state", last)
-        if self._asked():
+        if (
+            isinstance(attend, AdditiveAttention)
+            and isinstance(source, Alignment)
+            and self._asked()
+        ):
             attend.keep(source, looks, labels)
         seen = jnp.concatenate([states, words.astype(self.dtype), looks.context], axis=-1)
         pairs = _dense(self.config.maxout_size, seen, self.dtype, "readout")(seen)
         return pairs.reshape(*pairs.shape[:-1], -1, 2).max(axis=-1), states
 
     def _steps(
-        self, words: Array, source: Alignment, start: Array, mask: Array | None
+        self, words: Array, source: Alignment | Summary, start: Array, mask: Array | None
     ) -> tuple[Array, Look, Array]:
         """The last state, and of every step what it saw and the state it began with."""
         n, asked = self.config.hidden_size, self._asked()
@@ -200,10 +225,18 @@ class Decoder(nn.Module):
         """The state before the first word: from the backward state that has read all, or cached."""
         if self._caching() and self.has_variable("cache", "state"):
             return self.get_variable("cache", "state")
-        n, rows = self.config.hidden_size, jnp.arange(encoded.shape[0])
-        first = jnp.zeros_like(rows) if mask is None else mask.argmax(axis=1)
-        backward = encoded[rows, first, n:]
+        n = self.config.hidden_size
+        backward = last_states(encoded, mask)[:, n:]
         return nn.tanh(_dense(n, backward, self.dtype, "start")(backward))
+
+    def _summarised(self, encoded: Array, mask: Array | None) -> Summary:
+        """The source as one vector: of what was encoded, or cached."""
+        if self._caching() and self.has_variable("cache", "summary"):
+            return Summary(self.get_variable("cache", "summary"))
+        summary = last_states(encoded, mask)
+        if self._caching():
+            self.put_variable("cache", "summary", summary)
+        return Summary(summary)
 
     def _attention(self) -> AdditiveAttention:
         return AdditiveAttention(
@@ -228,6 +261,7 @@ class RnnLM(Model):
     """RNNsearch: reads, and writes what it was taught to make of it.
 
     The interface is that of `Seq2SeqLM`; its trace has `cross` only, one layer with one head.
+    Without `config.attention` there is nothing to trace.
 
     Attributes:
         cache_length: Above 0 for a cache; however long the text, its size is that of one state.
@@ -368,6 +402,26 @@ class RnnLM(Model):
         return words, states, self.dropout(x, deterministic)
 
 
+def last_states(
+    encoded: Float[Array, "B S 2*N"], mask: Bool[Array, "B S"] | None
+) -> Float[Array, "B 2*N"]:
+    """The state of each direction that has read the whole source.
+
+    Args:
+        encoded: From `Encoder`.
+        mask: True at real positions; None where all are.
+
+    Returns:
+        The forward state of the last real position, then the backward state of the first.
+    """
+    n, rows = encoded.shape[-1] // 2, jnp.arange(encoded.shape[0])
+    if mask is None:
+        return jnp.concatenate([encoded[:, -1, :n], encoded[:, 0, n:]], axis=-1)
+    first = mask.argmax(axis=1)
+    last = mask.shape[1] - 1 - mask[:, ::-1].argmax(axis=1)
+    return jnp.concatenate([encoded[rows, last, :n], encoded[rows, first, n:]], axis=-1)
+
+
 def _over_time(
     step: Callable[[Any, Any], Any], start: Array, inputs: Any, reverse: bool = False
 ) -> tuple[Array, Any]:
@@ -408,6 +462,3 @@ def _without_layers(capture: Capture) -> Capture:
             "Layers are counted from 0."
         )
     return dataclasses.replace(capture, layers=None)
-
-
-ARCHITECTURES: Mapping[str, type[nn.Module]] = {"RnnLM": RnnLM}

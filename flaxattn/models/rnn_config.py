@@ -24,11 +24,19 @@ class RnnConfig(HFConfig):
 
     Bahdanau et al. 2015, A.2.3. Fields that a Transformer has too are named as in `Seq2SeqConfig`.
 
+    >>> import flaxattn as fa
+    >>> config = fa.RnnConfig(hidden_size=256, attention_size=128)
+    >>> config.encoded_size  # features of a source position, forwards and backwards
+    512
+
     Attributes:
         vocab_size: V, number of source tokens; of target tokens too unless given apart.
         decoder_vocab_size: Number of target tokens; None means `vocab_size`.
         embedding_size: m, width of the word embeddings.
         hidden_size: n, width of the state of each GRU; a source position has 2 n features.
+        attention: Whether the decoder looks at the source before every step. Otherwise it is handed
+            one vector of the source at every step, the last states of both directions, as in Cho et
+            al. 2014: a baseline, without heads to trace.
         attention_size: Width of the layer that scores alignments.
         readout_size: l, width of the maxout layer before the output.
         dropout: On embeddings and on the readout; the paper has none.
@@ -40,13 +48,18 @@ class RnnConfig(HFConfig):
         decoder_start_token_id: Id that the decoder reads first.
         forced_bos_token_id: Id that generation writes first, where given.
         forced_eos_token_id: Id that generation writes last at its limit, where given.
+        labels: Names of the classes of a classifier.
+        problem_type: What a classifier solves, as Hugging Face names it; None to tell from labels.
         architectures: Name of the class.
+        further_settings: JSON of the settings in `config.json` that are no fields, which `to_hf`
+            writes back.
     """
 
     vocab_size: int = 30000
     decoder_vocab_size: int | None = None
     embedding_size: int = 620
     hidden_size: int = 1000
+    attention: bool = True
     attention_size: int = 1000
     readout_size: int = 500
     dropout: float = 0.0
@@ -57,20 +70,34 @@ class RnnConfig(HFConfig):
     decoder_start_token_id: int = 0
     forced_bos_token_id: int | None = None
     forced_eos_token_id: int | None = None
+    labels: tuple[str, ...] = ("LABEL_0", "LABEL_1")
+    problem_type: str | None = None
     architectures: tuple[str, ...] = ("RnnLM",)
 
-    # One GRU on either side; only the decoder attends, and to the encoder alone.
+    # One GRU on either side; only the decoder may attend, and to the encoder alone.
     encoder_layers = 1
-    decoder_layers = 1
     encoder_attention_heads = 0
-    decoder_attention_heads = 1
     num_hidden_layers = 1
-    num_attention_heads = 1
 
     def __post_init__(self) -> None:
         self.check_sizes(_SIZES)
         self.check_floats()
         self.check_ids(("decoder_start_token_id",), self.target_size)
+
+    @property
+    def decoder_layers(self) -> int:
+        """Layers of the decoder: one, or none in a classifier."""
+        return int(not self.architectures[0].endswith("Classification"))
+
+    @property
+    def decoder_attention_heads(self) -> int:
+        """Heads of attention to the source: one or none."""
+        return int(self.attention and self.decoder_layers > 0)
+
+    @property
+    def num_attention_heads(self) -> int:
+        """Heads of the model: one or none."""
+        return self.decoder_attention_heads
 
     @property
     def target_size(self) -> int:

@@ -38,6 +38,11 @@ class Seq2SeqConfig(HFConfig):
     Vaswani et al. 2017 table 3, with positions laid out as Marian has them: sines in the first
     half of the features, cosines in the second, where the paper interleaves them.
 
+    >>> import flaxattn as fa
+    >>> config = fa.Seq2SeqConfig(d_model=256, encoder_layers=3, decoder_layers=3)
+    >>> config.to_hf()["model_type"], config.encoder_ffn_dim
+    ('marian', 2048)
+
     Attributes:
         vocab_size: V, number of source tokens; of target tokens too unless given apart.
         decoder_vocab_size: Number of target tokens; None means `vocab_size`.
@@ -69,6 +74,8 @@ class Seq2SeqConfig(HFConfig):
         forced_bos_token_id: Id that generation writes first, where given.
         forced_eos_token_id: Id that generation writes last at its limit, where given.
         architectures: Hugging Face class names; the first one says which head a checkpoint has.
+        further_settings: JSON of the settings in `config.json` that are no fields, which `to_hf`
+            writes back.
     """
 
     activation_key: ClassVar[str] = "activation_function"

@@ -34,6 +34,11 @@ class T5Config(HFConfig):
     `max_position_embeddings` or `n_positions` of config.json, which is 512 for the first
     checkpoints, and 32,768 where it names neither; write another number there to read longer texts.
 
+    >>> import flaxattn as fa
+    >>> config = fa.T5Config(d_model=256, num_layers=4, num_heads=4)
+    >>> config.decoder_layers, config.head_dim
+    (4, 64)
+
     Attributes:
         kind: Hugging Face's `model_type`. In a UMT5 every layer has relative biases of its own, in
             the others all layers of a side share them.
@@ -63,6 +68,8 @@ class T5Config(HFConfig):
         problem_type: Hugging Face's hint for the loss of a classifier, kept as it is.
         labels: Class names of a classifier, in id order.
         architectures: Hugging Face class names; the first one says which head a checkpoint has.
+        further_settings: JSON of the settings in `config.json` that are no fields, which `to_hf`
+            writes back.
     """
 
     activation_key: ClassVar[str] = "feed_forward_proj"

@@ -10,6 +10,7 @@ from flax import linen as nn
 from jaxtyping import Array, Float, Int
 
 from flaxattn.models.causal_lm import at_last
+from flaxattn.models.gradient_rules import elementwise
 from flaxattn.models.layer_stack import Model
 from flaxattn.models.layers import Dense, DropoutLayer
 from flaxattn.models.outputs import ModelOutput, Seq2SeqOutput
@@ -45,7 +46,7 @@ class T5ForSequenceClassification(Model):
         out = self.model(input_ids, *inputs, deterministic=deterministic, **options)
         x = at_last(out.last_hidden_state, input_ids == self.config.eos_token_id)
         x = self.drop(x, deterministic)
-        x = self.drop(jnp.tanh(self.score_dense(x)), deterministic)
+        x = self.drop(elementwise(jnp.tanh, self.score_dense(x)), deterministic)
         return out.replace(logits=self.score(x))
 
 

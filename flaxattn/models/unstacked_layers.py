@@ -30,7 +30,7 @@ def apart(layers: Any) -> tuple[Any, ...]:
     """A tree for each layer, of one with a leading axis L; those that are apart stay as they are.
 
     Args:
-        layers: Parameters, caches or perturbations of a stack.
+        layers: Parameters or caches of a stack.
     """
     if isinstance(layers, tuple):
         return layers

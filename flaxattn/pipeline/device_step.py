@@ -8,6 +8,7 @@ not suffice, batches are halved, four times at most. Which texts make a batch is
 
 import contextlib
 import functools
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -30,6 +31,7 @@ Recorded = tuple[Sides, dict[str, NonFinite]]
 """Records by side, and where they hold NaN or infinity."""
 Arguments = Mapping[str, Any]
 """Arrays `[B, …]` by name, or trees of them, such as labels of positions by side."""
+_log = logging.getLogger(__name__)
 _DATA = "data"
 _HALVINGS = 4
 
@@ -67,6 +69,10 @@ def see(
         Records by side, `[L, B, …]`; of N models `[N, L, B, …]`; and where they are not finite.
     """
     capture: Capture = vars(module)["capture"]
+    # Runs while the program is traced, so once for each shape.
+    _log.debug(
+        "compiling a step of %s for %s", type(module).__name__, jax.tree.map(jnp.shape, given)
+    )
     watched = module.clone(capture=with_lse(capture))
 
     def one(params: Any) -> Recorded:

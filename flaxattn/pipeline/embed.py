@@ -42,6 +42,7 @@ def embed(
     layer: int = -1,
     normalize: bool | None = None,
     *,
+    token_weights: Float[np.ndarray, " V"] | None = None,
     truncate: bool = False,
     batch_tokens: int | None = None,
     allow_nonfinite: bool = False,
@@ -59,6 +60,11 @@ def embed(
     Cost: one forward pass without attention maps; texts are put into batches of like length.
     Memory: the vectors, and 4,096 texts as they are read.
 
+    >>> import flaxattn as fa
+    >>> model = fa.from_pretrained("tiny-bert")
+    >>> fa.embed(model, ["The cat is sad.", "It could not find food."]).shape
+    (2, 256)
+
     Args:
         model: A BERT, a GPT-2 or an encoder-decoder, with its tokenizer.
         texts: N texts, at least one.
@@ -72,6 +78,8 @@ def embed(
             output of the n-th layer, negative from the end.
         normalize: Whether vectors have norm one, so that `a @ b.T` are their cosines; a vector of
             zeros stays one. The default is that of the same directory, otherwise False.
+        token_weights: Weight of each token of the vocabulary in a mean, 0 or above: such as
+            a / (a + p) of its frequency p (Arora et al. 2017). Default all alike.
         truncate: Whether a text over the model's limit is cut; otherwise it is an error.
         batch_tokens: Positions of a batch, padding counted.
         allow_nonfinite: Whether vectors that hold NaN or infinity are returned; otherwise they are
@@ -83,12 +91,14 @@ def embed(
         for rounding, as the compiler orders sums by shape.
 
     Raises:
-        InputError: For an unknown pooling or layer, `cls` of a model without, or a text that cannot
-            be read or has special pieces only (`TextError`, which names it).
+        InputError: For an unknown pooling or layer, `cls` of a model without, weights of tokens
+            that do not fit, or a text that cannot be read, has special pieces only, or only tokens
+            of weight 0 (`TextError`, which names it).
     """
     state = state_number(model, layer)
     pooling, normalize = _chosen(model, pooling, normalize)
     _check(model, texts, pooling)
+    weights = None if token_weights is None else _checked_weights(model, token_weights, pooling)
     keep = state != state_number(model, -1)
     module = model.module.clone(capture=NOTHING, keep_hidden=keep)
     run = functools.partial(
@@ -100,7 +110,7 @@ def embed(
         numbered = plain_texts(texts[start : start + _WINDOW], None, start)
         some = groups_of(numbered, TOGETHER)
         rows = [row for group in some for row in tokenize(model, group, truncate)]
-        shares = [_shares(row, pooling, start + i) for i, row in enumerate(rows)]
+        shares = [_shares(row, pooling, start + i, weights) for i, row in enumerate(rows)]
         batches = planned([row.lengths for row in rows], model.limit, room)
 
         def begin(
@@ -177,7 +187,34 @@ def _check(model: Pretrained, texts: Sequence[str], pooling: str) -> None:
         raise InputError(f"texts is a list of at least one text, received {received}")
 
 
-def _shares(row: TokenizedTexts, pooling: str, number: int) -> Float[np.ndarray, " S"]:
+def _checked_weights(
+    model: Pretrained, weights: Float[np.ndarray, " V"], pooling: str
+) -> Float[np.ndarray, " V"]:
+    """Weights of tokens as float64.
+
+    Raises:
+        InputError: If there is not one for each token, one is negative or not finite, or the
+            pooling is no mean.
+    """
+    if not pooling.startswith("mean"):
+        raise InputError(
+            f'token_weights are of a mean, and pooling is "{pooling}"\nchoose pooling="mean"'
+        )
+    array, size = np.asarray(weights, np.float64), model.config.vocab_size
+    if array.shape != (size,) or not (np.isfinite(array) & (array >= 0)).all():
+        raise InputError(
+            f"token_weights: expected {size} finite numbers of 0 or above, one for each token, "
+            f"received shape {array.shape}\nindex them by token id"
+        )
+    return array
+
+
+def _shares(
+    row: TokenizedTexts,
+    pooling: str,
+    number: int,
+    weights: Float[np.ndarray, " V"] | None = None,
+) -> Float[np.ndarray, " S"]:
     """The share of each position in the vector of a text."""
     size = row.lengths[0]
     shares = np.zeros(size, np.float32)
@@ -185,7 +222,7 @@ def _shares(row: TokenizedTexts, pooling: str, number: int) -> Float[np.ndarray,
         shares[0] = 1
         return shares
     if pooling in ("mean-all", "max"):
-        return np.full(size, 1 / size, np.float32)
+        return _weighted(np.ones(size, np.float32), row, weights, number)
     special = row.metadata.special
     assert special is not None
     plain = np.flatnonzero(~np.asarray(special)[0, :size])
@@ -193,6 +230,20 @@ def _shares(row: TokenizedTexts, pooling: str, number: int) -> Float[np.ndarray,
         told = 'text has special pieces only\nleave it out, or choose pooling="cls" of a BERT'
         raise TextError(number, told)
     shares[plain if pooling == "mean" else plain[-1]] = 1
+    return _weighted(shares, row, weights, number)
+
+
+def _weighted(
+    shares: Float[np.ndarray, " S"],
+    row: TokenizedTexts,
+    weights: Float[np.ndarray, " V"] | None,
+    number: int,
+) -> Float[np.ndarray, " S"]:
+    """Shares in proportion to the weights of their tokens; their sum is 1."""
+    if weights is not None:
+        shares = (shares * weights[row.given["input_ids"][0, : len(shares)]]).astype(np.float32)
+        if not shares.sum() > 0:
+            raise TextError(number, "all tokens of the text have weight 0\nraise token_weights")
     return shares / shares.sum()
 
 

@@ -118,6 +118,12 @@ def extract(
     the texts. Everything is held in memory: L H Q K entries of `capture.dtype` per text for
     weights, 4 L H Q bytes per text and statistic.
 
+    >>> import flaxattn as fa
+    >>> model = fa.from_pretrained("tiny-bert")
+    >>> traces = fa.extract(model, ["The cat is very sad.", "It sleeps."])
+    >>> [trace.encoder.weights.shape for trace in traces]  # [L, 1, H, Q, K] each
+    [(4, 1, 4, 8, 8), (4, 1, 4, 6, 6)]
+
     Args:
         model: A BERT, a GPT-2 or an encoder-decoder, with its tokenizer.
         texts: N texts.
@@ -203,6 +209,12 @@ def extract_models(
     **options: Any,
 ) -> dict[str, list[Trace]]:
     """Trace texts with several models of one configuration, in one pass over the texts.
+
+    >>> import flaxattn as fa
+    >>> model = fa.from_pretrained("tiny-bert")
+    >>> traces = fa.extract_models({"first": model, "second": model}, ["The cat is very sad."])
+    >>> sorted(traces), len(traces["first"])
+    (['first', 'second'], 1)
 
     Args:
         models: Such as checkpoints of one training, by name.

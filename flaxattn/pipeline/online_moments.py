@@ -79,6 +79,14 @@ class OnlineMoments:
 
     Memory: a few numbers per head and statistic, and per relative position that occurred.
 
+    >>> import flaxattn as fa
+    >>> moments = fa.OnlineMoments("statistics")
+    >>> request = fa.Capture(stats=("entropy",))
+    >>> trace = fa.from_pretrained("tiny-bert").trace("It sleeps.", capture=request)
+    >>> moments.add(trace)
+    >>> moments.table().num_rows  # one for each side, statistic, layer and head
+    16
+
     Args:
         kinds: `statistics` takes in every statistic of a trace but argmax and topk_indices, one
             observation per real query (`received`: per key); `offsets` takes in the weights, one

@@ -3,9 +3,11 @@
 """Progress of long jobs on standard error: a bar on a terminal, plain lines elsewhere.
 
 Nothing is computed here but rates. What calls `watch(stage, count)` does not know who listens.
+The level of the logger `flaxattn.progress` turns it off: above INFO nothing is printed.
 """
 
 import dataclasses
+import logging
 import sys
 import threading
 import time
@@ -19,6 +21,9 @@ from flaxattn.files import readable_size
 DELAY = 2.0  # seconds without a line: shorter jobs print none
 PAUSE = 5.0  # seconds between two lines
 BYTES = "bytes"  # unit of a stage whose steps are shown as kB, MB or GB
+
+PROGRESS = logging.getLogger("flaxattn.progress")
+PROGRESS.setLevel(logging.INFO)
 
 Watch = Callable[[str, int], object]
 """Receives the name of a stage, and how many more texts, heads or epochs it has finished."""
@@ -96,6 +101,7 @@ class ProgressReporter:
         pause: float | None = None,
     ) -> None:
         self._stream, self._clock = stream or sys.stderr, clock
+        self._is_quiet = not PROGRESS.isEnabledFor(logging.INFO)
         self._delay = DELAY if delay is None else delay
         self._pause = PAUSE if pause is None else pause
         self._stages: dict[str, _Stage] = {}
@@ -123,6 +129,8 @@ class ProgressReporter:
 
     def start(self) -> None:
         """Begin to show the bar, or to print a line now and then."""
+        if self._is_quiet:
+            return
         if self._stream is not None and self._stream.isatty():
             self._bar = _bar(self._stream)
             self._bar.start()
@@ -237,6 +245,8 @@ class ProgressReporter:
             return self._stages[self._name].told(self._name, now)
 
     def _print(self, line: str) -> None:
+        if self._is_quiet:
+            return
         with self._lock:
             lines, self._held = [*self._held, *([line] if line else [])], []
             self._is_shown |= bool(line)

@@ -18,6 +18,7 @@ from flaxattn.pretrained import model_inputs as inputs
 from flaxattn.pretrained.model_types import ModelConfig
 from flaxattn.pretrained.pretrained_bert import PretrainedBert
 from flaxattn.pretrained.pretrained_model import Pretrained
+from flaxattn.pretrained.pretrained_rnn_classifier import PretrainedRnnClassifier
 from flaxattn.pretrained.pretrained_t5_encoder import PretrainedT5Encoder
 from flaxattn.text.token_batch import Reader
 from flaxattn.text.tokenizer import Tokenizer
@@ -80,14 +81,15 @@ def measure_for(model: Pretrained, pairs: bool) -> Measure:
         assert isinstance(reader, Tokenizer)
         limit = min(limit, reader.max_length or limit)
         return lambda texts, seconds: _one_sequence(reader.count(texts, seconds), limit)
-    if isinstance(config, GPT2Config | DecoderConfig) or isinstance(model, PretrainedT5Encoder):
+    alone = isinstance(model, PretrainedT5Encoder | PretrainedRnnClassifier)
+    if alone or isinstance(config, GPT2Config | DecoderConfig):
         if pairs:
             raise InputError(
                 f"The model {model.name!r} is a {config.architectures[0]}, which reads no pairs.\n"
                 "Leave out --pair-column."
             )
         return lambda texts, _: _one_sequence(reader.count(texts), limit)
-    writer = getattr(model, "target_tokenizer", None) or reader
+    writer = model.target_reader or reader
     return lambda texts, targets: _two_sequences(reader, writer, texts, targets, limit)
 
 

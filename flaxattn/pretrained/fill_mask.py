@@ -12,6 +12,7 @@ from jaxtyping import Float, Int
 
 from flaxattn.errors import InputError, check_arguments
 from flaxattn.pretrained.model_types import MASKED_LM
+from flaxattn.pretrained.nonfinite_error import refusal
 from flaxattn.pretrained.pretrained_bert import PretrainedBert
 from flaxattn.pretrained.pretrained_model import Pretrained, run
 from flaxattn.text.tokenizer import Tokenizer
@@ -40,6 +41,11 @@ def fill_mask(
     model: Pretrained, text: str | Sequence[str], k: int = 5, *, truncate: bool = False
 ) -> list[list[Filling]] | list[list[list[Filling]]]:
     """Predict the tokens behind the masks of a text.
+
+    >>> import flaxattn as fa
+    >>> model = fa.from_pretrained("tiny-bert")
+    >>> [len(tokens) for tokens in fa.fill_mask(model, "The cat is [MASK] and [MASK].", k=3)]
+    [3, 3]
 
     Args:
         model: A masked language model with its tokenizer.
@@ -75,7 +81,8 @@ def _checked(model: Pretrained, k: int) -> Tokenizer:
     if not isinstance(model, PretrainedBert) or not isinstance(model.module, MASKED_LM):
         raise InputError(
             f"{model.name!r} is a {model.config.architectures[0]}, which predicts no masked "
-            'tokens\nload an encoder with head="ForMaskedLM"'
+            "tokens\nname a model that was saved with a masked-LM head "
+            '(in Python, head="ForMaskedLM" loads that head)'
         )
     if model.tokenizer is None:
         raise InputError(
@@ -84,7 +91,8 @@ def _checked(model: Pretrained, k: int) -> Tokenizer:
         )
     if not 1 <= k <= model.config.vocab_size:
         raise InputError(
-            f"k is {k}, expected 1 to {model.config.vocab_size}, the size of the vocabulary"
+            f"{k} tokens are asked for each mask\n"
+            f"expected 1 to {model.config.vocab_size}, the size of the vocabulary"
         )
     return model.tokenizer
 
@@ -103,10 +111,8 @@ def _filled(
     out, _ = run(model.module, model.params, {**given, "masked_positions": positions}, False)
     probabilities, ids = _likeliest(out.token_scores, k)
     if not np.isfinite(probabilities).all():
-        raise InputError(
-            f"{model.name!r} scores words with NaN or infinity\n"
-            "its parameters are damaged, or overflow in this dtype; load it in float32"
-        )
+        problem = "the scores of words behind masks are NaN or infinite"
+        raise refusal(model.name, model.params, problem, go_on=False)
     return [
         [
             _fillings(tokenizer, text, place, probabilities[row, place], ids[row, place])

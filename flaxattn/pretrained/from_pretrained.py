@@ -3,6 +3,7 @@
 """`from_pretrained`: a model by name, with everything it was saved with."""
 
 import dataclasses
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from flaxattn.errors import CheckpointError, InputError, check_arguments
 from flaxattn.models.bert_config import BertConfig
 from flaxattn.models.config_base import MOST_LABELS, check_integer, shown
 from flaxattn.models.encoder_config import EncoderConfig
-from flaxattn.models.rnn_config import EncoderDecoderConfig
+from flaxattn.models.rnn_config import EncoderDecoderConfig, RnnConfig
 from flaxattn.pretrained import generation_config, hub, sentence_pooling
 from flaxattn.pretrained import model_directory as weights
 from flaxattn.pretrained.esm_names import with_frequencies
@@ -23,6 +24,7 @@ from flaxattn.pretrained.model_types import ModelConfig, modules_of
 from flaxattn.pretrained.pretrained_bert import PretrainedBert
 from flaxattn.pretrained.pretrained_decoder import PretrainedDecoder
 from flaxattn.pretrained.pretrained_model import Pretrained
+from flaxattn.pretrained.pretrained_rnn_classifier import PretrainedRnnClassifier
 from flaxattn.pretrained.pretrained_seq2seq import PretrainedSeq2Seq
 from flaxattn.pretrained.pretrained_t5_encoder import PretrainedT5Encoder
 from flaxattn.text.open_tokenizer import open_tokenizer
@@ -30,6 +32,7 @@ from flaxattn.text.token_batch import Reader
 from flaxattn.text.transformers_tokenizer import PythonTokenizer
 from flaxattn.trace.tensor_file import TensorFiles, saved_beside
 
+_log = logging.getLogger(__name__)
 _DTYPES = ("float32", "bfloat16", "float16")
 
 
@@ -46,6 +49,13 @@ def from_pretrained(
     local_files_only: bool = False,
 ) -> Pretrained:
     """Load a model.
+
+    >>> import flaxattn as fa
+    >>> model = fa.from_pretrained("tiny-bert")
+    >>> model.counts()  # layers, heads
+    (4, 4)
+    >>> model(input_ids=[[2, 40, 3]]).last_hidden_state.shape
+    (1, 3, 256)
 
     Args:
         name: Name of a built-in model, a Hugging Face directory, or a Hub id, tried in this order.
@@ -78,6 +88,7 @@ def from_pretrained(
     module = _module(directory, head, kind, num_labels)
     handle, parts = _handle(module.config), _reading(directory, module.config)
     params, report = weights.load(directory, module, dtype=kind, mesh=mesh)
+    _log.debug("read %s as %s from %s", name, type(module).__name__, directory)
     if saved_beside(directory) != saved:
         raise CheckpointError(
             f"{directory} was saved anew while it was read.\nNothing of it is used; load it again."
@@ -133,7 +144,8 @@ def _handle(config: ModelConfig) -> type[Pretrained]:
     if isinstance(config, EncoderConfig):
         return PretrainedBert
     if isinstance(config, EncoderDecoderConfig):
-        return PretrainedSeq2Seq if config.decoder_layers else PretrainedT5Encoder
+        alone = PretrainedRnnClassifier if isinstance(config, RnnConfig) else PretrainedT5Encoder
+        return PretrainedSeq2Seq if config.decoder_layers else alone
     return PretrainedDecoder
 
 

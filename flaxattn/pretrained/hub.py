@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """From the name of a model to the directory that holds it: built in, local, or from the Hub.
 
-It finds and fetches files; it opens none of them.
+It finds, fetches and uploads files; it opens none of them.
 """
 
 import difflib
@@ -32,6 +32,8 @@ _WANTED = [  # never code, pickles or other frameworks' weights
     "spiece.model",
     "sentencepiece.bpe.model",
     "tokenizer.model",
+    "modules.json",  # of sentence encoders, with how they pool tokens
+    "1_Pooling/config.json",
 ]
 _TRUE = {"1", "ON", "YES", "TRUE"}
 _HUB_ID = re.compile(r"[A-Za-z0-9](?:[\w.-]*/)?[\w.-]*")
@@ -116,6 +118,57 @@ def _snapshot(name: str, revision: str | None, cache_dir: str | Path | None, off
     except (errors.LocalEntryNotFoundError, errors.HfHubHTTPError, OSError) as error:
         raise UnavailableError(_unreachable(name, offline)) from error
     return Path(folder)
+
+
+def upload(
+    directory: str | Path,
+    repo_id: str,
+    *,
+    private: bool | None = None,
+    token: str | None = None,
+    revision: str | None = None,
+    commit_message: str = "Upload a model with flaxattn",
+) -> str:
+    """Upload the files of a directory to a repository of the Hub, which is made where absent.
+
+    Args:
+        directory: All of its files are uploaded, in one commit.
+        repo_id: Such as `me/my-model`.
+        private: Whether a new repository is private; default as the Hub's settings of its owner.
+        token: Access token; default that of `hf auth login` or `HF_TOKEN`.
+        revision: Branch; default the main one.
+        commit_message: Title of the commit.
+
+    Returns:
+        The address of the commit.
+
+    Raises:
+        CheckpointError: If the id is none.
+        UnavailableError: If the Hub cannot be reached, or refuses.
+    """
+    import huggingface_hub  # imports slowly, and only Hub ids need it
+    from huggingface_hub import errors
+
+    api = huggingface_hub.HfApi(token=token)
+    try:
+        api.create_repo(repo_id, private=private, exist_ok=True)
+        commit = api.upload_folder(
+            repo_id=repo_id,
+            folder_path=directory,
+            revision=revision,
+            commit_message=commit_message,
+        )
+    except errors.HFValidationError as error:
+        raise CheckpointError(
+            f"{repo_id!r} cannot be a Hub id.\nExpected OWNER/NAME, such as me/my-model."
+        ) from error
+    except (errors.LocalTokenNotFoundError, errors.HfHubHTTPError, OSError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UnavailableError(
+            f"The model was not uploaded to {repo_id!r}: {reason}\n"
+            "Log in with `hf auth login`, with a token that may write there."
+        ) from error
+    return str(commit.commit_url)
 
 
 def _unknown(name: str, reason: str) -> str:

@@ -131,8 +131,14 @@ def check_capture(capture: Capture, layers: int, heads: int) -> None:
         heads: How many each of them has.
 
     Raises:
-        InputError: Naming the valid range.
+        InputError: Naming the valid range, or saying that there are no heads.
     """
+    if not heads:
+        raise InputError(
+            "this model has no attention: there is nothing to trace.\n"
+            "It is the recurrent baseline, with attention false in its config.json.\n"
+            "Train one with attention, or use its outputs only."
+        )
     for what, count in {"layers": layers, "heads": heads}.items():
         unknown = [n for n in getattr(capture, what) or () if n >= count]
         if unknown:

@@ -10,13 +10,27 @@ from typing import Any, NamedTuple
 
 from flax import linen as nn
 
-from flaxattn.models import bert, decoder, decoder_types, gpt2, modernbert, rnn, seq2seq, t5_heads
-from flaxattn.models.bert import BertForMaskedLM, BertForPreTraining
+from flaxattn.models import (
+    bert,
+    decoder,
+    decoder_types,
+    gpt2,
+    modernbert,
+    rnn_classifier,
+    seq2seq,
+    t5_heads,
+)
+from flaxattn.models.bert import BertForMaskedLM, BertForPreTraining, BertForSequenceClassification
 from flaxattn.models.bert_config import BertConfig
 from flaxattn.models.bert_variants import BERT_VARIANTS
+from flaxattn.models.decoder import DecoderForSequenceClassification
 from flaxattn.models.decoder_config import DecoderConfig
+from flaxattn.models.gpt2 import GPT2ForSequenceClassification
 from flaxattn.models.gpt2_config import GPT2Config
-from flaxattn.models.modernbert import ModernBertForMaskedLM
+from flaxattn.models.modernbert import (
+    ModernBertForMaskedLM,
+    ModernBertForSequenceClassification,
+)
 from flaxattn.models.modernbert_config import ModernBertConfig
 from flaxattn.models.rnn_config import RNN, RnnConfig
 from flaxattn.models.seq2seq_config import OWN, Seq2SeqConfig
@@ -45,6 +59,15 @@ ModelConfig = (
 )
 MASKED_LM = (BertForMaskedLM, BertForPreTraining, ModernBertForMaskedLM)
 """Modules that score the tokens behind masks."""
+ENCODER_CLASSIFIERS = (BertForSequenceClassification, ModernBertForSequenceClassification)
+"""Those with a label for each text that read it from the first position, or from all."""
+CLASSIFIERS = (
+    *ENCODER_CLASSIFIERS,
+    GPT2ForSequenceClassification,
+    DecoderForSequenceClassification,
+    rnn_classifier.RnnForSequenceClassification,
+)
+"""Modules with a label for each text."""
 
 CONFIGS: Mapping[str, type[ModelConfig]] = {
     "bert": BertConfig,
@@ -90,7 +113,7 @@ _FAMILIES: Mapping[type[ModelConfig], _ModelFamily] = {
     DecoderConfig: _ModelFamily(decoder_names, decoder.architectures),
     Seq2SeqConfig: _ModelFamily(lambda _: SEQ2SEQ, lambda _: seq2seq.ARCHITECTURES),
     T5Config: _ModelFamily(t5_names, t5_heads.architectures),
-    RnnConfig: _ModelFamily(lambda _: RNN_NAMES, lambda _: rnn.ARCHITECTURES),
+    RnnConfig: _ModelFamily(lambda _: RNN_NAMES, lambda _: rnn_classifier.ARCHITECTURES),
 }
 
 

@@ -144,7 +144,34 @@ class PretrainedBert(Pretrained):
 
     def read(self, text: Any, text_b: Any = None, *, truncate: bool = False) -> TokenizedTexts:
         """Tokenize texts or pairs of them; see `Pretrained.read`."""
-        encoded = self._encode(text, text_b, truncate)
+        return self._reading(self._encode(text, text_b, truncate), _texts(text, text_b))
+
+    def read_windows(
+        self, question: str, context: str, *, max_length: int, stride: int
+    ) -> TokenizedTexts:
+        """Tokenize a question with overlapping windows of a context, each window a pair with it.
+
+        Args:
+            question: The first text of every pair.
+            context: The second, which may be longer than the model's limit.
+            max_length: Largest number of tokens of a pair.
+            stride: Number of tokens that neighbouring windows share.
+
+        Returns:
+            A row per window; spans of tokens count characters of the whole context.
+
+        Raises:
+            InputError: For a model without tokenizer, an empty text, or a question that leaves no
+                room for the context.
+        """
+        tokenizer = self._reader()
+        assert isinstance(tokenizer, Tokenizer)  # an encoder has no other
+        length = min(max_length, self.limit, tokenizer.max_length or self.limit)
+        encoded = tokenizer.windows(question, context, max_length=length, stride=stride)
+        return self._reading(encoded, [(question, context)] * len(encoded.tokens))
+
+    def _reading(self, encoded: TokenBatch, texts: list[tuple[str, ...]]) -> TokenizedTexts:
+        """Inputs of the model and text fields of a trace, from tokens."""
         config = self.config
         told_apart = config.variant.tokenized_types or config.type_vocab_size == 1
         kinds = encoded.token_type_ids if told_apart else np.zeros_like(encoded.token_type_ids)
@@ -162,8 +189,9 @@ class PretrainedBert(Pretrained):
             segments=encoded.token_type_ids,
             words=encoded.word_ids,
             special=encoded.special,
-            texts=_texts(text, text_b),
+            texts=texts,
             truncated=encoded.truncated,
+            spans=encoded.spans(),
             model=self.name,
         )
         return TokenizedTexts(given, told)
@@ -211,6 +239,20 @@ class PretrainedBert(Pretrained):
                 "Choose a model whose positions are embedded."
             )
         return table[self.config.first_position :]
+
+    def segments(self) -> Float[np.ndarray, "T E"]:
+        """The learned table of segments, the token types, for `flaxattn.plot_positions`.
+
+        Raises:
+            InputError: If the model has none.
+        """
+        table = positions.learned(self.params, "embeddings/token_type")
+        if table is None:
+            raise InputError(
+                f"{self.name!r} has no table of segments: it does not tell texts of a pair apart.\n"
+                "Choose a model with token types, such as a BERT."
+            )
+        return table
 
     def _beside(self) -> dict[str, Any]:
         if self.pooling is None:

@@ -27,10 +27,12 @@ from flaxattn.pretrained.decoding_settings import Decoding
 from flaxattn.pretrained.generation import lengths, so_far, stages, write
 from flaxattn.pretrained.generation_config import settled
 from flaxattn.pretrained.labelled_output import answered, check_label_names
+from flaxattn.pretrained.next_tokens import predicted
 from flaxattn.pretrained.nonfinite_error import check_written
 from flaxattn.pretrained.pretrained_model import run
 from flaxattn.pretrained.readings import TokenizedTexts
 from flaxattn.text.chat_template import Chat, chats_of
+from flaxattn.text.token_spans import byte_spans
 from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.text.words import words_spaced
 from flaxattn.trace.trace import Trace
@@ -113,6 +115,7 @@ class PretrainedDecoder(ChatModel):
         scores: bool = False,
         trace: bool = False,
         capture: Capture = _WEIGHTS,
+        predictions: int = 0,
         **settings: Any,
     ) -> Any:
         """Continue every text.
@@ -133,6 +136,7 @@ class PretrainedDecoder(ChatModel):
             trace: Whether to return a trace too: of the best text of each prompt, from one pass
                 over the finished texts, which sees what the steps saw.
             capture: What the trace keeps.
+            predictions: Number of likeliest next tokens that the trace keeps for each position.
             **settings: Fields of `flaxattn.pretrained.decoding_settings.Decoding`; what is left out
                 is as the checkpoint's `generation_config.json` says.
 
@@ -147,9 +151,8 @@ class PretrainedDecoder(ChatModel):
         """
         stops = streaming.stop_strings(stop)
         if stops and scores:
-            raise InputError(
-                "scores are of all that was written, which stop cuts\nleave out one of the two"
-            )
+            told = "scores are of all that was written, which stop cuts"
+            raise InputError(f"{told}\nleave out one of the two")
         mask, given, prompt, decoding = self._begun(texts, input_ids, attention_mask, settings)
         enough = functools.partial(self._stopped, stops) if stops else None
         written = write(
@@ -173,7 +176,7 @@ class PretrainedDecoder(ChatModel):
         if not trace:
             return told
         best = slice(None, None, ids.shape[1])
-        return told, self._reread(flat[best], sizes[best], mask, capture)
+        return told, self._reread(flat[best], sizes[best], mask, capture, predictions)
 
     def stream(
         self,
@@ -245,6 +248,7 @@ class PretrainedDecoder(ChatModel):
         text_b: None = None,
         *,
         capture: Capture = _WEIGHTS,
+        predictions: int = 0,
         truncate: bool = False,
         allow_nonfinite: bool = False,
     ) -> Trace:
@@ -254,6 +258,7 @@ class PretrainedDecoder(ChatModel):
             text: A text, or B of them; or messages, as for `generate`.
             text_b: Not taken: a decoder reads single texts.
             capture: What to keep, of which layers and heads.
+            predictions: As for `generate`.
             truncate: Whether a text over the model's limit is cut, which the trace then tells in
                 `truncated`; otherwise it is an error.
             allow_nonfinite: Whether attention that is NaN or infinite is kept; otherwise it is an
@@ -267,7 +272,8 @@ class PretrainedDecoder(ChatModel):
                 one over the limit, or a second text.
         """
         reading = self.read(text, text_b, truncate=truncate)
-        return self.seen(reading, capture, allow_nonfinite=allow_nonfinite)
+        seen = self.seen(reading, capture, allow_nonfinite=allow_nonfinite)
+        return predicted(self, reading, seen, predictions, allow_nonfinite=allow_nonfinite)
 
     def read(self, text: Any, text_b: Any = None, *, truncate: bool = False) -> TokenizedTexts:
         """Tokenize texts; see `Pretrained.read`. There is no second text."""
@@ -322,13 +328,11 @@ class PretrainedDecoder(ChatModel):
     def _checked(self, ids: Any, mask: Any, places: Any) -> dict[str, Any]:
         """Arguments of a call, with the defaults filled in: a program for some serves all."""
         c = self.config
+        longest = "n_positions" if isinstance(c, GPT2Config) else "max_position_embeddings"
         ranges = {
             "input_ids": (c.vocab_size, "vocab_size"),
             "attention_mask": inputs.MASK,
-            "position_ids": (
-                c.longest,
-                "n_positions" if isinstance(c, GPT2Config) else "max_position_embeddings",
-            ),
+            "position_ids": (c.longest, longest),
         }
         given = {"input_ids": ids, "attention_mask": mask, "position_ids": places}
         arrays = inputs.checked(given, ranges, c.longest)
@@ -401,17 +405,14 @@ class PretrainedDecoder(ChatModel):
         ]
 
     def _reread(
-        self, ids: np.ndarray, sizes: np.ndarray, mask: np.ndarray, capture: Capture
+        self, ids: np.ndarray, sizes: np.ndarray, mask: np.ndarray, capture: Capture, count: int
     ) -> Trace:
-        """The trace of prompts with what follows them, moved to the left; prompts are segment 0."""
-        starts = (mask == 0).sum(1)
-        width = (sizes - starts).max()
-        places = starts[:, None] + np.arange(width)[None]
-        real = places < sizes[:, None]
-        moved = np.take_along_axis(ids, np.minimum(places, ids.shape[1] - 1), axis=1)
-        reading = self._reading(np.where(real, moved, 0), real.astype(np.int32))
-        written = np.arange(width)[None] >= (mask != 0).sum(1)[:, None]
-        return dataclasses.replace(self.seen(reading, capture), segments=written.astype(np.int32))
+        """The trace of prompts with what follows them; prompts are segment 0."""
+        moved, real = prompts.moved_left(ids, sizes, mask)
+        reading = self._reading(moved, real.astype(np.int32))
+        written = np.arange(real.shape[1])[None] >= (mask != 0).sum(1)[:, None]
+        seen = predicted(self, reading, self.seen(reading, capture), count)
+        return dataclasses.replace(seen, segments=written.astype(np.int32))
 
     def _reading(
         self,
@@ -443,4 +444,6 @@ class PretrainedDecoder(ChatModel):
         rows = [row[real == 1].tolist() for row, real in zip(ids, mask, strict=True)]
         texts = [self.tokenizer.decode(row, skip_special_tokens=False) for row in rows]
         words = [words_spaced(row, added) for row, added in zip(tokens, special, strict=True)]
-        return {"tokens": tokens, "words": words, "texts": [(text,) for text in texts]}
+        spans = [byte_spans(text, row) for text, row in zip(texts, tokens, strict=True)]
+        told = {"tokens": tokens, "words": words, "texts": [(text,) for text in texts]}
+        return told | {"spans": spans}

@@ -10,6 +10,7 @@ wants `jax.grad`, `vmap` or a mesh takes `module` and `params` from the handle a
 import abc
 import dataclasses
 import functools
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
@@ -20,9 +21,11 @@ from flax import linen as nn
 from flaxattn.errors import InputError
 from flaxattn.kernels.contract import Capture
 from flaxattn.models.bert_config import BertConfig
+from flaxattn.models.causal_lm import CausalLM
 from flaxattn.models.gpt2_config import GPT2Config
 from flaxattn.models.layer_stack import masks_of_heads
 from flaxattn.models.unstacked_layers import UnstackedLayers
+from flaxattn.pretrained import hub
 from flaxattn.pretrained import model_directory as weights
 from flaxattn.pretrained import model_inputs as inputs
 from flaxattn.pretrained.checkpoint_match import CheckpointMatch
@@ -38,6 +41,13 @@ from flaxattn.trace.trace import Trace
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Pretrained(abc.ABC):
     """A model ready to use.
+
+    >>> import flaxattn as fa
+    >>> model = fa.from_pretrained("tiny-gpt2")
+    >>> model.limit, model.counts()
+    (256, (4, 6))
+    >>> model.trace("The captain said").decoder.weights.shape  # [L, B, H, Q, K]
+    (4, 1, 6, 3, 3)
 
     Attributes:
         module: Linen module of the architecture.
@@ -55,6 +65,16 @@ class Pretrained(abc.ABC):
     name: str = ""
     report: CheckpointMatch = dataclasses.field(default_factory=CheckpointMatch)
     _unstacked: UnstackedLayers = dataclasses.field(default_factory=UnstackedLayers, init=False)
+
+    @property
+    def target_reader(self) -> Reader | None:
+        """The tokenizer of the tokens that are predicted: the target's, where it has its own."""
+        return getattr(self, "target_tokenizer", None) or self.tokenizer
+
+    @property
+    def target_size(self) -> int:
+        """Size of the vocabulary of the tokens that are predicted."""
+        return getattr(self.config, "target_size", None) or self.config.vocab_size
 
     @property
     def unstacked_params(self) -> Any:
@@ -105,6 +125,11 @@ class Pretrained(abc.ABC):
         """
         del capture
         return False
+
+    @property
+    def writes(self) -> bool:
+        """True where the model has the scores of a next token."""
+        return isinstance(self.module, CausalLM)
 
     @property
     def biased_scores(self) -> bool:
@@ -205,6 +230,44 @@ class Pretrained(abc.ABC):
             CheckpointError: If it cannot be written; then it is as it was before.
         """
         weights.save(directory, self.module, self.params, dtype=dtype, **self._beside())
+
+    def push_to_hub(
+        self,
+        repo_id: str,
+        *,
+        dtype: str | None = None,
+        private: bool | None = None,
+        token: str | None = None,
+        revision: str | None = None,
+        commit_message: str = "Upload a model with flaxattn",
+    ) -> str:
+        """Upload what `save_pretrained` writes to the Hugging Face Hub, in one commit.
+
+        Args:
+            repo_id: Such as `me/my-model`; the repository is made where absent.
+            dtype: `float32`, `float16` or `bfloat16` in the files; default as the parameters are.
+            private: Whether a new repository is private; default as its owner's settings say.
+            token: Access token; default that of `hf auth login` or `HF_TOKEN`.
+            revision: Branch; default the main one.
+            commit_message: Title of the commit.
+
+        Returns:
+            The address of the commit.
+
+        Raises:
+            CheckpointError: If the id is none, or the files cannot be written.
+            UnavailableError: If the Hub cannot be reached, or refuses.
+        """
+        with tempfile.TemporaryDirectory() as folder:
+            self.save_pretrained(Path(folder) / "model", dtype)
+            return hub.upload(
+                Path(folder) / "model",
+                repo_id,
+                private=private,
+                token=token,
+                revision=revision,
+                commit_message=commit_message,
+            )
 
     def _beside(self) -> dict[str, Any]:
         """Return the arguments of `model_directory.save` beside the weights."""

@@ -28,6 +28,7 @@ from flaxattn.pretrained.decoding_settings import Decoding
 from flaxattn.pretrained.generation import lengths, shortened, write
 from flaxattn.pretrained.generation_config import settled
 from flaxattn.pretrained.labelled_output import answered, check_label_names
+from flaxattn.pretrained.next_tokens import predicted
 from flaxattn.pretrained.nonfinite_error import check_written
 from flaxattn.pretrained.pretrained_model import run
 from flaxattn.pretrained.readings import TokenizedTexts
@@ -115,6 +116,8 @@ class PretrainedSeq2Seq(SourceReader):
             cross_attn_head_mask=cross_attn_head_mask,
         )
         capture = Capture(weights=output_attentions)
+        if output_attentions:
+            inputs.check_capture(capture, *self.counts())
         module = self.module.clone(capture=capture, keep_hidden=output_hidden_states)
         out, seen = run(module, self.params, given, output_attentions)
         if output_attentions:
@@ -137,6 +140,7 @@ class PretrainedSeq2Seq(SourceReader):
         scores: bool = False,
         trace: bool = False,
         capture: Capture = _WEIGHTS,
+        predictions: int = 0,
         allow_nonfinite: bool = False,
         **settings: Any,
     ) -> Any:
@@ -156,6 +160,8 @@ class PretrainedSeq2Seq(SourceReader):
             trace: Whether to return a trace too: of the best text of each source, from one pass
                 over the finished texts, which sees what the steps saw.
             capture: What the trace keeps.
+            predictions: Number of likeliest tokens that the trace keeps for each generated one,
+                with its own probability; 0 for neither.
             allow_nonfinite: Whether scores and attention may be NaN; otherwise it is an error.
             **settings: Fields of `flaxattn.pretrained.decoding_settings.Decoding`; what is left out
                 is as the checkpoint's `generation_config.json` says. Where that names no length,
@@ -188,7 +194,8 @@ class PretrainedSeq2Seq(SourceReader):
         if not trace:
             return told
         reading = self._reread(source, ids[:, 0], prompt.shape[1], decoding)
-        return told, self.seen(reading, capture, allow_nonfinite=allow_nonfinite)
+        seen = self.seen(reading, capture, allow_nonfinite=allow_nonfinite)
+        return told, predicted(self, reading, seen, predictions, allow_nonfinite=allow_nonfinite)
 
     def with_targets(
         self,
@@ -233,6 +240,7 @@ class PretrainedSeq2Seq(SourceReader):
         target: str | Sequence[str] | None = None,
         *,
         capture: Capture = _WEIGHTS,
+        predictions: int = 0,
         truncate: bool = False,
         allow_nonfinite: bool = False,
         **settings: Any,
@@ -244,6 +252,7 @@ class PretrainedSeq2Seq(SourceReader):
             target: The target of each; default what the model writes, or the source itself, which
                 the decoder of a classifier reads.
             capture: What to keep, of which layers and heads.
+            predictions: As for `generate`.
             truncate: Whether a text over the model's limit is cut.
             allow_nonfinite: Whether attention that is NaN or infinite is kept; otherwise it is an
                 error.
@@ -256,12 +265,15 @@ class PretrainedSeq2Seq(SourceReader):
             InputError: For an unknown layer or head, a model without tokenizer, an empty text, or
                 one over the limit.
         """
+        inputs.check_capture(capture, *self.counts())
         if target is None and (self.writes or settings):
-            told = {"trace": True, "capture": capture, "allow_nonfinite": allow_nonfinite}
-            return self.generate(text, truncate=truncate, **told, **settings)[1]
+            told = {"capture": capture, "allow_nonfinite": allow_nonfinite}
+            told |= {"trace": True, "predictions": predictions, "truncate": truncate}
+            return self.generate(text, **told, **settings)[1]
         reading = self.read(text, target, truncate=truncate)
         reading = reading if target is not None else self.with_source_as_target(reading)
-        return self.seen(reading, capture, allow_nonfinite=allow_nonfinite)
+        seen = self.seen(reading, capture, allow_nonfinite=allow_nonfinite)
+        return predicted(self, reading, seen, predictions, allow_nonfinite=allow_nonfinite)
 
     def read(self, text: Any, text_b: Any = None, *, truncate: bool = False) -> TokenizedTexts:
         """Tokenize sources, and targets if given; see `Pretrained.read`."""
@@ -381,17 +393,17 @@ class PretrainedSeq2Seq(SourceReader):
         """Sources with targets: the decoder reads `read`, and writes `wrote`."""
         told = dataclasses.replace(
             source.metadata,
-            decoder_tokens=pieces_of(self.tokenizer and self._writer(), read),
+            decoder_tokens=pieces_of(self.target_reader, read),
             **self._wrote(wrote, mask),
             decoder_mask=mask == 1,
             decoder_special=np.isin(read, self._added()) | (mask == 0),
         )
         target = {"decoder_input_ids": read, "decoder_attention_mask": mask}
-        return TokenizedTexts({**source.given, **target}, told)
+        return TokenizedTexts({**source.given, **target}, told, wrote)
 
     def _wrote(self, ids: Int[np.ndarray, "B T"], mask: Int[np.ndarray, "B T"]) -> dict[str, Any]:
         """Return the generated tokens, and the word that each belongs to."""
-        reader = None if self.tokenizer is None else self._writer()
+        reader = self.target_reader
         added = np.isin(ids, self._added()) | (mask == 0)
 
         def decode(row: Sequence[int]) -> str:

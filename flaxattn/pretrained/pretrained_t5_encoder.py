@@ -7,7 +7,6 @@ from typing import Any
 
 from jaxtyping import Float, Int
 
-from flaxattn.errors import InputError
 from flaxattn.kernels.contract import Capture
 from flaxattn.pretrained import model_inputs as inputs
 from flaxattn.pretrained.labelled_output import answered
@@ -94,12 +93,7 @@ class PretrainedT5Encoder(SourceReader):
 
     def read(self, text: Any, text_b: Any = None, *, truncate: bool = False) -> TokenizedTexts:
         """Tokenize texts; see `Pretrained.read`."""
-        if text_b is not None:
-            raise InputError(
-                f"The model {self.name!r} is the encoder of a T5, which reads no pairs.\n"
-                "Leave out the second texts."
-            )
-        return self._sources(text, None, None, truncate)
+        return self._alone(text, text_b, truncate)
 
     def counts(self) -> tuple[int, int]:
         """Layers, and heads of a layer."""

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 
 from flaxattn.errors import InputError
 from flaxattn.text.tokenizer import Tokenizer
@@ -63,6 +63,23 @@ def encoded(
         for array in (batch.input_ids, batch.attention_mask)
     )
     return ids, mask
+
+
+def moved_left(
+    ids: Int[np.ndarray, "B T"], sizes: Int[np.ndarray, " B"], mask: Int[np.ndarray, "B P"]
+) -> tuple[Int[np.ndarray, "B S"], Bool[np.ndarray, "B S"]]:
+    """Texts without the padding before their prompts, and which of their positions are real.
+
+    Args:
+        ids: Prompts padded on the left, and what follows them.
+        sizes: Where each text ends.
+        mask: 1 at real positions of the prompts.
+    """
+    starts = (mask == 0).sum(1)
+    places = starts[:, None] + np.arange((sizes - starts).max())[None]
+    real = places < sizes[:, None]
+    moved = np.take_along_axis(ids, np.minimum(places, ids.shape[1] - 1), axis=1)
+    return np.where(real, moved, 0), real
 
 
 def check_left(mask: Int[np.ndarray, "B P"]) -> None:

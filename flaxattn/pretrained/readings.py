@@ -27,10 +27,12 @@ class TokenizedTexts:
         given: Arguments of the module, int32 `[B, S]`; those of a decoder beside an encoder,
             whose names begin with `decoder_`, are `[B, T]`.
         metadata: The trace without what attention saw: tokens, masks, words, texts.
+        written: Tokens `[B, T]` that a decoder beside an encoder generates where it reads `given`.
     """
 
     given: Mapping[str, Int[np.ndarray, "B S"]]
     metadata: Trace
+    written: Int[np.ndarray, "B T"] | None = None
 
     @property
     def lengths(self) -> tuple[int, ...]:
@@ -59,7 +61,10 @@ class TokenizedTexts:
                 name: array[b : b + 1, : sizes[name.startswith(_TARGET)][b]]
                 for name, array in self.given.items()
             }
-            found.append(TokenizedTexts(given, self.metadata[b]))
+            written = self.written
+            if written is not None:
+                written = written[b : b + 1, : sizes[True][b]]
+            found.append(TokenizedTexts(given, self.metadata[b], written))
         return found
 
     def _sizes(self, mask: str) -> list[int]:

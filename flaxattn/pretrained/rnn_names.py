@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""The names of the tensors of the recurrent encoder-decoder in its checkpoints.
+"""The names of the tensors of the recurrent models in their checkpoints.
 
 No other library has this model: the names are ours, and kernels lie `[out, in]` as everywhere on
 disk.
@@ -32,6 +32,8 @@ decoder.readout.weight                  OR  decoder/readout/kernel              
 decoder.readout.bias                    O   decoder/readout/bias                   =
 output.weight                           WL  output/kernel                          T
 output.bias                             W   output/bias                            =
+classifier.weight                       KC  classifier/kernel                      T
+classifier.bias                         K   classifier/bias                        =
 """)
 
 RNN_NAMES = Family(
@@ -50,6 +52,7 @@ RNN_NAMES = Family(
         "R": "read_size",
         "O": "maxout_size",
         "L": "readout_size",
+        "K": "num_labels",
     },
     core=("encoder.", "decoder.", "output."),
 )

@@ -51,10 +51,20 @@ class SourceReader(Pretrained):
                 "special": encoded.special,
                 "texts": rows,
                 "truncated": encoded.truncated,
+                "spans": encoded.spans(),
             }
         return TokenizedTexts(
             given, Trace(**told, mask=given["attention_mask"] == 1, model=self.name)
         )
+
+    def _alone(self, text: Any, text_b: Any, truncate: bool) -> TokenizedTexts:
+        """Texts of an encoder without a decoder, which takes no second ones."""
+        if text_b is not None:
+            raise InputError(
+                f"The model {self.name!r} is a {self.config.architectures[0]}, which reads no "
+                "pairs.\nLeave out the second texts."
+            )
+        return self._sources(text, None, None, truncate)
 
     def _source(self, ids: Any, mask: Any) -> dict[str, Any]:
         """Checked arguments of the encoder; the mask is filled in, for one program to serve all."""

@@ -73,7 +73,10 @@ def word_states(
             for place, layer in enumerate(() if reading.allow_nonfinite else chosen):
                 what = f"hidden states of layer {layer}"
                 check_vectors(model, vectors[place], read[number].text, what)
-            yield word_states_of(vectors, read[number].layout, kept[number], chosen)
+            one = read[number]
+            assert one.text.sentence is not None
+            words = one.text.sentence.words
+            yield word_states_of(vectors, one.layout, kept[number], chosen, words)
         reading.watch("reading hidden states", len(read))
 
 

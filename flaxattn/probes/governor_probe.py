@@ -54,6 +54,18 @@ class Classifier(NamedTuple):
         return 100 * (self.accuracy - self.baseline)
 
 
+def named_words(words: WordMaps) -> dict[str, Int[np.ndarray, "L H W"]]:
+    """The word that each head names as the governor of each word, by direction.
+
+    Args:
+        words: Of a sentence.
+    """
+    weights = words.weights.copy()
+    places = np.arange(len(words))
+    weights[..., places, places] = -1  # no word is its own governor
+    return {TO_GOVERNOR: weights.argmax(-1), FROM_GOVERNOR: weights.argmax(-2)}
+
+
 class Dependencies(HeadCounts[WordMaps]):
     """Counts of the relations that each head finds; added up sentence by sentence, in any order.
 
@@ -80,11 +92,8 @@ class Dependencies(HeadCounts[WordMaps]):
         """
         words = item
         self.of_heads(words.layers, words.heads)
-        weights = words.weights.copy()
-        self.broken = self.broken | np.isnan(weights).any((-2, -1))
-        places = np.arange(len(words))
-        weights[..., places, places] = -1  # no word is its own governor
-        named = {TO_GOVERNOR: weights.argmax(-1), FROM_GOVERNOR: weights.argmax(-2)}
+        self.broken = self.broken | np.isnan(words.weights).any((-2, -1))
+        named = named_words(words)
         for place in np.flatnonzero(words.governors >= 0).tolist():
             governor, relation = int(words.governors[place]), words.relations[place]
             for name in dict.fromkeys(("any", relation.split(":")[0], relation)):

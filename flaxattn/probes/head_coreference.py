@@ -6,7 +6,7 @@ Texts are read, and the model runs over them; what is counted then is in `flaxat
 """
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -18,9 +18,10 @@ from flaxattn.errors import InputError, check_arguments
 from flaxattn.pipeline.reading_options import DEFAULTS, ReadingOptions
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.probes.antecedents import antecedent_scores
-from flaxattn.probes.mention_maps import document_maps
+from flaxattn.probes.mention_maps import document_maps, judged_mentions
 from flaxattn.probes.mention_resolution import Coreference, Resolver
 from flaxattn.probes.pronoun_maps import pronoun_maps
+from flaxattn.probes.watched_mentions import JudgedMention
 
 DOCUMENTS = "documents"
 _Kind = TypeVar("_Kind", Pronoun, Document)
@@ -54,6 +55,7 @@ def head_coreference(
     *,
     pooling: str = "sum",
     reading: ReadingOptions = DEFAULTS,
+    passing: Callable[[Iterable[JudgedMention]], Iterable[JudgedMention]] = iter,
 ) -> HeadCoreference:
     """Ask every head whom pronouns mean, or which mention another one of a document repeats.
 
@@ -61,6 +63,14 @@ def head_coreference(
     one of its antecedents (or the other way: `to mention`), among head words of mentions before it.
     Documents are cut to 128 positions. Clark et al. (2019) do so too, but do not say what the
     candidates are, so that results with every other word as one are told beside.
+
+    >>> import flaxattn as fa
+    >>> from flaxattn.corpus.pronouns import Pronoun
+    >>> text = "Mary met John before she left."
+    >>> pronoun = Pronoun("one", text, (21, 24), ((0, 4), (9, 13)), 0, "all", "", 1)
+    >>> result = fa.head_coreference(fa.from_pretrained("tiny-bert"), [pronoun], "gap")
+    >>> len(result.best) >= 1
+    True
 
     Args:
         model: A BERT with its tokenizer.
@@ -70,13 +80,19 @@ def head_coreference(
             flatters.
         pooling: Of pronouns: see `pronoun_scores`.
         reading: How texts are read. `truncate` is for pronouns.
+        passing: Looks at the mentions of `texts` on their way, such as
+            `watched_mentions.WatchedMentions`.
+
+    Returns:
+        How often each head is right, and the best heads. Counts of mentions; accuracies are shares
+        between 0 and 1.
 
     Raises:
         InputError: For a model that is no BERT, an unknown form, a text that cannot be used, or
             none in which a mention has a right candidate.
     """
     other = None if chosen_on is None else _counted(model, chosen_on, form, pooling, reading)
-    found = _counted(model, texts, form, pooling, reading)
+    found = _counted(model, texts, form, pooling, reading, passing)
     best = found[0].best(other and other[0])
     if form != DOCUMENTS:
         return HeadCoreference(found[0], best, None, [])
@@ -84,20 +100,37 @@ def head_coreference(
 
 
 def _counted(
-    model: Pretrained, texts: Texts, form: str, pooling: str, reading: ReadingOptions
+    model: Pretrained,
+    texts: Texts,
+    form: str,
+    pooling: str,
+    reading: ReadingOptions,
+    passing: Callable[[Iterable[JudgedMention]], Iterable[JudgedMention]] = iter,
 ) -> tuple[Coreference, Coreference]:
     """Counts among mentions, and among all words."""
     bad = reading.problems
     found, among_words = Coreference(), Coreference()
     if form != DOCUMENTS:
         pronouns = _pronouns(texts, form, bad)
-        scores = pronoun_maps(model, pronouns, pooling=pooling, reading=reading)
-        return Coreference.of(scores), among_words
-    for maps in document_maps(model, _documents(texts, bad), reading=reading):
-        for counts, everything in ((found, False), (among_words, True)):
-            for item in antecedent_scores(*maps, among_words=everything):
-                counts.add(item)
+        judged = pronoun_maps(model, pronouns, pooling=pooling, reading=reading)
+    else:
+        judged = _document_mentions(model, _documents(texts, bad), reading, among_words)
+    for one in passing(judged):
+        found.add(one.scores)
     return found, among_words
+
+
+def _document_mentions(
+    model: Pretrained,
+    documents: Iterable[Document],
+    reading: ReadingOptions,
+    among_words: Coreference,
+) -> Iterator[JudgedMention]:
+    """Mentions of documents; what they get among all words is counted on the way."""
+    for maps in document_maps(model, documents, reading=reading):
+        for scores in antecedent_scores(*maps[:4], among_words=True):
+            among_words.add(scores)
+        yield from judged_mentions(maps)
 
 
 def _each(texts: Texts) -> Iterator[Pronoun | Document | Path]:

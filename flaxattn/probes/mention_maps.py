@@ -6,7 +6,7 @@ Which mention means which is decided in `flaxattn.measures`.
 """
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +19,9 @@ from flaxattn.errors import InputError
 from flaxattn.pipeline.reading_options import DEFAULTS, ReadingOptions
 from flaxattn.pretrained.pretrained_bert import PretrainedBert
 from flaxattn.pretrained.pretrained_model import Pretrained
+from flaxattn.probes.antecedents import antecedent_scores, antecedents
 from flaxattn.probes.extract_word_maps import whole_maps
+from flaxattn.probes.watched_mentions import JudgedMention
 from flaxattn.probes.word_maps import between_words
 from flaxattn.text.words import pieces_of_words
 from flaxattn.trace.selection import layer_weights
@@ -37,12 +39,16 @@ class DocumentMaps(NamedTuple):
         weights: Share of attention that the word of a row gives to that of a column.
         layers: Number of the layer at each index.
         heads: Number of the head at each index.
+        number: Of the document among those that were given.
+        pieces: Positions of each word.
     """
 
     document: Document
     weights: Float[np.ndarray, "L H W W"]
     layers: tuple[int, ...]
     heads: tuple[int, ...]
+    number: int
+    pieces: Sequence[Sequence[int]]
 
 
 def document_maps(
@@ -79,7 +85,7 @@ def document_maps(
 
     def texts() -> Iterator[Text]:
         for number, document in enumerate(documents):
-            cut = _cut(model, document, min(positions, model.limit))
+            cut = _cut(model, number, document, min(positions, model.limit))
             if isinstance(cut, Problem):
                 reading.problems.report(cut)
                 continue
@@ -91,18 +97,19 @@ def document_maps(
         cut = waiting.pop(read.text.id)
         weights = layer_weights(seen, seen.layers, allow_nan=True)
         between = between_words(np.asarray(weights, np.float32), cut.pieces)[1]
-        yield DocumentMaps(cut.document, between, seen.layers, seen.heads)
+        yield DocumentMaps(cut.document, between, seen.layers, seen.heads, cut.number, cut.pieces)
 
 
 @dataclasses.dataclass(frozen=True)
 class _Cut:
     """The beginning of a document, and the pieces of each of its words."""
 
+    number: int
     document: Document
     pieces: list[list[int]]
 
 
-def _cut(model: PretrainedBert, document: Document, room: int) -> _Cut | Problem:
+def _cut(model: PretrainedBert, number: int, document: Document, room: int) -> _Cut | Problem:
     assert model.tokenizer is not None
     encoded = model.tokenizer.encode(document.text, max_length=_LONGEST)
     special = encoded.special[0].tolist()
@@ -120,4 +127,18 @@ def _cut(model: PretrainedBert, document: Document, room: int) -> _Cut | Problem
     if not count:
         told = f"document {document.id!r}: its first word has more pieces than there is room for"
         return Problem(document.file, document.line, "", "no-pieces", told)
-    return _Cut(document.until(count), pieces[:count])
+    return _Cut(number, document.until(count), pieces[:count])
+
+
+def judged_mentions(maps: DocumentMaps) -> Iterator[JudgedMention]:
+    """Scores of the mentions of a document that have an antecedent, and where these stand.
+
+    Args:
+        maps: Of the document.
+    """
+    document, weights, layers, heads, number, pieces = maps
+    scores = antecedent_scores(document, weights, layers, heads)
+    for one, of_heads in zip(antecedents(document), scores, strict=True):
+        right = [pieces[one.candidates[place]] for place in one.right]
+        asked = pieces[one.mention.head]
+        yield JudgedMention(number, document.id, document.text, asked, right, of_heads)

@@ -19,6 +19,7 @@ import numpy as np
 
 from flaxattn.errors import InputError, check_arguments
 from flaxattn.files import write_bytes
+from flaxattn.probes.label_probe import LabelProbe
 from flaxattn.probes.parsing_probe import ParsingProbe
 from flaxattn.probes.structural_probe import StructuralProbe
 from flaxattn.trace.described_file import FileKind, packed, unpacked
@@ -31,7 +32,7 @@ _KIND = FileKind(
     "Write one with save_probe.",
     "Give a file that save_probe wrote.",
 )
-Probe = ParsingProbe | StructuralProbe
+Probe = ParsingProbe | StructuralProbe | LabelProbe
 
 
 class _Form(NamedTuple):
@@ -52,9 +53,16 @@ def _of_maps(facts: Mapping[str, Any], found: Mapping[str, tuple[int, ...]]) -> 
     return {name: shape if len(shape) == 2 and all(shape) else (0, 0) for name in found}
 
 
+def _of_labels(facts: Mapping[str, Any], found: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
+    count, shape = len(facts["labels"]), found["coefficients"]
+    wide = shape[-1] if len(shape) == 2 else 0
+    return {"coefficients": (count, wide), "bias": (count,)}
+
+
 _FORMS = {
     "parsing": _Form(ParsingProbe, ("given", "received", "first", "separators", "bias"), _of_heads),
     "structural": _Form(StructuralProbe, ("distance", "depth"), _of_maps),
+    "labels": _Form(LabelProbe, ("coefficients", "bias"), _of_labels),
 }
 
 
@@ -79,7 +87,7 @@ def to_bytes(probe: Probe, notes: Mapping[str, Any] | None = None) -> bytes:
     """
     kind = next(name for name, form in _FORMS.items() if form.made is type(probe))
     names = _FORMS[kind].tensors
-    tensors = {name: np.ascontiguousarray(getattr(probe, name)) for name in names}
+    tensors = {name: np.ascontiguousarray(getattr(probe, name), np.float32) for name in names}
     facts = {
         field.name: getattr(probe, field.name)
         for field in dataclasses.fields(probe)
@@ -99,7 +107,15 @@ def to_bytes(probe: Probe, notes: Mapping[str, Any] | None = None) -> bytes:
 def save_probe(
     probe: Probe, path: str | os.PathLike[str], notes: Mapping[str, Any] | None = None
 ) -> Path:
-    """Write a probe, whole or not at all.
+    """Write a probe, whole or not at all. Coefficients are stored as float32.
+
+    >>> import numpy as np
+    >>> import flaxattn as fa
+    >>> from flaxattn.probes.structural_probe import StructuralProbe
+    >>> matrix = np.eye(4, 256, dtype=np.float32)
+    >>> probe = StructuralProbe(2, matrix, matrix, (0.5, 0.5), (9, 9), 90)
+    >>> fa.save_probe(probe, "probe.safetensors", {"model": "tiny-bert"}).name
+    'probe.safetensors'
 
     Args:
         probe: The probe.
@@ -119,8 +135,20 @@ def save_probe(
 def load_probe(path: str | os.PathLike[str]) -> SavedProbe:
     """Read a probe, and compare its coefficients with what was written.
 
+    >>> import numpy as np
+    >>> import flaxattn as fa
+    >>> from flaxattn.probes.structural_probe import StructuralProbe
+    >>> matrix = np.eye(4, 256, dtype=np.float32)
+    >>> probe = StructuralProbe(2, matrix, matrix, (0.5, 0.5), (9, 9), 90)
+    >>> path = fa.save_probe(probe, "probe.safetensors", {"model": "tiny-bert"})
+    >>> fa.load_probe(path).probe.layer, fa.load_probe(path).notes
+    (2, {'model': 'tiny-bert'})
+
     Args:
         path: The file.
+
+    Returns:
+        The probe, and the notes that were written beside it.
 
     Raises:
         InputError: If there is no such file, it is no probe, or it is damaged.

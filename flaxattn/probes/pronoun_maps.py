@@ -16,7 +16,8 @@ from flaxattn.pipeline.reading_options import DEFAULTS, ReadingOptions
 from flaxattn.pretrained.pretrained_bert import PretrainedBert
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.probes.extract_word_maps import whole_maps
-from flaxattn.probes.mention_resolution import MentionScores, pronoun_scores
+from flaxattn.probes.mention_resolution import pronoun_scores
+from flaxattn.probes.watched_mentions import JudgedMention
 from flaxattn.text.words import pieces_of_words
 from flaxattn.trace.selection import layer_weights
 
@@ -27,7 +28,7 @@ def pronoun_maps(
     *,
     pooling: str = "sum",
     reading: ReadingOptions = DEFAULTS,
-) -> Iterator[MentionScores]:
+) -> Iterator[JudgedMention]:
     """Attention between pronouns and those whom they may mean, in order.
 
     Args:
@@ -37,7 +38,7 @@ def pronoun_maps(
         reading: How texts are read; where a pronoun or a candidate is cut off, it cannot be used.
 
     Yields:
-        Scores of a pronoun.
+        A pronoun with its scores.
 
     Raises:
         InputError: For a model that is no BERT, or a pronoun that cannot be used.
@@ -46,22 +47,22 @@ def pronoun_maps(
         raise InputError(
             f"probes read the attention of encoders; {model.name!r} is none\nname a BERT"
         )
-    waiting: dict[str, Pronoun] = {}
+    waiting: dict[str, tuple[int, Pronoun]] = {}
 
     def texts() -> Iterator[Text]:
         for number, one in enumerate(pronouns):
             name = f"{number} {one.id}"  # ids may repeat
-            waiting[name] = one
+            waiting[name] = number, one
             yield Text(0, name, one.text, None, one.file, one.line)
 
     for read, seen in whole_maps(model, texts(), reading):
-        one = waiting.pop(read.text.id)
+        number, one = waiting.pop(read.text.id)
         pronoun, *candidates = _places(model, one, read)
         if not pronoun or not all(candidates):
             told = f"the tokenizer leaves nothing of the pronoun {one.id!r}, or of a candidate"
             reading.problems.report(Problem(one.file, one.line, "", "no-pieces", told))
             continue
-        yield pronoun_scores(
+        scores = pronoun_scores(
             layer_weights(seen, seen.layers, allow_nan=True),
             pronoun,
             candidates,
@@ -71,6 +72,8 @@ def pronoun_maps(
             heads=seen.heads,
             pooling=pooling,
         )
+        right = [] if one.right is None else [candidates[one.right]]
+        yield JudgedMention(number, one.id, one.text, pronoun, right, scores)
 
 
 def _places(model: PretrainedBert, one: Pronoun, read: LabelledText) -> list[list[int]]:

@@ -6,6 +6,7 @@ A chain, the embeddings (hidden state 0), a control task with a tree that follow
 and hidden states of a model that was never trained. Probes are fitted in `structural`.
 """
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -232,5 +233,4 @@ def _every(texts: Sequence[WordStates]) -> int:
 
 def _only(words: WordStates, layer: int) -> WordStates:
     """The same with one hidden state."""
-    vectors = words.of_layer(layer)[None]
-    return WordStates((layer,), vectors, words.tree, words.types, words.punctuation, words.name)
+    return dataclasses.replace(words, layers=(layer,), vectors=words.of_layer(layer)[None])

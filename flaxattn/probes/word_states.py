@@ -6,11 +6,13 @@ What a word is and where its pieces are, a `PositionLabels` tells; nothing is me
 """
 
 import dataclasses
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float
 
+from flaxattn.corpus.dependency_trees import Word
 from flaxattn.errors import InputError
 from flaxattn.probes.tree_metrics import TreeMetric, tree_metric
 from flaxattn.probes.word_maps import ROOT
@@ -29,6 +31,7 @@ class WordStates:
         types: The pieces of each word: the same for the same word.
         punctuation: True at words that are punctuation by their tag.
         name: What to call the sentence.
+        words: The words as the treebank has them, with parts of speech and features.
     """
 
     layers: tuple[int, ...]
@@ -37,6 +40,7 @@ class WordStates:
     types: tuple[tuple[int, ...], ...]
     punctuation: Bool[np.ndarray, " W"]
     name: str = ""
+    words: tuple[Word, ...] = ()
 
     def __len__(self) -> int:
         return len(self.types)
@@ -100,7 +104,11 @@ def kept_words(layout: PositionLabels) -> Kept:
 
 
 def word_states_of(
-    vectors: Float[np.ndarray, "L W E"], layout: PositionLabels, kept: Kept, layers: tuple[int, ...]
+    vectors: Float[np.ndarray, "L W E"],
+    layout: PositionLabels,
+    kept: Kept,
+    layers: tuple[int, ...],
+    words: Sequence[Word],
 ) -> WordStates:
     """Vectors of words beside the tree over them, in which words without a vector still stand.
 
@@ -109,6 +117,7 @@ def word_states_of(
         layout: Of the text, with its tree.
         kept: Which words.
         layers: Numbers of the hidden states.
+        words: All words of the sentence.
     """
     governors = [ROOT] * len(layout.words)
     for arc in layout.arcs:
@@ -120,4 +129,5 @@ def word_states_of(
         tuple(tuple(layout.tokens[list(layout.words[n])].tolist()) for n in kept.numbers),
         np.array([layout.tags[number] == "PUNCT" for number in kept.numbers], bool),
         layout.name,
+        tuple(words[number] for number in kept.numbers),
     )

@@ -80,6 +80,13 @@ def extract_to(
     tiny-bert, whose scores reach 28, below 5e-6. Neither side is the more exact one: of tiny-bert,
     what is stored is within 2.7e-6 of float64, and a text alone within 2.0e-6.
 
+    >>> from pathlib import Path
+    >>> import flaxattn as fa
+    >>> _ = Path("corpus.txt").write_text("The cat is very sad.", encoding="utf-8")
+    >>> report = fa.extract_to("STORE", fa.from_pretrained("tiny-bert"), "corpus.txt")
+    >>> fa.open_store("STORE").weights(0, layer=2, head=0).shape  # [Q, K]
+    (8, 8)
+
     Args:
         store: Folder; made where absent.
         model: A BERT, a GPT-2 or an encoder-decoder with its tokenizer, or what `from_pretrained`
@@ -103,7 +110,7 @@ def extract_to(
             this process alone.
         ray_options: Fields of `ray_session.RayOptions`: `address`, `workers`, `gpus` and `cpus` of
             each, `logs`.
-        **options: `truncate`, `on_error`, `seed`, `max_texts`, `reduce`, `shard_bytes` and
+        **options: `truncate`, `on_error`, `seed`, `limit`, `reduce`, `shard_bytes` and
             `shard_texts` as in `plan.Settings`; `batch_tokens`, `mesh`, `devices`, `workers` and
             `allow_nonfinite` as in `extract.Options`; `input_format`, that of standard input and
             of files without an extension (default txt); `fresh=True` refuses a folder that holds

@@ -1,25 +1,34 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Finding texts in a store: a stretch of them, those with some words, the one of a name.
+"""Finding texts in a store: those that are there, those with some words, the one of an id.
 
-Tables are read shard by shard, and no further than what was asked for; no map is read.
+Tables are read a group of rows at a time, and no further than what was asked for; no map is read.
 """
 
-from collections.abc import Iterator
-from typing import NamedTuple
+import bisect
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from jaxtyping import Bool, Int
 
 from flaxattn.errors import InputError
 from flaxattn.store.open_store import Store
+from flaxattn.store.shard import Shard
 from flaxattn.store.store_layout import TEXTS
 
 _COLUMNS = ["example", "id", "text", "text_b", "source_tokens", "target_tokens"]
-_SEARCHED = ("id", "text", "text_b")
+_SEARCHED = ["id", "text", "text_b"]
+_NEAR = 32  # rows that may lie between two that are read together
+
+Watch = Callable[[float], object]
+"""Receives the finished share of the work, from 0 to 1."""
 
 
-class Found(NamedTuple):
+class StoredText(NamedTuple):
     """A text of a store.
 
     Attributes:
@@ -27,7 +36,7 @@ class Found(NamedTuple):
         id: Its name in the corpus.
         text: Itself; None if it was not kept.
         text_b: The second text of a pair, or a target.
-        tokens: Of source and target together.
+        tokens: Number of tokens of source and target together.
     """
 
     example: int
@@ -37,31 +46,144 @@ class Found(NamedTuple):
     tokens: int
 
 
-def find_texts(store: Store, start: int = 0, count: int = 50, words: str = "") -> list[Found]:
-    """Texts in the order of the corpus.
+class ExampleNumbers(Sequence[int]):
+    """Numbers of the texts whose shards are there, in order, without a list of them.
+
+    Args:
+        store: The store.
+    """
+
+    def __init__(self, store: Store) -> None:
+        spans = [store.plan["shards"][number] for number in store.shards]
+        self._spans = [range(span["start"], span["stop"]) for span in spans]
+        self._ends = list(itertools.accumulate(map(len, self._spans)))
+
+    def __len__(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    def __getitem__(self, place: Any) -> Any:
+        if isinstance(place, slice):
+            return [self[i] for i in range(*place.indices(len(self)))]
+        if not -len(self) <= place < len(self):
+            raise IndexError(place)
+        place %= len(self)
+        span = bisect.bisect_right(self._ends, place)
+        return self._spans[span][place - (self._ends[span - 1] if span else 0)]
+
+    def index(self, value: int, start: int = 0, stop: int | None = None) -> int:
+        """Place of a text among those that are there.
+
+        Raises:
+            ValueError: If its shard is not there.
+        """
+        for span, end in zip(self._spans, self._ends, strict=True):
+            if value in span:
+                place = end - span.stop + value
+                if place in range(*slice(start, stop).indices(len(self))):
+                    return place
+        raise ValueError(value)
+
+
+def read_texts(store: Store, examples: Sequence[int]) -> list[StoredText]:
+    """Texts by their numbers.
+
+    Args:
+        store: The store.
+        examples: Numbers of texts, in any order.
+
+    Returns:
+        The texts, in that order. Cost: the groups of rows that they are in.
+
+    Raises:
+        StoreError: If a shard is not there yet, or a table that is read is damaged.
+    """
+    found: dict[int, StoredText] = {}
+    wanted = sorted(set(examples))
+    while wanted:
+        _, shard = store.shard_of(wanted[0])
+        stop = 1
+        while (
+            stop < len(wanted)
+            and wanted[stop] < shard.manifest.stop
+            and wanted[stop] - wanted[stop - 1] <= _NEAR
+        ):
+            stop += 1
+        start = shard.manifest.start
+        rows = (wanted[0] - start, wanted[stop - 1] + 1 - start)
+        table = shard.table(TEXTS, _COLUMNS, rows)
+        table = table.take([example - wanted[0] for example in wanted[:stop]])
+        for example, row in zip(wanted, table.to_pylist(), strict=False):
+            tokens = row.pop("source_tokens") + row.pop("target_tokens")
+            found[example] = StoredText(**row, tokens=tokens)
+        wanted = wanted[stop:]
+    return [found[example] for example in examples]
+
+
+def search_texts(
+    store: Store, words: str, count: int, watch: Watch | None = None
+) -> Int[np.ndarray, "N"]:
+    """Numbers of the texts that contain some words, in the order of the corpus.
 
     Args:
         store: The store; shards that are not there yet are passed over.
-        start: Number of the first text to look at.
-        count: How many to find.
-        words: What the id or a text must contain, upper or lower case; empty for any.
+        words: Part of an id or a text, upper or lower case.
+        count: The most to find.
+        watch: Receives the finished share of the work.
 
     Returns:
-        At most `count` texts. Cost: the rows that are returned; with `words`, the tables of texts
-        from `start` to the last one found.
+        At most `count` numbers. Cost: the tables of texts up to the last one found, a group of
+        rows at a time.
 
     Raises:
         StoreError: If a table that is read is damaged.
     """
-    found: list[Found] = []
-    for table in _tables(store, start, count if not words else None):
-        rows = table.filter(_contain(table, words)) if words else table
-        for row in rows.slice(0, count - len(found)).to_pylist():
-            tokens = row.pop("source_tokens") + row.pop("target_tokens")
-            found.append(Found(**row, tokens=tokens))
-        if len(found) >= count:
+    parts: list[np.ndarray] = []
+    total = 0
+    for shard, start, table in row_groups(store, TEXTS, _SEARCHED, watch):
+        places = np.flatnonzero(_contain(table, words)) + shard.manifest.start + start
+        parts.append(places[: count - total])
+        total += len(parts[-1])
+        if total >= count:
             break
-    return found
+    return np.concatenate(parts) if parts else np.zeros(0, np.int64)
+
+
+def texts_with(shard: Shard, words: str) -> Bool[np.ndarray, "N"]:
+    """Mask of the texts of a shard that contain some words.
+
+    Args:
+        shard: The shard.
+        words: As for `search_texts`.
+    """
+    groups = shard.row_groups(TEXTS)
+    return np.concatenate([_contain(shard.table(TEXTS, _SEARCHED, g), words) for g in groups])
+
+
+def row_groups(
+    store: Store, name: str, columns: Sequence[str] | None, watch: Watch | None = None
+) -> Iterator[tuple[Shard, int, pa.Table]]:
+    """Rows of a table of all shards that are there and have it, one group at a time.
+
+    Args:
+        store: The store.
+        name: Of the table's file.
+        columns: Those that are wanted.
+        watch: Receives the share of the rows that were taken in.
+
+    Yields:
+        The shard, the number of the first row within it, and the rows.
+
+    Raises:
+        StoreError: If a table is damaged.
+    """
+    shards = store.shards
+    for done, number in enumerate(shards):
+        shard = store.shard(number)
+        groups = shard.row_groups(name) if name in shard else []
+        for place, group in enumerate(groups):
+            yield shard, group[0], shard.table(name, columns, group)
+            if watch is not None:
+                watch((done + (place + 1) / len(groups)) / len(shards))
 
 
 def example_of(store: Store, name: str) -> int:
@@ -78,35 +200,21 @@ def example_of(store: Store, name: str) -> int:
         InputError: If no text that is there has this id.
         StoreError: If a table that is read is damaged.
     """
-    for number in store.shards:
-        shard = store.shard(number)
-        ids = shard.table(TEXTS, ["id"])["id"]
-        if (place := pc.index(ids, name).as_py()) >= 0:
-            return shard.manifest.start + place
-    some = ", ".join(repr(text.id) for text in find_texts(store, 0, 3))
+    for shard, start, table in row_groups(store, TEXTS, ["id"]):
+        if (place := pc.index(table["id"], name).as_py()) >= 0:
+            return shard.manifest.start + start + place
+    some = ", ".join(repr(text.id) for text in read_texts(store, ExampleNumbers(store)[:3]))
     raise InputError(
         f"No text of {store.path} has the id {name!r}.\n"
         f"Its first ids are {some or 'not there yet'}."
     )
 
 
-def _tables(store: Store, start: int, count: int | None) -> Iterator[pa.Table]:
-    """Rows from an example on, shard by shard; of `count` rows no more is read."""
-    for number in store.shards:
-        span = store.plan["shards"][number]
-        first, last = max(start, span["start"]), span["stop"]
-        if first >= last:
-            continue
-        stop = last if count is None else min(last, first + count)
-        rows = (first - span["start"], stop - span["start"])
-        yield store.shard(number).table(TEXTS, _COLUMNS, rows)
-
-
-def _contain(table: pa.Table, words: str) -> pa.ChunkedArray:
+def _contain(table: pa.Table, words: str) -> Bool[np.ndarray, "N"]:
     """Mask of the rows that contain the search words."""
     contains = pc.MatchSubstringOptions(words, ignore_case=True)
-    found = None
+    found = np.zeros(len(table), bool)
     for name in _SEARCHED:
         own = pc.fill_null(pc.call_function("match_substring", [table[name]], contains), False)
-        found = own if found is None else pc.call_function("or", [found, own])
+        found |= own.to_numpy(zero_copy_only=False) if isinstance(own, pa.Array) else own.to_numpy()
     return found

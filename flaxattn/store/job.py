@@ -129,7 +129,7 @@ def check_request(models: Sequence[Pretrained], asked: JobSpec) -> None:
         raise InputError(
             f"on_error {settings.on_error!r} is unknown\nchoose one of {', '.join(POLICIES)}"
         )
-    for name in ("shard_bytes", "shard_texts", "max_texts"):
+    for name in ("shard_bytes", "shard_texts", "limit"):
         value = getattr(settings, name)
         if value is not None and value < 1:
             raise InputError(f"{name} is {value}, expected at least 1")

@@ -35,7 +35,7 @@ class Settings:
         truncate: whether texts over the model's limit are cut.
         on_error: "fail", "skip" or "quarantine", see `corpus.bad_rows`.
         seed: of anything that is drawn.
-        max_texts: take no more than so many.
+        limit: take no more than so many.
         reduce: moments that are kept of each shard, kinds of `running.Running`.
         shard_bytes: a shard takes texts while its arrays have no more bytes than this before
             compression; one text may have more.
@@ -45,7 +45,7 @@ class Settings:
     truncate: bool = False
     on_error: str = "fail"
     seed: int = 0
-    max_texts: int | None = None
+    limit: int | None = None
     reduce: tuple[str, ...] = ()
     shard_bytes: int = 128 * 2**20
     shard_texts: int = 4096

@@ -107,7 +107,7 @@ def make_plan(
         InputError: as for `prepare`; a file changed while it was read.
     """
     texts = _measured(asked, files, measure, bad)
-    texts = itertools.islice(texts, asked.settings.max_texts)
+    texts = itertools.islice(texts, asked.settings.limit)
     shards: list[ShardPlan] = []
     tokens = cut = 0
     with nullcontext(_drop) if keep is None else _kept(keep, asked) as write:

@@ -48,6 +48,14 @@ Numbers = int | Sequence[int] | None
 def open_store(path: str | Path) -> "Store":
     """Open a store that `flaxattn extract` wrote, or is writing.
 
+    >>> from pathlib import Path
+    >>> import flaxattn as fa
+    >>> _ = Path("corpus.txt").write_text("The cat is very sad.", encoding="utf-8")
+    >>> report = fa.extract_to("STORE", fa.from_pretrained("tiny-bert"), "corpus.txt")
+    >>> store = fa.open_store("STORE")
+    >>> len(store), store[0].tokens[0][:3]
+    (1, ['[CLS]', 'the', 'cat'])
+
     Args:
         path: Its folder.
 

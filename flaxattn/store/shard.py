@@ -21,7 +21,7 @@ from jaxtyping import Shaped
 
 from flaxattn.errors import StoreError
 from flaxattn.store.seals import check_content, consistent, damaged, read_manifest
-from flaxattn.store.shard_tables import ROWS_TOGETHER, TOKEN_TYPES
+from flaxattn.store.shard_tables import ROWS_TOGETHER, SPAN_TYPES, TOKEN_TYPES
 from flaxattn.store.store_layout import (
     OF_MAPS,
     PLAN,
@@ -170,6 +170,12 @@ class Shard:
         with self._opened(name) as file:
             return self._read(file, name, columns, rows)
 
+    def row_groups(self, name: str) -> list[tuple[int, int]]:
+        """First row and end of each group of rows of a table that are stored together."""
+        with self._opened(name) as file:
+            sizes = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
+        return list(itertools.pairwise([0, *itertools.accumulate(sizes)]))
+
     def _read(
         self,
         file: pq.ParquetFile,
@@ -301,7 +307,7 @@ class Shard:
     def _metadata(self, tokens: Mapping[str, pa.Table], text: Mapping[str, Any]) -> Trace:
         held = self.manifest.traces["fields"]
         with consistent(self.folder / TOKENS):
-            _check_rows(tokens, text)
+            _check_rows(tokens, text, held)
             fields = {name: _beside(name, tokens, text) for name in held}
             source = tokens["source"]["token"].to_pylist()
         return Trace(tokens=[source], **fields, model=self.manifest.traces["model"])
@@ -356,10 +362,12 @@ class Shard:
         )
 
 
-def _check_rows(tokens: Mapping[str, pa.Table], text: Mapping[str, Any]) -> None:
+def _check_rows(
+    tokens: Mapping[str, pa.Table], text: Mapping[str, Any], held: Sequence[str]
+) -> None:
     """Raise an error for columns of tokens and texts of another type than those written."""
     for rows in tokens.values():
-        for name, kind in TOKEN_TYPES.items():
+        for name, kind in (TOKEN_TYPES | (SPAN_TYPES if "spans" in held else {})).items():
             if rows.schema.field(name).type != kind:
                 raise TypeError(name)
     for name in ("id", "text", "text_b"):
@@ -385,5 +393,8 @@ def _beside(name: str, tokens: Mapping[str, pa.Table], text: Mapping[str, Any]) 
             return [rows["written"].to_pylist()]
         case "truncated":
             return (text["truncated"],)
+        case "spans":
+            ends = zip(rows["start"].to_pylist(), rows["stop"].to_pylist(), strict=True)
+            return [[None if start is None else (start, stop) for start, stop in ends]]
         case _:
             return [tuple(text[n] for n in ("text", "text_b") if text[n] is not None)]

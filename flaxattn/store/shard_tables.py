@@ -5,7 +5,8 @@
     texts.parquet   a row per text: example, id, file, line, text, text_b, truncated; its tokens and
                     where they begin; per side queries, keys and where the map begins
     tokens.parquet  a row per token: example, side (source | target), position, token, written,
-                    word, segment, special; a list per statistic, over layers, heads (and R)
+                    word, segment, special, and start and stop of its characters where these are
+                    known; a list per statistic, over layers, heads (and R)
     heads.parquet   a row per side, text, layer and head: mean of each statistic over the queries
 
 Reading is the task of `flaxattn.store.shard`; no file is opened here.
@@ -32,6 +33,7 @@ BESIDE = (
     "special",
     "texts",
     "truncated",
+    "spans",
     "decoder_tokens",
     "written",
     "decoder_mask",
@@ -39,7 +41,8 @@ BESIDE = (
     "decoder_special",
 )
 DTYPES = ("float32", "float16", "bfloat16", "uint8")
-_NO_MEAN = ("argmax", "topk_indices", "received")
+NO_MEAN = ("argmax", "topk_indices", "received")
+"""Statistics without a mean over the queries of a text."""
 _GROUP = 2 << 20  # bytes that are read together, about
 ROWS_TOGETHER = 65536  # rows that are read together, at most
 TOKEN_TYPES = {
@@ -50,6 +53,7 @@ TOKEN_TYPES = {
     "segment": pa.int32(),
     "special": pa.bool_(),
 }
+SPAN_TYPES = {"start": pa.int32(), "stop": pa.int32()}
 
 
 Item = tuple[Text, Trace]
@@ -145,7 +149,7 @@ def _wrong(trace: Trace) -> str:
     if not sides:
         return "it holds no attention"
     for kind, count in size.items():
-        for name, values in _beside(trace, kind).items():
+        for name, values in (_beside(trace, kind) | _ends(trace, kind)).items():
             if values is not None and len(values) != count:
                 return f"{len(values)} values of {name} are beside {count} tokens of its {kind}"
     for side, seen in sides.items():
@@ -234,18 +238,18 @@ def _map_columns(
 def tokens_table(items: Sequence[Item]) -> pa.Table:
     """The table of tokens, with the statistics of each."""
     kinds: list[str] = []
-    columns: dict[str, list[Any]] = {name: [] for name in ("example", *TOKEN_TYPES)}
+    types = TOKEN_TYPES | (SPAN_TYPES if _is_there(items[0][1].spans) else {})
+    columns: dict[str, list[Any]] = {name: [] for name in ("example", *types)}
     for text, trace in items:
         for kind, size in lengths(trace).items():
             kinds += [kind] * size
             columns["example"] += [text.index] * size
             columns["position"] += range(size)
-            for name, values in _beside(trace, kind).items():
+            beside = _beside(trace, kind) | _ends(trace, kind)
+            for name in types.keys() - {"position"}:
+                values = beside[name]
                 columns[name] += [None] * size if values is None else values
-    made = {
-        name: pa.array(values, TOKEN_TYPES.get(name, pa.int64()))
-        for name, values in columns.items()
-    }
+    made = {name: pa.array(values, types.get(name, pa.int64())) for name, values in columns.items()}
     sides = pa.array(kinds, pa.string()).dictionary_encode()
     table = pa.table({"example": made.pop("example"), "side": sides, **made})
     for side, said in describe(items[0][1])["sides"].items():
@@ -271,6 +275,14 @@ def _beside(trace: Trace, kind: str) -> dict[str, Any]:
     return {name: first(row) for name, row in zip(names, rows, strict=True)}
 
 
+def _ends(trace: Trace, kind: str) -> dict[str, list[int | None] | None]:
+    """Start and stop of each token of a text's source; the text of a target is not kept."""
+    if kind != "source" or not _is_there(trace.spans):
+        return dict.fromkeys(SPAN_TYPES)
+    spans = [span or (None, None) for span in trace.spans[0]]
+    return {"start": [start for start, _ in spans], "stop": [stop for _, stop in spans]}
+
+
 def _statistic(items: Sequence[Item], side: str, name: str, kinds: list[str]) -> pa.Array:
     """A statistic's column: a list over layers, heads and R at the tokens it is of."""
     with_target = "target" in lengths(items[0][1])
@@ -293,7 +305,7 @@ def heads_table(items: Sequence[Item]) -> pa.Table | None:
     """The table of heads; None where no statistic has a mean."""
     parts = []
     for side, seen in items[0][1].sides.items():
-        names = [name for name in seen.stats if name not in _NO_MEAN]
+        names = [name for name in seen.stats if name not in NO_MEAN]
         heads = [(layer, head) for layer in seen.layers for head in seen.heads]
         columns: dict[str, Any] = {
             "example": np.repeat([text.index for text, _ in items], len(heads)),

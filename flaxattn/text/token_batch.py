@@ -39,6 +39,14 @@ class TokenBatch:
     special: Bool[np.ndarray, "B S"]
     truncated: list[int]
 
+    def spans(self) -> list[list[tuple[int, int] | None]]:
+        """Range of characters of each token in its own text; None for special tokens, padding."""
+        rows = zip(self.offsets, self.special, strict=True)
+        return [
+            [None if added else span for span, added in zip(places, special, strict=True)]
+            for places, special in rows
+        ]
+
 
 class Reader(Protocol):
     """Protocol of a tokenizer, as models need it."""

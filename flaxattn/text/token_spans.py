@@ -6,6 +6,7 @@ Case, accents, blanks and control characters are looked over on both sides. Whic
 belongs to is told from these spans in `flaxattn.text.words`.
 """
 
+import re
 import unicodedata
 from collections.abc import Sequence
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 _CONTINUED = "##"
 _UNKNOWN = ("[UNK]", "<unk>")
 _BLANKS = " \u2581"
+_BYTE = re.compile("<0x([0-9A-F]{2})>")
 
 
 class PlaceError(ValueError):
@@ -57,6 +59,52 @@ def piece_spans(text: str, pieces: Sequence[str], special: Sequence[Any]) -> lis
         found.append((start, letters[stop - 1][1] + 1 if stop > at else start))
         at = stop
     return found
+
+
+def byte_spans(text: str, pieces: Sequence[str]) -> list[tuple[int, int] | None]:
+    """Half-open range of characters of each piece of a tokenizer that loses no byte of a text.
+
+    A piece that is part of a character has all of it, so neighbours may share one.
+
+    Args:
+        text: What the pieces were decoded to, special ones included.
+        pieces: As `Trace.tokens` has them, those after the text being padding; a byte that is no
+            character by itself is written `<0xF0>`.
+
+    Returns:
+        A range per piece; None for those of no character. All are None where the pieces do not
+        spell the text.
+    """
+    raw = text.encode("utf-8", "surrogatepass")
+    first = [
+        place for place, char in enumerate(text) for _ in char.encode("utf-8", "surrogatepass")
+    ]
+    spans: list[tuple[int, int] | None] = []
+    at = 0
+    for number, piece in enumerate(pieces):
+        own = _bytes(piece)
+        if not number and not raw.startswith(own):
+            own = own.removeprefix(b" ")  # decoders leave out the blank before a text
+        if at == len(raw) or not own:
+            spans.append(None)
+        elif raw[at : at + len(own)] != own:
+            return [None] * len(pieces)
+        else:
+            spans.append((first[at], first[at + len(own) - 1] + 1))
+            at += len(own)
+    return spans if at == len(raw) else [None] * len(pieces)
+
+
+def _bytes(piece: str) -> bytes:
+    """Bytes of a readable piece."""
+    parts = _BYTE.split(piece.replace("\u2581", " "))
+    return b"".join(
+        bytes([int(part, 16)]) if odd % 2 else _encoded(part) for odd, part in enumerate(parts)
+    )
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
 
 
 def _bare(piece: str) -> str:

@@ -212,6 +212,39 @@ class Tokenizer(CallableTokenizer):
             cut.append(removed)
         return self._batch(rows, cut, pad_to)
 
+    def windows(self, text: str, second: str, *, max_length: int, stride: int) -> TokenBatch:
+        """Pair a text with overlapping windows of a second one, for models with a short limit.
+
+        Args:
+            text: the first text of every pair, such as a question.
+            second: the text that is cut into windows.
+            max_length: tokens of a pair, special ones counted.
+            stride: tokens that neighbouring windows share.
+
+        Returns:
+            A row per window, in order, with offsets and word numbers in the whole texts. Together
+            they hold every token of the second text.
+
+        Raises:
+            InputError: a text is empty, or the first leaves no room for `stride` tokens and more.
+        """
+        first, other = checked_texts(text, "text"), checked_texts(second, "second text")
+        one, size = self._start(first[0], None)
+        two, _ = self._start(other[0], None)
+        extra = self.backend.num_special_tokens_to_add(True)
+        room = max_length - extra - size
+        if room <= stride:
+            raise InputError(
+                f"the first text has {size} tokens, which leave room for {max(room, 0)} of the "
+                f"second\nexpected more than the {stride} that windows share, of {max_length} in "
+                "all\nshorten the text, or lower stride"
+            )
+        two.truncate(room, stride=stride)
+        parts = [two, *two.overflowing]
+        # One by one: some post-processors give the windows behind the first one wrong types.
+        rows = [self.backend.post_process(one, part, True) for part in parts]
+        return self._batch(rows, [0] * len(rows), None)
+
     def count(self, texts: Sequence[str], pairs: Sequence[str] | None = None) -> list[int]:
         """Count the tokens of each text or pair before any is cut, special ones included.
 

@@ -41,6 +41,22 @@ def from_inseq(path: str | os.PathLike[str], sequence: int = 0) -> Trace:
     and, where it was saved, `encoder`; self-attention of its decoder is left out, because inseq
     drops what went to the first position. NaN, with which inseq marks what no row could see, is 0.
 
+    >>> import json
+    >>> from pathlib import Path
+    >>> import flaxattn as fa
+    >>> def saved(kind, **fields):  # as `out.save("attention.json")` writes it
+    ...     return {"__instance_type__": ["inseq.data.attribution", kind], "attributes": fields}
+    >>> tokens = [saved("TokenWithId", token=token, id=0) for token in ("a", "b", "c")]
+    >>> rows = {"dtype": "float32", "shape": [3, 1, 1, 1], "Corder": True}
+    >>> rows["__ndarray__"] = [[[[0.25]]], [[[0.75]]], [[[0.0]]]]  # [K, Q, L, H]
+    >>> text = {"source": tokens[:2], "target": tokens, "attr_pos_start": 2, "attr_pos_end": 3}
+    >>> text |= {"source_attributions": None, "target_attributions": rows}
+    >>> texts = [saved("MultiDimensionalSequenceOutput", **text)]
+    >>> output = saved("FeatureAttributionOutput", sequence_attributions=texts, info={})
+    >>> _ = Path("attention.json").write_text(json.dumps(output), encoding="utf-8")
+    >>> fa.from_inseq("attention.json").decoder.weights.shape
+    (1, 1, 1, 1, 3)
+
     Args:
         path: A file of `out.save(path)`, gzipped or not. Scores must not have been aggregated over
             layers and heads.

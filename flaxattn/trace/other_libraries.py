@@ -57,6 +57,13 @@ def from_huggingface(
 ) -> Trace:
     """Make a trace of what a model of Hugging Face transformers returned.
 
+    >>> import numpy as np
+    >>> import flaxattn as fa
+    >>> layer = np.full((1, 2, 3, 3), 1 / 3, np.float32)  # [B, H, Q, K]
+    >>> trace = fa.from_huggingface((layer, layer), ["a", "b", "c"])
+    >>> trace.encoder.weights.shape
+    (2, 1, 2, 3, 3)
+
     Args:
         outputs: What a call with `output_attentions=True` returned; or what `generate` returned
             with `return_dict_in_generate=True` as well, whose steps are put together; or a tuple of
@@ -108,6 +115,13 @@ def from_transformer_lens(
     with rotary positions, queries and keys are those after the rotation (`hook_rot_q`,
     `hook_rot_k`), of which the scores are made. Heads that share a key or value (grouped queries)
     each get a copy of it.
+
+    >>> import numpy as np
+    >>> import flaxattn as fa
+    >>> cache = {"blocks.0.attn.hook_pattern": np.eye(3, dtype=np.float32)[None, None]}
+    >>> trace = fa.from_transformer_lens(cache, ["a", "b", "c"])
+    >>> trace.decoder.weights.shape
+    (1, 1, 1, 3, 3)
 
     Args:
         cache: A mapping with names such as `blocks.0.attn.hook_pattern`; of an encoder-decoder

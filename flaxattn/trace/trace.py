@@ -19,6 +19,7 @@ from jaxtyping import Array, Bool, Float, Int
 from flaxattn.errors import InputError
 from flaxattn.trace.arrays import stacked
 from flaxattn.trace.record import FIELDS, SIDES, AttentionRecord, one_sequence
+from flaxattn.trace.token_predictions import Predictions
 from flaxattn.trace.torch_like import as_attentions
 
 if TYPE_CHECKING:
@@ -28,6 +29,13 @@ if TYPE_CHECKING:
 @dataclasses.dataclass(frozen=True, repr=False)
 class Trace:
     """Everything a forward pass saw, with the text beside it. B sequences, padded to one length.
+
+    >>> import flaxattn as fa
+    >>> trace = fa.from_pretrained("tiny-bert").trace("The cat is very sad.")
+    >>> trace.encoder.weights.shape, trace.tokens[0][:4]
+    ((4, 1, 4, 8, 8), ['[CLS]', 'the', 'cat', 'is'])
+    >>> len(trace.attentions), trace.attentions[0].shape  # as Hugging Face returns them
+    (4, (1, 4, 8, 8))
 
     Attributes:
         encoder: Self-attention of an encoder (BERT).
@@ -40,11 +48,15 @@ class Trace:
         special: True at pieces the model adds, such as `[CLS]`, and at padding.
         texts: The texts each sequence was made from, one or two.
         truncated: Number of pieces that were cut from each sequence to fit the model.
+        spans: Half-open range of characters of each token in its text of `texts`, by its segment
+            where there are two; None for tokens that stand for no characters, and for padding.
         decoder_tokens: Pieces that the decoder read, one per position; beside an encoder only.
         written: Pieces that the decoder wrote there, each from the row of attention beside it.
         decoder_mask: True at real positions of the decoder.
         decoder_words: Number of the word each written piece belongs to; None for special pieces.
         decoder_special: True at pieces of `decoder_tokens` that the model adds, and at padding.
+        predictions: Probabilities of the tokens that a language model was to continue with; None
+            where they were not asked for.
         model: Name of the model, for titles and reports.
     """
 
@@ -58,11 +70,13 @@ class Trace:
     special: Bool[np.ndarray, "B S"] | None = None
     texts: Sequence[tuple[str, ...]] = ()
     truncated: Sequence[int] = ()
+    spans: Sequence[Sequence[tuple[int, int] | None]] = ()
     decoder_tokens: Sequence[Sequence[str]] = ()
     written: Sequence[Sequence[str]] = ()
     decoder_mask: Bool[np.ndarray, "B T"] | None = None
     decoder_words: Sequence[Sequence[int | None]] = ()
     decoder_special: Bool[np.ndarray, "B T"] | None = None
+    predictions: Predictions | None = None
     model: str = ""
 
     @classmethod
@@ -275,11 +289,13 @@ class Trace:
             special=cut(self.special, real),
             texts=self.texts[b : b + 1],
             truncated=self.truncated[b : b + 1],
+            spans=pick(self.spans, real),
             decoder_tokens=pick(self.decoder_tokens, written),
             written=pick(self.written, written),
             decoder_words=pick(self.decoder_words, written),
             decoder_mask=cut(self.decoder_mask, written),
             decoder_special=cut(self.decoder_special, written),
+            predictions=self.predictions and self.predictions.one(b, written),
         )
 
     def place(self, sequence: int) -> int:

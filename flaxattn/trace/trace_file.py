@@ -20,6 +20,7 @@ from flaxattn.errors import InputError
 from flaxattn.files import write_bytes
 from flaxattn.trace.described_file import FileKind, packed, unpacked
 from flaxattn.trace.record import ARRAYS, SIDES, AttentionRecord, windows_from_json
+from flaxattn.trace.token_predictions import Predictions
 
 FORMAT = 1
 _KIND = FileKind(
@@ -30,6 +31,7 @@ _KIND = FileKind(
 )
 _ARRAYS = ("mask", "segments", "special", "decoder_mask", "decoder_special")
 _LISTS = ("tokens", "words", "texts", "truncated", "decoder_tokens", "written", "decoder_words")
+_PREDICTIONS = "predictions"
 _NUMBERS = ("layers", "heads", "implementation", "query_window", "key_window", "scale")
 
 
@@ -57,7 +59,7 @@ def write(trace: Mapping[str, Any], path: str | os.PathLike[str]) -> Path:
         "format": FORMAT,
         "model": trace["model"],
         "sides": {side: _numbers(seen) for side, seen in sides.items()},
-        "text": {name: _plain(trace[name]) for name in _LISTS},
+        "text": {name: _plain(trace[name]) for name in _LISTS} | _spans(trace) | _words(trace),
         "sha256": {name: _digest(array) for name, array in tensors.items()},
     }
     said = json.dumps({"head": head, "sha256": _digest_of(head)}, sort_keys=True)
@@ -83,6 +85,8 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
 def _tensors(trace: Mapping[str, Any]) -> dict[str, Any]:
     """Every array of a trace by its name in the file."""
     found = {n: trace[n] for n in _ARRAYS if trace[n] is not None}
+    if (predicted := trace["predictions"]) is not None:
+        found |= {f"{_PREDICTIONS}.{name}": a for name, a in predicted.arrays().items()}
     for side in SIDES:
         if (seen := trace[side]) is not None:
             fields = {n: a for n in ARRAYS if (a := getattr(seen, n)) is not None}
@@ -95,6 +99,19 @@ def _numbers(record: AttentionRecord) -> dict[str, Any]:
     """Numbers of a record beside its arrays, and the order of its statistics."""
     windows = {"sliding_windows": record.sliding_windows} if record.sliding_windows else {}
     return {n: getattr(record, n) for n in _NUMBERS} | windows | {"stats": list(record.stats)}
+
+
+def _spans(trace: Mapping[str, Any]) -> dict[str, Any]:
+    """Spans in the text, where a trace has them: files written before there were any have none."""
+    return {"spans": _plain(trace["spans"])} if len(trace["spans"]) else {}
+
+
+def _words(trace: Mapping[str, Any]) -> dict[str, Any]:
+    """Tokens of the predictions, where a trace has any."""
+    predicted = trace[_PREDICTIONS]
+    if predicted is None:
+        return {}
+    return {_PREDICTIONS: {name: _plain(rows) for name, rows in predicted.words().items()}}
 
 
 def _plain(rows: Any) -> Any:
@@ -139,9 +156,7 @@ def _head(file: Path, said: str, tensors: Mapping[str, np.ndarray]) -> dict[str,
 def _trace(head: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
     sides: dict[str, Any] = {}
     for side, numbers in head["sides"].items():
-        own = {
-            n.removeprefix(f"{side}."): a for n, a in tensors.items() if n.startswith(f"{side}.")
-        }
+        own = _below(side, tensors)
         stats = {name: own[f"stats.{name}"] for name in numbers["stats"]}
         kept: dict[str, Any] = {
             n: tuple(v) if isinstance(v, list) else v for n, v in numbers.items()
@@ -151,5 +166,16 @@ def _trace(head: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> dict[s
         sides[side] = AttentionRecord(**kept)
     text = dict(head["text"])
     text["texts"] = [tuple(pair) for pair in text["texts"]]
+    text["spans"] = [
+        [None if span is None else tuple(span) for span in row] for row in text.get("spans", ())
+    ]
     arrays: dict[str, Any] = {name: tensors[name] for name in _ARRAYS if name in tensors}
+    if words := text.pop(_PREDICTIONS, None):
+        arrays[_PREDICTIONS] = Predictions.from_parts(words, _below(_PREDICTIONS, tensors))
     return {**sides, **text, **arrays, "model": head["model"]}
+
+
+def _below(name: str, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Tensors whose names begin with a name and a dot, by the rest."""
+    start = f"{name}."
+    return {key.removeprefix(start): a for key, a in tensors.items() if key.startswith(start)}

@@ -7,17 +7,22 @@ Claims and texts are chosen elsewhere; what the page does is in `assets/claims.j
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
 from flaxattn.measures.claims import Claim
-from flaxattn.measures.gold_pairs import GoldPair
+from flaxattn.measures.gold_pairs import GoldPairs
+from flaxattn.measures.head_similarity import MeanDistances
+from flaxattn.trace.selection import layer_weights
 from flaxattn.trace.trace import Trace
 from flaxattn.views.page import Page, build_page
+from flaxattn.views.payloads.claim_marks import FAMILIES, claim_marks
 from flaxattn.views.payloads.encoded_weights import ERROR, Blocks, Precision, payload_bytes, visible
+from flaxattn.views.payloads.gold_payload import OFF, add_pairs
+from flaxattn.views.payloads.head_pages import HeadPages, claim_payload, pages_payload
 from flaxattn.views.payloads.side_payload import recorded, shape_input
 from flaxattn.views.second_trace import Second, without_vectors
 
@@ -30,6 +35,8 @@ _TEXTS = {"encoder": ("source", "source"), "decoder": ("read", "read")}
 _CROSS = ("written", "source")
 
 Traces = Iterable[Trace | tuple[Trace, Trace]]
+Gold = Callable[[int, Trace], Mapping[str, Sequence[GoldPairs]]]
+"""Makes the gold pairs of a text, by side, of its number and its trace."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,6 +65,8 @@ class EvidenceReport:
         sides: Numbers by `encoder`, `decoder` and `cross`.
         measured: What the numbers are: `score`, `mean`, ….
         names: What two traces of each text are called, if there are two.
+        changes: What is claimed of the heads of two, as `shape_changes` gives it.
+        heads: What the page of each head shows, of the first side; None for no such pages.
     """
 
     title: str
@@ -66,6 +75,8 @@ class EvidenceReport:
     sides: Mapping[str, Numbers]
     measured: str = "value"
     names: tuple[str, str] | None = None
+    changes: Mapping[str, Any] | None = None
+    heads: HeadPages | None = None
 
 
 def evidence_page(
@@ -73,7 +84,7 @@ def evidence_page(
     claims: Sequence[Claim],
     texts: Sequence[int],
     traces: Traces,
-    pairs: Sequence[Mapping[str, Sequence[GoldPair]]] = (),
+    gold: Gold | None = None,
 ) -> Page:
     """A page that opens at the claims; each leads to the head and the text that show it.
 
@@ -83,7 +94,8 @@ def evidence_page(
         texts: Numbers of those that may travel.
         traces: Weights of these, in their order, of one text each and without padding; two of each
             where two models are compared; none at all if there is no attention to show.
-        pairs: Gold pairs of each of `texts`, by the name of a claim; default none.
+        gold: Makes the gold pairs of a text, named as the claims are; None where claims are about
+            no pairs.
 
     Returns:
         The page. It holds at most `BYTES` of attention, as `uint8`; texts are taken in their order
@@ -93,15 +105,18 @@ def evidence_page(
         InputError: If a trace holds no attention weights.
     """
     blocks, inputs, places = Blocks(), [], dict[int, int]()
-    known = pairs or [{}] * len(texts)
-    for number, found, gold in zip(texts, traces, known, strict=False):
+    near = MeanDistances()
+    for number, found in zip(texts, traces, strict=False):
         one, other = found if isinstance(found, tuple) else (found, None)
         if _size(one) * (1 if other is None else 2) + blocks.size > BYTES:
             continue
         places[number] = len(inputs)
-        inputs.append(_shaped(report, one, other, blocks, len(inputs)))
-        _add_pairs(inputs[-1], gold)
-    told = [_claim(claim, places) for claim in claims]
+        shaped = _shaped(report, one, other, blocks, len(inputs))
+        found_pairs = {} if gold is None else gold(number, one)
+        add_pairs(shaped, found_pairs, one, blocks, len(inputs))
+        _add_to_heads(report, number, one, found_pairs, near)
+        inputs.append(shaped)
+    told = [_claim(report, claim, places) for claim in claims]
     first = next(iter(report.sides))
     measure = told[0]["name"] if told else next(iter(report.sides[first].values))
     if told:
@@ -113,12 +128,13 @@ def evidence_page(
         "layer": report.sides[first].layers[0],
         "heads": list(report.sides[first].heads),
         "measure": measure,
+        "gold": OFF,
     }
     payload = {
         "model": visible(report.model),
         "precision": _PRECISION,
         "error": ERROR[_PRECISION],
-        "levels": ["claims", "model", "head"] if inputs else ["claims"],
+        "levels": _levels(report, inputs),
         "start": start,
         "inputs": inputs or [_blank(report)],
         "blocks": blocks.data,
@@ -129,20 +145,58 @@ def evidence_page(
             "lacking": _lacking(claims, places),
             "values": {side: _plain(numbers) for side, numbers in report.sides.items()},
             "claims": told,
+            "families": FAMILIES,
+            "marks": claim_marks(_names(report, claims)),
         },
     }
+    if report.heads is not None:
+        side, numbers = next(iter(report.sides.items()))
+        found = pages_payload(report.heads, numbers.layers, numbers.heads, near)
+        payload["report"]["heads"] = {"side": side, **found}
     if not inputs:
         payload["note"] = "No attention travels with this page."
     if report.names and inputs:
         payload["names"] = [visible(name) for name in report.names]
-        start["compare"] = "difference"
+        payload["changes"] = report.changes
+        start["compare"] = "together"
     return build_page(
         payload,
         title=f"{report.title} · {report.model}",
         summary=f"{len(claims)} claims, {len(inputs)} texts",
         height=900,
-        entry="main_claims.js",
+        entry="main_compare_claims.js" if "names" in payload else "main_claims.js",
     )
+
+
+def _levels(report: EvidenceReport, inputs: Sequence[Any]) -> list[str]:
+    profile = [] if report.heads is None else ["profile"]
+    return ["claims", *profile, *(["model", "head", "text"] if inputs else [])]
+
+
+def _add_to_heads(
+    report: EvidenceReport,
+    number: int,
+    one: Trace,
+    gold: Mapping[str, Sequence[GoldPairs]],
+    near: MeanDistances,
+) -> None:
+    """Take a text into the pages of heads: its gold pairs, and distances between heads."""
+    if report.heads is None:
+        return
+    side, numbers = next(iter(report.sides.items()))
+    record = recorded(one)[side]
+    for found in gold.get(side, ()):
+        report.heads.examples.add(side, number, found, record)
+    if report.heads.nearness is None:
+        weights = np.asarray(layer_weights(record, numbers.layers, allow_nan=True))
+        heads = [record.heads.index(head) for head in numbers.heads]
+        near.add(weights[:, heads].reshape(-1, *weights.shape[2:]))
+
+
+def _names(report: EvidenceReport, claims: Sequence[Claim]) -> list[str]:
+    """Names of all numbers, then of claims: so a claim has its code whether or not it is made."""
+    measured = [name for numbers in report.sides.values() for name in numbers.values]
+    return [visible(name) for name in (*measured, *(claim.name for claim in claims))]
 
 
 def _shaped(
@@ -159,24 +213,20 @@ def _shaped(
     return shaped
 
 
-def _add_pairs(shaped: dict[str, Any], gold: Mapping[str, Sequence[GoldPair]]) -> None:
-    """Put gold pairs beside the attention of a text to itself."""
-    for about in shaped["sides"]:
-        if about["left"] == about["right"] and gold:
-            about["pairs"] = {visible(name): list(pairs) for name, pairs in gold.items()}
-
-
 def _size(trace: Trace) -> int:
     """Characters that the weights of a text take."""
     shapes = [seen.weights.shape for seen in recorded(trace).values() if seen.weights is not None]
     return sum(payload_bytes((layers, *rest), _PRECISION) for layers, _, *rest in shapes)
 
 
-def _claim(claim: Claim, places: Mapping[int, int]) -> dict[str, Any]:
+def _claim(report: EvidenceReport, claim: Claim, places: Mapping[int, int]) -> dict[str, Any]:
     """A claim, with those of its texts that travel."""
     shown = [[places[text], text, _rounded(score)] for text, score in claim.texts if text in places]
     told = claim._asdict() | {"value": _rounded(claim.value), "shown": shown}
+    told["name"] = visible(claim.name)
     del told["texts"]
+    if report.heads is not None:
+        told |= claim_payload(report.heads, claim, places)
     return told
 
 
@@ -188,7 +238,8 @@ def _lacking(claims: Sequence[Claim], places: Mapping[int, int]) -> str:
         return "Nothing is claimed of any head."
     if not places:
         return "The page holds no attention: what was read has no maps of these texts."
-    told = f"{len(places)} of the {len(every)} texts that show claims best are in this page."
+    held = len(every & places.keys())
+    told = f"{held} of the {len(every)} texts that show claims best are in this page."
     if without:
         return f"{told} {without} of {len(claims)} claims have none of them."
     return f"{told} Each claim has one at least; some share it."

@@ -19,11 +19,15 @@ from pathlib import Path
 from typing import Any
 
 from flaxattn.files import readable_size, write_text
+from flaxattn.views.payloads.asset_files import read_asset
 from flaxattn.views.payloads.encoded_weights import script_json, visible
 from flaxattn.views.payloads.packed_blocks import decompressed, pack
 from flaxattn.views.script_linking import link
 
 _PAYLOAD = re.compile(r'(?<=class="flaxattn-payload">)(.*?)(?=</script>)')
+
+LIST_STYLE = "texts.css"
+"""The style sheet of the list of texts, which no other page has."""
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -101,33 +105,47 @@ def build_page(
         The page. The same arguments give the same bytes.
     """
     packed = {**payload, **pack(payload.get("blocks", {}))}
-    script, style = link(entry, _asset), _style()
+    script, style = link(entry, read_asset), _style()
     parts = {
         "title": html.escape(visible(title)),
         "payload": script_json(packed),
         "script": script,
         "style": style,
-        "script_hash": _hash(script),
-        "style_hash": _hash(style),
+        "script_hash": text_hash(script),
+        "style_hash": text_hash(style),
     }
-    document = re.sub(r"@\{(\w+)\}", lambda match: parts[match[1]], _asset("page.html"))
+    document = re.sub(r"@\{(\w+)\}", lambda match: parts[match[1]], read_asset("page.html"))
     return Page(title=title, html=document, summary=summary, height=height)
 
 
-def _asset(name: str) -> str:
-    text = (resources.files("flaxattn.views") / "assets" / name).read_text(encoding="utf-8")
-    return text.replace("\r\n", "\n")
+def add_data(document: str, name: str, data: Mapping[str, Any]) -> str:
+    """A page with more data beside its payload, which its script finds by a class.
+
+    Args:
+        document: HTML of a page.
+        name: Last part of the class, `flaxattn-NAME`.
+        data: Anything JSON can hold.
+    """
+    body, _, end = document.rpartition("</body>")
+    script = f'<script type="application/json" class="flaxattn-{name}">{script_json(data)}</script>'
+    return f"{body}{script}\n</body>{end}"
 
 
 def _style() -> str:
-    """All style sheets, `view.css` with its colours first."""
+    """All style sheets of pages without notes and blanks, `view.css` with its colours first."""
     folder = resources.files("flaxattn.views") / "assets"
     names = sorted(file.name for file in folder.iterdir() if file.name.endswith(".css"))
     names.sort(key=lambda name: name != "view.css")
-    text = "".join(_asset(name) for name in names)
-    return re.sub(r"^/\*.*?\*/\n", "", text, flags=re.MULTILINE | re.DOTALL)
+    style = "".join(read_style(name) for name in names if name != LIST_STYLE)
+    style = re.sub(r"/\*.*?\*/", "", style, flags=re.DOTALL)
+    return re.sub(r"\s*\n\s*", " ", re.sub(r"(?<=[{};,])\s*\n\s*", "", style))
 
 
-def _hash(text: str) -> str:
+def read_style(name: str) -> str:
+    """A style sheet of `assets/` without the comment at its beginning."""
+    return re.sub(r"^/\*.*?\*/\n", "", read_asset(name), flags=re.MULTILINE | re.DOTALL)
+
+
+def text_hash(text: str) -> str:
     """The name by which a content security policy allows exactly this inline text."""
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")

@@ -2,17 +2,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Second trace of the same texts on a page: its weights, and the divergence of its heads.
 
-The browser takes the difference. `trace_page.py` makes the page, `trace_views.py` has the public
-name.
+The browser takes the difference; what is claimed of it is decided here. `trace_page.py` makes the
+page, `trace_views.py` has the public name.
 """
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from flaxattn.errors import InputError
+from flaxattn.measures.compare_heads import Comparison
 from flaxattn.measures.divergence import HeadDivergence, compare_traces
+from flaxattn.measures.head_change import HeadChange
+from flaxattn.measures.paired_texts import ClaimRule
 from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.trace import Trace
 from flaxattn.views.payloads.encoded_weights import Blocks, Precision, visible
@@ -104,6 +109,61 @@ class Second:
                 for layer, heads in zip(about["layers"], measures, strict=True):
                     for head, measure in zip(about["heads"], heads, strict=True):
                         measure |= _numbers(apart[side, layer, head])
+
+
+def claimed_changes(
+    first: Iterable[Trace], second: Iterable[Trace], layers: Mapping[str, Sequence[int]]
+) -> dict[str, Any]:
+    """Changes between two traces that their texts support, in the form a page holds.
+
+    Args:
+        first: One text each.
+        second: The same texts.
+        layers: That travel with the page, by side.
+
+    Returns:
+        As `shape_changes`.
+    """
+    comparison, rule = Comparison(), ClaimRule()
+    for one, other in zip(first, second, strict=True):
+        comparison.add(_of_layers(one, layers), _of_layers(other, layers))
+    return shape_changes(comparison.changes(rule), rule)
+
+
+def shape_changes(changes: Sequence[HeadChange], rule: ClaimRule) -> dict[str, Any]:
+    """Changes of heads in the form a page holds.
+
+    Args:
+        changes: Of every head of each side.
+        rule: By which they are claimed.
+
+    Returns:
+        `rule` in words, and `heads`: by side and by `layer.head` the number of `texts`, the
+        `divergence` over all of them with its `interval` where there is one, whether it is
+        `changed`, and `role`, what the head did and does, where a change of that is claimed.
+    """
+    heads: dict[str, dict[str, Any]] = {}
+    for change in changes:
+        told: dict[str, Any] = {"texts": change.texts, "changed": change.changed}
+        if math.isfinite(change.divergence):
+            told["divergence"] = round(change.divergence, 5)
+        if all(map(math.isfinite, change.interval)):
+            told["interval"] = [round(end, 5) for end in change.interval]
+        if change.role_changed:
+            told["role"] = list(change.roles)
+        heads.setdefault(change.side, {})[f"{change.layer}.{change.head}"] = told
+    return {"rule": str(rule), "heads": heads}
+
+
+def _of_layers(trace: Trace, layers: Mapping[str, Sequence[int]]) -> Trace:
+    """The weights of some layers, and nothing else that is compared."""
+    held: dict[str, AttentionRecord | None] = dict.fromkeys(("encoder", "decoder", "cross"))
+    for side, chosen in layers.items():
+        record: AttentionRecord = getattr(trace, side)
+        rows = [record.layers.index(layer) for layer in chosen]
+        weights: Any = np.asarray(record.weights)[rows]
+        held[side] = AttentionRecord(weights=weights, layers=tuple(chosen), heads=record.heads)
+    return dataclasses.replace(trace, **held)
 
 
 def without_vectors(trace: Trace) -> Trace:

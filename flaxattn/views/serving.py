@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""The pages of a store, made when a browser on this machine asks: a list of texts, and each text.
+"""The pages of a store, made when a browser on this machine asks: texts, each text, the atlas.
 
 Loopback only and read-only. Every address begins with a token that is drawn when the server starts,
 so other users of the machine cannot read the texts. An address names a text by its number and
@@ -9,31 +9,28 @@ this one are refused, which keeps out pages of strangers that point a name of th
 machine.
 """
 
-import functools
 import html
 import io
 import re
 import secrets
 import socket
-import threading
 import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import urlsplit
 
 from flaxattn.errors import FlaxattnError, InputError, StoreError
-from flaxattn.store.find_texts import find_texts
 from flaxattn.store.open_store import Store
 from flaxattn.trace.trace import Trace
 from flaxattn.views.page import Page
-from flaxattn.views.texts_page import PAGE, texts_page, texts_policy
+from flaxattn.views.store_document import list_policy
+from flaxattn.views.store_pages import StorePages
+from flaxattn.views.text_list import ListQuery
 
 HOST = "127.0.0.1"
-_KEPT = 8  # pages of texts that are kept in memory
 _PATIENCE = 30.0  # seconds that a browser may take to send a request, and to take the answer
 _BACKLOG = 1024  # connections that may wait to be accepted
-_LONGEST = 200  # characters of a search
 _POLICY = re.compile(r'http-equiv="Content-Security-Policy" content="([^"]*)"')
 _ALWAYS = {
     "X-Content-Type-Options": "nosniff",
@@ -48,8 +45,7 @@ class TextServer(ThreadingHTTPServer):
     """Hands out the pages of one store, each made by a view such as `head_view`.
 
     Attributes:
-        store: The store.
-        page: Makes the page of a text, by its number.
+        pages: Makes its pages.
         token: First part of every address; a request without it is answered with 403.
     """
 
@@ -58,6 +54,7 @@ class TextServer(ThreadingHTTPServer):
     allow_reuse_address = False  # on Windows it would let another program listen here too
 
     def __init__(self, store: Store, view: Callable[[Trace], Page], port: int = 0) -> None:
+        self.pages = StorePages(store, view)
         try:
             super().__init__((HOST, port), _Handler)
         except (OSError, OverflowError) as error:
@@ -65,9 +62,7 @@ class TextServer(ThreadingHTTPServer):
                 f"Port {port} of {HOST} cannot be used: {error}.\n"
                 "Choose another, or 0 for any that is free: --port 0"
             ) from error
-        self.store, self._view = store, view
-        self.token, self._making = secrets.token_urlsafe(16), threading.Lock()
-        self.page = functools.lru_cache(_KEPT)(self._page)
+        self.token = secrets.token_urlsafe(16)
         self.hosts = {f"{name}:{self.server_port}" for name in (HOST, "localhost")}
 
     @property
@@ -75,9 +70,10 @@ class TextServer(ThreadingHTTPServer):
         """Address of the page for a browser."""
         return f"http://{HOST}:{self.server_port}/{self.token}/"
 
-    def _page(self, example: int) -> str:
-        with self._making:  # many requests at once must not hold many pages in memory
-            return self._view(self.store[example]).html
+    def server_close(self) -> None:
+        """Stop listening, and end what is being computed."""
+        super().server_close()
+        self.pages.close()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A browser that went away is no error worth a traceback."""
@@ -143,17 +139,13 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             self._check_token()
             self._check_host()
-            page, policy = self._asked()
+            status, page, policy = self._answer()
         except _Refused as refused:
             self._refuse(refused.status, str(refused))
-        except StoreError as error:
-            self._refuse(500, str(error))
-        except FlaxattnError as error:
-            self._refuse(422, str(error))
         except Exception as error:  # one text that nobody foresaw must not end the others
             self._refuse(500, f"This page could not be made ({type(error).__name__}).")
         else:
-            self._send(200, page, policy)
+            self._send(status, page, policy)
 
     def _only_get(self) -> None:
         self.close_connection = True  # what follows may be a body that nobody reads
@@ -181,34 +173,34 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             raise _Refused(421, f"This server answers to {HOST}:{self.server.server_port} only.")
 
-    def _asked(self) -> tuple[str, str]:
-        """The page that an address names, and its policy."""
+    def _answer(self) -> tuple[int, str, str]:
+        """Status, page and policy for the address that was asked for."""
         parts = urlsplit(self.path[1 + len(self.server.token) :])
         if parts.scheme or parts.netloc:
             raise _Refused(400, "Ask for a path.")
-        if parts.path == "/":
-            return self._list(parts.query), texts_policy()
-        match = re.fullmatch(r"/text/(\d{1,12})", parts.path, re.ASCII)
-        if not match or int(match[1]) >= len(self.server.store):
-            raise _Refused(404, "There is no such page.")
-        page = self.server.page(int(match[1]))
-        policy = _POLICY.search(page)
-        own = html.unescape(policy[1]) if policy else "default-src 'none'"
-        return page, f"{own.rstrip('; ')}; frame-ancestors 'none'"
-
-    def _list(self, query: str) -> str:
         try:
-            asked = parse_qs(query, max_num_fields=8, errors="strict")
-            words, start = asked.get("q", [""])[0], int(asked.get("from", ["0"])[0])
+            query = ListQuery.read(parts.query)
         except ValueError as error:
-            raise _Refused(400, "This address cannot be read.") from error
-        if len(words) > _LONGEST or not 0 <= start < 1 << 40:
-            raise _Refused(400, f"Search for at most {_LONGEST} characters.")
-        store = self.server.store
-        found = find_texts(store, start, PAGE + 1, words)
-        more = len(found) > PAGE
-        name = store.path.resolve().name
-        return texts_page(name, len(store), found[:PAGE], start=start, words=words, more=more)
+            raise _Refused(400, f"This address cannot be read: {error}") from error
+        pages = self.server.pages
+        match = re.fullmatch(r"/(?:(atlas)|text/(\d{1,12}))?", parts.path, re.ASCII)
+        if not match or (match[2] and int(match[2]) >= len(pages.store)):
+            raise _Refused(404, "There is no such page.")
+        try:
+            if match[1]:
+                page = pages.atlas()
+            elif match[2]:
+                page = pages.text(int(match[2]), query)
+            else:
+                page = pages.texts(query)
+        except FlaxattnError as error:
+            status = 500 if isinstance(error, StoreError) else 422
+            example = int(match[2]) if match[2] else None
+            return status, pages.message(error, query, example), list_policy()
+        policy = _POLICY.search(page)
+        if policy is None:
+            return 200, page, list_policy()
+        return 200, page, f"{html.unescape(policy[1]).rstrip('; ')}; frame-ancestors 'none'"
 
     def _refuse(self, status: int, reason: str, headers: dict[str, str] | None = None) -> None:
         text = f"<!doctype html><meta charset=utf-8><title>{status}</title>"

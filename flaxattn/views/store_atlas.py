@@ -10,10 +10,10 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-import pyarrow as pa
-
 from flaxattn.errors import InputError
 from flaxattn.measures.divergence import HeadDivergence, compare_stores
+from flaxattn.store.find_texts import Watch
+from flaxattn.store.head_numbers import corpus_means
 from flaxattn.store.open_store import Store
 from flaxattn.trace.selection import choose
 from flaxattn.views.page import Page, build_page
@@ -23,7 +23,7 @@ from flaxattn.views.payloads.side_payload import check_side
 from flaxattn.views.second_trace import told_divergence
 from flaxattn.views.trace_page import TITLES, Theme
 
-_KEYS = ("example", "side", "layer", "head")
+_KEYS = ("layer", "head")
 
 
 def open_corpus(
@@ -34,6 +34,7 @@ def open_corpus(
     side: str | None = None,
     theme: Theme | None = None,
     state: Mapping[str, Any] | None = None,
+    watch: Watch | None = None,
 ) -> Page:
     """Shape the statistics of a store into a page that has an atlas.
 
@@ -44,12 +45,13 @@ def open_corpus(
         side: What shows at first.
         theme: Of the page.
         state: What the page showed when it was copied.
+        watch: Receives the finished share of the work, from 0 to 1.
 
     Raises:
         InputError: If the store has no statistic with a mean, or not what is asked for.
         StoreError: If something is damaged.
     """
-    means, texts = _means(store.stats())
+    means, texts = corpus_means(store, watch)
     sides = {name: _shape(name, rows) for name, rows in means.items()}
     start = _start(sides, check_state(state), layer, heads, side, theme)
     note = f"Means over {texts:,} texts, each the mean over its tokens."
@@ -110,11 +112,11 @@ def open_corpora(
 def _statistics(store: Store) -> dict[tuple[str, int, int], dict[str, float]]:
     """Means of a store's statistics by side, layer and head; empty if it has none."""
     try:
-        means, _ = _means(store.stats())
+        means, _ = corpus_means(store)
     except InputError:
         return {}
     return {
-        (side, row["layer"], row["head"]): {n: v for n, v in row.items() if n.endswith("_mean")}
+        (side, row["layer"], row["head"]): {n: v for n, v in row.items() if n not in _KEYS}
         for side, rows in means.items()
         for row in rows
     }
@@ -126,10 +128,10 @@ def _rows(
     statistics: Mapping[tuple[str, int, int], Mapping[str, float]],
     shared: Collection[str],
 ) -> list[dict[str, Any]]:
-    """Rows as `_means` gives them, of the heads that were compared."""
+    """Rows as `corpus_means` gives them, of the heads that were compared."""
     return [
         {"layer": row.layer, "head": row.head}
-        | {"divergence_mean": row.divergence, "cosine_mean": row.cosine}
+        | {"divergence": row.divergence, "cosine": row.cosine}
         | {n: v for n, v in statistics.get(key, {}).items() if n in shared}
         for key, row in sorted(apart.items(), key=lambda item: item[0][1:])
         if row.side == side
@@ -187,29 +189,6 @@ def _page(
     return build_page(payload, title=title, summary=told, height=600)
 
 
-def _means(table: pa.Table) -> tuple[dict[str, list[dict[str, Any]]], int]:
-    """Rows of layer, head and means by side, and how many texts they are of."""
-    names = [
-        name
-        for name in table.column_names
-        if name not in _KEYS and pa.types.is_floating(table.schema.field(name).type)
-    ]
-    if not names:
-        raise InputError(
-            "This store holds no statistic that is one number per token.\n"
-            "Extract one: flaxattn extract … --stats entropy,distance."
-        )
-    plain = table.set_column(
-        table.column_names.index("side"), "side", table["side"].cast(pa.string())
-    )
-    found = plain.group_by(list(_KEYS[1:])).aggregate([(name, "mean") for name in names])
-    sides: dict[str, list[dict[str, Any]]] = {}
-    for row in sorted(found.to_pylist(), key=lambda row: (row["layer"], row["head"])):
-        sides.setdefault(row["side"], []).append(row)
-    order = ("encoder", "decoder", "cross")
-    return {name: sides[name] for name in order if name in sides}, len(table["example"].unique())
-
-
 def _shape(name: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """One side as a payload has it."""
     layers = sorted({row["layer"] for row in rows})
@@ -217,9 +196,9 @@ def _shape(name: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     measures = {
         (row["layer"], row["head"]): {"does": ""}
         | {
-            key.removesuffix("_mean"): round(value, 4)
+            key: round(value, 4)
             for key, value in row.items()
-            if key.endswith("_mean") and value is not None and math.isfinite(value)
+            if key not in _KEYS and math.isfinite(value)
         }
         for row in rows
     }

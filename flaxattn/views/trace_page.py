@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""One page with all levels of a trace: atlas, model, head and neuron, over one shared state.
+"""One page with all levels of a trace, from atlas to neuron, over one shared state.
 
 It says what a page holds and how it starts; `side_payload.py` shapes each sequence,
 `trace_views.py` has the public names. How it looks and behaves is in `assets/`; it never imports a
@@ -26,8 +26,10 @@ from flaxattn.views.payloads.encoded_weights import (
     payload_bytes,
     visible,
 )
+from flaxattn.views.payloads.gold_payload import GivenPairs, add_given, most_hit
 from flaxattn.views.payloads.opening import most_divergent, most_telling, usual_mass
 from flaxattn.views.payloads.page_state import LEVELS, check_position, check_state
+from flaxattn.views.payloads.prediction_payload import add_predictions
 from flaxattn.views.payloads.side_payload import (
     ALL,
     check_side,
@@ -38,13 +40,14 @@ from flaxattn.views.payloads.side_payload import (
 )
 from flaxattn.views.payloads.weight_kinds import RAW, Given, WeightKind, read_kinds
 from flaxattn.views.payloads.weight_payload import Effects, add_effects, read_effects, shape_kinds
-from flaxattn.views.second_trace import Second, told_divergence
+from flaxattn.views.second_trace import Second, claimed_changes, told_divergence
 
 Theme = Literal["auto", "light", "dark"]
 TITLES = {
     "atlas": "Attention atlas",
     "model": "Attention of all heads",
     "head": "Attention heads",
+    "text": "Attention in the text",
     "neuron": "Attention neurons",
 }
 
@@ -54,6 +57,7 @@ class Beside(TypedDict, total=False):
 
     weights: Given | None
     effects: Effects | Sequence[Effects] | None
+    pairs: GivenPairs | None
 
 
 def open_page(
@@ -75,7 +79,7 @@ def open_page(
 
     Args:
         trace: With weights; the atlas alone does with statistics.
-        level: `atlas`, `model`, `head` or `neuron`; None for that of the state, else `head`.
+        level: One of `LEVELS`, such as `text`; None for that of the state, else `head`.
         layer: As all that follow, as in `flaxattn.views.trace_views.head_view`.
         heads: Heads that are on at first.
         include_layers: Layers that travel with the page.
@@ -85,7 +89,7 @@ def open_page(
         theme: Of the page.
         state: What the page showed when it was copied; the arguments above come first.
         second: What the trace is compared with.
-        **beside: `weights` of other kinds, and `effects`: what heads are worth.
+        **beside: `weights` of other kinds, `effects`: what heads are worth, and gold `pairs`.
 
     Raises:
         InputError: If what is asked for is not there, or too large for a browser.
@@ -118,9 +122,16 @@ def open_page(
             second.add_to(shaped, ones[number], b, layers, stored, blocks, number)
         shape_kinds(shaped, kinds, ones[number], every[number], b, stored, blocks, number)
         add_effects(shaped, numbers_of)
+    if second is None:
+        add_predictions(inputs, ones, layers, blocks)
+    other = None if second is None else second.trace
+    gold = add_given(inputs, trace, beside.get("pairs"), taken, start, blocks, other)
     if _asks_for_no_head(known, layer, heads):
         shown, at = start["side"], start["sequence"]
-        start |= _opening(ones[at], every[at], inputs[at], layers, shown, compares=bool(second))
+        seen, chosen = every[at], layers.get(shown, [])
+        start |= most_hit(gold, seen.get(shown), chosen) or _opening(
+            ones[at], seen, inputs[at], layers, shown, compares=bool(second)
+        )
     start.setdefault("mass", usual_mass(_keys(inputs[start["sequence"]], start["side"])))
     _check_pins(start, inputs[start["sequence"]])
     _check_kind(start, inputs[start["sequence"]])
@@ -145,13 +156,24 @@ def open_page(
             said = told_divergence(missing, len(inputs), second.names)
             payload["told"] = told | {"divergence": said}
         payload["names"] = [visible(name) for name in second.names]
+        others = (second.trace[b] for b in taken)
+        payload["changes"] = claimed_changes(ones, others, layers)
     return build_page(
         payload,
         title=" · ".join(part for part in (TITLES[level], trace.model) if part),
         summary=f"{level} view{'' if second is None else ' of two'}: {_summary(inputs)}, {stored}",
         height=_height(inputs[start["sequence"]], start["side"]),
-        entry="main_neuron.js" if "neuron" in payload["levels"] else "main.js",
+        entry=_entry(payload),
     )
+
+
+def _entry(payload: Mapping[str, Any]) -> str:
+    """Script that a page begins with, by what it has data for."""
+    if "names" in payload:
+        return "main_compare.js"
+    neuron = "_neuron" if "neuron" in payload["levels"] else ""
+    predicted = any("predictions" in shaped for shaped in payload["inputs"])
+    return f"main{neuron}{'_predictions' if predicted else ''}.js"
 
 
 def _levels(inputs: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -159,7 +181,7 @@ def _levels(inputs: Sequence[Mapping[str, Any]]) -> list[str]:
     sides = [side for shaped in inputs for side in shaped["sides"]]
     weights = any("weights" in side for side in sides)
     vectors = any("neuron" in side for side in sides)
-    there = {"atlas": True, "model": weights, "head": weights, "neuron": vectors}
+    there = {"atlas": True, "model": weights, "head": weights, "text": weights, "neuron": vectors}
     return [name for name in LEVELS if there[name]]
 
 
@@ -283,11 +305,6 @@ def _check_kind(start: Mapping[str, Any], shaped: Mapping[str, Any]) -> None:
             f"state: weights are {asked!r}, which {start['side']} has not.\n"
             f"It has {', '.join(there)}; others are given as weights={{…}}."
         )
-    if (gold := start.get("gold", "none")) not in ("none", *side.get("pairs", {})):
-        raise InputError(
-            f"state: gold is {gold!r}, and the page has no such gold pairs.\n"
-            "They are on the pages of reports, such as flaxattn roles."
-        )
 
 
 def _included(
@@ -317,8 +334,8 @@ def _summary(inputs: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _height(shaped: Mapping[str, Any], shown: str) -> int:
-    """CSS pixels that fit the tokens which stand below each other at first."""
+    """CSS pixels of a notebook's frame that fit the controls and the tokens, as far as may be."""
     texts = {name: len(text["tokens"]) for name, text in shaped["texts"].items()}
     side = _side(shaped, shown)
     rows = max(sum(texts[name] for name in side[column]) for column in ("left", "right"))
-    return min(900, max(560, 300 + 26 * rows))
+    return min(900, max(700, 410 + 26 * rows))

@@ -15,6 +15,7 @@ from flaxattn.trace.trace import Trace
 from flaxattn.views.bertviz_call import BertVizArguments, given_trace
 from flaxattn.views.page import Page
 from flaxattn.views.payloads.encoded_weights import Precision
+from flaxattn.views.payloads.gold_payload import GivenPairs
 from flaxattn.views.payloads.neuron_payload import require_neuron
 from flaxattn.views.payloads.page_state import check_state
 from flaxattn.views.payloads.side_payload import ALL
@@ -41,6 +42,7 @@ def head_view(
     state: Mapping[str, Any] | None = None,
     weights: Given | None = None,
     effects: Effects | Sequence[Effects] | None = None,
+    pairs: GivenPairs | None = None,
     **arrays: Unpack[BertVizArguments],
 ) -> Page:
     """Draw the attention heads of a layer as a page to explore: tokens, and lines between them.
@@ -53,8 +55,18 @@ def head_view(
     its own. `cross` stands beside what the decoder wrote; `all` is the joined square of
     Tensor2Tensor, source and target together on the left and on the right.
 
+    Where a trace has predictions, as of `model.trace(text, predictions=5)`, the page says which
+    tokens were likeliest after each one, and after `fa.logit_contributions` what heads add to their
+    logits.
+
     The call of BertViz draws the same page: `head_view(attention, tokens, sentence_b_start)`, with
     an array `[1, H, Q, K]` for each layer, and the names of its other arguments.
+
+    >>> import flaxattn as fa
+    >>> trace = fa.from_pretrained("tiny-bert").trace("The cat is very sad.", "It found no food.")
+    >>> page = fa.head_view(trace, layer=1, heads=[2])
+    >>> page.save("attention.html").name
+    'attention.html'
 
     Args:
         trace: With weights `[L, B, H, Q, K]`, of a model or from `Trace.from_arrays`; or the
@@ -85,6 +97,13 @@ def head_view(
             which the page says, and negative ones in a colour of their own.
         effects: What `fa.ablate` or `fa.head_importance` returned, or several of them: numbers of
             the atlas.
+        pairs: Gold pairs by name, drawn beside the attention of the head level, those that a head
+            hits apart from those that it misses: `{"subject": [(3, 1), (5, 4)]}`, each of a query
+            and a key by their positions without padding. Several keys of one query are
+            alternatives; the head hits them if its strongest key is one of them. Of several texts,
+            a list of pairs for each; by side, a mapping such as `{"subject": {"cross": [(3, 1)]}}`,
+            otherwise those of the side that shows at first. The first name is drawn at first;
+            `gold` in a state is another one, or `none`.
         **arrays: BertViz's `attention`, `tokens`, `sentence_b_start` and its like in place of a
             trace, see `flaxattn.views.bertviz_call.BertVizArguments`.
 
@@ -93,8 +112,8 @@ def head_view(
 
     Raises:
         InputError: If the trace holds no weights or a window of them, there is no such side, layer,
-            head, sequence, token or kind of weights, given arrays do not fit, or the page would be
-            too large for a browser.
+            head, sequence, token, pair or kind of weights, given arrays do not fit, or the page
+            would be too large for a browser.
     """
     first_layer, first_heads, arrays = _without_names(trace, layer, heads, arrays)
     return open_page(
@@ -110,6 +129,7 @@ def head_view(
         state=state,
         weights=weights,
         effects=effects,
+        pairs=pairs,
     )
 
 
@@ -119,6 +139,11 @@ _REQUEST = tuple(name for name in keywords_of(head_view) if name != "trace")
 @check_arguments(0, (*_REQUEST, *_BERTVIZ, "display_mode"))
 def model_view(trace: Any = None, tokens: Sequence[str] | None = None, **request: Any) -> Page:
     """Draw all heads of all layers as small pictures: the page of `head_view`, opened there.
+
+    >>> import flaxattn as fa
+    >>> trace = fa.from_pretrained("tiny-bert").trace("The cat is very sad.")
+    >>> fa.model_view(trace).save("model.html").name
+    'model.html'
 
     Args:
         trace: With weights `[L, B, H, Q, K]`, or the weights of BertViz's call.
@@ -138,10 +163,43 @@ def model_view(trace: Any = None, tokens: Sequence[str] | None = None, **request
 
 
 @check_arguments(0, (*_REQUEST, *_BERTVIZ))
+def text_view(trace: Any = None, tokens: Sequence[str] | None = None, **request: Any) -> Page:
+    """Draw text shaded by the attention of one token: the page of `head_view`, opened there.
+
+    The text is the one that was read, in its own script and spelling, where the trace has spans;
+    else it is put together from the tokens.
+
+    >>> import flaxattn as fa
+    >>> trace = fa.from_pretrained("tiny-bert").trace("The cat is very sad.")
+    >>> fa.text_view(trace).save("text.html").name
+    'text.html'
+
+    Args:
+        trace: With weights `[L, B, H, Q, K]`, or the weights of BertViz's call.
+        tokens: Of BertViz's call.
+        **request: The other arguments of `head_view`.
+
+    Returns:
+        The page.
+
+    Raises:
+        InputError: As `head_view` does.
+    """
+    trace, request = _requested("text_view", trace, tokens, request)
+    return open_page(trace, "text", **request)
+
+
+@check_arguments(0, (*_REQUEST, *_BERTVIZ))
 def neuron_view(trace: Any = None, tokens: Sequence[str] | None = None, **request: Any) -> Page:
     """Draw how a query of a head comes to its weights: the page of `head_view`, opened there.
 
     Query and key by dimension, their products, q·k, what makes a score of it, softmax, and values.
+
+    >>> import flaxattn as fa
+    >>> request = fa.Capture(weights=True, query=True, key=True, value=True)
+    >>> trace = fa.from_pretrained("tiny-bert").trace("The cat is very sad.", capture=request)
+    >>> fa.neuron_view(trace, layer=1, heads=[2]).save("neuron.html").name
+    'neuron.html'
 
     Args:
         trace: With weights, queries and keys, and values where these are to be shown.
@@ -167,11 +225,16 @@ def atlas_view(trace: Trace | Store, **request: Any) -> Page:
     statistics that the trace holds. Heads can be sorted by them, and put side by side with those
     like them, by Jensen-Shannon distance (`flaxattn.measures.head_similarity`).
 
+    >>> import flaxattn as fa
+    >>> trace = fa.from_pretrained("tiny-bert").trace("The cat is very sad.")
+    >>> fa.atlas_view(trace).save("atlas.html").name
+    'atlas.html'
+
     Args:
         trace: With weights `[L, B, H, Q, K]`, or with statistics `[L, B, H, Q]` only; then the page
             has no other level. Of a store, the page shows means over its texts, and nothing else.
-        **request: The other arguments of `head_view`; of a store `layer`, `heads`, `side`, `theme`
-            and `state`.
+        **request: The other arguments of `head_view`; of a store `layer`, `heads`, `side`, `theme`,
+            `state` and `watch`, which receives the finished share of the work, from 0 to 1.
 
     Returns:
         The page.
@@ -199,18 +262,29 @@ def compare_view(
 
     The page opens at the atlas, the heads that differ most first, by Jensen-Shannon divergence (a
     mean over the queries of a text, `flaxattn.measures.divergence`). A switch shows the first
-    trace, the second, or the second less the first: more is blue, less is orange. It has no
-    neurons. Heads with weights that are NaN cannot be compared, which the page says. The page of
-    two stores, such as before and after training, is an atlas: divergence, cosine, and the means of
-    statistics that both hold.
+    trace, the second, or the second less the first: more is blue, less is orange; the head level
+    shows all three side by side, with one panel of numbers. A change of a head is claimed only
+    where its interval over the texts supports it, by a rule that the page states
+    (`flaxattn.measures.paired_texts`). It has no neurons. Heads with weights that are NaN cannot be
+    compared, which the page says. The page of two stores, such as before and after training, is an
+    atlas: divergence, cosine, and the means of statistics that both hold.
+
+    >>> import numpy as np
+    >>> import flaxattn as fa
+    >>> first = fa.from_pretrained("tiny-bert").trace("The cat is very sad.")
+    >>> uniform = np.full(first.encoder.weights.shape, 1 / 8, np.float32)
+    >>> second = fa.Trace.from_arrays(weights=uniform, tokens=first.tokens)
+    >>> fa.compare_view(first, second, names=("tiny-bert", "uniform")).save("compare.html").name
+    'compare.html'
 
     Args:
         first: With weights `[L, B, H, Q, K]`.
         second: With weights of the same texts, cut into the same tokens, and the same heads; layers
             that only one of the two has are left out. A store if the first is one.
         names: What the two are called on the switch.
-        state: As of `head_view`; `compare` in it is `a`, `b` or `difference`.
-        **request: The other arguments of `head_view`; of stores `layer`, `heads`, `side`, `theme`,
+        state: As of `head_view`; `compare` in it is `a`, `b`, `difference` or `together`.
+        **request: The other arguments of `head_view`, but for `weights` and `effects`; `pairs` are
+            judged in each trace by its own weights. Of stores `layer`, `heads`, `side`, `theme`,
             and `texts`, the numbers of those to compare.
 
     Returns:
@@ -240,7 +314,7 @@ def compare_view(
         usual |= {"side": top.side, "layer": top.layer, "heads": [top.head]}
     assert isinstance(first, Trace)  # of one of each, nothing is compared
     assert isinstance(second, Trace)
-    given = {"compare": "difference"} | (usual if state is None else check_state(state))
+    given = {"compare": "together"} | (usual if state is None else check_state(state))
     other = Second(without_vectors(second), called)
     return open_page(without_vectors(first), None, state=given, second=other, **request)
 

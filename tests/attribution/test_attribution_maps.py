@@ -11,7 +11,8 @@ import flaxattn as fa
 from flaxattn.attribution import attribution_maps as weighing
 from flaxattn.kernels.contract import Capture
 from flaxattn.models.bert import BertForMaskedLM
-from flaxattn.pretrained.output_projections import output_projections
+from flaxattn.models.interventions import Intervention
+from flaxattn.pretrained.head_projections import output_projections
 from flaxattn.pretrained.pretrained_bert import PretrainedBert
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_device")]
@@ -110,12 +111,10 @@ def test_value_zeroing_is_the_model_with_values_left_out(request, family):
 def test_zeroing_every_value_of_a_layer_is_silencing_its_heads(bert):
     given_ = bert.read([TEXT]).rows()[0].padded(bert.limit)
     module = bert.module.clone(capture=weighing._OUTPUTS, keep_hidden=True)
-    out, state = weighing._run(module, bert.params, given_, None)
+    out, state = weighing._run(module, bert.params, given_)
     record = weighing.Trace.from_variables(state).encoder
-    perturbations = weighing._zeros(state, 1)
-    place = perturbations["encoder"]["layers"]["attention"]
-    place["head_output"] = place["head_output"].at[1].set(-record.head_output[1])
-    changed, again = weighing._run(module, bert.params, given_, perturbations)
+    lost = Intervention("head_output", -record.head_output[1], layers=(1,), operation="add")
+    changed, again = weighing._run(module, bert.params, given_, [lost])
     mask = np.ones((2, 2), np.float32)
     mask[1] = 0
     silent = bert.module.clone(keep_hidden=True).apply(
@@ -124,7 +123,8 @@ def test_zeroing_every_value_of_a_layer_is_silencing_its_heads(bert):
     np.testing.assert_allclose(changed.hidden_states[2], silent.hidden_states[2], atol=1e-5)
     np.testing.assert_allclose(changed.hidden_states[1], out.hidden_states[1], atol=1e-6)
     same = weighing.Trace.from_variables(again).encoder
-    np.testing.assert_allclose(same.head_output, record.head_output, atol=1e-5)
+    np.testing.assert_allclose(same.head_output[0], record.head_output[0], atol=1e-5)
+    assert not np.asarray(same.head_output[1]).any(), "the record holds what acted"
 
 
 @pytest.mark.parametrize("positions", [1, 40, 100])

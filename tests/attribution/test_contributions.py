@@ -27,7 +27,7 @@ from flaxattn.kernels.contract import Capture
 from flaxattn.models.bert import Bert, BertLayer
 from flaxattn.models.bert_config import BertConfig
 from flaxattn.models.layers import FeedForward
-from flaxattn.pretrained.output_projections import output_projections
+from flaxattn.pretrained.head_projections import output_projections
 from flaxattn.pretrained.pretrained_bert import PretrainedBert
 from flaxattn.trace.trace import Trace
 

@@ -9,7 +9,7 @@ from small_decoders import write_decoder
 
 import flaxattn as fa
 from flaxattn.kernels.contract import Capture
-from flaxattn.pretrained.output_projections import output_projections
+from flaxattn.pretrained.head_projections import output_projections
 
 pytestmark = pytest.mark.usefixtures("one_device")
 TEXT = "the cat sat on a mat"

@@ -3,14 +3,17 @@
 """The command as a person types it: output, exit codes, and errors of at most three lines."""
 
 import json
+import shlex
 import subprocess
 import sys
 
 import pytest
+import typer
 
 from flaxattn import __version__, cli
 from flaxattn.errors import InputError
 from flaxattn.kernels import devices
+from flaxattn.pipeline import progress_reporter
 
 
 def run(capsys, *words):
@@ -36,6 +39,58 @@ def test_every_command_explains_itself_on_one_screen(capsys, words):
     assert len(out.splitlines()) < 60
 
 
+def all_commands(command, path=()):
+    """Every command without subcommands, by the words that call it."""
+    context = command.make_context(None, [], resilient_parsing=True)
+    if not hasattr(command, "list_commands"):
+        return {path: command}
+    names = {name: command.get_command(context, name) for name in command.list_commands(context)}
+    found = {}
+    for name, inner in names.items():
+        if not inner.hidden:  # another name of a command
+            found |= all_commands(inner, (*path, name))
+    return found
+
+
+COMMANDS = all_commands(typer.main.get_command(cli.app))
+
+
+def test_there_are_commands():
+    assert {("demo",), ("store", "info"), ("train", "mlm")} <= set(COMMANDS)
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+def test_help_ends_with_an_example_that_the_command_takes(path):
+    command = COMMANDS[path]
+    example = command.help.rsplit("Example: ", 1)[1].strip()
+    program, *words = shlex.split(example)
+    assert (program, *words[: len(path)]) == ("flaxattn", *path)
+    assert command.make_context(None, words[len(path) :]).params  # raises at unknown options
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+def test_options_have_one_name_over_all_commands(path):
+    options = {name for parameter in COMMANDS[path].params for name in parameter.opts}
+    assert not options & {"--max-texts", "--beam", "--batch"}
+    assert "--head" not in options or path == ("search", "query")
+    if "--out" in options:
+        assert "-o" in options
+        assert options & {"--output", "--output-dir"}
+
+
+def test_quiet_shows_no_progress_and_verbose_says_what_runs(capsys, caplog, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(progress_reporter, "DELAY", 0.0)
+    (tmp_path / "a.txt").write_text("The cat is sad.\n" * 3, encoding="utf-8")
+    words = ("extract", "a.txt", "--stats", "entropy", "--fresh")
+    assert "texts" in run(capsys, *words, "-o", "loud")[2]
+    assert run(capsys, "--quiet", *words, "-o", "quiet")[::2] == (0, "")
+    assert run(capsys, "--verbose", *words, "-o", "verbose")[0] == 0
+    assert "read tiny-bert as BertForPreTraining" in caplog.text
+    assert run(capsys, "--quiet", "--verbose", "doctor")[0] == 2
+    assert run(capsys, *words, "-o", "again")[2]  # the next call is loud again
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -45,7 +100,7 @@ def test_every_command_explains_itself_on_one_screen(capsys, words):
         (["view", "hi", "--heads", "1,b"], "'1,b' is not a list of numbers"),
         (
             ["view", "hi", "--view", "tail"],
-            "'tail' is not a view; choose head, model, neuron, atlas, all",
+            "'tail' is not a view; choose head, model, text, neuron, atlas, all",
         ),
         (["view", "hi", "--layer", "99"], "99"),
         (["view", "hi", "--heads", "99"], "99"),
@@ -120,7 +175,7 @@ def test_view_cuts_only_when_told_and_says_so(capsys, tmp_path):
 
 
 def test_view_reads_standard_input():
-    words = [sys.executable, "-m", "flaxattn", "view", "-"]
+    words = [sys.executable, "-m", "flaxattn", "--quiet", "view", "-"]
     got = subprocess.run(words, input=b"caf\xe9\n", capture_output=True, check=False)
     assert got.returncode == 2
     assert b"line 1: byte 0xe9 is not valid UTF-8" in got.stderr

@@ -76,11 +76,27 @@ def test_compare_finds_the_head_that_changed(
     assert (out / "compare.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_a_model_beside_itself_has_changed_nowhere(
+    typed: Run, corpus: Path, small: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "report"
+    code, said, _ = typed("compare", small, small, corpus, "-o", out, "--seed", 4)
+    assert code == 0 and said.count("no change is claimed") == 5
+    report = json.loads((out / "compare.json").read_text())
+    assert report["settings"]["seed"] == 4 and "seed 4" in report["rule"]
+    assert "above 0.01 nats" in report["rule"]
+    for row in report["heads"]:
+        assert (row["divergence_low"], row["divergence_high"], row["changed"]) == (0, 0, False)
+    assert report["evidence"]["claims"] == [] and report["roles"]["differences"] == []
+    page = (out / "compare.html").read_text()
+    assert "Nothing is claimed of any head." in page and "above 0.01 nats" in page
+
+
 def test_ablate_says_what_heads_are_worth(
     typed: Run, corpus: Path, small: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "report"
-    words = ("--model", small, "--limit", 2, "--batch", 2, "--seed", 5)
+    words = ("--model", small, "--limit", 2, "--batch-size", 2, "--seed", 5)
     code, said, _ = typed("ablate", corpus, "-o", out, *words)
     assert code == 0 and "without 4 of the heads" in said
     report = json.loads((out / "ablate.json").read_text())
@@ -122,7 +138,7 @@ def test_a_classifier_with_a_column_of_labels(typed: Run, small: Path, tmp_path:
     [
         (("ablate", "CORPUS", "--measure", "magic"), "choose one of ablation, importance, both"),
         (("ablate", "CORPUS", "--measure", "ablation", "--order", "importance"), "is not measured"),
-        (("ablate", "CORPUS", "--head", "base"), "has no loss"),
+        (("ablate", "CORPUS", "--task-head", "base"), "has no loss"),
         (("ablate", "nowhere.txt"), "nowhere.txt"),
         (("compare", "tiny-bert", "tiny-bert", "CORPUS", "--correction", "x"), "choose one of"),
         (("compare", "tiny-bert", "tiny-bert", "CORPUS", "--alpha", "2"), "between 0 and 1"),

@@ -2,15 +2,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """What `flaxattn compare` says of roles that heads took up, on maps whose roles are known."""
 
+import importlib
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import flaxattn as fa
 from flaxattn.commands.compare_roles import RolesOfBoth, lines_of
+from flaxattn.measures.compare_heads import Comparison
+from flaxattn.measures.paired_texts import ClaimRule
 from flaxattn.measures.role_tests import Test
 
+compare = importlib.import_module("flaxattn.commands.compare")
 LENGTHS = (10, 11, 13, 10, 12, 14)
 
 
@@ -24,23 +29,98 @@ def trace(length, *, moved):
     return fa.Trace.from_arrays(weights, [tokens], special=special)
 
 
+def told(pairs):
+    """What both parts of the command say of some pairs of traces."""
+    found, comparison = RolesOfBoth(Test(tau=3)), Comparison()
+    for one, other in pairs:
+        found.add(one, other)
+        comparison.add(one, other)
+    return found.told(comparison.changes())
+
+
 @pytest.fixture
 def roles():
-    found = RolesOfBoth(Test(tau=3))
-    for length in LENGTHS:
-        found.add(trace(length, moved=False), trace(length, moved=True))
-    return found
+    return told((trace(n, moved=False), trace(n, moved=True)) for n in LENGTHS)
 
 
 def test_a_head_that_turned_to_the_delimiter_is_told(roles):
-    changes = roles.changes()
+    changes = roles.changes
     moved = {(c.role, c.layer, c.gained, c.lost) for c in changes if c.gained or c.lost}
     assert moved == {("cls", 1, (1,), ()), ("delimiter", 1, (1,), ())}
     lines = lines_of(changes)
     assert "cls: heads by layer 0 0 -> 0 1; 1 gained, 0 lost" in lines
     assert "local: heads by layer 0 0 -> 0 0; 0 gained, 0 lost" in lines
-    told = json.loads(json.dumps(roles.facts()))
-    assert told["test"]["tau"] == 3 and len(told["changes"]) == len(changes)
+    facts = json.loads(json.dumps(roles.facts()))
+    assert facts["test"]["tau"] == 3 and len(facts["changes"]) == len(changes)
+    rows = {row["role"]: row for row in facts["differences"]}
+    assert rows.keys() == {"cls", "delimiter"} and all(row["claimed"] for row in rows.values())
+    apart = [n - 1 for n in LENGTHS]  # all attention on one key, less 1 for uniform
+    assert rows["cls"]["after"] - rows["cls"]["before"] == pytest.approx(np.mean(apart), rel=1e-5)
+    low, high = rows["cls"]["interval"]
+    assert min(apart) <= low < np.mean(apart) < high <= max(apart)
+
+
+def test_a_role_that_the_tests_find_in_one_model_only_need_not_have_changed():
+    """A score just below tau before and just above it after, on all but alike maps."""
+
+    def local(length, score):
+        weights = np.full((1, 1, 1, length, length), 1 / length, np.float32)
+        weights[..., 0] = score / length
+        weights[..., 1:] = (1 - score / length) / (length - 1)
+        special = np.arange(length)[None] == 0
+        tokens = ["[CLS]", *(f"w{n}" for n in range(length - 1))]
+        return fa.Trace.from_arrays(weights, [tokens], special=special)
+
+    wobble = np.random.default_rng(0).normal(0, 0.001, (2, len(LENGTHS)))
+    alike = told(
+        (local(n, 2.99 + a), local(n, 3.01 + b)) for n, a, b in zip(LENGTHS, *wobble, strict=True)
+    )
+    rows = {row.role: row for row in alike.differences}
+    assert {"cls", "delimiter"} <= rows.keys()
+    assert rows["cls"].interval[0] > 0, "the scores do differ, the attention hardly does"
+    assert not any(row.claimed for row in rows.values())
+    assert not any(change.gained or change.lost for change in alike.changes)
+    assert any(change.unsupported == (0,) for change in alike.changes)
+    assert "cls: heads by layer 0 -> 1; 0 gained, 0 lost, 1 unsupported" in lines_of(alike.changes)
+
+
+class Silent:
+    """A progress bar that shows nothing."""
+
+    def __call__(self, *_):
+        pass
+
+    def expect(self, *_):
+        pass
+
+
+def test_a_role_that_was_taken_up_is_claimed_on_the_page_with_its_texts():
+    pairs = [(trace(n, moved=False), trace(n, moved=True)) for n in LENGTHS]
+    texts = SimpleNamespace(count=len(pairs), traces=lambda: iter(pairs))
+    found, rule = RolesOfBoth(Test(tau=3)), ClaimRule()
+    comparison, shown = compare._compared(texts, 2, found, Silent())
+    changes = comparison.changes(rule)
+    turned = found.told(changes)
+    claims = compare._claims(changes, comparison, shown)
+    claims += compare._role_claims(turned, comparison, shown)
+    by_name = {claim.name: claim for claim in claims}
+    assert {(c.layer, c.head) for c in claims} == {(1, 1)}, "no other head changed"
+    role = by_name["role: cls"]
+    row = next(row for row in turned.differences if row.role == "cls")
+    assert role.value == row.after - row.before
+    assert role.told.startswith("taken up: 1.00 → 11.67, change in [9.67, ")
+    assert [text.text for text in role.texts] == [5, 2], "the longest move most"
+    low, high = changes[0].interval
+    wanted = f"[{low:.3g}, {high:.3g}], cosine {changes[0].cosine:.3f}, mixed → delimiters"
+    assert by_name["divergence"].told == wanted
+    report = compare._report(comparison, found, changes, rule, "", ("a", "b"))
+    assert report.changes["heads"]["encoder"]["1.1"]["changed"]
+    assert {"role: cls", "role: delimiter"} <= report.sides["encoder"].values.keys()
+
+
+def test_the_same_model_twice_changes_nothing():
+    same = told((trace(n, moved=True), trace(n, moved=True)) for n in LENGTHS)
+    assert same.differences == [] and not any(c.gained or c.lost for c in same.changes)
 
 
 def test_lengths_that_allow_no_role_are_said(roles):
@@ -54,4 +134,4 @@ def test_decoders_have_no_such_roles():
     weights = np.full((1, 1, 1, 3, 3), 1 / 3, np.float32)
     bare = fa.Trace.from_arrays(weights, [["a", "b", "c"]])
     found.add(bare, bare)
-    assert found.changes() == [] and found.facts()["changes"] == []
+    assert found.told([]).changes == [] and found.told([]).facts()["changes"] == []

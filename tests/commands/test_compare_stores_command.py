@@ -104,7 +104,7 @@ def test_stores_of_statistics_compare_these(run, tmp_path):
 
 
 def test_what_heads_are_worth_is_shown_by_texts(run, tmp_path):
-    code, said, err = run("ablate", "a.txt", "--model", "one", "--batch", 2, "--json")
+    code, said, err = run("ablate", "a.txt", "--model", "one", "--batch-size", 2, "--json")
     assert code == 0, err
     report = json.loads(said)
     task = fa.head_task(fa.from_pretrained("one"), TEXTS, batch=2)

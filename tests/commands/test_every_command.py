@@ -3,7 +3,7 @@
 """Every command on every built-in model succeeds, or refuses in at most three plain lines.
 
 So it does on small random models with tokenizers of their kind: a RoBERTa, an ALBERT, a Gemma 3,
-a T5 and the encoder of a T5.
+a T5, the encoder of a T5 and a BERT that answers questions.
 None of them loads transformers or torch.
 """
 
@@ -32,9 +32,15 @@ MODELS = ("tiny-bert", "tiny-gpt2", "tiny-dates")
 ENCODERS = ("small-roberta", "small-albert")  # directories beside the inputs
 DECODER = "small-gemma"
 T5, T5_ENCODER = "small-t5", "small-t5-encoder"
-SMALL = (*ENCODERS, DECODER, T5, T5_ENCODER)
+READER = "small-reader"  # answers questions
+SMALL = (*ENCODERS, DECODER, T5, T5_ENCODER, READER)
 FEW = ("--limit", "2")
-# Words of each command; {m} is the model, {s} a store of it, and [] what goes to standard input.
+# Digits are tokens of most models; [MASK] is text to all but BERT.
+PAIRS = (
+    "clean,corrupted,answer,wrong\n1 [MASK] 3 .,2 [MASK] 3 .,1,2\n2 [MASK] 4 .,1 [MASK] 4 .,2,1\n"
+)
+# Words of each command; {m} is the model, {s} a store of it, {r}-1 and {r}-2 are reports on it, and
+# [] what goes to standard input.
 COMMANDS = {
     "view text": "view 12.07.2003 --model {m} --out page.html",
     "view pair": "view 12.07.2003 2003-07-12 --model {m} --out page.html",
@@ -45,19 +51,28 @@ COMMANDS = {
     "store info": "store info {s}",
     "store verify": "store verify {s}",
     "store export": "store export {s} --format npz --out exported",
-    "search build": "search build trees.txt --layer 1 --model {m} --out index",
+    "search build": "search build trees.txt --layers 1 --model {m} --out index",
     "generate": "generate 12.07 --max-new-tokens 3 --model {m}",
     "translate": "translate dates.txt --model {m}",
+    "fill-mask": "fill-mask --file masks.txt --model {m}",
+    "classify": "classify 12.07.2003 --model {m}",
+    "answer": "answer When? --context 12.07.2003 --model {m}",
     "demo": "demo --model {m} --out demo",
     "stats": "stats trees.conllu --limit 2 --model {m} --out report",
     "stats store": "stats {s} --limit 2 --out report",
     "roles": "roles trees.conllu --limit 2 --drawings 1 --repeats 2 --model {m} --out report",
     "roles store": "roles {s} --limit 2 --out report",
     "probe": "probe trees.conllu --model {m} --out report",
+    "probe states": "probe trees.conllu --train other.conllu --states --model {m} --out report",
     "probe pronouns": "probe gap.tsv --pronouns gap --model {m} --out report",
     "compare": "compare {m} {m} trees.txt --limit 2 --out report",
     "ablate": "ablate trees.txt --limit 2 --model {m} --out report",
+    "patch": "patch pairs.csv --controls 2 --model {m} --out report",
+    "faithfulness": "faithfulness trees.txt --limit 2 --steps 4 --model {m} --out report",
     "weights": "weights trees.txt --limit 2 --model {m} --out report",
+    "heads": "heads {r}-1 {r}-2 --draws 9 --out report",
+    "circuits": "circuits --model {m} --out report",
+    "lens": "lens trees.txt --limit 2 --model {m} --out lens.csv --figure lens.png",
     "doctor": "doctor",
 }
 REFUSED = {
@@ -67,22 +82,42 @@ REFUSED = {
     ("generate", "tiny-dates"),
     ("translate", "tiny-bert"),
     ("translate", "tiny-gpt2"),
+    ("fill-mask", "tiny-gpt2"),
+    ("fill-mask", "tiny-dates"),
     ("probe", "tiny-gpt2"),
     ("probe", "tiny-dates"),
     ("probe pronouns", "tiny-gpt2"),
     ("probe pronouns", "tiny-dates"),
     ("compare", "tiny-dates"),
     ("ablate", "tiny-dates"),
-    *((name, model) for model in ENCODERS for name in ("generate", "translate")),
+    *((name, model) for model in (*ENCODERS, READER) for name in ("generate", "translate")),
     *((name, DECODER) for name in ("view pair", "translate", "probe", "probe pronouns")),
     *((name, T5) for name in ("search build", "generate", "compare")),
     *((name, T5_ENCODER) for name in ("view pair", "generate", "translate")),
     *((n, model) for model in (T5, T5_ENCODER) for n in ("probe", "probe pronouns", "ablate")),
+    *(("fill-mask", model) for model in ("small-roberta", DECODER, T5, T5_ENCODER, READER)),
+    *(("classify", model) for model in (*MODELS, *SMALL)),
+    *(("answer", model) for model in (*MODELS, *SMALL) if model != READER),
+    *((name, READER) for name in ("ablate", "faithfulness", "lens")),
+    ("lens", T5_ENCODER),
+    *(
+        ("patch", model) for model in (*ENCODERS, READER, T5, T5_ENCODER)
+    ),  # no [MASK], two-token digits
+    ("faithfulness", T5_ENCODER),
+    ("heads", T5),  # which has too few heads
 }
+# Other sentences with trees than those of the inputs.
+OTHER = "".join(
+    f"1\t{a}\t_\tNOUN\t_\t_\t2\tnsubj\t_\t_\n2\t{b}\t_\tVERB\t_\t_\t0\troot\t_\t_\n\n"
+    for a, b in (("Cats", "sleep"), ("Dogs", "run"), ("Birds", "sing"), ("Trees", "grow"))
+)
 # Commands that run a model; those below have an option to go on with NaN.
 RUNS = [name for name, words in COMMANDS.items() if "{m}" in words]
+WRITING = ("generate", "translate", "fill-mask", "answer", "classify", "patch")  # never with NaN
 ALLOWING = ("view", "extract", "search", "stats", "roles", "probe", "compare", "ablate")
+ALLOWING += ("circuits", "lens")
 QUICK = ("view text", "view pair", "view stdin", "view store", "store info", "generate")
+QUICK += ("fill-mask", "answer", "classify")
 
 
 @pytest.fixture(scope="module")
@@ -91,10 +126,14 @@ def folder(t5: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     report_cases.write_inputs(folder)
     dates = "".join(f"{date}\n" for date, _ in report_cases.DATES)
     (folder / "dates.txt").write_text(dates, encoding="utf-8")
+    (folder / "pairs.csv").write_text(PAIRS, encoding="utf-8")
+    (folder / "other.conllu").write_text(OTHER, encoding="utf-8")
+    (folder / "masks.txt").write_text("12.07 [MASK]\n[MASK] 2003", encoding="utf-8")
     for model, tokenizer in zip(ENCODERS, (byte_level(), unigram()), strict=True):
         shape = {"model_type": model.removeprefix("small-"), "max_position_embeddings": 512}
         shape["pad_token_id"] = tokenizer.pad_id
         write_encoder(folder / model, "ForMaskedLM", tokenizer, **shape)
+    write_encoder(folder / READER, "ForQuestionAnswering", unigram(), max_position_embeddings=512)
     write_decoder(folder / DECODER)
     config = dataclasses.replace(t5.config, n_positions=512)
     long = dataclasses.replace(t5, config=config, module=t5.module.clone(config=config))
@@ -153,7 +192,11 @@ def test_it_succeeds_or_is_refused(
     loaded = set(sys.modules)
     if "{s}" in COMMANDS[name] and not store.exists():
         assert cli.main(["extract", "trees.txt", "--model", model, "--out", str(store)]) == 0
-    words = words_of(name, tmp_path, m=model, s=store)
+    reports = folder / f"report-{model}"
+    for seed in "12" if "{r}" in COMMANDS[name] else "":
+        made = ("circuits", "--model", model, "--seed", seed, "--out", f"{reports}-{seed}")
+        assert typed(*made)[0] == 0
+    words = words_of(name, tmp_path, m=model, s=store, r=reports)
     if "-" in words:
         give_dates(folder, monkeypatch)
     code, out, err = typed(*words)
@@ -184,7 +227,7 @@ def test_a_model_with_nan_is_refused_by_its_layer(
     assert code in (1, 2) and len(told.splitlines()) <= 3
     if (name, model) not in REFUSED:
         assert "layer 1" in told and f"nan-{model}" in told and "kernel of layer 1 holds" in told
-        assert ("--allow-nonfinite" in told) == (words[0] not in ("generate", "translate"))
+        assert ("--allow-nonfinite" in told) == (words[0] not in WRITING)
         assert not list(tmp_path.rglob("*.html")) and not list(tmp_path.rglob("heads.parquet"))
 
 

@@ -176,7 +176,7 @@ def test_layers_heads_and_means(run: Run, folder: Path, tmp_path: Path) -> None:
     plan = json.loads((tmp_path / "store/plan.json").read_text())
     assert plan["capture"]["layers"] == [1] and not plan["capture"]["weights"]
     assert {row["layer"] for row in store.reductions().to_pylist()} == {1}
-    words = ["--reduce", "statistics", "--out", tmp_path / "more", "--max-texts", "2"]
+    words = ["--reduce", "statistics", "--out", tmp_path / "more", "--limit", "2"]
     assert run(folder / "a.txt", *words)[0] == 0
     names = {row["statistic"] for row in fa.open_store(tmp_path / "more").reductions().to_pylist()}
     assert names == {"entropy", "max", "distance"}

@@ -13,6 +13,7 @@ import pytest
 import flaxattn as fa
 from flaxattn import cli
 from flaxattn.commands import generate
+from flaxattn.views.payloads import neuron_payload
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -70,6 +71,28 @@ def test_samples_are_told_apart_and_a_seed_tells_them_again(
     assert run(*words, "--seed", 7)[:2] == (0, f"{texts[0]}\n")
     assert run(*words)[1] != f"{texts[0]}\n"
     assert run(*words)[1] == run(*words, "--seed", 0)[1]
+
+
+def test_the_page_has_every_level_and_what_was_predicted(
+    run: Run, reciter: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = tmp_path / "a.html"
+    words = ["Plain", "--max-new-tokens", 5, "-o", page]
+    assert run(*words)[0] == 0
+    model = fa.from_pretrained(reciter.folder)
+    capture = fa.Capture(weights=True, query=True, key=True, value=True)
+    asked = {"max_new_tokens": 5, "num_beams": 1, "trace": True, "predictions": 5}
+    trace = model.generate("Plain", capture=capture, **asked)[1]
+    wanted = fa.head_view(fa.logit_contributions(model, trace)).html
+    assert page.read_text(encoding="utf-8") == wanted
+    assert '"levels":["atlas","model","head","text","neuron"]' in wanted
+    assert '"predictions":{' in wanted
+    monkeypatch.setattr(neuron_payload, "VECTORS_BYTES", 100)
+    code, _, err = run(*words)
+    assert code == 0 and "no Neurons tab: query, key, value of the decoder would take" in err
+    assert '"levels":["atlas","model","head","text"]' in page.read_text(encoding="utf-8")
+    assert run(*words, "--num-beams", 2)[0] == 0
+    assert '"predictions":{' in page.read_text(encoding="utf-8")
 
 
 def test_beams_are_cut_when_they_are_written(run: Run) -> None:

@@ -19,7 +19,7 @@ COMMANDS = {
     "extract": "extract few.txt --model model --out again",
     "store verify": "store verify store",
     "store export": "store export store --format npz --out exported",
-    "search build": "search build few.txt --layer 1 --model model --out index",
+    "search build": "search build few.txt --layers 1 --model model --out index",
     "demo": "demo --model model --out demo",
     "stats": "stats trees.conllu --limit 2 --model model --no-page --out report",
     "stats store": "stats store --limit 2 --no-page --out report",

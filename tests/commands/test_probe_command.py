@@ -8,6 +8,7 @@ import json
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from page_payload import payload_of
 
 import flaxattn as fa
 from flaxattn.corpus.bad_rows import BadRows
@@ -21,10 +22,17 @@ from flaxattn.probes.governor_probe import Dependencies
 from flaxattn.probes.probe_file import load_probe
 from flaxattn.probes.selectivity import attachment
 from flaxattn.probes.word_maps import ROOT
+from flaxattn.views.page import Page
 
 pytestmark = pytest.mark.usefixtures("one_device")
 
 FORMS = "a b c d e f g h the cat is very".split()
+
+
+def gold_names(page):
+    """Names of the gold pairs of each text of a page."""
+    payload = payload_of(Page("", page.read_text(encoding="utf-8"), ""))
+    return [[pairs["name"] for pairs in one["sides"][0]["pairs"]] for one in payload["inputs"]]
 
 
 def trees(path, count, seed):
@@ -180,6 +188,14 @@ def test_whom_pronouns_mean(probe, folder, tmp_path, bert):
             assert row["accuracy"] == hits[row["layer"], row["head"]] / 4
             assert row["baseline"] == 0.5
     assert (tmp_path / "report" / "probe.png").is_file()
+    best = report["groups"][0]
+    claims = {claim["name"]: claim for claim in report["evidence"]["claims"]}
+    assert claims.keys() == {"all mentions", "p.txt, masculine", "p.txt, feminine"}
+    assert claims["all mentions"]["value"] == best["accuracy"]
+    texts = {claim["text"] for claim in claims["all mentions"]["texts"]}
+    assert texts == {0, 1, 2, 3}
+    gold = [name for names in gold_names(tmp_path / "report" / "probe.html") for name in names]
+    assert gold.count("all mentions") == 4 and len(gold) == 8
 
 
 @pytest.mark.parametrize(
@@ -196,6 +212,17 @@ def test_whom_pronouns_mean(probe, folder, tmp_path, bert):
         (("a.txt", "--pronouns", "gap", "--penalty", "1"), "is not for --pronouns"),
         (("a.conllu", "--structural"), "needs --train"),
         (("a.conllu", "--structural", "--load", "x"), "is another kind of probe"),
+        (("a.conllu", "--structural", "--states"), "is another kind of probe"),
+        (("a.conllu", "--states"), "needs --train"),
+        (("a.conllu", "--train", "train.conllu", "--labels", "upos"), "only for --states"),
+        (
+            ("a.conllu", "--states", "--train", "train.conllu", "--labels", "tense"),
+            "labels 'tense' are unknown",
+        ),
+        (
+            ("a.conllu", "--states", "--train", "train.conllu", "--labels", "feats.Tense"),
+            "has a label of feats.Tense",
+        ),
         (("a.conllu", "--train", "train.conllu", "--rank", "2"), "only for --structural"),
         (
             ("a.conllu", "--structural", "--train", "train.conllu", "--layers", "0,x"),
@@ -214,6 +241,49 @@ def test_wrong_use(probe, tmp_path, words, told):
     code, _, error = probe(*words, "--model", "model")
     assert code == 2 and told in error, error
     assert len(error.splitlines()) <= 3 and not (tmp_path / "report").exists()
+
+
+def tagged(source, path):
+    """The same trees with a part of speech and a number that follow from the form."""
+    lines = []
+    for line in source.read_text(encoding="utf-8").splitlines():
+        fields = line.split("\t")
+        if len(fields) == 10 and fields[3] != "PUNCT":
+            fields[3] = ("NOUN", "VERB")[len(fields[1]) > 1]
+            fields[5] = "Number=" + ("Sing", "Plur")[ord(fields[1][0]) % 2]
+        lines.append("\t".join(fields))
+    path.write_text("\n".join([*lines, ""]), encoding="utf-8")
+
+
+def test_labels_in_hidden_states_and_a_probe_on_other_sentences(probe, folder, tmp_path):
+    for name in ("a", "train"):
+        tagged(folder / f"{name}.conllu", folder / f"tagged-{name}.conllu")
+    words = ("tagged-a.conllu", "--model", "model", "--train", "tagged-train.conllu", "--states")
+    code, said, error = probe(*words, "--untrained", "--seed", 4)
+    assert code == 0, error
+    assert "upos in hidden states" in said and "untrai" in said
+    out = tmp_path / "report"
+    report = json.loads((out / "probe.json").read_text())
+    found = report["states"]
+    assert found["labels"] == ["NOUN", "PUNCT", "VERB"]
+    assert [row["layer"] for row in found["layers"]] == [0, 1, 2]
+    assert found["scores"]["accuracy"] > 0.8 and found["scores"]["untrained"] > 0.5
+    assert report["settings"]["penalty"] == 0.01
+    table = pq.read_table(out / "layers.parquet").to_pylist()
+    assert table == found["layers"]
+    assert (out / "probe.png").read_bytes().startswith(b"\x89PNG")
+    (out / "probe.safetensors").rename(folder / "labels.safetensors")
+    again = ("tagged-a.conllu", "--model", "model", "--load", "labels.safetensors", "--overwrite")
+    code, said, error = probe(*again, "--json")
+    assert code == 0, error
+    assert json.loads(said)["scores"]["accuracy"] == found["scores"]["accuracy"]
+    words = (*words, "--overwrite", "--labels")
+    code, said, error = probe(*words, "feats.Number", "--layers", "0,-1", "--penalty", 0.1)
+    assert code == 0, error
+    assert "feats.Number in hidden states" in said
+    found = json.loads((out / "probe.json").read_text())["states"]
+    assert found["labels"] == ["Plur", "Sing"] and len(found["layers"]) == 2
+    assert found["layers"][0]["untrained"] is None
 
 
 def test_trees_in_hidden_states_and_a_probe_on_other_sentences(probe, folder, tmp_path):
@@ -269,3 +339,14 @@ def test_whom_mentions_of_documents_mean(probe, folder, tmp_path):
     table = pq.read_table(tmp_path / "report" / "heads.parquet").to_pylist()
     assert {row["candidates"] for row in table} == {"mentions", "words"}
     assert len(table) == 2 * 3 * 2 * 4
+    assert [one["name"] for one in report["evidence"]["claims"]] == [
+        "all mentions",
+        "nominal",
+        "pronoun",
+    ]
+    assert gold_names(tmp_path / "report" / "probe.html") == [
+        ["all mentions", "nominal", "pronoun"]
+    ]
+    again = ("d.conll", "--model", "model", "--coreference", "--no-page", "--overwrite")
+    assert probe(*again)[0] == 0
+    assert not (tmp_path / "report" / "probe.html").exists()

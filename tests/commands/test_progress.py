@@ -31,7 +31,7 @@ COMMANDS = {
     ),
     "probe pronouns": ("probe gap.tsv --pronouns gap", "reading heads"),
     "weights": ("weights trees.txt --limit 3", "measuring rollout: 3 of 3"),
-    "search build": ("search build trees.txt --layer 1 --limit 3", "texts: 3 of 3"),
+    "search build": ("search build trees.txt --layers 1 --limit 3", "texts: 3 of 3"),
     "translate": ("translate dates.txt --model tiny-dates", "translating: 3 of 3"),
     "evaluate": (
         "evaluate --model tiny-dates --source dates.txt --reference dates.txt",
@@ -45,7 +45,7 @@ COMMANDS = {
     "store merge": ("store merge store part", "merging: "),
     "store export": ("store export store --format csv", "exporting: 7 of 7 texts"),
     "extract": (
-        "extract trees.txt --shard-texts 2 --max-texts 4",
+        "extract trees.txt --shard-texts 2 --limit 4",
         "tokens, shard 2 of 2: 4 texts, ",
     ),
     "train": (
@@ -226,7 +226,7 @@ def test_gradients_without_a_loss_are_refused_before_anything_is_computed(
 ):
     monkeypatch.chdir(folder)
     monkeypatch.setattr("flaxattn.pipeline.extraction.extract_shards", None)
-    words = ("weights", "trees.txt", "--head", "BertModel", "--kinds", "gradient")
+    words = ("weights", "trees.txt", "--task-head", "BertModel", "--kinds", "gradient")
     code, _, err = typed(*words, "--out", tmp_path / "r")
     assert code == 2 and "none of gradient can be computed here" in err
     assert len(err.splitlines()) <= 3 and not (tmp_path / "r").exists()
@@ -261,11 +261,11 @@ REFUSED = {
         "Cannot write the page: 'no/a.html' is in a folder that does not exist",
     ),
     "index in a folder that is in use": (
-        "search build trees.txt --layer 0 --model none --out store",
+        "search build trees.txt --layers 0 --model none --out store",
         "store is there already",
     ),
     "unknown kind of index": (
-        "search build trees.txt --layer 0 --model none --kind x --out new",
+        "search build trees.txt --layers 0 --model none --kind x --out new",
         "kind 'x' is unknown",
     ),
     "page of a generated text in a folder": (
@@ -273,7 +273,7 @@ REFUSED = {
         "Cannot write the page: 'store' is a folder",
     ),
     "bad row of an index": (
-        "search build bad.jsonl --layer 0 --model none --out new",
+        "search build bad.jsonl --layers 0 --model none --out new",
         "bad.jsonl, line 2",
     ),
     "unknown kind of attribution": ("weights trees.txt --kinds x --out new", "'x' is none of"),

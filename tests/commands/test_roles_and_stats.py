@@ -72,13 +72,96 @@ def test_the_page_holds_the_pairs_of_its_claims(run, tmp_path):
     code, _, err = run(*ROLES, "--tau", 0.1, "--alpha", 0.5)
     assert code == 0, err
     held = payload_of(Page("", (tmp_path / "report/roles.html").read_text(encoding="utf-8"), ""))
-    claimed = {claim["name"] for claim in held["report"]["claims"]}
-    for shaped in held["inputs"]:  # "the cat is sad .": cat <- sad
-        pairs = shaped["sides"][0]["pairs"]
-        assert pairs.keys() == claimed & {f"{a}({b})" for a in ENDS for b in (*RELATIONS, "any")}
-        assert pairs.get("governor(nsubj)", [[2, 4, 4]]) == [[2, 4, 4]]
-        assert pairs.get("dependent(nsubj)", [[4, 2, 2]]) == [[4, 2, 2]]
+    claimed = {claim["name"] for claim in held["report"]["claims"]} - {"block", "block_entropy"}
     assert {"governor(nsubj)", "dependent(nsubj)"} <= claimed
+    for shaped in held["inputs"]:  # "the cat is sad .": cat <- sad
+        pairs = {one["name"]: one for one in shaped["sides"][0]["pairs"]}
+        trees = {f"{a}({b})" for a in ENDS for b in (*RELATIONS, "any")}
+        assert pairs.keys() - trees == claimed - trees and pairs.keys() <= claimed
+        for name, pair in (("governor(nsubj)", [2, 2, 4, 4]), ("dependent(nsubj)", [4, 4, 2, 2])):
+            assert name not in pairs or pairs[name]["pairs"] == [pair]
+            assert name not in pairs or pairs[name]["about"].endswith("(nsubj)")
+
+
+@pytest.mark.parametrize("command", ["roles", "stats"])
+def test_the_page_of_a_head_shows_what_the_tables_hold(run, tmp_path, command):
+    loose = ("--tau", 0.1, "--alpha", 0.5, "--relations", "nsubj,punct")
+    asked = loose if command == "roles" else ()
+    code, _, err = run(command, "a.conllu", "--model", "model", *asked)
+    assert code == 0, err
+    report = tmp_path / "report"
+    held = payload_of(Page("", (report / f"{command}.html").read_text(encoding="utf-8"), ""))
+    assert held["levels"][:2] == ["claims", "profile"]
+    claims, heads = held["report"]["claims"], held["report"]["heads"]
+    table = pq.read_table(report / "heads.parquet").to_pylist()
+    means = {(r["kind"], r["name"], r["layer"], r["head"]): r for r in table}
+    shown = 0
+    for claim in claims:
+        row = means.get(("score" if command == "roles" else "mean", *_place(claim)))
+        if row is not None and claim["interval"] is not None:
+            np.testing.assert_allclose(claim["interval"], [row["low"], row["high"]], rtol=1e-3)
+            shown += 1
+    assert shown
+    rows = pq.read_table(report / "examples.parquet").to_pylist()
+    drawn = [
+        (*_place(claim), end, rank, weight, outcome)
+        for claim in claims
+        for end in ("best", "worst")
+        for rank, (*_, weight, outcome) in enumerate((claim["examples"] or {}).get(end, ()))
+    ]
+    assert drawn and len(drawn) == len(rows)
+    for row, (*wanted, weight, outcome) in zip(rows, drawn, strict=True):
+        names = ("claim", "layer", "head", "end", "rank")
+        assert [row[name] for name in names] == wanted and row["outcome"] == outcome
+        assert row["weight"] == pytest.approx(weight, rel=1e-3)
+    for layer, head in np.ndindex(2, 2):
+        place, share = heads["readings"][layer][head]
+        shares = ("next", "previous", "own", "cls", "sep", "punctuation")
+        found = {n: means["mean", n, layer, head]["mean"] for n in shares}
+        best = max(found, key=lambda name: found[name])
+        assert share >= found[best] - 1e-3 and place
+    if command == "stats":
+        far = pq.read_table(report / "distances.parquet").to_pylist()
+        known = {(r["layer"], r["head"], r["other_layer"], r["other_head"]): r for r in far}
+        at, distance = heads["nearest"][0][0]
+        wanted = known[0, 0, at // 2, at % 2]["distance"]
+        assert distance == pytest.approx(wanted, rel=1e-3) and heads["near_texts"] == 6
+
+
+def _place(claim):
+    return claim["name"], claim["layer"], claim["head"]
+
+
+def test_effects_of_ablation_are_those_of_its_report(run, tmp_path):
+    asked = ("a.txt", "--limit", 3)
+    words = ("ablate", *asked, "--model", "tiny-bert", "--measure", "importance", "--no-page")
+    code, _, err = run(*words, out="worth")
+    assert code == 0, err
+    worth = json.loads((tmp_path / "worth" / "ablate.json").read_text(encoding="utf-8"))
+    assert run("circuits", "--model", "tiny-bert", out="circuits")[0] == 0
+    others = ("--facts", tmp_path / "worth", "--facts", tmp_path / "circuits")
+    with_effects = ("roles", *asked, "--tau", 0.1, *others)
+    code, _, err = run(*with_effects, "--model", "tiny-bert")
+    assert code == 0, err
+    held = payload_of(Page("", (tmp_path / "report/roles.html").read_text(encoding="utf-8"), ""))
+    effects = held["report"]["heads"]["effects"]
+    assert list(effects)[:2] == ["ablate: importance", "circuits: copying"]
+    mean, low, high = effects["ablate: importance"]
+    assert len(worth["heads"]) == np.size(mean)
+    for row in worth["heads"]:
+        i, j = row["layer"], row["head"]
+        assert mean[i][j] == pytest.approx(row["importance"], rel=1e-3)
+        far = 1.96 * row["importance_error"]
+        assert low[i][j] == pytest.approx(row["importance"] - far, abs=1e-3)
+        assert high[i][j] == pytest.approx(row["importance"] + far, abs=1e-3)
+    scores = pq.read_table(tmp_path / "circuits" / "circuits.parquet").to_pylist()
+    copying, low, _ = effects["circuits: copying"]
+    assert copying[0][1] == pytest.approx(scores[1]["copying"], rel=1e-3) and low[0][1] is None
+    about = held["report"]["heads"]["effects_about"]
+    assert about.startswith("ablate: growth of the loss (mean loss ") and "circuits: from" in about
+    code, _, err = run(*with_effects, "--model", "model", out="other")
+    assert code == 2 and "worth is of the model tiny-bert; " in err and " is of model." in err
+    assert "Give reports of one model." in err
 
 
 @pytest.mark.slow
@@ -137,7 +220,7 @@ def test_a_store_says_what_its_texts_say(run, folder, bert, tmp_path):
     [
         (["roles", "a.conllu", "a.txt"], "a.txt has no trees, and other inputs are CoNLL-U"),
         (["roles", "a.conllu", "--relations", "dobj"], "'dobj' is no relation between words"),
-        (["roles", "a.conllu", "--correction", "holm"], "correction 'holm' is unknown"),
+        (["roles", "a.conllu", "--correction", "sidak"], "correction 'sidak' is unknown"),
         (["roles", "a.conllu", "--lengths", "9"], "'9' is no range such as 20-40."),
         (["roles", "a.conllu", "--lengths", "40-50"], "there is no text to score heads on"),
         (["roles", "none.conllu"], "none.conllu: there is no such file"),

@@ -87,11 +87,12 @@ def test_weights_of_every_kind(run, tmp_path):
     assert code == 0, err
     said = json.loads((tmp_path / "report" / "weights.json").read_text(encoding="utf-8"))
     # This one has no head, so there is no loss.
-    assert set(said["refused"]) == {"gradient"} and "gradient: " in out
-    assert {row["kind"] for row in said["heads"]} == {*KINDS} - {"gradient"}
+    headless = {"gradient", "relevance", "chefer"}
+    assert set(said["refused"]) == headless and "gradient: " in out
+    assert {row["kind"] for row in said["heads"]} == {*KINDS} - headless
     rows = pq.read_table(tmp_path / "report" / "heads.parquet").to_pylist()
     each = {kind: [row for row in rows if row["kind"] == kind] for kind in KINDS}
-    assert [len(each[kind]) for kind in KINDS] == [8, 8, 8, 0, 4, 4, 2]
+    assert [len(each[kind]) for kind in KINDS] == [8, 8, 8, 0, 4, 0, 0, 4, 2]
     assert {(row["layer"], row["head"]) for row in each["rollout"]} == {(0, -1), (1, -1)}
     assert {(row["layer"], row["head"]) for row in each["flow"]} == {(-1, -1)}
     for kind in ("attention", "rollout", "zeroing"):
@@ -107,7 +108,8 @@ def test_weights_of_an_encoder_decoder(run, tmp_path):
     said = json.loads((tmp_path / "report" / "weights.json").read_text(encoding="utf-8"))
     assert said["refused"] == {}
     sides = {(row["kind"], row["side"]) for row in said["heads"]}
-    three = {(kind, side) for kind in KINDS[:5] for side in ("encoder", "decoder", "cross")}
+    kinds = (*KINDS[:5], "relevance", "chefer")
+    three = {(kind, side) for kind in kinds for side in ("encoder", "decoder", "cross")}
     assert sides == {*three, ("rollout", "encoder")}
 
 

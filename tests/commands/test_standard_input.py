@@ -130,7 +130,7 @@ def test_an_index_is_built_from_a_pipe_and_again_after_a_failure(
     typed, pipe, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
-    words = "search", "build", "-", "--layer", 1, "--out", "new/index"
+    words = "search", "build", "-", "--layers", 1, "--out", "new/index"
     pipe(b"The cat sat.\nIt rained.\n")
     assert typed(*words, "--model", tmp_path / "none")[0] != 0
     assert [path.name for path in (tmp_path / "new/index").iterdir()] == ["stdin.txt"]

@@ -90,7 +90,7 @@ def test_lines_come_out_as_they_went_in(
     told = iter(model.generate(filled(LINES), max_new_tokens=6))
     expected = [next(told) if text else "" for text in LINES]
     assert len(set(expected)) > 4
-    words = ["--model", folder, "--beam", 1, "--max-length", 6, "--batch", 2]
+    words = ["--model", folder, "--num-beams", 1, "--max-length", 6, "--batch-size", 2]
     code, out, err = run("translate", source, *words)
     assert (code, out.splitlines()) == (0, expected)
     assert f"{source}, line 2: empty, so its translation is empty" in err
@@ -107,7 +107,7 @@ def test_the_best_of_a_beam_with_their_scores(
     run: Run, folder: Path, model: fa.Pretrained, source: Path
 ) -> None:
     settings = {"num_beams": 3, "num_return_sequences": 2, "length_penalty": 0.6}
-    words = ["--model", folder, "--beam", 3, "--n-best", 2, "--length-penalty", 0.6]
+    words = ["--model", folder, "--num-beams", 3, "--n-best", 2, "--length-penalty", 0.6]
     code, out, _ = run("translate", source, *words, "--max-length", 6)
     assert code == 0
     rows = [line.split(" ||| ") for line in out.splitlines()]
@@ -135,7 +135,7 @@ def test_a_score_is_the_log_probability_of_what_was_written(model: fa.Pretrained
 def test_alignments_are_those_of_the_trace(
     run: Run, folder: Path, model: fa.Pretrained, source: Path
 ) -> None:
-    words = ["--model", folder, "--beam", 2, "--max-length", 6, "--align"]
+    words = ["--model", folder, "--num-beams", 2, "--max-length", 6, "--align"]
     code, out, _ = run("translate", source, *words)
     assert code == 0
     told, trace = model.generate(filled(LINES), trace=True, num_beams=2, max_new_tokens=6)
@@ -151,7 +151,7 @@ def test_alignments_are_those_of_the_trace(
 
 def test_the_page_of_the_first_sentence(run: Run, folder: Path, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
-    words = ["--model", folder, "--max-length", 4, "--beam", 1, "--view", page]
+    words = ["--model", folder, "--max-length", 4, "--num-beams", 1, "--view", page]
     code, _, err = run("translate", *words, stdin=b"\na dog\nred\n")
     assert (code, f"wrote {page}" in err) == (0, True)
     assert '"cross"' in page.read_text()
@@ -160,12 +160,16 @@ def test_the_page_of_the_first_sentence(run: Run, folder: Path, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("words", "data", "parts"),
     [
-        (["--beam", "0"], b"a\n", ["--beam is 0\nit must be at least 1; a beam of 1 writes"]),
-        (["--batch", "-1"], b"a\n", ["--batch is -1\nit must be at least 1"]),
         (
-            ["--beam", "2", "--n-best", "3"],
+            ["--num-beams", "0"],
             b"a\n",
-            ["--n-best 3 needs as many hypotheses", "--beam is 2", "raise --beam"],
+            ["--num-beams is 0\nit must be at least 1; a beam of 1 writes"],
+        ),
+        (["--batch-size", "-1"], b"a\n", ["--batch-size is -1\nit must be at least 1"]),
+        (
+            ["--num-beams", "2", "--n-best", "3"],
+            b"a\n",
+            ["--n-best 3 needs as many hypotheses", "--num-beams is 2", "raise --num-beams"],
         ),
         (
             [],
@@ -221,7 +225,17 @@ def test_what_a_tokenizer_refuses_is_told_with_its_line(
 
 
 def test_a_source_that_is_too_long_may_be_cut(run: Run, folder: Path, model: fa.Pretrained) -> None:
-    words = ["--model", folder, "--truncate", "--beam", 1, "--max-length", 6, "--batch", 2]
+    words = [
+        "--model",
+        folder,
+        "--truncate",
+        "--num-beams",
+        1,
+        "--max-length",
+        6,
+        "--batch-size",
+        2,
+    ]
     code, out, _ = run("translate", *words, stdin=b"a " * 60 + b"\n")
     expected = model.generate(["a " * 60], truncate=True, max_new_tokens=6)
     assert (code, out.splitlines()) == (0, expected)
@@ -275,7 +289,7 @@ def test_evaluating_translations(run: Run, folder: Path, source: Path, tmp_path:
     assert run("evaluate", "--hypothesis", told, "--reference", right, *words)[0] == 0
     found = json.loads((tmp_path / "scores.json").read_text())
     assert "case:lc|eff:no|tok:none" in found["BLEU"]["signature"]
-    settings = ["--model", folder, "--beam", 1, "--max-length", 6, "--batch", 2]
+    settings = ["--model", folder, "--num-beams", 1, "--max-length", 6, "--batch-size", 2]
     own = tmp_path / "own.txt"
     assert run("translate", source, *settings, "-o", own)[0] == 0
     code, out, _ = run("evaluate", *settings, "--source", source, "--reference", own)

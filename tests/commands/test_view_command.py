@@ -13,11 +13,14 @@ import sys
 import numpy as np
 import pytest
 import store_cases
+from page_payload import payload_of
 
+import flaxattn as fa
 from flaxattn import cli, compare_view, contributions, head_view
 from flaxattn.commands.view import VIEWS
 from flaxattn.store.open_store import open_store
 from flaxattn.trace.trace import Trace
+from flaxattn.views.page import Page
 
 
 def run(capsys, *words):
@@ -88,7 +91,10 @@ def test_a_figure_is_written_beside_the_page(capsys, places, tmp_path, kind):
         (["store/plan.json"], "is no trace. To read the text in it: flaxattn view - < FILE"),
         (["two.safetensors", "--layers", "0,x"], "'0,x' is not a list of numbers"),
         (["two.safetensors", "--layers", "5"], "There is no layer 5."),
-        (["a text", "--weights", "flow"], "'flow' is none of norm, rollout, effective, ablation."),
+        (
+            ["a text", "--weights", "flow"],
+            "'flow' is none of norm, rollout, effective, relevance, ",
+        ),
         (["store", "--weights", "norm"], "norm needs the model that read a text; the source is a"),
         (["store", "--weights", "rollout", "--serve"], "it goes with one page, not with --serve."),
         (["store", "store", "--weights", "rollout"], "it goes with one source, received two."),
@@ -106,7 +112,17 @@ def test_wrong_use_is_told_in_three_lines(capsys, places, monkeypatch, words, me
     assert len(err.splitlines()) <= 3 and err.startswith("error: ")
 
 
-@pytest.mark.parametrize("view", VIEWS)
+def test_the_text_level_has_a_page_and_no_figure(capsys, tmp_path):
+    page, figure = tmp_path / "a.html", tmp_path / "a.png"
+    assert run(capsys, "view", "Straße", "--view", "text", "-o", page)[0] == 0
+    assert '"level":"text"' in page.read_text(encoding="utf-8")
+    code, _, err = run(
+        capsys, "view", "Straße", "--view", "text", "-o", page, "--save-figure", figure
+    )
+    assert code == 2 and "plot_state draws no running text" in err and not figure.exists()
+
+
+@pytest.mark.parametrize("view", [view for view in VIEWS if view != "text"])
 def test_every_view_of_a_text_has_a_page_and_a_figure(capsys, tmp_path, view):
     page, figure = tmp_path / "a.html", tmp_path / "a.png"
     words = ("--view", view, "--layer", 1, "-o", page, "--save-figure", figure)
@@ -114,8 +130,21 @@ def test_every_view_of_a_text_has_a_page_and_a_figure(capsys, tmp_path, view):
     text = page.read_text(encoding="utf-8")
     level = "atlas" if view == "all" else view
     assert re.search(rf'"level":"{level}"', text) and figure.read_bytes().startswith(b"\x89PNG")
-    levels = ["atlas", "model", "head", *(["neuron"] if view in ("neuron", "all") else [])]
+    levels = ["atlas", "model", "head", "text", *(["neuron"] if view in ("neuron", "all") else [])]
     assert f'"levels":{json.dumps(levels, separators=(",", ":"))}' in text
+
+
+def test_pages_of_language_models_say_what_was_predicted(capsys, tmp_path):
+    page = tmp_path / "a.html"
+    assert run(capsys, "view", "It was late.", "--model", "tiny-gpt2", "-o", page)[0] == 0
+    model = fa.from_pretrained("tiny-gpt2")
+    trace = fa.logit_contributions(model, model.trace("It was late.", predictions=5))
+    assert page.read_text(encoding="utf-8") == head_view(trace).html
+    assert run(capsys, "view", "march 5", "2000-03-05", "--model", "tiny-dates", "-o", page)[0] == 0
+    trace = fa.from_pretrained("tiny-dates").trace("march 5", "2000-03-05", predictions=5)
+    assert page.read_text(encoding="utf-8") == head_view(trace).html
+    assert run(capsys, "view", "The cat is sad.", "-o", page)[0] == 0
+    assert '"predictions"' not in page.read_text(encoding="utf-8")
 
 
 def test_other_weights_of_a_text_and_of_a_file_are_computed(capsys, places, tmp_path):
@@ -125,13 +154,23 @@ def test_other_weights_of_a_text_and_of_a_file_are_computed(capsys, places, tmp_
     text = page.read_text(encoding="utf-8")
     for part in ('"weights":"norm"', '"label":"rollout"', '"label":"effective attention"'):
         assert part in text
-    assert '"neuron"' not in text
+    assert "neuron" not in payload_of(Page("", text, ""))["levels"]
     assert figure.read_bytes().startswith(b"\x89PNG")
     words = ("--weights", "rollout", "-o", page)
     assert run(capsys, "view", places / "two.safetensors", *words)[0] == 0
     trace = Trace.load(places / "two.safetensors")
     wanted = head_view(trace, weights=contributions(trace), state={"weights": "rollout"}).html
     assert page.read_text(encoding="utf-8") == wanted
+
+
+@pytest.mark.slow
+def test_relevance_of_a_text_is_shown_beside_norms(capsys, tmp_path):
+    page = tmp_path / "a.html"
+    words = ("--weights", "chefer,norm,relevance", "-o", page)
+    assert run(capsys, "view", "The cat is sad.", *words)[0] == 0
+    text = page.read_text(encoding="utf-8")
+    for part in ('"weights":"chefer"', '"label":"relevance (AttnLRP)"', '"norm":{"label":'):
+        assert part in text
 
 
 @pytest.mark.slow
@@ -175,7 +214,7 @@ def test_a_store_is_served_until_somebody_stops_it(places):
             port, path = re.search(address, line).groups()
             connection = http.client.HTTPConnection("127.0.0.1", int(port), timeout=20)
             connection.request("GET", path)
-            assert '<a href="text/6">' in connection.getresponse().read().decode()
+            assert 'href="text/6"' in connection.getresponse().read().decode()
             connection.close()
             process.send_signal(signal.SIGINT)
             assert process.stdout.read() == "stopped\n"

@@ -77,6 +77,7 @@ STORES = {
     "dates": (*_DATES[:1], "--text-column", "text", *_DATES[1:], "--capture", "weights"),
 }
 # Where things lie differs, and which of texts that are equally good comes first.
+_JUDGED = ("changed", "role_")  # columns of what is claimed of a head, not of which head
 _LEFT_OUT = {"evidence", "data", "flaxattn", "out", "name", "sha256", "plan_sha256", "model"}
 
 
@@ -119,7 +120,11 @@ def numbers_of(report):
             columns = pq.read_table(table)
             floats = {f.name for f in columns.schema if pa.types.is_floating(f.type)}
             for row in columns.to_pylist():
-                labels = [str(value) for value in row.values() if isinstance(value, str | int)]
+                labels = [
+                    str(value)
+                    for name, value in row.items()
+                    if isinstance(value, str | int) and not name.startswith(_JUDGED)
+                ]
                 for name, value in row.items():
                     if name in floats:  # null where there is no number
                         number = float("nan") if value is None else value

@@ -119,7 +119,7 @@ def refusal(make):
     return message
 
 
-FIX = "\nFix: implementation=None chooses, or name one of xla, reference."
+FIX = "\nFix: implementation=None chooses, or name xla or reference."
 NEEDS = {
     "mosaic_gpu": "it needs a Hopper GPU (compute capability 9)",
     "tpu": "it needs a TPU",

@@ -6,9 +6,9 @@ import laid_out
 import numpy as np
 import pytest
 
-from flaxattn.measures.claims import label_column, measure_claims, role_claims
+from flaxattn.measures.claims import Claim, claim_columns, label_column, measure_claims, role_claims
 from flaxattn.measures.evidence import Evidence
-from flaxattn.measures.patterns import labels
+from flaxattn.measures.patterns import head_patterns
 from flaxattn.measures.role_tests import Test, find_roles
 from flaxattn.measures.score_terms import ScoreOptions, ScoreSpec
 from flaxattn.measures.scores import ScoreAccumulator
@@ -53,7 +53,7 @@ def test_roles_that_were_found_are_claimed(scores, kept):
 
 def test_patterns_and_the_heads_with_the_most_are_claimed(scores, kept):
     tally = ScoreAccumulator.of(scores)
-    claims = measure_claims(tally, labels(tally), kept)
+    claims = measure_claims(tally, head_patterns(tally), kept)
     first = [c for c in claims if c.name == "pattern: next token"]
     assert [(c.layer, c.head) for c in first] == [(0, 1)]
     assert [shown.text for shown in first[0].texts] == [11, 10, 9, 8]
@@ -66,8 +66,16 @@ def test_patterns_and_the_heads_with_the_most_are_claimed(scores, kept):
 
 def test_each_label_has_a_column(scores):
     tally = ScoreAccumulator.of(scores)
-    for label in labels(tally):
+    for label in head_patterns(tally):
         assert label_column(label.label) in tally.moments
     assert label_column("pattern: own token") == label_column("own token")
     assert label_column("syntactic: governor(any)") == ScoreSpec("hit", "governor(any)")
     assert label_column("entropy") is None
+
+
+def test_a_role_that_is_a_label_too_keeps_its_score():
+    claims = [Claim("delimiter", 0, 0, 4.0), Claim("pattern: delimiter", 0, 0, 0.7)]
+    assert claim_columns(claims, "score") == {
+        "delimiter": ScoreSpec("score", "delimiter"),
+        "pattern: delimiter": ScoreSpec("pattern", "delimiter"),
+    }

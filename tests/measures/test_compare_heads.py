@@ -14,11 +14,13 @@ import scipy.stats
 
 import flaxattn as fa
 from flaxattn.errors import InputError
+from flaxattn.measures import paired_texts
 from flaxattn.measures.compare_heads import Comparison
 from flaxattn.measures.divergence import cosine, jensen_shannon
 from flaxattn.measures.head_measures import measure
+from flaxattn.measures.paired_texts import LEAST_DIVERGENCE, ClaimRule, PairedTexts
 from flaxattn.measures.role_changes import role_changes
-from flaxattn.measures.significance import adjusted, paired_test
+from flaxattn.measures.significance import adjusted, bootstrap_interval, paired_test
 from flaxattn.pipeline.online_moments import Moments
 
 LAYERS, HEADS = 2, 3
@@ -76,7 +78,7 @@ def test_maps_whose_difference_is_known() -> None:
 def test_tests_are_paired_and_those_of_scipy() -> None:
     pairs = [(drawn(n), drawn(100 + n)) for n in range(7)]
     sides = list(zip(*pairs, strict=True))
-    for change in compared(pairs).changes(correction="none"):
+    for change in compared(pairs).changes(ClaimRule(correction="none")):
         i, j = change.layer, change.head
         for name in ("next", "entropy", "distance"):
             before, after = ([measure(w[i, 0, j])[name] for w in side] for side in sides)
@@ -204,8 +206,8 @@ def test_what_cannot_be_compared() -> None:
         ),
         "no weights and no statistic of one side in common": lambda: Comparison().add(one, bare),
         "Nothing was compared": lambda: Comparison().changes(),
-        "correction 'fdr' is unknown": lambda: filled.changes(correction="fdr"),
-        "alpha is 0": lambda: filled.changes(alpha=0),
+        "correction 'fdr' is unknown": lambda: ClaimRule(correction="fdr"),
+        "alpha is 0": lambda: ClaimRule(alpha=0),
         "no skew of encoder": lambda: filled.table("encoder", "skew"),
         "Only one of the tables has block": lambda: role_changes(table, {**table, "block": 0}),
         r"shape \[2, 3\] and \[3, 3\]": lambda: role_changes(table, {"local": np.zeros((3, 3))}),
@@ -214,3 +216,95 @@ def test_what_cannot_be_compared() -> None:
         with pytest.raises(InputError, match=words) as caught:
             call()
         assert len(str(caught.value).splitlines()) <= 3
+
+
+def brute_interval(values: list[float], seed: int, draws: int = 1000) -> tuple[float, float]:
+    """Percentiles of means of texts drawn anew, one draw at a time."""
+    random = np.random.default_rng(seed)
+    means = [np.mean(random.choice(values, len(values))) for _ in range(draws)]
+    return float(np.quantile(means, 0.025)), float(np.quantile(means, 0.975))
+
+
+def test_intervals_are_those_of_texts_drawn_one_by_one() -> None:
+    pairs = [(drawn(n), drawn(100 + n)) for n in range(25)]
+    rule = ClaimRule(draws=20_000, seed=3)
+    for change in compared(pairs).changes(rule):
+        i, j = change.layer, change.head
+        apart = [float(jensen_shannon(a[i, 0, j], b[i, 0, j]).mean()) for a, b in pairs]
+        wanted = brute_interval(apart, 7, 20_000)
+        assert change.interval == pytest.approx(wanted, abs=0.05 * (wanted[1] - wanted[0]))
+    once, again, other = (
+        [c.interval for c in compared(pairs).changes(ClaimRule(seed=seed))] for seed in (0, 0, 1)
+    )
+    assert once == again != other
+    assert once == [c.interval for c in sorted_as(compared(pairs), compared(pairs[::-1]))]
+
+
+def sorted_as(one: Comparison, other: Comparison) -> list:
+    """The changes of another comparison in the order of one."""
+    found = {(c.layer, c.head): c for c in other.changes()}
+    return [found[c.layer, c.head] for c in one.changes()]
+
+
+def shifted(share: float, length: int = 8) -> np.ndarray:
+    """One head that gives a share to the previous token, the rest evenly."""
+    weights = np.full((1, 1, 1, length, length), (1 - share) / (length - 1))
+    weights[..., np.arange(1, length), np.arange(length - 1)] = share
+    weights[..., 0, :] = 1 / length
+    return weights / weights.sum(-1, keepdims=True)
+
+
+def test_a_change_is_claimed_where_its_interval_is_above_the_threshold() -> None:
+    random = np.random.default_rng(1)
+    befores = random.normal(0.75, 0.01, 9)
+    for after, changed, role in ((0.75, False, False), (0.65, False, False), (0.3, True, True)):
+        afters = random.normal(after, 0.01, 9)
+        pairs = [(shifted(a), shifted(b)) for a, b in zip(befores, afters, strict=True)]
+        (change,) = compared(pairs).changes()
+        assert (change.changed, change.role_changed) == (changed, role), after
+        assert (change.interval[0] > LEAST_DIVERGENCE) == changed
+        assert change.roles == ("previous token", "mixed" if role else "previous token")
+        assert len(pairs) == change.texts
+    (alone,) = compared(pairs[:1]).changes()
+    assert alone.divergence > 0.05 and not alone.changed and np.isnan(alone.interval).all()
+
+
+def test_a_role_near_one_half_is_not_claimed_where_texts_disagree() -> None:
+    """Attention changes in every text, to either side, so that the share does not."""
+    keys = np.zeros((1, 1, 1, 8, 8))
+    keys[..., 4] = 1
+    pairs = []
+    for n in range(12):
+        share = 0.52 + 0.3 * (-1) ** n
+        after = shifted(1.02 - share)
+        after[..., 0, :] = keys[..., 0, :]
+        pairs.append((shifted(share), after))
+    (change,) = compared(pairs).changes()
+    assert change.changed and not change.role_changed
+
+
+def test_intervals_of_more_texts_than_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    pairs = [(drawn(n), drawn(100 + n)) for n in range(12)]
+    monkeypatch.setattr(paired_texts, "_KEPT", 5)
+    for change in compared(pairs).changes():
+        i, j = change.layer, change.head
+        apart = [jensen_shannon(a[i, 0, j], b[i, 0, j]).mean() for a, b in pairs]
+        scale = {"loc": np.mean(apart), "scale": scipy.stats.sem(apart)}
+        wanted = scipy.stats.t.interval(0.95, len(apart) - 1, **scale)
+        assert change.interval == pytest.approx(wanted, rel=1e-3)
+
+
+def test_texts_without_a_number_are_left_out_of_intervals() -> None:
+    kept = PairedTexts()
+    values = np.random.default_rng(0).normal(size=(9, 1, 2)).astype(np.float32)
+    values[3:, 0, 1] = np.nan
+    values[3, 0, 0] = np.nan
+    for value in values:
+        kept.add(value)
+    mean = np.nanmean(values, 0)
+    known = Moments((~np.isnan(values)).sum(0), mean, np.nansum((values - mean) ** 2, 0))
+    low, high = kept.interval(known, ClaimRule())
+    for head in range(2):
+        some = np.sort(values[:, 0, head][~np.isnan(values[:, 0, head])]).astype(np.float64)
+        wanted = [float(end) for end in bootstrap_interval(some, 0.95, 1000, 0)]
+        assert [low[0, head], high[0, head]] == pytest.approx(wanted)

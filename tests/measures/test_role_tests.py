@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flaxattn.errors import InputError
-from flaxattn.measures.patterns import best_offset, labels
+from flaxattn.measures.patterns import best_offset, head_patterns
 from flaxattn.measures.role_tests import Test, facts, find_roles, highest_local
 from flaxattn.measures.score_terms import ScoreOptions, ScoreSpec
 from flaxattn.measures.scores import ScoreAccumulator, Scores, intervals, moments_of
@@ -244,7 +244,7 @@ def test_pure_heads_fire_exactly_their_label(name):
         layouts.append(dataclasses.replace(layout, tokens=tokens))
     asked = ScoreOptions(annotated=False)
     maps = [pure(layout, heads(layout)[name][0]) for layout in layouts]
-    found = labels(ScoreAccumulator.of(laid_out.scores_from(maps, layouts, asked)))
+    found = head_patterns(ScoreAccumulator.of(laid_out.scores_from(maps, layouts, asked)))
     assert {label.label for label in found} == heads(layouts[0])[name][1]
     assert all(label.evidence for label in found)
 
@@ -252,10 +252,12 @@ def test_pure_heads_fire_exactly_their_label(name):
 def test_patterns_of_pairs_and_of_pieces():
     asked = ScoreOptions(annotated=False)
     across = [pure(laid_out.pair(), lambda i: {1: [5], 2: [7], 5: [1], 7: [2]}.get(i, [0]))] * 3
-    found = labels(ScoreAccumulator.of(laid_out.scores_from(across, [laid_out.pair()] * 3, asked)))
+    found = head_patterns(
+        ScoreAccumulator.of(laid_out.scores_from(across, [laid_out.pair()] * 3, asked))
+    )
     assert "same token in the other text" in {label.label for label in found}
     pieces = [pure(laid_out.single(), lambda i: {2: [3], 3: [2]}.get(i, [0, 7]))] * 3
-    found = labels(
+    found = head_patterns(
         ScoreAccumulator.of(laid_out.scores_from(pieces, [laid_out.single()] * 3, asked))
     )
     assert {label.label for label in found} == {"other pieces of the word", "delimiter"}
@@ -300,7 +302,7 @@ def test_a_syntactic_head_is_found_and_a_positional_one_is_seen_through():
     assert role.found.tolist() == [[True, False]]
     assert role.beyond is not None and role.beyond[0, 0] < 1e-6 < role.beyond[0, 1]
     assert not roles.roles["dependent(nsubj)"].found.any()
-    found = {label.label for label in labels(tally) if label.head == 0}
+    found = {label.label for label in head_patterns(tally) if label.head == 0}
     assert "syntactic: governor(nsubj)" in found
     # Where governors always follow, the head on the next word scores as high, and is no better
     # than other words as far apart.
@@ -313,7 +315,7 @@ def test_a_syntactic_head_is_found_and_a_positional_one_is_seen_through():
     role = find_roles(tally, asked, Test(tau=3)).roles["governor(nsubj)"]
     assert role.found.all() and role.beyond is not None and (role.beyond > 0.5).all()
     assert best_offset(tally, "governor(nsubj)") == (1, 1.0)
-    assert not any(label.label.startswith("syntactic") for label in labels(tally))
+    assert not any(label.label.startswith("syntactic") for label in head_patterns(tally))
 
 
 def test_facts_are_ready_for_json(scores):
@@ -331,7 +333,7 @@ def test_facts_are_ready_for_json(scores):
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"correction": "holm"}, "correction 'holm' is unknown"),
+        ({"correction": "sidak"}, "correction 'sidak' is unknown"),
         ({"alpha": 1.5}, "alpha 1.5, expected tau above 0 and alpha between"),
         ({"tau": 0.0}, "tau is 0.0"),
     ],

@@ -164,6 +164,21 @@ def test_repeated_sentences_find_each_other_in_order(bert, tmp_path):
     assert len(nearest(index, vector, 1, 1, top=99)) == len(index) == 15
 
 
+def test_two_calls_do_what_the_parts_do(bert, texts, corpus, tmp_path):
+    index = fa.index_heads(bert, list(texts), tmp_path / "a", layers=[0, 1])
+    other = built(bert, corpus, tmp_path / "b")
+    assert len(index) == len(other) and index.texts == other.texts
+    vector = token_vector(bert, other, texts[0], 1, 1, 0)[2]
+    expected = nearest(other, vector, 1, 0, top=5)
+    for opened in (index, tmp_path / "a"):
+        hits = fa.search_heads(bert, opened, texts[0], 1, 1, 0, top=5)
+        assert [(hit.similarity, hit.text, hit.token) for hit in hits] == [
+            (hit.similarity, hit.text, hit.token) for hit in expected
+        ]
+    with pytest.raises(InputError, match="index_heads cannot use this model"):
+        fa.index_heads("tiny-bert", list(texts), tmp_path / "c", layers=[0])
+
+
 def test_histograms_counted_by_hand():
     def token(position, tag, relation, governor, special=False):
         return Token("x", position, 0, 1, special, tag, relation, governor)
@@ -196,7 +211,7 @@ def test_the_command_on_trees(bert, typed, tmp_path):
     trees = [TREE.format(number=n, word=word) for n, word in enumerate(["sad", "very", "h"])]
     (tmp_path / "a.conllu").write_text("".join(trees), encoding="utf-8")
     out = tmp_path / "index"
-    words = ("--model", tmp_path / "model", "--layer", 1, "--kind", "hidden", "--out", out)
+    words = ("--model", tmp_path / "model", "--layers", 1, "--kind", "hidden", "--out", out)
     code, said, error = typed("search", "build", tmp_path / "a.conllu", *words)
     assert code == 0 and "with 3 texts" in said, error
     code, said, _ = typed(
@@ -235,7 +250,7 @@ def test_the_command_on_trees(bert, typed, tmp_path):
     code, _, error = typed("search", "query", out, "the cat", "--token", 2, "--head", "one")
     assert code == 2 and "'one' is not a head such as 1.0" in error
     (tmp_path / "b.txt").write_text("a b\n" + "a " * 60 + "\n", encoding="utf-8")
-    words = ("--model", tmp_path / "model", "--layer", 0, "--out", tmp_path / "b")
+    words = ("--model", tmp_path / "model", "--layers", 0, "--out", tmp_path / "b")
     code, _, error = typed("search", "build", tmp_path / "b.txt", *words)
     assert code == 2 and "line 2" in error and len(error.splitlines()) <= 3
     code, said, error = typed("search", "build", tmp_path / "b.txt", *words, "--on-error", "skip")

@@ -17,8 +17,8 @@ from flaxattn.errors import CheckpointError, InputError
 from flaxattn.kernels.contract import Capture
 from flaxattn.models.bert_config import BertConfig
 from flaxattn.models.bert_variants import BERT_VARIANTS
+from flaxattn.pretrained.head_projections import output_projections
 from flaxattn.pretrained.model_directory import read_config
-from flaxattn.pretrained.output_projections import output_projections
 from flaxattn.trace.tensor_file import TensorFiles, write
 
 IDS = np.array([[5, 6, 7, 8, 9]])

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Dropout of activations, the same wherever the rows lie; perturbations of the heads of a layer."""
+"""Dropout of activations, the same wherever the rows lie; edits of the heads of a layer."""
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +9,7 @@ import pytest
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from flaxattn.models.interventions import Intervention
 from flaxattn.models.layers import DropoutLayer
 from flaxattn.models.multi_head_attention import MultiHeadAttention
 from flaxattn.train import sharding
@@ -61,16 +62,19 @@ def test_the_gradient_goes_where_the_number_stayed():
 
 
 @pytest.mark.parametrize("pruned", [(), (1,)])
-def test_a_perturbation_is_added_to_the_outputs_of_heads(pruned: tuple[int, ...]) -> None:
+def test_an_addition_to_head_outputs_reaches_the_projection(
+    pruned: tuple[int, ...],
+) -> None:
     layer = MultiHeadAttention(3, pruned=pruned)
     x = jax.random.normal(jax.random.key(0), (2, 4, 12))
     variables = layer.init(jax.random.key(1), x)
     assert set(variables) == {"params"}
     added = jax.random.normal(jax.random.key(2), (2, 4, 3, 4))
 
-    def loss(perturbation: jax.Array) -> jax.Array:
-        beside = {"perturbations": {"head_output": perturbation}}
-        return layer.apply({**variables, **beside}, x).sum()
+    def loss(addition: jax.Array) -> jax.Array:
+        edit = Intervention("head_output", addition, operation="add")
+        edits = {"interventions": {"head_output": ((edit, {}),)}}
+        return layer.apply({**variables, **edits}, x).sum()
 
     kernel = variables["params"]["output"]["kernel"].reshape(-1, 4, 12)
     kept = [head for head in range(3) if head not in pruned]

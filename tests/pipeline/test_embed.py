@@ -45,6 +45,37 @@ def test_the_mean_of_plain_pieces(family, texts, request):
     np.testing.assert_allclose(found, expected, **CLOSE)
 
 
+@pytest.mark.parametrize("pooling", ["mean", "mean-all"])
+def test_weights_of_tokens_weigh_the_mean(pooling, bert, texts):
+    weights = np.random.default_rng(0).random(bert.config.vocab_size)
+    weights[5] = 0
+    vectors = fa.embed(bert, texts, pooling, token_weights=weights)
+    for text, vector in zip(texts, vectors, strict=True):
+        hidden, special = states(bert, text)
+        share = weights[bert.read([text]).given["input_ids"][0]] * (
+            1 if pooling == "mean-all" else ~special
+        )
+        expected = (share[:, None] * hidden[-1]).sum(0) / share.sum()
+        np.testing.assert_allclose(vector, expected, **CLOSE)
+    alike = fa.embed(bert, texts, pooling, token_weights=np.full(len(weights), 3.0))
+    np.testing.assert_allclose(alike, fa.embed(bert, texts, pooling), **CLOSE)
+
+
+@pytest.mark.parametrize(
+    ("pooling", "weights", "words"),
+    [
+        ("cls", lambda size: np.ones(size), 'are of a mean, and pooling is "cls"'),
+        ("mean", lambda size: np.ones(size - 1), "finite numbers of 0 or above, one for each"),
+        ("mean", lambda size: -np.ones(size), "finite numbers of 0 or above"),
+        ("mean", lambda size: np.full(size, np.nan), "finite numbers of 0 or above"),
+        ("mean", lambda size: np.zeros(size), "all tokens of the text have weight 0"),
+    ],
+)
+def test_weights_that_cannot_be_used_are_refused(pooling, weights, words, bert):
+    with pytest.raises(InputError, match=words):
+        fa.embed(bert, ["the cat"], pooling, token_weights=weights(bert.config.vocab_size))
+
+
 def test_company_makes_no_difference(bert, texts):
     texts = texts[:6]
     together = fa.embed(bert, texts, batch_tokens=64)

@@ -78,8 +78,8 @@ def test_a_long_text_is_refused_or_cut(tiny) -> None:
     [
         ("no hole here", {}, "text 0 has no mask: 'no hole here'\nexpected \\[MASK\\]"),
         (["a [MASK]", "none"], {}, "text 1 has no mask"),
-        (TEXT, {"k": 0}, "k is 0, expected 1 to"),
-        (TEXT, {"k": 10**6}, "k is 1000000, expected 1 to"),
+        (TEXT, {"k": 0}, "0 tokens are asked for each mask\nexpected 1 to"),
+        (TEXT, {"k": 10**6}, "1000000 tokens are asked"),
     ],
 )
 def test_what_cannot_be_filled_is_refused(tiny, text, options, words: str) -> None:
@@ -90,7 +90,7 @@ def test_what_cannot_be_filled_is_refused(tiny, text, options, words: str) -> No
 def test_other_models_are_refused(tiny, tmp_path) -> None:
     decoder = fa.from_pretrained(write_decoder(tmp_path / "decoder"))
     for model in (decoder, fa.from_pretrained("tiny-bert", "base")):
-        with pytest.raises(InputError, match="which predicts no masked tokens\nload an encoder"):
+        with pytest.raises(InputError, match="which predicts no masked tokens\nname a model"):
             fa.fill_mask(model, TEXT)
     with pytest.raises(InputError, match="came without a tokenizer"):
         fa.fill_mask(dataclasses.replace(tiny, tokenizer=None), TEXT)
@@ -98,5 +98,5 @@ def test_other_models_are_refused(tiny, tmp_path) -> None:
 
 def test_scores_that_are_nan_are_refused(tiny) -> None:
     broken = dataclasses.replace(tiny, params=jax.tree.map(lambda a: a * jnp.nan, tiny.params))
-    with pytest.raises(InputError, match="scores words with NaN or infinity"):
+    with pytest.raises(InputError, match="scores of words behind masks are NaN or inf"):
         fa.fill_mask(broken, TEXT)

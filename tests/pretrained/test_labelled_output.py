@@ -242,7 +242,7 @@ def test_a_tokenizer_feeds_its_model(family: str, request: pytest.FixtureRequest
 @pytest.mark.parametrize("family", ["bert", "gpt2", "seq2seq", "rnn"])
 def test_configurations_have_the_usual_names(family: str, request: pytest.FixtureRequest) -> None:
     config = request.getfixturevalue(family).config
-    classes = {"bert": 2, "gpt2": 2}.get(family, 0)
+    classes = {"bert": 2, "gpt2": 2, "rnn": 2}.get(family, 0)
     assert config.num_labels == len(config.id2label) == len(config.label2id) == classes
     assert {config.label2id[name]: name for name in config.label2id} == config.id2label
     if family != "gpt2":

@@ -117,7 +117,16 @@ def test_extraction_statistics_and_ablation(model: Any, texts: list[str]) -> Non
 def test_commands(folder: Path, texts: list[str], tmp_path: Path) -> None:
     lines = tmp_path / "lines.txt"
     lines.write_text("\n".join(texts[2:5]) + "\n", encoding="utf-8")
-    options = ("--model", folder, "--max-length", 5, "--beam", 2, "--out", tmp_path / "out.txt")
+    options = (
+        "--model",
+        folder,
+        "--max-length",
+        5,
+        "--num-beams",
+        2,
+        "--out",
+        tmp_path / "out.txt",
+    )
     run("translate", lines, *options)
     assert len((tmp_path / "out.txt").read_text(encoding="utf-8").splitlines()) == 3
     run("extract", lines, "--model", folder, "--out", tmp_path / "store")

@@ -299,3 +299,12 @@ def test_what_cannot_be_fitted_or_judged(judged, texts):
         judged.probe.metric(narrow)
     with pytest.raises(InputError, match=r"1 of 2 sentences .* such as 's1'"):
         judge_structural(texts[:5], [texts[1], texts[9]])
+
+
+def test_coefficients_of_another_dtype_are_stored_as_float32(tmp_path):
+    matrix = np.linspace(0, 1, 12).reshape(3, 4)
+    probe = StructuralProbe(1, matrix, matrix, (0.5, 0.5), (9, 9), 90)
+    save_probe(probe, tmp_path / "p.safetensors")
+    read = load_probe(tmp_path / "p.safetensors").probe
+    assert read.distance.dtype == np.float32
+    np.testing.assert_allclose(read.distance, matrix, rtol=1e-7)

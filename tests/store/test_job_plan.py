@@ -116,7 +116,7 @@ def test_differences_are_told() -> None:
         columns=Columns("text", None, "../id"),
         model=dataclasses.replace(PLAN.model, name="another name", parameters="d" * 64),
         capture=Capture(weights=True, stats=("entropy",), dtype="uint8"),
-        settings=Settings(truncate=False, max_texts=10),
+        settings=Settings(truncate=False, limit=10),
         flaxattn="99",
         shards=(),
     )
@@ -127,7 +127,7 @@ def test_differences_are_told() -> None:
         'capture stats ["entropy", … -> ["entropy"]',
         "capture dtype float32 -> uint8",
         "truncate true -> false",
-        "max_texts null -> 10",
+        "limit null -> 10",
     ]
     assert PLAN.compare(dataclasses.replace(PLAN, texts=0, shards=(), flaxattn="99")) == []
     gone = dataclasses.replace(PLAN, files=PLAN.files[:1])

@@ -236,7 +236,7 @@ def test_bad_rows_and_files_are_left_out_and_listed_with_the_plan(tmp_path: Path
 
 def test_some_texts_only(tmp_path: Path) -> None:
     path = corpus(tmp_path / "a.txt", [1] * 9)
-    assert planned(path, tmp_path / "store", max_texts=5).texts == 5
+    assert planned(path, tmp_path / "store", limit=5).texts == 5
 
 
 def test_a_file_that_changes_while_it_is_read_is_told(tmp_path: Path) -> None:

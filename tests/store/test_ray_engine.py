@@ -177,7 +177,7 @@ def test_other_families_and_several_models(
         model, params=jax.tree.map(lambda p: p * 2, model.params), name="twice"
     )
     models = {"one": model, "two/b": other}
-    settings = {"pair_column": None} if family == "gpt2" else {"max_texts": 2}
+    settings = {"pair_column": None} if family == "gpt2" else {"limit": 2}
     if family == "seq2seq":  # several write no targets
         models = model
     extract(tmp_path / "local", models, **settings)
@@ -352,7 +352,7 @@ def test_workers_without_gpus_leave_them_alone(
     )
     ray_worker.ready(errand)
     assert not told
-    extract(tmp_path / "s", engine="ray", ray_options={"gpus": 0}, max_texts=1)
+    extract(tmp_path / "s", engine="ray", ray_options={"gpus": 0}, limit=1)
     assert told == [("jax_platforms", "cpu")]
 
 

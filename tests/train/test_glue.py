@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import make_glue_golden
 import make_golden
 import numpy as np
@@ -20,10 +19,7 @@ import pytest
 import flaxattn as fa
 from flaxattn.cli import main
 from flaxattn.errors import CheckpointError, InputError
-from flaxattn.models.bert import Bert
-from flaxattn.models.bert_config import BertConfig
 from flaxattn.pretrained import model_directory as weights
-from flaxattn.text.vocabulary_training import train_wordpiece
 from flaxattn.trace import tensor_file as tensorfile
 from flaxattn.train import glue, glue_model
 from flaxattn.train.glue_data import GlueBatch
@@ -50,29 +46,6 @@ RECIPE = GlueRecipe(
     log_every=10,
     log_seconds=1000,
 )
-
-
-@pytest.fixture(scope="module")
-def start(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """An encoder of one layer that has learnt nothing."""
-    folder = tmp_path_factory.mktemp("start")
-    text = " ".join([*WORDS, "good bad"] * 3)
-    tokenizer = train_wordpiece([text], 120, lowercase=True, max_length=32)
-    config = BertConfig(
-        vocab_size=tokenizer.vocab_size,
-        hidden_size=32,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=64,
-        max_position_embeddings=32,
-        hidden_dropout_prob=0.0,
-    )
-    module = Bert(config)
-    shapes = jax.eval_shape(module.init, jax.random.key(0), jnp.zeros((1, 4), jnp.int32))["params"]
-    noise = np.random.default_rng(3)
-    params = jax.tree.map(lambda x: 0.3 * noise.standard_normal(x.shape, np.float32), shapes)
-    weights.save(folder, module, params, tokenizer=tokenizer)
-    return str(folder)
 
 
 def sentence(pick: random.Random, label: int) -> str:

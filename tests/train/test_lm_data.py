@@ -21,12 +21,12 @@ from flaxattn.text.vocabulary_training import END, train_byte_bpe
 from flaxattn.train.corpus import TokenCorpus
 from flaxattn.train.corpus_writer import build_corpus
 from flaxattn.train.lm_data import (
-    TextFeed,
     TokenRows,
     bytes_of_pieces,
     cut_pieces,
     read_plain,
 )
+from flaxattn.train.lm_feed import TextFeed
 from flaxattn.train.lm_recipe import LanguageModelRecipe
 from flaxattn.train.settings import build, read_recipe
 
@@ -135,9 +135,9 @@ def test_at_most_so_many_share_a_row(store: Store) -> None:
     assert len(rows) == 7
 
 
-def feed(corpus: TokenCorpus, batch: int, **more: int) -> TextFeed:
+def feed(corpus: TokenCorpus, batch: int, part: int = 0, parts: int = 1) -> TextFeed:
     rows = TokenRows(corpus, cut_pieces(corpus, BLOCK, BLOCK), BLOCK, 8, END_ID)
-    return TextFeed(rows, LanguageModelRecipe(block=BLOCK, batch_size=batch, steps=40), **more)
+    return TextFeed(rows, LanguageModelRecipe(block=BLOCK, batch_size=batch, steps=40), part, parts)
 
 
 def test_an_epoch_has_every_token_once_in_an_order_of_its_own(corpus: TokenCorpus) -> None:

@@ -242,6 +242,16 @@ def vocabularies(shared: bool) -> Vocabularies:
     return Vocabularies(one) if shared else Vocabularies(one, train_bpe(["x y z w v u"], 20))
 
 
+@pytest.mark.parametrize("attention", [True, False])
+def test_a_recurrent_model_attends_or_not(attention: bool) -> None:
+    changes = {"model_type": "rnn", "attention": attention, "shared_vocabulary": False}
+    recipe = build(TranslationRecipe, {**SETTINGS, **changes})
+    module = build_module(recipe, vocabularies(False))
+    assert module.config.attention == attention
+    params = jax.eval_shape(module.init, jax.random.key(0), np.ones((1, 3), np.int32))["params"]
+    assert ("cross_attention" in params["decoder"]) == attention
+
+
 @pytest.mark.parametrize("shared", [True, False])
 def test_the_model_is_the_one_of_the_recipe(shared: bool) -> None:
     recipe = build(TranslationRecipe, {**SETTINGS, "shared_vocabulary": shared, "d_model": 64})

@@ -2,12 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """One browser for all tests of views, spoken to as a person would, and a page to look at.
 
-The browser is a headless Chromium without a network. No test is in this file.
+The browser is that of `tests/fixtures/headless_chromium.py`. No test is in this file.
 """
 
 import dataclasses
-import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -17,57 +16,6 @@ import pytest
 from flaxattn.trace.trace import Trace
 from flaxattn.views.payloads.encoded_weights import ERROR
 from flaxattn.views.trace_views import head_view
-
-FLAGS = (
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--disable-dev-shm-usage",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--force-device-scale-factor=1",
-    "--window-size=1200,900",
-    "--host-resolver-rules=MAP * ~NOTFOUND",
-)
-# Runs before any script of a page: remembers whatever must not happen.
-WATCH = """
-window.seen = [];
-for (const name of ["alert", "confirm", "prompt"]) window[name] = () => window.seen.push(name);
-document.addEventListener("securitypolicyviolation",
-  (event) => window.seen.push(event.violatedDirective + " " + event.blockedURI));
-window.addEventListener("error", (event) => window.seen.push(event.message));
-"""
-
-
-@pytest.fixture(scope="session")
-def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A headless Chromium, offline."""
-    names = ("chromium", "chromium-browser", "google-chrome", "chrome")
-    program = next(filter(None, map(shutil.which, names)), None)
-    driver = shutil.which("chromedriver")
-    if program is None or driver is None:
-        pytest.skip("no chromium with chromedriver on the PATH")
-    from selenium import webdriver
-    from selenium.webdriver.chrome.service import Service
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = program
-    options.set_capability("goog:loggingPrefs", {"performance": "ALL", "browser": "ALL"})
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
-        options.add_argument(flag)
-    browser = webdriver.Chrome(options=options, service=Service(driver))
-    try:
-        browser.set_script_timeout(120)
-        offline = {"offline": True, "latency": 0, "downloadThroughput": 0, "uploadThroughput": 0}
-        browser.execute_cdp_cmd("Network.enable", {})
-        browser.execute_cdp_cmd("Network.emulateNetworkConditions", offline)
-        browser.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": WATCH})
-        yield browser
-    finally:
-        browser.quit()
 
 
 class View:

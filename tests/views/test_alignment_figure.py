@@ -169,3 +169,30 @@ class TestPositions:
     def test_one_axes_is_not_enough(self):
         with pytest.raises(InputError, match="draws into two axes, received 1"):
             plot_positions(np.ones((2, 2)), [plt.subplots()[1]])
+
+    def test_segments_are_drawn_below(self):
+        rng = np.random.default_rng(0)
+        table, segments = rng.normal(size=(6, 4)), 2 * rng.normal(size=(2, 4))
+        figure = fa.plot_positions(table, segments=segments)
+        np.testing.assert_allclose(drawn(figure, 2), segments, rtol=1e-6)
+        lengths = np.linalg.norm(segments, axis=1)[:, None] * np.linalg.norm(table, axis=1)
+        np.testing.assert_allclose(drawn(figure, 3), segments @ table.T / lengths, atol=1e-6)
+        assert [ax.get_ylabel() for ax in figure.axes[:4]] == ["position"] * 2 + ["segment"] * 2
+        assert len({ax.images[0].get_clim() for ax in figure.axes[:4:2]}) == 1, "one scale"
+        with pytest.raises(InputError, match="positions have 4 features, segments 3\nexpected"):
+            fa.plot_positions(table, segments=np.ones((2, 3)))
+        with pytest.raises(InputError, match=r"shape \[T, E\], received .*\n.*model\.segments"):
+            fa.plot_positions(table, segments=np.ones(3))
+        with pytest.raises(InputError, match="draws into four axes, received 2"):
+            fa.plot_positions(table, plt.subplots(1, 2)[1], segments=segments)
+
+    def test_a_model_hands_out_its_segments(self, modern):
+        model = fa.from_pretrained("tiny-bert")
+        out = model([[5, 6]], token_type_ids=[[0, 1]], output_hidden_states=True)
+        other = model([[5, 6]], token_type_ids=[[0, 0]], output_hidden_states=True)
+        assert model.segments().shape == (2, model.config.hidden_size)
+        embeddings = np.asarray(model.params["bert"]["embeddings"]["token_type"]["embedding"])
+        np.testing.assert_array_equal(model.segments(), embeddings)
+        assert not np.allclose(out.hidden_states[0][0, 1], other.hidden_states[0][0, 1])
+        with pytest.raises(InputError, match="has no table of segments"):
+            modern.segments()

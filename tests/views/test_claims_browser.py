@@ -57,7 +57,7 @@ def shown(view):
 
 def test_a_page_opens_at_its_claims(view, made):
     view.open(made.path)
-    assert view.texts("[role=tab]") == ["Claims", "Model", "Head"]
+    assert view.texts("[role=tab]") == ["Claims", "Model", "Head", "Text"]
     assert shown(view)[0] == "claims"
     cells = {(c["layer"], c["head"]): c for c in view.run("return view.drawn()")}
     assert {at: c["text"] for at, c in cells.items()} == {
@@ -66,7 +66,7 @@ def test_a_page_opens_at_its_claims(view, made):
     assert cells[0, 0]["claims"] == ["local"] and cells[0, 1]["claims"] == []
     assert len({c["colour"] for c in cells.values()}) == 6
     assert view.texts(".claims caption") == ["2 heads: local"]
-    assert view.texts(".claims tbody th") == ["0.0", "1.1"]
+    assert view.texts(".claims tbody th") == ["P1 0.0", "P1 1.1"]
     assert view.texts(".claims tbody td:nth-child(3)") == ["p 0.001", "p 0.02"]
     assert view.texts(".claims li") == [
         "9.00it found nothing <b> &",
@@ -83,7 +83,7 @@ def test_a_page_opens_at_its_claims(view, made):
 )
 def test_a_claim_leads_to_the_head_and_the_text_that_show_it(view, made, link, text, layer, head):
     view.open(made.path)
-    links = view.browser.find_elements("css selector", ".claims a")
+    links = view.browser.find_elements("css selector", ".claims li a")
     address = links[link].get_attribute("href").split("#")[1]
     view.actions().click(links[link]).perform()
     place = (4, 7).index(text)
@@ -138,7 +138,8 @@ def test_two_traces_of_each_text(view, peaked, tmp_path):
     view.open(page.save(tmp_path / "compare.html"))
     assert view.texts(".legend-mark") == ["-0.50", "0.00", "0.50"]
     view.click(".claims a")
-    assert view.run("return page.state.compare") == "difference"
+    assert view.run("return page.state.compare") == "together"
+    view.click("[data-compare=difference]")
     gap = shares[1][1, 0, 2] - shares[0][1, 0, 2]
     drawn = view.lines()
     assert max(abs(drawn[2, q, k] - gap[q, k]) for _, q, k in drawn) < 2 * ERROR["uint8"] + 1e-6
@@ -149,7 +150,57 @@ def test_a_report_without_attention_has_its_claims_only(view, tmp_path):
     sides = {"encoder": Numbers((0, 1), (0, 1, 2), {"local": LOCAL})}
     report = EvidenceReport("Roles of heads", "tiny", "", sides, "score")
     view.open(evidence_page(report, CLAIMS[:2], (), ()).save(tmp_path / "page.html"))
-    assert view.texts(".claims tbody th") == ["0.0", "1.1"]
+    assert view.texts(".claims tbody th") == ["P1 0.0", "P1 1.1"]
     assert view.browser.find_elements("css selector", ".claims a") == []
     view.click("#level-claims [data-layer='0'][data-head='0']")
     assert shown(view)[0] == "claims" and view.run("return window.seen") == []
+
+
+def test_thirty_four_claims_have_marks_of_their_own_in_both_themes(view, tmp_path):
+    relations = "acl advcl advmod amod appos aux case cc ccomp compound conj cop det mark nsubj obj"
+    names = [f"{way}({name})" for name in relations.split() for way in ("governor", "dependent")]
+    names += ["local", "cls"]
+    values = {name: LOCAL for name in names}
+    claims = [Claim(name, n % 2, n % 3, 1.0) for n, name in enumerate(names)]
+    report = EvidenceReport(
+        "Roles", "tiny", "", {"encoder": Numbers((0, 1), (0, 1, 2), values)}, "score"
+    )
+    page = evidence_page(report, claims, (), ()).save(tmp_path / "many.html")
+    for theme in ("light", "dark"):
+        view.open(page, f"theme={theme}&measure=cls")
+        codes = view.texts(".panel .fact .code")
+        assert len(codes) == len(set(codes)) == 34
+        assert view.texts(".panel .family") == ["position", "delimiters and first tokens", "syntax"]
+        fills = view.run(
+            "return [...document.querySelectorAll('.panel .fact path')]"
+            ".map((e) => e.getAttribute('fill'))"
+        )
+        heads = view.run("return page.colours")
+        assert not set(fills) & set(heads) and len(set(fills)) == 5
+        shapes = view.run(
+            "return [...document.querySelectorAll('.panel .family path')]"
+            ".map((e) => e.getAttribute('d'))"
+        )
+        assert len(set(shapes)) == 3
+        assert view.texts(".claims tbody .code") == ["D1"]
+        framed = "[...document.querySelectorAll('.cell.claimed')]"
+        assert view.run(f"return {framed}.map((e) => [+e.dataset.layer, +e.dataset.head])") == [
+            [33 % 2, 33 % 3]
+        ]
+        counted = view.texts("[data-layer='0'][data-head='0'] .marks .code")
+        assert counted == ["S×6"]
+    saved = view.svg()
+    assert ">S×6<" in saved and saved.count("<path") == view.run(
+        "return document.querySelectorAll('.cell .mark').length"
+    )
+
+
+def test_hostile_names_of_claims_are_text(view, tmp_path):
+    evil = '<img src=x onerror="alert(1)">'
+    sides = {"encoder": Numbers((0, 1), (0, 1, 2), {evil: LOCAL, "__proto__": LOCAL})}
+    report = EvidenceReport("Roles", "tiny", "", sides, "score")
+    claims = [Claim(evil, 0, 0, 1.0), Claim("__proto__", 0, 1, 1.0)]
+    view.open(evidence_page(report, claims, (), ()).save(tmp_path / "evil.html"))
+    assert view.texts(".panel .claim-name") == [evil, "__proto__"]
+    assert view.texts(".panel .fact .code") == ["O1", "O2"]
+    assert view.run("return window.seen") == []

@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 import store_cases
+from drawn_figures import one_line
 from page_payload import payload_of
 
 import flaxattn as fa
@@ -155,7 +156,7 @@ def test_heads_with_nan_come_last_and_the_page_names_them(broken):
 
 def test_the_figure_names_them_too(broken):
     figure = fa.plot_compare(*broken, count=6)
-    assert figure.axes[0].get_title().endswith("\nnot compared, NaN: encoder 1.2")
+    assert one_line(figure.axes[0].get_title()).endswith(" not compared, NaN: encoder 1.2")
     assert len(figure.axes) == 3 * 5 + 2
     nothing = Trace.from_arrays(np.full((1, 1, 1, 2, 2), np.nan), [list("ab")])
     with pytest.raises(InputError, match="No head of the two traces can be compared"):

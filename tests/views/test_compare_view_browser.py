@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from flaxattn.measures.compare_heads import Comparison
 from flaxattn.measures.divergence import compare_traces
 from flaxattn.trace.trace import Trace
 from flaxattn.views.trace_views import compare_view
@@ -46,7 +47,8 @@ def test_the_atlas_ranks_heads_by_divergence(view, two):
     cells = view.run("return view.drawn()")
     assert [(c["layer"], c["head"]) for c in cells] == [(r.layer, r.head) for r in ranked]
     assert [c["text"] for c in cells] == [f"{r.divergence:.3f}" for r in ranked]
-    assert view.texts("[role=radio]") == ["before", "<after>", "<after> − before"]
+    shown = [e.text for e in view.browser.find_elements("css selector", "[role=radio]") if e.text]
+    assert shown == ["before", "<after>", "<after> − before"], "side by side is of the head level"
     assert view.texts("[role=radio][aria-checked=true]") == ["<after> − before"]
     view.choose("measure", "entropy")
     change = [float(c["text"].replace("−", "-")) for c in view.run("return view.drawn()")]
@@ -123,18 +125,58 @@ def test_the_address_holds_what_is_compared_and_other_pages_pass_it_over(view, t
     assert not view.find(".switch").is_displayed()
 
 
-@pytest.mark.parametrize(("share", "said"), [(0.54, "previous token"), (0.3, "previous token → ")])
-def test_a_change_of_role_is_claimed_only_where_attention_differs(view, tmp_path, share, said):
-    """Two heads on either side of one half, the first pair all but alike."""
-    length, traces = 12, []
-    for previous in (0.55, share):
+def previous_heads(shares: list[float], length: int = 12) -> Trace:
+    """A head in texts of as many shares on the previous token."""
+    texts = []
+    for previous in shares:
         weights = np.full((length, length), (1 - previous) / (length - 1))
         weights[np.arange(1, length), np.arange(length - 1)] = previous
         weights[0] = 1 / length
         weights[1:] /= weights[1:].sum(-1, keepdims=True)
-        shares = weights[None, None, None].astype(np.float32)
-        traces.append(Trace.from_arrays(shares, [[f"t{i}" for i in range(length)]]))
+        texts.append(weights)
+    tokens = [[f"t{i}" for i in range(length)]] * len(shares)
+    return Trace.from_arrays(np.stack(texts)[None, :, None].astype(np.float32), tokens)
+
+
+@pytest.mark.parametrize(
+    ("shares", "texts", "said", "claim"),
+    [
+        (0.54, 1, "previous token", "no change is claimed: no interval of one text"),
+        (0.3, 1, "previous token / broad", "no change is claimed: no interval of one text"),
+        (0.54, 8, "previous token", "no change is claimed: 0.0"),
+        (0.3, 8, "previous token → mixed", "changed: 0.0"),
+    ],
+)
+def test_a_change_of_role_is_claimed_only_where_its_interval_supports_it(
+    view, tmp_path, shares, texts, said, claim
+):
+    """Two heads on either side of one half, the first pairs all but alike."""
+    wobble = np.random.default_rng(0).normal(0, 0.002, (2, texts))
+    traces = [
+        previous_heads(list(share + noise))
+        for share, noise in zip((0.55, shares), wobble, strict=True)
+    ]
     page = compare_view(*traces).save(tmp_path / "page.html")
     view.open(page, "level=head&layer=0&heads=0")
-    (does,) = view.texts(".panel .fact .role")
-    assert does.startswith(said) and ("→" in does) == ("→" in said)
+    assert view.texts(".three-numbers .fact .role") == [said]
+    told = view.texts(".three-numbers .fact .hint")[0]
+    assert claim in told and ("8 texts" in told) == (texts == 8)
+    (rule,) = [text for text in view.texts(".three-numbers .hint") if "is said to have" in text]
+    assert "above 0.01 nats" in rule and "With a single text nothing is claimed" in rule
+    view.run("page.go({ level: 'atlas' })")
+    assert view.texts(".hint.rule") == [rule]
+    view.point(".cell")
+    assert claim in view.texts("#level-atlas .claimed")[0]
+
+
+def test_intervals_on_the_page_are_those_of_python(view, tmp_path):
+    wobble = np.random.default_rng(0).normal(0, 0.02, (2, 8))
+    traces = [previous_heads(list(s + n)) for s, n in zip((0.6, 0.3), wobble, strict=True)]
+    comparison = Comparison()
+    comparison.add(*traces)
+    (change,) = comparison.changes()
+    page = compare_view(*traces).save(tmp_path / "page.html")
+    view.open(page, "level=head&layer=0&heads=0")
+    low, high = change.interval
+    assert low < change.divergence < high and change.changed
+    assert f"changed: {low:.3f} to {high:.3f} nats, 8 texts" in view.texts(".head-claim .hint")[0]

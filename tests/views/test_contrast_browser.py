@@ -2,8 +2,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Text of every level against what is behind it: WCAG 2.2 AA, in both themes."""
 
+import numpy as np
 import pytest
 import view_cases
+
+import flaxattn as fa
+from flaxattn.measures.claims import Claim
+from flaxattn.measures.evidence import TopText
+from flaxattn.measures.gold_pairs import GoldPair, GoldPairs, judged_pairs
+from flaxattn.measures.pair_examples import PairExamples
+from flaxattn.trace.trace import Trace
+from flaxattn.views.evidence_page import EvidenceReport, Numbers, evidence_page
+from flaxattn.views.payloads.head_pages import HeadPages
 
 pytestmark = pytest.mark.browser
 
@@ -53,14 +63,13 @@ for (let node = walker.nextNode(); node; node = walker.nextNode()) {
 }
 return [...new Set(found)];
 """
-SETTINGS = {
-    "atlas": "level=atlas",
-    "atlas by number": "level=atlas&order=value",
-    "model": "level=model",
-    "lines": "level=head&layer=0&heads=0-1",
-    "token": "level=head&layer=1&query=3",
-    "matrix": "level=head&drawing=matrix&query=2",
-    "neuron": "level=neuron&query=3&numbers=on",
+
+COMPARED = {
+    "compare": "level=head&compare=difference&query=2",
+    "together": "level=head&compare=together&query=2",
+    "together, heads": "level=head&compare=together",
+    "together, matrix": "level=head&compare=together&drawing=matrix&query=2&key=3",
+    "claims of the atlas": "level=atlas&compare=difference",
 }
 
 
@@ -70,10 +79,50 @@ def pages(tmp_path_factory):
     return view_cases.one(folder), view_cases.compared(folder)
 
 
+@pytest.fixture(scope="module")
+def profile_page(peaked, tmp_path_factory):
+    """A report with a page for each head, which has examples of one claim."""
+    claims = [Claim("subject", 0, 0, 5.0, "p 0.001", texts=(TopText(0, 9.0),))]
+    values = {"subject": np.ones((1, 2))}
+    heads = HeadPages(9, values, {}, "95 %", PairExamples(claims), np.zeros((1, 2), int))
+    numbers = {"encoder": Numbers((0,), (0, 1), values)}
+    report = EvidenceReport("Roles", "tiny", "About.", numbers, "score", heads=heads)
+    trace = Trace.from_arrays(peaked(1, 2, 4), ["the cat sat down".split()])
+
+    def gold(_, one):
+        pairs = [GoldPair((n, n), ((0, 0),)) for n in range(4)]
+        return {"encoder": [GoldPairs("subject", "", "", pairs, judged_pairs(pairs, one.encoder))]}
+
+    page = evidence_page(report, claims, (0,), [trace], gold)
+    return page.save(tmp_path_factory.mktemp("profile") / "roles.html")
+
+
 @pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("name", [*SETTINGS, "compare"])
+@pytest.mark.parametrize("name", [*view_cases.LEVELS, *COMPARED])
 def test_text_stands_out_from_what_is_behind_it(view, pages, name, theme):
-    page = pages[name == "compare"]
-    settings = SETTINGS.get(name, "level=head&compare=difference&query=2")
-    view.open(page, f"{settings}&theme={theme}")
+    page = pages[name in COMPARED]
+    view.open(page, f"{(view_cases.LEVELS | COMPARED)[name]}&theme={theme}")
     assert view.run(CONTRASTS) == []
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_text_of_the_page_of_a_head_stands_out(view, profile_page, theme):
+    view.open(profile_page, f"head=0.0&theme={theme}")
+    assert view.run("return document.querySelectorAll('.end mark').length") > 0
+    assert view.run(CONTRASTS) == []
+
+
+@pytest.fixture(scope="module")
+def predictions(tmp_path_factory):
+    model = fa.from_pretrained("tiny-gpt2")
+    _, trace = model.generate("The old", max_new_tokens=3, trace=True, predictions=5)
+    page = fa.head_view(fa.logit_contributions(model, trace))
+    return page.save(tmp_path_factory.mktemp("contrast") / "predictions.html")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_predictions_stand_out_from_what_is_behind_them(view, predictions, theme):
+    for settings in ("level=head", "level=text", "level=head&drawing=matrix"):
+        view.open(predictions, f"{settings}&query=2&theme={theme}")
+        assert view.texts(".logits .value")
+        assert view.run(CONTRASTS) == []

@@ -31,7 +31,7 @@ def test_claims_know_the_places_of_their_texts():
     assert [one["shown"] for one in found["report"]["claims"]] == [[[1, 8, 8.0], [0, 2, 2.0]], []]
     assert found["report"]["values"] == {"encoder": {"local": [[1.0, None], [1e-9, 12350.0]]}}
     assert found["report"]["lacking"].endswith("1 of 2 claims have none of them.")
-    assert found["levels"] == ["claims", "model", "head"] and found["precision"] == "uint8"
+    assert found["levels"] == ["claims", "model", "head", "text"] and found["precision"] == "uint8"
     sides = [shaped["sides"][0] for shaped in found["inputs"]]
     assert [side["layers"] for side in sides] == [[3, 5], [3, 5]]
     assert not any("likeness" in side for side in sides)

@@ -7,10 +7,15 @@ import warnings
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+from fontTools.fontBuilder import FontBuilder
+from fontTools.pens.ttGlyphPen import TTGlyphPen
+from matplotlib import font_manager
 
 from flaxattn.errors import InputError
 from flaxattn.trace.trace import Trace
-from flaxattn.views.figures.plot_heads import drawable, plot_heads
+from flaxattn.views.figures import figure_text
+from flaxattn.views.figures.figure_text import drawable, write_title
+from flaxattn.views.figures.plot_heads import plot_heads
 
 HOSTILE = ["$x_1$", "$", "\\frac{", "_", "😀", "日本", "\u202eש", "a\nb\x00", "\ud800", "", "</b>"]
 
@@ -136,3 +141,55 @@ def test_the_first_token_is_left_out_and_the_figure_says_so(peaked):
         np.testing.assert_allclose(shown[1:, 1:], rest / rest.sum(-1, keepdims=True), rtol=1e-6)
         assert not shown[:, 0].any() and not shown[0].any()
     pixels(figure)
+
+
+@pytest.fixture
+def chinese_font(tmp_path):
+    """A font with two Chinese characters, the only one beside DejaVu for one test."""
+    builder = FontBuilder(1000)
+    builder.setupGlyphOrder([".notdef", "ni", "hao"])
+    builder.setupCharacterMap({0x4F60: "ni", 0x597D: "hao"})
+    pen = TTGlyphPen(None)
+    pen.moveTo((0, 0))
+    for corner in ((900, 0), (900, 900), (0, 900)):
+        pen.lineTo(corner)
+    pen.closePath()
+    square = pen.glyph()
+    builder.setupGlyf({name: square for name in (".notdef", "ni", "hao")})
+    builder.setupHorizontalMetrics({name: (1000, 0) for name in (".notdef", "ni", "hao")})
+    builder.setupHorizontalHeader(ascent=900, descent=-100)
+    builder.setupNameTable({"familyName": "Two Characters", "styleName": "Regular"})
+    builder.setupOS2()
+    builder.setupPost()
+    builder.save(tmp_path / "two.ttf")
+    known = font_manager.fontManager
+    before = list(known.ttflist)
+    known.ttflist[:] = [font for font in before if font.name.startswith("DejaVu")]
+    known.addfont(tmp_path / "two.ttf")
+    figure_text._fonts.cache_clear()
+    figure_text._font_of.cache_clear()
+    yield "Two Characters"
+    known.ttflist[:] = before
+    figure_text._fonts.cache_clear()
+    figure_text._font_of.cache_clear()
+
+
+def test_characters_are_drawn_in_any_font_that_has_them(peaked, chinese_font):
+    tokens = ["你好", "abc", "سلام", "\U0010fffe"]
+    figure = plot_heads(Trace.from_arrays(peaked(1, 1, 4), [tokens]))
+    labels = figure.axes[0].get_yticklabels()
+    assert [label.get_text() for label in labels] == [*tokens[:3], "⟨U+10FFFE⟩"]
+    assert labels[0].get_fontfamily() == ["DejaVu Sans", chinese_font]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # matplotlib warns of a character that no font has
+        pixels(figure)
+
+
+def test_titles_are_broken_into_lines_that_fit(pair):
+    model = "a model whose name is longer than its figure is wide, by far and more than once " * 2
+    figure = plot_heads(pair.trace, layers=[0], heads=[0])
+    write_title(figure.axes[0], model)
+    figure.canvas.draw()
+    title, whole = figure.axes[0].title.get_window_extent(), figure.bbox
+    assert title.x0 >= whole.x0 and title.x1 <= whole.x1
+    assert " ".join(figure.axes[0].get_title().split()) == model.strip()

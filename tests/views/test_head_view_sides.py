@@ -159,8 +159,8 @@ def test_size_is_that_of_all_sides():
     half = (12, 12, 128, 128)
     assert choose_precision(half, None) == "uint11"
     assert choose_precision(half, None, half) == "uint8"
-    with pytest.raises(InputError, match=r"= \(6, 16, 512, 512\), \(6, 16, 512, 512\)\.\nUse at"):
-        choose_precision((6, 16, 512, 512), None, (6, 16, 512, 512))
+    with pytest.raises(InputError, match=r"= \(7, 16, 512, 512\), \(7, 16, 512, 512\)\.\nUse at"):
+        choose_precision((7, 16, 512, 512), None, (7, 16, 512, 512))
 
 
 @pytest.mark.parametrize(

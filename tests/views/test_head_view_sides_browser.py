@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from drawn_figures import svg_texts
 
 from flaxattn.trace.trace import Trace
 from flaxattn.views.payloads.encoded_weights import ERROR
@@ -131,7 +132,7 @@ class TestReading:
         view.click(view.token("right", 0))
         assert view.texts(".panel h2") == ["<b>ein</b> is attended by"]
         assert set(view.texts(".panel .other")) == set(translation.written)
-        assert view.texts(".spoken")[0].startswith("<b>ein</b> is attended by: ")
+        assert view.texts("p.spoken")[0].startswith("<b>ein</b> is attended by: ")
 
     def test_pointing_at_a_line_tells_its_weight(self, view, translation):
         view.open(translation.page, "heads=1&query=2")
@@ -225,14 +226,14 @@ class TestPlace:
     def test_svg_names_the_side_and_both_texts(self, view, translation, side):
         view.open(translation.page, f"side={side}&heads=1")
         root = ElementTree.fromstring(view.svg())
-        texts = [text.text for text in root.iter() if text.tag.endswith("}text")]
         name = {"cross": "Cross", "all": "All"}[side]
-        assert texts[0] == f"tiny-de-en, {name}, layer 0, heads 1"
+        assert svg_texts(root, "caption") == [f"tiny-de-en, {name}, layer 0, heads 1"]
+        assert svg_texts(root, "column") == view.texts(".stage h2")
         joined = {
             "cross": translation.written + translation.source,
             "all": translation.source + translation.written + translation.source + translation.read,
         }
-        assert texts[1:] == joined[side]
+        assert svg_texts(root, "token") == joined[side]
         assert view.run("return window.saved[0]") == f"attention-{side}-layer-0.svg"
 
     def test_everything_to_press_has_a_name(self, view, translation):

@@ -1,13 +1,15 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Thirty hostile texts of six kinds in six places of a page: nothing runs, all of it can be read.
+"""Thirty hostile texts of six kinds in nine places of a page: nothing runs, all of it can be read.
 
-6 x 6 x 30 = 1,080 trials: no dialog, no request, no report of the policy, the text exactly. The
+9 x 6 x 30 = 1,620 trials: no dialog, no request, no report of the policy, the text exactly. The
 texts are made in `hostile_texts.py`; pages of one kind hold them as tokens, as names of models, as
 ids and as settings of an address.
 """
 
 import json
+import tempfile
+import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
@@ -15,13 +17,18 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from drawn_figures import svg_texts
 from hostile_texts import SHAPES, texts
 
-from flaxattn.store.find_texts import Found
+from flaxattn.store.find_texts import StoredText
+from flaxattn.store.head_numbers import Ranking, SideStatistics
 from flaxattn.trace.trace import Trace
+from flaxattn.views.page import add_data
 from flaxattn.views.payloads.encoded_weights import visible
-from flaxattn.views.texts_page import texts_page
-from flaxattn.views.trace_views import head_view
+from flaxattn.views.store_document import message_page
+from flaxattn.views.text_list import ListQuery, TextList
+from flaxattn.views.texts_page import TextsPage, texts_page
+from flaxattn.views.trace_views import head_view, text_view
 
 pytestmark = pytest.mark.browser
 
@@ -112,17 +119,47 @@ def test_as_svg(view, hostile, quiet, tmp_path):
         "text",
         "g",
         "path",
+        "tspan",
+        "metadata",
     }
-    drawn = [e.text or "" for e in root.iter() if e.tag.endswith("}text")][1:]
+    drawn = svg_texts(root, "token")
     assert [visible(text) for text in drawn] == written * 2
     names = {name for e in root.iter() for name in e.attrib}
     assert not [name for name in names if name.startswith("on") or "href" in name]
     (tmp_path / "picture.svg").write_text(picture, encoding="utf-8")
     view.browser.get((tmp_path / "picture.svg").as_uri())
-    shown = "return [...document.querySelectorAll('text')].slice(1).map((t) => t.textContent)"
+    shown = (
+        "return [...document.querySelectorAll('text.token')]"
+        ".map((text) => text.getAttribute('data-token') || text.textContent)"
+    )
     assert [visible(text) for text in view.browser.execute_script(shown)] == written * 2
     assert view.browser.execute_script("return window.seen") == []
     view.open(page)
+
+
+def ink(text: str) -> str:
+    """Characters that are drawn: no blanks, no marks of direction or joining."""
+    return "".join(c for c in text if not c.isspace() and unicodedata.category(c) != "Cf")
+
+
+def test_as_running_text(view, hostile, quiet):
+    """Each text is one token, and stands in its passage as it was written."""
+    found, _, _ = hostile
+    text, spans = "", []
+    for word in (visible(one) for one in found):
+        spans.append((len(text), len(text) + len(word)))
+        text += word + " "
+    weights = np.full((1, 1, 1, COUNT, COUNT), 1 / COUNT, np.float32)
+    trace = Trace.from_arrays(weights, [found], texts=[(text,)], spans=[spans])
+    with tempfile.TemporaryDirectory() as folder:
+        view.open(text_view(trace, layer=0).save(Path(folder) / "page.html"), "query=1")
+        pieces = [text[start:stop].replace("␊", "\n") for start, stop in spans]
+        assert view.texts(".text-block .run") == pieces
+        assert pieces[1] in view.texts(".panel h2")[0]
+        root = ElementTree.fromstring(view.svg())
+        drawn = "".join("".join(e.itertext()) for e in root.iter() if e.tag.endswith("}text"))
+        assert [piece for piece in pieces if ink(piece) not in ink(drawn)] == []
+        assert not [n for e in root.iter() for n in e.attrib if n.startswith("on") or "href" in n]
 
 
 FRAMES = """
@@ -155,15 +192,68 @@ def test_as_title_and_name(view, hostile, quiet, tmp_path):
         [title, text, 2, 0] for title, text in zip(titles, written, strict=True)
     ]
     assert [visible(row[0]) for row in told] == titles
-    listed = [Found(n, text, text, text, 1) for n, text in enumerate(found)]
-    text = texts_page(found[0], COUNT, listed, start=0, words=found[1], more=True)
-    (tmp_path / "list.html").write_text(text, encoding="utf-8")
+    assert view.browser.execute_script("return window.seen") == []
+    view.open(page)
+
+
+def listed(found: list[str], query: ListQuery) -> str:
+    """A list that has each text everywhere that a text can be, sorted by a statistic so named."""
+    texts = [StoredText(n, text, text, text, 1) for n, text in enumerate(found)]
+    ranking = Ranking(np.arange(COUNT), np.linspace(1, 0, COUNT), COUNT, 0, 0, 1)
+    sides = {text: SideStatistics((0,), (0,), (text,)) for text in found}
+    every = TextList(ranking.examples, ranking if query.statistic else None, True, COUNT)
+    return texts_page(TextsPage(found[0], query, every, texts, sides))
+
+
+@pytest.mark.parametrize("is_sorted", [False, True])
+def test_in_the_list_of_texts(view, hostile, quiet, tmp_path, is_sorted):
+    found, written, _ = hostile
+    number = (found[1], found[2], 0, 0) if is_sorted else ()
+    (tmp_path / "list.html").write_text(listed(found, ListQuery(found[1], *number)), "utf-8")
     view.browser.get((tmp_path / "list.html").as_uri())
-    assert view.texts("td:nth-child(2)") == written
-    assert view.texts("td bdi") == [t for text in written for t in (text, text)]
+    assert view.texts(".list .about bdi") == written
+    assert view.texts(".list .words > div:not(.about)") == [t for t in written for _ in range(2)]
+    assert written[1] in view.texts(".list mark")
     assert view.run("return document.querySelector('input').value") == written[1]
+    assert view.texts("select[name=side] option") == written
+    assert view.texts("select[name=by] option") == ["order of the corpus", *written]
+    assert view.texts(".model") == [written[0]]
+    assert view.texts(".said bdi") == [written[1]]
+    title = f" of layer 0, head 0 ({written[2]}), highest first Lowest first"
+    headings = view.texts("h2")
+    assert [text.endswith(title) for text in headings] == [True] * is_sorted
     assert view.texts("title") == [f"{written[0]} · texts"]
     assert view.run("return document.scripts.length") == 0
+
+
+def test_in_answers_of_the_server(view, hostile, quiet, tmp_path):
+    found, written, _ = hostile
+    empty = TextList(np.zeros(0, int), None, False, 7)
+    pages = [texts_page(TextsPage(found[0], ListQuery(text), empty, [], {})) for text in found] + [
+        message_page(found[0], f"No {text}", [("./", "Back")]) for text in found
+    ]
+    for text, page in zip([*written, *written], pages, strict=True):
+        (tmp_path / "answer.html").write_text(page, "utf-8")
+        view.browser.get((tmp_path / "answer.html").as_uri())
+        said = view.texts(".answer p")
+        if said[0].startswith("No text contains"):
+            assert said[0] == f"No text contains “{text}”."
+        else:  # lines of a message stay lines
+            assert "␊".join(said[:-1]).replace("\n", "␊") == f"No {text}".removesuffix("␊")
+        assert view.run("return document.scripts.length") == 0
+
+
+def test_beside_a_page_of_a_store(view, hostile, quiet, tmp_path):
+    found, written, page = hostile
+    document = page.read_text("utf-8")
+    for text in found:
+        data = {"list": "./", "back": "", "next": None, "name": text, "id": text, "place": text}
+        (tmp_path / "served.html").write_text(add_data(document, "corpus", data), "utf-8")
+        view.open(tmp_path / "served.html")
+        said = view.texts(".corpus strong, .corpus .id, .corpus .place")
+        assert said == [text, text, text]
+        assert view.texts(".left .piece") == written
+        assert view.run("return document.scripts.length") == 3
 
 
 STYLES = """

@@ -13,12 +13,13 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from drawn_figures import svg_texts
 
 from flaxattn.trace.trace import Trace
 from flaxattn.views.payloads.encoded_weights import visible
-from flaxattn.views.trace_views import head_view
+from flaxattn.views.trace_views import head_view, text_view
 
-STRANGERS = "return document.querySelectorAll('img, iframe, object, svg:not(.gold-arcs)').length"
+STRANGERS = "return document.querySelectorAll('img, iframe, object, svg:not(.gold-lines)').length"
 pytestmark = pytest.mark.browser
 
 HOSTILE = [
@@ -95,7 +96,7 @@ def test_text_appears_as_written_in_every_place(view, page):
         "return view.state.side.left.tokens.map((_, index) => {"
         "  view.state.letGo();"
         "  page.hold('left', index);"
-        "  const [heading, spoken] = [read('.panel h2'), read('.spoken')];"
+        "  const [heading, spoken] = [read('.panel h2'), read('.spoken[aria-live]')];"
         "  page.point('right', index);"
         "  return [heading, spoken.split(' attends to: ')[0], read('.panel h2')];"
         "});"
@@ -169,6 +170,46 @@ def test_text_appears_as_written_in_the_other_levels(view, page):
         assert view.run(STRANGERS) == 0
 
 
+def spelled(peaked: Callable[..., np.ndarray]) -> Trace:
+    """A trace whose text is all of it, read as unknown tokens."""
+    spans: list[tuple[int, int] | None] = []
+    text = ""
+    for token in HOSTILE:
+        spans.append((len(text), len(text) + len(token)))
+        text += f"{token} | "
+    return Trace.from_arrays(
+        peaked(1, 2, len(HOSTILE)), [["[UNK]"] * len(HOSTILE)], texts=[(text,)], spans=[spans]
+    )
+
+
+def test_running_text_is_text(view, page, peaked, tmp_path):
+    whole = [token or "[UNK]" for token in WRITTEN]  # what stands for no characters is a token
+    whole = [token.replace("\u240a", "\n") for token in whole]
+    view.open(text_view(spelled(peaked)).save(tmp_path / "spelled.html"), "query=1")
+    assert view.texts(".run") == whole
+    tips = view.run(
+        "return [...document.querySelectorAll('.run')].map((run) => {"
+        "  run.dispatchEvent(new MouseEvent('mouseover', { bubbles: true }));"
+        "  return page.tip.querySelector('.piece').textContent;"
+        "});"
+    )
+    assert tips == whole
+    svg = ElementTree.fromstring(view.svg())
+    assert len([node for node in svg.iter() if node.tag.endswith("script")]) == 0
+    view.open(page, "level=text&query=1")
+    assert "".join(view.texts(".run")).startswith("".join(WRITTEN[:5]))
+    view.open(tmp_path / "spelled.html", "level=head")
+    assert view.texts(".left .piece") == [token or "[UNK]" for token in WRITTEN]
+    assert view.run("return window.seen") == []
+    assert view.run("return document.scripts.length") == 2
+    assert (
+        view.run(
+            "return document.querySelectorAll('img, iframe, object, svg:not(.gold-lines)').length"
+        )
+        == 0
+    )
+
+
 def test_a_list_of_hostile_texts_is_a_list_of_texts(view, peaked, tmp_path):
     tokens = [[token, "x"] for token in HOSTILE]
     weights = np.repeat(peaked(1, 1, 2), len(tokens), axis=1)
@@ -193,9 +234,9 @@ def test_svg_of_it_is_text_too(view, page):
     view.open(page)
     root = ElementTree.fromstring(view.svg())
     names = {element.tag.split("}")[1] for element in root.iter()}
-    assert names == {"svg", "title", "rect", "text", "g", "path"}
-    texts = [element.text or "" for element in root.iter() if element.tag.endswith("}text")][1:]
-    assert texts == WRITTEN * 2
+    assert names == {"svg", "title", "rect", "text", "tspan", "g", "path", "metadata"}
+    assert svg_texts(root, "token") == WRITTEN * 2
+    assert json.loads(root[-1].text or "")["level"] == "head"
 
 
 def test_other_directions_stay_within_their_token(view, page):

@@ -127,7 +127,7 @@ def test_two_stores_are_an_atlas_that_names_heads_left_out(view, tmp_path):
     cells = view.run("return view.drawn()")
     assert [(c["layer"], c["head"]) for c in cells] == [(r.layer, r.head) for r in wanted]
     assert [c["text"] for c in cells] == [f"{r.divergence:.3f}" for r in wanted]
-    assert view.texts("[role=radio]") == ["a", "<b>", "<b> − a"]
+    assert view.texts("[role=radio]:not([hidden])") == ["a", "<b>", "<b> − a"]
     told = "a and <b>, 3 texts; NaN in some texts, left out there: encoder 0.2"
     assert view.texts("#level-atlas .told") == [told]
     view.choose("measure", "entropy")

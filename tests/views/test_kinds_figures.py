@@ -7,12 +7,14 @@ import json
 
 import numpy as np
 import pytest
+from drawn_figures import one_line
 
 import flaxattn as fa
 from flaxattn.attribution.ablation import HeadEffects
 from flaxattn.errors import InputError
 from flaxattn.measures.head_values import head_values
 from flaxattn.trace.trace import Trace
+from flaxattn.views.figures.figure_scale import diverging
 
 LENGTH = 4
 
@@ -56,7 +58,7 @@ def test_signs_have_colours_on_either_side_of_nothing(trace, norms):
         fa.plot_model(trace, weights=signed),
     ):
         image = figure.axes[0].images[0]
-        assert image.get_clim() == (-1, 1) and image.get_cmap().name == "PuOr"
+        assert image.get_clim() == (-1, 1) and image.get_cmap() == diverging()
         assert np.nanmin(image.get_array()) < 0
 
 
@@ -72,7 +74,8 @@ def test_the_atlas_measures_sizes_as_shares_and_draws_effects(trace, norms):
     rows = (norms / norms.sum(-1, keepdims=True)).astype(np.float32)
     wanted = head_values(Trace.from_arrays(rows, trace.tokens), "previous").values
     np.testing.assert_allclose(figure.axes[0].images[0].get_array(), wanted, atol=1e-6)
-    assert figure.axes[0].get_title() == "encoder: previous of ‖αf(x)‖, as shares of each row"
+    title = one_line(figure.axes[0].get_title())
+    assert title == "encoder: previous of ‖αf(x)‖, as shares of each row"
     means = np.array([[0.5, -0.1, 0.0], [0.2, 0.3, -0.4]])
     effects = HeadEffects("ablation", {"head_mask": means}, {"head_mask": means}, 2.5, 12)
     figure = fa.plot_atlas(trace, "ablation", effects=effects, order="value")
@@ -85,13 +88,15 @@ def test_the_atlas_measures_sizes_as_shares_and_draws_effects(trace, norms):
 
 def test_the_state_of_a_page_draws_the_weights_that_it_shows(trace, norms):
     given = {"weights": {"norm": norms, "gradient": norms - 1}}
-    state = {"level": "head", "weights": "norm", "layer": 1, "heads": [2], "sequence": 1}
+    state = {"weights": "norm", "layer": 1, "heads": [2], "sequence": 1, "drawing": "matrix"}
     ((title, drawn),) = maps(fa.plot_state(trace, json.dumps(state), **given)).items()
     scaled = norms[1, 1, 2] / norms[1, 1].max()
     np.testing.assert_allclose(drawn, scaled, rtol=1e-5)
     hidden = maps(fa.plot_state(trace, state | {"first": "hidden", "mass": 70}, **given))
     ((title, drawn),) = hidden.items()
-    assert "first token out, 70% of each row's mass" in title and "renormalised" not in title
+    assert (
+        "first token out, 70% of each row's mass" in one_line(title) and "renormalised" not in title
+    )
     kept = drawn > 0
     np.testing.assert_allclose(drawn[kept], scaled[kept], rtol=1e-5)
     rest = scaled[:, 1:].sum(-1)
@@ -108,7 +113,8 @@ def test_a_prompt_and_its_continuation_are_parts_of_a_state(trace):
     record = dataclasses.replace(trace[0].encoder)
     segments = np.array([[0, 1, 1, 1]])
     written = dataclasses.replace(trace[0], encoder=None, decoder=record, segments=segments)
-    ((title, drawn),) = maps(fa.plot_state(written, {"heads": [1], "attention": "ba"})).items()
+    matrix = {"heads": [1], "drawing": "matrix"}
+    ((title, drawn),) = maps(fa.plot_state(written, {**matrix, "attention": "ba"})).items()
     assert title.endswith("\ncontinuation → prompt")
     np.testing.assert_array_equal(drawn, np.asarray(record.weights)[0, 0, 1, 1:, :1])
 

@@ -34,8 +34,8 @@ def sections(view) -> list[str]:
 
 def test_tabs_open_the_levels_and_say_which_is_open(view, pair):
     view.open(pair.page)
-    assert view.texts("[role=tab]") == ["Atlas", "Model", "Head"]
-    for name in ("atlas", "model", "head"):
+    assert view.texts("[role=tab]") == ["Atlas", "Model", "Head", "Text"]
+    for name in ("atlas", "model", "head", "text"):
         view.click(f"[data-level={name}]")
         assert sections(view) == [f"level-{name}"]
         assert view.texts("[role=tab][aria-selected=true]") == [name.capitalize()]
@@ -48,6 +48,7 @@ def test_each_level_has_its_controls(view, pair):
         "atlas": {"measure", "order"},
         "model": {"attention", "opacity", "special", "first"},
         "head": {"layer", "drawing", "attention", "opacity", "mass", "special", "first"},
+        "text": {"layer", "direction", "attention", "opacity", "special", "first"},
     }
     for level, names in wanted.items():
         view.open(pair.page, f"level={level}")
@@ -111,7 +112,7 @@ def test_keys_walk_levels_heads_and_themes(view, pair):
     assert view.heads_on() == ["1"]
     view.press(".")
     assert view.run("return page.state.theme") == "light"
-    for key, level in (("1", "atlas"), ("2", "model"), ("3", "head"), ("4", "head")):
+    for key, level in (("1", "atlas"), ("2", "model"), ("3", "head"), ("4", "text"), ("5", "text")):
         view.press(key)
         assert shown(view)[0] == level
 

@@ -70,14 +70,16 @@ def test_what_cannot_be_joined_is_refused(files, message):
 def test_every_asset_is_in_a_page_that_needs_it(repository: Path):
     folder = repository / "flaxattn/views/assets"
     modules = {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.js")}
-    entries = ("main.js", "main_neuron.js", "main_claims.js")
+    parts = {part: part for part in ("neuron", "claims", "predictions")} | {"compare": "together"}
+    both = ("compare_claims", "neuron_predictions")
+    entries = ("main.js", *(f"main_{name}.js" for name in (*parts, *both)))
     asked: dict[str, list[str]] = {entry: [] for entry in entries}
     for entry, names in asked.items():
         link(entry, lambda name, names=names: names.append(name) or modules[name])
     assert set().union(*asked.values()) == set(modules) - {"types.js"}
-    for part, entry in (("neuron", "main_neuron.js"), ("claims", "main_claims.js")):
-        for other in set(entries) - {entry}:
-            assert {name for name in modules if part in name}.isdisjoint(asked[other])
+    for name, part in parts.items():
+        for other in (entry for entry in entries if name not in entry):
+            assert {module for module in modules if part in module}.isdisjoint(asked[other])
 
 
 def test_python_and_the_page_know_the_same_settings(repository: Path):

@@ -149,7 +149,7 @@ def test_the_keyboard_walks_cells_and_says_them(view, pair):
     assert (cell["query"], cell["key"]) == (2, 1)
     weight = pair.shares[0, 1, 2, 1]
     said = f"{pair.tokens[2]} → {pair.tokens[1]}, positions 2 → 1, head 1: {weight:.3f}"
-    assert view.texts(".spoken") == [said]
+    assert view.texts("p.spoken") == [said]
     view.press("ENTER")
     assert view.run("return page.state.query") == 2
     assert view.run("return page.state.layer") == 0
@@ -238,7 +238,7 @@ def test_the_picture_has_a_rectangle_per_weight_and_tokens_as_text(view, tmp_pat
     assert picture["name"] == "attention-layer-0-head-0"
     root = ElementTree.fromstring(picture["svg"])
     kinds = [node.tag.split("}")[1] for node in root.iter()]
-    assert kinds.count("rect") == 16 + 2 and "script" not in kinds
+    assert kinds.count("rect") == 16 + 2 + 6 and "script" not in kinds
     texts = [node.text for node in root.iter() if node.tag.endswith("}text")]
     assert texts.count("\u202egnp") == texts.count("&lt;") == 2
     assert [text for text in texts if text and text.startswith("</text>")] == [

@@ -8,6 +8,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import store_cases
+from drawn_figures import one_line
 from small_decoders import write_decoder
 
 import flaxattn as fa
@@ -20,10 +21,11 @@ from flaxattn.store.open_store import open_store
 from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.rotary_pairs import rotary_pairs
 from flaxattn.trace.trace import Trace
+from flaxattn.views.figures.figure_maps import Maps
 from flaxattn.views.figures.plot_atlas import plot_atlas
 from flaxattn.views.figures.plot_compare import plot_compare
 from flaxattn.views.figures.plot_heads import plot_heads
-from flaxattn.views.figures.plot_model import plot_model
+from flaxattn.views.figures.plot_model import draw_thumbnails, plot_model
 from flaxattn.views.figures.plot_neuron import plot_neuron
 from flaxattn.views.figures.save_figure import save_figure
 
@@ -64,32 +66,48 @@ def test_long_texts_are_pooled_by_the_largest_weight_and_it_is_said(peaked):
     weights = peaked(1, 2, 200)
     trace = Trace.from_arrays(weights, [["t"] * 200])
     ax = plot_model(trace).axes[0]
-    wide = np.zeros((2, 201, 201), np.float32)
-    wide[:, :200, :200] = weights[0, 0]
-    wanted = wide.reshape(2, 67, 3, 67, 3).max((2, 4))
+    wanted = np.zeros((2, 128, 128), np.float32)
+    for i, j in np.ndindex(200, 200):  # as in the page: the pixel i * 128 // 200
+        place = np.s_[:, i * 128 // 200, j * 128 // 200]
+        wanted[place] = np.maximum(wanted[place], weights[0, 0, :, i, j])
     drawn = array_of(ax.images[0])
-    np.testing.assert_array_equal(drawn[:, :67], wanted[0])
-    np.testing.assert_array_equal(drawn[:, -67:], wanted[1])
-    assert "the largest of 3 × 3 weights" in ax.get_title()
+    np.testing.assert_array_equal(drawn[:, :128], wanted[0])
+    np.testing.assert_array_equal(drawn[:, -128:], wanted[1])
+    assert "the largest of 2 × 2 weights" in one_line(ax.get_title())
+
+
+def test_pooling_keeps_the_largest_size_whatever_its_sign():
+    weights = np.zeros((1, 1, 200, 200), np.float32)
+    weights[0, 0, 0, :2] = 0.2, -0.7
+    weights[0, 0, 150, 199] = np.nan
+    drawn = array_of(plot_model_of(weights).images[0])
+    assert drawn[0, 0] == np.float32(-0.7) and np.isnan(drawn[96, 127])
+    assert np.isnan(drawn).sum() == 1
+
+
+def plot_model_of(weights):
+    """Thumbnails of weights with signs."""
+    maps = Maps(weights, signed=True)
+    return draw_thumbnails(maps, [0], [0], "", None).axes[0]
 
 
 def test_a_neuron_shows_each_step_of_the_computation(projected):
     trace, scores = projected
-    figure = plot_neuron(trace, 5, 4, 2)
+    figure = plot_neuron(trace, 5, 4, 2, dimensions="all", sorting="position")
     ax = figure.axes[0]
     q, k = (np.asarray(a)[1, 0, :, 2] for a in (trace.decoder.query, trace.decoder.key))
     drawn = [array_of(image) for image in ax.images]
-    np.testing.assert_array_equal(drawn[0], np.tile(q[2], (5, 1)))
-    np.testing.assert_array_equal(drawn[1], k)
-    np.testing.assert_array_equal(drawn[2], k * q[2])
-    np.testing.assert_allclose(drawn[3][:, 0], (k * q[2]).sum(-1), rtol=1e-5)
+    np.testing.assert_array_equal(drawn[0][:, 0], trace.decoder.weights[1, 0, 2, 2])
+    np.testing.assert_array_equal(drawn[1], np.tile(q[2], (5, 1)))
+    np.testing.assert_array_equal(drawn[2], k)
+    np.testing.assert_array_equal(drawn[3], k * q[2])
+    np.testing.assert_allclose(drawn[4][:, 0], (k * q[2]).sum(-1), rtol=1e-5)
     wanted = np.where(np.arange(5) <= 2, scores[1, 0, 2, 2], np.nan)
-    np.testing.assert_allclose(drawn[4][:, 0], wanted, rtol=1e-5)
-    np.testing.assert_array_equal(drawn[5][:, 0], trace.decoder.weights[1, 0, 2, 2])
+    np.testing.assert_allclose(drawn[5][:, 0], wanted, rtol=1e-5)
     assert [t.get_text() for t in ax.get_yticklabels()][:3] == ["<s>", "a", "$b"]
     assert ax.get_title() == "layer 5, head 4, query 2: $b"
     shown = [text.get_text() for text in ax.texts]
-    assert f"{wanted[0]:.2f}" in shown and "nan" not in shown
+    assert f"{wanted[0]:.2f}".replace("-", "−") in shown and "nan" not in shown
     figure.canvas.draw()
 
 
@@ -97,19 +115,19 @@ def test_a_neuron_of_a_rotary_model_shows_vectors_before_and_after_rotation(tmp_
     gemma = fa.from_pretrained(write_decoder(tmp_path / "gemma"))
     capture = fa.Capture(weights=True, query=True, key=True)
     trace = gemma.trace("the cat sat on a mat", capture=capture)
-    figure = plot_neuron(trace, 1, 2, 4)
+    figure = plot_neuron(trace, 1, 2, 4, dimensions="all", sorting="position")
     ax, found = figure.axes[0], rotary_pairs(trace[0].decoder, 1, 2, 4)
     drawn = [array_of(image) for image in ax.images]
     q, k = found.rotated_query, found.rotated_keys
     rows = (len(k), 1)
     wanted = [np.tile(found.query, rows), np.tile(q, rows), found.keys, k, q * k, found.shares]
-    for one, other in zip(drawn, wanted, strict=False):
+    for one, other in zip(drawn[1:], wanted, strict=False):
         np.testing.assert_allclose(one, other, rtol=1e-6)
     assert len(drawn) == 9
-    np.testing.assert_allclose(drawn[7][:5, 0], found.shares[:5].sum(1), rtol=1e-4)
+    np.testing.assert_allclose(drawn[8][:5, 0], found.shares[:5].sum(1), rtol=1e-4)
     names = [label.get_text() for label in ax.get_xticklabels()]
-    assert names[2:6] == ["k before\nrotation", "k", "q × k", "score\nby pair"]
-    assert names[7] == f"× {6**-0.5:.3g}"
+    assert names[3:7] == ["k before\nrotation", "k", "q × k", "score\nby pair"]
+    assert (names[0], names[8]) == ("softmax", f"× {6**-0.5:.3g}")
     assert ax.get_title().splitlines()[1:] == [found.summary(1)]
     figure.canvas.draw()
 
@@ -117,11 +135,12 @@ def test_a_neuron_of_a_rotary_model_shows_vectors_before_and_after_rotation(tmp_
 def test_a_neuron_says_when_its_scores_do_not_lead_to_the_weights(projected):
     trace, scores = projected
     title = plot_neuron(trace, 3, 0, 4, scale=9.0).axes[0].get_title()
-    assert "the model scales otherwise or adds a bias: weights differ by up to" in title
+    assert "the model scales otherwise or adds a bias: weights differ by up to" in one_line(title)
     own = dataclasses.replace(trace.decoder, scores=scores)
-    ax = plot_neuron(dataclasses.replace(trace, decoder=own), 3, 0, 4, scale=9.0).axes[0]
+    whole = dataclasses.replace(trace, decoder=own)
+    ax = plot_neuron(whole, 3, 0, 4, scale=9.0, dimensions="all", sorting="position").axes[0]
     assert "bias" not in ax.get_title()
-    np.testing.assert_array_equal(array_of(ax.images[4])[:, 0], scores[0, 0, 0, 4])
+    np.testing.assert_array_equal(array_of(ax.images[5])[:, 0], scores[0, 0, 0, 4])
 
 
 @pytest.mark.parametrize(
@@ -176,15 +195,16 @@ def test_an_atlas_sorts_and_clusters_heads_and_writes_their_numbers(pair):
     ax = plot_atlas(pair.trace, "entropy", order="value").axes[0]
     np.testing.assert_array_equal(array_of(ax.images[0]).ravel(), -np.sort(-found.values.ravel()))
     order = np.argsort(-found.values.ravel()).tolist()
-    assert [text.get_text() for text in ax.texts] == [f"{n // 3}.{n % 3}" for n in order]
+    numbers = [f"{n // 3}.{n % 3}\n{found.values.ravel()[n]:.2f}" for n in range(6)]
+    assert [text.get_text() for text in ax.texts] == [numbers[n] for n in order]
     ax = plot_atlas(pair.trace, "entropy", order="cluster").axes[0]
     alike = head_likeness(pair.shares.reshape(6, pair.length, pair.length))
     drawn, places = array_of(ax.images[0]), ax.get_yticks().tolist()
     shown = [text.get_text() for text in ax.texts]
-    assert shown == [f"{n // 3}.{n % 3}" for n in alike.order]
+    assert shown == [numbers[n] for n in alike.order]
     assert len(places) == alike.groups.max() + 1
     np.testing.assert_array_equal(drawn[~np.isnan(drawn)], found.values.ravel()[alike.order])
-    rows = {text.get_text(): round(text.get_position()[1]) for text in ax.texts}
+    rows = {t.get_text().split("\n")[0]: round(t.get_position()[1]) for t in ax.texts}
     for one, other in np.ndindex(6, 6):
         same = rows[f"{one // 3}.{one % 3}"] == rows[f"{other // 3}.{other % 3}"]
         assert same == (alike.groups[one] == alike.groups[other])
@@ -195,10 +215,20 @@ def test_roles_are_marked_at_their_heads(pair):
     figure = plot_atlas(pair.trace, "entropy", roles=roles)
     ax = figure.axes[0]
     marks = {c.get_label(): np.floor(c.get_offsets() + 0.5).tolist() for c in ax.collections}
-    assert marks == {"previous": [[1, 0], [0, 1]], "$broad$": [[2, 1]]}
+    assert marks == {"P1 previous": [[1, 0], [0, 1]], "B1 $broad$": [[2, 1]]}
+    written = [text.get_text() for text in ax.texts]
+    assert (written.count("P1"), written.count("B1")) == (2, 1)
     figure.canvas.draw()
     with pytest.raises(InputError, match="is of layer 7, head 0, which is not drawn"):
         plot_atlas(pair.trace, roles={(7, 0): "x"})
+
+
+def test_more_roles_than_there_are_shapes_are_told_apart(peaked):
+    trace = Trace.from_arrays(peaked(6, 7, 4), [list("abcd")])
+    roles = {at: f"governor(r{at[0]}{at[1]})" for at in np.ndindex(6, 7)}
+    figure = plot_atlas(trace, "entropy", roles=roles)
+    assert {f"S{n}" for n in range(1, 43)} < {text.get_text() for text in figure.axes[0].texts}
+    assert len({c.get_label() for c in figure.axes[0].collections}) == 42
 
 
 def test_a_comparison_ranks_heads_and_draws_their_difference(pair):

@@ -30,6 +30,7 @@ TOKENS = [
 ]
 QUERY, KEY, VALUE = RNG.normal(size=(3, L, 1, S, H, D)).astype(np.float32) * 2
 SCALE = D**-0.5
+IN_ORDER = "dimensions=all&sorting=position"
 
 
 def shares(scores):
@@ -88,7 +89,7 @@ def close(texts, values, decimals=2):
 
 def test_every_number_of_every_query_is_that_of_the_trace(view, page):
     seen, scores = record()
-    view.open(page)
+    view.open(page, IN_ORDER)
     counted = 0
     for layer, head, query in np.ndindex(L, H, S):
         view.run("page.update({ layer: arguments[0], heads: [arguments[1]] })", layer, head)
@@ -140,7 +141,7 @@ def blend(view, value, size):
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_cells_have_the_colour_and_the_tip_of_their_number(view, page, theme):
-    view.open(page, f"theme={theme}")
+    view.open(page, f"dimensions=all&sorting=position&theme={theme}")
     for _ in range(167 if theme == "dark" else 84):
         layer, head, query, key, d = (int(RNG.integers(n)) for n in (L, H, S, S, D))
         for name in ("key", "product", "value"):
@@ -155,7 +156,7 @@ def test_cells_have_the_colour_and_the_tip_of_their_number(view, page, theme):
 
 def test_the_query_has_its_vector_the_contributions_and_the_output(view, page):
     seen, _ = record()
-    view.open(page)
+    view.open(page, IN_ORDER)
     q, k, v = (a[1, 0, :, 1] for a in (QUERY, KEY, VALUE))
     weights = seen.weights[1, 0, 1, 3]
     apart = SCALE * ((weights - 1 / S)[:, None] * q[3] * k).sum(0)
@@ -167,7 +168,7 @@ def test_the_query_has_its_vector_the_contributions_and_the_output(view, page):
 
 
 def test_a_held_key_orders_dimensions_by_what_they_add_to_its_score(view, page):
-    view.open(page, "layer=1&heads=0&query=2&key=4&dimensions=top&numbers=on")
+    view.open(page, "sorting=position&layer=1&heads=0&query=2&key=4&numbers=on")
     added = QUERY[1, 0, 2, 0] * KEY[1, 0, 4, 0]
     drawn = view.run("return view.drawn()")
     order = next(c["dimensions"] for c in drawn["columns"] if c["name"] == "product")
@@ -181,19 +182,19 @@ def test_a_held_key_orders_dimensions_by_what_they_add_to_its_score(view, page):
 
 
 def test_keys_are_sorted_by_weight(view, page):
-    view.open(page, "layer=0&heads=1&query=3")
+    view.open(page, "dimensions=all&sorting=position&layer=0&heads=1&query=3")
     view.click("[name=sorting]")
     weights = record()[0].weights[0, 0, 1, 3]
     assert view.texts(".neuron-row .piece") == [visible(TOKENS[k]) for k in np.argsort(-weights)]
-    assert "sorting=weight" in view.run("return location.hash")
+    assert "sorting" not in view.run("return location.hash"), "as a page starts"
 
 
 def test_a_strip_folds_up_and_its_length_stays(view, page):
-    view.open(page)
+    view.open(page, IN_ORDER)
     assert view.texts(".neuron-fold") == ["▾ Key k", "▾ q × k", "▾ Value v"]
     view.click(".neuron-title.value .neuron-fold")
-    assert view.texts(".neuron-fold")[2] == "▸ v"
-    assert view.find(".neuron-title.value .neuron-fold").get_attribute("aria-expanded") == "false"
+    assert view.texts(".neuron-fold") == ["▸ Value v", "▾ Key k", "▾ q × k"]
+    assert view.find(".neuron-folded .neuron-fold").get_attribute("aria-expanded") == "false"
     names = [c["name"] for c in view.run("return view.drawn().columns") if c.get("cell")]
     assert names == ["key", "product"]
     assert len(columns(view, "norm")) == S
@@ -202,7 +203,7 @@ def test_a_strip_folds_up_and_its_length_stays(view, page):
 
 
 def test_a_click_holds_a_query_and_arrows_walk_queries_and_keys(view, page):
-    view.open(page)
+    view.open(page, IN_ORDER)
     view.click(".left [data-index='2']")
     assert view.run("return [page.state.query, view.drawn().query]") == [2, 2]
     view.press("ARROW_DOWN")
@@ -212,14 +213,14 @@ def test_a_click_holds_a_query_and_arrows_walk_queries_and_keys(view, page):
     view.run("document.querySelector('.neuron-rows [data-index=\"1\"]').focus()")
     view.press("ARROW_DOWN")
     assert view.run("return [page.state.key, page.state.query]") == [2, 3]
-    spoken = view.texts(".spoken")[0]
+    spoken = view.texts("p.spoken")[0]
     assert spoken.startswith(f"{TOKENS[3]} → {TOKENS[2]}: q·k ")
     view.press("ESCAPE")
     assert view.run("return [page.state.key, page.state.query]") == [None, None]
 
 
 def test_pointing_at_a_query_shows_it_until_the_pointer_leaves(view, page):
-    view.open(page)
+    view.open(page, IN_ORDER)
     first = view.run("return view.drawn().query")
     view.point(".left [data-index='5']")
     assert view.run("return view.drawn().query") == 5
@@ -230,7 +231,7 @@ def test_pointing_at_a_query_shows_it_until_the_pointer_leaves(view, page):
 def test_later_keys_are_masked_and_said_to_be(view, tmp_path):
     seen, _ = record(causal=True)
     page = neuron_view(Trace(decoder=seen, tokens=[TOKENS])).save(tmp_path / "page.html")
-    view.open(page, "query=2")
+    view.open(page, "dimensions=all&sorting=position&query=2")
     assert columns(view, "score")[3:] == ["masked"] * (S - 3)
     assert columns(view, "weight")[3:] == ["0"] * (S - 3)
     assert len(view.texts(".neuron-row.masked")) == S - 3
@@ -241,7 +242,7 @@ def test_bias_and_mask_of_the_scores_are_shown(view, tmp_path):
     bias = RNG.normal(size=(L, 1, H, S, S)) * 3
     bias[..., 4] = -np.inf
     page = neuron_view(trace(bias=bias)).save(tmp_path / "page.html")
-    view.open(page, "layer=1&heads=1&query=3")
+    view.open(page, "dimensions=all&sorting=position&layer=1&heads=1&query=3")
     _, scores = record(bias=bias)
     kept = [k for k in range(S) if k != 4]
     shown, added = columns(view, "score"), columns(view, "bias")
@@ -255,13 +256,13 @@ def test_where_there_is_no_product_the_page_says_why(view, tmp_path):
     seen, _ = record()
     other = dataclasses.replace(seen, weights=seen.weights[..., ::-1], scale=None)
     page = neuron_view(Trace(encoder=other, tokens=[TOKENS])).save(tmp_path / "page.html")
-    view.open(page)
+    view.open(page, IN_ORDER)
     assert view.texts(".neuron-note")[0].startswith("The weights of this side are no softmax of")
     assert not view.find(".neuron-body").is_displayed()
     assert view.run("return view.picture()") is None
     bare = dataclasses.replace(seen, query=None)
     both = Trace(encoder=seen, decoder=bare, cross=bare, tokens=[TOKENS], decoder_tokens=[TOKENS])
-    view.open(neuron_view(both, side="cross").save(tmp_path / "both.html"))
+    view.open(neuron_view(both, side="cross").save(tmp_path / "both.html"), IN_ORDER)
     assert "were not captured: Capture(weights=True, query=True" in view.texts(".neuron-note")[0]
     view.choose("side", "all")
     assert view.texts(".neuron-note")[0].startswith("Neurons are those of one attention")
@@ -273,7 +274,7 @@ def test_where_there_is_no_product_the_page_says_why(view, tmp_path):
 def test_words_chosen_elsewhere_lead_to_their_first_piece(view, tmp_path):
     whole = dataclasses.replace(trace(), words=[[None, 0, 0, 1, 1, 1, None]])
     page = neuron_view(whole).save(tmp_path / "page.html")
-    view.open(page, "unit=words&query=2")
+    view.open(page, "dimensions=all&sorting=position&unit=words&query=2")
     assert view.run("return view.drawn().query") == 3
     view.click(".left [data-index='5']")
     assert view.run("return [page.state.query, view.drawn().query]") == [None, 3]
@@ -285,7 +286,9 @@ def test_a_long_text_shows_the_rows_in_sight(view, tmp_path):
     weights = shares(0.5 * np.einsum("lbqhd,lbkhd->lbhqk", q, k)).astype(np.float32)
     seen = AttentionRecord(weights=weights, query=q, key=k, layers=(0,), heads=(0,), scale=0.5)
     tokens = [f"w{i}" for i in range(length)]
-    view.open(neuron_view(Trace(encoder=seen, tokens=[tokens])).save(tmp_path / "page.html"))
+    view.open(
+        neuron_view(Trace(encoder=seen, tokens=[tokens])).save(tmp_path / "page.html"), IN_ORDER
+    )
     assert len(view.texts(".neuron-row")) < 30
     view.run("view.scroller.scrollTop = 24 * 500; view.paint()")
     assert {"w500", "w510"} <= set(view.texts(".neuron-row .piece"))
@@ -295,7 +298,7 @@ def test_a_long_text_shows_the_rows_in_sight(view, tmp_path):
 
 
 def test_the_picture_holds_what_is_seen_and_hostile_text_as_text(view, page):
-    view.open(page, "layer=1&heads=1&query=3&numbers=on")
+    view.open(page, "dimensions=all&sorting=position&layer=1&heads=1&query=3&numbers=on")
     picture = view.run("return view.picture()")
     assert picture["name"] == "neurons-layer-1-head-1"
     root = ElementTree.fromstring(picture["svg"])
@@ -311,13 +314,13 @@ def test_the_picture_holds_what_is_seen_and_hostile_text_as_text(view, page):
 
 def test_hostile_text_is_written_and_nothing_runs(view, page):
     view.browser.get_log("browser")
-    view.open(page)
+    view.open(page, IN_ORDER)
     written = [visible(token) for token in TOKENS]
     assert view.texts(".neuron-queries .piece") == view.texts(".neuron-row .piece") == written
     for index, token in enumerate(written):
         view.run("page.update({ query: arguments[0], key: arguments[0] })", index)
         assert view.texts(".neuron-query .piece") == [token]
-        assert view.texts(".spoken")[0].startswith(f"{token} → {token}: ")
+        assert view.texts("p.spoken")[0].startswith(f"{token} → {token}: ")
         tip, *_ = view.run(POINT, 0, 0, index, index, "product", 0)
         assert tip.startswith(f"dimension 0{token}: ")
     assert view.run("return window.seen") == []
@@ -329,7 +332,7 @@ def test_the_other_doors_have_the_level_too(view, tmp_path):
     view.open(head_view(trace(), 0).save(tmp_path / "page.html"))
     assert view.run("return page.state.level") == "head"
     view.run("page.update({ query: 4, heads: [1] })")
-    view.press("4")
+    view.press("5")
     assert view.run("return [page.state.level, view.drawn().query, view.drawn().head]") == [
         "neuron",
         4,
@@ -343,7 +346,7 @@ def test_weights_are_those_stored_where_vectors_are_rounded_more(view, tmp_path)
     assert float(said) < 1e-6
     page = tmp_path / "page.html"
     page.write_text(text.replace(f'"error":{said},"problem"', '"error":0.01,"problem"'))
-    view.open(page, "layer=1&heads=0&query=4")
+    view.open(page, "dimensions=all&sorting=position&layer=1&heads=0&query=4")
     stored = record()[0].weights[1, 0, 0, 4].astype(np.float16)
     assert np.abs(view.run("return [...view.terms.weights]") - stored).max() < 1e-7
     assert "is further than 0.01 from the model’s" in view.texts(".neuron-formula")[0]
@@ -365,7 +368,7 @@ def test_rotary_models_show_vectors_before_rotation_and_the_pair_that_decides(vi
     angles = RNG.normal(size=(L, 1, S, 2)) * 3
     rotation = np.stack([np.cos(angles), np.sin(angles)], 3).astype(np.float32)
     rotary = trace(causal=True, rotation=rotation)
-    view.open(neuron_view(rotary).save(tmp_path / "page.html"))
+    view.open(neuron_view(rotary).save(tmp_path / "page.html"), IN_ORDER)
     layer, head, query, key = 1, 0, 5, 2
     view.run("page.update({ layer: 1, heads: [0], query: 5 })")
     found = rotary_pairs(rotary[0].encoder, layer, head, query)
@@ -402,7 +405,7 @@ def test_keys_outside_of_a_window_are_masked(view, tmp_path):
     behind = np.arange(S)[:, None] - np.arange(S)
     scores = np.where((behind >= 0) & (behind <= 2), scores, -np.inf)
     windowed = trace(weights=shares(scores).astype(np.float32))
-    view.open(neuron_view(windowed).save(tmp_path / "page.html"))
+    view.open(neuron_view(windowed).save(tmp_path / "page.html"), IN_ORDER)
     view.run("page.update({ layer: 0, heads: [1], query: 5 })")
     masked = [text == "masked" for text in columns(view, "score")]
     assert masked == [True] * 3 + [False] * 3 + [True]

@@ -153,7 +153,10 @@ ODD = {
 @pytest.mark.parametrize("name", ODD)
 def test_neurons_of_an_odd_trace(view, tmp_path, name):
     trace = ODD[name]()
-    view.open(head_view(trace, 0).save(tmp_path / "page.html"), "level=neuron&heads=1&query=0")
+    view.open(
+        head_view(trace, 0).save(tmp_path / "page.html"),
+        "level=neuron&heads=1&query=0&sorting=position",
+    )
     size = len(trace.tokens[0])
     assert view.texts(".failure") == []
     shown = trace.encoder.weights[0, 0, 1, 0]

@@ -67,7 +67,7 @@ def test_bars_of_a_list_have_tracks_of_one_length_and_say_their_scale(view, tran
 def test_bars_of_a_difference_are_as_long_whatever_their_sign(view, tmp_path, peaked):
     traces = [Trace.from_arrays(peaked(1, 2, 6, seed=s), [list("abcdef")]) for s in (0, 1)]
     page = fa.compare_view(*traces).save(tmp_path / "two.html")
-    view.open(page, "level=head&query=3&heads=0-1")
+    view.open(page, "level=head&query=3&heads=0-1&compare=difference")
     texts = view.texts(".panel .fact .value")
     assert any(text.startswith("−") for text in texts) and any(text[0] != "−" for text in texts)
     widths = view.run(WIDTHS)

@@ -55,6 +55,11 @@ def parts(document: str) -> dict[str, str]:
     return reader.found
 
 
+def bytes_of_steps(rows: int, keys: int) -> int:
+    """Bytes of weights in eleven bits each, with a maximum of two bytes for each row."""
+    return 2 * rows + rows * keys + -(-3 * rows * keys // 8)
+
+
 class TestDocument:
     def test_it_is_a_whole_document(self, pair):
         page = head_view(pair.trace)
@@ -97,7 +102,7 @@ class TestDocument:
     def test_pairs_and_repeats_add_no_weights(self, pair):
         payload = payload_of(head_view(pair.trace))
         assert payload["inputs"][0]["texts"]["source"]["boundary"] == pair.boundary
-        raw = 3 * pair.length * (2 * pair.length + 4)
+        raw = bytes_of_steps(3 * pair.length, pair.length)
         stored = [n for n in payload["blocks"] if "/weights/" in n]
         assert [len(payload["blocks"][n]) for n in stored] == [raw, raw]
 
@@ -106,7 +111,7 @@ class TestDocument:
         trace = Trace.from_arrays(peaked(1, 2, 5), [["a", "b", "c", "[PAD]", "[PAD]"]], mask=mask)
         payload = payload_of(head_view(trace))
         assert payload["inputs"][0]["texts"]["source"]["tokens"] == ["a", "b", "c"]
-        assert len(payload["blocks"]["0/encoder/weights/0"]) == 2 * 3 * (2 * 3 + 4)
+        assert len(payload["blocks"]["0/encoder/weights/0"]) == bytes_of_steps(2 * 3, 3)
 
     def test_captured_bytes_are_shares(self, pair):
         shares = np.rint(255 * np.asarray(pair.trace.encoder.weights)).astype(np.uint8)

@@ -9,7 +9,9 @@ import pytest
 from flaxattn.measures.role_tests import Test, find_roles
 from flaxattn.measures.score_terms import ScoreOptions
 from flaxattn.measures.scores import ScoreAccumulator
+from flaxattn.views.figures.figure_scale import page_colours
 from flaxattn.views.figures.plot_roles import plot_head_means, plot_roles
+from flaxattn.views.payloads.claim_marks import claim_marks
 
 
 def shown(ax):
@@ -26,7 +28,11 @@ def test_shares_of_layers_and_overlaps():
     figure = plot_roles(roles)
     left, right = figure.axes[:2]
     names = [label.get_text() for label in left.get_yticklabels()]
-    assert names == list(roles.roles)
+    marks = claim_marks(roles.roles)
+    assert names == [f"{name}  {mark.code}" for name, mark in marks.items()]
+    for axis in (left.yaxis, right.xaxis):
+        inks = [label.get_color() for label in axis.get_ticklabels()]
+        assert inks == [page_colours()[mark.variable] for mark in marks.values()]
     overlaps = 0
     for place, (name, role) in enumerate(roles.roles.items()):
         np.testing.assert_allclose(shown(left)[place], role.found.mean(1))

@@ -5,7 +5,6 @@
 import base64
 import hashlib
 import html
-import http.client
 import re
 import socket
 import threading
@@ -15,15 +14,17 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 import store_cases
+from store_requests import ask, corpus_data, rows, serving
 
 from flaxattn import head_view
 from flaxattn.errors import InputError
-from flaxattn.store.find_texts import example_of, find_texts
+from flaxattn.store.find_texts import ExampleNumbers, example_of, read_texts
 from flaxattn.store.open_store import open_store
 from flaxattn.store.shard import Shard
 from flaxattn.store.shard_writer import write_shard
 from flaxattn.trace.trace import Trace
-from flaxattn.views import serving
+from flaxattn.views import serving as server_module
+from flaxattn.views import text_list
 from flaxattn.views.serving import TextServer
 
 COUNT, PER_SHARD = 2000, 100
@@ -54,32 +55,8 @@ def store(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def server(store):
-    server = TextServer(open_store(store), head_view)
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
-    thread.start()
-    yield server
-    server.shutdown()
-    server.server_close()
-    thread.join(5)
-
-
-def ask(server, path, method="GET", token=None, **headers):
-    """Status, headers and text of an answer; the path is below the token of the server."""
-    path = f"/{server.token if token is None else token}{path}"
-    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=20)
-    try:
-        connection.putrequest(method, path, skip_host="Host" in headers)
-        for name, value in headers.items():
-            connection.putheader(name, value)
-        connection.endheaders()
-        answer = connection.getresponse()
-        return answer.status, answer.headers, answer.read().decode()
-    finally:
-        connection.close()
-
-
-def rows(text):
-    return [int(n) for n in re.findall(r'<a href="text/(\d+)">', text)]
+    with serving(store) as server:
+        yield server
 
 
 @pytest.fixture
@@ -98,40 +75,69 @@ def reads(monkeypatch):
 def test_a_page_of_texts_reads_its_own_rows_only(server, reads):
     status, _, text = ask(server, "/")
     assert (status, rows(text)) == (200, list(range(50)))
-    assert reads == [(0, (0, 51))]
-    assert 'href="?from=50"' in text and "Back" not in text
+    assert reads == [(0, (0, 50))]
+    assert 'href="?page=2"' in text and "Back" not in text and "Page 1 of 40." in text
     reads.clear()
-    assert rows(ask(server, "/?from=1980")[2]) == list(range(1980, 2000))
-    assert reads == [(19, (80, 100))]
+    text = ask(server, "/?page=40")[2]
+    assert rows(text) == list(range(1950, 2000))
+    assert reads == [(19, (50, 100))]
+    assert 'href="?page=39"' in text and "Next" not in text
     reads.clear()
-    text = ask(server, "/?from=80")[2]
-    assert rows(text) == list(range(80, 130))
-    assert reads == [(0, (80, 100)), (1, (0, 51))]
-    assert 'href="?from=30"' in text and 'href="?from=130"' in text
+    text = ask(server, "/?page=3")[2]
+    assert rows(text) == list(range(100, 150))
+    assert reads == [(1, (0, 50))]
+    links = re.findall(r'<a href="([^"]*)">(First|‹ Back|Next ›|Last)</a>', text)
+    assert links == [
+        ("./", "First"),
+        ("?page=2", "‹ Back"),
+        ("?page=4", "Next ›"),
+        ("?page=40", "Last"),
+    ]
 
 
-def test_a_search_reads_no_further_than_it_must(server, reads):
-    text = ask(server, "/?q=IS+odd&from=300")[2]
-    assert rows(text) == list(range(301, 401, 2))
-    assert [shard for shard, _ in reads] == [3, 4]
-    assert 'href="?q=IS+odd&amp;from=400"' in text
+def test_a_search_reads_each_table_once_and_no_further_than_it_must(server, reads, monkeypatch):
+    monkeypatch.setattr(text_list, "MOST_HITS", 149)
+    text = ask(server, "/?q=IS+odd&page=2")[2]
+    assert rows(text) == list(range(101, 201, 2))
+    assert [shard for shard, _ in reads] == [0, 1, 2, 1]  # at last the rows that are shown
+    assert 'href="?q=IS+odd&amp;page=3"' in text
+    said = "More than 149 texts contain <strong>“<bdi>IS odd</bdi>”</strong>; the first 149 are"
+    assert said in text and "Page 2 of 3." in text
+    reads.clear()
+    assert rows(ask(server, "/?q=IS+odd&page=3")[2]) == list(range(201, 299, 2))
+    assert [shard for shard, _ in reads] == [2]
     assert rows(ask(server, "/?q=corpus.txt:77")[2])[:2] == [76, 769]
     assert rows(ask(server, "/?q=zweiter")[2]) == list(range(50))
-    empty = ask(server, "/?q=.*")[2]
-    assert rows(empty) == [] and "No text with" in empty
+
+
+def test_a_search_without_a_hit_says_so_and_how_to_go_on(server):
+    status, _, text = ask(server, "/?q=.*")
+    assert status == 200 and rows(text) == []
+    assert "No text contains “<bdi>.*</bdi>”." in text
+    assert "upper or lower case, in the ids and texts of all 2,000 texts. Try fewer" in text
+    assert '<a href="./">Show all texts</a>' in text
+    text = ask(server, "/?page=41")[2]
+    assert "There is no page 41." in text and '<a href="?page=40">page 40</a>' in text
+
+
+def test_what_was_searched_for_is_marked_where_it_stands(server):
+    text = ask(server, "/?q=NUMBER+77")[2]
+    assert "text <mark>number 77</mark> is odd" in text
+    assert "<strong>11 texts</strong> of 2,000 contain" in text
 
 
 def test_a_text_opens_the_page_of_its_attention(server):
     status, headers, text = ask(server, "/text/7")
     assert status == 200 and headers["Content-Type"] == "text/html; charset=utf-8"
-    assert text == server.page(7)
+    data = corpus_data(text)
+    assert text.replace(f"{data[0]}\n", "") == server.pages.page(7)
     assert "b7" in text
     assert "script-src 'sha256-" in headers["Content-Security-Policy"]
     assert headers["Content-Security-Policy"].endswith("frame-ancestors 'none'")
 
 
 def test_hostile_texts_are_shown_and_not_run(server):
-    _, headers, text = ask(server, "/?from=1234")
+    _, headers, text = ask(server, "/?page=25")
     assert "<script" not in text and "\x1b" not in text
     assert html.escape("</td><script>alert(1)</script>␛[31m\u202e & \"'") in text
     style = re.search(r"<style>(.*?)</style>", text, re.DOTALL)[1]
@@ -170,7 +176,22 @@ def test_nothing_but_texts_can_be_asked_for(server, path):
 
 
 @pytest.mark.parametrize(
-    "query", ["from=x", "from=-1", "from=" + "9" * 20, "q=" + "a" * 201, "q=%ff", "a=b&" * 9]
+    "query",
+    [
+        "page=x",
+        "page=0",
+        "page=-1",
+        "page=" + "9" * 20,
+        "page=%D9%A3",
+        "q=" + "a" * 201,
+        "q=%ff",
+        "a=b&" * 11,
+        "by=entropy&layer=1.5",
+        "by=entropy&head=-1",
+        "by=entropy&order=up",
+        "by=" + "a" * 201,
+        "by=entropy&side=" + "a" * 201,
+    ],
 )
 def test_an_address_that_makes_no_sense_is_refused(server, query):
     assert ask(server, f"/?{query}")[0] == 400
@@ -247,7 +268,7 @@ def test_two_hundred_requests_at_once_are_answered(store):
 
 
 def test_a_client_that_sends_slowly_is_cut_off(server, monkeypatch):
-    monkeypatch.setattr(serving._Handler, "timeout", 1.0)
+    monkeypatch.setattr(server_module._Handler, "timeout", 1.0)
     started = time.monotonic()
     with socket.create_connection(("127.0.0.1", server.server_port), 10) as slow:
         slow.sendall(f"GET /{server.token}/ HTTP/1.1\r\n".encode())
@@ -260,8 +281,8 @@ def test_a_client_that_sends_slowly_is_cut_off(server, monkeypatch):
 
 
 def test_a_client_that_takes_no_answer_is_cut_off(server, monkeypatch):
-    monkeypatch.setattr(serving._Handler, "timeout", 1.0)
-    monkeypatch.setattr(server, "page", lambda example: "x" * 50_000_000)
+    monkeypatch.setattr(server_module._Handler, "timeout", 1.0)
+    monkeypatch.setattr(server.pages, "page", lambda example: "x" * 50_000_000 + "</body>")
     before = threading.active_count()
     with socket.create_connection(("127.0.0.1", server.server_port), 10) as slow:
         host = f"Host: 127.0.0.1:{server.server_port}"
@@ -277,14 +298,18 @@ def test_a_store_that_is_not_whole_or_damaged_is_told(tmp_path):
     texts = store_cases.traces("encoder")
     path = store_cases.write(tmp_path / "store", texts, only={0, 2})
     store = open_store(path)
-    assert [text.example for text in find_texts(store)] == [0, 1, 2, 6]
+    there = ExampleNumbers(store)
+    assert list(there) == [text.example for text in read_texts(store, there)] == [0, 1, 2, 6]
+    assert [there.index(example) for example in there] == [0, 1, 2, 3]
+    with pytest.raises(ValueError):
+        there.index(4)
     server = TextServer(store, head_view)
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     try:
         status, _, text = ask(server, "/text/4")
         assert status == 500 and "does not hold shard 00001 yet" in text
         (path / "shards/00002/texts.parquet").write_bytes(b"PAR1")
-        assert ask(server, "/?from=6")[0] == 500
+        assert ask(server, "/")[0] == 500
         assert ask(server, "/text/1")[0] == 200
     finally:
         server.shutdown()
@@ -305,9 +330,9 @@ def test_texts_without_weights_say_what_they_lack(tmp_path):
 
 def test_a_port_that_is_taken_is_told(server):
     with pytest.raises(InputError, match=r"cannot be used: .*\nChoose another, or 0"):
-        TextServer(server.store, head_view, server.server_port)
+        TextServer(server.pages.store, head_view, server.server_port)
     with pytest.raises(InputError, match="Port 99999 of"):
-        TextServer(server.store, head_view, 99999)
+        TextServer(server.pages.store, head_view, 99999)
 
 
 def test_a_text_is_found_by_its_id(store):

@@ -2,9 +2,23 @@
 // SPDX-License-Identifier: Apache-2.0
 // The page's address, which holds its settings after `#`.
 
+/** What the address holds beside settings. */
+const KEPT_BESIDE = {};
+
+/** Keep something in the address from its next change on. */
+export function keepInAddress(record) {
+  Object.assign(KEPT_BESIDE, record);
+}
+
 /** @returns {Object<string, string>} what the address holds */
 export function readFragment() {
   return Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
+}
+
+/** @returns {string} what is not null as an address holds it */
+export function fragment(settings) {
+  const kept = Object.entries(settings).filter(([, value]) => value !== null);
+  return kept.map(([name, value]) => `${name}=${encodeURIComponent(value)}`).join("&");
 }
 
 /**
@@ -13,8 +27,7 @@ export function readFragment() {
  * @param {boolean} visit whether going back leads to the address before
  */
 export function writeFragment(settings, visit) {
-  const kept = Object.entries(settings).filter(([, value]) => value !== null);
-  const text = kept.map(([name, value]) => `${name}=${encodeURIComponent(value)}`).join("&");
+  const text = fragment({ ...settings, ...KEPT_BESIDE });
   if (text === location.hash.slice(1)) return;
   try {
     if (visit) history.pushState(null, "", `#${text}`);

@@ -5,7 +5,8 @@
 
 import { inkOn } from "./colours.js";
 import { readBlock } from "./decoding.js";
-import { element, svgElement } from "./elements.js";
+import { element, fillWith, svgElement } from "./elements.js";
+import { explain } from "./glossary.js";
 import { GridLevel } from "./grid_level.js";
 import { EFFECTS, formatMeasure, headTip, isShare, measureLabel } from "./panel.js";
 import { APART } from "./sides.js";
@@ -23,7 +24,7 @@ export class AtlasLevel extends GridLevel {
 
   draw() {
     const { state } = this;
-    const sorted = [state.order, state.compare, state.weights, state.order === "value" ? state.measure : ""].join();
+    const sorted = [state.order, state.shown, state.weights, state.order === "value" ? state.measure : ""].join();
     if (this.side !== state.side || this.sorted !== sorted) this.fit();
     this.sorted = sorted;
     this.range = this.findRange();
@@ -90,8 +91,9 @@ export class AtlasLevel extends GridLevel {
     const none = this.state.measures().length ? "" : "This side has no numbers of its own: choose another.";
     const told = (this.payload.told || {})[this.state.measure] || "";
     const of = this.state.kind && !told ? `${measureLabel(this.state.measure)}, of ${this.state.kind.label} as shares of each row` : "";
+    this.scale = none ? null : { unit: of || measureLabel(this.state.measure), colours: this.colours, marks: /** @type {any} */ (marks) };
     this.status.replaceChildren(
-      element("span", { text: none || of || measureLabel(this.state.measure) }),
+      element("span", {}, ...explain(none || of || measureLabel(this.state.measure))),
       none ? "" : legend(this.colours, /** @type {any} */ (marks)),
       element("span", { class: "told", text: told }),
     );
@@ -108,7 +110,7 @@ export class AtlasLevel extends GridLevel {
     if (this.order !== "grid") parts.unshift(element("span", { class: "cell-name", text: number }));
     if (does && button.clientWidth >= ROOM_FOR_ROLE) parts.push(element("span", { class: "cell-role", text: does }));
     button.replaceChildren(...parts);
-    button.style.setProperty("background-color", colour);
+    fillWith(button, colour);
     button.style.setProperty("color", colour ? inkOn(colour) : "");
     const [name, what] = [`Layer ${this.side.layers[layer]}, head ${this.side.heads[head]}`, measureLabel(this.state.measure)];
     button.setAttribute("aria-label", [name, `${what} ${text}`, does].filter(Boolean).join(", "));
@@ -117,11 +119,13 @@ export class AtlasLevel extends GridLevel {
   /** The numbers of one head, and the heads most like it; without one, what to do. */
   showPanel(cell) {
     if (!cell) {
-      const text = this.state.levels.includes("head") ? " Click it to see its lines." : "";
+      const lines = this.state.levels.includes("head") ? " Click it to see its lines." : "";
+      const text = this.sorts ? " Click it to list the texts, sorted by the number shown." : lines;
       this.panel.replaceChildren(
         element("h2", { text: "What heads do here" }),
         element("ol", { class: "facts" }, ...this.roles()),
         element("p", { class: "hint", text: `Point at a head for all its numbers.${text}` }),
+        ...(this.payload.changes && this.state.differs ? [element("p", { class: "hint rule", text: this.payload.changes.rule })] : []),
       );
       return;
     }
@@ -130,7 +134,7 @@ export class AtlasLevel extends GridLevel {
       element("li", { class: "fact" }, element("span", { class: "number", text: name }), element("span", { class: "value", text: distance.toFixed(2) })),
     );
     this.panel.replaceChildren(...headTip(this.side.layers[cell.layer], facts));
-    if (near.length) this.panel.append(element("h3", { text: "Most like it, by distance" }), element("ol", { class: "facts" }, ...near));
+    if (near.length) this.panel.append(element("h3", { text: "Most similar heads, by distance" }), element("ol", { class: "facts" }, ...near));
   }
 
   /** @returns {HTMLElement[]} how many heads do what, the most frequent first */
@@ -180,16 +184,16 @@ export class AtlasLevel extends GridLevel {
   picture() {
     const box = this.grid.root.getBoundingClientRect();
     const [width, height] = [Math.ceil(box.width), Math.ceil(box.height) + 48];
-    const root = this.paper(width, height, measureLabel(this.state.measure));
+    const { root, body } = this.paper(width, height, measureLabel(this.state.measure));
     for (const part of this.grid.root.querySelectorAll("button.cell, .grid-label, h3")) {
       const place = part.getBoundingClientRect();
       const [x, y] = [place.left - box.left, place.top - box.top + 40];
       const { color } = getComputedStyle(part);
       const fill = /** @type {HTMLElement} */ (part).style.getPropertyValue("background-color");
-      if (fill) root.append(svgElement("rect", { x, y, width: place.width, height: place.height, rx: 4, fill }));
+      if (fill) body.append(svgElement("rect", { x, y, width: place.width, height: place.height, rx: 4, fill }));
       const shown = part.matches("button") ? [...part.children].map((child) => child.textContent).join(" ") : part.textContent;
       const middle = { x: x + place.width / 2, y: y + place.height / 2 + 4, "text-anchor": "middle", fill: color };
-      if (shown) root.append(svgElement("text", part.matches("h3") ? { x, y: y + 14, fill: color } : middle, shown));
+      if (shown) body.append(svgElement("text", part.matches("h3") ? { x, y: y + 14, fill: color } : middle, shown));
     }
     return this.file("attention-atlas", root);
   }

@@ -6,7 +6,8 @@
 import { inkOn } from "./colours.js";
 import { checkBox, dropDown, field, headSquare, percentSlider, signButton } from "./controls.js";
 import { element, tokenText } from "./elements.js";
-import { NO_PAIRS } from "./gold_pairs.js";
+import { explain } from "./glossary.js";
+import { OFF } from "./gold.js";
 import { formatShare } from "./numbers.js";
 import { headTip, measureLabel } from "./panel.js";
 import { ATTENTION, RAW } from "./settings.js";
@@ -19,6 +20,11 @@ const OPACITY = [
 const DRAWING = [
   ["lines", "Lines"],
   ["matrix", "Matrix"],
+];
+const DIRECTION = [
+  ["from", "from the token"],
+  ["to", "to the token"],
+  ["surprise", "by surprise instead"],
 ];
 const ORDER = [
   ["grid", "by layer"],
@@ -33,7 +39,7 @@ const TEXT_START = 70;
 function textLabel(input, at) {
   const [text] = Object.values(input.texts);
   const special = new Set(text.special);
-  const words = text.tokens.filter((_, i) => !special.has(i)).join(" ");
+  const words = text.passages ? text.passages.join(" ") : text.tokens.filter((_, i) => !special.has(i)).join(" ");
   return `${at + 1}: ${words.length > TEXT_START ? `${words.slice(0, TEXT_START)}…` : words}`;
 }
 
@@ -58,6 +64,10 @@ export class Bar {
     }
     const tabs = element("div", { class: "tabs", role: "tablist", "aria-label": "Levels" }, ...Object.values(this.tabs));
     tabs.hidden = this.state.levels.length === 1;
+    this.pictureButtons = [
+      signButton("SVG", "Save this picture as an SVG file", () => actions.save("svg"), "svg"),
+      signButton("PNG", "Save this picture as a PNG file", () => actions.save("png"), "png"),
+    ];
     this.themeButton = signButton("◐", "Theme", () => actions.nextTheme(), "theme");
     return element(
       "header",
@@ -66,8 +76,7 @@ export class Bar {
       element("bdi", { class: "model", text: this.state.payload.model }),
       tabs,
       element("span", { class: "spring" }),
-      signButton("SVG", "Save this picture as an SVG file", () => actions.save("svg"), "svg"),
-      signButton("PNG", "Save this picture as a PNG file", () => actions.save("png"), "png"),
+      ...this.pictureButtons,
       signButton("{ }", "The state of this page, to copy", () => actions.showState(), "copy"),
       this.themeButton,
       signButton("?", "Help", () => actions.help.showModal(), "ask"),
@@ -88,10 +97,13 @@ export class Bar {
     this.orderList = dropDown("order", ORDER, set("order"));
     this.mass = percentSlider("mass", (percent) => actions.update({ mass: percent / 100 }));
     this.weightsList = dropDown("weights", [], set("weights"));
-    this.pairsList = dropDown("gold", [], set("gold"));
+    this.goldList = dropDown("gold", [[OFF, "off"], ...this.state.goldNames.map((name) => [name, name])], set("gold"));
     this.specialBox = box("special", "hidden", "shown");
     this.firstBox = box("first", "hidden", "shown");
     this.unitBox = box("unit", "words", "pieces");
+    this.labelsBox = box("labels", "tokens", "source");
+    const directions = this.state.payload.inputs.some(({ predictions }) => predictions) ? DIRECTION : DIRECTION.slice(0, 2);
+    this.directionList = dropDown("direction", directions, (direction) => actions.step(() => this.state.turn(direction)));
     this.compareSwitch = this.buildCompare();
     const step = (by) => () => actions.step(() => this.state.stepLayer(by));
     this.fields = {
@@ -109,13 +121,15 @@ export class Bar {
       compare: this.compareSwitch,
       weights: field("Weights", this.weightsList),
       drawing: field("Drawn as", this.drawingList),
+      direction: field("Shaded by attention", this.directionList),
+      gold: field("Gold pairs", this.goldList),
       attention: field("Attention", this.attentionList),
       opacity: field("Opacity", this.opacityList),
       mass: field("Mass", this.mass.input, this.mass.output),
-      gold: field("Gold pairs", this.pairsList),
       special: label("Hide special tokens", this.specialBox),
       first: label("Hide first token", this.firstBox),
       unit: label("Words", this.unitBox),
+      labels: label("Model tokens", this.labelsBox),
     };
     return element("div", { class: "controls" }, ...Object.values(this.fields));
   }
@@ -124,7 +138,7 @@ export class Bar {
   buildCompare() {
     const { names } = this.state.payload;
     const [first, second] = names || ["", ""];
-    const labels = { a: first, b: second, difference: `${second} − ${first}` };
+    const labels = { a: first, b: second, difference: `${second} − ${first}`, together: "Side by side" };
     const choose = (compare) => () => this.actions.update({ compare });
     const buttons = Object.entries(labels).map(([value, text]) =>
       element("button", { type: "button", class: "tab", role: "radio", "data-compare": value, click: choose(value) }, tokenText(text)),
@@ -153,7 +167,7 @@ export class Bar {
   listTexts() {
     const wanted = this.search.value.toLowerCase();
     const holds = ({ texts }) =>
-      Object.values(texts).some(({ tokens }) => [tokens.join(""), tokens.join(" ")].some((text) => text.toLowerCase().includes(wanted)));
+      Object.values(texts).some(({ tokens, passages = [] }) => [tokens.join(""), tokens.join(" "), ...passages].some((text) => text.toLowerCase().includes(wanted)));
     const { inputs } = this.state.payload;
     const found = [...inputs.keys()].filter((at) => holds(inputs[at]));
     const listed = found.slice(0, LISTED_TEXTS);
@@ -204,12 +218,11 @@ export class Bar {
     this.layerList.replaceChildren(...layers);
     const kinds = state.kinds().map((name) => element("option", { value: name, text: name === RAW ? "raw attention" : state.side.about.other[name].label }));
     this.weightsList.replaceChildren(...kinds);
-    this.pairsList.replaceChildren(...[NO_PAIRS, ...Object.keys(state.side.pairs)].map((name) => element("option", { value: name, text: name })));
     this.attentionList.replaceChildren(...this.pairOptions());
     const measures = state.measures().map((name) => element("option", { value: name, text: measureLabel(name) }));
     this.measureList.replaceChildren(...measures);
     this.squares = state.side.heads.map((number, head) => this.buildSquare(number, head));
-    this.headGroup.replaceChildren(element("span", { class: "label", text: "Heads" }), ...this.squares);
+    this.headGroup.replaceChildren(element("span", { class: "label" }, ...explain("Heads")), ...this.squares);
     this.listTexts();
   }
 
@@ -233,14 +246,20 @@ export class Bar {
     this.orderList.value = state.order;
     this.drawingList.value = state.drawing;
     this.weightsList.value = state.weights;
-    this.pairsList.value = state.gold;
+    this.goldList.value = state.gold;
     this.fields.weights.title = state.kind ? state.kind.about : "";
-    for (const button of this.compareSwitch.children) button.setAttribute("aria-checked", String(button.dataset.compare === state.compare));
+    const chosen = state.level !== "head" && state.compare === "together" ? "difference" : state.compare;
+    for (const button of this.compareSwitch.children) {
+      button.setAttribute("aria-checked", String(button.dataset.compare === chosen));
+      button.hidden = button.dataset.compare === "together" && state.level !== "head";
+    }
     this.mass.input.value = String(Math.round(100 * state.mass));
     this.mass.output.textContent = formatShare(state.mass);
     this.specialBox.checked = state.hideSpecial;
     this.firstBox.checked = state.hideFirst;
     this.unitBox.checked = state.words;
+    this.labelsBox.checked = state.labels === "tokens";
+    this.directionList.value = state.direction;
     this.themeButton.setAttribute("aria-label", `Theme: ${state.theme}`);
     this.themeButton.title = `Theme: ${state.theme}`;
     this.showHeads();
@@ -249,16 +268,18 @@ export class Bar {
   /** Only the fields that the level has and that leave a choice. */
   showFields() {
     const { state } = this;
-    const { fields, heads } = this.kinds[state.level];
+    const { fields, heads, noPicture } = this.kinds[state.level];
+    for (const button of this.pictureButtons) button.hidden = Boolean(noPicture);
     const choice = {
       text: state.payload.inputs.length > 1,
       side: Object.keys(state.sides).length > 1,
       compare: Boolean(state.payload.names),
       weights: state.kinds().length > 1,
-      gold: Object.keys(state.side.pairs).length > 0,
+      gold: state.goldNames.length > 0,
       attention: state.side.paired,
       special: state.hasSpecial(),
       unit: state.hasWords(),
+      labels: state.hasSource(),
     };
     for (const [name, control] of Object.entries(this.fields)) {
       control.hidden = !fields.includes(name) || choice[name] === false;

@@ -3,33 +3,14 @@
 // The claims level: a cell for every head, coloured by a number over the corpus, and below the cells
 // what is claimed of heads, each claim with links to the texts that show it best.
 
-import { COLOURS, inkOn } from "./colours.js";
-import { element, swatch, svgElement, tokenText } from "./elements.js";
-import { NO_PAIRS } from "./gold_pairs.js";
+import { claimMark, markShape, markSign } from "./claim_marks.js";
+import { inkOn } from "./colours.js";
+import { element, fillWith, svgElement } from "./elements.js";
+import { EvidenceLinks, formatNumber } from "./evidence_links.js";
+import { explain } from "./glossary.js";
 import { HeadGrid } from "./grid.js";
 import { measureLabel } from "./panel.js";
 import { evenColour, legend, scaleColours } from "./scale.js";
-
-/** So many characters of a text stand in a link, as far as there is room. */
-const LINK_LENGTH = 120;
-
-/** @returns {string} a number of a head, short */
-function formatNumber(value) {
-  if (value === null || value === undefined) return "–";
-  const size = Math.abs(value);
-  return size !== 0 && size < 0.01 ? value.toPrecision(1) : value.toFixed(size < 100 ? 2 : 0);
-}
-
-/** @returns {string} a text as a person would write it, about: pieces of a word are joined */
-function wholeText(input) {
-  const [text] = Object.values(input.texts);
-  const special = new Set(text.special);
-  return text.tokens
-    .filter((_, i) => !special.has(i))
-    .map((token) => (token.startsWith("##") && token.length > 2 ? token.slice(2) : ` ${token}`))
-    .join("")
-    .trim();
-}
 
 export class ClaimsLevel {
   /**
@@ -43,6 +24,7 @@ export class ClaimsLevel {
     this.report = payload.report;
     this.state = state;
     this.actions = actions;
+    this.links = new EvidenceLinks(payload, state, actions);
     this.names = [...new Set(this.report.claims.map(({ name }) => name))];
     this.grid = new HeadGrid("All heads", {
       open: (cell) => this.open(cell),
@@ -84,14 +66,19 @@ export class ClaimsLevel {
     const [low, high] = this.range;
     const marks = [0, 0.5, 1].map((share) => [share, formatNumber(low + share * (high - low))]);
     this.status.replaceChildren(
-      element("span", { text: `${this.report.measured}: ${measureLabel(this.state.measure)}` }),
+      element("span", {}, ...explain(this.report.measured), ": ", ...explain(measureLabel(this.state.measure))),
       legend(this.colours, /** @type {any} */ (marks)),
     );
   }
 
-  /** @returns {string} the colour of what is claimed */
-  colourOf(name) {
-    return this.actions.colours[this.names.indexOf(name) % COLOURS];
+  /** @returns {{mark: number[], count: number}[]} how many claims of each family are made of a head */
+  countFamilies(cell) {
+    const counts = new Map();
+    for (const { name } of this.claimsOf(cell)) {
+      const [family] = this.report.marks[name];
+      counts.set(family, (counts.get(family) || 0) + 1);
+    }
+    return [...counts].sort((a, b) => a[0] - b[0]).map(([family, count]) => ({ mark: [family, 2], count }));
   }
 
   /** @returns {import("./types.js").Claim[]} what is claimed of a head, by indices */
@@ -110,9 +97,13 @@ export class ClaimsLevel {
     const [low, high] = this.range;
     const colour = typeof value === "number" ? evenColour(this.colours, (value - low) / (high - low)) : "";
     const claims = this.claimsOf(cell);
-    const dots = element("span", { class: "dots", "aria-hidden": "true" }, ...claims.map(({ name }) => swatch(this.colourOf(name))));
-    button.replaceChildren(element("span", { class: "cell-value", text: formatNumber(value) }), dots);
-    button.style.setProperty("background-color", colour);
+    const { families } = this.report;
+    const signs = this.countFamilies(cell).map(({ mark, count }) =>
+      element("span", { class: "claim-mark" }, markSign(families, mark), element("span", { class: "code", text: `${families[mark[0]][0]}×${count}` })),
+    );
+    button.replaceChildren(element("span", { class: "cell-value", text: formatNumber(value) }), element("span", { class: "marks", "aria-hidden": "true" }, ...signs));
+    button.classList.toggle("claimed", claims.some(({ name }) => name === this.state.measure));
+    fillWith(button, colour);
     button.style.setProperty("color", colour ? inkOn(colour) : "");
     const said = claims.map(({ name }) => measureLabel(name)).join(", ");
     button.setAttribute("aria-label", [this.nameOf(cell), formatNumber(value), said].filter(Boolean).join(", "));
@@ -122,20 +113,26 @@ export class ClaimsLevel {
     return `Layer ${this.side.layers[layer]}, head ${this.side.heads[head]}`;
   }
 
-  /** What is claimed of how many heads; a click shows it. */
+  /** What is claimed of how many heads, family by family; a click shows it. */
   showNames() {
+    const { families, marks } = this.report;
     const here = this.report.claims.filter(({ side }) => side === this.side.name);
-    const rows = this.names.map((name) => {
+    const row = (name) => {
       const count = here.filter((claim) => claim.name === name).length;
       const choose = () => this.actions.update({ measure: name });
       const current = String(name === this.state.measure);
       const button = element("button", { type: "button", class: "claim-name", "aria-pressed": current, "data-claim": name, text: measureLabel(name), click: choose });
-      return element("li", { class: "fact" }, swatch(this.colourOf(name)), button, element("span", { class: "value", text: count }));
+      return element("li", { class: "fact" }, claimMark(this.report, name), button, element("span", { class: "value", text: count }));
+    };
+    const groups = families.flatMap(([, title], family) => {
+      const own = this.names.filter((name) => marks[name][0] === family);
+      if (!own.length) return [];
+      return [element("h3", { class: "family" }, markSign(families, [family, 2]), title), element("ol", { class: "facts" }, ...own.map(row))];
     });
     this.panel.replaceChildren(
-      element("h2", { text: "Heads by what is claimed of them" }),
-      element("ol", { class: "facts" }, ...rows),
-      element("p", { class: "hint", text: "Point at a head for all that is claimed of it. Click it, or a text below, to see its attention; Back returns." }),
+      element("h2", { text: "Claims about heads" }),
+      ...groups,
+      element("p", { class: "hint", text: `In a cell, a shape and letter stand for a family of claims, the number for how many of them the head has. The heads of the claim that is shown have a frame. Point at a head to list its claims. ${this.links.hasProfiles ? "Click it for its page, a text below to see its attention" : "Click it, or a text below, to see its attention"}; Back returns.` }),
       element("p", { class: "hint lacking", text: this.report.lacking }),
     );
   }
@@ -146,7 +143,7 @@ export class ClaimsLevel {
       element(
         "li",
         { class: "fact" },
-        swatch(this.colourOf(name)),
+        claimMark(this.report, name),
         element("span", { class: "role", text: [measureLabel(name), told].filter(Boolean).join(": ") }),
         element("span", { class: "value", text: formatNumber(value) }),
       ),
@@ -156,7 +153,7 @@ export class ClaimsLevel {
       element("h2", { text: this.nameOf(cell) }),
       element("p", { class: "hint", text: value }),
       element("ol", { class: "facts" }, ...rows),
-      element("p", { class: "hint", text: rows.length ? "" : "Nothing is claimed of it." }),
+      element("p", { class: "hint", text: rows.length ? "" : "There are no claims about it." }),
     );
   }
 
@@ -164,64 +161,35 @@ export class ClaimsLevel {
   showTable() {
     const claims = this.report.claims.filter(({ side, name }) => side === this.side.name && name === this.state.measure);
     const title = `${claims.length} ${claims.length === 1 ? "head" : "heads"}: ${measureLabel(this.state.measure)}`;
-    const heads = ["Head", this.report.measured, "Known besides", "Texts that show it best"];
+    const heads = ["Head", this.report.measured, "Details", "Texts that show it best"];
     const head = element("thead", {}, element("tr", {}, ...heads.map((text) => element("th", { scope: "col", text }))));
     const rows = claims.map((claim) =>
       element(
         "tr",
         {},
-        element("th", { scope: "row" }, swatch(this.colourOf(claim.name)), `${claim.layer}.${claim.head}`),
-        element("td", { text: formatNumber(claim.value) }),
+        element("th", { scope: "row" }, claimMark(this.report, claim.name), " ", this.headOf(claim)),
+        element("td", {}, this.links.value(claim)),
         element("td", { text: claim.told }),
-        element("td", {}, this.texts(claim)),
+        element("td", {}, this.links.texts(claim)),
       ),
     );
     const table = element("table", {}, element("caption", { text: title }), head, element("tbody", {}, ...rows));
-    this.table.replaceChildren(claims.length ? table : element("p", { class: "hint", text: "This is claimed of no head." }));
+    this.table.replaceChildren(claims.length ? table : element("p", { class: "hint", text: "There are no such claims." }));
   }
 
-  /** @returns {HTMLElement} links to the texts of a claim */
-  texts(claim) {
-    if (!claim.shown.length) return element("span", { class: "hint", text: "none in this page" });
-    const links = claim.shown.map(([sequence, number, score]) => {
-      const text = wholeText(this.payload.inputs[sequence]);
-      const short = text.length > LINK_LENGTH ? `${text.slice(0, LINK_LENGTH)}…` : text;
-      const look = (event) => {
-        if (event.ctrlKey || event.metaKey || event.shiftKey) return;
-        event.preventDefault();
-        this.look(claim, sequence);
-      };
-      const value = element("span", { class: "value", text: formatNumber(score) });
-      const link = element("a", { href: this.address(claim, sequence), title: `Text ${number}: ${text}`, click: look }, value, tokenText(short));
-      return element("li", {}, link);
-    });
-    return element("ol", {}, ...links);
+  /** @returns {Node|string} the number of the head that a claim is about, with a link to its page */
+  headOf({ layer, head }) {
+    if (!this.links.hasProfiles) return `${layer}.${head}`;
+    return this.links.toProfile(this.side.layers.indexOf(layer), this.side.heads.indexOf(head));
   }
 
-  /** @returns {string} the address at which the page shows a claim */
-  address(claim, sequence) {
-    const settings = { level: "head", sequence, side: claim.side, layer: claim.layer, heads: claim.head, measure: claim.name, ...this.pairsOf(claim, sequence) };
-    return `#${Object.entries(settings).map(([name, value]) => `${name}=${encodeURIComponent(value)}`).join("&")}`;
-  }
-
-  /** @returns {{gold: string}} the gold pairs of a claim; none where the text has none of it */
-  pairsOf(claim, sequence) {
-    const side = this.payload.inputs[sequence].sides.find(({ name }) => name === claim.side);
-    return { gold: side && Object.keys(side.pairs || {}).includes(claim.name) ? claim.name : NO_PAIRS };
-  }
-
-  look(claim, sequence) {
-    const layer = this.side.layers.indexOf(claim.layer);
-    const head = this.side.heads.indexOf(claim.head);
-    this.actions.go({ sequence, level: "head", layer, heads: [head], query: null, key: null, ...this.pairsOf(claim, sequence) });
-  }
-
-  /** Show a head, in the text that shows best what is claimed of it. */
+  /** Show the page of a head, or the text that shows best what is claimed of it. */
   open(cell) {
+    if (this.links.hasProfiles) return this.links.openProfile(cell.layer, cell.head);
     if (!this.state.levels.includes("head")) return;
     const claims = this.claimsOf(cell).filter(({ shown }) => shown.length);
     const claim = claims.find(({ name }) => name === this.state.measure) || claims[0];
-    if (claim) this.look(claim, claim.shown[0][0]);
+    if (claim) this.links.look(claim, claim.shown[0][0]);
     else this.actions.go({ level: "head", layer: cell.layer, heads: [cell.head] });
   }
 
@@ -249,13 +217,23 @@ export class ClaimsLevel {
     const caption = [this.payload.model, this.report.measured, measureLabel(this.state.measure)].join(", ");
     root.append(svgElement("title", {}, caption), svgElement("rect", { width, height, fill }));
     root.append(svgElement("text", { x: width / 2, y: 20, "text-anchor": "middle", fill: ink }, caption));
-    for (const { button } of this.grid.cells) {
+    for (const cell of this.grid.cells) {
+      const { button } = cell;
       const place = button.getBoundingClientRect();
       const [x, y] = [place.left - box.left, place.top - box.top + 40];
       const { backgroundColor, color } = getComputedStyle(button);
       root.append(svgElement("rect", { x, y, width: place.width, height: place.height, rx: 4, fill: backgroundColor }));
-      const middle = { x: x + place.width / 2, y: y + place.height / 2 + 4, "text-anchor": "middle", fill: color };
-      root.append(svgElement("text", middle, button.querySelector(".cell-value").textContent));
+      for (const part of button.querySelectorAll(".cell-value, .code")) {
+        const spot = part.getBoundingClientRect();
+        const middle = { x: spot.left - box.left + spot.width / 2, y: spot.top - box.top + 40 + spot.height / 2 + 4, "text-anchor": "middle", fill: color };
+        root.append(svgElement("text", middle, part.textContent));
+      }
+      [...button.querySelectorAll(".mark")].forEach((sign, i) => {
+        const spot = sign.getBoundingClientRect();
+        const shape = markShape(this.report.families, this.countFamilies(cell)[i].mark, fill);
+        shape.setAttribute("transform", `translate(${spot.left - box.left + 1} ${spot.top - box.top + 41})`);
+        root.append(shape);
+      });
     }
     for (const label of this.grid.root.querySelectorAll(".grid-label")) {
       const place = label.getBoundingClientRect();

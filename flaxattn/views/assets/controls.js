@@ -4,10 +4,12 @@
 // state of its own.
 
 import { element, tokenText } from "./elements.js";
+import { explain } from "./glossary.js";
+import { readAs } from "./source.js";
 
 /** @returns {HTMLElement} a control with its label before it */
 export function field(label, ...controls) {
-  return element("label", { class: "field" }, element("span", { text: label }), ...controls);
+  return element("label", { class: "field" }, element("span", {}, ...explain(label)), ...controls);
 }
 
 /**
@@ -110,12 +112,26 @@ export function tokenColumn(side, report) {
   });
 }
 
-/** @returns {HTMLElement} one token of a column, with room for a number */
-export function tokenRow(token, index, special) {
-  return element(
+/**
+ * One token of a column, with room for a number.
+ * @param {string} token as it is shown
+ * @param {number} index
+ * @param {boolean} special
+ * @param {{token: string, unknown: boolean, joined: boolean, part: string}|null} note of what the model read
+ * @returns {HTMLElement}
+ */
+export function tokenRow(token, index, special, note) {
+  const row = element(
     "li",
-    { role: "option", "data-index": index, class: special ? "token special" : "token", title: token },
+    { role: "option", "data-index": index, class: special ? "token special" : "token", title: note ? `${token}: ${readAs(note)}` : token },
     tokenText(token),
     element("span", { class: "value" }),
   );
+  if (note) {
+    row.classList.toggle("unknown", note.unknown);
+    row.classList.toggle("joined", note.joined);
+    row.classList.toggle("respelled", !note.unknown && note.token.replace(/^##/, "").trim() !== token.trim());
+    if (note.part) row.firstChild.dataset.part = note.part;
+  }
+  return row;
 }

@@ -2,12 +2,23 @@
 // SPDX-License-Identifier: Apache-2.0
 // From the blocks of a payload to numbers, as `payloads/encoded_weights.py` encodes them.
 
-/** @returns {Uint8Array<ArrayBuffer>} the bytes behind base64 text */
-export function decodeBase64(text) {
-  const binary = atob(text);
-  const bytes = new Uint8Array(binary.length);
-  for (let i = 0; i < binary.length; i += 1) bytes[i] = binary.charCodeAt(i);
-  return bytes;
+const DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%,()*+-;.=:?@^_`{|}~";
+
+/**
+ * Decode base85 text, five characters for four bytes; a last group of n characters is n - 1 bytes.
+ * @param {string} text of a length that `payloads/packed_blocks.py` writes
+ * @returns {Uint8Array<ArrayBuffer>}
+ */
+function decodeBase85(text) {
+  const values = new Uint8Array(128);
+  for (let i = 0; i < 85; i += 1) values[DIGITS.charCodeAt(i)] = i;
+  const words = new DataView(new ArrayBuffer(4 * Math.ceil(text.length / 5)));
+  for (let i = 0; i < text.length; i += 5) {
+    let word = 0;
+    for (let j = i; j < i + 5; j += 1) word = 85 * word + (j < text.length ? values[text.charCodeAt(j)] : 84);
+    words.setUint32((4 * i) / 5, word);
+  }
+  return new Uint8Array(words.buffer, 0, text.length - Math.ceil(text.length / 5));
 }
 
 /**
@@ -15,13 +26,18 @@ export function decodeBase64(text) {
  * @param {import("./types.js").Payload} payload
  */
 export async function unpackBlocks(payload) {
-  payload.bytes = decodeBase64(payload.data);
+  payload.bytes = decodeBase85(payload.data);
   if (payload.compressed) {
     if (!window.DecompressionStream) {
       throw new Error("this browser cannot decompress; take one of 2023 or later, or save the page with page.decompressed().save(…)");
     }
-    const stream = new Blob([payload.bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
-    payload.bytes = new Uint8Array(await new Response(stream).arrayBuffer());
+    const { readable, writable } = new DecompressionStream("deflate");
+    const whole = new Response(readable).arrayBuffer();
+    const writer = writable.getWriter();
+    // A damaged payload is reported once, by the readable end.
+    writer.write(payload.bytes).catch(() => {});
+    writer.close().catch(() => {});
+    payload.bytes = new Uint8Array(await whole);
   }
   payload.data = "";
 }
@@ -66,14 +82,16 @@ export function decodeWeights(bytes, precision, rows, keys) {
   return weights;
 }
 
-/** Decode shares of the maximum of each row in 2048 steps: maxima, low bytes, high bytes. */
+/** Decode shares of the maximum of each row in 2046 steps: maxima, upper eight bits, lower three. */
 function decodeSteps(bytes, rows, keys, weights) {
-  const peaks = new Float32Array(bytes.buffer, 0, rows);
-  const low = bytes.subarray(4 * rows);
-  const high = low.subarray(rows * keys);
+  const peaks = new Float32Array(Uint32Array.from(new Uint16Array(bytes.buffer, 0, rows), (half) => half << 16).buffer);
+  const upper = bytes.subarray(2 * rows);
+  const lower = upper.subarray(rows * keys);
   for (let row = 0; row < rows; row += 1) {
     for (let i = row * keys; i < (row + 1) * keys; i += 1) {
-      weights[i] = high[i] === 255 ? NaN : ((low[i] + 256 * high[i]) / 2048) * peaks[row];
+      const pair = (lower[(3 * i) >> 3] << 8) | lower[((3 * i) >> 3) + 1];
+      const steps = (upper[i] << 3) | ((pair >> (13 - ((3 * i) & 7))) & 7);
+      weights[i] = steps === 2047 ? NaN : (steps / 2046) * peaks[row];
     }
   }
   return weights;

@@ -45,9 +45,15 @@ export function tokenText(token) {
   return element("bdi", { class: "piece", dir: "auto", text: token });
 }
 
+/** Fill an element with a colour. Print styles draw borders of `--fill`: browsers print without backgrounds. */
+export function fillWith(made, colour) {
+  made.style.setProperty("--fill", colour);
+  made.style.setProperty("background-color", colour);
+}
+
 /** @returns {HTMLElement} a small square in a head's colour */
 export function swatch(colour) {
   const made = element("span", { class: "swatch", "aria-hidden": "true" });
-  made.style.setProperty("background-color", colour);
+  fillWith(made, colour);
   return made;
 }

@@ -5,6 +5,12 @@
 
 import { element, svgElement } from "./elements.js";
 import { HeadGrid } from "./grid.js";
+import { svgCaption } from "./pens.js";
+import { svgLegend } from "./scale.js";
+
+/** Room for the scale and the names of the axes, and the least width that holds them. */
+const ABOVE_GRID = 52;
+const LEAST_WIDTH = 420;
 
 export class GridLevel {
   /**
@@ -25,10 +31,17 @@ export class GridLevel {
       point: (cell, event) => this.point(cell, event),
       leave: () => this.leave(),
     });
+    /** @type {{unit: string, colours: string[], marks: [number, string][]}|null} what the colours mean */
+    this.scale = null;
     this.status = element("p", { class: "status", role: "status" });
     this.panel = element("aside", { class: "panel", "aria-label": "Head" });
     this.axes = element("p", { class: "axes", text: "layers ↓ heads →" });
     root.replaceChildren(this.status, element("div", { class: "body" }, element("div", {}, this.axes, this.grid.root), this.panel));
+  }
+
+  /** Whether a cell leads to the texts of a store, sorted by its head. */
+  get sorts() {
+    return Boolean(this.actions.corpus && this.actions.corpus.corpus.sort);
   }
 
   /** A cell is pointed at. */
@@ -38,6 +51,7 @@ export class GridLevel {
 
   open({ layer, head }) {
     if (this.state.levels.includes("head")) this.actions.go({ level: "head", layer, heads: [head] });
+    else if (this.sorts) this.actions.corpus.openSorted(this.side.name, this.side.layers[layer], this.side.heads[head], this.state.measure);
   }
 
   key(event) {
@@ -45,21 +59,25 @@ export class GridLevel {
   }
 
   /**
-   * The beginning of a picture: a caption over an empty page.
-   * @param {number} width
-   * @param {number} height
+   * The beginning of a picture: a caption, the scale and the names of the axes over an empty page.
+   * @param {number} inner width of what is drawn
+   * @param {number} inside height of what is drawn
    * @param {string} what is drawn
-   * @returns {SVGElement}
+   * @returns {{root: SVGElement, body: SVGElement}} and where it is to be drawn
    */
-  paper(width, height, what) {
+  paper(inner, inside, what) {
     const caption = [this.payload.model, this.side.titles[0], what, this.state.shownName()].filter(Boolean).join(", ");
+    const width = Math.max(LEAST_WIDTH, inner);
+    const ink = this.actions.style("--ink");
+    const { text, more } = svgCaption(caption, width, ink);
+    const height = inside + ABOVE_GRID + more;
     const root = svgElement("svg", { width, height, viewBox: `0 0 ${width} ${height}`, "font-family": "system-ui, sans-serif", "font-size": 12 });
-    root.append(
-      svgElement("title", {}, caption),
-      svgElement("rect", { width, height, fill: this.actions.style("--paper") }),
-      svgElement("text", { x: width / 2, y: 20, "text-anchor": "middle", fill: this.actions.style("--ink") }, caption),
-    );
-    return root;
+    const scale = svgElement("g", { transform: `translate(24 ${38 + more})` });
+    if (this.scale) scale.append(svgLegend(this.scale.unit, this.scale.colours, this.scale.marks, ink));
+    const body = svgElement("g", { transform: `translate(0 ${ABOVE_GRID + more})` });
+    body.append(svgElement("text", { class: "axes", x: 12, y: 30, "font-size": 11, fill: this.actions.style("--soft") }, this.axes.textContent));
+    root.append(svgElement("title", {}, caption), svgElement("rect", { width, height, fill: this.actions.style("--paper") }), text, scale, body);
+    return { root, body };
   }
 
   /** A finished picture as a file. */

@@ -5,21 +5,26 @@
 
 import { tokenRow } from "./controls.js";
 import { element, swatch, tokenText } from "./elements.js";
-import { svgDocument } from "./export.js";
+import { paintPictureLines, pictureScale, svgDocument } from "./export.js";
+import { explain } from "./glossary.js";
+import { goldOf, partnersText } from "./gold.js";
+import { legendGroup, showLegend } from "./gold_lines.js";
+import { goldColours } from "./gold_paint.js";
 import { HeadPage } from "./head_page.js";
 import { HeadRows, sightOf } from "./head_rows.js";
-import { pairArcs } from "./gold_pairs.js";
 import { Matrix } from "./matrix.js";
-import { layOut, lineAt, meanOn, paintLines, selectLines } from "./lines.js";
-import { formatShare, formatWeight } from "./numbers.js";
-import { headsPanel, pairPanel, readingOf, tokenPanel } from "./panel.js";
+import { layOut, lineAt, paintLines, selectLines } from "./lines.js";
+import { formatCount, formatShare, formatWeight } from "./numbers.js";
+import { headsPanel, MORE, pairPanel, readingOf, tokenPanel } from "./panel.js";
+import { pinnedTable } from "./pinned_table.js";
+import { meanOn } from "./rows.js";
 
 export class HeadLevel {
   /**
    * @param {HTMLElement} root
    * @param {import("./types.js").Payload} payload
    * @param {import("./state.js").State} state
-   * @param {import("./shell.js").Shell} actions
+   * @param {any} actions the shell, or what stands for it where the level is one of three pictures
    */
   constructor(root, payload, state, actions) {
     this.root = root;
@@ -36,24 +41,48 @@ export class HeadLevel {
 
   destroy() {
     if (this.matrix) this.matrix.destroy();
+    if (this.together) this.together.destroy();
     window.removeEventListener("scroll", this.scroll);
     cancelAnimationFrame(this.waiting);
     this.page = null;
   }
 
   draw() {
+    if (this.inThree()) return this.together.draw();
     this.page.fit(this.state.side);
-    this.page.reading.textContent = readingOf(this.state.layerNumber(), this.heads.map((head) => this.actions.facts(head)));
-    this.page.gold.judge(this.state, this.heads);
+    this.page.reading.replaceChildren(...explain(readingOf(this.state.layerNumber(), this.heads.map((head) => this.actions.facts(head)))));
     this.showBadges();
     this.showDrawing();
+    this.gold = goldOf(this.state, this.heads);
     if (this.asMatrix) {
-      this.matrix.draw();
+      this.matrix.draw(this.gold);
     } else {
       this.showTokens();
       this.showAllLines();
     }
-    this.focus();
+    this.showGold();
+    return this.focus();
+  }
+
+  /** @returns {boolean} whether two traces and their difference show beside each other, made when first asked for */
+  inThree() {
+    const three = this.state.together;
+    if (three && !this.together) this.together = new this.actions.kinds.head.together(this);
+    if (this.together) this.together.show(three);
+    return three;
+  }
+
+  /** @returns {number[]} numbers of the heads that are drawn */
+  get headNumbers() {
+    return this.heads.map((head) => this.state.headNumber(head));
+  }
+
+  /** The gold pairs of a claim, and what they are. */
+  showGold() {
+    const colours = goldColours((name) => this.actions.style(name));
+    const { goldLines, gold } = this.page;
+    if (!this.asMatrix) goldLines.draw(this.gold, this.geometry, this.rowHeight, colours);
+    showLegend(gold, this.state, this.gold, this.headNumbers, colours, this.asMatrix ? null : goldLines.curves);
   }
 
   get asMatrix() {
@@ -64,7 +93,7 @@ export class HeadLevel {
   showDrawing() {
     this.page.lines.hidden = this.asMatrix;
     this.page.matrix.hidden = !this.asMatrix;
-    if (this.asMatrix && !this.matrix) this.matrix = new Matrix(this.page.matrix, this.state, this.actions, this.page.gold);
+    if (this.asMatrix && !this.matrix) this.matrix = new Matrix(this.page.matrix, this.state, this.actions);
   }
 
   /** @returns {number[]} the heads that are drawn */
@@ -74,34 +103,73 @@ export class HeadLevel {
 
   /** What is seen, as a file. */
   picture() {
+    if (this.state.together) return this.together.picture();
     const { side } = this.state;
     const layer = this.state.layerNumber();
-    const chosen = this.heads.map((head) => side.heads[head]).join(" ");
+    const chosen = this.headNumbers.join(" ");
     const left = this.state.leftOut();
     const what = this.state.kind ? this.state.meaning() : this.state.shownName();
     const parts = [this.payload.model, side.titles[0], `layer ${layer}`, `heads ${chosen}`, what];
     if (left) parts.push(`${this.state.shares ? "renormalised " : ""}without ${left}`);
-    const caption = parts.filter(Boolean).join(", ");
+    const caption = this.actions.caption || parts.filter(Boolean).join(", ");
     const name = `${side.alone ? "attention" : `attention-${side.name}`}-layer-${layer}`;
-    if (this.asMatrix) return { name: `${name}-head-${chosen}`, svg: this.matrix.svg(caption) };
-    const svg = svgDocument({
-      caption,
-      left: side.left.tokens,
-      right: side.right.tokens,
-      arcs: pairArcs(this.page.gold.judged, this.geometry, this.state.focus(), this.goldColours()),
-      legend: this.page.gold.legend.textContent,
-      lines: this.drawing.lines,
-      geometry: this.geometry,
-      colourOf: (line) => this.actions.colourOfLine(line),
-      ink: this.actions.style("--ink"),
-      paper: this.actions.style("--paper"),
-    });
-    return { name, svg };
+    const colours = goldColours((name) => this.actions.style(name));
+    const legend = this.gold && legendGroup(this.gold, this.headNumbers, colours, this.actions.style("--ink"), this.asMatrix);
+    if (this.asMatrix) return { name: `${name}-head-${chosen}`, svg: this.matrix.svg(caption, legend) };
+    const shown = this.shown(caption, legend);
+    return {
+      name,
+      get svg() {
+        return svgDocument(shown);
+      },
+      /** The same without lines, which are many, and how these are painted. */
+      get frame() {
+        return svgDocument(shown, true);
+      },
+      scale: pictureScale(shown),
+      paint: (context, scale) => paintPictureLines(context, shown, scale),
+    };
   }
 
-  /** @returns {{hit: string, miss: string}} colours of gold arcs */
-  goldColours() {
-    return { hit: this.actions.style("--gold"), miss: this.actions.style("--missed") };
+  /** @returns {import("./export.js").HeadPicture} what a file of the lines holds */
+  shown(caption, legend) {
+    const { state, actions } = this;
+    const head = (index) => /** @type {[string, string]} */ ([String(state.headNumber(index)), actions.colourOf(index)]);
+    /** @type {[string, string][]} */
+    const signs = [["below 0", actions.signs.less], ["above 0", actions.signs.more]];
+    return {
+      caption,
+      columns: { left: this.shownColumn("left"), right: this.shownColumn("right") },
+      gold: this.page.goldLines.group(),
+      legend,
+      lines: this.drawing.lines,
+      geometry: this.geometry,
+      painted: this.drawing === this.everything ? this.page.canvas : null,
+      rowHeight: this.rowHeight,
+      heads: state.heads,
+      numberOf: (index) => state.headNumber(index),
+      named: state.signed ? signs : state.heads.map(head),
+      colourOf: (line) => actions.colourOfLine(line),
+      style: (name) => actions.style(name),
+    };
+  }
+
+  /** @returns {import("./export.js").ShownColumn} */
+  shownColumn(name) {
+    const { state } = this;
+    const { tokens, special, boundary, parts } = state.side[name];
+    const focus = state.focus();
+    return {
+      title: state.side.titles[name === "left" ? 1 : 2],
+      tokens,
+      places: this.geometry[name],
+      special,
+      out: name === "right" && state.hideFirst ? state.side.firsts : new Set(),
+      held: name === "left" ? state.query : state.key,
+      boundary,
+      begins: parts ? parts[1].toLowerCase() : "",
+      others: focus && focus.side !== name ? this.found : new Map(),
+    };
   }
 
   showBadges() {
@@ -125,9 +193,10 @@ export class HeadLevel {
     for (const [side, positions] of Object.entries({ left: queries, right: keys })) {
       const { tokens, special, boundary, parts } = this.state.side[side];
       const same = positions.join() === [...this.page.rows[side].keys()].join();
-      if (same) continue;
+      if (same && this.page.labels[side] === tokens) continue;
+      this.page.labels[side] = tokens;
       this.page.rows[side] = new Map();
-      for (const i of positions) this.page.rows[side].set(i, tokenRow(tokens[i], i, special.has(i)));
+      for (const i of positions) this.page.rows[side].set(i, tokenRow(tokens[i], i, special.has(i), this.state.side[side].noteOf(i)));
       this.page.columns[side].replaceChildren(...this.page.rows[side].values());
       if (positions.includes(0) && this.page.rows[side].has(boundary)) {
         const first = this.page.rows[side].get(boundary);
@@ -152,12 +221,13 @@ export class HeadLevel {
   }
 
   focus() {
+    if (this.state.together) return this.together.focus();
     const focus = this.state.focus();
     if (this.asMatrix) return this.focusMatrix(focus);
-    this.page.gold.draw(this.geometry, focus, this.goldColours());
     this.drawing = this.everything;
-    if (focus) this.drawing = selectLines(this.state.layerWeights(), this.state.selection(focus));
+    if (focus) this.drawing = selectLines(this.state.layerWeights(), this.state.selection(focus), this.everything.scan);
     this.page.lines.classList.toggle("focused", Boolean(focus));
+    this.page.goldLines.focus(this.state);
     this.found = this.others(focus);
     this.showSight(focus);
     this.showPanel(focus);
@@ -174,7 +244,7 @@ export class HeadLevel {
 
   /** Draw what comes into sight, once before the next frame. */
   followScroll() {
-    if (this.waiting || this.asMatrix || this.root.hidden || !this.geometry || !this.state.focus()) return;
+    if (this.waiting || this.asMatrix || !this.page.stage.clientWidth || !this.geometry || !this.state.focus()) return;
     this.waiting = requestAnimationFrame(() => {
       this.waiting = 0;
       if (!this.asMatrix && !this.root.hidden) this.showSight(this.state.focus());
@@ -212,11 +282,13 @@ export class HeadLevel {
   }
 
   showPanel(focus) {
+    if (this.actions.showsNumbers) return;
     const { heads } = this;
     const { left, right } = this.state.side;
     if (!focus) {
       this.page.panel.replaceChildren(...headsPanel(this.state.layerNumber(), heads.map((head) => this.actions.facts(head))));
       this.actions.speak("");
+      this.page.pinned.replaceChildren();
       return;
     }
     const others = this.found;
@@ -232,25 +304,32 @@ export class HeadLevel {
       this.page.panel.replaceChildren(...pairPanel(left.tokens[pair.query], right.tokens[pair.key], facts));
       return;
     }
-    const [own, other] = focus.side === "left" ? [left.tokens, right.tokens] : [right.tokens, left.tokens];
+    const [own, other] = focus.side === "left" ? [left, right] : [right, left];
     const listed = [...others].map(([index, { weights, mean }]) => ({
-      token: other[index],
+      token: other.nameOf(index),
       mean,
+      weights: heads.map((head) => weights.get(head)),
       parts: [...weights].sort((a, b) => a[0] - b[0]).map(([head, w]) => [Math.abs(w) / heads.length, this.actions.colourOfLine({ head, weight: w })]),
     }));
     const rank = ({ mean }) => (Number.isNaN(mean) ? 2 : Math.abs(mean)); // above every weight
     listed.sort((a, b) => rank(b) - rank(a));
     const onFirst = focus.side === "left" && !this.state.signed && !this.state.kind ? meanOn(this.state.layerWeights(), heads, focus.index, this.state.side.firsts) : null;
-    this.page.panel.replaceChildren(...tokenPanel(own[focus.index], focus.side, listed, heads.length, onFirst, this.state.meaning()));
+    this.page.panel.replaceChildren(...tokenPanel(own.nameOf(focus.index), focus.side, listed, heads.length, onFirst, this.state.meaning()));
+    const partners = partnersText(this.gold, focus, this.state.side);
+    if (partners) this.page.panel.append(element("p", { class: "hint gold-partners", text: partners }));
+    const notes = MORE.note(this.page.panel, this.state, focus.side, focus.index, this.actions);
     const best = listed.slice(0, 3).map(({ token, mean }) => `${token} ${formatWeight(mean)}`);
     const pinned = this.state.query !== null || this.state.key !== null;
-    this.actions.speak(pinned ? `${this.page.panel.firstChild.textContent}: ${best.join(", ")}` : "");
+    const said = [`${this.page.panel.firstChild.textContent}: ${best.join(", ")}`, partners, notes].filter(Boolean).join(". ");
+    this.actions.speak(pinned ? said : "");
+    const title = `${this.page.panel.firstChild.textContent}, layer ${this.state.layerNumber()}, ${this.state.meaning()}`;
+    this.page.pinned.replaceChildren(...(pinned ? [pinnedTable(title, this.headNumbers, listed)] : []));
   }
 
   showStatus() {
     const { lines, found, share, broken } = this.drawing;
-    const count = lines.length.toLocaleString("en");
-    const what = lines.length < found ? `The strongest ${count} of ${found.toLocaleString("en")} lines` : `${count} ${lines.length === 1 ? "line" : "lines"}`;
+    const count = formatCount(lines.length);
+    const what = lines.length < found ? `The strongest ${count} of ${formatCount(found)} lines` : `${count} ${lines.length === 1 ? "line" : "lines"}`;
     const whose = this.state.focus() ? "of this token" : "";
     const mass = this.massName();
     this.page.count.textContent = `${what} ${whose} · shown ${formatShare(share)} of ${mass}`.replace("  ", " ");
@@ -269,7 +348,7 @@ export class HeadLevel {
   /** Say that some weights are not numbers: a matrix hatches them, lines have no place for them. */
   showBroken(count) {
     this.page.broken.hidden = !count;
-    this.page.broken.textContent = `${count.toLocaleString("en")} weights are NaN`;
+    this.page.broken.textContent = `${formatCount(count)} weights are NaN`;
   }
 
   pointAtLine(event) {
@@ -280,15 +359,18 @@ export class HeadLevel {
     const { left, right } = this.state.side;
     const [query, key] = [left.tokens[line.query], right.tokens[line.key]];
     const pair = element("strong", {}, tokenText(query), " → ", tokenText(key));
-    const head = element("span", { class: "value", text: `head ${number}: ${formatWeight(line.weight)}` });
+    const { tellWeights } = this.actions;
+    const told = tellWeights ? tellWeights(line.head, line.query, line.key) : formatWeight(line.weight);
+    const head = element("span", { class: "value", text: `head ${number}: ${told}` });
     return this.actions.showTip([pair, element("span", {}, swatch(colour), head)], event);
   }
 
   /** What is on the canvas, by the numbers of the model. */
   drawn() {
+    if (this.state.together) return this.together.drawn();
     const { lines, found, share } = this.drawing;
     const layer = this.state.layerNumber();
     const numbered = lines.map((line) => ({ ...line, layer, head: this.state.headNumber(line.head) }));
-    return { lines: numbered, found, share };
+    return { lines: numbered, found, share, gold: this.page.goldLines.drawn() };
   }
 }

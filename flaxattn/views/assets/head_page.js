@@ -5,7 +5,7 @@
 
 import { tokenColumn } from "./controls.js";
 import { element } from "./elements.js";
-import { GoldPairs } from "./gold_pairs.js";
+import { GoldLines } from "./gold_lines.js";
 
 export class HeadPage {
   /**
@@ -19,11 +19,12 @@ export class HeadPage {
     this.actions = actions;
     this.panel = element("aside", { class: "panel", "aria-label": "Weights" });
     this.matrix = element("div", { class: "matrix-stage", hidden: true });
-    this.gold = new GoldPairs();
     this.lines = this.buildLines();
     const pictures = element("div", { class: "pictures" }, this.lines, this.matrix);
     this.reading = element("p", { class: "reading" });
-    root.replaceChildren(this.reading, this.gold.legend, this.buildStatus(), element("div", { class: "body" }, pictures, this.panel));
+    this.gold = element("p", { class: "gold-legend", hidden: true });
+    this.pinned = element("div", { class: "spoken" });
+    root.replaceChildren(this.reading, this.gold, this.buildStatus(), element("div", { class: "body" }, pictures, this.panel), this.pinned);
   }
 
   /** Put up what differs from side to side: headings, and room for its tokens. */
@@ -64,11 +65,14 @@ export class HeadPage {
         hold: (index) => this.actions.hold(side, index),
       });
     }
+    /** The labels that the rows of each side were made with. */
+    this.labels = {};
     /** @type {{left: Map<number, any>, right: Map<number, any>}} */
     this.rows = { left: new Map(), right: new Map() };
     this.canvas = element("canvas", { class: "all", "aria-hidden": "true" });
     this.overlay = element("canvas", { class: "some", "aria-hidden": "true" });
-    this.stage = element("div", { class: "lines" }, this.gold.svg, this.canvas, this.overlay);
+    this.stage = element("div", { class: "lines" }, this.canvas, this.overlay);
+    this.goldLines = new GoldLines(this.stage);
     return element(
       "div",
       { class: "stage" },

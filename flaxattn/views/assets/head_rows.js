@@ -4,13 +4,15 @@
 // are in sight. Which numbers, is handed in.
 
 import { fade } from "./colours.js";
-import { largestOf } from "./lines.js";
 import { formatWeight } from "./numbers.js";
+import { largestOf } from "./rows.js";
 
 /** A stripe fainter than this is not seen. */
 const FAINTEST = 1 / 255;
 /** So far beyond the window, in CSS pixels, rows and lines are drawn as well. */
 const BEYOND = 150;
+/** So high a canvas of lines is at most on paper, which is about twenty sheets. */
+const PRINTED = 16000;
 
 /**
  * What a row shows of the token in focus.
@@ -25,6 +27,7 @@ const BEYOND = 150;
 
 /** @returns {Sight} the part of an element that is in the window or close to it */
 export function sightOf(part, height) {
+  if (part.closest(".printing")) return { top: 0, height: Math.min(height, PRINTED) };
   const { top } = part.getBoundingClientRect();
   const first = Math.max(0, Math.min(height, -top - BEYOND));
   const last = Math.max(first, Math.min(height, innerHeight - top + BEYOND));
@@ -78,6 +81,7 @@ export class HeadRows {
     row.classList.toggle("held", held);
     row.setAttribute("aria-selected", String(held));
     row.style.setProperty("background-image", stripes);
+    row.style.setProperty("--stripes", stripes);
     row.lastChild.textContent = text;
   }
 

@@ -3,6 +3,8 @@
 // From weights to lines: which are drawn, how strong, and where. No document is touched except the
 // canvas that is handed in; the SVG export and the tests read the very same list.
 
+import { keepMass, largestOf, massOf, readRow, total } from "./rows.js";
+
 /** More lines than this only slow the page down; the strongest stay, and the status line says so. */
 const LINE_LIMIT = 40000;
 
@@ -21,6 +23,7 @@ const STEPS = 16;
  * @property {boolean} shares whether rows sum to one, in each part; norms, say, have no such sum
  * @property {boolean} signed whether weights can be below 0
  * @property {Layer[]} [pair] the two layers it is the difference of
+ * @property {Layer} [beside] the same layer of another trace, with which it shares a scale
  *
  * @typedef {Object} Selection what is to be drawn
  * @property {number[]} heads indices of the heads that are on
@@ -45,106 +48,39 @@ const STEPS = 16;
  * @property {number} share how much of the attention of the rows considered the lines carry
  * @property {number} broken how many weights are no numbers, and so no lines
  * @property {{head: number, query: number, key: number}[]} gaps where these are, of a token in focus
+ * @property {Scan|null} scan what all candidates are, of a picture without focus that is not too large
+ *
+ * @typedef {Object} Scan every candidate `[head, query, key]`
+ * @property {Float32Array} opacities 0 where no line is wanted
+ * @property {Float32Array} units turn the opacities of each row back into weights
+ * @property {Int8Array|null} signs of a difference
+ * @property {Float32Array} masses attention of each row
+ * @property {number[]} broken candidates that are NaN
+ * @property {number[]} queries
+ * @property {number[]} keys
  */
 
-/** @returns {number} sum of the sizes in a row; what is no number has none */
-function massOf(row) {
-  let sum = 0;
-  for (let i = 0; i < row.length; i += 1) sum += Math.abs(row[i]) || 0;
-  return sum;
-}
+/** Up to so many candidates are kept, so that those of a token in focus are found at once. */
+const KEPT_SCAN = 2 ** 22;
 
-/** @returns {boolean} whether a weight shows in place of another; NaN shows before all */
-export function outweighs(weight, other) {
-  return Math.abs(weight) > Math.abs(other) || (Number.isNaN(weight) && !Number.isNaN(other));
-}
-
-/** @returns {number} largest size in a row; 0 if none is a number */
-export function largestOf(row) {
-  let most = 0;
-  for (let i = 0; i < row.length; i += 1) if (Math.abs(row[i]) > most) most = Math.abs(row[i]);
-  return most;
-}
-
-/** @returns {number} sum of an array */
-export function total(values) {
-  let sum = 0;
-  for (let i = 0; i < values.length; i += 1) sum += values[i];
-  return sum;
-}
-
-/** @returns {Float32Array} weights of one row without the hidden keys; shares are renormalised */
-export function readRow(layer, head, query, hidden) {
-  if (hidden && layer.pair) {
-    const [first, second] = layer.pair.map((one) => readRow(one, head, query, hidden));
-    return second.map((weight, i) => weight - first[i]);
-  }
-  const start = (head * layer.rows + query) * layer.columns;
-  const row = layer.weights.slice(start, start + layer.columns);
-  if (!hidden) return row;
-  for (const key of hidden) row[key] = 0;
-  if (!layer.shares) return row;
-  for (const [from, to] of layer.parts(query)) {
-    const part = row.subarray(from, to);
-    const rest = total(part);
-    if (rest > 0) part.set(part.map((weight) => weight / rest));
-  }
-  return row;
-}
-
-/** @returns {number} mean weight, over heads, that a query gives to some keys */
-export function meanOn(layer, heads, query, keys) {
-  const shares = heads.map((head) => {
-    const start = (head * layer.rows + query) * layer.columns;
-    return total([...keys].map((key) => layer.weights[start + key]));
-  });
-  return total(shares) / heads.length;
-}
-
-/** Put to zero, in each part of a row, all but the fewest weights that hold `mass` of it. */
-export function keepMass(row, parts, mass) {
-  for (const [from, to] of parts) {
-    const part = row.subarray(from, to);
-    const floor = smallestKept(part, mass);
-    part.set(part.map((weight) => (Math.abs(weight) < floor ? 0 : weight)));
-  }
-}
-
-/** @returns {number} smallest weight among the fewest keys that hold `mass` of the row */
-function smallestKept(row, mass) {
-  const sorted = row.map((weight) => Math.abs(weight) || 0).sort();
-  const wanted = mass * massOf(row);
-  let sum = 0;
-  for (let i = sorted.length - 1; i >= 0; i -= 1) {
-    sum += sorted[i];
-    if (sum >= wanted - 1e-6) return sorted[i];
-  }
-  return 0;
-}
-
-/** @returns {number} what the weights of a row are divided by to become opacities */
-function opacityUnit(row, selection) {
-  if (selection.opacity === "row") return largestOf(row) || 1;
+/** @returns {number} what the weights of a row are divided by to become opacities; `other` shares the scale */
+function opacityUnit(row, selection, other) {
+  if (selection.opacity === "row") return Math.max(largestOf(row), largestOf(other)) || 1;
   return selection.opacity === "heads" ? selection.heads.length : 1;
 }
 
-/**
- * Opacities of every candidate `[head, query, key]`, 0 where no line is wanted.
- * @returns {{opacities: Float32Array, units: Float32Array, signs: Int8Array|null, mass: number,
- *   broken: number[]}} `units` turn the opacities of each row back into weights, of a difference with
- *   `signs`; `mass` is the attention of all rows together; `broken` are candidates that are NaN
- */
+/** @returns {Scan} all candidates among some queries and keys */
 function scanRows(layer, selection, queries, keys) {
   const rows = selection.heads.flatMap((head) => queries.map((query) => [head, query]));
   const opacities = new Float32Array(rows.length * keys.length);
   const units = new Float32Array(rows.length);
   const signs = layer.signed ? new Int8Array(opacities.length) : null;
   const broken = [];
-  let mass = 0;
+  const masses = new Float32Array(rows.length);
   for (let at = 0; at < rows.length; at += 1) {
     const row = readRow(layer, ...rows[at], selection.hidden);
-    units[at] = opacityUnit(row, selection);
-    mass += massOf(row);
+    units[at] = opacityUnit(row, selection, layer.beside ? readRow(layer.beside, ...rows[at], selection.hidden) : []);
+    masses[at] = massOf(row);
     if (selection.mass < 1) keepMass(row, layer.parts(rows[at][1]), selection.mass);
     for (let i = 0; i < keys.length; i += 1) {
       const weight = row[keys[i]];
@@ -153,7 +89,34 @@ function scanRows(layer, selection, queries, keys) {
       if (signs) signs[at * keys.length + i] = Math.sign(weight);
     }
   }
-  return { opacities, units, signs, mass, broken };
+  return { opacities, units, signs, masses, broken, queries, keys };
+}
+
+/** @returns {Scan|null} the candidates of one token; null if it is not among them */
+function scanOfToken(scan, { side, index }) {
+  const { opacities, units, signs, masses, broken, queries, keys } = scan;
+  const left = side === "left";
+  const place = (left ? queries : keys).indexOf(index);
+  if (place < 0) return null;
+  const [own, all] = left ? [keys.length, queries.length] : [1, 1];
+  const rows = units.length / all;
+  const at = (row, i) => (left ? (row * all + place) * keys.length + i : row * keys.length + place);
+  const pick = (values, made) => {
+    for (let row = 0; row < rows; row += 1) for (let i = 0; i < own; i += 1) made[row * own + i] = values[at(row, i)];
+    return made;
+  };
+  const ofRow = (values) => values.filter((_, row) => !left || row % all === place);
+  const isOwn = (i) => (left ? Math.floor(i / keys.length) % all : i % keys.length) === place;
+  const placeOf = (i) => (left ? Math.floor(i / (all * keys.length)) * own + (i % keys.length) : Math.floor(i / keys.length));
+  return {
+    opacities: pick(opacities, new Float32Array(rows * own)),
+    units: ofRow(units),
+    signs: signs && pick(signs, new Int8Array(rows * own)),
+    masses: ofRow(masses),
+    broken: broken.filter(isOwn).map(placeOf),
+    queries: left ? [index] : queries,
+    keys: left ? keys : [index],
+  };
 }
 
 /**
@@ -192,14 +155,17 @@ function strongest(values, limit) {
 /**
  * @param {Layer} layer
  * @param {Selection} selection
+ * @param {Scan|null} [known] what the same selection without focus found
  * @returns {Drawing}
  */
-export function selectLines(layer, selection) {
+export function selectLines(layer, selection, known = null) {
   const { focus, heads } = selection;
   const only = (side, all) => (focus && focus.side === side ? [focus.index] : all);
   const queries = only("left", selection.queries);
   const keys = only("right", selection.keys);
-  const { opacities, units, signs, mass, broken } = scanRows(layer, selection, queries, keys);
+  const scan = (focus && known && scanOfToken(known, focus)) || scanRows(layer, selection, queries, keys);
+  const { opacities, units, signs, masses, broken } = scan;
+  const mass = total(masses);
   const pairAt = (i) => {
     const row = Math.floor(i / keys.length);
     return { head: heads[Math.floor(row / queries.length)], query: queries[row % queries.length], key: keys[i % keys.length] };
@@ -212,7 +178,7 @@ export function selectLines(layer, selection) {
   const shown = lines.reduce((sum, line) => sum + Math.abs(line.weight), 0);
   const found = opacities.reduce((count, opacity) => count + Number(opacity > 0), 0);
   const gaps = focus ? broken.map(pairAt) : [];
-  return { lines, found, share: mass > 0 ? Math.min(1, shown / mass) : 0, broken: broken.length, gaps };
+  return { lines, found, share: mass > 0 ? Math.min(1, shown / mass) : 0, broken: broken.length, gaps, scan: !focus && opacities.length <= KEPT_SCAN ? scan : null };
 }
 
 /** So many pixels of lines take a browser about a second; of a high picture fewer lines are drawn. */
@@ -283,10 +249,11 @@ function tracePath(pen, [from, to], width, smooth) {
  * @param {Geometry} geometry
  * @param {(line: Line) => string} colourOf
  * @param {{top: number, height: number}} [sight] the part that is drawn; all, if left out
+ * @param {number} [ratio] pixels of the canvas for each of the page
  */
-export function paintLines(canvas, lines, geometry, colourOf, sight = { top: 0, height: geometry.height }) {
+export function paintLines(canvas, lines, geometry, colourOf, sight = { top: 0, height: geometry.height }, ratio = window.devicePixelRatio || 1) {
   const { width } = geometry;
-  const scale = Math.min(window.devicePixelRatio || 1, 16000 / Math.max(width, sight.height));
+  const scale = Math.min(ratio, 16000 / Math.max(width, sight.height));
   const size = { width: Math.round(width * scale), height: Math.round(sight.height * scale) };
   if (canvas.width !== size.width || canvas.height !== size.height) Object.assign(canvas, size);
   canvas.style.setProperty("top", `${sight.top}px`);
@@ -334,6 +301,19 @@ function paintFaint(pen, lines, geometry, colourOf) {
       pen.stroke();
     }
   }
+}
+
+/** @returns {boolean} whether a line is strong enough to be seen on a screen */
+export function isSeen(line) {
+  return alphaOf(line) > 0;
+}
+
+/** @returns {[number, Line[]][]} thin lines and wide ones, with their widths, as they are painted */
+export function linesByWidth(lines) {
+  const wide = Math.max(0, lines.length - WIDE_LIMIT);
+  /** @type {[number, Line[]][]} */
+  const parts = [[1, lines.slice(0, wide)], [WIDTH, lines.slice(wide)]];
+  return parts.filter(([, some]) => some.length);
 }
 
 /** @returns {number} the opacity of a line in the 255 steps that a screen has */

@@ -8,6 +8,7 @@ import { element } from "./elements.js";
 import { HeadLevel } from "./head.js";
 import { ModelLevel } from "./model.js";
 import { Shell } from "./shell.js";
+import { TextLevel } from "./text.js";
 
 /**
  * @typedef {Object} Kind of level
@@ -16,6 +17,8 @@ import { Shell } from "./shell.js";
  * @property {string[]} fields controls of the bar that it has
  * @property {boolean} [heads] whether it has the squares of heads
  * @property {boolean} [oneHead] whether it shows one head at a time
+ * @property {any} [together] class that shows two traces and their difference beside each other
+ * @property {boolean} [noPicture] whether it has no picture to save
  */
 
 /** @type {Object<string, Kind>} */
@@ -29,7 +32,13 @@ export const LEVELS = {
   head: {
     make: HeadLevel,
     label: "Head",
-    fields: ["text", "side", "layer", "compare", "weights", "drawing", "attention", "opacity", "mass", "gold", "special", "first", "unit"],
+    fields: ["text", "side", "layer", "compare", "weights", "drawing", "gold", "attention", "opacity", "mass", "special", "first", "unit", "labels"],
+    heads: true,
+  },
+  text: {
+    make: TextLevel,
+    label: "Text",
+    fields: ["text", "side", "layer", "direction", "compare", "weights", "attention", "opacity", "special", "first", "unit"],
     heads: true,
   },
 };

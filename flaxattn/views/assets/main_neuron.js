@@ -8,7 +8,7 @@ import { NeuronLevel } from "./neuron.js";
 LEVELS.neuron = {
   make: NeuronLevel,
   label: "Neurons",
-  fields: ["text", "side", "layer"],
+  fields: ["text", "side", "layer", "labels"],
   heads: true,
   oneHead: true,
 };

@@ -4,13 +4,14 @@
 // `matrix_grid.js` says what a cell is worth, `matrix_paint.js` how it looks, `matrix_input.js` what
 // a pointer does.
 
-import { element, tokenText } from "./elements.js";
-import { pairFrames } from "./gold_pairs.js";
+import { element, fillWith, tokenText } from "./elements.js";
+import { goldColours, outlineGold } from "./gold_paint.js";
 import { byRow, Pyramid, readGrid } from "./matrix_grid.js";
 import { MatrixInput } from "./matrix_input.js";
 import { asPixels, colourOfWeight, divergingShades, hatch, NUMBER_EDGES, paintCells, READABLE, shadesBetween, tokenEdges, writeEdges } from "./matrix_paint.js";
+import { formatCount, formatWeight } from "./numbers.js";
+import { partsText, ruleParts } from "./matrix_parts.js";
 import { matrixPicture } from "./matrix_picture.js";
-import { formatWeight } from "./numbers.js";
 import { CanvasPen, sizeCanvas } from "./pens.js";
 
 const LARGEST_CELL = 28;
@@ -32,8 +33,7 @@ export class Matrix {
    * @param {import("./state.js").State} state
    * @param {any} actions the shell
    */
-  constructor(root, state, actions, gold) {
-    this.gold = gold;
+  constructor(root, state, actions) {
     this.root = root;
     this.state = state;
     this.actions = actions;
@@ -73,13 +73,15 @@ export class Matrix {
 
   // Showing
 
-  draw() {
+  /** @param {import("./gold.js").Gold|null} [gold] pairs to be outlined */
+  draw(gold = null) {
     const { state } = this;
+    this.gold = gold;
     const selection = state.selection(null);
     const layer = state.layerWeights();
     const head = state.oneHead();
     const hidden = selection.hidden ? [...selection.hidden].join() : "";
-    const reading = [head, selection.queries.join(), selection.keys.join(), hidden, selection.mass, selection.opacity].join(" ");
+    const reading = [head, selection.queries.join(), selection.keys.join(), hidden, selection.mass, selection.opacity, state.labels].join(" ");
     if (layer !== this.layer || reading !== this.reading) this.read(layer, head, selection, reading);
     const style = (name) => this.actions.style(name);
     const signed = () => divergingShades(style("--negative"), style("--paper"), style("--positive"));
@@ -102,7 +104,7 @@ export class Matrix {
     this.gaps = this.grid.values.reduce((count, weight) => count + Number(Number.isNaN(weight)), 0);
     const named = this.named();
     this.edges = tokenEdges(queries.map((query) => named.left[query]), keys.map((key) => named.right[key]));
-    this.pyramid = new Pyramid(opacity === "row" ? byRow(this.grid) : this.grid);
+    this.pyramid = new Pyramid(opacity === "row" ? byRow(this.grid, layer.beside && readGrid(layer.beside, head, selection)) : this.grid);
     this.cell = null;
     if (!same) this.window = null;
   }
@@ -142,6 +144,7 @@ export class Matrix {
     if (this.gaps) hatch(context, place, { paper: this.actions.style("--raised"), ink: this.actions.style("--soft") });
     paintCells(context, this.pyramid, this.window, place, this.pixels, this.buffer);
     writeEdges(new CanvasPen(context), this.window, place, this.named(), this.actions.style("--ink"));
+    this.ruled = ruleParts(new CanvasPen(context), this, this.actions.style("--ink"));
     context.strokeStyle = this.actions.style("--rule");
     context.strokeRect(place.left - 0.5, place.top - 0.5, place.width + 1, place.height + 1);
     const pooled = this.pooled();
@@ -150,8 +153,17 @@ export class Matrix {
     this.focus();
   }
 
+  /** Outline the cells of gold pairs. */
+  outline(pen) {
+    if (!this.gold) return [];
+    const places = (positions) => new Map(positions.map((position, i) => [position, i]));
+    const axes = { rows: places(this.selection.queries), columns: places(this.selection.keys) };
+    return outlineGold(pen, this.gold, this.window, this.place, axes, goldColours(this.actions.style), this.state);
+  }
+
   /** Paint once before the next frame, however often this is called. */
   paintSoon() {
+    if (this.actions.linkWindow) this.actions.linkWindow(this);
     if (this.waiting) return;
     this.waiting = requestAnimationFrame(() => {
       this.waiting = 0;
@@ -178,45 +190,17 @@ export class Matrix {
   focus() {
     const { place, state } = this;
     const context = sizeCanvas(this.cross, place.left + place.width + MARGIN, place.top + place.height + 1);
+    this.outlined = this.outline(new CanvasPen(context));
     const { queries, keys } = this.selection;
     const row = (index) => (index === null ? -1 : queries.indexOf(index));
     const column = (index) => (index === null ? -1 : keys.indexOf(index));
     this.band(context, row(state.query), -1, this.actions.style("--ink"));
     this.band(context, -1, column(state.key), this.actions.style("--ink"));
-    this.frameGold(context);
     if (this.cell) this.band(context, this.cell.query, this.cell.key, this.actions.style("--accent"));
     else if (state.hover) {
       const [q, k] = state.hover.side === "left" ? [row(state.hover.index), -1] : [-1, column(state.hover.index)];
       this.band(context, q, k, this.actions.style("--accent"));
     }
-  }
-
-  /** @returns {{x: number, y: number, width: number, height: number, hit: boolean}[]} frames of gold pairs, in pixels */
-  goldFrames() {
-    const { place, window } = this;
-    return pairFrames(this.gold.judged, this.selection).map(({ row, column, columns, hit }) => ({
-      x: place.left + (column - window.column) * window.size,
-      y: place.top + (row - window.row) * window.size,
-      width: columns * window.size,
-      height: window.size,
-      hit,
-    }));
-  }
-
-  /** Frame gold pairs: solid where the head meets them, dashed where it misses. */
-  frameGold(context) {
-    const { place } = this;
-    context.save();
-    context.beginPath();
-    context.rect(place.left - 2, place.top - 2, place.width + 4, place.height + 4);
-    context.clip();
-    context.lineWidth = 2.5;
-    for (const { x, y, width, height, hit } of this.goldFrames()) {
-      context.strokeStyle = this.actions.style(hit ? "--gold" : "--missed");
-      context.setLineDash(hit ? [] : [4, 3]);
-      context.strokeRect(x, y, width, height);
-    }
-    context.restore();
   }
 
   /** Frame a row, a column, or both; -1 for none. */
@@ -237,15 +221,22 @@ export class Matrix {
   }
 
   showLegend() {
-    const whole = this.state.kind ? this.state.meaning() : "weight";
-    const unit = this.selection.opacity === "row" ? "share of the row’s largest weight" : whole;
-    const weights = this.state.signed ? [-1, -0.25, -0.01, 0, 0.01, 0.25, 1] : [0, 0.01, 0.1, 0.25, 0.5, 1];
-    const marks = weights.map((weight) => {
+    const { unit, named } = this.marks();
+    const marks = named.map(([text, colour]) => {
       const box = element("span", { class: "matrix-shade", "aria-hidden": "true" });
-      box.style.setProperty("background-color", colourOfWeight(this.shades, weight));
-      return element("span", { class: "matrix-mark" }, box, String(weight).replace("-", "−"));
+      fillWith(box, colour);
+      return element("span", { class: "matrix-mark" }, box, text);
     });
     this.legend.replaceChildren(this.pooling, element("span", { text: unit }), ...marks);
+  }
+
+  /** @returns {{unit: string, named: [string, string][]}} what the legend says: weights and their colours */
+  marks() {
+    const whole = this.state.kind ? this.state.meaning() : "weight";
+    const share = `share of the row’s largest ${this.layer.beside ? "weight in both" : "weight"}`;
+    const unit = (this.selection.opacity === "row" ? share : whole) + partsText(this.state.side);
+    const weights = this.state.signed ? [-1, -0.25, -0.01, 0, 0.01, 0.25, 1] : [0, 0.01, 0.1, 0.25, 0.5, 1];
+    return { unit, named: weights.map((weight) => [String(weight).replace("-", "−"), colourOfWeight(this.shades, weight)]) };
   }
 
   // Pointing
@@ -269,6 +260,7 @@ export class Matrix {
   pointAt(cell, where) {
     const before = this.cell;
     this.cell = cell;
+    if (this.actions.linkCell) this.actions.linkCell(this);
     if (!cell) this.actions.hideTip();
     else this.actions.showTip(this.tip(cell), where);
     if (before === cell || (before && cell && before.query === cell.query && before.key === cell.key)) return;
@@ -283,7 +275,8 @@ export class Matrix {
     const { left, right } = this.state.side;
     const [query, key] = [this.selection.queries[cell.query], this.selection.keys[cell.key]];
     const pair = element("strong", {}, tokenText(left.tokens[query]), " → ", tokenText(right.tokens[key]));
-    const weight = formatWeight(this.weightAt(cell));
+    const { tellWeights } = this.actions;
+    const weight = tellWeights ? tellWeights(this.head, query, key) : formatWeight(this.weightAt(cell));
     const where = `positions ${query} → ${key}, head ${this.state.headNumber(this.head)}: `;
     return [pair, element("span", {}, where, element("b", { class: "value", text: weight }))];
   }
@@ -331,13 +324,13 @@ export class Matrix {
     const numbers = { head: this.state.headNumber(this.head), layer: this.state.layerNumber() };
     const cell = this.cell && { query: selection.queries[this.cell.query], key: selection.keys[this.cell.key], weight: this.weightAt(this.cell) };
     const size = { rows: grid.rows, columns: grid.columns, pooled: this.pooled() };
-    return { ...numbers, queries: selection.queries, keys: selection.keys, window, place, cell, shades, ...size };
+    return { ...numbers, queries: selection.queries, keys: selection.keys, window, place, cell, shades, gold: this.outlined, ruled: this.ruled, ...size };
   }
 
   /** @returns {string} how much is shown */
   status() {
     const { rows, columns } = this.grid;
-    const size = `${rows.toLocaleString("en")} × ${columns.toLocaleString("en")}`;
+    const size = `${formatCount(rows)} × ${formatCount(columns)}`;
     return `Head ${this.state.headNumber(this.head)}: ${size} weights`;
   }
 
@@ -348,12 +341,12 @@ export class Matrix {
 
   /**
    * @param {string} caption
+   * @param {SVGElement|null} [legend] of gold pairs
    * @returns {string} what is seen, as an SVG document
    */
-  svg(caption) {
-    const [ink, paper, gold, missed] = ["--ink", "--paper", "--gold", "--missed"].map((name) => this.actions.style(name));
-    const colours = { ink, paper, gold, missed };
-    return matrixPicture(this, caption, MARGIN, colours);
+  svg(caption, legend = null) {
+    const colours = { ink: this.actions.style("--ink"), paper: this.actions.style("--paper") };
+    return matrixPicture(this, caption, MARGIN, colours, legend);
   }
 
   destroy() {

@@ -3,7 +3,7 @@
 // The cells of a matrix: weights of one head for the chosen queries and keys, and the same ever
 // coarser, so that a cell smaller than a pixel still shows the largest weight in it.
 
-import { keepMass, largestOf, outweighs, readRow } from "./lines.js";
+import { keepMass, largestOf, outweighs, readRow } from "./rows.js";
 
 /**
  * @typedef {Object} Grid
@@ -30,12 +30,12 @@ export function readGrid(layer, head, { queries, keys, hidden, mass }) {
   return { values, rows, columns };
 }
 
-/** @returns {Grid} every row divided by its largest value */
-export function byRow({ values, rows, columns }) {
+/** @returns {Grid} every row divided by its largest value, here or in a grid of the same size */
+export function byRow({ values, rows, columns }, other = null) {
   const scaled = values.slice();
   for (let row = 0; row < rows; row += 1) {
     const part = scaled.subarray(row * columns, (row + 1) * columns);
-    const peak = largestOf(part);
+    const peak = Math.max(largestOf(part), other ? largestOf(other.values.subarray(row * columns, (row + 1) * columns)) : 0);
     if (peak > 0) for (let i = 0; i < columns; i += 1) part[i] /= peak;
   }
   return { values: scaled, rows, columns };

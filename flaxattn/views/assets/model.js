@@ -40,7 +40,7 @@ export class ModelLevel extends GridLevel {
     const { state } = this;
     if (this.side !== state.side) this.fit();
     const selection = state.selection(null);
-    const shown = JSON.stringify([state.attention, state.opacity, state.special, state.first, state.compare, state.weights, document.documentElement.dataset.theme]);
+    const shown = JSON.stringify([state.attention, state.opacity, state.special, state.first, state.shown, state.weights, document.documentElement.dataset.theme]);
     if (this.shown !== shown) {
       this.shown = shown;
       this.colours = scaleColours(state.signed);
@@ -79,6 +79,7 @@ export class ModelLevel extends GridLevel {
     const marks = weights.map((weight) => [place(weight), String(weight).replace("-", "−")]);
     const badge = element("span", { class: "badge", text: state.shares ? "renormalised" : "left out", hidden: !state.leftOut() });
     badge.title = `Weights on ${state.leftOut()} are left out.`;
+    this.scale = { unit, colours: this.colours, marks: /** @type {any} */ (marks) };
     this.status.replaceChildren(element("span", { text: unit }), legend(this.colours, /** @type {any} */ (marks)), badge);
   }
 
@@ -106,6 +107,12 @@ export class ModelLevel extends GridLevel {
     }
     this.root.dataset.waiting = String(this.waiting.size);
     if (this.waiting.size) requestAnimationFrame(() => this.paintSome());
+  }
+
+  /** Paint what is out of sight too, at once. */
+  paintAll() {
+    const selection = this.state.selection(null);
+    this.grid.cells.forEach((cell) => cell.button.dataset.painted === this.shown || this.paint(cell, selection));
   }
 
   paint({ layer, head, button }, selection) {
@@ -164,17 +171,17 @@ export class ModelLevel extends GridLevel {
     const tall = Math.round(size * Number(this.grid.root.style.getPropertyValue("--tall")));
     const [width, height] = [edge + side.heads.length * (size + gap) + gap, edge + 24 + side.layers.length * (tall + gap) + gap];
     const ink = this.actions.style("--ink");
-    const root = this.paper(width, height, "all heads");
+    const { root, body } = this.paper(width, height, "all heads");
     const text = (x, y, words) => svgElement("text", { x, y, "text-anchor": "middle", fill: ink }, words);
-    side.heads.forEach((number, head) => root.append(text(edge + head * (size + gap) + size / 2, edge + 12, String(number))));
-    side.layers.forEach((number, layer) => root.append(text(edge / 2, edge + 24 + layer * (tall + gap) + tall / 2, String(number))));
+    side.heads.forEach((number, head) => body.append(text(edge + head * (size + gap) + size / 2, edge + 12, String(number))));
+    side.layers.forEach((number, layer) => body.append(text(edge / 2, edge + 24 + layer * (tall + gap) + tall / 2, String(number))));
     for (const { layer, head } of this.grid.cells) {
       const canvas = element("canvas");
       paintWeights(canvas, poolHead(side.layerAt(layer), head, selection, SMALL_SIDE), this.colours, this.state.signed);
       const place = { x: edge + head * (size + gap), y: edge + 24 + layer * (tall + gap), width: size, height: tall };
       const image = svgElement("image", { ...place, href: canvas.toDataURL(), preserveAspectRatio: "none" });
       image.style.setProperty("image-rendering", "pixelated");
-      root.append(image);
+      body.append(image);
     }
     return this.file("attention-model", root);
   }

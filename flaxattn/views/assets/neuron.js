@@ -3,15 +3,18 @@
 // The neuron level: how one query of one head came to its weights, a row per key. It listens, and
 // shows what `neuron_terms.js` computes, `neuron_layout.js` places and `neuron_paint.js` paints.
 
-import { element, tokenText } from "./elements.js";
-import { cellTip, decidedNodes, formulaNodes, headerNodes, keyRow, legendNodes } from "./neuron_elements.js";
+import { element } from "./elements.js";
+import { buildTools, cellTip, decidedNodes, decidingNodes, foldButton, formulaNodes, headerNodes, keyRow, legendNodes } from "./neuron_elements.js";
 import { layOutNeurons, QUERY_ROW, ROW, TITLES, TOP } from "./neuron_layout.js";
 import { Diverging, formatNumber, numbersOf, paintKeys, paintPicture, paintQuery } from "./neuron_paint.js";
+import { printedTable } from "./neuron_print.js";
+import { QueryPicker } from "./neuron_queries.js";
 import { bySize, HeadTerms, sumPairs, usualSize } from "./neuron_terms.js";
+import { NeuronWalk } from "./neuron_walk.js";
 import { CanvasPen, sizeCanvas, SvgPen, svgPicture } from "./pens.js";
 
 /** So many dimensions are shown where only those that add most are. */
-const TOP_DIMENSIONS = 16;
+const TOP_DIMENSIONS = 8;
 const SPOKEN_DIMENSIONS = 3;
 const TALLEST_TABLE = 620;
 /** A picture holds every key of a text so long, and of longer ones those in sight. */
@@ -30,41 +33,35 @@ export class NeuronLevel {
     this.payload = payload;
     this.state = state;
     this.actions = actions;
-    /** Strips that are folded up. */
-    this.closed = new Set();
+    /** Strips that were opened (true) or folded up, by name; others are open where there is room. */
+    this.folds = new Map();
     this.note = element("p", { class: "neuron-note", role: "note" });
-    this.queries = element("ol", { class: "neuron-queries left", role: "listbox", "aria-label": "Queries" });
+    this.picker = new QueryPicker();
+    this.queries = this.picker.root;
+    this.walk = new NeuronWalk((step) => this.walkTo(step));
+    this.printed = element("div", { class: "neuron-printed" });
+    this.print = () => this.preparePrint();
+    this.deciding = element("p", { class: "neuron-formula deciding" });
     this.formula = element("p", { class: "neuron-formula" });
     this.decided = element("p", { class: "neuron-formula decided" });
     this.titles = element("div", { class: "neuron-titles", role: "row" });
     this.strips = element("canvas", { class: "neuron-strips", "aria-hidden": "true" });
-    this.header = element("div", { class: "neuron-header" }, this.strips, this.titles);
+    this.header = element("div", { class: "neuron-header" }, this.strips, this.titles, this.walk.marks.query);
     this.canvas = element("canvas", { class: "neuron-canvas", "aria-hidden": "true" });
     this.list = element("div", { class: "neuron-rows right", role: "rowgroup" });
-    this.space = element("div", { class: "neuron-space" }, this.header, this.canvas, this.list);
+    this.space = element("div", { class: "neuron-space" }, this.header, this.canvas, this.list, this.walk.marks.keys);
     this.scroller = element("div", { class: "neuron-scroller", role: "table", tabindex: "-1" }, this.space);
     this.legend = element("div", { class: "neuron-legend" });
-    this.body = element("div", { class: "neuron-body" }, this.buildTools(), this.formula, this.decided, this.scroller, this.legend);
+    const walk = () => this.walkTo(this.state.walk === "off" ? "input" : "off");
+    this.tools = buildTools(TOP_DIMENSIONS, (settings) => this.actions.update(settings), walk);
+    const parts = [this.tools.root, this.formula, this.walk.root, this.deciding, this.decided, this.scroller, this.printed, this.legend];
+    this.body = element("div", { class: "neuron-body" }, ...parts);
     root.replaceChildren(this.queries, this.note, this.body);
     this.listen();
   }
 
-  buildTools() {
-    const box = (name, text, values) => {
-      const change = () => this.actions.update({ [name]: values[this.boxes[name].checked ? 1 : 0] });
-      return element("input", { type: "checkbox", name, change, "aria-label": text });
-    };
-    const kinds = {
-      dimensions: ["Top dimensions", ["all", "top"]],
-      numbers: ["Numbers", ["off", "on"]],
-      sorting: ["Strongest keys first", ["position", "weight"]],
-    };
-    this.boxes = Object.fromEntries(Object.entries(kinds).map(([name, [text, values]]) => [name, box(name, text, values)]));
-    const labels = Object.entries(kinds).map(([name, [text]]) => element("label", { class: "field" }, this.boxes[name], element("span", { text })));
-    return element("div", { class: "neuron-tools" }, ...labels);
-  }
-
   listen() {
+    window.addEventListener("beforeprint", this.print);
     this.scroller.addEventListener("scroll", () => this.paintSoon());
     this.scroller.addEventListener("pointermove", (event) => this.pointAt(event));
     this.scroller.addEventListener("pointerleave", () => this.actions.hideTip());
@@ -124,8 +121,8 @@ export class NeuronLevel {
     this.body.hidden = Boolean(lacking);
     this.queries.hidden = Boolean(lacking);
     if (lacking) return;
-    for (const [name, box] of Object.entries(this.boxes)) box.checked = ["top", "on", "weight"].includes(state[name]);
-    this.showQueries();
+    for (const [name, box] of Object.entries(this.tools.boxes)) box.checked = ["top", "on", "weight"].includes(state[name]);
+    this.picker.name(this.side.left);
     this.readHead(about);
     this.formula.replaceChildren(...formulaNodes(about, this.head.window));
     this.focus();
@@ -136,16 +133,6 @@ export class NeuronLevel {
     if (this.side.name === "all") return "Neurons are those of one attention: choose the side Encoder, Decoder or Cross.";
     if (!about) return "The queries and keys of this side were not captured: Capture(weights=True, query=True, key=True, value=True).";
     return about.problem;
-  }
-
-  showQueries() {
-    if (this.named === this.side) return;
-    this.named = this.side;
-    const { tokens, special } = this.side.left;
-    const made = tokens.map((token, index) =>
-      element("li", { class: special.has(index) ? "token special" : "token", "data-index": index, role: "option" }, tokenText(token)),
-    );
-    this.queries.replaceChildren(...made);
   }
 
   /** Take in the vectors of the head, once. */
@@ -162,7 +149,9 @@ export class NeuronLevel {
     if (this.body.hidden) return;
     this.terms = this.head.at(this.shownQuery());
     const { state, head, terms } = this;
-    const held = this.piece("right", state.key);
+    const walking = state.walk !== "off";
+    const pinned = this.piece("right", state.key);
+    const held = pinned === null && walking ? bySize(terms.weights)[0] : pinned;
     const contributions = head.contributions(terms, held);
     const { depth, pairs, scale } = head.about;
     const lifts = sumPairs(contributions, depth, pairs, 1);
@@ -171,49 +160,86 @@ export class NeuronLevel {
     const chosen = (numbers) => (state.dimensions === "top" ? bySize(numbers).slice(0, TOP_DIMENSIONS) : every(numbers));
     const keys = every(terms.dots);
     if (state.sorting === "weight") keys.sort((a, b) => terms.weights[b] - terms.weights[a] || a - b);
-    const layout = layOutNeurons({
+    const dimensions = chosen(contributions);
+    this.placed = {
       about: head.about,
       width: this.root.clientWidth - 16,
-      closed: this.closed,
-      dimensions: chosen(terms.q.map((_, d) => contributions[d])),
+      folds: this.folds,
+      needed: this.walk.needed(state.walk, head.about),
+      dimensions,
+      rest: depth - dimensions.length,
       pairs: chosen(lifts),
       values: terms.output ? chosen(terms.output) : [],
       numbers: state.numbers === "on",
-    });
+    };
+    const layout = layOutNeurons(this.placed);
     /** @type {Object<string, number>} */
     const sizes = { ...head.sizes, product: usualSize(terms.products), contributions: usualSize(contributions) };
     if (terms.output) sizes.output = usualSize(terms.output);
     if (pairs) [sizes.pairs, sizes.lifts] = [usualSize(shares), usualSize(lifts)];
     const colours = new Diverging(...["--paper", "--negative", "--positive"].map((name) => this.actions.style(name)));
-    this.scene = { layout, head, terms, contributions, shares, lifts, keys, sizes, colours };
+    this.scene = { held, layout, head, terms, contributions, shares, lifts, keys, dimensions, sizes, colours };
     this.held = held;
     const query = this.side.left.tokens[terms.query];
-    this.decided.replaceChildren(...decidedNodes(this.scene, held, this.side.right.tokens));
+    const keyTokens = this.side.right.tokens;
+    this.deciding.replaceChildren(...decidingNodes(this.scene, held, keyTokens));
+    this.tools.folded.replaceChildren(...layout.folded.map((name) => foldButton(name, false, (one, open) => this.fold(one, open))));
+    this.tools.start.textContent = walking ? "End the walk" : "Walk through the numbers";
+    this.scroller.classList.toggle("small", layout.small);
+    this.decided.replaceChildren(...decidedNodes(this.scene, held, keyTokens));
     this.decided.hidden = !pairs;
-    this.titles.replaceChildren(...headerNodes(this.scene, query, this.closed, held, (name) => this.fold(name)));
+    this.titles.replaceChildren(...headerNodes(this.scene, query, held, (name, open) => this.fold(name, open)));
     this.legend.replaceChildren(...legendNodes(this.scene));
-    this.markQueries();
+    this.picker.mark(terms.query, state.query !== null);
     this.range = "";
     this.paint();
+    this.showRows(held);
+    if (walking) this.walk.show(state.walk, this.scene, held, query, keyTokens);
+    else this.walk.hide();
     this.say();
   }
 
-  markQueries() {
-    const shown = this.terms.query;
-    const held = this.state.query !== null;
-    for (const token of this.queries.children) {
-      const chosen = Number(token.dataset.index) === shown;
-      token.classList.toggle("chosen", chosen);
-      token.classList.toggle("held", chosen && held);
-      token.setAttribute("aria-selected", String(chosen && held));
-      token.tabIndex = chosen ? 0 : -1;
-    }
+  /** Rows of another query or order begin at the top, or with the key that is held. */
+  showRows(held) {
+    const { state, scene } = this;
+    const order = `${this.reading} ${scene.terms.query} ${state.sorting}`;
+    if (this.order === order && state.walk === "off") return;
+    if (this.order !== order) this.scroller.scrollTop = 0;
+    this.order = order;
+    if (held !== null) this.reveal(scene.keys.indexOf(held));
   }
 
-  fold(name) {
-    if (!this.closed.delete(name)) this.closed.add(name);
+  fold(name, open) {
+    this.folds.set(name, open);
     this.focus();
-    this.titles.querySelector(`.${name} button`).focus();
+    this.body.querySelector(`.neuron-fold.${name}`).focus();
+  }
+
+  /** Go to a step of the walk; at its start its query and key are pinned. */
+  walkTo(step) {
+    const { state, terms } = this;
+    const key = state.key === null ? this.placeInState("right", bySize(terms.weights)[0]) : state.key;
+    const pins = { query: this.placeInState("left", terms.query), key };
+    const starts = state.walk === "off";
+    this.actions.update(step === "off" ? { walk: step } : { walk: step, ...pins });
+    if (step === "off") this.tools.start.focus();
+    else if (starts) this.walk.begin(this.scene.layout.small);
+  }
+
+  /** Put everything on the paper, also what the window does not show. */
+  preparePrint() {
+    this.printed.replaceChildren();
+    if (this.body.hidden || this.root.hidden) return;
+    const { state, scene, held } = this;
+    const [queries, keys] = [this.side.left.tokens, this.side.right.tokens];
+    if (state.walk !== "off") this.printed.append(NeuronWalk.printed(scene, held, queries[scene.terms.query], keys));
+    this.printed.append(...printedTable(scene, this.placed, this.named(), this.actions.style("--paper")));
+  }
+
+  /** Texts and colours of a picture. */
+  named() {
+    const [ink, soft, accent] = ["--ink", "--soft", "--accent"].map((name) => this.actions.style(name));
+    return { left: this.side.left.tokens, right: this.side.right.tokens, ink, soft, accent };
   }
 
   /** Paint once before the next frame, however often this is called. */
@@ -295,7 +321,9 @@ export class NeuronLevel {
 
   /** @returns {boolean} whether the key was used: among rows, arrows move from row to row */
   key(event) {
-    if (this.body.hidden || !this.list.contains(document.activeElement)) return false;
+    if (this.body.hidden) return false;
+    if (this.walk.root.contains(document.activeElement)) return this.walkKey(event.key);
+    if (!this.list.contains(document.activeElement)) return false;
     const by = { ArrowUp: -1, ArrowDown: 1 }[event.key];
     if (!by) return false;
     const { keys } = this.scene;
@@ -306,6 +334,15 @@ export class NeuronLevel {
     this.reveal(keys.indexOf(key));
     const row = /** @type {HTMLElement} */ (this.list.querySelector(`[data-index="${key}"]`));
     if (row) row.focus({ preventScroll: true });
+    return true;
+  }
+
+  /** @returns {boolean} whether the key was used: in the walk, arrows go from step to step */
+  walkKey(name) {
+    if (name === "ArrowRight" && this.walk.at + 1 < this.walk.names.length) this.walk.step(1);
+    else if (name === "ArrowLeft") this.walk.step(-1);
+    else if (name === "Escape") this.walkTo("off");
+    else if (name !== "ArrowRight") return false;
     return true;
   }
 
@@ -342,8 +379,8 @@ export class NeuronLevel {
     const whole = scene.keys.length <= PICTURED;
     const [first, last] = whole ? [0, scene.keys.length] : [seen.first, seen.last];
     const pen = new SvgPen();
-    const [ink, soft, accent, paper] = ["--ink", "--soft", "--accent", "--paper"].map((name) => this.actions.style(name));
-    paintPicture(pen, scene, first, last, { left: this.side.left.tokens, right: this.side.right.tokens, ink, soft, accent });
+    const [ink, paper] = ["--ink", "--paper"].map((name) => this.actions.style(name));
+    paintPicture(pen, scene, first, last, this.named());
     const [layer, head] = [state.layerNumber(), state.headNumber(state.oneHead())];
     pen.group.setAttribute("transform", `translate(${MARGIN_OF_PICTURE} 0)`);
     const caption = [this.payload.model, this.side.titles[0], `layer ${layer}`, `head ${head}`].filter(Boolean).join(", ");
@@ -354,5 +391,6 @@ export class NeuronLevel {
 
   destroy() {
     cancelAnimationFrame(this.waiting);
+    window.removeEventListener("beforeprint", this.print);
   }
 }

@@ -5,12 +5,34 @@
 
 import { element, swatch, tokenText } from "./elements.js";
 import { formatFactor, ROW, STRIPS, TITLES, TOP } from "./neuron_layout.js";
-import { CAPTIONS, formatExactly, formatNumber, numbersOf, stripOfKey, stripOfQuery } from "./neuron_paint.js";
+import { barWidth, captionOf, formatExactly, formatNumber, numbersOf, stripOfKey, stripOfQuery } from "./neuron_paint.js";
+import { listed, NAMED_DIMENSIONS } from "./neuron_steps.js";
 import { bySize } from "./neuron_terms.js";
-import { formatWeight } from "./numbers.js";
+import { formatShare, formatWeight } from "./numbers.js";
 
-/** The longest bar, in percent of its column; the number stands beside it. */
-const BAR = 58;
+/**
+ * What stands above the table.
+ * @param {number} top how many dimensions are few
+ * @param {(settings: Object<string, string>) => void} update
+ * @param {() => void} walk starts or ends the walk
+ */
+export function buildTools(top, update, walk) {
+  const kinds = {
+    dimensions: [`Top ${top} dimensions`, ["all", "top"]],
+    numbers: ["Numbers", ["off", "on"]],
+    sorting: ["Strongest keys first", ["position", "weight"]],
+  };
+  /** @type {Object<string, HTMLInputElement>} */
+  const boxes = {};
+  const labels = Object.entries(kinds).map(([name, [text, values]]) => {
+    const change = () => update({ [name]: values[boxes[name].checked ? 1 : 0] });
+    boxes[name] = element("input", { type: "checkbox", name, change, "aria-label": text });
+    return element("label", { class: "field" }, boxes[name], element("span", { text: String(text) }));
+  });
+  const folded = element("span", { class: "neuron-folded" });
+  const start = element("button", { type: "button", class: "neuron-start", click: walk });
+  return { root: element("div", { class: "neuron-tools" }, start, ...labels, folded), boxes, folded, start };
+}
 
 /** Put an element into a column. */
 function placeIn(made, { x, width }, top) {
@@ -20,37 +42,34 @@ function placeIn(made, { x, width }, top) {
   return made;
 }
 
-/** @returns {string} what the row of the query shows in a strip */
-export function captionOf(name, held) {
-  return (name === "product" || name === "pairs") && held !== null ? "scaled, of the key held" : CAPTIONS[name];
+/** @returns {Node} a button that opens a strip or folds it up */
+export function foldButton(name, open, fold) {
+  const title = STRIPS[name];
+  const told = { "aria-expanded": String(open), title: open ? `Fold up ${title}` : `Show ${title}`, "aria-label": title };
+  return element("button", { type: "button", class: `neuron-fold ${name}`, click: () => fold(name, !open), ...told }, `${open ? "▾" : "▸"} ${title}`);
 }
 
 /** @returns {Node[]} the title of a column; of a strip, a button that folds it up, and a caption */
-function columnTitle(column, closed, held, fold) {
+function columnTitle(column, held, fold) {
   const { name, title } = column;
   const head = element("span", { class: `neuron-title ${name}`, role: "columnheader" });
   if (!STRIPS[name]) {
     head.textContent = title;
     return [placeIn(head, column, 0)];
   }
-  const open = !closed.has(name);
-  const options = { type: "button", class: "neuron-fold", "aria-expanded": String(open), click: () => fold(name) };
-  const told = { title: open ? `Fold up ${title}` : `Show ${title}`, "aria-label": title };
-  head.append(element("button", { ...options, ...told }, open ? `▾ ${title}` : `▸ ${title.split(" ").pop()}`));
-  const caption = open ? [placeIn(element("small", { class: "neuron-caption", text: captionOf(name, held) }), column, TITLES)] : [];
-  return [placeIn(head, column, 0), ...caption];
+  head.append(foldButton(name, true, fold));
+  return [placeIn(head, column, 0), placeIn(element("small", { class: "neuron-caption", text: captionOf(column, held) }), column, TITLES)];
 }
 
 /**
  * @param {import("./neuron_paint.js").Scene} scene
  * @param {string} query token
- * @param {Set<string>} closed
  * @param {number|null} held key
- * @param {(name: string) => void} fold
+ * @param {(name: string, open: boolean) => void} fold
  * @returns {Node[]} titles, and the row of the query
  */
-export function headerNodes({ layout, terms }, query, closed, held, fold) {
-  const titles = layout.columns.flatMap((column) => columnTitle(column, closed, held, fold));
+export function headerNodes({ layout, terms }, query, held, fold) {
+  const titles = layout.columns.flatMap((column) => columnTitle(column, held, fold));
   const name = element("span", { class: "neuron-query" }, element("small", { text: "query" }), tokenText(query));
   const sum = element("span", { class: "neuron-total", text: `Σ ${formatWeight(terms.weights.reduce((a, b) => a + b, 0))}` });
   const weight = layout.columns.find((column) => column.name === "weight");
@@ -62,7 +81,7 @@ export function headerNodes({ layout, terms }, query, closed, held, fold) {
  * @param {import("./neuron_paint.js").Scene} scene
  * @param {number} key
  * @param {number} at its place in the order shown
- * @param {import("./sides.js").Column} right
+ * @param {import("./source.js").Column} right
  * @param {number|null} held key
  * @returns {HTMLElement}
  */
@@ -78,16 +97,16 @@ export function keyRow(scene, key, at, right, held) {
   made.append(placeIn(token, layout.columns[0], 0));
   for (const column of layout.columns.filter(({ name }) => numbers[name] !== undefined)) {
     const cell = element("span", { class: `neuron-cell ${column.name}`, role: "cell", text: numbers[column.name] });
-    if (column.name === "weight") cell.prepend(weightBar(terms.weights[key]));
+    if (column.name === "weight") cell.prepend(weightBar(terms.weights[key], column));
     made.append(placeIn(cell, column, 0));
   }
   return made;
 }
 
 /** @returns {HTMLElement} */
-function weightBar(weight) {
+function weightBar(weight, column) {
   const bar = element("span", { class: "neuron-bar", "aria-hidden": "true" });
-  bar.style.setProperty("width", `${BAR * Math.min(1, weight)}%`);
+  bar.style.setProperty("width", `${barWidth(weight, column)}px`);
   return bar;
 }
 
@@ -126,6 +145,32 @@ export function decidedNodes({ head, terms, lifts }, held, tokens) {
   return [name, " decides the score of ", tokenText(tokens[held]), `: it adds ${size} of ${formatNumber(terms.scaled[held])}.`];
 }
 
+/**
+ * The few dimensions that decide: of a key, what they add to its score; of none, to how far the
+ * scores of attended keys lie above the mean of all.
+ * @param {import("./neuron_paint.js").Scene} scene
+ * @param {number|null} held key
+ * @param {string[]} tokens of keys
+ * @returns {(Node|string)[]} nothing of a masked key
+ */
+export function decidingNodes({ head, terms, contributions }, held, tokens) {
+  if (held !== null && terms.scaled[held] === -Infinity) return [];
+  const { bias, depth } = head.about;
+  const numbers = held === null ? contributions : terms.products.subarray(held * depth, (held + 1) * depth);
+  const best = bySize(numbers).slice(0, NAMED_DIMENSIONS);
+  const [part, whole] = [best, [...numbers.keys()]].map((some) => some.reduce((sum, d) => sum + numbers[d], 0));
+  const name = element("b", { text: `${best.length > 1 ? "Dimensions" : "Dimension"} ${listed(best)}` });
+  const product = held === null ? "" : "q·k = ";
+  const lift = ["what lifts the scores of attended keys above the mean of all keys"];
+  const share = part / whole;
+  if (share >= 0 && share <= 1) {
+    const what = held === null ? lift : [bias ? "q·k with " : "the score of ", tokenText(tokens[held])];
+    return [name, ` ${best.length > 1 ? "make" : "makes"} up ${formatShare(share)} of `, ...what, `: ${formatNumber(part)} of ${product}${formatNumber(whole)}.`];
+  }
+  const what = held === null ? lift : ["q·k with ", tokenText(tokens[held])];
+  return [name, ` ${best.length > 1 ? "add" : "adds"} ${formatNumber(part)} to `, ...what, `; with the other ${depth - best.length} it is ${formatNumber(whole)}.`];
+}
+
 /** @returns {Node[]} what the colours mean */
 export function legendNodes({ sizes, colours, head }) {
   const names = [["query", "q"], ["key", "k"], ["product", "q × k"], ["pairs", "pairs"], ["value", "v"]].filter(([name]) => sizes[name]);
@@ -155,7 +200,7 @@ export function cellTip(scene, { column, dimension, key }, tokens, held) {
   const number = (value) => element("b", { class: "value", text: formatExactly(value) });
   if (key === null) {
     const value = stripOfQuery(scene, column.name)(dimension);
-    return [title, element("span", {}, `${captionOf(column.name, held)}: `, number(value))];
+    return [title, element("span", {}, `${captionOf({ name: column.name, width: Infinity }, held)}: `, number(value))];
   }
   const value = stripOfKey(scene, column.name, key)(dimension);
   if (column.name !== "product") {

@@ -4,7 +4,7 @@
 // file the texts that the page writes as elements.
 
 import { blendColours, inkOn } from "./colours.js";
-import { NUMBERED_CELL, ROW, TITLES, TOP } from "./neuron_layout.js";
+import { BESIDE_BAR, ROW, TITLES, TOP } from "./neuron_layout.js";
 import { formatWeight } from "./numbers.js";
 
 const STRIP = 16;
@@ -14,13 +14,23 @@ const CAPTION = 22;
 const NAMED_CELL = 13;
 const HUE_STEPS = 96;
 /** What the row of the query shows in each strip. */
-export const CAPTIONS = {
+const CAPTIONS = {
   before: "q before rotation",
   key: "q of the query",
   product: "what tells keys apart",
   pairs: "what tells keys apart",
   value: "output: Σ weight × v",
 };
+
+/** The same where a strip is narrow; the longer text is then that of the tooltip. */
+const SHORT_CAPTIONS = { before: "q before", key: "q", product: "adds", pairs: "adds", value: "output" };
+const NARROW_STRIP = 130;
+
+/** @returns {string} what the row of the query shows in a strip */
+export function captionOf({ name, width }, held) {
+  if (width < NARROW_STRIP) return SHORT_CAPTIONS[name];
+  return (name === "product" || name === "pairs") && held !== null ? "scaled, of the key held" : CAPTIONS[name];
+}
 
 /** @returns {string} a number of a column, with two decimals where it is small and a true minus sign */
 export function formatNumber(value) {
@@ -59,7 +69,9 @@ export class Diverging {
  * @property {Float32Array} contributions of each dimension
  * @property {Float32Array} shares of each pair of rotated dimensions in each scaled score
  * @property {Float32Array} lifts contributions of each pair
+ * @property {number|null} held key
  * @property {number[]} keys in the order shown
+ * @property {number[]} dimensions of queries and keys that are shown
  * @property {Object<string, number>} sizes at which colours are full
  * @property {Diverging} colours
  */
@@ -89,7 +101,7 @@ function paintStrip(pen, column, y, read, size, colours) {
     const colour = colours.of(value, size);
     const x = column.x + i * column.cell;
     pen.fill(x, y, column.cell - gap, STRIP, colour);
-    if (column.cell >= NUMBERED_CELL) {
+    if (column.numbered) {
       pen.write(formatNumber(value), x + (column.cell - gap) / 2, y + STRIP / 2, { colour: inkOn(colour), size: 10, anchor: "middle" });
     }
   });
@@ -125,16 +137,27 @@ export function paintKeys(pen, scene, first, last, y) {
   }
 }
 
+/** @returns {number} the sum of what some dimensions add to q·k of a key */
+export function sumProducts({ products, q }, dimensions, key) {
+  return dimensions.reduce((sum, d) => sum + products[key * q.length + d], 0);
+}
+
 /** @returns {Object<string, string>} what stands in the columns of numbers, for a key */
-export function numbersOf({ head, terms }, key) {
+export function numbersOf({ head, terms, dimensions }, key) {
   const bias = head.biasAt(terms.query, key);
   return {
+    rest: formatNumber(terms.dots[key] - sumProducts(terms, dimensions, key)),
     dot: formatNumber(terms.dots[key]),
     bias: bias === null ? "" : formatNumber(bias),
     score: formatNumber(terms.scaled[key]),
     weight: terms.scaled[key] === -Infinity ? "0" : formatWeight(terms.weights[key]),
     norm: head.value ? formatNumber(head.norm(key)) : "",
   };
+}
+
+/** @returns {number} length of the bar of a weight; the number stands beside it */
+export function barWidth(weight, column) {
+  return Math.min(1, weight) * (column.width - BESIDE_BAR);
 }
 
 /**
@@ -146,13 +169,13 @@ export function numbersOf({ head, terms }, key) {
  * @param {{left: string[], right: string[], ink: string, soft: string, accent: string}} named
  */
 export function paintPicture(pen, scene, first, last, { left, right, ink, soft, accent }) {
-  const { layout, keys, terms } = scene;
+  const { layout, keys, terms, held } = scene;
   const find = (name) => layout.columns.find((column) => column.name === name);
   for (const column of layout.columns) {
     const numbers = !column.name.match(/token|before|key|product|pairs|value/);
     const x = numbers ? column.x + column.width : column.x;
     pen.write(column.title, x, TITLES / 2, { colour: soft, size: 12, anchor: numbers ? "end" : "start" });
-    if (column.dimensions) pen.write(CAPTIONS[column.name], column.x, TITLES + CAPTION / 2, { colour: soft, size: 10 });
+    if (column.dimensions) pen.write(captionOf(column, held), column.x, TITLES + CAPTION / 2, { colour: soft, size: 10 });
   }
   pen.write("query", 0, TITLES + CAPTION / 2, { colour: soft, size: 10 });
   pen.write(left[terms.query], 0, TITLES + CAPTION + STRIP / 2, { colour: ink, size: 13 });
@@ -163,8 +186,8 @@ export function paintPicture(pen, scene, first, last, { left, right, ink, soft, 
     const numbers = numbersOf(scene, keys[at]);
     pen.write(right[keys[at]], 0, middle, { colour: ink, size: 13 });
     const weight = find("weight");
-    pen.fill(weight.x, middle - 4, terms.weights[keys[at]] * (weight.width - 50), 8, accent);
-    for (const name of ["dot", "bias", "score", "weight", "norm"]) {
+    pen.fill(weight.x, middle - 4, barWidth(terms.weights[keys[at]], weight), 8, accent);
+    for (const name of ["rest", "dot", "bias", "score", "weight", "norm"]) {
       const column = find(name);
       if (column) pen.write(numbers[name], column.x + column.width, middle, { colour: ink, size: 12, anchor: "end" });
     }

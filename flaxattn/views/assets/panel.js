@@ -3,7 +3,8 @@
 // The panel beside the lines: what each head does, where a token looks, how each head weighs a
 // pair. It shows numbers that are handed in and keeps no state.
 
-import { element, swatch, tokenText } from "./elements.js";
+import { element, fillWith, swatch, tokenText } from "./elements.js";
+import { explain } from "./glossary.js";
 import { formatShare, formatWeight } from "./numbers.js";
 import { APART } from "./sides.js";
 
@@ -30,6 +31,17 @@ const MEASURES = [
 ];
 const LISTED = 10;
 
+/**
+ * What pages with more data tell of tokens.
+ * @typedef {Object} MoreOfTokens
+ * @property {(panel: HTMLElement, state: import("./state.js").State, column: "left"|"right", index: number, actions: import("./shell.js").Shell) => string} note
+ *   adds to the panel of a token; what is spoken of that
+ * @property {(state: import("./state.js").State) => Map<number, number>|null} surprise of each token on the left, in nats
+ */
+
+/** @type {MoreOfTokens} of a language model, what `main_predictions.js` puts here */
+export const MORE = { note: () => "", surprise: () => null };
+
 /** @returns {boolean} whether a measure is a share of something, so that 0 means none of it */
 export function isShare(name) {
   return MEASURES.some(([other, , kind]) => other === name && kind === "share");
@@ -54,7 +66,7 @@ export function formatMeasure(name, measure) {
 }
 
 /** @returns {string} two digits of a number, whatever its size */
-function effectText(value) {
+export function effectText(value) {
   const size = Math.abs(value);
   const digits = size > 0 && size < 10 ? Math.min(6, Math.max(1, 1 - Math.floor(Math.log10(size)))) : 0;
   return `${value < 0 ? "−" : ""}${size.toFixed(digits)}`;
@@ -66,7 +78,7 @@ export function bar(parts) {
   for (const [share, colour] of parts) {
     const part = element("span");
     part.style.setProperty("width", `${100 * share}%`);
-    part.style.setProperty("background-color", colour);
+    fillWith(part, colour);
     made.append(part);
   }
   return made;
@@ -86,7 +98,8 @@ export function headTip(layer, head) {
     element("dd", { text: formatMeasure(name, head.measure) }),
   ]);
   const title = element("strong", { text: [`Layer ${layer}, head ${head.number}`, head.measure.does].filter(Boolean).join(": ") });
-  return [title, element("dl", {}, ...rows)];
+  const { claim } = head.measure;
+  return [title, element("dl", {}, ...rows), ...(claim ? [element("p", { class: "hint claimed", text: claim })] : [])];
 }
 
 /** @returns {Node[]} the heads that are on, with what they do in this text */
@@ -97,7 +110,7 @@ export function headsPanel(layer, heads) {
       { class: "fact" },
       swatch(head.colour),
       element("span", { class: "number", text: head.number }),
-      element("span", { class: "role", text: head.measure.does }),
+      element("span", { class: "role" }, ...explain(head.measure.does)),
       element("span", { class: "value", text: headlineOf(head.measure) }),
       element("span", { class: "value first", text: firstShareOf(head.measure) }),
     ),
@@ -176,7 +189,7 @@ export function tokenPanel(token, side, others, heads, onFirst, unit) {
   return [
     element("h2", {}, tokenText(token), relation),
     element("ol", { class: "facts" }, ...items),
-    element("p", { class: "hint", text: others.length ? rest + told : "Nothing is shown for it." }),
+    element("p", { class: "hint" }, ...explain(others.length ? rest + told : "Nothing is shown for it.")),
     element("p", { class: "hint", text: others.length ? `The longest bar is ${formatWeight(longest)}.` : "" }),
     element("p", { class: "hint", text: onFirst === null ? "" : `${formatShare(onFirst)} of its attention is on the first token.` }),
   ];

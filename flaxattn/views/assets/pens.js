@@ -12,9 +12,18 @@ import { svgElement } from "./elements.js";
  * @property {"start"|"middle"|"end"} [anchor] which part of the text stands at x
  * @property {number} [turn] degrees clockwise, about the anchor
  *
+ * @typedef {Object} Outline
+ * @property {string} colour
+ * @property {number} width of the line
+ * @property {string} [dashes] lengths of dashes and gaps; a whole line if empty
+ * @property {number} [opacity]
+ *
+ * @typedef {{x: number, y: number, width: number, height: number}} Box
+ *
  * @typedef {Object} Pen
  * @property {(x: number, y: number, width: number, height: number, colour: string) => void} fill
  * @property {(text: string, x: number, y: number, writing: Writing) => void} write y is the middle
+ * @property {(box: Box, outline: Outline) => void} outline
  */
 
 export const FONT = "system-ui, sans-serif";
@@ -31,6 +40,17 @@ export class CanvasPen {
   fill(x, y, width, height, colour) {
     this.context.fillStyle = colour;
     this.context.fillRect(x, y, width, height);
+  }
+
+  outline({ x, y, width, height }, { colour, width: line, dashes = "", opacity = 1 }) {
+    const { context } = this;
+    context.save();
+    context.globalAlpha = opacity;
+    context.strokeStyle = colour;
+    context.lineWidth = line;
+    context.setLineDash(dashes.split(" ").filter(Boolean).map(Number));
+    context.strokeRect(x, y, width, height);
+    context.restore();
   }
 
   write(text, x, y, { colour, size = 11, anchor = "start", turn = 0 }) {
@@ -57,6 +77,12 @@ export class SvgPen {
   fill(x, y, width, height, colour) {
     const place = { x: rounded(x), y: rounded(y), width: rounded(width), height: rounded(height) };
     this.group.append(svgElement("rect", { ...place, fill: colour }));
+  }
+
+  outline({ x, y, width, height }, { colour, width: line, dashes = "", opacity = 1 }) {
+    const place = { x: rounded(x), y: rounded(y), width: rounded(width), height: rounded(height) };
+    const stroke = { fill: "none", stroke: colour, "stroke-width": line, "stroke-opacity": opacity };
+    this.group.append(svgElement("rect", { ...place, ...stroke, ...(dashes ? { "stroke-dasharray": dashes } : {}) }));
   }
 
   write(text, x, y, { colour, size = 11, anchor = "start", turn = 0 }) {
@@ -93,6 +119,35 @@ export function sizeCanvas(canvas, width, height) {
   return context;
 }
 
+/** @returns {string[]} a text in lines that are no wider than there is room, broken at blanks */
+function wrapText(text, width, size) {
+  const context = document.createElement("canvas").getContext("2d");
+  context.font = `${size}px ${FONT}`;
+  const lines = [""];
+  for (const word of text.split(" ")) {
+    const longer = [lines[lines.length - 1], word].filter(Boolean).join(" ");
+    if (lines[lines.length - 1] && context.measureText(longer).width > width) lines.push(word);
+    else lines[lines.length - 1] = longer;
+  }
+  return lines;
+}
+
+/**
+ * What stands above a picture, in as many lines as it takes.
+ * @param {string} caption
+ * @param {number} width of the picture
+ * @param {string} ink
+ * @param {number} [size] of the letters
+ * @returns {{text: SVGElement, more: number}} and the room that lines after the first take
+ */
+export function svgCaption(caption, width, ink, size = 14) {
+  const lines = wrapText(caption, width - 16, size);
+  const place = { class: "caption", x: width / 2, y: 22, "text-anchor": "middle", fill: ink, "font-size": size };
+  const text = svgElement("text", place, lines.length > 1 ? null : caption);
+  if (lines.length > 1) lines.forEach((line, i) => text.append(svgElement("tspan", { x: width / 2, dy: i && size + 4 }, line)));
+  return { text, more: (lines.length - 1) * (size + 4) };
+}
+
 /**
  * A picture as a file.
  * @param {string} caption
@@ -103,7 +158,8 @@ export function sizeCanvas(canvas, width, height) {
  * @returns {string} an SVG document
  */
 export function svgPicture(caption, width, height, { ink, paper }, ...parts) {
-  const top = 40;
+  const { text, more } = svgCaption(caption, width, ink);
+  const top = 40 + more;
   const size = { width, height: height + top, viewBox: `0 0 ${width} ${height + top}` };
   const root = svgElement("svg", { ...size, "font-family": FONT, "font-size": 14 });
   const body = svgElement("g", { transform: `translate(0 ${top})` });
@@ -111,7 +167,7 @@ export function svgPicture(caption, width, height, { ink, paper }, ...parts) {
   root.append(
     svgElement("title", {}, caption),
     svgElement("rect", { width, height: height + top, fill: paper }),
-    svgElement("text", { x: width / 2, y: 22, "text-anchor": "middle", fill: ink }, caption),
+    text,
     body,
   );
   return new XMLSerializer().serializeToString(root);

@@ -3,7 +3,7 @@
 // One head as a small picture: where weights are more than pixels, each pixel is the largest of its
 // weights, so that no strong one is lost.
 
-import { largestOf, outweighs, readRow } from "./lines.js";
+import { largestOf, outweighs, readRow } from "./rows.js";
 
 /**
  * @typedef {Object} Picture

@@ -3,7 +3,7 @@
 // Numbers as colours of one hue, and the legend that tells which is which.
 
 import { blendColours, colourParts, styleValue } from "./colours.js";
-import { element } from "./elements.js";
+import { element, svgElement } from "./elements.js";
 
 /** How many colours there are between nothing and all. */
 const STEPS_OF_COLOUR = 256;
@@ -77,11 +77,34 @@ export function paintWeights(canvas, { values, rows, columns }, colours, signed 
 export function legend(colours, marks) {
   const stops = [0, 0.25, 0.5, 0.75, 1].map((share) => evenColour(colours, share)).join(", ");
   const bar = element("span", { class: "legend-bar" });
-  bar.style.setProperty("background-image", `linear-gradient(90deg, ${stops})`);
+  bar.style.setProperty("--ramp", `linear-gradient(90deg, ${stops})`);
   const labels = marks.map(([place, text]) => {
     const made = element("span", { class: "legend-mark", text });
     made.style.setProperty("left", `${100 * place}%`);
     return made;
   });
   return element("span", { class: "legend" }, bar, ...labels);
+}
+
+/** Size of a legend in a file, in CSS pixels, and how many cells its bar has. */
+const LEGEND = { width: 180, height: 9, cells: 60 };
+
+/**
+ * The same for a file.
+ * @param {string} unit what the numbers are
+ * @param {string[]} colours
+ * @param {[number, string][]} marks
+ * @param {string} ink
+ * @returns {SVGElement}
+ */
+export function svgLegend(unit, colours, marks, ink) {
+  const { width, height, cells } = LEGEND;
+  const group = svgElement("g", { class: "legend", "font-size": 10, fill: ink });
+  for (let i = 0; i < cells; i += 1) {
+    const place = { x: (i * width) / cells, y: 0, width: width / cells + 0.2, height };
+    group.append(svgElement("rect", { ...place, fill: evenColour(colours, i / (cells - 1)) }));
+  }
+  for (const [share, text] of marks) group.append(svgElement("text", { class: "mark", x: share * width, y: height + 11, "text-anchor": "middle" }, text));
+  group.append(svgElement("text", { class: "unit", x: width + 16, y: height }, unit));
+  return group;
 }

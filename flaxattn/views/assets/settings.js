@@ -18,12 +18,15 @@ export const SETTINGS = {
   special: ["shown", "hidden"],
   first: ["shown", "hidden"],
   unit: ["pieces", "words"],
+  labels: ["source", "tokens"],
+  direction: ["from", "to", "surprise"],
   drawing: ["lines", "matrix"],
   order: ["grid", "value", "cluster"],
-  dimensions: ["all", "top"],
+  dimensions: ["top", "all"],
   numbers: ["off", "on"],
-  sorting: ["position", "weight"],
-  compare: ["a", "b", "difference"],
+  sorting: ["weight", "position"],
+  walk: ["off", "input", "query", "key", "product", "scale", "bias", "softmax", "value", "sum", "output"],
+  compare: ["a", "b", "difference", "together"],
   theme: ["auto", "light", "dark"],
 };
 /** The weights that a trace has of itself, and a page shows at first. */
@@ -40,6 +43,12 @@ export function inOrder(numbers) {
 export function asTexts(state) {
   const known = Object.entries(state).filter(([, value]) => value !== null && value !== undefined);
   return Object.fromEntries(known.map(([name, value]) => [name, Array.isArray(value) ? value.join("-") : String(value)]));
+}
+
+/** @returns {Object<string, string>} settings with those that the short name of a head, as 1.0, stands for */
+export function withHead(record) {
+  const found = /^(\d+)\.(\d+)$/.exec(record.head || "");
+  return found ? { level: "profile", ...record, layer: found[1], heads: found[2] } : record;
 }
 
 /** What the address tells, in this order. */

@@ -6,12 +6,16 @@
 import { readFragment, writeFragment } from "./address.js";
 import { Bar } from "./bar.js";
 import { applyTheme, COLOURS, headColours, styleValue } from "./colours.js";
+import { CorpusBar, readCorpus } from "./corpus_bar.js";
 import { element } from "./elements.js";
-import { download, savePng } from "./files.js";
+import { savePng, saveSvg } from "./files.js";
+import { Glossary } from "./glossary.js";
 import { helpDialog } from "./help.js";
+import { Printing } from "./printing.js";
 import { SETTINGS } from "./settings.js";
 import { State } from "./state.js";
 import { StateDialog } from "./state_dialog.js";
+import { Tour } from "./tour.js";
 
 export class Shell {
   /**
@@ -28,10 +32,15 @@ export class Shell {
     /** @type {Object<string, any>} levels that are open, by name */
     this.levels = {};
     this.width = 0;
+    /** Whether an image is being made. */
+    this.busy = false;
     this.build();
     this.applyTheme();
     this.show();
     this.listen();
+    new Printing(this);
+    this.glossary = new Glossary(this.root, (text) => this.speak(text));
+    this.tour = new Tour(this);
   }
 
   /** The level that shows. */
@@ -40,13 +49,26 @@ export class Shell {
   }
 
   build() {
-    this.help = helpDialog(Object.keys(this.state.sides).length > 1, Boolean(this.payload.names), this.state.kinds().length > 1);
+    const corpus = readCorpus();
+    this.corpus = corpus && new CorpusBar(corpus);
+    this.help = helpDialog(Object.keys(this.state.sides).length > 1, Boolean(this.payload.names), this.state.kinds().length > 1, Boolean(corpus));
     this.stateDialog = new StateDialog((json) => this.step(() => this.state.take(json), true));
     this.tip = element("div", { class: "tip", role: "tooltip", hidden: true });
     this.spoken = element("p", { class: "spoken", "aria-live": "polite" });
+    this.saving = element("p", { class: "saving", role: "status", hidden: true });
     this.bar = new Bar(this, this.kinds);
     this.stage = element("div", { class: "levels" });
-    this.root.replaceChildren(this.bar.root, this.stage, this.buildFooter(), this.tip, this.spoken, this.help, this.stateDialog.root);
+    this.root.replaceChildren(
+      ...(this.corpus ? [this.corpus.root] : []),
+      this.bar.root,
+      this.stage,
+      this.buildFooter(),
+      this.tip,
+      this.spoken,
+      this.saving,
+      this.help,
+      this.stateDialog.root,
+    );
   }
 
   buildFooter() {
@@ -144,6 +166,7 @@ export class Shell {
       ArrowDown: () => this.stepToken(1),
       "[": () => this.step(() => state.stepHead(-1)),
       "]": () => this.step(() => state.stepHead(1)),
+      g: () => this.step(() => state.toggleGold()),
       ".": () => this.nextTheme(),
       Escape: () => this.refocus(() => state.letGo()),
       "?": () => this.help.showModal(),
@@ -151,7 +174,7 @@ export class Shell {
     const tab = state.levels[Number(key) - 1];
     if (tab) this.go({ level: tab });
     else if (Object.keys(ways).includes(key)) ways[key]();
-    else return false;
+    else return Boolean(this.corpus && this.corpus.key(key));
     return true;
   }
 
@@ -174,7 +197,6 @@ export class Shell {
   show() {
     const { state } = this;
     this.hideTip();
-    this.width = this.root.clientWidth;
     if (this.sequence !== state.sequence) this.close();
     this.bar.show();
     if (!this.levels[state.level]) this.open(state.level);
@@ -182,7 +204,9 @@ export class Shell {
     this.root.dataset.level = state.level;
     this.root.dataset.layer = String(state.layerNumber());
     this.root.dataset.side = state.side.name;
+    if (this.corpus) this.corpus.keep(state);
     this.level.draw();
+    this.width = this.root.clientWidth; // last, so that one layout serves the level and this
   }
 
   showFocus() {
@@ -212,8 +236,23 @@ export class Shell {
   save(kind) {
     const picture = this.level.picture();
     if (!picture) return;
-    if (kind === "svg") download(`${picture.name}.svg`, "image/svg+xml", picture.svg);
-    else savePng(picture.name, picture.svg);
+    if (kind === "svg") saveSvg(picture, this.state.json());
+    else if (!this.busy) this.saveImage(picture);
+  }
+
+  /** Save an image; a large one takes a moment, which is said. */
+  async saveImage(picture) {
+    this.busy = true;
+    this.saving.textContent = "Making the PNG file …";
+    this.saving.hidden = false;
+    await new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
+    try {
+      await savePng(picture, this.state.json());
+      this.saving.hidden = true;
+    } catch (error) {
+      this.saving.textContent = error.message;
+    }
+    this.busy = false;
   }
 
   speak(text) {

@@ -4,6 +4,8 @@
 // when a layer is first shown. Nothing is drawn here.
 
 import { decodeWeights, readBlock } from "./decoding.js";
+import { formatCount } from "./numbers.js";
+import { Column, joinPassages } from "./source.js";
 
 /** How a side reads in its list, and over its two columns. Self-attention by itself has the last. */
 export const SIDES = {
@@ -21,25 +23,15 @@ const BLOCKS = [
 ];
 /** What is told of two traces together. */
 export const APART = ["divergence", "cosine"];
-/** Below so many nats between two traces no change of what a head does is claimed: the name of a head
- * turns at a share of one half, which a difference in rounding can cross. */
+/** Below so many nats between two traces a head is named after the first alone: its name turns at a share
+ * of one half, which a difference in rounding can cross. Changes are claimed by Python, over all texts. */
 const LEAST_DIVERGENCE = 0.01;
 /** So many weights of a side stay decoded; of larger sides only the last layer does. */
 const KEPT_WEIGHTS = 2 ** 24;
 
-/**
- * One column of tokens.
- * @typedef {Object} Column
- * @property {string[]} tokens
- * @property {Set<number>} special positions of what the model adds
- * @property {number|null} boundary where the second text begins
- * @property {string[]|null} parts what is before it and after it, where these are no sentences
- * @property {(string|null)[]|null} words a name for the word of each token; null if unknown
- */
-
 /** @returns {Column} texts of a payload, one below the other */
-function joinTexts(texts) {
-  const tokens = texts.flatMap((text) => text.tokens);
+function joinTexts(texts, spelled) {
+  const read = texts.flatMap((text) => text.tokens);
   const special = new Set();
   let from = 0;
   for (const text of texts) {
@@ -48,13 +40,15 @@ function joinTexts(texts) {
   }
   const named = (text, i) => text.words.map((word) => (word === null ? null : `${i}.${word}`));
   const known = texts.every((text) => text.words);
-  return {
-    tokens,
+  const about = {
+    read,
     special,
     boundary: texts.length > 1 ? texts[0].tokens.length : texts[0].boundary,
     parts: texts.length === 1 ? texts[0].parts || null : null,
     words: known ? texts.flatMap(named) : null,
+    source: joinPassages(texts),
   };
+  return new Column(about, spelled);
 }
 
 /** @returns {import("./lines.js").Layer} weights of the second layer less those of the first */
@@ -70,15 +64,28 @@ function repeat(weights, heads) {
   return whole;
 }
 
-/** @returns {Object<string, any>} what a head does in one trace and in the other, and by how much */
-function changeOf(first, second) {
+/**
+ * @param {Object<string, any>} first measures of a head
+ * @param {Object<string, any>} second the same in the other trace
+ * @param {import("./types.js").HeadClaim|undefined} claim what all texts say of the head
+ * @returns {Object<string, any>} what it does in either, and by how much that differs; an arrow is a change that is claimed
+ */
+function changeOf(first, second, claim) {
   const alike = first.does === second.does || first.divergence < LEAST_DIVERGENCE;
-  const does = alike ? first.does : `${first.does} → ${second.does}`;
-  const change = { does, changed: true };
+  const here = alike ? first.does : `${first.does} / ${second.does}`;
+  const change = { does: claim && claim.role ? claim.role.join(" → ") : here, changed: true, claim: claimText(claim) };
   for (const name of Object.keys(first)) {
     if (name !== "does" && name in second) change[name] = APART.includes(name) ? first[name] : second[name] - first[name];
   }
   return change;
+}
+
+/** @returns {string} whether a change of a head is claimed, and by which interval */
+export function claimText(claim) {
+  if (!claim) return "";
+  const said = claim.changed ? "changed" : "no change is claimed";
+  const ends = claim.interval && claim.interval.map((end) => end.toFixed(3)).join(" to ");
+  return ends ? `${said}: ${ends} nats, ${formatCount(claim.texts)} texts` : `${said}: no interval of ${claim.texts === 1 ? "one text" : "these texts"}`;
 }
 
 export class Side {
@@ -87,16 +94,18 @@ export class Side {
    * @param {import("./types.js").InputAbout} input
    * @param {import("./types.js").SideAbout} about the side's part of it
    * @param {() => string} shows which trace: "a", "b", or their "difference"; or a kind of weights
+   * @param {() => boolean} spelled whether tokens read as in the text they are of
    */
-  constructor(payload, input, about, shows) {
+  constructor(payload, input, about, shows, spelled) {
     this.payload = payload;
     this.shows = shows;
+    this.spelled = spelled;
     this.name = about.name;
     this.layers = about.layers;
     this.heads = about.heads;
     this.about = about;
-    this.left = joinTexts(about.left.map((name) => input.texts[name]));
-    this.right = joinTexts(about.right.map((name) => input.texts[name]));
+    this.left = joinTexts(about.left.map((name) => input.texts[name]), spelled);
+    this.right = joinTexts(about.right.map((name) => input.texts[name]), spelled);
     /** Whether it is self-attention of a page with no other side. */
     this.alone = input.sides.length === 1 && about.name !== "cross";
     /** Whether the text is a sentence pair, whose sentences can be drawn apart. */
@@ -106,14 +115,19 @@ export class Side {
     this.decoded = new Map();
   }
 
-  /** @returns {Object<string, [number, number, number][]>} gold pairs by claim: query, first and last key */
-  get pairs() {
-    return this.about.pairs || {};
-  }
-
   /** @returns {Side} the side in pieces, as the model saw it */
   get pieces() {
     return this;
+  }
+
+  /** @returns {number} where a piece stands in a column, "left" or "right" */
+  placeOf(column, position) {
+    return position;
+  }
+
+  /** @returns {[number, number]} the pieces of a token of a column, "left" or "right", half-open */
+  piecesOf(column, index) {
+    return [index, index + 1];
   }
 
   /** @returns {string[]} how it reads in a list, and over its columns */
@@ -137,9 +151,23 @@ export class Side {
     const name = `${at} ${trace}`;
     if (!this.decoded.has(name)) {
       const layer = trace === "difference" ? subtract(this.layerOf(at, "a"), this.layerOf(at, "b")) : this.decode(at, trace);
-      if (this.layers.length * layer.weights.length > KEPT_WEIGHTS) this.decoded.clear();
+      if (this.layers.length * layer.weights.length > KEPT_WEIGHTS) this.forgetOthers(at);
       this.decoded.set(name, layer);
     }
+    return this.decoded.get(name);
+  }
+
+  /** Keep the layer at an index only. */
+  forgetOthers(at) {
+    for (const name of this.decoded.keys()) if (!name.startsWith(`${at} `)) this.decoded.delete(name);
+  }
+
+  /** @returns {import("./lines.js").Layer} a layer of one of two traces, with the other for a scale of both */
+  layerBeside(at, trace) {
+    const name = `${at} ${trace}, beside`;
+    const [layer, beside] = [this.layerOf(at, trace), this.layerOf(at, trace === "a" ? "b" : "a")];
+    const kept = this.decoded.get(name);
+    if (!kept || kept.weights !== layer.weights) this.decoded.set(name, { ...layer, beside });
     return this.decoded.get(name);
   }
 
@@ -156,7 +184,9 @@ export class Side {
   /** @returns {Object<string, any>} what a head does, in words and numbers */
   measure(at, head) {
     if (this.shows() !== "difference") return this.partOf(this.shows()).measures[at][head];
-    return changeOf(this.about.measures[at][head], this.about.second.measures[at][head]);
+    const claims = (this.payload.changes && this.payload.changes.heads[this.name]) || {};
+    const claim = claims[`${this.layers[at]}.${this.heads[head]}`];
+    return changeOf(this.about.measures[at][head], this.about.second.measures[at][head], claim);
   }
 
   /** How alike its heads are; unknown of a difference, and where heads share a map. */
@@ -178,8 +208,8 @@ export class Side {
 /** Source and target together: the encoder's square, cross-attention and the decoder's square. */
 class JoinedSide extends Side {
   /** @param {Object<string, Side>} sides by name */
-  constructor(payload, input, about, shows, sides) {
-    super(payload, input, about, shows);
+  constructor(payload, input, about, shows, spelled, sides) {
+    super(payload, input, about, shows, spelled);
     this.sides = sides;
     this.firsts.add(this.right.boundary);
   }
@@ -233,11 +263,12 @@ class JoinedSide extends Side {
 }
 
 /** @returns {Object<string, Side>} the sides of a text by name, in the order of its list */
-export function readSides(payload, input, shows) {
+export function readSides(payload, input, shows, spelled) {
   const sides = {};
   for (const about of input.sides) {
     const joined = about.name === "all";
-    sides[about.name] = joined ? new JoinedSide(payload, input, about, shows, sides) : new Side(payload, input, about, shows);
+    if (joined) sides[about.name] = new JoinedSide(payload, input, about, shows, spelled, sides);
+    else sides[about.name] = new Side(payload, input, about, shows, spelled);
   }
   return sides;
 }

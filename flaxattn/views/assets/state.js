@@ -3,8 +3,8 @@
 // What the page shows, apart from how: the settings that all levels share, what they mean for the
 // weights. Their names and values are in `settings.js`. It touches no document.
 
-import { NO_PAIRS } from "./gold_pairs.js";
-import { asTexts, ATTENTION, describe, FREE, IN_ADDRESS, indexBelow, inOrder, RAW, SETTINGS, snapshot } from "./settings.js";
+import { goldNames, OFF } from "./gold.js";
+import { asTexts, ATTENTION, describe, FREE, IN_ADDRESS, indexBelow, inOrder, RAW, SETTINGS, snapshot, withHead } from "./settings.js";
 import { readSides } from "./sides.js";
 import { inWords, knowsWords } from "./words.js";
 
@@ -14,6 +14,9 @@ export class State {
     this.payload = payload;
     this.levels = payload.levels;
     this.cache = new Map();
+    /** Names of the gold pairs that the page has. */
+    this.goldNames = goldNames(payload);
+    this.lastGold = "";
     // The settings, all of them set by `reset`.
     this.level = "";
     this.sequence = 0;
@@ -33,25 +36,36 @@ export class State {
     this.mass = 1;
     this.measure = "";
     this.weights = RAW;
-    this.gold = NO_PAIRS;
+    this.gold = OFF;
     this.attention = "all";
     this.opacity = "absolute";
     this.special = "shown";
     this.first = "shown";
     this.unit = "pieces";
+    this.labels = "source";
+    this.direction = "from";
     this.drawing = "lines";
     this.order = "grid";
-    this.dimensions = "all";
+    this.dimensions = "top";
     this.numbers = "off";
-    this.sorting = "position";
+    this.sorting = "weight";
+    this.walk = "off";
     this.compare = "a";
+    /** Whether it is that of one of three pictures. */
+    this.inThree = false;
     this.theme = "auto";
     this.reset({});
   }
 
-  /** Go back to what the page starts with, except for the settings of an address. */
-  reset(fragment) {
-    this.assign(this.settingsFrom(fragment, this.start()));
+  /**
+   * Go back to what the page starts with, except for the settings of an address. The token that the
+   * page opens with belongs to its opening head, so an address of a head or a text does without it.
+   */
+  reset(address) {
+    const fragment = withHead(address);
+    const start = this.start();
+    const elsewhere = ["sequence", "side", "layer", "heads"].some((name) => name in fragment);
+    this.assign(this.settingsFrom(fragment, elsewhere ? { ...start, query: null, key: null } : start));
   }
 
   /** Take the settings of a state that was copied; what it does not tell stays as it is. */
@@ -66,7 +80,7 @@ export class State {
     const usual = Object.fromEntries(Object.entries(SETTINGS).map(([name, values]) => [name, values[0]]));
     const heads = side.heads.map((_, head) => head);
     const blank = { sequence: 0, sides, side, layer: 0, heads, query: null, key: null, hover: null };
-    const first = { ...usual, ...blank, level: this.levels[0], mass: 1, measure: "entropy", weights: RAW, gold: NO_PAIRS };
+    const first = { ...usual, ...blank, level: this.levels[0], mass: 1, measure: "entropy", weights: RAW, gold: OFF };
     return this.settingsFrom(asTexts(this.payload.start), first);
   }
 
@@ -75,7 +89,8 @@ export class State {
     const name = `${sequence} ${unit}`;
     if (!this.cache.has(name)) {
       const input = this.payload.inputs[sequence];
-      const make = () => readSides(this.payload, input, () => (this.weights === RAW ? this.compare : this.weights));
+      const shows = () => this.shown;
+      const make = () => readSides(this.payload, input, shows, () => this.labels === "source");
       this.cache.set(name, unit === "words" ? inWords(this.sidesOf(sequence, "pieces"), input) : make());
     }
     return this.cache.get(name);
@@ -89,6 +104,12 @@ export class State {
     for (const [name, sides] of this.cache) {
       if (!name.startsWith(`${this.sequence} `)) Object.values(sides).forEach((side) => side.decoded.clear());
     }
+  }
+
+  /** @returns {boolean} whether the text that was read is known, and reads otherwise than its tokens */
+  hasSource() {
+    const differs = ({ left, right }) => [left, right].some((column) => column.hasSource && column.sourceLabels().join("\n") !== column.read.join("\n"));
+    return Object.values(this.sides).some(differs);
   }
 
   /** @returns {boolean} whether words can be shown in place of pieces */
@@ -114,8 +135,7 @@ export class State {
     const attention = side.paired && side.name === from.side.name ? from.attention : ATTENTION[0][0];
     const special = this.hasSpecial(side) ? from.special : SETTINGS.special[0];
     const weights = this.kinds(side).includes(from.weights) ? from.weights : RAW;
-    const gold = Object.keys(side.pairs).includes(from.gold) ? from.gold : NO_PAIRS;
-    return { side, layer, heads: all ? every : heads, attention, special, weights, gold, query: null, key: null, hover: null };
+    return { side, layer, heads: all ? every : heads, attention, special, weights, query: null, key: null, hover: null };
   }
 
   /**
@@ -140,12 +160,14 @@ export class State {
   fillFree(record, found) {
     for (const setting of FREE) {
       if (setting === "compare" && !this.payload.names) continue; // of one trace there is no other
+      if (record[setting] === "surprise" && !this.payload.inputs[found.sequence].predictions) continue;
       if (SETTINGS[setting].includes(record[setting])) found[setting] = record[setting];
     }
     if (this.levels.includes(record.level)) found.level = record.level;
     if (!this.hasSpecial(found.side)) found.special = SETTINGS.special[0];
     const percent = Number(record.mass);
     if (percent >= 5 && percent <= 100) found.mass = Math.round(percent) / 100;
+    if (record.gold === OFF || this.goldNames.includes(record.gold)) found.gold = record.gold;
     const known = this.measures(found.side);
     if (known.includes(record.measure)) found.measure = record.measure;
     if (!known.includes(found.measure)) found.measure = known.includes("entropy") ? "entropy" : known[0] || "";
@@ -160,12 +182,23 @@ export class State {
     const chosen = numbers.map((number) => side.heads.indexOf(Number(number)));
     if (chosen.length && !chosen.includes(-1)) found.heads = inOrder(chosen);
     if (this.kinds(side).includes(record.weights)) found.weights = record.weights;
-    if ([NO_PAIRS, ...Object.keys(side.pairs)].includes(record.gold)) found.gold = record.gold;
     if (this.pairs(side).some(([value]) => value === record.attention)) found.attention = record.attention;
     const query = indexBelow(record.query, side.left.tokens.length);
     const key = indexBelow(record.key, side.right.tokens.length);
     if (query !== null || record.query === "none") found.query = query;
     if (key !== null || record.key === "none") found.key = key;
+  }
+
+  /** Turn from attention of the pinned token to attention on it, or back, the token being pinned still. */
+  turn(direction) {
+    const turned = direction === "to" || this.direction === "to";
+    this.direction = direction;
+    if (!turned) return;
+    const { left, right } = this.side.about;
+    const alike = left.join() === right.join();
+    const index = direction === "to" ? this.query : this.key;
+    Object.assign(this, { query: null, key: null, hover: null });
+    if (alike && index !== null) Object.assign(this, direction === "to" ? { key: index } : { query: index });
   }
 
   /** Change settings; a text, a unit or a side (by its name) bring others with them. */
@@ -189,7 +222,9 @@ export class State {
     const start = asTexts({ ...describe(usual), ...origin });
     const present = { ...start, query: "none", key: "none", ...asTexts(describe(this)) };
     const same = (name) => present[name] === (start[name] || "none");
-    return Object.fromEntries(IN_ADDRESS.map((name) => [name, same(name) ? null : present[name]]));
+    const kept = Object.fromEntries(IN_ADDRESS.map((name) => [name, same(name) ? null : present[name]]));
+    if (this.level !== "profile") return kept;
+    return { ...kept, level: null, layer: null, heads: null, head: `${this.layerNumber()}.${this.headNumber(this.oneHead())}` };
   }
 
   /** The choices there are for this text: sentence pairs have five. */
@@ -243,12 +278,29 @@ export class State {
     const { names } = this.payload;
     if (this.kind) return this.kind.label;
     if (!names) return "";
-    return { a: names[0], b: names[1], difference: `${names[1]} − ${names[0]}` }[this.compare];
+    return { a: names[0], b: names[1], difference: `${names[1]} − ${names[0]}` }[this.shown];
+  }
+
+  /** Whether the head level shows both traces and their difference, beside each other. */
+  get together() {
+    return this.compare === "together" && this.level === "head" && !this.kind;
+  }
+
+  /** @returns {string} what is shown: a trace, the difference, or a kind of weights; one of three, the difference */
+  get shown() {
+    if (this.weights !== RAW) return this.weights;
+    return this.compare === "together" ? "difference" : this.compare;
+  }
+
+  /** @returns {State} the same state, of which one trace or the difference is shown; what is set in it is set here */
+  as(trace) {
+    const own = { compare: trace, inThree: true };
+    return new Proxy(this, { get: (target, name, receiver) => (Object.hasOwn(own, name) ? own[name] : Reflect.get(target, name, receiver)) });
   }
 
   /** Whether what is shown is one trace less the other. */
   get differs() {
-    return this.compare === "difference";
+    return this.shown === "difference";
   }
 
   /** Whether what is shown can be below 0. */
@@ -265,9 +317,10 @@ export class State {
     return this.unit === "words";
   }
 
-  /** @returns {import("./lines.js").Layer} the present layer */
+  /** @returns {import("./lines.js").Layer} the present layer; of one of three pictures, with the scale of both traces */
   layerWeights() {
-    return this.side.layerAt(this.layer);
+    if (this.inThree && !this.differs) return this.side.layerBeside(this.layer, this.shown);
+    return this.side.layerOf(this.layer, this.shown);
   }
 
   /** @returns {number[]} positions of a column's sentence "a" or "b", or all, less the hidden ones */
@@ -367,6 +420,13 @@ export class State {
     const before = this.hover;
     this.hover = index === null ? null : { side, index };
     return JSON.stringify(before) !== JSON.stringify(this.hover);
+  }
+
+  /** Gold pairs off, or on again: those of before, else the first that the page has. */
+  toggleGold() {
+    const last = this.lastGold || this.goldNames[0] || OFF;
+    if (this.gold !== OFF) this.lastGold = this.gold;
+    this.gold = this.gold === OFF ? last : OFF;
   }
 
   letGo() {

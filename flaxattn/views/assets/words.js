@@ -4,6 +4,7 @@
 // a word the mean over its pieces (Clark et al. 2019, section 4.1), so that rows still sum to one.
 
 import { Side } from "./sides.js";
+import { Column } from "./source.js";
 
 /** @returns {[number, number][]} ranges of positions, half-open, one per word or special token */
 function groupWords(words) {
@@ -21,45 +22,54 @@ function joinPieces(pieces) {
   return pieces.map((piece, i) => (i && piece.startsWith("##") ? piece.slice(2) : piece)).join("");
 }
 
-/** @returns {import("./sides.js").Column} a column with one token per word */
+/** @returns {import("./source.js").Span|null} the characters from the first to the last of some tokens */
+function spanOfWord(spans) {
+  const real = spans.filter(Boolean);
+  if (!real.length || real.some(([passage]) => passage !== real[0][0])) return null;
+  return [real[0][0], real[0][1], real[real.length - 1][2]];
+}
+
+/** @returns {Column} a column with one token per word */
 function wordColumn(column, groups) {
   const at = (position) => groups.findIndex(([from, to]) => from <= position && position < to);
   const special = [...column.special].map(at);
-  return {
-    tokens: groups.map(([from, to]) => joinPieces(column.tokens.slice(from, to))),
+  const { passages, spans, known } = column.source;
+  const about = {
+    read: groups.map(([from, to]) => joinPieces(column.read.slice(from, to))),
     special: new Set(special),
     boundary: column.boundary === null ? null : at(column.boundary),
     parts: column.parts,
     words: column.words,
+    source: {
+      passages,
+      spans: groups.map(([from, to]) => spanOfWord(spans.slice(from, to))),
+      known: groups.map(([from, to]) => known.slice(from, to).every(Boolean)),
+    },
   };
+  return new Column(about, column.spelled);
 }
 
 class WordSide extends Side {
   /** @param {Side} base @param {import("./types.js").InputAbout} input */
   constructor(base, input) {
-    super(base.payload, input, base.about, base.shows);
+    super(base.payload, input, base.about, base.shows, base.spelled);
     this.base = base;
     this.groups = { left: groupWords(base.left.words), right: groupWords(base.right.words) };
     this.left = wordColumn(base.left, this.groups.left);
     this.right = wordColumn(base.right, this.groups.right);
-    this.firsts = new Set([...base.firsts].map((position) => this.columnOf(position)));
+    this.firsts = new Set([...base.firsts].map((position) => this.placeOf("right", position)));
   }
 
   get pieces() {
     return this.base;
   }
 
-  /** @returns {Object<string, [number, number, number][]>} gold pairs by words */
-  get pairs() {
-    const row = (position) => this.groups.left.findIndex(([from, to]) => from <= position && position < to);
-    /** @returns {[number, number, number]} */
-    const inWords = ([query, first, last]) => [row(query), this.columnOf(first), this.columnOf(last)];
-    return Object.fromEntries(Object.entries(this.base.pairs).map(([name, pairs]) => [name, pairs.map(inWords)]));
+  placeOf(column, position) {
+    return this.groups[column].findIndex(([from, to]) => from <= position && position < to);
   }
 
-  /** @returns {number} index of the word on the right that a position is in */
-  columnOf(position) {
-    return this.groups.right.findIndex(([from, to]) => from <= position && position < to);
+  piecesOf(column, index) {
+    return this.groups[column][index];
   }
 
   decode(at, trace) {
@@ -73,7 +83,7 @@ class WordSide extends Side {
       }
     }
     const ranges = (query) =>
-      layer.parts(left[query][0]).map(([from, to]) => [this.columnOf(from), this.columnOf(to - 1) + 1]);
+      layer.parts(left[query][0]).map(([from, to]) => [this.placeOf("right", from), this.placeOf("right", to - 1) + 1]);
     return { ...layer, weights, rows: left.length, columns: right.length, parts: ranges };
   }
 

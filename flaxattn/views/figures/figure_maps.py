@@ -23,7 +23,6 @@ from flaxattn.views.payloads.weight_kinds import Given, one_kind
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-DIVERGING = "PuOr"  # orange below 0, purple above; also for the colour-blind
 MISSING = "#d1480f"  # NaN, where a hatch would be too fine to be seen
 
 
@@ -45,10 +44,14 @@ class Maps:
     shares: bool = True
     signed: bool = False
 
+    def scales(self, layers: int) -> list[str]:
+        """The value that 1 stands for in each layer, such as `1 = 4.912`; empty for 1 itself."""
+        scales = ["" if self.shares else f"1 = {peak:.4g}" for peak in self.peaks]
+        return scales or [""] * layers
+
     def titles(self, layers: Sequence[int], heads: Sequence[int]) -> list[list[str]]:
         """Titles of the maps: head, the value that 1 stands for, and the number of NaN."""
-        scales = ["" if self.shares else f"\n1 = {peak:.4g}" for peak in self.peaks]
-        scales = scales or [""] * len(layers)
+        scales = [f"\n{scale}" if scale else "" for scale in self.scales(len(layers))]
         missing = np.isnan(self.values).sum((2, 3))
         return [
             [
@@ -110,11 +113,6 @@ def read_maps(
 def told_missing(count: int) -> str:
     """A line of a title that explains the hatched cells."""
     return f"\nhatched: {count:,} {'is' if count == 1 else 'are'} NaN" if count else ""
-
-
-def colours(signed: bool) -> tuple[str, float]:
-    """Name of the colour map, and the number at its lower end."""
-    return (DIVERGING, -1.0) if signed else ("Blues", 0.0)
 
 
 def hatch_missing(ax: "Axes", values: np.ndarray) -> None:

@@ -24,11 +24,11 @@ from flaxattn.measures.word_alignment import (
     word_weights,
 )
 from flaxattn.trace.trace import Trace
+from flaxattn.views.figures.figure_text import token_labels
 from flaxattn.views.figures.plot_heads import (
     add_scale,
     draw_map,
     map_axes,
-    token_labels,
     write_tokens,
 )
 from flaxattn.views.figures.shown_once import shown_once
@@ -55,7 +55,13 @@ def plot_alignment(
     """Draw cross-attention, target by source, as Bahdanau et al. 2015 figure 3 does.
 
     A row is what the decoder wrote, with the weights of the step that wrote it; a column is what
-    it read there. Colours and labels are those of `plot_heads`: white is 0, dark blue is 1.
+    it read there. Colours and labels are those of `plot_heads`: nearly white is 0, dark
+    blue is 1, by the square root.
+
+    >>> import flaxattn as fa
+    >>> trace = fa.from_pretrained("tiny-dates").trace("Montag, 12. Juli 2010")
+    >>> figure = fa.plot_alignment(trace, layer=0, head=2)
+    >>> figure.savefig("alignment.png")
 
     Args:
         trace: With `cross` weights `[L, B, H, T, S]`.

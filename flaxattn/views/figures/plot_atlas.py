@@ -7,7 +7,6 @@ The numbers come from `flaxattn.measures.head_values`, groups of like heads from
 """
 
 import dataclasses
-import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -20,8 +19,10 @@ from flaxattn.measures.head_values import HeadValues, head_values
 from flaxattn.store.open_store import Store
 from flaxattn.trace.selection import layer_weights
 from flaxattn.trace.trace import Trace
-from flaxattn.views.figures.figure_maps import DIVERGING
+from flaxattn.views.figures.figure_scale import even_colours, ink_on, page_colours
+from flaxattn.views.figures.figure_text import format_effect, format_measure, write_title
 from flaxattn.views.figures.shown_once import shown_once
+from flaxattn.views.payloads.claim_marks import FAMILIES, claim_marks
 from flaxattn.views.payloads.weight_kinds import Given, measured_as, one_kind
 from flaxattn.views.payloads.weight_payload import Effects, read_effects
 
@@ -32,10 +33,23 @@ if TYPE_CHECKING:
 Order = Literal["grid", "value", "cluster"]
 
 _INCH = 0.36  # that a square takes
-_ACROSS = 44  # characters of a line above the squares
+_NUMBERED = 32  # squares in a row that have room for numbers, at most
 _NARROWEST = 8  # squares in a row of groups, at least
 _SORTED = {"value": "from the largest to the smallest", "cluster": "like heads side by side"}
-_MARKS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
+# Numbers of heads that are shares, and effects, as in `assets/panel.js`.
+SHARES = (
+    "next",
+    "previous",
+    "own",
+    "strongest",
+    "delimiter",
+    "first",
+    "induction",
+    "duplicate",
+    "same_segment",
+    "max",
+)
+EFFECTS = ("ablation", "importance")
 _UNITS = {"entropy": "nats", "lse": "nats", "distance": "positions"}
 
 
@@ -52,10 +66,16 @@ def plot_atlas(
     weights: Given | None = None,
     effects: Effects | Sequence[Effects] | None = None,
 ) -> "Figure":
-    """Draw one number of every head: layers down, heads across, white at 0.
+    """Draw one number of every head: layers down, heads across.
 
-    Numbers below 0 are orange, then. A head whose number is not known is hatched, such as one whose
-    weights are NaN.
+    Colours are even, from the smallest number, or from 0 of shares, to the largest. Where effects
+    are below 0 they are orange, and blue above it. A head whose number is not known is hatched,
+    such as one whose weights are NaN.
+
+    >>> import flaxattn as fa
+    >>> trace = fa.from_pretrained("tiny-bert").trace("The cat is very sad.")
+    >>> figure = fa.plot_atlas(trace, "entropy")
+    >>> figure.savefig("atlas.png")
 
     Args:
         source: A trace, or a store with statistics, over whose texts the mean is taken.
@@ -63,7 +83,8 @@ def plot_atlas(
             `delimiter`; `flaxattn.measures.head_values.head_values` says which there are.
         ax: Axes to draw into, for figures of your own.
         side: `encoder`, `decoder` or `cross`; default the first there is.
-        roles: Name of a role by (layer, head); at most ten names, each with a mark of its own.
+        roles: Name of a role by (layer, head). Each has a code, such as S2, and the shape and hue
+            of its family, as on pages of claims.
         order: `grid` puts heads where their numbers say; `value` sorts them all, the largest
             first; `cluster` puts heads that attend alike into groups, by Jensen–Shannon distance
             on the first text. Layer and head then stand in the squares.
@@ -84,11 +105,11 @@ def plot_atlas(
     places, starts = _places(source, found, order)
     own = ax if ax is not None else _axes(*places.shape)
     values = np.where(places >= 0, found.values.ravel()[places], np.nan)
-    image = _squares(own, values, places)
+    image = _squares(own, values, places, measure)
     title = f"{found.side}: {measure}{said}"
     if np.isnan(found.values).any():
         title += "\nhatched: not a number"
-    own.set_title(title, fontsize=8, parse_math=False)
+    write_title(own, title)
     if order == "grid":
         own.set_xticks(range(len(found.heads)), [str(head) for head in found.heads])
         own.set_yticks(range(len(found.layers)), [str(layer) for layer in found.layers])
@@ -98,7 +119,8 @@ def plot_atlas(
         own.set_xticks([])
         own.set_yticks(starts, [f"group {n + 1}" for n in range(len(starts))])
         own.set_xlabel(_SORTED[order], fontsize=8)
-        _write_heads(own, found, places)
+    if places.shape[1] <= _NUMBERED:
+        _write_heads(own, found, places, named=order != "grid")
     if roles:
         _mark(own, found, places, roles, outside=ax is None)
     if ax is None:
@@ -119,7 +141,7 @@ def _values(
         trace = source[0] if isinstance(source, Store) else source
         numbers, told = read_effects(trace, effects)
         if measure in numbers:
-            said = textwrap.fill(told[measure], _ACROSS)
+            said = told[measure]
             return _effects(numbers[measure], measure, side), f"\n{said}"
     if weights is None:
         return head_values(source, measure, side), ""
@@ -209,15 +231,25 @@ def _in_groups(
     return np.array([row + [-1] * (across - len(row)) for row in rows]), starts
 
 
-def _squares(ax: "Axes", values: Float[np.ndarray, "Y X"], places: Int[np.ndarray, "Y X"]) -> Any:
+def _colours(values: Float[np.ndarray, "Y X"], measure: str) -> dict[str, Any]:
+    """The scale that the page's atlas has for these numbers."""
+    known = values[np.isfinite(values)]
+    if not known.size:
+        return even_colours(1, 0)
+    if measure in EFFECTS and known.min() < 0:
+        return even_colours(float(np.abs(known).max()))
+    low = 0.0 if measure in (*SHARES, *EFFECTS) else float(known.min())
+    high = float(known.max())
+    return even_colours(high if high > low else low + 1, low)
+
+
+def _squares(
+    ax: "Axes", values: Float[np.ndarray, "Y X"], places: Int[np.ndarray, "Y X"], measure: str
+) -> Any:
     """Draw the squares; where there is no head, there is none; where no number, a hatch."""
     from matplotlib.patches import Rectangle
 
-    known = values[np.isfinite(values)]
-    least, most = known.min(initial=0), known.max(initial=0)
-    name, most = (DIVERGING, max(most, -least)) if least < 0 else ("Blues", most or 1)
-    image = ax.imshow(values, cmap=name, vmin=-most if least < 0 else 0, vmax=most)
-    image.set_interpolation("nearest")
+    image = ax.imshow(values, **_colours(values, measure), interpolation="nearest")
     for row, column in zip(*np.nonzero((places >= 0) & np.isnan(values)), strict=True):
         hatched = Rectangle((column - 0.5, row - 0.5), 1, 1, fill=False, linewidth=0)
         hatched.set(hatch="//////", edgecolor="#8a8a8a")
@@ -226,18 +258,23 @@ def _squares(ax: "Axes", values: Float[np.ndarray, "Y X"], places: Int[np.ndarra
     return image
 
 
-def _write_heads(ax: "Axes", found: HeadValues, places: Int[np.ndarray, "Y X"]) -> None:
-    """The numbers of layer and head in each square."""
-    low, high = ax.images[0].get_clim()
+def _write_heads(
+    ax: "Axes", found: HeadValues, places: Int[np.ndarray, "Y X"], *, named: bool
+) -> None:
+    """The number of each head in its square, below its layer and head where these are `named`."""
+    image: Any = ax.images[0]
+    form = format_effect if found.name in EFFECTS else format_measure
     for (row, column), place in np.ndenumerate(places):
         if place < 0:
             continue
         layer, head = divmod(int(place), len(found.heads))
-        value = found.values[layer, head]
-        dark = abs(value) > high / 2 if low < 0 else value > high / 2
-        ink = "white" if dark else "black"
-        name = f"{found.layers[layer]}.{found.heads[head]}"
-        ax.text(float(column), float(row), name, ha="center", va="center", fontsize=6, color=ink)
+        value = float(found.values[layer, head])
+        text = "–" if np.isnan(value) else form(value)
+        if named:
+            text = f"{found.layers[layer]}.{found.heads[head]}\n{text}"
+        ink = "black" if np.isnan(value) else ink_on(image.cmap(image.norm(value)))
+        style = {"ha": "center", "va": "center", "fontsize": 5.5, "color": ink}
+        ax.text(float(column), float(row), text, **style)
 
 
 def _mark(
@@ -249,24 +286,23 @@ def _mark(
     outside: bool,
 ) -> None:
     """A mark in the corner of each head that has a role, and what the marks mean."""
-    names = list(dict.fromkeys(roles[key] for key in sorted(roles)))
-    if len(names) > len(_MARKS):
-        raise InputError(
-            f"{len(names)} roles are too many to tell apart; a figure marks {len(_MARKS)}.\n"
-            "Leave some out, or draw several figures."
-        )
     for layer, head in roles:
         if layer not in found.layers or head not in found.heads:
             raise InputError(
                 f"The role {roles[layer, head]!r} is of layer {layer}, head {head}, which is not "
                 f"drawn.\nThere are layers {_told(found.layers)} and heads {_told(found.heads)}."
             )
-    for name, mark in zip(names, _MARKS, strict=False):
+    for name, mark in claim_marks(roles[key] for key in sorted(roles)).items():
         own = [key for key, role in sorted(roles.items()) if role == name]
         flat = [found.layers.index(n) * len(found.heads) + found.heads.index(h) for n, h in own]
         rows, columns = np.nonzero(np.isin(places, flat))
-        marks = {"s": 18, "c": "#d1480f", "edgecolors": "white", "lw": 0.5}
-        ax.scatter(columns + 0.3, rows - 0.3, marker=mark, label=name, **marks)
+        shape = FAMILIES[mark.family].marker
+        marks = {"s": 60, "c": page_colours()[mark.variable], "edgecolors": "white", "lw": 0.5}
+        label = f"{mark.code} {name}"
+        ax.scatter(columns + 0.28, rows - 0.28, marker=shape, label=label, **marks)
+        for row, column in zip(rows, columns, strict=True):
+            style = {"ha": "center", "va": "center", "fontsize": 4, "color": "white"}
+            ax.text(float(column) + 0.28, float(row) - 0.28, mark.code, **style)
     figure: Any = ax.figure
     names_of_marks = {"fontsize": 7, "ncols": 3}
     if outside:

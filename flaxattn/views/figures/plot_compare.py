@@ -3,7 +3,7 @@
 """Figures of two attentions beside each other and of their difference, such as of two checkpoints.
 
 Heads are ranked by `flaxattn.measures.divergence`. The difference is orange where the second has
-less and purple where it has more.
+less and blue where it has more.
 """
 
 import math
@@ -19,9 +19,11 @@ from flaxattn.measures.head_values import HeadValues, head_values
 from flaxattn.store.open_store import Store
 from flaxattn.trace.selection import layer_weights
 from flaxattn.trace.trace import Trace
-from flaxattn.views.figures.figure_maps import DIVERGING, hatch_missing
+from flaxattn.views.figures.figure_maps import hatch_missing
+from flaxattn.views.figures.figure_scale import even_colours
+from flaxattn.views.figures.figure_text import token_labels, write_title
 from flaxattn.views.figures.plot_atlas import add_bar, unit
-from flaxattn.views.figures.plot_heads import draw_map, map_axes, token_labels, write_tokens
+from flaxattn.views.figures.plot_heads import add_scale, draw_map, map_axes, write_tokens
 from flaxattn.views.figures.shown_once import shown_once
 from flaxattn.views.payloads.side_payload import one_side
 
@@ -52,6 +54,14 @@ def plot_compare(
     traces; drawn is one text. Heads with weights that are NaN are named and left out. With
     `measure`, one row compares that number over all heads, as `plot_atlas` draws it, of two traces
     or two stores.
+
+    >>> import numpy as np
+    >>> import flaxattn as fa
+    >>> first = fa.from_pretrained("tiny-bert").trace("The cat is very sad.")
+    >>> uniform = np.full(first.encoder.weights.shape, 1 / 8, np.float32)
+    >>> second = fa.Trace.from_arrays(weights=uniform, tokens=first.tokens)
+    >>> figure = fa.plot_compare(first, second, count=1, names=("tiny-bert", "uniform"))
+    >>> figure.savefig("compare.png")
 
     Args:
         first: A trace, or with `measure` a store with statistics.
@@ -91,14 +101,13 @@ def plot_compare(
     parts = [_maps(first, second, sequence, row) for row in ranked]
     queries, keys = parts[0][1]
     grid = _grid(axes, len(parts), (queries, keys))
-    most = max(float(np.abs(maps[1] - maps[0]).max()) for maps, _ in parts) or 1.0
     for number, (row, (maps, labels)) in enumerate(zip(ranked, parts, strict=True)):
-        _draw_row(grid[number], maps, labels, row, names, most, last=number == len(parts) - 1)
+        _draw_row(grid[number], maps, labels, row, names, last=number == len(parts) - 1)
     if missing:
         named = ", ".join(f"{row.side} {row.layer}.{row.head}" for row in missing[:_LISTED])
         more = f" and {len(missing) - _LISTED} more" if len(missing) > _LISTED else ""
         title = f"{grid[0, 0].get_title()}\nnot compared, NaN: {named}{more}"
-        grid[0, 0].set_title(title, fontsize=8, parse_math=False)
+        write_title(grid[0, 0], title)
     if axes is None:
         _scales(grid)
     return grid[0, 0].figure
@@ -123,7 +132,6 @@ def _draw_row(
     labels: tuple[list[str], list[str]],
     row: HeadDivergence,
     names: tuple[str, str],
-    most: float,
     *,
     last: bool,
 ) -> None:
@@ -131,9 +139,7 @@ def _draw_row(
     named = f"{row.side} {row.layer}.{row.head}: {row.divergence:.3f} nats"
     draw_map(axes[0], maps[0], f"{named}\n{names[0]}")
     draw_map(axes[1], maps[1], names[1])
-    image = axes[2].imshow(maps[1] - maps[0], cmap=DIVERGING, vmin=-most, vmax=most, aspect="equal")
-    image.set_interpolation("nearest")
-    axes[2].set_title(f"{names[1]} − {names[0]}", fontsize=8, parse_math=False)
+    draw_map(axes[2], maps[1] - maps[0], f"{names[1]} − {names[0]}", signed=True)
     for number, ax in enumerate(axes):
         write_tokens(ax, *labels, rows=number == 0, columns=last)
 
@@ -159,16 +165,14 @@ def _compare_values(
     apart = other.values - one.values
     limit = float(np.nanmax(np.abs(apart))) or 1.0
     pictures = [
-        (one.values, "Blues", (0, most), names[0]),
-        (other.values, "Blues", (0, most), names[1]),
-        (apart, DIVERGING, (-limit, limit), f"{names[1]} − {names[0]}"),
+        (one.values, even_colours(most, 0), names[0]),
+        (other.values, even_colours(most, 0), names[1]),
+        (apart, even_colours(limit), f"{names[1]} − {names[0]}"),
     ]
-    for number, (ax, (values, colours, limits, name)) in enumerate(
-        zip(grid[0], pictures, strict=True)
-    ):
-        ax.imshow(values, cmap=colours, vmin=limits[0], vmax=limits[1], interpolation="nearest")
+    for number, (ax, (values, colours, name)) in enumerate(zip(grid[0], pictures, strict=True)):
+        ax.imshow(values, **colours, interpolation="nearest")
         hatch_missing(ax, values)
-        ax.set_title(name, fontsize=8, parse_math=False)
+        write_title(ax, name)
         write_tokens(ax, layers, heads, rows=number == 0, names=("layer", "head"))
     if axes is None:
         add_bar(grid[0, 1], grid[0, 1].images[0], unit(measure))
@@ -195,8 +199,5 @@ def _grid(axes: Any, rows: int, labels: tuple[Sequence[str], Sequence[str]]) -> 
 
 def _scales(grid: np.ndarray) -> None:
     """The bars that explain the colours of weights and of differences."""
-    for images, label in ((grid[0, 1], "attention weight"), (grid[0, 2], "difference")):
-        column = grid[:, 1] if label != "difference" else grid[:, 2]
-        bar = grid[0, 0].figure.colorbar(images.images[0], ax=list(column), shrink=0.5, aspect=30)
-        bar.set_label(label, fontsize=7)
-        bar.ax.tick_params(labelsize=7)
+    add_scale(grid[:, 1:2])
+    add_scale(grid[:, 2:], "difference")

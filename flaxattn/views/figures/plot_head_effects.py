@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Float
 
+from flaxattn.errors import InputError, check_arguments
+from flaxattn.views.figures.figure_scale import even_colours
+from flaxattn.views.figures.figure_text import write_title
 from flaxattn.views.figures.shown_once import shown_once
 
 if TYPE_CHECKING:
@@ -20,37 +23,50 @@ _CELL, _MOST = 0.35, 10.0  # inches of a head, and of a side at most
 
 
 @shown_once
+@check_arguments()
 def plot_head_values(
     values: Mapping[str, Float[np.ndarray, "L H"]],
     name: str,
     *,
-    center: float | None = 0.0,
+    signed: bool = True,
 ) -> "Figure":
     """Draw a map for each table of numbers, layers below each other, heads beside each other.
+
+    >>> import numpy as np
+    >>> import flaxattn as fa
+    >>> figure = fa.plot_head_values({"loss": np.eye(4)}, "nats")
 
     Args:
         values: Tables by their titles, each on a scale of its own.
         name: What a number is, beside the scale.
-        center: Number that is drawn white, with blue above and red below it; None for a scale from
-            0 on.
+        signed: Whether there may be numbers below 0: they are orange, 0 is white, and those above
+            it are blue.
 
     Returns:
         The figure, to be shown or saved with `figure.savefig`.
+
+    Raises:
+        InputError: If there is no table, or one that has other dimensions than layer and head.
     """
     import matplotlib.pyplot as plt
 
-    shapes = [table.shape for table in values.values()]
+    shapes = [np.shape(table) for table in values.values()]
+    if not shapes or any(len(shape) != 2 or 0 in shape for shape in shapes):
+        raise InputError(
+            "plot_head_values cannot use these values.\n"
+            f"Expected tables [layer, head] by title, received shapes {shapes}.\n"
+            "Pass fa.ablate(task).means, or tables of your own."
+        )
     width = sum(min(_CELL * heads, _MOST) + 1.8 for _, heads in shapes)
     height = max(min(_CELL * layers, _MOST) for layers, _ in shapes) + 1.0
     figure, axes = plt.subplots(
         1, len(shapes), figsize=(width, height), squeeze=False, layout="constrained"
     )
     for ax, (title, table) in zip(axes[0], values.items(), strict=True):
-        far = float(np.nanmax(np.abs(table - (center or 0.0)), initial=0.0)) or 1.0
-        low, high = (0.0, far) if center is None else (center - far, center + far)
-        colours = "Blues" if center is None else "RdBu"
-        image = ax.imshow(table, cmap=colours, vmin=low, vmax=high, interpolation="nearest")
-        ax.set_title(title, fontsize=8, parse_math=False)
+        far = float(np.nanmax(np.abs(table), initial=0.0)) or 1.0
+        paint = even_colours(far, None if signed else 0)
+        image = ax.imshow(table, **paint, interpolation="nearest")
+        write_title(ax, title)
         ax.set_xlabel("head", fontsize=7)
         ax.set_ylabel("layer", fontsize=7)
         ax.xaxis.get_major_locator().set_params(integer=True)

@@ -13,6 +13,7 @@ from scipy.spatial.distance import squareform
 
 from flaxattn.measures.head_embedding import HeadMap
 from flaxattn.measures.head_similarity import Likeness
+from flaxattn.views.figures.figure_scale import sequential
 from flaxattn.views.figures.plot_heads import draw_map
 from flaxattn.views.figures.shown_once import shown_once
 
@@ -29,7 +30,7 @@ def plot_head_map(
     """Draw heads as points, dark where their layer is high, and their distances in like order.
 
     On the left every head is a point named layer.head, as far from the others as the plane allows;
-    heads of a group are joined to its middle. On the right are all distances, 0 white and 1 dark
+    heads of a group are joined to its middle. On the right are all distances, 0 pale and 1 dark
     blue, with like heads side by side and lines between the groups.
 
     Args:
@@ -50,7 +51,8 @@ def plot_head_map(
         middle = members.mean(0)
         for point in members:
             plane.plot(*zip(middle, point, strict=True), color="0.8", linewidth=0.6, zorder=1)
-    drawn = plane.scatter(*points.T, c=list(layers), cmap="viridis_r", s=28, zorder=2)
+    paint = {"c": list(layers), "cmap": sequential(), "edgecolors": "0.5", "linewidths": 0.5}
+    drawn = plane.scatter(*points.T, **paint, s=28, zorder=2)
     if len(points) <= _NAMED:
         for place, layer, head in zip(points.tolist(), layers, heads, strict=True):
             plane.annotate(
@@ -60,7 +62,8 @@ def plot_head_map(
     plane.set_title(f"heads by their attention (stress {places.stress:.2f})")
     figure.colorbar(drawn, ax=plane, label="layer", shrink=0.7)
     order = likeness.order
-    draw_map(matrix, squareform(likeness.distances)[np.ix_(order, order)], "distances, like order")
+    distances = squareform(likeness.distances)[np.ix_(order, order)]
+    draw_map(matrix, distances, "distances, like order", even=True)
     for cut in np.flatnonzero(np.diff(groups[order])) + 0.5:
         matrix.axhline(cut, color="0.5", linewidth=0.5)
         matrix.axvline(cut, color="0.5", linewidth=0.5)

@@ -20,7 +20,12 @@ if TYPE_CHECKING:
 @shown_once
 @check_arguments()
 def plot_head_scores(scores: HeadScores, kinds: Sequence[str] = KINDS) -> "Figure":
-    """Draw the scores of `flaxattn.detect_heads`, a square for each head, white at 0, blue at 1.
+    """Draw the scores of `flaxattn.detect_heads`, a square for each head, pale at 0, blue at 1.
+
+    >>> import flaxattn as fa
+    >>> scores = fa.detect_heads(fa.from_pretrained("tiny-gpt2"), sequences=2, length=20)
+    >>> figure = fa.plot_head_scores(scores)
+    >>> figure.savefig("head_scores.png")
 
     Args:
         scores: Of every layer and head.
@@ -28,12 +33,15 @@ def plot_head_scores(scores: HeadScores, kinds: Sequence[str] = KINDS) -> "Figur
 
     Returns:
         The figure, to be shown or saved with `figure.savefig`.
+
+    Raises:
+        InputError: For arguments of other types.
     """
     layers, heads = ([str(n) for n in numbers] for numbers in (scores.layers, scores.heads))
     axes = map_axes(layers, heads, columns=range(len(kinds)))
     for number, kind in enumerate(kinds):
         ax = axes[0, number]
-        draw_map(ax, scores.scores[kind], kind)
+        draw_map(ax, scores.scores[kind], kind, even=True)
         write_tokens(ax, layers, heads, rows=number == 0, names=("layer", "head"))
     add_scale(axes)
     return axes[0, 0].figure

@@ -6,9 +6,7 @@ A figure shows weights as they are: nothing is smoothed, scaled or left out unle
 and written on the figure. Pages to explore are in `flaxattn.views`.
 """
 
-import functools
 import math
-import unicodedata
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -19,9 +17,16 @@ from flaxattn.errors import InputError, check_arguments
 from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.selection import choose
 from flaxattn.trace.trace import Trace
-from flaxattn.views.figures.figure_maps import Maps, colours, hatch_missing, read_maps
+from flaxattn.views.figures.figure_maps import Maps, hatch_missing, read_maps
+from flaxattn.views.figures.figure_scale import (
+    even_colours,
+    is_weight_scale,
+    marks_of,
+    page_colours,
+    weight_colours,
+)
+from flaxattn.views.figures.figure_text import font_families, token_labels, write_title
 from flaxattn.views.figures.shown_once import shown_once
-from flaxattn.views.payloads.encoded_weights import visible
 from flaxattn.views.payloads.side_payload import one_side
 from flaxattn.views.payloads.weight_kinds import Given
 
@@ -31,9 +36,9 @@ if TYPE_CHECKING:
 
 _MOST_MAPS = 256
 _MOST_LABELS = 128
-_LONGEST_LABEL = 40
+_SHRUNK, _TICK = 0.5, 0.1  # length of a bar, by its axes; inches between two of its numbers
 _SIDE = (1.5, 12.0)  # inches along one side of a map, at least and at most
-_TOKEN, _CHARACTER = 0.16, 0.065  # inches that a token takes along an axis, a character across it
+_TOKEN, _CHARACTER = 0.16, 0.068  # inches that a token takes along an axis, a character across it
 
 
 @shown_once
@@ -51,12 +56,19 @@ def plot_heads(
 ) -> "Figure":
     """Draw attention maps, query by key, one row per layer and one column per head.
 
-    The colours run from white at 0 to dark blue at 1 in every map, so maps can be compared, also in
-    grey and by the colour-blind. Tokens are written as they are: no `$` starts a formula, control
-    characters are made visible, characters that no installed font has are drawn as their code
-    points. Above 40 characters a token is cut, above 128 tokens only some are written. Of a window
-    of weights, the tokens of the window are written. Weights that are NaN are hatched, which their
-    title says. The same trace gives the same figure.
+    The colours run from nearly white at 0 to dark blue at 1 in every map, so maps can be compared,
+    also in grey and by the colour-blind. As in the pages, a colour is that of the square root of a
+    weight, so that faint ones can be told from none; the bar beside the maps says which is which.
+    Tokens are written as they are: no `$` starts a formula, control characters are made visible,
+    characters that no installed font has are drawn as their code points. Above 40 characters a
+    token is cut, above 128 tokens only some are written. Of a window of weights, the tokens of the
+    window are written. Weights that are NaN are hatched, which their title says. The same trace
+    gives the same figure.
+
+    >>> import flaxattn as fa
+    >>> trace = fa.from_pretrained("tiny-bert").trace("The cat is very sad.")
+    >>> figure = fa.plot_heads(trace, layers=[1], heads=[1, 2])
+    >>> figure.savefig("heads.png")
 
     Args:
         trace: With weights `[L, B, H, Q, K]`.
@@ -67,11 +79,11 @@ def plot_heads(
         side: `encoder`, `decoder` or `cross`; default the first of them that has weights.
         exclude_first: Whether the first key is left out, where many heads leave what they have no
             use for. The other weights of each row are scaled up to a sum of one, which the figure
-            says, with the share that was left out; a row that had everything there stays white.
+            says, with the share that was left out; a row that had everything there stays pale.
         weights: Drawn in place of attention: one entry of what `fa.contributions` returns, or an
             array of your own by name, as for `flaxattn.head_view`. Values whose rows do not sum to
             one are drawn as shares of the largest size of their layer, which the titles tell;
-            negative ones are orange, positive ones purple.
+            negative ones are orange, positive ones blue.
 
     Returns:
         The figure, to be shown or saved with `figure.savefig`.
@@ -138,22 +150,6 @@ def _without_first(
     return maps.without_first(), said
 
 
-def drawable(token: str) -> str:
-    """A token as matplotlib can draw it with the fonts that are installed.
-
-    Control characters are made visible as in `flaxattn.views`. A character that none of these fonts
-    has, and a mark that only joins characters or changes their direction, becomes its code point:
-    `⟨U+65E5⟩`.
-    """
-    return "".join(map(_drawable, token))
-
-
-def _drawable(character: str) -> str:
-    picture = visible(character)
-    shown = all(map(_has_glyph, picture)) and unicodedata.category(character) != "Cf"
-    return picture if shown else f"⟨U+{ord(character):04X}⟩"
-
-
 def check_count(layers: int, heads: int, ax: "Axes | None") -> None:
     """Check that so many maps fit a figure, or one the axes that were given.
 
@@ -173,15 +169,6 @@ def check_count(layers: int, heads: int, ax: "Axes | None") -> None:
         )
 
 
-def token_labels(tokens: Sequence[str]) -> list[str]:
-    """Tokens as a figure writes them: what can be drawn, and no more than 40 characters."""
-    return [_shorten(drawable(token)) for token in tokens]
-
-
-def _shorten(label: str) -> str:
-    return label if len(label) <= _LONGEST_LABEL else f"{label[: _LONGEST_LABEL - 1]}…"
-
-
 def map_axes(
     queries: Sequence[str],
     keys: Sequence[str],
@@ -193,7 +180,7 @@ def map_axes(
 
     token = min(_TOKEN, _SIDE[1] / max(len(queries), len(keys)))
     width, height = (max(_SIDE[0], token * len(labels)) for labels in (keys, queries))
-    beside, below = (_CHARACTER * max(map(len, labels)) + 0.4 for labels in (queries, keys))
+    beside, below = (_CHARACTER * max(map(len, labels)) + 0.5 for labels in (queries, keys))
     size = (len(columns) * width + beside + 0.8, len(rows) * (height + 0.3) + below)
     _, axes = plt.subplots(
         len(rows),
@@ -208,16 +195,44 @@ def map_axes(
 
 
 def draw_map(
-    ax: "Axes", weights: Float[np.ndarray, "Q K"], title: str, *, signed: bool = False
+    ax: "Axes",
+    weights: Float[np.ndarray, "Q K"],
+    title: str,
+    *,
+    signed: bool = False,
+    even: bool = False,
 ) -> None:
-    """Draw weights, white at 0 and dark blue at 1, a square for each; NaN is hatched.
+    """Draw weights, nearly white at 0 and dark blue at 1, a square for each; NaN is hatched.
 
-    With a sign, orange is at -1 and purple at 1.
+    Args:
+        ax: Axes to draw into.
+        weights: Between 0 and 1, or -1 and 1.
+        title: Above them.
+        signed: Whether there are weights below 0: orange at -1, white at 0, blue at 1.
+        even: Whether these are no weights but scores, whose colours are not by the square root.
     """
-    name, low = colours(signed)
-    ax.imshow(weights, cmap=name, vmin=low, vmax=1, interpolation="nearest", aspect="equal")
+    paint = even_colours(1, None if signed else 0) if even else weight_colours(signed=signed)
+    ax.imshow(weights, **paint, interpolation="nearest", aspect="equal")
     hatch_missing(ax, weights)
-    ax.set_title(title, fontsize=8, parse_math=False)
+    write_title(ax, title)
+
+
+def draw_pins(ax: "Axes", shape: tuple[int, int], row: int | None, column: int | None) -> None:
+    """Frame the row and the column of a map that are pinned.
+
+    Args:
+        ax: Axes of the map.
+        shape: Number of its rows and columns.
+        row: Index of the row, or None.
+        column: Index of the column, or None.
+    """
+    from matplotlib.patches import Rectangle
+
+    frame = {"fill": False, "edgecolor": page_colours()["ink"], "linewidth": 1.2, "gid": "pin"}
+    if row is not None:
+        ax.add_patch(Rectangle((-0.5, row - 0.5), shape[1], 1, **frame))
+    if column is not None:
+        ax.add_patch(Rectangle((column - 0.5, -0.5), 1, shape[0], **frame))
 
 
 def write_tokens(
@@ -230,7 +245,11 @@ def write_tokens(
     names: tuple[str, str] = ("attends from", "attended to"),
 ) -> None:
     """Write tokens beside the rows and below the columns, each one or none."""
-    style = {"fontsize": 7, "parse_math": False, "fontfamily": _families()}
+    style = {
+        "fontsize": 7,
+        "parse_math": False,
+        "fontfamily": font_families(tuple(queries) + tuple(keys)),
+    }
     places, text = _ticks(keys)
     ax.set_xticks(places, text, rotation=90, **style)
     places, text = _ticks(queries)
@@ -251,34 +270,13 @@ def _ticks(labels: Sequence[str]) -> tuple[range, list[str]]:
 def add_scale(axes: np.ndarray, label: str = "attention weight") -> None:
     """Put the bar that explains the colours beside all axes of a new figure."""
     first = axes.flat[0]
-    bar = first.figure.colorbar(first.images[0], ax=axes, shrink=0.5, aspect=30, pad=0.01)
+    bar = first.figure.colorbar(first.images[0], ax=axes, shrink=_SHRUNK, aspect=30, pad=0.01)
+    if is_weight_scale(bar.norm):
+        marks = marks_of(bar.norm)
+        inches = _SHRUNK * first.get_position().height * first.figure.get_size_inches()[1]
+        apart = inches * (0.05 if marks[0] < 0 else 0.1)  # of 0 and 0.01, by their square root
+        shown = [mark for mark in marks if abs(mark) != 0.01 or apart > _TICK]
+        names = [f"{mark:g}".replace("-", "−") if mark in shown else "" for mark in marks]
+        bar.set_ticks(marks, labels=names)
     bar.set_label(label, fontsize=7)
     bar.ax.tick_params(labelsize=7)
-
-
-@functools.cache
-def _families() -> list[str]:
-    """The default font, then one font for every script that a tokenizer may meet."""
-    from matplotlib import font_manager
-
-    wanted = (
-        "Noto Sans CJK JP",
-        "Noto Sans CJK SC",
-        "Noto Sans Arabic",
-        "Noto Sans Hebrew",
-        "Noto Sans Devanagari",
-        "Noto Emoji",
-        "Segoe UI Symbol",
-        "Apple Symbols",
-        "Arial Unicode MS",
-    )
-    installed = set(font_manager.get_font_names())
-    return [name for name in ("DejaVu Sans", *wanted) if name in installed]
-
-
-@functools.cache
-def _has_glyph(character: str) -> bool:
-    from matplotlib import font_manager
-
-    found = map(font_manager.findfont, _families())
-    return any(font_manager.get_font(path).get_char_index(ord(character)) for path in found)

@@ -15,7 +15,9 @@ from jaxtyping import Float
 from flaxattn.errors import check_arguments
 from flaxattn.trace.selection import choose
 from flaxattn.trace.trace import Trace
-from flaxattn.views.figures.figure_maps import MISSING, Maps, colours, read_maps
+from flaxattn.views.figures.figure_maps import MISSING, Maps, read_maps
+from flaxattn.views.figures.figure_scale import weight_colours
+from flaxattn.views.figures.figure_text import write_title
 from flaxattn.views.figures.plot_heads import add_scale
 from flaxattn.views.figures.shown_once import shown_once
 from flaxattn.views.payloads.side_payload import one_side
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_CELLS = 96  # along a side of a thumbnail, at most
+_CELLS = 128  # along a side of a thumbnail, at most, as in the page
 _INCH = 0.62  # that a thumbnail takes
 _BETWEEN = "#d8d8d8"
 
@@ -45,9 +47,14 @@ def plot_model(
 ) -> "Figure":
     """Draw the attention of every head as a thumbnail: queries down, keys across.
 
-    Colours are those of `plot_heads`: white at 0, dark blue at 1. Above 96 positions a square of a
-    thumbnail is the largest weight of a block of queries and keys, which the figure says. What is
-    NaN is red, which it says too.
+    Colours are those of `plot_heads`. Above 128 positions a square of a thumbnail is the largest
+    weight of a block of queries and keys, which the figure says. What is NaN is red, which it says
+    too.
+
+    >>> import flaxattn as fa
+    >>> trace = fa.from_pretrained("tiny-bert").trace("The cat is very sad.")
+    >>> figure = fa.plot_model(trace, layers=[0, 1])
+    >>> figure.savefig("model.png")
 
     Args:
         trace: With weights `[L, B, H, Q, K]`.
@@ -98,8 +105,7 @@ def draw_thumbnails(
     own = ax if ax is not None else _axes(*pooled.shape[:2])
     picture, across, down = mosaic(pooled)
     own.set_facecolor(_BETWEEN)
-    name, low = colours(maps.signed)
-    image = own.imshow(picture, cmap=name, vmin=low, vmax=1, aspect="auto")
+    image = own.imshow(picture, **weight_colours(signed=maps.signed), aspect="auto")
     image.set_interpolation("antialiased")
     missing = int(np.isnan(maps.values).sum())
     if missing:
@@ -109,9 +115,9 @@ def draw_thumbnails(
     own.tick_params(length=0, labelsize=7)
     own.set_xlabel("head", fontsize=8)
     own.set_ylabel("layer", fontsize=8)
-    said = f"each square: the largest of {block} × {block} weights" if block > 1 else ""
+    said = f"each square: the largest of {block} weights" if block else ""
     gaps = f"red: {missing:,} {'is' if missing == 1 else 'are'} NaN" if missing else ""
-    own.set_title(" — ".join(filter(None, (title, said, gaps))), fontsize=8, parse_math=False)
+    write_title(own, " — ".join(filter(None, (title, said, gaps))))
     for spine in own.spines.values():
         spine.set_visible(False)
     if ax is None:
@@ -147,16 +153,22 @@ def mosaic(
     return picture[:-gap, :-gap], across, down
 
 
-def _pooled(weights: Float[np.ndarray, "L H Q K"]) -> tuple[Float[np.ndarray, "L H q k"], int]:
-    """The largest weight of each block, so that no faint line is lost; and the block's side."""
-    layers, heads, queries, keys = weights.shape
-    block = -(-max(queries, keys) // _CELLS)
-    if block == 1:
-        return weights, 1
-    rows, columns = -(-queries // block), -(-keys // block)
-    wide = np.zeros((layers, heads, rows * block, columns * block), weights.dtype)
-    wide[:, :, :queries, :keys] = weights
-    return wide.reshape(layers, heads, rows, block, columns, block).max((3, 5)), block
+def _pooled(weights: Float[np.ndarray, "L H Q K"]) -> tuple[Float[np.ndarray, "L H q k"], str]:
+    """The largest weight of each block, as in `assets/pool.js`, so that no faint line is lost.
+
+    Returns:
+        The weights, with NaN before all others, and the size of a block; empty where it is one
+        weight.
+    """
+    said = []
+    for axis in (2, 3):
+        size = weights.shape[axis]
+        count = min(size, _CELLS)
+        starts = -(-np.arange(count) * size // count)  # the first i with i * count // size
+        kinds = [np.maximum.reduceat(kind, starts, axis) for kind in (weights, -weights)]
+        weights = np.where(kinds[1] > kinds[0], -kinds[1], kinds[0])
+        said.append(f"{-(-size // count)}")
+    return weights, "" if said == ["1", "1"] else " × ".join(said)
 
 
 def _axes(layers: int, heads: int) -> "Axes":

@@ -11,30 +11,45 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Float
 
+from flaxattn.errors import check_arguments
 from flaxattn.measures.role_tests import Roles
+from flaxattn.views.figures.figure_scale import page_colours
 from flaxattn.views.figures.plot_heads import add_scale, draw_map, map_axes, write_tokens
 from flaxattn.views.figures.shown_once import shown_once
+from flaxattn.views.payloads.claim_marks import claim_marks
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
 @shown_once
+@check_arguments()
 def plot_roles(roles: Roles) -> "Figure":
     """Draw the share of heads of each layer with a role, and of those with another one too.
 
-    White is 0, dark blue 1. On the right, a row tells of the heads with its role how many have that
-    of the column; a role that no head has is white throughout.
+    Pale is 0, dark blue 1. Roles have the codes and the hues of the page. On the right, a row tells
+    of the heads with its role how many have that of the column; a role that no head has is pale
+    throughout.
+
+    >>> import flaxattn as fa
+    >>> model = fa.from_pretrained("tiny-bert")
+    >>> roles = fa.head_roles(model, ["The cat is very sad.", "It was late."])
+    >>> figure = fa.plot_roles(roles)
 
     Args:
-        roles: From `find_roles`.
+        roles: From `fa.head_roles`.
 
     Returns:
         The figure, to be shown or saved with `figure.savefig`.
+
+    Raises:
+        InputError: If `roles` is no `Roles`.
     """
     import matplotlib.pyplot as plt
 
     names = list(roles.roles)
+    marks = claim_marks(names)
+    coded = [f"{name}  {marks[name].code}" for name in names]
     layers = [str(layer) for layer in roles.layers]
     found = np.stack([roles.roles[name].found for name in names])
     share = found.mean(2)
@@ -45,10 +60,13 @@ def plot_roles(roles: Roles) -> "Figure":
     figure, axes = plt.subplots(
         1, 2, figsize=size, width_ratios=ratios, layout="constrained", squeeze=False
     )
-    draw_map(axes[0, 0], share, "heads of a layer with the role")
-    write_tokens(axes[0, 0], names, layers, names=("role", "layer"))
-    draw_map(axes[0, 1], both, "heads of the row with the column's role")
-    write_tokens(axes[0, 1], names, names, rows=False, names=("", "role"))
+    draw_map(axes[0, 0], share, "heads of a layer with the role", even=True)
+    write_tokens(axes[0, 0], coded, layers, names=("role", "layer"))
+    draw_map(axes[0, 1], both, "heads of the row with the column's role", even=True)
+    write_tokens(axes[0, 1], names, coded, rows=False, names=("", "role"))
+    for axis in (axes[0, 0].yaxis, axes[0, 1].xaxis):
+        for place, label in zip(axis.get_ticklocs(), axis.get_ticklabels(), strict=True):
+            label.set_color(page_colours()[marks[names[round(place)]].variable])
     add_scale(axes, "share of heads")
     return figure
 
@@ -60,7 +78,7 @@ def plot_head_means(
     means: Mapping[str, Float[np.ndarray, "L H"]],
     label: str = "share of attention",
 ) -> "Figure":
-    """Draw shares per head, a map for each measure, white at 0 and dark blue at 1.
+    """Draw shares per head, a map for each measure, pale at 0 and dark blue at 1.
 
     Args:
         layers: Number of the layer at each row.
@@ -80,7 +98,7 @@ def plot_head_means(
             ax.set_visible(False)
             continue
         name = list(means)[place]
-        draw_map(ax, means[name], name)
+        draw_map(ax, means[name], name, even=True)
         last = place + across >= len(means)
         write_tokens(ax, *labels, rows=place % across == 0, columns=last, names=("layer", "head"))
     add_scale(axes, label)

@@ -12,41 +12,35 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Float
 
 from flaxattn.errors import InputError, check_arguments
-from flaxattn.trace.record import SIDES, AttentionRecord
-from flaxattn.trace.selection import choose
+from flaxattn.trace.record import SIDES
 from flaxattn.trace.trace import Trace
-from flaxattn.views.figures.figure_maps import Maps, read_maps
+from flaxattn.views.figures.figure_maps import Maps
 from flaxattn.views.figures.plot_atlas import plot_atlas
-from flaxattn.views.figures.plot_heads import check_count, draw_heads
+from flaxattn.views.figures.plot_heads import draw_heads, draw_pins
+from flaxattn.views.figures.plot_lines import draw_lines
 from flaxattn.views.figures.plot_model import draw_thumbnails
-from flaxattn.views.figures.plot_neuron import plot_neuron
+from flaxattn.views.figures.plot_neuron import plot_neuron, read_neuron, usual_query
+from flaxattn.views.figures.plot_together import draw_together
 from flaxattn.views.figures.shown_once import shown_once
-from flaxattn.views.payloads.page_state import check_state
-from flaxattn.views.payloads.side_payload import one_side, recorded
-from flaxattn.views.payloads.weight_kinds import RAW, Given, read_kinds
+from flaxattn.views.figures.state_selection import (
+    Shown,
+    picked_weights,
+    select_shown,
+    shown_heads,
+    shown_layer,
+    word_groups,
+)
+from flaxattn.views.payloads.gold_payload import OFF
+from flaxattn.views.payloads.page_state import check_position, check_state
+from flaxattn.views.payloads.side_payload import one_side, recorded, side_texts
+from flaxattn.views.payloads.weight_kinds import Given, read_kinds
 from flaxattn.views.payloads.weight_payload import Effects
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-_SENTENCES = {"a": 0, "b": 1}
-_PARTS = {"a": "prompt", "b": "continuation"}
-
-
-@dataclasses.dataclass(frozen=True)
-class _Selected:
-    """Maps as a page shows them, and which tokens they are between."""
-
-    maps: Maps
-    queries: list[str]
-    keys: list[str]
-    layers: list[int]
-    heads: list[int]
-    said: list[str]
 
 
 @shown_once
@@ -56,20 +50,32 @@ def plot_state(
     state: Mapping[str, Any] | str,
     ax: "Axes | None" = None,
     *,
+    second: Trace | None = None,
+    names: Sequence[str] = ("A", "B"),
     weights: Given | None = None,
     effects: Effects | Sequence[Effects] | None = None,
 ) -> "Figure":
-    """Draw what a page shows of a trace.
+    """Draw what a page shows of a trace, or of two.
 
-    Level, text, side, layer and heads choose the figure: `plot_atlas`, thumbnails of all heads,
-    maps of the heads that are on, or `plot_neuron`. Pinned tokens, the sentence pair, hidden
-    special or first tokens and the slider of mass change its weights as in the page.
+    The level chooses the figure: `plot_atlas`, thumbnails of all heads, lines between tokens or
+    the matrix of one head, or `plot_neuron`. Text, side, layer, heads, words, pinned tokens, the
+    sentence pair, hidden special or first tokens, the slider of mass and what opacity stands for
+    choose and change its weights as in the page; a line has the place, colour and opacity it has
+    there. Gold pairs are not drawn, and the title says so.
+
+    >>> import flaxattn as fa
+    >>> trace = fa.from_pretrained("tiny-bert").trace("The cat is very sad.")
+    >>> figure = fa.plot_state(trace, {"level": "head", "layer": 1, "heads": [2]})
+    >>> figure.savefig("state.png")
 
     Args:
         trace: The one the page was made of.
         state: What "copy state" gave, as JSON or as the object it holds. Everything may be left
             out: then the head level, the first text, side and layer, and all heads.
-        ax: Axes to draw into, of a state that shows one picture.
+        ax: Axes to draw into, of a state that shows one picture; three where it shows two traces
+            and their difference side by side.
+        second: The other trace, of a page of two.
+        names: What the two are called.
         weights: As the page was given them; the state says which of them it shows.
         effects: As the page was given them.
 
@@ -78,62 +84,153 @@ def plot_state(
 
     Raises:
         InputError: If the state is no JSON object, names what the trace or `weights` have not, or
-            shows what no figure draws: words in place of pieces, a difference, or all sides in one
-            square.
+            shows what no figure draws: all sides in one square, or the atlas of a difference.
     """
-    told = _read(state)
-    level = str(told.get("level", "head"))
-    sequence = int(told.get("sequence", 0))
-    side = _side(trace, told)
+    asked = _read(state)
+    trace, other = _compared(trace, asked, second)
+    level = str(asked.get("level", "head"))
+    sequence = int(asked.get("sequence", 0))
+    side = _side(trace, asked)
     if level == "atlas":
-        measure, order = told.get("measure") or "entropy", told.get("order", "grid")
-        kinds = read_kinds(trace, _picked(weights, told))
-        own = {
-            name: {side: [maps[sequence]] for side, maps in kind.sides.items()}
-            for name, kind in kinds.items()
-        }
-        beside = {"weights": own or None, "effects": effects}
-        return plot_atlas(trace[sequence], measure, ax, side=side, order=order, **beside)
+        return _atlas(trace, asked, sequence, side, ax, weights, effects)
     if level == "neuron":
-        seen, _, _ = one_side(trace, sequence, side)
-        heads = choose(told.get("heads"), seen.heads, "head")
-        layer = _layer(told, seen, side)
-        return plot_neuron(trace, layer, heads[0], told.get("query") or 0, sequence, ax, side=side)
-    chosen = _selected(trace, told, sequence, side, weights, whole=level == "model")
+        return _neuron(trace, asked, sequence, side, ax)
+    if level == "text":
+        raise InputError(
+            "plot_state draws no running text; this state shows the text level.\n"
+            "Save the page's SVG, or draw its weights as lines: set the state's level to 'head'."
+        )
+    picks: Any = (asked, sequence, side, weights)
+    if other is not None and asked["compare"] == "together" and level == "head":
+        place = ", ".join(filter(None, (trace.model, side)))
+        both = [_select(each, *picks, whole=False) for each in (trace, other)]
+        apart = _select(trace, *picks, whole=False, second=other)
+        return draw_together((both[0], both[1], apart), asked, names, place, ax)
+    shown = _select(trace, *picks, whole=level == "model", second=other)
     if level == "model":
-        title = ", ".join(chosen.said)
-        return draw_thumbnails(chosen.maps, chosen.layers, chosen.heads, title, ax)
-    return _heads(chosen, ax)
+        title = ", ".join(shown.said)
+        maps = _scaled(shown, str(asked.get("opacity", "absolute")))
+        return draw_thumbnails(maps, shown.layers, shown.heads, title, ax)
+    if asked.get("drawing", "lines") == "matrix":
+        return _matrix(shown, str(asked.get("opacity", "absolute")), ax)
+    heads = ("head " if len(shown.heads) == 1 else "heads ") + " ".join(map(str, shown.heads))
+    place = ", ".join(filter(None, (trace.model, side, f"layer {shown.layers[0]}", heads)))
+    (scale,) = shown.maps.scales(1)
+    parts = (place, _named(shown.maps, scale), ", ".join(shown.said))
+    title = "\n".join(filter(None, parts))
+    return draw_lines(shown, str(asked.get("opacity", "absolute")), title, ax)
+
+
+def _select(trace: Trace, asked: Mapping[str, Any], *picks: Any, **more: Any) -> Shown:
+    """Select what the state shows; gold pairs, which no figure draws, are named as left out."""
+    shown = select_shown(trace, asked, *picks, **more)
+    name = asked.get("gold", OFF)
+    if name == OFF or asked.get("level", "head") != "head":
+        return shown
+    return dataclasses.replace(shown, said=[*shown.said, f"without the gold pairs of {name}"])
+
+
+def _named(maps: Maps, scale: str) -> str:
+    """Weights other than attention, and what 1 stands for."""
+    return ", ".join(filter(None, (maps.label.split("\n")[0], scale))) if maps.peaks else ""
+
+
+def _atlas(
+    trace: Trace,
+    asked: Mapping[str, Any],
+    sequence: int,
+    side: str | None,
+    ax: "Axes | None",
+    weights: Given | None,
+    effects: Effects | Sequence[Effects] | None,
+) -> "Figure":
+    """A number of every head."""
+    measure, order = asked.get("measure") or "entropy", asked.get("order", "grid")
+    kinds = read_kinds(trace, picked_weights(weights, asked))
+    own = {
+        name: {side: [maps[sequence]] for side, maps in kind.sides.items()}
+        for name, kind in kinds.items()
+    }
+    beside = {"weights": own or None, "effects": effects}
+    return plot_atlas(trace[sequence], measure, ax, side=side, order=order, **beside)
+
+
+def _neuron(
+    trace: Trace, asked: Mapping[str, Any], sequence: int, side: str | None, ax: "Axes | None"
+) -> "Figure":
+    """The query that is pinned, or the one that the page shows where none is."""
+    seen, queries, _ = one_side(trace, sequence, side)
+    one, own = trace[sequence], side or next(iter(recorded(trace)))
+    texts = side_texts(one, own)
+    pins = {}
+    for name, text in zip(("query", "key"), texts, strict=True):
+        words = asked.get("unit") == "words" and all(t["words"] is not None for t in texts)
+        groups = word_groups(text) if words else [[n] for n in range(len(text["tokens"]))]
+        check_position(asked, name, len(groups))
+        pins[name] = None if asked.get(name) is None else groups[asked[name]][0]
+    layer = shown_layer(asked, seen, side)
+    query = pins["query"]
+    if query is None:
+        query = usual_query(seen, len(queries), texts[0]["special"])
+    head = shown_heads(asked, seen)[0]
+    if pins["key"] is None and asked.get("walk", "off") != "off":
+        # The page walks to the key with most attention.
+        pins["key"] = int(read_neuron(seen, layer, head, query).softmax.argmax())
+    return plot_neuron(
+        trace,
+        layer,
+        head,
+        query,
+        sequence,
+        ax,
+        side=side,
+        key=pins["key"],
+        dimensions=asked.get("dimensions", "top"),
+        numbers=asked.get("numbers") == "on",
+        sorting=asked.get("sorting", "weight"),
+    )
 
 
 def _read(state: Mapping[str, Any] | str) -> Mapping[str, Any]:
     try:
-        told = json.loads(state) if isinstance(state, str) else state
+        asked = json.loads(state) if isinstance(state, str) else state
     except (ValueError, RecursionError) as error:
         raise InputError(
             f"This state is no JSON: {error}.\nCopy it whole from the page."
         ) from error
-    if not isinstance(told, Mapping):
+    if not isinstance(asked, Mapping):
         raise InputError(
-            f"A state is a JSON object, received {type(told).__name__}.\n"
+            f"A state is a JSON object, received {type(asked).__name__}.\n"
             "Copy it from the page, or write one: {'level': 'head', 'layer': 3}."
         )
-    if told.get("unit", "pieces") != "pieces":
-        raise InputError(
-            "This state shows words; figures draw the pieces a model reads.\n"
-            "Turn words off in the page, or leave out the state's 'unit'."
-        )
-    if told.get("compare") == "difference":
-        raise InputError(
-            "plot_state draws one trace; this state shows the difference of two.\n"
-            "Use fa.plot_compare(first, second), or switch the page to one of them."
-        )
-    return check_state(told)
+    return check_state(asked)
 
 
-def _side(trace: Trace, told: Mapping[str, Any]) -> str | None:
+def _compared(
+    trace: Trace, asked: Mapping[str, Any], second: Trace | None
+) -> tuple[Trace, Trace | None]:
+    """The trace that a state shows, and the other one where it shows their difference."""
+    shown = asked.get("compare", "a")
+    if shown == "b":
+        return trace if second is None else second, None
+    if shown == "a":
+        return trace, None
+    if second is None:
+        raise InputError(
+            "This state shows the difference of two traces, and plot_state was given one.\n"
+            "Give the other, too: plot_state(first, state, second=other)."
+        )
+    if asked.get("level") in ("atlas", "neuron"):
+        raise InputError(
+            "plot_state draws no atlas of a difference.\n"
+            'Use fa.plot_compare(first, second, measure="entropy"), or the head level.'
+        )
+    return trace, second
+
+
+def _side(trace: Trace, asked: Mapping[str, Any]) -> str | None:
     """The side the state names; None where a trace has one side only."""
-    name = told.get("side")
+    name = asked.get("side")
     if name == "all":
         raise InputError(
             "This state shows all sides in one square, which no figure draws.\n"
@@ -143,136 +240,29 @@ def _side(trace: Trace, told: Mapping[str, Any]) -> str | None:
     return None if name is None or (name not in held and len(held) == 1) else str(name)
 
 
-def _layer(told: Mapping[str, Any], record: AttentionRecord, side: str | None) -> int:
-    """The layer that is shown; by default the one the page begins with."""
-    usual = record.layers[max(0, len(record.layers) - 2) if side == "cross" else 0]
-    asked = told.get("layer")
-    return choose([usual if asked is None else int(asked)], record.layers, "layer")[0]
+def _scaled(shown: Shown, opacity: str) -> Maps:
+    """Weights as shares of the largest of their row, where the page shows these."""
+    if opacity != "row":
+        return shown.maps
+    units = np.where(shown.units > 0, shown.units, 1)[..., None]
+    label = "share of the row's largest weight"
+    return dataclasses.replace(shown.maps, values=shown.maps.values / units, label=label)
 
 
-def _selected(
-    trace: Trace,
-    told: Mapping[str, Any],
-    sequence: int,
-    side: str | None,
-    given: Given | None,
-    *,
-    whole: bool,
-) -> _Selected:
-    """The weights a page shows, of all layers and heads or of those that are on."""
-    seen, queries, keys = one_side(trace, sequence, side)
-    seen.require_whole("Drawing a state")
-    layers = list(seen.layers) if whole else [_layer(told, seen, side)]
-    heads = choose(None if whole else told.get("heads"), seen.heads, "head")
-    picked = _picked(given, told)
-    maps = read_maps(trace, picked, sequence, side, seen, layers, heads)
-    weights = maps.values.copy()
-    one, own, said = trace[sequence], side or next(iter(recorded(trace))), []
-    rows, columns = _positions(one, own, told, (len(queries), len(keys)), said)
-    if hidden := sorted(_hidden(one, own, told, said)):
-        weights[..., hidden] = 0
-        said[-1] += ", renormalised" if maps.shares else ""
-        weights = _renormalised(weights) if maps.shares else weights
-    if (mass := float(told.get("mass", 100)) / 100) < 1:
-        said.append(f"{mass:.0%} of each row's mass")
-        weights = _heaviest(weights, mass)
-    for name, axis in (("query", rows), ("key", columns)):
-        if (pinned := told.get(name)) is not None and not whole:
-            axis[:] = [place for place in axis if place == pinned]
-            said.append(f"{name} {pinned}")
-    if not rows or not columns:
-        raise InputError(
-            "This state shows no position of the text: all are filtered away.\n"
-            "Take back a filter or a pin in the page."
-        )
-    return _Selected(
-        dataclasses.replace(maps, values=weights[:, :, rows][..., columns]),
-        [queries[i] for i in rows],
-        [keys[i] for i in columns],
-        layers,
-        heads,
-        said,
+def _matrix(shown: Shown, opacity: str, ax: "Axes | None") -> "Figure":
+    """The map of the first head that is on, with frames about what is pinned."""
+    values = shown.maps.values[:, :1]
+    drawn = dataclasses.replace(shown, maps=dataclasses.replace(shown.maps, values=values))
+    drawn = dataclasses.replace(drawn, units=np.abs(np.nan_to_num(values)).max(-1))
+    maps = _scaled(drawn, opacity)
+    ((title,),) = maps.titles(shown.layers, shown.heads[:1])
+    title = "\n".join(filter(None, (title, ", ".join(shown.said))))
+    queries, keys = shown.left.shown_tokens, shown.right.shown_tokens
+    figure = draw_heads(maps, [[title]], queries, keys, ax)
+    own = ax if ax is not None else figure.axes[0]
+    rows, columns = (
+        None if side.pinned is None else side.shown.index(side.pinned)
+        for side in (shown.left, shown.right)
     )
-
-
-def _positions(
-    one: Trace, side: str, told: Mapping[str, Any], sizes: tuple[int, int], said: list[str]
-) -> tuple[list[int], list[int]]:
-    """Positions on the left and on the right that the filters leave."""
-    left, right = (list(range(size)) for size in sizes)
-    pair = str(told.get("attention", "all"))
-    alone = side == "decoder" and one.encoder is None  # segments are a prompt and what follows it
-    if pair != "all" and one.segments is not None and (side == "encoder" or alone):
-        segments = np.asarray(one.segments[0])
-        left, right = (np.flatnonzero(segments == _SENTENCES[name]).tolist() for name in pair)
-        parts = [_PARTS[name] for name in pair] if alone else list(pair.upper())
-        said.append(f"{'' if alone else 'sentence '}{' → '.join(parts)}")
-    if told.get("special") == "hidden":
-        of_queries, of_keys = _specials(one, side)
-        left = [i for i in left if i not in of_queries]
-        right = [i for i in right if i not in of_keys]
-    return left, right
-
-
-def _specials(one: Trace, side: str) -> tuple[set[int], set[int]]:
-    """Positions of special pieces on the left and on the right of a side."""
-    source = set() if one.special is None else set(np.flatnonzero(one.special[0]).tolist())
-    if side == "encoder" or not (one.decoder_tokens or one.written):
-        return source, source
-    read = one.decoder_special
-    target = set() if read is None else set(np.flatnonzero(read[0]).tolist())
-    if side == "decoder":
-        return target, target
-    if one.written:
-        pieces, words = one.written[0], one.decoder_words[0] if one.decoder_words else []
-        target = {i for i, word in enumerate(words) if word is None and pieces[i].strip(" ▁")}
-    return target, source
-
-
-def _hidden(one: Trace, side: str, told: Mapping[str, Any], said: list[str]) -> set[int]:
-    """Keys whose weight is shared out among the others."""
-    special = _specials(one, side)[1] if told.get("special") == "hidden" else set()
-    first = {0} if told.get("first") == "hidden" else set()
-    named = [name for name, keys in (("special tokens", special), ("first token", first)) if keys]
-    if named:
-        said.append(f"{' and '.join(named)} out")
-    return special | first
-
-
-def _heaviest(weights: Float[np.ndarray, "L H Q K"], mass: float) -> Float[np.ndarray, "L H Q K"]:
-    """Zeros in place of all but the fewest weights that hold a share of their row."""
-    sizes = np.abs(np.nan_to_num(weights))
-    ordered = -np.sort(-sizes, axis=-1)
-    enough = ordered.cumsum(-1) >= mass * sizes.sum(-1, keepdims=True) - 1e-6
-    smallest = np.take_along_axis(ordered, enough.argmax(-1)[..., None], -1)
-    return np.where((sizes >= smallest) | np.isnan(weights), weights, 0)
-
-
-def _renormalised(weights: Float[np.ndarray, "L H Q K"]) -> Float[np.ndarray, "L H Q K"]:
-    """Rows scaled up to a sum of one; what has NaN in it stays as it is."""
-    total = weights.sum(-1, keepdims=True)
-    shares = np.divide(weights, total, out=np.zeros_like(weights), where=total > 0)
-    return np.where(np.isnan(total), weights, shares)
-
-
-def _picked(given: Given | None, told: Mapping[str, Any]) -> Given | None:
-    """The one kind of weights that a state shows; None for attention."""
-    name = told.get("weights", RAW)
-    if name == RAW:
-        return None
-    if name not in (given or {}):
-        raise InputError(
-            f"This state shows the weights {name!r}; plot_state was given "
-            f"{', '.join(given or ()) or 'none'}.\n"
-            f"Give what the page was given: plot_state(trace, state, weights={{{name!r}: …}})."
-        )
-    return {name: (given or {})[name]}
-
-
-def _heads(chosen: _Selected, ax: "Axes | None") -> "Figure":
-    """Maps of the heads that are on, of what is selected."""
-    check_count(len(chosen.layers), len(chosen.heads), ax)
-    titles = chosen.maps.titles(chosen.layers, chosen.heads)
-    if chosen.said:
-        titles = [[f"{title}\n{', '.join(chosen.said)}" for title in row] for row in titles]
-    return draw_heads(chosen.maps, titles, chosen.queries, chosen.keys, ax)
+    draw_pins(own, (len(queries), len(keys)), rows, columns)
+    return figure

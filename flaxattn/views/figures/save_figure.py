@@ -35,6 +35,11 @@ def save_figure(figure: "Figure", path: str | os.PathLike[str], dpi: float = 150
 
     The same figure gives the same bytes under the same matplotlib and fonts.
 
+    >>> import flaxattn as fa
+    >>> trace = fa.from_pretrained("tiny-bert").trace("The cat is very sad.")
+    >>> fa.save_figure(fa.plot_heads(trace, layers=[1], heads=[2]), "heads.svg").name
+    'heads.svg'
+
     Args:
         figure: What `plot_heads` and its like return.
         path: Such as `heads.svg`; its folder must exist. A file there is replaced in one step.

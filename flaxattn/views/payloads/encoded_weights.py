@@ -19,15 +19,16 @@ from flaxattn.errors import InputError
 Precision = Literal["uint11", "uint8", "float16"]
 
 # Largest distance between a weight and what the page shows: half a step of float16 below 1; of the
-# others half a step of the row's maximum, which for uint8 is itself rounded to float16.
+# others half a step of the row's maximum, which is itself rounded, up to bfloat16 for uint11 and to
+# float16 for uint8.
 ERROR: dict[Precision, float] = {
     "float16": 2.0**-12,
-    "uint11": 2.0**-12,
+    "uint11": (1 + 2.0**-7) / 4092,
     "uint8": (1 + 2.0**-10) / 510,
 }
 
-_STEPS = 2048  # of uint11 up to the maximum of a row
-_NAN = 0xFFFF  # in place of a number of steps
+_STEPS = 2046  # of uint11 up to the maximum of a row
+_NAN = 2047  # in place of a number of steps
 
 FINE_BYTES = 8_000_000  # up to here a page keeps uint11; larger ones are halved by uint8
 PAGE_BYTES = 64_000_000  # beyond this a browser tab becomes slow or dies
@@ -60,8 +61,13 @@ def script_json(value: Any) -> str:
 def payload_bytes(shape: Sequence[int], precision: Precision) -> int:
     """Most characters that weights `[L, H, Q, K]` take in the page; compression leaves fewer."""
     layers, heads, queries, keys = shape
-    raw = {"float16": 2 * keys, "uint11": 2 * keys + 4, "uint8": keys + 2}[precision]
-    return layers * -(-heads * queries * raw // 3) * 4
+    rows = heads * queries
+    size = {
+        "float16": 2 * rows * keys,
+        "uint11": 2 * rows + rows * keys + -(-3 * rows * keys // 8),
+        "uint8": 2 * rows + rows * keys,
+    }
+    return layers * -(-size[precision] * 5 // 4)
 
 
 def choose_precision(
@@ -104,10 +110,11 @@ def encode_weights(weights: Float[np.ndarray, "H Q K"], precision: Precision) ->
     """One layer's weights as bytes, little-endian.
 
     `float16`: H Q K halves. The others scale each row by its maximum, so that faint rows keep
-    their relative sizes. `uint11`: first H Q floats, the maxima; then `round(2048 w / maximum)`,
-    first the low bytes of all weights and then the high ones, which compress better apart; 65535
-    is NaN. `uint8`: first H Q halves, the maxima, then H Q K bytes, each `round(255 w / maximum)`;
-    a row that holds NaN has NaN for its maximum, and reads as NaN throughout.
+    their relative sizes. `uint11`: first H Q bfloat16, the maxima; then `round(2046 w / maximum)`,
+    first a byte with the upper eight bits of each weight, then the lower three bits of all of them
+    without gaps, which compress better apart; 2047 is NaN. `uint8`: first H Q halves, the maxima,
+    then H Q K bytes, each `round(255 w / maximum)`; a row that holds NaN has NaN for its maximum,
+    and reads as NaN throughout.
 
     Args:
         weights: Attention between 0 and 1, or NaN.
@@ -126,10 +133,13 @@ def encode_weights(weights: Float[np.ndarray, "H Q K"], precision: Precision) ->
 
 def _encode_uint11(weights: Float[np.ndarray, "H Q K"]) -> bytes:
     peaks = np.nan_to_num(weights).max(axis=-1, keepdims=True)
+    halves = peaks.view(np.uint32) + 0xFFFF >> 16  # the upper half of a float32 is a bfloat16
+    peaks = (halves << 16).view(np.float32)
     shares = weights / np.where(peaks > 0, peaks, 1)
     steps = np.where(np.isnan(shares), _NAN, np.rint(_STEPS * np.nan_to_num(shares)))
-    low_and_high = steps.astype("<u2").reshape(-1, 1).view(np.uint8)
-    return peaks.astype("<f4").tobytes() + low_and_high.T.tobytes()
+    steps = steps.astype(np.uint16).reshape(-1, 1)
+    upper, lower = (steps >> 3).astype(np.uint8), np.packbits(steps >> [2, 1, 0] & 1)
+    return halves.astype("<u2").tobytes() + upper.tobytes() + lower.tobytes()
 
 
 class Blocks:
@@ -176,5 +186,5 @@ class Blocks:
 
 
 def characters(data: bytes) -> int:
-    """Return the length of bytes as base64."""
-    return -(-len(data) // 3) * 4
+    """Return the length of bytes as base85."""
+    return -(-len(data) * 5 // 4)

@@ -11,19 +11,34 @@ from typing import Any
 
 from flaxattn.errors import InputError
 
-LEVELS = ("atlas", "model", "head", "neuron")
+LEVELS = ("atlas", "model", "head", "text", "neuron")
 SETTINGS = {
     "attention": ("all", "aa", "bb", "ab", "ba"),
     "opacity": ("absolute", "row", "heads"),
     "special": ("shown", "hidden"),
     "first": ("shown", "hidden"),
     "unit": ("pieces", "words"),
+    "labels": ("source", "tokens"),
+    "direction": ("from", "to", "surprise"),
     "drawing": ("lines", "matrix"),
     "order": ("grid", "value", "cluster"),
-    "dimensions": ("all", "top"),
+    "dimensions": ("top", "all"),
     "numbers": ("off", "on"),
-    "sorting": ("position", "weight"),
-    "compare": ("a", "b", "difference"),
+    "sorting": ("weight", "position"),
+    "walk": (
+        "off",
+        "input",
+        "query",
+        "key",
+        "product",
+        "scale",
+        "bias",
+        "softmax",
+        "value",
+        "sum",
+        "output",
+    ),
+    "compare": ("a", "b", "difference", "together"),
     "theme": ("auto", "light", "dark"),
 }
 _NUMBERS = ("sequence", "layer", "query", "key", "mass")

@@ -8,7 +8,7 @@ It shapes payloads; `trace_page.py` says what a page is asked for.
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,7 @@ from flaxattn.trace.selection import layer_weights
 from flaxattn.trace.trace import Trace
 from flaxattn.views.payloads.encoded_weights import Blocks, Precision, encode_weights, visible
 from flaxattn.views.payloads.neuron_payload import shape_neuron
+from flaxattn.views.payloads.source_text import source_text
 
 ALL = "all"
 # Texts on the left (queries) and on the right (keys) of each side. A row of cross-attention stands
@@ -168,17 +169,31 @@ def shape_input(
     heads = {side: found[side].heads for side in sides}
     joined = {"layers": numbers(layers, ALL), "heads": numbers(heads, ALL)}
     named = side_names(sides)
-    makers = {"source": _source, "read": _read, "written": _written}
     used = {text for side in named for column in _TEXTS[side] for text in column}
     return {
         "truncated": int(one.truncated[0]) if one.truncated else 0,
-        "texts": {name: make(one) for name, make in makers.items() if name in used},
+        "texts": {name: make(one) for name, make in _makers().items() if name in used},
         "sides": [
             {"name": side, "left": _TEXTS[side][0], "right": _TEXTS[side][1]}
             | sides.get(side, joined)
             for side in named
         ],
     }
+
+
+def side_texts(one: Trace, side: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Texts on the left and on the right of a side, as a page holds them.
+
+    Args:
+        one: A sequence without padding.
+        side: `encoder`, `decoder` or `cross`.
+    """
+    (left,), (right,) = _TEXTS[side]
+    return _makers()[left](one), _makers()[right](one)
+
+
+def _makers() -> dict[str, Callable[[Trace], dict[str, Any]]]:
+    return {"source": _source, "read": _read, "written": _written}
 
 
 def shape_side(
@@ -249,7 +264,7 @@ def shape_likeness(
 def _source(one: Trace) -> dict[str, Any]:
     special = None if one.special is None else one.special[0]
     words = one.words[0] if one.words else None
-    told = _text(one.tokens[0], special, _boundary(one), words)
+    told = _text(one.tokens[0], special, _boundary(one), words) | source_text(one)
     alone = one.encoder is None and one.cross is None and told["boundary"] is not None
     return told | ({"parts": ["Prompt", "Continuation"]} if alone else {})
 

@@ -29,6 +29,8 @@ LABELS = {
     "rollout": ("rollout", "which inputs a head reads, through all layers below it"),
     "effective": ("effective attention", "attention without the part that values cancel"),
     "gradient": ("gradient × attention", "how much the loss grows with each weight"),
+    "relevance": ("relevance (AttnLRP)", "share of each weight in the text's log-likelihood"),
+    "chefer": ("relevance (Chefer)", "inputs that matter, by gradients through all layers below"),
 }
 _TAKEN = ("a", "b", "difference")  # what a page of two traces calls them
 _SUM = 1e-3  # rows whose sum is as close to one are shares

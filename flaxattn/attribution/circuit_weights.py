@@ -1,0 +1,222 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Weights of a model as circuits read them: projections by head with the norms folded in.
+
+Folded are the scale of the norm before attention, of the norm that a Gemma has behind it, of the
+final norm, of the norm of the embeddings and of norms of queries and keys, and the mean that a
+LayerNorm takes away. Left out are divisions by standard deviations, biases, soft caps and sinks.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from flaxattn.attribution.model_norms import Norm, norm_of
+from flaxattn.models.bert_config import BertConfig
+from flaxattn.models.decoder_config import DecoderConfig
+from flaxattn.pretrained.head_projections import (
+    HeadProjections,
+    head_projections,
+    layer_parameters,
+    parameters_below,
+)
+from flaxattn.pretrained.pretrained_model import Pretrained
+
+
+class TokenProducts(NamedTuple):
+    """Products of the embeddings that keys and queries read, the mean over tokens taken away.
+
+    Attributes:
+        matched: `W_E^T W_E`, of the keys' embedding and the queries'.
+        keys: Of the keys' embedding with itself.
+        queries: Of the queries' embedding with itself.
+    """
+
+    matched: Float[np.ndarray, "E E"]
+    keys: Float[np.ndarray, "E E"]
+    queries: Float[np.ndarray, "E E"]
+
+
+class CircuitWeights(NamedTuple):
+    """Folded weights of one side, and products of its embeddings.
+
+    Attributes:
+        heads: Projections with norms folded in.
+        matched: `W_E^T W_E`, of the keys' embedding and the queries'; None where queries and keys
+            are of different vocabularies.
+        written: `W_U W_E`, of the output and the keys' embedding; None for the same reason.
+        tokens: Products of centred embeddings; None for the same reason.
+    """
+
+    heads: HeadProjections
+    matched: Float[np.ndarray, "E E"] | None
+    written: Float[np.ndarray, "E E"] | None
+    tokens: TokenProducts | None
+
+
+def circuit_weights(model: Pretrained, centred: bool = False) -> dict[str, CircuitWeights]:
+    """Folded weights of every kind of attention of a model, by side.
+
+    Args:
+        model: Any with multi-head attention.
+        centred: Whether the mean over the vocabulary is taken from embeddings first.
+
+    Returns:
+        Weights of `encoder`, `decoder` and `cross`, as many as the model has. Keys and values of
+        `cross` read the encoder's output through its final norm.
+    """
+    found = {}
+    for side, heads in head_projections(model).items():
+        _fold(model, side, heads)
+        queries, keys = ("decoder", "encoder") if side == "cross" else (side, side)
+        matched = written = tokens = None
+        if queries == keys or "decoder_words" not in root(model):
+            embedding, other = (_embedding(model, stack) for stack in (keys, queries))
+            output = _unembedding(model, queries)
+            tokens = _token_products(embedding, other, queries == keys)
+            if centred:
+                embedding, other = (rows - rows.mean(0) for rows in (embedding, other))
+                output = output - output.mean(1, keepdims=True)
+            matched, written = embedding.T @ other, output @ embedding
+        found[side] = CircuitWeights(heads, matched, written, tokens)
+    return found
+
+
+def _token_products(
+    keys: Float[np.ndarray, "V E"], queries: Float[np.ndarray, "V E"], same: bool
+) -> TokenProducts:
+    """Products of centred embeddings of keys and queries, which may be the same."""
+    keys, queries = ((rows - rows.mean(0)).astype(np.float64) for rows in (keys, queries))
+    matched = keys.T @ queries
+    if same:
+        return TokenProducts(matched, matched, matched)
+    return TokenProducts(matched, keys.T @ keys, queries.T @ queries)
+
+
+def root(model: Pretrained) -> Any:
+    """Parameters of a model without its task head.
+
+    Args:
+        model: Any.
+    """
+    params = model.params
+    return params.get("model") or params.get("bert") or params
+
+
+def reading_norms(model: Pretrained, side: str) -> list[Norm | None]:
+    """The norm through which each layer's queries read the residual stream; None for none.
+
+    Args:
+        model: Any with multi-head attention.
+        side: `encoder`, `decoder` or `cross`.
+    """
+    stack = "decoder" if side == "cross" else side
+    layers = layer_parameters(model)[stack]
+    if "attention_norms" in root(model):  # of a ModernBERT, whose first layer has none
+        stacked = {name: np.asarray(a) for name, a in root(model)["attention_norms"].items()}
+        rows = [{n: a[i] for n, a in stacked.items()} for i in range(len(layers) - 1)]
+        return [None, *(norm_of(model.config, row) for row in rows)]
+    if not _reads_normalised(model.config):
+        return [None] * len(layers)
+    name = "cross_attention_norm" if side == "cross" else "attention_norm"
+    return [norm_of(model.config, parameters_below(layer, name)) for layer in layers]
+
+
+def embedding_norm(model: Pretrained, stack: str) -> Norm | None:
+    """The norm of embeddings before the first layer; None for none.
+
+    Args:
+        model: Any.
+        stack: `encoder` or `decoder`.
+    """
+    inputs = root(model).get("embeddings") or root(model).get(f"{stack}_inputs") or {}
+    return norm_of(model.config, inputs["norm"]) if "norm" in inputs else None
+
+
+def _reads_normalised(config: Any) -> bool:
+    """Return whether norms stand before attention."""
+    if isinstance(config, BertConfig):
+        return config.variant.pre_norm
+    if isinstance(config, DecoderConfig):
+        return config.norm_places != "after"
+    return getattr(config, "norm_first", True)
+
+
+def _final_norm(model: Pretrained, stack: str) -> Norm | None:
+    """The norm behind the last layer."""
+    names = ("norm", "final_norm", f"{stack}_norm")
+    found = [root(model)[name] for name in names if name in root(model)]
+    return norm_of(model.config, found[0]) if found else None
+
+
+def _words(model: Pretrained, stack: str) -> Float[np.ndarray, "V W"]:
+    parameters = root(model)
+    if "embeddings" in parameters:
+        table = parameters["embeddings"]["word"]
+    else:
+        apart = stack == "decoder" and "decoder_words" in parameters
+        table = parameters["decoder_words" if apart else "words"]
+    return np.asarray(table["embedding"], np.float32)
+
+
+def projected(model: Pretrained, rows: Float[np.ndarray, "N W"]) -> Float[np.ndarray, "N E"]:
+    """Rows of embeddings at the width of the layers, without the projection's bias.
+
+    Args:
+        model: Any.
+        rows: Of the width of its embeddings.
+    """
+    projection = root(model).get("embedding_projection")
+    return rows if projection is None else rows @ np.asarray(projection["kernel"], np.float32)
+
+
+def _embedding(model: Pretrained, stack: str) -> Float[np.ndarray, "V E"]:
+    """W_E: the embedding as the first layer finds it."""
+    words, norm = _words(model, stack), embedding_norm(model, stack)
+    words = words if norm is None else norm.behind(words).astype(np.float32)
+    return projected(model, words)
+
+
+def _unembedding(model: Pretrained, stack: str) -> Float[np.ndarray, "E V"]:
+    """W_U with the final norm in it: of an encoder the transposed word embedding."""
+    if stack == "decoder" and "output" in model.params:
+        output = np.asarray(model.params["output"], np.float32)
+    else:
+        output = projected(model, _words(model, stack)).T
+    norm = _final_norm(model, stack)
+    return output if norm is None else norm.before(output).astype(np.float32)
+
+
+def _fold(model: Pretrained, side: str, heads: HeadProjections) -> None:
+    """Fold the norms of a side into its projections, in place."""
+    stack = "decoder" if side == "cross" else side
+    layers = layer_parameters(model)[stack]
+    norms = reading_norms(model, side)
+    of_keys = [_final_norm(model, "encoder")] * len(norms) if side == "cross" else norms
+    count = len(heads.query)
+    for layer, (read, keys, parameters) in enumerate(
+        zip(_spread(norms, count), _spread(of_keys, count), _spread(layers, count), strict=True)
+    ):
+        if read is not None:
+            heads.query[layer] = read.before(heads.query[layer])
+        if keys is not None:
+            heads.key[layer], heads.value[layer] = (
+                keys.before(heads.key[layer]),
+                keys.before(heads.value[layer]),
+            )
+        if after := parameters_below(parameters, "attention_post_norm"):
+            heads.output[layer] = norm_of(model.config, after).behind(heads.output[layer])
+        if read is not None and read.centred:  # no layer sees the mean of what is written
+            heads.output[layer] -= heads.output[layer].mean(-1, keepdims=True)
+        for name, kernel in (("query", heads.query), ("key", heads.key)):
+            if normed := parameters_below(parameters, f"attention/{name}_norm"):
+                scale = norm_of(model.config, normed).scale.astype(np.float32)
+                shape = (-1, 1, kernel.shape[-1])  # of every head, or one for all heads
+                kernel[layer] *= scale.reshape(shape)
+
+
+def _spread(rows: Sequence[Any], count: int) -> Sequence[Any]:
+    """Rows of L layers, where all may share one."""
+    return list(rows) * count if len(rows) == 1 else rows

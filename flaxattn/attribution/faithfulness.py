@@ -1,0 +1,317 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Faithfulness of attributions: all kinds rank the tokens of the same texts, and these are removed.
+
+An attribution is faithful as far as a prediction falls without the tokens that it ranks first, and
+rises with them alone. All kinds are judged by the same model, predictions and steps.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from flaxattn.attribution.explained_predictions import Prediction, TokenScore, predictions
+from flaxattn.attribution.removal_curves import curve_areas, removal_masks
+from flaxattn.attribution.token_attributions import TokenAttributions
+from flaxattn.errors import InputError, check_arguments
+from flaxattn.measures.significance import adjusted, bootstrap_interval, paired_test
+from flaxattn.pipeline.online_moments import Moments
+from flaxattn.pipeline.progress_reporter import Watch, watch_in_notebooks
+from flaxattn.pretrained.pretrained_model import Pretrained
+
+RANDOM = "random"
+KINDS = (
+    "attention",
+    "rollout",
+    "flow",
+    "norm",
+    "effective",
+    "gradient",
+    "zeroing",
+    "relevance",
+    "chefer",
+    "input_gradient",
+    "integrated",
+    RANDOM,
+)
+SLOW = ("flow", "zeroing")
+DEFAULT_KINDS = tuple(kind for kind in KINDS if kind not in SLOW)
+SCALES = ("probability", "log")
+_POSITIONS = 2**14  # of the rows that run at once
+
+
+@dataclasses.dataclass(frozen=True)
+class Faithfulness:
+    """Curves of every kind of attribution on the same texts.
+
+    >>> import flaxattn as fa
+    >>> model = fa.from_pretrained("tiny-gpt2")
+    >>> kinds, texts = ("attention", "random"), ["The captain saw the"]
+    >>> curves = fa.faithfulness(model, texts, kinds=kinds, steps=2, random_orders=1)
+    >>> sorted(curves.areas())
+    ['comprehensiveness', 'deletion', 'gap', 'insertion', 'sufficiency']
+
+    Attributes:
+        kinds: N kinds; what the model does not have is left out.
+        shares: K shares of tokens that are removed, or added, from 0 to 1.
+        deletion: What is predicted as tokens are removed, for each kind and text.
+        insertion: The same as they are added.
+        scale: `probability`, or `log` for log-probabilities in nats.
+        predicted: The class or token of each text that is explained.
+        removable: How many tokens of each text are ranked.
+        refused: The reason for each kind that is left out.
+    """
+
+    kinds: tuple[str, ...]
+    shares: Float[np.ndarray, " K"]
+    deletion: Float[np.ndarray, "N T K"]
+    insertion: Float[np.ndarray, "N T K"]
+    scale: str
+    predicted: tuple[str, ...]
+    removable: tuple[int, ...]
+    refused: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    def areas(self) -> dict[str, Float[np.ndarray, "N T"]]:
+        """Numbers of every kind and text, by the names of `curve_areas`."""
+        return curve_areas(self.deletion, self.insertion)
+
+    def table(
+        self, *, level: float = 0.95, draws: int = 2000, seed: int = 0
+    ) -> list[dict[str, Any]]:
+        """A row for each kind, the most faithful first.
+
+        Args:
+            level: Of the confidence of intervals.
+            draws: Means that a bootstrap interval is taken from.
+            seed: Of the bootstrap.
+
+        Returns:
+            `rank` and `kind`; means over texts of the areas; `low` and `high`, the ends of the
+            bootstrap interval of `gap`; `difference`, its mean difference from that of random
+            order, and `p` of the paired two-sided t-test of it, corrected by Holm's method for the
+            number of kinds. Without random order, or with one text, these are nan.
+        """
+        areas = self.areas()
+        low, high = bootstrap_interval(areas["gap"].T, level, draws, seed)
+        difference, p = self._against_random(areas["gap"])
+        order = np.argsort(-areas["gap"].mean(1), kind="stable")
+        return [
+            {
+                "rank": rank,
+                "kind": self.kinds[n],
+                **{name: float(values[n].mean()) for name, values in areas.items()},
+                "low": float(low[n]),
+                "high": float(high[n]),
+                "difference": float(difference[n]),
+                "p": float(p[n]),
+            }
+            for rank, n in enumerate(order, 1)
+        ]
+
+    def _against_random(
+        self, gaps: Float[np.ndarray, "N T"]
+    ) -> tuple[Float[np.ndarray, " N"], Float[np.ndarray, " N"]]:
+        """Differences of the gap from that of random order, and their p-values."""
+        if RANDOM not in self.kinds:
+            return np.full(len(gaps), np.nan), np.full(len(gaps), np.nan)
+        place = self.kinds.index(RANDOM)
+        apart = gaps - gaps[place]
+        means = apart.mean(1)
+        counts = np.full(len(gaps), gaps.shape[1])
+        p = paired_test(Moments(counts, means, ((apart - means[:, None]) ** 2).sum(1)))[1]
+        p[place], means[place] = np.nan, np.nan
+        return means, adjusted(p, "holm")
+
+
+@check_arguments()
+def faithfulness(
+    model: Pretrained,
+    texts: Sequence[str],
+    second: Sequence[str] | None = None,
+    *,
+    kinds: Sequence[str] = DEFAULT_KINDS,
+    labels: Sequence[int] | None = None,
+    steps: int = 10,
+    scale: str = "probability",
+    random_orders: int = 5,
+    truncate: bool = False,
+    seed: int = 0,
+    watch: Watch = watch_in_notebooks,
+) -> Faithfulness:
+    """Deletion and insertion curves of attributions, all on the same predictions of the same texts.
+
+    A token that is removed is masked from attention: no position reads it, in any layer, while
+    positions keep their numbers. That is defined for every model with heads and needs no token that
+    stands for nothing. Tokens that the model adds, a mask that is predicted, and the position that
+    is predicted from always stay; of an encoder-decoder, the tokens of the source are removed.
+
+    For each text one program runs all steps of all kinds, about 2 (N + `random_orders`) K rows.
+    `zeroing` runs K copies of a text for each layer, and `flow` grows with the fourth power of its
+    length, so these two are left out by default.
+
+    >>> import flaxattn as fa
+    >>> model = fa.from_pretrained("tiny-gpt2")
+    >>> kinds, texts = ("attention", "random"), ["The captain saw the"]
+    >>> curves = fa.faithfulness(model, texts, kinds=kinds, steps=2, random_orders=1)
+    >>> curves.deletion.shape  # kinds, texts, steps + 1
+    (2, 1, 3)
+
+    Args:
+        model: With heads, a tokenizer, and a head that predicts a class or a token: a classifier,
+            a masked language model, a decoder or an encoder-decoder.
+        texts: At least one, each with two tokens or more that can be removed.
+        second: The second text of each pair; of an encoder-decoder the target, which it writes
+            where there is none.
+        kinds: Names of `KINDS`: maps as of `flaxattn.attribution.token_scores`, `relevance`
+            (AttnLRP, of tokens), `input_gradient` (gradient times input), `integrated` (integrated
+            gradients from the zero vector) and `random` (the mean of several random orders).
+        labels: Classes in place of those that a classifier predicts.
+        steps: K, from all tokens to none.
+        scale: `probability`, or `log` for log-probabilities.
+        random_orders: Random orders for each text.
+        truncate: Whether a text over the model's limit is cut; otherwise it is an error.
+        seed: Of random orders and of tokens that are predicted.
+        watch: Receives progress.
+
+    Returns:
+        Curves of every kind and text, in probabilities or log-probabilities (nats).
+
+    Raises:
+        InputError: For an unknown kind or scale, a model that predicts no class or token, or a text
+            that cannot be used; for kinds of which the model has none.
+    """
+    chosen = _checked(kinds, steps, scale, random_orders)
+    explained = predictions(model, texts, second, labels=labels, truncate=truncate, seed=seed)
+    refused: dict[str, str] = {}
+    curves: list[dict[str, Float[np.ndarray, "2 K"]]] = []
+    for number, one in enumerate(explained):
+        _check_removable(one, number)
+        ranks = _ranks(model, one, chosen, refused, random_orders, (seed, number))
+        curves.append(_curves(model, one, ranks, steps, scale))
+        watch("faithfulness", 1)
+    left = tuple(kind for kind in chosen if kind not in refused)
+    if not left:
+        kind, reason = next(iter(refused.items()))
+        raise InputError(f"{kind}: {reason}")
+    whole = np.array([[text[kind] for text in curves] for kind in left])
+    return Faithfulness(
+        kinds=left,
+        shares=np.linspace(0, 1, steps + 1),
+        deletion=whole[:, :, 0],
+        insertion=whole[:, :, 1],
+        scale=scale,
+        predicted=tuple(one.name for one in explained),
+        removable=tuple(int(one.removable.sum()) for one in explained),
+        refused=refused,
+    )
+
+
+def _ranks(
+    model: Pretrained,
+    prediction: Prediction,
+    kinds: Sequence[str],
+    refused: dict[str, str],
+    orders: int,
+    seed: tuple[int, int],
+) -> dict[str, Float[np.ndarray, "_ S"]]:
+    """Scores of tokens by kind, several of random order; kinds that are not defined are noted."""
+    attributions, found = TokenAttributions(model, prediction), {}
+    attributions.check()
+    for kind in kinds:
+        if kind == RANDOM:
+            random = np.random.default_rng(seed)
+            found[kind] = random.random((orders, len(prediction.removable)))
+        elif kind not in refused:
+            try:
+                found[kind] = attributions.of(kind)[None]
+            except InputError as error:
+                refused[kind] = " ".join(str(error).split())
+    return found
+
+
+def _curves(
+    model: Pretrained,
+    prediction: Prediction,
+    ranks: Mapping[str, Float[np.ndarray, "_ S"]],
+    steps: int,
+    scale: str,
+) -> dict[str, Float[np.ndarray, "2 K"]]:
+    """Deletion and insertion of each kind; of random orders the mean."""
+    if not ranks:
+        return {}
+    kept = [
+        np.stack(removal_masks(scores, prediction.removable, steps))
+        for orders in ranks.values()
+        for scores in orders
+    ]
+    masks = np.concatenate(kept).reshape(-1, len(prediction.removable))
+    values = np.asarray(_log_probabilities(model, prediction, masks), np.float64)
+    values = np.exp(values) if scale == "probability" else values
+    shaped, start, found = values.reshape(-1, 2, steps + 1), 0, {}
+    for kind, orders in ranks.items():
+        found[kind] = shaped[start : start + len(orders)].mean(0)
+        start += len(orders)
+    return found
+
+
+def _log_probabilities(
+    model: Pretrained, prediction: Prediction, kept: Bool[np.ndarray, "R S"]
+) -> Float[np.ndarray, " R"]:
+    """Log-probability of what is predicted, with only some tokens to attend to."""
+    given = prediction.given(model.limit)
+    width = given["attention_mask"].shape[1]
+    masks = np.zeros((len(kept), width), given["attention_mask"].dtype)
+    masks[:, : kept.shape[1]] = kept
+    positions = sum(array.shape[1] for name, array in given.items() if name.endswith("input_ids"))
+    parts = -(-len(masks) * positions // _POSITIONS)
+    count = -(-len(masks) // parts)  # of every part alike, so that parts share a program
+    places = np.minimum(np.arange(parts * count), len(masks) - 1).reshape(parts, count)
+    score = TokenScore(model.module, log=True)
+    found = [np.asarray(_scored(score, model.params, given, masks[some])) for some in places]
+    return np.concatenate(found)[: len(kept)]
+
+
+@functools.partial(jax.jit, static_argnames=("score",))
+def _scored(
+    score: TokenScore, params: Any, given: Mapping[str, Array], masks: Array
+) -> Float[Array, " R"]:
+    """Scores of one text under each of R masks of attention."""
+    rows = {
+        name: jnp.broadcast_to(jnp.asarray(array), (len(masks), *array.shape[1:]))
+        for name, array in given.items()
+    }
+    return score(params, {**rows, "attention_mask": masks})
+
+
+def _check_removable(prediction: Prediction, number: int) -> None:
+    count = int(prediction.removable.sum())
+    if count < 2:
+        raise InputError(
+            f"Text {number} (from 0) has {count} tokens that can be removed, expected 2 or more.\n"
+            "The position that is predicted from always stays; leave the text out."
+        )
+
+
+def _checked(kinds: Sequence[str], steps: int, scale: str, random_orders: int) -> tuple[str, ...]:
+    """The kinds, each once."""
+    if unknown := [kind for kind in kinds if kind not in KINDS]:
+        raise InputError(
+            f"There are no attributions of kind {unknown[0]!r} to judge.\n"
+            f"Choose some of {', '.join(KINDS)}."
+        )
+    if not kinds:
+        raise InputError(f"kinds: expected one or more of {', '.join(KINDS)}, received none.")
+    if scale not in SCALES:
+        raise InputError(f"scale {scale!r} is unknown.\nChoose one of {', '.join(SCALES)}.")
+    if steps < 2 or random_orders < 1:
+        raise InputError(
+            "Curves have 2 steps or more, and 1 random order or more; received "
+            f"steps={steps}, random_orders={random_orders}."
+        )
+    return tuple(dict.fromkeys(kinds))

@@ -1,0 +1,314 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Pairs of texts as arrays that a model can be patched on: inputs, answers, groups of positions."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Int
+
+from flaxattn.attribution.patch_metrics import METRICS, Metric
+from flaxattn.corpus.text_pairs import TextPair
+from flaxattn.errors import InputError
+from flaxattn.models.causal_lm import CausalLM
+from flaxattn.models.seq2seq import Seq2SeqLM
+from flaxattn.pretrained.model_types import CLASSIFIERS, ENCODER_CLASSIFIERS, MASKED_LM
+from flaxattn.pretrained.pretrained_decoder import PretrainedDecoder
+from flaxattn.pretrained.pretrained_model import Pretrained
+from flaxattn.pretrained.readings import TokenizedTexts
+
+Positions = Literal["all", "segment", "token"]
+SEGMENTS = ("first", "before", "changed", "after", "answered")
+"""Groups of positions that every pair has: the first position, those before the change, those that
+differ, those behind it, and the one where the answer is read."""
+_MASKS = {"decoder_head_mask": "decoder", "cross_attn_head_mask": "cross"}
+
+
+class PatchBatch(NamedTuple):
+    """B pairs of one padded length; the last rows may repeat a pair.
+
+    Attributes:
+        clean: Arguments of the module for the clean texts.
+        corrupted: The same for the corrupted ones.
+        places: Position at which the answer is read; -1 where it is read from all of them.
+        answers: Ids of the answers.
+        wrong: Ids of the wrong answers; of the answers where there are none.
+        groups: Groups of source positions; a position belongs to one at most. None for a single
+            group of all positions, of whatever side.
+    """
+
+    clean: Mapping[str, Int[np.ndarray, "B S"]]
+    corrupted: Mapping[str, Int[np.ndarray, "B S"]]
+    places: Int[np.ndarray, " B"]
+    answers: Int[np.ndarray, " B"]
+    wrong: Int[np.ndarray, " B"]
+    groups: Bool[np.ndarray, "P B S"] | None
+
+    def rows(self, start: int, count: int) -> "PatchBatch":
+        """Some pairs, the last one repeated up to their number.
+
+        Args:
+            start: Number of the first.
+            count: B.
+        """
+        index = np.minimum(np.arange(start, start + count), len(self.places) - 1)
+        return PatchBatch(
+            clean={name: array[index] for name, array in self.clean.items()},
+            corrupted={name: array[index] for name, array in self.corrupted.items()},
+            places=self.places[index],
+            answers=self.answers[index],
+            wrong=self.wrong[index],
+            groups=None if self.groups is None else self.groups[:, index],
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class PatchTask:
+    """Pairs as a model reads them.
+
+    Attributes:
+        model: The model.
+        metric: What is judged.
+        sizes: L and H of each side.
+        pairs: All pairs.
+        group_names: Names of the groups of positions.
+        batch: B, pairs that run together.
+    """
+
+    model: Pretrained
+    metric: Metric
+    sizes: Mapping[str, tuple[int, int]]
+    pairs: PatchBatch
+    group_names: tuple[str, ...]
+    batch: int
+
+    @property
+    def count(self) -> int:
+        """Number of pairs."""
+        return len(self.pairs.places)
+
+    def batches(self) -> list[tuple[PatchBatch, int]]:
+        """The pairs in batches of one shape, with the number that are no repetition."""
+        starts = range(0, self.count, self.batch)
+        return [(self.pairs.rows(n, self.batch), min(self.batch, self.count - n)) for n in starts]
+
+
+def patch_task(
+    model: Pretrained,
+    pairs: Sequence[TextPair],
+    *,
+    metric: Metric = "logit-diff",
+    positions: Positions = "all",
+    batch: int = 16,
+) -> PatchTask:
+    """Read pairs for patching.
+
+    Args:
+        model: A language model, a masked one whose texts have one mask each, an encoder-decoder,
+            or a classifier of texts, with its tokenizer.
+        pairs: At least two.
+        metric: One of `METRICS`.
+        positions: How positions are told apart: not at all, as `SEGMENTS`, or each by itself.
+        batch: Pairs that run together.
+
+    Raises:
+        InputError: For a model that scores no answers, an unknown metric, pairs whose texts differ
+            in length, answers of several tokens.
+    """
+    _check(model, pairs, metric, positions, batch)
+    texts = [pair.clean for pair in pairs] + [pair.corrupted for pair in pairs]
+    targets = None
+    if isinstance(model.module, Seq2SeqLM):
+        targets = [target_text(model, pair) for pair in pairs] * 2
+    reading = model.read(texts, targets)
+    lengths = (reading.given["attention_mask"] != 0).sum(1)
+    _check_lengths(pairs, reading, lengths)
+    inputs = {n: a for n, a in reading.padded(model.limit).items() if n != "key_classes"}
+    clean, corrupted = (
+        {name: array[part] for name, array in inputs.items()}
+        for part in (slice(len(pairs)), slice(len(pairs), None))
+    )
+    places = _places(model, pairs, reading, lengths[: len(pairs)])
+    answers = np.array([_answer_id(model, pair, pair.answer) for pair in pairs], np.int32)
+    wrong = answers
+    if metric == "logit-diff":
+        wrong = np.array([_answer_id(model, pair, pair.wrong or "") for pair in pairs], np.int32)
+    names, groups = _groups(positions, pairs, clean, corrupted, lengths[: len(pairs)], places)
+    whole = PatchBatch(clean, corrupted, places, answers, wrong, groups)
+    return PatchTask(model, metric, head_sizes(model), whole, names, min(batch, len(pairs)))
+
+
+def head_sizes(model: Pretrained) -> dict[str, tuple[int, int]]:
+    """L and H of every side of a model's attention.
+
+    Args:
+        model: With multi-head attention.
+    """
+    own = "decoder" if isinstance(model, PretrainedDecoder) else "encoder"
+    return {_MASKS.get(name, own): size for name, size in model.masks().items()}
+
+
+def _places(
+    model: Any, pairs: Sequence[TextPair], reading: TokenizedTexts, lengths: np.ndarray
+) -> Int[np.ndarray, " B"]:
+    """Position at which each answer is read."""
+    if isinstance(model.module, MASKED_LM):
+        masked = reading.given["input_ids"][: len(pairs)] == model.tokenizer.mask_id
+        for pair, row in zip(pairs, masked, strict=True):
+            if row.sum() != 1:
+                raise InputError(
+                    f"{_named(pair)} has {int(row.sum())} masks in its clean text, expected one.\n"
+                    f"Put {model.tokenizer.mask_token} in place of the word that is asked for."
+                )
+        return masked.argmax(1).astype(np.int32)
+    if isinstance(model.module, Seq2SeqLM):
+        reader = model.target_reader
+        sizes = [len(_ids(reader, pair.prefix)) if pair.prefix.strip() else 0 for pair in pairs]
+        return np.array(sizes, np.int32)
+    if isinstance(model.module, ENCODER_CLASSIFIERS):
+        pooled = getattr(model.config, "classifier_pooling", "cls")
+        return np.full(len(pairs), -1 if pooled == "mean" else 0, np.int32)
+    return (lengths - 1).astype(np.int32)
+
+
+def _answer_id(model: Pretrained, pair: TextPair, answer: str) -> int:
+    """Id of an answer: that of its token, or that of its label."""
+    if isinstance(model.module, CLASSIFIERS):
+        return _label_id(model, pair, answer)
+    if isinstance(model.module, MASKED_LM):
+        before, tokens = "", _ids(model.tokenizer, answer)
+    else:
+        before = pair.prefix if isinstance(model.module, Seq2SeqLM) else pair.clean
+        _, tokens = _continued(model.target_reader, before, answer)
+    if len(tokens) != 1:
+        raise InputError(
+            f"{_named(pair)}: the answer {answer!r} is {len(tokens)} tokens behind "
+            f"{before[-30:]!r}, expected one.\nChoose answers that are a token of "
+            f"{model.name!r} each; its tokenizer tells which are."
+        )
+    return tokens[0]
+
+
+def target_text(model: Pretrained, pair: TextPair) -> str:
+    """Target of an encoder-decoder: the prefix, and the answer that continues it.
+
+    Args:
+        model: The encoder-decoder.
+        pair: With its answer.
+    """
+    return _continued(model.target_reader, pair.prefix, pair.answer)[0]
+
+
+def _continued(reader: Any, before: str, answer: str) -> tuple[str, list[int]]:
+    """A text continued by an answer, and the tokens of the answer.
+
+    A space parts them, unless the answer is a single token without one only, as a digit may be.
+    """
+    known = _ids(reader, before) if before.strip() else []
+    found: list[tuple[str, list[int]]] = []
+    for space in dict.fromkeys(("" if not before or before[-1].isspace() else " ", "")):
+        text = before + space + answer.lstrip()
+        whole = _ids(reader, text)
+        tokens = whole[len(known) :] if whole[: len(known)] == known else whole
+        found.append((text, tokens))
+    return next((one for one in found if len(one[1]) == 1), found[0])
+
+
+def _ids(tokenizer: Any, text: str) -> list[int]:
+    """Ids of a text without special tokens."""
+    encoded = tokenizer.encode([text], special=False)
+    return [int(i) for i in encoded.input_ids[0]]
+
+
+def _label_id(model: Any, pair: TextPair, answer: str) -> int:
+    labels = [str(label).casefold() for label in model.config.labels]
+    if answer.casefold() in labels:
+        return labels.index(answer.casefold())
+    if answer.isdecimal() and int(answer) < len(labels):
+        return int(answer)
+    raise InputError(
+        f"{_named(pair)}: the answer {answer!r} is no label of {model.name!r}.\n"
+        f"Its labels are {', '.join(map(str, model.config.labels))}; their numbers count from 0."
+    )
+
+
+def _groups(
+    positions: Positions,
+    pairs: Sequence[TextPair],
+    clean: Mapping[str, np.ndarray],
+    corrupted: Mapping[str, np.ndarray],
+    lengths: Int[np.ndarray, " B"],
+    places: Int[np.ndarray, " B"],
+) -> tuple[tuple[str, ...], Bool[np.ndarray, "P B S"] | None]:
+    """Names of the groups of source positions, and the positions of each; None for all."""
+    if positions == "all":
+        return ("all",), None
+    ids, others = clean["input_ids"], corrupted["input_ids"]
+    number = np.arange(ids.shape[1])[None]
+    real = number < lengths[:, None]
+    if positions == "token":
+        if len(set(lengths.tolist())) > 1:
+            raise InputError(
+                f"Positions are compared one by one, but texts have {min(lengths)} to "
+                f"{max(lengths)} tokens.\nGive pairs of one length, or compare segments."
+            )
+        size = int(lengths[0])
+        return tuple(map(str, range(size))), np.stack([real & (number == n) for n in range(size)])
+    changed = (ids != others) & real
+    first = np.where(changed.any(1), changed.argmax(1), lengths)[:, None]
+    answered = (number == places[:, None]) & real
+    left = real & ~answered
+    groups = [
+        left & (number == 0) & ~changed,
+        left & (number > 0) & (number < first),
+        left & changed,
+        left & ~changed & (number > first) & (number > 0),
+        answered,
+    ]
+    return SEGMENTS, np.stack(groups)
+
+
+def _named(pair: TextPair) -> str:
+    return pair.source or f"The pair {pair.clean[:40]!r}"
+
+
+def _check_lengths(
+    pairs: Sequence[TextPair], reading: TokenizedTexts, lengths: Int[np.ndarray, " P"]
+) -> None:
+    """Refuse pairs whose texts do not have the same number of tokens."""
+    for pair, clean, corrupted in zip(pairs, lengths, lengths[len(pairs) :], strict=False):
+        if clean != corrupted:
+            raise InputError(
+                f"{_named(pair)}: the clean text has {clean} tokens, the corrupted one "
+                f"{corrupted}.\nPatching goes position by position: choose words of as many tokens."
+            )
+
+
+def _check(
+    model: Pretrained, pairs: Sequence[TextPair], metric: str, positions: str, batch: int
+) -> None:
+    known = (CausalLM, Seq2SeqLM, *MASKED_LM, *CLASSIFIERS)
+    if not isinstance(model.module, known) or not model.masks():
+        raise InputError(
+            f"{model.name!r} is a {model.config.architectures[0]}, which scores no answer that "
+            "heads could be patched for.\nName a language model, an encoder-decoder or a "
+            'classifier; an encoder needs head="ForMaskedLM".'
+        )
+    if metric not in METRICS:
+        raise InputError(f"There is no metric {metric!r}.\nMetrics are {', '.join(METRICS)}.")
+    if positions not in ("all", "segment", "token"):
+        raise InputError(
+            f"There is no kind of positions {positions!r}.\nChoose one of all, segment, token."
+        )
+    if len(pairs) < 2 or batch < 1:
+        raise InputError(
+            f"Patching needs two pairs or more, in batches of one or more; received {len(pairs)} "
+            f"in batches of {batch}.\nIntervals and tests are over pairs."
+        )
+    if metric == "logit-diff" and (missing := [pair for pair in pairs if not pair.wrong]):
+        raise InputError(
+            f"{_named(missing[0])} has no wrong answer, which logit-diff compares with.\n"
+            "Add the column wrong, or choose the metric probability or kl."
+        )

@@ -1,0 +1,75 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""The page with attention that a command about texts writes where `--view` or `--output` asks."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from flaxattn.errors import InputError
+from flaxattn.files import check_writable
+
+if TYPE_CHECKING:
+    from flaxattn.pretrained.pretrained_model import Pretrained
+    from flaxattn.trace.trace import Trace
+
+DEFAULT_PAGE = Path("attention.html")
+View = Annotated[
+    bool, typer.Option("--view", help="Write a page with the attention of the first text.")
+]
+PageFile = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", "--out", help=f"That page; default {DEFAULT_PAGE}."),
+]
+
+
+def asked_page(view: bool, out: Path | None) -> Path | None:
+    """Return the path of the page that is asked for; None without one.
+
+    Args:
+        view: Whether `--view` was typed.
+        out: Value of `--output`, which asks for a page too.
+
+    Raises:
+        InputError: If the page cannot be written there.
+    """
+    if not view and out is None:
+        return None
+    check_writable(out or DEFAULT_PAGE, "the page")
+    return out or DEFAULT_PAGE
+
+
+def write_text_page(model: "Pretrained", path: Path, *texts: str, truncate: bool = False) -> None:
+    """Run a model on a text or a pair once more, and write the page of its attention.
+
+    Args:
+        model: Encoder with a tokenizer.
+        path: File of the page.
+        texts: A text, or two.
+        truncate: Whether a text over the model's limit is cut.
+    """
+    from flaxattn.kernels.contract import Capture
+
+    capture = Capture(weights=True, query=True, key=True, value=True)
+    write_page(model.trace(*texts, capture=capture, truncate=truncate), path)
+
+
+def write_page(trace: "Trace", path: Path) -> None:
+    """Write the page of a trace, without its vectors where they are too many, and say so.
+
+    Args:
+        trace: With weights, and perhaps with query, key and value.
+        path: File of the page.
+    """
+    from flaxattn.files import readable_size
+    from flaxattn.views.second_trace import without_vectors
+    from flaxattn.views.trace_views import head_view
+
+    try:
+        page = head_view(trace)
+    except InputError as error:  # vectors of a long text are too many for a browser
+        page = head_view(without_vectors(trace))
+        typer.echo(f"no Neurons tab: {str(error).splitlines()[0]}", err=True)
+    page.save(path)
+    typer.echo(f"wrote {path.resolve()} ({readable_size(path.stat().st_size)})", err=True)

@@ -1,0 +1,324 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""The figure of lines between two columns of tokens, in the geometry and colours of the page.
+
+Lengths are CSS pixels of `assets/lines.js` and `assets/view.css`, 96 to an inch. Which weights are
+shown is the business of `state_selection.py`.
+"""
+
+import dataclasses
+import unicodedata
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from flaxattn.views.figures.figure_scale import head_colour, page_colours
+from flaxattn.views.figures.figure_text import (
+    drawable_lines,
+    font_families,
+    format_weight,
+    token_labels,
+    wrap_lines,
+)
+from flaxattn.views.figures.state_selection import Shown, TokenColumn
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_PIXELS = 96  # of an inch
+_POINT = 72 / _PIXELS  # of a pixel
+_ACROSS = 400.0  # from one column to the other
+_STROKE = 1.75
+_FAINTEST = 0.5 / 255  # a screen shows no fainter line
+_MOST, _INK, _LEAST = 40_000, 60e6, 1000  # limits of lines, as in the page
+_BESIDE, _GAP = 14.0, 8.0  # from lines to tokens, from tokens to numbers
+_NUMBER = 42.0
+_TOP = 56.0  # headings and the legend of heads
+_OPACITY = {
+    "absolute": "opacity: weight",
+    "row": "opacity: weight, of the row's largest",
+    "heads": "opacity: weight, divided by the number of heads",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Lines:
+    """Lines, the faintest first.
+
+    Attributes:
+        heads: Place of the head of each line.
+        queries: Position on the left.
+        keys: Position on the right.
+        weights: Below 0 where they have signs.
+        opacities: Between 0 and 1.
+        found: How many there are without the limit.
+    """
+
+    heads: Int[np.ndarray, " N"]
+    queries: Int[np.ndarray, " N"]
+    keys: Int[np.ndarray, " N"]
+    weights: Float[np.ndarray, " N"]
+    opacities: Float[np.ndarray, " N"]
+    found: int
+
+
+@dataclasses.dataclass(frozen=True)
+class _Layout:
+    """Places of everything, from the upper end of the left column's edge."""
+
+    row: float
+    height: float
+    letters: float
+    shifts: Float[np.ndarray, " H"]
+    left: Mapping[int, float]
+    right: Mapping[int, float]
+    columns: tuple[float, float]  # room for tokens on either side
+
+
+def select_lines(shown: Shown, opacity: str) -> Lines:
+    """The lines of one layer, of the pinned token alone if there is one.
+
+    Args:
+        shown: Of one layer.
+        opacity: What a weight is divided by: `absolute`, `row` or `heads`.
+    """
+    weights = np.nan_to_num(shown.maps.values[0])
+    units = {"row": shown.units[0], "heads": np.full(shown.units[0].shape, len(shown.heads))}
+    unit = units.get(opacity, np.ones_like(shown.units[0]))
+    opacities = np.abs(weights) / np.where(unit > 0, unit, 1)[..., None]
+    queries, keys = (np.array(column.shown) for column in (shown.left, shown.right))
+    if shown.left.pinned is not None:
+        opacities[:, queries != shown.left.pinned] = 0
+    elif shown.right.pinned is not None:
+        opacities[:, :, keys != shown.right.pinned] = 0
+    heads, rows, columns = np.nonzero(opacities)
+    strength = opacities[heads, rows, columns]
+    size = _row_height(shown)
+    height = size * max(len(queries), len(keys))
+    limit = max(_LEAST, min(_MOST, int(_INK / (_ACROSS + height / 3))))
+    order = np.argsort(strength, kind="stable")[-limit:]
+    return Lines(
+        heads=heads[order],
+        queries=queries[rows[order]],
+        keys=keys[columns[order]],
+        weights=weights[heads, rows, columns][order],
+        opacities=np.minimum(1, strength[order]),
+        found=len(strength),
+    )
+
+
+def draw_lines(shown: Shown, opacity: str, title: str, ax: "Axes | None" = None) -> "Figure":
+    """Draw lines between tokens, as the head level of a page does.
+
+    Args:
+        shown: Of one layer.
+        opacity: As in the page: `absolute`, `row` or `heads`.
+        title: Above the picture; how opacities are to be read is added.
+        ax: Axes to draw into; None makes a figure in the size of the page.
+    """
+    lines = select_lines(shown, opacity)
+    layout = _lay_out(shown)
+    limited = len(lines.weights) < lines.found
+    told = f"the strongest {len(lines.weights):,} of {lines.found:,} lines" if limited else ""
+    title = "\n".join(filter(None, (title, told, _OPACITY[opacity])))
+    beside = [room + _BESIDE + _GAP + _NUMBER for room in layout.columns]
+    width = _ACROSS + sum(beside)
+    title = wrap_lines(drawable_lines(title), width / _PIXELS)
+    own = ax if ax is not None else _axes(width, layout.height, title.count("\n") + 1)
+    own.set_xlim(-beside[0], _ACROSS + beside[1])
+    own.set_ylim(layout.height + _GAP, -_TOP)
+    own.set_axis_off()
+    own.set_title(title, fontsize=8, parse_math=False, fontfamily=font_families([title]))
+    _draw_curves(own, shown, lines, layout)
+    _draw_legend(own, shown)
+    focus = shown.left.pinned if shown.left.pinned is not None else shown.right.pinned
+    beside_tokens = _numbers(shown, lines) if focus is not None else {}
+    for name, column in (("left", shown.left), ("right", shown.right)):
+        other = beside_tokens if (name == "right") == (shown.left.pinned is not None) else {}
+        _draw_column(own, name, column, layout, other, shown)
+    figure: Any = own.figure
+    return figure
+
+
+def lines_size(shown: Shown) -> tuple[float, float]:
+    """Width and height in inches that lines with their tokens, title and legend take.
+
+    Args:
+        shown: Of one layer.
+    """
+    layout = _lay_out(shown)
+    width = _ACROSS + sum(room + _BESIDE + _GAP + _NUMBER for room in layout.columns)
+    return width / _PIXELS, (layout.height + _GAP + _TOP + 100.0) / _PIXELS
+
+
+def _row_height(shown: Shown) -> float:
+    longest = max(len(shown.left.shown), len(shown.right.shown))
+    return 18.0 if longest > 96 else 21.0 if longest > 40 else 26.0
+
+
+def _lay_out(shown: Shown) -> _Layout:
+    row, count = _row_height(shown), len(shown.heads)
+    letters = min(15.0, max(12.0, 0.6 * row))
+    gap = min(2.5, 0.7 * row / count)
+    left, right = (
+        {place: (number + 0.5) * row for number, place in enumerate(column.shown)}
+        for column in (shown.left, shown.right)
+    )
+    rooms = [_room(column, letters) for column in (shown.left, shown.right)]
+    return _Layout(
+        row=row,
+        height=row * max(len(left), len(right)),
+        letters=letters,
+        shifts=(np.arange(count) - (count - 1) / 2) * gap,
+        left=left,
+        right=right,
+        columns=(rooms[0], rooms[1]),
+    )
+
+
+def _room(column: TokenColumn, letters: float) -> float:
+    """Room that the tokens and the heading of a column take."""
+    labels = token_labels(column.shown_tokens)
+    widths = [sum(1.0 if _is_wide(c) else 0.62 for c in label) * letters for label in labels]
+    return max([*widths, 0.5 * 12 * len(column.heading), 40.0])
+
+
+def _is_wide(character: str) -> bool:
+    return unicodedata.east_asian_width(character) in "WF"
+
+
+def _axes(width: float, height: float, lines: int) -> "Axes":
+    """Axes of a new figure, a pixel of the page for each of theirs."""
+    import matplotlib.pyplot as plt
+
+    tall, above, edge = height + _GAP + _TOP, 14.0 * lines + 14, 10.0
+    whole = (width + 2 * edge, tall + above + edge)
+    figure = plt.figure(figsize=(whole[0] / _PIXELS, whole[1] / _PIXELS))
+    place = (edge / whole[0], edge / whole[1], width / whole[0], tall / whole[1])
+    return figure.add_axes(place)
+
+
+def _draw_curves(ax: "Axes", shown: Shown, lines: Lines, layout: _Layout) -> None:
+    """Draw the lines that can be seen, one collection in their order."""
+    from matplotlib.collections import PathCollection
+    from matplotlib.colors import to_rgb
+    from matplotlib.path import Path
+
+    seen = lines.opacities >= _FAINTEST
+    heads, weights = lines.heads[seen], lines.weights[seen]
+    starts = np.array([layout.left[place] for place in lines.queries[seen]]) + layout.shifts[heads]
+    ends = np.array([layout.right[place] for place in lines.keys[seen]]) + layout.shifts[heads]
+    codes = [Path.MOVETO, Path.CURVE4, Path.CURVE4, Path.CURVE4]
+    paths = [
+        Path([(0, y), (_ACROSS / 2, y), (_ACROSS / 2, end), (_ACROSS, end)], codes)
+        for y, end in zip(starts.tolist(), ends.tolist(), strict=True)
+    ]
+    colours = np.array([to_rgb(_colour(shown, n, 1)) for n in range(len(shown.heads))])[heads]
+    if shown.maps.signed:
+        below, above = (to_rgb(_colour(shown, 0, sign)) for sign in (-1, 1))
+        colours = np.where((weights < 0)[:, None], below, above)
+    strokes = np.column_stack([colours.reshape(-1, 3), lines.opacities[seen]])
+    style = {"facecolors": "none", "edgecolors": strokes, "linewidths": _STROKE * _POINT}
+    ax.add_collection(PathCollection(paths, **style, gid="lines"), autolim=False)
+
+
+def _colour(shown: Shown, place: int, weight: float) -> str:
+    """The colour of a line: of its head, or by its sign where there are signs."""
+    if shown.maps.signed:
+        return page_colours()["negative" if weight < 0 else "positive"]
+    return head_colour(shown.heads[place])
+
+
+def _draw_legend(ax: "Axes", shown: Shown) -> None:
+    """Name the colours: of heads, or of signs."""
+    from matplotlib.patches import Rectangle
+
+    names = {f"{head}": _colour(shown, n, 1) for n, head in enumerate(shown.heads)}
+    if shown.maps.signed:
+        names = {name: _colour(shown, 0, w) for name, w in (("below 0", -1), ("above 0", 1))}
+    step = min(70.0 if shown.maps.signed else 30.0, _ACROSS / len(names))
+    start = (_ACROSS - step * len(names)) / 2
+    for number, (name, colour) in enumerate(names.items()):
+        x = start + number * step
+        ax.add_patch(Rectangle((x, -46), 9, 9, facecolor=colour, gid=f"head-{name}"))
+        if step > 18:
+            ax.text(x + 12, -41, name, fontsize=8, va="center")
+    ax.text(_ACROSS / 2, -18, "→", ha="center", va="center", color=page_colours()["soft"])
+
+
+def _numbers(shown: Shown, lines: Lines) -> dict[int, dict[int, float]]:
+    """Weights by place of their head, of the tokens that the lines of the pinned one lead to."""
+    other = lines.keys if shown.left.pinned is not None else lines.queries
+    found: dict[int, dict[int, float]] = {}
+    for place, head, weight in zip(other, lines.heads, lines.weights, strict=True):
+        found.setdefault(int(place), {})[int(head)] = float(weight)
+    return found
+
+
+def _draw_column(
+    ax: "Axes",
+    side: str,
+    column: TokenColumn,
+    layout: _Layout,
+    numbers: Mapping[int, Mapping[int, float]],
+    shown: Shown,
+) -> None:
+    """Draw the tokens of a column, what is pinned, and numbers beside the other column."""
+    colours = page_colours()
+    places = layout.left if side == "left" else layout.right
+    labels = dict(zip(column.shown, token_labels(column.shown_tokens), strict=True))
+    inner, outer, align = -_BESIDE, -_BESIDE - layout.columns[0] - _GAP, "right"
+    if side == "right":
+        inner, outer = _ACROSS + _BESIDE, _ACROSS + _BESIDE + layout.columns[1] + _GAP
+        align = "left"
+    fonts = font_families(list(labels.values()))
+    style: dict[str, Any] = {"va": "center", "ha": align, "parse_math": False}
+    ax.text(inner, -18, column.heading, fontsize=9, color=colours["soft"], **style)
+    for place, y in places.items():
+        if place == column.pinned:
+            _fill(ax, inner, outer, y, layout.row, [(colours["held"], 1.0)])
+        elif place in numbers:
+            parts = [numbers[place].get(n, 0.0) for n in range(len(shown.heads))]
+            stripes = [(_colour(shown, n, w), min(1.0, abs(w))) for n, w in enumerate(parts)]
+            _fill(ax, inner, outer, y, layout.row, stripes)
+            mean = sum(parts) / len(shown.heads)
+            size = 11.5 * _POINT
+            ax.text(outer, y, format_weight(mean), fontsize=size, color=colours["soft"], **style)
+        faint = place in column.special
+        ink = colours["soft" if faint else "ink"]
+        size = layout.letters * _POINT
+        alpha = 0.45 if place in column.left_out else None
+        text = labels[place]
+        ax.text(inner, y, text, fontsize=size, color=ink, alpha=alpha, family=fonts, **style)
+    if column.boundary is not None and {0, column.boundary} <= places.keys():
+        _divide(ax, column, inner, outer, places[column.boundary] - layout.row / 2)
+
+
+def _fill(
+    ax: "Axes",
+    inner: float,
+    outer: float,
+    y: float,
+    row: float,
+    stripes: Sequence[tuple[str, float]],
+) -> None:
+    """Colour the row of a token, a stripe for each head."""
+    from matplotlib.patches import Rectangle
+
+    start, end = sorted((inner, outer))
+    step = (end - start) / len(stripes)
+    for number, (colour, alpha) in enumerate(stripes):
+        if alpha >= _FAINTEST:
+            corner = (start + number * step, y - row / 2)
+            ax.add_patch(Rectangle(corner, step, row, facecolor=colour, alpha=alpha, linewidth=0))
+
+
+def _divide(ax: "Axes", column: TokenColumn, inner: float, outer: float, y: float) -> None:
+    """A dashed line where the second text begins, and its name if it has one."""
+    soft = page_colours()["soft"]
+    ax.plot([inner, outer], [y, y], color=soft, linewidth=_POINT, linestyle="--", gid="divider")
+    if column.begins:
+        ax.text(outer, y, column.begins, fontsize=7, color=soft, va="bottom", ha="center")

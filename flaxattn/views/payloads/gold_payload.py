@@ -1,0 +1,241 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Gold pairs on a page: those of a report's claims, and those that a caller gives.
+
+What a pair is, and how heads are judged by it, is in `flaxattn.measures.gold_pairs`.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from flaxattn.errors import InputError
+from flaxattn.measures.gold_pairs import HIT, STRONGEST, GoldPair, GoldPairs, judged_pairs, runs_of
+from flaxattn.measures.key_range import recorded_ranges
+from flaxattn.trace.record import AttentionRecord
+from flaxattn.trace.trace import Trace
+from flaxattn.views.payloads.encoded_weights import Blocks, visible
+
+OFF = "none"
+"""In place of the name of a claim: no gold pairs are drawn."""
+_PER_BYTE = 4
+
+GivenPairs = Mapping[str, Any]
+"""Pairs by name, as `flaxattn.views.trace_views.head_view` takes them."""
+
+
+def add_pairs(
+    shaped: dict[str, Any],
+    gold: Mapping[str, Sequence[GoldPairs]],
+    one: Trace,
+    blocks: Blocks,
+    number: int,
+    *,
+    second: bool = False,
+) -> None:
+    """Put gold pairs beside the weights of a text.
+
+    Args:
+        shaped: The text as `shape_input` gives it; a side of which there are any gets `pairs`: for
+            each claim `name`, `about`, `rule`, `pairs` (first and last query, then first and last
+            of each run of keys) and `hits`, the name of a block with two bits for each layer, head
+            and pair.
+        gold: By side.
+        one: The text, without padding.
+        blocks: Where hits are put, as `0/encoder/pairs/2`.
+        number: Of the text among those of the page.
+        second: Whether `one` is the second trace of a page of two, whose part has `pairs` then.
+    """
+    for about in shaped["sides"]:
+        side = about["name"]
+        if second and "second" not in about:
+            continue
+        part = about["second"] if second else about
+        prefix = f"{number}/{side}/{'second/' if second else ''}pairs"
+        given = [found for found in gold.get(side, ()) if visible(found.name) != OFF]
+        if not given:
+            continue
+        record: AttentionRecord = getattr(one, side)
+        rows = [record.layers.index(layer) for layer in about["layers"]]
+        columns = [record.heads.index(head) for head in about["heads"]]
+        part["pairs"] = [
+            {
+                "name": visible(found.name),
+                "about": visible(found.about),
+                "rule": found.rule,
+                "pairs": [[*pair.query, *sum(pair.keys, ())] for pair in found.pairs],
+                "hits": blocks.add(f"{prefix}/{place}", _packed(found.hits[rows][:, columns])),
+            }
+            for place, found in enumerate(given)
+        ]
+
+
+def add_given(
+    inputs: Sequence[dict[str, Any]],
+    trace: Trace,
+    given: GivenPairs | None,
+    taken: Sequence[int],
+    start: dict[str, Any],
+    blocks: Blocks,
+    second: Trace | None = None,
+) -> GoldPairs | None:
+    """Put the pairs that a caller gives beside the weights of the texts of a page.
+
+    Args:
+        inputs: The texts as `shape_input` gives them; changed.
+        trace: With weights.
+        given: As `read_pairs` takes them.
+        taken: Places of the texts in the trace.
+        start: State of the page, whose `gold` becomes the first name unless it is one already.
+        blocks: Where hits are put.
+        second: The other trace of a page of two, judged by its own weights.
+
+    Returns:
+        The pairs that show at first, if any do.
+
+    Raises:
+        InputError: As `read_pairs` does, or if the state names other pairs.
+    """
+    names = []
+    every: list[dict[str, list[GoldPairs]]] = []
+    if given is not None:
+        held = [side for side, seen in trace.sides.items() if seen.weights is not None]
+        usual = start["side"] if start["side"] in held else held[0]
+        every = read_pairs(trace, given, usual)
+        others = [] if second is None else read_pairs(second, given, usual)
+        names = [visible(name) for name in given]
+        for number, (place, shaped) in enumerate(zip(taken, inputs, strict=True)):
+            add_pairs(shaped, every[place], trace[place], blocks, number)
+            if second is not None:
+                add_pairs(shaped, others[place], second[place], blocks, number, second=True)
+        start.setdefault("gold", (*names, OFF)[0])
+    if start.get("gold", OFF) not in (OFF, *names):
+        raise InputError(
+            f"state: gold is {start['gold']!r}, and the page has no such gold pairs.\n"
+            f"It has {', '.join((*names, OFF))}; give others as pairs={{…}}."
+        )
+    shown = every[taken[start["sequence"]]].get(start["side"], []) if every else []
+    return next((found for found in shown if visible(found.name) == start["gold"]), None)
+
+
+def most_hit(
+    gold: GoldPairs | None, record: AttentionRecord | None, layers: Sequence[int]
+) -> dict[str, Any]:
+    """Layer and head that hit most of some pairs, of equal ones the first, as a state.
+
+    Args:
+        gold: The pairs that show at first; None for none.
+        record: What they were judged by.
+        layers: Numbers of the layers that travel.
+
+    Returns:
+        Nothing where there are no pairs.
+    """
+    if gold is None or record is None or not gold.pairs:
+        return {}
+    rows = [record.layers.index(layer) for layer in layers]
+    counts = (gold.hits[rows] == HIT).sum(-1)
+    layer, head = map(int, np.unravel_index(int(counts.argmax()), counts.shape))
+    return {"layer": layers[layer], "heads": [record.heads[head]]}
+
+
+def read_pairs(
+    trace: Trace, given: GivenPairs | None, side: str
+) -> list[dict[str, list[GoldPairs]]]:
+    """Gold pairs as they were given, judged by the weights of each text, by side.
+
+    Args:
+        trace: With weights.
+        given: By name. A mapping is by side. Pairs are of a query and a key, by their positions
+            without padding; of several texts, a list of pairs for each.
+        side: That of pairs for which none is named.
+
+    Raises:
+        InputError: If a name is taken, or a position is not there.
+    """
+    if given is not None and not isinstance(given, Mapping):
+        raise InputError(
+            f"pairs: expected a mapping from names to pairs, received {type(given).__name__}.\n"
+            'Name them: pairs={"subject": [(3, 1)]}, query before key.'
+        )
+    ones = [trace[b] for b in range(len(trace))]
+    found: list[dict[str, list[GoldPairs]]] = [{} for _ in ones]
+    for name, pairs in (given or {}).items():
+        if not isinstance(name, str) or not name.strip() or visible(name) == OFF:
+            raise InputError(
+                f"pairs: {name!r} cannot be a name.\nName them by what they are, such as 'subject'."
+            )
+        by_side = pairs if isinstance(pairs, Mapping) else {side: pairs}
+        for where, every in by_side.items():
+            _check_side(trace, name, where)
+            each = _each_text(name, every, len(ones))
+            for sides, one, asked in zip(found, ones, each, strict=True):
+                judged = _judged(name, asked, getattr(one, where), where)
+                sides.setdefault(where, []).append(judged)
+    return found
+
+
+def _check_side(trace: Trace, name: str, side: str) -> None:
+    held = [known for known, seen in trace.sides.items() if seen.weights is not None]
+    if side not in held:
+        raise InputError(
+            f"pairs[{name!r}] are of {side!r}; this trace has weights of {', '.join(held)}.\n"
+            f"Name one of them: pairs={{{name!r}: {{{held[0]!r}: [(3, 1)]}}}}."
+        )
+
+
+def _each_text(name: str, given: Any, texts: int) -> list[list[tuple[int, int]]]:
+    """A list of pairs for each text."""
+    try:
+        every = [_pairs(given)] if _is_flat(given) else [_pairs(some) for some in given]
+    except (TypeError, ValueError):
+        raise InputError(
+            f"pairs[{name!r}]: expected pairs of a query and a key, such as [(3, 1), (5, 4)].\n"
+            "Use whole numbers; of several texts, a list of such pairs for each."
+        ) from None
+    if len(every) != texts:
+        raise InputError(
+            f"pairs[{name!r}] are of {len(every)} texts; the trace has {texts}.\n"
+            "Give a list of pairs for each text; it may be empty."
+        )
+    return every
+
+
+def _is_flat(given: Any) -> bool:
+    """Return whether pairs are those of one text."""
+    return len(given) == 0 or all(len(item) == 2 and np.ndim(item[0]) == 0 for item in given)
+
+
+def _pairs(given: Any) -> list[tuple[int, int]]:
+    found = np.asarray(given).reshape(-1, 2) if len(given) else np.zeros((0, 2), int)
+    if not np.issubdtype(found.dtype, np.integer) or len(found) != len(given):
+        raise ValueError
+    return [(int(query), int(key)) for query, key in found]
+
+
+def _judged(
+    name: str, pairs: Sequence[tuple[int, int]], record: AttentionRecord, side: str
+) -> GoldPairs:
+    """Pairs with the heads that hit them; keys of one query are alternatives."""
+    queries, keys = np.shape(record.weights)[-2:]
+    for query, key in pairs:
+        if not (0 <= query < queries and 0 <= key < keys):
+            raise InputError(
+                f"pairs[{name!r}]: there is no pair {(query, key)} in the {side}.\n"
+                f"Its text has queries 0 to {queries - 1} and keys 0 to {keys - 1}.\n"
+                "Count positions from 0, without padding."
+            )
+    by_query: dict[int, list[int]] = {}
+    for query, key in pairs:
+        by_query.setdefault(query, []).append(key)
+    gold = [GoldPair((query, query), runs_of(found)) for query, found in by_query.items()]
+    ranges = () if side == "cross" else recorded_ranges(record, side)
+    return GoldPairs(name, "", STRONGEST, gold, judged_pairs(gold, record, None, ranges))
+
+
+def _packed(hits: np.ndarray) -> np.ndarray:
+    """Two bits for each value, the first in the lowest bits."""
+    flat = hits.reshape(-1).astype(np.uint8)
+    padded = np.pad(flat, (0, -len(flat) % _PER_BYTE)).reshape(-1, _PER_BYTE)
+    return (padded << np.arange(0, 8, 2, dtype=np.uint8)).sum(1, dtype=np.uint8)
