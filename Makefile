@@ -18,8 +18,8 @@ BIN := $(abspath $(VENV))/bin
 # One process per core, at most four; a file's tests share what they compiled, so they stay together.
 # A process that crashes ends the run: pytest-xdist may wait for ever after it starts another.
 PYTEST := PYTHONSAFEPATH=1 $(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile --max-worker-restart 0
-# What `make test` leaves to targets of its own.
-UNMARKED := not slow and not parity and not browser and not aot and not gpu and not ray
+# Tests that need nothing but the extra `test`; the others have targets of their own.
+PLAIN := not parity and not browser and not aot and not gpu and not ray
 # Tests compile much and compute little: without LLVM's optimisations they take half the time, and
 # programs that an earlier run compiled are read from the virtual environment. The comparisons with
 # torch run with all of it, as users do.
@@ -28,7 +28,7 @@ QUICK := JAX_DISABLE_MOST_OPTIMIZATIONS=1 JAX_COMPILATION_CACHE_DIR=$(abspath $(
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo docs test slow faults lint browser-types parity compare browser ray aot ahead gpu bench bench-train bench-store clean
+.PHONY: help demo docs test all every lint browser-types wheel parity compare browser ray aot ahead gpu bench bench-train bench-store clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,16 +41,15 @@ docs: $(VENV)/.docs  ## the documentation site, in build/site; every warning is 
 	  --fail-on-warning --keep-going --quiet $(ARGS) docs build/site
 	@echo "Open build/site/index.html in a browser"
 
-test: $(VENV)/.test  ## the tests that need no torch, accelerator or browser, but the slow ones
-	$(QUICK) -m "$(UNMARKED)" $(ARGS)
+test: $(VENV)/.test  ## the behaviour of every room, in about six minutes
+	$(QUICK) -m "$(PLAIN) and not slow" $(ARGS)
 
-slow: $(VENV)/.test  ## the slow tests: every case on the interpreted kernels
-	$(QUICK) --dist loadgroup -m "slow and not aot" $(ARGS)
+all:  ## every test there is, in stages that can be continued; ROOMS="kernels models" chooses
+	@.ci/all $(if $(ROOMS),--rooms $(ROOMS)) $(ARGS)
 
-faults: $(VENV)/.test  ## training and extraction killed, starved, damaged: every trial (an hour)
-	FLAXATTN_TRIALS=full $(PYTEST) tests/faults tests/train/test_checkpoints.py tests/train/test_loop.py \
-	  tests/store/test_extract_to.py tests/pipeline/test_prefetch.py \
-	  tests/commands/test_extract_command.py $(ARGS)
+# The stages of `make all` that need nothing but the extra `test`: slow cases and every trial.
+every: $(VENV)/.test
+	FLAXATTN_TRIALS=full $(QUICK) --dist loadgroup -m "$(PLAIN)" $(ARGS)
 
 lint: $(VENV)/.dev browser-types  ## ruff, format check and pyright, as in continuous integration
 	$(BIN)/ruff check .
@@ -62,6 +61,9 @@ browser-types:
 	@if command -v npm >/dev/null; then cd tests/views && npm install --silent --no-audit --no-fund \
 	  --no-package-lock && node_modules/.bin/tsc -p jsconfig.json; \
 	  else echo "npm is not here: the types of the browser code are not checked"; fi
+
+wheel: $(VENV)/.dev  ## build the wheel, install it alone and use it as a newcomer does
+	.ci/wheel $(BIN)/python
 
 parity:  ## the comparisons with torch transformers and BertViz, on Python 3.11 (heavy)
 	@$(MAKE) --no-print-directory compare VENV=$(PARITY_VENV) VERSION=3.11
@@ -114,7 +116,7 @@ bench-store: $(VENV)/.base  ## reads from a store of 100,000 texts; peak memory 
 	  "$$FLAXATTN_DATA"/ud/en_ewt-ud-dev.conllu $(ARGS)
 
 clean:  ## remove what make, the tests and the demo made
-	rm -rf .venv .venv-* build docs/reference flaxattn.egg-info flaxattn-demo flaxattn-bench.json books.json sst2.json .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-* build docs/reference flaxattn.egg-info flaxattn-demo flaxattn-all.json flaxattn-bench.json books.json sst2.json .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Each stamp is written last, so an interrupted installation starts again.

@@ -47,6 +47,25 @@ MAPPED_REGIONS = Path("/proc/self/maps")
 MOST_REGIONS = 25_000  # after a file of tests; one file adds up to about 10,000
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark as slow the cases that `@pytest.mark.few("name", …)` does not name.
+
+    `make test` runs the cases whose id contains one of the names, `make all` every case.
+    """
+    unused: dict[tuple[str, str], bool] = {}
+    for item in items:
+        if mark := item.get_closest_marker("few"):
+            function, case = item.nodeid.split("[")[0], item.nodeid.partition("[")[2]
+            for name in mark.args:
+                unused[function, name] = unused.get((function, name), True) and name not in case
+            if not any(name in case for name in mark.args):
+                item.add_marker(pytest.mark.slow)
+    wrong = [f"{function}: {name!r}" for (function, name), without in unused.items() if without]
+    if wrong and not any("[" in word for word in sys.argv):
+        raise pytest.UsageError(f"marks `few` that name no case: {wrong}")
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """Make implicit dtype and rank promotion an error in a test and in its fixtures."""

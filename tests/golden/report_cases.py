@@ -76,6 +76,7 @@ STORES = {
     "statistics": (*("trees.txt", "--stats", "entropy,distance,max,sum_sq,received,topk(4)"),),
     "dates": (*_DATES[:1], "--text-column", "text", *_DATES[1:], "--capture", "weights"),
 }
+EXTRACTIONS = {name: ("extract", *words) for name, words in STORES.items()}
 # Where things lie differs, and which of texts that are equally good comes first.
 _JUDGED = ("changed", "role_")  # columns of what is claimed of a head, not of which head
 _LEFT_OUT = {"evidence", "data", "flaxattn", "out", "name", "sha256", "plan_sha256", "model"}
@@ -148,3 +149,9 @@ def stored(numbers):
     """Numbers as arrays that an npz file holds."""
     names = sorted(numbers)
     return "\n".join(names), np.array([numbers[name] for name in names], np.float64)
+
+
+def rounded_up(tolerances):
+    """Tolerances as the powers of two above them, which take little room."""
+    with np.errstate(divide="ignore"):
+        return np.maximum(np.ceil(np.log2(tolerances)), -30).astype(np.int8)

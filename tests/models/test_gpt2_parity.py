@@ -13,6 +13,7 @@ import jax
 import make_gpt2_golden as golden
 import numpy as np
 import pytest
+from rounding import assert_equal_but_rounding
 
 import flaxattn as fa
 from flaxattn.models.gpt2 import ARCHITECTURES
@@ -99,7 +100,7 @@ def test_torch_numbers(
     theirs = golden.torch_outputs(case)
     check(case, models[name], theirs)
     for field, array in golden.stored(theirs).items():
-        np.testing.assert_allclose(stored[name][field], array, rtol=0, atol=5e-6)
+        assert_equal_but_rounding(stored[name][field], array, field)
 
 
 def test_the_cases_are_worth_comparing(stored: dict[str, dict[str, np.ndarray]]) -> None:
