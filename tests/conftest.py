@@ -55,8 +55,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
     unused: dict[tuple[str, str], bool] = {}
     for item in items:
-        if mark := item.get_closest_marker("few"):
-            function, case = item.nodeid.split("[")[0], item.nodeid.partition("[")[2]
+        function, _, case = item.nodeid.partition("[")
+        if case and (mark := item.get_closest_marker("few")):
             for name in mark.args:
                 unused[function, name] = unused.get((function, name), True) and name not in case
             if not any(name in case for name in mark.args):

@@ -44,6 +44,7 @@ def test_python_block_runs(block: Block, tmp_path: Path, monkeypatch: pytest.Mon
         runpy.run_path(str(script), run_name="__main__")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "page",
     [

@@ -59,6 +59,7 @@ def test_nothing_is_kept_on_the_module_unasked(pair):
     assert not jax.tree.leaves(nnx.state(wrapped, nnx.Intermediate))
 
 
+@pytest.mark.slow
 def test_parameters_train(pair):
     _, _, wrapped = pair
     gradient = nnx.grad(lambda m: jnp.mean(m(IDS).pooler_output ** 2))(wrapped)
@@ -82,6 +83,7 @@ def test_interventions_are_those_of_the_linen_module(pair):
     np.testing.assert_array_equal(wrapped(IDS).last_hidden_state, plain)
 
 
+@pytest.mark.slow
 def test_interventions_have_gradients_in_parameters_and_values(pair):
     _, _, wrapped = pair
 

@@ -125,6 +125,7 @@ def test_progress_is_told_from_warnings(line: str, expected: bool) -> None:
     assert SCRIPT._is_progress(output) == expected
 
 
+@pytest.mark.slow
 def test_a_run_keeps_outputs_and_leaves_the_file_alone(tmp_path: Path) -> None:
     import nbformat
 

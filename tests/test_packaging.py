@@ -45,6 +45,7 @@ def unwanted(_: str, names: list[str]) -> list[str]:
     return [name for name in names if name == "__pycache__" or name.startswith(".")]
 
 
+@pytest.mark.slow
 def test_the_wheel_has_one_top_level_name(wheel: zipfile.ZipFile) -> None:
     tops = {name.split("/")[0] for name in wheel.namelist()}
     assert {top for top in tops if not top.endswith(".dist-info")} == {"flaxattn"}

@@ -198,6 +198,7 @@ def test_importance_is_the_difference_quotient(masked_lm: HeadTask) -> None:
     assert effects.means["head_mask"][head] == pytest.approx(expected, rel=2e-2, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_a_language_model_is_judged_by_every_piece_after_the_first() -> None:
     whole = model("tiny-gpt2", None)
     judged = fa.head_task(whole, TEXTS[::2], batch=2)

@@ -90,6 +90,7 @@ def test_gradients_are_slopes_of_the_loss_in_a_factor_on_each_weight(gemma, dens
             np.testing.assert_allclose(maps[layer, head, query, key], slope, atol=2e-5, rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_value_zeroing_is_the_change_of_each_layer_without_a_value(gemma, dense, layers, ids):
     (maps,) = fa.value_zeroing(gemma, TEXT)["decoder"]
     x = dense.words[ids] * dense.config.hidden_size**0.5
@@ -116,6 +117,7 @@ def test_rollout_is_the_product_of_layers(gemma, layers):
         np.testing.assert_allclose(fa.rollout(trace)[number], below, atol=2e-5)
 
 
+@pytest.mark.slow
 def test_ablation_and_importance_are_those_of_the_heads(gemma, dense, ids):
     task = fa.head_task(gemma, [TEXT], batch=1)
     effects = fa.ablate(task).means["head_mask"]

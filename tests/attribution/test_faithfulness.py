@@ -30,6 +30,7 @@ FAMILIES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_kind_on_every_family(request, family):
     model = request.getfixturevalue(family)
@@ -71,6 +72,7 @@ def test_a_step_is_the_model_without_these_tokens(modern):
         assert found.deletion[0, 0, step] == pytest.approx(expected, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_integrated_gradients_add_up_to_the_change_of_the_logit(modern):
     """Many points are needed where attention is peaked; the slope is then the whole change."""
     (one,) = predictions(modern, TEXTS[:1])
@@ -132,6 +134,7 @@ def test_what_cannot_be_judged_is_refused(modern, changes, message):
     assert len(str(refusal.value).splitlines()) <= 3
 
 
+@pytest.mark.slow
 def test_only_kinds_that_the_model_lacks_are_an_error(seq2seq):
     with pytest.raises(InputError, match="flow: Attention flow is that of one stack"):
         fa.faithfulness(seq2seq, TEXTS, TARGETS, kinds=["flow"])

@@ -180,6 +180,7 @@ def turn(distance: float, depth: int, theta: float, part: float = 1.0) -> np.nda
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", [1.0, 0.5])
 def test_llama_with_shared_keys_is_turned_by_distance(part: float) -> None:
     rotary = Rotary(rope_theta=100.0, partial_rotary_factor=part)

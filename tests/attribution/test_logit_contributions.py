@@ -103,11 +103,13 @@ def silenced(model: Any, part: str) -> Any:
     return dataclasses.replace(model, params=jax.tree_util.tree_map_with_path(zero, model.params))
 
 
+@pytest.mark.few("gpt_neox", "olmo2")
 @pytest.mark.parametrize("name", OTHERS)
 def test_contributions_add_up_to_the_logit(name: str) -> None:
     assert_adds_up(decoder(name))
 
 
+@pytest.mark.slow
 def test_contributions_of_trained_and_of_post_norm_models_add_up(gpt2: Any, gemma: Any) -> None:
     trace = assert_adds_up(gpt2)
     assert trace.predictions.heads.shape == (2, 9, 4, 6)

@@ -56,6 +56,7 @@ def tiny() -> Any:
     return fa.from_pretrained("tiny-gpt2")
 
 
+@pytest.mark.slow
 def test_states_of_a_gpt2_go_through_the_final_norm(tiny: Any) -> None:
     for lens, text in zip(fa.logit_lens(tiny, TEXTS, k=4), TEXTS, strict=True):
         ids = tiny.read(text).given["input_ids"]
@@ -98,6 +99,7 @@ def test_a_gemma_is_capped_and_normed_by_one_plus_its_scale() -> None:
     assert_reads(fa.logit_lens(model, "the cat"), 3 * np.tanh(logits / 3))
 
 
+@pytest.mark.slow
 def test_a_t5_is_read_at_its_decoder(t5: Any) -> None:
     reading = t5.read("a b c", "d e")
     states = t5(**reading.given, output_hidden_states=True).decoder_hidden_states
@@ -112,6 +114,7 @@ def test_a_t5_is_read_at_its_decoder(t5: Any) -> None:
     assert written.follows.all() and (written.rank[-1] == 1).all()
 
 
+@pytest.mark.few("bert")
 @pytest.mark.parametrize("kind", ["bert", "esm"])
 def test_a_masked_model_predicts_the_tokens_that_stand_there(tmp_path: Path, kind: str) -> None:
     tokenizer = unigram()
@@ -175,6 +178,7 @@ def test_what_has_no_lens_is_refused_in_words(bert: Any, rnn: Any, gpt2: Any, ti
         fa.logit_lens(tiny, "a b", k=0)
 
 
+@pytest.mark.slow
 def test_nan_is_refused_by_the_layer_it_appears_behind(tiny: Any) -> None:
     broken = with_nan(tiny)
     with pytest.raises(InputError, match="the scores behind layer 1 of text 0 are NaN"):

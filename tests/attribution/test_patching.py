@@ -69,6 +69,7 @@ def test_patching_heads_is_a_loop_over_heads(lm: Any) -> None:
             assert effects.each[layer, head, 0, number] == pytest.approx(expected, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_a_path_is_a_run_with_all_others_frozen(lm: Any) -> None:
     request = fa.PatchRequest(
         method="path", receivers=((1, 0),), into=("key",), direction="noise", metric="logit"
@@ -141,6 +142,7 @@ def test_attribution_is_the_gradient_times_the_difference(lm: Any) -> None:
     assert effects.approximation is not None and effects.approximation.error >= 0
 
 
+@pytest.mark.slow
 def test_mediation_exchanges_attention_weights(lm: Any) -> None:
     request = fa.PatchRequest(method="mediation", metric="logit")
     report = fa.patch(lm, PAIRS, request, controls=0)
@@ -162,6 +164,7 @@ def test_mediation_exchanges_attention_weights(lm: Any) -> None:
         assert effects.each[1, 0, 0, 0] == pytest.approx(scores[right] - base[right], abs=1e-4)
 
 
+@pytest.mark.few("activation")
 @pytest.mark.parametrize("method", ["activation", "attribution", "path", "mediation"])
 def test_a_call_compiles_one_program(lm: Any, method: Any) -> None:
     request = fa.PatchRequest(method=method, metric="probability")
@@ -171,6 +174,7 @@ def test_a_call_compiles_one_program(lm: Any, method: Any) -> None:
     assert all(np.isfinite(one.each).all() for one in report.effects)
 
 
+@pytest.mark.slow
 def test_the_control_patches_the_causal_heads_together(lm: Any) -> None:
     report = fa.patch(lm, PAIRS, controls=4, alpha=0.7, correction="none")
     (effects,) = report.effects
@@ -205,6 +209,7 @@ def target_scores(model: Any, pair: fa.TextPair, *changes: fa.Intervention, of: 
     return np.asarray(out.logits[0, len(pair.prefix.split())], np.float64)
 
 
+@pytest.mark.slow
 def test_heads_of_targets_longer_than_their_sources_are_patched_everywhere(seq2seq: Any) -> None:
     request = fa.PatchRequest(donor="zero", metric="logit")
     report = fa.patch(seq2seq, SOURCES, request, controls=0)
@@ -220,6 +225,7 @@ def test_heads_of_targets_longer_than_their_sources_are_patched_everywhere(seq2s
             assert effects.each[layer, head, 0, number] == pytest.approx(changed - base, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_segments_of_the_source_are_knocked_out_of_cross_attention(seq2seq: Any) -> None:
     request = fa.PatchRequest(method="knockout", positions="segment", metric="logit")
     (effects,) = fa.patch(seq2seq, SOURCES, request, controls=0).effects
@@ -233,6 +239,7 @@ def test_segments_of_the_source_are_knocked_out_of_cross_attention(seq2seq: Any)
     assert effects.each[0, 2, 2, 0] == pytest.approx(expected, abs=1e-5) != 0
 
 
+@pytest.mark.slow
 def test_paths_of_a_decoder_leave_its_cross_attention_as_it_was(seq2seq: Any) -> None:
     request = fa.PatchRequest(method="path", side="cross", metric="logit", freeze_feed_forward=True)
     (effects,) = fa.patch(seq2seq, SOURCES, request, controls=0).effects
@@ -327,6 +334,7 @@ def classifier(model: Any, kind: Any, **settings: Any) -> Any:
 LABELLED = [fa.TextPair("the cat is", "the b is", "0", "1"), fa.TextPair("a b", "a c", "1", "0")]
 
 
+@pytest.mark.slow
 def test_an_encoder_reads_its_label_from_the_first_position(bert: Any) -> None:
     model = classifier(bert, BertForSequenceClassification)
     request = fa.PatchRequest(method="knockout", metric="logit")
@@ -342,6 +350,7 @@ def test_an_encoder_reads_its_label_from_the_first_position(bert: Any) -> None:
     assert effects.each[0, 1, 0, 0] == pytest.approx(expected, abs=1e-5) != 0
 
 
+@pytest.mark.slow
 def test_an_encoder_that_reads_its_label_everywhere_has_no_query_to_knock_out(modern: Any) -> None:
     kind = ModernBertForSequenceClassification
     model = classifier(modern, kind, classifier_pooling="mean")

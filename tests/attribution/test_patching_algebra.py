@@ -104,6 +104,7 @@ def by_a_loop(
     return effects
 
 
+@pytest.mark.few("receivers1")
 @pytest.mark.parametrize(
     ("receivers", "into", "feed", "positions"),
     [
@@ -195,6 +196,7 @@ def test_direct_effects_of_all_heads_sum_to_the_whole(lm: Any) -> None:
         assert np.abs(gap).max() > 0.1
 
 
+@pytest.mark.slow
 def test_attribution_is_not_patching_where_it_is_not(lm: Any) -> None:
     (effects,) = fa.patch(lm, PAIRS, fa.PatchRequest(method="attribution")).effects
     exact = fa.patch(lm, PAIRS, controls=0).effects[0].each

@@ -56,6 +56,7 @@ def sides_of(side):
     return ("decoder", "encoder") if side == "cross" else (side, side)
 
 
+@pytest.mark.slow
 def test_heads_have_the_slope_of_a_factor_on_their_output_behind_the_last_attention(modern):
     """Of the last layer, whose heads feed norms and products alone, under the rules."""
     from flaxattn.attribution.relevance_rules import relevance_rules
@@ -71,6 +72,7 @@ def test_heads_have_the_slope_of_a_factor_on_their_output_behind_the_last_attent
     np.testing.assert_allclose(found.heads["encoder"], slopes, rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_inputs_have_the_slope_of_a_factor_on_them(modern):
     """Without rules: input times gradient is the derivative in a factor on the input."""
     one, score = explained(modern, "modern"), TokenScore(modern.module, log=True)
@@ -85,6 +87,7 @@ def test_inputs_have_the_slope_of_a_factor_on_them(modern):
     assert float(np.sum(plain.tokens["encoder"])) == pytest.approx(slope, rel=2e-2, abs=1e-3)
 
 
+@pytest.mark.slow
 def test_weights_of_a_text_have_the_relevance_to_its_likelihood(modern):
     (maps,) = iterate_relevance(modern, TEXT, seed=4)
     assert list(maps) == ["encoder"] and maps["encoder"].shape[:2] == (3, 2)
@@ -120,6 +123,7 @@ def test_what_predicts_nothing_is_refused(bert, modern, rnn):
         predictions(modern, [TEXT, ""])
 
 
+@pytest.mark.slow
 def test_a_classifier_is_explained_by_its_class(bert):
     from flaxattn.models.bert import BertForSequenceClassification
 

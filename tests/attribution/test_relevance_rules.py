@@ -72,6 +72,7 @@ def explained(module, params, given):
     return graded(params, probes)
 
 
+@pytest.mark.few("gemma3")
 @pytest.mark.parametrize(("family", "name"), CASES)
 def test_inputs_biases_and_attention_add_up_to_what_is_explained(opened, family, name):
     model, given = opened(family, name)
@@ -82,6 +83,7 @@ def test_inputs_biases_and_attention_add_up_to_what_is_explained(opened, family,
     assert sum(np.abs(one).sum() for one in tokens.values()) > 1e-3 * abs(value)
 
 
+@pytest.mark.few("neox")
 @pytest.mark.parametrize(("family", "name"), CASES)
 def test_outputs_are_the_same_bits_under_the_rules(opened, family, name):
     model, given = opened(family, name)
@@ -111,6 +113,7 @@ def calls_of_layers(model, given):
     return calls
 
 
+@pytest.mark.few("gemma3")
 @pytest.mark.parametrize(("family", "name"), CASES)
 def test_every_layer_conserves_relevance(opened, family, name):
     model, given = opened(family, name)
@@ -179,6 +182,7 @@ def test_a_linear_model_has_gradient_times_input():
     np.testing.assert_allclose(x * jax.grad(one)(x), x * rows[None], rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_an_activation_passes_relevance_on():
     x = jnp.array([-2.0, -0.5, 0.0, 0.3, 4.0])
 

@@ -40,6 +40,7 @@ def of_tokens(model: Any, text: str, *changes: fa.Intervention) -> np.ndarray:
     return -normal[np.arange(ids.shape[1] - 1), ids[0, 1:]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("removal", ["zero", "mean"])
 def test_each_token_of_a_language_model_is_a_single_call(lm: Any, removal: Any) -> None:
     value: Any = np.zeros((2, 1, 1, 2, 8), np.float32)
@@ -103,6 +104,7 @@ def test_what_has_no_loss_of_tokens_is_refused(lm: Any) -> None:
         fa.token_losses(with_nan(lm), TEXTS)
 
 
+@pytest.mark.slow
 def test_the_figure_has_a_row_for_each_head_and_masks_what_is_not_predicted(seq2seq: Any) -> None:
     (found,) = fa.token_losses(seq2seq, TEXTS[:1], ["a b c"])
     ax = fa.plot_token_losses(found, "cross", first=0, count=4).axes[0]

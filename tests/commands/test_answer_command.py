@@ -55,6 +55,7 @@ def test_answers_are_those_of_the_function(
     assert rows[0]["answers"][0].keys() == {"score", "start", "end", "answer", "window"}
 
 
+@pytest.mark.slow
 def test_the_page_shows_the_window_of_the_first_answer(
     typed: Any, reader: Path, tmp_path: Path
 ) -> None:

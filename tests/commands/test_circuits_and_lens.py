@@ -17,6 +17,7 @@ pytestmark = pytest.mark.usefixtures("one_device")
 Typed = Callable[..., tuple[int, str, str]]
 
 
+@pytest.mark.slow
 def test_a_report_of_circuits_can_be_read_again(tmp_path: Path, typed: Typed) -> None:
     out = tmp_path / "report"
     words = ("--model", "tiny-gpt2", "--edges", "7", "--seed", "3", "--out", str(out))

@@ -174,6 +174,7 @@ def test_view_cuts_only_when_told_and_says_so(capsys, tmp_path):
     assert "cut 274 tokens" in out
 
 
+@pytest.mark.slow
 def test_view_reads_standard_input():
     words = [sys.executable, "-m", "flaxattn", "--quiet", "view", "-"]
     got = subprocess.run(words, input=b"caf\xe9\n", capture_output=True, check=False)

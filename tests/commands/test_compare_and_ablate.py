@@ -92,6 +92,7 @@ def test_a_model_beside_itself_has_changed_nowhere(
     assert "Nothing is claimed of any head." in page and "above 0.01 nats" in page
 
 
+@pytest.mark.slow
 def test_ablate_says_what_heads_are_worth(
     typed: Run, corpus: Path, small: Path, tmp_path: Path
 ) -> None:

@@ -103,6 +103,7 @@ def test_stores_of_statistics_compare_these(run, tmp_path):
     assert "not in these stores, Capture(weights=True) would hold it: divergence" in said
 
 
+@pytest.mark.slow
 def test_what_heads_are_worth_is_shown_by_texts(run, tmp_path):
     code, said, err = run("ablate", "a.txt", "--model", "one", "--batch-size", 2, "--json")
     assert code == 0, err

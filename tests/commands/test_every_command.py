@@ -42,10 +42,9 @@ PAIRS = (
 # Words of each command; {m} is the model, {s} a store of it, {r}-1 and {r}-2 are reports on it, and
 # [] what goes to standard input.
 COMMANDS = {
-    "view text": "view 12.07.2003 --model {m} --out page.html",
+    "view text": "view 12.07.2003 --view all --model {m} --out page.html",
     "view pair": "view 12.07.2003 2003-07-12 --model {m} --out page.html",
     "view stdin": "view - --model {m} --out page.html",
-    "view all": "view 12.07.2003 --view all --model {m} --out page.html",
     "view store": "view {s} --out page.html",
     "extract": "extract trees.txt --model {m} --out again",
     "store info": "store info {s}",
@@ -66,10 +65,10 @@ COMMANDS = {
     "probe states": "probe trees.conllu --train other.conllu --states --model {m} --out report",
     "probe pronouns": "probe gap.tsv --pronouns gap --model {m} --out report",
     "compare": "compare {m} {m} trees.txt --limit 2 --out report",
-    "ablate": "ablate trees.txt --limit 2 --model {m} --out report",
+    "ablate": "ablate trees.txt --limit 1 --measure importance --model {m} --out report",
     "patch": "patch pairs.csv --controls 2 --model {m} --out report",
-    "faithfulness": "faithfulness trees.txt --limit 2 --steps 4 --model {m} --out report",
-    "weights": "weights trees.txt --limit 2 --model {m} --out report",
+    "faithfulness": "faithfulness trees.txt --limit 1 --kinds attention --steps 2 --model {m} --out report",
+    "weights": "weights trees.txt --limit 1 --kinds attention --model {m} --out report",
     "heads": "heads {r}-1 {r}-2 --draws 9 --out report",
     "circuits": "circuits --model {m} --out report",
     "lens": "lens trees.txt --limit 2 --model {m} --out lens.csv --figure lens.png",
@@ -116,8 +115,6 @@ RUNS = [name for name, words in COMMANDS.items() if "{m}" in words]
 WRITING = ("generate", "translate", "fill-mask", "answer", "classify", "patch")  # never with NaN
 ALLOWING = ("view", "extract", "search", "stats", "roles", "probe", "compare", "ablate")
 ALLOWING += ("circuits", "lens")
-QUICK = ("view text", "view pair", "view stdin", "view store", "store info", "generate")
-QUICK += ("fill-mask", "answer", "classify")
 
 
 @pytest.fixture(scope="module")
@@ -143,11 +140,7 @@ def folder(t5: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def cases(names: Iterable[str] = COMMANDS, models: Iterable[str] = MODELS) -> list:
-    return [
-        pytest.param(name, model, marks=() if name in QUICK else pytest.mark.slow)
-        for model in models
-        for name in names
-    ]
+    return [pytest.param(name, model) for model in models for name in names]
 
 
 @pytest.fixture(scope="module")
@@ -177,6 +170,7 @@ def give_dates(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
 
 
+@pytest.mark.few("tiny")
 @pytest.mark.parametrize(("name", "model"), cases(models=(*MODELS, *SMALL)))
 def test_it_succeeds_or_is_refused(
     name: str,
@@ -209,6 +203,7 @@ def test_it_succeeds_or_is_refused(
         assert "Traceback" not in err
 
 
+@pytest.mark.few("view text-tiny-bert", "generate-tiny-gpt2", "stats-tiny-gpt2")
 @pytest.mark.parametrize(("name", "model"), cases(RUNS))
 def test_a_model_with_nan_is_refused_by_its_layer(
     name: str,
@@ -231,6 +226,7 @@ def test_a_model_with_nan_is_refused_by_its_layer(
         assert not list(tmp_path.rglob("*.html")) and not list(tmp_path.rglob("heads.parquet"))
 
 
+@pytest.mark.few("view text-tiny-bert", "stats-tiny-gpt2")
 @pytest.mark.parametrize(
     ("name", "model"), cases([name for name in RUNS if name.split()[0] in ALLOWING])
 )

@@ -21,6 +21,7 @@ def folder(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_the_report_has_the_numbers_of_python(run, tmp_path):
     words = ("faithfulness", "texts.txt", "--kinds", ",".join(KINDS), "--steps", "4")
     code, out, err = run(*words, "--seed", "3")

@@ -55,6 +55,7 @@ def test_prompts_come_from_standard_input_and_texts_end_at_stop_strings(
     assert run("-", "--stop", ";", stdin=b"Plai\n\n")[1] == "Plai\n words\n"
 
 
+@pytest.mark.slow
 def test_samples_are_told_apart_and_a_seed_tells_them_again(
     run: Run, reciter: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -73,6 +74,7 @@ def test_samples_are_told_apart_and_a_seed_tells_them_again(
     assert run(*words)[1] == run(*words, "--seed", 0)[1]
 
 
+@pytest.mark.slow
 def test_the_page_has_every_level_and_what_was_predicted(
     run: Run, reciter: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

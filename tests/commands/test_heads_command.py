@@ -46,6 +46,7 @@ def reports(folder: Path, run: Typed, capsys: pytest.CaptureFixture[str]) -> lis
     return [folder / name for name in commands]
 
 
+@pytest.mark.slow
 def test_reports_are_put_side_by_side(run: Typed, reports: list[Path], tmp_path: Path) -> None:
     code, out, err = run("heads", *reports, "--draws", "99", "--seed", "3")
     assert code == 0, err
@@ -113,6 +114,7 @@ def test_what_cannot_be_compared_is_refused(
     assert not (tmp_path / "report").exists()
 
 
+@pytest.mark.slow
 def test_reports_of_ablation_name_the_side(run: Typed, folder: Path, tmp_path: Path) -> None:
     words: Any = ("ablate", "texts.txt", "--limit", "2", "--model", "tiny-gpt2", "--no-page")
     code, _, err = run(*words, "--measure", "importance", out="worth")

@@ -46,6 +46,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, modern: PretrainedBert) -> 
 SLOW = ("view pair", "stats", "roles", "demo", "weights", "ablate")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in COMMANDS],

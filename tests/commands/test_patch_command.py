@@ -73,6 +73,7 @@ def check(report: Path, found: PatchReport) -> list[dict[str, Any]]:
     return written
 
 
+@pytest.mark.slow
 def test_a_report_has_the_numbers_of_python(run: Any, model: Any, tmp_path: Path) -> None:
     words = ("--metric", "logit", "--correction", "holm", "--seed", "3", "--controls", "4")
     code, out, err = run("patch", "pairs.csv", *words)
@@ -106,6 +107,7 @@ def test_a_report_has_the_numbers_of_python(run: Any, model: Any, tmp_path: Path
     assert (report / "patch.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_a_page_leads_from_causal_heads_to_the_pairs_that_show_them(
     run: Any, model: Any, tmp_path: Path
 ) -> None:
@@ -127,6 +129,7 @@ def test_a_page_leads_from_causal_heads_to_the_pairs_that_show_them(
     assert "Effects of patching heads" in page and "activation effect" in page
 
 
+@pytest.mark.slow
 def test_first_order_effects_are_written_with_their_error(
     run: Any, model: Any, tmp_path: Path
 ) -> None:
@@ -146,6 +149,7 @@ def test_first_order_effects_are_written_with_their_error(
         assert row["approximation_error"] == pytest.approx(error, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_layers_paths_and_mediation_are_reported(run: Any, model: Any, tmp_path: Path) -> None:
     words = ("--by", "layer", "--site", "layer_output", "--positions", "token")
     code, out, err = run("patch", "pairs.csv", *words, "--controls", "0", out="layers")
@@ -168,6 +172,7 @@ def test_layers_paths_and_mediation_are_reported(run: Any, model: Any, tmp_path:
     assert {claim["name"] for claim in claims} == {"indirect effect"}
 
 
+@pytest.mark.slow
 def test_digits_of_a_target_continue_its_beginning(run: Any, tmp_path: Path) -> None:
     words = ("--model", "tiny-dates", "--prefix-column", "begun", "--controls", "0")
     code, _, err = run("patch", "years.csv", *words)
@@ -256,6 +261,7 @@ def test_what_cannot_be_patched_is_refused(
     assert not (tmp_path / "report").exists()
 
 
+@pytest.mark.slow
 def test_a_bad_row_is_left_out_and_counted(run: Any, tmp_path: Path) -> None:
     code, _, err = run("patch", "blank.csv", "--on-error", "skip", "--controls", "0", "--no-page")
     assert code == 0, err

@@ -255,6 +255,7 @@ def tagged(source, path):
     path.write_text("\n".join([*lines, ""]), encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_labels_in_hidden_states_and_a_probe_on_other_sentences(probe, folder, tmp_path):
     for name in ("a", "train"):
         tagged(folder / f"{name}.conllu", folder / f"tagged-{name}.conllu")
@@ -286,6 +287,7 @@ def test_labels_in_hidden_states_and_a_probe_on_other_sentences(probe, folder, t
     assert found["layers"][0]["untrained"] is None
 
 
+@pytest.mark.slow
 def test_trees_in_hidden_states_and_a_probe_on_other_sentences(probe, folder, tmp_path):
     words = ("a.conllu", "--model", "model", "--structural", "--train", "train.conllu")
     code, said, error = probe(*words, "--layers", "0,-1", "--rank", 3, "--epochs", 2, "--seed", 4)

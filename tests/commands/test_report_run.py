@@ -134,6 +134,7 @@ def test_the_report_of_the_same_run_is_read_with_all_of_its_files(tmp_path, dama
     folder_of(tmp_path, "stats", overwrite=True, tau=3).check()
 
 
+@pytest.mark.slow
 def test_names_of_report_files_stand_in_one_place(repository):
     names = {name for files in REPORT_FILES.values() for name in files}
     for path in (repository / "flaxattn" / "commands").glob("*.py"):

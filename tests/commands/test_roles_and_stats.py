@@ -42,6 +42,7 @@ def folder(bert, tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_a_report_of_roles(run, tmp_path):
     code, out, err = run(*ROLES, "--limit", 5, "--tau", 1.2, "--seed", 3)
     assert code == 0, err
@@ -83,6 +84,7 @@ def test_the_page_holds_the_pairs_of_its_claims(run, tmp_path):
             assert name not in pairs or pairs[name]["about"].endswith("(nsubj)")
 
 
+@pytest.mark.few("roles")
 @pytest.mark.parametrize("command", ["roles", "stats"])
 def test_the_page_of_a_head_shows_what_the_tables_hold(run, tmp_path, command):
     loose = ("--tau", 0.1, "--alpha", 0.5, "--relations", "nsubj,punct")
@@ -132,6 +134,7 @@ def _place(claim):
     return claim["name"], claim["layer"], claim["head"]
 
 
+@pytest.mark.slow
 def test_effects_of_ablation_are_those_of_its_report(run, tmp_path):
     asked = ("a.txt", "--limit", 3)
     words = ("ablate", *asked, "--model", "tiny-bert", "--measure", "importance", "--no-page")

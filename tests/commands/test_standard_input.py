@@ -79,6 +79,7 @@ def test_no_command_takes_a_mistyped_path_for_a_text(typed, tmp_path, monkeypatc
     assert "There is no file or folder" in error and not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_text_forces_it(typed, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert typed("view", "corpus.txt", "--text")[0] == 0
@@ -92,6 +93,7 @@ def modes_in(folder):
     return {path.stat().st_mode & 0o777 for path in folder.iterdir()}
 
 
+@pytest.mark.few("compare")
 @pytest.mark.parametrize(
     "words",
     [

@@ -149,6 +149,7 @@ def test_alignments_are_those_of_the_trace(
     )
 
 
+@pytest.mark.slow
 def test_the_page_of_the_first_sentence(run: Run, folder: Path, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     words = ["--model", folder, "--max-length", 4, "--num-beams", 1, "--view", page]
@@ -268,6 +269,7 @@ def test_models_that_do_not_translate(run: Run, folder: Path, tmp_path: Path) ->
     assert (code, "came without a tokenizer" in err) == (2, True)
 
 
+@pytest.mark.slow
 def test_the_order_of_sentences_changes_no_translation(model: fa.Pretrained) -> None:
     whole = translate(model, LINES, batch=2, max_new_tokens=6)
     turned = translate(model, LINES[::-1], batch=3, max_new_tokens=6)[::-1]

@@ -134,6 +134,7 @@ def test_every_view_of_a_text_has_a_page_and_a_figure(capsys, tmp_path, view):
     assert f'"levels":{json.dumps(levels, separators=(",", ":"))}' in text
 
 
+@pytest.mark.slow
 def test_pages_of_language_models_say_what_was_predicted(capsys, tmp_path):
     page = tmp_path / "a.html"
     assert run(capsys, "view", "It was late.", "--model", "tiny-gpt2", "-o", page)[0] == 0

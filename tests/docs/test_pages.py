@@ -62,6 +62,7 @@ def run_block(block: Block, names: dict[str, Any]) -> None:
                 check_command(words, str(block))
 
 
+@pytest.mark.few("index", "first-page", "your-own-arrays", "capture-and-trace", "statistics")
 @pytest.mark.parametrize(
     "page",
     [

@@ -109,6 +109,7 @@ def test_labels_of_texts_and_tokens(ran: Any) -> None:
     assert len(names["labels"]) == inputs["input_ids"].shape[1]
 
 
+@pytest.mark.slow
 def test_generated_texts(ran: Any) -> None:
     names = ran("Continue a text")
     model = names["model"]

@@ -13,6 +13,7 @@ from other_models import OtherDecoder, RecordedAttention, make_kernel
 X = jax.random.normal(jax.random.key(0), (2, 12, 16))
 
 
+@pytest.mark.slow
 def test_flax_attention_keeps_its_output_and_hands_back_statistics():
     mask = nn.make_causal_mask(jnp.ones((2, 12)))
     plain = nn.MultiHeadDotProductAttention(num_heads=4)
@@ -58,6 +59,7 @@ def test_a_decoder_keeps_its_output_and_every_head_has_its_numbers():
         np.testing.assert_allclose(a, b, atol=5e-6)
 
 
+@pytest.mark.slow
 def test_segments_are_kept_apart():
     kernel = make_kernel(causal=False)
     q, k, v = (jax.random.normal(jax.random.key(n), (2, 6, 8)) for n in range(3))
@@ -66,6 +68,7 @@ def test_segments_are_kept_apart():
     np.testing.assert_allclose(together[:, :3], alone, atol=2e-6)
 
 
+@pytest.mark.slow
 def test_the_script_prints_a_line_for_each_head(capsys):
     other_models.main()
     lines = capsys.readouterr().out.splitlines()

@@ -98,6 +98,7 @@ def refused(read: Callable[[], object], store: Path) -> bool:
     return False
 
 
+@pytest.mark.few("name", "link")
 @pytest.mark.parametrize("name", hostile.STORES)
 def test_a_hostile_store_is_refused_and_touches_nothing(
     name: str, around: Path, capsys: pytest.CaptureFixture[str]
@@ -128,6 +129,7 @@ def test_there_are_many_hostile_stores() -> None:
     assert len(hostile.STORES) >= 90
 
 
+@pytest.mark.few("plan")
 @pytest.mark.parametrize("file", [hostile.MANIFEST, "plan.json"])
 def test_no_type_of_a_field_is_trusted(file: str, around: Path) -> None:
     """Every field of a manifest and of a plan, with every kind of JSON value."""

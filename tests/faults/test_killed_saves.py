@@ -119,6 +119,7 @@ def trials(place: str, count: int, folder: Path) -> Counter[str]:
     return Counter(state for *_, state, _ in rows)
 
 
+@pytest.mark.few("foreign")
 @pytest.mark.parametrize(
     ("place", "count"),
     [

@@ -115,6 +115,17 @@ def run(situation, implementation, capture):
     return door.attention(q, k, v, **given, capture=capture, implementation=implementation)
 
 
+@pytest.mark.few(
+    "causal-xla",
+    "groups-xla",
+    "window-xla",
+    "groups-reference",
+    "decode-xla",
+    "offset-xla",
+    "cap-reference",
+    "values-xla",
+    "ALiBi-reference",
+)
 @pytest.mark.parametrize("implementation", ["reference", "xla"])
 @pytest.mark.parametrize("situation", SITUATIONS, ids=lambda one: one.name)
 def test_every_number_is_that_of_the_loops(situation, implementation):
@@ -136,6 +147,7 @@ def test_every_number_is_that_of_the_loops(situation, implementation):
         )
 
 
+@pytest.mark.few("window", "offset", "cap")
 @pytest.mark.parametrize("situation", SITUATIONS, ids=lambda one: one.name)
 def test_pairs_are_entries_of_the_weights(situation):
     rng = np.random.default_rng(0)
@@ -153,6 +165,7 @@ def test_pairs_are_entries_of_the_weights(situation):
         np.testing.assert_allclose(seen.stats["pairs"][b, :, p], truth[[2, 0]], atol=1e-11)
 
 
+@pytest.mark.few("window", "offset", "cap")
 @pytest.mark.parametrize("situation", SITUATIONS, ids=lambda one: one.name)
 def test_captured_windows_are_parts_of_the_weights(situation):
     window = (situation.queries // 3, situation.queries), (1, situation.keys // 2 + 1)
@@ -176,6 +189,15 @@ def total(found):
     return result
 
 
+@pytest.mark.few(
+    "window-xla",
+    "causal-xla",
+    "cap-xla",
+    "sinks-reference",
+    "ALiBi-xla",
+    "values-xla",
+    "decode-xla",
+)
 @pytest.mark.parametrize("implementation", ["reference", "xla"])
 @pytest.mark.parametrize("situation", SHORT, ids=lambda one: one.name)
 def test_gradients_are_the_differences_of_the_loops(situation, implementation):

@@ -210,6 +210,15 @@ def error(result, expected):
     return np.abs(result[finite] - expected[finite]).max(initial=0)
 
 
+@pytest.mark.few(
+    "xla-few",
+    "xla-segments",
+    "xla-huge",
+    "reference-huge",
+    "reference-masked",
+    "reference-segments",
+    "tpu-seven",
+)
 @pytest.mark.parametrize(
     ("implementation", "name"), over(NAMES, xla=SOON, reference=SOON, tpu=OF_TPU)
 )
@@ -306,6 +315,7 @@ def check_half(implementation, dtype, name):
         assert error(value, expected_gradients[key]) <= allowed, key
 
 
+@pytest.mark.few("garbage")
 @pytest.mark.parametrize(
     ("implementation", "name"),
     over(["padded 127", "garbage in padding"], xla=SHORT, reference=[])
@@ -432,6 +442,7 @@ def test_asking_changes_no_output(implementation):
 SLOWLY = [pytest.param(name, marks=pytest.mark.slow) for name in ("tpu", "mosaic_gpu")]
 
 
+@pytest.mark.few("heads0")
 @pytest.mark.parametrize("heads", [(0,), (1,), (1, 0)])
 @pytest.mark.parametrize("implementation", [*RUNNABLE, *SLOWLY])
 def test_asking_for_some_heads_drops_the_same_weights(implementation, heads):
@@ -452,6 +463,7 @@ def test_captures_of_some_heads_are_those_heads(implementation):
         np.testing.assert_allclose(a, b[:, list(heads)], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.few("padded", "tpu-seven")
 @pytest.mark.parametrize(
     ("implementation", "name"),
     over(["seven", "padded 129"], xla=SHORT, reference=SHORT, tpu=["seven"]),

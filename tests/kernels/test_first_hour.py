@@ -158,6 +158,7 @@ def test_a_process_that_hangs_says_where_and_leaves_nothing(hour, tmp_path):
     assert not Path(f"/proc/{note.read_text()}").exists()
 
 
+@pytest.mark.slow
 def test_the_record_is_on_disk_while_a_stage_hangs(tmp_path):
     out = tmp_path / "gpu.json"
     script = tmp_path / "script.py"
@@ -420,6 +421,7 @@ def test_the_tests_are_listed_where_little_is_installed(hour, tmp_path, monkeypa
     assert sum(word.startswith("test_") for word in tried) >= 98
 
 
+@pytest.mark.slow
 def test_outcomes_are_written_as_tests_run(tmp_path):
     test = tmp_path / "test_some.py"
     test.write_text(

@@ -295,6 +295,7 @@ def agree(found, expected, tolerance):
 SOON = ("dropout", "window, sinks, groups", "soft cap")
 
 
+@pytest.mark.few("dropout")
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.slow] * (name not in SOON)) for name in CASES]
 )
@@ -318,6 +319,7 @@ ALONE = [
 ]
 
 
+@pytest.mark.few("received")
 @pytest.mark.parametrize("stat", ALONE)
 def test_the_gradient_of_one_statistic_alone(stat):
     capture = Capture() if stat == "output" else Capture(stats=(stat,))
@@ -327,6 +329,7 @@ def test_the_gradient_of_one_statistic_alone(stat):
         agree(value, expected[2][key], 2e-5)
 
 
+@pytest.mark.few("seven")
 @pytest.mark.parametrize("name", ["seven", "dropout"])
 def test_some_heads_are_captured_in_the_order_asked(name):
     heads = (2, 0) if name == "seven" else (1,)

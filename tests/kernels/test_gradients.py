@@ -54,6 +54,7 @@ def derivatives(implementation):
         return analytic, numeric
 
 
+@pytest.mark.few("reference")
 @pytest.mark.parametrize("name", RESULTS)
 @pytest.mark.parametrize("implementation", ["xla", "reference"])
 def test_gradient_equals_finite_difference(implementation, name):
@@ -88,6 +89,7 @@ def grad_of(name, bias, implementation, **options):
     return np.asarray(jax.grad(value)(bias))[0, 0, 0]
 
 
+@pytest.mark.few("reference")
 @pytest.mark.parametrize("implementation", ["xla", "reference"])
 def test_the_first_of_equal_scores_gets_the_gradient_of_max(implementation):
     found = grad_of("max", jnp.zeros((1, 1, 4, 4)), implementation)
@@ -104,6 +106,7 @@ def test_a_fully_masked_row_has_gradient_zero(implementation, name):
     np.testing.assert_array_equal(found, 0)
 
 
+@pytest.mark.few("xla")
 @pytest.mark.parametrize("implementation", ["xla", "reference"])
 def test_garbage_behind_the_mask_reaches_no_gradient(implementation):
     case = cases.Case("garbage", 66, padding=True, garbage=True, depth=4)

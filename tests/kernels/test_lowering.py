@@ -50,6 +50,7 @@ def exported(variant: variants.Variant, platform: str) -> str:
         return export(variant.arguments()).mlir_module()
 
 
+@pytest.mark.few("plain", "tails", "today-tpu")
 @pytest.mark.parametrize("platform", BACKENDS)
 @pytest.mark.parametrize("name", CHOSEN)
 def test_a_variant_is_exported(name, platform):
@@ -98,6 +99,7 @@ def drawn(seed: int) -> variants.Variant:
     return variants.Variant("drawn", case, capture, gradient=rng.random() < 0.3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("platform", BACKENDS)
 @pytest.mark.parametrize(
     "seeds", [range(4), *(pytest.param(range(n, n + 50), marks=MORE) for n in range(4, 204, 50))]

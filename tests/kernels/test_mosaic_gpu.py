@@ -66,6 +66,7 @@ def close(found, expected, tolerance):
 LONG = ("few keys", "ring", "one")
 
 
+@pytest.mark.few("maps", "far")
 @pytest.mark.skipif(INTERPRETER is None, reason="jax 0.10 cannot interpret Mosaic GPU kernels")
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in LONG)) for name in SITUATIONS]
@@ -93,6 +94,7 @@ def test_output_and_captures_equal_the_reference(name, monkeypatch):
         close(value, wanted.stats[key], 2e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(INTERPRETER is None, reason="jax 0.10 cannot interpret Mosaic GPU kernels")
 def test_any_depth_up_to_the_largest():
     arguments = Case("deep", 5, 20, batch=1, heads=1, depth=40).arguments("float16")
@@ -160,6 +162,7 @@ def foreign_call(**options):
     return checked(Call(**arguments, segment_ids=(queries, keys), **options))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(INTERPRETER is None, reason="jax 0.10 cannot interpret Mosaic GPU kernels")
 def test_tiles_of_foreign_segments_are_not_computed():
     """NaN in a tile that nobody needs would reach every sum that the tile is added to."""

@@ -48,6 +48,7 @@ CASES = {
 }
 
 
+@pytest.mark.few("sinks-both")
 @pytest.mark.parametrize(
     ("name", "axes"),
     [
@@ -86,6 +87,7 @@ def test_parts_make_the_whole(name: str, axes: str) -> None:
     )
 
 
+@pytest.mark.few("both")
 @pytest.mark.parametrize(("axes", "heads"), [("model", (1, 3)), ("both", (3,))])
 def test_some_heads_are_captured(axes: str, heads: tuple[int, ...]) -> None:
     call = call_of(CASES["padding"], capture=Capture(weights=True, stats=("lse",), heads=heads))

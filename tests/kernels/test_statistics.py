@@ -125,6 +125,7 @@ def brute_force(scores, mask, labels):
     return stats | {"entropy in segment": entropy}
 
 
+@pytest.mark.few("xla")
 @pytest.mark.parametrize("implementation", ["xla", "reference"])
 @settings(max_examples=20)
 @given(
@@ -174,6 +175,7 @@ def test_uniform_attention_has_known_statistics():
     np.testing.assert_allclose(stats["three"], [2 / keys, *[3 / keys] * 18, 2 / keys], rtol=1e-6)
 
 
+@pytest.mark.few("xla")
 @pytest.mark.parametrize("implementation", ["xla", "reference"])
 def test_a_fully_masked_row_has_the_stated_values(implementation):
     q = jnp.ones((1, 3, 1, 4))
@@ -193,6 +195,7 @@ def test_a_fully_masked_row_has_the_stated_values(implementation):
     np.testing.assert_allclose(seen.stats["received"], 2 / 3, rtol=1e-6)
 
 
+@pytest.mark.few("5", "33")
 @pytest.mark.parametrize("keys", [5, 32, 33, 200])
 def test_the_eight_largest_are_those_of_a_stable_sort(keys):
     """Scores with many equals, over several groups of keys; rows of NaN and with few keys."""

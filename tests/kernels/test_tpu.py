@@ -183,6 +183,7 @@ def test_rows_keep_maxima_in_every_lane_and_sums_in_parts(turned):
     assert form.rows(largest).shape == ((1, 256) if turned else (256, 384))
 
 
+@pytest.mark.slow
 def test_maps_over_edges_and_diagonals_are_complete():
     arguments = Case("edges", 131, keys=270, batch=1, heads=1, depth=8, causal=True).arguments()
     for dtype in ("float16", "uint8"):
@@ -195,6 +196,7 @@ def test_maps_over_edges_and_diagonals_are_complete():
         agree(found.scores, expected.scores)
 
 
+@pytest.mark.slow
 def test_nothing_is_read_outside_of_arrays_and_no_step_races():
     case = replace(SMALL, queries=131, keys=129, causal=True, padding=True, bias="QK", dropout=0.1)
     call = Call(**case.arguments(), capture=SOME)
@@ -217,6 +219,7 @@ def test_gradients_read_nothing_outside_of_arrays():
     agree(found, gradient(loss, expect, *arrays), 5e-5)
 
 
+@pytest.mark.few("HQK")
 @pytest.mark.parametrize("letters", ["QK", "HQK"])
 def test_the_gradient_of_a_bias_is_summed_where_it_is_shared(letters):
     case = replace(SMALL, queries=130, batch=2, heads=2, bias=letters)

@@ -145,6 +145,7 @@ def arrays():
     ]
 
 
+@pytest.mark.few("offset")
 @pytest.mark.parametrize("options", SKIPPING.values(), ids=SKIPPING)
 def test_every_number_is_right_where_tiles_are_left_out(options):
     given = {
@@ -165,6 +166,7 @@ def test_every_number_is_right_where_tiles_are_left_out(options):
         np.testing.assert_allclose(seen.stats[name], truth[name], atol=1e-4, err_msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["packed", "padding in front", "each offset"])
 def test_every_gradient_is_right_where_tiles_are_left_out(name):
     options = SKIPPING[name]

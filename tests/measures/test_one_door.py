@@ -55,6 +55,7 @@ SOURCES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "side", ["encoder", "decoder", pytest.param("cross", marks=pytest.mark.slow)]
 )

@@ -71,6 +71,7 @@ def truth(model, texts, layer, head):
     return places, np.array(vectors), strongest
 
 
+@pytest.mark.few("1-1")
 @pytest.mark.parametrize(("layer", "head"), [(0, 0), (1, 1)])
 def test_the_nearest_are_those_of_brute_force(bert, index, texts, layer, head):
     assert index.shards > 3 and index.texts == len(texts)
@@ -102,6 +103,7 @@ def test_the_nearest_are_those_of_brute_force(bert, index, texts, layer, head):
             assert len({hit.id for hit in singles}) == top
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["head_output", "hidden"])
 def test_heads_whose_vectors_together_are_wider_than_hidden_states(
     kind: str, tmp_path: Path
@@ -206,6 +208,7 @@ def test_histograms_counted_by_hand():
     assert histograms(without)["strongest"]["offset"] == {"-1": 1}
 
 
+@pytest.mark.slow
 def test_the_command_on_trees(bert, typed, tmp_path):
     bert.save_pretrained(tmp_path / "model")
     trees = [TREE.format(number=n, word=word) for n, word in enumerate(["sad", "very", "h"])]

@@ -159,6 +159,7 @@ def test_lifts_of_a_decoder_with_windows_are_those_of_dense_maps(tmp_path: Path)
                 np.testing.assert_allclose(values, mass[:, counted].mean(1), atol=2e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["encoder", "decoder"])
 def test_traces_and_stores_know_the_windows_of_their_model(modern, tmp_path: Path, kind) -> None:
     model = modern if kind == "encoder" else fa.from_pretrained(write_decoder(tmp_path / "gemma"))

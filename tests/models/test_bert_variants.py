@@ -64,6 +64,7 @@ def test_a_head_is_named_by_its_end(tmp_path: Path) -> None:
         fa.from_pretrained(folder, head="BertForMaskedLM")
 
 
+@pytest.mark.slow
 def test_layers_of_an_albert_share_parameters_and_gradients(tmp_path: Path) -> None:
     folder = write_encoder(tmp_path, "Model", None, model_type="albert", num_hidden_layers=3)
     model = fa.from_pretrained(folder)
@@ -98,6 +99,7 @@ def test_layers_of_an_albert_share_parameters_and_gradients(tmp_path: Path) -> N
     assert abs(slope - exact) <= 0.02 * max(1.0, abs(exact))
 
 
+@pytest.mark.few("roberta")
 @pytest.mark.parametrize("kind", ["roberta", "albert", "mpnet", "esm"])
 def test_packed_texts_are_what_they_are_alone(kind: str, tmp_path: Path) -> None:
     """Positions begin anew, distances and shared layers are those of each text."""

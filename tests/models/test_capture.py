@@ -87,6 +87,7 @@ CAPTURES = {
 }
 
 
+@pytest.mark.few("everything", "nothing", "head")
 @pytest.mark.parametrize("capture", CAPTURES.values(), ids=CAPTURES)
 @pytest.mark.parametrize("dtype", [jnp.float32, pytest.param(jnp.bfloat16, marks=pytest.mark.slow)])
 def test_asking_changes_no_output(params, capture, dtype):
@@ -130,6 +131,7 @@ def test_under_vmap_over_examples(params, plain):
     close(trace.encoder, plain[1].encoder)
 
 
+@pytest.mark.slow
 def test_under_vmap_over_parameter_sets(params, plain):
     doubled = jax.tree.map(lambda a: jnp.stack([a, a * 1.1]), params)
     _, states = jax.vmap(lambda p: forward(p, capture=Capture(weights=True)))(doubled)
@@ -154,6 +156,7 @@ def test_under_grad_and_remat(params, plain, remat):
     close(Trace.from_variables(state).encoder.weights, plain[1].encoder.weights)
 
 
+@pytest.mark.slow
 def test_a_statistic_can_be_trained(params):
     """An entropy penalty reaches the query projection, through scan and remat."""
     module = BertForPreTraining(CONFIG, remat=True)
@@ -356,6 +359,7 @@ def test_other_peoples_models_give_a_trace_in_layer_order():
         np.testing.assert_array_equal(trace.encoder.weights[i], own)
 
 
+@pytest.mark.few("PreTraining", "NextSentence")
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_every_architecture_records(name):
     module = ARCHITECTURES[name](CONFIG)

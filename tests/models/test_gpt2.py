@@ -124,6 +124,7 @@ def test_samples_of_one_prompt_differ_and_seeds_repeat_them(model: Any) -> None:
     assert (model.generate(**given, seed=1)[0, :6] != one[0, :6]).any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["greedy", pytest.param("beam", marks=pytest.mark.slow)])
 def test_a_trace_is_that_of_reading_the_text(model: Any, way: str) -> None:
     """Of the winning text of each prompt, as if it had been given."""
@@ -186,6 +187,7 @@ def test_checkpoints_without_the_prefix(model: Any, tmp_path: Path) -> None:
     jax.tree.map(np.testing.assert_array_equal, loaded.params, model.params)
 
 
+@pytest.mark.slow
 def test_the_published_sizes() -> None:
     def count(config: fa.GPT2Config) -> int:
         tree = jax.eval_shape(GPT2LM(config).init, jax.random.key(0), jnp.zeros((1, 1), int))

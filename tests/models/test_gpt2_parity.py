@@ -80,6 +80,7 @@ def check(case: Any, model: Any, expected: dict[str, np.ndarray]) -> None:
             assert np.abs(found - reference)[places].max() <= LOGITS, name
 
 
+@pytest.mark.few("padded-left", "narrow", "untied")
 @pytest.mark.parametrize("name", CASES)
 def test_stored_numbers(
     name: str, models: dict[str, Any], stored: dict[str, dict[str, np.ndarray]]

@@ -120,6 +120,7 @@ def test_a_mask_is_the_model_without_the_head(place: str) -> None:
     assert np.abs(found - output(whole)).max() > 1e-2, "the head matters"
 
 
+@pytest.mark.few("gpt2")
 @pytest.mark.parametrize("place", PLACES)
 def test_a_mask_of_ones_changes_no_bit(place: str) -> None:
     family, argument = place.split()

@@ -62,6 +62,14 @@ def test_the_forward_passes_are_those_of_the_models(family: str) -> None:
         close(tiny(family).run(ids=ids), tiny(family).truth(ids=ids))
 
 
+@pytest.mark.few(
+    "llama-decoder-weights",
+    "bert-encoder-scores",
+    "gpt2-decoder-feed_forward",
+    "marian-cross-value",
+    "marian-decoder-attention_output",
+    "llama-decoder-layer_input",
+)
 @every_place
 def test_every_operation(family: str, side: str, site: str) -> None:
     """Four interventions, each by itself and all in order; `where` switches them on and off."""
@@ -119,6 +127,15 @@ def test_every_operation(family: str, side: str, site: str) -> None:
         assert np.abs(expected - plain)[MASK == 1].max() > 1e-4, (on, "the change matters")
 
 
+@pytest.mark.few(
+    "llama-decoder-scores",
+    "llama-decoder-query",
+    "llama-decoder-layer_output",
+    "gpt2-decoder-value",
+    "bert-encoder-attention_output",
+    "bert-encoder-weights",
+    "marian-cross-head_output",
+)
 @every_place
 def test_values_of_another_run(family: str, side: str, site: str) -> None:
     """A value for every layer, without any choice: it goes into all of them."""
@@ -191,6 +208,7 @@ def test_several_sites_and_sides_at_once() -> None:
     close(model.run(*edits[::-1]), expected)
 
 
+@pytest.mark.slow
 def test_a_value_of_one_text_serves_all() -> None:
     model = tiny("gpt2")
     values = recorded("gpt2", "decoder", "value", OTHER_IDS)[:, :1]

@@ -209,6 +209,7 @@ def test_a_value_of_more_texts_than_there_are_is_refused() -> None:
     assert "broadcasts to [B, S, E] = [1, 6, 16]" in message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(6, 3, 4), (6, 5, 4)])
 def test_a_value_counts_pruned_heads(shape: tuple[int, ...]) -> None:
     """That of the heads that are left would be NaN for the last ones."""
@@ -225,6 +226,7 @@ def test_a_value_counts_pruned_heads(shape: tuple[int, ...]) -> None:
     assert "names heads 4; there are heads 0 to 3" in message
 
 
+@pytest.mark.few("edit0", "edit3")
 @pytest.mark.parametrize(
     "edit",
     [
@@ -247,6 +249,7 @@ def test_positions_with_a_cache(edit: Intervention) -> None:
     module.apply(variables, IDS)
 
 
+@pytest.mark.few("0")
 @pytest.mark.parametrize(
     "edit",
     [

@@ -62,6 +62,7 @@ def test_other_values_compile_nothing() -> None:
     assert np.abs(outputs[0] - outputs[3]).max() > 1e-3
 
 
+@pytest.mark.slow
 def test_all_heads_at_once_are_a_loop_over_heads() -> None:
     model = tiny("bert")
     one = np.eye(LAYERS * HEADS, dtype=bool).reshape(-1, LAYERS, 1, 1, HEADS)
@@ -84,6 +85,7 @@ def test_all_heads_at_once_are_a_loop_over_heads() -> None:
         close(together[number], masked.last_hidden_state)
 
 
+@pytest.mark.slow
 def test_an_intervention_is_mapped_over_values_alone() -> None:
     """Axes of `jax.vmap` are written as an intervention whose fields are axes."""
     model, rng = tiny("gpt2"), np.random.default_rng(0)
@@ -99,6 +101,7 @@ def test_an_intervention_is_mapped_over_values_alone() -> None:
         close(together[number], run(single))
 
 
+@pytest.mark.few("False-weights-multiply", "True-head_output")
 @pytest.mark.parametrize(
     ("site", "operation"),
     [
@@ -139,6 +142,7 @@ def test_the_gradient_of_a_value_is_its_slope(site: str, operation: Any, remat: 
     assert float((slope * direction).sum()) == pytest.approx(expected, abs=1e-4 * scale)
 
 
+@pytest.mark.few("llama-remat", "llama-unstacked")
 @pytest.mark.parametrize("layout", ["remat", "unroll", "unstacked", "compiled"])
 @pytest.mark.parametrize("family", ["llama", "marian"])
 def test_however_layers_are_run(family: str, layout: str) -> None:
@@ -179,6 +183,7 @@ def pruned_model() -> tuple[Any, Any]:
     return module, model.params | {"decoder": {"layers": tuple(layers)}}
 
 
+@pytest.mark.few("value", "scores")
 @pytest.mark.parametrize("site", ["query", "value", "scores", "weights", "head_output"])
 def test_pruned_heads_keep_the_numbers_of_the_others(site: str) -> None:
     """The truth has all heads, and zeros for the outputs of those that were pruned."""
@@ -213,6 +218,7 @@ def test_values_of_pruned_heads_are_recorded_as_zero() -> None:
             assert bool(jnp.any(values["head_output"][layer, :, :, head])) == (head not in heads)
 
 
+@pytest.mark.slow
 def test_bfloat16_stays() -> None:
     """Values and results of functions take the dtype of the array."""
     model = tiny("bert")
@@ -228,6 +234,7 @@ def test_bfloat16_stays() -> None:
     close(output.astype(jnp.float32), expected, 0.05)
 
 
+@pytest.mark.slow
 def test_records_are_of_what_acted() -> None:
     """Weights after the edit; the implementation changes in the layers that are changed alone."""
     model, even = tiny("gpt2"), np.tri(LENGTH) / np.arange(1, LENGTH + 1)[:, None]
@@ -310,6 +317,7 @@ def test_generation_with_a_cache_is_changed_at_every_position() -> None:
         close(out.last_hidden_state[:, 0], expected[:, position])
 
 
+@pytest.mark.slow
 def test_texts_on_eight_devices() -> None:
     """The batch is split over a mesh, the values with it."""
     model, rng = tiny("llama"), np.random.default_rng(4)

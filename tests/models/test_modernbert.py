@@ -40,6 +40,7 @@ def test_a_local_layer_sees_half_of_the_window_on_either_side() -> None:
         assert (weights[layer, 0][:, ~far] > 0).all()
 
 
+@pytest.mark.few("mean")
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
 def test_packed_texts_compute_what_each_computes_alone(pooling: Any) -> None:
     config = ModernBertConfig.tiny(
@@ -65,6 +66,7 @@ def test_packed_texts_compute_what_each_computes_alone(pooling: Any) -> None:
         np.testing.assert_allclose(packed.logits[:, number], alone.logits, atol=5e-6)
 
 
+@pytest.mark.slow
 def test_what_is_captured_changes_no_output() -> None:
     ids = np.random.default_rng(0).integers(5, 50, (2, 20))
     module = ModernBert(CONFIG)

@@ -302,6 +302,7 @@ def test_dropout_drops_only_when_asked() -> None:
     assert np.abs(dropped - still).max() > 0.1
 
 
+@pytest.mark.slow
 def test_bfloat16_is_close() -> None:
     module = RnnLM(CONFIG, dtype=jnp.bfloat16, capture=WEIGHTS)
     out, seen = run(module, PARAMS, GIVEN, True)
@@ -391,6 +392,7 @@ def test_a_trace_is_that_of_reading_what_was_written(handle: Any, way: str) -> N
             np.testing.assert_array_equal(truth["logits"][:real].argmax(1), ids[b, 1 : real + 1])
 
 
+@pytest.mark.few("greedy")
 @pytest.mark.parametrize("way", WAYS)
 def test_neighbours_and_padding_change_nothing(handle: Any, way: str) -> None:
     settings = {"max_new_tokens": 9, **WAYS[way]}
@@ -400,6 +402,7 @@ def test_neighbours_and_padding_change_nothing(handle: Any, way: str) -> None:
     assert (together[len(alone) :] == CONFIG.pad_token_id).all()
 
 
+@pytest.mark.slow
 def test_beams_find_the_best_of_all_texts() -> None:
     """Five words and three steps: with a beam for every text, search is exhaustive."""
     config = dataclasses.replace(CONFIG, decoder_vocab_size=5)

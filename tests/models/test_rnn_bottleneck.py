@@ -133,6 +133,7 @@ def test_a_cache_changes_nothing(first: int) -> None:
         begin = end
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("beams", [1, 3])
 def test_generated_text_is_the_likeliest(beams: int) -> None:
     model = PretrainedSeq2Seq(MODULE, PARAMS, None, CONFIG)

@@ -72,6 +72,7 @@ def apply(
     return (out, state) if mutable else out
 
 
+@pytest.mark.few("pre-norm")
 def test_a_trace_has_three_sides(model: tuple[Seq2SeqLM, Any]) -> None:
     module, variables = model
     _, state = apply(module, variables, SOURCE, MASK, TARGET, mutable=("intermediates",))
@@ -109,6 +110,7 @@ def test_padding_of_the_source_changes_nothing(model: tuple[Seq2SeqLM, Any]) -> 
     np.testing.assert_array_equal(one, two)
 
 
+@pytest.mark.few("post-norm")
 @pytest.mark.parametrize(
     "first", [pytest.param(1, marks=pytest.mark.slow), 3, pytest.param(7, marks=pytest.mark.slow)]
 )

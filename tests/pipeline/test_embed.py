@@ -45,6 +45,7 @@ def test_the_mean_of_plain_pieces(family, texts, request):
     np.testing.assert_allclose(found, expected, **CLOSE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pooling", ["mean", "mean-all"])
 def test_weights_of_tokens_weigh_the_mean(pooling, bert, texts):
     weights = np.random.default_rng(0).random(bert.config.vocab_size)
@@ -145,6 +146,7 @@ def _sentence_model(folder, mode, normalize):
     return folder
 
 
+@pytest.mark.few("cls_token-True", "mean_tokens-True")
 @pytest.mark.parametrize("normalize", [False, True])
 @pytest.mark.parametrize("mode", ["mean_tokens", "cls_token", "max_tokens"])
 def test_the_pooling_of_sentence_transformers(mode, normalize, tmp_path):

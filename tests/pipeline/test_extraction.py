@@ -97,6 +97,7 @@ def test_the_last_layer_ends_with_its_attention(monkeypatch) -> None:
     assert inner == ["8,97"] * 2 + ["97"] * 2 + ["97,8"] * 2
 
 
+@pytest.mark.few("rows", "three")
 @pytest.mark.parametrize(
     "how",
     [
@@ -162,6 +163,7 @@ def test_pairs(bert, texts) -> None:
     assert found[1].segments is not None and found[1].segments.any()
 
 
+@pytest.mark.few("uint8")
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "uint8"])
 def test_weights_come_in_the_dtype_asked_for(bert, texts, dtype) -> None:
     capture = fa.Capture(weights=True, dtype=dtype)
@@ -176,6 +178,7 @@ def test_weights_come_in_the_dtype_asked_for(bert, texts, dtype) -> None:
         np.testing.assert_allclose(values, whole, atol=step + 1e-6)
 
 
+@pytest.mark.slow
 def test_gpt2(gpt2, texts) -> None:
     capture = fa.Capture(weights=True, stats=("entropy", fa.Sieve("first", key_class=1)))
     found = fa.extract(gpt2, texts, capture=capture)
@@ -185,6 +188,7 @@ def test_gpt2(gpt2, texts) -> None:
         fa.extract(gpt2, ["a"], ["b"])
 
 
+@pytest.mark.slow
 def test_texts_that_share_rows_under_windows_of_attention(modern, texts) -> None:
     """The window of a layer goes by positions of the row, and no text sees its neighbour."""
     one = jax.devices()[:1]

@@ -47,6 +47,7 @@ def family(request: pytest.FixtureRequest) -> Any:
     return request.param, request.getfixturevalue(request.param)
 
 
+@pytest.mark.few("bert-weights", "gpt2-uint8", "bert-query")
 @pytest.mark.parametrize("asked", CAPTURES)
 def test_extraction_and_traces_name_layer_head_and_text(family: Any, asked: str) -> None:
     name, model = family
@@ -159,6 +160,7 @@ def test_scores_of_broken_heads_are_left_out(bert) -> None:
         np.testing.assert_allclose(values[:, 0], whole.values[column][:, 0], atol=1e-6)
 
 
+@pytest.mark.slow
 def test_detected_heads_and_generated_texts_are_refused(gpt2, seq2seq) -> None:
     with pytest.raises(InputError, match="layer 1, head 0 is NaN or infinite for sequence 0\n"):
         fa.detect_heads(with_nan(gpt2), length=5, sequences=2)

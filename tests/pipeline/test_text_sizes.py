@@ -59,6 +59,7 @@ def tokens(encoded: Any) -> list[int]:
     return np.asarray(encoded.attention_mask).sum(1).tolist()
 
 
+@pytest.mark.few("some")
 @pytest.mark.parametrize("name", CAPTURES)
 def test_bytes_of_texts_and_pairs(name: str, bert: Pretrained) -> None:
     capture = CAPTURES[name]
@@ -75,6 +76,7 @@ def test_bytes_of_a_source_and_its_target(dates: Pretrained) -> None:
     assert most.target > size.target  # what it writes is not known yet
 
 
+@pytest.mark.slow
 def test_bytes_of_a_language_model(reciter: Any) -> None:
     model = fa.from_pretrained(reciter.folder)
     sizes = measure_for(model, False)(TEXTS, None)

@@ -54,6 +54,7 @@ def logits_of(model: Any, ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
     return np.asarray(model(ids, real, np.maximum(real.cumsum(1) - 1, 0)).logits)
 
 
+@pytest.mark.few("llama")
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=() if n in FEW else pytest.mark.slow) for n in CASES]
 )
@@ -67,6 +68,7 @@ def test_cached_as_uncached(name: str, load: Callable[[str], tuple[Any, Path]]) 
     assert np.abs(scores.max(-1) - chosen).max() <= 1e-5
 
 
+@pytest.mark.few("llama")
 @pytest.mark.parametrize("name", ["gemma3", "llama-left"])
 def test_a_long_prompt_in_chunks(
     name: str, load: Callable[[str], tuple[Any, Path]], monkeypatch: pytest.MonkeyPatch

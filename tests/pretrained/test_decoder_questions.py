@@ -26,6 +26,7 @@ def reader(name: str, folder: Path) -> fa.Pretrained:
         return fa.from_pretrained(folder, head=HEAD)
 
 
+@pytest.mark.few("llama", "neox")
 @pytest.mark.parametrize(
     ("name", "before"),
     [
@@ -63,6 +64,7 @@ def test_loss_is_the_mean_of_both_ends(tmp_path: Path) -> None:
     np.testing.assert_allclose(out.loss, np.mean(losses), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_labels_of_another_head_are_refused(tmp_path: Path) -> None:
     model = reader("llama-base", tmp_path)
     with pytest.raises(InputError, match="takes start_positions and end_positions; received la"):

@@ -58,6 +58,7 @@ def test_every_mask_of_every_text_in_order(tiny) -> None:
     assert third.startswith("a [MASK] and a [MASK] and a ")
 
 
+@pytest.mark.slow
 def test_pretraining_models_and_modernbert_fill_masks(modern) -> None:
     model = fa.from_pretrained("tiny-bert", "ForPreTraining")
     assert fa.fill_mask(model, TEXT) == fa.fill_mask(fa.from_pretrained("tiny-bert"), TEXT)

@@ -55,6 +55,7 @@ def by_hand(scores: np.ndarray, labels: np.ndarray) -> float:
     return float(-logs[rows, labels[rows]].mean())
 
 
+@pytest.mark.few("MaskedLM", "settings4", "TokenClass")
 @pytest.mark.parametrize(("head", "settings", "labels"), CASES)
 def test_the_loss_of_every_head(
     checkpoint: Any, head: str, settings: dict[str, Any], labels: dict[str, Any]
@@ -219,6 +220,7 @@ def test_outputs_are_mappings_and_pytrees(bert: Any) -> None:
     np.testing.assert_allclose(doubled[1], 2 * out[1])
 
 
+@pytest.mark.few("bert")
 @pytest.mark.parametrize("family", ["bert", "seq2seq", "rnn"])
 def test_a_tuple_instead_of_a_mapping(family: str, request: pytest.FixtureRequest) -> None:
     model = request.getfixturevalue(family)

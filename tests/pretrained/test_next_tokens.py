@@ -61,6 +61,7 @@ def test_probabilities_of_a_decoder_are_its_softmax(gpt2: Any) -> None:
     assert trace[1].predictions.alternatives[0][-1][0] == " to"
 
 
+@pytest.mark.slow
 def test_probabilities_of_an_encoder_decoder_are_of_what_it_generates(dates: Any) -> None:
     trace = dates.trace(DATES, predictions=3)
     encoded = dates.tokenizer.encode(DATES)
@@ -76,6 +77,7 @@ def test_probabilities_of_an_encoder_decoder_are_of_what_it_generates(dates: Any
     assert given.predictions.rank.max() > 1  # the model would have written another date
 
 
+@pytest.mark.few("rnn")
 @pytest.mark.parametrize("name", ["seq2seq", "t5", "rnn", "translation"])
 def test_every_encoder_decoder_has_them(name: str, request: pytest.FixtureRequest) -> None:
     model = request.getfixturevalue(name)

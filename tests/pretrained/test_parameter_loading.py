@@ -79,6 +79,7 @@ def spread(folder: Path, count: int) -> None:
     (folder / tensorfile.INDEX).write_text(json.dumps({"weight_map": placed}))
 
 
+@pytest.mark.few("bert-bfloat16", "rnn-float16")
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_parameters_have_the_dtype_that_was_asked_for(
@@ -126,6 +127,7 @@ def test_norms_compute_in_float32(folders: dict[str, Path]) -> None:
     assert roots and set(roots) == {"f32"}
 
 
+@pytest.mark.slow
 def test_what_half_precision_runs(folders: dict[str, Path]) -> None:
     bert = load(folders["bert"], dtype="bfloat16")
     trace = bert.trace(TEXTS)
@@ -169,6 +171,7 @@ def mesh_of(data: int, model: int = 1, **options: Any) -> jax.sharding.Mesh:
     return jax.make_mesh((data, model), ("data", "model"), **options)
 
 
+@pytest.mark.few("bert-shape0", "gpt2-shape1", "seq2seq-shape2")
 @pytest.mark.parametrize("shape", [(8, 1), (4, 2), (1, 8)])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_on_a_mesh_every_device_holds_its_part(

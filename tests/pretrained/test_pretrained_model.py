@@ -130,6 +130,7 @@ def test_traced_weights_are_those_of_the_call(
     np.testing.assert_allclose(np.stack(pair.attentions), first, rtol=0, atol=2e-6)
 
 
+@pytest.mark.slow
 def test_every_field_is_cut_to_the_longest_text(model: fa.Pretrained) -> None:
     """Each field of a padded trace equals the field of the module on the bare arrays."""
     stats = ("lse", "entropy", "max", "argmax", "topk(3)", "distance", "sum_sq", "received")

@@ -89,6 +89,7 @@ def test_the_alignment_is_that_of_its_words(model: PretrainedSeq2Seq) -> None:
         assert len(pharaoh(pairs).split()) == len(target.split())
 
 
+@pytest.mark.slow
 def test_words_of_a_text_it_wrote_are_those_of_the_text(model: PretrainedSeq2Seq) -> None:
     texts, trace = model.generate(SOURCES, max_new_tokens=12, trace=True)
     for b, text in enumerate(texts):

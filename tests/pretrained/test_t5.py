@@ -76,6 +76,7 @@ def test_a_trace_has_three_sides_and_its_scores_add_up(model: Any) -> None:
         assert np.abs(held[0]).max() > 0.1
 
 
+@pytest.mark.slow
 def test_the_neuron_level_shows_the_bias(model: Any, folder: Path, tmp_path: Path) -> None:
     trace = model.trace("the cat is very sad", "a b c", capture=EVERYTHING)
     terms = explain(trace.encoder, trace.encoder.layers)
@@ -94,6 +95,7 @@ def test_the_neuron_level_shows_the_bias(model: Any, folder: Path, tmp_path: Pat
     assert "adds a bias" in fa.plot_neuron(bare, 0, 0, 2).axes[0].get_title()
 
 
+@pytest.mark.slow
 def test_extraction_statistics_and_ablation(model: Any, texts: list[str]) -> None:
     sources, targets = texts[2:5], ["a b", "c", "d e f"]
     alone = [model.trace(*pair) for pair in zip(sources, targets, strict=True)]
@@ -114,6 +116,7 @@ def test_extraction_statistics_and_ablation(model: Any, texts: list[str]) -> Non
     assert set(norms) == {"encoder", "decoder", "cross"}
 
 
+@pytest.mark.slow
 def test_commands(folder: Path, texts: list[str], tmp_path: Path) -> None:
     lines = tmp_path / "lines.txt"
     lines.write_text("\n".join(texts[2:5]) + "\n", encoding="utf-8")
@@ -155,6 +158,7 @@ def test_the_encoder_alone(encoder: Any, model: Any, texts: list[str], tmp_path:
         encoder.trace("a", "b")
 
 
+@pytest.mark.slow
 def test_training_moves_the_biases(model: Any) -> None:
     """The loss of `train translation` has a gradient to every parameter, and a step lowers it."""
     batch = TranslationBatch(

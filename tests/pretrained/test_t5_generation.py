@@ -40,6 +40,7 @@ def sources(name: str, count: int) -> dict[str, np.ndarray]:
     return {field: given[field] for field in ("input_ids", "attention_mask")}
 
 
+@pytest.mark.few("umt5")
 @pytest.mark.parametrize("name", ["t5", "umt5"])
 def test_a_cache_changes_no_token(name: str, loaded: Loaded) -> None:
     """Greedy texts, longer than the first cache, are what the model scores highest without one."""
@@ -52,6 +53,7 @@ def test_a_cache_changes_no_token(name: str, loaded: Loaded) -> None:
     np.testing.assert_array_equal(logits.argmax(-1), ids[:, 1:])
 
 
+@pytest.mark.slow
 def test_beams_share_a_cache(loaded: Loaded) -> None:
     """The log-probability of each beam is that of reading its text without a cache."""
     model, given = loaded("t5"), sources("t5", 3)

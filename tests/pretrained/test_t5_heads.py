@@ -25,6 +25,7 @@ def stored_model(name: str, folder: Path, **options: Any) -> Any:
     return fa.from_pretrained(golden.read("t5")[name].write(folder / name), **options)
 
 
+@pytest.mark.few("umt5")
 @pytest.mark.parametrize("name", CASES)
 def test_losses_are_those_of_torch(name: str, tmp_path: Path) -> None:
     stored, model = golden.read("t5")[name], stored_model(name, tmp_path)
@@ -34,6 +35,7 @@ def test_losses_are_those_of_torch(name: str, tmp_path: Path) -> None:
     np.testing.assert_allclose(out.loss, stored.outputs["loss"], rtol=2e-5)
 
 
+@pytest.mark.few("Token")
 @pytest.mark.parametrize("head", HEADS)
 def test_a_head_on_a_checkpoint_without(head: str, tmp_path: Path) -> None:
     """The backbone is read, the head drawn, both are saved under upstream's names and come back."""
@@ -102,6 +104,7 @@ def test_nothing_is_generated(head: str, tmp_path: Path) -> None:
         model.decoding(4, 1, {"num_beams": 2})
 
 
+@pytest.mark.few("Question")
 @pytest.mark.parametrize("head", HEADS)
 def test_attention_is_that_of_the_backbone(head: str, t5: Any, tmp_path: Path) -> None:
     t5.save_pretrained(tmp_path / "t5")

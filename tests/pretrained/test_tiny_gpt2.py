@@ -51,6 +51,7 @@ def test_it_predicts_text_it_never_read(model: PretrainedDecoder) -> None:
     assert nats / np.log(2) / size < 1.4
 
 
+@pytest.mark.slow
 def test_it_goes_on_with_words(model: PretrainedDecoder) -> None:
     prompts = ["It was", "The captain", "She looked at"]
     drawn = model.generate(prompts, max_new_tokens=24, do_sample=True, temperature=0.7)
@@ -58,6 +59,7 @@ def test_it_goes_on_with_words(model: PretrainedDecoder) -> None:
         assert text.startswith(prompt + " ") and len(text.split()) > 10
 
 
+@pytest.mark.slow
 def test_it_does_not_loop_at_its_own_settings(model: PretrainedDecoder) -> None:
     """No four pieces in a row stand three times in a text, whatever is drawn."""
     prompts = ["It was", "The captain", "She looked at", "There was no", "My dear"]
@@ -68,6 +70,7 @@ def test_it_does_not_loop_at_its_own_settings(model: PretrainedDecoder) -> None:
             assert max(fours.values()) < 3, text
 
 
+@pytest.mark.few("20")
 @pytest.mark.parametrize("length", [20, 50, 100])
 def test_heads_look_at_the_previous_token_and_at_what_followed_the_same_before(
     model: PretrainedDecoder, length: int
@@ -86,6 +89,7 @@ def test_it_copies_random_tokens(model: PretrainedDecoder) -> None:
     assert right[:, :50].mean() < 0.05
 
 
+@pytest.mark.slow
 def test_the_trace_of_what_it_writes(model: PretrainedDecoder) -> None:
     (text,), trace = model.generate("The old man", max_new_tokens=6, trace=True)
     assert trace.decoder is not None and trace.decoder.weights is not None

@@ -278,6 +278,7 @@ def test_merged_parts_of_an_unfinished_job_can_be_finished(
     assert content(tmp_path / "store") == content(undisturbed)
 
 
+@pytest.mark.few("how1")
 @pytest.mark.parametrize("how", [{"batch_tokens": 64}, {"shard_texts": 14}, {"devices": None}])
 def test_batches_shards_and_devices_change_nothing_that_counts(
     extract: Extract, undisturbed: Path, tmp_path: Path, how: dict[str, Any]
@@ -286,6 +287,7 @@ def test_batches_shards_and_devices_change_nothing_that_counts(
     check_close(tmp_path / "store", list(fa.open_store(undisturbed)))
 
 
+@pytest.mark.few("gpt2", "pairs")
 @pytest.mark.parametrize(
     "family", ["gpt2", "seq2seq", "bert pairs", pytest.param("written", marks=pytest.mark.slow)]
 )
@@ -331,6 +333,7 @@ def test_models_that_translate_are_stored_as_traced_one_by_one(
     assert not verify(tmp_path / "s").damage
 
 
+@pytest.mark.slow
 def test_several_models_fill_a_store_each_in_one_pass(
     bert, extract: Extract, undisturbed: Path, tmp_path: Path
 ) -> None:
@@ -345,6 +348,7 @@ def test_several_models_fill_a_store_each_in_one_pass(
     check_close(tmp_path / "s" / names[0], list(fa.open_store(tmp_path / "alone")))
 
 
+@pytest.mark.slow
 def test_means_over_the_corpus_need_no_map(
     extract: Extract, undisturbed: Path, tmp_path: Path
 ) -> None:

@@ -167,6 +167,7 @@ def test_a_store_of_workers_is_the_store_of_this_process(
     assert len(ray.pools) == 1, "nothing is asked of Ray where nothing is missing"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["gpt2", pytest.param("seq2seq", marks=pytest.mark.slow)])
 def test_other_families_and_several_models(
     extract, family: str, tmp_path: Path, ray: Inline, request: pytest.FixtureRequest
@@ -464,6 +465,7 @@ def test_many_shards_go_in_groups_and_few_alone() -> None:
     assert len(tasks) == 5000 and [*itertools.chain(*tasks)] == [*range(100_000)]
 
 
+@pytest.mark.slow
 def test_the_local_engine_is_the_default() -> None:
     with engine_of("local", None, Options()) as commit:
         assert commit is commit_shards

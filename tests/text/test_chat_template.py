@@ -68,6 +68,7 @@ def test_text_and_ids_are_those_of_transformers(
     assert model.read(chat).given["input_ids"].tolist() == [expected]
 
 
+@pytest.mark.slow
 def test_replies_are_what_follows_the_text(model: PretrainedDecoder) -> None:
     settings = {"max_new_tokens": 6, "eos": ()}
     tokenizer = model.tokenizer

@@ -132,6 +132,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["tiny-bert", "tiny-gpt2"])
 def test_a_line_of_ten_megabytes_is_tokenized_in_little_memory(name: str) -> None:
     command = [sys.executable, "-P", "-c", PEAK, str(FOLDER / name)]

@@ -82,6 +82,7 @@ def test_a_trace_file_keeps_the_rotation(trace, tmp_path: Path):
     assert Trace.load(old).decoder.rotation is None
 
 
+@pytest.mark.slow
 def test_it_is_recorded_with_queries_and_keys_alone(gemma, gpt2):
     plain = gemma.trace("a dog", capture=fa.Capture(weights=True, query=True))
     assert plain.decoder.rotation is None

@@ -77,6 +77,7 @@ def run(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.mark.slow
 def test_it_learns_what_context_tells(run: Path) -> None:
     """Without context the loss would be the unigram loss; with it, there is little to guess."""
     first, *_, last = [

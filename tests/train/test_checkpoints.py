@@ -225,6 +225,7 @@ except CheckpointError as error:
 """
 
 
+@pytest.mark.few("500-2")
 @pytest.mark.parametrize(("limit", "arrays"), [(100_000, 1), (100_000, 32), (2_000, 32), (500, 2)])
 def test_a_save_that_fails_in_the_background_is_one_error_of_three_lines(
     limit: int, arrays: int, tmp_path: Path

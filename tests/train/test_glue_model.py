@@ -51,6 +51,7 @@ def recipe(modern: PretrainedBert, tmp_path_factory: pytest.TempPathFactory) -> 
     )
 
 
+@pytest.mark.slow
 def test_a_modernbert_learns_a_task(data: Path, recipe: GlueRecipe, tmp_path: Path) -> None:
     summary: dict[str, Any] = glue.finetune(data, RunFolder(tmp_path), recipe, 2)
     assert summary["metrics"]["accuracy"]["mean"] > 0.9

@@ -91,6 +91,7 @@ def run(request: pytest.FixtureRequest, data: Path, tmp_path_factory: Any) -> Pa
     return out
 
 
+@pytest.mark.slow
 def test_a_new_decoder_learns_and_is_of_its_type(run: Path) -> None:
     summary = json.loads((run / "summary.json").read_text())
     before, after = summary["heldout"][0]["nll"], summary["result"]["nll"]
@@ -123,6 +124,7 @@ def test_torch_opens_the_decoder_and_predicts_the_same(run: Path) -> None:
     np.testing.assert_allclose(model(ids).logits, logits, atol=2e-4)
 
 
+@pytest.mark.few("llama")
 def test_a_stopped_run_ends_with_the_same_bits(run: Path, data: Path, tmp_path: Path) -> None:
     again = tmp_path / run.name
     shutil.copytree(run, again)
@@ -159,6 +161,7 @@ def continued(start: Path, data: Path, tmp_path_factory: pytest.TempPathFactory)
     return out
 
 
+@pytest.mark.slow
 def test_a_checkpoint_is_continued_and_keeps_its_config(start: Path, continued: Path) -> None:
     one, other = (
         json.loads((folder / "config.json").read_text()) for folder in (start, continued / "model")
@@ -293,6 +296,7 @@ def test_a_window_takes_fewer_operations_and_shared_keys_less_memory() -> None:
     assert needed(more) - needed(wide) == 3 * 4 * 3 * 32 * 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("norm", ["rms", "rms_plus_one", "layer"])
 def test_norms_of_a_new_decoder_begin_as_those_of_the_module(norm: Any) -> None:
     module = build_module(small(norm=norm, head_norm="each"), LanguageModelRecipe())
@@ -362,6 +366,7 @@ def test_devices_share_a_decoder_whose_key_heads_they_cannot_divide(
     np.testing.assert_allclose(losses[1], losses[0], rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_recomputed_layers_have_the_same_gradients(start: Path) -> None:
     """A model whose layers differ: with windows and without."""
     base: Any = fa.from_pretrained(start)

@@ -351,6 +351,7 @@ def test_a_batch_that_devices_cannot_share_is_refused(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_more_devices_change_nothing_but_rounding(
     whole: tuple[loop.Run, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -123,6 +123,7 @@ def test_evaluate_repeats_the_metrics(
     )
 
 
+@pytest.mark.few("parquet")
 @pytest.mark.parametrize("kind", ["tsv", "jsonl", "parquet"])
 def test_pairs_of_every_kind_of_file(kind: str, start: str, tmp_path: Path) -> None:
     """Labels that are numbers are classes by their names; a tenth is split off for evaluation."""
@@ -155,6 +156,7 @@ def test_pairs_of_every_kind_of_file(kind: str, start: str, tmp_path: Path) -> N
     assert alone[0].label == model.config.id2label[int(np.argmax(logits))]
 
 
+@pytest.mark.slow
 def test_numbers_are_predicted_where_that_is_asked(start: str, tmp_path: Path) -> None:
     numbers = {"positive": 2.5, "negative": -1.25, "neutral": 0.5}
     content = [(text, numbers[label]) for text, label in rows(90, 5)]

@@ -50,6 +50,7 @@ def ours(tmp_path_factory: pytest.TempPathFactory) -> dict[str, np.ndarray]:
     return dict(zip(("mlm_loss", "nsp_loss", "loss"), np.array(rows).T, strict=True))
 
 
+@pytest.mark.slow
 def test_the_losses_before_training_are_torchs(ours, stored) -> None:
     for name, losses in stored.items():
         assert ours[name][0] == pytest.approx(losses[0], rel=1e-5), name

@@ -67,6 +67,7 @@ def test_colours_are_those_of_the_style_sheet():
     assert (ink_on("#0b3b8f"), ink_on("#f1f4f9")) == ("white", "black")
 
 
+@pytest.mark.slow
 def test_every_map_of_a_figure_has_one_of_the_two(peaked, pair):
     rng = np.random.default_rng(0)
     q, k = rng.normal(size=(2, 1, 1, 4, 2, 3)).astype(np.float32)

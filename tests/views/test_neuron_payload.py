@@ -75,6 +75,7 @@ MASKS = {
 }
 
 
+@pytest.mark.few("gpt2")
 @pytest.mark.parametrize("name", MASKS)
 def test_the_softmax_of_what_is_shown_is_the_weights(traces, name):
     found, sides = sides_of(traces[name])
@@ -93,6 +94,7 @@ def test_the_softmax_of_what_is_shown_is_the_weights(traces, name):
         assert about["error"] <= 2e-6
 
 
+@pytest.mark.few("False")
 @pytest.mark.parametrize("scores", [False, True])
 def test_windows_and_rotations_of_a_rotary_decoder(tmp_path, scores):
     gemma = fa.from_pretrained(write_decoder(tmp_path / "gemma"))
