@@ -33,8 +33,14 @@ import pytest
 
 pytest_plugins = ["small_models", "small_checkpoints", "headless_chromium"]  # for several folders
 
-# The same examples in every run; the first example of a test pays for compilation.
-hypothesis.settings.register_profile("flaxattn", deadline=None, derandomize=True)
+# The same examples in every run, few of them in `make test` and all in `make all`; the first
+# example of a test pays for compilation.
+hypothesis.settings.register_profile(
+    "flaxattn",
+    deadline=None,
+    derandomize=True,
+    max_examples=100 if os.environ.get("FLAXATTN_TRIALS") == "full" else 20,
+)
 hypothesis.settings.load_profile("flaxattn")
 
 Command = Callable[..., tuple[int, str, str]]

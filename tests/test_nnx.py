@@ -68,6 +68,7 @@ def test_parameters_train(pair):
     assert any(float(jnp.abs(leaf).max()) > 0 for leaf in leaves)
 
 
+@pytest.mark.slow
 def test_interventions_are_those_of_the_linen_module(pair):
     module, params, wrapped = pair
     edits = [

@@ -51,6 +51,7 @@ def test_the_wheel_has_one_top_level_name(wheel: zipfile.ZipFile) -> None:
     assert {top for top in tops if not top.endswith(".dist-info")} == {"flaxattn"}
 
 
+@pytest.mark.slow
 def test_the_wheel_holds_the_files_of_the_folders(wheel: zipfile.ZipFile, repository: Path) -> None:
     expected = set()
     for folder, target in FOLDERS.items():

@@ -92,6 +92,7 @@ def test_the_curve_removes_the_least_first() -> None:
     assert [p.removed for p in other] == [0, 8]
 
 
+@pytest.mark.slow
 @hypothesis.given(st.permutations(range(8)), st.floats(0.01, 1))
 def test_any_order_begins_whole_and_ends_with_nothing(order: list[int], share: float) -> None:
     heads = [head for head, _, _ in EFFECTS.ranked()]
@@ -213,6 +214,7 @@ def test_a_language_model_is_judged_by_every_piece_after_the_first() -> None:
         assert float(losses[row]) == pytest.approx(np.mean(each), abs=1e-3)
 
 
+@pytest.mark.slow
 def test_a_classifier_is_judged_by_its_labels() -> None:
     whole = classifier()
     judged = fa.head_task(whole, TEXTS, labels=[1, 0, 2], batch=4)

@@ -137,6 +137,7 @@ def test_vectors_of_a_model_add_up_to_what_its_attention_puts_out() -> None:
     np.testing.assert_allclose(summed, np.einsum("lbqi,lie->lbqe", heads, output), atol=1e-4)
 
 
+@pytest.mark.slow
 def test_projections_of_heads_that_are_gone_are_zero() -> None:
     model, _, _ = seen()
     whole, less = (output_projections(m)["encoder"] for m in (model, model.prune([(0, 2)])))

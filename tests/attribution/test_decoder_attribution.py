@@ -37,6 +37,7 @@ def layers(dense, ids):
     return dense.run(ids)[0]
 
 
+@pytest.mark.slow
 def test_what_the_model_records(gemma, layers):
     seen = gemma.trace(TEXT, capture=Capture(weights=True, value=True))[0].decoder
     for number, layer in enumerate(layers):

@@ -56,6 +56,7 @@ def test_every_kind_on_every_family(request, family):
         np.testing.assert_allclose(found.deletion[0, number, 0], likelihood, rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_a_step_is_the_model_without_these_tokens(modern):
     found = fa.faithfulness(modern, TEXTS[:1], kinds=["input_gradient"], steps=3, scale="log")
     (one,) = predictions(modern, TEXTS[:1])

@@ -67,6 +67,7 @@ def test_one_stack_needs_no_other():
     np.testing.assert_allclose(found["decoder"][-1, 0], by_rules(products)["decoder"], atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["modern", pytest.param("seq2seq", marks=pytest.mark.slow)])
 def test_maps_of_a_model_are_made_of_its_gradients(request, family):
     model = request.getfixturevalue(family)

@@ -240,6 +240,7 @@ def test_a_turned_score_is_the_score_of_the_model() -> None:
             assert query @ key == pytest.approx(x @ form @ x, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_norms_of_heads_and_behind_attention_are_folded(tmp_path: Path) -> None:
     model = fa.from_pretrained(write_decoder(tmp_path / "gemma"))
     circuits = fa.head_circuits(model, distances=(0, 3))
@@ -301,6 +302,7 @@ def test_layers_that_share_parameters_have_the_same_scores(tmp_path: Path) -> No
     assert circuits.positions["encoder"].shape == (2, 2, 3)
 
 
+@pytest.mark.slow
 def test_modern_bert_reads_its_first_layer_without_norm(modern: Any) -> None:
     circuits = fa.head_circuits(modern, distances=(-4, -3, 0, 2))
     params = modern.params["model"]

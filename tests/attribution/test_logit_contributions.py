@@ -103,7 +103,7 @@ def silenced(model: Any, part: str) -> Any:
     return dataclasses.replace(model, params=jax.tree_util.tree_map_with_path(zero, model.params))
 
 
-@pytest.mark.few("gpt_neox", "olmo2")
+@pytest.mark.few("olmo2")
 @pytest.mark.parametrize("name", OTHERS)
 def test_contributions_add_up_to_the_logit(name: str) -> None:
     assert_adds_up(decoder(name))
@@ -118,6 +118,7 @@ def test_contributions_of_trained_and_of_post_norm_models_add_up(gpt2: Any, gemm
     assert_adds_up(gpt2.prune({0: [1], 2: [0, 5]}))
 
 
+@pytest.mark.few("olmo2")
 @pytest.mark.parametrize("name", OTHERS)
 def test_a_feed_forward_layer_without_weights_adds_nothing(name: str) -> None:
     """What is not a head's, an embedding's or a bias's is a feed-forward layer's, and only its."""
@@ -168,6 +169,7 @@ def spread_of(model: Any, ids: np.ndarray, normal: np.ndarray) -> np.ndarray:
     return spread
 
 
+@pytest.mark.slow
 def test_a_head_behind_a_norm_adds_what_the_norm_lets_through(gemma: Any) -> None:
     """Against a model in NumPy that holds what every head adds before the norm after attention."""
     one = fa.logit_contributions(gemma, gemma.trace(TEXTS[0], predictions=1))[0]
@@ -193,6 +195,7 @@ def test_a_head_behind_a_norm_adds_what_the_norm_lets_through(gemma: Any) -> Non
     assert (every > 0).all()
 
 
+@pytest.mark.slow
 def test_a_capped_logit_is_the_sum_before_its_cap() -> None:
     tokenizer = beginning_with_bos()
     config = dataclasses.replace(gemma_config(tokenizer.vocab_size), final_logit_softcapping=3.0)

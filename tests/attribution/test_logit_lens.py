@@ -83,6 +83,7 @@ def test_the_last_state_is_the_prediction_of_the_model(tiny: Any, translation: A
     assert list(lens.targets) == found.tokens[0] and lens.rank.shape[0] == 3
 
 
+@pytest.mark.slow
 def test_a_gemma_is_capped_and_normed_by_one_plus_its_scale() -> None:
     tokenizer = beginning_with_bos()
     config = dataclasses.replace(gemma_config(tokenizer.vocab_size), final_logit_softcapping=3.0)
@@ -114,7 +115,7 @@ def test_a_t5_is_read_at_its_decoder(t5: Any) -> None:
     assert written.follows.all() and (written.rank[-1] == 1).all()
 
 
-@pytest.mark.few("bert")
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["bert", "esm"])
 def test_a_masked_model_predicts_the_tokens_that_stand_there(tmp_path: Path, kind: str) -> None:
     tokenizer = unigram()
@@ -143,6 +144,7 @@ def test_a_masked_model_predicts_the_tokens_that_stand_there(tmp_path: Path, kin
     assert (lens.target_ids[lens.follows] == ids[lens.follows]).all()
 
 
+@pytest.mark.slow
 def test_a_modern_bert_has_a_lens(modern: Any) -> None:
     lens = fa.logit_lens(modern, "the cat", k=2)
     ids = modern.read("the cat").given["input_ids"]

@@ -61,6 +61,7 @@ def products(jaxpr: Any) -> int:
     return total
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("together", "settings", "runs"),
     [

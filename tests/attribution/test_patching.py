@@ -124,6 +124,7 @@ def test_knocking_out_an_edge_is_a_score_of_minus_infinity(lm: Any) -> None:
     assert effects.each[1, 1, 2, 0] == pytest.approx(scores[right] - base[right], abs=1e-4)
 
 
+@pytest.mark.slow
 def test_attribution_is_the_gradient_times_the_difference(lm: Any) -> None:
     report = fa.patch(lm, PAIRS, fa.PatchRequest(method="attribution", metric="logit"))
     (effects,) = report.effects
@@ -164,7 +165,7 @@ def test_mediation_exchanges_attention_weights(lm: Any) -> None:
         assert effects.each[1, 0, 0, 0] == pytest.approx(scores[right] - base[right], abs=1e-4)
 
 
-@pytest.mark.few("activation")
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["activation", "attribution", "path", "mediation"])
 def test_a_call_compiles_one_program(lm: Any, method: Any) -> None:
     request = fa.PatchRequest(method=method, metric="probability")

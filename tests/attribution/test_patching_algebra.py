@@ -164,6 +164,7 @@ def without(model: Any, *names: str) -> PretrainedDecoder:
     return PretrainedDecoder(module, params, model.tokenizer, model.config, "linear")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("without_norms")
 def test_attribution_is_patching_where_the_model_is_linear(lm: Any) -> None:
     model = without(lm, "feed_forward/down", "attention/query")
@@ -185,6 +186,7 @@ def test_attribution_is_patching_where_the_model_is_linear(lm: Any) -> None:
     np.testing.assert_allclose(whole.sum(1), layers[:, 0, 0], atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("without_norms")
 def test_direct_effects_of_all_heads_sum_to_the_whole(lm: Any) -> None:
     model = without(lm, "feed_forward/down")

@@ -72,7 +72,7 @@ def explained(module, params, given):
     return graded(params, probes)
 
 
-@pytest.mark.few("gemma3")
+@pytest.mark.slow
 @pytest.mark.parametrize(("family", "name"), CASES)
 def test_inputs_biases_and_attention_add_up_to_what_is_explained(opened, family, name):
     model, given = opened(family, name)
@@ -83,7 +83,7 @@ def test_inputs_biases_and_attention_add_up_to_what_is_explained(opened, family,
     assert sum(np.abs(one).sum() for one in tokens.values()) > 1e-3 * abs(value)
 
 
-@pytest.mark.few("neox")
+@pytest.mark.slow
 @pytest.mark.parametrize(("family", "name"), CASES)
 def test_outputs_are_the_same_bits_under_the_rules(opened, family, name):
     model, given = opened(family, name)

@@ -60,6 +60,7 @@ def test_options_of_circuits_are_checked(
     assert code == 2 and told in err and not (tmp_path / "report").exists()
 
 
+@pytest.mark.slow
 def test_a_lens_is_a_table_or_json(tmp_path: Path, typed: Typed) -> None:
     texts = tmp_path / "texts.txt"
     texts.write_text("The old man\nIt was\n", encoding="utf-8")

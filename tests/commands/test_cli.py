@@ -78,6 +78,7 @@ def test_options_have_one_name_over_all_commands(path):
         assert options & {"--output", "--output-dir"}
 
 
+@pytest.mark.slow
 def test_quiet_shows_no_progress_and_verbose_says_what_runs(capsys, caplog, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(progress_reporter, "DELAY", 0.0)
@@ -208,6 +209,7 @@ def test_doctor_says_why_a_better_kernel_is_passed_over(capsys, monkeypatch):
     assert "weights: xla; cudnn: cuDNN hands back neither weights nor scores" in out
 
 
+@pytest.mark.slow
 def test_demo_extracts_measures_and_writes(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert run(capsys, "demo", "--out", "demo")[0] == 0

@@ -52,6 +52,7 @@ def changed(small: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_compare_finds_the_head_that_changed(
     typed: Run, corpus: Path, small: Path, changed: Path, tmp_path: Path
 ) -> None:

@@ -41,6 +41,7 @@ def heads(path):
     return {(row["layer"], row["head"]): row for row in rows}
 
 
+@pytest.mark.slow
 def test_stores_compare_as_their_models_do(run, tmp_path):
     assert run("compare", "one", "two", "a.txt", out="models")[0] == 0
     code, _, err = run("compare", "one-maps", "two-maps", out="stores")
@@ -68,6 +69,7 @@ def test_stores_compare_as_their_models_do(run, tmp_path):
     assert "How heads differ" in page and "4 of the 4 texts" in page
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "option"),
     [

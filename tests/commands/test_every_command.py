@@ -34,7 +34,6 @@ DECODER = "small-gemma"
 T5, T5_ENCODER = "small-t5", "small-t5-encoder"
 READER = "small-reader"  # answers questions
 SMALL = (*ENCODERS, DECODER, T5, T5_ENCODER, READER)
-FEW = ("--limit", "2")
 # Digits are tokens of most models; [MASK] is text to all but BERT.
 PAIRS = (
     "clean,corrupted,answer,wrong\n1 [MASK] 3 .,2 [MASK] 3 .,1,2\n2 [MASK] 4 .,1 [MASK] 4 .,2,1\n"
@@ -67,7 +66,9 @@ COMMANDS = {
     "compare": "compare {m} {m} trees.txt --limit 2 --out report",
     "ablate": "ablate trees.txt --limit 1 --measure importance --model {m} --out report",
     "patch": "patch pairs.csv --controls 2 --model {m} --out report",
-    "faithfulness": "faithfulness trees.txt --limit 1 --kinds attention --steps 2 --model {m} --out report",
+    "faithfulness": (
+        "faithfulness trees.txt --limit 1 --kinds attention --steps 2 --model {m} --out report"
+    ),
     "weights": "weights trees.txt --limit 1 --kinds attention --model {m} --out report",
     "heads": "heads {r}-1 {r}-2 --draws 9 --out report",
     "circuits": "circuits --model {m} --out report",
@@ -115,6 +116,9 @@ RUNS = [name for name, words in COMMANDS.items() if "{m}" in words]
 WRITING = ("generate", "translate", "fill-mask", "answer", "classify", "patch")  # never with NaN
 ALLOWING = ("view", "extract", "search", "stats", "roles", "probe", "compare", "ablate")
 ALLOWING += ("circuits", "lens")
+# Other forms of a command that is here already: with one model in `make test`.
+VARIANTS = ("view pair", "view stdin", "view store", "stats store", "roles store")
+VARIANTS += ("probe states", "probe pronouns")
 
 
 @pytest.fixture(scope="module")
@@ -140,7 +144,13 @@ def folder(t5: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def cases(names: Iterable[str] = COMMANDS, models: Iterable[str] = MODELS) -> list:
-    return [pytest.param(name, model) for model in models for name in names]
+    return [
+        pytest.param(
+            name, model, marks=[pytest.mark.slow] * (name in VARIANTS and model != MODELS[0])
+        )
+        for model in models
+        for name in names
+    ]
 
 
 @pytest.fixture(scope="module")

@@ -182,6 +182,7 @@ def test_layers_heads_and_means(run: Run, folder: Path, tmp_path: Path) -> None:
     assert names == {"entropy", "max", "distance"}
 
 
+@pytest.mark.slow
 def test_several_models(run: Run, bert, folder: Path, tmp_path: Path) -> None:
     bert.save_pretrained(tmp_path / "copy")
     words = ["--model", folder / "model", "--model", tmp_path / "copy", "--json"]
@@ -338,6 +339,7 @@ def test_the_engine_ray_is_refused_where_it_cannot_work(
     assert not (tmp_path / "store/plan.json").exists()
 
 
+@pytest.mark.slow
 def test_two_parallel_text_files_are_pairs(run: Run, bert, folder: Path, tmp_path: Path) -> None:
     """What is stored is what a table of the same pairs stores; the partner's content counts."""
     rows = list(zip(TEXTS, reversed(TEXTS), strict=True))

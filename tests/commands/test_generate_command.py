@@ -32,6 +32,7 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, rec
     return typed
 
 
+@pytest.mark.slow
 def test_a_text_is_shown_while_it_is_written(
     run: Run, reciter: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -147,6 +148,7 @@ def test_a_chat_is_a_list_of_messages(
     assert asked == [[*before, {"role": "user", "content": "Hello"}]]
 
 
+@pytest.mark.slow
 def test_the_page_of_what_was_read_and_written(run: Run, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     code, out, err = run("Plain", "--stop", "é", "-o", page)

@@ -78,6 +78,7 @@ def test_reports_are_put_side_by_side(run: Typed, reports: list[Path], tmp_path:
     assert (tmp_path / "report" / "heads.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_columns_are_chosen_and_json_is_printed(run: Typed, reports: list[Path]) -> None:
     words = ("--columns", "patch:*", "--columns", "roles: induction", "--draws", "9", "--json")
     code, out, err = run("heads", *reports, *words)
@@ -86,6 +87,7 @@ def test_columns_are_chosen_and_json_is_printed(run: Typed, reports: list[Path])
     assert (row["first"], row["second"]) == ("roles: induction", "patch: activation")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -65,7 +65,7 @@ def test_the_report_for_a_person(typed: Any) -> None:
     )
 
 
-@pytest.mark.few("bert")
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["bert", "gpt2", "seq2seq", "rnn"])
 def test_uses_run_or_do_not_as_told(
     family: str, request: pytest.FixtureRequest, tmp_path: Path

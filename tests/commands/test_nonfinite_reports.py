@@ -124,6 +124,7 @@ def test_vectors_are_refused(folder: Path) -> None:
     assert np.isnan(fa.embed(model, TEXTS, allow_nonfinite=True)).all()
 
 
+@pytest.mark.slow
 def test_losses_are_refused(folder: Path) -> None:
     model = fa.from_pretrained(folder / "model")
     with pytest.raises(InputError, match=r"the loss of text 0 is NaN.*\n.*kernel of layer 1 holds"):

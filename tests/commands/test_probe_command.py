@@ -69,6 +69,7 @@ def probe(run):
     return functools.partial(run, "probe")
 
 
+@pytest.mark.slow
 def test_maps_between_words_are_those_of_the_model(bert, folder):
     sentences = list(read_sentences([folder / "a.conllu"], BadRows()))
     seen = []
@@ -102,6 +103,7 @@ def test_only_encoders_are_probed(gpt2, folder):
         list(word_maps(gpt2, sentences))
 
 
+@pytest.mark.slow
 def test_the_whole_report(probe, folder, tmp_path, bert):
     words = ("a.conllu", "--model", "model", "--train", "train.conllu", "--train-limit", 20)
     code, said, error = probe(*words, "--seed", 4)

@@ -149,7 +149,7 @@ def test_every_long_command_shows_progress(typed, folder, tmp_path, monkeypatch,
         assert first < min(n for n, line in enumerate(lines) if stage in line)
 
 
-@pytest.mark.few("stats", "store")
+@pytest.mark.few("store")
 @pytest.mark.parametrize("name", PARAMETERS)
 def test_a_terminal_gets_a_bar(typed, folder, tmp_path, monkeypatch, name):
     monkeypatch.chdir(folder)

@@ -69,6 +69,7 @@ def test_a_report_of_roles(run, tmp_path):
     assert "5 texts of 7 to 7 positions, 7.0 on average" in out
 
 
+@pytest.mark.slow
 def test_the_page_holds_the_pairs_of_its_claims(run, tmp_path):
     code, _, err = run(*ROLES, "--tau", 0.1, "--alpha", 0.5)
     assert code == 0, err

@@ -93,7 +93,7 @@ def modes_in(folder):
     return {path.stat().st_mode & 0o777 for path in folder.iterdir()}
 
 
-@pytest.mark.few("compare")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [

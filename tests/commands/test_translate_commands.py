@@ -84,6 +84,7 @@ def source(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_lines_come_out_as_they_went_in(
     run: Run, folder: Path, model: fa.Pretrained, source: Path, tmp_path: Path
 ) -> None:
@@ -122,6 +123,7 @@ def test_the_best_of_a_beam_with_their_scores(
     assert all(float(rows[n][2]) >= float(rows[n + 1][2]) for n in range(0, len(rows), 2))
 
 
+@pytest.mark.slow
 def test_a_score_is_the_log_probability_of_what_was_written(model: fa.Pretrained) -> None:
     rows = [ids for ids in model.tokenizer.encode("a dog runs").input_ids]
     ((best,),) = write(model, rows, batch=2, max_new_tokens=6)
@@ -225,6 +227,7 @@ def test_what_a_tokenizer_refuses_is_told_with_its_line(
     ]
 
 
+@pytest.mark.slow
 def test_a_source_that_is_too_long_may_be_cut(run: Run, folder: Path, model: fa.Pretrained) -> None:
     words = [
         "--model",
@@ -300,6 +303,7 @@ def test_evaluating_translations(run: Run, folder: Path, source: Path, tmp_path:
     assert out == again
 
 
+@pytest.mark.slow
 def test_evaluating_alignments(
     run: Run, folder: Path, model: fa.Pretrained, tmp_path: Path
 ) -> None:
@@ -343,6 +347,7 @@ def test_wrong_use_of_evaluate(
     assert len(err.splitlines()) <= 3
 
 
+@pytest.mark.slow
 def test_both_explain_themselves(run: Run) -> None:
     for name in ("translate", "evaluate"):
         code, out, _ = run(name, "--help")

@@ -122,6 +122,7 @@ def test_the_text_level_has_a_page_and_no_figure(capsys, tmp_path):
     assert code == 2 and "plot_state draws no running text" in err and not figure.exists()
 
 
+@pytest.mark.few("all")
 @pytest.mark.parametrize("view", [view for view in VIEWS if view != "text"])
 def test_every_view_of_a_text_has_a_page_and_a_figure(capsys, tmp_path, view):
     page, figure = tmp_path / "a.html", tmp_path / "a.png"
@@ -148,6 +149,7 @@ def test_pages_of_language_models_say_what_was_predicted(capsys, tmp_path):
     assert '"predictions"' not in page.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_other_weights_of_a_text_and_of_a_file_are_computed(capsys, places, tmp_path):
     page, figure = tmp_path / "a.html", tmp_path / "a.png"
     words = ("--weights", "norm,rollout,effective", "-o", page, "--save-figure", figure)
@@ -204,6 +206,7 @@ def test_two_files_and_two_stores_are_compared(capsys, places, tmp_path):
     assert page.read_text(encoding="utf-8") == wanted
 
 
+@pytest.mark.slow
 def test_a_store_is_served_until_somebody_stops_it(places):
     words = [sys.executable, "-m", "flaxattn", "view", str(places / "store"), "--serve"]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}

@@ -22,6 +22,7 @@ def test_texts_are_grouped_by_the_bytes_of_their_attention(monkeypatch):
     assert weights._groups([99]) == [slice(0, 1)]
 
 
+@pytest.mark.slow
 def test_groups_have_the_numbers_and_the_order_of_all_texts_together(bert, monkeypatch):
     corpus = TextCorpus(TEXTS, None, None, {})
     whole, refused = weights.measured(bert, corpus, KINDS, 0, ProgressReporter())

@@ -32,18 +32,7 @@ def test_the_function_of_the_kernels_shows_one() -> None:
     assert "flaxattn.kernels.attention" in MODULES
 
 
-@pytest.mark.few(
-    "models.t5",
-    "models.bert",
-    "pretrained",
-    "views.figures.plot_neuron",
-    "store",
-    "text",
-    "trace",
-    "corpus",
-    "kernels.attention",
-    "models.rnn",
-)
+@pytest.mark.few("pretrained", "kernels.attention", "store")
 @pytest.mark.parametrize("module", MODULES)
 def test_examples_run(module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

@@ -3,7 +3,7 @@
 """Every block of the README and of the site's pages runs, in order, in a folder of its page.
 
 The Python blocks of a page share a namespace. A page with the line `<!-- tests: slow -->` is left
-to `make slow`. Training is a process of its own, as tests compute with strict dtypes. Pages of
+to `make all`. Training is a process of its own, as tests compute with strict dtypes. Pages of
 results are in `tests/test_docs.py`; those of the reference are made of what other tests run.
 """
 
@@ -62,7 +62,7 @@ def run_block(block: Block, names: dict[str, Any]) -> None:
                 check_command(words, str(block))
 
 
-@pytest.mark.few("index", "first-page", "your-own-arrays", "capture-and-trace", "statistics")
+@pytest.mark.few("index", "first-page")
 @pytest.mark.parametrize(
     "page",
     [

@@ -68,6 +68,7 @@ def test_there_are_ten_and_more() -> None:
     assert DOCUMENT.read_text(encoding="utf-8").count("```text") == len(SNIPPETS)
 
 
+@pytest.mark.slow
 def test_hidden_states_and_attention(ran: Any) -> None:
     names = ran("Hidden states and attention")
     model, attentions = names["model"], names["attentions"]
@@ -97,6 +98,7 @@ def test_an_answer(ran: Any) -> None:
     assert 0 < best.score < 1
 
 
+@pytest.mark.slow
 def test_labels_of_texts_and_tokens(ran: Any) -> None:
     names = ran("Classify a text")
     model = names["model"]
@@ -123,6 +125,7 @@ def test_generated_texts(ran: Any) -> None:
     assert ran("Translate")["text"] == "2003-07-12"
 
 
+@pytest.mark.slow
 def test_vectors_of_sentences(ran: Any) -> None:
     names = ran("Vectors of sentences")
     model, vectors = names["model"], names["vectors"]
@@ -134,6 +137,7 @@ def test_vectors_of_sentences(ran: Any) -> None:
     np.testing.assert_allclose(np.diag(names["likeness"]), 1, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_view_and_a_copy(ran: Any, folder: Path) -> None:
     ran("Look at attention with BertViz")
     names = ran("Save and load")

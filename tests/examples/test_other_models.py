@@ -50,6 +50,7 @@ def by_hand(q, k, v, window, soft_cap):
     return jnp.einsum("hqk,hkd->hqd", weights, v), statistics
 
 
+@pytest.mark.slow
 def test_a_decoder_keeps_its_output_and_every_head_has_its_numbers():
     ours = OtherDecoder(make_kernel(window=(4, 0), soft_cap=2.0))
     theirs = OtherDecoder(lambda q, k, v: by_hand(q, k, v, 4, 2.0))

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""F22: no damage of a store is silent. A few dozen trials; `make faults` makes 300."""
+"""No damage of a store is silent. A few dozen trials; `make all` makes 300."""
 
 import os
 import random

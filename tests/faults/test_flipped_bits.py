@@ -3,7 +3,7 @@
 """One flipped bit in any file of a model, a run, a trace, a probe, an index or a report.
 
 The reader names the file's folder, or what it reads is what was written. `make test` makes few
-trials of each, `make slow` 300. Files that people read and no reader does (README.md, recipe.yaml)
+trials of each, `make all` 300. Files that people read and no reader does (README.md, recipe.yaml)
 are left out; stores are in test_damaged_stores.py.
 """
 

@@ -3,7 +3,7 @@
 """F9, F10: files that were changed by accident or by malice, given to every parser there is.
 
 A parser returns what is right or raises an error of ours, of three lines, within a second and 200
-MB. `make faults` gives each one `SECONDS`, about ten minutes for all of them.
+MB. `make all` gives each one `SECONDS`, about ten minutes for all of them.
 """
 
 import math

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A shard is there whole or not at all: full disks, failing calls, kills, readers, rivals.
 
-`make faults` makes every trial.
+`make all` makes every trial.
 """
 
 import errno

@@ -3,7 +3,7 @@
 """A model that is saved over another one: killed at any moment, what loads is one of the two.
 
 A process of its own forks for every trial, so that nothing is imported or compiled again.
-`make test` makes few trials, `make slow` a hundred.
+`make test` makes few trials, `make all` a hundred.
 """
 
 import json
@@ -119,7 +119,7 @@ def trials(place: str, count: int, folder: Path) -> Counter[str]:
     return Counter(state for *_, state, _ in rows)
 
 
-@pytest.mark.few("foreign")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("place", "count"),
     [

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Training that is killed, told to stop, or short of disk: real processes and real signals.
 
-`make slow` makes few trials, `make faults` all of them.
+`make all` makes every trial.
 """
 
 import json

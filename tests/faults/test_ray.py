@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Extraction by a real Ray cluster of this machine: workers are killed, then the driver.
 
-`make ray` runs it; `make faults` makes more trials where Ray is installed.
+`make ray` runs it; `make all` makes more trials.
 """
 
 import importlib.util

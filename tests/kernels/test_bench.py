@@ -272,6 +272,7 @@ def test_the_command_measures(capsys, tmp_path):
     assert [row["mode"] for row in document["rows"]] == [mode for mode in bench.MODES for _ in "ab"]
 
 
+@pytest.mark.few("received", "topk")
 @pytest.mark.parity
 @pytest.mark.parametrize("request_name", bench.REQUESTS)
 def test_torch_computes_what_we_do(request_name):

@@ -116,15 +116,12 @@ def run(situation, implementation, capture):
 
 
 @pytest.mark.few(
-    "causal-xla",
-    "groups-xla",
-    "window-xla",
-    "groups-reference",
-    "decode-xla",
-    "offset-xla",
-    "cap-reference",
+    "two groups-xla",
+    "one key head, causal-xla",
+    "cap, groups-xla",
+    "each offset-reference",
+    "soft cap-reference",
     "values-xla",
-    "ALiBi-reference",
 )
 @pytest.mark.parametrize("implementation", ["reference", "xla"])
 @pytest.mark.parametrize("situation", SITUATIONS, ids=lambda one: one.name)
@@ -147,7 +144,7 @@ def test_every_number_is_that_of_the_loops(situation, implementation):
         )
 
 
-@pytest.mark.few("window", "offset", "cap")
+@pytest.mark.few("causal window", "each offset", "cap")
 @pytest.mark.parametrize("situation", SITUATIONS, ids=lambda one: one.name)
 def test_pairs_are_entries_of_the_weights(situation):
     rng = np.random.default_rng(0)
@@ -165,7 +162,7 @@ def test_pairs_are_entries_of_the_weights(situation):
         np.testing.assert_allclose(seen.stats["pairs"][b, :, p], truth[[2, 0]], atol=1e-11)
 
 
-@pytest.mark.few("window", "offset", "cap")
+@pytest.mark.few("causal window", "each offset", "late chunk")
 @pytest.mark.parametrize("situation", SITUATIONS, ids=lambda one: one.name)
 def test_captured_windows_are_parts_of_the_weights(situation):
     window = (situation.queries // 3, situation.queries), (1, situation.keys // 2 + 1)
@@ -189,15 +186,7 @@ def total(found):
     return result
 
 
-@pytest.mark.few(
-    "window-xla",
-    "causal-xla",
-    "cap-xla",
-    "sinks-reference",
-    "ALiBi-xla",
-    "values-xla",
-    "decode-xla",
-)
+@pytest.mark.few("causal-xla", "cap-xla", "ALiBi-xla", "decode-xla")
 @pytest.mark.parametrize("implementation", ["reference", "xla"])
 @pytest.mark.parametrize("situation", SHORT, ids=lambda one: one.name)
 def test_gradients_are_the_differences_of_the_loops(situation, implementation):

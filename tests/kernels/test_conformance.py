@@ -31,10 +31,10 @@ FULL_NAMES += ["window, sinks, groups", "soft cap", "decode"]
 QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 QUICK = QUICK if jax.default_backend() == "cpu" else {}
 
-# Interpreted in `make test`; `make slow` has the others.
+# Interpreted in `make test`; `make all` has the others.
 OF_TPU = ["seven"]
 SHORT = [name for name in NAMES if name != "padded 2048"]
-# Each is much like another case; `make slow` has them.
+# Each is much like another case; `make all` has them.
 ALIKE = {
     "padded 64",
     "padded 127",
@@ -213,7 +213,6 @@ def error(result, expected):
 @pytest.mark.few(
     "xla-few",
     "xla-segments",
-    "xla-huge",
     "reference-huge",
     "reference-masked",
     "reference-segments",
@@ -276,6 +275,7 @@ def check_indices(indices, scores, slack):
     assert error(np.where(indices == -1, -np.inf, named), best) <= 2 * slack
 
 
+@pytest.mark.few("xla-segments", "xla-garbage", "tpu-seven", "xla-few")
 @pytest.mark.parametrize(("implementation", "name"), over(NAMES, xla=SOON, tpu=OF_TPU))
 def test_gradients_are_as_good_as_those_of_the_reference(implementation, name):
     _, _, found = measured(name, implementation)
@@ -315,7 +315,7 @@ def check_half(implementation, dtype, name):
         assert error(value, expected_gradients[key]) <= allowed, key
 
 
-@pytest.mark.few("garbage")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("implementation", "name"),
     over(["padded 127", "garbage in padding"], xla=SHORT, reference=[])
@@ -452,6 +452,7 @@ def test_asking_for_some_heads_drops_the_same_weights(implementation, heads):
     np.testing.assert_allclose(output, bare, rtol=2e-6, atol=2e-6)
 
 
+@pytest.mark.few("xla")
 @pytest.mark.parametrize("implementation", [*RUNNABLE, pytest.param("tpu", marks=pytest.mark.slow)])
 def test_captures_of_some_heads_are_those_heads(implementation):
     heads = (2, 0)

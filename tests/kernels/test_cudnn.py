@@ -109,6 +109,7 @@ CASES = (
 )
 
 
+@pytest.mark.few("garbage", "shared, padded")
 @pytest.mark.parametrize(
     "case",
     [
@@ -150,6 +151,7 @@ def test_garbage_reaches_those_who_may_see_it_and_nobody_else():
         np.testing.assert_array_equal(stat[kept], wanted.stats[name][kept])
 
 
+@pytest.mark.slow
 def test_half_precision_costs_the_rounding_of_the_output():
     call = make(Case("half", 40, depth=32, padding=True), "bfloat16")
     assert cudnn.refusal(call) is None

@@ -105,7 +105,7 @@ def test_expectation_is_preserved():
     assert (np.abs(outputs.mean(0) - expected) < 5 * sigma + 1e-6).all()
 
 
-@pytest.mark.few("reference")
+@pytest.mark.slow
 @pytest.mark.parametrize("implementation", ["xla", "reference"])
 def test_the_gradient_uses_the_mask_of_the_output(implementation):
     q, k, v = identity_inputs(130)

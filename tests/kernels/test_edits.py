@@ -90,6 +90,7 @@ def test_gradients_flow_through_edits() -> None:
     np.testing.assert_allclose(jax.grad(total)(1.0), attention(Q, K, V)[0].sum(), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_an_implementation_without_all_scores_refuses_an_edit() -> None:
     with pytest.raises(NotImplementedError) as raised:
         attention(Q, K, V, edits=Edits(scores=lambda s: s), implementation="xla")

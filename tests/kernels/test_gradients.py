@@ -89,7 +89,7 @@ def grad_of(name, bias, implementation, **options):
     return np.asarray(jax.grad(value)(bias))[0, 0, 0]
 
 
-@pytest.mark.few("reference")
+@pytest.mark.slow
 @pytest.mark.parametrize("implementation", ["xla", "reference"])
 def test_the_first_of_equal_scores_gets_the_gradient_of_max(implementation):
     found = grad_of("max", jnp.zeros((1, 1, 4, 4)), implementation)
@@ -98,6 +98,7 @@ def test_the_first_of_equal_scores_gets_the_gradient_of_max(implementation):
     np.testing.assert_allclose(found, np.array([1, 1, -1, -1]) / 8, atol=1e-7)
 
 
+@pytest.mark.few("xla")
 @pytest.mark.parametrize("implementation", ["xla", "reference"])
 @pytest.mark.parametrize("name", ["lse", "entropy", "max", "topk(2)", "distance", "sum_sq"])
 def test_a_fully_masked_row_has_gradient_zero(implementation, name):

@@ -66,7 +66,7 @@ def close(found, expected, tolerance):
 LONG = ("few keys", "ring", "one")
 
 
-@pytest.mark.few("maps", "far")
+@pytest.mark.few("far")
 @pytest.mark.skipif(INTERPRETER is None, reason="jax 0.10 cannot interpret Mosaic GPU kernels")
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in LONG)) for name in SITUATIONS]
@@ -189,6 +189,7 @@ def test_tiles_of_foreign_segments_are_not_computed():
     assert np.isfinite(output).all() and np.asarray(output).any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("turned", [False, True])
 def test_packing_and_padding_visit_a_part_of_the_tiles(turned):
     """Tiles of 128 x 128: 4 packed sequences, and an example of which a quarter is real."""

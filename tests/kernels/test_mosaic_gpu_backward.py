@@ -87,7 +87,7 @@ def gradients(run, case, capture):
 LONG = ("ring", "bias of all batches")
 
 
-@pytest.mark.few("queries")
+@pytest.mark.slow
 @pytest.mark.skipif(INTERPRETER is None, reason="jax 0.10 cannot interpret Mosaic GPU kernels")
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in LONG)) for name in SITUATIONS]

@@ -202,7 +202,7 @@ def check(implementation, option, transform):
     assert error < allowed * size
 
 
-@pytest.mark.few("all-shard_map", "offset-vmap", "positions-remat")
+@pytest.mark.few("shard_map", "vmap")
 @pytest.mark.parametrize("transform", TRANSFORMS)
 @pytest.mark.parametrize("option", [OPTIONS[-1], OPTIONS[5], OPTIONS[7]], ids=lambda one: one.name)
 def test_options_together_under_transforms(option, transform):
@@ -253,6 +253,7 @@ def masked_with_sinks(implementation):
     return gradients, found, truth
 
 
+@pytest.mark.few("xla")
 @pytest.mark.parametrize(
     "implementation",
     [

@@ -87,7 +87,7 @@ def test_parts_make_the_whole(name: str, axes: str) -> None:
     )
 
 
-@pytest.mark.few("both")
+@pytest.mark.slow
 @pytest.mark.parametrize(("axes", "heads"), [("model", (1, 3)), ("both", (3,))])
 def test_some_heads_are_captured(axes: str, heads: tuple[int, ...]) -> None:
     call = call_of(CASES["padding"], capture=Capture(weights=True, stats=("lse",), heads=heads))
@@ -99,6 +99,7 @@ def test_some_heads_are_captured(axes: str, heads: tuple[int, ...]) -> None:
     assert found[1].weights.shape[1] == len(heads)
 
 
+@pytest.mark.slow
 def test_a_size_that_does_not_divide_is_not_cut() -> None:
     call = call_of(Case("odd", 8, batch=3, heads=4))
     with jax.set_mesh(mesh("both")):
@@ -127,6 +128,7 @@ def test_inside_of_another_shard_map_nothing_is_cut_twice() -> None:
     assert set(seen) == {(1, 9, 4, call.q.shape[3])}
 
 
+@pytest.mark.slow
 def test_dropout_differs_between_parts_and_keeps_its_rate() -> None:
     call = call_of(
         Case("plain", 64, batch=8, heads=1),

@@ -8,7 +8,8 @@ Counted against every pair of positions, one by one.
 import jax
 import jax.numpy as jnp
 import numpy as np
-from hypothesis import given, settings
+import pytest
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flaxattn.kernels.call import Call
@@ -48,6 +49,7 @@ def visited(ranges):
     return int((ranges[..., 1] - ranges[..., 0]).sum())
 
 
+@pytest.mark.slow
 def test_packed_sequences_visit_the_tiles_of_their_own():
     ids = segments_of([5, 1, 9, 4, 5])
     plan, vectors = packed(segment_ids=ids)
@@ -66,6 +68,7 @@ def test_padding_in_a_segment_of_its_own_adds_no_tiles_to_the_other_blocks():
     np.testing.assert_array_equal(needed, tiles_of(same(ids, ids)))
 
 
+@pytest.mark.slow
 def test_packing_and_padding_pay():
     length = 4096
     eight = segments_of([length // 8] * 8)
@@ -149,7 +152,7 @@ def calls(draw):
     return queries, keys, options, allowed
 
 
-@settings(max_examples=30, deadline=None)
+@pytest.mark.slow
 @given(call=calls())
 def test_no_tile_with_an_allowed_pair_is_left_out(call):
     queries, keys, options, allowed = call

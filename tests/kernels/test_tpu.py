@@ -219,7 +219,7 @@ def test_gradients_read_nothing_outside_of_arrays():
     agree(found, gradient(loss, expect, *arrays), 5e-5)
 
 
-@pytest.mark.few("HQK")
+@pytest.mark.slow
 @pytest.mark.parametrize("letters", ["QK", "HQK"])
 def test_the_gradient_of_a_bias_is_summed_where_it_is_shared(letters):
     case = replace(SMALL, queries=130, batch=2, heads=2, bias=letters)

@@ -204,6 +204,7 @@ def test_a_sink_is_all_that_rows_without_tiles_have():
     assert of_heads == {"lse": [-np.inf, 0.5], "entropy": [0, 0], "sink": [0, 1]}
 
 
+@pytest.mark.slow
 def test_kernels_compute_no_tile_outside_of_their_ranges(monkeypatch):
     """With ranges that hold nothing, forward and backward find nothing."""
 

@@ -94,6 +94,7 @@ def test_remat_keeps_gradients():
     assert_same(found, expected_gradients(), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_gradient_by_example():
 
     def one(*arrays):
@@ -137,6 +138,7 @@ def test_shard_map_over_batch_and_heads(mesh):
     assert_same(jax.jit(sharded)(*inputs()), expected())
 
 
+@pytest.mark.slow
 def test_gradients_under_shard_map(mesh):
     arguments, _ = specs()
 
@@ -148,6 +150,7 @@ def test_gradients_under_shard_map(mesh):
     assert_same(found, expected_gradients(), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_sharded_arrays_under_jit_stay_where_they_are(mesh):
     arguments, _ = specs()
 

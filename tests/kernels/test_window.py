@@ -87,6 +87,7 @@ def test_a_window_is_that_part_of_everything(request, implementation):
 WINDOW = Capture(weights=True, query_window=(3, 7), key_window=(0, 5))
 
 
+@pytest.mark.slow
 def test_asking_for_a_window_changes_no_number():
     bare_output, bare = run(CASES[0], Capture(stats=STATISTICS))
     output, seen = run(CASES[0], replace(WINDOW, stats=STATISTICS))

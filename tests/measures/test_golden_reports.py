@@ -32,7 +32,7 @@ def prepared(folder: Path, words: tuple[str, ...]) -> None:
         assert cli.main([*report_cases.EXTRACTIONS[store], "--out", store]) == 0
 
 
-@pytest.mark.few("roles-gpt2", "stats-dates-cross")
+@pytest.mark.few("stats-dates-cross")
 @pytest.mark.parametrize(
     "case",
     [

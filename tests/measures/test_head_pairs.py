@@ -7,7 +7,7 @@ import itertools
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.spatial.distance import jensenshannon, pdist
 from scipy.stats import bootstrap, entropy
@@ -68,7 +68,6 @@ def test_entropies_of_either_kind_of_array_are_scipys():
     np.testing.assert_allclose(entropies(jnp.asarray(weights, jnp.float32)), expected, atol=1e-6)
 
 
-@settings(max_examples=15, deadline=None)
 @given(st.permutations(range(5)), st.integers(0, 5))
 def test_texts_merge_in_any_order(order, cut):
     texts = [maps(3, size, size, size) for size in (2, 5, 4, 3, 12)]

@@ -9,7 +9,7 @@ import laid_out
 import numpy as np
 import pytest
 import scipy.stats
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flaxattn.errors import InputError
@@ -127,7 +127,6 @@ def test_corrections_are_those_of_the_textbook():
     assert adjusted(np.stack(values), "none")[0].tolist() == values[0].tolist()
 
 
-@settings(max_examples=20)
 @given(st.lists(st.integers(1, 11), max_size=4, unique=True), st.randoms())
 def test_tallies_merge_in_any_order(scores, cuts, random):
     ends = [0, *sorted(cuts), 12]

@@ -43,7 +43,7 @@ def test_no_array_of_queries_times_keys() -> None:
     assert len(sums.parts) > 10
 
 
-@pytest.mark.few("0.9")
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [0.1, 0.9])
 def test_a_model_with_another_scale_gets_the_scores_of_its_weights(scale: float) -> None:
     layout = laid_out.single()

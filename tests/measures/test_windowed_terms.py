@@ -116,6 +116,7 @@ def test_each_layer_has_the_scores_of_its_window() -> None:
                 np.testing.assert_allclose(array[layer], source[column][layer], rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_a_model_whose_heads_attend_uniformly_scores_one_in_every_layer(modern) -> None:
     def flat(path, leaf):
         name = jax.tree_util.keystr(path, simple=True, separator="/")

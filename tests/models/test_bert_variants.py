@@ -146,6 +146,7 @@ def test_rounded_frequencies_of_a_checkpoint_count(tmp_path: Path) -> None:
         fa.from_pretrained(folder)
 
 
+@pytest.mark.few("roberta")
 @pytest.mark.parametrize("kind", ["roberta", "esm", "albert"])
 def test_heads_are_pruned_where_checkpoints_can_say_so(kind: str, tmp_path: Path) -> None:
     model = fa.from_pretrained(write_encoder(tmp_path, "Model", None, model_type=kind))

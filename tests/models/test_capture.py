@@ -124,6 +124,7 @@ def test_under_jit(params, plain):
     close(Trace.from_variables(state).encoder, plain[1].encoder)
 
 
+@pytest.mark.slow
 def test_under_vmap_over_examples(params, plain):
     capture = Capture(weights=True, stats=STATS.stats)
     one = lambda ids, mask: forward(params, ids[None], mask[None], capture)[1]  # noqa: E731
@@ -227,6 +228,7 @@ def test_nothing_asked_adds_no_output_and_no_work(params):
     assert memory[0].temp_size_in_bytes == memory[1].temp_size_in_bytes
 
 
+@pytest.mark.slow
 def test_layers_and_heads_are_paid_for_only_where_asked(params):
     """Bytes returned, and bytes held meanwhile: one map of 16 costs what one map costs."""
     square = 4 * 512 * 512
@@ -243,6 +245,7 @@ def test_layers_and_heads_are_paid_for_only_where_asked(params):
     assert one[1] <= 4 * square < everything[1] + 16 * square
 
 
+@pytest.mark.slow
 def test_statistics_cost_their_bytes(params):
     extra = (
         compiled(params, Capture(stats=("entropy",))).memory_analysis().output_size_in_bytes

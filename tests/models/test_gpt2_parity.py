@@ -90,6 +90,7 @@ def test_stored_numbers(
     check(golden.CASES[name], models[name], fields)
 
 
+@pytest.mark.few("untied")
 @pytest.mark.parity
 @pytest.mark.parametrize("name", CASES)
 def test_torch_numbers(
@@ -118,6 +119,7 @@ def test_the_cases_are_worth_comparing(stored: dict[str, dict[str, np.ndarray]])
         assert np.mean([len(set(text)) for text in texts.tolist()]) > 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["greedy", pytest.param("beam", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", ["untied", pytest.param("narrow-inner", marks=pytest.mark.slow)])
 def test_every_piece_is_torchs(
@@ -131,6 +133,7 @@ def test_every_piece_is_torchs(
     np.testing.assert_array_equal(padded, expected)
 
 
+@pytest.mark.few("untied-greedy")
 @pytest.mark.parity
 @pytest.mark.parametrize("way", golden.WAYS)
 @pytest.mark.parametrize("name", golden.WRITERS)
@@ -154,6 +157,7 @@ def test_round_trip_is_bit_equal(name: str, models: dict[str, Any], tmp_path: Pa
     assert weights.read_config(tmp_path / "ours") == weights.read_config(folder)
 
 
+@pytest.mark.few("untied")
 @pytest.mark.parity
 @pytest.mark.parametrize("name", CASES)
 def test_torch_opens_what_we_save(name: str, models: dict[str, Any], tmp_path: Path) -> None:

@@ -120,7 +120,7 @@ def test_a_mask_is_the_model_without_the_head(place: str) -> None:
     assert np.abs(found - output(whole)).max() > 1e-2, "the head matters"
 
 
-@pytest.mark.few("gpt2")
+@pytest.mark.slow
 @pytest.mark.parametrize("place", PLACES)
 def test_a_mask_of_ones_changes_no_bit(place: str) -> None:
     family, argument = place.split()
@@ -129,6 +129,7 @@ def test_a_mask_of_ones_changes_no_bit(place: str) -> None:
     )
 
 
+@pytest.mark.few("bert")
 @pytest.mark.parametrize("family", FAMILIES)
 def test_no_mask_costs_nothing(family: str) -> None:
     """The program is the one of a model that has never heard of masks: no factor is in it."""
@@ -164,6 +165,7 @@ def test_a_mask_for_each_sequence() -> None:
     np.testing.assert_allclose(found.last_hidden_state[1], second[1], atol=2e-6)
 
 
+@pytest.mark.few("options0")
 @pytest.mark.parametrize("options", [{"unroll": True}, {"remat": True}, {"segments": True}])
 def test_however_layers_are_run(options: dict[str, bool]) -> None:
     whole = model("bert")
@@ -217,6 +219,7 @@ def test_a_recurrent_model_has_no_heads_to_mask() -> None:
         recurrent._masked(head_mask=np.ones(4))
 
 
+@pytest.mark.few("bert", "cross")
 @pytest.mark.parity
 @pytest.mark.parametrize("place", PLACES)
 def test_torch_with_the_output_of_heads_multiplied(place: str, tmp_path: Path) -> None:

@@ -194,6 +194,7 @@ def test_all_sites_are_recorded(model: Model) -> None:
     assert sorted(model.values) == sorted(expected)
 
 
+@pytest.mark.slow
 def test_no_intervention_is_the_plain_model_bit_by_bit(model: Model) -> None:
     variables = with_interventions(model.params, [])
     out = jax.jit(model.module.apply)(variables, **model.given)

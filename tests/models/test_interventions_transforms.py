@@ -142,7 +142,7 @@ def test_the_gradient_of_a_value_is_its_slope(site: str, operation: Any, remat: 
     assert float((slope * direction).sum()) == pytest.approx(expected, abs=1e-4 * scale)
 
 
-@pytest.mark.few("llama-remat", "llama-unstacked")
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["remat", "unroll", "unstacked", "compiled"])
 @pytest.mark.parametrize("family", ["llama", "marian"])
 def test_however_layers_are_run(family: str, layout: str) -> None:
@@ -183,7 +183,7 @@ def pruned_model() -> tuple[Any, Any]:
     return module, model.params | {"decoder": {"layers": tuple(layers)}}
 
 
-@pytest.mark.few("value", "scores")
+@pytest.mark.slow
 @pytest.mark.parametrize("site", ["query", "value", "scores", "weights", "head_output"])
 def test_pruned_heads_keep_the_numbers_of_the_others(site: str) -> None:
     """The truth has all heads, and zeros for the outputs of those that were pruned."""
@@ -207,6 +207,7 @@ def test_pruned_heads_keep_the_numbers_of_the_others(site: str) -> None:
     close(applied(module, params, [edit], (IDS, MASK)), tiny("gpt2").truth(hooks))
 
 
+@pytest.mark.slow
 def test_values_of_pruned_heads_are_recorded_as_zero() -> None:
     module, params = pruned_model()
     edits = [Intervention(s, operation="record") for s in ("head_output", "attention_output")]
@@ -258,6 +259,7 @@ def test_records_are_of_what_acted() -> None:
         assert saw.implementation == ("reference" if layer == 1 else plain)
 
 
+@pytest.mark.slow
 def test_recorded_values_are_those_after_earlier_interventions() -> None:
     model = tiny("marian")
     edits = [
@@ -294,6 +296,7 @@ def test_hidden_states_have_the_changed_outputs_of_layers() -> None:
     assert not np.any(np.asarray(hidden[1][:, 0]) == 7)
 
 
+@pytest.mark.slow
 def test_generation_with_a_cache_is_changed_at_every_position() -> None:
     """What does not depend on positions acts on the prompt and on each token that follows."""
     model, ids = tiny("gpt2"), OTHER_IDS[:1]

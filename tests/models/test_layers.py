@@ -61,7 +61,7 @@ def test_the_gradient_goes_where_the_number_stayed():
     np.testing.assert_allclose(found, drop(x, 0.25) / 2, rtol=1e-6)
 
 
-@pytest.mark.few("pruned1")
+@pytest.mark.slow
 @pytest.mark.parametrize("pruned", [(), (1,)])
 def test_an_addition_to_head_outputs_reaches_the_projection(
     pruned: tuple[int, ...],

@@ -40,7 +40,7 @@ def test_a_local_layer_sees_half_of_the_window_on_either_side() -> None:
         assert (weights[layer, 0][:, ~far] > 0).all()
 
 
-@pytest.mark.few("mean")
+@pytest.mark.slow
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
 def test_packed_texts_compute_what_each_computes_alone(pooling: Any) -> None:
     config = ModernBertConfig.tiny(

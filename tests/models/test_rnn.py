@@ -166,6 +166,7 @@ def test_row_statistics_are_those_of_the_scores() -> None:
         np.testing.assert_allclose(found["received"][b][places], p.sum(0), rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_asking_changes_no_number() -> None:
     asked, _ = forward()
     plain, _ = run(MODULE, PARAMS, GIVEN, False)
@@ -377,6 +378,7 @@ def test_a_trace_of_two_texts_has_cross_only(handle: Any) -> None:
 WAYS = {"greedy": {}, "beam": {"num_beams": 3}}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["greedy", pytest.param("beam", marks=pytest.mark.slow)])
 def test_a_trace_is_that_of_reading_what_was_written(handle: Any, way: str) -> None:
     settings = {"max_new_tokens": 9, **WAYS[way]}

@@ -96,6 +96,7 @@ def test_it_learns_by_its_gradient() -> None:
     assert float(step(params)[0]) < 0.1 * first
 
 
+@pytest.mark.slow
 def test_dropout_drops_only_when_asked() -> None:
     module = RnnForSequenceClassification(dataclasses.replace(CONFIG, dropout=0.5))
     still = module.apply({"params": MODEL.params}, IDS, MASK).logits

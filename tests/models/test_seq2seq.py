@@ -83,6 +83,7 @@ def test_a_trace_has_three_sides(model: tuple[Seq2SeqLM, Any]) -> None:
         np.testing.assert_allclose(np.stack(side).sum(-1), 1, atol=1e-5)
 
 
+@pytest.mark.few("pre-norm")
 def test_asking_changes_no_number(model: tuple[Seq2SeqLM, Any]) -> None:
     module, variables = model
     plain = apply(module, variables, SOURCE, MASK, TARGET).logits
@@ -90,6 +91,7 @@ def test_asking_changes_no_number(model: tuple[Seq2SeqLM, Any]) -> None:
     np.testing.assert_allclose(asked.logits, plain, rtol=0, atol=1e-5)
 
 
+@pytest.mark.few("norm-1", "norm-4")
 @pytest.mark.parametrize("changed", range(1, 7))
 def test_a_future_token_changes_nothing_before_it(
     model: tuple[Seq2SeqLM, Any], changed: int

@@ -122,7 +122,7 @@ def trimmed(context: str, span: tuple[int, int]) -> tuple[int, int]:
     return low, high
 
 
-@pytest.mark.few("80-20-15-roberta", "60-0-1-bert")
+@pytest.mark.few("roberta")
 @pytest.mark.parametrize("name", KINDS)
 @pytest.mark.parametrize(("room", "stride", "most"), [(80, 20, 15), (70, 9, 4), (60, 0, 1)])
 def test_answers_are_the_best_of_all_spans(
@@ -147,6 +147,7 @@ def test_answers_are_the_best_of_all_spans(
     assert shorter == [one for one in found if one.answer][:3]
 
 
+@pytest.mark.slow
 def test_several_questions_are_answered_in_order(readers: dict[str, Any]) -> None:
     model = readers["bert"]
     questions, contexts = [QUESTION, "Where?", "What?"], [CONTEXT, "the cat is sad", CONTEXT[20:]]

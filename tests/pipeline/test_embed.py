@@ -30,6 +30,7 @@ def states(model, text):
     )[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "family",
     ["gpt2", *(pytest.param(name, marks=pytest.mark.slow) for name in ("bert", "seq2seq"))],
@@ -84,6 +85,7 @@ def test_company_makes_no_difference(bert, texts):
         np.testing.assert_allclose(fa.embed(bert, [text])[0], vector, **CLOSE)
 
 
+@pytest.mark.slow
 def test_other_poolings_and_layers(bert, gpt2, texts):
     some = texts[:2]
     for number, text in enumerate(some):
@@ -166,6 +168,7 @@ def test_the_pooling_of_sentence_transformers(mode, normalize, tmp_path):
         np.testing.assert_allclose(plain[0], expected, **CLOSE)
 
 
+@pytest.mark.few("cls_token-True", "mean_tokens-False")
 @pytest.mark.parametrize("normalize", [False, True])
 @pytest.mark.parametrize("mode", ["mean_tokens", "cls_token", "max_tokens"])
 def test_the_pooling_is_saved_with_the_model(mode, normalize, tmp_path):

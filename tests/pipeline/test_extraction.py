@@ -83,6 +83,7 @@ def mesh() -> Any:
     return jax.make_mesh((4, 2), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
 
 
+@pytest.mark.slow
 def test_the_last_layer_ends_with_its_attention(monkeypatch) -> None:
     """Of three feed-forwards the program takes the parameters of two, and no stack of any."""
     module = Bert(fa.BertConfig(vocab_size=9, hidden_size=8, num_hidden_layers=3, **NARROW))
@@ -229,6 +230,7 @@ def test_settings_of_writing_where_nothing_is_written(bert) -> None:
         fa.extract(bert, ["a"], num_beams=2)
 
 
+@pytest.mark.slow
 def test_two_models_in_one_pass(bert, texts) -> None:
     noise = np.random.default_rng(5)
     other = dataclasses.replace(
@@ -472,6 +474,7 @@ def test_a_mesh_needs_an_axis_for_batches(bert) -> None:
         fa.extract(bert, ["a"], mesh=mesh(), devices=jax.devices())
 
 
+@pytest.mark.slow
 def test_windows(bert, texts) -> None:
     capture = fa.Capture(weights=True, query_window=(1, 3), key_window=(0, 2), stats=("max",))
     some = [text for text in texts if len(text.split()) > 2]

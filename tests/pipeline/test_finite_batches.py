@@ -47,7 +47,7 @@ def family(request: pytest.FixtureRequest) -> Any:
     return request.param, request.getfixturevalue(request.param)
 
 
-@pytest.mark.few("bert-weights", "gpt2-uint8", "bert-query")
+@pytest.mark.few("bert-weights", "gpt2-uint8")
 @pytest.mark.parametrize("asked", CAPTURES)
 def test_extraction_and_traces_name_layer_head_and_text(family: Any, asked: str) -> None:
     name, model = family
@@ -143,6 +143,7 @@ def readers() -> dict[str, Callable[..., Any]]:
     return {"scores": scores, "pairs": pairs}
 
 
+@pytest.mark.few("pairs")
 @pytest.mark.parametrize("name", readers())
 def test_scores_are_refused(bert, name: str) -> None:
     run = readers()[name]

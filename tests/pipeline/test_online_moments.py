@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flaxattn.errors import InputError
@@ -77,7 +77,6 @@ def check(
 SIZES = st.tuples(st.integers(0, 99), st.integers(1, 6), st.integers(1, 6))
 
 
-@settings(max_examples=25)
 @given(st.lists(SIZES, min_size=1, max_size=6), st.data())
 def test_any_order_and_grouping_is_brute_force_over_all(sizes, data) -> None:
     traces = [trace(*size) for size in sizes]

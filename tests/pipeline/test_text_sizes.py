@@ -68,6 +68,7 @@ def test_bytes_of_texts_and_pairs(name: str, bert: Pretrained) -> None:
     assert raw_bytes(capture, sides(bert.config), size) == stored(trace)
 
 
+@pytest.mark.slow
 def test_bytes_of_a_source_and_its_target(dates: Pretrained) -> None:
     (size,) = measure_for(dates, True)(DATES[:1], DATES[2:])
     trace = dates.trace(DATES[0], DATES[2], capture=EVERYTHING)

@@ -68,7 +68,7 @@ def test_cached_as_uncached(name: str, load: Callable[[str], tuple[Any, Path]]) 
     assert np.abs(scores.max(-1) - chosen).max() <= 1e-5
 
 
-@pytest.mark.few("llama")
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["gemma3", "llama-left"])
 def test_a_long_prompt_in_chunks(
     name: str, load: Callable[[str], tuple[Any, Path]], monkeypatch: pytest.MonkeyPatch
@@ -99,6 +99,7 @@ def test_beams_share_caches_of_windows(name: str, load: Callable[[str], tuple[An
     np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
+@pytest.mark.few("llama-left-1", "gemma3-3", "yarn-1")
 @pytest.mark.parity
 @pytest.mark.parametrize("beams", [1, 3])
 @pytest.mark.parametrize("name", EVERY)
@@ -119,6 +120,7 @@ def test_torch_writes_the_same(
     np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.few("llama-left-3")
 @pytest.mark.parity
 @pytest.mark.parametrize("beams", [1, 3])
 @pytest.mark.parametrize("name", FEW)

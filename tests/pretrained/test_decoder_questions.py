@@ -26,7 +26,7 @@ def reader(name: str, folder: Path) -> fa.Pretrained:
         return fa.from_pretrained(folder, head=HEAD)
 
 
-@pytest.mark.few("llama", "neox")
+@pytest.mark.few("neox")
 @pytest.mark.parametrize(
     ("name", "before"),
     [

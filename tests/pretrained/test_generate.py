@@ -123,6 +123,7 @@ def test_the_score_never_decreases_with_the_width(exponent: float) -> None:
         assert (wide >= narrow - 1e-5).all()
 
 
+@pytest.mark.few("settings0")
 @pytest.mark.parametrize(
     "settings", [{}, pytest.param({"num_beams": 3}, marks=pytest.mark.slow), {"do_sample": True}]
 )
@@ -144,6 +145,7 @@ def test_draws_follow_the_probabilities() -> None:
     assert (np.abs(shares - wanted) < 4 * np.sqrt(wanted * (1 - wanted) / 4000)).all()
 
 
+@pytest.mark.few("settings1")
 @pytest.mark.parametrize(
     ("settings", "kept"), [({"top_k": 2}, 2), ({"top_p": 0.6}, None), ({"top_p": 1e-6}, 1)]
 )

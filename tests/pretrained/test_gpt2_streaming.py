@@ -81,6 +81,7 @@ def test_a_text_ends_before_its_stop_string(
     assert all(parts)
 
 
+@pytest.mark.slow
 def test_stop_strings_of_a_batch_in_ids_and_in_the_trace(
     model: PretrainedDecoder, reciter: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -79,6 +79,7 @@ def test_the_loss_of_every_head(
     np.testing.assert_allclose(out["loss"], expected, rtol=1e-5)
 
 
+@pytest.mark.few("MaskedLM", "settings4", "NextSentence")
 @pytest.mark.parity
 @pytest.mark.parametrize(("head", "settings", "labels"), CASES)
 def test_losses_and_tuples_beside_torch(
@@ -231,6 +232,7 @@ def test_a_tuple_instead_of_a_mapping(family: str, request: pytest.FixtureReques
     jax.tree.map(np.testing.assert_array_equal, asked, plain.to_tuple())
 
 
+@pytest.mark.few("bert")
 @pytest.mark.parametrize("family", ["bert", "gpt2", "seq2seq", "rnn"])
 def test_a_tokenizer_feeds_its_model(family: str, request: pytest.FixtureRequest) -> None:
     model = request.getfixturevalue(family)
@@ -241,6 +243,7 @@ def test_a_tokenizer_feeds_its_model(family: str, request: pytest.FixtureRequest
     assert model(**encoded)[0].shape[0] == 2
 
 
+@pytest.mark.few("bert")
 @pytest.mark.parametrize("family", ["bert", "gpt2", "seq2seq", "rnn"])
 def test_configurations_have_the_usual_names(family: str, request: pytest.FixtureRequest) -> None:
     config = request.getfixturevalue(family).config

@@ -89,6 +89,7 @@ def test_every_parameter_has_one_row_and_every_row_a_parameter(checkpoint: Check
     assert used == set(every)
 
 
+@pytest.mark.few("PreTraining", "TokenClass")
 @pytest.mark.parity
 @pytest.mark.parametrize("head", HEADS)
 def test_torch_opens_what_we_save(checkpoint: Checkpoint, head: str, tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def test_probabilities_of_an_encoder_decoder_are_of_what_it_generates(dates: Any
     assert given.predictions.rank.max() > 1  # the model would have written another date
 
 
-@pytest.mark.few("rnn")
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["seq2seq", "t5", "rnn", "translation"])
 def test_every_encoder_decoder_has_them(name: str, request: pytest.FixtureRequest) -> None:
     model = request.getfixturevalue(name)
@@ -86,6 +86,7 @@ def test_every_encoder_decoder_has_them(name: str, request: pytest.FixtureReques
     assert (np.exp(one.predictions.likeliest).sum(-1) <= 1 + 1e-5).all()
 
 
+@pytest.mark.slow
 def test_asking_for_them_changes_nothing_else(gpt2: Any) -> None:
     plain, asked = gpt2.trace(TEXTS), gpt2.trace(TEXTS, predictions=5)
     np.testing.assert_array_equal(plain.decoder.weights, asked.decoder.weights)

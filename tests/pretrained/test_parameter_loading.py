@@ -79,7 +79,7 @@ def spread(folder: Path, count: int) -> None:
     (folder / tensorfile.INDEX).write_text(json.dumps({"weight_map": placed}))
 
 
-@pytest.mark.few("bert-bfloat16", "rnn-float16")
+@pytest.mark.few("bert-bfloat16")
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_parameters_have_the_dtype_that_was_asked_for(
@@ -171,7 +171,7 @@ def mesh_of(data: int, model: int = 1, **options: Any) -> jax.sharding.Mesh:
     return jax.make_mesh((data, model), ("data", "model"), **options)
 
 
-@pytest.mark.few("bert-shape0", "gpt2-shape1", "seq2seq-shape2")
+@pytest.mark.few("bert-shape0")
 @pytest.mark.parametrize("shape", [(8, 1), (4, 2), (1, 8)])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_on_a_mesh_every_device_holds_its_part(
@@ -191,6 +191,7 @@ def test_on_a_mesh_every_device_holds_its_part(
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-5), one, other)
 
 
+@pytest.mark.slow
 def test_a_mesh_of_one_axis_or_explicit_axes_serves(folders: dict[str, Path]) -> None:
     expected = load(folders["gpt2"]).trace(TEXTS).decoder.weights
     for mesh in (
@@ -269,6 +270,7 @@ def benchmark(repository: Path) -> ModuleType:
     return module
 
 
+@pytest.mark.slow
 def test_loading_takes_the_memory_of_the_parameters(repository: Path) -> None:
     row = benchmark(repository).run(layers=4, width=768, shards=3, vocabulary=5000)
     assert 60 * MB < row["bytes"] < 80 * MB

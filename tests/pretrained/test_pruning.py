@@ -84,6 +84,7 @@ def size(tree: Any) -> int:
     return sum(leaf.size for leaf in jax.tree.leaves(tree))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["bert", pytest.param("gpt2", marks=pytest.mark.slow)])
 def test_outputs_are_those_of_the_mask(family: str) -> None:
     expected, found = model(family)(IDS, head_mask=MASK), pruned(family)(IDS)

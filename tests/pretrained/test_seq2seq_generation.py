@@ -19,7 +19,7 @@ from flaxattn.pretrained import generation as writing
 from flaxattn.trace import tensor_file as tensorfile
 
 NEW = golden.NEW_TOKENS
-# What is written in `make test`; `make slow` writes the rest.
+# What is written in `make test`; `make all` writes the rest.
 SOON = {("bart", "greedy"), ("bart", "beam"), ("marian-two-vocabularies", "beam-short")}
 WRITTEN = [
     pytest.param(name, way, marks=() if (name, way) in SOON else pytest.mark.slow)
@@ -80,6 +80,7 @@ def test_a_cache_that_grows_changes_no_token(
     np.testing.assert_array_equal(padded(ids), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parity
 @pytest.mark.parametrize("way", golden.WAYS)
 @pytest.mark.parametrize("name", golden.WRITERS)

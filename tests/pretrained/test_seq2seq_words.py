@@ -71,6 +71,7 @@ def words(pieces: Any, numbers: Any) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_pieces_of_both_texts_know_their_words(model: PretrainedSeq2Seq) -> None:
     for source, target in zip(SOURCES, TARGETS, strict=True):
         one = model.trace(source, target)
@@ -96,6 +97,7 @@ def test_words_of_a_text_it_wrote_are_those_of_the_text(model: PretrainedSeq2Seq
         assert max(n for n in trace.decoder_words[b] if n is not None) == len(text.split()) - 1
 
 
+@pytest.mark.slow
 def test_ids_alone_give_a_trace_that_can_be_cut(model: PretrainedSeq2Seq) -> None:
     given = {"input_ids": [[5, 6, 1, 0], [7, 8, 9, 1]], "attention_mask": [[1, 1, 1, 0], [1] * 4]}
     _, trace = model.generate(**given, max_new_tokens=5, trace=True)
@@ -103,6 +105,7 @@ def test_ids_alone_give_a_trace_that_can_be_cut(model: PretrainedSeq2Seq) -> Non
     assert one.cross.weights.shape[-1] == len(one.tokens[0]) == 3
 
 
+@pytest.mark.slow
 def test_the_command_shows_a_source_and_its_target(
     model: PretrainedSeq2Seq, tmp_path: Path
 ) -> None:

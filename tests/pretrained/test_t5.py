@@ -59,6 +59,7 @@ def test_a_text_ends_with_its_mark_and_comes_back(model: Any) -> None:
     assert [model.tokenizer.decode(row) for row in read.input_ids] == ["the cat", "a cht"]
 
 
+@pytest.mark.slow
 def test_a_trace_has_three_sides_and_its_scores_add_up(model: Any) -> None:
     """q·k and the bias are the scores: shared by layers, by distance, and none across."""
     trace = model.trace("the cat is very sad , b c d e f g h .", "a b c d", capture=EVERYTHING)
@@ -181,6 +182,7 @@ def test_training_moves_the_biases(model: Any) -> None:
     assert slope(stepped)[0] < loss
 
 
+@pytest.mark.slow
 def test_an_output_layer_of_its_own_is_told_from_the_tensors(folder: Path, tmp_path: Path) -> None:
     """Transformers 5 writes that every T5 ties its output, those that do not too."""
     files = TensorFiles(folder)

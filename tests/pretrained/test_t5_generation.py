@@ -40,7 +40,7 @@ def sources(name: str, count: int) -> dict[str, np.ndarray]:
     return {field: given[field] for field in ("input_ids", "attention_mask")}
 
 
-@pytest.mark.few("umt5")
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["t5", "umt5"])
 def test_a_cache_changes_no_token(name: str, loaded: Loaded) -> None:
     """Greedy texts, longer than the first cache, are what the model scores highest without one."""
@@ -67,6 +67,7 @@ def test_beams_share_a_cache(loaded: Loaded) -> None:
     np.testing.assert_allclose(np.where(ended, 0, of_each).sum(1), scores, atol=1e-4)
 
 
+@pytest.mark.few("umt5-beam", "t5-greedy")
 @pytest.mark.parity
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", WRITERS)

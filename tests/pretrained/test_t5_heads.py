@@ -35,7 +35,7 @@ def test_losses_are_those_of_torch(name: str, tmp_path: Path) -> None:
     np.testing.assert_allclose(out.loss, stored.outputs["loss"], rtol=2e-5)
 
 
-@pytest.mark.few("Token")
+@pytest.mark.slow
 @pytest.mark.parametrize("head", HEADS)
 def test_a_head_on_a_checkpoint_without(head: str, tmp_path: Path) -> None:
     """The backbone is read, the head drawn, both are saved under upstream's names and come back."""
@@ -59,6 +59,7 @@ def test_a_head_on_a_checkpoint_without(head: str, tmp_path: Path) -> None:
             np.testing.assert_array_equal(again(IDS)[name], scores)
 
 
+@pytest.mark.slow
 def test_classes_of_their_own(tmp_path: Path) -> None:
     stored_model("t5", tmp_path)
     with pytest.warns(UserWarning, match="freshly initialised"):
@@ -104,7 +105,7 @@ def test_nothing_is_generated(head: str, tmp_path: Path) -> None:
         model.decoding(4, 1, {"num_beams": 2})
 
 
-@pytest.mark.few("Question")
+@pytest.mark.slow
 @pytest.mark.parametrize("head", HEADS)
 def test_attention_is_that_of_the_backbone(head: str, t5: Any, tmp_path: Path) -> None:
     t5.save_pretrained(tmp_path / "t5")
@@ -126,6 +127,7 @@ def test_an_unknown_keyword_is_refused(t5: Any, tmp_path: Path) -> None:
             model(IDS, output_attention=True)
 
 
+@pytest.mark.slow
 def test_extraction_reads_the_source_on_both_sides(t5: Any, tmp_path: Path) -> None:
     t5.save_pretrained(tmp_path / "t5")
     with pytest.warns(UserWarning, match="freshly initialised"):

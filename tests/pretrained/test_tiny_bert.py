@@ -84,6 +84,7 @@ def hidden_words() -> tuple[np.ndarray, ...]:
     return tuple(np.concatenate(column) for column in zip(*rows, strict=True))
 
 
+@pytest.mark.slow
 def test_it_predicts_hidden_words_far_better_than_their_frequencies_do(model: Pretrained) -> None:
     ids, mask, types, truth, hidden = hidden_words()
     out = model(input_ids=ids, attention_mask=mask, token_type_ids=types)

@@ -36,6 +36,7 @@ def model() -> PretrainedSeq2Seq:
     return loaded
 
 
+@pytest.mark.slow
 def test_dates_people_write(model: PretrainedSeq2Seq) -> None:
     assert model.generate(list(WRITTEN)) == list(WRITTEN.values())
 

@@ -8,7 +8,7 @@ import itertools
 import jax
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse.csgraph import shortest_path
 from scipy.stats import spearmanr
@@ -88,7 +88,6 @@ def judged(texts):
 
 
 @given(st.integers(1, 8), st.integers(0, 1000))
-@settings(max_examples=30, deadline=None)
 def test_distances_and_depths_are_those_of_shortest_paths(count, seed):
     governors = random_tree(count, np.random.default_rng(seed))
     edges = np.zeros((count, count))
@@ -106,7 +105,6 @@ def test_distances_and_depths_are_those_of_shortest_paths(count, seed):
 
 
 @given(st.integers(2, 5), st.integers(0, 1000))
-@settings(max_examples=30, deadline=None)
 def test_no_tree_is_shorter_than_the_least_one(count, seed):
     rng = np.random.default_rng(seed)
     distances = rng.choice([0.0, 0.3, 1.1, 2.0, 5.0], (count, count))

@@ -65,7 +65,6 @@ def corpus(path: Path, counts: Sequence[int]) -> Path:
     return path
 
 
-@hypothesis.settings(max_examples=30)
 @hypothesis.given(
     st.lists(st.integers(1, 18), min_size=1, max_size=40),
     st.integers(1, 1500),

@@ -84,6 +84,7 @@ def test_replies_are_what_follows_the_text(model: PretrainedDecoder) -> None:
     assert model.chat_prompt(CHATS) == [model.chat_prompt(chat) for chat in CHATS]
 
 
+@pytest.mark.slow
 def test_the_trace_of_a_chat(model: PretrainedDecoder) -> None:
     (reply,), trace = model.generate(HELLO, max_new_tokens=6, eos=(), trace=True)
     prompt = model.trace(HELLO)

@@ -105,6 +105,7 @@ def test_layers_without_rotation_are_turned_by_nothing(gemma):
     assert np.abs(rotary_pairs(seen, 0, 0, 3).keys - still.rotated_keys).max() > 0.1
 
 
+@pytest.mark.slow
 def test_continuations_have_the_rotation_of_their_positions(gemma):
     _, traced = gemma.generate(["the cat sat", "a"], max_new_tokens=3, trace=True, capture=ALL)
     for one in traced:

@@ -89,6 +89,7 @@ def test_it_learns_what_context_tells(run: Path) -> None:
     assert last["mlm_accuracy"] > 0.6
 
 
+@pytest.mark.slow
 def test_the_run_directory_holds_everything_to_run_again(run: Path) -> None:
     assert read_recipe(PretrainRecipe, run / "recipe.yaml") == RECIPE
     assert (run / "curves.png").stat().st_size > 10_000
@@ -97,6 +98,7 @@ def test_the_run_directory_holds_everything_to_run_again(run: Path) -> None:
     assert Tokenizer.from_dir(run / "model").max_length == 16
 
 
+@pytest.mark.slow
 def test_the_model_directory_opens_with_the_trained_weights(run: Path) -> None:
     tokenizer = Tokenizer.from_dir(run / "model")
     module = BertForPreTraining(weights.read_config(run / "model"))
@@ -107,12 +109,14 @@ def test_the_model_directory_opens_with_the_trained_weights(run: Path) -> None:
     assert tokenizer.backend.id_to_token(guess) == "trees"
 
 
+@pytest.mark.slow
 def test_the_output_bias_starts_at_the_frequencies(run: Path) -> None:
     rows = read_metrics(run / "metrics.jsonl")
     unigram = yaml.safe_load((run / "summary.json").read_text())["unigram_loss"]
     assert rows[0]["mlm_loss"] == pytest.approx(unigram, abs=0.5)
 
 
+@pytest.mark.slow
 def test_initial_parameters_follow_the_recipe(run: Path) -> None:
     tokenizer = Tokenizer.from_dir(run / "model")
     module = bert_mlm.build_module(RECIPE, tokenizer)
@@ -144,6 +148,7 @@ def batch(run: Path) -> PretrainingBatch:
     )
 
 
+@pytest.mark.slow
 def test_dropout_is_on_in_training_only_and_follows_its_key(
     run: Path, batch: PretrainingBatch
 ) -> None:
@@ -179,6 +184,7 @@ def test_the_price_of_entropy_is_charged_while_training_only(
     assert float(total) == float(metrics["loss"])
 
 
+@pytest.mark.slow
 def test_decay_spares_exactly_norms_and_biases_of_the_real_model(run: Path) -> None:
     tokenizer = Tokenizer.from_dir(run / "model")
     params = initial_parameters(bert_mlm.build_module(RECIPE, tokenizer), PLAIN, [])

@@ -41,7 +41,7 @@ def equal(one: TrainState, two: TrainState) -> bool:
     return all(np.array_equal(a, b) for a, b in pairs)
 
 
-FULL = os.environ.get("FLAXATTN_TRIALS") == "full"  # `make faults`
+FULL = os.environ.get("FLAXATTN_TRIALS") == "full"  # `make all`
 MESH = make_mesh(Recipe(devices=4, model_parallel=2))
 
 

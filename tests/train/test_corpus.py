@@ -286,6 +286,7 @@ def test_a_full_disk(
     assert f"Could not write {tmp_path / 'corpus'}: No space left on device." in str(error.value)
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_text(
     tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -124,7 +124,7 @@ def test_torch_opens_the_decoder_and_predicts_the_same(run: Path) -> None:
     np.testing.assert_allclose(model(ids).logits, logits, atol=2e-4)
 
 
-@pytest.mark.few("llama")
+@pytest.mark.slow
 def test_a_stopped_run_ends_with_the_same_bits(run: Path, data: Path, tmp_path: Path) -> None:
     again = tmp_path / run.name
     shutil.copytree(run, again)
@@ -177,6 +177,7 @@ def test_a_checkpoint_is_continued_and_keeps_its_config(start: Path, continued: 
     assert text.startswith("do re")
 
 
+@pytest.mark.slow
 def test_a_rotary_model_has_the_loss_of_each_text_alone_in_a_pack(continued: Path) -> None:
     model: Any = fa.from_pretrained(continued / "model")
     params = jax.tree.map(lambda leaf: 2 * leaf, model.params)  # so that neighbours would be felt

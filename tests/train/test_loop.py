@@ -40,7 +40,7 @@ RECIPE = Recipe(
     devices=1,
 )
 WORDS = 40
-FULL = os.environ.get("FLAXATTN_TRIALS") == "full"  # `make faults`
+FULL = os.environ.get("FLAXATTN_TRIALS") == "full"  # `make all`
 # What a spoiled batch holds, and what is then said of its update.
 POISONS = {
     "nan": (-1, "loss is nan"),

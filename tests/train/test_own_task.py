@@ -67,6 +67,7 @@ def run(folder: Path, start: str) -> Path:
     return folder / "run"
 
 
+@pytest.mark.slow
 def test_it_learns_labels_by_their_names(run: Path) -> None:
     summary = json.loads((run / "summary.json").read_text())
     assert summary["metrics"]["accuracy"]["mean"] > 0.9
@@ -78,6 +79,7 @@ def test_it_learns_labels_by_their_names(run: Path) -> None:
     assert "fine-tuned on train.csv, dev.csv" in (run / "model" / "README.md").read_text()
 
 
+@pytest.mark.slow
 def test_the_model_classifies_texts(run: Path) -> None:
     model = fa.from_pretrained(run / "model")
     texts = ["red good dogs", "old bad trees now", "the cat runs home"] * 2
@@ -95,6 +97,7 @@ def test_the_model_classifies_texts(run: Path) -> None:
     assert best.label == "positive" and best.score == pytest.approx(scored[0][0].score, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_evaluate_repeats_the_metrics(
     run: Path, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -219,6 +222,7 @@ def test_labels_of_the_dev_files_must_be_known(
     assert "no dev example of train.csv, dev.csv can be used" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_what_is_no_classifier_is_refused(
     run: Path, folder: Path, start: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -243,6 +247,7 @@ def test_what_is_no_classifier_is_refused(
         fa.classify(fa.from_pretrained("tiny-bert"), "a")
 
 
+@pytest.mark.slow
 def test_the_command_prints_labels(
     run: Path, tmp_path: Path, typed: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -120,6 +120,7 @@ def model(run: Path) -> fa.Pretrained:
     return fa.from_pretrained(run / "model")
 
 
+@pytest.mark.slow
 def test_it_learns_and_says_what_it_did(run: Path, summary: dict[str, Any]) -> None:
     rows = [row for row in read_metrics(run / "metrics.jsonl") if row["kind"] == "heldout"]
     assert [row["step"] for row in rows] == [0, 80, 160]
@@ -141,6 +142,7 @@ def test_it_learns_and_says_what_it_did(run: Path, summary: dict[str, Any]) -> N
     assert all((run / name).is_file() for name in ("curves.png", "model/README.md", "recipe.yaml"))
 
 
+@pytest.mark.slow
 def test_the_model_translates(model: fa.Pretrained, summary: dict[str, Any]) -> None:
     pairs = sentences(40, 2)[: SETTINGS["bleu_sentences"]]
     told = translate(model, [source for source, _ in pairs], batch=12)
@@ -149,6 +151,7 @@ def test_the_model_translates(model: fa.Pretrained, summary: dict[str, Any]) -> 
     assert found.signature == summary["bleu_signature"]
 
 
+@pytest.mark.slow
 def test_the_teacher_forced_metrics_are_those_of_the_whole_dev_set(
     model: fa.Pretrained, summary: dict[str, Any]
 ) -> None:
@@ -163,6 +166,7 @@ def test_the_teacher_forced_metrics_are_those_of_the_whole_dev_set(
     assert summary["result"]["accuracy"] == pytest.approx(hits[real].mean(), abs=1e-6)
 
 
+@pytest.mark.slow
 def test_the_directory_is_a_marian_model(run: Path, model: fa.Pretrained) -> None:
     settings = json.loads((run / "model" / "config.json").read_text())
     assert settings["model_type"] == "marian"
@@ -267,6 +271,7 @@ def test_the_model_is_the_one_of_the_recipe(shared: bool) -> None:
     assert config.kind == "marian"
 
 
+@pytest.mark.slow
 def test_the_loss_looks_at_no_padding_and_at_no_later_token(model: fa.Pretrained) -> None:
     random_ = np.random.default_rng(0)
     ids = random_.integers(3, 12, (2, 6))
@@ -313,6 +318,7 @@ def test_nothing_is_left_of_the_text(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_the_vocabulary_of_a_run_opens(run: Path) -> None:
     own = Tokenizer.from_dir(run / "vocabulary" / "shared")
     assert own.ids(["copy a b"]) == fa.from_pretrained(run / "model").tokenizer.ids(["copy a b"])

@@ -186,6 +186,7 @@ class TestPositions:
         with pytest.raises(InputError, match="draws into four axes, received 2"):
             fa.plot_positions(table, plt.subplots(1, 2)[1], segments=segments)
 
+    @pytest.mark.slow
     def test_a_model_hands_out_its_segments(self, modern):
         model = fa.from_pretrained("tiny-bert")
         out = model([[5, 6]], token_type_ids=[[0, 1]], output_hidden_states=True)

@@ -20,7 +20,7 @@ from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.trace import Trace
 from flaxattn.views.payloads.encoded_weights import ERROR
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 PAINTED = "document.querySelectorAll('#level-model .cell:not([data-painted])').length === 0"
 
 

@@ -13,7 +13,7 @@ from flaxattn.trace.trace import Trace
 from flaxattn.views.evidence_page import EvidenceReport, Numbers, evidence_page
 from flaxattn.views.payloads.encoded_weights import ERROR
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 TEXTS = {
     4: "[CLS] the cat is sad . [SEP]".split(),

@@ -12,7 +12,7 @@ from flaxattn.measures.divergence import compare_traces
 from flaxattn.trace.trace import Trace
 from flaxattn.views.trace_views import compare_view
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 TOKENS = "[CLS] the cat is sad . [SEP]".split()
 ERROR = 2 * 2.0**-12

@@ -15,7 +15,7 @@ from flaxattn.trace.trace import Trace
 from flaxattn.views.evidence_page import EvidenceReport, Numbers, evidence_page
 from flaxattn.views.payloads.head_pages import HeadPages
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 # Contrast of every visible piece of text, by its computed colours: the ratio of WCAG 2.2, and the
 # one that its size asks for. Stripes behind a token in focus are drawn with an outline of letters.

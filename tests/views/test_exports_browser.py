@@ -14,7 +14,7 @@ from PIL import Image
 from flaxattn.trace.trace import Trace
 from flaxattn.views.trace_views import head_view
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 LENGTH = 128
 SAVE = """

@@ -17,7 +17,7 @@ from flaxattn.trace.selection import without_first
 from flaxattn.trace.trace import Trace
 from flaxattn.views.trace_views import head_view
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 TOKENS = ["<|endoftext|>", "The", " cat", " sat", "."]
 HIDDEN = "shown 100 % of the attention mass that is left"
 

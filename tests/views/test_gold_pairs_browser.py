@@ -20,7 +20,7 @@ from flaxattn.views.evidence_page import EvidenceReport, Numbers, evidence_page
 from flaxattn.views.payloads.encoded_weights import visible
 from flaxattn.views.trace_views import head_view
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 NAME = '<img src=x onerror="alert(1)">governor(nsubj)'
 TOKENS = "[CLS] she read ##s old books [SEP]".split()

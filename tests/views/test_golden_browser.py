@@ -10,7 +10,7 @@ import pytest
 import view_cases as cases
 from PIL import Image
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from flaxattn.views.evidence_page import EvidenceReport, Numbers, evidence_page
 from flaxattn.views.payloads.encoded_weights import visible
 from flaxattn.views.payloads.head_pages import HeadPages, MeasuredEffects
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 FAMILY = "👩‍👩‍👧"
 LONG = "far " * 40 + "Straße here" + " off" * 40

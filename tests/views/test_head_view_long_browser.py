@@ -10,7 +10,7 @@ import pytest
 from flaxattn.trace.trace import Trace
 from flaxattn.views.trace_views import head_view
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 LENGTH = 300
 QUERY = 7

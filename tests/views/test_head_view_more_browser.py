@@ -15,7 +15,7 @@ from flaxattn.measures.head_measures import head_measures
 from flaxattn.trace.trace import Trace
 from flaxattn.views.trace_views import head_view
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 
 class TestReading:

@@ -30,7 +30,7 @@ from flaxattn.views.text_list import ListQuery, TextList
 from flaxattn.views.texts_page import TextsPage, texts_page
 from flaxattn.views.trace_views import head_view, text_view
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 KINDS = tuple(SHAPES)
 COUNT = 30

@@ -15,7 +15,7 @@ from flaxattn.store.open_store import open_store
 from flaxattn.trace.trace import Trace
 from flaxattn.views.trace_views import compare_view, head_view
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 TOKENS = ["[CLS]", "the", "cat", "sat", "[SEP]"]
 STEP = 2**-12 + 1e-6

@@ -111,6 +111,7 @@ def test_a_neuron_shows_each_step_of_the_computation(projected):
     figure.canvas.draw()
 
 
+@pytest.mark.slow
 def test_a_neuron_of_a_rotary_model_shows_vectors_before_and_after_rotation(tmp_path):
     gemma = fa.from_pretrained(write_decoder(tmp_path / "gemma"))
     capture = fa.Capture(weights=True, query=True, key=True)
@@ -284,6 +285,7 @@ def test_figures_draw_into_axes_of_ones_own(pair, projected):
     assert len(figure.axes) == 6 and all(ax.images for ax in axes.flat)
 
 
+@pytest.mark.few("svg")
 @pytest.mark.parametrize("kind", ["svg", pytest.param("pdf", marks=pytest.mark.slow), "png"])
 def test_the_same_figure_gives_the_same_bytes(peaked, projected, tmp_path, kind):
     trace = Trace.from_arrays(peaked(1, 3, 3), [["a", "$b", "ç"]])

@@ -14,7 +14,7 @@ from flaxattn.trace.trace import Trace
 from flaxattn.views.payloads.encoded_weights import visible
 from flaxattn.views.trace_views import neuron_view
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 S, D, TOP = 90, 64, 8
 RNG = np.random.default_rng(7)

@@ -94,7 +94,7 @@ def test_the_softmax_of_what_is_shown_is_the_weights(traces, name):
         assert about["error"] <= 2e-6
 
 
-@pytest.mark.few("False")
+@pytest.mark.slow
 @pytest.mark.parametrize("scores", [False, True])
 def test_windows_and_rotations_of_a_rotary_decoder(tmp_path, scores):
     gemma = fa.from_pretrained(write_decoder(tmp_path / "gemma"))
@@ -152,6 +152,7 @@ def test_many_numbers_are_halved_and_the_page_is_told_what_that_costs(traces, mo
     assert 1e-6 < max(off) < 1e-2
 
 
+@pytest.mark.slow
 def test_a_model_in_bfloat16_agrees_to_the_step_of_its_weights():
     model = fa.from_pretrained("tiny-bert")
     module = model.module.clone(dtype=jnp.bfloat16)
@@ -233,6 +234,7 @@ def test_additive_attention_has_no_product_and_says_so():
     assert about["width"] == 16
 
 
+@pytest.mark.slow
 def test_chosen_layers_travel_alone(traces):
     found, sides = sides_of(traces["tiny-bert"], layers=[1])
     (seen,), (about,) = found.values(), sides.values()

@@ -18,7 +18,7 @@ from flaxattn.views.payloads.encoded_weights import visible
 from flaxattn.views.payloads.page_state import SETTINGS
 from flaxattn.views.trace_views import neuron_view
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 L, H, S, D = 2, 2, 9, 20
 SCALE = 0.31  # not 1 / sqrt(D), so that the page must read it

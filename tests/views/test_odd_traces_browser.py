@@ -16,7 +16,7 @@ from flaxattn.trace.trace import Trace
 from flaxattn.views.payloads.encoded_weights import ERROR
 from flaxattn.views.trace_views import compare_view, head_view
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 D = 4
 PAINTED = "document.querySelectorAll('#level-model .cell:not([data-painted])').length === 0"

@@ -10,7 +10,7 @@ from flaxattn.trace.trace import Trace
 from flaxattn.views.payloads.encoded_weights import visible
 from flaxattn.views.trace_views import head_view
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 ROWS = """
 return [...document.querySelectorAll(".spoken tr")].map(

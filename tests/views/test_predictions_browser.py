@@ -22,7 +22,7 @@ from flaxattn.trace.trace import Trace
 from flaxattn.views.payloads.encoded_weights import visible
 from flaxattn.views.trace_views import compare_view, head_view
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 TEXT = "The old man looked at the incomprehensible sea. The old man"
 
 

@@ -15,7 +15,7 @@ from flaxattn.trace.trace import Trace
 from flaxattn.views.evidence_page import EvidenceReport, Numbers, evidence_page
 from flaxattn.views.trace_views import head_view
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 SHEETS = {"A4": (8.27, 11.69), "Letter": (8.5, 11)}
 LEVELS = {

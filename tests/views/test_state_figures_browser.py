@@ -21,7 +21,7 @@ from flaxattn.views.payloads.encoded_weights import ERROR
 from flaxattn.views.payloads.page_state import SETTINGS
 from flaxattn.views.trace_views import head_view
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 WITHIN = 4 * ERROR["float16"]
 FEATURES = 20

@@ -17,7 +17,7 @@ from flaxattn.text.token_spans import byte_spans, piece_spans
 from flaxattn.trace.trace import Trace
 from flaxattn.views.trace_views import compare_view, text_view
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 FAMILY = "👩‍👩‍👧"
 FIRST, SECOND = f"Straße İstanbul {FAMILY} 你好.", "قرأ الولد café."

@@ -19,7 +19,7 @@ from flaxattn.trace.trace import Trace
 from flaxattn.views.figures.plot_state import plot_state
 from flaxattn.views.trace_views import compare_view
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 TOKENS = "[CLS] the cat is sad . [SEP]".split()
 NAMES = ("before", "<after>")

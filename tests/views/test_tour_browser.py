@@ -10,7 +10,7 @@ from flaxattn.views.page import add_data
 from flaxattn.views.payloads.asset_files import read_asset
 from flaxattn.views.trace_views import atlas_view, head_view
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 TARGETS = [".reading", ".held", ".lines", ".matrix-board", ".grid", ".svg"]
 OUTLINED = (
