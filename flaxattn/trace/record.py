@@ -217,7 +217,7 @@ def windows_from_json(
 def one_sequence(
     record: AttentionRecord, sequence: int, queries: np.ndarray, keys: np.ndarray
 ) -> AttentionRecord:
-    """Cut one sequence and its real positions out of a stacked record.
+    """Cut one sequence and its real positions out of a stacked record, into NumPy arrays.
 
     A window then counts the positions that are left; one that held padding only is empty.
 
@@ -233,13 +233,14 @@ def one_sequence(
     places[keys] = np.arange(len(keys))
 
     def one(name: str, array: Array) -> Array:
-        array = array[:, sequence : sequence + 1]
+        # On the device each length would be a program of its own, so the rest is done by NumPy.
+        array = np.asarray(array[:, sequence : sequence + 1])
         if name in ("weights", "scores"):
             return array[:, :, :, rows][..., columns]
         array = _at(name, array, queries, keys)
         if name not in _KEY_NUMBERS or not np.issubdtype(array.dtype, np.integer):
             return array
-        return (places if isinstance(array, np.ndarray) else jnp.asarray(places))[array]
+        return places[array]
 
     return dataclasses.replace(record.map(one), query_window=query_window, key_window=key_window)
 

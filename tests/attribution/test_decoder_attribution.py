@@ -74,6 +74,7 @@ def test_effective_attention_gives_the_same_output_with_the_least_weights(gemma,
             np.testing.assert_allclose(maps[number, head], least, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_gradients_are_slopes_of_the_loss_in_a_factor_on_each_weight(gemma, dense, ids):
     (maps,) = fa.attention_gradients(gemma, TEXT)["decoder"]
     assert maps.shape == (3, 4, len(ids), len(ids))

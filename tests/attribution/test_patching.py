@@ -315,6 +315,7 @@ def test_raw_and_corrected_p_values_are_those_of_all_signs(lm: Any) -> None:
     assert (effects.causal == (effects.p_corrected <= 0.9)).all()
 
 
+@pytest.mark.slow
 def test_an_encoder_that_answers_nothing_is_not_knocked_out(seq2seq: Any) -> None:
     with pytest.raises(InputError) as raised:
         fa.patch(seq2seq, SOURCES, fa.PatchRequest(method="knockout", side="encoder"))

@@ -77,6 +77,7 @@ def test_compare_finds_the_head_that_changed(
     assert (out / "compare.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_a_model_beside_itself_has_changed_nowhere(
     typed: Run, corpus: Path, small: Path, tmp_path: Path
 ) -> None:

@@ -91,6 +91,7 @@ def test_how_texts_are_read_is_refused_beside_a_store(run, tmp_path, words, opti
     ]
 
 
+@pytest.mark.slow
 def test_stores_of_statistics_compare_these(run, tmp_path):
     assert run("compare", "one-maps", "two-maps", out="maps")[0] == 0
     code, said, err = run("compare", "one-told", "two-told")

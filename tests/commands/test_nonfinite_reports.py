@@ -71,7 +71,7 @@ def test_uint8_is_refused_before_anything_is_computed(folder: Path, typed: Typed
     assert code == 2 and "uint8 cannot hold NaN" in err and len(err.strip().splitlines()) <= 3
 
 
-@pytest.mark.few("store-stats")
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["stats", "roles"])
 @pytest.mark.parametrize("source", ["model", "store"])
 def test_reports_leave_cells_blank_and_say_so(

@@ -323,6 +323,7 @@ def test_trees_in_hidden_states_and_a_probe_on_other_sentences(probe, folder, tm
     assert pq.read_table(out / "scores.parquet").to_pylist() == [report["scores"]]
 
 
+@pytest.mark.slow
 def test_whom_mentions_of_documents_mean(probe, folder, tmp_path):
     lines = ["#begin document (d)"]
     for place, said in enumerate(("(1)", "-", "(2)", "(1)", "-", "(2)")):

@@ -85,7 +85,7 @@ def test_the_page_holds_the_pairs_of_its_claims(run, tmp_path):
             assert name not in pairs or pairs[name]["about"].endswith("(nsubj)")
 
 
-@pytest.mark.few("roles")
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["roles", "stats"])
 def test_the_page_of_a_head_shows_what_the_tables_hold(run, tmp_path, command):
     loose = ("--tau", 0.1, "--alpha", 0.5, "--relations", "nsubj,punct")

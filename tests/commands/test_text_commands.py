@@ -35,6 +35,7 @@ def test_fillings_are_those_of_the_function(typed: Any) -> None:
     assert shown == [[f"{one.probability:.4f}", one.token, one.text] for one in fillings]
 
 
+@pytest.mark.slow
 def test_texts_come_from_arguments_files_and_standard_input(
     typed: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -279,6 +279,7 @@ def test_the_order_of_sentences_changes_no_translation(model: fa.Pretrained) -> 
     assert [one.texts for one in whole] == [one.texts for one in turned]
 
 
+@pytest.mark.slow
 def test_evaluating_translations(run: Run, folder: Path, source: Path, tmp_path: Path) -> None:
     told, right = tmp_path / "told.txt", tmp_path / "right.txt"
     told.write_text("a dog runs now .\ntwo men sit here\n")

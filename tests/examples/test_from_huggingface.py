@@ -82,6 +82,7 @@ def test_hidden_states_and_attention(ran: Any) -> None:
     assert names["states"].shape == (1, size, model.config.hidden_size)
 
 
+@pytest.mark.slow
 def test_masks(ran: Any) -> None:
     names, filled = ran("Scores behind a mask"), ran("Fill a mask")
     ids = names["inputs"]["input_ids"][0]

@@ -7,6 +7,7 @@ tolerances are those of float64; interpreted kernels, which know float32 only, a
 reference in test_conformance.py.
 """
 
+import functools
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -111,8 +112,8 @@ SHORT = [one for one in SITUATIONS if one.queries * one.keys < 400]
 def run(situation, implementation, capture):
     """The package's answer in float64."""
     given, _ = situation.calls()
-    q, k, v = (jnp.asarray(array) for array in situation.arrays())
-    return door.attention(q, k, v, **given, capture=capture, implementation=implementation)
+    options = {"capture": capture, "implementation": implementation}
+    return jax.jit(functools.partial(door.attention, **given, **options))(*situation.arrays())
 
 
 @pytest.mark.few(
@@ -151,11 +152,11 @@ def test_pairs_are_entries_of_the_weights(situation):
     pairs = np.stack([rng.integers(-1, n, (2, 20)) for n in (situation.queries, situation.keys)], 2)
     given, told = situation.calls()
     with jax.enable_x64(True):
-        q, k, v = (jnp.asarray(array) for array in situation.arrays())
         labels = Labels(pairs=jnp.asarray(pairs, jnp.int32))
-        capture = Capture(stats=("pairs",), heads=(2, 0))
-        _, seen = door.attention(q, k, v, **given, capture=capture, labels=labels)
-    weights = brute_force.attention(q, k, v, **told)["weights"]
+        options = {"capture": Capture(stats=("pairs",), heads=(2, 0)), "labels": labels}
+        attend = jax.jit(functools.partial(door.attention, **given, **options))
+        _, seen = attend(*situation.arrays())
+    weights = brute_force.attention(*situation.arrays(), **told)["weights"]
     for b, p in np.ndindex(2, 20):
         i, j = pairs[b, p]
         truth = weights[b, :, i, j] if min(i, j) >= 0 else np.zeros(4)
@@ -209,7 +210,7 @@ def test_gradients_are_the_differences_of_the_loops(situation, implementation):
 
     with jax.enable_x64(True):
         of_arrays = tuple(range(len(arrays)))
-        grads = jax.grad(traced, of_arrays)(*(jnp.asarray(array) for array in arrays))
+        grads = jax.jit(jax.grad(traced, of_arrays))(*arrays)
         grads = [np.asarray(grad) for grad in grads]
     rng = np.random.default_rng(1)
     for number, (array, grad) in enumerate(zip(arrays, grads, strict=True)):

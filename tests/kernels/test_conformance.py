@@ -210,14 +210,7 @@ def error(result, expected):
     return np.abs(result[finite] - expected[finite]).max(initial=0)
 
 
-@pytest.mark.few(
-    "xla-few",
-    "xla-segments",
-    "reference-huge",
-    "reference-masked",
-    "reference-segments",
-    "tpu-seven",
-)
+@pytest.mark.few("xla-few", "xla-segments", "reference-masked", "tpu-seven")
 @pytest.mark.parametrize(
     ("implementation", "name"), over(NAMES, xla=SOON, reference=SOON, tpu=OF_TPU)
 )
@@ -464,7 +457,7 @@ def test_captures_of_some_heads_are_those_heads(implementation):
         np.testing.assert_allclose(a, b[:, list(heads)], rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.few("padded", "tpu-seven")
+@pytest.mark.few("uint8", "bfloat16-xla")
 @pytest.mark.parametrize(
     ("implementation", "name"),
     over(["seven", "padded 129"], xla=SHORT, reference=SHORT, tpu=["seven"]),

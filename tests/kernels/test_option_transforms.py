@@ -202,7 +202,7 @@ def check(implementation, option, transform):
     assert error < allowed * size
 
 
-@pytest.mark.few("shard_map", "vmap")
+@pytest.mark.few("all-shard_map", "traced offset-vmap")
 @pytest.mark.parametrize("transform", TRANSFORMS)
 @pytest.mark.parametrize("option", [OPTIONS[-1], OPTIONS[5], OPTIONS[7]], ids=lambda one: one.name)
 def test_options_together_under_transforms(option, transform):

@@ -101,7 +101,7 @@ def test_an_intervention_is_mapped_over_values_alone() -> None:
         close(together[number], run(single))
 
 
-@pytest.mark.few("False-weights-multiply", "True-head_output")
+@pytest.mark.few("True-head_output")
 @pytest.mark.parametrize(
     ("site", "operation"),
     [

@@ -201,6 +201,7 @@ def test_texts_that_share_rows_under_windows_of_attention(modern, texts) -> None
         check_same(trace, modern.trace(text, capture=MAPS), 2e-6)
 
 
+@pytest.mark.slow
 def test_sources_with_targets(seq2seq, texts) -> None:
     sources, targets = texts[:6], texts[6:12]
     capture = fa.Capture(weights=True, stats=("entropy", "received"))

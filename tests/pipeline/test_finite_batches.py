@@ -47,7 +47,7 @@ def family(request: pytest.FixtureRequest) -> Any:
     return request.param, request.getfixturevalue(request.param)
 
 
-@pytest.mark.few("bert-weights", "gpt2-uint8")
+@pytest.mark.few("bert-weights")
 @pytest.mark.parametrize("asked", CAPTURES)
 def test_extraction_and_traces_name_layer_head_and_text(family: Any, asked: str) -> None:
     name, model = family

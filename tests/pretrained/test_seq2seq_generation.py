@@ -44,7 +44,7 @@ def padded(ids: np.ndarray) -> np.ndarray:
     return np.pad(ids, ((0, 0), (0, NEW + 1 - ids.shape[1])), constant_values=1)
 
 
-@pytest.mark.few("greedy")
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "way"), WRITTEN)
 def test_every_token_is_torchs(models: dict[str, Any], name: str, way: str) -> None:
     with np.load(golden.GENERATED, allow_pickle=False) as texts:

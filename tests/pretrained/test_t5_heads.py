@@ -70,6 +70,7 @@ def test_classes_of_their_own(tmp_path: Path) -> None:
     assert settings["id2label"] == {str(i): f"LABEL_{i}" for i in range(5)}
 
 
+@pytest.mark.slow
 def test_the_label_is_predicted_at_the_last_end(tmp_path: Path) -> None:
     """Padding after the end changes no label; of several ends the last one counts."""
     model = stored_model("mt5-sequence", tmp_path)

@@ -76,6 +76,7 @@ def test_sentences_are_watched_on_their_way(maps):
     assert watched.names.keys() == watched.evidence.texts()
 
 
+@pytest.mark.slow
 def test_the_report_leads_to_sentences(folder, maps, tmp_path, capsys):
     words = ("probe", folder / "a.conllu", "--model", folder / "model", "-o", tmp_path / "r")
     assert cli.main([str(word) for word in (*words, "--evidence", 3)]) == 0, capsys.readouterr().err

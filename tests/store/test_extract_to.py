@@ -465,6 +465,7 @@ def test_requests_that_cannot_be_met(
     assert not (tmp_path / "s" / "plan.json").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trial", range(10 if FULL else 1))
 def test_too_little_memory_halves_batches_and_stores_the_same(
     extract: Extract,

@@ -145,6 +145,7 @@ def asked(*numbers: int) -> dict[str, str]:
     return {"numbers": json.dumps(numbers)}
 
 
+@pytest.mark.slow
 def test_a_store_of_workers_is_the_store_of_this_process(
     extract, undisturbed: Path, tmp_path: Path, ray: Inline
 ) -> None:

@@ -126,7 +126,7 @@ def test_evaluate_repeats_the_metrics(
     )
 
 
-@pytest.mark.few("parquet")
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["tsv", "jsonl", "parquet"])
 def test_pairs_of_every_kind_of_file(kind: str, start: str, tmp_path: Path) -> None:
     """Labels that are numbers are classes by their names; a tenth is split off for evaluation."""

@@ -56,6 +56,7 @@ def test_the_losses_before_training_are_torchs(ours, stored) -> None:
         assert ours[name][0] == pytest.approx(losses[0], rel=1e-5), name
 
 
+@pytest.mark.slow
 def test_twenty_updates_track_torchs(ours, stored) -> None:
     for name, losses in stored.items():
         np.testing.assert_allclose(ours[name], losses, rtol=1e-3, err_msg=name)
