@@ -234,13 +234,13 @@ def one_sequence(
 
     def one(name: str, array: Array) -> Array:
         # On the device each length would be a program of its own, so the rest is done by NumPy.
-        array = np.asarray(array[:, sequence : sequence + 1])
+        own: Any = np.asarray(array[:, sequence : sequence + 1])
         if name in ("weights", "scores"):
-            return array[:, :, :, rows][..., columns]
-        array = _at(name, array, queries, keys)
-        if name not in _KEY_NUMBERS or not np.issubdtype(array.dtype, np.integer):
-            return array
-        return places[array]
+            return own[:, :, :, rows][..., columns]
+        own = _at(name, own, queries, keys)
+        if name not in _KEY_NUMBERS or not np.issubdtype(own.dtype, np.integer):
+            return own
+        return places[own]
 
     return dataclasses.replace(record.map(one), query_window=query_window, key_window=key_window)
 
