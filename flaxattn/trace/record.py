@@ -232,7 +232,7 @@ def one_sequence(
     places = np.full(max(keys, default=0) + 2, -1, np.int32)  # the last one is that of key -1
     places[keys] = np.arange(len(keys))
 
-    def one(name: str, array: Array) -> Array:
+    def one(name: str, array: Array) -> Any:
         # On the device each length would be a program of its own, so the rest is done by NumPy.
         own: Any = np.asarray(array[:, sequence : sequence + 1])
         if name in ("weights", "scores"):
