@@ -23,7 +23,8 @@ PLAIN := not parity and not browser and not aot and not gpu and not ray
 # Tests compile much and compute little: without LLVM's optimisations they take half the time, and
 # programs that an earlier run compiled are read from the virtual environment. The comparisons with
 # torch run with all of it, as users do.
-QUICK := JAX_DISABLE_MOST_OPTIMIZATIONS=1 JAX_TRACEBACK_IN_LOCATIONS_LIMIT=0 JAX_COMPILATION_CACHE_DIR=$(abspath $(VENV))/compiled \
+QUICK := JAX_DISABLE_MOST_OPTIMIZATIONS=1 JAX_TRACEBACK_IN_LOCATIONS_LIMIT=0 \
+  JAX_COMPILATION_CACHE_DIR=$(abspath $(VENV))/compiled \
   JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0 JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES=-1 $(PYTEST)
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
@@ -41,10 +42,10 @@ docs: $(VENV)/.docs  ## the documentation site, in build/site; every warning is 
 	  --fail-on-warning --keep-going --quiet $(ARGS) docs build/site
 	@echo "Open build/site/index.html in a browser"
 
-test: $(VENV)/.test  ## the behaviour of every room, in about six minutes
+test: $(VENV)/.test  ## the behaviour of every room, at small sizes
 	$(QUICK) -m "$(PLAIN) and not slow" $(ARGS)
 
-all:  ## every test there is, in stages that can be continued; ROOMS="kernels models" chooses
+all:  ## every test, in stages that go on after a break; ROOMS="kernels models" selects folders
 	@.ci/all $(if $(ROOMS),--rooms $(ROOMS)) $(ARGS)
 
 # The stages of `make all` that need nothing but the extra `test`: slow cases and every trial.

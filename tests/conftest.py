@@ -59,17 +59,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     `make test` runs the cases whose id contains one of the names, `make all` every case.
     """
-    unused: dict[tuple[str, str], bool] = {}
+    named, found = set(), set()
     for item in items:
         function, _, case = item.nodeid.partition("[")
         if case and (mark := item.get_closest_marker("few")):
-            for name in mark.args:
-                unused[function, name] = unused.get((function, name), True) and name not in case
-            if not any(name in case for name in mark.args):
+            matching = {(function, name) for name in mark.args if name in case}
+            named |= {(function, name) for name in mark.args}
+            found |= matching
+            if not matching:
                 item.add_marker(pytest.mark.slow)
-    wrong = [f"{function}: {name!r}" for (function, name), without in unused.items() if without]
-    if wrong and not any("[" in word for word in sys.argv):
-        raise pytest.UsageError(f"marks `few` that name no case: {wrong}")
+    if named - found and not any("[" in word for word in sys.argv):
+        raise pytest.UsageError(f"marks `few` that name no case: {sorted(named - found)}")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -24,10 +24,8 @@ BLOCKS = [block for path in DOCUMENTS for block in blocks(path)]
 PYTHON = [block for block in BLOCKS if block.language == "python"]
 ALONE = [block for block in PYTHON if block.document not in {path.name for path in RESULTS}]
 SLOW = "<!-- tests: slow -->"
-SOURCES = [path for path in ROOT.iterdir() if path.name.isidentifier() and path.is_dir()]
-FILES = [
-    f"/{path.relative_to(ROOT).as_posix()}" for folder in SOURCES for path in folder.rglob("*")
-]
+FOLDERS = ("flaxattn", "kernels", "train", "benchmarks", "docs", "examples", "tests", "typings")
+FILES = [f"/{path.relative_to(ROOT)}" for name in FOLDERS for path in (ROOT / name).rglob("*")]
 FILES += [f"/{path.name}" for path in ROOT.iterdir()]
 COMMANDS = [
     (block, command) for block in BLOCKS if block.language == "sh" for command in commands(block)

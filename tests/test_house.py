@@ -170,3 +170,21 @@ def test_no_test_chooses_how_programs_are_compiled(repository: Path) -> None:
     option = "jax_disable_most_" + "optimizations"
     for path in sorted((repository / "tests").rglob("*.py")):
         assert option not in path.read_text(encoding="utf-8"), path.name
+
+
+def test_no_local_name_hides_an_import(sources: dict[str, Path]) -> None:
+    hidden = []
+    for path in sources.values():
+        imports = [
+            node for node in parse(path).body if isinstance(node, ast.Import | ast.ImportFrom)
+        ]
+        imported = {(alias.asname or alias.name) for node in imports for alias in node.names}
+        for function in (node for node in ast.walk(parse(path)) if isinstance(node, Function)):
+            local = {node.arg for node in ast.walk(function) if isinstance(node, ast.arg)}
+            local |= {
+                node.id
+                for node in ast.walk(function)
+                if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+            }
+            hidden += [f"{path.name}:{function.lineno} {name}" for name in local & imported]
+    assert not hidden

@@ -8,6 +8,7 @@ that is not listed works from a checkout and is silently absent from the wheel.
 
 import ast
 import os
+import runpy
 import shutil
 import subprocess
 import sys
@@ -134,3 +135,26 @@ def test_the_listed_packages_are_the_folders(repository: Path) -> None:
     found = {path.relative_to(repository).as_posix() for path in inits}
     mapped = {FOLDERS.get(name, name).replace("/", ".") for name in found}
     assert mapped == set(settings["tool"]["setuptools"]["packages"])
+
+
+def test_make_all_knows_every_room_and_its_stages_can_run(repository: Path) -> None:
+    """`.ci/all` runs the tests of each folder once, and depends on files that exist."""
+    every = runpy.run_path(str(repository / ".ci/all"))
+    levels = runpy.run_path(str(repository / "tests/test_layering.py"))["LEVELS"]
+    rooms = [{name.removeprefix("flaxattn.") for name in level} for level in levels]
+    assert [set(level) for level in every["ROOMS"]] == [
+        kept
+        for level in rooms
+        if (kept := {r for r in level if (repository / "tests" / r).is_dir()})
+    ]
+    stages = every["stages"]()
+    assert len({stage.name for stage in stages}) == len(stages)
+    for stage in stages:
+        assert isinstance(stage.command, str) and set(stage.rooms) <= set(every["EVERY"]), stage
+        for path in stage.depends_on():
+            name = path.removeprefix(":(glob)")
+            assert list(repository.glob(name)), f"{stage.name}: {path}"
+    tested = {f"tests/{path.name}" for path in (repository / "tests").iterdir() if path.is_dir()}
+    commands = " ".join(stage.command for stage in stages)
+    for folder in tested - {"tests/fixtures", "tests/golden", "tests/downstream", "tests/aot"}:
+        assert folder.endswith("__pycache__") or folder in commands, folder

@@ -29,10 +29,8 @@ pytestmark = pytest.mark.usefixtures("one_device")
 LAYERS = (BertLayer, RotaryDecoderLayer, GPT2Layer, ModernBertLayer, DecoderLayer, EncoderLayer)
 OUTPUTS = ("logits", "start_logits", "last_hidden_state")
 CONSERVED = 1e-4  # of the sum of the sizes of what comes in
-# One of each kind of layer: norms before, after and on heads, gates, soft caps, biases of scores.
-QUICK = {"gemma3", "gemma2", "bert", "masked-lm-biases", "t5", "neox", "albert-mlm"}
 CASES = [
-    pytest.param(family, name, id=name, marks=() if name in QUICK else pytest.mark.slow)
+    pytest.param(family, name, id=name)
     for family in golden.FAMILIES
     for name in golden.cases_of(family)
 ]

@@ -94,17 +94,6 @@ log_every: 1
 log_seconds: 0
 devices: 1
 """
-QUICK = (
-    "stats",
-    "ablate",
-    "store verify",
-    "store merge",
-    "store export",
-    "bench",
-    "extract",
-    "generate",
-)
-PARAMETERS = [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in COMMANDS]
 COST = r"[\d,]+ (texts|sentences|shards|rows|files|of [\d,]+ steps)"
 
 
@@ -130,7 +119,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.few("merge")
-@pytest.mark.parametrize("name", PARAMETERS)
+@pytest.mark.parametrize("name", COMMANDS)
 def test_every_long_command_shows_progress(typed, folder, tmp_path, monkeypatch, name):
     monkeypatch.chdir(folder)
     monkeypatch.setattr("flaxattn.pipeline.progress_reporter.DELAY", 0.0)
@@ -150,7 +139,7 @@ def test_every_long_command_shows_progress(typed, folder, tmp_path, monkeypatch,
 
 
 @pytest.mark.few("store")
-@pytest.mark.parametrize("name", PARAMETERS)
+@pytest.mark.parametrize("name", COMMANDS)
 def test_a_terminal_gets_a_bar(typed, folder, tmp_path, monkeypatch, name):
     monkeypatch.chdir(folder)
     ours, theirs = pty.openpty()

@@ -11,7 +11,6 @@ import report_cases
 from flaxattn import cli
 
 pytestmark = pytest.mark.usefixtures("one_device")
-QUICK = ("roles-bert", "roles-gpt2", "stats-dates-cross", "stats-store")
 # Statistics of tests are left out: they divide by deviations, which may be mere rounding.
 TESTED = ("/t", "/p", "/p_corrected", "/p_beyond")
 
@@ -33,13 +32,7 @@ def prepared(folder: Path, words: tuple[str, ...]) -> None:
 
 
 @pytest.mark.few("stats-dates-cross")
-@pytest.mark.parametrize(
-    "case",
-    [
-        pytest.param(name, marks=() if name in QUICK else pytest.mark.slow)
-        for name in report_cases.CASES
-    ],
-)
+@pytest.mark.parametrize("case", report_cases.CASES)
 def test_a_report_says_the_stored_numbers(
     case: str, folder: Path, repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -51,8 +44,9 @@ def test_a_report_says_the_stored_numbers(
     with np.load(repository / "tests/golden/reports.npz") as golden:
         names = bytes(golden[f"{case}/names"]).decode().split("\n")
         values = golden[f"{case}/values"].astype(np.float64)
-        # How far numbers move with changes of the parameters of about ten times their rounding.
-        tolerances = 2 * 2.0 ** golden[f"{case}/tolerances"] + 1e-6 * np.maximum(1, abs(values))
+        # What is stored is the largest of six changes by rounding, on average 1.3 standard
+        # deviations. Five times as much is over six, which none of 50,000 numbers reaches by chance.
+        tolerances = 5 * 2.0 ** golden[f"{case}/tolerances"] + 1e-6 * np.maximum(1, abs(values))
     assert not set(names) - found.keys()
     kept = [place for place, name in enumerate(names) if not name.endswith(TESTED)]
     assert len(kept) > 100
