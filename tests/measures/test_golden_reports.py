@@ -44,8 +44,8 @@ def test_a_report_says_the_stored_numbers(
     with np.load(repository / "tests/golden/reports.npz") as golden:
         names = bytes(golden[f"{case}/names"]).decode().split("\n")
         values = golden[f"{case}/values"].astype(np.float64)
-        # What is stored is the largest of six changes by rounding, on average 1.3 standard
-        # deviations. Five times as much is over six, which none of 50,000 numbers reaches by chance.
+        # Stored is the largest of six changes by rounding, on average 1.3 standard deviations.
+        # Five times as much is more than six, which none of 90,000 numbers reaches by chance.
         tolerances = 5 * 2.0 ** golden[f"{case}/tolerances"] + 1e-6 * np.maximum(1, abs(values))
     assert not set(names) - found.keys()
     kept = [place for place, name in enumerate(names) if not name.endswith(TESTED)]
