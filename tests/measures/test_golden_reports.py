@@ -46,7 +46,8 @@ def test_a_report_says_the_stored_numbers(
         values = golden[f"{case}/values"].astype(np.float64)
         # Stored is the largest of six changes by rounding, on average 1.3 standard deviations.
         # Five times as much is more than six, which none of 90,000 numbers reaches by chance.
-        tolerances = 5 * 2.0 ** golden[f"{case}/tolerances"] + 1e-6 * np.maximum(1, abs(values))
+        # Sums that no parameter changes depend on their order, by up to 80 roundings of float32.
+        tolerances = 5 * 2.0 ** golden[f"{case}/tolerances"] + 1e-5 * np.maximum(1, abs(values))
     assert not set(names) - found.keys()
     kept = [place for place, name in enumerate(names) if not name.endswith(TESTED)]
     assert len(kept) > 100
