@@ -149,7 +149,7 @@ def _averages(
     parts, lse = [], None
     for number, part in enumerate(jnp.split(values, calls, axis=-1)):
         asked = want_lse and number == 0
-        output, found = _run(q, wide_k, part, lengths, scale, call.causal, asked)
+        output, found = _run_even(q, wide_k, part, lengths, scale, call.causal, asked)
         parts.append(output)
         if asked:
             lse = _with_gradient(found, call.q, k, lengths, scale, call.causal)
@@ -159,6 +159,18 @@ def _averages(
 def _widen(array: Array, depth: int) -> Array:
     """Zeros after the last column: they change no score and no other column."""
     return jnp.pad(array, [(0, 0)] * 3 + [(0, depth - array.shape[-1])])
+
+
+def _run_even(
+    q: Array, k: Array, v: Array, lengths: Array | None, scale: float, causal: bool, lse: bool
+) -> tuple[Float[Array, "B Q H W"], Float[Array, "B H Q"] | None]:
+    """`_run` with an even number of queries and of keys: jax refuses gradients of odd ones."""
+    (batch, queries), keys = q.shape[:2], k.shape[1]
+    if keys % 2 and lengths is None and not causal:
+        lengths = jnp.full((batch,), keys, jnp.int32)
+    q, k, v = (jnp.pad(x, [(0, 0), (0, x.shape[1] % 2), (0, 0), (0, 0)]) for x in (q, k, v))
+    output, found = _run(q, k, v, lengths, scale, causal, lse)
+    return output[:, :queries], None if found is None else found[:, :, :queries]
 
 
 def _run(
@@ -206,7 +218,7 @@ def _lse_backward(scale, causal, residuals, bar):
     wide_q, wide_k = (_widen(array, array.shape[-1] + -array.shape[-1] % 8) for array in (q, k))
 
     def averages(values):
-        return _run(wide_q, wide_k, values, lengths, scale, causal, False)[0]
+        return _run_even(wide_q, wide_k, values, lengths, scale, causal, False)[0]
 
     mean, pull = jax.vjp(averages, wide_k)
     (dk,) = pull((bar * wide_q.astype(jnp.float32)).astype(k.dtype))

@@ -176,10 +176,10 @@ def received(
         plgpu.copy_smem_to_gmem(own, block.outputs["received"].at[place.batch, place.head, keys])
         plgpu.wait_smem_to_gmem(0)
 
-    shape = (plan.batch, plan.heads, plan.padded_keys)
+    shape = mosaic_gpu_sweeps.vector_shape(sweep)
     results = {"received": compat.result(shape, jnp.float32, arrays)}
     staging = {"received": plgpu.SMEM((sweep.groups, ROWS), jnp.float32)}
     work = ComputeWork(0, start, step, finish)
     name, walked = "attention_received", mosaic_gpu_sweeps.walk(sweep, arrays)
     found = launch(name, sweep, walked, results, work.run, staging, interpret)
-    return found["received"]
+    return found["received"][..., : plan.padded_keys]

@@ -36,6 +36,7 @@ from flaxattn.kernels.mosaic_gpu_sweeps import (
     inputs,
     parts_of,
     sweep_of,
+    vector_shape,
     walk,
     walk_heads,
 )
@@ -97,7 +98,7 @@ def tile_gradient(
     gradient = tile_gradients.score_gradient(
         sweep.plan, form, scores, weights, bar, rows, keys, d_scores
     )
-    return dropped, gradient, tile_gradients.product_gradient(sweep.plan, score, gradient)
+    return dropped, gradient, tile_gradients.product_gradient(sweep.plan, form, score, gradient)
 
 
 def grad_queries(
@@ -236,12 +237,14 @@ def _sums_of_keys(
     results = {name: compat.result(matrix, plan.dtype, arrays) for name in matrices}
     staging = {}
     if "bias" in wanted:
-        shape = (plan.batch, plan.heads, plan.padded_keys)
-        results["bias"] = compat.result(shape, jnp.float32, arrays)
+        results["bias"] = compat.result(vector_shape(sweep), jnp.float32, arrays)
         staging["bias"] = plgpu.SMEM((sweep.groups, ROWS), jnp.float32)
     work = ComputeWork(len(matrices), start, step, finish)
     name, walked = "attention_grad_keys", walk(sweep, arrays)
-    return launch(name, sweep, walked, results, work.run, staging, interpret)
+    found = launch(name, sweep, walked, results, work.run, staging, interpret)
+    if "bias" in wanted:
+        found["bias"] = found["bias"][..., : plan.padded_keys]
+    return found
 
 
 def row_dots(
@@ -282,13 +285,12 @@ def row_dots(
         plgpu.copy_smem_to_gmem(own, block.outputs["dots"].at[place.batch, place.head, rows])
         plgpu.wait_smem_to_gmem(0)
 
-    shape = (plan.batch, plan.heads, plan.padded_queries)
-    results = {"dots": compat.result(shape, jnp.float32, arrays)}
+    results = {"dots": compat.result(vector_shape(sweep), jnp.float32, arrays)}
     staging = {"dots": plgpu.SMEM((sweep.groups, ROWS), jnp.float32)}
     work = ComputeWork(0, start, step, finish)
     name, walked = "attention_row_dots", walk(sweep, arrays)
     found = launch(name, sweep, walked, results, work.run, staging, interpret)
-    return found["dots"]
+    return found["dots"][..., : plan.padded_queries]
 
 
 def grad_bias(

@@ -19,7 +19,7 @@ from jax.experimental.pallas import mosaic_gpu as plgpu
 from jaxtyping import Array
 
 from flaxattn.kernels import compat
-from flaxattn.kernels.plan import KernelPlan
+from flaxattn.kernels.plan import LOG2E, KernelPlan
 
 ROWS = 64
 """Rows of a tile that one warpgroup works on."""
@@ -219,6 +219,11 @@ class GpuTileLayout:
         """A float32 vector of rows of one value."""
         layout = plgpu.Layout.WGMMA.reduce(self.key_axis)
         return plgpu.layout_cast(jnp.full((self.shape[self.row_axis],), value, jnp.float32), layout)
+
+    def tanh(self, tile: Array) -> Array:
+        """Hyperbolic tangent, from instructions that are right to 22 bits: its own is to 11."""
+        divisor = 1.0 + jnp.exp2(tile * (2 * LOG2E))
+        return 1.0 - 2.0 * lax.rsqrt(divisor * divisor)
 
     @property
     def reach(self) -> tuple[Any, Any] | None:

@@ -93,6 +93,17 @@ def sweep_of(
     )
 
 
+def vector_shape(sweep: TileSchedule) -> tuple[int, int, int]:
+    """Shape of a result with a number for each row that stays: [B, H, rows of whole blocks].
+
+    A copy of one contiguous vector to global memory is not clipped at the end of its dimension,
+    only at the end of the array: beyond a shorter row it would overwrite the next head's.
+    """
+    plan, block = sweep.plan, sweep.groups * ROWS
+    length = plan.padded_keys if sweep.turned else plan.padded_queries
+    return plan.batch, plan.heads, -(-length // block) * block
+
+
 def walk(sweep: TileSchedule, arrays: Mapping[str, Array]) -> Walk:
     """The walk of a kernel with one block for each group of rows.
 

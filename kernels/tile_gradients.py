@@ -145,11 +145,12 @@ def _is_key(form: TileLayout, index: Vector) -> Tile:
     return form.key_positions() == form.rows(index.astype(jnp.int32))
 
 
-def product_gradient(plan: KernelPlan, product: Tile, gradient: Tile) -> Tile:
+def product_gradient(plan: KernelPlan, form: TileLayout, product: Tile, gradient: Tile) -> Tile:
     """The gradient with respect to the scaled product, from that of the scores of a tile.
 
     Args:
         plan: of the call.
+        form: of the tile.
         product: q·k in float32.
         gradient: with respect to the scores.
 
@@ -158,5 +159,5 @@ def product_gradient(plan: KernelPlan, product: Tile, gradient: Tile) -> Tile:
     """
     if plan.soft_cap is None:
         return gradient
-    share = jnp.tanh(product * (plan.scale / plan.soft_cap))
+    share = form.tanh(product * (plan.scale / plan.soft_cap))
     return gradient * (1.0 - share * share)

@@ -51,6 +51,9 @@ class TileLayout(Protocol):
     def full_row(self, value: float) -> Vector:
         """A float32 vector of rows of one value."""
 
+    def tanh(self, tile: Tile) -> Tile:
+        """Hyperbolic tangent, as exact as float32."""
+
 
 def query_positions(
     plan: KernelPlan, form: TileLayout, rows: Mapping[str, Vector], more: int = 0

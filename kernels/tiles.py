@@ -49,7 +49,7 @@ def scores(
     """
     factor = plan.scale * plan.nat
     if plan.soft_cap is not None:
-        tile = jnp.tanh(product * (plan.scale / plan.soft_cap)) * (plan.soft_cap * plan.nat)
+        tile = form.tanh(product * (plan.scale / plan.soft_cap)) * (plan.soft_cap * plan.nat)
     else:
         tile = product if factor == 1.0 else product * factor
     if "bias" in keys:

@@ -97,7 +97,7 @@ def _gradient(step: GridStep) -> tuple[Array, Array, Array]:
     # reference._statistics and reference._softmax, backwards
     of_scores = step.tile("d_scores")
     d_scores = tile_gradients.score_gradient(plan, form, tile, weights, bar, rows, keys, of_scores)
-    return dropped, d_scores, tile_gradients.product_gradient(plan, product, d_scores)
+    return dropped, d_scores, tile_gradients.product_gradient(plan, form, product, d_scores)
 
 
 def grad_queries(

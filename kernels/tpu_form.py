@@ -78,6 +78,10 @@ class TpuTileLayout:
         """A constant vector."""
         return jnp.full(self.row_shape, value, jnp.float32)
 
+    def tanh(self, tile: Array) -> Array:
+        """Hyperbolic tangent."""
+        return jnp.tanh(tile)
+
 
 def whole_sum(parts: Array) -> Float[Array, "1 n"]:
     """Sums that were left in parts, along the lanes.

@@ -26,7 +26,7 @@ ASKED = Capture(stats=("lse", "entropy", *CLASSES))
 def in_xla(q, k, v, lengths, scale, causal, lse):
     """Stands in for cuDNN."""
     assert q.shape[-1] == k.shape[-1] == v.shape[-1] <= cudnn.MAX_DEPTH
-    assert q.shape[-1] % 8 == 0
+    assert q.shape[-1] % 8 == q.shape[1] % 2 == k.shape[1] % 2 == 0
     assert k.shape == v.shape
     with jax.numpy_dtype_promotion("standard"):
         output = jax.nn.dot_product_attention(

@@ -57,6 +57,9 @@ class Columns:
     def full_row(self, value):
         return jnp.full((1, 1, BLOCK_Q), value, jnp.float32)
 
+    def tanh(self, tile):
+        return jnp.tanh(tile)
+
 
 def padded(array, axis, length):
     tail = [(0, 0)] * array.ndim
@@ -128,7 +131,7 @@ class Walk:
         d_scores = tile_gradients.score_gradient(
             self.plan, form, scores, weights, bar, rows, keys, maps[1]
         )
-        d_products = tile_gradients.product_gradient(self.plan, self.product, d_scores)
+        d_products = tile_gradients.product_gradient(self.plan, form, self.product, d_scores)
         return self.turn(dropped), self.turn(d_scores), self.turn(d_products), d_output
 
 
