@@ -23,7 +23,9 @@ PLAIN := not parity and not browser and not aot and not gpu and not ray
 # Tests compile much and compute little: without LLVM's optimisations they take half the time, and
 # programs that an earlier run compiled are read from the virtual environment. The comparisons with
 # torch run with all of it, as users do.
-QUICK := JAX_DISABLE_MOST_OPTIMIZATIONS=1 JAX_TRACEBACK_IN_LOCATIONS_LIMIT=0 \
+# Python keeps what it compiled of the sources too, whatever the environment says.
+QUICK := PYTHONDONTWRITEBYTECODE= JAX_DISABLE_MOST_OPTIMIZATIONS=1 \
+  JAX_TRACEBACK_IN_LOCATIONS_LIMIT=0 \
   JAX_COMPILATION_CACHE_DIR=$(abspath $(VENV))/compiled \
   JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0 JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES=-1 $(PYTEST)
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet

@@ -113,6 +113,7 @@ def test_the_ranking_has_intervals_and_paired_tests():
     assert np.isnan(table[2]["p"])
 
 
+@pytest.mark.slow
 def test_one_text_and_no_random_order(modern):
     found = fa.faithfulness(modern, TEXTS[:1], kinds=["attention", "attention"], steps=2)
     (row,) = found.table()

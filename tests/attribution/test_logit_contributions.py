@@ -129,6 +129,7 @@ def test_a_feed_forward_layer_without_weights_adds_nothing(name: str) -> None:
     assert abs(trace.predictions.heads).max() < 1e-6
 
 
+@pytest.mark.slow
 def test_a_head_adds_what_its_weighted_values_do(gpt2: Any) -> None:
     """From attention weights and values, with the last norm spelt out."""
     asked = Capture(weights=True, value=True)

@@ -3,6 +3,7 @@
 """Patching equals loops of single calls, and what it says where the answer is known."""
 
 import dataclasses
+import functools
 import itertools
 from typing import Any
 
@@ -39,11 +40,16 @@ PAIRS = [
 ]
 
 
+@functools.partial(jax.jit, static_argnums=0)
+def applied(module: Any, variables: Any, ids: np.ndarray) -> Any:
+    return module.apply(variables, ids, mutable=["sites"])
+
+
 def outputs(model: Any, ids: np.ndarray, *changes: fa.Intervention, record: str = "") -> Any:
     """Scores behind the last position of one text without padding, and recorded values."""
     asked = [fa.Intervention(record, operation="record")] if record else []
     variables = fa.with_interventions(model.params, [*changes, *asked])
-    out, state = model.module.apply(variables, ids, mutable=["sites"])
+    out, state = applied(model.module, variables, ids)
     values = fa.site_values(state)["decoder"][record] if record else None
     return np.asarray(out.logits[0, -1], np.float64), values
 

@@ -111,7 +111,7 @@ def calls_of_layers(model, given):
     return calls
 
 
-@pytest.mark.few("gemma3")
+@pytest.mark.slow
 @pytest.mark.parametrize(("family", "name"), CASES)
 def test_every_layer_conserves_relevance(opened, family, name):
     model, given = opened(family, name)

@@ -45,11 +45,11 @@ COMMANDS = {
     "view pair": "view 12.07.2003 2003-07-12 --model {m} --out page.html",
     "view stdin": "view - --model {m} --out page.html",
     "view store": "view {s} --out page.html",
-    "extract": "extract trees.txt --model {m} --out again",
+    "extract": "extract two.txt --model {m} --out again",
     "store info": "store info {s}",
     "store verify": "store verify {s}",
     "store export": "store export {s} --format npz --out exported",
-    "search build": "search build trees.txt --layers 1 --model {m} --out index",
+    "search build": "search build two.txt --layers 1 --model {m} --out index",
     "generate": "generate 12.07 --max-new-tokens 3 --model {m}",
     "translate": "translate dates.txt --model {m}",
     "fill-mask": "fill-mask --file masks.txt --model {m}",
@@ -129,6 +129,8 @@ def folder(t5: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "dates.txt").write_text(dates, encoding="utf-8")
     (folder / "pairs.csv").write_text(PAIRS, encoding="utf-8")
     (folder / "other.conllu").write_text(OTHER, encoding="utf-8")
+    texts = (folder / "trees.txt").read_text(encoding="utf-8").splitlines(keepends=True)
+    (folder / "two.txt").write_text("".join(sorted(texts, key=len)[:2]), encoding="utf-8")
     (folder / "masks.txt").write_text("12.07 [MASK]\n[MASK] 2003", encoding="utf-8")
     for model, tokenizer in zip(ENCODERS, (byte_level(), unigram()), strict=True):
         shape = {"model_type": model.removeprefix("small-"), "max_position_embeddings": 512}
@@ -195,7 +197,7 @@ def test_it_succeeds_or_is_refused(
     monkeypatch.setitem(sys.modules, "transformers", None)  # so that importing it fails
     loaded = set(sys.modules)
     if "{s}" in COMMANDS[name] and not store.exists():
-        assert cli.main(["extract", "trees.txt", "--model", model, "--out", str(store)]) == 0
+        assert cli.main(["extract", "two.txt", "--model", model, "--out", str(store)]) == 0
     reports = folder / f"report-{model}"
     for seed in "12" if "{r}" in COMMANDS[name] else "":
         made = ("circuits", "--model", model, "--seed", seed, "--out", f"{reports}-{seed}")

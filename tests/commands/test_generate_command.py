@@ -98,6 +98,7 @@ def test_the_page_has_every_level_and_what_was_predicted(
     assert '"predictions":{' in page.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_beams_are_cut_when_they_are_written(run: Run) -> None:
     words = ["Plain", "--max-new-tokens", 8, "--num-beams", 2, "--stop", ";"]
     assert run(*words) == (0, "Plain words\n", "")

@@ -178,6 +178,7 @@ def test_the_same_command_gives_the_same_report(run, tmp_path):
     assert reports[0] == reports[1]
 
 
+@pytest.mark.slow
 def test_tau_that_no_text_reaches_is_printed(run):
     code, out, _ = run(*ROLES)
     assert code == 0

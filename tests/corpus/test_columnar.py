@@ -129,7 +129,7 @@ def shared(path: Path, megabytes: int, rows: int) -> Path:
     return path
 
 
-@pytest.mark.few("too-long")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("megabytes", "rows", "kept"),
     [(15, 100, "100 1500000000 {}"), (40, 20, "0 0 {'too-long': 20}")],

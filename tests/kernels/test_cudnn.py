@@ -109,7 +109,7 @@ CASES = (
 )
 
 
-@pytest.mark.few("garbage", "shared, padded")
+@pytest.mark.few("garbage")
 @pytest.mark.parametrize(
     "case",
     [
@@ -124,6 +124,7 @@ def test_results_and_gradients_are_those_of_the_reference(case):
     agree(call)
 
 
+@pytest.mark.slow
 def test_a_statistic_alone_has_its_gradient():
     agree(make(CASES[1], capture=Capture(stats=("entropy",))))
 

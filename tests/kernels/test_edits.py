@@ -24,6 +24,7 @@ def plain_scores() -> np.ndarray:
     return np.where(np.tri(5, dtype=bool), scores, -np.inf)
 
 
+@pytest.mark.slow
 def test_an_edit_of_scores_comes_before_the_softmax() -> None:
     output, record = attention(
         Q, K, V, causal=True, capture=EVERYTHING, edits=Edits(scores=lambda s: s.at[:, 1].mul(3))

@@ -322,7 +322,7 @@ ALONE = [
 ]
 
 
-@pytest.mark.few("received")
+@pytest.mark.slow
 @pytest.mark.parametrize("stat", ALONE)
 def test_the_gradient_of_one_statistic_alone(stat):
     capture = Capture() if stat == "output" else Capture(stats=(stat,))

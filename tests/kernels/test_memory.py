@@ -102,6 +102,7 @@ def test_32768_positions_with_all_statistics_fit_in_two_gigabytes():
     assert peak < 2 * GIB
 
 
+@pytest.mark.slow
 def test_32768_keys_run():
     keys = jax.random.split(jax.random.key(0), 3)
     q = jax.random.normal(keys[0], (1, 96, 1, 64))

@@ -108,6 +108,7 @@ def test_a_size_that_does_not_divide_is_not_cut() -> None:
     np.testing.assert_allclose(output, xla.attend(call)[0], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_inside_of_another_shard_map_nothing_is_cut_twice() -> None:
     call = call_of(CASES["padding"], capture=Capture())
     seen = []

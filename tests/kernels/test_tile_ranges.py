@@ -60,6 +60,7 @@ def test_packed_sequences_visit_the_tiles_of_their_own():
     assert plan.ranged
 
 
+@pytest.mark.slow
 def test_padding_in_a_segment_of_its_own_adds_no_tiles_to_the_other_blocks():
     """Unpacked ends are segment 0 behind the others, which is no order of ids."""
     ids = jnp.asarray([1] * 6 + [2] * 8 + [0] * 10)[None]

@@ -223,6 +223,7 @@ def test_kernels_compute_no_tile_outside_of_their_ranges(monkeypatch):
     assert not any(np.asarray(x).any() for x in (*grads, *results))
 
 
+@pytest.mark.slow
 def test_examples_of_vmap_have_ranges_of_their_own():
     q = jax.random.normal(jax.random.key(0), (2, 1, LONG, 1, 4))
 

@@ -44,6 +44,7 @@ def assert_same(found, wanted, **tolerance):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, **tolerance), found, wanted)
 
 
+@pytest.mark.slow
 def test_jit_equals_eager():
     output, seen = run(*inputs(), Capture(weights=True, stats=("lse",)))
     expected_output, expected_seen = expected()
@@ -67,6 +68,7 @@ def test_vmap_over_examples():
     assert_same(jax.tree.map(lambda x: x[:, 0], found), expected())
 
 
+@pytest.mark.slow
 def test_vmap_over_stacks_of_queries():
     q, *rest = inputs()
     stack = jnp.stack([q, 2 * q])

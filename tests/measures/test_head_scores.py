@@ -107,6 +107,7 @@ def test_sums_on_the_device_are_those_of_whole_maps(bert, sentences, streamed):
         np.testing.assert_array_equal(counts, streamed.counts[role])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parity", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_pairs_of_texts(bert, parity):
     rng = np.random.default_rng(1)

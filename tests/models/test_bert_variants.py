@@ -118,6 +118,7 @@ def test_packed_texts_are_what_they_are_alone(kind: str, tmp_path: Path) -> None
             np.testing.assert_allclose(mine[..., :size, :size], theirs, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_rounded_frequencies_of_a_checkpoint_count(tmp_path: Path) -> None:
     """Published ESM-2 checkpoints hold frequencies rounded to float16, by layer."""
     folder = write_encoder(

@@ -117,6 +117,7 @@ def test_recorded_weights_are_what_the_projections_say(params):
     np.testing.assert_allclose(seen.head_output, mixed, atol=2e-5)
 
 
+@pytest.mark.slow
 def test_under_jit(params, plain):
     capture = Capture(weights=True, stats=STATS.stats)
     out, state = forward(params, capture=capture)
@@ -142,6 +143,7 @@ def test_under_vmap_over_parameter_sets(params, plain):
     assert float(jnp.abs(first.encoder.weights - second.encoder.weights).max()) > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("remat", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_under_grad_and_remat(params, plain, remat):
     module = BertForPreTraining(CONFIG, remat=remat)
@@ -288,6 +290,7 @@ def test_trap_init_makes_no_intermediates():
     assert set(jax.eval_shape(init, jax.random.key(0), IDS)) == {"params"}
 
 
+@pytest.mark.slow
 def test_trap_recording_twice_keeps_one_value(params):
     """Returned state fed back in must not be appended to."""
     _, state = forward(params, capture=Capture(weights=True))
@@ -297,6 +300,7 @@ def test_trap_recording_twice_keeps_one_value(params):
     close(Trace.from_variables(again).encoder, Trace.from_variables(state).encoder)
 
 
+@pytest.mark.slow
 def test_trap_a_stack_loses_no_collection(params):
     """A scan that forgets the collection returns {} without a word."""
     _, state = forward(params, capture=STATS)
@@ -316,6 +320,7 @@ def test_trap_other_collections_do_not_record(params):
     assert jax.tree.leaves(jax.eval_shape(run, params)[1]) == []
 
 
+@pytest.mark.slow
 def test_trap_capture_intermediates_returns_sown_values_as_well(params):
     module = Bert(CONFIG)
     options = dict(capture_intermediates=True, mutable=["intermediates"])

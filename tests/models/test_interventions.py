@@ -63,12 +63,7 @@ def test_the_forward_passes_are_those_of_the_models(family: str) -> None:
         close(tiny(family).run(ids=ids), tiny(family).truth(ids=ids))
 
 
-@pytest.mark.few(
-    "llama-decoder-weights",
-    "bert-encoder-scores",
-    "marian-cross-value",
-    "llama-decoder-layer_input",
-)
+@pytest.mark.few("llama-decoder-weights", "bert-encoder-scores", "marian-cross-value")
 @every_place
 def test_every_operation(family: str, side: str, site: str) -> None:
     """Four interventions, each by itself and all in order; `where` switches them on and off."""
@@ -150,6 +145,7 @@ def test_values_of_fewer_axes_are_broadcast(shape: tuple[int, ...]) -> None:
     close(model.run(Intervention("head_output", value)), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layers", [(2, 0), (0, 2)])
 def test_values_follow_the_order_of_layers(layers: tuple[int, int]) -> None:
     model = tiny("gpt2")

@@ -183,6 +183,7 @@ def test_padding_of_the_source_changes_nothing() -> None:
     np.testing.assert_allclose(forward(**wider)[0].logits, one, rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_padding_of_the_target_is_not_read() -> None:
     mask = np.array([[1] * 7, [0, 0] + [1] * 5, [1, 0, 1, 1, 0, 1, 1]])
     capture = fa.Capture(stats=("received",))
@@ -293,6 +294,7 @@ def test_gradients_are_those_of_the_formulas() -> None:
         assert found == pytest.approx(expected, rel=1e-3, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_dropout_drops_only_when_asked() -> None:
     module = RnnLM(dataclasses.replace(CONFIG, dropout=0.5))
     still = run(module, PARAMS, GIVEN, False)[0].logits

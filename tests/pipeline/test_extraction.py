@@ -370,6 +370,7 @@ def test_out_of_memory_halves_the_batch(bert, texts, alone, scarce) -> None:
     assert tried[:3] == [16, 8, 4] and max(tried[3:]) == 4
 
 
+@pytest.mark.slow
 def test_out_of_memory_when_results_are_fetched(bert, texts, alone, monkeypatch) -> None:
     fetched, failed = step.DeviceStep._fetched, []
 

@@ -79,7 +79,7 @@ def text_of(ids: np.ndarray) -> tuple[int, ...]:
     return tuple(written[: written.index(END) + 1] if END in written else written)
 
 
-@pytest.mark.few("0.0-gnmt", "0.6-power")
+@pytest.mark.few("0.6-power")
 @pytest.mark.parametrize("penalty", ["power", "gnmt"])
 @pytest.mark.parametrize(
     "exponent", [0.0, 0.6, *(pytest.param(x, marks=pytest.mark.slow) for x in (1.0, 2.0))]

@@ -152,6 +152,7 @@ def test_places_of_an_answer_beyond_the_text_have_no_loss() -> None:
     np.testing.assert_allclose(found, (start + end) / 2, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_order_of_the_texts_of_an_albert() -> None:
     rng = np.random.default_rng(0)
     words, order = rng.normal(size=(2, 5, 9)).astype("f4"), rng.normal(size=(2, 2)).astype("f4")
@@ -169,6 +170,7 @@ def test_an_argument_that_no_model_takes(bert: Any) -> None:
         bert(IDS, output_attention=True)
 
 
+@pytest.mark.slow
 def test_the_loss_has_a_gradient() -> None:
     config = fa.BertConfig(labels=("a", "b", "c"))
     logits = jnp.array([[0.1, 2.0, -1.0]])

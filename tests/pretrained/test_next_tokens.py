@@ -100,6 +100,7 @@ def test_asking_for_them_changes_nothing_else(gpt2: Any) -> None:
         assert (one.predictions.rank[0, :-1][written[1:]] == 1).all(), text[row]
 
 
+@pytest.mark.slow
 def test_they_are_saved_with_the_trace(gpt2: Any, tmp_path: Any) -> None:
     trace = fa.logit_contributions(gpt2, gpt2.trace(TEXTS, predictions=5))
     again = Trace.load(trace.save(tmp_path / "a.safetensors"))

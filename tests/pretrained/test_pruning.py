@@ -181,6 +181,7 @@ def test_it_can_be_trained(remat: bool) -> None:
     np.testing.assert_allclose(ours, kernel[2][:, 4:12], rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_fresh_parameters_have_the_shapes_of_a_pruned_model() -> None:
     handle = pruned("bert")
     fresh = jax.eval_shape(handle.module.init, jax.random.key(0), IDS)["params"]

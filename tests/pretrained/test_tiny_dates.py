@@ -41,6 +41,7 @@ def test_dates_people_write(model: PretrainedSeq2Seq) -> None:
     assert model.generate(list(WRITTEN)) == list(WRITTEN.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("part", "least"), [pytest.param("seen", 0.98, marks=pytest.mark.slow), ("unseen", 0.95)]
 )

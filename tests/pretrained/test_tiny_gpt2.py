@@ -38,6 +38,7 @@ def model() -> PretrainedDecoder:
     return loaded
 
 
+@pytest.mark.slow
 def test_it_predicts_text_it_never_read(model: PretrainedDecoder) -> None:
     """Bits per byte, which do not depend on how a text is cut into pieces."""
     nats = 0.0

@@ -206,6 +206,7 @@ def test_traces_before_and_after(run: Path, data: Path) -> None:
         load_trace(copy)
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_not_run_again(run: Path, data: Path, recipe: GlueRecipe) -> None:
     path = run / "seed-1" / "metrics.jsonl"
     before, summary = path.read_bytes(), json.loads((run / "summary.json").read_text())

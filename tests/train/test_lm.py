@@ -216,6 +216,7 @@ def alone(batch: TextBatch, strong: Any) -> np.ndarray:
     return found
 
 
+@pytest.mark.slow
 def test_a_document_in_a_pack_has_the_loss_it_has_alone(
     run: Path, batch: TextBatch, strong: Any, alone: np.ndarray
 ) -> None:

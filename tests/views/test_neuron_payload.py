@@ -113,6 +113,7 @@ def test_windows_and_rotations_of_a_rotary_decoder(tmp_path, scores):
     assert about["pairs"] == 4
 
 
+@pytest.mark.slow
 def test_a_window_on_both_sides_is_told_from_weights():
     seen, length = made(0.5, length=9), 9
     behind = np.arange(length)[:, None] - np.arange(length)
