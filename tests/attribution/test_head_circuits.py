@@ -486,6 +486,7 @@ def test_positions_alone_have_the_attention_of_a_model_without_words(gpt2: Any, 
     assert abs(found[0] - found[1]).max() > 1e-3  # every layer reads positions with its own weights
 
 
+@pytest.mark.slow
 def test_biases_by_distance_are_positions_too(t5: Any) -> None:
     """A T5 whose queries are 0 attends by its biases alone, in encoder and decoder."""
 

@@ -76,6 +76,7 @@ def test_heads_without_effect_are_rarely_causal(
     assert sum(one.any() for one in corrected) / SEEDS <= ALPHA + 2 * np.sqrt(ALPHA / SEEDS)
 
 
+@pytest.mark.slow
 def test_few_pairs_alike_make_no_head_causal(config: Any, gpt2: PretrainedDecoder) -> None:
     random = np.random.default_rng(0)
     model = random_model(config, gpt2.tokenizer, 0)

@@ -116,6 +116,7 @@ def test_view_draws_gaps(folder: Path, typed: Typed, tmp_path: Path) -> None:
     assert code == 0 and "not a number" in (tmp_path / "page.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_vectors_are_refused(folder: Path) -> None:
     model = fa.from_pretrained(folder / "model")
     with pytest.raises(InputError, match=r"hidden states of layer 2 are NaN .* for text 0\n"):

@@ -59,6 +59,7 @@ def test_plain_jax_computes_what_we_do(request_name):
         )
 
 
+@pytest.mark.slow
 def test_the_gradient_reaches_every_float_result():
     capture = bench.REQUESTS["statistics"]
     arrays, others = split(CASE)

@@ -95,6 +95,7 @@ def test_nothing_asked_gives_nothing_but_the_output():
     assert square_buffers(lowered.compile()) == set()
 
 
+@pytest.mark.slow
 def test_32768_positions_with_all_statistics_fit_in_two_gigabytes():
     compiled = jax.jit(call(ONLY_STATISTICS)).lower(*arrays(32_768, heads=1, depth=64)).compile()
     memory = compiled.memory_analysis()

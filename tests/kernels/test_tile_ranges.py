@@ -105,6 +105,7 @@ def test_a_bias_of_minus_infinity_is_a_mask():
     assert tile_ranges(plan, vectors, BLOCK_Q, BLOCK_K).keys.tolist() == [[[0, 3]] * 6]
 
 
+@pytest.mark.slow
 def test_an_example_of_nothing_but_padding_visits_nothing():
     mask = jnp.zeros((2, 24), bool).at[0].set(True)
     plan, vectors = packed(batch=2, mask=mask)

@@ -59,6 +59,7 @@ def test_a_capture_is_a_static_argument():
     np.testing.assert_allclose(seen.stats["lse"], expected()[1].stats["lse"], rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_vmap_over_examples():
 
     def one(*arrays):

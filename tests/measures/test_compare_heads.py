@@ -225,6 +225,7 @@ def brute_interval(values: list[float], seed: int, draws: int = 1000) -> tuple[f
     return float(np.quantile(means, 0.025)), float(np.quantile(means, 0.975))
 
 
+@pytest.mark.slow
 def test_intervals_are_those_of_texts_drawn_one_by_one() -> None:
     pairs = [(drawn(n), drawn(100 + n)) for n in range(25)]
     rule = ClaimRule(draws=20_000, seed=3)

@@ -164,6 +164,7 @@ def test_tallies_of_windows_merge_to_the_whole(streamed):
         np.testing.assert_allclose(role.p, other.roles[name].p, rtol=1e-7, equal_nan=True)
 
 
+@pytest.mark.slow
 def test_a_word_without_a_piece_is_named(bert, sentences):
     word = sentences[2].words[3]
     gap = word._replace(form="\u200b", start=word.stop, stop=word.stop)

@@ -127,6 +127,7 @@ def test_corrections_are_those_of_the_textbook():
     assert adjusted(np.stack(values), "none")[0].tolist() == values[0].tolist()
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(1, 11), max_size=4, unique=True), st.randoms())
 def test_tallies_merge_in_any_order(scores, cuts, random):
     ends = [0, *sorted(cuts), 12]

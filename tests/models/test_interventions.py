@@ -166,6 +166,7 @@ def test_masked_scores_stay_masked_under_a_factor(factor: float) -> None:
     close(model.run(edit), expected)
 
 
+@pytest.mark.slow
 def test_order_counts() -> None:
     """Twice and then one more is not one more and then twice."""
     model = tiny("bert")

@@ -46,6 +46,7 @@ def test_rate_zero_and_deterministic_change_nothing():
     assert drop(x, 0.5, deterministic=True) is x
 
 
+@pytest.mark.slow
 def test_rows_on_several_devices_lose_the_same():
     mesh = sharding.make_mesh(Recipe(devices=8))
     x = jax.random.normal(jax.random.key(0), (16, 4, 8))

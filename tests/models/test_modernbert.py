@@ -78,6 +78,7 @@ def test_what_is_captured_changes_no_output() -> None:
         np.testing.assert_allclose(out.last_hidden_state, plain, atol=2e-6)
 
 
+@pytest.mark.slow
 def test_a_token_type_changes_no_number() -> None:
     ids = np.random.default_rng(0).integers(5, 50, (1, 8))
     module = ModernBert(CONFIG)

@@ -141,6 +141,7 @@ def test_every_number_is_the_papers() -> None:
     assert min(sharpest) > 0.5, "attention that is nearly uniform tests little"
 
 
+@pytest.mark.slow
 def test_row_statistics_are_those_of_the_scores() -> None:
     """Science of rows holds for any scores; all with NumPy, from the scores of the formulas."""
     trace = forward(capture=fa.Capture(stats=STATISTICS))[1]
@@ -173,6 +174,7 @@ def test_asking_changes_no_number() -> None:
     np.testing.assert_allclose(asked.logits, plain.logits, rtol=0, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_padding_of_the_source_changes_nothing() -> None:
     """Not one bit by what stands there, and by how much of it no more than rounding."""
     one = forward()[0].logits

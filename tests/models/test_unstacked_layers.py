@@ -54,6 +54,7 @@ def test_made_anew_for_others(change: str) -> None:
     assert ("more" in second["model"]) == (change == "tree")
 
 
+@pytest.mark.slow
 def test_parameters_changed_between_two_texts_are_used() -> None:
     model = fa.from_pretrained("tiny-gpt2")
     settings: dict[str, Any] = {"max_new_tokens": 3, "eos": (), "scores": True}

@@ -143,7 +143,7 @@ def readers() -> dict[str, Callable[..., Any]]:
     return {"scores": scores, "pairs": pairs}
 
 
-@pytest.mark.few("pairs")
+@pytest.mark.slow
 @pytest.mark.parametrize("name", readers())
 def test_scores_are_refused(bert, name: str) -> None:
     run = readers()[name]

@@ -145,7 +145,7 @@ def test_draws_follow_the_probabilities() -> None:
     assert (np.abs(shares - wanted) < 4 * np.sqrt(wanted * (1 - wanted) / 4000)).all()
 
 
-@pytest.mark.few("settings1")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "kept"), [({"top_k": 2}, 2), ({"top_p": 0.6}, None), ({"top_p": 1e-6}, 1)]
 )
@@ -159,6 +159,7 @@ def test_draws_stay_among_the_best(settings: dict[str, object], kept: int | None
     assert set(drawn.tolist()) == set(order[:kept].tolist())
 
 
+@pytest.mark.slow
 def test_seeds_and_sequences_draw_differently() -> None:
     table = np.repeat(tables(1), 50, axis=0)
     one, two = (run(table, seed=s, do_sample=True).ids for s in (1, 2))

@@ -221,6 +221,7 @@ def test_pruned_layers_on_a_mesh(bert: Any, tmp_path: Path) -> None:
     assert all(np.array_equal(leaf, expected[path]) for path, leaf in leaves_of(placed).items())
 
 
+@pytest.mark.slow
 def test_a_layer_of_its_own_may_be_the_only_one(gpt2: Any, tmp_path: Path) -> None:
     config = dataclasses.replace(gpt2.config, n_layer=1, pruned_heads=((1,),))
     module = gpt2.module.clone(config=config)

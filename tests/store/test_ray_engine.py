@@ -196,6 +196,7 @@ def test_other_families_and_several_models(
     assert (report.written, report.written_bytes) == (1, lost), "only what one store lacked"
 
 
+@pytest.mark.slow
 def test_of_two_workers_that_hold_one_shard_one_writes_it(
     errand: Errand, undisturbed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

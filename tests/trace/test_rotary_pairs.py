@@ -96,6 +96,7 @@ def test_it_is_recorded_with_queries_and_keys_alone(gemma, gpt2):
         rotary_pairs(some[0].decoder, 2, 1, 99)
 
 
+@pytest.mark.slow
 def test_layers_without_rotation_are_turned_by_nothing(gemma):
     config = dataclasses.replace(gemma.config, rotary_layers=(True, False, True))
     model = dataclasses.replace(gemma, config=config, module=gemma.module.clone(config=config))

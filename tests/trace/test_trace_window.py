@@ -106,6 +106,7 @@ def test_a_model_is_traced_in_a_window():
         model.trace(texts, capture=beyond)
 
 
+@pytest.mark.slow
 def test_an_encoder_and_decoder_are_traced_in_a_window():
     model = fa.from_pretrained("tiny-dates")
     given = ["3 May 2021"], ["2021-05-03"]

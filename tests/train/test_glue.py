@@ -109,6 +109,7 @@ def test_it_learns_and_says_what_it_did(run: Path, summary: dict[str, Any]) -> N
         assert mine["score"] == max(later.values()) == heldout[mine["best_step"]]
 
 
+@pytest.mark.slow
 def test_the_model_is_a_hugging_face_directory(run: Path, data: Path) -> None:
     settings = json.loads((run / "model" / "config.json").read_text())
     assert settings["id2label"] == {"0": "negative", "1": "positive"}

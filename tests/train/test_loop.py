@@ -171,6 +171,7 @@ def test_the_same_seed_gives_the_same_bits(whole: tuple[loop.Run, Path], tmp_pat
     assert (tmp_path / "metrics.jsonl").read_bytes() == (whole[1] / "metrics.jsonl").read_bytes()
 
 
+@pytest.mark.slow
 def test_the_noise_of_training_changes_from_update_to_update() -> None:
     task, params = make(RECIPE)
     update = jax.jit(update_function(task.loss, task.totals, task.optimizer))
@@ -193,6 +194,7 @@ def test_the_noise_follows_the_seed() -> None:
     assert one == again != other
 
 
+@pytest.mark.slow
 def test_seeds_share_what_is_compiled(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     task, params = make(RECIPE)
 

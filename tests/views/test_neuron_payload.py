@@ -272,6 +272,7 @@ def test_too_many_numbers_are_refused_with_a_way_out(traces, monkeypatch, limit,
     assert third == f"Use {cure}, or capture fewer heads, or no values."
 
 
+@pytest.mark.slow
 def test_several_texts_share_the_room(traces, monkeypatch):
     one, blocks = traces["tiny-bert"][0], Blocks()
     (seen,) = recorded(one).values()
