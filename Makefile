@@ -20,10 +20,9 @@ BIN := $(abspath $(VENV))/bin
 PYTEST := PYTHONSAFEPATH=1 $(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile --max-worker-restart 0
 # Tests that need nothing but the extra `test`; the others have targets of their own.
 PLAIN := not parity and not browser and not aot and not gpu and not ray
-# Tests compile much and compute little: without LLVM's optimisations they take half the time, and
-# programs that an earlier run compiled are read from the virtual environment. The comparisons with
-# torch run with all of it, as users do.
-# Python keeps what it compiled of the sources too, whatever the environment says.
+# Tests compile much and compute little: without LLVM's optimisations they take half the time.
+# Programs that take longer than 0.05 s to compile are kept in the virtual environment, and so is
+# Python's bytecode beside the sources. The comparisons with torch compile as users do.
 QUICK := PYTHONDONTWRITEBYTECODE= JAX_DISABLE_MOST_OPTIMIZATIONS=1 \
   JAX_TRACEBACK_IN_LOCATIONS_LIMIT=0 \
   JAX_COMPILATION_CACHE_DIR=$(abspath $(VENV))/compiled \

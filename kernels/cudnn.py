@@ -164,7 +164,7 @@ def _widen(array: Array, depth: int) -> Array:
 def _run_even(
     q: Array, k: Array, v: Array, lengths: Array | None, scale: float, causal: bool, lse: bool
 ) -> tuple[Float[Array, "B Q H W"], Float[Array, "B H Q"] | None]:
-    """`_run` with an even number of queries and of keys: jax refuses gradients of odd ones."""
+    """`_run` on an even number of queries and keys: JAX refuses gradients of odd lengths."""
     (batch, queries), keys = q.shape[:2], k.shape[1]
     if keys % 2 and lengths is None and not causal:
         lengths = jnp.full((batch,), keys, jnp.int32)

@@ -221,7 +221,7 @@ class GpuTileLayout:
         return plgpu.layout_cast(jnp.full((self.shape[self.row_axis],), value, jnp.float32), layout)
 
     def tanh(self, tile: Array) -> Array:
-        """Hyperbolic tangent, from instructions that are right to 22 bits: its own is to 11."""
+        """Hyperbolic tangent, accurate to 22 bits; the GPU's own instruction is accurate to 11."""
         divisor = 1.0 + jnp.exp2(tile * (2 * LOG2E))
         return 1.0 - 2.0 * lax.rsqrt(divisor * divisor)
 

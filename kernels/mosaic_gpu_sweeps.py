@@ -94,10 +94,10 @@ def sweep_of(
 
 
 def vector_shape(sweep: TileSchedule) -> tuple[int, int, int]:
-    """Shape of a result with a number for each row that stays: [B, H, rows of whole blocks].
+    """Shape of a result with one number for each row that stays, padded to whole blocks.
 
-    A copy of one contiguous vector to global memory is not clipped at the end of its dimension,
-    only at the end of the array: beyond a shorter row it would overwrite the next head's.
+    The copy of a contiguous vector to global memory is clipped only at the end of the array. With
+    shorter rows, the last block of a head would overwrite the first numbers of the next head.
     """
     plan, block = sweep.plan, sweep.groups * ROWS
     length = plan.padded_keys if sweep.turned else plan.padded_queries

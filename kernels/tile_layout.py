@@ -52,7 +52,7 @@ class TileLayout(Protocol):
         """A float32 vector of rows of one value."""
 
     def tanh(self, tile: Tile) -> Tile:
-        """Hyperbolic tangent, as exact as float32."""
+        """Hyperbolic tangent of each entry, to the accuracy of float32."""
 
 
 def query_positions(

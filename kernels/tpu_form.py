@@ -79,7 +79,7 @@ class TpuTileLayout:
         return jnp.full(self.row_shape, value, jnp.float32)
 
     def tanh(self, tile: Array) -> Array:
-        """Hyperbolic tangent."""
+        """Hyperbolic tangent of each entry."""
         return jnp.tanh(tile)
 
 

@@ -109,14 +109,8 @@ CASES = (
 )
 
 
-@pytest.mark.few("garbage")
-@pytest.mark.parametrize(
-    "case",
-    [
-        pytest.param(case, id=case.name, marks=[pytest.mark.slow] if case.depth > 16 else [])
-        for case in CASES
-    ],
-)
+@pytest.mark.few("garbage", "odd depth")
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_results_and_gradients_are_those_of_the_reference(case):
     call = make(case)
     refused = [reason for no, reason in cudnn._limits(call, case.queries, case.depth) if no]

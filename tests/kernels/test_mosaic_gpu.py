@@ -56,35 +56,6 @@ SITUATIONS = {
     ),
     "one": (Case("one", 1, batch=1, heads=1, bias="BK"), Capture(stats=("argmax", "sum_sq"))),
 }
-
-
-@pytest.mark.parametrize("keys", [65, 140])
-def test_numbers_of_rows_are_stored_in_whole_blocks(keys, monkeypatch):
-    # A GPU does not clip the copy of a vector at the end of its row, as the interpreter does.
-    stored = []
-
-    def launch(name, sweep, walked, results, *arguments, original=mosaic_gpu_launch.launch):
-        block = sweep.groups * mosaic_gpu_form.ROWS
-        stored.extend((name, x.shape[-1] % block) for x in results.values() if len(x.shape) == 3)
-        return original(name, sweep, walked, results, *arguments)
-
-    for module in (mosaic_gpu, mosaic_gpu_backward):
-        monkeypatch.setattr(module, "launch", launch)
-    capture = Capture(stats=("received", "entropy"), weights=True)
-    case = Case("short", 70, keys, bias="BK", dropout=0.2, depth=32)
-    arguments = case.arguments("float16")
-
-    def total(bias):
-        call = checked(Call(**arguments | {"bias": bias}, capture=capture))
-        output, seen = mosaic_gpu.attend(call, INTERPRETER)
-        return output.astype(jnp.float32).sum() + seen.stats["received"].sum()
-
-    jax.eval_shape(jax.grad(total), arguments["bias"])
-    names = {"attention_received", "attention_grad_keys", "attention_row_dots"}
-    assert {name for name, _ in stored} == names
-    assert all(beyond == 0 for _, beyond in stored), stored
-
-
 ROUNDED = {"float32": 2e-3, "bfloat16": 4e-3, "float16": 2e-3, "uint8": 0.51 / 255 + 2e-3}
 
 
@@ -255,3 +226,30 @@ def test_no_warpgroup_waits_for_registers_that_nobody_gives_up(name, monkeypatch
     assert asked["decrease"]
     for of_memory, of_compute in zip(asked["decrease"], asked["increase"], strict=True):
         assert of_memory + 2 * of_compute <= 3 * even
+
+
+@pytest.mark.parametrize("keys", [65, 140])
+def test_numbers_of_rows_are_stored_in_whole_blocks(keys, monkeypatch):
+    # A GPU does not clip the copy of a vector at the end of its row, as the interpreter does.
+    stored = []
+
+    def launch(name, sweep, walked, results, *arguments, original=mosaic_gpu_launch.launch):
+        block = sweep.groups * mosaic_gpu_form.ROWS
+        stored.extend((name, x.shape[-1] % block) for x in results.values() if len(x.shape) == 3)
+        return original(name, sweep, walked, results, *arguments)
+
+    for module in (mosaic_gpu, mosaic_gpu_backward):
+        monkeypatch.setattr(module, "launch", launch)
+    capture = Capture(stats=("received", "entropy"), weights=True)
+    case = Case("short", 70, keys, bias="BK", dropout=0.2, depth=32)
+    arguments = case.arguments("float16")
+
+    def total(bias):
+        call = checked(Call(**arguments | {"bias": bias}, capture=capture))
+        output, seen = mosaic_gpu.attend(call)
+        return output.astype(jnp.float32).sum() + seen.stats["received"].sum()
+
+    jax.eval_shape(jax.grad(total), arguments["bias"])
+    names = {"attention_received", "attention_grad_keys", "attention_row_dots"}
+    assert {name for name, _ in stored} == names
+    assert all(beyond == 0 for _, beyond in stored), stored
