@@ -118,7 +118,7 @@ class Bert(_Model):
             mask=mask[:, None] if mask is not None and mask.ndim == 3 else mask,
             segment_ids=segment_ids,
             labels=position_labels,
-            rotation=rotations_at(c, places).get("global"),
+            rotation=rotations_at(c, places, mask).get("global"),
             bias=relative,
             deterministic=deterministic,
             keep_hidden=self.keep_hidden,

@@ -38,6 +38,24 @@ class CausalLM(Model):
         """
         raise NotImplementedError
 
+    def read(
+        self,
+        ids: Int[Array, "R S"],
+        mask: Array,
+        places: Int[Array, "R S"],
+        text_lengths: Int[Array, " R"],
+    ) -> Float[Array, "R S E"]:
+        """Output of the decoder, with `cache` mutable.
+
+        Args:
+            ids: Tokens that follow those in the cache.
+            mask: Real positions, of those in the cache too.
+            places: Positions of the tokens.
+            text_lengths: Of the longest text so far, which rotary positions may depend on.
+        """
+        del text_lengths
+        return self.model(ids, mask, places).last_hidden_state
+
     def begin(self, attention_mask: Int[Array, "B P"]) -> Int[Array, "B P"]:
         """Return what stays the same during generation: the mask of the prompt."""
         return attention_mask
@@ -55,24 +73,34 @@ class CausalLM(Model):
 
         Args:
             ids: The prompt or a part of it, or one token of every text.
-            context: What `begin` returned.
+            context: What `begin` returned; zeros after the last token of a text are not read.
             position_ids: Of the tokens, padding counted; None for those the prompt begins with.
             visible: Which cached positions each text sees, where several share a cache.
         """
         batch, length = context.shape
+        rows = len(ids) // batch
         if position_ids is None:
             places = jnp.maximum(context.cumsum(1) - 1, 0)[:, : ids.shape[1]]
             mask = context
         else:
-            rows = len(ids) // batch
-            padding = jnp.repeat((context == 0).sum(1, keepdims=True), rows, axis=0)
+            padding = jnp.repeat(prompt_starts(context)[:, None], rows, axis=0)
             places = jnp.maximum(position_ids - padding, 0)
             room = ((0, 0), (0, max(0, self.cache_length - length)))
             real = jnp.pad(context != 0, room, constant_values=True)
             real = jnp.repeat(jnp.tile(real, (1, rows)), rows, axis=0)
             mask = real if visible is None else real & visible
-        x = self.model(ids, mask, places).last_hidden_state
+        longest = jnp.maximum((context != 0).sum(1).max(), places.max() + 1)
+        x = self.read(ids, mask, places, jnp.full(len(ids), longest))
         return self.scores(x[:, -1])
+
+
+def prompt_starts(context: Int[Array, "B P"]) -> Int[Array, " B"]:
+    """Positions before each prompt.
+
+    Args:
+        context: What `begin` returned.
+    """
+    return (context != 0).argmax(1)
 
 
 def at_last(

@@ -167,9 +167,13 @@ class RotaryDecoder(Model):
         key_classes: Int[Array, "B S"] | None = None,
         labels: Mapping[str, Labels] | None = None,
         head_mask: Float[Array, "..."] | None = None,
+        text_lengths: Int[Array, " B"] | None = None,
         deterministic: bool = True,
     ) -> ModelOutput:
-        """Run the model; arguments, cache and result as for `GPT2`."""
+        """Run the model; arguments, cache and result as for `GPT2`.
+
+        With a cache, `text_lengths` are the tokens of each text, also of those not given here.
+        """
         c = self.config
         mask = real_positions(attention_mask)
         places = counted(input_ids) if position_ids is None else position_ids
@@ -197,7 +201,7 @@ class RotaryDecoder(Model):
             mask=mask,
             segment_ids=segment_ids,
             labels=position_labels,
-            rotations=rotations_at(c, places),
+            rotations=rotations_at(c, places, mask, text_lengths),
             deterministic=deterministic,
             keep_hidden=self.keep_hidden,
             by_layer={"head_mask": masks},
@@ -233,6 +237,16 @@ class DecoderLM(CausalLM):
         if not c.tie_word_embeddings:
             init = nn.initializers.normal(c.initializer_range)
             self.output = self.param("output", init, (c.hidden_size, c.vocab_size))
+
+    def read(
+        self,
+        ids: Int[Array, "R S"],
+        mask: Array,
+        places: Int[Array, "R S"],
+        text_lengths: Int[Array, " R"],
+    ) -> Float[Array, "R S E"]:
+        """Output of the decoder; see `CausalLM.read`."""
+        return self.model(ids, mask, places, text_lengths=text_lengths).last_hidden_state
 
     def scores(self, x: Float[Array, "*tokens E"]) -> Float[Array, "*tokens V"]:
         """Scores of the token that follows, over the vocabulary, capped where the model does so.

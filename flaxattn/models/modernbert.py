@@ -239,7 +239,7 @@ class ModernBert(Model):
             mask=mask[:, None] if mask is not None and mask.ndim == 3 else mask,
             segment_ids=segment_ids,
             labels=position_labels,
-            rotations=rotations_at(c, places),
+            rotations=rotations_at(c, places, mask),
             deterministic=deterministic,
             keep_hidden=self.keep_hidden,
             by_layer={"head_mask": masks, **AttentionNorms(c, name="attention_norms")()},

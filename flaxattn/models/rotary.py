@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple, Protocol
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 Scaling = Literal["default", "linear", "dynamic", "llama3", "yarn", "longrope"]
 
@@ -83,7 +83,13 @@ class Rotation(NamedTuple):
     sin: Float[Array, "#B S P"]
 
 
-def rotation(rotary: Rotary, positions: Int[Array, "#B S"], depth: int, length: int) -> Rotation:
+def rotation(
+    rotary: Rotary,
+    positions: Int[Array, "#B S"],
+    depth: int,
+    length: int,
+    text_lengths: Int[Array, "#B"],
+) -> Rotation:
     """Angles at some positions.
 
     Args:
@@ -91,9 +97,10 @@ def rotation(rotary: Rotary, positions: Int[Array, "#B S"], depth: int, length: 
         positions: Counted from 0.
         depth: D, depth of a head.
         length: `max_position_embeddings` of the model, which some scalings are relative to.
+        text_lengths: Tokens of each text, on which "dynamic" and "longrope" depend.
     """
-    turns, scale = _frequencies(rotary, depth, length, positions)
-    angles = positions[..., None].astype(jnp.float32) * turns[None, None]
+    turns, scale = _frequencies(rotary, depth, length, text_lengths)
+    angles = positions[..., None].astype(jnp.float32) * turns[..., None, :]
     return Rotation(jnp.cos(angles) * scale, jnp.sin(angles) * scale)
 
 
@@ -121,20 +128,55 @@ class HasRotary(Protocol):
         ...
 
 
-def rotations_at(config: HasRotary, positions: Int[Array, "#B S"]) -> dict[str, Rotation]:
+def rotations_at(
+    config: HasRotary,
+    positions: Int[Array, "#B S"],
+    mask: Bool[Array, "..."] | None = None,
+    text_lengths: Int[Array, " B"] | None = None,
+) -> dict[str, Rotation]:
     """Rotary positions of a model by name: `global`, and `local` where windows have their own.
+
+    The frequencies of a text depend on its own length, unless other lengths are given.
 
     Args:
         config: Says the frequencies.
         positions: Counted from 0.
+        mask: True at real positions; other shapes than `[B, S]` are not read.
+        text_lengths: Tokens of each text; default up to its last real position.
     """
-    kinds = {"global": config.rotary, "local": config.local_rotary}
+    if text_lengths is None:
+        real = mask is not None and mask.shape[1:] == positions.shape[1:]
+        text_lengths = (jnp.where(mask, positions, 0) if real else positions).max(1) + 1
     depth, length = config.head_size, config.max_position_embeddings
     return {
-        name: rotation(rotary, positions, depth, length)
-        for name, rotary in kinds.items()
-        if rotary is not None
+        name: rotation(rotary, positions, depth, length, text_lengths)
+        for name, rotary in _kinds(config).items()
     }
+
+
+def next_change(config: HasRotary, length: int) -> int | None:
+    """The length of the shortest longer text with other frequencies; None if all have the same.
+
+    Keys that were computed for a text before it reached that length cannot be used afterwards.
+
+    Args:
+        config: Says the frequencies.
+        length: Tokens of a text.
+    """
+    changes = []
+    for rotary in _kinds(config).values():
+        limit = config.max_position_embeddings
+        if rotary.rope_type == "dynamic":
+            changes.append(max(length, limit) + 1)
+        if rotary.rope_type == "longrope" and length <= _original(rotary, limit):
+            changes.append(_original(rotary, limit) + 1)
+    return min(changes, default=None)
+
+
+def _kinds(config: HasRotary) -> dict[str, Rotary]:
+    """Frequencies of a model by name, as for `rotations_at`."""
+    kinds = {"global": config.rotary, "local": config.local_rotary}
+    return {name: rotary for name, rotary in kinds.items() if rotary is not None}
 
 
 def rotate(x: Float[Array, "B S H D"], by: Rotation) -> Float[Array, "B S H D"]:
@@ -152,23 +194,24 @@ def rotate(x: Float[Array, "B S H D"], by: Rotation) -> Float[Array, "B S H D"]:
 
 
 def _frequencies(
-    rotary: Rotary, depth: int, length: int, positions: Int[Array, "#B S"]
-) -> tuple[Float[Array, " P"], float]:
+    rotary: Rotary, depth: int, length: int, text_lengths: Int[Array, "#B"]
+) -> tuple[Float[Array, "#B P"], float]:
     """Angle of each pair per position, and the factor on what is turned."""
     base = rates(rotary, depth)
     match rotary.rope_type:
         case "default":
-            return jnp.asarray(base), 1.0
+            return jnp.asarray(base[None]), 1.0
         case "linear":
-            return jnp.asarray(base / np.float32(_factor(rotary, length))), 1.0
+            return jnp.asarray(base[None] / np.float32(_factor(rotary, length))), 1.0
         case "dynamic":
-            return _dynamic(rotary, depth, length, positions), 1.0
+            return _dynamic(rotary, depth, length, text_lengths), 1.0
         case "llama3":
-            return jnp.asarray(_llama3(rotary, base, length)), 1.0
+            return jnp.asarray(_llama3(rotary, base, length)[None]), 1.0
         case "yarn":
-            return jnp.asarray(_yarn(rotary, base, depth, length)), _yarn_scale(rotary, length)
+            turns = _yarn(rotary, base, depth, length)
+            return jnp.asarray(turns[None]), _yarn_scale(rotary, length)
         case "longrope":
-            return _longrope(rotary, base, length, positions), _longrope_scale(rotary, length)
+            return _longrope(rotary, base, length, text_lengths), _longrope_scale(rotary, length)
 
 
 def rates(rotary: Rotary, depth: int) -> Float[np.ndarray, " P"]:
@@ -194,14 +237,14 @@ def _original(rotary: Rotary, length: int) -> int:
 
 
 def _dynamic(
-    rotary: Rotary, depth: int, length: int, positions: Int[Array, "#B S"]
-) -> Float[Array, " P"]:
+    rotary: Rotary, depth: int, length: int, text_lengths: Int[Array, "#B"]
+) -> Float[Array, "#B P"]:
     """A larger base where the text is longer than the context (NTK-aware scaling)."""
     turned, factor = int(depth * rotary.partial_rotary_factor), _factor(rotary, length)
-    longest = jnp.maximum(positions.max() + 1, length).astype(jnp.float32)
+    longest = jnp.maximum(text_lengths, length).astype(jnp.float32)[:, None]
     growth = (factor * longest / length - (factor - 1)) ** (turned / (turned - 2))
     exponents = jnp.asarray(np.arange(0, turned, 2, dtype=np.float32) / np.float32(turned))
-    return 1.0 / (rotary.rope_theta * growth) ** exponents
+    return 1.0 / (rotary.rope_theta * growth) ** exponents[None]
 
 
 def _llama3(rotary: Rotary, base: np.ndarray, length: int) -> Float[np.ndarray, " P"]:
@@ -244,11 +287,11 @@ def _yarn_scale(rotary: Rotary, length: int) -> float:
 
 
 def _longrope(
-    rotary: Rotary, base: np.ndarray, length: int, positions: Int[Array, "#B S"]
-) -> Float[Array, " P"]:
+    rotary: Rotary, base: np.ndarray, length: int, text_lengths: Int[Array, "#B"]
+) -> Float[Array, "#B P"]:
     """A divisor for each frequency, one set for texts within the context, one for longer ones."""
     short, long = (np.asarray(f, np.float32) for f in (rotary.short_factor, rotary.long_factor))
-    beyond = positions.max() + 1 > _original(rotary, length)
+    beyond = text_lengths[:, None] > _original(rotary, length)
     return jnp.where(beyond, jnp.asarray(base / long), jnp.asarray(base / short))
 
 

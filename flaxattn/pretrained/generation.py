@@ -18,7 +18,9 @@ import numpy as np
 from flax import linen as nn
 from jaxtyping import Array, Int
 
-from flaxattn.models.causal_lm import CausalLM
+from flaxattn.models.causal_lm import CausalLM, prompt_starts
+from flaxattn.models.decoder import DecoderLM
+from flaxattn.models.rotary import next_change
 from flaxattn.pretrained import generation_loop as generate
 from flaxattn.pretrained.beam_search import Beams
 from flaxattn.pretrained.decoding_settings import Decoding
@@ -26,6 +28,7 @@ from flaxattn.pretrained.generation_loop import Cache, Follow, GeneratedRows, Wr
 
 _FIRST_ROOM = 32  # positions of the first cache
 _CHUNK = 256  # positions of a long prompt that are read at once; padded lengths are multiples
+_READ_AGAIN = 64  # positions that are read at once where the cache is made anew
 _LOOK = 16  # tokens between two looks at texts that may have to stop
 
 
@@ -55,7 +58,7 @@ def _start(
 
 def _padding(module: nn.Module, context: Any) -> Int[Array, " B"] | None:
     """Positions before each prompt; those that follow a source have none."""
-    return (context == 0).sum(1) if isinstance(module, CausalLM) else None
+    return prompt_starts(context) if isinstance(module, CausalLM) else None
 
 
 def _chunk(module: nn.Module, prompt: Array) -> int:
@@ -107,6 +110,32 @@ def _follower(module: nn.Module, params: Any, context: Any) -> Follow:
         return _read(module, params, context, tokens[:, None], cache, places, visible)
 
     return follow
+
+
+@functools.partial(jax.jit, static_argnames="module", donate_argnums=3)
+def _read_again(
+    module: nn.Module, params: Any, context: Any, now: Writing, place: Int[Array, ""]
+) -> Writing:
+    """The same with the cache of a text that has grown by one token, at `place`."""
+    room = module.cache_length
+    rows, cache = generate.apart(now)
+    ids = generate.hypotheses(now)[:, :room]
+    real = jnp.pad(context != 0, ((0, 0), (0, room - context.shape[1])), constant_values=True)
+    real = jnp.repeat(real, rows, axis=0) & (jnp.arange(room) <= place)[None]
+
+    def read(size: int) -> Callable[[Array, Cache], Cache]:
+        def step(number: Array, cache: Cache) -> Cache:
+            start = number * size
+            part = jax.lax.dynamic_slice_in_dim(ids, start, size, axis=1)
+            places = jnp.broadcast_to(start + jnp.arange(size)[None], part.shape)
+            return _read(module, params, real.astype(jnp.int32), part, cache, places, None)[1]
+
+        return step
+
+    size = min(_READ_AGAIN, room)
+    cache = jax.lax.fori_loop(0, place // size, read(size), cache)
+    cache = jax.lax.fori_loop(place // size * size, place, read(1), cache)
+    return generate.together(now, cache, rows, place)
 
 
 def _read(
@@ -204,18 +233,47 @@ def stages(
     wide = module.clone(cache_length=room)
     reading = layers if length >= _CHUNK else params
     now, context = _start(wide, reading, given, prompt, keys, decoding)
-    until = min(step, room - length)
-    if until > 1:
-        now = _go_on(wide, layers, context, now, keys, until, decoding, length)
-    while until < most and bool(generate.unfinished(now, most)):
+    changes = functools.partial(_unchanged, module, given.get("attention_mask"))
+    done, until = 1, min(step, room - length)
+    while True:
+        while done < until:
+            again, count = changes(length + done - 1, until - done)
+            if again:
+                if not bool(generate.unfinished(now, most)):
+                    break
+                now = _read_again(wide, layers, context, now, jnp.int32(length + done - 1))
+            done += count
+            now = _go_on(wide, layers, context, now, keys, done, decoding, length)
+        if until >= most or not bool(generate.unfinished(now, most)):
+            break
         yield now
         if until == room - length:
             room = min(length + most, 2 * room)
             wide = module.clone(cache_length=room)
             now = _widened(now, room, module.config.windows if isinstance(module, CausalLM) else ())
         until = min(until + step, room - length)
-        now = _go_on(wide, layers, context, now, keys, until, decoding, length)
     yield now
+
+
+def _unchanged(
+    module: nn.Module, mask: Int[Any, "B P"] | None, place: int, wanted: int
+) -> tuple[bool, int]:
+    """Whether the cache must be made anew for the token at `place`, and how many may then follow.
+
+    Args:
+        module: As for `stages`.
+        mask: Of the prompts.
+        place: Position of the token that is read next, padding counted.
+        wanted: Tokens that shall be written.
+    """
+    if not isinstance(module, DecoderLM):
+        return False, wanted
+    length = place - int((np.asarray(mask) != 0).argmax(1).min())  # of the longest text so far
+    change = next_change(module.config, length)
+    again = change == length + 1
+    if again:
+        change = next_change(module.config, length + 1)
+    return again, wanted if change is None else min(wanted, change - length - 1)
 
 
 def _drawn(

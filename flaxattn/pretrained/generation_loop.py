@@ -183,6 +183,55 @@ def widened(now: Writing, room: int, windows: tuple[int | None, ...] = ()) -> Wr
     return now._replace(cache=jax.tree_util.tree_map_with_path(wider, now.cache))
 
 
+def hypotheses(now: Writing) -> Int[Array, "R T"]:
+    """Prompt and generated tokens of every open hypothesis.
+
+    Args:
+        now: Where writing stands.
+    """
+    text = now.text
+    ids = text.running if isinstance(text, Beams) else text.ids
+    return ids.reshape(-1, ids.shape[-1])
+
+
+def apart(now: Writing) -> tuple[int, Cache]:
+    """Hypotheses that share a cache, and an empty cache for each of them alone.
+
+    Args:
+        now: Where writing stands, of a model whose cache holds nothing but self-attention.
+    """
+    rows = now.text.parents.shape[1] if isinstance(now.text, Beams) else 1
+
+    def empty(leaf: Array) -> Array:
+        if leaf.ndim != 5:
+            return jnp.zeros_like(leaf)
+        return jnp.zeros((leaf.shape[0] * rows, leaf.shape[1], 1, *leaf.shape[3:]), leaf.dtype)
+
+    return rows, jax.tree.map(empty, now.cache)
+
+
+def together(now: Writing, cache: Cache, rows: int, place: Int[Array, ""]) -> Writing:
+    """The same with the cache that `apart` gave, filled up to `place`.
+
+    Args:
+        now: Where writing stands.
+        cache: Of every hypothesis alone.
+        rows: Hypotheses that share a cache.
+        place: Positions that it holds.
+    """
+
+    def joined(leaf: Array) -> Array:
+        if leaf.ndim != 5:
+            return leaf
+        return leaf.reshape(-1, rows, leaf.shape[1], *leaf.shape[3:]).swapaxes(1, 2)
+
+    text, cache = now.text, jax.tree.map(joined, cache)
+    if isinstance(text, Beams):
+        held = (jnp.arange(text.slots.shape[2]) < place)[None, None]
+        text = text._replace(slots=jnp.where(held, jnp.arange(rows)[None, :, None], text.slots))
+    return Writing(text, cache)
+
+
 def _extended(
     line: GeneratedRows,
     logits: Float[Array, "B V"],

@@ -11,6 +11,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
@@ -20,6 +21,7 @@ from flaxattn.models import position_tables as positions
 from flaxattn.models.causal_lm import CausalLM
 from flaxattn.models.decoder_config import DecoderConfig
 from flaxattn.models.gpt2_config import GPT2Config
+from flaxattn.models.rotary import next_change
 from flaxattn.pretrained import generation_config, prompts, streaming
 from flaxattn.pretrained import model_inputs as inputs
 from flaxattn.pretrained.chat_model import ChatModel
@@ -75,7 +77,8 @@ class PretrainedDecoder(ChatModel):
         Args:
             input_ids: Pieces; NumPy, JAX or nested lists, like the other arrays.
             attention_mask: 1 at real positions, 0 at padding; default 1.
-            position_ids: Default 0, 1, …, also for texts padded on the left, as published.
+            position_ids: Default 0, 1, …, also for texts padded on the left, as published. Rotary
+                positions that depend on the length of a text take that of the longest one here.
             head_mask: Factors on the outputs of heads, `[H]` for all layers or `[L, H]`: 0
                 silences a head, 1 leaves it. `attentions` are those before it.
             labels: The texts themselves, -100 where a token is not to be predicted, or classes of
@@ -96,7 +99,7 @@ class PretrainedDecoder(ChatModel):
         """
         check_label_names(of_heads)
         given = self._checked(input_ids, attention_mask, position_ids)
-        given |= self._masked(head_mask=head_mask)
+        given |= self._longest(given) | self._masked(head_mask=head_mask)
         capture = Capture(weights=output_attentions)
         module = self.module.clone(capture=capture, keep_hidden=output_hidden_states)
         out, seen = run(module, self.params, given, output_attentions)
@@ -297,9 +300,12 @@ class PretrainedDecoder(ChatModel):
         return self.config.longest
 
     def packs(self, capture: Capture) -> bool:
-        """Return whether texts may share a row: not with a window, nor where segments matter."""
+        """Return whether texts may share a row.
+
+        They may not with a window, where segments matter, or where positions depend on lengths.
+        """
         segments = any(sieve.same_segment is not None for sieve in capture.sieves)
-        return not (capture.windowed or segments)
+        return not (capture.windowed or segments or self._length_matters)
 
     def counts(self) -> tuple[int, int]:
         """Layers, and heads of a layer."""
@@ -341,6 +347,23 @@ class PretrainedDecoder(ChatModel):
             "attention_mask": np.ones(shape, np.int32),
             "position_ids": np.broadcast_to(np.arange(shape[1], dtype=np.int32), shape),
         } | arrays
+
+    @property
+    def _length_matters(self) -> bool:
+        """Whether rotary positions depend on the length of the text."""
+        c = self.config
+        return not isinstance(c, GPT2Config) and next_change(c, 1) is not None
+
+    def _longest(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The longest text's length for every text, where it changes rotary positions, as upstream.
+
+        `trace` and extraction read each text as if it were alone.
+        """
+        if not self._length_matters:
+            return {}
+        real = jnp.asarray(given["attention_mask"]) != 0
+        longest = jnp.where(real, given["position_ids"], 0).max() + 1
+        return {"text_lengths": jnp.full(len(real), longest)}
 
     def _begun(
         self, texts: Any, ids: Any, mask: Any, settings: Mapping[str, Any]
