@@ -246,6 +246,10 @@ def _in_range(name: str, value: float) -> bool:
     return value > 0 if "eps" in name else value >= 0
 
 
+CAUSAL: Mapping[str, Any] = {"is_causal": True}
+"""What every decoder implements: upstream's, told otherwise, sees all keys."""
+
+
 def check_supported(kind: str, settings: Mapping[str, Any], supported: Mapping[str, Any]) -> None:
     """Refuse settings that would change the arithmetic.
 
@@ -253,14 +257,14 @@ def check_supported(kind: str, settings: Mapping[str, Any], supported: Mapping[s
         kind: What is read, for the message.
         settings: The content of a `config.json`.
         supported: The one value of each setting that is implemented, or a tuple of several; it may
-            be absent.
+            be absent or null.
 
     Raises:
         CheckpointError: A setting has another value.
     """
     for name, value in supported.items():
         values = value if isinstance(value, tuple) else (value,)
-        if (found := settings.get(name, values[0])) not in values:
+        if (found := settings.get(name)) is not None and found not in values:
             raise CheckpointError(
                 f"config.json: {name} is {found!r}; flaxattn's {kind} implements "
                 f"{' or '.join(map(repr, values))}.\nChoose a checkpoint of that kind."

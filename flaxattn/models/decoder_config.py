@@ -13,6 +13,7 @@ from typing import Any, Literal, Self
 
 from flaxattn.errors import CheckpointError, check_arguments
 from flaxattn.models.config_base import (
+    CAUSAL,
     FULL,
     SLIDING,
     HFConfig,
@@ -255,8 +256,7 @@ class DecoderConfig(HFConfig):
             CheckpointError: For a setting that is not implemented here.
         """
         kind = settings["model_type"]
-        if settings.get("use_bidirectional_attention"):
-            check_supported(kind, settings, {"use_bidirectional_attention": False})
+        check_supported(kind, settings, {**CAUSAL, "use_bidirectional_attention": False})
         if kind == OWN:
             return cls._from_own(settings)
         values = {
@@ -269,6 +269,11 @@ class DecoderConfig(HFConfig):
             values["hidden_act"] = "gelu_pytorch_tanh"  # what its first releases meant by it
         layers = check_layers(values["num_hidden_layers"])
         values["rotary"], values["local_rotary"] = rotary_from_hf(settings)
+        if len(named := settings.get("no_rope_layers") or [0] * layers) < layers:
+            raise CheckpointError(
+                f"config.json: no_rope_layers names {len(named)} layers, num_hidden_layers is "
+                f"{layers}.\nCompare it with the original."
+            )
         if kind == "smollm3":
             values["rotary_layers"] = tuple(has_rotary(settings, n) for n in range(layers))
         values |= cls._windows_from_hf(settings, kind, layers, values.get("sliding_window"))
@@ -292,6 +297,8 @@ class DecoderConfig(HFConfig):
         if "sliding_window" not in switches(kind) or window is None:
             return {"sliding_window": None}
         types = settings.get("layer_types")
+        if kind in ("qwen2", "qwen3") and not settings.get("use_sliding_window", False):
+            types = [FULL] * layers  # as upstream, whatever layer_types says
         if types is None:
             windowed = TYPES[kind].windowed
             types = [SLIDING if windowed(settings, n) else FULL for n in range(layers)]

@@ -10,13 +10,20 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 from flaxattn.errors import check_arguments
-from flaxattn.models.config_base import HFConfig, check_pruned, check_supported, pruned_from_hf
+from flaxattn.models.config_base import (
+    CAUSAL,
+    HFConfig,
+    check_pruned,
+    check_supported,
+    pruned_from_hf,
+)
 
 # Hugging Face settings that would change the arithmetic, with the one value we implement.
 _ONLY_SUPPORTED: Mapping[str, Any] = {
     "scale_attn_weights": True,
     "scale_attn_by_inverse_layer_idx": False,
     "add_cross_attention": False,
+    **CAUSAL,
 }
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, Self
 
 from flaxattn.errors import CheckpointError, check_arguments
-from flaxattn.models.config_base import HFConfig, check_supported
+from flaxattn.models.config_base import CAUSAL, HFConfig, check_supported
 
 OWN = "flaxattn-seq2seq"
 # Settings of old files that would change the arithmetic, with the one value such a model has.
@@ -201,7 +201,7 @@ class Seq2SeqConfig(HFConfig):
             CheckpointError: For a setting that is not implemented here.
         """
         kind = settings.get("model_type", OWN)
-        check_supported(kind, settings, _ONLY_SUPPORTED.get(kind, {}))
+        check_supported(kind, settings, {**CAUSAL, **_ONLY_SUPPORTED.get(kind, {})})
         values = {
             **_HF_DEFAULTS.get(kind, {}),
             **cls.fields_of(settings),

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, Self
 
 from flaxattn.errors import CheckpointError, check_arguments
-from flaxattn.models.config_base import HFConfig, check_integer, shown
+from flaxattn.models.config_base import CAUSAL, HFConfig, check_integer, check_supported, shown
 
 LONGEST = 32_768  # tokens of a text where config.json names no limit
 # What transformers assumes where config.json is silent.
@@ -269,6 +269,7 @@ class T5Config(HFConfig):
             CheckpointError: For a setting that is not implemented here.
         """
         kind = settings.get("model_type", "t5")
+        check_supported(kind, settings, CAUSAL)
         values = {**KINDS[kind], **cls.fields_of(settings), "kind": kind}
         values["n_positions"] = settings.get("max_position_embeddings", settings.get("n_positions"))
         if values.get("architectures") == ("T5WithLMHeadModel",):  # of the largest first T5
