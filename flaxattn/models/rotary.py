@@ -145,8 +145,10 @@ def rotations_at(
         text_lengths: Tokens of each text; default up to its last real position.
     """
     if text_lengths is None:
-        real = mask is not None and mask.shape[1:] == positions.shape[1:]
-        text_lengths = (jnp.where(mask, positions, 0) if real else positions).max(1) + 1
+        real = positions
+        if mask is not None and mask.shape[1:] == positions.shape[1:]:
+            real = jnp.where(mask, positions, 0)
+        text_lengths = real.max(1) + 1
     depth, length = config.head_size, config.max_position_embeddings
     return {
         name: rotation(rotary, positions, depth, length, text_lengths)

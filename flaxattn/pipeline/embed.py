@@ -5,8 +5,10 @@
 One vector per text, in memory. Vectors of single tokens, on disk, are in `build_token_index`.
 """
 
+import dataclasses
 import functools
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -15,7 +17,7 @@ import numpy as np
 from flax import linen as nn
 from jaxtyping import Array, Float
 
-from flaxattn.corpus.texts import plain_texts
+from flaxattn.corpus.texts import Text, plain_texts
 from flaxattn.errors import InputError, check_arguments
 from flaxattn.kernels.contract import NOTHING
 from flaxattn.pipeline.batch_loop import each_batch
@@ -28,9 +30,11 @@ from flaxattn.pipeline.tokenize_texts import TOGETHER, TextError, groups_of, tok
 from flaxattn.pretrained.pretrained_bert import PretrainedBert
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.pretrained.readings import TokenizedTexts
-from flaxattn.pretrained.sentence_pooling import SentencePooling
+from flaxattn.pretrained.sentence_modules import SentenceRecipe, unit
+from flaxattn.text.tokenizer import Tokenizer
 
-POOLINGS = ("mean", "mean-all", "cls", "last", "max")
+MEANS = ("mean", "mean-all", "mean-sqrt", "mean-weighted")
+POOLINGS = (*MEANS, "cls", "last", "last-all", "max")
 _WINDOW = 4096  # texts that are sorted by length together
 
 
@@ -42,6 +46,7 @@ def embed(
     layer: int = -1,
     normalize: bool | None = None,
     *,
+    prompt_name: str | None = None,
     token_weights: Float[np.ndarray, " V"] | None = None,
     truncate: bool = False,
     batch_tokens: int | None = None,
@@ -69,15 +74,19 @@ def embed(
         model: A BERT, a GPT-2 or an encoder-decoder, with its tokenizer.
         texts: N texts, at least one.
         pooling: `mean`, the mean over all tokens but special ones and padding; `mean-all`, over
-            special ones too; `cls`, the first position of an encoder; `last`, the last token that
-            is not special, which in a GPT-2 is the one that has seen the others; `max`, the
-            largest number of each dimension, special tokens counted. The default is that of
-            sentence-transformers where the model's directory has its `1_Pooling/config.json`,
-            otherwise `mean`.
+            special ones too; `mean-sqrt`, the sum divided by the root of their number, and
+            `mean-weighted`, weighted by 1, 2, 3, …; `cls`, the first position of an encoder;
+            `last`, the last token that is not special, which in a GPT-2 is the one that has seen
+            the others; `last-all`, the last one; `max`, the largest number of each dimension,
+            special tokens counted. The default is the vector of sentence-transformers where the
+            model's directory has its `modules.json` (poolings, dense layers, normalisation,
+            lower case, prompts, and texts cut at `max_seq_length`), otherwise `mean`.
         layer: Hidden state, as in Hugging Face's `hidden_states`: 0 for the embeddings, n for the
             output of the n-th layer, negative from the end.
         normalize: Whether vectors have norm one, so that `a @ b.T` are their cosines; a vector of
             zeros stays one. The default is that of the same directory, otherwise False.
+        prompt_name: Which prompt of the directory is put before each text; the default is the one
+            that the directory names, if any.
         token_weights: Weight of each token of the vocabulary in a mean, 0 or above: such as
             a / (a + p) of its frequency p (Arora et al. 2017). Default all alike.
         truncate: Whether a text over the model's limit is cut; otherwise it is an error.
@@ -95,22 +104,31 @@ def embed(
             that do not fit, or a text that cannot be read, has special pieces only, or only tokens
             of weight 0 (`TextError`, which names it).
     """
-    state = state_number(model, layer)
-    pooling, normalize = _chosen(model, pooling, normalize)
     _check(model, texts, pooling)
-    weights = None if token_weights is None else _checked_weights(model, token_weights, pooling)
-    keep = state != state_number(model, -1)
-    module = model.module.clone(capture=NOTHING, keep_hidden=keep)
-    run = functools.partial(
-        _pooled, module, model.params, state=state if keep else None, largest=pooling == "max"
+    state, last = state_number(model, layer), state_number(model, -1)
+    recipe = _recipe(model, pooling, normalize, state == last)
+    weights = (
+        None if token_weights is None else _checked_weights(model, token_weights, recipe.poolings)
     )
+    module = model.module.clone(capture=NOTHING, keep_hidden=state != last)
+    largest = tuple(name == "max" for name in recipe.poolings)
+    run = functools.partial(
+        _pooled, module, model.params, state=None if state == last else state, largest=largest
+    )
+    reader, prepare, unpooled = _prepared(model, recipe, prompt_name)
+    cut_short = 0
     room = room_for([model], NOTHING, 1, batch_tokens)._replace(packs=False)
     found: list[np.ndarray] = []
     for start in range(0, len(texts), _WINDOW):
         numbered = plain_texts(texts[start : start + _WINDOW], None, start)
-        some = groups_of(numbered, TOGETHER)
-        rows = [row for group in some for row in tokenize(model, group, truncate)]
-        shares = [_shares(row, pooling, start + i, weights) for i, row in enumerate(rows)]
+        some = groups_of(map(prepare, numbered), TOGETHER)
+        cuts = truncate or reader is not model
+        rows = [row for group in some for row in tokenize(reader, group, cuts)]
+        cut_short += sum(any(row.metadata.truncated) for row in rows)
+        shares = [
+            np.stack([_shares(row, name, start + i, weights, unpooled) for name in recipe.poolings])
+            for i, row in enumerate(rows)
+        ]
         batches = planned([row.lengths for row in rows], model.limit, room)
 
         def begin(
@@ -129,18 +147,17 @@ def embed(
                     check_vectors(model, vectors[place.row], numbered[place.text], what)
             watch("embedding", len(batch.places))
         found += window
+    if cut_short and not truncate:
+        warnings.warn(
+            f"{cut_short} of {len(texts)} texts were cut at {recipe.max_length} tokens, as the "
+            "directory of the model says.\nName a pooling to read whole texts.",
+            UserWarning,
+            stacklevel=3,
+        )
     vectors = np.stack(found).astype(np.float32)
-    return unit(vectors) if normalize else vectors
-
-
-def unit(vectors: Float[np.ndarray, "*N E"]) -> Float[np.ndarray, "*N E"]:
-    """Vectors of norm one, float32; those of zeros stay as they are.
-
-    Args:
-        vectors: float32.
-    """
-    norms = np.linalg.norm(vectors, axis=-1, keepdims=True)
-    return np.divide(vectors, norms, out=np.zeros_like(vectors), where=norms > 0)
+    for change in recipe.layers:
+        vectors = change(vectors)
+    return vectors
 
 
 @functools.partial(jax.jit, static_argnames=("module", "state", "largest"))
@@ -148,16 +165,24 @@ def _pooled(
     module: nn.Module,
     params: Any,
     given: Any,
-    shares: Float[Array, "B S"],
+    shares: Float[Array, "B N S"],
     state: int | None,
-    largest: bool = False,
-) -> Float[Array, "B E"]:
-    """Weighted sums of a hidden state; heads of tasks and the decoder are not computed.
+    largest: tuple[bool, ...],
+) -> Float[Array, "B NE"]:
+    """Weighted sums of a hidden state, joined; heads of tasks and the decoder are not computed.
 
-    With `largest`, the largest numbers of all positions that have a share.
+    Where `largest` is true, the largest numbers of all positions that have a share.
     """
     out = module.apply({"params": params}, **given)
     hidden = last_of(out) if state is None else states_of(out)[state]
+    return jnp.concatenate(
+        [_one_pooled(hidden, shares[:, n], each) for n, each in enumerate(largest)], axis=1
+    )
+
+
+def _one_pooled(
+    hidden: Float[Array, "B S E"], shares: Float[Array, "B S"], largest: bool
+) -> Float[Array, "B E"]:
     if largest:
         floor = jnp.where(shares[..., None] > 0, hidden.astype(jnp.float32), -jnp.inf)
         return jnp.where(shares.any(1)[:, None], floor.max(1), 0)
@@ -166,17 +191,55 @@ def _pooled(
     return jnp.einsum("bs,bse->be", shares, hidden, precision=jax.lax.Precision.HIGHEST)
 
 
-def _chosen(model: Pretrained, pooling: str | None, normalize: bool | None) -> tuple[str, bool]:
-    """The pooling and whether to normalise: as asked, as the model's directory says, or usual."""
-    own = model.pooling if isinstance(model, PretrainedBert) else None
-    own = SentencePooling("mean", False) if own is None else own
-    # The directory's normalisation belongs to its pooling.
-    usual = own.normalize and pooling in (None, own.pooling)
-    return pooling or own.pooling, usual if normalize is None else normalize
+def _recipe(
+    model: Pretrained, pooling: str | None, normalize: bool | None, of_last: bool
+) -> SentenceRecipe:
+    """How vectors are made: as asked, else as the model's directory says, else the mean."""
+    modules = model.sentence_modules
+    if pooling is None:
+        recipe = SentenceRecipe() if modules is None else modules.recipe()
+        if not of_last:  # other modules were trained on the last layer
+            recipe = recipe._replace(layers=tuple(each for each in recipe.layers if each is unit))
+    else:
+        normalizes = modules is not None and modules.only_normalizes(pooling)
+        recipe = SentenceRecipe((pooling,), (unit,) if normalizes else ())
+    if normalize is None:
+        return recipe
+    others = tuple(each for each in recipe.layers if each is not unit)
+    return recipe._replace(layers=(*others, *((unit,) if normalize else ())))
 
 
-def _check(model: Pretrained, texts: Sequence[str], pooling: str) -> None:
-    if pooling not in POOLINGS:
+def _prepared(
+    model: Pretrained, recipe: SentenceRecipe, prompt_name: str | None
+) -> tuple[Pretrained, Callable[[Text], Text], int]:
+    """The model that reads texts, what is done to a text first, and tokens that are not pooled."""
+    name = recipe.default_prompt if prompt_name is None else prompt_name
+    if name is not None and name not in recipe.prompts:
+        raise InputError(
+            f"prompt_name {name!r} is unknown\nthe directory of the model has "
+            f"{', '.join(map(repr, recipe.prompts)) or 'no prompts'}"
+        )
+    prompt, unpooled = "" if name is None else recipe.prompts[name], 0
+    if prompt and not recipe.pools_prompt:
+        (row,) = model.read([prompt.strip()]).rows()  # as sentence-transformers counts them
+        special = row.metadata.special
+        assert special is not None
+        unpooled = row.lengths[0] - bool(special[0, row.lengths[0] - 1])
+
+    def prepare(text: Text) -> Text:
+        words = prompt + text.text
+        words = words.strip() if recipe.strips else words
+        return dataclasses.replace(text, text=words.lower() if recipe.lower_case else words)
+
+    if recipe.max_length is None or recipe.max_length >= model.limit:
+        return model, prepare, unpooled
+    assert isinstance(model.tokenizer, Tokenizer)
+    short = dataclasses.replace(model.tokenizer, longest=recipe.max_length)
+    return dataclasses.replace(model, tokenizer=short), prepare, unpooled
+
+
+def _check(model: Pretrained, texts: Sequence[str], pooling: str | None) -> None:
+    if pooling is not None and pooling not in POOLINGS:
         raise InputError(f"pooling {pooling!r} is unknown\nchoose one of {', '.join(POOLINGS)}")
     if pooling == "cls" and not isinstance(model, PretrainedBert):
         raise InputError(
@@ -188,7 +251,7 @@ def _check(model: Pretrained, texts: Sequence[str], pooling: str) -> None:
 
 
 def _checked_weights(
-    model: Pretrained, weights: Float[np.ndarray, " V"], pooling: str
+    model: Pretrained, weights: Float[np.ndarray, " V"], poolings: Sequence[str]
 ) -> Float[np.ndarray, " V"]:
     """Weights of tokens as float64.
 
@@ -196,7 +259,7 @@ def _checked_weights(
         InputError: If there is not one for each token, one is negative or not finite, or the
             pooling is no mean.
     """
-    if not pooling.startswith("mean"):
+    for pooling in set(poolings) - {*MEANS}:
         raise InputError(
             f'token_weights are of a mean, and pooling is "{pooling}"\nchoose pooling="mean"'
         )
@@ -214,23 +277,28 @@ def _shares(
     pooling: str,
     number: int,
     weights: Float[np.ndarray, " V"] | None = None,
+    unpooled: int = 0,
 ) -> Float[np.ndarray, " S"]:
-    """The share of each position in the vector of a text."""
+    """The share of each position in the vector of a text, but for `unpooled` ones at its start."""
     size = row.lengths[0]
     shares = np.zeros(size, np.float32)
     if pooling == "cls":
         shares[0] = 1
         return shares
-    if pooling in ("mean-all", "max"):
-        return _weighted(np.ones(size, np.float32), row, weights, number)
     special = row.metadata.special
     assert special is not None
-    plain = np.flatnonzero(~np.asarray(special)[0, :size])
-    if not len(plain):
+    real = np.arange(size) >= unpooled
+    if pooling in ("mean", "last"):
+        real &= ~np.asarray(special)[0, :size]
+    places = np.flatnonzero(real)
+    if not len(places):
         told = 'text has special pieces only\nleave it out, or choose pooling="cls" of a BERT'
         raise TextError(number, told)
-    shares[plain if pooling == "mean" else plain[-1]] = 1
-    return _weighted(shares, row, weights, number)
+    if pooling.startswith("last"):
+        places = places[-1:]
+    shares[places] = places + 1 if pooling == "mean-weighted" else 1
+    shares = _weighted(shares, row, weights, number)
+    return shares * np.sqrt(len(places)) if pooling == "mean-sqrt" else shares
 
 
 def _weighted(
@@ -247,8 +315,8 @@ def _weighted(
     return shares / shares.sum()
 
 
-def _laid_out(shares: Sequence[np.ndarray], batch: Batch) -> Float[np.ndarray, "B S"]:
-    found = np.zeros((batch.rows, batch.widths[0]), np.float32)
+def _laid_out(shares: Sequence[np.ndarray], batch: Batch) -> Float[np.ndarray, "B N S"]:
+    found = np.zeros((batch.rows, len(shares[0]), batch.widths[0]), np.float32)
     for place in batch.places:
-        found[place.row, : len(shares[place.text])] = shares[place.text]
+        found[place.row, :, : shares[place.text].shape[1]] = shares[place.text]
     return found

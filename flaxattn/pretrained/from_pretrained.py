@@ -17,7 +17,7 @@ from flaxattn.models.bert_config import BertConfig
 from flaxattn.models.config_base import MOST_LABELS, check_integer, shown
 from flaxattn.models.encoder_config import EncoderConfig
 from flaxattn.models.rnn_config import EncoderDecoderConfig, RnnConfig
-from flaxattn.pretrained import generation_config, hub, sentence_pooling
+from flaxattn.pretrained import generation_config, hub
 from flaxattn.pretrained import model_directory as weights
 from flaxattn.pretrained.esm_names import with_frequencies
 from flaxattn.pretrained.model_types import ModelConfig, modules_of
@@ -27,6 +27,7 @@ from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.pretrained.pretrained_rnn_classifier import PretrainedRnnClassifier
 from flaxattn.pretrained.pretrained_seq2seq import PretrainedSeq2Seq
 from flaxattn.pretrained.pretrained_t5_encoder import PretrainedT5Encoder
+from flaxattn.pretrained.sentence_modules import SentenceModules
 from flaxattn.text.open_tokenizer import open_tokenizer
 from flaxattn.text.token_batch import Reader
 from flaxattn.text.transformers_tokenizer import PythonTokenizer
@@ -201,6 +202,7 @@ def _relabelled(config: ModelConfig, count: int) -> ModelConfig:
 def _reading(directory: Path, config: ModelConfig) -> dict[str, Any]:
     """The parts of a model that deal with text: tokenizers, and how text is generated."""
     parts: dict[str, Any] = {"tokenizer": _tokenizer(directory, "", config.vocab_size)}
+    parts["sentence_modules"] = SentenceModules.read(directory)
     if isinstance(config, EncoderDecoderConfig):
         if config.decoder_layers:
             target = _tokenizer(directory, weights.TARGET_PREFIX, config.target_size)
@@ -213,7 +215,7 @@ def _reading(directory: Path, config: ModelConfig) -> dict[str, Any]:
             "add a tokenizer.json, or load the model without its tokenizer files"
         )
     if isinstance(config, EncoderConfig):
-        return parts | {"pooling": sentence_pooling.read(directory)}
+        return parts
     return parts | {"generation": generation_config.read(directory)}
 
 

@@ -11,6 +11,7 @@ import re
 from pathlib import Path
 
 from flaxattn.errors import CheckpointError, UnavailableError
+from flaxattn.pretrained import sentence_modules
 
 _BUILT_IN = Path(__file__).parent
 _WANTED = [  # never code, pickles or other frameworks' weights
@@ -32,8 +33,7 @@ _WANTED = [  # never code, pickles or other frameworks' weights
     "spiece.model",
     "sentencepiece.bpe.model",
     "tokenizer.model",
-    "modules.json",  # of sentence encoders, with how they pool tokens
-    "1_Pooling/config.json",
+    *sentence_modules.HUB_PATTERNS,
 ]
 _TRUE = {"1", "ON", "YES", "TRUE"}
 _HUB_ID = re.compile(r"[A-Za-z0-9](?:[\w.-]*/)?[\w.-]*")

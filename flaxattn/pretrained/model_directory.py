@@ -31,7 +31,7 @@ from flaxattn.models.parameter_shardings import usable_mesh
 from flaxattn.models.rnn_config import RnnConfig
 from flaxattn.models.t5_config import T5Config
 from flaxattn.pretrained import checkpoint_match as matching
-from flaxattn.pretrained import sentence_pooling
+from flaxattn.pretrained import sentence_modules
 from flaxattn.pretrained.checkpoint_match import CheckpointMatch
 from flaxattn.pretrained.model_types import CONFIGS, NOT_COVERED, ModelConfig, family_of
 from flaxattn.pretrained.name_tables import Family, NameRow
@@ -202,7 +202,7 @@ def save(
         dtype: `float32`, `float16` or `bfloat16` of the stored tensors; default as they are.
         tokenizer: Of the model.
         target_tokenizer: Of the target side, where it has one of its own.
-        further: Content of other JSON files, such as `generation_config.json`, by name.
+        further: Content of other files by name: an object of JSON, or bytes.
 
     Raises:
         InputError: If the parameters do not fit the module, or do not fit in `dtype`.
@@ -222,7 +222,10 @@ def save(
     with written_whole(target, first=tensorfile.SINGLE, obsolete=earlier) as folder:
         for name, content in {"config.json": settings, **(further or {})}.items():
             (folder / name).parent.mkdir(exist_ok=True)
-            _write_json(folder / name, content)
+            if isinstance(content, bytes):
+                (folder / name).write_bytes(content)
+            else:
+                _write_json(folder / name, content)
         if tokenizer is not None:
             tokenizer.save(folder)
         if target_tokenizer is not None:
@@ -357,7 +360,7 @@ def _earlier_files(directory: Path) -> list[str]:
     try:
         names = tensorfile.stored_beside(directory / tensorfile.SINGLE)
         top = [n for n in names if (directory / n).parent == directory and n != ".."]
-        return [*top, *({sentence_pooling.FILE} & {*names})]
+        return [*top, *filter(sentence_modules.belongs, names)]
     except CheckpointError:  # the damaged file is about to be replaced
         return []
 

@@ -19,11 +19,9 @@ from flaxattn.models import position_tables as positions
 from flaxattn.models.bert_layers import default_positions
 from flaxattn.models.encoder_config import EncoderConfig
 from flaxattn.pretrained import model_inputs as inputs
-from flaxattn.pretrained import sentence_pooling
 from flaxattn.pretrained.labelled_output import answered, check_label_names
 from flaxattn.pretrained.pretrained_model import Pretrained, run
 from flaxattn.pretrained.readings import TokenizedTexts
-from flaxattn.pretrained.sentence_pooling import SentencePooling
 from flaxattn.text.token_batch import TokenBatch
 from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.trace.trace import Trace
@@ -35,15 +33,10 @@ _WEIGHTS = Capture(weights=True)
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class PretrainedBert(Pretrained):
-    """A BERT or a variant ready to use; its parts are described at `Pretrained`.
-
-    Attributes:
-        pooling: How `embed` makes one vector of a text, where the model's directory says so.
-    """
+    """A BERT or a variant ready to use; its parts are described at `Pretrained`."""
 
     config: EncoderConfig
     tokenizer: Tokenizer | None
-    pooling: SentencePooling | None = None
 
     def __call__(
         self,
@@ -253,12 +246,6 @@ class PretrainedBert(Pretrained):
                 "Choose a model with token types, such as a BERT."
             )
         return table
-
-    def _beside(self) -> dict[str, Any]:
-        if self.pooling is None:
-            return super()._beside()
-        further = sentence_pooling.files(self.pooling, self.config.hidden_size)
-        return super()._beside() | {"further": further}
 
     def _size(self) -> str:
         return f"{self.config.num_hidden_layers} layers, {self.config.num_attention_heads} heads"

@@ -326,7 +326,8 @@ class PretrainedDecoder(ChatModel):
         return table
 
     def _beside(self) -> dict[str, Any]:
-        return super()._beside() | {"further": generation_config.files(self.generation)}
+        found = super()._beside()
+        return found | {"further": found["further"] | generation_config.files(self.generation)}
 
     def _size(self) -> str:
         return "{} layers, {} heads".format(*self.counts())

@@ -33,6 +33,7 @@ from flaxattn.pretrained.model_types import ModelConfig
 from flaxattn.pretrained.nonfinite_error import check_dtype, first_nonfinite, nonfinite_error
 from flaxattn.pretrained.pruning import Heads, chosen_heads, pruned_config, pruned_parameters
 from flaxattn.pretrained.readings import TokenizedTexts, joined
+from flaxattn.pretrained.sentence_modules import SentenceModules
 from flaxattn.text.token_batch import Reader
 from flaxattn.trace.nonfinite import as_asked, count_nonfinite, with_lse
 from flaxattn.trace.trace import Trace
@@ -56,6 +57,7 @@ class Pretrained(abc.ABC):
         config: Shape and settings.
         name: What it was loaded as.
         report: How the checkpoint met the model.
+        sentence_modules: How `embed` makes one vector of a text, where the directory says so.
     """
 
     module: nn.Module
@@ -64,6 +66,7 @@ class Pretrained(abc.ABC):
     config: ModelConfig
     name: str = ""
     report: CheckpointMatch = dataclasses.field(default_factory=CheckpointMatch)
+    sentence_modules: SentenceModules | None = dataclasses.field(default=None, kw_only=True)
     _unstacked: UnstackedLayers = dataclasses.field(default_factory=UnstackedLayers, init=False)
 
     @property
@@ -271,7 +274,8 @@ class Pretrained(abc.ABC):
 
     def _beside(self) -> dict[str, Any]:
         """Return the arguments of `model_directory.save` beside the weights."""
-        return {"tokenizer": self.tokenizer}
+        further = {} if self.sentence_modules is None else self.sentence_modules.files
+        return {"tokenizer": self.tokenizer, "further": further}
 
     def __repr__(self) -> str:
         count = sum(leaf.size for leaf in jax.tree.leaves(self.params))

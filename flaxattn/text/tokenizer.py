@@ -45,11 +45,13 @@ class Tokenizer(CallableTokenizer):
         backend: the `tokenizers.Tokenizer` that does the work; neither pads nor truncates.
         settings: content of `tokenizer_config.json`, written back unchanged by `save`.
         template: content of `chat_template.jinja`, written back too.
+        longest: most tokens of a text, whatever limit a caller gives.
     """
 
     backend: tokenizers.Tokenizer
     settings: dict[str, Any] = field(default_factory=dict)
     template: str | None = None
+    longest: int | None = None
 
     @classmethod
     def from_dir(cls, path: str | Path, prefix: str = "") -> "Tokenizer":
@@ -204,6 +206,8 @@ class Tokenizer(CallableTokenizer):
                 "give both lists the same length"
             )
         limit = self.max_length if max_length is None else max_length
+        if self.longest is not None:
+            limit = self.longest if limit is None else min(limit, self.longest)
         rows, cut = [], []
         for number, text in enumerate(firsts):
             second = None if seconds is None else seconds[number]

@@ -7,6 +7,7 @@ import json
 
 import numpy as np
 import pytest
+import safetensors.numpy
 from small_encoders import byte_level, write_encoder
 
 import flaxattn as fa
@@ -111,7 +112,7 @@ def test_products_of_unit_vectors_are_cosines(bert, texts):
 @pytest.mark.parametrize(
     ("family", "texts", "options", "words"),
     [
-        ("bert", ["a"], {"pooling": "sum"}, ("'sum' is unknown", "mean, mean-all, cls, last")),
+        ("bert", ["a"], {"pooling": "sum"}, ("'sum' is unknown", "mean, mean-all, mean-sqrt")),
         ("gpt2", ["a"], {"pooling": "cls"}, ("has no [CLS]", '"last"')),
         ("bert", ["a"], {"layer": 3}, ("layer is 3", "1 to 2")),
         ("bert", ["a"], {"layer": -4}, ("layer is -4",)),
@@ -177,20 +178,14 @@ def test_the_pooling_is_saved_with_the_model(mode, normalize, tmp_path):
     model = fa.from_pretrained(_sentence_model(tmp_path / "own", mode, normalize))
     for _ in range(2):  # into a new directory, then over the files there
         model.save_pretrained(tmp_path / "saved")
-    settings = json.loads((tmp_path / "saved/1_Pooling/config.json").read_bytes())
-    modes = ["cls_token", "mean_tokens", "max_tokens"]
-    assert settings.pop("word_embedding_dimension") == 16
-    assert settings == {f"pooling_mode_{name}": name == mode for name in modes}
-    modules = json.loads((tmp_path / "saved/modules.json").read_bytes())
-    kinds = ["Transformer", "Pooling", *["Normalize"] * normalize]
-    assert [module["type"].rpartition(".")[2] for module in modules] == kinds
-    assert [module["path"] for module in modules] == ["", "1_Pooling", "2_Normalize"][: len(kinds)]
+    for name in ("1_Pooling/config.json", "modules.json"):
+        assert (tmp_path / "saved" / name).read_bytes() == (tmp_path / "own" / name).read_bytes()
     loaded = fa.from_pretrained(tmp_path / "saved")
-    assert loaded.pooling == model.pooling
+    assert loaded.sentence_modules == model.sentence_modules
     np.testing.assert_array_equal(fa.embed(loaded, ["cat"]), fa.embed(model, ["cat"]))
 
-    dataclasses.replace(model, pooling=None).save_pretrained(tmp_path / "saved")
-    assert fa.from_pretrained(tmp_path / "saved").pooling is None
+    dataclasses.replace(model, sentence_modules=None).save_pretrained(tmp_path / "saved")
+    assert fa.from_pretrained(tmp_path / "saved").sentence_modules is None
     assert not (tmp_path / "saved/modules.json").exists()
 
 
@@ -205,9 +200,161 @@ def test_a_changed_pooling_is_not_read(tmp_path):
         fa.from_pretrained(tmp_path / "saved")
 
 
-def test_a_pooling_that_there_is_not_is_refused(tmp_path):
-    folder = _sentence_model(tmp_path, "weightedmean_tokens", False)
-    with pytest.raises(CheckpointError, match=r"1_Pooling/config\.json: the pooling is"):
-        fa.from_pretrained(folder)
-    (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode": "mean"}')
-    assert fa.from_pretrained(folder).pooling == ("mean-all", False)
+SENTENCES = ["The cat is very sad.", "cat", "She said that he was not there, because it was."]
+POOLED = {
+    "cls_token": lambda x: x[0],
+    "max_tokens": lambda x: x.max(0),
+    "mean_tokens": lambda x: x.mean(0),
+    "mean_sqrt_len_tokens": lambda x: x.sum(0) / np.sqrt(len(x)),
+    "weightedmean_tokens": lambda x: np.average(x, 0, np.arange(len(x)) + 1),
+    "lasttoken": lambda x: x[-1],
+}
+FUNCTIONS = {"Tanh": np.tanh, "Identity": lambda x: x, "ReLU": lambda x: np.maximum(x, 0)}
+# Pooling modes, the modules after it, and what else the directory says.
+DIRECTORIES = {
+    "weighted": (["weightedmean_tokens"], [], {}),
+    "last": (["lasttoken"], ["Normalize"], {}),
+    "root": (["mean_sqrt_len_tokens"], [], {}),
+    "joined": (["lasttoken", "cls_token", "max_tokens"], ["Normalize"], {}),
+    "dense": (["mean_tokens"], ["Dense Tanh", "Normalize"], {}),
+    "two dense": (["cls_token"], ["Dense ReLU", "Dense Identity", "LayerNorm"], {}),
+    "short": (["mean_tokens"], [], {"longest": 5}),
+    "lower case": (["mean_tokens"], ["Dropout"], {"lower": True}),
+    "prompt": (["mean_tokens"], ["LayerNorm", "Normalize"], {"prompt": "Query: "}),
+    "prompt not pooled": (["mean_tokens"], [], {"prompt": "Query: ", "include_prompt": False}),
+}
+
+
+def write_modules(folder, modes, after, said):
+    """Files beside a model, as sentence-transformers writes them; what the modules compute."""
+    random, functions, width = np.random.default_rng(0), [], 16 * len(modes)
+    kinds = ["Transformer", "Pooling", *(name.split()[0] for name in after)]
+    paths = ["", *(f"{number}_{kind}" for number, kind in enumerate(kinds[1:], 1))]
+    listed = [
+        {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for i, (path, kind) in enumerate(zip(paths, kinds, strict=True))
+    ]
+    contents = {"modules.json": listed}
+    pooling = {f"pooling_mode_{mode}": mode in modes for mode in POOLED}
+    contents["1_Pooling/config.json"] = pooling | {
+        "include_prompt": said.get("include_prompt", True)
+    }
+    contents["sentence_bert_config.json"] = {
+        "max_seq_length": said.get("longest"),
+        "do_lower_case": said.get("lower", False),
+    }
+    if prompt := said.get("prompt"):
+        contents["config_sentence_transformers.json"] = {
+            "prompts": {"query": prompt, "other": "Other: "},
+            "default_prompt_name": "query",
+        }
+    for path, name in zip(paths[2:], after, strict=True):
+        (folder / path).mkdir()
+        kind, _, activation = name.partition(" ")
+        if kind == "Dense":
+            weight = random.normal(0, 0.3, (6, width)).astype(np.float32)
+            bias, width = random.normal(size=6).astype(np.float32), 6
+            contents[f"{path}/config.json"] = {
+                "activation_function": f"torch.nn.modules.activation.{activation}"
+            }
+            stored = {"linear.weight": weight, "linear.bias": bias}
+            functions.append(lambda x, w=weight, b=bias, f=FUNCTIONS[activation]: f(w @ x + b))
+        if kind == "LayerNorm":
+            scale, shift = random.normal(size=(2, width)).astype(np.float32)
+            stored = {"norm.weight": scale, "norm.bias": shift}
+            functions.append(
+                lambda x, s=scale, b=shift: (x - x.mean()) / np.sqrt(x.var() + 1e-5) * s + b
+            )
+        if kind in ("Dense", "LayerNorm"):
+            safetensors.numpy.save_file(stored, folder / path / "model.safetensors")
+        if kind == "Normalize":
+            functions.append(lambda x: x / np.linalg.norm(x))
+    (folder / "1_Pooling").mkdir()
+    for name, content in contents.items():
+        (folder / name).write_text(json.dumps(content))
+    return functions
+
+
+@pytest.mark.filterwarnings("ignore:.* texts were cut at 5 tokens:UserWarning")
+@pytest.mark.parametrize("name", DIRECTORIES)
+def test_the_modules_of_sentence_transformers(name, tmp_path):
+    """Against the definition of each module, on hidden states of one text at a time."""
+    modes, after, said = DIRECTORIES[name]
+    write_encoder(tmp_path, "Model", byte_level(), model_type="roberta", pad_token_id=1)
+    plain = fa.from_pretrained(tmp_path)
+    functions = write_modules(tmp_path, modes, after, said)
+    model = fa.from_pretrained(tmp_path)
+    found, prompt = fa.embed(model, SENTENCES), said.get("prompt", "")
+    unpooled = 0 if said.get("include_prompt", True) else len(states(plain, prompt.strip())[0][0])
+    for text, vector in zip(SENTENCES, found, strict=True):
+        text = (prompt + text).lower() if said.get("lower") else prompt + text
+        if longest := said.get("longest"):
+            ids = plain.tokenizer.encode([text], max_length=longest, truncate=True).input_ids
+            hidden = np.asarray(plain(ids).last_hidden_state)[0]
+        else:
+            hidden = states(plain, text)[0][-1]
+        start = unpooled - 1 if unpooled else 0  # all of the prompt but its last, special token
+        expected = np.concatenate([POOLED[m](hidden[start:]) for m in POOLED if m in modes])
+        for function in functions:
+            expected = function(expected)
+        np.testing.assert_allclose(vector, expected, rtol=1e-4, atol=1e-5)
+    model.save_pretrained(tmp_path / "saved")
+    again = fa.embed(fa.from_pretrained(tmp_path / "saved"), SENTENCES)
+    np.testing.assert_array_equal(again, found)
+
+
+def test_a_prompt_by_name(tmp_path):
+    write_encoder(tmp_path, "Model", byte_level(), model_type="roberta", pad_token_id=1)
+    write_modules(tmp_path, ["mean_tokens"], [], {"prompt": "Query: "})
+    model = fa.from_pretrained(tmp_path)
+    found = fa.embed(model, ["cat"], prompt_name="other")
+    np.testing.assert_allclose(found, fa.embed(model, ["Other: cat"], "mean-all"), **CLOSE)
+    with pytest.raises(InputError, match="prompt_name 'unknown' is unknown"):
+        fa.embed(model, ["cat"], prompt_name="unknown")
+
+
+REFUSED = {
+    "modules.json": [
+        ('[{"type": "sentence_transformers.models.Transformer"}]', "without Pooling"),
+        ('[{"type": "own.Transformer", "path": ""}]', "own.Transformer"),
+        ('[{"type": "sentence_transformers.models.CNN", "path": "0_CNN"}]', "0_CNN"),
+        ('{"a": 1', "modules.json"),
+    ],
+    "1_Pooling/config.json": [
+        ('{"pooling_mode": "attention"}', "attention"),
+        ("{}", "1_Pooling/config.json"),
+        ("[]", "1_Pooling/config.json"),
+    ],
+    "2_Dense/config.json": [('{"activation_function": "torch.nn.Softmax"}', "Softmax")],
+    "2_Dense/model.safetensors": [("", "2_Dense/model.safetensors")],
+    "sentence_bert_config.json": [('{"max_seq_length": "long"}', "max_seq_length")],
+    "config_sentence_transformers.json": [('{"default_prompt_name": "q"}', "default_prompt_name")],
+}
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "named"),
+    [(file, *row) for file, rows in REFUSED.items() for row in rows],
+)
+def test_what_is_not_understood_is_refused_at_embed(file, content, named, tmp_path):
+    """The model opens, traces, and gives vectors of a named pooling."""
+    write_encoder(tmp_path, "Model", byte_level(), model_type="roberta", pad_token_id=1)
+    write_modules(tmp_path, ["mean_tokens"], ["Dense Tanh"], {})
+    (tmp_path / file).write_text(content)
+    model = fa.from_pretrained(tmp_path)
+    assert model.trace("cat").encoder is not None
+    assert fa.embed(model, ["cat"], "mean").shape == (1, 16)
+    with pytest.raises(CheckpointError) as error:
+        fa.embed(model, ["cat"])
+    assert named in str(error.value)
+    assert len(str(error.value).splitlines()) <= 3
+
+
+def test_modules_of_a_decoder(tmp_path, gpt2):
+    """As in models that embed with the last token of a decoder."""
+    gpt2.save_pretrained(tmp_path)
+    write_modules(tmp_path, ["lasttoken"], ["Normalize"], {})
+    found = fa.embed(fa.from_pretrained(tmp_path), SENTENCES)
+    for text, vector in zip(SENTENCES, found, strict=True):
+        expected = states(gpt2, text)[0][-1][-1]
+        np.testing.assert_allclose(vector, expected / np.linalg.norm(expected), **CLOSE)

@@ -24,7 +24,7 @@ import safetensors.numpy
 
 import flaxattn as fa
 from flaxattn.errors import CheckpointError, FlaxattnError, InputError, UnavailableError
-from flaxattn.pretrained import hub, sentence_pooling
+from flaxattn.pretrained import hub, sentence_modules
 from flaxattn.text.tokenizer_files import bert_backend
 from flaxattn.trace import tensor_file as tensorfile
 
@@ -126,7 +126,7 @@ def test_the_hub_is_asked_for_no_code_and_no_pickle(
     assert not [
         p for p in asked["allow_patterns"] if re.search(r"\.(py|bin|pt|h5|msgpack)$|\*$", p)
     ]
-    assert {"modules.json", sentence_pooling.FILE} <= set(asked["allow_patterns"])
+    assert {*sentence_modules.HUB_PATTERNS} <= set(asked["allow_patterns"])
 
 
 def test_not_a_model_directory(checkpoint: Checkpoint, tmp_path: Path) -> None:
