@@ -4,6 +4,7 @@
 
 import dataclasses
 import logging
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from flaxattn.pretrained.pretrained_t5_encoder import PretrainedT5Encoder
 from flaxattn.pretrained.sentence_modules import SentenceModules
 from flaxattn.text.open_tokenizer import open_tokenizer
 from flaxattn.text.token_batch import Reader
+from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.text.transformers_tokenizer import PythonTokenizer
 from flaxattn.trace.tensor_file import TensorFiles, saved_beside
 
@@ -176,14 +178,21 @@ def _architecture(head: str | None, config: ModelConfig, architectures: Mapping[
     wanted = first if wanted == "base" else wanted
     if head is not None and head.startswith("For"):
         wanted = first.removesuffix("Model") + head
-    if wanted not in architectures:
-        kind, whose = (CheckpointError, "The checkpoint's") if head is None else (InputError, "The")
-        raise kind(
-            f"{whose} architecture {shown(wanted)} is not one that flaxattn has.\n"
+    if wanted in architectures:
+        return wanted
+    if head is not None:
+        raise InputError(
+            f"The architecture {shown(wanted)} is not one that flaxattn has.\n"
             f"It has {', '.join(architectures)}.\n"
             'Load the model without head with head="base", or name one of these as head.'
         )
-    return wanted
+    warnings.warn(
+        f"The checkpoint is a {shown(wanted)}, which flaxattn does not have: "
+        f"it is opened without its head, as {first}.",
+        UserWarning,
+        stacklevel=5,
+    )
+    return first
 
 
 def _relabelled(config: ModelConfig, count: int) -> ModelConfig:
@@ -221,21 +230,17 @@ def _reading(directory: Path, config: ModelConfig) -> dict[str, Any]:
 
 def _tokenizer(directory: Path, prefix: str, size: int) -> Reader | None:
     tokenizer = open_tokenizer(directory, prefix)
+    if isinstance(tokenizer, Tokenizer):
+        tokenizer = dataclasses.replace(tokenizer, rows=size)
     if tokenizer is not None:
         _check_size(directory, tokenizer, size)
     return tokenizer
 
 
 def _check_size(directory: Path, tokenizer: Reader, size: int) -> None:
-    if tokenizer.vocab_size > size:
-        raise CheckpointError(
-            f"{directory}: the tokenizer has {tokenizer.vocab_size} pieces, config.json says "
-            f"vocab_size {size}.\n"
-            "Its files are not of one model; take them all from the same place."
-        )
     if tokenizer.largest_id >= size:
         raise CheckpointError(
-            f"{directory}: the tokenizer has the id {tokenizer.largest_id}, the embedding table "
-            f"has ids 0 to {size - 1}.\n"
+            f"{directory}: the tokenizer gives texts the id {tokenizer.largest_id}, the embedding "
+            f"table has ids 0 to {size - 1}.\n"
             "Its files are not of one model; take them all from the same place."
         )

@@ -58,12 +58,14 @@ def read_config(directory: str | Path) -> ModelConfig:
     """
     path = Path(directory) / "config.json"
     if not path.is_file():
+        _check_no_adapter(Path(directory))
         held = ", ".join(sorted(p.name for p in Path(directory).iterdir())[:8]) or "nothing"
         raise CheckpointError(
             f"{directory} is no model directory: it has no config.json.\nIt holds {held}.\n"
             "Give a directory written by save_pretrained."
         )
     settings = tensorfile.read_json(path)
+    _check_not_quantized(path, settings)
     kind = settings.get("model_type", "bert")
     if not isinstance(kind, str) or kind not in CONFIGS:
         reason = f", {NOT_COVERED[kind]}," if kind in NOT_COVERED else ""
@@ -86,6 +88,31 @@ def read_config(directory: str | Path) -> ModelConfig:
             f"flaxattn has {', '.join(ACTIVATIONS)}."
         )
     return config
+
+
+def _check_no_adapter(directory: Path) -> None:
+    """Refuse a directory that holds the changes of a model and not the model."""
+    path = directory / "adapter_config.json"
+    if path.is_file():
+        settings = tensorfile.read_json(path)
+        raise CheckpointError(
+            f"{directory} is an adapter ({shown(settings.get('peft_type'))}) of the model "
+            f"{shown(settings.get('base_model_name_or_path'))} and holds no model of its own.\n"
+            "Merge it into that model with peft: AutoPeftModel.from_pretrained(adapter)"
+            ".merge_and_unload().save_pretrained(directory)."
+        )
+
+
+def _check_not_quantized(path: Path, settings: Mapping[str, Any]) -> None:
+    """Refuse a checkpoint whose tensors are no longer the weights."""
+    stated = settings.get("quantization_config") or settings.get("compression_config")
+    if stated:
+        method = stated.get("quant_method") if isinstance(stated, dict) else stated
+        raise CheckpointError(
+            f"{path}: quantization_config says that the weights are quantized with "
+            f"{shown(method)}, which flaxattn does not read.\n"
+            "Take the checkpoint that is not quantized, or dequantize it and save it again."
+        )
 
 
 def as_stored(config: ModelConfig, directory: str | Path) -> ModelConfig:

@@ -6,6 +6,7 @@ A family of models has one `Family`; `bert_names` and `seq2seq_names` hold them.
 axes; nothing here reads a file or touches a number.
 """
 
+import collections
 import dataclasses
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -14,6 +15,12 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from flaxattn.errors import CheckpointError
+
+# What torch's wrappers put into names: parallel training, compilation, recomputation.
+_WRAPPERS = re.compile(
+    r"\b(module|_orig_mod|_forward_module|_fsdp_wrapped_module|_checkpoint_wrapped_module)\."
+)
+_DEEPEST = 4  # modules of other names around a model
 
 
 class Part(NamedTuple):
@@ -220,8 +227,11 @@ class Family:
     def canonical(self, found: Iterable[str], config: Any) -> dict[str, str]:
         """Names of the table for the names a checkpoint uses.
 
+        Where a tied tensor is held under the name of a copy alone, that is the tensor.
+
         Args:
-            found: Names with or without the prefix, new or old.
+            found: Names with or without the prefix, new or old, also below those of wrappers such
+                as `module.` or `_orig_mod.`.
             config: For what a name means.
 
         Returns:
@@ -231,17 +241,43 @@ class Family:
             CheckpointError: If one tensor occurs under two names.
         """
         names: dict[str, str] = {}
-        for theirs in found:
-            name = theirs.removeprefix(self.prefix[0])
-            for old, new in self.renamed:
-                name = name.replace(old, new)
+        for theirs, unwrapped in self._unwrapped(found).items():
+            name = self._current(unwrapped)
             if name in names:
                 raise CheckpointError(
                     f"The checkpoint holds one tensor under two names: {names[name]} and {theirs}."
                     "\nRemove one of them; which is right cannot be known."
                 )
             names[name] = theirs
-        return self.aliases(names, config)
+        names = self.aliases(names, config)
+        for copy, original in self.idle(config, {row.ours for row in self.rows}).items():
+            if original is not None and original not in names and copy in names:
+                names[original] = names.pop(copy)
+        return names
+
+    def _current(self, name: str) -> str:
+        """The name without prefix, as it is spelt today."""
+        name = name.removeprefix(self.prefix[0])
+        for old, new in self.renamed:
+            name = name.replace(old, new)
+        return name
+
+    def _unwrapped(self, found: Iterable[str]) -> dict[str, str]:
+        """Names without those of modules around the model."""
+        plain = {name: _WRAPPERS.sub("", name) for name in found}
+        candidates = [plain]
+        for _ in range(_DEEPEST):
+            inner = candidates[-1]
+            heads = collections.Counter(name.partition(".")[0] for name in inner.values())
+            head, count = heads.most_common(1)[0] if heads else ("", 0)
+            if 2 * count <= len(inner):
+                break
+            candidates.append({name: text.removeprefix(f"{head}.") for name, text in inner.items()})
+
+        def known(names: Mapping[str, str]) -> int:
+            return sum(self.is_known(self._current(name)) for name in names.values())
+
+        return max(candidates, key=known)  # the first of the best
 
     def folded(self, texts: Iterable[str]) -> list[str]:
         """The texts, those that differ only in the number of the layer as one.

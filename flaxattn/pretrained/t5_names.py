@@ -91,9 +91,10 @@ def ties_output(files: TensorFiles) -> bool:
     Args:
         files: The checkpoint.
     """
-    if not {_OUTPUT, _SHARED} <= set(files.shapes):
+    words = next((name for name in (_SHARED, *_COPIES) if name in files.shapes), None)
+    if words is None or _OUTPUT not in files.shapes:
         return True
-    return np.array_equal(files.read(_OUTPUT), files.read(_SHARED), equal_nan=True)
+    return np.array_equal(files.read(_OUTPUT), files.read(words), equal_nan=True)
 
 
 def t5_names(config: T5Config) -> Family:

@@ -58,7 +58,7 @@ class Reader(Protocol):
 
     @property
     def largest_id(self) -> int:
-        """Largest id that a text may be given, added tokens included."""
+        """Largest id that must have a row in the embedding table for any text to be read."""
         ...
 
     def encode(

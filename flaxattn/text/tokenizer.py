@@ -45,12 +45,14 @@ class Tokenizer(CallableTokenizer):
         backend: the `tokenizers.Tokenizer` that does the work; neither pads nor truncates.
         settings: content of `tokenizer_config.json`, written back unchanged by `save`.
         template: content of `chat_template.jinja`, written back too.
+        rows: rows of the model's embedding table; tokens beyond it cannot be read. None for all.
         longest: most tokens of a text, whatever limit a caller gives.
     """
 
     backend: tokenizers.Tokenizer
     settings: dict[str, Any] = field(default_factory=dict)
     template: str | None = None
+    rows: int | None = None
     longest: int | None = None
 
     @classmethod
@@ -117,9 +119,8 @@ class Tokenizer(CallableTokenizer):
 
     @property
     def largest_id(self) -> int:
-        """Largest id that a text may be given, added tokens and those around a text included."""
-        around = [*self.backend.encode("").ids, *self.backend.encode("", "").ids]
-        return max(*self.backend.get_vocab().values(), *around, 0, 0)
+        """Largest id that every text is given: of the tokens around it."""
+        return max(*self.backend.encode("").ids, *self.backend.encode("", "").ids, 0, 0)
 
     @property
     def max_length(self) -> int | None:
@@ -264,7 +265,10 @@ class Tokenizer(CallableTokenizer):
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
         """Ids of each text without special tokens, in one parallel pass: for building data."""
-        return [row.ids for row in self._fast(texts)]
+        found = self._fast(texts)
+        for number, row in enumerate(found):
+            self._check_rows(row, number)
+        return [row.ids for row in found]
 
     def _counts(self, texts: Sequence[str]) -> list[int]:
         """Tokens of each text; long texts are read in segments, the others in one pass."""
@@ -360,6 +364,8 @@ class Tokenizer(CallableTokenizer):
     def _batch(
         self, rows: list[tokenizers.Encoding], cut: list[int], pad_to: int | None
     ) -> TokenBatch:
+        for number, row in enumerate(rows):
+            self._check_rows(row, number)
         width = max(max(len(row) for row in rows), pad_to or 0)
         pad = self.backend.id_to_token(self.pad_id)
         for row in rows:
@@ -378,6 +384,17 @@ class Tokenizer(CallableTokenizer):
             offsets=[list(row.offsets) for row in rows],
             special=(special == 1) | (mask == 0),
             truncated=cut,
+        )
+
+    def _check_rows(self, encoding: tokenizers.Encoding, number: int) -> None:
+        """Refuse a text with a token that the model has no embedding of."""
+        if self.rows is None or max(encoding.ids, default=0) < self.rows:
+            return
+        place = next(place for place, each in enumerate(encoding.ids) if each >= self.rows)
+        raise InputError(
+            f"text {number} has the token {encoding.tokens[place]!r}\n"
+            f"its id {encoding.ids[place]} has no row in the embedding table of {self.rows:,}\n"
+            "take that token out of the text, or the tokenizer files of the model"
         )
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 from flaxattn.errors import InputError, check_arguments, keywords_of
 from flaxattn.trace.arrays import as_numpy
@@ -70,7 +70,8 @@ def from_huggingface(
             one array per layer, `[B, H, Q, K]`, or `[H, Q, K]` of a single sequence. Arrays are of
             torch, NumPy or JAX.
         tokens: Token strings, a list per sequence; of a single sequence one list will do. Of
-            `generate` without the last one that was written, which was never read.
+            `generate` without the last one that was written, which was never read, and of several
+            returned sequences for each of them, or for each source of an encoder-decoder.
         decoder_tokens: What the decoder read, where there is one beside an encoder.
         mask: True, or 1, at real positions: the model's `attention_mask`.
         decoder_mask: The same of the decoder.
@@ -86,9 +87,21 @@ def from_huggingface(
             sum to one within 0.02.
     """
     given = _fields_of(outputs)
-    whole = {name: _layers(name, value) for name, value in given.items()}
+    beams = _beams_of(outputs)
+    whole = {name: _layers(name, value, beams) for name, value in given.items()}
     rows, read = _lists(tokens), _lists(decoder_tokens)
     masks = {"mask": _mask(mask), "decoder_mask": _mask(decoder_mask)}
+    if "encoder_attentions" in whole and "decoder_attentions" in whole:
+        count = whole["decoder_attentions"].shape[1]  # returned sequences, several of each source
+        each = whole["encoder_attentions"] = _each(whole["encoder_attentions"], count, axis=1)
+        rows = [row for row in rows for _ in range(max(1, each.shape[1] // len(rows)))]
+        if masks["mask"] is not None:
+            masks["mask"] = _each(masks["mask"], count, axis=0)
+    if beams is not None:
+        own = "mask" if "attentions" in whole else "decoder_mask"
+        unread = _unread(beams, whole["attentions" if own == "mask" else "decoder_attentions"])
+        real = masks[own]
+        masks[own] = unread if real is None else unread & _each(real, len(unread), axis=0)
     sides: dict[str, Any] = {}
     for name, weights in whole.items():
         own = _HUGGING_FACE[name] if name != "attentions" else side or _side_of(weights, masks)
@@ -174,13 +187,84 @@ def _fields_of(outputs: Any) -> dict[str, Any]:
     return found
 
 
-def _layers(name: str, value: Sequence[Any]) -> Float[np.ndarray, "L B H Q K"]:
+def _beams_of(outputs: Any) -> Int[np.ndarray, "N T"] | None:
+    """Which hypothesis each token of each returned sequence was chosen from, with beams."""
+    named = outputs if isinstance(outputs, Mapping) else getattr(outputs, "__dict__", {})
+    steps = named.get("decoder_attentions", named.get("attentions"))
+    if not steps or not isinstance(steps[0], list | tuple):
+        return None
+    if (beams := named.get("beam_indices")) is not None:
+        return as_numpy(beams)
+    sequences, rows = named.get("sequences"), len(steps[0][0])
+    if sequences is not None and len(sequences) != rows:
+        raise InputError(
+            f"attention of {rows} hypotheses, and {len(sequences)} sequences: which beam each "
+            "token is of, is not said.\n"
+            "Call generate with return_dict_in_generate=True and output_scores=True, which returns "
+            "beam_indices."
+        )
+    return None
+
+
+def _each(array: np.ndarray, count: int, axis: int) -> np.ndarray:
+    """The array with every row as often as there are sequences of it."""
+    times, rest = divmod(count, array.shape[axis])
+    return array if rest or times < 2 else np.repeat(array, times, axis=axis)
+
+
+def _unread(beams: Int[np.ndarray, "N T"], weights: np.ndarray) -> Bool[np.ndarray, "N Q"]:
+    """Mask of the positions that each sequence has; shorter ones ended before."""
+    steps = beams[:, 1:]
+    real = np.ones((len(beams), weights.shape[3]), bool)
+    real[:, weights.shape[3] - steps.shape[1] :] = steps >= 0
+    return real
+
+
+def _layers(
+    name: str, value: Sequence[Any], beams: Int[np.ndarray, "N T"] | None = None
+) -> Float[np.ndarray, "L B H Q K"]:
     """All layers of one side; the steps of `generate` are put together, key by key."""
-    if isinstance(value[0], list | tuple):
-        steps = [_stack(name, step) for step in value]
-        longest = max(step.shape[-1] for step in steps)
-        return np.concatenate([_widened(step, longest) for step in steps], axis=3)
-    return _stack(name, value)
+    if not isinstance(value[0], list | tuple):
+        return _stack(name, value)
+    steps = [[as_numpy(layer) for layer in step] for step in value]
+    if beams is not None:
+        steps = [
+            [_chosen(a, beams, n) for a in step] for n, step in enumerate(steps[: beams.shape[1]])
+        ]
+    layers = zip(*steps, strict=True)
+    return _stack(name, [_together(name, layer) for layer in layers])
+
+
+def _chosen(
+    array: Float[np.ndarray, "R H Q K"], beams: Int[np.ndarray, "N T"], step: int
+) -> Float[np.ndarray, "N H Q K"]:
+    """The rows of a step that the returned sequences went through; zeros after their end."""
+    rows = beams[:, step]
+    return np.where(rows[:, None, None, None] >= 0, array[np.maximum(rows, 0)], 0)
+
+
+def _together(
+    name: str, steps: Sequence[Float[np.ndarray, "B H Q K"]]
+) -> Float[np.ndarray, "B H Q K"]:
+    """The steps of one layer; those with a window or a fixed cache hold other keys than all."""
+    known, parts = 0, []
+    for step in steps:
+        queries, keys = step.shape[-2:]
+        if known and queries == known + 1 > 1:  # no cache: all was read again
+            step, queries = step[..., -1:, :], 1
+        known += queries
+        if name != "cross_attentions":
+            if step[..., known:].any():
+                raise InputError(
+                    f"{name}: a step of generate attends to {keys} keys, and {known} tokens were "
+                    "read.\nPass the steps of one call of generate, from the first on."
+                )
+            step = step[..., :known]
+            before = known - step.shape[-1]  # what has left a window
+            step = np.pad(step, [(0, 0)] * 3 + [(before, 0)])
+        parts.append(step)
+    longest = max(part.shape[-1] for part in parts)
+    return np.concatenate([_widened(part, longest) for part in parts], axis=2)
 
 
 def _stack(name: str, layers: Sequence[Any]) -> Float[np.ndarray, "L B H Q K"]:
@@ -200,9 +284,9 @@ def _some(values: Sequence[Any]) -> str:
     return ", ".join(map(str, values[:3])) + (", …" if len(values) > 3 else "")
 
 
-def _widened(step: Float[np.ndarray, "L B H Q K"], width: int) -> Float[np.ndarray, "L B H Q W"]:
+def _widened(step: Float[np.ndarray, "B H Q K"], width: int) -> Float[np.ndarray, "B H Q W"]:
     """A step that knew fewer keys, with zeros on those that came later."""
-    return np.pad(step, [(0, 0)] * 4 + [(0, width - step.shape[-1])])
+    return np.pad(step, [(0, 0)] * 3 + [(0, width - step.shape[-1])])
 
 
 def _lists(tokens: Tokens) -> list[list[str]]:

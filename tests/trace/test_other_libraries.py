@@ -270,3 +270,152 @@ def test_outputs_of_torch_transformers():
     whole = model(made.sequences[:, :-1], output_attentions=True).attentions
     theirs = torch.stack(whole).detach().numpy()
     np.testing.assert_allclose(trace.decoder.weights, theirs, atol=1e-6)
+
+
+# How a step of `generate` shows a layer: of (weights of all positions, queries from, to, window).
+CACHES = {
+    "growing": lambda a, start, end, window: a[..., start:end, :end],
+    "fixed": lambda a, start, end, window: np.pad(
+        a[..., start:end, :end], [(0, 0)] * 3 + [(0, 20 - end)]
+    ),
+    "window": lambda a, start, end, window: a[
+        ..., start:end, 0 if start == 0 else max(0, end - window) : end
+    ],
+    "fixed window": lambda a, start, end, window: np.pad(
+        a[..., start:end, 0 if start == 0 else max(0, end - window) : end],
+        [(0, 0)] * 3 + [(0, 0 if start == 0 else max(0, window - end))],
+    ),
+    "none": lambda a, start, end, window: a[..., :end, :end],
+}
+
+
+@pytest.mark.parametrize("beams", [False, True])
+@pytest.mark.parametrize("cache", CACHES)
+@pytest.mark.parametrize(("prompt", "window", "written"), [(1, 3, 5), (4, 3, 4), (6, 8, 3)])
+def test_every_cache_and_beams(cache, beams, prompt, window, written):
+    """Each returned sequence has the weights of one pass over it, whatever a step showed."""
+    random, rows = np.random.default_rng(prompt), 3
+    whole = causal(2, rows, 2, prompt + written - 1, prompt + written - 1)
+    seen = np.arange(whole.shape[3])
+    hidden = seen[:, None] - seen[None] >= window
+    if "window" in cache:
+        whole[0] = np.where(hidden, 0, whole[0])
+        whole[0] /= whole[0].sum(-1, keepdims=True)
+    lineage = np.stack([random.permutation(rows) for _ in range(written)], axis=1)
+    lineage[0, -1] = -1 if beams and written > 4 else lineage[0, -1]
+    steps = []
+    for step in range(written):
+        start, end = (0, prompt) if step == 0 else (prompt + step - 1, prompt + step)
+        layers = [CACHES[cache](whole[0], start, end, window)]
+        layers.append(
+            CACHES["growing" if "window" in cache else cache](whole[1], start, end, window)
+        )
+        if beams:  # hypothesis `lineage[s, step]` continues sequence s
+            order = np.argsort(np.maximum(lineage[:, step], 0), kind="stable")
+            if lineage[0, step] == -1:
+                free = (set(range(rows)) - set(lineage[1:, step])).pop()
+                order = np.argsort(np.where(lineage[:, step] < 0, free, lineage[:, step]))
+            layers = [layer[order] for layer in layers]
+        steps.append(tuple(layers))
+    outputs = {"attentions": tuple(steps), "sequences": np.zeros((rows, prompt + written))}
+    if beams:
+        outputs["beam_indices"] = lineage
+    trace = from_huggingface(outputs, names(rows, whole.shape[3]), side="decoder")
+    real = np.ones(whole.shape[1:4:2], bool)
+    if (lineage < 0).any():
+        real[0, -1] = False
+        np.testing.assert_array_equal(trace.mask, real)
+    expected = np.where(real[None, :, None, :, None], whole, 0)
+    np.testing.assert_allclose(trace.decoder.weights, expected, atol=1e-7)
+
+
+def test_beams_without_their_indices_are_refused():
+    steps = tuple((shares(3, 1, 1, t + 1),) for t in range(3))
+    outputs = {"attentions": steps, "sequences": np.zeros((1, 4))}
+    with pytest.raises(InputError, match=r"3 hypotheses, and 1 sequences(.|\n)*beam_indices"):
+        from_huggingface(outputs, names(1, 3))
+
+
+def test_several_sequences_of_each_source():
+    whole, cross = causal(1, 4, 2, 3, 3), shares(1, 4, 2, 3, 5)
+    outputs = {
+        "encoder_attentions": tuple(shares(1, 2, 2, 5, 5)),
+        "decoder_attentions": tuple((whole[0, :, :, t : t + 1, : t + 1],) for t in range(3)),
+        "cross_attentions": tuple((cross[0, :, :, t : t + 1],) for t in range(3)),
+    }
+    mask = [[1, 1, 1, 1, 1], [1, 1, 1, 1, 1]]
+    trace = from_huggingface(outputs, names(2, 5), names(4, 3, "d"), mask=mask)
+    np.testing.assert_array_equal(trace.cross.weights, cross)
+    np.testing.assert_array_equal(trace.encoder.weights[:, 1], outputs["encoder_attentions"][0][:1])
+    assert trace.encoder.weights.shape[1] == len(trace.tokens) == len(trace.mask) == 4
+
+
+GENERATE = {
+    "beams": {"num_beams": 3, "num_return_sequences": 2},
+    "samples": {"do_sample": True, "num_return_sequences": 3, "use_cache": False},
+    "fixed cache": {"cache_implementation": "static"},
+}
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize("settings", GENERATE)
+@pytest.mark.parametrize("kind", ["GPT2", "Gemma3", "Bart"])
+def test_generate_of_torch_transformers(kind, settings):
+    """Against one pass of torch over each returned sequence, up to its end."""
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    small = {"vocab_size": 30, "pad_token_id": 0, "eos_token_id": 7, "bos_token_id": 2}
+    if kind == "GPT2":
+        small |= {"n_layer": 2, "n_head": 2, "n_embd": 16, "n_positions": 32}
+        config, head = transformers.GPT2Config(**small), transformers.GPT2LMHeadModel
+    elif kind == "Gemma3":
+        small |= {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2}
+        small |= {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8}
+        layers = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 4}
+        config = transformers.Gemma3TextConfig(**small, **layers)
+        head = transformers.Gemma3ForCausalLM
+    else:
+        small |= {"d_model": 16, "encoder_layers": 2, "decoder_layers": 2}
+        small |= {f"{side}_attention_heads": 2 for side in ("encoder", "decoder")}
+        small |= {f"{side}_ffn_dim": 16 for side in ("encoder", "decoder")}
+        config, head = transformers.BartConfig(**small, forced_eos_token_id=None), None
+        head = transformers.BartForConditionalGeneration
+    if kind == "Bart" and settings == "fixed cache":
+        pytest.skip("upstream has no fixed cache for it")
+    config._attn_implementation = "eager"
+    model = head(config).eval()
+    ids = torch.tensor([[3, 4, 5, 6, 9, 11], [12, 13, 14, 15, 16, 17]])
+    made = model.generate(
+        ids,
+        attention_mask=torch.ones_like(ids),
+        max_new_tokens=6,
+        output_attentions=True,
+        output_scores=True,
+        return_dict_in_generate=True,
+        **GENERATE[settings],
+    )
+    read = made.sequences[:, :-1]
+    count, length = read.shape
+    if kind == "Bart":
+        trace = from_huggingface(made, names(2, 6), names(count, length, "d"))
+        sources = ids.repeat_interleave(count // 2, 0)
+    else:
+        trace = from_huggingface(made, names(count, length))
+    for row in range(count):
+        real = length if trace.mask is None and trace.decoder_mask is None else None
+        if real is None:
+            real = int((trace.decoder_mask if kind == "Bart" else trace.mask)[row].sum())
+        given = {"output_attentions": True}
+        if kind == "Bart":
+            out = model(
+                sources[row : row + 1], decoder_input_ids=read[row : row + 1, :real], **given
+            )
+            pairs = [(trace.cross, out.cross_attentions), (trace.decoder, out.decoder_attentions)]
+        else:
+            out = model(read[row : row + 1, :real], **given)
+            pairs = [(trace.decoder, out.attentions)]
+        for record, theirs in pairs:
+            theirs = torch.stack(theirs).detach().numpy()[:, 0]
+            ours = record.weights[:, row, :, :real, : theirs.shape[-1]]
+            np.testing.assert_allclose(ours, theirs, atol=1e-5)
