@@ -182,6 +182,26 @@ class AttentionRecord:
         stats = {name: change(f"stats.{name}", array) for name, array in self.stats.items()}
         return dataclasses.replace(self, **fields, stats=stats)
 
+    def with_heads(self, heads: Sequence[int]) -> Self:
+        """A copy with some of the heads.
+
+        Args:
+            heads: Their numbers.
+
+        Raises:
+            InputError: One is not there.
+        """
+        if missing := sorted(set(heads) - set(self.heads)):
+            raise InputError(f"There is no head {missing[0]}.\nThere are {list(self.heads)}.")
+        places = np.array([self.heads.index(head) for head in heads], int)
+
+        def chosen(name: str, array: Array) -> Array:
+            if name == "rotation":
+                return array
+            return array.take(places, axis=_HEAD_AXIS.get(name, 2))
+
+        return dataclasses.replace(self.map(chosen), heads=tuple(heads))
+
     def require_whole(self, reader: str) -> None:
         """Check that the weights are those of all positions.
 

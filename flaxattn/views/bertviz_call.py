@@ -5,13 +5,16 @@
 Weights are arrays of torch, NumPy or JAX, one of shape [1, H, Q, K] for each layer.
 """
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypedDict, Unpack
 
 import numpy as np
 
 from flaxattn.errors import InputError, check_type
+from flaxattn.kernels.contract import Capture
 from flaxattn.trace.other_libraries import from_huggingface
+from flaxattn.trace.record import SIDES
 from flaxattn.trace.trace import Trace
 
 _NAMES = {
@@ -35,6 +38,8 @@ class BertVizArguments(TypedDict, total=False):
         cross_attention: Attention of a decoder to its source.
         encoder_tokens: The tokens of the source.
         decoder_tokens: The tokens of the target.
+        display_mode: "dark" or "light": the theme.
+        include_heads: Heads that travel with the page; default all.
         html_action: "view" or "return"; a page is returned, which shows itself in a notebook.
     """
 
@@ -47,7 +52,80 @@ class BertVizArguments(TypedDict, total=False):
     cross_attention: Any
     encoder_tokens: Sequence[str]
     decoder_tokens: Sequence[str]
+    display_mode: Literal["dark", "light"]
+    include_heads: Sequence[int]
     html_action: Literal["view", "return"]
+
+
+# What follows the first argument: of a trace, and of each function of BertViz.
+_OF_TRACE = ("layer", "heads", "include_layers", "sequence")
+_FIRST = ("tokens", "sentence_b_start", "prettify_tokens")
+_SIDES = ("encoder_attention", "decoder_attention", "cross_attention")
+_SIDES = (*_SIDES, "encoder_tokens", "decoder_tokens", "include_layers")
+_HEAD_VIEW = (*_FIRST, "layer", "heads", *_SIDES, "html_action")
+_MODEL_VIEW = (*_FIRST, "display_mode", *_SIDES, "include_heads", "html_action")
+SHOW = ("model_type", "tokenizer", "sentence_a", "sentence_b", "display_mode", "layer", "head")
+"""What follows the model in BertViz's `neuron_view.show`."""
+
+
+def requested(
+    view: str, trace: Any, positional: Sequence[Any], named: Mapping[str, Any]
+) -> tuple[Trace, dict[str, Any]]:
+    """The trace of a view, made from weights or a model if need be, and the arguments of its page.
+
+    Args:
+        view: Name of the view.
+        trace: What was given first.
+        positional: What followed without a name.
+        named: The other arguments.
+
+    Raises:
+        InputError: An argument was given twice, or there are too many, or as `given_trace` says.
+    """
+    shows = view == "neuron_view" and hasattr(trace, "trace")
+    order = _OF_TRACE if isinstance(trace, Trace) else _HEAD_VIEW
+    if not isinstance(trace, Trace):
+        order = SHOW if shows else _MODEL_VIEW if view == "model_view" else _HEAD_VIEW
+    if len(positional) > len(order):
+        raise InputError(
+            f"{view} takes {len(order)} arguments after the first, received {len(positional)}.\n"
+            f"Their order is {', '.join(order)}; name the others."
+        )
+    given = dict(zip(order, positional, strict=False))
+    if twice := sorted(given.keys() & named.keys()):
+        raise InputError(f"{view} received {twice[0]} twice: by its place, and by its name.")
+    request = given | dict(named)
+    if shows:
+        trace, request = _traced(trace, request)
+    known = {n: request.pop(n) for n in BertVizArguments.__annotations__ if n in request}
+    mode, heads = known.pop("display_mode", None), known.pop("include_heads", None)
+    if mode is not None:
+        request.setdefault("theme", mode)
+    arrays: Any = {name: value for name, value in known.items() if value is not None}
+    found = given_trace(view, trace, **arrays)
+    return found if heads is None else _with_heads(found, heads), request
+
+
+def _with_heads(trace: Trace, heads: Sequence[int]) -> Trace:
+    """The trace with some heads of every side."""
+    records = {side: getattr(trace, side) for side in SIDES}
+    kept = {side: each.with_heads(heads) for side, each in records.items() if each is not None}
+    return dataclasses.replace(trace, **kept)
+
+
+def _traced(model: Any, request: dict[str, Any]) -> tuple[Trace, dict[str, Any]]:
+    """What a model sees in the sentences of BertViz's `neuron_view.show`."""
+    rest = {n: v for n, v in request.items() if n not in SHOW or n in ("layer", "display_mode")}
+    if (head := request.get("head")) is not None:
+        rest["heads"] = [head]
+    texts = [request.get(name) for name in ("sentence_a", "sentence_b")]
+    if texts[0] is None:
+        raise InputError(
+            "neuron_view received a model without a sentence.\n"
+            "Pass it: neuron_view(model, model_type, tokenizer, sentence_a)."
+        )
+    everything = Capture(weights=True, query=True, key=True, value=True)
+    return model.trace(*(each for each in texts if each), capture=everything), rest
 
 
 def given_trace(view: str, trace: Any, **given: Unpack[BertVizArguments]) -> Trace:
@@ -75,8 +153,9 @@ def given_trace(view: str, trace: Any, **given: Unpack[BertVizArguments]) -> Tra
         named["attention"] = trace
     if tokens is None and given.get("decoder_tokens") is None:
         layers = named.get("attention")
-        if not isinstance(layers, list | tuple) or not layers:
+        if not isinstance(layers, list | tuple):
             check_type(trace, Trace, view, "trace")
+        _layers(view, "attention", layers)
         raise InputError(
             f"{view} received attention weights without tokens.\n"
             f"Pass the tokens too: {view}(attention, tokens)."
@@ -112,6 +191,12 @@ def _trace(view: str, named: dict[str, Any], tokens: Any, given: BertVizArgument
 def _layers(view: str, name: str, value: Any) -> list[Any]:
     """The arrays of the layers."""
     layers = list(value) if isinstance(value, list | tuple) or np.ndim(value) == 5 else []
+    if isinstance(value, list | tuple) and all(layer is None for layer in layers):
+        raise InputError(
+            f"{view}: this {name} is {_what(value)} without an array: the model returned none.\n"
+            'Load the model with attn_implementation="eager" and call it with '
+            "output_attentions=True."
+        )
     if not layers or not all(hasattr(layer, "ndim") for layer in layers):
         raise InputError(
             f"{view} cannot use this {name}.\n"

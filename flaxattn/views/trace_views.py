@@ -12,7 +12,7 @@ from flaxattn.errors import InputError, check_arguments, check_keywords, keyword
 from flaxattn.measures.divergence import compare_traces
 from flaxattn.store.open_store import Store
 from flaxattn.trace.trace import Trace
-from flaxattn.views.bertviz_call import BertVizArguments, given_trace
+from flaxattn.views.bertviz_call import SHOW, BertVizArguments, requested
 from flaxattn.views.page import Page
 from flaxattn.views.payloads.encoded_weights import Precision
 from flaxattn.views.payloads.gold_payload import GivenPairs
@@ -31,11 +31,11 @@ _BERTVIZ = tuple(BertVizArguments.__annotations__)
 @check_arguments(0, _BERTVIZ)
 def head_view(
     trace: Any = None,
-    layer: int | Sequence[str] | None = None,
-    heads: Sequence[int] | int | None = None,
+    *positional: Any,
+    layer: int | None = None,
+    heads: Sequence[int] | None = None,
     include_layers: Sequence[int] | None = None,
     sequence: int | Sequence[int] | None = None,
-    *,
     side: str | None = None,
     precision: Precision | None = None,
     theme: Theme | None = None,
@@ -60,7 +60,7 @@ def head_view(
     logits.
 
     The call of BertViz draws the same page: `head_view(attention, tokens, sentence_b_start)`, with
-    an array `[1, H, Q, K]` for each layer, and the names of its other arguments.
+    an array `[1, H, Q, K]` for each layer, and its other arguments by name or in its order.
 
     >>> import flaxattn as fa
     >>> trace = fa.from_pretrained("tiny-bert").trace("The cat is very sad.", "It found no food.")
@@ -70,8 +70,9 @@ def head_view(
 
     Args:
         trace: With weights `[L, B, H, Q, K]`, of a model or from `Trace.from_arrays`; or the
-            weights of BertViz's call, whose tokens and start of the second sentence may follow
-            without a name.
+            weights of BertViz's call.
+        *positional: After a trace `layer`, `heads`, `include_layers` and `sequence`; after weights
+            the arguments of BertViz's `head_view` in their order.
         layer: Layer that shows at first, by its number in the model. Where neither layer nor heads
             nor a pinned token is asked for, the page opens with the head whose strongest weights on
             ordinary tokens are largest, and with one token of it; with `heads` alone, at the first
@@ -115,29 +116,29 @@ def head_view(
             head, sequence, token, pair or kind of weights, given arrays do not fit, or the page
             would be too large for a browser.
     """
-    first_layer, first_heads, arrays = _without_names(trace, layer, heads, arrays)
-    return open_page(
-        given_trace("head_view", trace, **arrays),
-        None,
-        layer=first_layer,
-        heads=first_heads,
-        include_layers=include_layers,
-        sequence=sequence,
-        side=side,
-        precision=precision,
-        theme=theme,
-        state=state,
-        weights=weights,
-        effects=effects,
-        pairs=pairs,
-    )
+    request = {
+        "layer": layer,
+        "heads": heads,
+        "include_layers": include_layers,
+        "sequence": sequence,
+        "side": side,
+        "precision": precision,
+        "theme": theme,
+        "state": state,
+        "weights": weights,
+        "effects": effects,
+        "pairs": pairs,
+    }
+    given = {name: value for name, value in request.items() if value is not None}
+    trace, request = requested("head_view", trace, positional, given | {**arrays})
+    return open_page(trace, None, **request)
 
 
 _REQUEST = tuple(name for name in keywords_of(head_view) if name != "trace")
 
 
-@check_arguments(0, (*_REQUEST, *_BERTVIZ, "display_mode"))
-def model_view(trace: Any = None, tokens: Sequence[str] | None = None, **request: Any) -> Page:
+@check_arguments(0, (*_REQUEST, *_BERTVIZ))
+def model_view(trace: Any = None, *positional: Any, **request: Any) -> Page:
     """Draw all heads of all layers as small pictures: the page of `head_view`, opened there.
 
     >>> import flaxattn as fa
@@ -147,8 +148,9 @@ def model_view(trace: Any = None, tokens: Sequence[str] | None = None, **request
 
     Args:
         trace: With weights `[L, B, H, Q, K]`, or the weights of BertViz's call.
-        tokens: Of BertViz's call.
-        **request: The other arguments of `head_view`, and BertViz's `display_mode`.
+        *positional: As of `head_view`; after weights those of BertViz's `model_view`.
+        **request: The other arguments of `head_view`, and BertViz's `display_mode` and
+            `include_heads`.
 
     Returns:
         The page.
@@ -156,14 +158,12 @@ def model_view(trace: Any = None, tokens: Sequence[str] | None = None, **request
     Raises:
         InputError: As `head_view` does.
     """
-    if (mode := request.pop("display_mode", None)) is not None:
-        request.setdefault("theme", mode)
-    trace, request = _requested("model_view", trace, tokens, request)
+    trace, request = requested("model_view", trace, positional, request)
     return open_page(trace, "model", **request)
 
 
 @check_arguments(0, (*_REQUEST, *_BERTVIZ))
-def text_view(trace: Any = None, tokens: Sequence[str] | None = None, **request: Any) -> Page:
+def text_view(trace: Any = None, *positional: Any, **request: Any) -> Page:
     """Draw text shaded by the attention of one token: the page of `head_view`, opened there.
 
     The text is the one that was read, in its own script and spelling, where the trace has spans;
@@ -176,7 +176,7 @@ def text_view(trace: Any = None, tokens: Sequence[str] | None = None, **request:
 
     Args:
         trace: With weights `[L, B, H, Q, K]`, or the weights of BertViz's call.
-        tokens: Of BertViz's call.
+        *positional: As of `head_view`.
         **request: The other arguments of `head_view`.
 
     Returns:
@@ -185,12 +185,12 @@ def text_view(trace: Any = None, tokens: Sequence[str] | None = None, **request:
     Raises:
         InputError: As `head_view` does.
     """
-    trace, request = _requested("text_view", trace, tokens, request)
+    trace, request = requested("text_view", trace, positional, request)
     return open_page(trace, "text", **request)
 
 
-@check_arguments(0, (*_REQUEST, *_BERTVIZ))
-def neuron_view(trace: Any = None, tokens: Sequence[str] | None = None, **request: Any) -> Page:
+@check_arguments(0, (*_REQUEST, *_BERTVIZ, *SHOW))
+def neuron_view(trace: Any = None, *positional: Any, **request: Any) -> Page:
     """Draw how a query of a head comes to its weights: the page of `head_view`, opened there.
 
     Query and key by dimension, their products, q·k, what makes a score of it, softmax, and values.
@@ -202,9 +202,11 @@ def neuron_view(trace: Any = None, tokens: Sequence[str] | None = None, **reques
     'neuron.html'
 
     Args:
-        trace: With weights, queries and keys, and values where these are to be shown.
-        tokens: Of BertViz's call, whose weights alone are not enough for this level.
-        **request: The other arguments of `head_view`.
+        trace: With weights, queries and keys, and values where these are to be shown; or a model
+            of `fa.from_pretrained` in the call of BertViz's `show`.
+        *positional: As of `head_view`; after a model those of BertViz's `show`: the type of the
+            model and its tokenizer, which the model has itself, and one sentence or two.
+        **request: The other arguments of `head_view`, and those of BertViz's `show`.
 
     Returns:
         The page.
@@ -212,7 +214,7 @@ def neuron_view(trace: Any = None, tokens: Sequence[str] | None = None, **reques
     Raises:
         InputError: As `head_view` does, or if the trace holds no queries or no keys.
     """
-    trace, request = _requested("neuron_view", trace, tokens, request)
+    trace, request = requested("neuron_view", trace, positional, request)
     require_neuron(trace)
     return open_page(trace, "neuron", **request)
 
@@ -317,26 +319,3 @@ def compare_view(
     given = {"compare": "together"} | (usual if state is None else check_state(state))
     other = Second(without_vectors(second), called)
     return open_page(without_vectors(first), None, state=given, second=other, **request)
-
-
-def _without_names(
-    trace: Any, layer: Any, heads: Any, arrays: BertVizArguments
-) -> tuple[Any, Any, Any]:
-    """BertViz's second and third argument, which are ours where there is a trace."""
-    named: dict[str, Any] = {**arrays}
-    if not isinstance(trace, Trace) and layer is not None and not isinstance(layer, int):
-        layer, named["tokens"] = None, layer
-        if isinstance(heads, int):
-            heads, named["sentence_b_start"] = None, heads
-    return layer, heads, named
-
-
-def _requested(
-    view: str, trace: Any, tokens: Sequence[str] | None, request: dict[str, Any]
-) -> tuple[Trace, dict[str, Any]]:
-    """The trace of a view, and the arguments that are not of BertViz."""
-    known = BertVizArguments.__annotations__
-    arrays: Any = {name: value for name, value in request.items() if name in known}
-    arrays |= {} if tokens is None else {"tokens": tokens}
-    rest = {name: value for name, value in request.items() if name not in known}
-    return given_trace(view, trace, **arrays), rest

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The calls of BertViz draw the page of the trace that holds the same arrays."""
 
+import dataclasses
 from typing import Any
 
 import jax.numpy as jnp
@@ -83,6 +84,95 @@ def test_encoder_decoder_and_cross_attention() -> None:
     assert page.html == fa.head_view(trace).html
     alone = fa.head_view(decoder_attention=tuple(causal), decoder_tokens=["x", "y"])
     assert alone.html == fa.head_view(fa.Trace(decoder=trace.decoder, tokens=[["x", "y"]])).html
+
+
+def both() -> fa.Trace:
+    """The trace of a source and a target."""
+    causal = np.tril(shares(2, 3, 2, 2))
+    causal /= causal.sum(-1, keepdims=True)
+    sides = {"decoder_weights": causal, "cross_weights": shares(2, 3, 2, 4)}
+    return fa.Trace.from_arrays(shares(), [SHOWN], decoder_tokens=[["x", "y"]], **sides)
+
+
+def arrays_of(trace: fa.Trace) -> Any:
+    sides = (trace.encoder, trace.decoder, trace.cross)
+    return tuple(tuple(np.asarray(side.weights)) for side in sides if side is not None)
+
+
+WRITTEN = ["x", "y"]
+CHOSEN = {"layer": 1, "heads": [0, 2]}
+# Calls of BertViz's README and notebooks, and the same page of a trace.
+HEAD_CALLS = [
+    (lambda a: ((a, TOKENS), {}), {}),
+    (lambda a: ((a, TOKENS), {"layer": 1, "heads": [0, 2]}), CHOSEN),
+    (lambda a: ((a, TOKENS), {"heads": [1]}), {"heads": [1]}),
+    (lambda a: ((a, TOKENS), {"include_layers": [1]}), {"include_layers": [1]}),
+    (lambda a: ((a, TOKENS, None, True, 1, [0, 2]), {}), CHOSEN),
+    (lambda a: ((), {"attention": a, "tokens": TOKENS, **CHOSEN}), CHOSEN),
+    (lambda a: ((a, TOKENS), {"html_action": "return", **CHOSEN}), CHOSEN),
+    (lambda a: ((a,), {"tokens": TOKENS, "layer": 1}), {"layer": 1}),
+]
+
+
+@pytest.mark.parametrize(("call", "same"), HEAD_CALLS)
+def test_calls_of_head_view(call: Any, same: dict[str, Any]) -> None:
+    given, named = call(tuple(shares()))
+    trace = fa.Trace.from_arrays(shares(), [SHOWN])
+    assert fa.head_view(*given, **named).html == fa.head_view(trace, **same).html
+    if "heads" not in named and len(given) < 5:
+        assert fa.model_view(*given, **named).html == fa.model_view(trace, **same).html
+
+
+def test_calls_of_encoder_decoders_in_order() -> None:
+    trace = both()
+    first, second, third = arrays_of(trace)
+    order = (None, None, None, True)
+    for view, own in ((fa.head_view, (None, None)), (fa.model_view, ("light",))):
+        page = view(*order, *own, first, second, third, TOKENS, WRITTEN, [0])
+        theme = {"theme": "light"} if view is fa.model_view else {}
+        assert page.html == view(trace, include_layers=[0], **theme).html
+
+
+def test_calls_of_model_view_with_some_heads() -> None:
+    arrays = tuple(shares())
+    found = fa.model_view(arrays, TOKENS, include_layers=[1], include_heads=[0, 2])
+    trace = fa.Trace.from_arrays(shares(), [SHOWN])
+    record = trace.encoder
+    assert record is not None
+    fewer = dataclasses.replace(trace, encoder=record.with_heads([0, 2]))
+    assert found.html == fa.model_view(fewer, include_layers=[1]).html
+    with pytest.raises(InputError, match="There is no head 7"):
+        fa.model_view(arrays, TOKENS, include_heads=[7])
+
+
+def test_arguments_of_a_trace_by_their_place() -> None:
+    trace = fa.Trace.from_arrays(shares(), [SHOWN])
+    assert fa.head_view(trace, 1, [0, 2]).html == fa.head_view(trace, **CHOSEN).html
+    with pytest.raises(InputError, match="layer twice"):
+        fa.head_view(trace, 1, layer=1)
+    with pytest.raises(InputError, match="takes 4 arguments"):
+        fa.head_view(trace, 1, [0], [0], 0, "encoder")
+
+
+def test_the_call_of_the_neuron_view() -> None:
+    model = fa.from_pretrained("tiny-bert")
+    everything = fa.Capture(weights=True, query=True, key=True, value=True)
+    for texts in (["the cat sat"], ["the cat sat", "it slept"]):
+        trace = model.trace(*texts, capture=everything)
+        page = fa.neuron_view(model, "bert", None, *texts, display_mode="dark", layer=1, head=2)
+        assert page.html == fa.neuron_view(trace, layer=1, heads=[2], theme="dark").html
+    with pytest.raises(InputError, match="without a sentence"):
+        fa.neuron_view(model, "bert", None)
+
+
+@pytest.mark.parametrize("attention", [(), (None, None), [None]])
+@pytest.mark.parametrize("name", ["attention", "cross_attention"])
+def test_attention_that_a_model_did_not_return(name: str, attention: Any) -> None:
+    given = {name: attention, "encoder_tokens": TOKENS, "decoder_tokens": WRITTEN}
+    given = {"attention": attention, "tokens": TOKENS} if name == "attention" else given
+    for view in (fa.head_view, fa.model_view):
+        with pytest.raises(InputError, match='attn_implementation="eager"'):
+            view(**given)
 
 
 @pytest.mark.parametrize(
