@@ -135,7 +135,6 @@ MODELS: dict[str, Spoil] = {
     "a pruned layer far away": config(pruned_heads={str(10**18): [0]}),
     # Other words of config.json
     "classes in a list": config(id2label=["a"]),
-    "an architecture of many letters": config(architectures=["x" * 100_000]),
     "an architecture that is a number": config(architectures=5),
     "a kind of many lines": config(model_type=LINES * 1000),
     "an activation that is a list": config(hidden_act=[LINES]),
@@ -178,13 +177,6 @@ MODELS: dict[str, Spoil] = {
     "an expression of many brackets": splitter("(" * 5000 + ")" * 5000),
     "a nested tokenizer": content("tokenizer.json", '{"model":' * 100_000),
     "a tokenizer of nothing": content("tokenizer.json", "{}"),
-    "a tokenizer of another model": tokenizer(
-        added_tokens=[
-            {"id": n, "content": f"t{n}", "special": False, "single_word": False, "lstrip": False}
-            | {"rstrip": False, "normalized": False}
-            for n in range(10_000)
-        ]
-    ),
     "a vocabulary of too many lines": only_vocabulary([f"w{n}" for n in range(200_000)]),
     "a vocabulary without its marks": only_vocabulary(["a", "b"]),
     "settings in a list": content("tokenizer_config.json", "[1]"),
