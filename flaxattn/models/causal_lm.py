@@ -38,23 +38,14 @@ class CausalLM(Model):
         """
         raise NotImplementedError
 
-    def read(
-        self,
-        ids: Int[Array, "R S"],
-        mask: Array,
-        places: Int[Array, "R S"],
-        text_lengths: Int[Array, " R"],
-    ) -> Float[Array, "R S E"]:
-        """Output of the decoder, with `cache` mutable.
+    def length_arguments(self, text_lengths: Int[Array, " R"]) -> dict[str, Array]:
+        """Return what the decoder is told of the lengths of texts; nothing by default.
 
         Args:
-            ids: Tokens that follow those in the cache.
-            mask: Real positions, of those in the cache too.
-            places: Positions of the tokens.
-            text_lengths: Of the longest text so far, which rotary positions may depend on.
+            text_lengths: Tokens of the longest text so far, for every text.
         """
         del text_lengths
-        return self.model(ids, mask, places).last_hidden_state
+        return {}
 
     def begin(self, attention_mask: Int[Array, "B P"]) -> Int[Array, "B P"]:
         """Return what stays the same during generation: the mask of the prompt."""
@@ -90,7 +81,8 @@ class CausalLM(Model):
             real = jnp.repeat(jnp.tile(real, (1, rows)), rows, axis=0)
             mask = real if visible is None else real & visible
         longest = jnp.maximum((context != 0).sum(1).max(), places.max() + 1)
-        x = self.read(ids, mask, places, jnp.full(len(ids), longest))
+        lengths = self.length_arguments(jnp.full(len(ids), longest))
+        x = self.model(ids, mask, places, **lengths).last_hidden_state
         return self.scores(x[:, -1])
 
 

@@ -172,7 +172,8 @@ class RotaryDecoder(Model):
     ) -> ModelOutput:
         """Run the model; arguments, cache and result as for `GPT2`.
 
-        With a cache, `text_lengths` are the tokens of each text, also of those not given here.
+        Rotary positions may depend on `text_lengths`, the number of tokens of each text; default
+        up to its last real position. A caller with a cache gives them.
         """
         c = self.config
         mask = real_positions(attention_mask)
@@ -238,15 +239,9 @@ class DecoderLM(CausalLM):
             init = nn.initializers.normal(c.initializer_range)
             self.output = self.param("output", init, (c.hidden_size, c.vocab_size))
 
-    def read(
-        self,
-        ids: Int[Array, "R S"],
-        mask: Array,
-        places: Int[Array, "R S"],
-        text_lengths: Int[Array, " R"],
-    ) -> Float[Array, "R S E"]:
-        """Output of the decoder; see `CausalLM.read`."""
-        return self.model(ids, mask, places, text_lengths=text_lengths).last_hidden_state
+    def length_arguments(self, text_lengths: Int[Array, " R"]) -> dict[str, Array]:
+        """Return the lengths, which rotary positions may depend on; see `CausalLM`."""
+        return {"text_lengths": text_lengths}
 
     def scores(self, x: Float[Array, "*tokens E"]) -> Float[Array, "*tokens V"]:
         """Scores of the token that follows, over the vocabulary, capped where the model does so.

@@ -269,12 +269,13 @@ class DecoderConfig(HFConfig):
             values["hidden_act"] = "gelu_pytorch_tanh"  # what its first releases meant by it
         layers = check_layers(values["num_hidden_layers"])
         values["rotary"], values["local_rotary"] = rotary_from_hf(settings)
-        if len(named := settings.get("no_rope_layers") or [0] * layers) < layers:
-            raise CheckpointError(
-                f"config.json: no_rope_layers names {len(named)} layers, num_hidden_layers is "
-                f"{layers}.\nCompare it with the original."
-            )
         if kind == "smollm3":
+            named = settings.get("no_rope_layers")
+            if named is not None and len(named) < layers:
+                raise CheckpointError(
+                    f"config.json: no_rope_layers names {len(named)} layers, num_hidden_layers is "
+                    f"{layers}.\nCompare it with the original."
+                )
             values["rotary_layers"] = tuple(has_rotary(settings, n) for n in range(layers))
         values |= cls._windows_from_hf(settings, kind, layers, values.get("sliding_window"))
         if names := class_names(settings):
@@ -296,9 +297,9 @@ class DecoderConfig(HFConfig):
         """The window, and which layers have it: None and no layer where none has."""
         if "sliding_window" not in switches(kind) or window is None:
             return {"sliding_window": None}
-        types = settings.get("layer_types")
-        if kind in ("qwen2", "qwen3") and not settings.get("use_sliding_window", False):
-            types = [FULL] * layers  # as upstream, whatever layer_types says
+        switch, types = TYPES[kind].window_switch, settings.get("layer_types")
+        if switch is not None and not settings.get(switch, False):
+            return {"sliding_window": None}
         if types is None:
             windowed = TYPES[kind].windowed
             types = [SLIDING if windowed(settings, n) else FULL for n in range(layers)]

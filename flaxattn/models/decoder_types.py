@@ -28,6 +28,8 @@ class DecoderType(NamedTuple):
         switches: Fields of `DecoderConfig`; those left out are as in `_SHARED`.
         names: Which table of tensor names its checkpoints follow.
         windowed: From settings and a layer's number, whether the layer has the sliding window.
+        window_switch: Setting that must be true for any layer to have it, whatever `layer_types`
+            says; None for none.
         theta: Base of the rotary wavelengths where config.json names none.
         local_theta: The same for layers with a window, where these have their own.
         answers_below: Prefix of the backbone's tensors in its question answering model.
@@ -37,6 +39,7 @@ class DecoderType(NamedTuple):
     switches: Mapping[str, Any]
     names: str = "llama"
     windowed: Callable[[Mapping[str, Any], int], bool] = lambda settings, layer: True
+    window_switch: str | None = None
     theta: float = 10000.0
     local_theta: float | None = None
     answers_below: str = "model."
@@ -100,8 +103,7 @@ _GEMMA_2 = {
 
 
 def _from_layer(settings: Mapping[str, Any], layer: int) -> bool:
-    used = bool(settings.get("use_sliding_window", False))
-    return used and layer >= settings.get("max_window_layers", 28)
+    return layer >= settings.get("max_window_layers", 28)
 
 
 def _without_rotary(settings: Mapping[str, Any], layer: int) -> bool:
@@ -142,12 +144,14 @@ TYPES: Mapping[str, DecoderType] = {
         "Qwen2",
         {**_QWEN, "input_bias": True},
         windowed=_from_layer,
+        window_switch="use_sliding_window",
         answers_below="transformer.",
     ),
     "qwen3": DecoderType(
         "Qwen3",
         {**_QWEN, **_BIASES, "head_norm": "each", "head_dim": Setting("head_dim", 128)},
         windowed=_from_layer,
+        window_switch="use_sliding_window",
         answers_below="transformer.",
     ),
     "gemma": DecoderType(

@@ -122,7 +122,7 @@ def embed(
     for start in range(0, len(texts), _WINDOW):
         numbered = plain_texts(texts[start : start + _WINDOW], None, start)
         some = groups_of(map(prepare, numbered), TOGETHER)
-        cuts = truncate or reader is not model
+        cuts = truncate or recipe.prepares
         rows = [row for group in some for row in tokenize(reader, group, cuts)]
         cut_short += sum(any(row.metadata.truncated) for row in rows)
         shares = [
@@ -148,9 +148,10 @@ def embed(
             watch("embedding", len(batch.places))
         found += window
     if cut_short and not truncate:
+        longest = min(recipe.max_length or model.limit, model.limit)
         warnings.warn(
-            f"{cut_short} of {len(texts)} texts were cut at {recipe.max_length} tokens, as the "
-            "directory of the model says.\nName a pooling to read whole texts.",
+            f"{cut_short} of {len(texts)} texts were cut at {longest} tokens, as in "
+            "sentence-transformers.\nName a pooling for vectors of whole texts.",
             UserWarning,
             stacklevel=3,
         )
@@ -228,7 +229,7 @@ def _prepared(
 
     def prepare(text: Text) -> Text:
         words = prompt + text.text
-        words = words.strip() if recipe.strips else words
+        words = words.strip() if recipe.prepares else words
         return dataclasses.replace(text, text=words.lower() if recipe.lower_case else words)
 
     if recipe.max_length is None or recipe.max_length >= model.limit:

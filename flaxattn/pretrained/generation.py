@@ -72,15 +72,23 @@ def _rest(
     module: nn.Module, params: Any, context: Any, prompt: Array, cache: Cache, size: int
 ) -> tuple[Array, Cache]:
     """Scores of the token after a prompt of which the first chunk is in the cache."""
-
-    def read(number: Array, before: tuple[Array, Cache]) -> tuple[Array, Cache]:
-        start = number * size
-        ids = jax.lax.dynamic_slice_in_dim(prompt, start, size, axis=1)
-        places = jnp.broadcast_to(start + jnp.arange(size)[None], ids.shape)
-        return _read(module, params, context, ids, before[1], places, None)
-
+    read = _part_reader(module, params, context, prompt, size)
     after_first = read(jnp.int32(1), (jnp.zeros(()), cache))
     return jax.lax.fori_loop(2, prompt.shape[1] // size, read, after_first)
+
+
+def _part_reader(
+    module: nn.Module, params: Any, context: Any, ids: Int[Array, "R T"], size: int
+) -> Callable[[Array, tuple[Any, Cache]], tuple[Array, Cache]]:
+    """Read one of the consecutive parts of some size: body of a loop over their numbers."""
+
+    def read(number: Array, before: tuple[Any, Cache]) -> tuple[Array, Cache]:
+        start = number * size
+        part = jax.lax.dynamic_slice_in_dim(ids, start, size, axis=1)
+        places = jnp.broadcast_to(start + jnp.arange(size)[None], part.shape)
+        return _read(module, params, context, part, before[1], places, None)
+
+    return read
 
 
 @functools.partial(jax.jit, static_argnames=("module", "decoding", "length"), donate_argnums=3)
@@ -116,26 +124,22 @@ def _follower(module: nn.Module, params: Any, context: Any) -> Follow:
 def _read_again(
     module: nn.Module, params: Any, context: Any, now: Writing, place: Int[Array, ""]
 ) -> Writing:
-    """The same with the cache of a text that has grown by one token, at `place`."""
+    """Fill the cache anew with what stands before `place`, as part of a text that ends there."""
     room = module.cache_length
-    rows, cache = generate.apart(now)
+    rows, cache = generate.separate_caches(now)
     ids = generate.hypotheses(now)[:, :room]
     real = jnp.pad(context != 0, ((0, 0), (0, room - context.shape[1])), constant_values=True)
     real = jnp.repeat(real, rows, axis=0) & (jnp.arange(room) <= place)[None]
+    size, done = min(_READ_AGAIN, room), jnp.int32(0)
+    for each in (size, 1):
+        read = _part_reader(module, params, real.astype(jnp.int32), ids, each)
 
-    def read(size: int) -> Callable[[Array, Cache], Cache]:
-        def step(number: Array, cache: Cache) -> Cache:
-            start = number * size
-            part = jax.lax.dynamic_slice_in_dim(ids, start, size, axis=1)
-            places = jnp.broadcast_to(start + jnp.arange(size)[None], part.shape)
-            return _read(module, params, real.astype(jnp.int32), part, cache, places, None)[1]
+        def step(number: Array, cache: Cache, read: Any = read) -> Cache:
+            return read(number, (None, cache))[1]
 
-        return step
-
-    size = min(_READ_AGAIN, room)
-    cache = jax.lax.fori_loop(0, place // size, read(size), cache)
-    cache = jax.lax.fori_loop(place // size * size, place, read(1), cache)
-    return generate.together(now, cache, rows, place)
+        cache = jax.lax.fori_loop(done // each, place // each, step, cache)
+        done = place // each * each
+    return generate.with_separate_caches(now, cache, rows, place)
 
 
 def _read(
@@ -233,11 +237,11 @@ def stages(
     wide = module.clone(cache_length=room)
     reading = layers if length >= _CHUNK else params
     now, context = _start(wide, reading, given, prompt, keys, decoding)
-    changes = functools.partial(_unchanged, module, given.get("attention_mask"))
+    until_change = functools.partial(_until_change, module, given.get("attention_mask"))
     done, until = 1, min(step, room - length)
     while True:
         while done < until:
-            again, count = changes(length + done - 1, until - done)
+            again, count = until_change(length + done - 1, until - done)
             if again:
                 if not bool(generate.unfinished(now, most)):
                     break
@@ -255,10 +259,10 @@ def stages(
     yield now
 
 
-def _unchanged(
+def _until_change(
     module: nn.Module, mask: Int[Any, "B P"] | None, place: int, wanted: int
 ) -> tuple[bool, int]:
-    """Whether the cache must be made anew for the token at `place`, and how many may then follow.
+    """Whether the cache must be filled anew before the next token, and how many it then serves.
 
     Args:
         module: As for `stages`.

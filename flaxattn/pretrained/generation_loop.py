@@ -194,8 +194,8 @@ def hypotheses(now: Writing) -> Int[Array, "R T"]:
     return ids.reshape(-1, ids.shape[-1])
 
 
-def apart(now: Writing) -> tuple[int, Cache]:
-    """Hypotheses that share a cache, and an empty cache for each of them alone.
+def separate_caches(now: Writing) -> tuple[int, Cache]:
+    """Number of hypotheses that share a cache, and an empty cache for each of them alone.
 
     Args:
         now: Where writing stands, of a model whose cache holds nothing but self-attention.
@@ -203,33 +203,29 @@ def apart(now: Writing) -> tuple[int, Cache]:
     rows = now.text.parents.shape[1] if isinstance(now.text, Beams) else 1
 
     def empty(leaf: Array) -> Array:
-        if leaf.ndim != 5:
-            return jnp.zeros_like(leaf)
         return jnp.zeros((leaf.shape[0] * rows, leaf.shape[1], 1, *leaf.shape[3:]), leaf.dtype)
 
-    return rows, jax.tree.map(empty, now.cache)
+    return rows, _changed(_changed(now.cache, _KEPT, empty), _SHARED, jnp.zeros_like)
 
 
-def together(now: Writing, cache: Cache, rows: int, place: Int[Array, ""]) -> Writing:
-    """The same with the cache that `apart` gave, filled up to `place`.
+def with_separate_caches(now: Writing, cache: Cache, rows: int, place: Int[Array, ""]) -> Writing:
+    """The same with a cache that was filled for each hypothesis alone.
 
     Args:
         now: Where writing stands.
-        cache: Of every hypothesis alone.
+        cache: What `separate_caches` returned, filled up to `place`.
         rows: Hypotheses that share a cache.
         place: Positions that it holds.
     """
 
     def joined(leaf: Array) -> Array:
-        if leaf.ndim != 5:
-            return leaf
         return leaf.reshape(-1, rows, leaf.shape[1], *leaf.shape[3:]).swapaxes(1, 2)
 
-    text, cache = now.text, jax.tree.map(joined, cache)
+    text = now.text
     if isinstance(text, Beams):
         held = (jnp.arange(text.slots.shape[2]) < place)[None, None]
         text = text._replace(slots=jnp.where(held, jnp.arange(rows)[None, :, None], text.slots))
-    return Writing(text, cache)
+    return Writing(text, _changed(cache, _KEPT, joined))
 
 
 def _extended(

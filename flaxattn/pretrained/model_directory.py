@@ -387,7 +387,7 @@ def _earlier_files(directory: Path) -> list[str]:
     try:
         names = tensorfile.stored_beside(directory / tensorfile.SINGLE)
         top = [n for n in names if (directory / n).parent == directory and n != ".."]
-        return [*top, *filter(sentence_modules.belongs, names)]
+        return sorted({*top, *filter(sentence_modules.belongs, names)})
     except CheckpointError:  # the damaged file is about to be replaced
         return []
 

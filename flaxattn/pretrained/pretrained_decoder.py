@@ -356,9 +356,9 @@ class PretrainedDecoder(ChatModel):
         return not isinstance(c, GPT2Config) and next_change(c, 1) is not None
 
     def _longest(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The longest text's length for every text, where it changes rotary positions, as upstream.
+        """Length of the longest text, for every text, as upstream computes rotary positions.
 
-        `trace` and extraction read each text as if it were alone.
+        Nothing where they do not depend on it. `trace` and extraction read each text as if alone.
         """
         if not self._length_matters:
             return {}

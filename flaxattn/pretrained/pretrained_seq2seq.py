@@ -359,9 +359,10 @@ class PretrainedSeq2Seq(SourceReader):
         return table[positions.UNUSED_ROWS :]
 
     def _beside(self) -> dict[str, Any]:
-        return super()._beside() | {
+        found = super()._beside()
+        return found | {
             "target_tokenizer": self.target_tokenizer,
-            "further": generation_config.files(self.generation),
+            "further": found["further"] | generation_config.files(self.generation),
         }
 
     def _writer(self) -> Reader:

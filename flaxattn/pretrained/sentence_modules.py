@@ -7,6 +7,7 @@ vector is wanted, and what is not understood is refused there, by name.
 """
 
 import dataclasses
+import functools
 import json
 import re
 from collections.abc import Mapping
@@ -15,11 +16,12 @@ from typing import Any, NamedTuple, Self
 
 import jax
 import numpy as np
-import safetensors.numpy
+import safetensors
 from jaxtyping import Float
 
 from flaxattn.errors import CheckpointError
 from flaxattn.models.config_base import shown
+from flaxattn.trace.tensor_file import FLOATS
 
 MODULES = "modules.json"
 POOLING = "1_Pooling/config.json"
@@ -42,13 +44,13 @@ _POOLINGS = {
 }
 _SHORT = {"cls": "cls_token", "max": "max_tokens", "mean": "mean_tokens"}
 _SHORT |= {"mean_sqrt_len": "mean_sqrt_len_tokens", "weightedmean": "weightedmean_tokens"}
-_ACTIVATIONS = {
-    "Identity": lambda x: x,
-    "Tanh": np.tanh,
-    "ReLU": lambda x: np.maximum(x, 0),
+_ACTIVATIONS: Mapping[str, Any] = {
+    "Identity": jax.nn.identity,
+    "Tanh": jax.nn.tanh,
+    "ReLU": jax.nn.relu,
     "Sigmoid": jax.nn.sigmoid,
     "SiLU": jax.nn.silu,
-    "GELU": lambda x: jax.nn.gelu(x, approximate=False),
+    "GELU": functools.partial(jax.nn.gelu, approximate=False),
 }
 
 
@@ -78,8 +80,7 @@ class Standardization(NamedTuple):
 
     def __call__(self, vectors: Float[np.ndarray, "N E"]) -> Float[np.ndarray, "N E"]:
         """Apply the layer."""
-        centred = vectors - vectors.mean(1, keepdims=True)
-        return centred / np.sqrt(centred.var(1, keepdims=True) + 1e-5) * self.weight + self.bias
+        return np.asarray(jax.nn.standardize(vectors, epsilon=1e-5)) * self.weight + self.bias
 
 
 def unit(vectors: Float[np.ndarray, "*N E"]) -> Float[np.ndarray, "*N E"]:
@@ -99,17 +100,18 @@ class SentenceRecipe(NamedTuple):
         poolings: Names of `embed`; several vectors are joined.
         layers: What is applied to the pooled vector, in order; `unit` normalises.
         max_length: Tokens after which a text is cut; None for the limit of the model.
-        strips: Whether white space around a text is left out.
+        prepares: Whether texts are prepared as in sentence-transformers: white space around them
+            is left out, and what is too long is cut.
         lower_case: Whether texts are written in small letters first.
         prompts: Text that is put before a text, by name.
-        default_prompt: Name of the usual one.
+        default_prompt: Name of the prompt that is used unless another one is asked for.
         pools_prompt: Whether the tokens of a prompt are pooled too.
     """
 
     poolings: tuple[str, ...] = ("mean",)
     layers: tuple[Any, ...] = ()
     max_length: int | None = None
-    strips: bool = False
+    prepares: bool = False
     lower_case: bool = False
     prompts: Mapping[str, str] = {}
     default_prompt: str | None = None
@@ -151,7 +153,7 @@ class SentenceModules:
         Raises:
             CheckpointError: One is damaged, or asks for what flaxattn does not have.
         """
-        recipe, layers = SentenceRecipe(poolings=(), strips=True), []
+        recipe, layers = SentenceRecipe(poolings=(), prepares=True), []
         for kind, folder in self._modules():
             settings = self._settings(f"{folder}/config.json") if folder else {}
             match kind:
@@ -274,8 +276,8 @@ class SentenceModules:
                 "embedding."
             )
         try:
-            stored = safetensors.numpy.load(self.files[name])
-            return [np.asarray(stored[each], np.float32) for each in names]
+            stored = dict(safetensors.deserialize(self.files[name]))
+            return [_as_float32(stored[each]) for each in names]
         except (safetensors.SafetensorError, KeyError) as error:
             raise CheckpointError(
                 f"{self.directory}/{name} does not hold {' and '.join(names)}: {error}.\n"
@@ -294,6 +296,12 @@ class SentenceModules:
             f"{self.directory}/{name}: {received} is not implemented.\nflaxattn has {expected}.\n"
             "Name a pooling when embedding, for vectors without these modules."
         )
+
+
+def _as_float32(tensor: Mapping[str, Any]) -> np.ndarray:
+    """A tensor as safetensors describes it."""
+    array = np.frombuffer(tensor["data"], FLOATS[tensor["dtype"]])
+    return array.reshape(tensor["shape"]).astype(np.float32)
 
 
 def belongs(name: str) -> bool:

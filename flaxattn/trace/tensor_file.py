@@ -29,7 +29,8 @@ SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 _DIGESTS = "flaxattn.sha256"  # key in the header's metadata: JSON, tensor name -> hex digest
 _BESIDE = "flaxattn.files"  # the same for the files that were saved with the tensors
-_FLOATS = {"F16": np.float16, "BF16": ml_dtypes.bfloat16, "F32": np.float32}
+FLOATS = {"F16": np.float16, "BF16": ml_dtypes.bfloat16, "F32": np.float32}
+"""Types of floating-point tensors by their names in a file."""
 
 
 class TensorFiles:
@@ -82,13 +83,13 @@ class TensorFiles:
         """
         header = self._headers[name]
         kind = header.tensors[name].dtype
-        if kind not in _FLOATS:
+        if kind not in FLOATS:
             raise CheckpointError(
                 f"{header.path}: tensor {name} has dtype {kind}; expected one of "
-                f"{', '.join(_FLOATS)}.\n"
+                f"{', '.join(FLOATS)}.\n"
                 "Convert the model to float32 with the tool that made it."
             )
-        return np.dtype(_FLOATS[kind])
+        return np.dtype(FLOATS[kind])
 
     def read(self, name: str, into: np.ndarray | None = None) -> np.ndarray:
         """Read one tensor and compare it with its checksum, if the file has one.

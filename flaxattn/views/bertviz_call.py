@@ -60,8 +60,8 @@ class BertVizArguments(TypedDict, total=False):
 # What follows the first argument: of a trace, and of each function of BertViz.
 _OF_TRACE = ("layer", "heads", "include_layers", "sequence")
 _FIRST = ("tokens", "sentence_b_start", "prettify_tokens")
-_SIDES = ("encoder_attention", "decoder_attention", "cross_attention")
-_SIDES = (*_SIDES, "encoder_tokens", "decoder_tokens", "include_layers")
+_ATTENTION = ("encoder_attention", "decoder_attention", "cross_attention")
+_SIDES = (*_ATTENTION, "encoder_tokens", "decoder_tokens", "include_layers")
 _HEAD_VIEW = (*_FIRST, "layer", "heads", *_SIDES, "html_action")
 _MODEL_VIEW = (*_FIRST, "display_mode", *_SIDES, "include_heads", "html_action")
 SHOW = ("model_type", "tokenizer", "sentence_a", "sentence_b", "display_mode", "layer", "head")
@@ -83,8 +83,9 @@ def requested(
         InputError: An argument was given twice, or there are too many, or as `given_trace` says.
     """
     shows = view == "neuron_view" and hasattr(trace, "trace")
-    order = _OF_TRACE if isinstance(trace, Trace) else _HEAD_VIEW
-    if not isinstance(trace, Trace):
+    if isinstance(trace, Trace):
+        order = _OF_TRACE
+    else:
         order = SHOW if shows else _MODEL_VIEW if view == "model_view" else _HEAD_VIEW
     if len(positional) > len(order):
         raise InputError(

@@ -5,6 +5,7 @@
 import dataclasses
 import json
 
+import ml_dtypes  # noqa: F401  # NumPy knows bfloat16 by it
 import numpy as np
 import pytest
 import safetensors.numpy
@@ -301,6 +302,43 @@ def test_the_modules_of_sentence_transformers(name, tmp_path):
     model.save_pretrained(tmp_path / "saved")
     again = fa.embed(fa.from_pretrained(tmp_path / "saved"), SENTENCES)
     np.testing.assert_array_equal(again, found)
+
+
+def test_a_text_over_the_limit_of_the_model_is_cut(tmp_path):
+    """As sentence-transformers does where its files name no limit, or a larger one."""
+    write_encoder(tmp_path, "Model", byte_level(), model_type="roberta", pad_token_id=1)
+    write_modules(tmp_path, ["mean_tokens"], [], {"longest": 10_000})
+    model = fa.from_pretrained(tmp_path)
+    text = "a b c " * model.limit
+    with pytest.warns(UserWarning, match=rf"1 of 2 texts were cut at {model.limit} tokens"):
+        found = fa.embed(model, [text, "cat"])
+    ids = model.tokenizer.encode([text], max_length=model.limit, truncate=True).input_ids
+    expected = np.asarray(model(ids).last_hidden_state)[0].mean(0)
+    np.testing.assert_allclose(found[0], expected, rtol=1e-4, atol=1e-5)
+    with pytest.raises(InputError, match="too long"):
+        fa.embed(model, [text], "mean")
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_modules_in_half_precision(dtype, tmp_path):
+    write_encoder(tmp_path, "Model", byte_level(), model_type="roberta", pad_token_id=1)
+    write_modules(tmp_path, ["mean_tokens"], ["Dense Tanh"], {})
+    path = tmp_path / "2_Dense" / "model.safetensors"
+    stored = safetensors.numpy.load_file(path)
+    rounded = {name: array.astype(dtype) for name, array in stored.items()}
+    safetensors.numpy.save_file(rounded, path)
+    model = fa.from_pretrained(tmp_path)
+    weight, bias = (rounded[name].astype(np.float32) for name in ("linear.weight", "linear.bias"))
+    expected = np.tanh(fa.embed(model, ["cat"], "mean-all") @ weight.T + bias)
+    np.testing.assert_allclose(fa.embed(model, ["cat"]), expected, **CLOSE)
+
+
+def test_a_translation_model_keeps_the_files_of_its_modules(tmp_path):
+    fa.from_pretrained("tiny-dates").save_pretrained(tmp_path / "own")
+    (tmp_path / "own" / "modules.json").write_text("[]")
+    model = fa.from_pretrained(tmp_path / "own")
+    model.save_pretrained(tmp_path / "saved")
+    assert (tmp_path / "saved" / "modules.json").read_text() == "[]"
 
 
 def test_a_prompt_by_name(tmp_path):
